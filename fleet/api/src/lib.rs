@@ -4,12 +4,10 @@
 //! * [`machine`]: the part of Talos' machine API that the facade has, made from `proto/machine/machine.proto`
 //! * [`goal`]: requests to and from the node's own [`Request`](slipway_node::goal::Request)
 //! * [`show`]: plans, operations and events from the node's own types
-//! * [`says`]: what a fleet decides from, out of what a node says
 //! * [`reason`]: why a call is refused: one stable word each, its gRPC code, and what to do
 
 pub mod goal;
 pub mod reason;
-pub mod says;
 pub mod show;
 
 /// What Talos' clients say, made from `proto/machine/machine.proto`.

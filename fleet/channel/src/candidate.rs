@@ -25,7 +25,7 @@ pub struct Candidate {
     /// When this channel saw it first. Times that an image itself has may be any.
     pub first_seen: Timestamp,
     /// What it says of itself, or why that cannot be read.
-    pub says: Result<Says, String>,
+    pub labels: Result<ImageLabels, String>,
     /// The digest that names the payload in it, where somebody needed it.
     pub payload: Option<Sha256>,
     /// Who has signed it; `None` if nobody has looked.
@@ -37,7 +37,7 @@ pub struct Candidate {
 
 /// What an image says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Says {
+pub struct ImageLabels {
     /// Its version, from its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
@@ -55,7 +55,7 @@ pub struct Says {
 const LONGEST: usize = 64;
 const MOST: usize = 8;
 
-impl Says {
+impl ImageLabels {
     /// From labels and annotations. What is longer than anybody needs is taken for nothing.
     pub fn of(labels: &BTreeMap<String, String>, created: Option<String>) -> Self {
         let fits = |text: &&str| !text.is_empty() && text.len() <= LONGEST;
@@ -74,7 +74,7 @@ pub fn version(text: &str) -> Option<Version> {
 impl Candidate {
     /// Its version: what its label says, or else what its tags say, if they say one.
     pub fn version(&self) -> Option<Version> {
-        let own = self.says.as_ref().ok().and_then(|says| says.version.clone());
+        let own = self.labels.as_ref().ok().and_then(|labels| labels.version.clone());
         let mut of_tags: Vec<Version> = self.tags.iter().filter_map(|tag| version(tag)).collect();
         of_tags.dedup();
         own.or_else(|| of_tags.pop().filter(|_| of_tags.is_empty()))

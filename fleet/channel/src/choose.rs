@@ -16,8 +16,8 @@ use slipway_core::digest::Sha256;
 
 use crate::{
     candidate::Candidate,
+    refusal::Refusal,
     spec::{Promotion, Select, Spec},
-    why::Why,
 };
 
 /// What was a channel's choice, and when.
@@ -57,12 +57,12 @@ pub struct Choice {
     /// What is gone through on the way there, the oldest first. `None` if the version is not there, or may not be used.
     pub floors: Vec<(Version, Option<Image>)>,
     /// Why each other one was not chosen. A floor is also here.
-    pub refused: BTreeMap<Sha256, Why>,
+    pub refused: BTreeMap<Sha256, Refusal>,
 }
 
 /// Why a node gets nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Nothing {
+pub enum NoUpdate {
     /// The channel has chosen nothing.
     #[error("the channel has chosen no image")]
     NoChoice,
@@ -92,8 +92,8 @@ pub fn choose(spec: &Spec, candidates: &[Candidate], source: Option<&Source>, no
             Ok(version) => match usable.get(&version).copied() {
                 None => drop(usable.insert(version, candidate.digest)),
                 Some(other) => {
-                    refused.insert(candidate.digest, Why::SameVersion { other });
-                    refused.insert(other, Why::SameVersion { other: candidate.digest });
+                    refused.insert(candidate.digest, Refusal::SameVersion { other });
+                    refused.insert(other, Refusal::SameVersion { other: candidate.digest });
                     doubles.insert(version, candidate.digest);
                 }
             },
@@ -106,8 +106,8 @@ pub fn choose(spec: &Spec, candidates: &[Candidate], source: Option<&Source>, no
     let floors = floors(spec, &usable, chosen.as_ref());
     for (version, digest) in usable {
         let why = match (&spec.range, &chosen) {
-            (Some(range), _) if !range.matches(&version) => Why::Range { version, range: range.clone() },
-            (_, Some(chosen)) if chosen.digest != digest => Why::Older { chosen: chosen.version.clone() },
+            (Some(range), _) if !range.matches(&version) => Refusal::Range { version, range: range.clone() },
+            (_, Some(chosen)) if chosen.digest != digest => Refusal::Older { chosen: chosen.version.clone() },
             _ => continue,
         };
         refused.insert(digest, why);
@@ -128,48 +128,53 @@ fn floors(spec: &Spec, usable: &BTreeMap<Version, Sha256>, chosen: Option<&Image
 }
 
 /// The version of a candidate that may be used, whatever the range.
-fn may_be_used(spec: &Spec, candidate: &Candidate, source: Option<&Source>, now: Timestamp) -> Result<Version, Why> {
+fn may_be_used(
+    spec: &Spec,
+    candidate: &Candidate,
+    source: Option<&Source>,
+    now: Timestamp,
+) -> Result<Version, Refusal> {
     belongs(&spec.select, candidate)?;
     let version = candidate.version();
     if let Some(deny) = spec.deny.iter().find(|deny| deny.means(candidate.digest, version.as_ref())) {
-        return Err(Why::Denied(deny.clone()));
+        return Err(Refusal::Denied(deny.clone()));
     }
-    let version = version.ok_or(Why::NoVersion)?;
+    let version = version.ok_or(Refusal::NoVersion)?;
     // Clocks of two controllers differ, and what one has taken the other would give up again, and so on.
     let now = candidate.taken.map_or(now, |taken| taken.max(now));
     let until = spec.min_age.map(|age| age.after(candidate.first_seen));
     if let Some(until) = until.filter(|until| now < *until) {
-        return Err(Why::TooYoung { until });
+        return Err(Refusal::TooYoung { until });
     }
     if let Some(promotion) = &spec.promote_from {
         is_promoted(promotion, candidate.digest, source, now)?;
     }
     // The last one: nobody looks for signatures of what is not wanted anyway.
     if let Some(demand) = &spec.signatures {
-        demand.are_met(candidate.signed.as_ref()).map_err(Why::Unsigned)?;
+        demand.are_met(candidate.signed.as_ref()).map_err(Refusal::Unsigned)?;
     }
     Ok(version)
 }
 
-fn belongs(select: &Select, candidate: &Candidate) -> Result<(), Why> {
-    let says = candidate.says.as_ref().map_err(|why| Why::Unreadable(why.clone()))?;
+fn belongs(select: &Select, candidate: &Candidate) -> Result<(), Refusal> {
+    let labels = candidate.labels.as_ref().map_err(|why| Refusal::Unreadable(why.clone()))?;
     match select {
-        Select::Label(wanted) if !says.channels.contains(wanted) => {
-            Err(Why::OtherChannel { has: says.channels.iter().cloned().collect(), wanted: wanted.clone() })
+        Select::Label(wanted) if !labels.channels.contains(wanted) => {
+            Err(Refusal::OtherChannel { has: labels.channels.iter().cloned().collect(), wanted: wanted.clone() })
         }
         Select::Tags(wanted) if !candidate.tags.iter().any(|tag| wanted.matches(tag)) => {
-            Err(Why::OtherTags { has: candidate.tags.iter().cloned().collect(), wanted: wanted.clone() })
+            Err(Refusal::OtherTags { has: candidate.tags.iter().cloned().collect(), wanted: wanted.clone() })
         }
         _ => Ok(()),
     }
 }
 
-fn is_promoted(promotion: &Promotion, digest: Sha256, source: Option<&Source>, now: Timestamp) -> Result<(), Why> {
+fn is_promoted(promotion: &Promotion, digest: Sha256, source: Option<&Source>, now: Timestamp) -> Result<(), Refusal> {
     let channel = promotion.channel.clone();
-    let Some(source) = source else { return Err(Why::NoSource { channel }) };
+    let Some(source) = source else { return Err(Refusal::NoSource { channel }) };
     if !source.choice.may_be_used(digest) {
-        let why = source.choice.refused.get(&digest).map_or_else(|| "it is not there".to_owned(), Why::to_string);
-        return Err(Why::RefusedThere { channel, why });
+        let why = source.choice.refused.get(&digest).map_or_else(|| "it is not there".to_owned(), Refusal::to_string);
+        return Err(Refusal::RefusedThere { channel, why });
     }
     let long_enough = |held: &Held| {
         held.digest == digest && promotion.after.after(held.from) <= held.until.map_or(now, |until| until.min(now))
@@ -177,7 +182,7 @@ fn is_promoted(promotion: &Promotion, digest: Sha256, source: Option<&Source>, n
     if source.held.iter().any(long_enough) {
         return Ok(());
     }
-    Err(Why::NotPromoted { channel, after: promotion.after.to_string() })
+    Err(Refusal::NotPromoted { channel, after: promotion.after.to_string() })
 }
 
 impl Choice {
@@ -185,7 +190,7 @@ impl Choice {
     /// a version: a node that runs it must be told from one that is older.
     pub fn needs(&self, candidates: &[Candidate]) -> BTreeSet<Sha256> {
         let floors = self.floors.iter().filter_map(|(_, image)| image.as_ref());
-        let all = candidates.iter().filter(|of| !self.floors.is_empty() && of.says.is_ok() && of.version().is_some());
+        let all = candidates.iter().filter(|of| !self.floors.is_empty() && of.labels.is_ok() && of.version().is_some());
         let mut needed: BTreeSet<Sha256> = self.chosen.iter().chain(floors).map(|image| image.digest).collect();
         needed.extend(all.map(|candidate| candidate.digest));
         needed
@@ -195,13 +200,13 @@ impl Choice {
     /// one of them is the owner's.
     pub fn waits_for_signatures(&self, digest: Sha256) -> bool {
         let floors = self.floors.iter().filter_map(|(_, image)| image.as_ref());
-        let is_double = matches!(self.refused.get(&digest), Some(Why::SameVersion { .. }));
+        let is_double = matches!(self.refused.get(&digest), Some(Refusal::SameVersion { .. }));
         is_double || self.chosen.iter().chain(floors).any(|image| image.digest == digest)
     }
 
     /// It is not chosen only because something newer is. What was denied since, or is young again, is not.
     fn was_good(&self, digest: Sha256) -> bool {
-        matches!(self.refused.get(&digest), Some(Why::Older { .. }))
+        matches!(self.refused.get(&digest), Some(Refusal::Older { .. }))
     }
 
     /// Whether it is chosen, or is not only because something newer is.
@@ -211,16 +216,16 @@ impl Choice {
 
     /// What a node gets that runs this version: the first floor above it, or else what was chosen. Nothing if the version
     /// is not known.
-    pub fn next(&self, running: Option<&Version>) -> Result<Image, Nothing> {
-        let chosen = self.chosen.as_ref().ok_or(Nothing::NoChoice)?;
-        let running = running.ok_or(Nothing::Unknown)?;
+    pub fn next(&self, running: Option<&Version>) -> Result<Image, NoUpdate> {
+        let chosen = self.chosen.as_ref().ok_or(NoUpdate::NoChoice)?;
+        let running = running.ok_or(NoUpdate::Unknown)?;
         if *running >= chosen.version {
-            return Err(Nothing::NotOlder { running: running.clone(), chosen: chosen.version.clone() });
+            return Err(NoUpdate::NotOlder { running: running.clone(), chosen: chosen.version.clone() });
         }
         match self.floors.iter().find(|(floor, _)| floor.cmp_precedence(running).is_gt()) {
             None => Ok(chosen.clone()),
             Some((_, Some(image))) => Ok(image.clone()),
-            Some((floor, None)) => Err(Nothing::NoFloor { floor: floor.clone() }),
+            Some((floor, None)) => Err(NoUpdate::NoFloor { floor: floor.clone() }),
         }
     }
 }

@@ -16,7 +16,7 @@ use slipway_core::{
 };
 
 use crate::{
-    candidate::{Candidate, Says},
+    candidate::{Candidate, ImageLabels},
     spec::{Select, Spec},
 };
 
@@ -108,9 +108,9 @@ impl Repository {
         self.registry.of_digest(digest)
     }
 
-    fn read(&self, digest: Sha256) -> Result<Says, ImageError> {
+    fn read(&self, digest: Sha256) -> Result<ImageLabels, ImageError> {
         let of = Description::of(&self.image(digest), self.arch)?;
-        Ok(Says::of(&of.labels, of.created))
+        Ok(ImageLabels::of(&of.labels, of.created))
     }
 }
 
@@ -140,8 +140,8 @@ pub fn discover(
     let known: BTreeMap<Sha256, &Candidate> = known.iter().map(|candidate| (candidate.digest, candidate)).collect();
     let candidate = |(digest, tags): (Sha256, BTreeSet<String>)| {
         let before = known.get(&digest);
-        let says = match before.map(|before| &before.says) {
-            Some(Ok(says)) => Ok(says.clone()),
+        let labels = match before.map(|before| &before.labels) {
+            Some(Ok(labels)) => Ok(labels.clone()),
             _ => repository.read(digest).map_err(|e| e.to_string()),
         };
         let first_seen = before.map_or(now, |before| before.first_seen);
@@ -150,7 +150,7 @@ pub fn discover(
         let signed =
             signed.filter(|signed| spec.signatures.as_ref().is_some_and(|of| of.are_met(Some(signed)).is_ok()));
         let (payload, taken) = (before.and_then(|before| before.payload), before.and_then(|before| before.taken));
-        Candidate { digest, tags, first_seen, says, payload, signed, taken }
+        Candidate { digest, tags, first_seen, labels, payload, signed, taken }
     };
     Ok(found.into_iter().map(candidate).collect())
 }

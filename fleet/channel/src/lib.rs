@@ -22,12 +22,12 @@ pub mod choose;
 #[cfg(feature = "registry")]
 pub mod discover;
 #[cfg(feature = "registry")]
-pub mod look;
+pub mod lookup;
 pub mod pattern;
 #[cfg(feature = "registry")]
 pub mod payload;
+pub mod refusal;
 pub mod signatures;
 #[cfg(feature = "registry")]
 pub mod signed;
 pub mod spec;
-pub mod why;

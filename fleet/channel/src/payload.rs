@@ -25,7 +25,7 @@ pub fn payload(repository: &Repository, digest: Sha256, limits: Limits) -> Resul
     let registry = repository.image(digest);
     let image = registry.image().clone();
     let left = Arc::new(AtomicU64::new(limits.payload_bytes));
-    let store = Box::new(Sparing { registry, left, limit: limits.payload_bytes });
+    let store = Box::new(LimitedImage { registry, left, limit: limits.payload_bytes });
     let mut source =
         ImageSource::open(store, SourceRef::Docker(image), repository.arch()).map_err(|e| e.to_string())?;
     let facts = source.facts(ChecksumPolicy::Compared, Inspection::Declared, &mut |_| ());
@@ -33,13 +33,13 @@ pub fn payload(repository: &Repository, digest: Sha256, limits: Limits) -> Resul
 }
 
 /// An image of which only so much is read: one without checksums would be read to its end.
-struct Sparing {
+struct LimitedImage {
     registry: Registry,
     left: Arc<AtomicU64>,
     limit: u64,
 }
 
-impl ImageStore for Sparing {
+impl ImageStore for LimitedImage {
     fn root(&self) -> Result<Document, ImageError> {
         self.registry.root()
     }

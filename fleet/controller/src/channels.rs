@@ -21,7 +21,7 @@ use slipway_channel::{
     candidate::Candidate,
     choose::Source,
     discover::{DiscoverError, Limits, named},
-    look::look_on,
+    lookup::resume_lookup,
     signatures::Signatures,
     spec::Spec,
 };
@@ -29,11 +29,11 @@ use slipway_fleet_objects::channel::ChannelStatus;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::{
-    choices::{self, Begun, Failed, Known, place},
+    channel_status::{self, Begun, Failed, Known, place},
     cluster::{Cluster, Error, Result},
-    events::Told,
-    places::Places,
-    wake::{SOON, Wakes, rest},
+    events::EventRecord,
+    registry_concurrency::RegistryConcurrency,
+    trigger::{SOON, Triggers, rest},
 };
 
 /// Looks at once.
@@ -86,7 +86,8 @@ struct Busy {
 impl Busy {
     /// Whether this channel is left alone for now.
     fn rests(&self, name: &str, known: &Known, spec: &Spec, now: Timestamp) -> bool {
-        let waits = |(at, of): &(Timestamp, i64)| *of == known.generation && now < choices::again(spec).after(*at);
+        let waits =
+            |(at, of): &(Timestamp, i64)| *of == known.generation && now < channel_status::again(spec).after(*at);
         self.under_way.contains(name) || self.refused.get(name).is_some_and(waits)
     }
 }
@@ -96,9 +97,9 @@ pub struct Channels {
     cluster: Cluster,
     options: Options,
     limits: Limits,
-    places: Arc<Places>,
+    places: Arc<RegistryConcurrency>,
     read: Arc<Mutex<Read>>,
-    wakes: Arc<Wakes>,
+    wakes: Arc<Triggers>,
 }
 
 /// What a channel is.
@@ -113,12 +114,12 @@ fn known(object: &DynamicObject) -> std::result::Result<Known, serde_json::Error
 impl Channels {
     /// Looked into as these options of the installer say. Credentials and certificates are read with each look: their
     /// files may change.
-    pub fn new(cluster: Cluster, options: Options, wakes: Arc<Wakes>) -> Self {
+    pub fn new(cluster: Cluster, options: Options, wakes: Arc<Triggers>) -> Self {
         Self {
             cluster,
             options,
             limits: Limits::default(),
-            places: Arc::new(Places::new(AT_ONCE)),
+            places: Arc::new(RegistryConcurrency::new(AT_ONCE)),
             read: Arc::default(),
             wakes,
         }
@@ -166,13 +167,13 @@ impl Channels {
         for Ended { name, begun, outcome } in busy.ended.drain(..) {
             metrics.looked(&name, outcome.as_ref().err().map_or("Answered", |failed| failed.word));
             let Some(known) = all.get_mut(&name) else { continue };
-            if let Some(status) = choices::looked(known, &begun, outcome, now) {
+            if let Some(status) = channel_status::looked(known, &begun, outcome, now) {
                 known.status = status;
             }
         }
         let mut taken = Vec::new();
         for (name, object) in &objects {
-            let Some(status) = choices::status(name, &all, now) else { continue };
+            let Some(status) = channel_status::status(name, &all, now) else { continue };
             taken.extend(status.latest.as_ref().map(|latest| (name.clone(), latest.version.clone())));
             match self.write(name, object, &status, now).await {
                 Ok(()) => {}
@@ -191,12 +192,17 @@ impl Channels {
         for (name, known) in &all {
             if let Ok(spec) = &known.spec
                 && !busy.rests(name, known, spec, now)
-                && choices::is_due(name, &all, now)
+                && channel_status::is_due(name, &all, now)
             {
                 due.push((
                     name.clone(),
                     Begun::of(known),
-                    self.look(name, spec.clone(), choices::carried(known), choices::source(name, &all, now)),
+                    self.lookup(
+                        name,
+                        spec.clone(),
+                        channel_status::carried(known),
+                        channel_status::source(name, &all, now),
+                    ),
                 ));
             }
         }
@@ -217,7 +223,7 @@ impl Channels {
         let Some(latest) = status.latest.as_ref().filter(|latest| before.latest.as_ref() != Some(*latest)) else {
             return Ok(());
         };
-        let told = Told {
+        let told = EventRecord {
             kind: "Channel",
             api: "fleet.slipway.dev/v1alpha1",
             name: name.to_owned(),
@@ -235,7 +241,7 @@ impl Channels {
     }
 
     /// A look on a thread of its own.
-    fn look(
+    fn lookup(
         &self,
         name: &str,
         spec: Spec,
@@ -254,7 +260,7 @@ impl Channels {
                 let known = with(known, before.clone());
                 let options = Options { deadline: Some(Instant::now() + PATIENCE), ..options };
                 let all = (&known[..], &before[..]);
-                let mut found = look_on(&spec, &options, limits, all, source.as_ref(), Timestamp::now());
+                let mut found = resume_lookup(&spec, &options, limits, all, source.as_ref(), Timestamp::now());
                 if let Err(error) = &mut found {
                     let new = if let DiscoverError::TooLong { read, .. } = error { take(read) } else { Vec::new() };
                     let all = if new.is_empty() { before } else { new };
@@ -279,8 +285,8 @@ fn with(known: Vec<Candidate>, others: Vec<Candidate>) -> Vec<Candidate> {
     let mut all: BTreeMap<_, _> = others.into_iter().map(|other| (other.digest, other)).collect();
     for of in known {
         let both = match all.remove(&of.digest) {
-            Some(other) if of.says.is_err() => {
-                Candidate { says: other.says, payload: other.payload, signed: other.signed, ..of }
+            Some(other) if of.labels.is_err() => {
+                Candidate { labels: other.labels, payload: other.payload, signed: other.signed, ..of }
             }
             Some(other) => {
                 Candidate { payload: of.payload.or(other.payload), signed: of.signed.or(other.signed), ..of }

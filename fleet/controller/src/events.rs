@@ -10,7 +10,7 @@ use slipway_core::digest::Sha256;
 
 /// Something that happened to an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct EventRecord {
     /// The kind of the object: Node, Rollout.
     pub kind: &'static str,
     /// Its API.
@@ -29,7 +29,7 @@ pub struct Told {
     pub is_warning: bool,
 }
 
-impl Told {
+impl EventRecord {
     /// As the API server takes it.
     pub fn event(&self, now: Timestamp) -> Event {
         let Self { kind, api, name, uid, reason, which, message, is_warning } = self;

@@ -22,7 +22,7 @@
 //! * [`names`]: of operations and rollouts
 //! * [`cluster`]: objects of the API server, read and written
 //! * [`nodes`]: nodes, looked at and asked
-//! * [`seen`]: what decisions need of a node
+//! * [`observed`]: what decisions need of a node
 //! * [`pools`]: what decisions need of a pool
 //! * [`plans`]: which rollout is followed, and when there is a new one
 //! * [`machines`]: machines of nodes, where nodes are replaced: found, and deleted
@@ -43,26 +43,27 @@
 //! * [`wake`]: who is woken by them
 //! * [`serve`]: who asks for them, and whether it is well
 
+pub mod channel_status;
+pub mod channel_target;
 pub mod channels;
-pub mod choices;
 pub mod cluster;
 pub mod events;
-pub mod figures;
-pub mod follow;
-pub mod keep;
+pub mod inventory;
 pub mod machines;
 pub mod metrics;
 pub mod names;
+pub mod node_report;
 pub mod nodes;
-pub mod places;
+pub mod observed_node;
+pub mod persist;
 pub mod plans;
+pub mod pool_metrics;
 pub mod pools;
+pub mod reconcile;
+pub mod registry_concurrency;
 pub mod report;
 pub mod round;
-pub mod seen;
 pub mod serve;
-pub mod stock;
-pub mod turn;
+pub mod trigger;
 pub mod volumes;
-pub mod wake;
 pub mod watch;

@@ -22,7 +22,7 @@ use slipway_rollout::facts::Machine;
 
 use crate::{
     cluster::{Cluster, Error, Result},
-    seen,
+    observed_node,
 };
 
 const GROUP: &str = "cluster.x-k8s.io";
@@ -101,23 +101,23 @@ fn spare(machine: &mut DynamicObject) -> bool {
 
 /// Nodes by their names, of which each is there once.
 fn by_name(nodes: &[core::Node]) -> BTreeMap<&str, &core::Node> {
-    nodes.iter().map(|node| (seen::name(node), node)).collect()
+    nodes.iter().map(|node| (observed_node::name(node), node)).collect()
 }
 
 /// A Machine as decisions see it. One without a UID or a time never was in an API server.
 fn found(object: &DynamicObject, nodes: &BTreeMap<&str, &core::Node>, kind: &ApiResource) -> Option<Found> {
     let meta = &object.metadata;
     let (name, namespace) = (meta.name.clone()?, meta.namespace.clone()?);
-    let made = Timestamp::from_second(meta.creation_timestamp.as_ref()?.0.as_second()).ok()?;
+    let created = Timestamp::from_second(meta.creation_timestamp.as_ref()?.0.as_second()).ok()?;
     let named = object.data["status"]["nodeRef"]["name"].as_str().and_then(|name| nodes.get(name));
     let node = named.filter(|node| is_of(node, meta, &object.data));
     let machine = Machine {
         uid: meta.uid.clone()?,
         name: format!("{namespace}/{name}"),
-        node: node.map(|node| seen::uid(node).to_owned()),
+        node: node.map(|node| observed_node::uid(node).to_owned()),
         set: set(meta, &namespace),
-        made,
-        goes: meta.deletion_timestamp.is_some(),
+        created,
+        is_deleting: meta.deletion_timestamp.is_some(),
     };
     Some(Found { machine, namespace, name, version: meta.resource_version.clone()?, kind: kind.clone() })
 }
@@ -127,7 +127,7 @@ fn found(object: &DynamicObject, nodes: &BTreeMap<&str, &core::Node>, kind: &Api
 /// of the Node; and neither may name somebody else.
 fn is_of(node: &core::Node, machine: &ObjectMeta, data: &Value) -> bool {
     let reference = &data["status"]["nodeRef"];
-    if reference["name"].as_str() != Some(seen::name(node)) {
+    if reference["name"].as_str() != Some(observed_node::name(node)) {
         return false;
     }
     let uid = reference["uid"].as_str().filter(|uid| !uid.is_empty());
@@ -135,7 +135,7 @@ fn is_of(node: &core::Node, machine: &ObjectMeta, data: &Value) -> bool {
     let named = annotation(MACHINE).zip(annotation(NAMESPACE));
     let is_named = named
         .map(|(name, namespace)| machine.name.as_ref() == Some(name) && machine.namespace.as_ref() == Some(namespace));
-    let is_uid = uid.map(|uid| uid == seen::uid(node));
+    let is_uid = uid.map(|uid| uid == observed_node::uid(node));
     is_named != Some(false) && is_uid != Some(false) && (is_named.is_some() || is_uid.is_some())
 }
 

@@ -18,9 +18,9 @@ use slipway_fleet::{
     cluster::Cluster,
     metrics::RoundEnd,
     nodes::Nodes,
-    serve::{Face, serve},
-    turn::{Again, Controller},
-    wake::{SOON, Wakes, rest},
+    reconcile::{Controller, Requeue},
+    serve::{HealthState, serve},
+    trigger::{SOON, Triggers, rest},
     watch::watch,
 };
 use slipway_node_client::{Files, PORT};
@@ -77,12 +77,12 @@ async fn run(args: Args) -> Result<()> {
     let mut config = Config::infer().await.context("no way to the API server")?;
     // A turn is tried again as a whole: the client would wait for minutes by itself.
     config.default_retry = false;
-    let (client, wakes) = (Client::try_from(config)?, Arc::<Wakes>::default());
+    let (client, wakes) = (Client::try_from(config)?, Arc::<Triggers>::default());
     let cluster = Cluster::new(client.clone());
     let file = |name: &str| args.pki.join(name);
     let files = Files { ca: file("ca.crt"), certificate: file("tls.crt"), key: file("tls.key") };
     let interval = Duration::from_secs(args.interval);
-    let face = Arc::new(Face::new(Arc::clone(cluster.metrics())));
+    let face = Arc::new(HealthState::new(Arc::clone(cluster.metrics())));
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen at {}", args.listen))?;
     let channels = Channels::new(cluster.clone(), args.registry.options(), Arc::clone(&wakes));
     let controller = Controller::new(cluster, Nodes::new(files, args.port), args.node);
@@ -90,14 +90,14 @@ async fn run(args: Args) -> Result<()> {
     let turns = async {
         loop {
             let begun = Instant::now();
-            let turn = controller.turn().await;
+            let turn = controller.reconcile().await;
             let end = if turn.is_ok() { RoundEnd::Done } else { RoundEnd::Failed };
             let took = begun.elapsed();
             face.metrics.round(end, took, Timestamp::now());
             face.round(turn.is_ok());
             let pause = match turn {
-                Ok(Again::AtOnce) => SOON,
-                Ok(Again::Later) => interval,
+                Ok(Requeue::Now) => SOON,
+                Ok(Requeue::Later) => interval,
                 Err(e) => {
                     eprintln!("{e}");
                     interval

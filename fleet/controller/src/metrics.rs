@@ -58,7 +58,7 @@ struct OfResource {
 
 /// What a pool is like.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolFigures {
+pub struct PoolMetrics {
     /// What goes on, in the word that its status has.
     pub state: String,
     /// How many of its nodes may be unavailable at once; `None` if nobody knows.
@@ -171,7 +171,7 @@ impl Metrics {
     }
 
     /// What all pools are like now, and the ledger.
-    pub fn pools(&self, pools: &BTreeMap<String, PoolFigures>, epoch: u64) {
+    pub fn pools(&self, pools: &BTreeMap<String, PoolMetrics>, epoch: u64) {
         let now = self.now();
         for family in [&now.grants, &now.budget, &now.failures, &now.refused] {
             family.clear();

@@ -14,7 +14,7 @@ use slipway_node_client::{Client, Files, Trust, chain};
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use uuid::Uuid;
 
-use crate::seen::{Look, address, uid};
+use crate::observed_node::{NodeReading, address, uid};
 
 /// How long a node may take for one answer, the connection included.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ impl Nodes {
     }
 
     /// Look at these nodes, by UID.
-    pub async fn look(&self, nodes: &[&core::Node]) -> BTreeMap<String, Look> {
+    pub async fn look(&self, nodes: &[&core::Node]) -> BTreeMap<String, NodeReading> {
         let trust = Trust::load(&self.files).map_err(|e| format!("the controller's own certificates: {e}"));
         let gate = Arc::new(Semaphore::new(AT_ONCE));
         let mut looks = JoinSet::new();
@@ -71,7 +71,7 @@ impl Nodes {
                     Ok(status.into_inner())
                 };
                 let status = timeout(ANSWER, status).await.unwrap_or_else(|_| Err(too_late()));
-                (uid, Look { status, at: Timestamp::now() })
+                (uid, NodeReading { status, at: Timestamp::now() })
             });
         }
         looks.join_all().await.into_iter().collect()

@@ -18,12 +18,12 @@ use slipway_fleet_objects::{
     rollout::{Rollout, RolloutSpec},
 };
 use slipway_rollout::{
-    facts::Seen,
+    facts::ObservedNode,
     ledger::{Ledger, Node},
     plan::Plan,
 };
 
-use crate::{names, pools::Wish};
+use crate::{names, pools::DesiredState};
 
 /// The state of a rollout of which nothing is left to do.
 pub const FINISHED: &str = "Finished";
@@ -84,8 +84,13 @@ pub fn followed<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout], ledger
     }
 }
 
-/// The next rollout of the pool's target, if there is to be one. `seen` has the pool's nodes with regard to that target.
-pub fn next(wish: &Wish, seen: &[Seen], last: Option<&Rollout>, own: Option<&str>) -> Option<Rollout> {
+/// The next rollout of the pool's target, if there is to be one. `observed` has the pool's nodes with regard to that target.
+pub fn next(
+    desired: &DesiredState,
+    observed: &[ObservedNode],
+    last: Option<&Rollout>,
+    own: Option<&str>,
+) -> Option<Rollout> {
     let is_over =
         |last: &Rollout| state(last) == FINISHED && last.status.as_ref().is_some_and(|status| status.denied.is_none());
     if last.is_some_and(|last| !is_over(last)) {
@@ -93,43 +98,55 @@ pub fn next(wish: &Wish, seen: &[Seen], last: Option<&Rollout>, own: Option<&str
     }
     let planned: BTreeSet<&str> =
         last.iter().flat_map(|of| of.spec.plan.nodes()).map(|(_, node)| node.uid.as_str()).collect();
-    let heirs: BTreeSet<&str> = last
+    let successor_machines: BTreeSet<&str> = last
         .iter()
         .filter_map(|of| of.status.as_ref())
         .flat_map(|of| of.succeeded.values())
         .map(String::as_str)
         .collect();
-    let is_new = |seen: &&Seen| {
-        let uid = seen.node.uid.as_str();
-        !seen.runs(wish.payload) && !planned.contains(uid) && !heirs.contains(uid) && !wish.held.contains_key(uid)
+    let is_new = |observed: &&ObservedNode| {
+        let uid = observed.node.uid.as_str();
+        !observed.runs(desired.payload)
+            && !planned.contains(uid)
+            && !successor_machines.contains(uid)
+            && !desired.held.contains_key(uid)
     };
-    let may_go = |seen: &Seen| {
-        let waits_for_nothing = last.is_none() || (seen.failure().is_none() && !wish.skip.contains(&seen.node.uid));
-        seen.says.is_some() && waits_for_nothing
+    let may_go = |observed: &ObservedNode| {
+        let waits_for_nothing =
+            last.is_none() || (observed.failure().is_none() && !desired.skip.contains(&observed.node.uid));
+        observed.report.is_some() && waits_for_nothing
     };
-    let new: Vec<&Seen> = seen.iter().filter(is_new).collect();
+    let new: Vec<&ObservedNode> = observed.iter().filter(is_new).collect();
     // A node that does not answer may have it already: alone it is no reason for a rollout.
-    if !new.iter().any(|seen| may_go(seen)) {
+    if !new.iter().any(|observed| may_go(observed)) {
         return None;
     }
-    let nodes = new.into_iter().filter(|seen| seen.says.is_none() || may_go(seen)).map(|seen| seen.node.clone());
-    Some(rollout(wish, nodes, last, own))
+    let nodes = new
+        .into_iter()
+        .filter(|observed| observed.report.is_none() || may_go(observed))
+        .map(|observed| observed.node.clone());
+    Some(rollout(desired, nodes, last, own))
 }
 
-fn rollout(wish: &Wish, nodes: impl Iterator<Item = Node>, last: Option<&Rollout>, own: Option<&str>) -> Rollout {
-    let pool = wish.pool.metadata.name.as_deref().unwrap_or_default();
-    let plan = |nodes: Vec<Node>| Plan::new(pool, wish.payload, nodes, &wish.rules, wish.pool.spec.order, own);
+fn rollout(
+    desired: &DesiredState,
+    nodes: impl Iterator<Item = Node>,
+    last: Option<&Rollout>,
+    own: Option<&str>,
+) -> Rollout {
+    let pool = desired.pool.metadata.name.as_deref().unwrap_or_default();
+    let plan = |nodes: Vec<Node>| Plan::new(pool, desired.payload, nodes, &desired.rules, desired.pool.spec.order, own);
     let whole = plan(nodes.collect());
-    let fits = fitting(&whole, wish.pool.spec.strategy);
+    let fits = fitting(&whole, desired.pool.spec.strategy);
     let plan = if fits.len() == whole.nodes().count() { whole } else { plan(fits) };
-    let name = names::rollout(pool, wish.payload, last);
-    let mut rollout = Rollout::new(&name, RolloutSpec { image: wish.image.clone(), plan });
+    let name = names::rollout(pool, desired.payload, last);
+    let mut rollout = Rollout::new(&name, RolloutSpec { image: desired.image.clone(), plan });
     // It goes with its pool.
     rollout.metadata.owner_references = Some(vec![OwnerReference {
         api_version: NodePool::api_version(&()).into_owned(),
         kind: NodePool::kind(&()).into_owned(),
         name: pool.to_owned(),
-        uid: wish.pool.metadata.uid.clone().unwrap_or_default(),
+        uid: desired.pool.metadata.uid.clone().unwrap_or_default(),
         ..OwnerReference::default()
     }]);
     rollout

@@ -11,14 +11,14 @@ use slipway_fleet_objects::{
     rollout::Rollout,
 };
 use slipway_rollout::{
-    facts::Hurry,
+    facts::WindowOverride,
     policy::{Policy, Rules},
 };
 
 use crate::{
+    channel_target::{Goal, Pool, follow},
     cluster::Objects,
-    follow::{Goal, Pool, follow},
-    seen::{self, Look},
+    observed_node::{self, NodeReading},
 };
 
 /// The label that says where a node is, if no policy names one.
@@ -63,7 +63,7 @@ impl Problem {
 
 /// A pool that can be understood.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct DesiredState {
     /// What people wrote.
     pub pool: NodePool,
     /// What they allow.
@@ -82,7 +82,7 @@ pub struct Wish {
     pub zones: String,
 }
 
-impl Wish {
+impl DesiredState {
     /// Why people have given this rollout up.
     pub fn aborts(&self, rollout: Option<&Rollout>) -> Option<String> {
         let abort = self.pool.spec.abort.as_ref()?;
@@ -90,9 +90,9 @@ impl Wish {
     }
 
     /// Whether people want this rollout to go now.
-    pub fn hurry(&self, rollout: Option<&Rollout>) -> Option<Hurry> {
+    pub fn window_override(&self, rollout: Option<&Rollout>) -> Option<WindowOverride> {
         let now = self.pool.spec.run_now.as_ref()?;
-        (rollout?.metadata.uid.as_ref() == Some(&now.rollout_uid)).then(|| now.hurry())
+        (rollout?.metadata.uid.as_ref() == Some(&now.rollout_uid)).then(|| now.window_override())
     }
 }
 
@@ -111,7 +111,7 @@ impl<'a> Members<'a> {
         for (name, pool) in &objects.pools {
             let Ok(pool) = pool else { continue };
             let nodes: Vec<_> = objects.nodes.iter().filter(|node| has(node, &pool.spec)).collect();
-            nodes.iter().for_each(|node| pools.entry(seen::uid(node)).or_default().push(name.as_str()));
+            nodes.iter().for_each(|node| pools.entry(observed_node::uid(node)).or_default().push(name.as_str()));
             of.insert(name.as_str(), nodes);
         }
         Self { of, pools }
@@ -130,9 +130,9 @@ impl<'a> Members<'a> {
     /// A node of this pool that is in another one, too.
     fn shared(&self, pool: &str) -> Option<Problem> {
         self.of(pool).iter().find_map(|node| {
-            let pools = self.pools.get(seen::uid(node)).filter(|pools| pools.len() > 1)?;
+            let pools = self.pools.get(observed_node::uid(node)).filter(|pools| pools.len() > 1)?;
             let pools = pools.iter().map(|pool| (*pool).to_owned()).collect();
-            Some(Problem::NodesShared { node: seen::name(node).to_owned(), pools })
+            Some(Problem::NodesShared { node: observed_node::name(node).to_owned(), pools })
         })
     }
 }
@@ -143,12 +143,12 @@ fn has(node: &core::Node, pool: &NodePoolSpec) -> bool {
 }
 
 /// What decisions need of the pool, or why nothing begins in it.
-pub fn wish(
+pub fn desired_state(
     name: &str,
     objects: &Objects,
     members: &Members<'_>,
-    looks: &BTreeMap<String, Look>,
-) -> Result<Wish, Problem> {
+    looks: &BTreeMap<String, NodeReading>,
+) -> Result<DesiredState, Problem> {
     let pool = match objects.pools.get(name) {
         Some(Ok(pool)) => pool,
         Some(Err(why)) => return Err(Problem::Pool(why.clone())),
@@ -165,10 +165,10 @@ pub fn wish(
     let goal = target(&pool.spec, objects, followers);
     let Goal { image, payload, held, ahead } = goal.map_err(Problem::NoTarget)?;
     let zones = rules.zone_label().unwrap_or(ZONE).to_owned();
-    let is_skipped = |node: &&&core::Node| left_out.contains(seen::name(node));
-    let skip = members.of(name).iter().filter(is_skipped).map(|node| seen::uid(node).to_owned());
+    let is_skipped = |node: &&&core::Node| left_out.contains(observed_node::name(node));
+    let skip = members.of(name).iter().filter(is_skipped).map(|node| observed_node::uid(node).to_owned());
     let skip = skip.chain(held.keys().cloned()).collect();
-    Ok(Wish { pool: pool.clone(), rules, image, payload, skip, held, ahead, zones })
+    Ok(DesiredState { pool: pool.clone(), rules, image, payload, skip, held, ahead, zones })
 }
 
 fn policy(name: &str, policies: &BTreeMap<String, Result<UpgradePolicy, String>>) -> Result<Policy, Problem> {

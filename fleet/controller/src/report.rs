@@ -11,17 +11,17 @@ use slipway_fleet_objects::{
 };
 use slipway_node_api::v1::StatusResponse;
 use slipway_rollout::{
-    decide::{Action, Waiting},
-    facts::{Seen, Snapshot},
-    why::WhyNot,
+    blocked::Blocked,
+    decide::{BlockedNode, Step},
+    facts::{Facts, ObservedNode},
 };
 
 use crate::{
     nodes::Answer,
+    observed_node::NodeReading,
     plans::{self, FINISHED, SUPERSEDED},
     pools::Problem,
-    round::{Aside, Course},
-    seen::Look,
+    round::{PoolRound, Superseded},
 };
 
 /// The longest message. What is longer is in the objects of the nodes.
@@ -49,54 +49,54 @@ fn count(of: usize) -> u32 {
 }
 
 /// Something is being done with the node.
-fn goes_on(why: &WhyNot) -> bool {
-    use WhyNot::{Aborts, Begins, Deletes, Granted, MachineGoes, Returns, Staging, SuccessorJoins, UnderWay};
+fn goes_on(why: &Blocked) -> bool {
+    use Blocked::{Aborts, Begins, Deletes, Granted, MachineGoes, Returns, Staging, SuccessorJoins, UnderWay};
     let is_asked = matches!(why, UnderWay { .. } | Begins { .. } | Returns { .. } | Aborts { .. } | Granted | Staging);
     is_asked || matches!(why, Deletes { .. } | MachineGoes { .. } | SuccessorJoins { .. })
 }
 
 /// Why this node does not go, with what its own service says, and what a person can do if nobody else can.
-pub fn sentence(course: &Course, waiting: &Waiting) -> String {
-    let Waiting { node, why } = waiting;
-    let holds = course.snapshot.ledger.held(&node.uid).is_some();
+pub fn sentence(course: &PoolRound, blocked: &BlockedNode) -> String {
+    let BlockedNode { node, why } = blocked;
+    let holds = course.facts.ledger.held(&node.uid).is_some();
     let remedy = why.remedy(&node.name, holds).map(|what| format!(": {what}")).unwrap_or_default();
-    said(course, waiting) + &remedy
+    said(course, blocked) + &remedy
 }
 
-fn said(course: &Course, waiting: &Waiting) -> String {
-    let why = &waiting.why;
-    if let (WhyNot::Skipped | WhyNot::NotInPlan, Some(held)) = (why, course.wish.held.get(&waiting.node.uid)) {
+fn said(course: &PoolRound, blocked: &BlockedNode) -> String {
+    let why = &blocked.why;
+    if let (Blocked::Skipped | Blocked::NotInPlan, Some(held)) = (why, course.desired.held.get(&blocked.node.uid)) {
         return held.clone();
     }
-    match course.unclear.get(&waiting.node.uid) {
-        Some(unclear) if matches!(why, WhyNot::Silent | WhyNot::SilentHolder { .. }) => format!("{why} ({unclear})"),
+    match course.unclear.get(&blocked.node.uid) {
+        Some(unclear) if matches!(why, Blocked::Silent | Blocked::SilentHolder { .. }) => format!("{why} ({unclear})"),
         _ => why.to_string(),
     }
 }
 
 /// What goes on in a pool.
-pub fn headline(course: &Course) -> Headline {
-    let (decision, snapshot) = (&course.decision, &course.snapshot);
-    let denied = decision.actions.iter().find_map(|action| match action {
-        Action::Deny { why, .. } => Some(why),
+pub fn headline(course: &PoolRound) -> Headline {
+    let (decision, facts) = (&course.decision, &course.facts);
+    let denied = decision.steps.iter().find_map(|step| match step {
+        Step::Deny { why, .. } => Some(why),
         _ => None,
     });
-    if let Some(why) = snapshot.denied.as_ref().or(denied) {
+    if let Some(why) = facts.denied.as_ref().or(denied) {
         return Headline { state: "Denied", message: short(why.clone() + &back(course)) };
     }
-    if let Some(why) = &snapshot.aborted {
+    if let Some(why) = &facts.aborted {
         return Headline { state: "Aborted", message: short(why.clone()) };
     }
-    if let Some(why) = &snapshot.paused {
+    if let Some(why) = &facts.paused {
         return Headline { state: "Paused", message: short(why.clone()) };
     }
-    let named = |waiting: &Waiting| format!("{}: {}", waiting.node.name, sentence(course, waiting));
-    let busy: Vec<&Waiting> = decision.waiting.iter().filter(|waiting| goes_on(&waiting.why)).collect();
+    let named = |blocked: &BlockedNode| format!("{}: {}", blocked.node.name, sentence(course, blocked));
+    let busy: Vec<&BlockedNode> = decision.blocked.iter().filter(|blocked| goes_on(&blocked.why)).collect();
     if let Some(first) = busy.first() {
         let more = if busy.len() > 1 { format!("; and {} more", busy.len() - 1) } else { String::new() };
         return Headline { state: "Running", message: short(named(first) + &more) };
     }
-    let first = decision.waiting.first();
+    let first = decision.blocked.first();
     if decision.finished {
         let message = first.map_or_else(|| "every node is done".to_owned(), named);
         return Headline { state: FINISHED, message: short(message) };
@@ -107,44 +107,45 @@ pub fn headline(course: &Course) -> Headline {
 }
 
 /// How far nodes are on the way back; empty if none is to go.
-fn back(course: &Course) -> String {
-    let Snapshot { back, denied, aborted, plan, nodes, .. } = &course.snapshot;
+fn back(course: &PoolRound) -> String {
+    let Facts { rollback: back, denied, aborted, plan, nodes, .. } = &course.facts;
     if back.is_none() || denied.is_none() || aborted.is_some() || !plan.is_whole() {
         return String::new();
     }
     let planned: BTreeSet<&str> = plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
-    let on_it = nodes.iter().filter(|seen| seen.runs(plan.payload) && planned.contains(seen.node.uid.as_str()));
-    let waiting = course.waiting();
-    let stays = |seen: &&Seen| {
-        let why = waiting.get(seen.node.uid.as_str()).map(|of| &of.why);
-        matches!(why, Some(WhyNot::Stays(_) | WhyNot::Skipped))
+    let on_it =
+        nodes.iter().filter(|observed| observed.runs(plan.payload) && planned.contains(observed.node.uid.as_str()));
+    let blocked = course.blocked();
+    let stays = |observed: &&ObservedNode| {
+        let why = blocked.get(observed.node.uid.as_str()).map(|of| &of.why);
+        matches!(why, Some(Blocked::Stays(_) | Blocked::Skipped))
     };
-    let (stay, go): (Vec<&Seen>, Vec<&Seen>) = on_it.partition(stays);
+    let (stay, go): (Vec<&ObservedNode>, Vec<&ObservedNode>) = on_it.partition(stays);
     let go = if go.is_empty() { String::new() } else { format!("; nodes go back, and {} still run it", go.len()) };
     if stay.is_empty() { go } else { format!("{go}; {} keep it, and say why", stay.len()) }
 }
 
 /// What is kept of a rollout, and what people read of it.
-pub fn rollout(rollout: &Rollout, course: &Course, now: Timestamp) -> RolloutStatus {
+pub fn rollout(rollout: &Rollout, course: &PoolRound, now: Timestamp) -> RolloutStatus {
     let mut status = rollout.status.clone().unwrap_or_default();
     let decision = &course.decision;
-    for action in &decision.actions {
-        match action {
-            Action::Deny { why, .. } => _ = status.denied.get_or_insert_with(|| why.clone()),
-            Action::Pause { why } => _ = status.paused.get_or_insert_with(|| why.clone()),
+    for step in &decision.steps {
+        match step {
+            Step::Deny { why, .. } => _ = status.denied.get_or_insert_with(|| why.clone()),
+            Step::Pause { why } => _ = status.paused.get_or_insert_with(|| why.clone()),
             _ => {}
         }
     }
-    status.aborted = course.snapshot.aborted.clone();
+    status.aborted = course.facts.aborted.clone();
     status.finished |= decision.finished && status.denied.is_none() && status.aborted.is_none();
     let plan = &rollout.spec.plan;
     status.passed = status.passed.max(count(decision.passed));
-    let waiting = course.waiting();
-    let there: BTreeSet<&str> = course.snapshot.nodes.iter().map(|seen| seen.node.uid.as_str()).collect();
+    let blocked = course.blocked();
+    let there: BTreeSet<&str> = course.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
     // Who is replaced is done when its successor is.
-    let is_there = |uid: &str| there.contains(uid) && !waiting.contains_key(uid);
-    let heir = |uid: &str| decision.succeeded.get(uid).filter(|_| !waiting.contains_key(uid));
-    let is_done = |uid: &str| is_there(uid) || heir(uid).is_some_and(|heir| is_there(heir));
+    let is_there = |uid: &str| there.contains(uid) && !blocked.contains_key(uid);
+    let successor = |uid: &str| decision.succeeded.get(uid).filter(|_| !blocked.contains_key(uid));
+    let is_done = |uid: &str| is_there(uid) || successor(uid).is_some_and(|successor| is_there(successor));
     status.succeeded = decision.succeeded.clone();
     status.replacing = replacing(course);
     status.nodes = count(plan.nodes().count());
@@ -157,15 +158,15 @@ pub fn rollout(rollout: &Rollout, course: &Course, now: Timestamp) -> RolloutSta
 }
 
 /// Nodes that hold grants to be replaced, and where they are.
-fn replacing(course: &Course) -> Vec<Replacing> {
-    let is_replaced = |waiting: &&Waiting| {
-        course.snapshot.ledger.held(&waiting.node.uid).is_some_and(|grant| grant.replaces.is_some())
+fn replacing(course: &PoolRound) -> Vec<Replacing> {
+    let is_replaced = |blocked: &&BlockedNode| {
+        course.facts.ledger.held(&blocked.node.uid).is_some_and(|grant| grant.replaces.is_some())
     };
-    let of = |waiting: &Waiting| Replacing {
-        node_uid: waiting.node.uid.clone(),
-        node: waiting.node.name.clone(),
-        reason: waiting.why.word().to_owned(),
-        message: sentence(course, waiting),
+    let of = |blocked: &BlockedNode| Replacing {
+        node_uid: blocked.node.uid.clone(),
+        node: blocked.node.name.clone(),
+        reason: blocked.why.word().to_owned(),
+        message: sentence(course, blocked),
     };
     let mut told = 0;
     let fits = |of: &Replacing| {
@@ -173,11 +174,11 @@ fn replacing(course: &Course) -> Vec<Replacing> {
         told += of.node_uid.len() + of.node.len() + of.reason.len() + of.message.len() + 100;
         told <= REPLACING
     };
-    course.decision.waiting.iter().filter(is_replaced).map(of).take_while(fits).collect()
+    course.decision.blocked.iter().filter(is_replaced).map(of).take_while(fits).collect()
 }
 
 /// A rollout that is put aside. That it was given up stays, whatever the pool says by now.
-pub fn aside(Aside { rollout, aborted }: &Aside, now: Timestamp) -> RolloutStatus {
+pub fn aside(Superseded { rollout, aborted }: &Superseded, now: Timestamp) -> RolloutStatus {
     let mut status = rollout.status.clone().unwrap_or_default();
     status.aborted = status.aborted.or_else(|| aborted.clone());
     let message = "its pool has another target now".to_owned();
@@ -194,36 +195,36 @@ fn old(pool: &NodePool) -> NodePoolStatus {
 
 /// How many nodes have the target, and are well; or have the channel's choice already, while others go through a floor. While
 /// another payload is followed, nobody has.
-fn done(course: &Course) -> usize {
-    let is_target = course.snapshot.plan.payload == course.wish.payload;
-    let waiting = course.waiting();
-    let is_ahead = |seen: &Seen| {
-        let uid = seen.node.uid.as_str();
-        course.wish.ahead.contains(uid) && seen.is_well() && course.snapshot.ledger.held(uid).is_none()
+fn done(course: &PoolRound) -> usize {
+    let is_target = course.facts.plan.payload == course.desired.payload;
+    let blocked = course.blocked();
+    let is_ahead = |observed: &ObservedNode| {
+        let uid = observed.node.uid.as_str();
+        course.desired.ahead.contains(uid) && observed.is_well() && course.facts.ledger.held(uid).is_none()
     };
-    let is_done = |seen: &&Seen| !waiting.contains_key(seen.node.uid.as_str()) || is_ahead(seen);
-    course.snapshot.nodes.iter().filter(|_| is_target).filter(is_done).count()
+    let is_done = |observed: &&ObservedNode| !blocked.contains_key(observed.node.uid.as_str()) || is_ahead(observed);
+    course.facts.nodes.iter().filter(|_| is_target).filter(is_done).count()
 }
 
-fn is_up_to_date(course: &Course) -> bool {
-    let uids: BTreeSet<&str> = course.snapshot.nodes.iter().map(|seen| seen.node.uid.as_str()).collect();
+fn is_up_to_date(course: &PoolRound) -> bool {
+    let uids: BTreeSet<&str> = course.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
     // Whose machine is gone, and whose successor is not there, is no node of the pool.
     let is_replaced = replacing(course).iter().any(|of| !uids.contains(of.node_uid.as_str()));
-    !is_replaced && course.snapshot.plan.payload == course.wish.payload && done(course) == uids.len()
+    !is_replaced && course.facts.plan.payload == course.desired.payload && done(course) == uids.len()
 }
 
 /// What goes on in a pool, in one word.
-pub fn state(course: &Course) -> &'static str {
+pub fn state(course: &PoolRound) -> &'static str {
     if is_up_to_date(course) { "UpToDate" } else { headline(course).state }
 }
 
 /// What people read of a pool; `refused` is why its next Rollout cannot be made.
-pub fn pool(course: &Course, refused: Option<&str>, now: Timestamp) -> NodePoolStatus {
-    let mut status = old(&course.wish.pool);
-    let nodes = &course.snapshot.nodes;
+pub fn pool(course: &PoolRound, refused: Option<&str>, now: Timestamp) -> NodePoolStatus {
+    let mut status = old(&course.desired.pool);
+    let nodes = &course.facts.nodes;
     status.nodes = count(nodes.len());
     status.done = count(done(course));
-    status.payload = Some(course.wish.payload);
+    status.payload = Some(course.desired.payload);
     status.rollout = course.rollout.as_ref().and_then(|of| of.metadata.name.clone());
     let message = refused.map_or_else(|| headline(course).message, |why| short(format!("nothing begins: {why}")));
     let is_done = is_up_to_date(course);
@@ -256,44 +257,49 @@ pub fn invalid(
 
 /// What people read of each node, by UID: why it does not go, and why it did not do what it was asked for.
 pub fn nodes<'a>(
-    course: &'a Course,
-    looks: &BTreeMap<String, Look>,
+    course: &'a PoolRound,
+    looks: &BTreeMap<String, NodeReading>,
     answers: &BTreeMap<String, Answer>,
 ) -> BTreeMap<&'a str, NodeUpgradeStatus> {
-    let waiting = course.waiting();
-    let waves = course.snapshot.plan.nodes().map(|(wave, node)| (node.uid.as_str(), count(wave + 1)));
+    let blocked = course.blocked();
+    let waves = course.facts.plan.nodes().map(|(wave, node)| (node.uid.as_str(), count(wave + 1)));
     let mut waves: BTreeMap<&str, u32> = waves.collect();
-    for (uid, heir) in &course.decision.succeeded {
-        waves.extend(waves.get(uid.as_str()).copied().map(|wave| (heir.as_str(), wave)));
+    for (uid, successor) in &course.decision.succeeded {
+        waves.extend(waves.get(uid.as_str()).copied().map(|wave| (successor.as_str(), wave)));
     }
-    let of = |seen: &'a Seen| {
-        let uid = seen.node.uid.as_str();
-        let waiting = waiting.get(uid).map(|waiting| (waiting.why.word(), sentence(course, waiting)));
+    let of = |observed: &'a ObservedNode| {
+        let uid = observed.node.uid.as_str();
+        let blocked = blocked.get(uid).map(|blocked| (blocked.why.word(), sentence(course, blocked)));
         let refused = match answers.get(uid) {
             Some(Answer::Refused(why)) => Some(why.as_str()),
             Some(Answer::New | Answer::Known) | None => None,
         };
-        let mut status = node(seen, waiting, looks.get(uid), refused);
-        status.token = course.snapshot.ledger.held(uid).map(|grant| grant.token);
+        let mut status = node(observed, blocked, looks.get(uid), refused);
+        status.token = course.facts.ledger.held(uid).map(|grant| grant.token);
         status.wave = waves.get(uid).copied();
         (uid, status)
     };
-    course.snapshot.nodes.iter().map(of).collect()
+    course.facts.nodes.iter().map(of).collect()
 }
 
-fn node(seen: &Seen, waiting: Option<(&str, String)>, look: Option<&Look>, refused: Option<&str>) -> NodeUpgradeStatus {
-    let (reason, message) = waiting.unwrap_or_else(|| ("Done", "it runs the payload, and is well".to_owned()));
+fn node(
+    observed: &ObservedNode,
+    blocked: Option<(&str, String)>,
+    look: Option<&NodeReading>,
+    refused: Option<&str>,
+) -> NodeUpgradeStatus {
+    let (reason, message) = blocked.unwrap_or_else(|| ("Done", "it runs the payload, and is well".to_owned()));
     let status = look.and_then(|look| look.status.as_ref().ok());
     let more = [ill(status).filter(|_| reason == "NotWell" || reason == "UnderWay"), refused.map(str::to_owned)];
     let message = more.into_iter().flatten().fold(message, |all, more| format!("{all} ({more})"));
-    let says = seen.says.as_ref();
+    let report = observed.report.as_ref();
     NodeUpgradeStatus {
         reason: reason.to_owned(),
         message: short(message),
         step: status.and_then(|status| Some(status.operation.as_ref()?.step.clone())),
-        runs: says.map(|says| says.runs),
-        staged: says.and_then(|says| says.staged),
-        well: says.map(|says| says.well),
+        runs: report.map(|report| report.runs),
+        staged: report.and_then(|report| report.staged),
+        well: report.map(|report| report.well),
         ..NodeUpgradeStatus::default()
     }
 }

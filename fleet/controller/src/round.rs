@@ -11,33 +11,33 @@ use slipway_fleet_objects::{
     rollout::{Rollout, RolloutStatus},
 };
 use slipway_rollout::{
-    decide::{Action, Decision, Waiting, decide, frees, successor},
-    facts::{Back, Evidence, Replacing, Seen, Snapshot},
+    blocked::Blocked,
+    decide::{BlockedNode, Decision, Step, decide, release_grants, successor},
+    facts::{Evidence, Facts, ObservedNode, Replacing, RollbackPolicy},
     ledger::{Ledger, Node, Proof, Role},
     plan::Plan,
     replace,
-    why::WhyNot,
 };
 
 use crate::{
     cluster::Objects,
+    inventory::Inventory,
+    observed_node::{self, NodeReading},
     plans::{self, Followed},
-    pools::{Members, Problem, Wish, wish},
-    seen::{self, Look},
-    stock::Stock,
+    pools::{DesiredState, Members, Problem, desired_state},
 };
 
 /// What was seen.
 #[derive(Clone, Copy, Debug)]
-pub struct Sight<'a> {
+pub struct Observation<'a> {
     /// The ledger, read before all else.
     pub ledger: &'a DisruptionLedger,
     /// The other objects.
     pub objects: &'a Objects,
     /// The nodes, by UID.
-    pub looks: &'a BTreeMap<String, Look>,
+    pub looks: &'a BTreeMap<String, NodeReading>,
     /// Machines and volumes, where nodes are replaced.
-    pub stock: &'a Stock,
+    pub stock: &'a Inventory,
     /// The UID of the node that this controller runs on.
     pub own: Option<&'a str>,
     /// What could not be written a moment ago.
@@ -59,18 +59,18 @@ pub struct Round {
     /// The ledger as it is to be.
     pub ledger: Ledger,
     /// The grants that are freed, and why.
-    pub freed: Vec<Action>,
+    pub freed: Vec<Step>,
     /// The pools, by name.
-    pub pools: BTreeMap<String, Result<Course, Problem>>,
+    pub pools: BTreeMap<String, Result<PoolRound, Problem>>,
     /// Rollouts that are to be made.
     pub new: Vec<Rollout>,
     /// Rollouts that are put aside.
-    pub aside: Vec<Aside>,
+    pub aside: Vec<Superseded>,
 }
 
 /// A rollout that is put aside.
 #[derive(Clone, Debug)]
-pub struct Aside {
+pub struct Superseded {
     /// Which.
     pub rollout: Rollout,
     /// Why people have given it up, if they have.
@@ -79,55 +79,59 @@ pub struct Aside {
 
 /// What follows for one pool.
 #[derive(Debug)]
-pub struct Course {
+pub struct PoolRound {
     /// What people want.
-    pub wish: Wish,
+    pub desired: DesiredState,
     /// What is followed.
     pub rollout: Option<Rollout>,
     /// What was decided from.
-    pub snapshot: Snapshot,
+    pub facts: Facts,
     /// What was decided.
     pub decision: Decision,
     /// Why nothing can be decided from what a node says, by UID.
     pub unclear: BTreeMap<String, String>,
 }
 
-impl Course {
+impl PoolRound {
     /// Why nodes are not done, by UID.
-    pub fn waiting(&self) -> BTreeMap<&str, &Waiting> {
-        self.decision.waiting.iter().map(|waiting| (waiting.node.uid.as_str(), waiting)).collect()
+    pub fn blocked(&self) -> BTreeMap<&str, &BlockedNode> {
+        self.decision.blocked.iter().map(|blocked| (blocked.node.uid.as_str(), blocked)).collect()
     }
 }
 
 /// The nodes that must be looked at: those of the pools, those of the control plane, and those that hold grants.
 pub fn to_look<'a>(objects: &'a Objects, members: &Members<'_>, ledger: &Ledger) -> Vec<&'a core::Node> {
     let counts = |node: &&core::Node| {
-        let uid = seen::uid(node);
-        seen::role(node) == Role::ControlPlane || members.pool_of(uid).is_some() || ledger.held(uid).is_some()
+        let uid = observed_node::uid(node);
+        observed_node::role(node) == Role::ControlPlane || members.pool_of(uid).is_some() || ledger.held(uid).is_some()
     };
     objects.nodes.iter().filter(counts).collect()
 }
 
 /// What follows from one look.
-pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
-    let wishes = sight.objects.pools.keys().map(|name| (name, wish(name, sight.objects, members, sight.looks)));
-    let wishes: Vec<(&String, Result<Wish, Problem>)> = wishes.collect();
-    let targets = wishes.iter().filter_map(|(name, wish)| Some(((*name).clone(), wish.as_ref().ok()?.payload)));
+pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp) -> Round {
+    let desired = observation
+        .objects
+        .pools
+        .keys()
+        .map(|name| (name, desired_state(name, observation.objects, members, observation.looks)));
+    let desired: Vec<(&String, Result<DesiredState, Problem>)> = desired.collect();
+    let targets = desired.iter().filter_map(|(name, desired)| Some(((*name).clone(), desired.as_ref().ok()?.payload)));
     // Nobody would remember there who succeeded whom.
-    let unclear = wishes.iter().filter(|(_, wish)| wish.is_err()).map(|(name, _)| name.as_str());
-    let unclear: BTreeSet<&str> = unclear.chain(sight.refused.rollouts.keys().map(String::as_str)).collect();
+    let unclear = desired.iter().filter(|(_, desired)| desired.is_err()).map(|(name, _)| name.as_str());
+    let unclear: BTreeSet<&str> = unclear.chain(observation.refused.rollouts.keys().map(String::as_str)).collect();
     let mut freed = Vec::new();
-    let mut ledger = freed_ledger(sight, members, (&targets.collect(), &unclear), &mut freed);
+    let mut ledger = freed_ledger(observation, members, (&targets.collect(), &unclear), &mut freed);
     let succeeded: BTreeMap<String, String> = freed.iter().filter_map(successor).collect();
     let mut round =
         Round { ledger: Ledger::default(), freed, pools: BTreeMap::new(), new: Vec::new(), aside: Vec::new() };
-    for (name, wish) in wishes {
-        let course = wish.map(|wish| {
-            let mut course = course(wish, name, sight, members, (&ledger, &succeeded), now);
-            withhold(&mut course, name, sight.refused);
-            for action in &course.decision.actions {
+    for (name, desired) in desired {
+        let course = desired.map(|desired| {
+            let mut course = course(desired, name, observation, members, (&ledger, &succeeded), now);
+            withhold(&mut course, name, observation.refused);
+            for step in &course.decision.steps {
                 // The decision has asked this ledger, which is the one that is written; what it says now counts.
-                if let Action::Grant { node, replaces } = action
+                if let Step::Grant { node, replaces } = step
                     && let Ok((granted, _)) = ledger.grant_for(node, replaces.as_deref(), &course.decision.limits, now)
                 {
                     ledger = granted;
@@ -136,13 +140,13 @@ pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
             course
         });
         if let Ok(course) = &course
-            && !sight.refused.rollouts.contains_key(name)
-            && course.rollout.as_ref().is_none_or(|of| of.spec.plan.payload == course.wish.payload)
+            && !observation.refused.rollouts.contains_key(name)
+            && course.rollout.as_ref().is_none_or(|of| of.spec.plan.payload == course.desired.payload)
         {
-            let last = plans::last(name, course.wish.payload, &sight.objects.rollouts);
-            round.new.extend(plans::next(&course.wish, &course.snapshot.nodes, last, sight.own));
-            let old = plans::old(name, course.wish.payload, &sight.objects.rollouts);
-            let aside = |of: &Rollout| Aside { rollout: of.clone(), aborted: course.wish.aborts(Some(of)) };
+            let last = plans::last(name, course.desired.payload, &observation.objects.rollouts);
+            round.new.extend(plans::next(&course.desired, &course.facts.nodes, last, observation.own));
+            let old = plans::old(name, course.desired.payload, &observation.objects.rollouts);
+            let aside = |of: &Rollout| Superseded { rollout: of.clone(), aborted: course.desired.aborts(Some(of)) };
             round.aside.extend(old.into_iter().map(aside));
         }
         round.pools.insert(name.clone(), course);
@@ -154,26 +158,36 @@ pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
 /// The ledger without what is free, whatever pool it belongs to; and not behind what nodes obeyed: of a ledger that was
 /// made anew they would obey nothing. What stays of a pool that is unclear stays as it is.
 fn freed_ledger(
-    sight: Sight<'_>,
+    observation: Observation<'_>,
     members: &Members<'_>,
     (targets, unclear): (&BTreeMap<String, Sha256>, &BTreeSet<&str>),
-    freed: &mut Vec<Action>,
+    freed: &mut Vec<Step>,
 ) -> Ledger {
-    let read = sight.ledger.status.clone().unwrap_or_default();
+    let read = observation.ledger.status.clone().unwrap_or_default();
     let mut nodes = Vec::new();
-    for node in &sight.objects.nodes {
-        let pool = members.pool_of(seen::uid(node)).unwrap_or_default();
+    for node in &observation.objects.nodes {
+        let pool = members.pool_of(observed_node::uid(node)).unwrap_or_default();
         // Whatever the payload is: health and token are the same.
-        nodes.push(seen::seen(sight.looks.get(seen::uid(node)), seen::member(node, pool, ""), Sha256([0; 32]), &[]).0);
+        nodes.push(
+            observed_node::observe(
+                observation.looks.get(observed_node::uid(node)),
+                observed_node::member(node, pool, ""),
+                Sha256([0; 32]),
+                &[],
+            )
+            .0,
+        );
     }
-    let mut evidence = evidence(sight, &read);
+    let mut evidence = evidence(observation, &read);
     let pool = |uid: &str| read.held(uid).map(|grant| grant.node.pool.as_str());
-    let succeeded = replace::succeeded(&read, &nodes, &sight.stock.machines().unwrap_or_default(), targets);
+    let succeeded = replace::succeeded(&read, &nodes, &observation.stock.machines().unwrap_or_default(), targets);
     evidence.extend(succeeded.into_iter().filter(|of| pool(&of.uid).is_none_or(|pool| !unclear.contains(pool))));
-    let obeyed = nodes.iter().filter_map(|seen| Some(seen.says.as_ref()?.token)).max().unwrap_or(0);
-    nodes.retain(|seen| pool(&seen.node.uid).is_none_or(|pool| !sight.refused.rollouts.contains_key(pool)));
-    let mut ledger = frees(&read, &nodes, &evidence, freed);
-    if let Ok(machines) = sight.stock.machines() {
+    let obeyed = nodes.iter().filter_map(|observed| Some(observed.report.as_ref()?.token)).max().unwrap_or(0);
+    nodes.retain(|observed| {
+        pool(&observed.node.uid).is_none_or(|pool| !observation.refused.rollouts.contains_key(pool))
+    });
+    let mut ledger = release_grants(&read, &nodes, &evidence, freed);
+    if let Ok(machines) = observation.stock.machines() {
         replace::forget(&mut ledger, &machines);
     }
     ledger.epoch = ledger.epoch.max(obeyed);
@@ -181,8 +195,8 @@ fn freed_ledger(
 }
 
 /// What frees grants from elsewhere than from the node.
-fn evidence(sight: Sight<'_>, ledger: &Ledger) -> Vec<Evidence> {
-    let there: BTreeSet<&str> = sight.objects.nodes.iter().map(seen::uid).collect();
+fn evidence(observation: Observation<'_>, ledger: &Ledger) -> Vec<Evidence> {
+    let there: BTreeSet<&str> = observation.objects.nodes.iter().map(observed_node::uid).collect();
     let mut evidence = Vec::new();
     for grant in &ledger.grants {
         let uid = &grant.node.uid;
@@ -190,7 +204,7 @@ fn evidence(sight: Sight<'_>, ledger: &Ledger) -> Vec<Evidence> {
             // Whether etcd still has the member, nobody has looked: for the control plane a person says so.
             evidence.push(Evidence { uid: uid.clone(), proof: Proof::Gone { member_gone: false } });
         }
-        if let Some(release) = sight.ledger.spec.release.iter().find(|release| release.token == grant.token) {
+        if let Some(release) = observation.ledger.spec.release.iter().find(|release| release.token == grant.token) {
             let (who, why) = (release.word.who.clone(), release.word.why.clone());
             evidence.push(Evidence { uid: uid.clone(), proof: Proof::Word { who, why } });
         }
@@ -199,16 +213,16 @@ fn evidence(sight: Sight<'_>, ledger: &Ledger) -> Vec<Evidence> {
 }
 
 fn course(
-    wish: Wish,
+    desired: DesiredState,
     name: &str,
-    sight: Sight<'_>,
+    observation: Observation<'_>,
     members: &Members<'_>,
     (ledger, succeeded): (&Ledger, &BTreeMap<String, String>),
     now: Timestamp,
-) -> Course {
-    let rollouts = &sight.objects.rollouts;
-    let Followed { rollout, leaves } = plans::followed(name, wish.payload, rollouts, ledger);
-    let none = || Plan::new(name, wish.payload, [], &wish.rules, wish.pool.spec.order, None);
+) -> PoolRound {
+    let rollouts = &observation.objects.rollouts;
+    let Followed { rollout, leaves } = plans::followed(name, desired.payload, rollouts, ledger);
+    let none = || Plan::new(name, desired.payload, [], &desired.rules, desired.pool.spec.order, None);
     let plan = rollout.map_or_else(none, |rollout| rollout.spec.plan.clone());
     let of_payload = rollouts.iter().filter(|of| of.spec.plan.pool == name && of.spec.plan.payload == plan.payload);
     let uids: Vec<&str> = of_payload.filter_map(|of| of.metadata.uid.as_deref()).collect();
@@ -217,112 +231,113 @@ fn course(
     let mut unclear = BTreeMap::new();
     let mut nodes = Vec::new();
     for node in members.of(name) {
-        let uid = seen::uid(node);
-        let look = sight.looks.get(uid);
-        let (mut seen, why) = seen::seen(look, seen::member(node, name, &wish.zones), plan.payload, &uids);
-        seen::closes(&mut seen, look, &denied);
+        let uid = observed_node::uid(node);
+        let look = observation.looks.get(uid);
+        let (mut observed, why) =
+            observed_node::observe(look, observed_node::member(node, name, &desired.zones), plan.payload, &uids);
+        observed_node::closes(&mut observed, look, &denied);
         unclear.extend(why.map(|why| (uid.to_owned(), why)));
-        nodes.push(seen);
+        nodes.push(observed);
     }
     let status = rollout.and_then(|rollout| rollout.status.clone()).unwrap_or_default();
-    let replacing = replacing(&wish, sight.stock, &status, succeeded, &plan);
-    let snapshot = Snapshot {
+    let replacing = replacing(&desired, observation.stock, &status, succeeded, &plan);
+    let facts = Facts {
         plan,
         passed: status.passed as usize,
-        rules: wish.rules.clone(),
+        rules: desired.rules.clone(),
         nodes,
-        elsewhere: elsewhere(name, sight, members),
+        elsewhere: elsewhere(name, observation, members),
         ledger: ledger.clone(),
         evidence: Vec::new(),
-        skip: wish.skip.clone(),
-        paused: wish.pool.spec.paused.as_ref().map(ToString::to_string).or(status.paused),
+        skip: desired.skip.clone(),
+        paused: desired.pool.spec.paused.as_ref().map(ToString::to_string).or(status.paused),
         denied: status.denied,
         finished: status.finished,
-        back: wish.pool.spec.rollback.as_ref().map(|of| Back { control_plane: of.control_plane }),
-        aborted: status.aborted.or_else(|| wish.aborts(rollout)),
-        hurry: wish.hurry(rollout),
+        rollback: desired.pool.spec.rollback.as_ref().map(|of| RollbackPolicy { control_plane: of.control_plane }),
+        aborted: status.aborted.or_else(|| desired.aborts(rollout)),
+        window_override: desired.window_override(rollout),
         replacing,
     };
-    let mut decision = decide(&snapshot, now);
+    let mut decision = decide(&facts, now);
     if leaves {
         leave(&mut decision);
     }
-    Course { wish, rollout: rollout.cloned(), snapshot, decision, unclear }
+    PoolRound { desired, rollout: rollout.cloned(), facts, decision, unclear }
 }
 
 /// What is known of nodes that are replaced. Whose grant is freed in this round has a successor as of now.
 fn replacing(
-    wish: &Wish,
-    stock: &Stock,
+    desired: &DesiredState,
+    stock: &Inventory,
     status: &RolloutStatus,
     succeeded: &BTreeMap<String, String>,
     plan: &Plan,
 ) -> Replacing {
-    let Wish { pool, payload, .. } = wish;
+    let DesiredState { pool, payload, .. } = desired;
     let allows = pool.spec.replace.as_ref().is_some_and(|replace| replace.allow_local_volumes);
     let planned: BTreeSet<&str> = plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
     let new = succeeded.iter().filter(|(uid, _)| planned.contains(uid.as_str()));
-    let new = new.map(|(uid, heir)| (uid.clone(), heir.clone()));
+    let new = new.map(|(uid, successor)| (uid.clone(), successor.clone()));
     Replacing {
         wanted: pool.spec.strategy == Strategy::Replace,
         target: Some(*payload),
         machines: stock.machines(),
-        keeps: if allows { BTreeMap::new() } else { stock.keeps.clone() },
+        local_volumes: if allows { BTreeMap::new() } else { stock.local_volumes.clone() },
         succeeded: status.succeeded.clone().into_iter().chain(new).collect(),
     }
 }
 
 /// Nodes of the control plane that are not in this pool, and are not well.
-fn elsewhere(pool: &str, sight: Sight<'_>, members: &Members<'_>) -> Vec<Node> {
-    let others = sight.objects.nodes.iter().filter(|node| seen::role(node) == Role::ControlPlane);
+fn elsewhere(pool: &str, observation: Observation<'_>, members: &Members<'_>) -> Vec<Node> {
+    let others = observation.objects.nodes.iter().filter(|node| observed_node::role(node) == Role::ControlPlane);
     let others = others.filter_map(|node| {
-        let of = members.pool_of(seen::uid(node)).unwrap_or_default();
-        let look = sight.looks.get(seen::uid(node));
-        (of != pool).then(|| seen::seen(look, seen::member(node, of, ""), Sha256([0; 32]), &[]).0)
+        let of = members.pool_of(observed_node::uid(node)).unwrap_or_default();
+        let look = observation.looks.get(observed_node::uid(node));
+        (of != pool).then(|| observed_node::observe(look, observed_node::member(node, of, ""), Sha256([0; 32]), &[]).0)
     });
-    others.filter(|seen: &Seen| !seen.is_well()).map(|seen| seen.node).collect()
+    others.filter(|observed: &ObservedNode| !observed.is_well()).map(|observed| observed.node).collect()
 }
 
 /// What cannot be written is not acted on, and nodes say so.
-fn withhold(course: &mut Course, pool: &str, refused: &Refused) {
-    let Course { decision, snapshot, .. } = course;
+fn withhold(course: &mut PoolRound, pool: &str, refused: &Refused) {
+    let PoolRound { decision, facts, .. } = course;
     if let Some(why) = refused.rollouts.get(pool) {
-        let held = decision.actions.drain(..).filter_map(|action| {
-            let Action::Free { uid, .. } = action else { return None };
-            let node = snapshot.ledger.held(&uid)?.node.clone();
-            Some(Waiting { node, why: WhyNot::Unwritten(why.clone()) })
+        let held = decision.steps.drain(..).filter_map(|step| {
+            let Step::Free { uid, .. } = step else { return None };
+            let node = facts.ledger.held(&uid)?.node.clone();
+            Some(BlockedNode { node, why: Blocked::Unwritten(why.clone()) })
         });
-        let held: Vec<Waiting> = held.collect();
-        decision.waiting.retain(|waiting| held.iter().all(|of| of.node.uid != waiting.node.uid));
-        decision.waiting.extend(held);
+        let held: Vec<BlockedNode> = held.collect();
+        decision.blocked.retain(|blocked| held.iter().all(|of| of.node.uid != blocked.node.uid));
+        decision.blocked.extend(held);
         decision.finished = false;
     } else if refused.grants.contains_key(pool) {
-        decision.actions.retain(|action| !matches!(action, Action::Grant { .. }));
+        decision.steps.retain(|step| !matches!(step, Step::Grant { .. }));
     }
     let Some(why) = refused.rollouts.get(pool).or(refused.grants.get(pool)) else { return };
     let is_all = refused.rollouts.contains_key(pool);
-    for waiting in &mut decision.waiting {
+    for blocked in &mut decision.blocked {
         let asks = matches!(
-            waiting.why,
-            WhyNot::Staging
-                | WhyNot::Begins { .. }
-                | WhyNot::Returns { .. }
-                | WhyNot::Aborts { .. }
-                | WhyNot::Deletes { .. }
+            blocked.why,
+            Blocked::Staging
+                | Blocked::Begins { .. }
+                | Blocked::Returns { .. }
+                | Blocked::Aborts { .. }
+                | Blocked::Deletes { .. }
         );
-        if waiting.why == WhyNot::Granted || (is_all && asks) {
-            waiting.why = WhyNot::Unwritten(why.clone());
+        if blocked.why == Blocked::Granted || (is_all && asks) {
+            blocked.why = Blocked::Unwritten(why.clone());
         }
     }
 }
 
 /// The pool has another target now: what has begun ends, and nothing else begins.
 fn leave(decision: &mut Decision) {
-    decision.actions.retain(|action| !matches!(action, Action::Grant { .. } | Action::Stage { .. }));
-    for waiting in &mut decision.waiting {
-        if matches!(waiting.why, WhyNot::Granted | WhyNot::Staging) {
+    decision.steps.retain(|step| !matches!(step, Step::Grant { .. } | Step::Stage { .. }));
+    for blocked in &mut decision.blocked {
+        if matches!(blocked.why, Blocked::Granted | Blocked::Staging) {
             let why = "the pool has another target now: its rollout begins when no node holds a grant any more";
-            waiting.why = WhyNot::Paused(why.to_owned());
+            blocked.why = Blocked::Paused(why.to_owned());
         }
     }
     decision.finished = false;

@@ -49,14 +49,14 @@ const LARGEST: usize = 16 << 10;
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// What others see of the controller.
-pub struct Face {
+pub struct HealthState {
     /// Its numbers.
     pub metrics: Arc<Metrics>,
     ready: AtomicBool,
     ended: Mutex<Instant>,
 }
 
-impl Face {
+impl HealthState {
     /// Of one that begins now.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, ready: AtomicBool::new(false), ended: Mutex::new(Instant::now()) }
@@ -81,7 +81,7 @@ impl Face {
 }
 
 /// Answer `/metrics`, `/healthz` and `/readyz`, for ever.
-pub async fn serve(listener: TcpListener, face: Arc<Face>) -> Infallible {
+pub async fn serve(listener: TcpListener, face: Arc<HealthState>) -> Infallible {
     let router = router(face);
     let mut open = VecDeque::<AbortHandle>::with_capacity(PLACES);
     loop {
@@ -97,7 +97,7 @@ pub async fn serve(listener: TcpListener, face: Arc<Face>) -> Infallible {
     }
 }
 
-fn router(face: Arc<Face>) -> Router {
+fn router(face: Arc<HealthState>) -> Router {
     let (numbers, life, ready) = (Arc::clone(&face), Arc::clone(&face), face);
     Router::new()
         .route("/metrics", get(async move || metrics(&numbers)))
@@ -112,7 +112,7 @@ async fn answer(stream: TcpStream, router: Router) {
     let _ = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
 }
 
-fn metrics(face: &Face) -> Response {
+fn metrics(face: &HealthState) -> Response {
     match face.metrics.text() {
         Ok(text) => {
             ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn it_lives_while_rounds_end_and_is_ready_if_the_last_came_to_its_end() {
-        let face = Face::new(Arc::default());
+        let face = HealthState::new(Arc::default());
         let later = Instant::now() + LIVES;
         assert!(!face.is_ready() && face.lives(Instant::now()) && !face.lives(later + Duration::from_secs(9)));
         face.round(false);

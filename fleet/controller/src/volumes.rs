@@ -16,7 +16,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::seen;
+use crate::observed_node;
 
 /// The label of a Node in which its own name is.
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -57,7 +57,7 @@ pub fn needs_pods(volumes: &[PersistentVolume]) -> bool {
 }
 
 /// What nodes would lose, by their UID; who would lose nothing is not in it.
-pub fn keeps(nodes: &[Node], volumes: &[PersistentVolume], pods: &[Pod]) -> BTreeMap<String, String> {
+pub fn local_volumes(nodes: &[Node], volumes: &[PersistentVolume], pods: &[Pod]) -> BTreeMap<String, String> {
     let mut lost: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let index = Index::new(nodes, pods);
     for volume in volumes {
@@ -65,7 +65,7 @@ pub fn keeps(nodes: &[Node], volumes: &[PersistentVolume], pods: &[Pod]) -> BTre
         let what =
             format!("volume {} of claim {namespace}/{name}", volume.metadata.name.as_deref().unwrap_or_default());
         for node in of_nodes(volume, &index) {
-            lost.entry(seen::uid(node)).or_default().push(what.clone());
+            lost.entry(observed_node::uid(node)).or_default().push(what.clone());
         }
     }
     let sentence = |what: Vec<String>| format!("it would lose {}", what.join(", "));
@@ -87,13 +87,18 @@ impl<'a> Index<'a> {
         let mut by_host: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
         for node in nodes {
             let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(HOSTNAME));
-            by_host.entry(label.map_or_else(|| seen::name(node), String::as_str)).or_default().push(node);
+            by_host.entry(label.map_or_else(|| observed_node::name(node), String::as_str)).or_default().push(node);
         }
         let mut used: BTreeMap<Claim<'_>, BTreeSet<&str>> = BTreeMap::new();
         for (pod, host) in pods.iter().filter_map(|pod| Some((pod, host(pod)?))) {
             claims(pod).into_iter().for_each(|claim| _ = used.entry(claim).or_default().insert(host));
         }
-        Self { all: nodes, by_name: nodes.iter().map(|node| (seen::name(node), node)).collect(), by_host, used }
+        Self {
+            all: nodes,
+            by_name: nodes.iter().map(|node| (observed_node::name(node), node)).collect(),
+            by_host,
+            used,
+        }
     }
 
     /// Those that this term may fit.
@@ -129,7 +134,7 @@ fn of_nodes<'a>(volume: &PersistentVolume, index: &Index<'a>) -> Vec<&'a Node> {
     }
     let near = terms.iter().flat_map(|term| index.near(term).into_iter().filter(|node| term.fits(node)));
     // Each once, whatever terms name it.
-    let fits: BTreeMap<&str, &Node> = near.map(|node| (seen::uid(node), node)).collect();
+    let fits: BTreeMap<&str, &Node> = near.map(|node| (observed_node::uid(node), node)).collect();
     let fits: Vec<&Node> = fits.into_values().collect();
     if fits.len() == 1 || is_on_host(volume) { fits } else { Vec::new() }
 }
@@ -186,8 +191,8 @@ impl<'a> Term<'a> {
         let labels = node.metadata.labels.as_ref();
         let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
         // A Node that has no such label is still the one of its name.
-        let label = |key: &str| label(key).or_else(|| (key == HOSTNAME).then(|| seen::name(node)));
-        let field = |key: &str| (key == "metadata.name").then(|| seen::name(node));
+        let label = |key: &str| label(key).or_else(|| (key == HOSTNAME).then(|| observed_node::name(node)));
+        let field = |key: &str| (key == "metadata.name").then(|| observed_node::name(node));
         self.labels.iter().all(|of| holds(of, label(&of.key))) && self.fields.iter().all(|of| holds(of, field(&of.key)))
     }
 }

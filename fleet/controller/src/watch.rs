@@ -38,7 +38,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{metrics::Metrics, wake::Wakes};
+use crate::{metrics::Metrics, trigger::Triggers};
 
 /// How long the API server may take to begin.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -66,22 +66,22 @@ struct NodeStatus {
 }
 
 /// What counts of an object: the same as long as nothing of it has changed.
-type Mark = u64;
+type Fingerprint = u64;
 
-fn mark(of: impl Hash) -> Mark {
+fn mark(of: impl Hash) -> Fingerprint {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
     hasher.finish()
 }
 
 /// What people write of an object of ours has a generation; labels and status do not count for it.
-fn generation(meta: &ObjectMeta) -> Mark {
+fn generation(meta: &ObjectMeta) -> Fingerprint {
     mark((meta.generation, meta.deletion_timestamp.is_some()))
 }
 
 const NODE: Kind<Node> = Kind { meta: |node| &node.metadata, mark: of_node };
 
-fn of_node(node: &Node) -> Mark {
+fn of_node(node: &Node) -> Fingerprint {
     let status = node.status.clone().unwrap_or_default();
     let addresses: Vec<_> = status.addresses.into_iter().map(|of| (of.type_, of.address)).collect();
     let ready = status.conditions.into_iter().find(|of| of.type_ == "Ready").map(|of| of.status);
@@ -91,14 +91,14 @@ fn of_node(node: &Node) -> Mark {
 /// The objects of one kind, as far as a stream has told, by UID.
 #[derive(Debug, Default)]
 struct Known {
-    now: BTreeMap<String, Mark>,
+    now: BTreeMap<String, Fingerprint>,
     /// From before the stream began anew: what is told again has not changed.
-    before: BTreeMap<String, Mark>,
+    before: BTreeMap<String, Fingerprint>,
 }
 
 impl Known {
     /// Whether what is told of an object is new. Its end is `None`.
-    fn changes(&mut self, meta: &ObjectMeta, to: Option<Mark>) -> bool {
+    fn changes(&mut self, meta: &ObjectMeta, to: Option<Fingerprint>) -> bool {
         let uid = meta.uid.clone().unwrap_or_default();
         let before = self.before.remove(&uid);
         let last = self.now.remove(&uid).or(before);
@@ -115,12 +115,12 @@ impl Known {
 /// What counts of the objects of one kind.
 struct Kind<K> {
     meta: fn(&K) -> &ObjectMeta,
-    mark: fn(&K) -> Mark,
+    mark: fn(&K) -> Fingerprint,
 }
 
 /// Where a stream goes on.
 #[derive(Debug)]
-struct Course {
+struct StreamPosition {
     version: String,
     known: Known,
 }
@@ -137,7 +137,7 @@ enum End {
 }
 
 /// Who says that a stream is refused.
-struct Voice<'a> {
+struct WatchReporter<'a> {
     /// What it is a stream of.
     resource: String,
     metrics: &'a Metrics,
@@ -145,7 +145,7 @@ struct Voice<'a> {
     said: Option<String>,
 }
 
-impl Voice<'_> {
+impl WatchReporter<'_> {
     fn opened(&mut self) {
         self.metrics.watch_refused(&self.resource, false);
         self.said = None;
@@ -173,7 +173,7 @@ fn refusal(status: &Status, resource: &str) -> Option<String> {
     }
 }
 
-impl Course {
+impl StreamPosition {
     fn new() -> Self {
         Self { version: ALL.to_owned(), known: Known::default() }
     }
@@ -206,7 +206,7 @@ impl Course {
 }
 
 /// Streams of all kinds, for ever.
-pub async fn watch(client: Client, wakes: Arc<Wakes>, metrics: Arc<Metrics>) -> Infallible {
+pub async fn watch(client: Client, wakes: Arc<Triggers>, metrics: Arc<Metrics>) -> Infallible {
     let to = Streams { client, metrics };
     let (all, ledger) = (WatchParams::default(), WatchParams::default().fields(&format!("metadata.name={LEDGER}")));
     let (turn, both): (&[&Notify], &[&Notify]) = (&[&wakes.turn], &[&wakes.turn, &wakes.channels]);
@@ -229,8 +229,8 @@ struct Streams {
 }
 
 impl Streams {
-    fn voice<K: Resource<DynamicType = ()>>(&self) -> Voice<'_> {
-        Voice { resource: K::plural(&()).into_owned(), metrics: &self.metrics, said: None }
+    fn voice<K: Resource<DynamicType = ()>>(&self) -> WatchReporter<'_> {
+        WatchReporter { resource: K::plural(&()).into_owned(), metrics: &self.metrics, said: None }
     }
 }
 
@@ -255,12 +255,12 @@ async fn follow<K, S>(
     open: impl AsyncFn(&str) -> kube::Result<S>,
     kind: &Kind<K>,
     wakes: &[&Notify],
-    mut voice: Voice<'_>,
+    mut voice: WatchReporter<'_>,
 ) -> Infallible
 where
     S: Stream<Item = kube::Result<WatchEvent<K>>>,
 {
-    let ([least, most], mut course) = (AGAIN, Course::new());
+    let ([least, most], mut course) = (AGAIN, StreamPosition::new());
     let mut pause = least;
     loop {
         let begun = Instant::now();
@@ -278,10 +278,10 @@ where
 
 async fn stream<K, S>(
     open: impl AsyncFn(&str) -> kube::Result<S>,
-    course: &mut Course,
+    course: &mut StreamPosition,
     kind: &Kind<K>,
     wakes: &[&Notify],
-    voice: &mut Voice<'_>,
+    voice: &mut WatchReporter<'_>,
 ) -> End
 where
     S: Stream<Item = kube::Result<WatchEvent<K>>>,
@@ -323,7 +323,7 @@ mod tests {
         from_value(json!({ "type": event, "object": object })).unwrap()
     }
 
-    fn told(course: &mut Course, event: WatchEvent<Node>) -> Result<bool, End> {
+    fn told(course: &mut StreamPosition, event: WatchEvent<Node>) -> Result<bool, End> {
         course.told(event, &NODE)
     }
 
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn what_is_decided_from_counts_and_a_sign_of_life_does_not() {
-        let mut course = Course::new();
+        let mut course = StreamPosition::new();
         let (one, two) = ("2026-06-01T12:00:00Z", "2026-06-01T12:05:00Z");
         assert_eq!(told(&mut course, node("ADDED", "1", json!({}), ready("True", one))), Ok(true));
         assert_eq!(told(&mut course, node("MODIFIED", "2", json!({}), ready("True", two))), Ok(false));
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn a_stream_that_is_refused_is_said_once_and_again_when_it_was_there_in_between() {
         let metrics = Metrics::default();
-        let mut voice = Voice { resource: "nodes".to_owned(), metrics: &metrics, said: None };
+        let mut voice = WatchReporter { resource: "nodes".to_owned(), metrics: &metrics, said: None };
         let status = |code: u16| {
             from_value(json!({ "status": "Failure", "code": code, "message": "no", "reason": "Any" })).unwrap()
         };
@@ -374,8 +374,8 @@ mod tests {
         let gone = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410,
             "message": "too old resource version: 1 (2)", "metadata": {} });
         let event: WatchEvent<Node> = from_value(json!({ "type": "ERROR", "object": gone })).unwrap();
-        assert_eq!(told(&mut Course::new(), event), Err(End::Lost));
-        let mut course = Course::new();
+        assert_eq!(told(&mut StreamPosition::new(), event), Err(End::Lost));
+        let mut course = StreamPosition::new();
         let bookmark = json!({ "kind": "Node", "apiVersion": "v1", "metadata": { "resourceVersion": "7" } });
         let bookmark = from_value(json!({ "type": "BOOKMARK", "object": bookmark })).unwrap();
         assert_eq!((told(&mut course, bookmark), course.version.as_str()), (Ok(false), "7"));

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use slipway_channel::{candidate, choose, signatures::Signed, spec::Spec, why::Why};
+use slipway_channel::{candidate, choose, refusal::Refusal, signatures::Signed, spec::Spec};
 use slipway_core::digest::Sha256;
 
 use crate::image::ImageDigest;
@@ -97,7 +97,7 @@ pub struct Candidate {
     pub first_seen: Timestamp,
     /// What it says of itself; nobody vouches for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub says: Option<candidate::Says>,
+    pub labels: Option<candidate::ImageLabels>,
     /// Why it cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
@@ -158,30 +158,30 @@ pub struct Held {
 
 impl Candidate {
     /// What is written of a candidate; `why` is why it is not taken.
-    pub fn new(of: &candidate::Candidate, why: Option<&Why>) -> Self {
+    pub fn new(of: &candidate::Candidate, why: Option<&Refusal>) -> Self {
         Self {
             version: of.version().map(|version| version.to_string()),
             digest: ImageDigest(of.digest),
             tags: of.tags.clone(),
             first_seen: of.first_seen,
-            says: of.says.as_ref().ok().cloned(),
-            unreadable: of.says.as_ref().err().map(|why| why.chars().take(LONGEST).collect()),
+            labels: of.labels.as_ref().ok().cloned(),
+            unreadable: of.labels.as_ref().err().map(|why| why.chars().take(LONGEST).collect()),
             payload: of.payload,
             signed: of.signed.clone(),
-            reason: why.map_or("Chosen", Why::word).to_owned(),
+            reason: why.map_or("Chosen", Refusal::word).to_owned(),
             refused_because: why.map(|why| why.to_string().chars().take(2 * LONGEST).collect()),
         }
     }
 
     /// What was found, as decisions take it; `held` is what was taken, and when.
     pub fn found(&self, held: &[Held]) -> candidate::Candidate {
-        let says = match (&self.says, &self.unreadable) {
-            (Some(says), None) => Ok(says.clone()),
+        let labels = match (&self.labels, &self.unreadable) {
+            (Some(labels), None) => Ok(labels.clone()),
             (_, why) => Err(why.clone().unwrap_or_else(|| "nobody has written what it says".to_owned())),
         };
         let (digest, tags, first_seen, payload) = (self.digest.0, self.tags.clone(), self.first_seen, self.payload);
         let taken = held.iter().filter(|held| held.digest == self.digest).map(|held| held.from).max();
-        candidate::Candidate { digest, tags, first_seen, says, payload, signed: self.signed.clone(), taken }
+        candidate::Candidate { digest, tags, first_seen, labels, payload, signed: self.signed.clone(), taken }
     }
 }
 

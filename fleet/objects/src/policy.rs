@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use slipway_rollout::{
     amount::Amount,
     ledger::Rate,
-    policy::{Policy, Step, Topology},
+    policy::{CanaryStep, Policy, Topology},
     window::{Blackout, Window},
 };
 
@@ -48,7 +48,7 @@ pub struct UpgradePolicySpec {
     /// So many nodes first, counted from the start, and then a time in which all of them must be well. These are canaries:
     /// one failure among them stops the rollout.
     #[schemars(length(max = 64))]
-    pub steps: Vec<Step>,
+    pub steps: Vec<CanaryStep>,
     /// So many failures stop a rollout: a number, or a percentage of its nodes, rounded down, at least one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_budget: Option<Amount>,

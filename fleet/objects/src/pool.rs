@@ -8,7 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
-use slipway_rollout::{facts::Hurry, plan::Order};
+use slipway_rollout::{facts::WindowOverride, plan::Order};
 
 use crate::word::Word;
 
@@ -193,9 +193,9 @@ pub struct RunNow {
 
 impl RunNow {
     /// The same, as decisions take it.
-    pub fn hurry(&self) -> Hurry {
+    pub fn window_override(&self) -> WindowOverride {
         let soak = self.soak_of_wave.and_then(|wave| (wave as usize).checked_sub(1));
-        Hurry { until: self.until, soak }
+        WindowOverride { until: self.until, soak }
     }
 }
 

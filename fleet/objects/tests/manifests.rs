@@ -10,7 +10,7 @@ use kube::CustomResourceExt as _;
 use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 use slipway_channel::{
-    candidate::{Candidate, Says},
+    candidate::{Candidate, ImageLabels},
     signatures::Signed,
 };
 use slipway_core::digest::Sha256;
@@ -88,19 +88,19 @@ fn what_people_write_of_a_channel_is_what_is_decided_from() {
 fn a_candidate() -> impl Strategy<Value = Candidate> {
     let version = proptest::option::of(select(&["1.2.3", "2.0.0-rc.1+b"][..]).prop_map(|text| text.parse().unwrap()));
     let channels = proptest::collection::btree_set("[a-z]{1,4}", 0..3);
-    let says = (version, channels, proptest::option::of("[0-9T:Z-]{1,9}"))
-        .prop_map(|(version, channels, created)| Says { version, channels, created });
-    let says = prop_oneof![says.prop_map(Ok), "[a-z ]{0,9}".prop_map(Err)];
+    let labels = (version, channels, proptest::option::of("[0-9T:Z-]{1,9}"))
+        .prop_map(|(version, channels, created)| ImageLabels { version, channels, created });
+    let labels = prop_oneof![labels.prop_map(Ok), "[a-z ]{0,9}".prop_map(Err)];
     let tags = proptest::collection::btree_set("v?[0-9.]{1,6}", 0..3);
     let keys = proptest::collection::btree_set(any::<[u8; 32]>().prop_map(Sha256), 0..3);
     let signed = (keys, proptest::option::of("[a-z ]{0,9}")).prop_map(|(by, missing)| Signed { by, missing });
     let signed = proptest::option::of(signed);
-    (any::<[u8; 32]>(), tags, 0..9_999_999_999_i64, says, proptest::option::of(any::<[u8; 32]>()), signed).prop_map(
-        |(digest, tags, seen, says, payload, signed)| Candidate {
+    (any::<[u8; 32]>(), tags, 0..9_999_999_999_i64, labels, proptest::option::of(any::<[u8; 32]>()), signed).prop_map(
+        |(digest, tags, seen, labels, payload, signed)| Candidate {
             digest: Sha256(digest),
             tags,
             first_seen: Timestamp::from_millisecond(seen).unwrap(),
-            says,
+            labels,
             payload: payload.map(Sha256),
             signed,
             taken: None,

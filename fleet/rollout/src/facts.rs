@@ -14,16 +14,16 @@ use crate::{
 
 /// A node of the pool, as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Seen {
+pub struct ObservedNode {
     /// Which.
     pub node: Node,
     /// What its own service says; `None` if it does not answer.
-    pub says: Option<Says>,
+    pub report: Option<NodeReport>,
 }
 
 /// What a node says of itself, all of it at one time: a token without what came of it would free what is at work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Says {
+pub struct NodeReport {
     /// The payload that runs.
     pub runs: Sha256,
     /// The payload that is verified in the other slot.
@@ -39,38 +39,38 @@ pub struct Says {
     /// Why the rollout's payload does not run, nor will: it was tried and the node came back, or it cannot be staged.
     pub failed: Option<String>,
     /// Whether it can go back.
-    pub back: Way,
+    pub rollback: RollbackState,
 }
 
 /// Whether a node can go back to the system of its other slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// There is none that was ever confirmed.
+pub enum RollbackState {
+    /// The other slot holds no system that was ever confirmed.
     #[default]
-    Closed,
-    /// It can.
-    Open,
-    /// It holds a payload that was denied, too.
+    Unavailable,
+    /// The other slot holds a confirmed system.
+    Available,
+    /// The payload of the other slot was denied, too. Has the reason of that denial.
     Denied(String),
-    /// It was asked to, and runs the payload all the same.
-    Tried(String),
+    /// The node was asked to go back, and still runs the payload. Has the reason.
+    Failed(String),
 }
 
-impl Seen {
+impl ObservedNode {
     /// The payload runs, whether the node is well or not.
     pub fn runs(&self, payload: Sha256) -> bool {
-        self.says.as_ref().is_some_and(|says| says.runs == payload)
+        self.report.as_ref().is_some_and(|report| report.runs == payload)
     }
 
     /// It answers, is well, and nothing disturbs it.
     pub fn is_well(&self) -> bool {
-        self.says.as_ref().is_some_and(|says| says.well && !says.busy)
+        self.report.as_ref().is_some_and(|report| report.well && !report.busy)
     }
 
     /// Why it failed.
     pub fn failure(&self) -> Option<&str> {
-        self.says.as_ref()?.failed.as_deref()
+        self.report.as_ref()?.failed.as_deref()
     }
 }
 
@@ -85,7 +85,7 @@ pub struct Evidence {
 
 /// Somebody's word that nodes begin now, whatever windows and blackouts say. Budgets, rates, zones and order hold as ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Hurry {
+pub struct WindowOverride {
     /// Until then.
     pub until: Timestamp,
     /// The wave, counted from 0, whose soak is passed over. Its nodes must be well all the same.
@@ -94,7 +94,7 @@ pub struct Hurry {
 
 /// Nodes go back from a payload that is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Back {
+pub struct RollbackPolicy {
     /// Those of the control plane, too.
     pub control_plane: bool,
 }
@@ -111,9 +111,9 @@ pub struct Machine {
     /// Who makes another one when it goes; the error says why nobody does.
     pub set: Result<String, String>,
     /// When it was made, by the clock of the API server. Seconds are enough.
-    pub made: Timestamp,
+    pub created: Timestamp,
     /// It is being deleted.
-    pub goes: bool,
+    pub is_deleting: bool,
 }
 
 /// What is known of nodes that are replaced.
@@ -126,7 +126,7 @@ pub struct Replacing {
     /// All machines, read after the ledger; the error says why nobody knows them.
     pub machines: Result<Vec<Machine>, String>,
     /// What nodes would lose, by UID.
-    pub keeps: BTreeMap<String, String>,
+    pub local_volumes: BTreeMap<String, String>,
     /// Who succeeded whom of the plan: UIDs of Nodes, by the UID that the plan has.
     pub succeeded: BTreeMap<String, String>,
 }
@@ -134,13 +134,13 @@ pub struct Replacing {
 impl Default for Replacing {
     fn default() -> Self {
         let machines = Err("nobody has looked at machines".to_owned());
-        Self { wanted: false, target: None, machines, keeps: BTreeMap::new(), succeeded: BTreeMap::new() }
+        Self { wanted: false, target: None, machines, local_volumes: BTreeMap::new(), succeeded: BTreeMap::new() }
     }
 }
 
 /// What one decision is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct Facts {
     /// What is to be done, in which order.
     pub plan: Plan,
     /// How many waves of it are over, as the last decision said. It only rises.
@@ -148,7 +148,7 @@ pub struct Snapshot {
     /// The pool's policies.
     pub rules: Rules,
     /// All nodes of the pool, whether they are in the plan or not.
-    pub nodes: Vec<Seen>,
+    pub nodes: Vec<ObservedNode>,
     /// Nodes of the control plane in other pools that are not well.
     pub elsewhere: Vec<Node>,
     /// The ledger, as it was read.
@@ -164,28 +164,28 @@ pub struct Snapshot {
     /// It was finished once, and its payload was not denied until then.
     pub finished: bool,
     /// Whether nodes go back if its payload is denied.
-    pub back: Option<Back>,
+    pub rollback: Option<RollbackPolicy>,
     /// Why people have given it up. It stays so.
     pub aborted: Option<String>,
     /// Whether it goes now.
-    pub hurry: Option<Hurry>,
+    pub window_override: Option<WindowOverride>,
     /// Whether nodes are replaced, and what is known of that.
     pub replacing: Replacing,
 }
 
-impl Snapshot {
+impl Facts {
     /// Until when nodes may begin; `None` for ever.
     pub fn hours(&self, now: Timestamp) -> Result<Option<Timestamp>, Closed> {
         let open = self.rules.open(now);
-        match self.hurries(now) {
-            Some(Hurry { until, .. }) => Ok(open.unwrap_or(Some(until)).map(|closes| closes.max(until))),
+        match self.window_override(now) {
+            Some(WindowOverride { until, .. }) => Ok(open.unwrap_or(Some(until)).map(|closes| closes.max(until))),
             None => open,
         }
     }
 
     /// Somebody's word that it goes now, while that holds.
-    pub fn hurries(&self, now: Timestamp) -> Option<Hurry> {
-        self.hurry.filter(|hurry| now < hurry.until)
+    pub fn window_override(&self, now: Timestamp) -> Option<WindowOverride> {
+        self.window_override.filter(|window_override| now < window_override.until)
     }
 
     /// What the pool is to run, by the pool's name.

@@ -67,12 +67,12 @@ pub struct Grant {
     pub since: Timestamp,
     /// The node is replaced by another one; absent if it is upgraded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replaces: Option<Replaces>,
+    pub replaces: Option<Replacement>,
 }
 
 /// What a node is replaced with: a machine that whoever made its own makes again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub struct Replaces {
+pub struct Replacement {
     /// The digest of the payload that the successor is to run.
     pub payload: Sha256,
     /// The UID of the machine that is deleted.
@@ -152,7 +152,7 @@ pub struct Limits {
 /// Why a node may not go now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
-pub enum Refused {
+pub enum Refusal {
     /// It may already.
     #[error("it holds a grant already, with the token {token}")]
     Holds { token: u64 },
@@ -214,7 +214,7 @@ pub enum Proof {
 /// Why a grant stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
-pub enum NotFreed {
+pub enum ReleaseRefusal {
     /// There is none.
     #[error("it holds no grant")]
     NoGrant,
@@ -243,7 +243,7 @@ impl Ledger {
 
     /// The ledger with one more grant, and that grant's token. The caller writes it if, and only if, the object is still
     /// the one that this was computed from.
-    pub fn grant(&self, node: &Node, limits: &Limits, now: Timestamp) -> Result<(Self, u64), Refused> {
+    pub fn grant(&self, node: &Node, limits: &Limits, now: Timestamp) -> Result<(Self, u64), Refusal> {
         self.grant_for(node, None, limits, now)
     }
 
@@ -251,10 +251,10 @@ impl Ledger {
     pub fn grant_for(
         &self,
         node: &Node,
-        replaces: Option<&Replaces>,
+        replaces: Option<&Replacement>,
         limits: &Limits,
         now: Timestamp,
-    ) -> Result<(Self, u64), Refused> {
+    ) -> Result<(Self, u64), Refusal> {
         let mut ledger = self.clone();
         let token = ledger.give(node, replaces, limits, now)?;
         Ok((ledger, token))
@@ -264,13 +264,13 @@ impl Ledger {
     pub(crate) fn give(
         &mut self,
         node: &Node,
-        replaces: Option<&Replaces>,
+        replaces: Option<&Replacement>,
         limits: &Limits,
         now: Timestamp,
-    ) -> Result<u64, Refused> {
+    ) -> Result<u64, Refusal> {
         self.may_go(node, limits, now)?;
         let highest = self.grants.iter().map(|grant| grant.token).fold(self.epoch, u64::max);
-        let token = highest.checked_add(1).ok_or(Refused::Spent)?;
+        let token = highest.checked_add(1).ok_or(Refusal::Spent)?;
         self.epoch = token;
         self.grants.push(Grant { node: node.clone(), token, since: now, replaces: replaces.cloned() });
         let counts = |given: &Given| limits.rates.iter().any(|rate| rate.per.after(given.at) > now);
@@ -281,21 +281,21 @@ impl Ledger {
         Ok(token)
     }
 
-    fn may_go(&self, node: &Node, limits: &Limits, now: Timestamp) -> Result<(), Refused> {
+    fn may_go(&self, node: &Node, limits: &Limits, now: Timestamp) -> Result<(), Refusal> {
         if let Some(grant) = self.held(&node.uid) {
-            return Err(Refused::Holds { token: grant.token });
+            return Err(Refusal::Holds { token: grant.token });
         }
         if now < limits.from || limits.until.is_some_and(|until| now >= until) {
-            return Err(Refused::Closed);
+            return Err(Refusal::Closed);
         }
         if self.grants.len() >= MOST {
-            return Err(Refused::Full { most: MOST });
+            return Err(Refusal::Full { most: MOST });
         }
         let charged = self.charged(node, limits);
         if node.role == Role::ControlPlane {
             let others = charged.iter().filter(|other| other.role == Role::ControlPlane);
             if let Some(other) = others.min_by_key(|other| &other.uid) {
-                return Err(Refused::ControlPlane { other: other.name.clone() });
+                return Err(Refusal::ControlPlane { other: other.name.clone() });
             }
         }
         let mut in_pool: Vec<&Node> = charged.into_iter().filter(|other| other.pool == node.pool).collect();
@@ -303,7 +303,7 @@ impl Ledger {
         if in_pool.len() as u64 >= u64::from(budget) {
             in_pool.sort_unstable_by_key(|other| &other.uid);
             let charged = in_pool.iter().map(|other| other.name.clone()).collect();
-            return Err(Refused::Budget { pool: node.pool.clone(), budget, size: limits.size, charged });
+            return Err(Refusal::Budget { pool: node.pool.clone(), budget, size: limits.size, charged });
         }
         if let Some(most) = limits.max_domains {
             zones(node, &in_pool, most)?;
@@ -326,7 +326,7 @@ impl Ledger {
         charged
     }
 
-    fn within(&self, rate: &Rate, pool: &str, now: Timestamp) -> Result<(), Refused> {
+    fn within(&self, rate: &Rate, pool: &str, now: Timestamp) -> Result<(), Refusal> {
         // Also those that come from a clock that was ahead.
         let counts = |given: &&Given| given.pool == pool && rate.per.after(given.at) > now;
         let mut times: Vec<Timestamp> = self.given.iter().filter(counts).map(|given| given.at).collect();
@@ -336,31 +336,33 @@ impl Ledger {
         times.sort_unstable();
         let first_that_must_end = times.len().checked_sub(rate.count as usize).and_then(|at| times.get(at));
         let again = first_that_must_end.map(|at| rate.per.after(*at));
-        Err(Refused::Rate { count: rate.count, per: rate.per, again })
+        Err(Refusal::Rate { count: rate.count, per: rate.per, again })
     }
 
     /// The ledger without this node's grant.
-    pub fn free(&self, uid: &str, proof: &Proof) -> Result<Self, NotFreed> {
+    pub fn free(&self, uid: &str, proof: &Proof) -> Result<Self, ReleaseRefusal> {
         let mut ledger = self.clone();
         ledger.take(uid, proof)?;
         Ok(ledger)
     }
 
     /// The same in place. What does not free it changes nothing.
-    pub(crate) fn take(&mut self, uid: &str, proof: &Proof) -> Result<(), NotFreed> {
-        let grant = self.held(uid).ok_or(NotFreed::NoGrant)?.clone();
+    pub(crate) fn take(&mut self, uid: &str, proof: &Proof) -> Result<(), ReleaseRefusal> {
+        let grant = self.held(uid).ok_or(ReleaseRefusal::NoGrant)?.clone();
         match proof {
             Proof::Well { token } | Proof::Succeeded { token, .. } if *token != grant.token => {
-                return Err(NotFreed::AnotherToken { token: *token, granted: grant.token });
+                return Err(ReleaseRefusal::AnotherToken { token: *token, granted: grant.token });
             }
             // It never obeyed it, and that it is gone is what was meant.
-            Proof::Well { .. } | Proof::Gone { .. } if grant.replaces.is_some() => return Err(NotFreed::Replaced),
+            Proof::Well { .. } | Proof::Gone { .. } if grant.replaces.is_some() => {
+                return Err(ReleaseRefusal::Replaced);
+            }
             Proof::Succeeded { machine, .. } => self.succeeds(&grant, machine)?,
             Proof::Gone { member_gone: false } if grant.node.role == Role::ControlPlane => {
-                return Err(NotFreed::MemberThere);
+                return Err(ReleaseRefusal::MemberThere);
             }
             Proof::Word { who, why } if who.trim().is_empty() || why.trim().is_empty() => {
-                return Err(NotFreed::NoReason);
+                return Err(ReleaseRefusal::NoReason);
             }
             _ => {}
         }
@@ -374,8 +376,8 @@ impl Ledger {
     }
 
     /// A machine succeeds the node of this grant, and no other one of its set.
-    fn succeeds(&mut self, grant: &Grant, machine: &str) -> Result<(), NotFreed> {
-        let set = &grant.replaces.as_ref().ok_or(NotFreed::NotReplaced)?.set;
+    fn succeeds(&mut self, grant: &Grant, machine: &str) -> Result<(), ReleaseRefusal> {
+        let set = &grant.replaces.as_ref().ok_or(ReleaseRefusal::NotReplaced)?.set;
         match self.taken.iter_mut().find(|taken| taken.set == *set) {
             Some(taken) if taken.machines.iter().any(|uid| uid == machine) => {}
             Some(taken) => taken.machines.push(machine.to_owned()),
@@ -385,7 +387,7 @@ impl Ledger {
     }
 
     /// What nodes are replaced with that hold a grant.
-    pub(crate) fn waits(&self) -> impl Iterator<Item = &Replaces> {
+    pub(crate) fn waits(&self) -> impl Iterator<Item = &Replacement> {
         self.grants.iter().filter_map(|grant| grant.replaces.as_ref())
     }
 
@@ -396,8 +398,8 @@ impl Ledger {
 }
 
 /// Whether the zone of one more node is among those that are disturbed, or may be one more.
-fn zones<'a>(node: &Node, in_pool: &[&'a Node], most: u32) -> Result<(), Refused> {
-    let zone = node.zone.as_deref().ok_or(Refused::NoZone)?;
+fn zones<'a>(node: &Node, in_pool: &[&'a Node], most: u32) -> Result<(), Refusal> {
+    let zone = node.zone.as_deref().ok_or(Refusal::NoZone)?;
     // A node without a zone may be anywhere: it is a zone of its own.
     let name = |other: &&'a Node| match &other.zone {
         Some(zone) => Cow::Borrowed(zone.as_str()),
@@ -407,5 +409,5 @@ fn zones<'a>(node: &Node, in_pool: &[&'a Node], most: u32) -> Result<(), Refused
     if (others.len() as u64) < u64::from(most) {
         return Ok(());
     }
-    Err(Refused::Zone { most, others: others.into_iter().map(Cow::into_owned).collect() })
+    Err(Refusal::Zone { most, others: others.into_iter().map(Cow::into_owned).collect() })
 }

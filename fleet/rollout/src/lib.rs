@@ -20,12 +20,12 @@
 //! * [`facts`]: what is seen of nodes and wishes
 //! * [`replace`]: nodes that are replaced: by whom, and why not
 //! * [`why`]: why a node does not go, as a sentence
-//! * [`action`]: what was decided
+//! * [`step`]: what was decided
 //! * [`decide`]: from what is seen to what is to be done
 //! * [`preview`]: a plan with its earliest times, and what blocks it
 
-pub mod action;
 pub mod amount;
+pub mod blocked;
 pub mod decide;
 pub mod facts;
 pub mod ledger;
@@ -34,5 +34,5 @@ pub mod policy;
 pub mod preview;
 pub mod replace;
 pub mod span;
-pub mod why;
+pub mod step;
 pub mod window;

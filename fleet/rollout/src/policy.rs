@@ -44,7 +44,7 @@ pub struct Policy {
     /// In how many zones.
     pub topology: Option<Topology>,
     /// So many nodes first, counted from the start, and then a time without failure.
-    pub steps: Vec<Step>,
+    pub steps: Vec<CanaryStep>,
     /// So many failures stop the rollout.
     pub failure_budget: Option<Amount>,
 }
@@ -68,7 +68,7 @@ fn one() -> u32 {
 /// So many nodes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Step {
+pub struct CanaryStep {
     /// How many nodes, counted from the start: 1, or 10%.
     pub nodes: Amount,
     /// How long all of them must be well before others go: 1h.

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    decide::{Waiting, decide},
-    facts::{Hurry, Seen, Snapshot},
-    ledger::{Ledger, Node, Refused},
+    decide::{BlockedNode, decide},
+    facts::{Facts, ObservedNode, WindowOverride},
+    ledger::{Ledger, Node, Refusal},
     plan::Plan,
     policy::Rules,
     span::Span,
@@ -25,7 +25,7 @@ pub struct Preview {
     /// When its nodes begin at the earliest.
     pub times: Times,
     /// Why nodes do not go now.
-    pub waiting: Vec<Waiting>,
+    pub blocked: Vec<BlockedNode>,
 }
 
 /// When a node begins.
@@ -59,25 +59,30 @@ pub struct Progress<'a> {
     /// UIDs of nodes that have begun, or of which nothing more is expected.
     pub begun: &'a BTreeSet<&'a str>,
     /// Whether somebody has it go now.
-    pub hurry: Option<Hurry>,
+    pub window_override: Option<WindowOverride>,
 }
 
 /// What the plan of this snapshot would do from now on, if each node takes so long.
-pub fn preview(snapshot: &Snapshot, takes: Span, now: Timestamp) -> Preview {
-    let Snapshot { plan, rules, nodes, passed, .. } = snapshot;
-    let has_begun = |seen: &&Seen| seen.runs(plan.payload) || seen.failure().is_some();
-    let begun = nodes.iter().filter(has_begun).map(|seen| seen.node.uid.as_str());
-    let begun = begun.chain(snapshot.skip.iter().map(String::as_str)).collect();
+pub fn preview(facts: &Facts, takes: Span, now: Timestamp) -> Preview {
+    let Facts { plan, rules, nodes, passed, .. } = facts;
+    let has_begun = |observed: &&ObservedNode| observed.runs(plan.payload) || observed.failure().is_some();
+    let begun = nodes.iter().filter(has_begun).map(|observed| observed.node.uid.as_str());
+    let begun = begun.chain(facts.skip.iter().map(String::as_str)).collect();
     let size = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-    let times =
-        times(plan, rules, Progress { size, passed: *passed, begun: &begun, hurry: snapshot.hurry }, takes, now);
-    Preview { plan: plan.clone(), times, waiting: decide(snapshot, now).waiting }
+    let times = times(
+        plan,
+        rules,
+        Progress { size, passed: *passed, begun: &begun, window_override: facts.window_override },
+        takes,
+        now,
+    );
+    Preview { plan: plan.clone(), times, blocked: decide(facts, now).blocked }
 }
 
 /// When the nodes of a plan begin from now on at the earliest, if each takes so long.
 pub fn times(plan: &Plan, rules: &Rules, progress: Progress<'_>, takes: Span, now: Timestamp) -> Times {
-    let Progress { size, hurry, .. } = progress;
-    let mut clock = Clock { rules, size, takes, hurry, ledger: Ledger::default(), ends: Vec::new() };
+    let Progress { size, window_override, .. } = progress;
+    let mut clock = Clock { rules, size, takes, window_override, ledger: Ledger::default(), ends: Vec::new() };
     let mut at = Some(now);
     let mut begins = Vec::new();
     for (n, wave) in plan.waves.iter().enumerate() {
@@ -95,7 +100,8 @@ pub fn times(plan: &Plan, rules: &Rules, progress: Progress<'_>, takes: Span, no
         begins.push(times);
         // The wave is over when its last node is.
         at = at.map(|at| clock.all_end(at)).map(|at| {
-            let is_passed_over = hurry.is_some_and(|hurry| hurry.soak == Some(n) && at < hurry.until);
+            let is_passed_over = window_override
+                .is_some_and(|window_override| window_override.soak == Some(n) && at < window_override.until);
             soak.filter(|_| !is_passed_over).map_or(at, |soak| soak.after(at))
         });
     }
@@ -106,7 +112,7 @@ struct Clock<'a> {
     rules: &'a Rules,
     size: u32,
     takes: Span,
-    hurry: Option<Hurry>,
+    window_override: Option<WindowOverride>,
     ledger: Ledger,
     /// When which grant ends.
     ends: Vec<(Timestamp, u64)>,
@@ -117,7 +123,7 @@ impl Clock<'_> {
     fn begins(&mut self, node: &Node, mut at: Timestamp) -> Option<Timestamp> {
         loop {
             // Until then no window holds anybody back.
-            if self.hurry.is_none_or(|hurry| hurry.until <= at) {
+            if self.window_override.is_none_or(|window_override| window_override.until <= at) {
                 at = self.rules.opens(at)?;
             }
             self.end_until(at);
@@ -129,7 +135,7 @@ impl Clock<'_> {
                 }
                 Err(refused) => refused,
             };
-            let again = if let Refused::Rate { again, .. } = refused { again } else { None };
+            let again = if let Refusal::Rate { again, .. } = refused { again } else { None };
             let ends = self.ends.iter().map(|(end, _)| *end).min();
             at = [again, ends].into_iter().flatten().filter(|later| *later > at).min()?;
         }

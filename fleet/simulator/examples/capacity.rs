@@ -16,10 +16,10 @@ use slipway_fleet_simulator::{
 use slipway_rollout::{
     amount::Amount,
     decide::decide,
-    facts::{Says, Seen, Snapshot, Way},
+    facts::{Facts, NodeReport, ObservedNode, RollbackState},
     ledger::{Ledger, Node, Rate, Role},
     plan::{Order, Plan},
-    policy::{Policy, Rules, Step, Topology},
+    policy::{CanaryStep, Policy, Rules, Topology},
     span::Span,
     window::{Window, Zone},
 };
@@ -46,7 +46,7 @@ fn rules() -> Rules {
         rate: Some(Rate { count: 2000, per: Span::minutes(60) }),
         windows: vec![window.unwrap()],
         topology: Some(Topology { key: "topology.kubernetes.io/zone".to_owned(), max_domains: 3 }),
-        steps: vec![Step { nodes: Amount::Percent(1), soak: Span::minutes(30) }],
+        steps: vec![CanaryStep { nodes: Amount::Percent(1), soak: Span::minutes(30) }],
         failure_budget: Some(Amount::Percent(5)),
         ..Policy::default()
     };
@@ -54,10 +54,10 @@ fn rules() -> Rules {
 }
 
 /// A rollout of which this part is done, and as many nodes hold grants as may.
-fn snapshot(nodes: usize, staged: bool, done: usize, now: Timestamp) -> Snapshot {
+fn pool_facts(nodes: usize, staged: bool, done: usize, now: Timestamp) -> Facts {
     let rules = rules();
     let plan = Plan::new("workers", NEW, (0..nodes).map(node), &rules, Order::default(), None);
-    let said = |n: usize| Says {
+    let said = |n: usize| NodeReport {
         runs: if n < done { NEW } else { OLD },
         staged: (staged || n < done).then_some(NEW),
         well: true,
@@ -65,18 +65,18 @@ fn snapshot(nodes: usize, staged: bool, done: usize, now: Timestamp) -> Snapshot
         busy: false,
         token: 0,
         failed: None,
-        back: Way::Closed,
+        rollback: RollbackState::Unavailable,
     };
-    let seen = |(n, (_, node)): (usize, (usize, &Node))| Seen { node: node.clone(), says: Some(said(n)) };
-    let seen: Vec<Seen> = plan.nodes().enumerate().map(seen).collect();
+    let observed = |(n, (_, node)): (usize, (usize, &Node))| ObservedNode { node: node.clone(), report: Some(said(n)) };
+    let observed: Vec<ObservedNode> = plan.nodes().enumerate().map(observed).collect();
     let passed = usize::from(done > 0);
     let (ledger, skip) = (Ledger::default(), BTreeSet::new());
     let (elsewhere, evidence, paused, denied) = (Vec::new(), Vec::new(), None, None);
-    Snapshot {
+    Facts {
         plan,
         passed,
         rules,
-        nodes: seen,
+        nodes: observed,
         elsewhere,
         ledger,
         evidence,
@@ -84,42 +84,42 @@ fn snapshot(nodes: usize, staged: bool, done: usize, now: Timestamp) -> Snapshot
         paused,
         denied,
         finished: false,
-        back: None,
+        rollback: None,
         aborted: None,
-        hurry: None,
+        window_override: None,
         replacing: Default::default(),
     }
 }
 
 /// The grants of this decision are given. `how` says what became of them: asked to begin, at work, or done.
-fn go_on(snapshot: &mut Snapshot, how: &str, now: Timestamp) {
-    let decision = decide(snapshot, now);
-    for action in &decision.actions {
-        if let slipway_rollout::decide::Action::Grant { node, .. } = action {
-            snapshot.ledger = snapshot.ledger.grant(node, &decision.limits, now).unwrap().0;
+fn go_on(facts: &mut Facts, how: &str, now: Timestamp) {
+    let decision = decide(facts, now);
+    for action in &decision.steps {
+        if let slipway_rollout::decide::Step::Grant { node, .. } = action {
+            facts.ledger = facts.ledger.grant(node, &decision.limits, now).unwrap().0;
         }
     }
-    let ledger = snapshot.ledger.clone();
+    let ledger = facts.ledger.clone();
     let held: std::collections::BTreeMap<_, _> =
         ledger.grants.iter().map(|grant| (&grant.node.uid, grant.token)).collect();
-    for seen in &mut snapshot.nodes {
-        if let (Some(token), Some(says)) = (held.get(&seen.node.uid), &mut seen.says) {
+    for observed in &mut facts.nodes {
+        if let (Some(token), Some(report)) = (held.get(&observed.node.uid), &mut observed.report) {
             match how {
                 "granted" => {}
-                "at work" => (says.token, says.busy) = (*token, true),
-                _ => (says.token, says.runs, says.busy) = (*token, NEW, false),
+                "at work" => (report.token, report.busy) = (*token, true),
+                _ => (report.token, report.runs, report.busy) = (*token, NEW, false),
             }
         }
     }
 }
 
 /// Milliseconds: the median and the worst.
-fn timed(snapshot: &Snapshot, now: Timestamp) -> (f64, f64, usize) {
+fn timed(facts: &Facts, now: Timestamp) -> (f64, f64, usize) {
     let mut times = Vec::new();
     let mut bytes = 0;
     for _ in 0..TIMES {
         let start = Instant::now();
-        let decision = decide(snapshot, now);
+        let decision = decide(facts, now);
         times.push(start.elapsed().as_secs_f64() * 1000.0);
         bytes = serde_json::to_vec(&decision).unwrap().len();
     }
@@ -174,20 +174,20 @@ fn main() {
     );
     println!("|---|---|---|---|---|---|---|---|");
     for size in sizes.iter().copied() {
-        let row = |phase: &str, snapshot: &Snapshot| {
-            let (median, worst, bytes) = timed(snapshot, now);
-            let ledger = serde_json::to_vec(&snapshot.ledger).unwrap().len();
-            let plan = serde_json::to_vec(&snapshot.plan).unwrap().len();
+        let row = |phase: &str, facts: &Facts| {
+            let (median, worst, bytes) = timed(facts, now);
+            let ledger = serde_json::to_vec(&facts.ledger).unwrap().len();
+            let plan = serde_json::to_vec(&facts.plan).unwrap().len();
             println!("| {size} | {phase} | {median:.2} | {worst:.2} | {bytes} | {ledger} | {plan} | {:.0} |", peak());
         };
-        row("nothing is staged", &snapshot(size, false, 0, now));
-        let mut half = snapshot(size, true, size / 2, now);
+        row("nothing is staged", &pool_facts(size, false, 0, now));
+        let mut half = pool_facts(size, true, size / 2, now);
         row("half are done, as many are granted as may", &half);
         for how in ["granted", "at work", "done"] {
             go_on(&mut half, how, now);
             row(how, &half);
         }
-        row("all are done", &snapshot(size, true, size, now));
+        row("all are done", &pool_facts(size, true, size, now));
     }
     println!();
     println!(

@@ -52,7 +52,7 @@ pub struct Rollout {
     pub finished: bool,
     pub aborted: Option<String>,
     /// People want it to go now, until then, and pass over the soak of this wave.
-    pub hurry: Option<(Seconds, Option<usize>)>,
+    pub window_override: Option<(Seconds, Option<usize>)>,
     pub skip: BTreeSet<String>,
     /// Tokens of grants that people want to be free, by UID. Nobody takes them out.
     pub words: BTreeMap<String, u64>,
@@ -102,9 +102,10 @@ impl Api {
 
     /// A rollout is made.
     pub fn begin(&mut self, plan: Plan) {
-        let (paused, denied, aborted, hurry) = (None, None, None, None);
+        let (paused, denied, aborted, window_override) = (None, None, None, None);
         let (skip, words) = (BTreeSet::new(), BTreeMap::new());
-        let rollout = Rollout { plan, passed: 0, paused, denied, finished: false, aborted, hurry, skip, words };
+        let rollout =
+            Rollout { plan, passed: 0, paused, denied, finished: false, aborted, window_override, skip, words };
         self.rollouts.push(Versioned::new(rollout));
     }
 

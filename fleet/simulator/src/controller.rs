@@ -12,10 +12,10 @@ use std::{collections::VecDeque, rc::Rc};
 
 use slipway_node::goal::Goal;
 use slipway_rollout::{
-    decide::{Action, Decision, decide},
-    facts::{Evidence, Hurry, Seen, Snapshot},
-    ledger::{Grant, Ledger, Node, Proof, Refused, Role},
-    why::WhyNot,
+    blocked::Blocked,
+    decide::{Decision, Step, decide},
+    facts::{Evidence, Facts, ObservedNode, WindowOverride},
+    ledger::{Grant, Ledger, Node, Proof, Refusal, Role},
 };
 
 use crate::{
@@ -116,18 +116,18 @@ impl World {
         // The ledger and the rollout.
         self.counts.reads += 2;
         self.counts.carried += work.ledger.grants.len() as u64;
-        self.counts.reports += view.snapshot.nodes.len() as u64;
+        self.counts.reports += view.facts.nodes.len() as u64;
         let now = stamp(self.now, view.offset);
-        let decision = decide(&view.snapshot, now);
+        let decision = decide(&view.facts, now);
         self.everybody_has_a_reason(&view, &decision);
         self.reports_what_is_so(&view, &decision);
         work.rollout_version = self.api.rollouts[work.pool].version;
         work.limits = Some(decision.limits.clone());
-        let passed = Some(decision.passed).filter(|passed| *passed > view.snapshot.passed);
-        let todo = decision.actions.iter().cloned().map(Todo::Decided);
-        let Snapshot { denied, aborted, finished, .. } = &view.snapshot;
+        let passed = Some(decision.passed).filter(|passed| *passed > view.facts.passed);
+        let todo = decision.steps.iter().cloned().map(Todo::Decided);
+        let Facts { denied, aborted, finished, .. } = &view.facts;
         let is_over = decision.finished && !finished && denied.is_none() && aborted.is_none();
-        let is_over = is_over && !decision.actions.iter().any(|action| matches!(action, Action::Deny { .. }));
+        let is_over = is_over && !decision.steps.iter().any(|action| matches!(action, Step::Deny { .. }));
         work.todo = todo.chain(passed.map(Todo::Passed)).chain(is_over.then_some(Todo::Finished)).collect();
         self.mutate(&mut work, &view, &decision);
         work.wait = self.waits(&view, &decision);
@@ -149,35 +149,35 @@ impl World {
             n if !is_calm && n < u64::from(late) => random.from_to(0, LATEST),
             _ => random.from_to(0, 20),
         };
-        let snapshot = self.snapshot(work.pool, Rc::clone(&work.ledger), offset, lag, old)?;
+        let facts = self.pool_facts(work.pool, Rc::clone(&work.ledger), offset, lag, old)?;
         self.random = random;
         let terms = Rc::clone(self.api.listing(self.now - lag)?.terms.get(work.pool)?);
-        Some(View { pool: work.pool, snapshot, terms, read: work.read, offset })
+        Some(View { pool: work.pool, facts, terms, read: work.read, offset })
     }
 
     /// What is seen of a pool. Watches are `lag` old, and the report of each node as old as `old` says.
-    pub fn snapshot(
+    pub fn pool_facts(
         &self,
         pool: usize,
         ledger: Rc<Ledger>,
         offset: Seconds,
         lag: Seconds,
         mut old: impl FnMut(usize) -> Seconds,
-    ) -> Option<Snapshot> {
+    ) -> Option<Facts> {
         let rollout = &self.api.rollouts.get(pool)?.object;
         let listing = self.api.listing(self.now - lag)?;
-        let mut seen = |node: &Node| {
+        let mut observed = |node: &Node| {
             let n = self.named(&node.name)?;
             let age = old(n);
             let is_cut_off = self.now < self.machines[n].cut_off_until && age < 60;
-            let says = self.machines[n].said_at(self.now - age).filter(|_| !is_cut_off);
-            Some(Seen { node: node.clone(), says: says.map(|report| report.taken(offset)) })
+            let report = self.machines[n].said_at(self.now - age).filter(|_| !is_cut_off);
+            Some(ObservedNode { node: node.clone(), report: report.map(|report| report.taken(offset)) })
         };
         let (mine, others): (Vec<&Node>, Vec<&Node>) =
             listing.nodes.iter().partition(|node| node.pool == rollout.plan.pool);
-        let nodes: Vec<Seen> = mine.into_iter().filter_map(&mut seen).collect();
-        let others = others.into_iter().filter(|node| node.role == Role::ControlPlane).filter_map(&mut seen);
-        let elsewhere = others.filter(|seen| !seen.is_well()).map(|seen| seen.node).collect();
+        let nodes: Vec<ObservedNode> = mine.into_iter().filter_map(&mut observed).collect();
+        let others = others.into_iter().filter(|node| node.role == Role::ControlPlane).filter_map(&mut observed);
+        let elsewhere = others.filter(|observed| !observed.is_well()).map(|observed| observed.node).collect();
         let terms = listing.terms.get(pool)?;
         let rules = if self.mutant == Mutant::RoundsUp { rounded_up(terms, nodes.len()) } else { terms.rules() };
         let gone = ledger.grants.iter().filter(|grant| grant.node.pool == rollout.plan.pool);
@@ -191,7 +191,7 @@ impl World {
             proof: Proof::Word { who: "eve".to_owned(), why: format!("it has {}", grant.token) },
         });
         let evidence = gone.chain(words).collect();
-        Some(Snapshot {
+        Some(Facts {
             plan: rollout.plan.clone(),
             passed: rollout.passed,
             rules,
@@ -203,25 +203,27 @@ impl World {
             paused: rollout.paused.clone(),
             denied: rollout.denied.clone(),
             finished: rollout.finished,
-            back: self.scenario.pools.get(pool)?.back,
+            rollback: self.scenario.pools.get(pool)?.rollback,
             aborted: rollout.aborted.clone(),
-            hurry: rollout.hurry.map(|(until, soak)| Hurry { until: stamp(until, 0), soak }),
+            window_override: rollout
+                .window_override
+                .map(|(until, soak)| WindowOverride { until: stamp(until, 0), soak }),
             replacing: Default::default(),
         })
     }
 
     /// When it looks again, if nothing happens before.
     fn waits(&self, view: &View, decision: &Decision) -> Seconds {
-        let until = |why: &WhyNot| match why {
-            WhyNot::Closed(closed) => closed.opens,
-            WhyNot::Soak { until, .. } => Some(*until),
-            WhyNot::Refused(Refused::Rate { again, .. }) => *again,
+        let until = |why: &Blocked| match why {
+            Blocked::Closed(closed) => closed.opens,
+            Blocked::Soak { until, .. } => Some(*until),
+            Blocked::Refused(Refusal::Rate { again, .. }) => *again,
             _ => None,
         };
-        let named = decision.waiting.iter().filter_map(|waiting| until(&waiting.why)).chain(decision.soaks).min();
+        let named = decision.blocked.iter().filter_map(|blocked| until(&blocked.why)).chain(decision.soaks).min();
         let now = stamp(self.now, view.offset).as_second();
         let named = named.map_or(DAY, |at| (at.as_second() - now).max(1));
-        let is_busy = !view.snapshot.ledger.grants.is_empty() || !decision.actions.is_empty();
+        let is_busy = !view.facts.ledger.grants.is_empty() || !decision.steps.is_empty();
         named.min(if is_busy { 600 } else { 6 * 3600 })
     }
 
@@ -283,11 +285,11 @@ impl World {
         let now = stamp(self.now, view.offset);
         let (version, of_rollout) = (work.version, work.rollout_version);
         match todo {
-            Todo::Decided(Action::Stage { uid, payload }) => {
+            Todo::Decided(Step::Stage { uid, payload }) => {
                 self.asks(&view, &uid, Goal::Stage, Some(payload), None);
                 None
             }
-            Todo::Decided(Action::Begin { uid, token, payload }) => {
+            Todo::Decided(Step::Begin { uid, token, payload }) => {
                 let limits = work.limits.as_ref()?;
                 let is_open = limits.from <= now && limits.until.is_none_or(|until| now < until);
                 if is_open || self.mutant == Mutant::WindowIgnored {
@@ -295,30 +297,30 @@ impl World {
                 }
                 None
             }
-            Todo::Decided(Action::Return { uid, token }) => {
+            Todo::Decided(Step::Return { uid, token }) => {
                 let limits = work.limits.as_ref()?;
                 if limits.from <= now && limits.until.is_none_or(|until| now < until) {
                     self.asks(&view, &uid, Goal::Rollback, None, Some(token));
                 }
                 None
             }
-            Todo::Decided(Action::Abort { uid, token }) => {
+            Todo::Decided(Step::Abort { uid, token }) => {
                 self.asks_to_go_back(&view, &uid, token);
                 None
             }
-            Todo::Decided(Action::Grant { node, .. }) => {
+            Todo::Decided(Step::Grant { node, .. }) => {
                 let granted = work.ledger.grant(&node, work.limits.as_ref()?, now);
                 self.counts.refused += u64::from(granted.is_err());
                 granted.ok().map(|(ledger, _)| (version, Some(ledger), Change::Grant(node)))
             }
             // No pool replaces its nodes here.
-            Todo::Decided(Action::Delete { .. }) => None,
-            Todo::Decided(Action::Free { uid, proof }) => {
+            Todo::Decided(Step::Delete { .. }) => None,
+            Todo::Decided(Step::Free { uid, proof }) => {
                 let freed = work.ledger.free(&uid, &proof).ok()?;
                 Some((version, Some(freed), Change::Free(uid, proof)))
             }
-            Todo::Decided(Action::Pause { why }) => Some((of_rollout, None, Change::Pause(why))),
-            Todo::Decided(Action::Deny { why, .. }) => Some((of_rollout, None, Change::Deny(why))),
+            Todo::Decided(Step::Pause { why }) => Some((of_rollout, None, Change::Pause(why))),
+            Todo::Decided(Step::Deny { why, .. }) => Some((of_rollout, None, Change::Deny(why))),
             Todo::Passed(passed) => Some((of_rollout, None, Change::Passed(passed))),
             Todo::Finished => Some((of_rollout, None, Change::Finished)),
             Todo::Drop(uid) => Some((version, Some(dropped(&work.ledger, &uid)), Change::Drop(uid))),
@@ -327,9 +329,9 @@ impl World {
 }
 
 fn told(decision: &Decision) -> String {
-    let first = decision.waiting.first().map(|waiting| format!("{}: {}", waiting.node.name, waiting.why));
+    let first = decision.blocked.first().map(|blocked| format!("{}: {}", blocked.node.name, blocked.why));
     let first = first.unwrap_or_else(|| "nobody waits".to_owned());
-    format!("{:?}; {} wait, {first}", decision.actions, decision.waiting.len())
+    format!("{:?}; {} wait, {first}", decision.steps, decision.blocked.len())
 }
 
 fn dropped(ledger: &Ledger, uid: &str) -> Ledger {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_node::goal::Goal;
 use slipway_rollout::{
-    facts::Seen,
+    facts::ObservedNode,
     ledger::{Ledger, Node, Role},
     plan::Plan,
 };
@@ -22,7 +22,7 @@ impl World {
     /// A request to begin is sent: only in a window by the clock of who sends it, with the grant that the ledger had,
     /// and not where anything was stopped before that was read.
     pub fn may_be_asked(&mut self, view: &View, uid: &str, token: u64, goal: Goal) {
-        let held = view.snapshot.ledger.held(uid).map(|grant| grant.token);
+        let held = view.facts.ledger.held(uid).map(|grant| grant.token);
         self.laws
             .must(held == Some(token), || format!("requests: {uid} is asked to begin with {token}, and has {held:?}"));
         let at = self.now + view.offset;
@@ -37,10 +37,10 @@ impl World {
         let before = |at: Option<Seconds>| at.is_none_or(|at| at >= view.read);
         let is_denied = !before(self.laws.denied.get(&view.pool).copied());
         self.laws.must(!is_denied || returns, || format!("denied: {uid} is to begin with a payload that is denied"));
-        let says = view.snapshot.nodes.iter().find(|seen| seen.node.uid == uid);
-        let may = says.is_some_and(|seen| {
-            let of = view.snapshot.back.filter(|_| view.snapshot.denied.is_some());
-            of.is_some_and(|of| of.control_plane || seen.node.role == Role::Worker) && seen.runs(NEW)
+        let says = view.facts.nodes.iter().find(|observed| observed.node.uid == uid);
+        let may = says.is_some_and(|observed| {
+            let of = view.facts.rollback.filter(|_| view.facts.denied.is_some());
+            of.is_some_and(|of| of.control_plane || observed.node.role == Role::Worker) && observed.runs(NEW)
         });
         self.laws.must(may || !returns, || format!("the way back: {uid} is to go back, and nobody wants that"));
         let is_aborted = !before(self.laws.aborted.get(&view.pool).copied());
@@ -71,9 +71,9 @@ impl World {
             given.push((pool, now));
         }
         self.laws.given = given;
-        let size = view.snapshot.nodes.len() as u64;
+        let size = view.facts.nodes.len() as u64;
         self.laws.allowed.insert(token, view.terms.budget(size));
-        self.is_not_stopped(&std::rc::Rc::clone(view), &node.uid, view.snapshot.denied.is_some());
+        self.is_not_stopped(&std::rc::Rc::clone(view), &node.uid, view.facts.denied.is_some());
         if let Some(law) = law {
             self.laws.break_it(law);
         }
@@ -82,14 +82,15 @@ impl World {
     /// Why it should not have been granted.
     fn refuses(&self, before: &Ledger, write: &Write, node: &Node) -> Option<String> {
         let (view, name) = (&write.view, &node.name);
-        let nodes = &view.snapshot.nodes;
+        let nodes = &view.facts.nodes;
         if !is_open(view, write.made) {
             return Some(format!("windows: {name} is granted at {}", stamp(write.made, 0)));
         }
-        let ill: Vec<&Node> = nodes.iter().filter(|seen| !seen.is_well()).map(|seen| &seen.node).collect();
+        let ill: Vec<&Node> =
+            nodes.iter().filter(|observed| !observed.is_well()).map(|observed| &observed.node).collect();
         let is_ill = ill.iter().any(|other| other.uid == node.uid);
         // Whoever is ill without a grant does not count against one that is ill itself.
-        let ill = ill.into_iter().chain(&view.snapshot.elsewhere).filter(|_| !is_ill);
+        let ill = ill.into_iter().chain(&view.facts.elsewhere).filter(|_| !is_ill);
         let held = before.grants.iter().map(|grant| &grant.node);
         let out: BTreeMap<&str, &Node> = ill.chain(held).map(|other| (other.uid.as_str(), other)).collect();
         if before.held(&node.uid).is_some() {
@@ -110,43 +111,44 @@ impl World {
             return Some(format!("zones: {name} is granted in {zones:?}"));
         }
         // On the way back waves are over, and nothing is staged.
-        if view.snapshot.denied.is_some() { None } else { self.overtakes(write, node) }
+        if view.facts.denied.is_some() { None } else { self.overtakes(write, node) }
     }
 
     /// The plan's order: whoever is before it has gone, or cannot; and the waves before it are over.
     fn overtakes(&self, write: &Write, node: &Node) -> Option<String> {
-        let snapshot = &write.view.snapshot;
-        let plan: &Plan = &snapshot.plan;
-        let seen: BTreeMap<&str, &Seen> = snapshot.nodes.iter().map(|seen| (seen.node.uid.as_str(), seen)).collect();
+        let facts = &write.view.facts;
+        let plan: &Plan = &facts.plan;
+        let observed: BTreeMap<&str, &ObservedNode> =
+            facts.nodes.iter().map(|observed| (observed.node.uid.as_str(), observed)).collect();
         let (wave, _) = plan.nodes().find(|(_, planned)| planned.uid == node.uid)?;
         let held: BTreeSet<&str> = self.api.ledger.object.grants.iter().map(|grant| grant.node.uid.as_str()).collect();
         // What this look freed was held when it was made.
-        let held_then = |uid: &str| held.contains(uid) || snapshot.ledger.held(uid).is_some();
+        let held_then = |uid: &str| held.contains(uid) || facts.ledger.held(uid).is_some();
         for (earlier, other) in plan.nodes().take_while(|(_, other)| other.uid != node.uid) {
             let uid = other.uid.as_str();
-            let Some(seen) = seen.get(uid).filter(|_| !snapshot.skip.contains(uid)) else { continue };
-            let says = seen.says.as_ref();
+            let Some(observed) = observed.get(uid).filter(|_| !facts.skip.contains(uid)) else { continue };
+            let says = observed.report.as_ref();
             let cannot = says.is_none_or(|says| says.failed.is_some() || says.busy);
             let has_gone = held_then(uid) || says.is_some_and(|says| says.runs == NEW);
             if !has_gone && !cannot {
                 return Some(format!("order: {} overtakes {}", node.name, other.name));
             }
-            let is_over = says.is_some_and(|says| (says.runs == NEW && seen.is_well()) || says.failed.is_some());
-            if earlier < wave && earlier >= snapshot.passed && !is_over {
+            let is_over = says.is_some_and(|says| (says.runs == NEW && observed.is_well()) || says.failed.is_some());
+            if earlier < wave && earlier >= facts.passed && !is_over {
                 return Some(format!("waves: {} goes, and {} of an earlier wave is not done", node.name, other.name));
             }
         }
-        let lacks = |seen: &Seen| {
-            let says = seen.says.as_ref();
+        let lacks = |observed: &ObservedNode| {
+            let says = observed.report.as_ref();
             says.is_some_and(|says| says.runs != NEW && says.staged != Some(NEW) && says.failed.is_none())
         };
         let planned: BTreeSet<&str> = plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
-        let counts = |seen: &&Seen| {
-            let uid = seen.node.uid.as_str();
-            planned.contains(uid) && !snapshot.skip.contains(uid) && !held_then(uid)
+        let counts = |observed: &&ObservedNode| {
+            let uid = observed.node.uid.as_str();
+            planned.contains(uid) && !facts.skip.contains(uid) && !held_then(uid)
         };
-        let lacking = snapshot.nodes.iter().filter(counts).find(|seen| lacks(seen));
-        lacking.map(|seen| format!("staging: {} goes, and {} has not staged", node.name, seen.node.name))
+        let lacking = facts.nodes.iter().filter(counts).find(|observed| lacks(observed));
+        lacking.map(|observed| format!("staging: {} goes, and {} has not staged", node.name, observed.node.name))
     }
 
     /// A rollout was written: what is denied was bad, and a wave that is over has soaked.
@@ -166,34 +168,37 @@ impl World {
     }
 
     fn is_bad(&mut self, view: &View) {
-        let snapshot = &view.snapshot;
-        let seen: BTreeMap<&str, &Seen> = snapshot.nodes.iter().map(|seen| (seen.node.uid.as_str(), seen)).collect();
+        let facts = &view.facts;
+        let observed: BTreeMap<&str, &ObservedNode> =
+            facts.nodes.iter().map(|observed| (observed.node.uid.as_str(), observed)).collect();
         let says = |node: &Node| {
-            let is_in = !snapshot.skip.contains(&node.uid);
-            seen.get(node.uid.as_str()).filter(|_| is_in).and_then(|seen| seen.says.as_ref())
+            let is_in = !facts.skip.contains(&node.uid);
+            observed.get(node.uid.as_str()).filter(|_| is_in).and_then(|observed| observed.report.as_ref())
         };
         let is_failed = |node: &Node| says(node).is_some_and(|says| says.failed.is_some() && says.runs != NEW);
         let is_ill = |node: &Node| says(node).is_some_and(|says| says.runs == NEW && !says.well);
-        let total = snapshot.plan.nodes().count() as u64;
-        let failed = snapshot.plan.nodes().filter(|(_, node)| is_failed(node)).count() as u64;
-        let is_canary = |wave: usize| snapshot.plan.waves[wave].soak.is_some();
-        let canary = snapshot.plan.nodes().any(|(wave, node)| is_canary(wave) && (is_failed(node) || is_ill(node)));
+        let total = facts.plan.nodes().count() as u64;
+        let failed = facts.plan.nodes().filter(|(_, node)| is_failed(node)).count() as u64;
+        let is_canary = |wave: usize| facts.plan.waves[wave].soak.is_some();
+        let canary = facts.plan.nodes().any(|(wave, node)| is_canary(wave) && (is_failed(node) || is_ill(node)));
         let is_enough = canary || failed >= view.terms.failures(total);
         self.laws.must(is_enough, || format!("denied: {failed} of {total} failed, and that was not enough"));
     }
 
     fn has_soaked(&mut self, view: &View, passed: usize) {
-        let snapshot = &view.snapshot;
+        let facts = &view.facts;
         let now = stamp(self.now, view.offset);
-        for (n, wave) in snapshot.plan.waves.iter().enumerate().take(passed).skip(snapshot.passed) {
+        for (n, wave) in facts.plan.waves.iter().enumerate().take(passed).skip(facts.passed) {
             // Somebody wanted it to be passed over when the controller looked; but somebody must have tried it.
-            let wants = snapshot.hurry.filter(|hurry| stamp(view.read, view.offset) < hurry.until);
-            let is_passed_over = wants.is_some_and(|hurry| hurry.soak == Some(n));
+            let wants =
+                facts.window_override.filter(|window_override| stamp(view.read, view.offset) < window_override.until);
+            let is_passed_over = wants.is_some_and(|window_override| window_override.soak == Some(n));
             let Some(soak) = wave.soak else { continue };
             let uids: BTreeSet<&str> = wave.nodes.iter().map(|node| node.uid.as_str()).collect();
-            let done = snapshot.nodes.iter().filter(|seen| uids.contains(seen.node.uid.as_str()));
-            let done: Vec<&Seen> = done.filter(|seen| seen.runs(NEW) && seen.is_well()).collect();
-            let is_long = |seen: &&Seen| seen.says.as_ref().is_some_and(|says| soak.after(says.since) <= now);
+            let done = facts.nodes.iter().filter(|observed| uids.contains(observed.node.uid.as_str()));
+            let done: Vec<&ObservedNode> = done.filter(|observed| observed.runs(NEW) && observed.is_well()).collect();
+            let is_long =
+                |observed: &&ObservedNode| observed.report.as_ref().is_some_and(|says| soak.after(says.since) <= now);
             let is_over = !done.is_empty() && (is_passed_over || done.iter().all(is_long));
             self.laws.must(is_over, || format!("soaks: a wave is over before its canaries were well for {soak}"));
         }
@@ -202,7 +207,8 @@ impl World {
 
 /// Whether nodes may begin then: policies allow it, or somebody's word does.
 fn is_open(view: &View, at: Seconds) -> bool {
-    view.terms.is_open(at) || view.snapshot.hurry.is_some_and(|hurry| stamp(at, 0) < hurry.until)
+    view.terms.is_open(at)
+        || view.facts.window_override.is_some_and(|window_override| stamp(at, 0) < window_override.until)
 }
 
 fn zone(node: &Node) -> String {

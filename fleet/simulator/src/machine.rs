@@ -17,7 +17,7 @@ use slipway_node::{
     sequence::Outcome,
     step::Step,
 };
-use slipway_rollout::{facts::Way, ledger::Role};
+use slipway_rollout::{facts::RollbackState, ledger::Role};
 
 use crate::{
     clock::{Seconds, stamp},
@@ -226,12 +226,16 @@ impl Machine {
     }
 
     /// Whether it can go back to the system of its other slot. It tries that once.
-    pub fn way(&self) -> Way {
+    pub fn rollback_state(&self) -> RollbackState {
         let went = self.journal.ended.iter().find(|ended| ended.request.goal == Goal::Rollback);
         if went.is_some() && self.runs() == Some(NEW) {
-            return Way::Tried("it runs it all the same".to_owned());
+            return RollbackState::Failed("it runs it all the same".to_owned());
         }
-        if self.env.states[!self.running] == SlotState::Good { Way::Open } else { Way::Closed }
+        if self.env.states[!self.running] == SlotState::Good {
+            RollbackState::Available
+        } else {
+            RollbackState::Unavailable
+        }
     }
 
     /// What it says of itself.
@@ -251,7 +255,7 @@ impl Machine {
             busy: self.journal.operation.as_ref().is_some_and(|op| op.request.goal != Goal::Stage),
             token: self.journal.token,
             failed: self.failed(),
-            back: self.way(),
+            rollback: self.rollback_state(),
         })
     }
 

@@ -6,11 +6,11 @@ use slipway_core::digest::Sha256;
 use slipway_node::goal::{Goal, Request};
 use slipway_rollout::{
     amount::Amount,
+    blocked::Blocked,
     decide::Decision,
-    facts::Snapshot,
+    facts::Facts,
     ledger::{Grant, Ledger, Node},
     policy::{Policy, Rules},
-    why::WhyNot,
 };
 use uuid::Uuid;
 
@@ -71,7 +71,7 @@ impl World {
     /// A node is asked to end what it began with this grant. The request may be lost, or late.
     pub fn asks_to_go_back(&mut self, view: &View, uid: &str, token: u64) {
         let Some((n, _)) = self.uids.get(uid).copied() else { return };
-        let is_aborted = view.snapshot.aborted.is_some();
+        let is_aborted = view.facts.aborted.is_some();
         self.laws
             .must(is_aborted, || format!("aborts: {uid} is asked to go back, and nobody has given the rollout up"));
         let rates = self.scenario.rates;
@@ -164,9 +164,9 @@ impl World {
     /// What a mutant adds.
     pub fn mutate(&self, work: &mut Work, view: &View, decision: &Decision) {
         let now = stamp(self.now, view.offset).as_second();
-        for grant in &view.snapshot.ledger.grants {
-            let of_it = decision.waiting.iter().find(|waiting| waiting.node.uid == grant.node.uid);
-            let is_silent = of_it.is_some_and(|waiting| matches!(waiting.why, WhyNot::SilentHolder { .. }));
+        for grant in &view.facts.ledger.grants {
+            let of_it = decision.blocked.iter().find(|blocked| blocked.node.uid == grant.node.uid);
+            let is_silent = of_it.is_some_and(|blocked| matches!(blocked.why, Blocked::SilentHolder { .. }));
             let goes = match self.mutant {
                 Mutant::GrantsEnd => grant.since.as_second() + ENDS < now,
                 Mutant::FreedBySilence => is_silent,
@@ -176,16 +176,16 @@ impl World {
                 work.todo.push_back(Todo::Drop(grant.node.uid.clone()));
             }
         }
-        let Snapshot { paused, denied, aborted, .. } = &view.snapshot;
+        let Facts { paused, denied, aborted, .. } = &view.facts;
         let is_held_back = paused.is_some() || denied.is_some() || aborted.is_some();
         if self.mutant == Mutant::WindowIgnored && !is_held_back {
-            let begins = |waiting: &slipway_rollout::decide::Waiting| {
-                let grant = view.snapshot.ledger.held(&waiting.node.uid)?;
-                let (uid, payload) = (waiting.node.uid.clone(), view.snapshot.plan.payload);
-                let begin = slipway_rollout::decide::Action::Begin { uid, token: grant.token, payload };
-                matches!(waiting.why, WhyNot::Closed(_)).then_some(Todo::Decided(begin))
+            let begins = |blocked: &slipway_rollout::decide::BlockedNode| {
+                let grant = view.facts.ledger.held(&blocked.node.uid)?;
+                let (uid, payload) = (blocked.node.uid.clone(), view.facts.plan.payload);
+                let begin = slipway_rollout::decide::Step::Begin { uid, token: grant.token, payload };
+                matches!(blocked.why, Blocked::Closed(_)).then_some(Todo::Decided(begin))
             };
-            work.todo.extend(decision.waiting.iter().filter_map(begins));
+            work.todo.extend(decision.blocked.iter().filter_map(begins));
         }
     }
 

@@ -172,7 +172,7 @@ impl World {
             }
             Fault::Hurries(pool, seconds, soak) => {
                 let until = self.now + seconds;
-                self.api.edit(pool, |rollout| rollout.hurry = Some((until, soak.then_some(rollout.passed))));
+                self.api.edit(pool, |rollout| rollout.window_override = Some((until, soak.then_some(rollout.passed))));
             }
             Fault::EditsPolicies(pool) => {
                 let terms = terms::random(&mut self.random);

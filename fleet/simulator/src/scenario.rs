@@ -4,7 +4,7 @@ use std::fmt;
 
 use slipway_core::digest::Sha256;
 use slipway_rollout::{
-    facts::Back,
+    facts::RollbackPolicy,
     ledger::{Node, Role},
     plan::Order,
 };
@@ -62,7 +62,7 @@ pub struct Pool {
     /// The node that controller 0 runs on.
     pub own: Option<String>,
     /// Whether nodes go back if the payload is denied.
-    pub back: Option<Back>,
+    pub rollback: Option<RollbackPolicy>,
 }
 
 /// All that the seed says.
@@ -115,7 +115,7 @@ impl Scenario {
         };
         let nodes: Vec<Node> = (0..nodes).map(node).collect();
         let terms = terms::tenth();
-        let pool = Pool { name: "pool".to_owned(), terms, order: Order::default(), own: None, back: None };
+        let pool = Pool { name: "pool".to_owned(), terms, order: Order::default(), own: None, rollback: None };
         let quality = vec![Quality::Well; nodes.len()];
         let (seed, rates, faults, calm) = (random.number(), Rates::default(), Vec::new(), 0);
         let (controllers, is_tried_once, pools) = (2, true, vec![pool]);
@@ -197,8 +197,8 @@ fn pools(random: &mut Random, nodes: &[Node]) -> Vec<Pool> {
         let order = if random.coin() { Order::ControlPlaneFirst } else { Order::ControlPlaneLast };
         let own = own.map(|node| node.uid.clone());
         let terms = terms::random(random);
-        let back = random.coin().then(|| Back { control_plane: random.coin() });
-        pools.push(Pool { name: name.to_owned(), terms, order, own, back });
+        let rollback = random.coin().then(|| RollbackPolicy { control_plane: random.coin() });
+        pools.push(Pool { name: name.to_owned(), terms, order, own, rollback });
     }
     pools
 }
@@ -222,7 +222,7 @@ impl fmt::Display for Scenario {
             writeln!(
                 f,
                 "  pool {}: {:?}, own node {:?}, {:?}, {}",
-                pool.name, pool.order, pool.own, pool.back, pool.terms
+                pool.name, pool.order, pool.own, pool.rollback, pool.terms
             )?;
         }
         for (node, quality) in self.nodes.iter().zip(&self.quality) {

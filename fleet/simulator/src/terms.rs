@@ -6,7 +6,7 @@ use jiff::{ToSpan as _, civil::DateTime, civil::Time, tz::TimeZone};
 use slipway_rollout::{
     amount::Amount,
     ledger::Rate,
-    policy::{Policy, Rules, Step, Topology},
+    policy::{CanaryStep, Policy, Rules, Topology},
     span::Span,
     window::{Blackout, Day, Window, Zone},
 };
@@ -164,8 +164,8 @@ fn topology(random: &mut Random) -> Topology {
     Topology { key: "zone".to_owned(), max_domains: small(random, 1, 2) }
 }
 
-fn step(random: &mut Random) -> Step {
-    Step { nodes: amount(random, 1), soak: Span::minutes(small(random, 1, 200)) }
+fn step(random: &mut Random) -> CanaryStep {
+    CanaryStep { nodes: amount(random, 1), soak: Span::minutes(small(random, 1, 200)) }
 }
 
 fn window(random: &mut Random) -> Hours {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use slipway_core::digest::Sha256;
-use slipway_rollout::facts::{Says, Snapshot, Way};
+use slipway_rollout::facts::{Facts, NodeReport, RollbackState};
 
 use crate::{
     clock::{Seconds, stamp},
@@ -21,13 +21,13 @@ pub struct Report {
     pub busy: bool,
     pub token: u64,
     pub failed: Option<String>,
-    pub back: Way,
+    pub rollback: RollbackState,
 }
 
 impl Report {
     /// As a controller takes it whose clock is so far off.
-    pub fn taken(&self, offset: Seconds) -> Says {
-        Says {
+    pub fn taken(&self, offset: Seconds) -> NodeReport {
+        NodeReport {
             runs: self.runs,
             staged: self.staged,
             well: self.well,
@@ -35,7 +35,7 @@ impl Report {
             busy: self.busy,
             token: self.token,
             failed: self.failed.clone(),
-            back: self.back.clone(),
+            rollback: self.rollback.clone(),
         }
     }
 }
@@ -45,7 +45,7 @@ impl Report {
 pub struct View {
     /// The place of its pool.
     pub pool: usize,
-    pub snapshot: Snapshot,
+    pub facts: Facts,
     pub terms: Rc<Terms>,
     /// When it read the ledger, and then the rollout.
     pub read: Seconds,

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, rc::Rc};
 
 use slipway_rollout::{
-    decide::Action,
+    decide::Step,
     ledger::{Ledger, Limits, Node, Proof},
 };
 
@@ -13,7 +13,7 @@ use crate::{clock::Seconds, view::View};
 #[derive(Clone, Debug)]
 pub enum Todo {
     /// What was decided.
-    Decided(Action),
+    Decided(Step),
     /// So many waves are over.
     Passed(usize),
     /// It is over.

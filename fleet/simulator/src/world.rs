@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, rc::Rc};
 
 use slipway_node::goal::Request;
-use slipway_rollout::{facts::Snapshot, ledger::Role, plan::Plan};
+use slipway_rollout::{facts::Facts, ledger::Role, plan::Plan};
 
 use crate::{
     api::Api,
@@ -317,7 +317,7 @@ impl World {
     }
 
     /// Of this pool, as it would be seen now without any delay.
-    pub fn truth(&self, pool: usize) -> Option<Snapshot> {
-        self.snapshot(pool, Rc::clone(&self.api.ledger.object), 0, 0, |_| 0)
+    pub fn truth(&self, pool: usize) -> Option<Facts> {
+        self.pool_facts(pool, Rc::clone(&self.api.ledger.object), 0, 0, |_| 0)
     }
 }

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 use slipway_channel::{
-    candidate::{CHANNEL, Candidate, Says, VERSION, version},
-    choose::{Choice, Held, Nothing, Source, choose},
-    look::lacks_signatures,
+    candidate::{CHANNEL, Candidate, ImageLabels, VERSION, version},
+    choose::{Choice, Held, NoUpdate, Source, choose},
+    lookup::lacks_signatures,
+    refusal::Refusal,
     signatures::{Signatures, Signed},
     spec::{Deny, Promotion, Select, Spec},
-    why::Why,
 };
 use slipway_rollout::span::Span;
 
@@ -55,7 +55,7 @@ fn a_channel_is_a_label_or_a_pattern_of_tags() {
     let tags = |pattern: &str| Spec { select: Select::Tags(pattern.to_owned().try_into().unwrap()), ..stable() };
     assert_eq!(chosen(&of(&tags("1.*"), &["1.0.0", "2.0.0"].map(image))).as_deref(), Some("1.0.0"));
     assert_eq!(why(&of(&tags("1.*"), &[image("2.0.0")]), "2.0.0"), "none of its tags (2.0.0) is like 1.*");
-    let broken = Candidate { says: Err("its manifest is too large".to_owned()), ..image("3.0.0") };
+    let broken = Candidate { labels: Err("its manifest is too large".to_owned()), ..image("3.0.0") };
     for spec in [stable(), tags("*")] {
         let choice = of(&spec, &[broken.clone(), image("1.0.0")]);
         assert_eq!(chosen(&choice).as_deref(), Some("1.0.0"));
@@ -66,21 +66,21 @@ fn a_channel_is_a_label_or_a_pattern_of_tags() {
 #[test]
 fn a_version_comes_from_the_label_or_from_the_tags() {
     let labels = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let says = Says::of(&labels(&[(CHANNEL, " stable,beta ,"), (VERSION, "v1.2.3-rc.1+7")]), None);
-    assert_eq!(says.channels, BTreeSet::from(["stable".to_owned(), "beta".to_owned()]));
-    assert_eq!(says.version, version("1.2.3-rc.1+7"));
-    assert_eq!(Says::of(&BTreeMap::new(), None), Says::default());
+    let own = ImageLabels::of(&labels(&[(CHANNEL, " stable,beta ,"), (VERSION, "v1.2.3-rc.1+7")]), None);
+    assert_eq!(own.channels, BTreeSet::from(["stable".to_owned(), "beta".to_owned()]));
+    assert_eq!(own.version, version("1.2.3-rc.1+7"));
+    assert_eq!(ImageLabels::of(&BTreeMap::new(), None), ImageLabels::default());
     // Whoever can push does not fill the status of a channel.
     let (name, many) = ("x".repeat(65), vec!["y".repeat(60); 99].join(","));
     let long = format!("1.2.3+{name}");
-    let says = Says::of(&labels(&[(CHANNEL, &format!("{name},{many}")), (VERSION, &long)]), Some(name.clone()));
-    assert_eq!(says, Says { channels: BTreeSet::from(["y".repeat(60)]), ..Says::default() });
+    let own = ImageLabels::of(&labels(&[(CHANNEL, &format!("{name},{many}")), (VERSION, &long)]), Some(name.clone()));
+    assert_eq!(own, ImageLabels { channels: BTreeSet::from(["y".repeat(60)]), ..ImageLabels::default() });
     let names: Vec<String> = (0..99).map(|n| n.to_string()).collect();
-    assert_eq!(Says::of(&labels(&[(CHANNEL, &names.join(","))]), None).channels.len(), 8);
+    assert_eq!(ImageLabels::of(&labels(&[(CHANNEL, &names.join(","))]), None).channels.len(), 8);
     let bare = |tags: &[&str]| {
         let channels = BTreeSet::from(["stable".to_owned()]);
         let tags = tags.iter().map(|&tag| tag.to_owned()).collect();
-        Candidate { tags, says: Ok(Says { channels, ..Says::default() }), ..image("x") }
+        Candidate { tags, labels: Ok(ImageLabels { channels, ..ImageLabels::default() }), ..image("x") }
     };
     for (tags, version) in [
         (&["latest", "v1.2.3"][..], Some("1.2.3")),
@@ -91,7 +91,7 @@ fn a_version_comes_from_the_label_or_from_the_tags() {
     ] {
         let choice = of(&stable(), &[bare(tags)]);
         assert_eq!(chosen(&choice).as_deref(), version, "{tags:?}");
-        assert_eq!(choice.refused.get(&digest("x")), version.is_none().then_some(&Why::NoVersion));
+        assert_eq!(choice.refused.get(&digest("x")), version.is_none().then_some(&Refusal::NoVersion));
     }
     // The label has the last word.
     let moved = Candidate { tags: BTreeSet::from(["2.0.0".to_owned()]), ..image("1.0.0") };
@@ -115,7 +115,7 @@ fn an_image_must_have_been_known_for_long_enough() {
     let new = Candidate { first_seen: hour(90), ..image("2.0.0") };
     let at = |now| choose(&spec, &[image("1.0.0"), new.clone()], None, hour(now));
     assert_eq!(chosen(&at(99)).as_deref(), Some("1.0.0"));
-    assert_eq!(at(99).refused[&digest("2.0.0")], Why::TooYoung { until: hour(100) });
+    assert_eq!(at(99).refused[&digest("2.0.0")], Refusal::TooYoung { until: hour(100) });
     assert_eq!(chosen(&at(100)).as_deref(), Some("2.0.0"));
 }
 
@@ -166,7 +166,7 @@ fn only_what_enough_keys_have_signed_is_chosen() {
     ];
     let chosen_by = |demand: &Signatures| {
         let choice = of(&Spec { signatures: Some(demand.clone()), ..stable() }, &all);
-        let why = |name: &str| choice.refused.get(&digest(name)).map_or_else(String::new, Why::to_string);
+        let why = |name: &str| choice.refused.get(&digest(name)).map_or_else(String::new, Refusal::to_string);
         (chosen(&choice).unwrap(), ["5.0.0", "4.0.0", "3.0.0", "2.0.0"].map(why))
     };
     let demands = |rest: &str| format!("the channel demands signatures: {rest}");
@@ -230,7 +230,7 @@ fn floors_are_passed_through_and_never_skipped() {
     for running in ["2.1.0", "3.0.0"] {
         assert!(next(&choice, running).unwrap_err().contains("nobody goes back"), "{running}");
     }
-    assert_eq!(choice.next(None), Err(Nothing::Unknown));
+    assert_eq!(choice.next(None), Err(NoUpdate::Unknown));
     assert!(why(&choice, "2.0.0").contains("not in the range"));
     // One that is missing holds back who needs it, and nobody else.
     let choice = of(&spec, &["1.4.0", "2.1.0"].map(image));
@@ -238,8 +238,8 @@ fn floors_are_passed_through_and_never_skipped() {
     assert!(next(&choice, "1.4.0").unwrap_err().starts_with("it must go through 2.0.0 first"));
     assert_eq!(next(&choice, "2.0.5").as_deref(), Ok("2.1.0"));
     // Nor without any: whoever does not know where a node stands would take it back.
-    assert_eq!(of(&stable(), &[image("1.0.0")]).next(None), Err(Nothing::Unknown));
-    assert_eq!(Choice::default().next(None), Err(Nothing::NoChoice));
+    assert_eq!(of(&stable(), &[image("1.0.0")]).next(None), Err(NoUpdate::Unknown));
+    assert_eq!(Choice::default().next(None), Err(NoUpdate::NoChoice));
 }
 
 fn promoted() -> Spec {

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use semver::Version;
 use slipway_channel::{
-    candidate::{Candidate, Says},
-    choose::{Choice, Held, Nothing, Source, choose},
+    candidate::{Candidate, ImageLabels},
+    choose::{Choice, Held, NoUpdate, Source, choose},
+    refusal::Refusal,
     signatures::Signed,
     spec::{Deny, Promotion, Select, Spec},
-    why::Why,
 };
 use slipway_core::digest::Sha256;
 use slipway_rollout::span::Span;
@@ -23,20 +23,20 @@ fn a_version() -> impl Strategy<Value = Version> {
 
 fn an_image() -> impl Strategy<Value = Candidate> {
     let channels = select(&["stable", "beta", ""][..]);
-    let says = (option::weighted(0.9, a_version()), channels).prop_map(|(version, channel)| Says {
+    let labels = (option::weighted(0.9, a_version()), channels).prop_map(|(version, channel)| ImageLabels {
         version,
         channels: Some(channel.to_owned()).filter(|name| !name.is_empty()).into_iter().collect(),
         created: None,
     });
-    let says = prop_oneof![9 => says.prop_map(Ok), 1 => Just(Err("cut".to_owned()))];
+    let labels = prop_oneof![9 => labels.prop_map(Ok), 1 => Just(Err("cut".to_owned()))];
     let tag = select(&["latest", "stable-1", "nightly", "1.0.1", "v2.1.0"][..]);
     let by_us = signatures(&[KEY], 1).unwrap().by_all();
     let signed = prop_oneof![Just(None), Just(Some(Signed::default())), Just(Some(by_us))];
-    (any::<u8>(), 0..60_i64, says, vec(tag, 0..3), signed).prop_map(|(name, seen, says, tags, signed)| Candidate {
+    (any::<u8>(), 0..60_i64, labels, vec(tag, 0..3), signed).prop_map(|(name, seen, labels, tags, signed)| Candidate {
         digest: digest(&name.to_string()),
         tags: tags.into_iter().map(str::to_owned).collect(),
         first_seen: hour(seen),
-        says,
+        labels,
         payload: None,
         signed,
         taken: None,
@@ -104,9 +104,9 @@ fn found(candidates: &[Candidate], of: Sha256) -> &Candidate {
 
 /// Whether an image may be used at all.
 fn is_allowed(spec: &Spec, image: &Candidate, source: &Source, now: i64) -> bool {
-    let (Ok(says), Some(version)) = (&image.says, image.version()) else { return false };
+    let (Ok(labels), Some(version)) = (&image.labels, image.version()) else { return false };
     let belongs = match &spec.select {
-        Select::Label(name) => says.channels.contains(name),
+        Select::Label(name) => labels.channels.contains(name),
         Select::Tags(pattern) => image.tags.iter().any(|tag| pattern.matches(tag)),
     };
     let is_denied = spec.deny.iter().any(|deny| match deny {
@@ -119,7 +119,7 @@ fn is_allowed(spec: &Spec, image: &Candidate, source: &Source, now: i64) -> bool
     let is_promoted = spec.promote_from.as_ref().is_none_or(|promotion| {
         let is_good = match source.choice.refused.get(&image.digest) {
             None => source.choice.chosen.as_ref().is_some_and(|chosen| chosen.digest == image.digest),
-            Some(why) => matches!(why, Why::Older { .. }),
+            Some(why) => matches!(why, Refusal::Older { .. }),
         };
         let end = |held: &Held| held.until.unwrap_or(hour(now)).min(hour(now));
         is_good
@@ -234,19 +234,19 @@ proptest! {
                     prop_assert_eq!(skipped, None);
                     running = to.version;
                 }
-                Err(Nothing::NoFloor { floor }) => {
+                Err(NoUpdate::NoFloor { floor }) => {
                     prop_assert!(spec.floors.contains(&floor) && floor > running);
                     return Ok(());
                 }
-                Err(Nothing::NotOlder { chosen, .. }) => {
+                Err(NoUpdate::NotOlder { chosen, .. }) => {
                     prop_assert!(running >= chosen);
                     return Ok(());
                 }
-                Err(Nothing::NoChoice) => {
+                Err(NoUpdate::NoChoice) => {
                     prop_assert_eq!(choice.chosen, None);
                     return Ok(());
                 }
-                Err(Nothing::Unknown) => prop_assert!(false, "its version is known"),
+                Err(NoUpdate::Unknown) => prop_assert!(false, "its version is known"),
             }
         }
         prop_assert!(false, "there is an end");

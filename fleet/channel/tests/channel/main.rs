@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use slipway_channel::{
-    candidate::{Candidate, Says, version},
+    candidate::{Candidate, ImageLabels, version},
     signatures::Signatures,
     spec::{Select, Spec},
 };
@@ -44,12 +44,16 @@ fn signatures(keys: &[&str], threshold: usize) -> serde_json::Result<Signatures>
 
 /// An image of this version in `stable`, seen at the beginning; its digest is that of the version.
 fn image(text: &str) -> Candidate {
-    let says = Says { version: version(text), channels: BTreeSet::from(["stable".to_owned()]), ..Says::default() };
+    let labels = ImageLabels {
+        version: version(text),
+        channels: BTreeSet::from(["stable".to_owned()]),
+        ..ImageLabels::default()
+    };
     Candidate {
         digest: digest(text),
         tags: BTreeSet::from([text.replace('+', "_")]),
         first_seen: hour(0),
-        says: Ok(says),
+        labels: Ok(labels),
         payload: None,
         signed: None,
         taken: None,

@@ -9,7 +9,7 @@ use slipway_channel::{
     candidate::Candidate,
     choose::choose,
     discover::{self, DiscoverError, Limits, Repository},
-    look::{look, look_on},
+    lookup::{lookup, resume_lookup},
     signatures::Signatures,
     spec::{Select, Spec},
 };
@@ -90,7 +90,7 @@ impl Site {
         Spec { repository: self.repository(), select: select.clone(), ..stable() }
     }
 
-    fn look(&self, select: &Select, known: &[Candidate], now: i64) -> Vec<Candidate> {
+    fn lookup(&self, select: &Select, known: &[Candidate], now: i64) -> Vec<Candidate> {
         self.look_for(Arch::Amd64, select, known, now)
     }
 
@@ -118,29 +118,29 @@ fn images_are_found_with_their_labels_and_read_once() {
     site.push(&old, "stable");
     site.push(&new, "2.0.0");
     let label = Select::Label("stable".to_owned());
-    let all = site.look(&label, &[], 0);
+    let all = site.lookup(&label, &[], 0);
     assert_eq!(all.len(), 3, "{all:?}");
     let of_old = found(&all, &old);
     // An annotation of the index comes before a label.
-    let says = of_old.says.clone().unwrap();
-    assert_eq!((says.channels.len(), says.channels.contains("stable")), (1, true));
-    assert_eq!(says.created.as_deref(), Some("2025-01-01T00:00:00Z"));
+    let labels = of_old.labels.clone().unwrap();
+    assert_eq!((labels.channels.len(), labels.channels.contains("stable")), (1, true));
+    assert_eq!(labels.created.as_deref(), Some("2025-01-01T00:00:00Z"));
     assert_eq!((tags(&of_old), of_old.first_seen), (vec!["1.0.0", "stable"], hour(0)));
     assert_eq!(found(&all, &new).version().unwrap().to_string(), "2.0.0");
-    assert_eq!(found(&all, &Image::new()).says, Ok(Default::default()));
+    assert_eq!(found(&all, &Image::new()).labels, Ok(Default::default()));
     let choice = choose(&stable(), &all, None, hour(1));
     assert_eq!(choice.chosen.unwrap().digest, old.name());
 
     // Later a tag has moved. Nothing is read that is known: for another architecture, none of it could be.
     site.push(&new, "stable");
     let again = site.look_for(Arch::Arm64, &label, &all, 5);
-    assert!(again.iter().all(|candidate| candidate.says.is_ok()), "{again:?}");
+    assert!(again.iter().all(|candidate| candidate.labels.is_ok()), "{again:?}");
     assert_eq!((tags(&found(&again, &old)), tags(&found(&again, &new))), (vec!["1.0.0"], vec!["2.0.0", "stable"]));
     assert!(again.iter().all(|candidate| candidate.first_seen == hour(0)));
     // What came since is new.
     let newer = labelled(version("3.0.0"), json!({}));
     site.push(&newer, "3.0.0");
-    assert_eq!(found(&site.look(&label, &again, 9), &newer).first_seen, hour(9));
+    assert_eq!(found(&site.lookup(&label, &again, 9), &newer).first_seen, hour(9));
 }
 
 #[test]
@@ -151,37 +151,37 @@ fn only_tags_that_are_wanted_are_looked_at() {
     // As tools put a signature beside an image.
     site.push(&labelled(json!({ "a": "b" }), json!({})), &format!("sha256-{}.sig", image.name()));
     let pattern = Select::Tags("v*".to_owned().try_into().unwrap());
-    let all = site.look(&pattern, &[], 0);
+    let all = site.lookup(&pattern, &[], 0);
     assert_eq!(
         (all.len(), tags(&all[0]), all[0].version().unwrap().to_string()),
         (1, vec!["v1.2.3"], "1.2.3".to_owned())
     );
-    assert_eq!(site.look(&Select::Label("x".to_owned()), &[], 0).len(), 2);
+    assert_eq!(site.lookup(&Select::Label("x".to_owned()), &[], 0).len(), 2);
 }
 
 #[test]
 fn an_image_that_cannot_be_read_is_one_all_the_same_and_is_tried_again() {
     let site = Site::new();
     let all = site.look_for(Arch::Arm64, &Select::Label("x".to_owned()), &[], 0);
-    let why = all[0].says.clone().unwrap_err();
+    let why = all[0].labels.clone().unwrap_err();
     assert!(why.contains("no image for linux/arm64"), "{why}");
-    let again = site.look(&Select::Label("x".to_owned()), &all, 3);
-    assert_eq!((again[0].says.is_ok(), again[0].first_seen), (true, hour(0)));
+    let again = site.lookup(&Select::Label("x".to_owned()), &all, 3);
+    assert_eq!((again[0].labels.is_ok(), again[0].first_seen), (true, hour(0)));
 }
 
 #[test]
 fn a_registry_that_does_not_answer_is_an_error_and_no_empty_list() {
     let site = Site::new();
-    let look = |repository: &str| {
+    let failure = |repository: &str| {
         let select = Select::Label("x".to_owned());
         let spec = Spec { repository: repository.to_owned(), ..site.spec(&select) };
         discover(&spec, &plain(), Limits::default(), &[], hour(0)).unwrap_err()
     };
-    let missing = look(&format!("127.0.0.1:{}/a/c", site.debian.port));
+    let missing = failure(&format!("127.0.0.1:{}/a/c", site.debian.port));
     assert!(missing.to_string().contains("NAME_UNKNOWN"), "{missing}");
     assert_eq!(missing.word(), "RepositoryMissing");
-    assert!(matches!(look("registry.example/A"), DiscoverError::Name { .. }));
-    assert!(matches!(look(&format!("{}:1", site.repository())), DiscoverError::Tagged(_)));
+    assert!(matches!(failure("registry.example/A"), DiscoverError::Name { .. }));
+    assert!(matches!(failure(&format!("{}:1", site.repository())), DiscoverError::Tagged(_)));
     // Certificates and mirrors are the installer's business: what it refuses is refused here.
     let select = Select::Label("x".to_owned());
     let tls = Options { plain_http: false, ..plain() };
@@ -216,7 +216,7 @@ fn the_payload_of_what_is_chosen_is_read_from_its_checksums() {
     site.push(&old, "1.0.0");
     site.push(&new, "2.0.0");
     let spec = site.spec(&Select::Label("stable".to_owned()));
-    let at = |spec: &Spec, limits, known: &[Candidate]| look(spec, &plain(), limits, known, None, hour(0)).unwrap();
+    let at = |spec: &Spec, limits, known: &[Candidate]| lookup(spec, &plain(), limits, known, None, hour(0)).unwrap();
     let all = at(&spec, Limits::default(), &[]);
     assert_eq!(found(&all, &new).payload, Some(new_payload), "{all:?}");
     assert_eq!(found(&all, &old).payload, None, "nobody needs it");
@@ -233,7 +233,7 @@ fn the_payload_of_what_is_chosen_is_read_from_its_checksums() {
     let why = choice.refused.values().find(|why| why.word() == "Unreadable").unwrap().to_string();
     assert!(why.contains("is not known after 1 MiB"), "{why}");
     let whole = at(&spec, Limits::default(), &all);
-    let why = whole.iter().find_map(|of| of.says.clone().err()).unwrap();
+    let why = whole.iter().find_map(|of| of.labels.clone().err()).unwrap();
     assert!(why.contains("vmlinuz: missing"), "it was read to its end: {why}");
 }
 
@@ -248,7 +248,7 @@ fn what_nobody_has_signed_is_not_taken_until_it_is() {
     site.push(&new, "2.0.0");
     let demand = site.demand(&one);
     let spec = Spec { signatures: Some(demand.clone()), ..site.spec(&Select::Label("stable".to_owned())) };
-    let at = |known: &[Candidate]| look(&spec, &plain(), Limits::default(), known, None, hour(0)).unwrap();
+    let at = |known: &[Candidate]| lookup(&spec, &plain(), Limits::default(), known, None, hour(0)).unwrap();
     let chosen = |all: &[Candidate]| choose(&spec, all, None, hour(0)).chosen.map(|image| image.digest);
     let why = |all: &[Candidate], of: &Image| choose(&spec, all, None, hour(0)).refused[&of.name()].to_string();
 
@@ -269,7 +269,7 @@ fn what_nobody_has_signed_is_not_taken_until_it_is() {
     assert_eq!((chosen(&all), found(&all, &new).payload), (Some(new.name()), Some(new_payload)));
     // What was signed once stays so, and is not asked for again. Another key is.
     let theirs = Spec { signatures: Some(site.demand(&other)), ..spec.clone() };
-    let again = look(&theirs, &plain(), Limits::default(), &all, None, hour(0)).unwrap();
+    let again = lookup(&theirs, &plain(), Limits::default(), &all, None, hour(0)).unwrap();
     assert_eq!(choose(&theirs, &again, None, hour(0)).chosen, None);
     let signed = found(&again, &new).signed.unwrap();
     assert!(signed.by.is_empty() && signed.missing.is_some(), "{signed:?}");
@@ -290,7 +290,7 @@ fn what_was_signed_counts_in_no_other_index() {
     site.sign_digest(Sha256::of(&old.manifest), &one);
     let spec = site.spec(&Select::Label("stable".to_owned()));
     let spec = Spec { signatures: Some(site.demand(&one)), ..spec };
-    let all = look(&spec, &plain(), Limits::default(), &[], None, hour(0)).unwrap();
+    let all = lookup(&spec, &plain(), Limits::default(), &[], None, hour(0)).unwrap();
     let choice = choose(&spec, &all, None, hour(0));
     let why = choice.refused.get(&forged.name()).map(ToString::to_string);
     assert_eq!(choice.chosen, None);
@@ -311,13 +311,13 @@ fn one_connection_serves_all_tags_and_all_images() {
     let proxy = Proxy::to(site.debian.port);
     let floors = vec!["1.1.0".parse().unwrap()];
     let spec = Spec { repository: format!("127.0.0.1:{}/a/b", proxy.port), floors, ..stable() };
-    let all = look(&spec, &plain(), Limits::default(), &[], None, hour(0)).unwrap();
+    let all = lookup(&spec, &plain(), Limits::default(), &[], None, hour(0)).unwrap();
     let read = all.iter().filter(|candidate| candidate.payload.is_some()).count();
     assert_eq!((all.len(), read), (8, 8), "{all:?}");
     // A layer that is not read to its end takes its connection with it.
     let connections = proxy.connections();
     assert!(connections <= 1 + read, "{connections} connections");
-    let again = look(&spec, &plain(), Limits::default(), &all, None, hour(1)).unwrap();
+    let again = lookup(&spec, &plain(), Limits::default(), &all, None, hour(1)).unwrap();
     assert_eq!((again == all, proxy.connections() - connections), (true, 1), "eight tags, one connection");
 }
 
@@ -345,7 +345,7 @@ fn a_look_has_an_end_whatever_the_registry_does() {
         let spec = Spec { repository: format!("127.0.0.1:{}/a/b", server.port), ..stable() };
         let deadline = Instant::now() + Duration::from_secs(2);
         let options = Options { deadline: Some(deadline), ..plain() };
-        let error = look(&spec, &options, Limits::default(), &[], None, hour(0)).unwrap_err();
+        let error = lookup(&spec, &options, Limits::default(), &[], None, hour(0)).unwrap_err();
         assert_eq!(error.word(), "TooLong", "{error}");
         let late = deadline.elapsed();
         assert!(late < Duration::from_secs(2), "{late:?} after its time");
@@ -364,12 +364,12 @@ fn what_was_read_in_time_is_not_lost_with_the_look() {
     let proxy = Proxy::that_holds(site.debian.port, &name);
     let spec = Spec { repository: format!("127.0.0.1:{}/a/b", proxy.port), ..stable() };
     let options = Options { deadline: Some(Instant::now() + Duration::from_secs(3)), ..plain() };
-    let error = look(&spec, &options, Limits::default(), &[], None, hour(0)).unwrap_err();
+    let error = lookup(&spec, &options, Limits::default(), &[], None, hour(0)).unwrap_err();
     let DiscoverError::TooLong { read, .. } = &error else { panic!("{error}") };
     // Images are read in the order of their digests.
     let before = [&image, &Image::new()].into_iter().filter(|of| of.name() < slow.name()).count();
     assert_eq!(read.len(), before, "{read:?}");
-    assert!(read.iter().all(|candidate| candidate.says.is_ok()));
+    assert!(read.iter().all(|candidate| candidate.labels.is_ok()));
 }
 
 /// With as many that nobody has signed as take longer than a look.
@@ -388,7 +388,7 @@ fn whose_signatures_were_looked_for_in_vain_is_known_to_the_next_look() {
         let repository = format!("127.0.0.1:{}/a/b", proxy.port);
         let spec = Spec { repository, signatures: Some(demand.clone()), ..stable() };
         let options = Options { deadline: Some(Instant::now() + Duration::from_secs(seconds)), ..plain() };
-        look_on(&spec, &options, Limits::default(), (read, read), None, hour(0))
+        resume_lookup(&spec, &options, Limits::default(), (read, read), None, hour(0))
     };
     let error = through(&old, 3, &[]).unwrap_err();
     let DiscoverError::TooLong { why, read } = error else { panic!("{error}") };
@@ -399,6 +399,6 @@ fn whose_signatures_were_looked_for_in_vain_is_known_to_the_next_look() {
     // That is the end of it: all are looked for again, because somebody may have signed.
     site.sign(&new, &signer);
     let spec = Spec { signatures: Some(demand.clone()), ..site.spec(&Select::Label("stable".to_owned())) };
-    let all = look(&spec, &plain(), Limits::default(), &all, None, hour(0)).unwrap();
+    let all = lookup(&spec, &plain(), Limits::default(), &all, None, hour(0)).unwrap();
     assert!(found(&all, &new).signed.is_some_and(|signed| signed.missing.is_none()));
 }

@@ -102,24 +102,24 @@ fn a_registry_that_is_down_leaves_the_choice_and_says_why_and_first_sights_stay(
     let (_one, _other) = (site.controller(), site.controller());
     site.channel("stable", &releases.repository(), json!({}));
     site.until("it is found", |site| latest(site).is_some());
-    let seen = |site: &Site| {
+    let observed = |site: &Site| {
         let status = site.channel_status("stable");
-        let seen: Vec<_> = status.candidates.iter().map(|of| (of.digest, of.first_seen)).collect();
-        (status.looked_at, seen)
+        let observed: Vec<_> = status.candidates.iter().map(|of| (of.digest, of.first_seen)).collect();
+        (status.looked_at, observed)
     };
-    let (_, first) = seen(&site);
+    let (_, first) = observed(&site);
     // Both look again and again.
     for look in 0..5 {
-        let (before, _) = seen(&site);
-        site.until(&format!("look {look}"), |site| seen(site).0 > before);
-        assert_eq!(seen(&site).1, first);
+        let (before, _) = observed(&site);
+        site.until(&format!("look {look}"), |site| observed(site).0 > before);
+        assert_eq!(observed(&site).1, first);
     }
     releases.end();
     let is_down = |site: &Site| condition(&site.channel_status("stable"), "Looked").starts_with("False RegistryFails");
     site.until("it is missed", is_down);
     let status = site.channel_status("stable");
     assert!(condition(&status, "Looked").contains("127.0.0.1"), "{}", condition(&status, "Looked"));
-    assert_eq!((latest(&site).as_deref(), seen(&site).1), (Some("1.0.0"), first.clone()));
+    assert_eq!((latest(&site).as_deref(), observed(&site).1), (Some("1.0.0"), first.clone()));
     assert_eq!(condition(&status, "Ready"), "True Chosen: 1.0.0 is taken");
     // A person has the last word, also now.
     site.change_channel("stable", json!({ "deny": ["1.0.0"] }));
@@ -127,7 +127,7 @@ fn a_registry_that_is_down_leaves_the_choice_and_says_why_and_first_sights_stay(
     releases.begin();
     site.change_channel("stable", json!({ "deny": [] }));
     site.until("it is taken again", |site| latest(site).is_some());
-    assert_eq!(seen(&site).1, first);
+    assert_eq!(observed(&site).1, first);
     // What cannot be understood is said, and hides no other channel.
     site.channel("broken", &releases.repository(), json!({ "range": "latest, please" }));
     let said = |site: &Site| condition(&site.channel_status("broken"), "Ready");

@@ -1,10 +1,10 @@
 //! Who goes back, and who does not.
 
 use serde_json::json;
-use slipway_fleet::{names, report, turn::happened};
+use slipway_fleet::{names, reconcile::happened, report};
 use slipway_node::goal::Goal;
 use slipway_node_api::v1::{Ended, Outcome};
-use slipway_rollout::decide::Action;
+use slipway_rollout::decide::Step;
 
 use crate::{
     scene::{NEW, Scene, now, payload},
@@ -28,15 +28,15 @@ fn tell(scene: &mut Scene) {
     scene.objects.rollouts[0].status = Some(status);
 }
 
-fn actions(scene: &Scene) -> Vec<Action> {
-    scene.round().pools["p"].as_ref().unwrap().decision.actions.clone()
+fn steps(scene: &Scene) -> Vec<Step> {
+    scene.round().pools["p"].as_ref().unwrap().decision.steps.clone()
 }
 
 /// Why node `n` does not go.
 fn why(scene: &Scene, n: usize) -> String {
     let round = scene.round();
-    let waiting = round.pools["p"].as_ref().unwrap().waiting();
-    waiting.get(format!("uid-{n}").as_str()).map(|of| of.why.to_string()).unwrap_or_default()
+    let blocked = round.pools["p"].as_ref().unwrap().blocked();
+    blocked.get(format!("uid-{n}").as_str()).map(|of| of.why.to_string()).unwrap_or_default()
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn who_leaves_the_payload_of_a_finished_rollout_sends_nobody_back() {
     // A person has it go back, by hand.
     scene.says(0).disk.as_mut().unwrap().running = "A".to_owned();
     for _ in 0..3 {
-        assert_eq!(actions(&scene), []);
+        assert_eq!(steps(&scene), []);
         tell(&mut scene);
     }
     let status = scene.objects.rollouts[0].status.as_ref().unwrap();
@@ -59,7 +59,7 @@ fn who_leaves_the_payload_of_a_finished_rollout_sends_nobody_back() {
     scene.says(1).health.as_mut().unwrap().state = "ill".to_owned();
     tell(&mut scene);
     scene.says(1).health.as_mut().unwrap().state = "well".to_owned();
-    assert_eq!(actions(&scene), []);
+    assert_eq!(steps(&scene), []);
 }
 
 #[test]
@@ -75,20 +75,16 @@ fn nobody_goes_back_to_a_payload_that_was_denied() {
     // The other slot has a good system: that of another payload.
     scene.says(0).disk.as_mut().unwrap().slots[0].payload = Some(payload("3").into());
     scene.objects.rollouts[first].status = serde_json::from_value(json!({ "denied": "it eats files" })).unwrap();
-    assert!(
-        matches!(&actions(&scene)[..], [Action::Grant { node, .. }] if node.uid == "uid-0"),
-        "{:?}",
-        actions(&scene)
-    );
+    assert!(matches!(&steps(&scene)[..], [Step::Grant { node, .. }] if node.uid == "uid-0"), "{:?}", steps(&scene));
     scene.objects.rollouts[other].status = serde_json::from_value(json!({ "denied": "no boot" })).unwrap();
-    assert_eq!(actions(&scene), []);
+    assert_eq!(steps(&scene), []);
     let stays = "it keeps the payload that is denied: its other slot holds a payload that was denied, too: no boot";
     assert_eq!(why(&scene, 0), stays);
     let message = report::headline(scene.round().pools["p"].as_ref().unwrap()).message;
     assert_eq!(message, "it eats files; 1 keep it, and say why", "nobody goes back");
     // Another pool's is no business of this one.
     scene.objects.rollouts[other].spec.plan.pool = "q".to_owned();
-    assert_eq!(actions(&scene).len(), 1);
+    assert_eq!(steps(&scene).len(), 1);
     scene.objects.rollouts[other].spec.plan.pool = "p".to_owned();
     // The other one can.
     reaches(&mut scene, 1);
@@ -110,7 +106,7 @@ fn what_people_gave_up_stays_so_although_the_target_changes_at_once() {
     // It was the target again, and nothing of it begins.
     scene.objects.rollouts[0].status = Some(status);
     scene.pool("p", json!({}));
-    assert_eq!(actions(&scene), []);
+    assert_eq!(steps(&scene), []);
     assert_eq!(why(&scene, 0), "the rollout is aborted: eve: the wrong image");
     // Of another one it says nothing.
     scene.objects.rollouts[0].status = None;
@@ -128,10 +124,10 @@ fn what_people_gave_up_is_not_begun_while_the_pool_goes_to_another_target() {
     let abort = json!({ "rolloutUID": uid, "who": "eve", "why": "the wrong image" });
     let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
     scene.pool("p", json!({ "target": target }));
-    let begins = |scene: &Scene| actions(scene).iter().any(|action| matches!(action, Action::Begin { .. }));
+    let begins = |scene: &Scene| steps(scene).iter().any(|step| matches!(step, Step::Begin { .. }));
     assert!(begins(&scene), "what was granted before goes on to its end");
     scene.pool("p", json!({ "target": target, "abort": abort }));
-    assert_eq!(actions(&scene), []);
+    assert_eq!(steps(&scene), []);
     let round = scene.round();
     let course = round.pools["p"].as_ref().unwrap();
     let status = report::rollout(course.rollout.as_ref().unwrap(), course, now());

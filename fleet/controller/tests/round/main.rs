@@ -4,19 +4,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod back;
-mod choices;
-mod follow;
+mod channel_status;
+mod channel_target;
+mod desired_state;
 mod refused;
 mod scene;
 mod serve;
 mod volumes;
-mod wishes;
 
 use scene::{NEW, Scene, payload};
 use serde_json::json;
-use slipway_fleet::{pools::Problem, report, seen};
+use slipway_fleet::{observed_node, pools::Problem, report};
 use slipway_fleet_objects::rollout::Rollout;
-use slipway_rollout::{decide::Action, ledger::Role};
+use slipway_rollout::{decide::Step, ledger::Role};
 
 /// A rollout of all nodes, and every node staged.
 fn staged(nodes: usize) -> Scene {
@@ -39,8 +39,8 @@ fn a_target_gets_one_rollout_and_everybody_is_asked_to_stage() {
     scene.roll();
     let round = scene.round();
     assert!(round.new.is_empty(), "{:?}", round.new);
-    let actions = &round.pools["p"].as_ref().unwrap().decision.actions;
-    assert!(actions.len() == 3 && actions.iter().all(|action| matches!(action, Action::Stage { .. })), "{actions:?}");
+    let steps = &round.pools["p"].as_ref().unwrap().decision.steps;
+    assert!(steps.len() == 3 && steps.iter().all(|step| matches!(step, Step::Stage { .. })), "{steps:?}");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn two_pools_share_one_ledger_and_one_place_of_the_control_plane() {
     let round = scene.round();
     assert_eq!(round.ledger.grants.len(), 1, "{:?}", round.ledger);
     assert_eq!(round.ledger.grants[0].node.role, Role::ControlPlane);
-    let waits = &round.pools["q"].as_ref().unwrap().decision.waiting[0].why;
+    let waits = &round.pools["q"].as_ref().unwrap().decision.blocked[0].why;
     assert_eq!(waits.word(), "ControlPlane");
 }
 
@@ -160,7 +160,7 @@ fn a_plan_that_was_edited_begins_nothing() {
     scene.objects.rollouts[0].spec.plan.waves[0].nodes.reverse();
     let round = scene.round();
     assert!(round.ledger.grants.is_empty());
-    assert_eq!(round.pools["p"].as_ref().unwrap().decision.waiting[0].why.word(), "PlanChanged");
+    assert_eq!(round.pools["p"].as_ref().unwrap().decision.blocked[0].why.word(), "PlanChanged");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_new_target_waits_for_the_grants_of_the_old_one() {
     let round = scene.round();
     let course = round.pools["p"].as_ref().unwrap();
     assert!(round.new.is_empty() && round.aside.is_empty());
-    assert!(matches!(course.decision.actions[..], [Action::Begin { token: 1, .. }]), "{:?}", course.decision.actions);
+    assert!(matches!(course.decision.steps[..], [Step::Begin { token: 1, .. }]), "{:?}", course.decision.steps);
     assert_eq!(round.ledger.grants.len(), 1);
     scene.ledger.status.as_mut().unwrap().grants.clear();
     let round = scene.round();
@@ -189,8 +189,8 @@ fn what_came_back_is_not_tried_again_and_a_further_node_gets_a_further_rollout()
     scene.says(1).disk.as_mut().unwrap().slots[0].payload = Some(payload(NEW).into());
     let round = scene.round();
     let course = round.pools["p"].as_ref().unwrap();
-    assert_eq!(course.decision.waiting.len(), 1);
-    assert_eq!(course.decision.waiting[0].why.to_string(), "it failed: the drain was blocked");
+    assert_eq!(course.decision.blocked.len(), 1);
+    assert_eq!(course.decision.blocked[0].why.to_string(), "it failed: the drain was blocked");
     assert!(round.new.is_empty(), "not while it is not finished");
     let status = report::rollout(&scene.objects.rollouts[0], course, scene::now());
     assert_eq!((status.state.as_str(), status.done, status.nodes), ("Finished", 1, 2));
@@ -211,7 +211,7 @@ fn who_answers_for_another_node_is_not_believed() {
     let course = round.pools["p"].as_ref().unwrap();
     assert!(course.unclear["uid-0"].contains("says that it is \"somebody\""));
     assert_eq!(
-        seen::address(&scene.objects.nodes[0], 7),
+        observed_node::address(&scene.objects.nodes[0], 7),
         Err("its Node has no address of the type InternalIP".to_owned())
     );
 }

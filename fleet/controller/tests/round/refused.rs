@@ -50,7 +50,7 @@ fn a_pool_whose_rollout_cannot_be_written_begins_nothing_and_others_do() {
     let round = scene.round();
     assert_eq!(held(&round.ledger), ["uid-2"]);
     let course = round.pools["p"].as_ref().unwrap();
-    assert_eq!((course.decision.actions.len(), why(&scene, "p", 0).as_str()), (0, "Unwritten"));
+    assert_eq!((course.decision.steps.len(), why(&scene, "p", 0).as_str()), (0, "Unwritten"));
     let status = report::pool(course, Some(WHY), now());
     assert_eq!(status.message, format!("nothing begins: {WHY}"));
     // Its new grants, and no more: what holds one is asked as ever.
@@ -61,7 +61,7 @@ fn a_pool_whose_rollout_cannot_be_written_begins_nothing_and_others_do() {
     scene.ledger.status = Some(scene.round().ledger);
     scene.refused.grants.insert("p".to_owned(), "too large".to_owned());
     assert_eq!(
-        (scene.round().pools["p"].as_ref().unwrap().decision.actions.len(), why(&scene, "p", 0)),
+        (scene.round().pools["p"].as_ref().unwrap().decision.steps.len(), why(&scene, "p", 0)),
         (1, "Begins".to_owned())
     );
 }
@@ -84,14 +84,14 @@ fn what_is_not_written_frees_nothing_that_others_would_get() {
     assert_eq!(held(&scene.round().ledger), ["uid-2"]);
 }
 
-fn machine(n: usize, made: &str) -> Found {
+fn machine(n: usize, created: &str) -> Found {
     let machine = Machine {
         uid: format!("machine-{n}"),
         name: format!("default/m{n}"),
         node: Some(format!("uid-{n}")),
         set: Ok("MachineSet default/ms".to_owned()),
-        made: made.parse().unwrap(),
-        goes: false,
+        created: created.parse().unwrap(),
+        is_deleting: false,
     };
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta1", "Machine"));
     Found { machine, namespace: "default".to_owned(), name: format!("m{n}"), version: "1".to_owned(), kind }

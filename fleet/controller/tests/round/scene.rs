@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use slipway_core::digest::Sha256;
 use slipway_fleet::{
     cluster::Objects,
+    inventory::Inventory,
     names,
+    observed_node::NodeReading,
     pools::Members,
-    round::{Refused, Round, Sight, round},
-    seen::Look,
-    stock::Stock,
+    round::{Observation, Refused, Round, round},
 };
 use slipway_fleet_objects::ledger::DisruptionLedger;
 use slipway_node::goal::Goal;
@@ -31,8 +31,8 @@ pub fn now() -> Timestamp {
 pub struct Scene {
     pub ledger: DisruptionLedger,
     pub objects: Objects,
-    pub looks: BTreeMap<String, Look>,
-    pub stock: Stock,
+    pub looks: BTreeMap<String, NodeReading>,
+    pub stock: Inventory,
     pub refused: Refused,
 }
 
@@ -49,7 +49,7 @@ impl Scene {
         };
         let ledger = DisruptionLedger::new("cluster", Default::default());
         let mut scene =
-            Self { ledger, objects, looks: BTreeMap::new(), stock: Stock::default(), refused: Refused::default() };
+            Self { ledger, objects, looks: BTreeMap::new(), stock: Inventory::default(), refused: Refused::default() };
         (0..nodes).for_each(|n| scene.node(n));
         scene.pool("p", json!({}));
         scene
@@ -69,7 +69,7 @@ impl Scene {
         let disk = Disk { running: "A".to_owned(), next: Some("A".to_owned()), slots };
         let health = Health { state: "well".to_owned(), seconds: 90, reasons: Vec::new() };
         let status = StatusResponse { node: name, disk: Some(disk), health: Some(health), ..Default::default() };
-        self.looks.insert(uid, Look { status: Ok(status), at: now() });
+        self.looks.insert(uid, NodeReading { status: Ok(status), at: now() });
     }
 
     pub fn says(&mut self, n: usize) -> &mut StatusResponse {
@@ -111,8 +111,8 @@ impl Scene {
     pub fn round(&self) -> Round {
         let members = Members::new(&self.objects);
         let (ledger, objects, looks, stock) = (&self.ledger, &self.objects, &self.looks, &self.stock);
-        let sight = Sight { ledger, objects, looks, stock, own: None, refused: &self.refused };
-        round(sight, &members, now())
+        let observation = Observation { ledger, objects, looks, stock, own: None, refused: &self.refused };
+        round(observation, &members, now())
     }
 
     /// The rollouts that a round wants are made.

@@ -4,7 +4,7 @@ use std::slice::from_ref;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use serde_json::{Value, json};
-use slipway_fleet::volumes::{is_needed, is_needed_of, keeps, needs_pods};
+use slipway_fleet::volumes::{is_needed, is_needed_of, local_volumes, needs_pods};
 
 fn nodes() -> Vec<Node> {
     let node = |name: &str, zone: &str| {
@@ -29,11 +29,11 @@ fn expression(key: &str, operator: &str, values: &[&str]) -> Value {
 
 /// The nodes that would lose it. What is not kept of volumes and pods makes no difference.
 fn losers(volume: PersistentVolume, pods: &[Pod]) -> Vec<String> {
-    let whole: Vec<String> = keeps(&nodes(), from_ref(&volume), pods).into_keys().collect();
+    let whole: Vec<String> = local_volumes(&nodes(), from_ref(&volume), pods).into_keys().collect();
     let (mut volumes, mut pods) = (vec![volume], pods.to_vec());
     volumes.retain_mut(is_needed);
     pods.retain_mut(is_needed_of);
-    assert_eq!(keeps(&nodes(), &volumes, &pods).into_keys().collect::<Vec<_>>(), whole);
+    assert_eq!(local_volumes(&nodes(), &volumes, &pods).into_keys().collect::<Vec<_>>(), whole);
     whole
 }
 
@@ -74,7 +74,7 @@ fn a_volume_that_fits_one_node_alone_is_lost_with_it() {
     let hostname = || expression("kubernetes.io/hostname", "In", &["n2"]);
     assert_eq!(losers(volume(local(), on(hostname())), &[]), ["uid-n2"]);
     assert_eq!(
-        keeps(&nodes(), &[volume(local(), on(hostname()))], &[])["uid-n2"],
+        local_volumes(&nodes(), &[volume(local(), on(hostname()))], &[])["uid-n2"],
         "it would lose volume disk of claim shop/data"
     );
     // Of any driver, by any label, or by the Node's own name.

@@ -3,11 +3,11 @@
 use jiff::ToSpan;
 use slipway_rollout::{
     amount::Amount,
-    decide::{Action, Decision, decide},
-    facts::{Evidence, Says, Seen, Snapshot, Way},
+    decide::{Decision, Step, decide},
+    facts::{Evidence, Facts, NodeReport, ObservedNode, RollbackState},
     ledger::{Node, Proof},
     plan::{Order, Plan},
-    policy::{Policy, Rules, Step},
+    policy::{CanaryStep, Policy, Rules},
     span::Span,
     window::{Window, Zone},
 };
@@ -15,16 +15,16 @@ use slipway_rollout::{
 use crate::{NEW, OLD, control_plane, limits, noon, staged, worker, world};
 
 /// A rollout to these nodes, all of which are staged.
-pub fn rollout(nodes: &[Node], policy: Policy) -> Snapshot {
+pub fn rollout(nodes: &[Node], policy: Policy) -> Facts {
     let rules = Rules::try_from(vec![policy]).unwrap();
     let plan = Plan::new("pool", NEW, nodes.to_vec(), &rules, Order::default(), None);
     // As the plan has them, so that tests can speak of the first.
-    let seen = plan.nodes().map(|(_, node)| staged(node.clone())).collect();
-    world::snapshot(plan, rules, seen)
+    let observed = plan.nodes().map(|(_, node)| staged(node.clone())).collect();
+    world::facts(plan, rules, observed)
 }
 
 /// Four workers of one zone.
-pub fn four(policy: Policy) -> Snapshot {
+pub fn four(policy: Policy) -> Facts {
     rollout(&["a-1", "a-2", "a-3", "a-4"].map(worker), policy)
 }
 
@@ -33,64 +33,64 @@ pub fn two_at_once() -> Policy {
 }
 
 pub fn canary() -> Policy {
-    let steps = vec![Step { nodes: Amount::Nodes(1), soak: Span::minutes(60) }];
+    let steps = vec![CanaryStep { nodes: Amount::Nodes(1), soak: Span::minutes(60) }];
     Policy { steps, failure_budget: Some(Amount::Nodes(2)), ..two_at_once() }
 }
 
-pub fn says(snapshot: &mut Snapshot, n: usize) -> &mut Says {
-    snapshot.nodes[n].says.as_mut().unwrap()
+pub fn report(facts: &mut Facts, n: usize) -> &mut NodeReport {
+    facts.nodes[n].report.as_mut().unwrap()
 }
 
-pub fn name(snapshot: &Snapshot, n: usize) -> String {
-    snapshot.nodes[n].node.name.clone()
+pub fn name(facts: &Facts, n: usize) -> String {
+    facts.nodes[n].node.name.clone()
 }
 
 /// Node `n` runs the payload, and is well since noon.
-pub fn arrive(snapshot: &mut Snapshot, n: usize) {
-    says(snapshot, n).runs = NEW;
+pub fn arrive(facts: &mut Facts, n: usize) {
+    report(facts, n).runs = NEW;
 }
 
 /// Node `n` holds a grant. Its token.
-pub fn hold(snapshot: &mut Snapshot, n: usize) -> u64 {
-    let (ledger, token) = snapshot.ledger.grant(&snapshot.nodes[n].node, &limits(1000, 999), noon()).unwrap();
-    snapshot.ledger = ledger;
+pub fn hold(facts: &mut Facts, n: usize) -> u64 {
+    let (ledger, token) = facts.ledger.grant(&facts.nodes[n].node, &limits(1000, 999), noon()).unwrap();
+    facts.ledger = ledger;
     token
 }
 
-pub fn look(snapshot: &Snapshot) -> Decision {
-    decide(snapshot, noon())
+pub fn look(facts: &Facts) -> Decision {
+    decide(facts, noon())
 }
 
 /// The places of the nodes that are granted, as they were seen.
-pub fn granted(snapshot: &Snapshot) -> Vec<usize> {
-    let place = |node: &Node| snapshot.nodes.iter().position(|seen| seen.node == *node).unwrap();
-    let granted = |action: &Action| if let Action::Grant { node, .. } = action { Some(place(node)) } else { None };
-    look(snapshot).actions.iter().filter_map(granted).collect()
+pub fn granted(facts: &Facts) -> Vec<usize> {
+    let place = |node: &Node| facts.nodes.iter().position(|observed| observed.node == *node).unwrap();
+    let granted = |step: &Step| if let Step::Grant { node, .. } = step { Some(place(node)) } else { None };
+    look(facts).steps.iter().filter_map(granted).collect()
 }
 
 /// Why node `n` does not go.
-pub fn why(snapshot: &Snapshot, n: usize) -> String {
-    let uid = &snapshot.nodes[n].node.uid;
-    let decision = look(snapshot);
-    decision.waiting.iter().find(|waiting| waiting.node.uid == *uid).map_or_else(String::new, |of| of.why.to_string())
+pub fn why(facts: &Facts, n: usize) -> String {
+    let uid = &facts.nodes[n].node.uid;
+    let decision = look(facts);
+    decision.blocked.iter().find(|blocked| blocked.node.uid == *uid).map_or_else(String::new, |of| of.why.to_string())
 }
 
 #[test]
 fn nobody_goes_before_all_that_answer_are_staged() {
     let mut fleet = four(two_at_once());
-    says(&mut fleet, 3).staged = None;
-    let stage = Action::Stage { uid: fleet.nodes[3].node.uid.clone(), payload: NEW };
-    assert_eq!(look(&fleet).actions, [stage]);
+    report(&mut fleet, 3).staged = None;
+    let stage = Step::Stage { uid: fleet.nodes[3].node.uid.clone(), payload: NEW };
+    assert_eq!(look(&fleet).steps, [stage]);
     assert_eq!(why(&fleet, 0), format!("1 nodes are not staged yet, {} among them", name(&fleet, 3)));
     assert_eq!(why(&fleet, 3), "the payload is being written into its other slot");
     // One that does not answer is not waited for, but counts as unavailable.
-    fleet.nodes[3].says = None;
+    fleet.nodes[3].report = None;
     assert_eq!(granted(&fleet), [0]);
     assert_eq!(why(&fleet, 3), "it does not answer");
     // It can be staged at any time.
     let mut closed = four(outside());
-    says(&mut closed, 0).staged = Some(OLD);
-    assert!(matches!(look(&closed).actions[..], [Action::Stage { .. }]));
+    report(&mut closed, 0).staged = Some(OLD);
+    assert!(matches!(look(&closed).steps[..], [Step::Stage { .. }]));
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn the_first_of_the_plan_go_and_the_others_wait_for_them() {
     assert_eq!(granted(&fleet), [0, 1]);
     let mut out = [name(&fleet, 0), name(&fleet, 1)];
     out.sort();
-    let says = format!("2 of the 4 nodes of pool pool may be unavailable at once; there are: {}", out.join(", "));
-    assert_eq!(why(&fleet, 2), says);
+    let report = format!("2 of the 4 nodes of pool pool may be unavailable at once; there are: {}", out.join(", "));
+    assert_eq!(why(&fleet, 2), report);
     assert_eq!(why(&fleet, 3), format!("{} is before it, and cannot go yet", name(&fleet, 2)));
     assert_eq!(why(&fleet, 0), "it is granted now");
 }
@@ -114,16 +114,16 @@ pub fn outside() -> Policy {
 #[test]
 fn outside_of_a_window_nobody_begins_also_not_for_the_second_time() {
     let mut fleet = four(outside());
-    assert_eq!(look(&fleet).actions, []);
-    let says = "no window of policy \"late\" is open; the next time is 2026-06-01T12:01:00Z";
-    assert_eq!(why(&fleet, 0), says);
+    assert_eq!(look(&fleet).steps, []);
+    let report = "no window of policy \"late\" is open; the next time is 2026-06-01T12:01:00Z";
+    assert_eq!(why(&fleet, 0), report);
     // It was granted while the window was open, and the request was lost.
     let token = hold(&mut fleet, 0);
-    assert_eq!(look(&fleet).actions, []);
-    assert_eq!(why(&fleet, 0), says);
-    let begin = Action::Begin { uid: fleet.nodes[0].node.uid.clone(), token, payload: NEW };
+    assert_eq!(look(&fleet).steps, []);
+    assert_eq!(why(&fleet, 0), report);
+    let begin = Step::Begin { uid: fleet.nodes[0].node.uid.clone(), token, payload: NEW };
     let later = decide(&fleet, noon() + 1.minutes());
-    assert!(later.actions.contains(&begin));
+    assert!(later.steps.contains(&begin));
     assert_eq!(later.limits.until, Some(noon() + 61.minutes()));
 }
 
@@ -132,24 +132,32 @@ fn a_node_with_a_grant_is_asked_until_it_obeys_and_freed_when_it_is_well() {
     let mut fleet = four(two_at_once());
     let token = hold(&mut fleet, 0);
     let uid = fleet.nodes[0].node.uid.clone();
-    assert!(look(&fleet).actions.contains(&Action::Begin { uid: uid.clone(), token, payload: NEW }));
+    assert!(look(&fleet).steps.contains(&Step::Begin { uid: uid.clone(), token, payload: NEW }));
     assert_eq!(why(&fleet, 0), "it has the grant 1, and is asked to begin");
-    (says(&mut fleet, 0).token, says(&mut fleet, 0).busy) = (token, true);
+    (report(&mut fleet, 0).token, report(&mut fleet, 0).busy) = (token, true);
     assert_eq!(why(&fleet, 0), "it is being upgraded, with the grant 1");
     assert_eq!(granted(&fleet), [1]);
-    fleet.nodes[0].says = None;
+    fleet.nodes[0].report = None;
     assert!(why(&fleet, 0).starts_with("it does not answer, and holds the grant 1: it stays charged"));
     assert_eq!(granted(&fleet), [1]);
     // Back, and ill; then well.
-    let ill =
-        Says { runs: NEW, staged: None, well: false, since: noon(), busy: false, token, failed: None, back: Way::Open };
-    fleet.nodes[0].says = Some(ill);
+    let ill = NodeReport {
+        runs: NEW,
+        staged: None,
+        well: false,
+        since: noon(),
+        busy: false,
+        token,
+        failed: None,
+        rollback: RollbackState::Available,
+    };
+    fleet.nodes[0].report = Some(ill);
     assert_eq!(granted(&fleet), [1]);
-    says(&mut fleet, 0).well = true;
-    assert_eq!(look(&fleet).actions[0], Action::Free { uid, proof: Proof::Well { token } });
+    report(&mut fleet, 0).well = true;
+    assert_eq!(look(&fleet).steps[0], Step::Free { uid, proof: Proof::Well { token } });
     assert_eq!((why(&fleet, 0), granted(&fleet)), (String::new(), vec![1, 2]));
     // It obeyed a later one: the ledger was edited.
-    says(&mut fleet, 0).token = 7;
+    report(&mut fleet, 0).token = 7;
     assert!(why(&fleet, 0).starts_with("it holds the grant 1, and obeyed the later one 7"));
     assert_eq!(granted(&fleet), [1]);
 }
@@ -159,17 +167,17 @@ fn absence_and_a_persons_word_free_what_the_ledger_lets_them() {
     let mut fleet = rollout(&[worker("a-1"), control_plane("b-1")], two_at_once());
     hold(&mut fleet, 0);
     hold(&mut fleet, 1);
-    let gone: Vec<Seen> = std::mem::take(&mut fleet.nodes);
+    let gone: Vec<ObservedNode> = std::mem::take(&mut fleet.nodes);
     let proof = |n: usize, proof: Proof| Evidence { uid: gone[n].node.uid.clone(), proof };
     fleet.evidence = vec![proof(0, Proof::Gone { member_gone: false }), proof(1, Proof::Gone { member_gone: false })];
     let decision = look(&fleet);
-    assert!(matches!(&decision.actions[..], [Action::Free { uid, .. }] if uid == "uid-a-1"));
-    let says = "its Node is gone, and it holds the grant 2 until that is proven, for etcd's member, too";
-    assert_eq!(decision.waiting[0].why.to_string(), says);
+    assert!(matches!(&decision.steps[..], [Step::Free { uid, .. }] if uid == "uid-a-1"));
+    let report = "its Node is gone, and it holds the grant 2 until that is proven, for etcd's member, too";
+    assert_eq!(decision.blocked[0].why.to_string(), report);
     assert!(!decision.finished);
     fleet.evidence[1] = proof(1, Proof::Word { who: "eve".to_owned(), why: "it burnt".to_owned() });
     let decision = look(&fleet);
-    assert_eq!((decision.actions.len(), decision.waiting.len(), decision.finished), (2, 0, true));
+    assert_eq!((decision.steps.len(), decision.blocked.len(), decision.finished), (2, 0, true));
 }
 
 #[test]
@@ -179,13 +187,13 @@ fn the_others_wait_until_the_canary_has_been_well_for_long_enough() {
     assert_eq!(why(&fleet, 1), format!("wave 1 is not over: it waits for {}", name(&fleet, 0)));
     arrive(&mut fleet, 0);
     let decision = look(&fleet);
-    assert_eq!((decision.actions.len(), decision.passed, decision.soaks), (0, 0, Some(noon() + 1.hours())));
+    assert_eq!((decision.steps.len(), decision.passed, decision.soaks), (0, 0, Some(noon() + 1.hours())));
     assert_eq!(why(&fleet, 1), "wave 1 must be well until 2026-06-01T13:00:00Z");
     let decision = decide(&fleet, noon() + 1.hours());
-    assert_eq!((decision.actions.len(), decision.passed, decision.soaks), (2, 1, None));
+    assert_eq!((decision.steps.len(), decision.passed, decision.soaks), (2, 1, None));
     // A wave that is over stays so; its nodes count as unavailable if they are ill.
     fleet.passed = 1;
-    says(&mut fleet, 0).well = false;
+    report(&mut fleet, 0).well = false;
     assert_eq!(granted(&fleet), [1]);
     assert_eq!(why(&fleet, 0), "it runs the payload, and is not well");
 }
@@ -197,34 +205,34 @@ fn a_bad_canary_denies_the_payload_and_stops_everything() {
         hold(&mut fleet, 1);
         let what = if is_ill {
             arrive(&mut fleet, 0);
-            says(&mut fleet, 0).well = false;
+            report(&mut fleet, 0).well = false;
             format!("the canary {} runs it, and is not well", name(&fleet, 0))
         } else {
-            says(&mut fleet, 0).failed = Some("no boot".to_owned());
+            report(&mut fleet, 0).failed = Some("no boot".to_owned());
             format!("the canary {} failed: no boot", name(&fleet, 0))
         };
-        let (deny, pause) = (Action::Deny { payload: NEW, why: what.clone() }, Action::Pause { why: what.clone() });
-        assert_eq!(look(&fleet).actions, [deny, pause]);
+        let (deny, pause) = (Step::Deny { payload: NEW, why: what.clone() }, Step::Pause { why: what.clone() });
+        assert_eq!(look(&fleet).steps, [deny, pause]);
         // The one that was granted is not asked to begin with it.
         assert_eq!(why(&fleet, 1), format!("the payload is denied: {what}"));
         (fleet.denied, fleet.paused) = (Some(what.clone()), Some(what));
-        assert_eq!(look(&fleet).actions, []);
+        assert_eq!(look(&fleet).steps, []);
         // What has begun ends, and gives its grant back.
-        says(&mut fleet, 1).token = 1;
-        assert!(matches!(look(&fleet).actions[..], [Action::Free { .. }]));
+        report(&mut fleet, 1).token = 1;
+        assert!(matches!(look(&fleet).steps[..], [Step::Free { .. }]));
     }
 }
 
 #[test]
 fn failures_up_to_the_budget_are_left_behind() {
     let mut fleet = four(Policy { failure_budget: Some(Amount::Nodes(2)), ..two_at_once() });
-    says(&mut fleet, 0).failed = Some("no boot".to_owned());
+    report(&mut fleet, 0).failed = Some("no boot".to_owned());
     assert_eq!(granted(&fleet), [1, 2]);
     assert_eq!(why(&fleet, 0), "it failed: no boot");
-    says(&mut fleet, 1).failed = Some("no disk".to_owned());
+    report(&mut fleet, 1).failed = Some("no disk".to_owned());
     let (first, second) = (name(&fleet, 0), name(&fleet, 1));
     let what = format!("2 of 4 nodes failed, and 2 are enough; {first}: no boot; {second}: no disk");
-    assert!(matches!(&look(&fleet).actions[..], [Action::Deny { why, .. }, Action::Pause { .. }] if *why == what));
+    assert!(matches!(&look(&fleet).steps[..], [Step::Deny { why, .. }, Step::Pause { .. }] if *why == what));
     // A person leaves one out, and goes on.
     fleet.skip.insert(fleet.nodes[0].node.uid.clone());
     assert_eq!(granted(&fleet), [2, 3]);
@@ -235,12 +243,12 @@ fn failures_up_to_the_budget_are_left_behind() {
 fn a_pause_stops_what_is_new_and_lets_go_what_is_over() {
     let mut fleet = four(two_at_once());
     let token = hold(&mut fleet, 0);
-    says(&mut fleet, 2).staged = None;
+    report(&mut fleet, 2).staged = None;
     fleet.paused = Some("eve: lunch".to_owned());
-    assert_eq!(look(&fleet).actions, []);
+    assert_eq!(look(&fleet).steps, []);
     assert!((0..4).all(|n| why(&fleet, n) == "the rollout is paused: eve: lunch"));
-    says(&mut fleet, 0).token = token;
-    assert!(matches!(look(&fleet).actions[..], [Action::Free { .. }]));
+    report(&mut fleet, 0).token = token;
+    assert!(matches!(look(&fleet).steps[..], [Step::Free { .. }]));
 }
 
 #[test]
@@ -250,18 +258,18 @@ fn who_is_left_out_is_not_asked_to_begin_with_the_grant_that_it_has() {
     let uid = fleet.nodes[0].node.uid.clone();
     fleet.skip.insert(uid.clone());
     assert_eq!(granted(&fleet), [1]);
-    assert!(!look(&fleet).actions.iter().any(|action| matches!(action, Action::Begin { .. })));
+    assert!(!look(&fleet).steps.iter().any(|step| matches!(step, Step::Begin { .. })));
     assert_eq!(why(&fleet, 0), "it is left out: somebody said so");
     // A request may be on its way: it stays charged. What has begun ends.
-    says(&mut fleet, 0).token = token;
-    assert_eq!(look(&fleet).actions[0], Action::Free { uid, proof: Proof::Well { token } });
+    report(&mut fleet, 0).token = token;
+    assert_eq!(look(&fleet).steps[0], Step::Free { uid, proof: Proof::Well { token } });
 }
 
 #[test]
 fn a_plan_that_was_edited_is_not_followed() {
     let mut fleet = four(two_at_once());
     fleet.plan.waves[0].nodes.swap(0, 3);
-    assert_eq!(look(&fleet).actions, []);
+    assert_eq!(look(&fleet).steps, []);
     assert!(why(&fleet, 0).starts_with("the plan is not the one that was made"));
     fleet.plan.waves.clear();
     assert!(!look(&fleet).finished);
@@ -286,10 +294,10 @@ fn whoever_came_later_waits_for_the_next_rollout() {
 fn without_a_canary_nobody_knows() {
     let mut fleet = four(canary());
     let uid = fleet.nodes.remove(0).node.uid;
-    assert_eq!(look(&fleet).actions, []);
+    assert_eq!(look(&fleet).steps, []);
     assert!(why(&fleet, 0).starts_with("no node of wave 1 tried the payload"));
     fleet.skip.insert(uid);
-    assert_eq!(look(&fleet).actions, []);
+    assert_eq!(look(&fleet).steps, []);
 }
 
 #[test]
@@ -308,7 +316,7 @@ fn the_control_plane_goes_last_one_by_one_and_waits_for_others_that_are_ill() {
 #[test]
 fn a_busy_node_is_left_alone_and_counts() {
     let mut fleet = four(two_at_once());
-    says(&mut fleet, 0).busy = true;
+    report(&mut fleet, 0).busy = true;
     assert_eq!(why(&fleet, 0), "somebody else's operation is under way on it");
     assert_eq!(granted(&fleet), [1]);
 }
@@ -319,7 +327,7 @@ fn it_is_over_when_all_run_it_and_nothing_is_held() {
     (0..4).for_each(|n| arrive(&mut fleet, n));
     assert!(!look(&fleet).finished);
     let later = decide(&fleet, noon() + 1.hours());
-    assert!(later.finished && later.waiting.is_empty() && later.actions.is_empty());
+    assert!(later.finished && later.blocked.is_empty() && later.steps.is_empty());
     hold(&mut fleet, 2);
     assert!(!decide(&fleet, noon() + 1.hours()).finished);
 }
@@ -330,5 +338,5 @@ fn a_decision_is_data() {
     let json = serde_json::to_string(&decision).unwrap();
     assert_eq!(serde_json::from_str::<Decision>(&json).unwrap(), decision);
     let fleet = four(canary());
-    assert_eq!(serde_json::from_str::<Snapshot>(&serde_json::to_string(&fleet).unwrap()).unwrap(), fleet);
+    assert_eq!(serde_json::from_str::<Facts>(&serde_json::to_string(&fleet).unwrap()).unwrap(), fleet);
 }

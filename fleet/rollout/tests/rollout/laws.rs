@@ -18,7 +18,7 @@ proptest! {
     ) {
         let nodes: Vec<_> = fleet.into_iter().zip(takes).map(|(node, takes)| (node, Fate::Reaches, takes)).collect();
         let mut world = World::new(&nodes, policies, hours, order, own);
-        prop_assert!(world.run(1000), "{:?}", world.snapshot);
+        prop_assert!(world.run(1000), "{:?}", world.facts);
         prop_assert!(world.is_reached());
     }
 
@@ -29,7 +29,7 @@ proptest! {
         let nodes: Vec<_> = fleet.into_iter().zip(fates).map(|(node, (fate, takes))| (node, fate, takes)).collect();
         let mut world = World::new(&nodes, policies, hours, order, own);
         if world.run(400) {
-            prop_assert!(world.snapshot.ledger.grants.is_empty());
+            prop_assert!(world.facts.ledger.grants.is_empty());
         }
     }
 
@@ -46,7 +46,7 @@ proptest! {
         let with = |(node, (kind, looks, takes))| (node, fate(kind, looks), takes);
         let nodes: Vec<_> = fleet.into_iter().zip(silent).map(with).collect();
         let mut world = World::new(&nodes, policies, hours, order, 9);
-        prop_assert!(world.run(3000), "{:?}", world.snapshot);
+        prop_assert!(world.run(3000), "{:?}", world.facts);
         prop_assert!(world.is_reached());
     }
 
@@ -60,9 +60,9 @@ proptest! {
         world.words = words;
         let is_over = world.run(400);
         if is_over {
-            prop_assert!(world.snapshot.ledger.grants.is_empty());
-        } else if world.snapshot.aborted.is_some() {
-            prop_assert!(world.is_at_rest(), "{:?}", world.snapshot);
+            prop_assert!(world.facts.ledger.grants.is_empty());
+        } else if world.facts.aborted.is_some() {
+            prop_assert!(world.is_at_rest(), "{:?}", world.facts);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use slipway_rollout::{
-    ledger::{Given, Grant, Ledger, Limits, Node, NotFreed, Proof, Rate, Refused},
+    ledger::{Given, Grant, Ledger, Limits, Node, Proof, Rate, Refusal, ReleaseRefusal},
     span::Span,
 };
 
@@ -27,20 +27,20 @@ fn the_budget_is_of_the_object_that_is_written() {
     let (after, token) = ledger.grant(&worker("c-1"), &limits(10, 3), noon()).unwrap();
     assert_eq!((after.grants.len(), after.epoch, token), (3, 3, 3));
     let refused = after.grant(&worker("d-1"), &limits(10, 3), noon()).unwrap_err();
-    let says = "3 of the 10 nodes of pool pool may be unavailable at once; there are: a-1, b-1, c-1";
-    assert_eq!(refused.to_string(), says);
+    let report = "3 of the 10 nodes of pool pool may be unavailable at once; there are: a-1, b-1, c-1";
+    assert_eq!(refused.to_string(), report);
     // Another pool has its own.
     let elsewhere = Node { pool: "other".to_owned(), ..worker("d-1") };
     assert!(after.grant(&elsewhere, &limits(2, 1), noon()).is_ok());
     // 0 is nothing.
-    assert!(matches!(Ledger::default().grant(&worker("a-1"), &limits(10, 0), noon()), Err(Refused::Budget { .. })));
+    assert!(matches!(Ledger::default().grant(&worker("a-1"), &limits(10, 0), noon()), Err(Refusal::Budget { .. })));
 }
 
 #[test]
 fn a_node_holds_one_grant() {
     let ledger = held(&[worker("a-1")]);
     let refused = ledger.grant(&worker("a-1"), &limits(10, 3), noon()).unwrap_err();
-    assert_eq!(refused, Refused::Holds { token: 1 });
+    assert_eq!(refused, Refusal::Holds { token: 1 });
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_silent_node_stays_charged_for_ever() {
     for years in ["2027", "2036", "9999"] {
         let now: Timestamp = at(&format!("{years}-01-01T00:00Z"));
         let refused = ledger.grant(&worker("b-1"), &limits(10, 1), now).unwrap_err();
-        assert!(matches!(refused, Refused::Budget { .. }), "{refused}");
+        assert!(matches!(refused, Refusal::Budget { .. }), "{refused}");
     }
 }
 
@@ -58,7 +58,7 @@ fn nodes_that_are_ill_count_too() {
     let down = vec![worker("a-1"), worker("b-1")];
     let ill = Limits { down, ..limits(10, 2) };
     let refused = Ledger::default().grant(&worker("c-1"), &ill, noon()).unwrap_err();
-    assert!(matches!(refused, Refused::Budget { ref charged, .. } if *charged == ["a-1", "b-1"]));
+    assert!(matches!(refused, Refusal::Budget { ref charged, .. } if *charged == ["a-1", "b-1"]));
     // One that is ill and holds a grant counts once.
     let ledger = held(&[worker("a-1")]);
     let ill = Limits { down: vec![worker("a-1")], ..limits(10, 2) };
@@ -72,10 +72,10 @@ fn a_node_that_is_ill_may_be_mended_while_others_are_ill() {
     let (ledger, _) = Ledger::default().grant(&worker("a-1"), &ill, noon()).unwrap();
     assert!(Ledger::default().grant(&control_plane("c-1"), &ill, noon()).is_ok());
     // One after the other, all the same.
-    assert!(matches!(ledger.grant(&worker("b-1"), &ill, noon()), Err(Refused::Budget { .. })));
+    assert!(matches!(ledger.grant(&worker("b-1"), &ill, noon()), Err(Refusal::Budget { .. })));
     let ledger = held(&[control_plane("c-2")]);
     let refused = ledger.grant(&control_plane("c-1"), &Limits { down: ill.down, ..limits(10, 5) }, noon()).unwrap_err();
-    assert_eq!(refused, Refused::ControlPlane { other: "c-2".to_owned() });
+    assert_eq!(refused, Refusal::ControlPlane { other: "c-2".to_owned() });
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn one_node_of_the_control_plane_in_the_whole_cluster() {
     // Nor while another one is ill.
     let ill = Limits { down: vec![elsewhere], ..limits(10, 5) };
     let refused = Ledger::default().grant(&control_plane("b-1"), &ill, noon()).unwrap_err();
-    assert_eq!(refused, Refused::ControlPlane { other: "a-1".to_owned() });
+    assert_eq!(refused, Refusal::ControlPlane { other: "a-1".to_owned() });
 }
 
 #[test]
@@ -102,11 +102,11 @@ fn one_zone_at_a_time() {
     assert!(ledger.grant(&worker("b-1"), &two, noon()).is_ok());
     // Nobody knows where it is; and one of which nobody knows is elsewhere.
     let nowhere = Node { zone: None, ..worker("x-1") };
-    assert_eq!(ledger.grant(&nowhere, &two, noon()).unwrap_err(), Refused::NoZone);
-    assert!(matches!(held(&[nowhere]).grant(&worker("a-1"), &one, noon()), Err(Refused::Zone { .. })));
+    assert_eq!(ledger.grant(&nowhere, &two, noon()).unwrap_err(), Refusal::NoZone);
+    assert!(matches!(held(&[nowhere]).grant(&worker("a-1"), &one, noon()), Err(Refusal::Zone { .. })));
     // A node that is ill in another zone counts, too.
     let ill = Limits { down: vec![worker("b-1")], ..one };
-    assert!(matches!(ledger.grant(&worker("a-2"), &ill, noon()), Err(Refused::Zone { .. })));
+    assert!(matches!(ledger.grant(&worker("a-2"), &ill, noon()), Err(Refusal::Zone { .. })));
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn a_grant_is_given_while_the_window_is_open_also_on_a_second_try() {
     let open = Limits { until: Some(until), ..limits(10, 5) };
     let ledger = Ledger::default();
     assert!(ledger.grant(&worker("a-1"), &open, at("2026-06-01T13:59:59Z")).is_ok());
-    assert_eq!(ledger.grant(&worker("a-1"), &open, until).unwrap_err(), Refused::Closed);
+    assert_eq!(ledger.grant(&worker("a-1"), &open, until).unwrap_err(), Refusal::Closed);
     // A clock that goes backwards.
-    assert_eq!(ledger.grant(&worker("a-1"), &open, at("2026-06-01T11:59:59Z")).unwrap_err(), Refused::Closed);
+    assert_eq!(ledger.grant(&worker("a-1"), &open, at("2026-06-01T11:59:59Z")).unwrap_err(), Refusal::Closed);
 }
 
 #[test]
@@ -128,14 +128,14 @@ fn a_rate_counts_what_was_given_and_not_what_is_held() {
     let ledger = ledger.free("uid-a-1", &well(token)).unwrap();
     let (ledger, _) = ledger.grant(&worker("a-2"), &slow, at("2026-06-01T12:10Z")).unwrap();
     let refused = ledger.grant(&worker("a-3"), &slow, at("2026-06-01T12:59Z")).unwrap_err();
-    assert_eq!(refused, Refused::Rate { count: 2, per: rate.per, again: Some(at("2026-06-01T13:00Z")) });
+    assert_eq!(refused, Refusal::Rate { count: 2, per: rate.per, again: Some(at("2026-06-01T13:00Z")) });
     let (ledger, _) = ledger.grant(&worker("a-3"), &slow, at("2026-06-01T13:00Z")).unwrap();
     // What no rate counts any more is not kept.
     assert_eq!(ledger.given.len(), 2);
     // One from a clock that was ahead counts.
     let ahead = Given { pool: "pool".to_owned(), at: at("2027-01-01T00:00Z") };
     let ledger = Ledger { given: vec![ahead.clone(), ahead], ..Ledger::default() };
-    assert!(matches!(ledger.grant(&worker("a-1"), &slow, noon()), Err(Refused::Rate { .. })));
+    assert!(matches!(ledger.grant(&worker("a-1"), &slow, noon()), Err(Refusal::Rate { .. })));
 }
 
 #[test]
@@ -149,19 +149,22 @@ fn tokens_rise_over_what_was_freed_and_what_was_edited() {
     assert_eq!(edited.grant(&worker("c-1"), &limits(10, 5), noon()).unwrap().1, 4);
     assert_eq!(edited.free("uid-b-1", &well(3)).unwrap().epoch, 3);
     let spent = Ledger { epoch: u64::MAX, ..ledger };
-    assert_eq!(spent.grant(&worker("c-1"), &limits(10, 5), noon()).unwrap_err(), Refused::Spent);
+    assert_eq!(spent.grant(&worker("c-1"), &limits(10, 5), noon()).unwrap_err(), Refusal::Spent);
 }
 
 #[test]
 fn a_node_frees_itself_with_its_token_only() {
     let ledger = held(&[worker("a-1"), worker("b-1")]);
     for token in [0, 1, 3, u64::MAX] {
-        assert_eq!(ledger.free("uid-b-1", &well(token)).unwrap_err(), NotFreed::AnotherToken { token, granted: 2 });
+        assert_eq!(
+            ledger.free("uid-b-1", &well(token)).unwrap_err(),
+            ReleaseRefusal::AnotherToken { token, granted: 2 }
+        );
     }
     let after = ledger.free("uid-b-1", &well(2)).unwrap();
     assert_eq!((after.grants.len(), after.epoch), (1, 2));
     // The same message again.
-    assert_eq!(after.free("uid-b-1", &well(2)).unwrap_err(), NotFreed::NoGrant);
+    assert_eq!(after.free("uid-b-1", &well(2)).unwrap_err(), ReleaseRefusal::NoGrant);
 }
 
 #[test]
@@ -169,7 +172,7 @@ fn absence_frees_a_worker_and_a_member_that_is_gone_too() {
     let ledger = held(&[worker("a-1"), control_plane("b-1")]);
     let gone = |member_gone| Proof::Gone { member_gone };
     assert_eq!(ledger.free("uid-a-1", &gone(false)).unwrap().grants.len(), 1);
-    assert_eq!(ledger.free("uid-b-1", &gone(false)).unwrap_err(), NotFreed::MemberThere);
+    assert_eq!(ledger.free("uid-b-1", &gone(false)).unwrap_err(), ReleaseRefusal::MemberThere);
     assert_eq!(ledger.free("uid-b-1", &gone(true)).unwrap().grants.len(), 1);
 }
 
@@ -177,8 +180,8 @@ fn absence_frees_a_worker_and_a_member_that_is_gone_too() {
 fn a_node_that_was_made_again_under_its_name_is_another_one() {
     let ledger = held(&[worker("a-1")]);
     let again = Node { uid: "another".to_owned(), ..worker("a-1") };
-    assert_eq!(ledger.free("another", &well(1)).unwrap_err(), NotFreed::NoGrant);
-    assert!(matches!(ledger.grant(&again, &limits(10, 1), noon()), Err(Refused::Budget { .. })));
+    assert_eq!(ledger.free("another", &well(1)).unwrap_err(), ReleaseRefusal::NoGrant);
+    assert!(matches!(ledger.grant(&again, &limits(10, 1), noon()), Err(Refusal::Budget { .. })));
     assert_eq!(ledger.grant(&again, &limits(10, 2), noon()).unwrap().0.grants.len(), 2);
 }
 
@@ -187,7 +190,7 @@ fn a_person_frees_with_a_reason() {
     let ledger = held(&[worker("a-1")]);
     let word = |who: &str, why: &str| Proof::Word { who: who.to_owned(), why: why.to_owned() };
     for (who, why) in [("", "it burnt"), ("eve", ""), ("eve", "  ")] {
-        assert_eq!(ledger.free("uid-a-1", &word(who, why)).unwrap_err(), NotFreed::NoReason);
+        assert_eq!(ledger.free("uid-a-1", &word(who, why)).unwrap_err(), ReleaseRefusal::NoReason);
     }
     assert_eq!(ledger.free("uid-a-1", &word("eve", "it burnt")).unwrap().grants, []);
 }

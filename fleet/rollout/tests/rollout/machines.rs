@@ -7,8 +7,8 @@ use jiff::{Timestamp, ToSpan};
 use proptest::{collection::vec, option, prelude::*};
 use slipway_rollout::{
     amount::Amount,
-    decide::{Action, Decision, decide},
-    facts::{Evidence, Machine, Snapshot},
+    decide::{Decision, Step, decide},
+    facts::{Evidence, Facts, Machine},
     ledger::{Node, Proof},
     policy::Policy,
 };
@@ -21,7 +21,7 @@ const OTHER: slipway_core::digest::Sha256 = slipway_core::digest::Sha256([9; 32]
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     /// Looks until its Node joins, and until that is well.
-    joins: u8,
+    successor_state: u8,
     well: u8,
     /// It comes up with another payload.
     differs: bool,
@@ -29,7 +29,7 @@ struct Fate {
 
 fn fate() -> impl Strategy<Value = Fate> {
     let differs = prop::bool::weighted(0.1);
-    (0_u8..6, 0_u8..6, differs).prop_map(|(joins, well, differs)| Fate { joins, well, differs })
+    (0_u8..6, 0_u8..6, differs).prop_map(|(successor_state, well, differs)| Fate { successor_state, well, differs })
 }
 
 /// What happens beside the rollout.
@@ -62,7 +62,7 @@ fn calm() -> impl Strategy<Value = Faults> {
 }
 
 struct World {
-    snapshot: Snapshot,
+    facts: Facts,
     nodes: usize,
     budget: usize,
     faults: Faults,
@@ -70,7 +70,7 @@ struct World {
     looks: u32,
     /// How many machines there are to be.
     replicas: usize,
-    made: usize,
+    created: usize,
     /// Those that go, and how long that takes still.
     going: Vec<(String, u8)>,
     /// Those that come: whose Node joins, and is well, after so many looks.
@@ -80,25 +80,26 @@ struct World {
 }
 
 impl World {
-    fn new(nodes: usize, max: u32, keeps: &[bool], faults: Faults) -> Self {
+    fn new(nodes: usize, max: u32, local_volumes: &[bool], faults: Faults) -> Self {
         let policy = Policy {
             max_unavailable: Some(Amount::Nodes(max)),
             failure_budget: Some(Amount::Nodes(2)),
             ..Policy::default()
         };
         let names: Vec<Node> = (0..nodes).map(|n| worker(&format!("a-{n}"))).collect();
-        let mut snapshot = crate::replace::replaced(rollout(&names, policy));
-        let kept = names.iter().zip(keeps).filter(|(_, keeps)| **keeps);
-        snapshot.replacing.keeps = kept.map(|(node, _)| (node.uid.clone(), "it would lose v".to_owned())).collect();
+        let mut facts = crate::replace::replaced(rollout(&names, policy));
+        let kept = names.iter().zip(local_volumes).filter(|(_, local_volumes)| **local_volumes);
+        facts.replacing.local_volumes =
+            kept.map(|(node, _)| (node.uid.clone(), "it would lose v".to_owned())).collect();
         Self {
-            snapshot,
+            facts,
             nodes,
             budget: (max as usize).min(nodes.saturating_sub(1)).max(1),
             faults,
             now: noon(),
             looks: 0,
             replicas: nodes,
-            made: 0,
+            created: 0,
             going: Vec::new(),
             coming: Vec::new(),
             deleted: BTreeSet::new(),
@@ -106,12 +107,12 @@ impl World {
     }
 
     fn machines(&mut self) -> &mut Vec<Machine> {
-        self.snapshot.replacing.machines.as_mut().unwrap()
+        self.facts.replacing.machines.as_mut().unwrap()
     }
 
     /// Nodes that are well, whatever they run.
     fn well(&self) -> usize {
-        self.snapshot.nodes.iter().filter(|seen| seen.is_well()).count()
+        self.facts.nodes.iter().filter(|observed| observed.is_well()).count()
     }
 
     fn run(&mut self, looks: u32) -> bool {
@@ -127,54 +128,53 @@ impl World {
 
     fn look(&mut self) -> Decision {
         // That a Node is gone is known at once, and frees nobody.
-        let there: BTreeSet<&str> = self.snapshot.nodes.iter().map(|seen| seen.node.uid.as_str()).collect();
-        let gone = self.snapshot.ledger.grants.iter().map(|grant| grant.node.uid.clone());
+        let there: BTreeSet<&str> = self.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
+        let gone = self.facts.ledger.grants.iter().map(|grant| grant.node.uid.clone());
         let gone = gone.filter(|uid| !there.contains(uid.as_str()));
         let gone = gone.map(|uid| Evidence { uid, proof: Proof::Gone { member_gone: true } });
-        self.snapshot.evidence = gone.collect();
-        let decision = decide(&self.snapshot, self.now);
-        for grant in &self.snapshot.ledger.grants {
-            let has = |uid: &str| decision.waiting.iter().any(|waiting| waiting.node.uid == uid);
-            let is_freed = |of: &Action| matches!(of, Action::Free { uid, .. } if *uid == grant.node.uid);
-            assert!(has(&grant.node.uid) || decision.actions.iter().any(is_freed), "{grant:?} has no reason");
+        self.facts.evidence = gone.collect();
+        let decision = decide(&self.facts, self.now);
+        for grant in &self.facts.ledger.grants {
+            let has = |uid: &str| decision.blocked.iter().any(|blocked| blocked.node.uid == uid);
+            let is_freed = |of: &Step| matches!(of, Step::Free { uid, .. } if *uid == grant.node.uid);
+            assert!(has(&grant.node.uid) || decision.steps.iter().any(is_freed), "{grant:?} has no reason");
         }
-        for action in &decision.actions {
-            self.act(action, &decision);
+        for step in &decision.steps {
+            self.act(step, &decision);
         }
-        self.snapshot.replacing.succeeded = decision.succeeded.clone();
-        self.snapshot.passed = decision.passed;
+        self.facts.replacing.succeeded = decision.succeeded.clone();
+        self.facts.passed = decision.passed;
         decision
     }
 
-    fn act(&mut self, action: &Action, decision: &Decision) {
-        match action {
-            Action::Grant { node, replaces } => {
-                assert!(self.snapshot.denied.is_none() && !self.snapshot.replacing.keeps.contains_key(&node.uid));
-                let ledger = &self.snapshot.ledger;
-                self.snapshot.ledger =
-                    ledger.grant_for(node, replaces.as_deref(), &decision.limits, self.now).unwrap().0;
+    fn act(&mut self, step: &Step, decision: &Decision) {
+        match step {
+            Step::Grant { node, replaces } => {
+                assert!(self.facts.denied.is_none() && !self.facts.replacing.local_volumes.contains_key(&node.uid));
+                let ledger = &self.facts.ledger;
+                self.facts.ledger = ledger.grant_for(node, replaces.as_deref(), &decision.limits, self.now).unwrap().0;
                 let may = if self.replicas > self.nodes { self.budget + 1 } else { self.budget };
-                assert!(self.snapshot.ledger.grants.len() <= may);
+                assert!(self.facts.ledger.grants.len() <= may);
             }
-            Action::Free { uid, proof } => {
+            Step::Free { uid, proof } => {
                 let Proof::Succeeded { machine, node, .. } = proof else { panic!("{proof:?} frees {uid}") };
-                assert!(self.snapshot.nodes.iter().any(|seen| seen.node.uid == *node && seen.runs(NEW)));
+                assert!(self.facts.nodes.iter().any(|observed| observed.node.uid == *node && observed.runs(NEW)));
                 assert!(machine.starts_with("machine-x-"), "{machine} was there before");
-                self.snapshot.ledger = self.snapshot.ledger.free(uid, proof).unwrap();
+                self.facts.ledger = self.facts.ledger.free(uid, proof).unwrap();
             }
-            Action::Delete { uid, token, machine } => {
-                assert_eq!(self.snapshot.ledger.held(uid).unwrap().token, *token);
-                assert!(!self.snapshot.replacing.keeps.contains_key(uid) && self.snapshot.denied.is_none());
+            Step::Delete { uid, token, machine } => {
+                assert_eq!(self.facts.ledger.held(uid).unwrap().token, *token);
+                assert!(!self.facts.replacing.local_volumes.contains_key(uid) && self.facts.denied.is_none());
                 let lost = self.faults.lost[self.looks as usize % self.faults.lost.len()];
                 if !lost {
                     assert!(self.deleted.insert(machine.clone()), "{machine} is deleted twice");
                     let drains = self.faults.drains[self.deleted.len() % self.faults.drains.len()];
-                    self.machines().iter_mut().find(|of| of.uid == *machine).unwrap().goes = true;
+                    self.machines().iter_mut().find(|of| of.uid == *machine).unwrap().is_deleting = true;
                     self.going.push((machine.clone(), drains));
                 }
             }
-            Action::Deny { why, .. } => self.snapshot.denied = Some(why.clone()),
-            Action::Pause { why } => self.snapshot.paused = Some(why.clone()),
+            Step::Deny { why, .. } => self.facts.denied = Some(why.clone()),
+            Step::Pause { why } => self.facts.paused = Some(why.clone()),
             other => panic!("{other:?}"),
         }
     }
@@ -198,13 +198,13 @@ impl World {
             self.comes(uid, fate);
         }
         let early = self.faults.early;
-        let there = self.machines().iter().filter(|of| !(early && of.goes)).count();
+        let there = self.machines().iter().filter(|of| !(early && of.is_deleting)).count();
         for _ in there..self.replicas {
-            self.made += 1;
-            let name = format!("x-{}", self.made);
+            self.created += 1;
+            let name = format!("x-{}", self.created);
             let now = self.now;
             self.machines().push(machine(&name, None, now));
-            let fate = self.faults.fates[self.made % self.faults.fates.len()];
+            let fate = self.faults.fates[self.created % self.faults.fates.len()];
             self.coming.push((format!("machine-{name}"), fate));
         }
     }
@@ -212,29 +212,29 @@ impl World {
     fn leaves(&mut self, uid: &str) {
         let at = self.machines().iter().position(|of| of.uid == uid).unwrap();
         let node = self.machines().remove(at).node;
-        self.snapshot.nodes.retain(|seen| Some(&seen.node.uid) != node.as_ref());
+        self.facts.nodes.retain(|observed| Some(&observed.node.uid) != node.as_ref());
     }
 
     fn comes(&mut self, uid: String, mut fate: Fate) {
         let name = uid.strip_prefix("machine-").unwrap().to_owned();
         let node = format!("uid-{name}");
-        if fate.joins > 0 {
-            fate.joins -= 1;
+        if fate.successor_state > 0 {
+            fate.successor_state -= 1;
             return self.coming.push((uid, fate));
         }
-        if !self.snapshot.nodes.iter().any(|seen| seen.node.uid == node) {
-            let mut seen = staged(worker(&name));
-            let says = seen.says.as_mut().unwrap();
-            (says.runs, says.staged, says.well) = (if fate.differs { OTHER } else { NEW }, None, false);
-            self.snapshot.nodes.push(seen);
+        if !self.facts.nodes.iter().any(|observed| observed.node.uid == node) {
+            let mut observed = staged(worker(&name));
+            let report = observed.report.as_mut().unwrap();
+            (report.runs, report.staged, report.well) = (if fate.differs { OTHER } else { NEW }, None, false);
+            self.facts.nodes.push(observed);
             self.machines().iter_mut().find(|of| of.uid == uid).unwrap().node = Some(node.clone());
         }
-        let seen = self.snapshot.nodes.iter_mut().find(|seen| seen.node.uid == node).unwrap();
+        let observed = self.facts.nodes.iter_mut().find(|observed| observed.node.uid == node).unwrap();
         if fate.well > 0 {
             fate.well -= 1;
             return self.coming.push((uid, fate));
         }
-        seen.says.as_mut().unwrap().well = true;
+        observed.report.as_mut().unwrap().well = true;
     }
 }
 
@@ -254,24 +254,24 @@ proptest! {
             world.looks += 1;
             world.passes();
         }
-        prop_assert!(world.snapshot.ledger.grants.is_empty());
-        prop_assert_eq!((world.deleted.len(), world.snapshot.nodes.len()), (nodes, nodes));
-        prop_assert!(world.snapshot.nodes.iter().all(|seen| seen.runs(NEW) && seen.is_well()));
+        prop_assert!(world.facts.ledger.grants.is_empty());
+        prop_assert_eq!((world.deleted.len(), world.facts.nodes.len()), (nodes, nodes));
+        prop_assert!(world.facts.nodes.iter().all(|observed| observed.runs(NEW) && observed.is_well()));
     }
 
     /// With wrong machines, and people who scale the set: nobody is away beyond the budget who is not charged.
     #[test]
     fn with_faults_no_more_go_than_come(
-        nodes in 1_usize..8, max in 1_u32..4, keeps in vec(prop::bool::weighted(0.2), 8), faults in faults()
+        nodes in 1_usize..8, max in 1_u32..4, local_volumes in vec(prop::bool::weighted(0.2), 8), faults in faults()
     ) {
-        let mut world = World::new(nodes, max, &keeps, faults);
+        let mut world = World::new(nodes, max, &local_volumes, faults);
         let finished = world.run(200);
-        let back = world.snapshot.replacing.succeeded.len();
-        prop_assert!(world.deleted.len() <= back + world.budget + 1, "{:?} went, {back} came", world.deleted);
-        let kept = |seen: &&slipway_rollout::facts::Seen| world.snapshot.replacing.keeps.contains_key(&seen.node.uid);
-        let kept = world.snapshot.nodes.iter().filter(kept).collect::<Vec<_>>();
-        prop_assert_eq!(kept.len(), world.snapshot.replacing.keeps.len());
-        prop_assert!(kept.iter().all(|seen| seen.runs(OLD)));
-        prop_assert!(!finished || (world.snapshot.ledger.grants.is_empty() && kept.is_empty()));
+        let rollback = world.facts.replacing.succeeded.len();
+        prop_assert!(world.deleted.len() <= rollback + world.budget + 1, "{:?} went, {rollback} came", world.deleted);
+        let kept = |observed: &&slipway_rollout::facts::ObservedNode| world.facts.replacing.local_volumes.contains_key(&observed.node.uid);
+        let kept = world.facts.nodes.iter().filter(kept).collect::<Vec<_>>();
+        prop_assert_eq!(kept.len(), world.facts.replacing.local_volumes.len());
+        prop_assert!(kept.iter().all(|observed| observed.runs(OLD)));
+        prop_assert!(!finished || (world.facts.ledger.grants.is_empty() && kept.is_empty()));
     }
 }

@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod amount;
-mod back;
 mod decide;
 mod laws;
 mod ledger;
@@ -14,6 +13,7 @@ mod model;
 mod plan;
 mod policy;
 mod replace;
+mod rollback;
 mod window;
 mod words;
 mod world;
@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use slipway_core::digest::Sha256;
 use slipway_rollout::{
     amount::Amount,
-    facts::{Says, Seen, Way},
+    facts::{NodeReport, ObservedNode, RollbackState},
     ledger::{Limits, Node, Role},
 };
 
@@ -62,8 +62,8 @@ fn limits(size: u32, max_unavailable: u32) -> Limits {
 }
 
 /// A node that runs the old payload, and has the new one in its other slot.
-fn staged(node: Node) -> Seen {
-    let says = Says {
+fn staged(node: Node) -> ObservedNode {
+    let report = NodeReport {
         runs: OLD,
         staged: Some(NEW),
         well: true,
@@ -71,7 +71,7 @@ fn staged(node: Node) -> Seen {
         busy: false,
         token: 0,
         failed: None,
-        back: Way::Closed,
+        rollback: RollbackState::Unavailable,
     };
-    Seen { node, says: Some(says) }
+    ObservedNode { node, report: Some(report) }
 }

@@ -3,10 +3,10 @@
 use proptest::{prelude::*, sample::select};
 use slipway_rollout::{
     amount::Amount,
-    facts::{Hurry, Snapshot},
+    facts::{Facts, WindowOverride},
     ledger::{Node, Role},
     plan::{Order, Plan},
-    policy::{Policy, Rules, Step},
+    policy::{CanaryStep, Policy, Rules},
     preview::{Begins, preview},
     span::Span,
     window::{Window, Zone},
@@ -18,8 +18,8 @@ fn rules(policy: Policy) -> Rules {
     Rules::try_from(vec![policy]).unwrap()
 }
 
-fn steps(steps: &[(Amount, u32)]) -> Vec<Step> {
-    steps.iter().map(|(nodes, minutes)| Step { nodes: *nodes, soak: Span::minutes(*minutes) }).collect()
+fn steps(steps: &[(Amount, u32)]) -> Vec<CanaryStep> {
+    steps.iter().map(|(nodes, minutes)| CanaryStep { nodes: *nodes, soak: Span::minutes(*minutes) }).collect()
 }
 
 /// Three workers in each of two zones, and three of the control plane.
@@ -114,19 +114,19 @@ fn a_preview_has_the_earliest_times() {
         ["a-1", "a-2", "a-3"].map(worker).into_iter().chain(["a-c", "b-c"].map(control_plane)).collect();
     let rules = rules(policy);
     let plan = Plan::new("pool", NEW, nodes.clone(), &rules, Order::default(), None);
-    let seen = nodes.into_iter().map(staged).collect();
-    let snapshot = world::snapshot(plan, rules, seen);
-    let preview = preview(&snapshot, Span::minutes(10), noon());
+    let observed = nodes.into_iter().map(staged).collect();
+    let facts = world::facts(plan, rules, observed);
+    let preview = preview(&facts, Span::minutes(10), noon());
     let time = |time: &str| Begins::At(at(&format!("2026-06-{time}Z")));
     // The canary; half an hour later two at once; then the control plane, one by one, of which the second comes too late.
     let expected =
         [vec![time("01T22:00")], vec![time("01T22:40"), time("01T22:40")], vec![time("01T22:50"), time("02T22:00")]];
     assert_eq!(preview.times.begins, expected);
     assert_eq!(preview.times.ends, Some(at("2026-06-02T22:10Z")));
-    let says: Vec<_> = preview.waiting.iter().map(|waiting| waiting.why.to_string()).collect();
-    assert_eq!(says.len(), 5);
-    assert_eq!(says[0], "no window of policy \"\" is open; the next time is 2026-06-01T22:00:00Z");
-    assert!(says[1].starts_with("wave 1 is not over: it waits for a-"), "{}", says[1]);
+    let report: Vec<_> = preview.blocked.iter().map(|blocked| blocked.why.to_string()).collect();
+    assert_eq!(report.len(), 5);
+    assert_eq!(report[0], "no window of policy \"\" is open; the next time is 2026-06-01T22:00:00Z");
+    assert!(report[1].starts_with("wave 1 is not over: it waits for a-"), "{}", report[1]);
 }
 
 #[test]
@@ -141,25 +141,25 @@ fn a_preview_of_what_goes_now_waits_for_no_window_until_then() {
     let nodes = ["a-1", "a-2", "a-3"].map(worker);
     let rules = rules(policy);
     let plan = Plan::new("pool", NEW, nodes.clone(), &rules, Order::default(), None);
-    let mut snapshot = world::snapshot(plan, rules, nodes.map(staged).to_vec());
-    let begins = |snapshot: &Snapshot| preview(snapshot, Span::minutes(10), noon()).times.begins.concat();
+    let mut facts = world::facts(plan, rules, nodes.map(staged).to_vec());
+    let begins = |facts: &Facts| preview(facts, Span::minutes(10), noon()).times.begins.concat();
     let times = |all: [&str; 3]| all.map(|time| Begins::At(at(&format!("2026-06-01T{time}Z"))));
-    snapshot.hurry = Some(Hurry { until: at("2026-06-01T12:20Z"), soak: Some(0) });
-    assert_eq!(begins(&snapshot), times(["12:00", "12:10", "22:00"]));
-    snapshot.hurry = Some(Hurry { until: at("2026-06-01T12:20Z"), soak: None });
-    assert_eq!(begins(&snapshot), times(["12:00", "22:00", "22:10"]));
-    snapshot.hurry = Some(Hurry { until: noon(), soak: Some(0) });
-    assert_eq!(begins(&snapshot), times(["22:00", "22:40", "22:50"]));
+    facts.window_override = Some(WindowOverride { until: at("2026-06-01T12:20Z"), soak: Some(0) });
+    assert_eq!(begins(&facts), times(["12:00", "12:10", "22:00"]));
+    facts.window_override = Some(WindowOverride { until: at("2026-06-01T12:20Z"), soak: None });
+    assert_eq!(begins(&facts), times(["12:00", "22:00", "22:10"]));
+    facts.window_override = Some(WindowOverride { until: noon(), soak: Some(0) });
+    assert_eq!(begins(&facts), times(["22:00", "22:40", "22:50"]));
 }
 
 #[test]
 fn a_preview_of_what_never_begins_has_no_times() {
     let none = rules(Policy { max_unavailable: Some(Amount::Nodes(0)), ..Policy::default() });
     let plan = Plan::new("pool", NEW, [worker("a-1")], &none, Order::default(), None);
-    let preview = preview(&world::snapshot(plan, none, vec![staged(worker("a-1"))]), Span::minutes(10), noon());
+    let preview = preview(&world::facts(plan, none, vec![staged(worker("a-1"))]), Span::minutes(10), noon());
     assert_eq!((preview.times.begins, preview.times.ends), (vec![vec![Begins::Never]], None));
-    let says = "0 of the 1 nodes of pool pool may be unavailable at once; there are: none";
-    assert_eq!(preview.waiting[0].why.to_string(), says);
+    let report = "0 of the 1 nodes of pool pool may be unavailable at once; there are: none";
+    assert_eq!(preview.blocked[0].why.to_string(), report);
 }
 
 #[test]
@@ -169,16 +169,19 @@ fn a_preview_of_a_rollout_that_is_half_done_has_the_times_of_the_rest() {
     let rules = rules(policy);
     let plan = Plan::new("pool", NEW, nodes.clone(), &rules, Order::default(), None);
     let canary = plan.waves[0].nodes[0].uid.clone();
-    let mut seen: Vec<_> = nodes.into_iter().map(staged).collect();
-    let mut snapshot = world::snapshot(plan, rules, seen.clone());
-    let begins = |snapshot: &_| preview(snapshot, Span::minutes(10), noon()).times.begins;
+    let mut observed: Vec<_> = nodes.into_iter().map(staged).collect();
+    let mut facts = world::facts(plan, rules, observed.clone());
+    let begins = |facts: &_| preview(facts, Span::minutes(10), noon()).times.begins;
     let time = |minutes| Begins::At(Span::minutes(minutes).after(noon()));
-    assert_eq!(begins(&snapshot), [vec![Begins::At(noon())], vec![time(40), time(50)]]);
+    assert_eq!(begins(&facts), [vec![Begins::At(noon())], vec![time(40), time(50)]]);
     // The canary runs it. Since when, a preview does not say: what is left of its soak may be nothing.
-    seen.iter_mut().filter(|seen| seen.node.uid == canary).for_each(|seen| seen.says.as_mut().unwrap().runs = NEW);
-    snapshot.nodes = seen;
-    assert_eq!(begins(&snapshot), [vec![Begins::Already], vec![Begins::At(noon()), time(10)]]);
-    let skipped = snapshot.plan.waves[1].nodes[0].uid.clone();
-    snapshot.skip.insert(skipped);
-    assert_eq!(begins(&snapshot)[1], [Begins::Already, Begins::At(noon())]);
+    observed
+        .iter_mut()
+        .filter(|observed| observed.node.uid == canary)
+        .for_each(|observed| observed.report.as_mut().unwrap().runs = NEW);
+    facts.nodes = observed;
+    assert_eq!(begins(&facts), [vec![Begins::Already], vec![Begins::At(noon()), time(10)]]);
+    let skipped = facts.plan.waves[1].nodes[0].uid.clone();
+    facts.skip.insert(skipped);
+    assert_eq!(begins(&facts)[1], [Begins::Already, Begins::At(noon())]);
 }

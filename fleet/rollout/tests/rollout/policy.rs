@@ -3,7 +3,7 @@
 use slipway_rollout::{
     amount::Amount,
     ledger::Rate,
-    policy::{Policy, Rules, Step, Topology},
+    policy::{CanaryStep, Policy, Rules, Topology},
     span::Span,
     window::{Blackout, Day, Window, Zone},
 };
@@ -61,7 +61,7 @@ fn the_strictest_counts_for_this_size_of_the_pool() {
 #[test]
 fn steps_of_all_of_them_and_the_longer_soak() {
     let steps = |steps: &[(Amount, u32)]| {
-        let step = |(nodes, minutes): &(Amount, u32)| Step { nodes: *nodes, soak: Span::minutes(*minutes) };
+        let step = |(nodes, minutes): &(Amount, u32)| CanaryStep { nodes: *nodes, soak: Span::minutes(*minutes) };
         Policy { steps: steps.iter().map(step).collect(), ..Policy::default() }
     };
     let one = steps(&[(Amount::Nodes(1), 60), (Amount::Percent(50), 10)]);
@@ -99,8 +99,8 @@ fn windows_of_one_policy_are_alternatives_and_those_of_several_all_hold() {
     let noon = Policy { windows: vec![window(&[], "12:00", 1, "UTC")], ..Policy::default() };
     let closed =
         rules(&[Policy { windows: nights.windows[..1].to_vec(), ..nights }, noon]).open(at("2026-06-01T12:00Z"));
-    let says = "no window of policy \"nights\" is open; no time within 400 days is allowed";
-    assert_eq!(closed.unwrap_err().to_string(), says);
+    let report = "no window of policy \"nights\" is open; no time within 400 days is allowed";
+    assert_eq!(closed.unwrap_err().to_string(), report);
 }
 
 #[test]
@@ -114,8 +114,8 @@ fn a_blackout_cuts_a_window_short() {
     let fair = rules(&[policy]);
     assert_eq!(fair.open(at("2026-06-01T23:00Z")), Ok(Some(at("2026-06-02T00:00Z"))));
     let closed = fair.open(at("2026-06-02T01:00Z")).unwrap_err();
-    let says = "a blackout of policy \"fair\" holds (the fair); the next time is 2026-06-09T03:00:00Z";
-    assert_eq!(closed.to_string(), says);
+    let report = "a blackout of policy \"fair\" holds (the fair); the next time is 2026-06-09T03:00:00Z";
+    assert_eq!(closed.to_string(), report);
     assert_eq!(fair.open(at("2026-06-09T03:00Z")), Ok(Some(at("2026-06-09T06:00Z"))));
 }
 

@@ -3,11 +3,11 @@
 use jiff::{Timestamp, ToSpan};
 use slipway_rollout::{
     amount::Amount,
-    decide::{Action, Decision, decide},
-    facts::{Evidence, Machine, Snapshot},
-    ledger::{Ledger, Node, NotFreed, Proof, Refused, Replaces, Role, Taken},
+    decide::{Decision, Step, decide},
+    facts::{Evidence, Facts, Machine},
+    ledger::{Ledger, Node, Proof, Refusal, ReleaseRefusal, Replacement, Role, Taken},
     policy::Policy,
-    replace::{forget, heirs},
+    replace::{forget, successor_machines},
 };
 
 use crate::{
@@ -18,39 +18,41 @@ use crate::{
 
 const THIRD: slipway_core::digest::Sha256 = slipway_core::digest::Sha256([3; 32]);
 
-pub fn machine(name: &str, node: Option<&str>, made: Timestamp) -> Machine {
+pub fn machine(name: &str, node: Option<&str>, created: Timestamp) -> Machine {
     let (uid, name) = (format!("machine-{name}"), format!("default/{name}"));
     let set = Ok("MachineDeployment default/md".to_owned());
-    Machine { uid, name, node: node.map(str::to_owned), set, made, goes: false }
+    Machine { uid, name, node: node.map(str::to_owned), set, created, is_deleting: false }
 }
 
 /// This rollout replaces its nodes. None of them has staged anything.
-pub fn replaced(mut fleet: Snapshot) -> Snapshot {
-    let of = |seen: &slipway_rollout::facts::Seen| machine(&seen.node.name, Some(&seen.node.uid), noon() - 1.hours());
+pub fn replaced(mut fleet: Facts) -> Facts {
+    let of = |observed: &slipway_rollout::facts::ObservedNode| {
+        machine(&observed.node.name, Some(&observed.node.uid), noon() - 1.hours())
+    };
     fleet.replacing.machines = Ok(fleet.nodes.iter().map(of).collect());
     fleet.replacing.wanted = true;
-    fleet.nodes.iter_mut().for_each(|seen| seen.says.as_mut().unwrap().staged = None);
+    fleet.nodes.iter_mut().for_each(|observed| observed.report.as_mut().unwrap().staged = None);
     fleet
 }
 
-fn machines(fleet: &mut Snapshot) -> &mut Vec<Machine> {
+fn machines(fleet: &mut Facts) -> &mut Vec<Machine> {
     fleet.replacing.machines.as_mut().unwrap()
 }
 
 /// What a controller does: it decides, writes, and has machines deleted. The names of those.
-fn turn(fleet: &mut Snapshot) -> (Decision, Vec<String>) {
+fn turn(fleet: &mut Facts) -> (Decision, Vec<String>) {
     let decision = decide(fleet, noon());
     let mut deleted = Vec::new();
-    for action in &decision.actions {
-        match action {
-            Action::Grant { node, replaces } => {
+    for step in &decision.steps {
+        match step {
+            Step::Grant { node, replaces } => {
                 assert!(replaces.is_some(), "{node:?} is not replaced");
                 fleet.ledger = fleet.ledger.grant_for(node, replaces.as_deref(), &decision.limits, noon()).unwrap().0;
             }
-            Action::Free { uid, proof } => fleet.ledger = fleet.ledger.free(uid, proof).unwrap(),
-            Action::Delete { machine, .. } => deleted.push(machine.clone()),
-            Action::Deny { why, .. } => fleet.denied = Some(why.clone()),
-            Action::Pause { why } => fleet.paused = Some(why.clone()),
+            Step::Free { uid, proof } => fleet.ledger = fleet.ledger.free(uid, proof).unwrap(),
+            Step::Delete { machine, .. } => deleted.push(machine.clone()),
+            Step::Deny { why, .. } => fleet.denied = Some(why.clone()),
+            Step::Pause { why } => fleet.paused = Some(why.clone()),
             other => panic!("{other:?}"),
         }
     }
@@ -60,23 +62,23 @@ fn turn(fleet: &mut Snapshot) -> (Decision, Vec<String>) {
 }
 
 /// This machine and its Node are gone.
-fn goes(fleet: &mut Snapshot, uid: &str) {
+fn goes(fleet: &mut Facts, uid: &str) {
     let at = machines(fleet).iter().position(|machine| machine.uid == uid).unwrap();
     let node = machines(fleet).remove(at).node;
-    fleet.nodes.retain(|seen| Some(&seen.node.uid) != node.as_ref());
+    fleet.nodes.retain(|observed| Some(&observed.node.uid) != node.as_ref());
 }
 
 /// A machine comes, and its Node runs this.
-fn comes(fleet: &mut Snapshot, name: &str, runs: slipway_core::digest::Sha256) {
-    let mut seen = staged(worker(name));
-    (seen.says.as_mut().unwrap().runs, seen.says.as_mut().unwrap().staged) = (runs, None);
-    machines(fleet).push(machine(name, Some(&seen.node.uid), noon() - 1.minutes()));
-    fleet.nodes.push(seen);
+fn comes(fleet: &mut Facts, name: &str, runs: slipway_core::digest::Sha256) {
+    let mut observed = staged(worker(name));
+    (observed.report.as_mut().unwrap().runs, observed.report.as_mut().unwrap().staged) = (runs, None);
+    machines(fleet).push(machine(name, Some(&observed.node.uid), noon() - 1.minutes()));
+    fleet.nodes.push(observed);
 }
 
 fn reason(decision: &Decision, name: &str) -> &'static str {
-    let of = decision.waiting.iter().find(|waiting| waiting.node.name == name);
-    of.map_or("Done", |waiting| waiting.why.word())
+    let of = decision.blocked.iter().find(|blocked| blocked.node.name == name);
+    of.map_or("Done", |blocked| blocked.why.word())
 }
 
 #[test]
@@ -89,7 +91,7 @@ fn one_after_the_other_goes_and_stays_charged_until_its_successor_is_well() {
     assert_eq!((&deleted[..], reason(&decision, &name)), (&[format!("machine-{name}")][..], "Deletes"));
     // It is asked for until it is seen: the first request may be lost, or the controller dead.
     assert_eq!(turn(&mut fleet).1, deleted);
-    machines(&mut fleet).iter_mut().find(|of| of.uid == deleted[0]).unwrap().goes = true;
+    machines(&mut fleet).iter_mut().find(|of| of.uid == deleted[0]).unwrap().is_deleting = true;
     let (decision, again) = turn(&mut fleet);
     assert_eq!((again.len(), reason(&decision, &name)), (0, "MachineGoes"));
     goes(&mut fleet, &deleted[0]);
@@ -103,10 +105,10 @@ fn one_after_the_other_goes_and_stays_charged_until_its_successor_is_well() {
     let node = fleet.nodes.pop().unwrap();
     assert_eq!(reason(&turn(&mut fleet).0, &name), "SuccessorElsewhere");
     fleet.nodes.push(node);
-    fleet.nodes.last_mut().unwrap().says.as_mut().unwrap().well = false;
+    fleet.nodes.last_mut().unwrap().report.as_mut().unwrap().well = false;
     assert_eq!(reason(&turn(&mut fleet).0, &name), "SuccessorNotWell");
     assert_eq!((fleet.ledger.grants.len(), fleet.ledger.epoch), (1, 1), "one grant all the time");
-    fleet.nodes.last_mut().unwrap().says.as_mut().unwrap().well = true;
+    fleet.nodes.last_mut().unwrap().report.as_mut().unwrap().well = true;
     let (decision, _) = turn(&mut fleet);
     assert_eq!(decision.succeeded[&uid], "uid-x-1");
     assert!(fleet.ledger.held(&uid).is_none() && fleet.ledger.epoch == 2, "{:?}", fleet.ledger);
@@ -120,22 +122,22 @@ fn a_machine_that_was_there_or_is_of_another_set_succeeds_nobody() {
     assert_eq!((replaces.others.len(), replaces.newest), (0, noon() - 1.hours()));
     goes(&mut fleet, &replaces.machine);
     // Others of the set run it by now, for whatever reason.
-    fleet.nodes.iter_mut().for_each(|seen| seen.says.as_mut().unwrap().runs = NEW);
+    fleet.nodes.iter_mut().for_each(|observed| observed.report.as_mut().unwrap().runs = NEW);
     comes(&mut fleet, "x-1", NEW);
     machines(&mut fleet).last_mut().unwrap().set = Ok("MachineSet default/other".to_owned());
     turn(&mut fleet);
     assert_eq!(fleet.ledger.grants.len(), 1);
     // An old one that nobody had seen.
     machines(&mut fleet).last_mut().unwrap().set = Ok(replaces.set.clone());
-    machines(&mut fleet).last_mut().unwrap().made = noon() - 1.hours();
+    machines(&mut fleet).last_mut().unwrap().created = noon() - 1.hours();
     turn(&mut fleet);
     assert_eq!(fleet.ledger.grants.len(), 1);
     // One that is to go itself.
-    (machines(&mut fleet).last_mut().unwrap().made, machines(&mut fleet).last_mut().unwrap().goes) =
+    (machines(&mut fleet).last_mut().unwrap().created, machines(&mut fleet).last_mut().unwrap().is_deleting) =
         (noon() - 1.minutes(), true);
     turn(&mut fleet);
     assert_eq!(fleet.ledger.grants.len(), 1);
-    machines(&mut fleet).last_mut().unwrap().goes = false;
+    machines(&mut fleet).last_mut().unwrap().is_deleting = false;
     // One that went into another pool.
     fleet.nodes.last_mut().unwrap().node.pool = "other".to_owned();
     turn(&mut fleet);
@@ -155,7 +157,7 @@ fn one_machine_succeeds_one_node_and_the_oldest_grant_is_first() {
     comes(&mut fleet, "x-1", NEW);
     let before = fleet.ledger.clone();
     let (decision, _) = turn(&mut fleet);
-    let freed = decision.actions.iter().filter(|action| matches!(action, Action::Free { .. })).count();
+    let freed = decision.steps.iter().filter(|step| matches!(step, Step::Free { .. })).count();
     assert_eq!((freed, before.grants[1].token), (1, fleet.ledger.grants[0].token), "the older one is free");
     assert_eq!(fleet.ledger.taken[0].machines, ["machine-x-1"]);
     let (decision, _) = turn(&mut fleet);
@@ -176,11 +178,11 @@ fn the_proof_speaks_of_this_grant() {
     let (uid, token) = (grant.node.uid.as_str(), grant.token);
     let succeeded = |token| Proof::Succeeded { token, machine: "m".to_owned(), node: "n".to_owned() };
     let refused = |ledger: &Ledger, proof: &Proof| ledger.free(uid, proof).unwrap_err();
-    assert_eq!(refused(&fleet.ledger, &succeeded(7)), NotFreed::AnotherToken { token: 7, granted: token });
-    assert_eq!(refused(&fleet.ledger, &Proof::Gone { member_gone: true }), NotFreed::Replaced);
-    assert_eq!(refused(&fleet.ledger, &Proof::Well { token }), NotFreed::Replaced);
+    assert_eq!(refused(&fleet.ledger, &succeeded(7)), ReleaseRefusal::AnotherToken { token: 7, granted: token });
+    assert_eq!(refused(&fleet.ledger, &Proof::Gone { member_gone: true }), ReleaseRefusal::Replaced);
+    assert_eq!(refused(&fleet.ledger, &Proof::Well { token }), ReleaseRefusal::Replaced);
     fleet.ledger.grants[0].replaces = None;
-    assert_eq!(refused(&fleet.ledger, &succeeded(token)), NotFreed::NotReplaced);
+    assert_eq!(refused(&fleet.ledger, &succeeded(token)), ReleaseRefusal::NotReplaced);
 }
 
 #[test]
@@ -227,7 +229,7 @@ fn canaries_that_were_replaced_soak_and_fall_ill_as_others_do() {
     turn(&mut fleet);
     let (decision, _) = turn(&mut fleet);
     assert!(decision.soaks.is_some() && fleet.ledger.grants.is_empty(), "{decision:?}");
-    fleet.nodes.last_mut().unwrap().says.as_mut().unwrap().well = false;
+    fleet.nodes.last_mut().unwrap().report.as_mut().unwrap().well = false;
     turn(&mut fleet);
     assert_eq!(fleet.denied.as_deref(), Some("the canary x-1 runs it, and is not well"));
 }
@@ -237,9 +239,9 @@ fn who_may_not_be_replaced_is_left_alone_and_says_why() {
     let nodes = [worker("a-1"), worker("a-2"), worker("a-3"), control_plane("a-4")];
     let at_once = Policy { max_unavailable: Some(Amount::Nodes(3)), ..Policy::default() };
     let mut fleet = replaced(rollout(&nodes, at_once));
-    let at = |name: &str| fleet.nodes.iter().position(|seen| seen.node.name == name).unwrap();
+    let at = |name: &str| fleet.nodes.iter().position(|observed| observed.node.name == name).unwrap();
     let (one, two, three, four) = (at("a-1"), at("a-2"), at("a-3"), at("a-4"));
-    fleet.replacing.keeps.insert("uid-a-1".to_owned(), "it would lose volume v".to_owned());
+    fleet.replacing.local_volumes.insert("uid-a-1".to_owned(), "it would lose volume v".to_owned());
     machines(&mut fleet)[two].set = Err("nobody would make another machine: it has no controller".to_owned());
     machines(&mut fleet)[three].node = None;
     let (decision, _) = turn(&mut fleet);
@@ -252,7 +254,7 @@ fn who_may_not_be_replaced_is_left_alone_and_says_why() {
     // Two machines for one Node: nobody knows which one it is.
     machines(&mut fleet)[three].node = Some("uid-a-4".to_owned());
     machines(&mut fleet)[two].node = Some("uid-a-4".to_owned());
-    assert!(turn(&mut fleet).0.actions.is_empty());
+    assert!(turn(&mut fleet).0.steps.is_empty());
     fleet.replacing.machines = Err("the API server says 403".to_owned());
     assert_eq!(reason(&turn(&mut fleet).0, "a-2"), "NoMachines");
     // The local volume is moved away.
@@ -260,9 +262,9 @@ fn who_may_not_be_replaced_is_left_alone_and_says_why() {
     turn(&mut fleet);
     let uid = fleet.ledger.grants[0].node.uid.clone();
     // It came back after the grant: nothing is deleted, and the grant stays.
-    fleet.replacing.keeps.insert(uid.clone(), "it would lose volume v".to_owned());
+    fleet.replacing.local_volumes.insert(uid.clone(), "it would lose volume v".to_owned());
     assert_eq!((turn(&mut fleet).1.len(), fleet.ledger.grants.len()), (0, 1));
-    fleet.replacing.keeps.clear();
+    fleet.replacing.local_volumes.clear();
     assert_eq!(turn(&mut fleet).1.len(), 1);
 }
 
@@ -285,7 +287,7 @@ fn who_was_well_before_a_grant_succeeds_nobody_of_it() {
     let mut fleet = replaced(four(Policy::default()));
     turn(&mut fleet);
     let (_, deleted) = turn(&mut fleet);
-    machines(&mut fleet).iter_mut().find(|of| of.uid == deleted[0]).unwrap().goes = true;
+    machines(&mut fleet).iter_mut().find(|of| of.uid == deleted[0]).unwrap().is_deleting = true;
     comes(&mut fleet, "x-1", NEW);
     fleet.rules = four(two_at_once()).rules;
     turn(&mut fleet);
@@ -300,13 +302,13 @@ fn a_grant_of_another_time_deletes_nothing() {
     let mut fleet = replaced(four(Policy::default()));
     turn(&mut fleet);
     let (uid, name) = (fleet.ledger.grants[0].node.uid.clone(), fleet.ledger.grants[0].node.name.clone());
-    let other = |fleet: &mut Snapshot| fleet.ledger.grants[0].replaces.as_mut().unwrap().payload = THIRD;
-    let pool = |fleet: &mut Snapshot| fleet.ledger.grants[0].node.pool = "q".to_owned();
-    let by_hand = |fleet: &mut Snapshot| {
-        let seen = fleet.nodes.iter_mut().find(|seen| seen.node.uid == uid).unwrap();
-        seen.says.as_mut().unwrap().runs = NEW;
+    let other = |fleet: &mut Facts| fleet.ledger.grants[0].replaces.as_mut().unwrap().payload = THIRD;
+    let pool = |fleet: &mut Facts| fleet.ledger.grants[0].node.pool = "q".to_owned();
+    let by_hand = |fleet: &mut Facts| {
+        let observed = fleet.nodes.iter_mut().find(|observed| observed.node.uid == uid).unwrap();
+        observed.report.as_mut().unwrap().runs = NEW;
     };
-    let changes: [&dyn Fn(&mut Snapshot); 3] = [&other, &pool, &by_hand];
+    let changes: [&dyn Fn(&mut Facts); 3] = [&other, &pool, &by_hand];
     for change in changes {
         let mut changed = fleet.clone();
         change(&mut changed);
@@ -320,8 +322,8 @@ fn a_grant_of_another_time_deletes_nothing() {
 fn nobody_is_granted_right_after_another_machine_was_made() {
     // Times have seconds: nobody is granted right after another machine was made.
     let mut young = replaced(four(Policy::default()));
-    machines(&mut young)[0].made = noon() - 1.seconds();
-    assert!(turn(&mut young).0.actions.is_empty() && why(&young, 0).ends_with("just now"), "{}", why(&young, 0));
+    machines(&mut young)[0].created = noon() - 1.seconds();
+    assert!(turn(&mut young).0.steps.is_empty() && why(&young, 0).ends_with("just now"), "{}", why(&young, 0));
 }
 
 #[test]
@@ -341,11 +343,11 @@ fn nothing_is_deleted_outside_of_windows_or_where_people_say_no() {
     };
     let uid = granted().ledger.grants[0].node.uid.clone();
     let name = granted().ledger.grants[0].node.name.clone();
-    let closed = |fleet: &mut Snapshot| fleet.rules = four(outside()).rules;
-    let paused = |fleet: &mut Snapshot| fleet.paused = Some("eve: lunch".to_owned());
-    let aborted = |fleet: &mut Snapshot| fleet.aborted = Some("eve: the wrong image".to_owned());
-    let skipped = |fleet: &mut Snapshot| _ = fleet.skip.insert(uid.clone());
-    let changes: [&dyn Fn(&mut Snapshot); 4] = [&closed, &paused, &aborted, &skipped];
+    let closed = |fleet: &mut Facts| fleet.rules = four(outside()).rules;
+    let paused = |fleet: &mut Facts| fleet.paused = Some("eve: lunch".to_owned());
+    let aborted = |fleet: &mut Facts| fleet.aborted = Some("eve: the wrong image".to_owned());
+    let skipped = |fleet: &mut Facts| _ = fleet.skip.insert(uid.clone());
+    let changes: [&dyn Fn(&mut Facts); 4] = [&closed, &paused, &aborted, &skipped];
     for (change, word) in changes.iter().zip(["WindowClosed", "Paused", "AbortedWithGrant", "Skipped"]) {
         let mut fleet = granted();
         change(&mut fleet);
@@ -355,9 +357,9 @@ fn nothing_is_deleted_outside_of_windows_or_where_people_say_no() {
     // The strategy was changed: what was granted is what is done, and no node is asked to upgrade itself with it.
     let mut fleet = granted();
     fleet.replacing.wanted = false;
-    fleet.nodes.iter_mut().for_each(|seen| seen.says.as_mut().unwrap().staged = Some(NEW));
+    fleet.nodes.iter_mut().for_each(|observed| observed.report.as_mut().unwrap().staged = Some(NEW));
     assert_eq!(turn(&mut fleet).1.len(), 1);
-    assert!(fleet.nodes.iter().all(|seen| seen.runs(OLD)));
+    assert!(fleet.nodes.iter().all(|observed| observed.runs(OLD)));
 }
 
 /// How large a ledger is in etcd, bytes.
@@ -371,7 +373,7 @@ fn a_set_that_one_node_holds_up_for_ever_does_not_fill_the_ledger() {
     let names: Vec<_> = (0..400).map(|n| worker(&format!("a-{n}"))).collect();
     let policy = Policy { max_unavailable: Some(Amount::Nodes(40)), ..Policy::default() };
     let mut fleet = replaced(rollout(&names, policy));
-    let (mut largest, mut freed, mut made, mut stuck) = (0, 0, 0, None);
+    let (mut largest, mut freed, mut created, mut stuck) = (0, 0, 0, None);
     for look in 0.. {
         if freed == 399 {
             break;
@@ -379,16 +381,16 @@ fn a_set_that_one_node_holds_up_for_ever_does_not_fill_the_ledger() {
         assert!(look < 200 && freed < 399, "it does not come to its end: {freed}");
         let (decision, deleted) = turn(&mut fleet);
         largest = largest.max(size(&fleet.ledger));
-        freed += decision.actions.iter().filter(|action| matches!(action, Action::Free { .. })).count();
+        freed += decision.steps.iter().filter(|step| matches!(step, Step::Free { .. })).count();
         let stuck = &*stuck.get_or_insert_with(|| fleet.ledger.grants[0].replaces.clone().unwrap().machine);
         for uid in deleted.iter().filter(|uid| *uid != stuck) {
             goes(&mut fleet, uid);
             comes(&mut fleet, &format!("x-{uid}"), NEW);
-            made += 1;
-            machines(&mut fleet).last_mut().unwrap().made = noon() - 50.minutes() + made.seconds();
+            created += 1;
+            machines(&mut fleet).last_mut().unwrap().created = noon() - 50.minutes() + created.seconds();
         }
         if let Some(machine) = machines(&mut fleet).iter_mut().find(|of| of.uid == *stuck) {
-            machine.goes = true;
+            machine.is_deleting = true;
         }
     }
     assert_eq!(fleet.ledger.grants.len(), 1);
@@ -415,11 +417,12 @@ fn a_machine_that_succeeded_somebody_succeeds_nobody_else_whoever_was_granted_wh
     comes(&mut fleet, "x-1", NEW);
     turn(&mut fleet);
     // It is ill by now, and a third grant was given: it is nobody's again.
-    fleet.nodes.last_mut().unwrap().says.as_mut().unwrap().well = false;
+    fleet.nodes.last_mut().unwrap().report.as_mut().unwrap().well = false;
     goes(&mut fleet, &deleted[1]);
     let ledger = fleet.ledger.clone();
-    let heirs = heirs(&ledger, &fleet.nodes, fleet.replacing.machines.as_ref().unwrap(), &fleet.targets());
-    assert!(heirs.is_empty(), "{heirs:?}");
+    let successor_machines =
+        successor_machines(&ledger, &fleet.nodes, fleet.replacing.machines.as_ref().unwrap(), &fleet.targets());
+    assert!(successor_machines.is_empty(), "{successor_machines:?}");
     let known = fleet.replacing.machines.clone().unwrap();
     let mut same = ledger.clone();
     forget(&mut same, &known);
@@ -431,7 +434,7 @@ fn the_largest_ledger_is_one_that_etcd_takes() {
     let name = |n: u64| format!("ip-10-0-{}-{}.eu-central-1.compute.internal", n / 250, n % 250);
     let uid = |n: u64| format!("{n:08}-89ab-4cde-8f01-23456789abcd");
     let limits = limits(9999, 9998);
-    let replaces = |n: u64| Replaces {
+    let replaces = |n: u64| Replacement {
         payload: NEW,
         machine: uid(n),
         name: format!("production/workers-{}", name(n)),
@@ -446,7 +449,7 @@ fn the_largest_ledger_is_one_that_etcd_takes() {
         match ledger.grant_for(&node, Some(&replaces(n)), &limits, noon()) {
             Ok((more, _)) => ledger = more,
             Err(refused) => {
-                assert_eq!((n, refused), (1000, Refused::Full { most: 1000 }));
+                assert_eq!((n, refused), (1000, Refusal::Full { most: 1000 }));
                 break;
             }
         }

@@ -2,12 +2,12 @@
 
 use jiff::ToSpan;
 use slipway_rollout::{
-    decide::{Action, decide},
-    facts::Hurry,
+    decide::{Step, decide},
+    facts::WindowOverride,
 };
 
 use crate::{
-    decide::{arrive, canary, four, granted, hold, look, name, outside, says, two_at_once, why},
+    decide::{arrive, canary, four, granted, hold, look, name, outside, report, two_at_once, why},
     noon,
 };
 
@@ -15,20 +15,20 @@ use crate::{
 fn windows_hold_nobody_back_until_the_time_that_somebody_names() {
     let mut fleet = four(outside());
     assert_eq!(granted(&fleet), Vec::<usize>::new());
-    fleet.hurry = Some(Hurry { until: noon() + 30.minutes(), soak: None });
+    fleet.window_override = Some(WindowOverride { until: noon() + 30.minutes(), soak: None });
     assert_eq!(granted(&fleet), [0, 1]);
     // The grant is held to it when it is written, too.
     assert_eq!(look(&fleet).limits.until, Some(noon() + 30.minutes()));
     // Inside of a window the later end counts.
     assert_eq!(decide(&fleet, noon() + 1.minutes()).limits.until, Some(noon() + 61.minutes()));
-    fleet.hurry = Some(Hurry { until: noon() + 3.hours(), soak: None });
+    fleet.window_override = Some(WindowOverride { until: noon() + 3.hours(), soak: None });
     assert_eq!(decide(&fleet, noon() + 1.minutes()).limits.until, Some(noon() + 3.hours()));
     // Its time is over.
-    fleet.hurry = Some(Hurry { until: noon(), soak: None });
+    fleet.window_override = Some(WindowOverride { until: noon(), soak: None });
     assert_eq!(granted(&fleet), Vec::<usize>::new());
     assert!(why(&fleet, 0).starts_with("no window of policy \"late\" is open"));
     // Somebody's pause is somebody's word, too.
-    fleet.hurry = Some(Hurry { until: noon() + 1.hours(), soak: None });
+    fleet.window_override = Some(WindowOverride { until: noon() + 1.hours(), soak: None });
     fleet.paused = Some("eve: lunch".to_owned());
     assert_eq!(granted(&fleet), Vec::<usize>::new());
 }
@@ -38,17 +38,17 @@ fn the_soak_of_one_wave_is_passed_over_and_a_bad_canary_is_not() {
     let mut fleet = four(canary());
     arrive(&mut fleet, 0);
     assert_eq!(granted(&fleet), Vec::<usize>::new());
-    fleet.hurry = Some(Hurry { until: noon() + 1.minutes(), soak: Some(1) });
+    fleet.window_override = Some(WindowOverride { until: noon() + 1.minutes(), soak: Some(1) });
     assert_eq!(granted(&fleet), Vec::<usize>::new(), "that is another wave");
-    fleet.hurry = Some(Hurry { until: noon() + 1.minutes(), soak: Some(0) });
+    fleet.window_override = Some(WindowOverride { until: noon() + 1.minutes(), soak: Some(0) });
     assert_eq!((granted(&fleet), look(&fleet).passed), (vec![1, 2], 1));
-    says(&mut fleet, 0).well = false;
+    report(&mut fleet, 0).well = false;
     assert_eq!(granted(&fleet), Vec::<usize>::new());
-    assert!(matches!(look(&fleet).actions[0], Action::Deny { .. }));
+    assert!(matches!(look(&fleet).steps[0], Step::Deny { .. }));
     // Nobody has tried it: there is nothing to pass over.
     let mut fleet = four(canary());
     fleet.nodes.remove(0);
-    fleet.hurry = Some(Hurry { until: noon() + 1.minutes(), soak: Some(0) });
+    fleet.window_override = Some(WindowOverride { until: noon() + 1.minutes(), soak: Some(0) });
     assert_eq!(granted(&fleet), Vec::<usize>::new());
     assert!(why(&fleet, 0).starts_with("no node of wave 1 tried the payload"));
 }
@@ -57,11 +57,11 @@ fn the_soak_of_one_wave_is_passed_over_and_a_bad_canary_is_not() {
 fn what_is_given_up_begins_nothing_and_who_is_at_it_is_asked_to_go_back() {
     let mut fleet = four(two_at_once());
     let (first, second) = (hold(&mut fleet, 0), hold(&mut fleet, 1));
-    (says(&mut fleet, 0).token, says(&mut fleet, 0).busy) = (first, true);
-    says(&mut fleet, 3).staged = None;
+    (report(&mut fleet, 0).token, report(&mut fleet, 0).busy) = (first, true);
+    report(&mut fleet, 3).staged = None;
     fleet.aborted = Some("eve: the wrong image".to_owned());
     let uid = fleet.nodes[0].node.uid.clone();
-    assert_eq!(look(&fleet).actions, [Action::Abort { uid: uid.clone(), token: first }]);
+    assert_eq!(look(&fleet).steps, [Step::Abort { uid: uid.clone(), token: first }]);
     assert_eq!(why(&fleet, 0), "the rollout is aborted: it is asked to end what it began with the grant 1");
     // A request may be on its way to the second: it stays charged.
     let holds = format!("the rollout is aborted, and it holds the grant {second} without having begun");
@@ -70,10 +70,10 @@ fn what_is_given_up_begins_nothing_and_who_is_at_it_is_asked_to_go_back() {
         assert_eq!(why(&fleet, n), "the rollout is aborted: eve: the wrong image");
     }
     // It came back, and is free. That is no failure of the payload, however few failures are enough.
-    says(&mut fleet, 0).busy = false;
-    says(&mut fleet, 0).failed = Some("aborted by fleet".to_owned());
+    report(&mut fleet, 0).busy = false;
+    report(&mut fleet, 0).failed = Some("aborted by fleet".to_owned());
     let decision = look(&fleet);
-    assert!(matches!(&decision.actions[..], [Action::Free { uid: freed, .. }] if *freed == uid), "{decision:?}");
+    assert!(matches!(&decision.steps[..], [Step::Free { uid: freed, .. }] if *freed == uid), "{decision:?}");
     assert!(!decision.finished);
     assert_eq!(why(&fleet, 0), "it failed: aborted by fleet");
     // What was denied before stays so.

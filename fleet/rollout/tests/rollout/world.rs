@@ -7,21 +7,21 @@ use jiff::{Timestamp, ToSpan};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use slipway_rollout::{
     amount::Amount,
-    decide::{Action, Decision, decide},
-    facts::{Evidence, Hurry, Says, Seen, Snapshot, Way},
-    ledger::{Ledger, Node, Proof, Rate, Refused, Role},
+    blocked::Blocked,
+    decide::{Decision, Step, decide},
+    facts::{Evidence, Facts, NodeReport, ObservedNode, RollbackState, WindowOverride},
+    ledger::{Ledger, Node, Proof, Rate, Refusal, Role},
     plan::{Order, Plan},
-    policy::{Policy, Rules, Step, Topology},
+    policy::{CanaryStep, Policy, Rules, Topology},
     span::Span,
-    why::WhyNot,
     window::{Window, Zone},
 };
 
 use crate::{NEW, OLD, control_plane, noon, worker};
 
 /// What is seen before anything happened.
-pub fn snapshot(plan: Plan, rules: Rules, nodes: Vec<Seen>) -> Snapshot {
-    Snapshot {
+pub fn facts(plan: Plan, rules: Rules, nodes: Vec<ObservedNode>) -> Facts {
+    Facts {
         plan,
         passed: 0,
         rules,
@@ -33,9 +33,9 @@ pub fn snapshot(plan: Plan, rules: Rules, nodes: Vec<Seen>) -> Snapshot {
         paused: None,
         denied: None,
         finished: false,
-        back: None,
+        rollback: None,
         aborted: None,
-        hurry: None,
+        window_override: None,
         replacing: Default::default(),
     }
 }
@@ -58,7 +58,8 @@ fn amount() -> impl Strategy<Value = Amount> {
 /// A policy whose window, if it has one, is in UTC: its laws need no calendar.
 fn policy() -> impl Strategy<Value = Policy> {
     let rate = (1_u32..4, 5_u32..300).prop_map(|(count, per)| Rate { count, per: Span::minutes(per) });
-    let steps = vec((amount(), 1_u32..200).prop_map(|(nodes, soak)| Step { nodes, soak: Span::minutes(soak) }), 0..3);
+    let steps =
+        vec((amount(), 1_u32..200).prop_map(|(nodes, soak)| CanaryStep { nodes, soak: Span::minutes(soak) }), 0..3);
     let topology = (1_u32..3).prop_map(|max_domains| Topology { key: "zone".to_owned(), max_domains });
     (option::of(amount()), option::of(rate), steps, option::of(topology), option::of(amount())).prop_map(
         |(max_unavailable, rate, steps, topology, failure_budget)| Policy {
@@ -130,7 +131,7 @@ struct Body {
     node: Node,
     fate: Fate,
     takes: u8,
-    says: Says,
+    report: NodeReport,
     /// Looks until it is done with what it does.
     left: u8,
     silent: u8,
@@ -144,19 +145,20 @@ pub struct Words {
     /// Give it up.
     pub aborts: Option<u32>,
     /// Have it go now, for so many minutes, and pass over the soak of this wave.
-    pub hurries: Option<(u32, i64, Option<usize>)>,
+    pub window_override: Option<(u32, i64, Option<usize>)>,
 }
 
 pub fn words() -> impl Strategy<Value = Words> {
-    let hurries = (0_u32..40, 1_i64..2000, option::of(0_usize..3));
-    (option::of(0_u32..60), option::of(hurries)).prop_map(|(aborts, hurries)| Words { aborts, hurries })
+    let window_override = (0_u32..40, 1_i64..2000, option::of(0_usize..3));
+    (option::of(0_u32..60), option::of(window_override))
+        .prop_map(|(aborts, window_override)| Words { aborts, window_override })
 }
 
 /// The fleet, and what is kept of its rollout.
 pub struct World {
     bodies: Vec<Body>,
     gone: Vec<Node>,
-    pub snapshot: Snapshot,
+    pub facts: Facts,
     pub words: Words,
     hours: Hours,
     now: Timestamp,
@@ -169,7 +171,7 @@ pub struct World {
 impl World {
     pub fn new(nodes: &[(Node, Fate, u8)], policies: Vec<Policy>, hours: Hours, order: Order, own: usize) -> Self {
         let rules = Rules::try_from(with_window(policies, hours)).unwrap();
-        let says = Says {
+        let report = NodeReport {
             runs: OLD,
             staged: None,
             well: true,
@@ -177,18 +179,18 @@ impl World {
             busy: false,
             token: 0,
             failed: None,
-            back: Way::Closed,
+            rollback: RollbackState::Unavailable,
         };
         let body = |(node, fate, takes): &(Node, Fate, u8)| {
             let silent = if let Fate::Asleep(looks) = fate { *looks } else { 0 };
-            Body { node: node.clone(), fate: *fate, takes: *takes, says: says.clone(), left: 0, silent, age: 0 }
+            Body { node: node.clone(), fate: *fate, takes: *takes, report: report.clone(), left: 0, silent, age: 0 }
         };
         let own = nodes.get(own).map(|(node, ..)| node.uid.as_str());
         let plan = Plan::new("pool", NEW, nodes.iter().map(|(node, ..)| node.clone()), &rules, order, own);
         Self {
             bodies: nodes.iter().map(body).collect(),
             gone: Vec::new(),
-            snapshot: snapshot(plan, rules, Vec::new()),
+            facts: facts(plan, rules, Vec::new()),
             words: Words::default(),
             hours,
             now: noon(),
@@ -211,25 +213,28 @@ impl World {
     }
 
     fn look(&mut self) -> Decision {
-        let seen = |body: &Body| Seen { node: body.node.clone(), says: (body.silent == 0).then(|| body.says.clone()) };
-        self.snapshot.nodes = self.bodies.iter().map(seen).collect();
+        let observed = |body: &Body| ObservedNode {
+            node: body.node.clone(),
+            report: (body.silent == 0).then(|| body.report.clone()),
+        };
+        self.facts.nodes = self.bodies.iter().map(observed).collect();
         // A member of etcd is noticed, and taken out, some time later.
         let member_gone = self.looks.is_multiple_of(7);
         let gone = |node: &Node| Evidence { uid: node.uid.clone(), proof: Proof::Gone { member_gone } };
-        self.snapshot.evidence = self.gone.iter().map(gone).collect();
+        self.facts.evidence = self.gone.iter().map(gone).collect();
         self.people();
-        let decision = decide(&self.snapshot, self.now);
-        assert_eq!(decision, decide(&self.snapshot, self.now));
+        let decision = decide(&self.facts, self.now);
+        assert_eq!(decision, decide(&self.facts, self.now));
         self.everybody_has_a_reason(&decision);
-        assert!(decision.passed >= self.snapshot.passed);
-        for action in &decision.actions {
-            self.act(action, &decision);
+        assert!(decision.passed >= self.facts.passed);
+        for step in &decision.steps {
+            self.act(step, &decision);
         }
-        self.snapshot.passed = decision.passed;
-        let failed = self.bodies.iter().filter(|body| body.silent == 0 && body.says.failed.is_some()).count();
-        let total = u32::try_from(self.snapshot.plan.nodes().count()).unwrap();
-        let is_enough = failed as u64 >= u64::from(self.snapshot.rules.failures(total));
-        let Snapshot { denied, aborted, finished, .. } = &mut self.snapshot;
+        self.facts.passed = decision.passed;
+        let failed = self.bodies.iter().filter(|body| body.silent == 0 && body.report.failed.is_some()).count();
+        let total = u32::try_from(self.facts.plan.nodes().count()).unwrap();
+        let is_enough = failed as u64 >= u64::from(self.facts.rules.failures(total));
+        let Facts { denied, aborted, finished, .. } = &mut self.facts;
         *finished |= decision.finished && denied.is_none() && aborted.is_none();
         let is_stopped = denied.is_some() || aborted.is_some() || *finished;
         assert!(!is_enough || is_stopped, "{failed} failures of {total}, and it goes on");
@@ -239,46 +244,46 @@ impl World {
     /// They say what they say now.
     fn people(&mut self) {
         if self.words.aborts.is_some_and(|look| self.looks > look) {
-            self.snapshot.aborted = Some("eve: the wrong image".to_owned());
+            self.facts.aborted = Some("eve: the wrong image".to_owned());
         }
-        if let Some((look, minutes, soak)) = self.words.hurries
+        if let Some((look, minutes, soak)) = self.words.window_override
             && self.looks > look
         {
-            self.words.hurries = None;
-            self.snapshot.hurry = Some(Hurry { until: self.now + minutes.minutes(), soak });
+            self.words.window_override = None;
+            self.facts.window_override = Some(WindowOverride { until: self.now + minutes.minutes(), soak });
         }
     }
 
-    fn act(&mut self, action: &Action, decision: &Decision) {
-        match action {
-            Action::Stage { uid, payload } => self.body(uid).says.staged = Some(*payload),
-            Action::Delete { .. } => panic!("nobody is replaced here"),
-            Action::Grant { node, .. } => {
+    fn act(&mut self, step: &Step, decision: &Decision) {
+        match step {
+            Step::Stage { uid, payload } => self.body(uid).report.staged = Some(*payload),
+            Step::Delete { .. } => panic!("nobody is replaced here"),
+            Step::Grant { node, .. } => {
                 self.may_be_granted(node);
-                let (ledger, token) = self.snapshot.ledger.grant(node, &decision.limits, self.now).unwrap();
-                assert!(token > self.snapshot.ledger.epoch && ledger.epoch == token);
-                self.snapshot.ledger = ledger;
+                let (ledger, token) = self.facts.ledger.grant(node, &decision.limits, self.now).unwrap();
+                assert!(token > self.facts.ledger.epoch && ledger.epoch == token);
+                self.facts.ledger = ledger;
                 self.given.push(self.now);
             }
-            Action::Begin { uid, token, payload } => self.begin(uid, *token, *payload),
-            Action::Return { uid, token } => self.goes_back(uid, *token),
-            Action::Free { uid, proof } => {
+            Step::Begin { uid, token, payload } => self.begin(uid, *token, *payload),
+            Step::Return { uid, token } => self.goes_back(uid, *token),
+            Step::Free { uid, proof } => {
                 assert!(self.bodies.iter().all(|body| body.node.uid != *uid || body.left == 0), "it is at work");
-                self.snapshot.ledger = self.snapshot.ledger.free(uid, proof).unwrap();
+                self.facts.ledger = self.facts.ledger.free(uid, proof).unwrap();
             }
-            Action::Abort { uid, token } => {
-                assert!(self.snapshot.aborted.is_some());
-                assert_eq!(self.snapshot.ledger.held(uid).unwrap().token, *token);
+            Step::Abort { uid, token } => {
+                assert!(self.facts.aborted.is_some());
+                assert_eq!(self.facts.ledger.held(uid).unwrap().token, *token);
                 let body = self.body(uid);
-                assert!(body.says.busy && body.says.token == *token);
+                assert!(body.report.busy && body.report.token == *token);
                 (body.fate, body.left) = (Fate::ComesBack, body.left.min(2));
             }
-            Action::Pause { why } => self.snapshot.paused = Some(why.clone()),
-            Action::Deny { payload, why } => {
+            Step::Pause { why } => self.facts.paused = Some(why.clone()),
+            Step::Deny { payload, why } => {
                 assert_eq!(*payload, NEW);
-                assert!(self.snapshot.aborted.is_none(), "who went back because it was asked to is no failure");
-                assert!(!self.snapshot.finished, "what people do to nodes later says nothing of the payload");
-                self.snapshot.denied = Some(why.clone());
+                assert!(self.facts.aborted.is_none(), "who went back because it was asked to is no failure");
+                assert!(!self.facts.finished, "what people do to nodes later says nothing of the payload");
+                self.facts.denied = Some(why.clone());
             }
         }
     }
@@ -289,11 +294,11 @@ impl World {
 
     fn begin(&mut self, uid: &str, token: u64, payload: slipway_core::digest::Sha256) {
         assert!(self.is_open(), "it begins outside of the window");
-        assert!(self.snapshot.denied.is_none() && self.snapshot.paused.is_none() && self.snapshot.aborted.is_none());
-        assert_eq!(self.snapshot.ledger.held(uid).unwrap().token, token);
+        assert!(self.facts.denied.is_none() && self.facts.paused.is_none() && self.facts.aborted.is_none());
+        assert_eq!(self.facts.ledger.held(uid).unwrap().token, token);
         assert_eq!(payload, NEW);
         let body = self.body(uid);
-        assert!(token > body.says.token && body.left == 0 && body.says.staged == Some(NEW));
+        assert!(token > body.report.token && body.left == 0 && body.report.staged == Some(NEW));
         match &mut body.fate {
             Fate::Deaf(looks) if *looks > 0 => {
                 *looks -= 1;
@@ -308,50 +313,58 @@ impl World {
             Fate::Silent(looks) => body.silent = *looks,
             _ => {}
         }
-        (body.says.token, body.says.busy, body.left) = (token, true, body.takes);
+        (body.report.token, body.report.busy, body.left) = (token, true, body.takes);
     }
 
     fn goes_back(&mut self, uid: &str, token: u64) {
         assert!(self.is_open(), "it goes back outside of the window");
-        assert_eq!(self.snapshot.ledger.held(uid).unwrap().token, token);
+        assert_eq!(self.facts.ledger.held(uid).unwrap().token, token);
         self.may_go_back(uid);
         let body = self.body(uid);
-        assert!(token > body.says.token && body.left == 0);
-        (body.says.token, body.says.busy, body.left) = (token, true, body.takes);
+        assert!(token > body.report.token && body.left == 0);
+        (body.report.token, body.report.busy, body.left) = (token, true, body.takes);
     }
 
     /// People have these nodes leave the payload, one after the other.
     pub fn leave(&mut self, which: &[bool]) {
-        for (body, _) in self.bodies.iter_mut().zip(which).filter(|(body, leaves)| **leaves && body.says.runs == NEW) {
-            (body.says.runs, body.says.failed) = (OLD, Some("it ran the payload, and does so no more".to_owned()));
+        for (body, _) in self.bodies.iter_mut().zip(which).filter(|(body, leaves)| **leaves && body.report.runs == NEW)
+        {
+            (body.report.runs, body.report.failed) = (OLD, Some("it ran the payload, and does so no more".to_owned()));
         }
     }
 
     /// Only from a payload that is denied, only where people want it, and each once.
     fn may_go_back(&self, uid: &str) {
-        let back = self.snapshot.back.expect("nobody wants that");
-        assert!(self.snapshot.denied.is_some() && self.snapshot.aborted.is_none());
+        let rollback = self.facts.rollback.expect("nobody wants that");
+        assert!(self.facts.denied.is_some() && self.facts.aborted.is_none());
         let body = self.bodies.iter().find(|body| body.node.uid == uid).unwrap();
-        assert!(body.node.role == Role::Worker || back.control_plane, "the control plane goes back only if asked");
-        assert!(body.says.runs == NEW && body.says.back == Way::Open, "{} has nothing to go back to", body.node.name);
+        assert!(body.node.role == Role::Worker || rollback.control_plane, "the control plane goes back only if asked");
+        assert!(
+            body.report.runs == NEW && body.report.rollback == RollbackState::Available,
+            "{} has nothing to go back to",
+            body.node.name
+        );
     }
 
     /// Somebody runs the payload who can go back, and may.
     pub fn is_left_behind(&self) -> bool {
-        let may = |body: &Body| body.node.role == Role::Worker || self.snapshot.back.is_some_and(|of| of.control_plane);
-        self.bodies.iter().any(|body| body.says.runs == NEW && body.says.back == Way::Open && may(body))
+        let may =
+            |body: &Body| body.node.role == Role::Worker || self.facts.rollback.is_some_and(|of| of.control_plane);
+        self.bodies
+            .iter()
+            .any(|body| body.report.runs == NEW && body.report.rollback == RollbackState::Available && may(body))
     }
 
     /// Ten minutes, or until the time for which everything waits.
     fn pass(&mut self, decision: &Decision) {
-        let is_quiet = decision.actions.is_empty() && self.bodies.iter().all(|body| body.left == 0 && body.silent == 0);
-        let until = |why: &WhyNot| match why {
-            WhyNot::Closed(closed) => closed.opens,
-            WhyNot::Soak { until, .. } => Some(*until),
-            WhyNot::Refused(Refused::Rate { again, .. }) => *again,
+        let is_quiet = decision.steps.is_empty() && self.bodies.iter().all(|body| body.left == 0 && body.silent == 0);
+        let until = |why: &Blocked| match why {
+            Blocked::Closed(closed) => closed.opens,
+            Blocked::Soak { until, .. } => Some(*until),
+            Blocked::Refused(Refusal::Rate { again, .. }) => *again,
             _ => None,
         };
-        let times = decision.waiting.iter().filter_map(|waiting| until(&waiting.why)).chain(decision.soaks);
+        let times = decision.blocked.iter().filter_map(|blocked| until(&blocked.why)).chain(decision.soaks);
         let soon = self.now + 10.minutes();
         self.now = times.min().filter(|_| is_quiet).map_or(soon, |time| time.max(soon));
         for body in &mut self.bodies {
@@ -360,7 +373,7 @@ impl World {
     }
 
     fn is_open(&self) -> bool {
-        if self.snapshot.hurry.is_some_and(|hurry| self.now < hurry.until) {
+        if self.facts.window_override.is_some_and(|window_override| self.now < window_override.until) {
             return true;
         }
         let minute = self.now.as_second().rem_euclid(86_400) / 60;
@@ -370,24 +383,24 @@ impl World {
 
     /// What must be so for a node to be granted, in words of its own.
     fn may_be_granted(&self, node: &Node) {
-        let policies: Vec<Policy> = self.snapshot.rules.clone().into();
+        let policies: Vec<Policy> = self.facts.rules.clone().into();
         assert!(self.is_open(), "outside of the window");
-        assert!(self.snapshot.aborted.is_none(), "given up");
-        if self.snapshot.denied.is_some() {
+        assert!(self.facts.aborted.is_none(), "given up");
+        if self.facts.denied.is_some() {
             self.may_go_back(&node.uid);
         } else {
-            assert!(self.snapshot.paused.is_none(), "stopped");
+            assert!(self.facts.paused.is_none(), "stopped");
             self.is_its_turn(node);
         }
 
         // Who is unavailable once it goes, itself among them.
-        let is_ill = |uid: &str| self.bodies.iter().any(|body| body.node.uid == uid && !body.says.well);
+        let is_ill = |uid: &str| self.bodies.iter().any(|body| body.node.uid == uid && !body.report.well);
         // As many as were seen: one may vanish while the same decision is carried out.
-        let total = self.snapshot.nodes.len() as u64;
+        let total = self.facts.nodes.len() as u64;
         // Others that are ill do not count against one that is ill itself: that takes nothing away.
-        let ill = self.bodies.iter().filter(|body| body.silent > 0 || !body.says.well || body.says.busy);
+        let ill = self.bodies.iter().filter(|body| body.silent > 0 || !body.report.well || body.report.busy);
         let ill = ill.filter(|_| !is_ill(&node.uid));
-        let held = self.snapshot.ledger.grants.iter().map(|grant| &grant.node);
+        let held = self.facts.ledger.grants.iter().map(|grant| &grant.node);
         let mut out: Vec<&Node> = held.chain(ill.map(|body| &body.node)).collect();
         assert!(!out.iter().any(|other| other.uid == node.uid), "it is out already");
         out.push(node);
@@ -417,32 +430,32 @@ impl World {
 
     /// The plan: whoever is before it has gone, or cannot.
     fn is_its_turn(&self, node: &Node) {
-        let plan = &self.snapshot.plan;
+        let plan = &self.facts.plan;
         let (wave, _) = plan.nodes().find(|(_, planned)| planned.uid == node.uid).unwrap();
         for (earlier, other) in plan.nodes().take_while(|(_, other)| other.uid != node.uid) {
             let Some(body) = self.bodies.iter().find(|body| body.node.uid == other.uid) else { continue };
-            let has_gone = self.snapshot.ledger.held(&other.uid).is_some() || body.says.runs == NEW;
-            let cannot = body.silent > 0 || body.says.failed.is_some();
+            let has_gone = self.facts.ledger.held(&other.uid).is_some() || body.report.runs == NEW;
+            let cannot = body.silent > 0 || body.report.failed.is_some();
             assert!(has_gone || cannot, "{} overtakes {}", node.name, other.name);
-            let is_settled = body.says.runs == NEW && body.says.well || body.says.failed.is_some();
-            assert!(earlier == wave || earlier < self.snapshot.passed || is_settled, "an earlier wave is not over");
+            let is_settled = body.report.runs == NEW && body.report.well || body.report.failed.is_some();
+            assert!(earlier == wave || earlier < self.facts.passed || is_settled, "an earlier wave is not over");
         }
-        for body in self.bodies.iter().filter(|body| body.silent == 0 && body.says.failed.is_none()) {
-            assert!(body.says.staged == Some(NEW), "{} is not staged", body.node.name);
+        for body in self.bodies.iter().filter(|body| body.silent == 0 && body.report.failed.is_none()) {
+            assert!(body.report.staged == Some(NEW), "{} is not staged", body.node.name);
         }
     }
 
     /// Who is not done has one reason, and who is done has none.
     fn everybody_has_a_reason(&self, decision: &Decision) {
         for body in &self.bodies {
-            let reasons = decision.waiting.iter().filter(|waiting| waiting.node.uid == body.node.uid);
-            let reasons: Vec<_> = reasons.map(|waiting| waiting.why.to_string()).collect();
-            let is_freed = |action: &Action| matches!(action, Action::Free { uid, .. } if *uid == body.node.uid);
-            let holds = self.snapshot.ledger.held(&body.node.uid).is_some() && !decision.actions.iter().any(is_freed);
-            let is_well = body.silent == 0 && body.says.well && !body.says.busy;
+            let reasons = decision.blocked.iter().filter(|blocked| blocked.node.uid == body.node.uid);
+            let reasons: Vec<_> = reasons.map(|blocked| blocked.why.to_string()).collect();
+            let is_freed = |step: &Step| matches!(step, Step::Free { uid, .. } if *uid == body.node.uid);
+            let holds = self.facts.ledger.held(&body.node.uid).is_some() && !decision.steps.iter().any(is_freed);
+            let is_well = body.silent == 0 && body.report.well && !body.report.busy;
             let is_to_go_back =
-                self.snapshot.back.is_some() && self.snapshot.denied.is_some() && self.snapshot.aborted.is_none();
-            let is_done = body.says.runs == NEW && is_well && !holds && !is_to_go_back;
+                self.facts.rollback.is_some() && self.facts.denied.is_some() && self.facts.aborted.is_none();
+            let is_done = body.report.runs == NEW && is_well && !holds && !is_to_go_back;
             assert_eq!(reasons.len(), usize::from(!is_done), "{}: {reasons:?}", body.node.name);
             assert!(reasons.iter().all(|reason| !reason.is_empty()));
         }
@@ -451,16 +464,16 @@ impl World {
     /// Nobody is at it, and whoever still holds a grant did not begin with it, is gone, or is ill.
     pub fn is_at_rest(&self) -> bool {
         let rests = |body: &Body| {
-            let held = self.snapshot.ledger.held(&body.node.uid);
-            body.left == 0 && held.is_none_or(|grant| grant.token != body.says.token || !body.says.well)
+            let held = self.facts.ledger.held(&body.node.uid);
+            body.left == 0 && held.is_none_or(|grant| grant.token != body.report.token || !body.report.well)
         };
         self.bodies.iter().all(rests)
     }
 
     /// All nodes run the payload and are well, and nothing is held.
     pub fn is_reached(&self) -> bool {
-        let is_there = |body: &Body| body.says.runs == NEW && body.says.well;
-        self.snapshot.ledger.grants.is_empty() && self.bodies.iter().all(is_there)
+        let is_there = |body: &Body| body.report.runs == NEW && body.report.well;
+        self.facts.ledger.grants.is_empty() && self.bodies.iter().all(is_there)
     }
 }
 
@@ -468,26 +481,30 @@ impl Body {
     fn passes(&mut self, now: Timestamp) {
         self.silent = self.silent.saturating_sub(1);
         let is_ill_at = |age: u8, looks: u8| (looks..looks.saturating_add(5)).contains(&age);
-        if self.says.runs == NEW && self.left == 0 {
+        if self.report.runs == NEW && self.left == 0 {
             self.age = self.age.saturating_add(1);
             if let Fate::FallsIll(looks) = self.fate {
                 let well = !is_ill_at(self.age, looks);
-                if well != self.says.well {
-                    (self.says.well, self.says.since) = (well, now);
+                if well != self.report.well {
+                    (self.report.well, self.report.since) = (well, now);
                 }
             }
         }
         if self.left > 0 {
             self.left -= 1;
             if self.left == 0 {
-                (self.says.busy, self.says.since) = (false, now);
+                (self.report.busy, self.report.since) = (false, now);
                 match self.fate {
-                    _ if self.says.runs == NEW => {
-                        (self.says.runs, self.says.well, self.says.back) = (OLD, true, Way::Open);
-                        self.says.failed = Some("it went back".to_owned());
+                    _ if self.report.runs == NEW => {
+                        (self.report.runs, self.report.well, self.report.rollback) =
+                            (OLD, true, RollbackState::Available);
+                        self.report.failed = Some("it went back".to_owned());
                     }
-                    Fate::ComesBack => self.says.failed = Some("it did not become well".to_owned()),
-                    _ => (self.says.runs, self.says.staged, self.says.back) = (NEW, Some(NEW), Way::Open),
+                    Fate::ComesBack => self.report.failed = Some("it did not become well".to_owned()),
+                    _ => {
+                        (self.report.runs, self.report.staged, self.report.rollback) =
+                            (NEW, Some(NEW), RollbackState::Available)
+                    }
                 }
             }
         }

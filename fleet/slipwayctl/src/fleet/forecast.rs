@@ -17,7 +17,7 @@ use slipway_fleet_objects::{
     upgrade::NodeUpgrade,
 };
 use slipway_rollout::{
-    facts::Hurry,
+    facts::WindowOverride,
     ledger::Role,
     policy::Rules,
     preview::{self, Begins, Progress},
@@ -121,12 +121,16 @@ pub async fn of(cluster: &Cluster, pool: &str, takes: Span, now: Timestamp) -> R
         .filter(|upgrade| upgrade.spec.pool == pool)
         .map(|upgrade| (upgrade.spec.node_uid.as_str(), upgrade))
         .collect();
-    let hurry = of.spec.run_now.as_ref().filter(|now| Some(&now.rollout_uid) == rollout.metadata.uid.as_ref());
-    let hurry = hurry.map(RunNow::hurry);
+    let window_override =
+        of.spec.run_now.as_ref().filter(|now| Some(&now.rollout_uid) == rollout.metadata.uid.as_ref());
+    let window_override = window_override.map(RunNow::window_override);
     let is_seen = of.metadata.generation.unwrap_or(0) == status.observed_generation;
     let behind =
         !is_seen || status.rollout != rollout.metadata.name || status.payload != Some(rollout.spec.plan.payload);
-    Ok(Forecast { behind, ..Forecast::new(pool, status.nodes, &rollout, &rules, &upgrades, (takes, hurry, now)) })
+    Ok(Forecast {
+        behind,
+        ..Forecast::new(pool, status.nodes, &rollout, &rules, &upgrades, (takes, window_override, now))
+    })
 }
 
 fn rules(pool: &NodePool, policies: Vec<UpgradePolicy>) -> Result<Rules, Failure> {
@@ -154,7 +158,7 @@ impl Forecast {
         rollout: &Rollout,
         rules: &Rules,
         upgrades: &BTreeMap<&str, &NodeUpgrade>,
-        (takes, hurry, now): (Span, Option<Hurry>, Timestamp),
+        (takes, window_override, now): (Span, Option<WindowOverride>, Timestamp),
     ) -> Self {
         let plan = &rollout.spec.plan;
         let status = rollout.status.clone().unwrap_or_default();
@@ -167,7 +171,7 @@ impl Forecast {
         };
         let begun: BTreeSet<&str> =
             plan.nodes().map(|(_, node)| node.uid.as_str()).filter(|uid| has_begun(uid)).collect();
-        let progress = Progress { size, passed: status.passed as usize, begun: &begun, hurry };
+        let progress = Progress { size, passed: status.passed as usize, begun: &begun, window_override };
         let times = preview::times(plan, rules, progress, takes, now);
         let waves = plan.waves.iter().zip(&times.begins).enumerate().map(|(n, (wave, begins))| Wave {
             number: u32::try_from(n + 1).unwrap_or(u32::MAX),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use slipway_fleet::{cluster::Cluster, nodes::Nodes, turn::Controller};
+use slipway_fleet::{cluster::Cluster, nodes::Nodes, reconcile::Controller};
 use slipway_node_client::Files;
 use tokio::task::JoinHandle;
 
@@ -74,7 +74,7 @@ impl Site {
         let controller = Controller::new(cluster, Nodes::new(files, self.port), None);
         Running(self.runtime.spawn(async move {
             loop {
-                if let Err(e) = controller.turn().await {
+                if let Err(e) = controller.reconcile().await {
                     eprintln!("{e}");
                 }
                 tokio::time::sleep(Duration::from_millis(300)).await;

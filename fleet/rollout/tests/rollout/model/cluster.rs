@@ -9,8 +9,8 @@ use std::{
 
 use slipway_rollout::{
     amount::Amount,
-    decide::{Action, decide},
-    facts::{Says, Seen, Snapshot, Way},
+    decide::{Step, decide},
+    facts::{Facts, NodeReport, ObservedNode, RollbackState},
     ledger::{Grant, Ledger, Limits, Node, Role},
     plan::{Order, Plan},
     policy::{Policy, Rules},
@@ -51,7 +51,7 @@ struct Write {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Controller {
-    todo: Vec<Action>,
+    todo: Vec<Step>,
     limits: Option<Limits>,
     /// What it read, and of which version that was.
     version: u8,
@@ -129,10 +129,10 @@ impl Cluster {
         self.nodes.iter().position(|node| node.uid == uid).unwrap()
     }
 
-    fn snapshot(&self, state: &State, seen: &[Body]) -> Snapshot {
+    fn facts(&self, state: &State, observed: &[Body]) -> Facts {
         let of = |(node, body): (&Node, &Body)| {
             let (runs, busy, token) = (if body.runs { NEW } else { OLD }, body.work.is_some(), body.obeyed);
-            let says = Says {
+            let report = NodeReport {
                 runs,
                 staged: Some(NEW),
                 well: true,
@@ -140,21 +140,21 @@ impl Cluster {
                 busy,
                 token,
                 failed: None,
-                back: Way::Closed,
+                rollback: RollbackState::Unavailable,
             };
-            Seen { node: node.clone(), says: Some(says) }
+            ObservedNode { node: node.clone(), report: Some(report) }
         };
-        let nodes = self.nodes.iter().zip(seen).map(of).collect();
+        let nodes = self.nodes.iter().zip(observed).map(of).collect();
         let ledger = Ledger::clone(&state.ledger);
-        Snapshot { ledger, ..world::snapshot(self.plan.clone(), self.rules.clone(), nodes) }
+        Facts { ledger, ..world::facts(self.plan.clone(), self.rules.clone(), nodes) }
     }
 
-    fn look(&self, state: &mut State, c: usize, seen: &[Body]) -> Option<()> {
-        let decision = decide(&self.snapshot(state, seen), noon());
-        if decision.actions.is_empty() {
+    fn look(&self, state: &mut State, c: usize, observed: &[Body]) -> Option<()> {
+        let decision = decide(&self.facts(state, observed), noon());
+        if decision.steps.is_empty() {
             return None;
         }
-        let (todo, limits) = (decision.actions, Some(decision.limits));
+        let (todo, limits) = (decision.steps, Some(decision.limits));
         let read = Arc::clone(&state.ledger);
         state.controllers[c] = Controller { todo, limits, version: state.version, read, sent: None };
         Some(())
@@ -166,15 +166,15 @@ impl Cluster {
             return None;
         }
         let to = match controller.todo.remove(0) {
-            Action::Begin { uid, token, .. } => {
+            Step::Begin { uid, token, .. } => {
                 state.begins.insert((self.number(&uid), token));
                 None
             }
-            Action::Grant { node, .. } => {
+            Step::Grant { node, .. } => {
                 let limits = controller.limits.as_ref()?;
                 controller.read.grant(&node, limits, noon()).ok().map(|(ledger, _)| ledger)
             }
-            Action::Free { uid, proof } => controller.read.free(&uid, &proof).ok(),
+            Step::Free { uid, proof } => controller.read.free(&uid, &proof).ok(),
             other => panic!("{other:?} without a fault"),
         };
         let (version, from) = (controller.version, Arc::clone(&controller.read));
@@ -201,7 +201,7 @@ impl Cluster {
 
     fn happens(&self, state: &mut State, event: Event) -> Option<()> {
         match event {
-            Event::Look(c, seen) => self.look(state, c, &seen)?,
+            Event::Look(c, observed) => self.look(state, c, &observed)?,
             Event::Do(c) => self.act(state, c)?,
             Event::Arrives(c) => {
                 let write = state.controllers[c].sent.take()?;

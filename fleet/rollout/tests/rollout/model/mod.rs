@@ -41,8 +41,8 @@ fn broken(nodes: &[Node], budget: u32, tokens: u64, mutant: Mutant) -> Vec<&'sta
     assert!(mutant != Mutant::None || found.contains_key(REACHED));
     for (name, path) in found.iter().filter(|(name, _)| **name != REACHED && mutant == Mutant::None) {
         eprintln!("BROKEN: {name}");
-        for (state, action) in path.clone().into_vec() {
-            eprintln!("    {:?} {action:?}", state.ledger);
+        for (state, step) in path.clone().into_vec() {
+            eprintln!("    {:?} {step:?}", state.ledger);
         }
     }
     found.into_keys().filter(|name| *name != REACHED).collect()

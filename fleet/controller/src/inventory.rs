@@ -10,21 +10,21 @@ use slipway_rollout::{facts::Machine, ledger::Ledger};
 use crate::{
     cluster::{Cluster, Objects, Result},
     machines::{ClusterApi, Found, Provider as _},
-    seen, volumes,
+    observed_node, volumes,
 };
 
 /// What was found.
 #[derive(Debug)]
-pub struct Stock {
+pub struct Inventory {
     /// The machines, or why they are not known.
     pub found: std::result::Result<Vec<Found>, String>,
     /// What nodes would lose, by UID.
-    pub keeps: BTreeMap<String, String>,
+    pub local_volumes: BTreeMap<String, String>,
 }
 
-impl Default for Stock {
+impl Default for Inventory {
     fn default() -> Self {
-        Self { found: Err("nobody has looked at machines".to_owned()), keeps: BTreeMap::new() }
+        Self { found: Err("nobody has looked at machines".to_owned()), local_volumes: BTreeMap::new() }
     }
 }
 
@@ -34,19 +34,19 @@ fn is_needed(objects: &Objects, ledger: &Ledger) -> bool {
     pools.any(|pool| pool.spec.strategy == Strategy::Replace) || ledger.grants.iter().any(|of| of.replaces.is_some())
 }
 
-impl Stock {
+impl Inventory {
     /// Look, if anybody is replaced.
     pub async fn look(cluster: &Cluster, objects: &Objects, ledger: &Ledger) -> Self {
         if !is_needed(objects, ledger) {
             return Self::default();
         }
         let found = ClusterApi::new(cluster).find(&objects.nodes).await.map_err(|e| e.to_string());
-        let keeps = keeps(cluster, objects).await.unwrap_or_else(|e| {
+        let local_volumes = local_volumes(cluster, objects).await.unwrap_or_else(|e| {
             // Nobody knows, so everybody may lose something.
             let unknown = format!("nobody knows what it would lose: {e}");
-            objects.nodes.iter().map(|node| (seen::uid(node).to_owned(), unknown.clone())).collect()
+            objects.nodes.iter().map(|node| (observed_node::uid(node).to_owned(), unknown.clone())).collect()
         });
-        Self { found, keeps }
+        Self { found, local_volumes }
     }
 
     /// The machines as decisions see them.
@@ -60,7 +60,7 @@ impl Stock {
     }
 }
 
-async fn keeps(cluster: &Cluster, objects: &Objects) -> Result<BTreeMap<String, String>> {
+async fn local_volumes(cluster: &Cluster, objects: &Objects) -> Result<BTreeMap<String, String>> {
     let of_cluster: Api<PersistentVolume> = Api::all(cluster.client().clone());
     let volumes = cluster.lean("volumes", of_cluster, volumes::is_needed).await?;
     let mut pods = Vec::new();
@@ -68,5 +68,5 @@ async fn keeps(cluster: &Cluster, objects: &Objects) -> Result<BTreeMap<String, 
         let of_cluster: Api<Pod> = Api::all(cluster.client().clone());
         pods = cluster.lean("pods", of_cluster, volumes::is_needed_of).await?;
     }
-    Ok(volumes::keeps(&objects.nodes, &volumes, &pods))
+    Ok(volumes::local_volumes(&objects.nodes, &volumes, &pods))
 }

@@ -10,7 +10,7 @@ use crate::{pattern::Pattern, spec::Deny};
 /// Why an image was not chosen. The first that applies, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
-pub enum Why {
+pub enum Refusal {
     /// Nobody knows what it is.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
@@ -54,7 +54,7 @@ pub enum Why {
     Older { chosen: Version },
 }
 
-impl Why {
+impl Refusal {
     /// The reason in one word, which stays the same.
     pub fn word(&self) -> &'static str {
         match self {

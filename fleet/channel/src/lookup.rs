@@ -19,7 +19,7 @@ use crate::{
 /// What is in the registry now, with signatures and payloads of what may be chosen. An image whose payload cannot be found
 /// out is one that cannot be read: no node could be told what to expect of it. Where the options have a deadline, a look that
 /// is not complete by then has found nothing.
-pub fn look(
+pub fn lookup(
     spec: &Spec,
     options: &Options,
     limits: Limits,
@@ -27,12 +27,12 @@ pub fn look(
     source: Option<&Source>,
     now: Timestamp,
 ) -> Result<Vec<Candidate>, DiscoverError> {
-    look_on(spec, options, limits, (known, &[]), source, now)
+    resume_lookup(spec, options, limits, (known, &[]), source, now)
 }
 
 /// The same, and it goes on from what one had read that was too long: whose signatures that looked for in vain are not looked
 /// for again before all others were. `read` must be of the same demand for signatures.
-pub fn look_on(
+pub fn resume_lookup(
     spec: &Spec,
     options: &Options,
     limits: Limits,
@@ -51,7 +51,7 @@ pub fn look_on(
         candidate.signed = read.get(&candidate.digest).and_then(|read| read.signed.clone());
     }
     if options.is_over() {
-        candidates.retain(|candidate| candidate.says.is_ok());
+        candidates.retain(|candidate| candidate.labels.is_ok());
         return Err(too_long(&format!("{} images were read", candidates.len()), candidates));
     }
     // Each round one more is known, or is no choice any more.
@@ -69,7 +69,7 @@ pub fn look_on(
         match payload(&repository, candidates[n].digest, limits) {
             Ok(payload) => candidates[n].payload = Some(payload),
             Err(why) if options.is_over() => return Err(too_long(&why, candidates)),
-            Err(why) => candidates[n].says = Err(why),
+            Err(why) => candidates[n].labels = Err(why),
         }
     }
     Ok(candidates)

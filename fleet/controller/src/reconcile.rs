@@ -14,30 +14,30 @@ use slipway_fleet_objects::{
 };
 use slipway_node::goal::{Goal, Request};
 use slipway_rollout::{
-    decide::Action,
+    decide::Step,
     ledger::{Ledger, Proof},
 };
 
 use crate::{
     cluster::{Cluster, Error, Objects, Result},
-    events::Told,
-    figures,
-    keep::{FRESH, Kept, keep},
+    events::EventRecord,
+    inventory::Inventory,
     machines::{ClusterApi, Provider as _},
     names,
     nodes::{Answer, Ask, Nodes},
+    observed_node::{self, NodeReading},
+    persist::{FRESH, Persisted, persist},
+    pool_metrics,
     pools::Members,
     report,
-    round::{Course, Refused, Round, Sight, to_look},
-    seen::{self, Look},
-    stock::Stock,
+    round::{Observation, PoolRound, Refused, Round, to_look},
 };
 
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
+pub enum Requeue {
     /// Something was done: more may follow.
-    AtOnce,
+    Now,
     /// Nothing was to be done.
     Later,
 }
@@ -57,29 +57,35 @@ impl Controller {
     }
 
     /// Look once, and do what follows.
-    pub async fn turn(&self) -> Result<Again> {
+    pub async fn reconcile(&self) -> Result<Requeue> {
         let ledger = self.cluster.ledger().await?;
         let objects = self.cluster.objects().await?;
         let members = Members::new(&objects);
         let read = ledger.status.clone().unwrap_or_default();
         let looks = self.nodes.look(&to_look(&objects, &members, &read)).await;
         // After the nodes, some of which may have kept everybody waiting: volumes must not be older than they look.
-        let stock = Stock::look(&self.cluster, &objects, &read).await;
-        let own = objects.nodes.iter().find(|node| Some(seen::name(node)) == self.own.as_deref()).map(seen::uid);
+        let stock = Inventory::look(&self.cluster, &objects, &read).await;
+        let own = objects
+            .nodes
+            .iter()
+            .find(|node| Some(observed_node::name(node)) == self.own.as_deref())
+            .map(observed_node::uid);
         let refused = &Refused::default();
-        let sight = Sight { ledger: &ledger, objects: &objects, looks: &looks, stock: &stock, own, refused };
+        let observation =
+            Observation { ledger: &ledger, objects: &objects, looks: &looks, stock: &stock, own, refused };
         let (looked, now) = (Instant::now(), Timestamp::now());
-        let Kept { round, mut refused } = match keep(&self.cluster, sight, &members, (looked, now)).await {
+        let Persisted { round, mut refused } = match persist(&self.cluster, observation, &members, (looked, now)).await
+        {
             Ok(kept) => kept,
             // Somebody else was faster, and has seen as much.
-            Err(Error::Conflict(_)) => return Ok(Again::AtOnce),
+            Err(Error::Conflict(_)) => return Ok(Requeue::Now),
             Err(e) => return Err(e),
         };
-        let mut again = if round.ledger == read { Again::Later } else { Again::AtOnce };
+        let mut again = if round.ledger == read { Requeue::Later } else { Requeue::Now };
         let mut answers = self.ask(&objects, &looks, &round).await;
         answers.extend(self.delete(&stock, &round, looked).await?);
         if answers.values().any(|answer| *answer == Answer::New) {
-            again = Again::AtOnce;
+            again = Requeue::Now;
         }
         for rollout in &round.new {
             match self.cluster.make_rollout(rollout).await {
@@ -92,31 +98,37 @@ impl Controller {
                 }
                 Err(e) => return Err(e),
             }
-            again = Again::AtOnce;
+            again = Requeue::Now;
         }
         let epoch = round.ledger.epoch;
         for (pool, why) in &refused {
             eprintln!("pool {pool}: {why}");
         }
-        self.cluster.metrics().pools(&figures::of(&round, &members, &looks, (&answers, &refused)), epoch);
-        self.tell(sight, &members, &round, (&answers, &refused), now).await;
+        self.cluster.metrics().pools(&pool_metrics::of(&round, &members, &looks, (&answers, &refused)), epoch);
+        self.tell(observation, &members, &round, (&answers, &refused), now).await;
         Ok(again)
     }
 
     /// Have nodes stage, begin, and go back.
-    async fn ask(&self, objects: &Objects, looks: &BTreeMap<String, Look>, round: &Round) -> BTreeMap<String, Answer> {
-        let nodes: BTreeMap<&str, &core::Node> = objects.nodes.iter().map(|node| (seen::uid(node), node)).collect();
+    async fn ask(
+        &self,
+        objects: &Objects,
+        looks: &BTreeMap<String, NodeReading>,
+        round: &Round,
+    ) -> BTreeMap<String, Answer> {
+        let nodes: BTreeMap<&str, &core::Node> =
+            objects.nodes.iter().map(|node| (observed_node::uid(node), node)).collect();
         let mut requests = Vec::new();
         for course in round.pools.values().flatten() {
-            for action in &course.decision.actions {
-                let (Action::Stage { uid, .. }
-                | Action::Begin { uid, .. }
-                | Action::Return { uid, .. }
-                | Action::Abort { uid, .. }) = action
+            for step in &course.decision.steps {
+                let (Step::Stage { uid, .. }
+                | Step::Begin { uid, .. }
+                | Step::Return { uid, .. }
+                | Step::Abort { uid, .. }) = step
                 else {
                     continue;
                 };
-                if let Some((node, ask)) = nodes.get(uid.as_str()).zip(asked(course, action, looks.get(uid))) {
+                if let Some((node, ask)) = nodes.get(uid.as_str()).zip(asked(course, step, looks.get(uid))) {
                     requests.push(((*node).clone(), ask));
                 }
             }
@@ -127,21 +139,21 @@ impl Controller {
     /// Tell people. What they were told already is not written again. What cannot be told does not keep the rest.
     async fn tell(
         &self,
-        sight: Sight<'_>,
+        observation: Observation<'_>,
         members: &Members<'_>,
         round: &Round,
         (answers, refused): (&BTreeMap<String, Answer>, &BTreeMap<String, String>),
         now: Timestamp,
     ) {
         for (name, course) in &round.pools {
-            let pool = sight.objects.pools.get(name).and_then(|pool| pool.as_ref().ok());
+            let pool = observation.objects.pools.get(name).and_then(|pool| pool.as_ref().ok());
             let (status, nodes) = match course {
                 Ok(course) => {
                     let why = refused.get(name).map(String::as_str);
-                    (report::pool(course, why, now), report::nodes(course, sight.looks, answers))
+                    (report::pool(course, why, now), report::nodes(course, observation.looks, answers))
                 }
                 Err(problem) => {
-                    let rollouts = &sight.objects.rollouts;
+                    let rollouts = &observation.objects.rollouts;
                     (report::invalid(pool, members.of(name).len(), rollouts, problem, now), BTreeMap::new())
                 }
             };
@@ -150,24 +162,24 @@ impl Controller {
             }
             for node in members.of(name) {
                 let stuck = course.as_ref().err().map(report::stuck);
-                let Some(status) = nodes.get(seen::uid(node)).or(stuck.as_ref()) else { continue };
-                let old = sight.objects.upgrades.get(seen::name(node));
+                let Some(status) = nodes.get(observed_node::uid(node)).or(stuck.as_ref()) else { continue };
+                let old = observation.objects.upgrades.get(observed_node::name(node));
                 said(self.cluster.tell_node(&upgrade(node, name), status, old).await);
             }
         }
-        for told in happened(round, &sight.ledger.status.clone().unwrap_or_default(), now) {
+        for told in happened(round, &observation.ledger.status.clone().unwrap_or_default(), now) {
             eprintln!("{} {}: {}", told.kind, told.name, told.message);
             said(self.cluster.tell(&told.event(now)).await);
         }
     }
 
     /// Have machines deleted. The grant is looked at again at last: who freed it by hand means that nothing begins.
-    async fn delete(&self, stock: &Stock, round: &Round, looked: Instant) -> Result<BTreeMap<String, Answer>> {
+    async fn delete(&self, stock: &Inventory, round: &Round, looked: Instant) -> Result<BTreeMap<String, Answer>> {
         let mut answers = BTreeMap::new();
         // Like nodes, machines are asked for by a rollout that is there.
         let courses = round.pools.values().flatten().filter(|course| course.rollout.is_some());
-        for action in courses.flat_map(|course| &course.decision.actions) {
-            let Action::Delete { uid, token, machine } = action else { continue };
+        for step in courses.flat_map(|course| &course.decision.steps) {
+            let Step::Delete { uid, token, machine } = step else { continue };
             let Some(found) = stock.found(machine).filter(|_| looked.elapsed() <= FRESH) else { continue };
             let ledger = self.cluster.ledger().await?.status.unwrap_or_default();
             if ledger.held(uid).is_none_or(|grant| grant.token != *token) {
@@ -193,27 +205,27 @@ fn said(told: Result<()>) {
 }
 
 /// What a node is asked for.
-fn asked(course: &Course, action: &Action, look: Option<&Look>) -> Option<Ask> {
-    let Action::Abort { uid, .. } = action else { return request(course, action, look).map(Ask::For) };
+fn asked(course: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Option<Ask> {
+    let Step::Abort { uid, .. } = step else { return request(course, step, look).map(Ask::For) };
     let of = course.rollout.as_ref()?.metadata.uid.as_deref()?;
-    let why = course.snapshot.aborted.clone()?;
+    let why = course.facts.aborted.clone()?;
     Some(Ask::Abort(names::operation(of, uid, Goal::Upgrade, 0), why))
 }
 
-fn request(course: &Course, action: &Action, look: Option<&Look>) -> Option<Request> {
+fn request(course: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Option<Request> {
     let rollout = course.rollout.as_ref()?;
     let of = rollout.metadata.uid.as_deref()?;
-    let spec = &course.wish.pool.spec;
-    let (id, goal, token, payload) = match action {
-        Action::Return { uid, token } => {
+    let spec = &course.desired.pool.spec;
+    let (id, goal, token, payload) = match step {
+        Step::Return { uid, token } => {
             (names::operation(of, uid, Goal::Rollback, 0), Goal::Rollback, Some(*token), None)
         }
-        Action::Stage { uid, payload } => {
+        Step::Stage { uid, payload } => {
             let status = look.and_then(|look| look.status.as_ref().ok())?;
-            let id = names::operation(of, uid, Goal::Stage, seen::attempt(status, of, uid));
+            let id = names::operation(of, uid, Goal::Stage, observed_node::attempt(status, of, uid));
             (id, Goal::Stage, None, Some(*payload))
         }
-        Action::Begin { uid, token, payload } => {
+        Step::Begin { uid, token, payload } => {
             (names::operation(of, uid, Goal::Upgrade, 0), Goal::Upgrade, Some(*token), Some(*payload))
         }
         _ => return None,
@@ -234,7 +246,7 @@ fn request(course: &Course, action: &Action, look: Option<&Look>) -> Option<Requ
 }
 
 fn upgrade(node: &core::Node, pool: &str) -> NodeUpgrade {
-    let (name, uid) = (seen::name(node).to_owned(), seen::uid(node).to_owned());
+    let (name, uid) = (observed_node::name(node).to_owned(), observed_node::uid(node).to_owned());
     let mut upgrade = NodeUpgrade::new(&name, NodeUpgradeSpec { node_uid: uid.clone(), pool: pool.to_owned() });
     let owner =
         OwnerReference { api_version: "v1".to_owned(), kind: "Node".to_owned(), name, uid, ..Default::default() };
@@ -243,14 +255,14 @@ fn upgrade(node: &core::Node, pool: &str) -> NodeUpgrade {
 }
 
 /// What happened in this round, for people.
-pub fn happened(round: &Round, before: &Ledger, now: Timestamp) -> Vec<Told> {
+pub fn happened(round: &Round, before: &Ledger, now: Timestamp) -> Vec<EventRecord> {
     let mut told = Vec::new();
     let mut of_node = |node: &slipway_rollout::ledger::Node, reason, token: u64, message, is_warning| {
         let (name, uid, which) = (node.name.clone(), node.uid.clone(), token.to_string());
-        told.push(Told { kind: "Node", api: "v1", name, uid, reason, which, message, is_warning });
+        told.push(EventRecord { kind: "Node", api: "v1", name, uid, reason, which, message, is_warning });
     };
-    for action in &round.freed {
-        let Action::Free { uid, proof } = action else { continue };
+    for step in &round.freed {
+        let Step::Free { uid, proof } = step else { continue };
         let Some(grant) = before.held(uid) else { continue };
         let (why, is_warning) = match proof {
             Proof::Well { .. } => ("the node is well".to_owned(), false),
@@ -269,11 +281,11 @@ pub fn happened(round: &Round, before: &Ledger, now: Timestamp) -> Vec<Told> {
 }
 
 /// What happened to a rollout.
-fn of_rollout(course: &Course, now: Timestamp) -> Vec<Told> {
+fn of_rollout(course: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
     let Some(rollout) = &course.rollout else { return Vec::new() };
     let mut told = Vec::new();
     let mut tell = |reason, which, message| {
-        told.push(Told {
+        told.push(EventRecord {
             kind: "Rollout",
             api: "fleet.slipway.dev/v1alpha1",
             name: rollout.metadata.name.clone().unwrap_or_default(),
@@ -285,19 +297,19 @@ fn of_rollout(course: &Course, now: Timestamp) -> Vec<Told> {
         });
     };
     let mut grants = false;
-    for action in &course.decision.actions {
-        match action {
-            Action::Deny { why, .. } => tell("PayloadDenied", String::new(), format!("nothing new begins: {why}")),
-            Action::Grant { .. } => grants = true,
+    for step in &course.decision.steps {
+        match step {
+            Step::Deny { why, .. } => tell("PayloadDenied", String::new(), format!("nothing new begins: {why}")),
+            Step::Grant { .. } => grants = true,
             _ => {}
         }
     }
     let was_aborted = rollout.status.as_ref().is_some_and(|status| status.aborted.is_some());
-    if let Some(why) = course.snapshot.aborted.as_ref().filter(|_| !was_aborted) {
+    if let Some(why) = course.facts.aborted.as_ref().filter(|_| !was_aborted) {
         tell("RolloutAborted", String::new(), format!("it is given up: {why}"));
     }
-    let holds = course.snapshot.hurry.is_some_and(|hurry| now < hurry.until);
-    let word = course.wish.pool.spec.run_now.as_ref().filter(|_| grants && holds);
+    let holds = course.facts.window_override.is_some_and(|window_override| now < window_override.until);
+    let word = course.desired.pool.spec.run_now.as_ref().filter(|_| grants && holds);
     if let Some(RunNow { until, word, .. }) = word {
         tell("RunsNow", until.to_string(), format!("windows and blackouts hold nobody back until {until}: {word}"));
     }

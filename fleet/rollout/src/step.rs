@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
 use crate::{
-    ledger::{Limits, Node, Proof, Replaces},
-    why::WhyNot,
+    blocked::Blocked,
+    ledger::{Limits, Node, Proof, Replacement},
 };
 
 /// Something to do. Each may be done twice.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Action {
+pub enum Step {
     /// Have the node write the payload into its other slot.
     Stage { uid: String, payload: Sha256 },
     /// Write the grant into the ledger, if it allows that with the limits of this decision.
@@ -22,7 +22,7 @@ pub enum Action {
         /// Which node.
         node: Node,
         /// How it is replaced; `None` if it is upgraded.
-        replaces: Option<Box<Replaces>>,
+        replaces: Option<Box<Replacement>>,
     },
     /// Ask the node to begin.
     Begin { uid: String, token: u64, payload: Sha256 },
@@ -42,22 +42,22 @@ pub enum Action {
 
 /// A node that is not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct BlockedNode {
     /// Which.
     pub node: Node,
     /// Why.
-    pub why: WhyNot,
+    pub why: Blocked,
 }
 
 /// What was decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// What is to be done, in this order.
-    pub actions: Vec<Action>,
+    pub steps: Vec<Step>,
     /// What every grant among them is held to.
     pub limits: Limits,
     /// Why nodes do not go, in the plan's order.
-    pub waiting: Vec<Waiting>,
+    pub blocked: Vec<BlockedNode>,
     /// How many waves are over.
     pub passed: usize,
     /// Until when the nodes of the next one must stay well, if all of them are done.
@@ -69,7 +69,7 @@ pub struct Decision {
 }
 
 /// Who succeeded whom, if that is what frees a grant.
-pub fn successor(action: &Action) -> Option<(String, String)> {
-    let Action::Free { uid, proof: Proof::Succeeded { node, .. } } = action else { return None };
+pub fn successor(step: &Step) -> Option<(String, String)> {
+    let Step::Free { uid, proof: Proof::Succeeded { node, .. } } = step else { return None };
     Some((uid.clone(), node.clone()))
 }

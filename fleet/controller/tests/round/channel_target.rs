@@ -145,7 +145,7 @@ fn who_is_skipped_or_has_failed_at_a_floor_holds_nobody_there() {
     scene.pool("p", json!({ "target": { "channel": "stable" }, "skip": skip }));
     // It has its place there, and does not go while it is skipped.
     assert_eq!(planned(&scene), to("2.0.0", &["n0", "n1", "n2"]));
-    assert!(scene.round().pools["p"].as_ref().unwrap().wish.skip.contains("uid-0"));
+    assert!(scene.round().pools["p"].as_ref().unwrap().desired.skip.contains("uid-0"));
     // The same if its rollout of the floor did not last, or it denies the floor's payload.
     scene.pool("p", json!({ "target": { "channel": "stable" } }));
     scene.roll();
@@ -160,15 +160,15 @@ fn who_is_skipped_or_has_failed_at_a_floor_holds_nobody_there() {
     // Whoever has not failed there still goes through it. The failure counts there.
     runs(&mut scene, 1, "1.0.0");
     let round = scene.round();
-    let wish = &round.pools["p"].as_ref().unwrap().wish;
-    assert_eq!((wish.payload, wish.held.contains_key("uid-0")), (payload("1.4.0"), false));
+    let desired = &round.pools["p"].as_ref().unwrap().desired;
+    assert_eq!((desired.payload, desired.held.contains_key("uid-0")), (payload("1.4.0"), false));
     // Nor does the pool leave a floor at which all have failed.
     let failed = scene.says(0).denied.clone();
     (1..3).for_each(|n| {
         runs(&mut scene, n, "1.0.0");
         scene.says(n).denied = failed.clone();
     });
-    assert_eq!(scene.round().pools["p"].as_ref().unwrap().wish.payload, payload("1.4.0"));
+    assert_eq!(scene.round().pools["p"].as_ref().unwrap().desired.payload, payload("1.4.0"));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use jiff::ToSpan;
 use proptest::{collection::vec, prelude::*};
 use slipway_rollout::{
-    decide::{Action, decide},
-    facts::{Back, Hurry, Snapshot, Way},
+    decide::{Step, decide},
+    facts::{Facts, RollbackPolicy, RollbackState, WindowOverride},
     ledger::Proof,
     plan::Order,
     policy::Policy,
@@ -12,20 +12,20 @@ use slipway_rollout::{
 
 use crate::{
     OLD, control_plane,
-    decide::{arrive, four, granted, hold, look, outside, rollout, says, two_at_once, why},
+    decide::{arrive, four, granted, hold, look, outside, report, rollout, two_at_once, why},
     noon, worker,
     world::{Fate, World, fate, fleet, hours, policies},
 };
 
 /// The first two of four run it, and it was denied; nodes go back.
-fn denied(policy: Policy) -> Snapshot {
+fn denied(policy: Policy) -> Facts {
     let mut fleet = four(policy);
     let why = "2 of 4 nodes failed".to_owned();
     (fleet.denied, fleet.paused) = (Some(why.clone()), Some(why));
-    fleet.back = Some(Back { control_plane: false });
+    fleet.rollback = Some(RollbackPolicy { control_plane: false });
     for n in [0, 1] {
         arrive(&mut fleet, n);
-        says(&mut fleet, n).back = Way::Open;
+        report(&mut fleet, n).rollback = RollbackState::Available;
     }
     fleet
 }
@@ -37,30 +37,30 @@ fn nodes_go_back_under_the_same_budget_where_people_want_it() {
     assert_eq!(granted(&fleet), [0, 1]);
     assert_eq!(why(&fleet, 2), "the payload is denied: 2 of 4 nodes failed");
     // One more is ill: it counts.
-    says(&mut fleet, 3).well = false;
+    report(&mut fleet, 3).well = false;
     assert_eq!(granted(&fleet), [0]);
     // One that is ill with the payload goes back all the same: that takes nothing away.
-    says(&mut fleet, 0).well = false;
+    report(&mut fleet, 0).well = false;
     assert_eq!(granted(&fleet), [0]);
-    says(&mut fleet, 0).well = true;
-    says(&mut fleet, 3).well = true;
-    fleet.back = None;
-    assert_eq!((look(&fleet).actions, why(&fleet, 0)), (vec![], String::new()));
+    report(&mut fleet, 0).well = true;
+    report(&mut fleet, 3).well = true;
+    fleet.rollback = None;
+    assert_eq!((look(&fleet).steps, why(&fleet, 0)), (vec![], String::new()));
 }
 
 #[test]
 fn nobody_goes_back_before_the_denial_is_written() {
     let mut fleet = denied(two_at_once());
     (fleet.denied, fleet.paused) = (None, None);
-    says(&mut fleet, 3).failed = Some("no boot".to_owned());
-    assert!(matches!(&look(&fleet).actions[..], [Action::Deny { .. }, Action::Pause { .. }]));
+    report(&mut fleet, 3).failed = Some("no boot".to_owned());
+    assert!(matches!(&look(&fleet).steps[..], [Step::Deny { .. }, Step::Pause { .. }]));
     // Nor after people have given it up, nor by a plan that was edited.
     let mut fleet = denied(two_at_once());
     fleet.aborted = Some("eve: enough".to_owned());
-    assert_eq!(look(&fleet).actions, []);
+    assert_eq!(look(&fleet).steps, []);
     let mut fleet = denied(two_at_once());
     fleet.plan.waves[0].nodes.swap(0, 3);
-    assert_eq!(look(&fleet).actions, []);
+    assert_eq!(look(&fleet).steps, []);
 }
 
 #[test]
@@ -68,37 +68,37 @@ fn a_node_with_a_grant_is_asked_to_go_back_and_freed_when_it_has() {
     let mut fleet = denied(two_at_once());
     let token = hold(&mut fleet, 0);
     let uid = fleet.nodes[0].node.uid.clone();
-    let asked = Action::Return { uid: uid.clone(), token };
-    assert!(look(&fleet).actions.contains(&asked));
+    let asked = Step::Return { uid: uid.clone(), token };
+    assert!(look(&fleet).steps.contains(&asked));
     assert_eq!((why(&fleet, 0), granted(&fleet)), ("it has the grant 1, and is asked to go back".to_owned(), vec![1]));
-    (says(&mut fleet, 0).token, says(&mut fleet, 0).busy) = (token, true);
-    assert!(!look(&fleet).actions.contains(&asked));
-    let back = says(&mut fleet, 0);
-    (back.runs, back.busy, back.back) = (OLD, false, Way::Open);
-    back.failed = Some("it went back".to_owned());
-    assert_eq!(look(&fleet).actions[0], Action::Free { uid, proof: Proof::Well { token } });
+    (report(&mut fleet, 0).token, report(&mut fleet, 0).busy) = (token, true);
+    assert!(!look(&fleet).steps.contains(&asked));
+    let rollback = report(&mut fleet, 0);
+    (rollback.runs, rollback.busy, rollback.rollback) = (OLD, false, RollbackState::Available);
+    rollback.failed = Some("it went back".to_owned());
+    assert_eq!(look(&fleet).steps[0], Step::Free { uid, proof: Proof::Well { token } });
     assert_eq!((why(&fleet, 0), granted(&fleet)), ("it failed: it went back".to_owned(), vec![1]));
     // It was granted before the denial, and runs the old system: it begins nothing.
     let mut fleet = denied(two_at_once());
     hold(&mut fleet, 2);
     assert_eq!(why(&fleet, 2), "the payload is denied: 2 of 4 nodes failed");
-    assert!(!look(&fleet).actions.iter().any(|action| matches!(action, Action::Begin { .. } | Action::Return { .. })));
+    assert!(!look(&fleet).steps.iter().any(|step| matches!(step, Step::Begin { .. } | Step::Return { .. })));
 }
 
 #[test]
 fn who_does_not_go_back_says_why() {
     let nodes = [worker("a-1"), worker("a-2"), control_plane("b-1")];
     let mut fleet = rollout(&nodes, two_at_once());
-    (fleet.denied, fleet.back) = (Some("bad".to_owned()), Some(Back { control_plane: false }));
+    (fleet.denied, fleet.rollback) = (Some("bad".to_owned()), Some(RollbackPolicy { control_plane: false }));
     for n in 0..3 {
         arrive(&mut fleet, n);
-        says(&mut fleet, n).back = Way::Open;
+        report(&mut fleet, n).rollback = RollbackState::Available;
     }
-    says(&mut fleet, 0).back = Way::Tried("no boot".to_owned());
-    says(&mut fleet, 1).back = Way::Closed;
+    report(&mut fleet, 0).rollback = RollbackState::Failed("no boot".to_owned());
+    report(&mut fleet, 1).rollback = RollbackState::Unavailable;
     assert_eq!(granted(&fleet), Vec::<usize>::new());
     let mut denied = fleet.clone();
-    says(&mut denied, 0).back = Way::Denied("it eats files".to_owned());
+    report(&mut denied, 0).rollback = RollbackState::Denied("it eats files".to_owned());
     let other =
         "it keeps the payload that is denied: its other slot holds a payload that was denied, too: it eats files";
     assert_eq!((granted(&denied), why(&denied, 0)), (vec![], other.to_owned()));
@@ -110,7 +110,7 @@ fn who_does_not_go_back_says_why() {
     for (n, stays) in stays.into_iter().enumerate() {
         assert_eq!(why(&fleet, n), format!("it keeps the payload that is denied: {stays}"));
     }
-    fleet.back = Some(Back { control_plane: true });
+    fleet.rollback = Some(RollbackPolicy { control_plane: true });
     assert_eq!(granted(&fleet), [2]);
     fleet.skip.insert(fleet.nodes[2].node.uid.clone());
     assert_eq!(why(&fleet, 2), "it is left out: somebody said so");
@@ -121,33 +121,33 @@ fn windows_and_people_hold_the_way_back_too() {
     let mut fleet = denied(outside());
     assert!(why(&fleet, 0).starts_with("no window of policy \"late\" is open"));
     let token = hold(&mut fleet, 1);
-    assert_eq!(look(&fleet).actions, []);
+    assert_eq!(look(&fleet).steps, []);
     let later = decide(&fleet, noon() + 1.minutes());
     let uid = fleet.nodes[1].node.uid.clone();
-    assert!(later.actions.contains(&Action::Return { uid, token }));
-    fleet.hurry = Some(Hurry { until: noon() + 1.hours(), soak: None });
+    assert!(later.steps.contains(&Step::Return { uid, token }));
+    fleet.window_override = Some(WindowOverride { until: noon() + 1.hours(), soak: None });
     assert_eq!(granted(&fleet), [0]);
     fleet.paused = Some("eve: lunch".to_owned());
-    assert_eq!((look(&fleet).actions, why(&fleet, 0)), (vec![], "the rollout is paused: eve: lunch".to_owned()));
+    assert_eq!((look(&fleet).steps, why(&fleet, 0)), (vec![], "the rollout is paused: eve: lunch".to_owned()));
 }
 
 #[test]
 fn what_people_do_to_nodes_of_a_finished_rollout_denies_nothing() {
     let mut fleet = four(two_at_once());
-    fleet.back = Some(Back { control_plane: true });
+    fleet.rollback = Some(RollbackPolicy { control_plane: true });
     for n in 0..4 {
         arrive(&mut fleet, n);
-        says(&mut fleet, n).back = Way::Open;
+        report(&mut fleet, n).rollback = RollbackState::Available;
     }
     assert!(look(&fleet).finished);
-    (says(&mut fleet, 0).runs, says(&mut fleet, 0).failed) = (OLD, Some("somebody had it go back".to_owned()));
-    assert!(matches!(look(&fleet).actions[0], Action::Deny { .. }));
+    (report(&mut fleet, 0).runs, report(&mut fleet, 0).failed) = (OLD, Some("somebody had it go back".to_owned()));
+    assert!(matches!(look(&fleet).steps[0], Step::Deny { .. }));
     fleet.finished = true;
     let decision = look(&fleet);
-    assert_eq!((decision.actions, decision.finished), (vec![], true));
+    assert_eq!((decision.steps, decision.finished), (vec![], true));
     // One that was left out goes along again. Too many failures hold it back, and say so.
-    says(&mut fleet, 1).runs = OLD;
-    assert_eq!(look(&fleet).actions, []);
+    report(&mut fleet, 1).runs = OLD;
+    assert_eq!(look(&fleet).steps, []);
     let held = "the rollout is paused: it was finished, and by now 1 of 4 nodes failed, and 1 are enough";
     assert!(why(&fleet, 1).starts_with(held), "{}", why(&fleet, 1));
     fleet.skip.insert(fleet.nodes[0].node.uid.clone());
@@ -167,7 +167,7 @@ proptest! {
     ) {
         let nodes: Vec<_> = fleet.into_iter().zip(fates).map(|(node, (fate, takes))| (node, fate, takes)).collect();
         let mut world = World::new(&nodes, policies, hours, Order::default(), 9);
-        world.snapshot.back = Some(Back { control_plane });
+        world.facts.rollback = Some(RollbackPolicy { control_plane });
         world.run(500);
     }
 
@@ -178,15 +178,15 @@ proptest! {
     ) {
         let nodes: Vec<_> = fleet.into_iter().zip(fates).map(|(node, (fate, takes))| (node, fate, takes)).collect();
         let mut world = World::new(&nodes, policies, None, Order::default(), 9);
-        world.snapshot.back = Some(Back { control_plane: true });
+        world.facts.rollback = Some(RollbackPolicy { control_plane: true });
         world.run(500);
-        if world.snapshot.finished {
-            let tokens = world.snapshot.ledger.epoch;
+        if world.facts.finished {
+            let tokens = world.facts.ledger.epoch;
             world.leave(&leaves);
             for looks in 0..20 {
                 world.run(501 + looks);
             }
-            prop_assert_eq!((&world.snapshot.denied, world.snapshot.ledger.epoch), (&None, tokens));
+            prop_assert_eq!((&world.facts.denied, world.facts.ledger.epoch), (&None, tokens));
         }
     }
 
@@ -203,17 +203,17 @@ proptest! {
         let nodes: Vec<_> =
             fleet.into_iter().zip(kinds).map(|(node, (kind, takes))| (node, fate(kind), takes)).collect();
         let mut world = World::new(&nodes, policies, None, Order::default(), 9);
-        world.snapshot.back = Some(Back { control_plane });
+        world.facts.rollback = Some(RollbackPolicy { control_plane });
         world.run(1000);
-        if world.snapshot.denied.is_some() {
+        if world.facts.denied.is_some() {
             // A request that no node has answered may still be on its way. Its grant stays until a person frees it.
-            let held: Vec<_> = world.snapshot.ledger.grants.iter().map(|grant| grant.node.uid.clone()).collect();
+            let held: Vec<_> = world.facts.ledger.grants.iter().map(|grant| grant.node.uid.clone()).collect();
             let word = Proof::Word { who: "eve".to_owned(), why: "it never began".to_owned() };
             for uid in held {
-                world.snapshot.ledger = world.snapshot.ledger.free(&uid, &word).unwrap();
+                world.facts.ledger = world.facts.ledger.free(&uid, &word).unwrap();
             }
             world.run(2000);
-            prop_assert!(!world.is_left_behind(), "{:?}", world.snapshot);
+            prop_assert!(!world.is_left_behind(), "{:?}", world.facts);
         }
     }
 }

@@ -20,7 +20,7 @@ use slipway_fleet_objects::{
     rollout::Rollout,
 };
 
-use crate::seen::{self, Look};
+use crate::observed_node::{self, NodeReading};
 
 /// What a pool is to run now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Pool<'a> {
     /// Its nodes.
     pub nodes: &'a [&'a core::Node],
     /// What was heard of nodes, by UID.
-    pub looks: &'a BTreeMap<String, Look>,
+    pub looks: &'a BTreeMap<String, NodeReading>,
     /// Names of nodes that people leave out.
     pub skip: &'a BTreeSet<&'a str>,
     /// The rollouts of all pools.
@@ -61,7 +61,7 @@ impl Pool<'_> {
     /// The lowest image that a node wants which has not failed at it. Where all have failed, that stays in sight.
     fn votes<'w>(&self, status: &ChannelStatus, latest: &'w Latest, wants: &BTreeMap<&str, &'w Latest>) -> &'w Latest {
         let votes = self.nodes.iter().filter_map(|node| {
-            let image = *wants.get(seen::uid(node))?;
+            let image = *wants.get(observed_node::uid(node))?;
             self.failed(node, image.payload).is_none().then_some(image)
         });
         // Every version here was read from an image: floors and choice are in their order.
@@ -74,7 +74,7 @@ impl Pool<'_> {
 
     /// Why a node that wants `image` is left as it is while the pool goes to `target`.
     fn waits(&self, node: &core::Node, image: &Latest, target: &Latest) -> String {
-        if runs(self.looks.get(seen::uid(node))) == Some(image.payload) {
+        if runs(self.looks.get(observed_node::uid(node))) == Some(image.payload) {
             return format!(
                 "it runs {}, the channel's choice; others of its pool go through {} first",
                 image.version, target.version
@@ -90,8 +90,8 @@ impl Pool<'_> {
     fn failed(&self, node: &core::Node, payload: Sha256) -> Option<String> {
         let of = self.rollouts.iter().filter(|of| of.spec.plan.pool == self.name && of.spec.plan.payload == payload);
         let uids: Vec<&str> = of.filter_map(|of| of.metadata.uid.as_deref()).collect();
-        let look = self.looks.get(seen::uid(node))?;
-        seen::says(look, &seen::member(node, self.name, ""), payload, &uids).ok()?.failed
+        let look = self.looks.get(observed_node::uid(node))?;
+        observed_node::report(look, &observed_node::member(node, self.name, ""), payload, &uids).ok()?.failed
     }
 }
 
@@ -117,8 +117,8 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<Goal, Str
 
     let mut held = BTreeMap::new();
     let mut wants: BTreeMap<&str, &Latest> = BTreeMap::new();
-    for node in pool.nodes.iter().filter(|node| !pool.skip.contains(seen::name(node))) {
-        let uid = seen::uid(node);
+    for node in pool.nodes.iter().filter(|node| !pool.skip.contains(observed_node::name(node))) {
+        let uid = observed_node::uid(node);
         let Some(runs) = runs(pool.looks.get(uid)) else { continue };
         let version = versions.get(&runs);
         if runs == latest.payload || (version.is_none() && is_taken_over(uid, &runs)) {
@@ -133,7 +133,7 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<Goal, Str
     let target = pool.votes(&status, latest, &wants);
     let mut ahead = BTreeSet::new();
     for node in pool.nodes {
-        let uid = seen::uid(node);
+        let uid = observed_node::uid(node);
         let Some(image) = wants.get(uid).filter(|image| **image != target) else { continue };
         held.insert(uid.to_owned(), pool.waits(node, image, target));
         if runs(pool.looks.get(uid)) == Some(image.payload) {
@@ -176,7 +176,7 @@ fn versions(status: &ChannelStatus, rollouts: &[Rollout]) -> BTreeMap<Sha256, Ve
 }
 
 /// The payload that a node runs; `None` if it does not say.
-fn runs(look: Option<&Look>) -> Option<Sha256> {
+fn runs(look: Option<&NodeReading>) -> Option<Sha256> {
     let disk = look?.status.as_ref().ok()?.disk.as_ref()?;
     disk.slots.iter().find(|slot| slot.slot == disk.running)?.payload.as_ref()?.parse().ok()
 }

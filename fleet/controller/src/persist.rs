@@ -20,7 +20,7 @@ use crate::{
     cluster::{Cluster, Error, Result},
     pools::Members,
     report,
-    round::{Refused, Round, Sight, round},
+    round::{Observation, Refused, Round, round},
 };
 
 /// For how long a look may be acted on.
@@ -28,7 +28,7 @@ pub const FRESH: Duration = Duration::from_secs(60);
 
 /// What was written.
 #[derive(Debug)]
-pub struct Kept {
+pub struct Persisted {
     /// The round as it holds.
     pub round: Round,
     /// Why something of a pool could not be written, by the pool's name.
@@ -36,29 +36,29 @@ pub struct Kept {
 }
 
 /// Write what stays. `looked` and `now` are when everything was read.
-pub async fn keep(
+pub async fn persist(
     cluster: &Cluster,
-    sight: Sight<'_>,
+    observation: Observation<'_>,
     members: &Members<'_>,
     (looked, now): (Instant, Timestamp),
-) -> Result<Kept> {
-    let mut kept = round(sight, members, now);
+) -> Result<Persisted> {
+    let mut kept = round(observation, members, now);
     let mut refused = Refused { rollouts: rollouts(cluster, &kept, now).await?, ..Refused::default() };
     if !refused.rollouts.is_empty() {
-        kept = round(Sight { refused: &refused, ..sight }, members, now);
+        kept = round(Observation { refused: &refused, ..observation }, members, now);
     }
     let writer = Writer { cluster, looked };
-    match writer.write(sight.ledger, &kept).await {
+    match writer.write(observation.ledger, &kept).await {
         Ok(_) => {}
         Err(Error::Refused { why, .. }) => {
-            let new: BTreeSet<&str> = grants(sight.ledger, &kept).collect();
+            let new: BTreeSet<&str> = grants(observation.ledger, &kept).collect();
             refused.grants = new.into_iter().map(|pool| (pool.to_owned(), why.clone())).collect();
-            match one_by_one(&writer, sight, members, &mut refused, now).await {
+            match one_by_one(&writer, observation, members, &mut refused, now).await {
                 Ok(ledger) => {
-                    kept = round(Sight { refused: &refused, ..sight }, members, now);
+                    kept = round(Observation { refused: &refused, ..observation }, members, now);
                     kept.ledger = ledger.status.unwrap_or_default();
                 }
-                Err(Error::Refused { why, .. }) => return Ok(nothing(sight, members, &why, now)),
+                Err(Error::Refused { why, .. }) => return Ok(nothing(observation, members, &why, now)),
                 Err(e) => return Err(e),
             }
         }
@@ -66,7 +66,7 @@ pub async fn keep(
     }
     let Refused { rollouts, grants } = refused;
     let grants = grants.into_iter().map(|(pool, why)| (pool, format!("its grants cannot be written: {why}")));
-    Ok(Kept { round: kept, refused: grants.chain(rollouts).collect() })
+    Ok(Persisted { round: kept, refused: grants.chain(rollouts).collect() })
 }
 
 /// The statuses of rollouts. Why some are refused, by pool.
@@ -106,16 +106,16 @@ fn grants<'a>(read: &'a DisruptionLedger, round: &'a Round) -> impl Iterator<Ite
 /// one pool after the other. The ledger as it is then; what is still refused stays in `refused`.
 async fn one_by_one(
     writer: &Writer<'_>,
-    sight: Sight<'_>,
+    observation: Observation<'_>,
     members: &Members<'_>,
     refused: &mut Refused,
     now: Timestamp,
 ) -> Result<DisruptionLedger> {
-    let freed = round(Sight { refused, ..sight }, members, now);
-    let mut ledger = writer.write(sight.ledger, &freed).await?;
+    let freed = round(Observation { refused, ..observation }, members, now);
+    let mut ledger = writer.write(observation.ledger, &freed).await?;
     for pool in refused.grants.keys().cloned().collect::<Vec<_>>() {
         refused.grants.remove(&pool);
-        let granted = round(Sight { refused, ledger: &ledger, ..sight }, members, now);
+        let granted = round(Observation { refused, ledger: &ledger, ..observation }, members, now);
         match writer.write(&ledger, &granted).await {
             Ok(written) => ledger = written,
             Err(Error::Refused { why, .. }) => _ = refused.grants.insert(pool, why),
@@ -126,14 +126,15 @@ async fn one_by_one(
 }
 
 /// Not even what is free can be written: that is the trouble of all pools. Each of them says so.
-fn nothing(sight: Sight<'_>, members: &Members<'_>, why: &str, now: Timestamp) -> Kept {
+fn nothing(observation: Observation<'_>, members: &Members<'_>, why: &str, now: Timestamp) -> Persisted {
     let why = format!("the ledger cannot be written: {why}");
-    let all: BTreeMap<String, String> = sight.objects.pools.keys().map(|pool| (pool.clone(), why.clone())).collect();
+    let all: BTreeMap<String, String> =
+        observation.objects.pools.keys().map(|pool| (pool.clone(), why.clone())).collect();
     let refused = Refused { rollouts: all.clone(), ..Refused::default() };
-    let mut round = round(Sight { refused: &refused, ..sight }, members, now);
+    let mut round = round(Observation { refused: &refused, ..observation }, members, now);
     round.freed.clear();
-    round.ledger = sight.ledger.status.clone().unwrap_or_default();
-    Kept { round, refused: all }
+    round.ledger = observation.ledger.status.clone().unwrap_or_default();
+    Persisted { round, refused: all }
 }
 
 /// Who writes the ledger.

@@ -8,11 +8,11 @@ use slipway_core::digest::Sha256;
 use slipway_node::goal::Goal;
 use slipway_node_api::v1::StatusResponse;
 use slipway_rollout::{
-    facts::{Says, Seen, Way},
+    facts::{NodeReport, ObservedNode, RollbackState},
     ledger::{Node, Role},
 };
 
-use crate::names;
+use crate::{names, node_report::node_report};
 
 /// The highest token that is believed: the largest number that every reader of JSON takes as it is. No ledger comes near
 /// it; a node that says more would leave no tokens for the others.
@@ -20,7 +20,7 @@ const HIGHEST: u64 = (1 << 53) - 1;
 
 /// What a look at a node found.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct NodeReading {
     /// What it says of itself, or why it says nothing.
     pub status: Result<StatusResponse, String>,
     /// When the answer had come.
@@ -68,7 +68,7 @@ pub fn address(node: &core::Node, port: u16) -> Result<String, String> {
 
 /// What the node says with regard to `payload`; `rollouts` are the UIDs of the rollouts that bring it. The error says why
 /// nothing can be decided from it: then it counts as one that does not answer.
-pub fn says(look: &Look, node: &Node, payload: Sha256, rollouts: &[&str]) -> Result<Says, String> {
+pub fn report(look: &NodeReading, node: &Node, payload: Sha256, rollouts: &[&str]) -> Result<NodeReport, String> {
     let status = look.status.as_ref().map_err(Clone::clone)?;
     if status.node != node.name {
         return Err(format!("who answers at its address says that it is {:?}", status.node));
@@ -76,17 +76,18 @@ pub fn says(look: &Look, node: &Node, payload: Sha256, rollouts: &[&str]) -> Res
     if status.token > HIGHEST {
         return Err(format!("it says that it obeyed the token {}, which no ledger gives", status.token));
     }
-    let mut says = status.says(payload, look.at).map_err(|e| e.to_string())?;
-    if says.runs == payload
+    let mut report = node_report(status, payload, look.at).map_err(|e| e.to_string())?;
+    if report.runs == payload
         && let Some(why) = rollouts.iter().find_map(|rollout| went_back(status, rollout, &node.uid))
     {
-        says.back = Way::Tried(why.unwrap_or_else(|| "it went back, and runs the payload again".to_owned()));
+        report.rollback =
+            RollbackState::Failed(why.unwrap_or_else(|| "it went back, and runs the payload again".to_owned()));
     }
     let tried = |status| rollouts.iter().find_map(|rollout| came_back(status, rollout, &node.uid));
-    if says.failed.is_none() && says.runs != payload {
-        says.failed = tried(status);
+    if report.failed.is_none() && report.runs != payload {
+        report.failed = tried(status);
     }
-    Ok(says)
+    Ok(report)
 }
 
 /// Why this rollout's upgrade of the node did not last. It is tried once.
@@ -113,22 +114,27 @@ pub fn attempt(status: &StatusResponse, rollout: &str, node: &str) -> usize {
 }
 
 /// Close the way back if it leads onto a payload that was denied: `denied` has why, by digest.
-pub fn closes(seen: &mut Seen, look: Option<&Look>, denied: &BTreeMap<String, &str>) {
+pub fn closes(observed: &mut ObservedNode, look: Option<&NodeReading>, denied: &BTreeMap<String, &str>) {
     let disk = look.and_then(|look| look.status.as_ref().ok()?.disk.as_ref());
     let other = disk.and_then(|disk| disk.slots.iter().find(|slot| slot.slot != disk.running)?.payload.as_ref());
-    if let Some(says) = &mut seen.says
-        && says.back == Way::Open
+    if let Some(report) = &mut observed.report
+        && report.rollback == RollbackState::Available
         && let Some(why) = other.and_then(|other| denied.get(other))
     {
-        says.back = Way::Denied((*why).to_owned());
+        report.rollback = RollbackState::Denied((*why).to_owned());
     }
 }
 
 /// A node as decisions see it, and why nothing can be decided from what it says.
-pub fn seen(look: Option<&Look>, node: Node, payload: Sha256, rollouts: &[&str]) -> (Seen, Option<String>) {
-    let says = look.ok_or_else(|| "nobody has looked at it".to_owned());
-    match says.and_then(|look| self::says(look, &node, payload, rollouts)) {
-        Ok(says) => (Seen { node, says: Some(says) }, None),
-        Err(why) => (Seen { node, says: None }, Some(why)),
+pub fn observe(
+    look: Option<&NodeReading>,
+    node: Node,
+    payload: Sha256,
+    rollouts: &[&str],
+) -> (ObservedNode, Option<String>) {
+    let report = look.ok_or_else(|| "nobody has looked at it".to_owned());
+    match report.and_then(|look| self::report(look, &node, payload, rollouts)) {
+        Ok(report) => (ObservedNode { node, report: Some(report) }, None),
+        Err(why) => (ObservedNode { node, report: None }, Some(why)),
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    metrics::PoolFigures,
+    metrics::PoolMetrics,
     nodes::Answer,
+    observed_node::NodeReading,
     pools::{Members, Problem},
     report,
-    round::{Course, Round},
-    seen::Look,
+    round::{PoolRound, Round},
 };
 
 /// What each pool is like, by name. The words are those of its status and of its nodes' status; `answers` has what came of
@@ -16,9 +16,9 @@ use crate::{
 pub fn of(
     round: &Round,
     members: &Members<'_>,
-    looks: &BTreeMap<String, Look>,
+    looks: &BTreeMap<String, NodeReading>,
     (answers, refused): (&BTreeMap<String, Answer>, &BTreeMap<String, String>),
-) -> BTreeMap<String, PoolFigures> {
+) -> BTreeMap<String, PoolMetrics> {
     let pools = round.pools.iter().map(|(name, course)| {
         let mut figures = match course {
             Ok(course) => of_course(course, looks, answers),
@@ -31,22 +31,26 @@ pub fn of(
     pools.collect()
 }
 
-fn of_course(course: &Course, looks: &BTreeMap<String, Look>, answers: &BTreeMap<String, Answer>) -> PoolFigures {
+fn of_course(
+    course: &PoolRound,
+    looks: &BTreeMap<String, NodeReading>,
+    answers: &BTreeMap<String, Answer>,
+) -> PoolMetrics {
     let mut nodes = BTreeMap::new();
     for status in report::nodes(course, looks, answers).into_values() {
         *nodes.entry(status.reason).or_default() += 1;
     }
     let limits = &course.decision.limits;
-    PoolFigures {
+    PoolMetrics {
         state: report::state(course).to_owned(),
         budget: Some(limits.max_unavailable.unavailable(limits.size)),
-        failures: course.snapshot.nodes.iter().filter(|seen| seen.failure().is_some()).count(),
+        failures: course.facts.nodes.iter().filter(|observed| observed.failure().is_some()).count(),
         nodes,
-        ..PoolFigures::default()
+        ..PoolMetrics::default()
     }
 }
 
-fn of_problem(problem: &Problem, members: usize) -> PoolFigures {
+fn of_problem(problem: &Problem, members: usize) -> PoolMetrics {
     let nodes = BTreeMap::from([(problem.word().to_owned(), members)]);
-    PoolFigures { state: "Invalid".to_owned(), nodes, ..PoolFigures::default() }
+    PoolMetrics { state: "Invalid".to_owned(), nodes, ..PoolMetrics::default() }
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{Timestamp, ToSpan as _};
 use serde_json::{Value, json};
 use slipway_channel::{
-    candidate::{Candidate, Says, version},
+    candidate::{Candidate, ImageLabels, version},
     spec::Spec,
 };
-use slipway_fleet::choices::{Begun, Failed, Known, carried, is_due, looked, source, status};
+use slipway_fleet::channel_status::{Begun, Failed, Known, carried, is_due, looked, source, status};
 use slipway_fleet_objects::channel::ChannelStatus;
 
 use crate::scene::{now, payload};
@@ -25,9 +25,9 @@ fn spec(more: Value) -> Spec {
 }
 
 fn image(text: &str, first_seen: Timestamp) -> Candidate {
-    let says = Says { version: version(text), channels: BTreeSet::from(["stable".to_owned()]), created: None };
+    let labels = ImageLabels { version: version(text), channels: BTreeSet::from(["stable".to_owned()]), created: None };
     let (digest, of) = (payload(&format!("image {text}")), Some(payload(text)));
-    Candidate { digest, tags: BTreeSet::new(), first_seen, says: Ok(says), payload: of, signed: None, taken: None }
+    Candidate { digest, tags: BTreeSet::new(), first_seen, labels: Ok(labels), payload: of, signed: None, taken: None }
 }
 
 /// Channels, as they are read and written.
@@ -48,7 +48,7 @@ impl Board {
     }
 
     /// A look ends, and what follows is written.
-    fn look(&mut self, name: &str, outcome: Result<Vec<Candidate>, Failed>, now: Timestamp) {
+    fn lookup(&mut self, name: &str, outcome: Result<Vec<Candidate>, Failed>, now: Timestamp) {
         let begun = self.begin(name);
         assert!(self.end(name, &begun, outcome, now), "nobody else has looked");
     }
@@ -102,7 +102,7 @@ fn what_is_found_is_written_with_why_the_rest_is_not_taken() {
     board.write(hour(0));
     assert_eq!(board.condition("stable", "Ready"), (false, "NotLooked", "registry.example/os was not looked into yet"));
     let all = ["1.0.0", "3.0.0", "2.0.0"].map(|text| image(text, hour(0))).to_vec();
-    board.look("stable", Ok(all), hour(1));
+    board.lookup("stable", Ok(all), hour(1));
     let latest = board.status("stable").latest.clone().unwrap();
     assert_eq!((latest.version.as_str(), latest.payload), ("2.0.0", payload("2.0.0")));
     assert_eq!(latest.image, format!("docker://registry.example/os@sha256:{}", payload("image 2.0.0")));
@@ -129,17 +129,17 @@ fn what_is_found_is_written_with_why_the_rest_is_not_taken() {
 fn a_registry_that_fails_leaves_the_choice_and_what_people_write_holds_all_the_same() {
     let mut board = Board::new(&[("stable", json!({}))]);
     let all = ["1.0.0", "2.0.0"].map(|text| image(text, hour(0))).to_vec();
-    board.look("stable", Ok(all), hour(0));
-    board.look("stable", Err(down()), hour(1));
+    board.lookup("stable", Ok(all), hour(0));
+    board.lookup("stable", Err(down()), hour(1));
     assert_eq!(board.latest("stable"), Some("2.0.0"));
     assert_eq!(board.condition("stable", "Looked"), (false, "RegistryFails", "nobody answers"));
     assert_eq!((board.status("stable").looked_at, board.status("stable").candidates.len()), (Some(hour(1)), 2));
     board.edit("stable", json!({ "deny": ["2.0.0"] }));
-    board.look("stable", Err(down()), hour(2));
+    board.lookup("stable", Err(down()), hour(2));
     assert_eq!((board.latest("stable"), board.why("stable", "2.0.0").0), (Some("1.0.0"), "Denied"));
     // Of another repository nothing is known: what was taken last stays until somebody has looked.
     board.edit("stable", json!({ "repository": "registry.example/other" }));
-    board.look("stable", Err(down()), hour(3));
+    board.lookup("stable", Err(down()), hour(3));
     assert_eq!((board.latest("stable"), board.condition("stable", "Ready").1), (Some("1.0.0"), "NotLooked"));
     // Where signatures are demanded, nobody takes what was not looked at for them.
     let key = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END PUBLIC KEY-----";
@@ -147,19 +147,19 @@ fn a_registry_that_fails_leaves_the_choice_and_what_people_write_holds_all_the_s
     board.edit("stable", json!({ "repository": "registry.example/other", "signatures": signatures }));
     board.write(hour(3));
     assert_eq!(board.latest("stable"), None);
-    board.look("stable", Ok(vec![]), hour(4));
+    board.lookup("stable", Ok(vec![]), hour(4));
     assert_eq!((board.latest("stable"), board.condition("stable", "Ready").2), (None, "there is no image"));
 }
 
 #[test]
 fn of_two_looks_at_once_one_is_written_and_nothing_that_was_seen_first_moves() {
     let mut board = Board::new(&[("stable", json!({}))]);
-    let seen = |board: &Board| board.status("stable").candidates.iter().map(|of| of.first_seen).collect::<Vec<_>>();
+    let observed = |board: &Board| board.status("stable").candidates.iter().map(|of| of.first_seen).collect::<Vec<_>>();
     let at = |hours| Ok(vec![image("1.0.0", hour(hours))]);
     let (one, other) = (board.begin("stable"), board.begin("stable"));
     assert!(board.end("stable", &one, at(1), hour(1)));
     assert!(!board.end("stable", &other, at(2), hour(2)), "the other one saw it later");
-    assert_eq!((seen(&board), board.status("stable").looked_at), (vec![hour(1)], Some(hour(1))));
+    assert_eq!((observed(&board), board.status("stable").looked_at), (vec![hour(1)], Some(hour(1))));
     // Nor does an old failure hide a new answer.
     let (late, good) = (board.begin("stable"), board.begin("stable"));
     assert!(board.end("stable", &good, at(1), hour(3)) && !board.end("stable", &late, Err(down()), hour(4)));
@@ -181,7 +181,7 @@ fn of_two_looks_at_once_one_is_written_and_nothing_that_was_seen_first_moves() {
 fn a_choice_whose_payload_is_not_known_yet_waits_and_what_was_taken_stays_if_it_may() {
     let mut board = Board::new(&[("stable", json!({ "minAge": "10h" }))]);
     let young = Candidate { payload: None, ..image("2.0.0", hour(5)) };
-    board.look("stable", Ok(vec![image("1.0.0", hour(-20)), young.clone()]), hour(5));
+    board.lookup("stable", Ok(vec![image("1.0.0", hour(-20)), young.clone()]), hour(5));
     assert_eq!((board.latest("stable"), board.why("stable", "2.0.0").0), (Some("1.0.0"), "TooYoung"));
     assert!(!is_due("stable", &board.0, hour(5)));
     board.write(hour(15));
@@ -190,7 +190,7 @@ fn a_choice_whose_payload_is_not_known_yet_waits_and_what_was_taken_stays_if_it_
     board.edit("stable", json!({ "deny": ["1.0.0"] }));
     board.write(hour(15));
     assert_eq!(board.latest("stable"), None, "what is denied does not stay");
-    board.look(
+    board.lookup(
         "stable",
         Ok(vec![image("1.0.0", hour(-20)), Candidate { payload: Some(payload("2")), ..young }]),
         hour(16),
@@ -204,10 +204,10 @@ fn a_registry_is_asked_at_its_interval_and_at_once_when_other_things_are_wanted(
     let minute = |minutes: i64| now().checked_add(minutes.minutes()).unwrap();
     let due = |board: &Board, at| is_due("stable", &board.0, at);
     assert!(due(&board, hour(0)));
-    board.look("stable", Ok(vec![image("1.0.0", hour(0))]), hour(0));
+    board.lookup("stable", Ok(vec![image("1.0.0", hour(0))]), hour(0));
     assert_eq!([minute(0), minute(59), minute(60)].map(|at| due(&board, at)), [false, false, true]);
     assert!(due(&board, hour(-1)), "the clock went back, and an hour ago is not yet");
-    board.look("stable", Err(down()), hour(0));
+    board.lookup("stable", Err(down()), hour(0));
     assert_eq!([now(), minute(1)].map(|at| due(&board, at)), [false, true], "a failure is tried again soon");
     board.edit("stable", json!({ "interval": "2h" }));
     assert!(due(&board, hour(0)));
@@ -221,8 +221,8 @@ fn what_is_promoted_was_taken_by_the_other_channel_for_long_enough_whoever_wrote
     let mut board = Board::new(&[("stable", from_beta), ("beta", json!({}))]);
     let both = |board: &mut Board, versions: &[&str], at| {
         let all: Vec<_> = versions.iter().map(|text| image(text, hour(0))).collect();
-        board.look("beta", Ok(all.clone()), at);
-        board.look("stable", Ok(all), at);
+        board.lookup("beta", Ok(all.clone()), at);
+        board.lookup("stable", Ok(all), at);
     };
     both(&mut board, &["1.0.0"], hour(0));
     assert_eq!(board.latest("stable"), None);
@@ -231,7 +231,7 @@ fn what_is_promoted_was_taken_by_the_other_channel_for_long_enough_whoever_wrote
     assert_eq!(board.latest("stable"), Some("1.0.0"));
     both(&mut board, &["1.0.0", "2.0.0"], hour(30));
     // Looks that fail are no break.
-    board.look("beta", Err(down()), hour(40));
+    board.lookup("beta", Err(down()), hour(40));
     assert_eq!((board.latest("beta"), board.latest("stable")), (Some("2.0.0"), Some("1.0.0")));
     board.write(hour(54));
     assert_eq!(board.latest("stable"), Some("2.0.0"));
@@ -249,8 +249,8 @@ fn what_is_promoted_was_taken_by_the_other_channel_for_long_enough_whoever_wrote
 #[test]
 fn what_was_taken_keeps_its_version_and_its_payload() {
     let mut board = Board::new(&[("stable", json!({}))]);
-    board.look("stable", Ok(["1.0.0", "2.0.0"].map(|text| image(text, hour(0))).to_vec()), hour(0));
-    board.look("stable", Ok(vec![image("1.0.0", hour(0))]), hour(1));
+    board.lookup("stable", Ok(["1.0.0", "2.0.0"].map(|text| image(text, hour(0))).to_vec()), hour(0));
+    board.lookup("stable", Ok(vec![image("1.0.0", hour(0))]), hour(1));
     let held = serde_json::to_value(&board.status("stable").held).unwrap();
     let kept: Vec<_> = held.as_array().unwrap().iter().map(|of| (&of["version"], &of["payload"])).collect();
     let as_it_was = |text: &str| (json!(text), json!(payload(text)));
@@ -262,7 +262,7 @@ fn what_was_taken_keeps_its_version_and_its_payload() {
 fn only_so_much_is_kept_of_what_was_taken() {
     let mut board = Board::new(&[("stable", json!({}))]);
     for n in 0..100 {
-        board.look("stable", Ok(vec![image(&format!("1.{n}.0"), hour(n))]), hour(n));
+        board.lookup("stable", Ok(vec![image(&format!("1.{n}.0"), hour(n))]), hour(n));
     }
     let held = &board.status("stable").held;
     assert_eq!((held.len(), held[63].from, held[63].until), (64, hour(99), None));
@@ -272,25 +272,25 @@ fn only_so_much_is_kept_of_what_was_taken() {
 #[test]
 fn of_another_architecture_only_the_times_count() {
     let mut board = Board::new(&[("a", json!({}))]);
-    board.look("a", Ok(vec![image("1.0.0", hour(0))]), hour(0));
+    board.lookup("a", Ok(vec![image("1.0.0", hour(0))]), hour(0));
     assert_eq!(carried(&board.0["a"]), [Candidate { taken: Some(hour(0)), ..image("1.0.0", hour(0)) }]);
     board.edit("a", json!({ "arch": "arm64" }));
     let [carried] = &carried(&board.0["a"])[..] else { panic!("one image") };
-    assert_eq!((carried.first_seen, carried.payload, carried.says.is_err()), (hour(0), None, true));
+    assert_eq!((carried.first_seen, carried.payload, carried.labels.is_err()), (hour(0), None, true));
 }
 
 #[test]
 fn clocks_that_differ_give_no_choice_up_and_people_who_want_it_older_do() {
     let mut board = Board::new(&[("stable", json!({ "minAge": "10h" }))]);
     let all = vec![image("1.0.0", hour(-20)), image("2.0.0", hour(0))];
-    board.look("stable", Ok(all.clone()), hour(1));
+    board.lookup("stable", Ok(all.clone()), hour(1));
     assert_eq!(board.latest("stable"), Some("1.0.0"));
     board.write(hour(10));
     let held = |board: &Board| board.status("stable").held.len();
     assert_eq!((board.latest("stable"), held(&board)), (Some("2.0.0"), 2));
     // The other controller's clock is an hour behind; it looks, too.
     board.write(hour(9));
-    board.look("stable", Ok(all), hour(9));
+    board.lookup("stable", Ok(all), hour(9));
     assert_eq!((board.latest("stable"), held(&board)), (Some("2.0.0"), 2));
     board.edit("stable", json!({ "minAge": "30h" }));
     board.write(hour(11));
@@ -304,16 +304,16 @@ fn floors_of_a_choice_whose_payload_is_not_known_are_not_those_of_what_stays() {
     let mut board = Board::new(&[("stable", json!({ "floors": ["1.0.0", "2.0.0"] }))]);
     let floors = |board: &Board| board.status("stable").floors.iter().map(|of| of.version.clone()).collect::<Vec<_>>();
     let known = ["1.0.0", "1.5.0"].map(|text| image(text, hour(0)));
-    board.look("stable", Ok(known.to_vec()), hour(0));
+    board.lookup("stable", Ok(known.to_vec()), hour(0));
     assert_eq!((board.latest("stable"), floors(&board)), (Some("1.5.0"), vec!["1.0.0".to_owned()]));
     let new = Candidate { payload: None, ..image("3.0.0", hour(1)) };
     let all: Vec<_> = known.into_iter().chain([image("2.0.0", hour(1)), new.clone()]).collect();
-    board.look("stable", Ok(all.clone()), hour(1));
+    board.lookup("stable", Ok(all.clone()), hour(1));
     assert_eq!(board.condition("stable", "Ready").1, "PayloadUnknown");
     assert_eq!((board.latest("stable"), floors(&board)), (Some("1.5.0"), vec!["1.0.0".to_owned()]));
     let payload = Some(payload("3.0.0"));
     let all = all.into_iter().map(|of| if of == new { Candidate { payload, ..of } } else { of }).collect();
-    board.look("stable", Ok(all), hour(2));
+    board.lookup("stable", Ok(all), hour(2));
     assert_eq!((board.latest("stable"), floors(&board).len()), (Some("3.0.0"), 2));
 }
 
@@ -322,16 +322,16 @@ fn a_status_is_no_larger_than_etcd_takes_and_says_what_is_left_out() {
     let mut board = Board::new(&[("stable", json!({ "floors": ["0.0.1"], "range": "<2" }))]);
     let long = |n: usize| {
         let mut of = image(&format!("2.{n}.0-{}", "x".repeat(50)), hour(0));
-        let says = of.says.as_mut().unwrap();
-        says.channels.extend((0..7).map(|n| format!("{n}{}", "\u{1F600}".repeat(15))));
-        says.created = Some("y".repeat(64));
+        let labels = of.labels.as_mut().unwrap();
+        labels.channels.extend((0..7).map(|n| format!("{n}{}", "\u{1F600}".repeat(15))));
+        labels.created = Some("y".repeat(64));
         of.tags = BTreeSet::from([format!("{n:0>128}")]);
         of
     };
-    let unreadable = |n: usize| Candidate { says: Err("\u{1F600}".repeat(500)), ..long(1000 + n) };
+    let unreadable = |n: usize| Candidate { labels: Err("\u{1F600}".repeat(500)), ..long(1000 + n) };
     let mut all: Vec<_> = (0..600).map(long).chain((0..398).map(unreadable)).collect();
     all.extend([image("0.0.1", hour(0)), image("1.0.0", hour(0))]);
-    board.look("stable", Ok(all), hour(1));
+    board.lookup("stable", Ok(all), hour(1));
     let size = |board: &Board| serde_json::to_vec(board.status("stable")).unwrap().len();
     let status = board.status("stable").clone();
     assert!(size(&board) <= (1 << 20) + 100, "{}", size(&board));
@@ -343,6 +343,6 @@ fn a_status_is_no_larger_than_etcd_takes_and_says_what_is_left_out() {
     // It is the same when it is written again, and the next look counts anew.
     board.write(hour(1));
     assert_eq!(board.status("stable"), &status);
-    board.look("stable", Ok(vec![image("1.0.0", hour(0))]), hour(2));
+    board.lookup("stable", Ok(vec![image("1.0.0", hour(0))]), hour(2));
     assert_eq!(board.status("stable").left_out, 0);
 }

@@ -4,12 +4,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
-use crate::{ledger::Refused, policy::Closed};
+use crate::{ledger::Refusal, policy::Closed};
 
 /// Why a node that is not done does not go now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
-pub enum WhyNot {
+pub enum Blocked {
     /// The plan is not the one that was shown.
     #[error("the plan is not the one that was made, its hash says: make a new rollout")]
     PlanChanged,
@@ -135,7 +135,7 @@ pub enum WhyNot {
     Closed(Closed),
     /// The ledger says no.
     #[error("{0}")]
-    Refused(Refused),
+    Refused(Refusal),
     /// What is to stay of it cannot be written.
     #[error("nothing of its pool begins: {0}")]
     Unwritten(String),
@@ -144,7 +144,7 @@ pub enum WhyNot {
     After(String),
 }
 
-impl WhyNot {
+impl Blocked {
     /// What a person types for the node of this name, where nobody but a person may know that its grant can be freed. `holds`
     /// is whether it holds one.
     pub fn remedy(&self, node: &str, holds: bool) -> Option<String> {
@@ -199,15 +199,15 @@ impl WhyNot {
             Self::Wave { .. } => "EarlierWave",
             Self::Soak { .. } => "Soak",
             Self::NoCanary { .. } => "NoCanary",
-            Self::Closed(_) | Self::Refused(Refused::Closed) => "WindowClosed",
-            Self::Refused(Refused::Holds { .. }) => "HoldsGrant",
-            Self::Refused(Refused::Budget { .. }) => "Budget",
-            Self::Refused(Refused::ControlPlane { .. }) => "ControlPlane",
-            Self::Refused(Refused::Zone { .. }) => "Zone",
-            Self::Refused(Refused::NoZone) => "NoZone",
-            Self::Refused(Refused::Rate { .. }) => "Rate",
-            Self::Refused(Refused::Full { .. }) => "LedgerFull",
-            Self::Refused(Refused::Spent) => "LedgerSpent",
+            Self::Closed(_) | Self::Refused(Refusal::Closed) => "WindowClosed",
+            Self::Refused(Refusal::Holds { .. }) => "HoldsGrant",
+            Self::Refused(Refusal::Budget { .. }) => "Budget",
+            Self::Refused(Refusal::ControlPlane { .. }) => "ControlPlane",
+            Self::Refused(Refusal::Zone { .. }) => "Zone",
+            Self::Refused(Refusal::NoZone) => "NoZone",
+            Self::Refused(Refusal::Rate { .. }) => "Rate",
+            Self::Refused(Refusal::Full { .. }) => "LedgerFull",
+            Self::Refused(Refusal::Spent) => "LedgerSpent",
             Self::Unwritten(_) => "Unwritten",
             Self::After(_) => "After",
         }

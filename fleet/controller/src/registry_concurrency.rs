@@ -10,7 +10,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// The places.
 #[derive(Debug)]
-pub struct Places {
+pub struct RegistryConcurrency {
     all: Arc<Semaphore>,
     of: Mutex<BTreeMap<String, Weak<Semaphore>>>,
 }
@@ -22,7 +22,7 @@ pub struct Place {
     _own: OwnedSemaphorePermit,
 }
 
-impl Places {
+impl RegistryConcurrency {
     /// So many in all.
     pub fn new(all: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(all)), of: Mutex::default() }
@@ -58,7 +58,7 @@ mod tests {
     fn a_registry_has_one_place_and_never_all_of_them() {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let places = Places::new(2);
+            let places = RegistryConcurrency::new(2);
             let at_once = async |registry| timeout(Duration::from_millis(20), places.of(registry)).await.ok();
             let slow = at_once("slow").await;
             assert!(slow.is_some() && at_once("slow").await.is_none());

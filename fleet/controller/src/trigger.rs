@@ -13,7 +13,7 @@ pub const SOON: Duration = Duration::from_millis(500);
 
 /// Who can be woken. However often that happens while somebody is at work, one more turn follows.
 #[derive(Debug, Default)]
-pub struct Wakes {
+pub struct Triggers {
     /// Who decides.
     pub turn: Notify,
     /// Who looks whether channels are to be looked into.

@@ -19,7 +19,7 @@ use serde::Serialize;
 use slipway_channel::{
     candidate,
     choose::{Choice, Image, Source, choose},
-    look::{lacks_payload, lacks_signatures},
+    lookup::{lacks_payload, lacks_signatures},
     spec::Spec,
 };
 use slipway_core::digest::Sha256;
@@ -100,7 +100,7 @@ fn found(status: &ChannelStatus) -> Vec<candidate::Candidate> {
 pub fn carried(known: &Known) -> Vec<candidate::Candidate> {
     let is_the_same = known.spec.as_ref().is_ok_and(|spec| known.status.looked_into.as_ref() == Some(&place(spec)));
     let of_another_place = |candidate: candidate::Candidate| candidate::Candidate {
-        says: Err("it was read in another place".to_owned()),
+        labels: Err("it was read in another place".to_owned()),
         payload: None,
         signed: None,
         ..candidate
