@@ -262,9 +262,10 @@ pub struct ReadArgs {
 pub struct StatusArgs {
     #[command(flatten)]
     pub target: ReadArgs,
-    /// Read everything that `verify` reads. Otherwise only what the boot loader loads is compared with its digests.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub full: bool,
+    /// Read everything that `verify` reads, the root file systems, too. Otherwise of a slot only what the boot loader loads
+    /// is compared with its digests [default: true if nothing runs from this disk, and for a default that does not run].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub full: Option<bool>,
 }
 
 #[derive(Debug, Args)]

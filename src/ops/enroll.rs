@@ -17,10 +17,10 @@ use slipway_core::{
     kernel::arch::Arch,
     payload::manifest::UKI,
     plan::{self, EnrollFacts, FirmwareFacts, Judged, SystemFacts},
-    report::{EnrollReport, FailureKind, Observer},
+    report::{EnrollReport, FailureKind, Observer, in_use},
 };
 
-use super::{DiskRequest, KeyFiles, PlanChanged, slot_checks, uki::read_program};
+use super::{DiskRequest, KeyFiles, PlanChanged, uki::read_program};
 use crate::{
     device::{self, Access, Disk, EfiVariables, OptionRom},
     error::{Failure, OrFail as _},
@@ -212,7 +212,7 @@ fn of_disk(
         return Ok(Some(disk));
     };
     facts.programs.push(judge.slot(&disk, &system, next));
-    if slot_checks::is_used(&system, !next) {
+    if in_use(&system).any(|slot| slot != next) {
         facts.fallback.push(judge.slot(&disk, &system, !next));
     }
     Ok(Some(disk))

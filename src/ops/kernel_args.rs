@@ -4,7 +4,7 @@ use slipway_core::{
     config::MachineConfig,
     kernel::platform::Platform,
     payload::manifest::KernelArgs,
-    plan::{Refusal, RunsFrom, SystemFacts},
+    plan::{self, Refusal, RunsFrom, SystemFacts},
     report::Observer,
 };
 
@@ -47,6 +47,9 @@ impl KernelArgsRequest {
         let all_said = self.platform.is_some() && self.config.is_some() && !self.extra.is_empty();
         let none_said = self.platform.is_none() && self.config.is_none() && self.extra.is_empty();
         let kept = match runs_from.kept(system).map(|slot| (slot, &system.slots[slot].manifest)) {
+            Some((slot, None)) if plan::is_last_resort(runs_from, system, slot) => {
+                system.manifest(slot).and_then(|manifest| manifest.kernel_args.clone()).unwrap_or_default()
+            }
             Some((slot, None)) if !all_said => return Err(Refusal::KernelArgsLost(slot)),
             Some((_, Some(manifest))) => manifest.kernel_args.clone().unwrap_or_default(),
             _ => KernelArgs::default(),

@@ -58,12 +58,12 @@ pub struct Reader<'d> {
     disk: &'d Disk,
     cmdline: String,
     facts: Option<SystemFacts>,
-    checks: Option<BTreeMap<Slot, SlotCheck>>,
+    checks: BTreeMap<Slot, SlotCheck>,
 }
 
 impl<'d> Reader<'d> {
     pub fn new(disk: &'d Disk) -> Result<Self, Failure> {
-        Ok(Reader { disk, cmdline: super::kernel_cmdline()?, facts: None, checks: None })
+        Ok(Reader { disk, cmdline: super::kernel_cmdline()?, facts: None, checks: BTreeMap::new() })
     }
 
     pub fn look(&mut self) -> Result<SystemFacts, ProbeError> {
@@ -73,13 +73,25 @@ impl<'d> Reader<'d> {
                 return Ok(again);
             }
         }
-        self.checks = None;
+        self.checks.clear();
         let facts = probe::system(self.disk, &self.cmdline)?;
         Ok(self.facts.insert(facts).clone())
     }
 
-    /// Every file of every slot that the last look did not find empty.
-    pub fn check(&mut self, facts: &SystemFacts, observer: &mut dyn Observer) -> BTreeMap<Slot, SlotCheck> {
-        self.checks.get_or_insert_with(|| slot_checks::slots(self.disk, facts, observer)).clone()
+    /// Every file of these slots of the last look, compared with its digest; `facts` says then whether they are whole.
+    pub fn check(
+        &mut self,
+        slots: impl IntoIterator<Item = Slot>,
+        facts: &mut SystemFacts,
+        observer: &mut dyn Observer,
+    ) -> BTreeMap<Slot, SlotCheck> {
+        let mut read = |slot| {
+            let check = || slot_checks::check(self.disk, facts, slot, observer);
+            let check = self.checks.entry(slot).or_insert_with(check).clone();
+            let problems = check.problems();
+            facts.slots[slot].whole = Some(if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) });
+            (slot, check)
+        };
+        slots.into_iter().map(&mut read).collect()
     }
 }

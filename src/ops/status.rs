@@ -1,13 +1,11 @@
 //! Describes an installed disk: what is on it, which slot boots next, and why.
 
-use std::collections::BTreeMap;
-
 use super::{
     DiskRequest,
     clones::Clones,
     copies, history,
     reading::{self, Reader},
-    slot_checks, utc,
+    utc,
 };
 use crate::{
     device::{BlockIo as _, Disk},
@@ -24,7 +22,8 @@ use slipway_core::{
     disk::{identity::DiskIdentity, layout::Part},
     plan::{self, Asked, RequestBase, SystemFacts},
     report::{
-        Beside, Bootloaders, ChainCheck, MetaTag, Observer, SlotStatus, StatusReport, Writer, command_for, next_step,
+        Beside, Bootloaders, ChainCheck, MetaTag, NextStep, Observer, SlotStatus, StatusReport, Writer, command_for,
+        doubtful, in_use, next_step,
     },
     text::printable,
 };
@@ -32,17 +31,18 @@ use slipway_core::{
 /// How many entries of the history are shown.
 const RECENT: usize = 3;
 
-/// `full`: read every file of every slot, as `verify` does.
-pub fn run(request: &DiskRequest, full: bool, observer: &mut dyn Observer) -> Result<StatusReport, Failure> {
+/// `full`: whether every file of every slot is read, as `verify` does; `None`: of those that nothing else vouches for.
+pub fn run(request: &DiskRequest, full: Option<bool>, observer: &mut dyn Observer) -> Result<StatusReport, Failure> {
     let disk = request.look()?;
     let mut reader = Reader::new(&disk)?;
     let look = |writer: Option<&Writer>| {
         let mut system = super::ours(reader.look(), &request.path.display().to_string())?;
-        let slots = if full { reader.check(&system, observer) } else { BTreeMap::new() };
-        for (slot, check) in slots {
-            let problems = check.problems();
-            system.slots[slot].whole = Some(if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) });
-        }
+        let slots = match full {
+            Some(true) => in_use(&system).collect(),
+            Some(false) => vec![],
+            None => doubtful(&system),
+        };
+        reader.check(slots, &mut system, observer);
         Ok((see(&disk, &system, writer), system))
     };
     let is_good = |(seen, facts): &(Seen, SystemFacts)| seen.all_problems(facts).is_empty();
@@ -55,7 +55,7 @@ pub(super) fn status(disk: &Disk, facts: SystemFacts, writer: Option<&Writer>) -
     report(see(disk, &facts, writer), facts)
 }
 
-fn see(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> Seen {
+pub(super) fn see(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> Seen {
     let (problems, notes) = copies::problems(disk, facts, writer);
     let clones = Clones::look(disk, &facts.gpt);
     let (boot_chain, bootloaders) = probe::boot_chain_and_loaders(disk, &facts.gpt);
@@ -95,23 +95,31 @@ pub struct Seen {
 impl Seen {
     fn all_problems(&self, facts: &SystemFacts) -> Vec<String> {
         let damage = |slot: Slot| Some(format!("slot {slot}: {}", facts.slots[slot].damage()?));
-        let used = Slot::BOTH.into_iter().filter(|slot| slot_checks::is_used(facts, *slot));
+        let used = in_use(facts);
         let refused = refused(facts).filter(|(slot, _)| facts.running.slot() != Some(*slot));
         let found = self.problems.iter().cloned().chain(self.boot_chain.problems()).chain(used.filter_map(damage));
         found.chain(refused.map(|(_, text)| text)).collect()
     }
+
+    /// What to do next.
+    pub fn next_step(&self, facts: &SystemFacts) -> NextStep {
+        let beside = Beside {
+            disk: &self.disk.path,
+            detach: self.detach.clone(),
+            chain_damaged: !self.boot_chain.problems().is_empty(),
+            problems: !self.all_problems(facts).is_empty(),
+            writer: self.writer.as_ref(),
+        };
+        next_step(facts, &beside)
+    }
 }
 
 pub fn report(seen: Seen, facts: SystemFacts) -> StatusReport {
-    let mut problems = seen.all_problems(&facts);
-    let Seen { disk, bytes, boot_chain, bootloaders, mut notes, detach, writer, not_believed, .. } = seen;
+    let (mut problems, next_step) = (seen.all_problems(&facts), seen.next_step(&facts));
+    let Seen { disk, bytes, boot_chain, bootloaders, mut notes, writer, not_believed, .. } = seen;
     // It runs, so that is over.
     let over = refused(&facts).filter(|(slot, _)| facts.running.slot() == Some(*slot));
     notes.extend(over.map(|(_, text)| format!("at an earlier boot {text}")));
-    let chain_damaged = !boot_chain.problems().is_empty();
-    let beside =
-        Beside { disk: &disk.path, detach, chain_damaged, problems: !problems.is_empty(), writer: writer.as_ref() };
-    let next_step = next_step(&facts, &beside);
     problems.extend(not_believed);
     StatusReport {
         next_step,

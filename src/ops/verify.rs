@@ -3,22 +3,26 @@
 use super::{
     DiskRequest, copies,
     reading::{self, Reader},
+    status::{self, Seen},
 };
-use crate::{error::Failure, probe};
-use slipway_core::report::{Observer, SlotCheck, VerifyReport, Writer};
+use crate::error::Failure;
+use slipway_core::report::{Observer, SlotCheck, VerifyReport, Writer, in_use};
 
 pub fn run(request: &DiskRequest, observer: &mut dyn Observer) -> Result<VerifyReport, Failure> {
     let disk = request.look()?;
     let mut reader = Reader::new(&disk)?;
     let look = |writer: Option<&Writer>| {
-        let facts = super::ours(reader.look(), &request.path.display().to_string())?;
-        let boot_chain = probe::boot_chain(&disk, &facts.gpt);
-        let slots = reader.check(&facts, observer);
+        let mut facts = super::ours(reader.look(), &request.path.display().to_string())?;
+        let used: Vec<_> = in_use(&facts).collect();
+        let slots = reader.check(used, &mut facts, observer);
+        let seen = status::see(&disk, &facts, writer);
+        let next_step = seen.next_step(&facts);
+        // A clone of the disk is no damage to it.
         let (problems, notes) = copies::problems(&disk, &facts, writer);
+        let Seen { disk, boot_chain, writer, .. } = seen;
         let damage = boot_chain.problems().into_iter().chain(slots.values().flat_map(SlotCheck::problems));
         let ok = !slots.is_empty() && problems.is_empty() && damage.count() == 0;
-        let disk = disk.identity().path.clone();
-        Ok(VerifyReport { disk, ok, boot_chain, slots, problems, notes, writer: writer.cloned() })
+        Ok(VerifyReport { disk: disk.path, ok, boot_chain, slots, problems, notes, writer, next_step })
     };
     let (report, writer) = reading::settled(&disk, look, |report| report.ok)?;
     Ok(VerifyReport { writer, ..report })

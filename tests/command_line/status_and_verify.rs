@@ -23,9 +23,10 @@ fn status_of_an_installed_disk() {
     assert_eq!(status["boot_env"]["states"], json!({"A": "good", "B": "empty"}));
     let slot = &status["slots"]["A"];
     assert_eq!((&slot["version"], &slot["verifies"]), (&json!("1.2.3"), &json!(true)));
+    // Nothing runs from this disk, so nothing else vouches for the root file systems.
     assert_eq!(
-        (&slot["whole"], &json_of(&image, &["status", "--full"])["slots"]["A"]["whole"]),
-        (&Value::Null, &json!(true))
+        (&slot["whole"], &json_of(&image, &["status", "--full=false"])["slots"]["A"]["whole"]),
+        (&json!(true), &Value::Null)
     );
     assert_eq!((&slot["payload"], &slot["marker"]), (&report["payload"], &json!({"state": "good", "seq": 1})));
     assert_eq!(status["slots"]["B"]["verifies"], false);
@@ -50,7 +51,7 @@ fn status_of_an_installed_disk() {
     for line in [
         "running    nothing of this disk",
         "next boot  slot A: slot A is the default",
-        &format!("slot A     1.2.3, good since {since}, kernel and initramfs checked"),
+        &format!("slot A     1.2.3, good since {since}, every file checked"),
         "slot B     empty",
         "next step: nothing to do",
     ] {
@@ -123,7 +124,7 @@ fn verify_finds_a_flipped_byte_in_every_file() {
             let human = on_disk(&image, &["verify"]).exits(7).stdout;
             let line = human.lines().find(|line| line.contains("damaged")).unwrap_or_else(|| panic!("{name}: {human}"));
             assert!(line.contains(name) && line.contains(&format!("(byte {offset} of the disk;")), "{line}");
-            assert!(human.ends_with(": DAMAGED\n"), "{human}");
+            assert!(human.contains(": DAMAGED\nnext step: installer "), "{human}");
             let report = on_disk(&image, &["verify", "--output=json"]).exits(7).json();
             let states = report["slots"]["A"]["files"].as_array().unwrap();
             let damaged: Vec<&Value> = states.iter().filter(|f| f["state"] == "damaged").map(|f| &f["name"]).collect();
@@ -179,32 +180,43 @@ fn status_foresees_that_a_damaged_kernel_does_not_boot() {
     on_disk(&image, &["status"]).exits(7);
 }
 
-/// The finding: `status` said "verifies" of a slot that `verify` called damaged. It says what it has read, and `--full`
-/// reads what `verify` reads.
+/// The finding: `status` said "nothing to do" of a disk whose root file system was damaged, before and after it had panicked.
+/// From a rescue system it reads what `verify` reads, and says the same of it. Where it does not, it says so.
 #[test]
 fn status_says_what_it_has_read() {
     let world = World::new();
     let image = world.installed(&[]);
     let line = |args: &[&str], code, begins: &str| {
         let human = on_disk(&image, args).exits(code).stdout;
-        human.lines().find(|line| line.starts_with(begins)).unwrap().to_owned()
+        human.lines().find(|line| line.starts_with(begins)).unwrap_or_else(|| panic!("{begins}: {human}")).to_owned()
     };
     let slot_line = |args: &[&str], code| line(args, code, "slot A ");
     let whole = |args: &[&str]| json_of(&image, args)["slots"]["A"]["whole"].clone();
-    assert!(slot_line(&["status", "--full"], 0).ends_with(", every file checked"));
+    for args in [&["status"][..], &["status", "--full"]] {
+        assert!(slot_line(args, 0).ends_with(", every file checked"));
+    }
+    let quick = ["status", "--full=false"];
+    let verify = format!("`installer verify --disk {}` reads the root file systems, too", image.display());
+    assert_eq!(line(&quick, 0, "next step"), format!("next step: none: what was read is well. {verify}"));
 
     let files = json_of(&image, &["verify"])["slots"]["A"]["files"].clone();
     let squashfs = files.as_array().unwrap().iter().find(|file| file["name"] == "rootfs.squashfs").unwrap();
     flip(&image, squashfs["offset"].as_u64().unwrap() + 20_000);
-    assert!(slot_line(&["status"], 0).ends_with(", kernel and initramfs checked"));
-    assert_eq!((whole(&["status"]), whole(&["status", "--full"])), (Value::Null, json!(false)));
-    assert!(slot_line(&["status", "--full"], 7).ends_with(", DAMAGED"));
-    let line = line(&["status", "--full"], 7, "problem ");
-    assert!(line.contains("slot A: rootfs.squashfs: damaged: its SHA-256 is not the one listed (byte "), "{line}");
-    // Both read the same, and say the same of it.
+    assert!(slot_line(&quick, 0).ends_with(", kernel and initramfs checked"));
+    assert_eq!((whole(&quick), whole(&["status"])), (Value::Null, json!(false)));
+    assert!(!on_disk(&image, &quick).succeeds().stdout.contains("nothing to do"));
+    assert!(slot_line(&["status"], 7).ends_with(", files DAMAGED"));
+    let problem = line(&["status"], 7, "problem ");
+    assert!(
+        problem.contains("slot A: rootfs.squashfs: damaged: its SHA-256 is not the one listed (byte "),
+        "{problem}"
+    );
+    // Both read the same, say the same of it, and name the same next step.
     let verify = on_disk(&image, &["verify"]).exits(7).stdout;
     let found = |text: &str| text[text.find("(byte ").unwrap()..].split(')').next().unwrap().to_owned();
-    assert_eq!(found(&line), found(&verify));
+    assert_eq!(found(&problem), found(&verify));
+    let next = |text: &str| text[text.find("\nnext step: installer ").unwrap()..].to_owned();
+    assert_eq!(next(&on_disk(&image, &["status"]).exits(7).stdout), next(&verify));
 }
 
 /// GRUB boots a slot with a file too many, so that is no damage; but nobody knows what it is.

@@ -64,7 +64,7 @@ fn an_image_of_a_machine_that_is_switched_off_is_upgraded() {
         // Nobody is told to undo that.
         let next_step = json_of(&node.disk, &["status"])["next_step"].clone();
         assert_eq!(next_step["command"], serde_json::Value::Null);
-        assert!(next_step["why"].as_str().unwrap().starts_with("nothing to do: the trial of "), "{next_step}");
+        assert!(next_step["why"].as_str().unwrap().starts_with("none: the trial of "), "{next_step}");
         // It is staged still.
         offline(&node, &["activate"]).succeeds();
         offline(&node, &["rollback", "--check"]).succeeds();

@@ -12,7 +12,7 @@ use slipway_core::{
         meta::{ADV_BYTES, Meta},
     },
     plan::{self, ActivateRequest, RunsFrom, SystemFacts, UpgradeRequest},
-    report::{Beside, NextStep, Writer, next_step},
+    report::{Beside, NextStep, Writer, doubtful, in_use, next_step},
 };
 use slipway_test_support::system::{
     self, base, blank, payload,
@@ -37,6 +37,16 @@ const UPGRADE: &str = "installer upgrade --disk /dev/sda --source SOURCE";
 const UPGRADE_OFFLINE: &str = "installer upgrade --disk /dev/sda --source SOURCE --offline";
 const INSTALL: &str = "installer install --disk /dev/sda --source SOURCE --force";
 
+const NOT_READ: &str =
+    "none: what was read is well. `installer verify --disk /dev/sda` reads the root file systems, too";
+
+/// Every file of every slot in use was read, and none is damaged.
+fn read(mut facts: SystemFacts) -> SystemFacts {
+    let used: Vec<Slot> = in_use(&facts).collect();
+    used.into_iter().for_each(|slot| facts.slots[slot].whole = Some(Ok(())));
+    facts
+}
+
 type Row = (&'static str, SystemFacts, &'static str);
 
 /// What state the disk of a row is in, and what is typed: trials and what became of them.
@@ -51,9 +61,12 @@ fn trials() -> Vec<Row> {
         ..refused(confirmed(), Slot::B, fault)
     };
     vec![
-        ("all is well", healthy(), "nothing to do"),
-        ("all is well, both slots in use", confirmed(), "nothing to do"),
-        ("all is well, from a rescue system", from_outside(confirmed()), "nothing to do"),
+        ("all is well", read(healthy()), "nothing to do"),
+        ("all is well, both slots in use", read(confirmed()), "nothing to do"),
+        ("all is well, from a rescue system", read(from_outside(confirmed())), "nothing to do"),
+        ("all that was read is well", healthy(), NOT_READ),
+        ("all that was read is well, both slots in use", confirmed(), NOT_READ),
+        ("all that was read is well, from a rescue system", from_outside(confirmed()), NOT_READ),
         ("a trial is pending", pending(), "reboot"),
         ("a trial is pending, from a rescue system", from_outside(pending()), "boot this disk: that tries"),
         ("the trial runs", on_trial(), "installer confirm --disk /dev/sda"),
@@ -64,7 +77,7 @@ fn trials() -> Vec<Row> {
         ("the trial failed, from a rescue system", from_outside(tried()), UPGRADE_OFFLINE),
         ("staged", staged(), "installer activate --disk /dev/sda"),
         ("staged after another one failed", staged_after_a_trial(), "installer activate --disk /dev/sda"),
-        ("the trial was cancelled", cancelled(), "nothing to do: the trial of 1.1.0 in slot B was cancelled"),
+        ("the trial was cancelled", cancelled(), "none: the trial of 1.1.0 in slot B was cancelled"),
         ("an upgrade was interrupted", interrupted(), UPGRADE),
         ("the first upgrade was interrupted", first_interrupted(), UPGRADE),
         ("an upgrade was interrupted, from a rescue system", from_outside(interrupted()), UPGRADE_OFFLINE),
@@ -92,6 +105,10 @@ fn damages() -> Vec<Row> {
     let copy_lost = |facts: SystemFacts| SystemFacts { env_copies: [facts.env.clone(), None], ..facts };
     let meta_lost = || SystemFacts { meta: Meta::decode(&[7; 4 * ADV_BYTES]), ..healthy() };
     let nothing_boots = || damaged(healthy(), Slot::A);
+    let no_manifest = |mut facts: SystemFacts| {
+        facts.slots.a.manifest = None;
+        facts
+    };
     let no_place = |facts: SystemFacts| SystemFacts { env_at: [None; 2], ..facts };
     vec![
         ("one copy of the boot state is lost", copy_lost(healthy()), "installer repair --disk /dev/sda"),
@@ -102,7 +119,11 @@ fn damages() -> Vec<Row> {
             without_boot_state(from_outside(confirmed())),
             "installer repair --disk /dev/sda",
         ),
-        ("both are lost and no slot is whole", from_outside(without_boot_state(nothing_boots())), INSTALL),
+        (
+            "both are lost and no slot is whole",
+            from_outside(without_boot_state(nothing_boots())),
+            "installer repair --disk /dev/sda",
+        ),
         (
             "both are lost, nothing is whole, and the system runs",
             without_boot_state(nothing_boots()),
@@ -124,10 +145,22 @@ fn damages() -> Vec<Row> {
         (
             "the pending trial is damaged, from a rescue system",
             from_outside(damaged(pending(), Slot::B)),
-            "installer rollback --disk /dev/sda --offline",
+            UPGRADE_OFFLINE,
         ),
         ("the only slot is damaged, and its system runs", nothing_boots(), UPGRADE),
-        ("the only slot is damaged", from_outside(nothing_boots()), INSTALL),
+        ("the only slot is damaged", from_outside(nothing_boots()), UPGRADE_OFFLINE),
+        (
+            "the only slot is damaged, and its manifest is lost",
+            no_manifest(from_outside(nothing_boots())),
+            UPGRADE_OFFLINE,
+        ),
+        ("both slots are damaged", from_outside(damaged(damaged(confirmed(), Slot::A), Slot::B)), UPGRADE_OFFLINE),
+        (
+            "the default is damaged, and so is the trial that waits",
+            from_outside(damaged(damaged(pending(), Slot::A), Slot::B)),
+            UPGRADE_OFFLINE,
+        ),
+        ("the default is damaged, and a system is staged", from_outside(damaged(staged(), Slot::A)), UPGRADE_OFFLINE),
         ("the first copy of the table is lost", primary_lost(), "gdisk /dev/sda"),
         ("the second copy of the table is lost", backup_lost(), "sgdisk -e /dev/sda"),
         ("META is lost", meta_lost(), "installer meta set KEY=VALUE --disk /dev/sda"),
@@ -168,7 +201,7 @@ fn why() {
     };
     let meta_lost = |facts| SystemFacts { meta: Meta::decode(&[7; 4 * ADV_BYTES]), ..facts };
     let no_way_back = "tries 1.1.0 in slot B once. There is no way back: 1.0.0 in slot A is damaged";
-    let called_off = "nothing to do: the trial of 1.1.0 in slot B was cancelled; `installer activate --disk /dev/sda";
+    let called_off = "none: the trial of 1.1.0 in slot B was cancelled; `installer activate --disk /dev/sda";
     for (name, facts, expected) in [
         ("interrupted", interrupted(), "slot B is incomplete, because an upgrade was interrupted: writes it anew"),
         (
@@ -203,6 +236,23 @@ fn why() {
     ] {
         let step = of(&facts);
         assert!(step.why.contains(expected), "{name}: {step:?}");
+    }
+}
+
+/// Whose root file systems `status` reads unasked: those that nothing else vouches for.
+#[test]
+fn what_is_read() {
+    let menu = SystemFacts { running: Running::This { slot: Slot::A, trial: false }, ..confirmed() };
+    for (name, facts, expected) in [
+        ("the default runs", confirmed(), &[][..]),
+        ("a trial waits, which was just written", pending(), &[]),
+        ("a trial runs, and the default is what it falls back to", on_trial(), &[]),
+        ("the default does not come up, and somebody chose the other slot in the boot menu", menu, &[Slot::B]),
+        ("from a rescue system", from_outside(confirmed()), &[Slot::A, Slot::B]),
+        ("from a rescue system, one slot is empty", from_outside(healthy()), &[Slot::A]),
+        ("from a rescue system, the boot state is lost", without_boot_state(from_outside(healthy())), &Slot::BOTH),
+    ] {
+        assert_eq!(doubtful(&facts), expected, "{name}");
     }
 }
 
@@ -255,8 +305,10 @@ proptest! {
         if rare == 0 {
             facts.slots.b = blank();
         }
-        let step = next_step(&facts, &Beside { chain_damaged: chain_damaged && rare == 1, ..beside() });
-        let command = step.command.unwrap_or_default();
+        // As `status` finds it.
+        let problems = in_use(&facts).any(|slot| facts.slots[slot].damage().is_some());
+        let step = next_step(&facts, &Beside { chain_damaged: chain_damaged && rare == 1, problems, ..beside() });
+        let command = step.command.clone().unwrap_or_default();
         prop_assert!(is_taken(&facts, &command), "{command}: refused");
         let env = facts.env.as_ref();
         let runs = facts.running.slot();
@@ -270,7 +322,11 @@ proptest! {
             prop_assert!(facts.next.slot.is_some() && !facts.next.trial && env.is_some());
             prop_assert!(runs.is_none_or(|runs| Some(runs) == facts.next.slot));
             prop_assert!(facts.env_copies[0] == facts.env_copies[1]);
+            prop_assert!(in_use(&facts).all(|slot| facts.slots[slot].whole == Some(Ok(()))), "all was looked at");
         }
+        // Data is given up only where nothing of ours can be written in place.
+        let gives_up = command.starts_with("installer install ");
+        prop_assert!(!gives_up || facts.env_at == [None; 2] || facts.meta.valid == [false, false], "{step:?}");
         prop_assert!(!step.why.is_empty());
     }
 }

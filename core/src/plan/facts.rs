@@ -216,6 +216,11 @@ impl SystemFacts {
         self.data.get(&part).copied().unwrap_or(VolumeHolds::Other)
     }
 
+    /// What is known of the system that `kept` holds: from its manifest, or from that of the other slot if damage took it.
+    pub fn manifest(&self, kept: Slot) -> Option<&Manifest> {
+        self.slots[kept].manifest.as_ref().or_else(|| self.slots[!kept].manifest.as_ref())
+    }
+
     /// What a later version has written that this one does not understand.
     pub fn of_a_later_version(&self) -> Vec<String> {
         let keys: Vec<&str> = self.env.iter().flat_map(|env| &env.later).map(|(key, _)| key.as_str()).collect();

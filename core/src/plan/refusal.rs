@@ -150,8 +150,7 @@ pub enum Refusal {
     NotStaged { slot: Slot, state: SlotState },
     /// The slot that is to boot is damaged.
     #[error(
-        "slot {slot} is damaged on the disk: {why}; `installer verify` lists all damage, and an upgrade from the other slot \
-         repairs it"
+        "slot {slot} is damaged on the disk: {why}; `installer verify` lists all damage, and names the command that mends it"
     )]
     NotWhole { slot: Slot, why: String },
     /// Both copies of boot.env are lost, and no slot is whole.

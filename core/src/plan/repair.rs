@@ -21,6 +21,7 @@ use crate::{
         slot::{Slot, SlotState},
     },
     disk::layout::Part,
+    text::quoted,
 };
 
 /// Plan the repair. Slots that boot.env or their marker calls good must have been compared with their checksums.
@@ -30,6 +31,7 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
     let unmarked = !Slot::BOTH.into_iter().any(good);
     let may_boot = |slot: &Slot| whole(*slot) && (good(*slot) || (unmarked && system.slots[*slot].marker.is_none()));
     let boots = system.next.slot.filter(may_boot).or_else(|| Slot::BOTH.into_iter().find(may_boot));
+    let boots = boots.or_else(|| damaged_default(system));
     if system.env.is_none() && boots.is_none() {
         return Err(Refusal::NothingToRepair.into());
     }
@@ -45,10 +47,13 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
     if env.states[default] == SlotState::Good && whole(default) && !good(default) {
         draft.mark_good(default, env.seq);
     }
-    for slot in Slot::BOTH.into_iter().filter(|slot| env.states[*slot] == SlotState::Good) {
-        if let Some(why) = system.slots[slot].damage() {
-            draft.warnings.push(format!("slot {slot} is damaged ({why}): an upgrade from the other slot replaces it"));
-        }
+    let damaged = |slot: Slot| Some((slot, system.slots[slot].damage()?));
+    let boots = Slot::BOTH.into_iter().any(|slot| env.states[slot] == SlotState::Good && whole(slot));
+    let good = Slot::BOTH.into_iter().filter(|slot| env.states[*slot] == SlotState::Good);
+    let damage: Vec<String> =
+        good.filter_map(damaged).map(|(slot, why)| format!("slot {slot} is damaged ({why})")).collect();
+    if boots {
+        draft.warnings.extend(damage.iter().map(|what| format!("{what}: an upgrade from the other slot replaces it")));
     }
     if system.meta.valid != [false, false] {
         let meta = &system.meta;
@@ -69,7 +74,16 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
             draft.warnings.push(format!("the {name} GPT ({why}) is not repaired: `gdisk` does that"));
         }
     }
-    let left = left(system, default);
+    let mut left = left(system, default);
+    if !boots && !damage.is_empty() {
+        let (disk, offline) = (quoted(&base.disk), if system.running.slot().is_none() { " --offline" } else { "" });
+        left.push(format!(
+            "{}, and no slot is whole: `installer upgrade --disk {disk} --source SOURCE{offline}` writes slot {}, and keeps \
+             the data",
+            damage.join(", "),
+            !default
+        ));
+    }
     let what = if copies.is_rebuilt {
         "the boot state is made again from the slots' own markers"
     } else if system.env_at.contains(&None) {
@@ -80,6 +94,14 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
     let result = format!("{what}; slot {}, {}, is the default", env.default, system.slots[env.default].version());
     let meanwhile = "what boots is what booted before; run the same command again".to_owned();
     Ok(Plan { left, ..draft.plan(Goal::Repair, result, meanwhile) })
+}
+
+/// The default of a boot state that is made again where no slot is whole, and nothing runs from the disk: then an upgrade
+/// writes the other slot, and the data stays. It must not start what was never confirmed, so it is one that is damaged.
+fn damaged_default(system: &SystemFacts) -> Option<Slot> {
+    let is_at_rest = system.running.slot().is_none();
+    let damaged = || Slot::BOTH.into_iter().filter(|slot| is_at_rest && system.slots[*slot].damage().is_some());
+    damaged().find(|slot| is_marked_good(system, *slot)).or_else(|| damaged().next())
 }
 
 /// What has no place of its own that it could be written to. Whatever stands there now is somebody else's.

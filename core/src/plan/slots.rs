@@ -190,14 +190,15 @@ impl Slots {
             RunsFrom::Inside => (running(system, now)?, "runs"),
             RunsFrom::Medium(medium) => {
                 let own_trial = |env: &BootEnv| medium.is_some() && env.medium == medium;
-                (default(system, own_trial)?, "boots by default")
+                (default(system, own_trial, false)?, "boots by default")
             }
             RunsFrom::Offline => {
                 if let Some(slot) = system.running.slot() {
                     return Err(Refusal::NotOffline(slot));
                 }
                 // Which trials may be pending is the verb's to say.
-                (default(system, |_| true)?, "boots by default")
+                let kept = default(system, |_| true, true)?;
+                (kept, if system.slots[kept].damage().is_some() { "is the default" } else { "boots by default" })
             }
         };
         let name = format!("slot {kept}, which {what}");
@@ -205,12 +206,21 @@ impl Slots {
     }
 
     /// Offline, a pending trial is settled inside the system, unless it is the very one that is asked for: then an
-    /// earlier run was interrupted, or this is the second.
-    pub fn check_pending(&self, is_asked_for: bool) -> Result<(), Refusal> {
-        match self.copies.env.once {
+    /// earlier run was interrupted, or this is the second. One that is damaged is no trial any more.
+    pub fn check_pending(&self, system: &SystemFacts, is_asked_for: bool) -> Result<(), Refusal> {
+        match self.copies.env.once.filter(|trial| system.slots[*trial].damage().is_none()) {
             Some(trial) if self.origin == RunsFrom::Offline && !is_asked_for => Err(pending(trial)),
             _ => Ok(()),
         }
+    }
+
+    /// What is so until the commit, for people.
+    pub fn meanwhile(&self, system: &SystemFacts) -> String {
+        let kept = match system.slots[self.kept].damage() {
+            Some(_) => format!("slot {}, the default, is damaged as before", self.kept),
+            None => format!("{}, still boots", self.name),
+        };
+        format!("{kept}, and slot {} is not tried; run the same command again", self.target)
     }
 
     /// Checks the fallback. A damaged kept slot is an error if the target is the only slot that boots, because then the
@@ -282,8 +292,9 @@ fn pending(trial: Slot) -> Refusal {
 }
 
 /// The default slot of a disk that nothing runs from. Refused unless it is certain what boots: a lost boot state is not
-/// rebuilt from outside, and no trial may be pending except one of our own.
-fn default(system: &SystemFacts, own_trial: impl Fn(&BootEnv) -> bool) -> Result<Slot, Refusal> {
+/// rebuilt from outside, and no trial may be pending except one of our own. `may_be_damaged`: it is enough that the other slot
+/// is not the one that boots, so that nothing is lost if that one is written.
+fn default(system: &SystemFacts, own_trial: impl Fn(&BootEnv) -> bool, may_be_damaged: bool) -> Result<Slot, Refusal> {
     let unsettled = |why: String| Err(Refusal::Unsettled(why));
     if let Some(slot) = system.running.slot() {
         return unsettled(format!("its slot {slot} is running"));
@@ -293,10 +304,12 @@ fn default(system: &SystemFacts, own_trial: impl Fn(&BootEnv) -> bool) -> Result
     if let Some(trial) = env.once.filter(|_| !own_trial(env)) {
         return Err(pending(trial));
     }
-    if state != SlotState::Good {
+    let nothing_boots = may_be_damaged && system.next.slot.is_none();
+    if state != SlotState::Good && !nothing_boots {
         return unsettled(format!("its default, slot {default}, is {}", state.plain()));
     }
-    if let Some(why) = system.slots[default].damage() {
+    let other_boots = env.states[!default] == SlotState::Good && system.slots[!default].damage().is_none();
+    if let Some(why) = system.slots[default].damage().filter(|_| other_boots || !may_be_damaged) {
         return unsettled(format!("its default, slot {default}, is damaged on the disk ({why})"));
     }
     Ok(default)

@@ -132,7 +132,7 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
     // In any other state it would be written anew, and so is what its manifest does not tell in full.
     let is_recorded = new.wanted[target].is_recorded_in(&system.slots[target]);
     let is_staged = new.is_in(target) && is_recorded && slots.copies.env.states[target] == SlotState::Trial;
-    slots.check_pending(is_staged && !new.is_in(kept))?;
+    slots.check_pending(system, is_staged && !new.is_in(kept))?;
     if new.is_in(kept) {
         return new.nothing_new(slots, draft);
     }
@@ -152,10 +152,17 @@ pub fn takes_an_upgrade(runs_from: RunsFrom, system: &SystemFacts) -> bool {
     let meta_is_lost = system.meta.valid == [false, false] && !system.meta.blank;
     let taken = |slots: Slots| {
         // The kernel arguments that are kept stand in the manifest.
-        let has_arguments = system.slots[slots.kept].manifest.is_some();
-        has_arguments && slots.check_pending(false).is_ok() && slots.check_fallback(system).is_ok()
+        let has_arguments =
+            system.slots[slots.kept].manifest.is_some() || is_last_resort(runs_from, system, slots.kept);
+        has_arguments && slots.check_pending(system, false).is_ok() && slots.check_fallback(system).is_ok()
     };
     !meta_is_lost && Slots::of(runs_from, system, 0).is_ok_and(taken)
+}
+
+/// Whether an upgrade is what is left beside a reinstallation: nothing runs from the disk, and the slot that it would keep is
+/// damaged. What is not known any more is no reason against it then.
+pub fn is_last_resort(runs_from: RunsFrom, system: &SystemFacts, kept: Slot) -> bool {
+    runs_from == RunsFrom::Offline && system.slots[kept].damage().is_some()
 }
 
 impl Candidate<'_> {
@@ -194,7 +201,7 @@ impl Candidate<'_> {
         if bad && !request.retry_bad {
             refusals.push(Refusal::KnownBad { version: payload.version.clone() });
         }
-        let kept = self.system.slots[slots.kept].manifest.as_ref();
+        let kept = self.system.manifest(slots.kept);
         let was_signed = kept.is_some_and(|manifest| !manifest.signed_by.is_empty());
         if was_signed && payload.signed_by.is_empty() && !request.allow_unsigned {
             refusals.push(Refusal::Unsigned(slots.kept));
@@ -215,6 +222,13 @@ impl Candidate<'_> {
         if let Err(source) = self.volume.lay_out(slots.target.into(), extent, self.system.sector) {
             refusals.push(Refusal::SlotFull { slot: extent.len, source, remedy: "; slots cannot grow: reinstall" });
         }
+        if kept.is_none() && is_last_resort(request.runs_from, self.system, slots.kept) {
+            warnings.push(
+                "the kernel arguments that the disk was installed with are lost: those of the payload and of this command \
+                 alone apply"
+                    .to_owned(),
+            );
+        }
         if !payload.checksums {
             warnings.push("the payload has no SHA256SUMS: its files are taken as they are".to_owned());
         }
@@ -224,7 +238,7 @@ impl Candidate<'_> {
     /// Whether the payload's epoch is lower than that of the slot that is kept. An epoch that nobody has signed is what
     /// anybody may have written: on the disk it protects nothing, and in the payload it is none.
     fn older(&self, kept: Slot) -> Option<Refusal> {
-        let manifest = self.system.slots[kept].manifest.as_ref().filter(|manifest| !manifest.signed_by.is_empty());
+        let manifest = self.system.manifest(kept).filter(|manifest| !manifest.signed_by.is_empty());
         let (has, offered) = (manifest?.epoch, self.payload.signed_epoch());
         (offered.unwrap_or_default() < has).then_some(Refusal::Older { slot: kept, has, offered })
     }
@@ -346,7 +360,8 @@ impl Candidate<'_> {
         draft.is_about(target, self.payload.version.clone());
         // If both copies of boot.env are lost while the target has no marker, GRUB needs this one.
         let marked = system.slots[kept].marker.as_ref().is_some_and(|m| m.state == SlotState::Good);
-        if before.states[kept] == SlotState::Good && !marked {
+        let may_be_marked = !is_last_resort(request.runs_from, system, kept);
+        if before.states[kept] == SlotState::Good && !marked && may_be_marked {
             draft.mark_good(kept, before.seq);
         }
         // This write erases the target's `tried` state, so remember now that its system failed.
@@ -375,9 +390,7 @@ impl Candidate<'_> {
         };
         self.warn_of_kernel(&mut draft);
         let result = format!("slot {target} holds {}, every byte read back from the disk; {next}", self.name());
-        let meanwhile =
-            format!("{}, still boots, and slot {target} is not tried; run the same command again", slots.name);
-        let meanwhile = meanwhile + draft.or_without_renewal();
+        let meanwhile = slots.meanwhile(system) + draft.or_without_renewal();
         let plan = draft.plan(self.goal(), result, meanwhile);
         let volumes = BTreeMap::from([(part, self.volume)]);
         let version = self.payload.version.clone();

@@ -45,7 +45,7 @@ pub use install::InstallReport;
 pub use layout::{InstalledSystem, LayoutReport};
 pub use live::LiveReport;
 pub use meta::{MetaReport, MetaTag};
-pub use next_step::{Beside, NextStep, command_for, next_step};
+pub use next_step::{Beside, NextStep, command_for, doubtful, in_use, next_step};
 pub use payload::{ChecksumReport, InspectReport, PullReport, SignReport};
 pub use status::{SlotStatus, StatusReport};
 pub use style::Style;

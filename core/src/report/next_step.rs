@@ -79,8 +79,25 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::meta_lost,
         Deciding::backup_table,
         Deciding::problems,
+        Deciding::not_read,
     ];
     rows.iter().find_map(|row| row(&on)).unwrap_or_else(|| words("nothing to do"))
+}
+
+/// The slots of which `status` reads every file unasked, because nothing shows that their root file systems are whole: of a
+/// disk from which nothing runs, those in use; else the default, if it does not run. Perhaps it did not come up.
+pub fn doubtful(facts: &SystemFacts) -> Vec<Slot> {
+    let default = facts.next.slot.filter(|_| !facts.next.trial);
+    let is_doubtful = |slot: &Slot| match facts.running {
+        Running::This { slot: running, trial } => !trial && running != *slot && default == Some(*slot),
+        Running::Other { .. } | Running::Unknown => true,
+    };
+    in_use(facts).filter(is_doubtful).collect()
+}
+
+/// The slots that boot.env does not call empty.
+pub fn in_use(facts: &SystemFacts) -> impl Iterator<Item = Slot> {
+    Slot::BOTH.into_iter().filter(|slot| facts.env.as_ref().is_none_or(|env| env.states[*slot] != SlotState::Empty))
 }
 
 const VERIFIES: &str = "reads everything, and names what is damaged";
@@ -88,7 +105,7 @@ const TAGS_LOST: &str = "The tags of META are lost";
 
 /// A verb for this disk, as a shell takes it. What runs from the disk decides whether it is at rest.
 pub fn command_for(verb: &str, disk: &str, facts: &SystemFacts) -> String {
-    let is_at_rest = facts.running.slot().is_none() && matches!(verb, "activate" | "rollback");
+    let is_at_rest = facts.running.slot().is_none() && matches!(verb, "activate" | "rollback" | "bootloader update");
     let offline = if is_at_rest { " --offline" } else { "" };
     format!("installer {verb} --disk {}{offline}", quoted(disk))
 }
@@ -153,10 +170,10 @@ impl Deciding<'_> {
 
     fn boot_chain(&self) -> Option<NextStep> {
         self.beside.chain_damaged.then(|| {
-            words(
-                "do not reboot before the boot chain is mended: `installer bootloader update` writes it anew, or reinstall \
-                 from a live medium",
-            )
+            let update = command_for("bootloader update", self.beside.disk, self.facts);
+            words(format!(
+                "do not reboot before the boot chain is mended: `{update}` writes it anew, or reinstall from a live medium"
+            ))
         })
     }
 
@@ -246,7 +263,7 @@ impl Deciding<'_> {
             // Somebody wanted it so. That is not undone unasked.
             let command = activate.and_then(|step| step.command);
             let again = command.map_or_else(String::new, |command| format!("; `{command}` has the next boot try it"));
-            return Some(words(format!("nothing to do: the trial of {} was cancelled{again}", self.name(other))));
+            return Some(words(format!("none: the trial of {} was cancelled{again}", self.name(other))));
         }
         activate.or_else(|| self.inside(&format!("{} is not tried yet", self.name(other))))
     }
@@ -263,6 +280,13 @@ impl Deciding<'_> {
 
     fn problems(&self) -> Option<NextStep> {
         self.beside.problems.then(|| self.command("installer verify --disk {disk}", VERIFIES))
+    }
+
+    /// What was not read may be damaged.
+    fn not_read(&self) -> Option<NextStep> {
+        let is_read = in_use(self.facts).all(|slot| self.facts.slots[slot].whole.is_some());
+        let verify = format!("installer verify --disk {}", quoted(self.beside.disk));
+        (!is_read).then(|| words(format!("none: what was read is well. `{verify}` reads the root file systems, too")))
     }
 }
 
@@ -310,10 +334,10 @@ impl Deciding<'_> {
     /// All that is left. Inside the system the disk is in use.
     fn reinstall(&self, why: &str) -> NextStep {
         match self.facts.running.slot() {
-            Some(_) => words(format!("{why}: reinstall from a live medium; the data on the disk is lost")),
+            Some(_) => words(format!("{why}: reinstall from a live medium, which erases all data")),
             None => self.command(
                 "installer install --disk {disk} --source SOURCE --force",
-                &format!("{why}. All data on the disk is lost"),
+                &format!("{why}. This command erases all data"),
             ),
         }
     }

@@ -96,13 +96,22 @@ pub struct SlotStatus {
     pub marker: Option<Marker>,
     /// Whether kernel, initramfs and slot.cfg match boot.sha256.
     pub verifies: bool,
-    /// Whether every file matches SHA256SUMS; `null` if not all were read, which only `--full` does.
+    /// Whether every file matches SHA256SUMS; `null` if not all were read.
     pub whole: Option<bool>,
     /// The kernel command line, without what the boot rule adds.
     #[serde(default)]
     pub cmdline: Option<String>,
     /// What does not match.
     pub problem: Option<String>,
+}
+
+impl SlotStatus {
+    /// Whether what is in use, or was, is not what was installed. Nothing in an empty slot is whole, which is no reason for
+    /// alarm.
+    pub fn is_damaged(&self) -> bool {
+        let is_used = self.state.map_or(self.version.is_some(), |state| state != SlotState::Empty);
+        is_used && self.problem.is_some()
+    }
 }
 
 pub(super) fn next_boot(next: &NextBoot) -> String {
@@ -193,8 +202,13 @@ impl StatusReport {
             (Some(since), _) => format!(" since {since}"),
             (None, _) => String::new(),
         };
+        // What was confirmed once is not what is there now.
+        let (state, since) = match (&found.problem, &found.since, found.state) {
+            (Some(_), Some(since), Some(SlotState::Good)) => ("confirmed", format!(" {since}")),
+            _ => (state, since),
+        };
         let check = match (&found.problem, found.whole) {
-            (Some(_), _) => "DAMAGED",
+            (Some(_), _) => "files DAMAGED",
             (None, Some(_)) => "every file checked",
             (None, None) => "kernel and initramfs checked",
         };

@@ -7,7 +7,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::writer::Writer;
+use super::{next_step::NextStep, rows, writer::Writer};
 use crate::{boot::slot::Slot, digest::Sha256};
 
 /// How a file compares with its checksum.
@@ -99,6 +99,9 @@ pub struct VerifyReport {
     /// Who writes to the disk meanwhile. What it writes is not reported as damage.
     #[serde(default)]
     pub writer: Option<Writer>,
+    /// What to type next.
+    #[serde(default)]
+    pub next_step: NextStep,
 }
 
 /// The boot chain: what the firmware starts before any slot.
@@ -163,6 +166,10 @@ impl fmt::Display for VerifyReport {
             (true, None) => "every file is what SHA256SUMS says",
             (true, Some(_)) => "every file that is not being replaced is what SHA256SUMS says",
         };
-        write!(f, "{}: {verdict}", self.disk)
+        write!(f, "{}: {verdict}", self.disk)?;
+        if self.ok {
+            return Ok(());
+        }
+        rows::lines(&self.next_step.rows(), None).iter().try_for_each(|line| write!(f, "\n{line}"))
     }
 }

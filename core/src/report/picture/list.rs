@@ -113,9 +113,8 @@ fn note(partition: &Partition, report: &LayoutReport) -> String {
     if system.next_boot.slot == Some(slot) {
         note += if system.next_boot.trial { ", boots next, once" } else { ", boots next" };
     }
-    // An empty slot never verifies, which is no reason for alarm.
-    if facts.version.is_some() && !facts.verifies {
-        note += ", DOES NOT VERIFY";
+    if facts.is_damaged() {
+        note += ", files DAMAGED";
     }
     note
 }

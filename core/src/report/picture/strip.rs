@@ -27,6 +27,9 @@ const LEAST: usize = 2;
 /// In a narrower box, a name that does not fit is left out instead of cut off: a few letters tell nothing.
 const CUT: usize = 7;
 
+/// Said of a slot in place of its state.
+const DAMAGED: &str = "DAMAGED";
+
 struct Cell {
     /// Name in the legend: the partition's number, or what it is.
     name: String,
@@ -199,7 +202,8 @@ impl Cell {
 /// The last line of a box: the state of a slot and whether it boots next, else what the partition holds.
 fn state(partition: &Partition, report: &LayoutReport) -> Vec<String> {
     let Some((slot, system)) = slot_of(partition, report) else { return partition.holds.iter().cloned().collect() };
-    let state = system.slots[slot].state.map_or("unknown", SlotState::plain);
+    let facts = &system.slots[slot];
+    let state = if facts.is_damaged() { DAMAGED } else { facts.state.map_or("unknown", SlotState::plain) };
     // LEAST_SLOT leaves room for it.
     let next = report.style.glyphs().next;
     vec![if system.next_boot.slot == Some(slot) { format!("{state} {next}") } else { state.to_owned() }]
