@@ -11,6 +11,7 @@
 //! | [`enroll`] | puts the keys of a live medium into a firmware in setup mode |
 //! | [`env`](mod@env) | the boot state's two sectors, read and written by their place |
 //! | [`live`] | starts what a live medium is for |
+//! | [`memory`] | what the firmware has left |
 //! | [`option_rom`] | the drivers in the ROMs of PCI devices |
 //! | [`slot`] | reads the files of a slot, and compares them with their digests |
 //! | [`kernel`] | starts a kernel with an initramfs and a command line |
@@ -35,6 +36,7 @@ mod image;
 mod initrd;
 mod kernel;
 mod live;
+mod memory;
 mod option_rom;
 mod sbat;
 mod slot;
