@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import record
 from disk import Disk
 from run import quiet, say
 from slot import growth_section, slot_section, throttle_section
@@ -38,7 +39,7 @@ def machine():
     """The machine that the figures are from."""
     cpu = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
     return {"cpu": f"{os.cpu_count()} x {cpu}", "kernel": os.uname().release, "load": os.getloadavg()[0],
-            "commit": quiet("git", "describe", "--always", "--dirty").strip()}
+            "commit": quiet("git", "describe", "--always", "--abbrev=10", "--dirty").strip()}
 
 
 def main():
@@ -49,6 +50,8 @@ def main():
     parser.add_argument("--dir", default="out/bench")
     parser.add_argument("--json")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--against", metavar="COMMIT")
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=" ".join(SECTIONS))
     args = parser.parse_intermixed_args()
     if unknown := set(args.sections) - set(SECTIONS):
@@ -65,6 +68,8 @@ def main():
     }
     result |= {"rounds": bench.rounds, "payload_mib": bench.sources.mib}
     print(f"{bench.sources.mib} MiB payload, medians of {bench.rounds} interleaved rounds; {', '.join(f'{k} {v}' for k, v in result['machine'].items())}")
+    if args.record or args.against:
+        return record.record_section(args, bench, result["machine"])
     for name in args.sections or SECTIONS:
         load = os.getloadavg()[0]
         say(f"section {name}, load {load:.1f}")
@@ -73,11 +78,15 @@ def main():
             Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
     goals = [g for s in result["sections"].values() for row in s["rows"] for g in row.get("goals", [])]
     print(f"\n{sum(g['met'] for g in goals)} of {len(goals)} goals met; load at the end {os.getloadavg()[0]:.1f}")
+    return True
 
 
 # Exit through atexit even on SIGTERM, so that loop devices and files are given back.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
 try:
-    main()
+    if sys.argv[1:] == ["--self-test"]:
+        record.self_test()
+        sys.exit(print("    hack/bench: a source that costs a tenth more is told", file=sys.stderr))
+    sys.exit(0 if main() else 1)
 except (RuntimeError, subprocess.SubprocessError) as e:
     sys.exit(f"error: {e}")
