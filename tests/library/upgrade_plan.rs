@@ -26,9 +26,6 @@ use slipway_test_support::{
     },
 };
 
-// ---------------------------------------------------------------------------------------------------
-// Texts.
-
 fn golden(name: &str, plan: &Plan) {
     let text = format!("{plan}  then: {}\n  when it fails before its commit: {}\n", plan.result, plan.meanwhile);
     assert_golden(&format!("tests/golden/{name}"), &text);
@@ -478,8 +475,7 @@ fn every_verb_is_planned_for_the_usual_disk() {
     }
 }
 
-/// A plan is named by what it does to which disk: another payload, another boot state, another disk. It is not named by the
-/// sentences about it: a plan that somebody has read stays valid when a later installer says the same in other words.
+/// A plan is named by what it does to which disk: another payload, another boot state, another disk; but not other words.
 #[test]
 fn hashes() {
     let facts = installed(SectorSize::S512);
@@ -495,12 +491,10 @@ fn hashes() {
     let mut other = facts.clone();
     other.meta.adv.set(10, vec![1]).unwrap();
     assert_ne!(first, hash(&other, 1), "what is kept belongs to the plan");
+    let mut reworded = plan::upgrade(&system::upgrade(), &facts, &payload(1)).unwrap();
+    (reworded.result, reworded.meanwhile, reworded.warnings) = Default::default();
+    assert_eq!(first, reworded.hash());
     let mut other = facts;
     other.gpt.disk_guid = uuid::Uuid::from_u128(99);
     assert_ne!(first, hash(&other, 1));
-    let plan = plan::upgrade(&system::upgrade(), &installed(SectorSize::S512), &payload(1)).unwrap();
-    let words = || "other words".to_owned();
-    let reworded =
-        Plan { warnings: vec![words()], result: words(), meanwhile: words(), left: vec![words()], ..plan.clone() };
-    assert_eq!(first, reworded.hash());
 }
