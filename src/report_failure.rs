@@ -281,6 +281,7 @@ fn disk(cause: &(dyn Error + 'static)) -> Option<Known> {
         let id = match error {
             ProbeError::Io { .. } => Id::DiskError,
             ProbeError::NoTable(_) | ProbeError::Foreign(_) => Id::NotASlipwayDisk,
+            ProbeError::Lba0Lost => Id::DiskDamaged,
             ProbeError::TableUnreadable(_) => Id::TableUnreadable,
             ProbeError::Fat { .. }
             | ProbeError::Sums { .. }

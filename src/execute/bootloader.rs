@@ -160,6 +160,15 @@ impl Executor<'_, '_> {
         self.small(extent.offset, lba0)
     }
 
+    pub fn mend_lba0(&self, extent: Extent, sha256: Sha256, over: Sha256) -> anyhow::Result<Vec<Expect>> {
+        let wanted = self.sources.lba0.filter(|bytes| Sha256::of(bytes) == sha256);
+        let wanted = wanted.ok_or_else(|| anyhow!("the plan needs another LBA 0"))?;
+        if Sha256::of(&self.read(extent)?) != over {
+            return Err(ChangedMeanwhile::new("LBA 0").into());
+        }
+        self.small(extent.offset, wanted.to_vec())
+    }
+
     fn free(&self, copy: u8, extents: &[Extent], runs: &[Run]) -> anyhow::Result<Vec<Expect>> {
         let (map, copy, mut written) = (self.map(&[])?, usize::from(copy - 1), Vec::new());
         for extent in extents {

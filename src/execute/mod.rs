@@ -82,6 +82,8 @@ pub struct Sources<'a> {
     pub loaders: Option<&'a Loaders>,
     /// Needed by plans that change a partition table: the new table, and what LBA 1 holds before.
     pub grown: Option<(&'a GrownGpt, &'a [u8])>,
+    /// Needed by plans that mend LBA 0.
+    pub lba0: Option<&'a [u8]>,
 }
 
 pub fn run(plan: &Plan, disk: &dyn BlockIo, sources: Sources, observer: &mut dyn Observer) -> Result<(), ExecuteError> {
@@ -233,6 +235,7 @@ impl<'a> Executor<'_, 'a> {
                 self.small(extent.offset, [gpt.primary_header, gpt.entries].concat())
             }
             Step::WriteLba0 { extent } => self.small(extent.offset, self.lba0()?),
+            Step::MendLba0 { extent, sha256, over } => self.mend_lba0(*extent, *sha256, *over),
             Step::WriteMetaLegacy { extent } => self.meta_legacy(*extent),
             Step::WriteEntries { .. }
             | Step::WritePrimaryHeader { .. }

@@ -28,7 +28,7 @@ pub fn of_install(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> Execu
     let ours = plan.disk_guid;
     looked_up(error, disk, |disk| {
         Ok(match probe::partitions(disk) {
-            Err(probe::ProbeError::NoTable(_)) => {
+            Err(probe::ProbeError::NoTable(_) | probe::ProbeError::Lba0Lost) => {
                 "the disk has no partition table; run the same command again".to_owned()
             }
             Err(e) => return Err(e.to_string()),

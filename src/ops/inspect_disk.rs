@@ -37,7 +37,10 @@ fn layout(
     writer: Option<&Writer>,
 ) -> Result<LayoutReport, Failure> {
     let context = || name.to_owned();
-    let table = probe::partitions(disk).with_context(context).or_fail(FailureKind::Install)?;
+    let table = match probe::partitions(disk) {
+        lost @ Err(ProbeError::Lba0Lost) => super::ours(lost, name)?,
+        other => other.with_context(context).or_fail(FailureKind::Install)?,
+    };
     let (bytes, sector_bytes) = (disk.size(), disk.sector_size().bytes());
     let (system, not_ours, mut problems) = match reader.look() {
         Ok(facts) => {

@@ -119,6 +119,9 @@ fn ours<T>(found: Result<T, ProbeError>, name: &str) -> Result<T, Failure> {
             "{name}: no Slipway system is found on it (`installer inspect {}` shows what is there, `lsblk` lists the disks)",
             quoted(name)
         ),
+        Err(ProbeError::Lba0Lost) => {
+            format!("{name}: `installer repair --disk {}` writes LBA 0 again, and keeps all data", quoted(name))
+        }
         _ => name.to_owned(),
     };
     found.context(context).or_fail(FailureKind::Install)

@@ -3,17 +3,21 @@
 use anyhow::Context as _;
 use slipway_core::{
     boot::slot::{Slot, SlotState},
-    plan::{self, Plan, Refusals, RequestBase, SystemFacts},
+    kernel::arch::Arch,
+    plan::{self, Asked, Plan, Refusals, RequestBase, Step, SystemFacts},
     report::{ChangeReport, FailureKind, Observer},
 };
 
 use super::{
-    Change, ChangeOptions, DiskRequest,
+    Change, ChangeOptions, DiskRequest, PlanChanged, WrittenOver,
     installed_disk::{self, first_unverified},
 };
 use crate::{
-    device::Access,
+    bootloader::Loaders,
+    device::{Access, BlockIo, Disk},
     error::{Failure, OrFail as _},
+    execute::{self, Sources},
+    probe::{self, MendedLba0},
 };
 
 /// What could be repaired is, and something is left.
@@ -50,10 +54,61 @@ pub fn run(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
+    let opened = disk.open(Access::BootState, observer)?;
+    let loaders = Loaders::load(Arch::NATIVE).ok();
+    if let Some(mended) = look_at_lba0(&opened, &disk.path.display().to_string(), loaders.as_ref())? {
+        return mended.run(&opened, &options, observer);
+    }
+    drop(opened);
     let report = installed_disk::change(disk, Access::BootState, &Repair, options, observer)?;
     if report.dry_run || report.plan.left.is_empty() {
         return Ok(report);
     }
     let Plan { result, left, .. } = report.plan;
     Err(NotRepaired { result, left }).context(report.disk.path).or_fail(FailureKind::Install)
+}
+
+/// LBA 0 is lost, and how it is written again.
+pub struct Lba0 {
+    plan: Plan,
+    bytes: Vec<u8>,
+}
+
+/// None if LBA 0 is not lost, or no table of ours stands behind it. `name` is for people; `loaders` may have the boot code that
+/// the disk was installed with.
+pub fn look_at_lba0(disk: &dyn BlockIo, name: &str, loaders: Option<&Loaders>) -> Result<Option<Lba0>, Failure> {
+    let code = |at| Some(loaders?.bios.as_ref()?.boot_code(at));
+    let mended = probe::mended_lba0(disk, &code).context(name.to_owned()).or_fail(FailureKind::Install)?;
+    let base = RequestBase { disk: name.to_owned(), now: 0, asked: Asked::default() };
+    Ok(mended.map(|MendedLba0 { facts, bytes }| Lba0 { plan: plan::lba0(&base, &facts), bytes }))
+}
+
+impl Lba0 {
+    pub fn carry_out(&self, disk: &dyn BlockIo, observer: &mut dyn Observer) -> Result<(), Failure> {
+        disk.claim(&self.plan.steps.iter().flat_map(Step::writes).collect::<Vec<_>>())
+            .context("claiming LBA 0")
+            .or_fail(FailureKind::Install)?;
+        execute::run(&self.plan, disk, Sources { lba0: Some(&self.bytes), ..Sources::default() }, observer)?;
+        probe::gpt(disk).map_err(WrittenOver::NotSeen).context(self.plan.disk.clone()).or_fail(FailureKind::Install)?;
+        Ok(())
+    }
+
+    fn run(
+        self,
+        disk: &Disk,
+        options: &ChangeOptions,
+        observer: &mut dyn Observer,
+    ) -> Result<Box<ChangeReport>, Failure> {
+        let (plan_hash, dry_run, disk_id) = (self.plan.hash(), options.dry_run, disk.identity().clone());
+        if let Some(asked) = options.plan_hash.filter(|asked| *asked != plan_hash) {
+            let changed = PlanChanged::NotAsked { asked, now: plan_hash };
+            return Err(changed).context(disk_id.path).or_fail(FailureKind::Install);
+        }
+        self.plan.warnings.iter().for_each(|warning| observer.note(warning));
+        if !dry_run {
+            self.carry_out(disk, observer)?;
+        }
+        let Lba0 { plan, .. } = self;
+        Ok(Box::new(ChangeReport { changed: !dry_run, dry_run, disk: disk_id, payload: None, plan_hash, plan }))
+    }
 }

@@ -1,6 +1,9 @@
 //! What a target disk holds before an installation: nothing, or something that needs `--force`.
 
-use super::gpt::for_other_sectors;
+use super::{
+    error::ProbeError,
+    gpt::{self, for_other_sectors},
+};
 use std::io;
 
 use crate::{
@@ -60,8 +63,11 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     if in_head.or(in_tail).is_none() || is_empty_gpt(head, tail, disk.sector_size(), last) {
         return Ok(Found::Nothing);
     }
+    if let Err(lost @ ProbeError::Lba0Lost) = gpt::gpt(disk) {
+        return Ok(Found::Something(format!("a Slipway system: {lost}; `installer repair` brings it back")));
+    }
     let data = |at: usize, from: u64| format!("data at byte {}", from + at as u64);
-    let what = gpt(head, disk.sector_size()).or_else(|| recognise(head).map(|s| s.name.to_owned()));
+    let what = described(head, disk.sector_size()).or_else(|| recognise(head).map(|s| s.name.to_owned()));
     let what = what.or_else(|| in_head.map(|at| data(at, 0))).or_else(|| in_tail.map(|at| data(at, tail_at)));
     Ok(Found::Something(what.unwrap_or_default()))
 }
@@ -84,7 +90,7 @@ fn is_empty_gpt(head: &[u8], tail: &[u8], sector: SectorSize, last: Lba) -> bool
         && zero(tail)
 }
 
-fn gpt(head: &[u8], sector: SectorSize) -> Option<String> {
+fn described(head: &[u8], sector: SectorSize) -> Option<String> {
     let bytes = sector.bytes() as usize;
     let header = match Header::decode(head.get(bytes..2 * bytes)?, Lba(1)) {
         Ok(header) if is_protective_mbr(head) => header,

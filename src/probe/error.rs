@@ -11,6 +11,11 @@ pub enum ProbeError {
     Io { offset: u64, source: io::Error },
     #[error("no partition table: {0}")]
     NoTable(String),
+    /// Nothing else of the table, and no data.
+    #[error(
+        "LBA 0 is lost, and with it the disk has no partition table; the table behind it is whole, and all data is there"
+    )]
+    Lba0Lost,
     #[error("the partition table cannot be read: {0}")]
     TableUnreadable(String),
     #[error("not a Slipway disk: {0}")]

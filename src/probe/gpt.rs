@@ -2,7 +2,10 @@
 
 use uuid::Uuid;
 
-use super::error::{ProbeError, read};
+use super::{
+    error::{ProbeError, read},
+    no_table::no_table,
+};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
@@ -30,12 +33,17 @@ pub(super) struct Gpt {
 
 impl Gpt {
     pub fn read(disk: &dyn BlockIo) -> Result<Self, ProbeError> {
-        let sector = disk.sector_size();
-        let mut lba0 = vec![0; sector.bytes() as usize];
+        let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
         read(disk, 0, &mut lba0)?;
         if !is_protective_mbr(&lba0) {
-            return Err(ProbeError::NoTable("LBA 0 carries no protective MBR".to_owned()));
+            return Err(no_table(disk));
         }
+        Ok(Gpt::tables(disk))
+    }
+
+    /// The same, whatever is in LBA 0.
+    pub fn tables(disk: &dyn BlockIo) -> Self {
+        let sector = disk.sector_size();
         let primary = table(disk, Lba(1));
         let last = Lba(disk.size() / sector.bytes() - 1);
         let mut backup = (last, table(disk, last));
@@ -57,7 +65,7 @@ impl Gpt {
         }
         let other =
             if primary.is_err() { for_other_sectors(sector, |at, bytes| read(disk, at, bytes).is_ok()) } else { None };
-        Ok(Gpt { primary, backup: backup.1, backup_lba: backup.0, foreign_backup: foreign, other })
+        Gpt { primary, backup: backup.1, backup_lba: backup.0, foreign_backup: foreign, other }
     }
 
     /// The primary, or the backup if the primary is damaged. If neither is valid and one cannot be read, it is not known
@@ -107,8 +115,12 @@ pub(super) fn raw_table(disk: &dyn BlockIo, at: Lba) -> Option<RawTable> {
 
 /// The partition table of an installed disk. A table with other partitions than ours is [`ProbeError::Foreign`].
 pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
+    ours(disk, &Gpt::read(disk)?)
+}
+
+/// The partitions of a table, if they are ours.
+pub(super) fn ours(disk: &dyn BlockIo, gpt: &Gpt) -> Result<GptFacts, ProbeError> {
     let sector = disk.sector_size();
-    let gpt = Gpt::read(disk)?;
     let (header, entries) = gpt.in_use()?;
     if header.entries > ENTRIES {
         return Err(ProbeError::Foreign(format!("its table has {} entries, not {ENTRIES}", header.entries)));

@@ -22,6 +22,7 @@ fn look(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeError> {
     match system(disk, cmdline) {
         Ok(system) => return Ok(DiskHolds::System(Box::new(system))),
         Err(ProbeError::NoTable(_) | ProbeError::Foreign(_)) => {}
+        Err(e @ ProbeError::Lba0Lost) => return Ok(DiskHolds::Something(e.to_string())),
         Err(e) => return Err(e),
     }
     let meta = match partitions(disk) {

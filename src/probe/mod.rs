@@ -8,6 +8,7 @@ mod error;
 mod gpt;
 mod grow;
 mod holding;
+mod no_table;
 mod partitions;
 mod place;
 mod system;
@@ -20,6 +21,7 @@ pub use error::ProbeError;
 pub use gpt::gpt;
 pub use grow::grow_facts;
 pub use holding::{holding, is_medium};
+pub use no_table::{MendedLba0, mended_lba0};
 pub use partitions::{TableFacts, partitions};
 pub use place::{boot_env_place, history_place};
 pub use system::{

@@ -38,7 +38,7 @@ pub fn partitions(disk: &dyn BlockIo) -> Result<TableFacts, ProbeError> {
         return Err(ProbeError::NoTable("it is smaller than one sector".to_owned()));
     }
     match of_gpt(disk) {
-        Err(ProbeError::NoTable(why)) => of_mbr(disk)?.ok_or_else(|| ProbeError::NoTable(no_table_reason(disk, &why))),
+        Err(ProbeError::NoTable(why)) => of_mbr(disk)?.ok_or(ProbeError::NoTable(why)),
         other => other,
     }
 }
@@ -129,7 +129,7 @@ fn of_mbr(disk: &dyn BlockIo) -> Result<Option<TableFacts>, ProbeError> {
 
 // The first bytes of a range, cut at the end of the range and of the disk. `None` if they cannot be read, so that one
 // bad sector does not hide the rest of the table.
-fn head(disk: &dyn BlockIo, extent: Extent) -> Option<Vec<u8>> {
+pub(super) fn head(disk: &dyn BlockIo, extent: Extent) -> Option<Vec<u8>> {
     let inside = disk.size().saturating_sub(extent.offset).min(extent.len);
     let mut head = vec![0; usize::try_from(inside).unwrap_or(HEAD_BYTES).min(HEAD_BYTES)];
     disk.read_back(extent.offset, &mut head).is_ok().then_some(head)
@@ -142,19 +142,6 @@ fn content_of(disk: &dyn BlockIo, extent: Extent) -> Option<String> {
     let Some(head) = head(disk, extent) else { return Some("unreadable".to_owned()) };
     let blank = || head.iter().all(|byte| *byte == 0).then_some("blank");
     recognise(&head).map(|s| s.short).or_else(blank).map(str::to_owned)
-}
-
-// Say what a disk without a table holds instead, and what the user can do.
-fn no_table_reason(disk: &dyn BlockIo, why: &str) -> String {
-    let Some(head) = head(disk, Extent { offset: 0, len: disk.size() }) else { return why.to_owned() };
-    match recognise(&head) {
-        Some(s) if s.packed => {
-            format!("{why}; it is {}: unpack it, or convert it with qemu-img convert -O raw", s.name)
-        }
-        Some(s) => format!("{why}; the disk begins with {}", s.name),
-        None if head.iter().all(|byte| *byte == 0) => format!("{why}; the disk begins with {} zeros", head.len()),
-        None => why.to_owned(),
-    }
 }
 
 #[cfg(test)]

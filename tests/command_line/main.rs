@@ -16,6 +16,7 @@ mod help;
 mod hostile_text;
 mod inspect_disk;
 mod install;
+mod lost_table;
 mod manual;
 mod meta;
 mod own_disk;

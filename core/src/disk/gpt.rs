@@ -264,10 +264,20 @@ pub(super) fn encode_header(sector: SectorSize, f: &HeaderFields) -> Vec<u8> {
 
 /// The first block of the disk: boot code and the protective MBR. `bootable` sets the entry's status to 0x80.
 pub fn protective_mbr(layout: &Layout, boot_code: &[u8; BOOT_CODE_BYTES], bootable: bool) -> Vec<u8> {
-    let mut block = vec![0; usize::try_from(layout.sector_size.bytes()).unwrap_or(512)];
+    protective_mbr_of(layout.sector_size, layout.disk_sectors(), boot_code, bootable)
+}
+
+/// The same for a disk of so many blocks.
+pub fn protective_mbr_of(
+    sector: SectorSize,
+    disk_sectors: u64,
+    boot_code: &[u8; BOOT_CODE_BYTES],
+    bootable: bool,
+) -> Vec<u8> {
+    let mut block = vec![0; usize::try_from(sector.bytes()).unwrap_or(512)];
     block[..BOOT_CODE_BYTES].copy_from_slice(boot_code);
     // On disks of more than 32 bits of blocks the field keeps its maximum (UEFI specification 2.10, table 5-4).
-    let blocks = u32::try_from(layout.disk_sectors() - 1).unwrap_or(u32::MAX);
+    let blocks = u32::try_from(disk_sectors.saturating_sub(1)).unwrap_or(u32::MAX);
     let entry = &mut block[446..462];
     // The CHS addresses are those of the specification: the end "does not fit".
     entry[..8].copy_from_slice(&[0x00, 0x00, 0x02, 0x00, 0xee, 0xff, 0xff, 0xff]);

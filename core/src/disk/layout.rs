@@ -103,11 +103,14 @@ impl core::fmt::Display for Part {
 }
 
 // FAT32 needs 65,525 clusters. On 4096-byte sectors they take 256 MiB, and the FATs come on top.
-const ESP_BYTES: u64 = 300 * MIB;
+/// Where the ESP begins.
+pub const ESP_OFFSET: u64 = MIB;
+/// Size of the ESP.
+pub const ESP_BYTES: u64 = 300 * MIB;
 /// Bytes of the BIOS partition: a core image takes less than half of it.
 pub const BIOS_BYTES: u64 = MIB;
 /// Byte offset of the BIOS partition, the same on every disk: the boot code and the core image contain it.
-pub const BIOS_OFFSET: u64 = MIB + ESP_BYTES;
+pub const BIOS_OFFSET: u64 = ESP_OFFSET + ESP_BYTES;
 /// Bytes of META; machined requires exactly this size.
 pub const META_BYTES: u64 = MIB;
 const STATE_BYTES: u64 = 100 * MIB;
@@ -208,7 +211,7 @@ impl Layout {
             });
         }
         let mut parts = [Extent { offset: 0, len: 0 }; 7];
-        let mut offset = MIB;
+        let mut offset = ESP_OFFSET;
         for (part, len) in parts.iter_mut().zip(sizes) {
             *part = Extent { offset, len };
             offset += len;

@@ -21,6 +21,7 @@ mod history;
 mod install;
 mod intruder;
 mod kernel_note;
+mod lba0;
 mod meta;
 mod refusal;
 mod renewal;
@@ -47,6 +48,7 @@ pub use grow::{FileSystemGrowth, GrowFacts, Growth, Held, Known, grow};
 pub use history::Asked;
 pub use install::{InstallRequest, install};
 pub use intruder::beside_others;
+pub use lba0::{Lba0Facts, lba0};
 pub use meta::meta;
 pub use refusal::{Refusal, Refusals};
 pub use repair::repair;
@@ -439,6 +441,7 @@ impl Plan {
                 let marked = if bootable { ", marked bootable" } else { "" };
                 format!("write      LBA 0: boot code and protective MBR{marked}{commit}")
             }
+            Step::MendLba0 { .. } => format!("write      LBA 0: boot code and protective MBR{commit}"),
             Step::RereadTable => "tell       the kernel about the new partition table".into(),
             Step::WriteEntries { .. }
             | Step::WritePrimaryHeader { .. }

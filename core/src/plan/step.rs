@@ -86,6 +86,9 @@ pub enum Step {
     /// Write LBA 0, boot code and protective MBR: the commit point. One sector turns no partition table into a complete
     /// and verified one.
     WriteLba0 { extent: Extent },
+    /// Write LBA 0 of a disk that has lost it: the protective MBR of the table that stands behind it, and the boot code that the
+    /// ESP lists. `sha256` is the digest of the sector, and `over` that of what it holds before.
+    MendLba0 { extent: Extent, sha256: Sha256, over: Sha256 },
     /// Have the kernel read the new table. Never fails the install, because the table is on the disk.
     RereadTable,
     /// Write the entries of a grown table, to the one of two places that the primary header does not name.
@@ -120,6 +123,7 @@ impl Step {
         matches!(
             self,
             Step::WriteLba0 { .. }
+                | Step::MendLba0 { .. }
                 | Step::WritePrimaryHeader { commit: true, .. }
                 | Step::WriteBootEnv { commit: true, .. }
         )
@@ -143,6 +147,7 @@ impl Step {
             | Step::WriteFile { extent, .. }
             | Step::WriteBootCode { extent, .. }
             | Step::CountFree { extent }
+            | Step::MendLba0 { extent, .. }
             | Step::WriteLba0 { extent } => vec![*extent],
             Step::LinkClusters { extents, .. } | Step::FreeClusters { extents, .. } => extents.clone(),
             Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => {

@@ -1,11 +1,13 @@
 //! Power cuts and I/O errors during `install`.
 
-use slipway_test_support::fixtures::DISK_BYTES;
+use slipway::ops::repair::look_at_lba0;
+use slipway_core::units::MIB;
+use slipway_test_support::fixtures::{DISK_BYTES, Silent};
 
 use super::{
     disk::{Call, EIO, ENOSPC, Fault, Op, RecordingDisk},
     faults::sampled,
-    judge::{Verdict, judge},
+    judge::{Verdict, judge, judged},
     pages::Pages,
     states,
     sweep::sweep,
@@ -71,6 +73,60 @@ fn installing_again_after_any_cut_converges() {
         }
         true
     });
+}
+
+/// What became of a disk without a table when `repair` had mended its LBA 0; None if it found nothing to mend.
+fn mended(pages: &Pages) -> Option<Verdict> {
+    let world = World::get();
+    let disk = RecordingDisk::new(DISK_BYTES, pages.clone());
+    let repair = look_at_lba0(&disk, "the disk", Some(world.loaders(0))).unwrap()?;
+    repair.carry_out(&disk, &mut Silent).unwrap();
+    // One sector, which arrives whole or not at all.
+    assert_eq!(disk.log().iter().filter(|op| !matches!(op, Op::Sync)).count(), 1);
+    Some(judged(&disk.pages(), DISK_BYTES, &world.expected, true))
+}
+
+/// Sweep a log, and mend LBA 0 in each state without a table. What was found wrong first, and how many were mended.
+fn first_mended_wrong(old: &Pages, log: &[Op], states: usize) -> (usize, Option<String>) {
+    let (mut times, mut broken) = (0, None);
+    sweep(old, log, states, &[], &mut |pages, what| {
+        if judge(pages, DISK_BYTES, &World::get().expected) == Verdict::NoTable
+            && let Some(verdict) = mended(pages)
+        {
+            times += 1;
+            broken = (!matches!(verdict, Verdict::Complete(_))).then(|| format!("{what}: {verdict:?}"));
+        }
+        broken.is_none()
+    });
+    (times, broken)
+}
+
+/// `repair` takes a lost LBA 0 for that, and not for an install that has not ended: it brings back the old system while none of
+/// it is overwritten, the new one once all of it is there, and nothing in between.
+#[test]
+fn lba_0_written_again_after_any_cut_brings_back_a_whole_system() {
+    let old = World::get().installed(0);
+    let disk = RecordingDisk::new(DISK_BYTES, old.clone());
+    World::get().install(1, &disk).unwrap();
+    let log = disk.log();
+    let (times, broken) = first_mended_wrong(&old, &log, states(SHARE));
+    eprintln!("LBA 0 was mended {times} times");
+    assert_eq!(broken, None);
+    assert!(times > 1, "the sweep meets what is to be mended");
+
+    // Mutants: the tables of the old system stay until the new ones are written, and the new ones come before the content.
+    let is_table = |op: &Op| matches!(op, Op::Write { offset, .. } if (*offset > 0 && *offset < MIB) || *offset >= DISK_BYTES - MIB);
+    let cleared = |op: &Op| matches!(op, Op::Write { bytes, .. } if bytes.iter().all(|byte| *byte == 0));
+    let uncleared: Vec<Op> = log.iter().filter(|op| !(is_table(op) && cleared(op))).cloned().collect();
+    let (mut early, late): (Vec<Op>, Vec<Op>) = log.iter().cloned().partition(|op| is_table(op) && !cleared(op));
+    let clear = late.iter().position(|op| is_table(op)).unwrap();
+    let at = clear + late[clear..].iter().position(|op| matches!(op, Op::Sync)).unwrap() + 1;
+    early.push(Op::Sync);
+    let early = [&late[..at], &early, &late[at..]].concat();
+    for (name, mutant) in [("the old tables are not cleared", uncleared), ("the new tables come first", early)] {
+        let is_caught = STATES.iter().any(|states| first_mended_wrong(&old, &mutant, *states).1.is_some());
+        assert!(is_caught, "mutant survived: {name}");
+    }
 }
 
 /// The sweep must see what it is there to see: without a barrier, or with LBA 0 out of its place, it finds

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     pages::Pages,
-    read::{Digest, digest, file, table},
+    read::{Digest, Table, digest, file, table, table_of_one_copy},
 };
 
 /// What a complete disk of one install holds.
@@ -30,20 +30,25 @@ pub enum Verdict {
 /// Judge a state. Without a protective MBR no reader looks further: Linux (`find_valid_gpt`), EDK2
 /// (`PartitionValidMbr`) and GRUB (`partmap/gpt.c`) all check it first.
 pub fn judge(pages: &Pages, size: u64, installs: &[Expected]) -> Verdict {
+    judged(pages, size, installs, false)
+}
+
+/// `one_will_do`: one copy of the partition table.
+pub fn judged(pages: &Pages, size: u64, installs: &[Expected], one_will_do: bool) -> Verdict {
     let mut lba0 = [0; 512];
     pages.read(0, &mut lba0);
     let protective = lba0[510..] == [0x55, 0xaa] && lba0[446..510].chunks(16).any(|e| e[4] == 0xee);
     if !protective {
         return Verdict::NoTable;
     }
-    match complete(pages, size, installs) {
+    let table = if one_will_do { table_of_one_copy } else { table };
+    match table(pages, size).and_then(|table| complete(pages, &table, installs)) {
         Ok(which) => Verdict::Complete(which),
         Err(why) => Verdict::Broken(why),
     }
 }
 
-fn complete(pages: &Pages, size: u64, installs: &[Expected]) -> Result<usize, String> {
-    let table = table(pages, size)?;
+fn complete(pages: &Pages, table: &Table, installs: &[Expected]) -> Result<usize, String> {
     let which = installs.iter().position(|i| i.disk_guid == table.guid).ok_or("a disk GUID of no install")?;
     let expected = &installs[which];
     for ((number, path), expected) in &expected.files {

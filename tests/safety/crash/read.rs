@@ -24,14 +24,31 @@ pub struct Table {
 /// Read it. Some readers take the backup where the primary is damaged and some do not, so both must be there and say
 /// the same.
 pub fn table(pages: &Pages, size: u64) -> Result<Table, String> {
+    table_of(pages, size, false)
+}
+
+/// The table by one of its copies, where the other one is lost. The reader takes no header whose entries are damaged, so each
+/// header is taken away in turn.
+pub fn table_of_one_copy(pages: &Pages, size: u64) -> Result<Table, String> {
+    let without = |header: u64| {
+        let mut pages = pages.clone();
+        pages.write(header, &[0; SECTOR]);
+        table_of(&pages, size, true)
+    };
+    table(pages, size).or_else(|_| without(SECTOR as u64)).or_else(|_| without(size - SECTOR as u64))
+}
+
+fn table_of(pages: &Pages, size: u64, one_will_do: bool) -> Result<Table, String> {
     let whole = PagesFile::new(pages, Extent { offset: 0, len: size });
-    let table = gpt::GptConfig::new().only_valid_headers(true).open_from_device(whole).map_err(|e| e.to_string())?;
+    let table =
+        gpt::GptConfig::new().only_valid_headers(!one_will_do).open_from_device(whole).map_err(|e| e.to_string())?;
     let same = |a: &gpt::header::Header, b: &gpt::header::Header| {
         (a.disk_guid, a.crc32_parts, a.current_lba, a.backup_lba)
             == (b.disk_guid, b.crc32_parts, b.backup_lba, b.current_lba)
     };
     match (table.primary_header(), table.backup_header()) {
         (Ok(p), Ok(b)) if same(p, b) => {}
+        (Ok(_), Err(_)) | (Err(_), Ok(_)) if one_will_do => {}
         _ => return Err("primary and backup GPT differ".to_owned()),
     }
     let bytes = |p: &gpt::partition::Partition| Extent {

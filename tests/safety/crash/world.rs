@@ -210,6 +210,11 @@ impl World {
         execute::run(&self.plans[n], disk, sources, &mut Silent)
     }
 
+    /// Boot loaders of an installer.
+    pub const fn loaders(&self, set: usize) -> &Loaders {
+        &self.loaders[set]
+    }
+
     /// A disk with install `n` on it.
     pub fn installed(&self, n: usize) -> Pages {
         let disk = RecordingDisk::new(DISK_BYTES, Pages::default());

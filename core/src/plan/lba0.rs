@@ -1,0 +1,61 @@
+//! LBA 0 written again: the protective MBR, without which no reader looks for the table behind it.
+//!
+//! It is safe at every instant of an install, too. That clears LBA 0 first, then both copies of the table before anything else,
+//! and writes them last: where a copy is whole and LBA 0 is not, all partitions are as they were, or as they shall be.
+
+use crate::prelude::*;
+
+use alloc::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::{Goal, Plan, RequestBase, Step};
+use crate::{
+    digest::Sha256,
+    text::quoted,
+    units::{Extent, SectorSize},
+};
+
+/// A disk of ours whose LBA 0 is lost.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
+pub struct Lba0Facts {
+    pub disk_guid: Uuid,
+    pub sector: SectorSize,
+    /// Digest of what LBA 0 holds.
+    pub found: Sha256,
+    /// Digest of what it shall hold.
+    pub mended: Sha256,
+    /// The disk was installed with boot code for a BIOS, and nothing has it any more.
+    pub boot_code_lost: bool,
+}
+
+/// Plan the repair of LBA 0. What else is lost is another repair's to find: a disk without LBA 0 is no disk of ours for
+/// anybody else.
+pub fn lba0(base: &RequestBase, facts: &Lba0Facts) -> Plan {
+    let Lba0Facts { disk_guid, sector, found, mended, boot_code_lost } = *facts;
+    let (disk, extent) = (quoted(&base.disk), Extent { offset: 0, len: sector.bytes() });
+    let status = format!("`installer status --disk {disk}` shows whether more is lost");
+    let update = format!(
+        "the boot code for a BIOS is lost, and this disk starts under UEFI only: `installer bootloader update --disk {disk} \
+         --offline` writes it again"
+    );
+    Plan {
+        goal: Goal::Repair,
+        disk: base.disk.clone(),
+        disk_guid,
+        system: None,
+        table: None,
+        meta: BTreeMap::new(),
+        meta_removed: vec![],
+        left: vec![],
+        meta_found: None,
+        boot_env_at: [None; 2],
+        warnings: boot_code_lost.then_some(update).into_iter().collect(),
+        result: format!("LBA 0 is written again: the disk has its partition table, and all data is there; {status}"),
+        meanwhile: "LBA 0 is lost, and all else is as it was; run the same command again".to_owned(),
+        growth: None,
+        bootloader: None,
+        steps: vec![Step::MendLba0 { extent, sha256: mended, over: found }, Step::RereadTable],
+    }
+}

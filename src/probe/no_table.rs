@@ -1,0 +1,107 @@
+//! A disk without a partition table: what it is instead, and what brings the table back.
+
+use super::{
+    error::{ProbeError, read},
+    gpt::{Gpt, ours},
+    partitions::head,
+};
+use crate::{device::BlockIo, fat::FatVolume};
+use slipway_core::{
+    boot::env::PATHS,
+    digest::Sha256,
+    disk::{
+        chain::{CHAIN, Chain, Link},
+        gpt::{BOOT_CODE_BYTES, is_protective_mbr, protective_mbr_of},
+        layout::{ESP_BYTES, ESP_OFFSET, Part},
+        magic::recognise,
+        mbr,
+    },
+    plan::{GptFacts, Lba0Facts},
+    units::{Extent, Lba, MIB},
+};
+
+/// LBA 0 as it shall be.
+pub struct MendedLba0 {
+    pub facts: Lba0Facts,
+    pub bytes: Vec<u8>,
+}
+
+/// Why there is no table, of a disk whose LBA 0 is no protective MBR.
+pub(super) fn no_table(disk: &dyn BlockIo) -> ProbeError {
+    if behind_lost_lba0(disk).is_some() {
+        return ProbeError::Lba0Lost;
+    }
+    const WHY: &str = "LBA 0 carries no protective MBR";
+    let Some(head) = head(disk, Extent { offset: 0, len: disk.size() }) else {
+        return ProbeError::NoTable(WHY.to_owned());
+    };
+    let is = match recognise(&head) {
+        Some(s) if s.packed => format!("it is {}: unpack it, or convert it with qemu-img convert -O raw", s.name),
+        Some(s) => format!("the disk begins with {}", s.name),
+        None if head.iter().any(|byte| *byte != 0) => "the disk begins with data of no known format".to_owned(),
+        None if is_begun(disk) => "an installation on it has not ended: run it again, it begins anew".to_owned(),
+        None => format!("the disk begins with {} zeros: it is empty, or erased", head.len()),
+    };
+    ProbeError::NoTable(format!("{WHY}; {is}"))
+}
+
+// An install writes the ESP, at the same place on every disk, long before the table.
+fn is_begun(disk: &dyn BlockIo) -> bool {
+    has_boot_state(disk, Extent { offset: ESP_OFFSET, len: ESP_BYTES })
+}
+
+// Whether there is an ESP of ours. What its files say is not looked at.
+fn has_boot_state(disk: &dyn BlockIo, esp: Extent) -> bool {
+    let volume = FatVolume::open(disk, esp);
+    volume.is_ok_and(|volume| PATHS.iter().any(|path| matches!(volume.find(path), Ok(Some(_)))))
+}
+
+// The table of a disk of ours that only lacks LBA 0: nobody else has begun to use the disk, and our boot state is where the
+// table says.
+fn behind_lost_lba0(disk: &dyn BlockIo) -> Option<GptFacts> {
+    let head = head(disk, Extent { offset: 0, len: disk.size() })?;
+    // A table that begins at LBA 1 is what a wrong bit makes of a protective MBR.
+    let is_protective = |entries: Vec<mbr::Entry>| entries.iter().all(|entry| entry.first == Lba(1));
+    let is_free = match recognise(&head) {
+        None => true,
+        Some(found) => found.short == "boot sector" && mbr::partitions(&head).is_none_or(is_protective),
+    };
+    let gpt = is_free.then(|| Gpt::tables(disk)).and_then(|gpt| ours(disk, &gpt).ok())?;
+    has_boot_state(disk, gpt.part(Part::Esp)).then_some(gpt)
+}
+
+/// LBA 0 of a disk that lacks only that. `shipped`: boot code that starts a core image at a block, in case the disk has lost
+/// its own. None if LBA 0 is not lost.
+pub fn mended_lba0(
+    disk: &dyn BlockIo,
+    shipped: &dyn Fn(Lba) -> Option<[u8; BOOT_CODE_BYTES]>,
+) -> Result<Option<MendedLba0>, ProbeError> {
+    let sector = disk.sector_size();
+    let mut found = vec![0; sector.bytes() as usize];
+    read(disk, 0, &mut found)?;
+    if is_protective_mbr(&found) {
+        return Ok(None);
+    }
+    let Some(gpt) = behind_lost_lba0(disk) else { return Ok(None) };
+    let recorded = recorded(disk, &gpt);
+    let halves = slipway_core::disk::bios::halves(gpt.part(Part::Bios)).map(|half| half.first_lba(sector));
+    let own = found.first_chunk().copied();
+    let mut codes = own.into_iter().chain(halves.into_iter().filter_map(shipped));
+    let code = codes.find(|code| recorded.contains(&Sha256::of(code)));
+    let boot_code_lost = code.is_none() && !recorded.is_empty();
+    let blocks = disk.size() / sector.bytes();
+    let bytes = protective_mbr_of(sector, blocks, &code.unwrap_or([0; BOOT_CODE_BYTES]), false);
+    let (found, mended) = (Sha256::of(&found), Sha256::of(&bytes));
+    let facts = Lba0Facts { disk_guid: gpt.disk_guid, sector, found, mended, boot_code_lost };
+    Ok(Some(MendedLba0 { facts, bytes }))
+}
+
+// The boot code that the disk was installed with, or renewed; none if a BIOS does not start it.
+fn recorded(disk: &dyn BlockIo, gpt: &GptFacts) -> Vec<Sha256> {
+    let list = FatVolume::open(disk, gpt.part(Part::Esp)).and_then(|volume| volume.read_small(CHAIN, MIB));
+    let chain = list.ok().flatten().and_then(|bytes| Chain::parse(&bytes).ok()).unwrap_or_default();
+    let code = |(link, digest): &(Link, Sha256)| {
+        matches!(link, Link::BootCode { len } if *len == BOOT_CODE_BYTES as u64).then_some(*digest)
+    };
+    chain.0.iter().filter_map(code).collect()
+}

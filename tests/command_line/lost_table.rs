@@ -1,0 +1,127 @@
+//! A disk without a partition table: what it is, and what brings the table back.
+
+use std::{fs, path::Path};
+
+use serde_json::json;
+use slipway_core::units::MIB;
+use slipway_test_support::{
+    exit_code::INSTALL,
+    world::{
+        Content, IMAGE_BYTES, Outcome, World, finished, flip, installer, json_of, noise, on_disk, program, read_at,
+        tool, write_at,
+    },
+};
+
+fn repair_command(image: &Path) -> String {
+    format!("`installer repair --disk {}`", image.display())
+}
+
+/// Whatever became of LBA 0: it is as before, and so is all else. The boot code stands on the ESP as a digest only, so that it
+/// is known to be the right one.
+#[test]
+fn repair_writes_lba_0_again() {
+    let world = World::new();
+    let image = world.installed(&["--format-data=true"]);
+    let (before, lba0) = (Content::of(&image), read_at(&image, 0, 512));
+    let lost: [(&str, &dyn Fn()); 5] = [
+        ("zeroed", &|| write_at(&image, 0, &[0; 512])),
+        ("garbage", &|| write_at(&image, 0, &[0xa7; 512])),
+        ("a wrong bit in its signature", &|| flip(&image, 510)),
+        ("a wrong bit in the type of its partition", &|| flip(&image, 446 + 4)),
+        ("its partition lost", &|| write_at(&image, 446, &[0; 64])),
+    ];
+    for (what, lose) in lost {
+        lose();
+        for verb in [&["status"][..], &["verify"], &["meta", "list"], &["history"]] {
+            let outcome = on_disk(&image, verb).exits(INSTALL);
+            let says = ["LBA 0 is lost", "all data is there", &repair_command(&image)];
+            assert!(says.iter().all(|says| outcome.stderr.contains(says)), "{what}: {verb:?}: {}", outcome.stderr);
+        }
+        let inspect = Outcome::of(installer(["inspect"]).arg(&image));
+        inspect.exits(INSTALL).says(&["LBA 0 is lost", &repair_command(&image)]);
+        let seen = Content::of(&image);
+        let dry = on_disk(&image, &["repair", "--dry-run"]).succeeds().stdout;
+        assert!(dry.contains("write      LBA 0: boot code and protective MBR   <- commit point"), "{dry}");
+        assert!(Content::of(&image) == seen, "a dry run writes nothing");
+        let report = on_disk(&image, &["repair", "--output=json"]).succeeds().json();
+        assert_eq!((&report["changed"], &report["plan"]["warnings"]), (&json!(true), &json!([])), "{what}");
+        assert_eq!(read_at(&image, 0, 512), lba0, "{what}");
+        assert!(Content::of(&image) == before, "{what}: something else was written");
+        on_disk(&image, &["verify"]).succeeds();
+    }
+    let again = on_disk(&image, &["repair"]).succeeds().stdout;
+    assert!(again.starts_with("nothing to do"), "{again}");
+}
+
+/// The first MiB is what `dd` hits most often: LBA 0 and the first copy of the table.
+#[test]
+fn the_second_copy_of_the_table_is_enough() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    write_at(&image, 0, &vec![0; MIB as usize]);
+    on_disk(&image, &["repair"]).succeeds();
+    let status = json_of(&image, &["status"]);
+    assert_eq!(status["next_boot"]["slot"], "A");
+    assert!(status["problems"].to_string().contains("the primary GPT is damaged"), "{status}");
+    assert_eq!(status["next_step"]["command"], format!("gdisk {}", image.display()));
+}
+
+/// Boot code that this installer does not have is not guessed.
+#[test]
+fn boot_code_that_is_lost_is_told() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    write_at(&image, 0, &[0; 512]);
+    let outcome = Outcome::of(installer(["repair", "--disk"]).arg(&image).env("SLIPWAY_ASSETS", world.path("nothing")));
+    let update = format!("`installer bootloader update --disk {} --offline`", image.display());
+    outcome.succeeds().says(&["the boot code for a BIOS is lost", &update]);
+    on_disk(&image, &["bootloader", "update", "--offline", "--efi-loader=slipway"]).succeeds();
+    on_disk(&image, &["verify"]).succeeds();
+}
+
+/// What somebody else has begun to use is left alone, though our table still stands behind it.
+#[test]
+fn what_is_in_use_by_others_is_not_mended() {
+    let world = World::new();
+    let put: [(&str, &dyn Fn(&Path)); 3] = [
+        ("an MBR", &|image| {
+            let script = "label: dos\nstart=2048, size=204800, type=83\n";
+            finished(program("sfdisk").args(["--quiet", "--wipe", "never"]).arg(image).write_stdin(script));
+        }),
+        ("an ext4", &|image| drop(tool!("mkfs.ext4", "-q", "-F", image))),
+        ("a LUKS volume", &|image| write_at(image, 0, b"LUKS\xba\xbe")),
+    ];
+    for (what, put) in put {
+        let image = world.installed(&[]);
+        write_at(&image, 0, &[0; 512]);
+        put(&image);
+        let seen = Content::of(&image);
+        let outcome = on_disk(&image, &["repair"]).exits(INSTALL);
+        assert!(!outcome.stderr.contains("LBA 0 is lost"), "{what}: {}", outcome.stderr);
+        assert!(Content::of(&image) == seen, "{what}: overwritten");
+        fs::remove_file(&image).unwrap();
+    }
+}
+
+/// Five disks without a table, and five sentences.
+#[test]
+fn each_disk_without_a_table_says_what_it_is() {
+    let world = World::new();
+    let says = |image: &Path, what: &str| {
+        let stderr = on_disk(image, &["status"]).exits(INSTALL).stderr;
+        assert!(stderr.contains(what), "{what}: {stderr}");
+    };
+    let empty = world.sparse("empty", IMAGE_BYTES);
+    says(&empty, "the disk begins with 69632 zeros: it is empty, or erased");
+    let random = world.sparse("random", IMAGE_BYTES);
+    write_at(&random, 0, &noise(3, MIB as usize));
+    says(&random, "the disk begins with data of no known format");
+    let image = world.installed(&[]);
+    let qcow2 = world.path("disk.qcow2");
+    tool!("qemu-img", "convert", "-O", "qcow2", &image, &qcow2);
+    says(&qcow2, "it is a qcow2 image: unpack it, or convert it with qemu-img convert -O raw");
+    // As an installation leaves it that stops after the ESP.
+    write_at(&image, 0, &vec![0; MIB as usize]);
+    write_at(&image, IMAGE_BYTES - MIB, &vec![0; MIB as usize]);
+    says(&image, "an installation on it has not ended: run it again");
+}
