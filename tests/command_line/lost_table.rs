@@ -12,6 +12,9 @@ use slipway_test_support::{
     },
 };
 
+/// What somebody does to a disk image, by what it is called.
+type Use<'u> = (&'u str, &'u dyn Fn(&Path));
+
 fn repair_command(image: &Path) -> String {
     format!("`installer repair --disk {}`", image.display())
 }
@@ -83,7 +86,7 @@ fn boot_code_that_is_lost_is_told() {
 #[test]
 fn what_is_in_use_by_others_is_not_mended() {
     let world = World::new();
-    let put: [(&str, &dyn Fn(&Path)); 3] = [
+    let put: [Use; 3] = [
         ("an MBR", &|image| {
             let script = "label: dos\nstart=2048, size=204800, type=83\n";
             finished(program("sfdisk").args(["--quiet", "--wipe", "never"]).arg(image).write_stdin(script));

@@ -167,7 +167,9 @@ fn allowed(plan: &Plan, step: &Step) -> Extent {
         Step::WriteVolume { part, .. } | Step::Blank { part, .. } | Step::WriteXfs { part, .. } => layout.part(*part),
         Step::WriteCore { .. } => layout.part(Part::Bios),
         Step::WriteMetaCopy { .. } | Step::WriteMetaLegacy { .. } => layout.part(Part::Meta),
-        Step::ClearLba0 { .. } | Step::WriteLba0 { .. } | Step::MendLba0 { .. } => Extent { offset: 0, len: layout.sector_size.bytes() },
+        Step::ClearLba0 { .. } | Step::WriteLba0 { .. } | Step::MendLba0 { .. } => {
+            Extent { offset: 0, len: layout.sector_size.bytes() }
+        }
         Step::WritePrimaryGpt { .. } => Extent { offset: layout.sector_size.bytes(), len: MIB },
         Step::WriteBackupGpt { .. } => Extent { offset: whole.len - MIB, len: MIB },
         Step::ClearLabels { .. } | Step::Erase { .. } => whole,

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     boot::{
-        env::{MARKER, PATHS},
+        env::{BootEnv, MARKER, PATHS},
         history::HISTORY,
         slot::{Slot, SlotState},
     },
@@ -47,12 +47,9 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
     if env.states[default] == SlotState::Good && whole(default) && !good(default) {
         draft.mark_good(default, env.seq);
     }
-    let damaged = |slot: Slot| Some((slot, system.slots[slot].damage()?));
-    let boots = Slot::BOTH.into_iter().any(|slot| env.states[slot] == SlotState::Good && whole(slot));
-    let good = Slot::BOTH.into_iter().filter(|slot| env.states[*slot] == SlotState::Good);
-    let damage: Vec<String> =
-        good.filter_map(damaged).map(|(slot, why)| format!("slot {slot} is damaged ({why})")).collect();
-    if boots {
+    let damage = damage(system, &env);
+    let is_stuck = !damage.is_empty() && !Slot::BOTH.into_iter().any(|s| env.states[s] == SlotState::Good && whole(s));
+    if !is_stuck {
         draft.warnings.extend(damage.iter().map(|what| format!("{what}: an upgrade from the other slot replaces it")));
     }
     if system.meta.valid != [false, false] {
@@ -75,14 +72,8 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
         }
     }
     let mut left = left(system, default);
-    if !boots && !damage.is_empty() {
-        let (disk, offline) = (quoted(&base.disk), if system.running.slot().is_none() { " --offline" } else { "" });
-        left.push(format!(
-            "{}, and no slot is whole: `installer upgrade --disk {disk} --source SOURCE{offline}` writes slot {}, and keeps \
-             the data",
-            damage.join(", "),
-            !default
-        ));
+    if is_stuck {
+        left.push(stuck(base, system, default, &damage));
     }
     let what = if copies.is_rebuilt {
         "the boot state is made again from the slots' own markers"
@@ -94,6 +85,23 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
     let result = format!("{what}; slot {}, {}, is the default", env.default, system.slots[env.default].version());
     let meanwhile = "what boots is what booted before; run the same command again".to_owned();
     Ok(Plan { left, ..draft.plan(Goal::Repair, result, meanwhile) })
+}
+
+/// What is wrong with the slots that are called good.
+fn damage(system: &SystemFacts, env: &BootEnv) -> Vec<String> {
+    let good = Slot::BOTH.into_iter().filter(|slot| env.states[*slot] == SlotState::Good);
+    good.filter_map(|slot| Some(format!("slot {slot} is damaged ({})", system.slots[slot].damage()?))).collect()
+}
+
+/// What is left to do where no slot is whole.
+fn stuck(base: &RequestBase, system: &SystemFacts, default: Slot, damage: &[String]) -> String {
+    let (disk, damage) = (quoted(&base.disk), damage.join(", "));
+    let offline = if system.running.slot().is_none() { " --offline" } else { "" };
+    format!(
+        "{damage}, and no slot is whole: `installer upgrade --disk {disk} --source SOURCE{offline}` writes slot {}, and keeps \
+         the data",
+        !default
+    )
 }
 
 /// The default of a boot state that is made again where no slot is whole, and nothing runs from the disk: then an upgrade
