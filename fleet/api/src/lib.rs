@@ -1,14 +1,26 @@
-//! What is said to a node over the wire.
+//! The protocol between a node and its clients.
+//!
+//! ```text
+//! server ─► message ─► cut ─► wire ─► cut ─► client        answers and events
+//! client ─► message ────────► wire ─► check ─► server      requests
+//! ```
 //!
 //! * [`v1`]: the calls and messages, made from `proto/slipway/node/v1/node.proto`
 //! * [`machine`]: the part of Talos' machine API that the facade has, made from `proto/machine/machine.proto`
+//! * [`bound`], [`codec`]: the maxima of texts and lists, which both sides enforce
+//! * [`text`]: text from elsewhere, safe to show
+//! * [`word`]: the enums, their words, and the node's own types that they stand for
 //! * [`goal`]: requests to and from the node's own [`Request`](slipway_node::goal::Request)
 //! * [`show`]: plans, operations and events from the node's own types
 //! * [`reason`]: why a call is refused: one stable word each, its gRPC code, and what to do
 
+pub mod bound;
+pub mod codec;
 pub mod goal;
 pub mod reason;
 pub mod show;
+pub mod text;
+pub mod word;
 
 /// What Talos' clients say, made from `proto/machine/machine.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
@@ -20,4 +32,5 @@ pub mod machine {
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 pub mod v1 {
     tonic::include_proto!("slipway.node.v1");
+    include!(concat!(env!("OUT_DIR"), "/bounds.rs"));
 }

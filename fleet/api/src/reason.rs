@@ -3,9 +3,11 @@
 use slipway_node::journal::Refused;
 use tonic::{Code, Status, metadata::MetadataValue};
 
+use crate::text::clean_and_cut;
+
 /// The key in the metadata.
 pub const KEY: &str = "slipway-reason";
-/// A message is cut after so many characters.
+/// The most bytes of a message, without what to do.
 const LONGEST: usize = 2048;
 
 /// Why a call is refused.
@@ -129,7 +131,7 @@ impl Reason {
     pub fn status(self, what: impl std::fmt::Display) -> Status {
         let (word, code, to_do) = self.row();
         // It is sent as a header, and may quote what came.
-        let what: String = what.to_string().chars().take(LONGEST).collect();
+        let what = clean_and_cut(&what.to_string(), LONGEST);
         let mut status = Status::new(code, format!("{what}; {to_do}"));
         status.metadata_mut().insert(KEY, MetadataValue::from_static(word));
         status

@@ -1,6 +1,5 @@
-//! What a node tells, from its own types.
+//! Answers and events, from the node's own types.
 
-use serde::Serialize;
 use slipway_core::boot::slot::Slot;
 use slipway_node::{
     facts::{Disk, Facts},
@@ -12,16 +11,7 @@ use slipway_node::{
 };
 use uuid::Uuid;
 
-use crate::v1::{self, event::What};
-
-/// The word that the journal has for `value`.
-fn word(value: &impl Serialize) -> String {
-    // Only enums without fields come here, and they are words.
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
-        _ => String::new(),
-    }
-}
+use crate::v1::{self, RequestState, event::What};
 
 /// The place of `step` among the steps of `op`, from 1, and how many there are; the place is 0 on the way back.
 fn place(op: &Operation, step: Step) -> (u32, u32) {
@@ -38,9 +28,9 @@ impl v1::PlanResponse {
     /// The steps of `op`, and what would block each now.
     pub fn of(op: &Operation, blocked: impl Fn(Step) -> Option<String>) -> Self {
         let planned = |step: Step| v1::PlannedStep {
-            step: word(&step),
+            step: v1::Step::from(step).into(),
             does: step.does().to_owned(),
-            on_failure: word(&step.on_failure()),
+            on_failure: v1::OnFailure::from(step.on_failure()).into(),
             blocked: blocked(step),
         };
         Self { steps: sequence::steps(op).map(planned).collect() }
@@ -51,11 +41,11 @@ impl v1::AskResponse {
     /// What the request `id` led to.
     pub fn of(id: Uuid, asked: &Asked) -> Self {
         let (state, outcome) = match asked {
-            Asked::New => ("new", None),
-            Asked::UnderWay => ("under-way", None),
-            Asked::Ended(outcome) => ("ended", Some(outcome.into())),
+            Asked::New => (RequestState::New, None),
+            Asked::UnderWay => (RequestState::UnderWay, None),
+            Asked::Ended(outcome) => (RequestState::Ended, Some(outcome.into())),
         };
-        Self { id: id.to_string(), state: state.to_owned(), outcome }
+        Self { id: id.to_string(), state: state.into(), outcome }
     }
 }
 
@@ -80,10 +70,10 @@ impl From<&Operation> for v1::Operation {
         };
         Self {
             id: op.id().to_string(),
-            goal: word(goal),
+            goal: v1::Goal::from(*goal).into(),
             source: source.clone(),
             caller: caller.clone(),
-            step: word(&op.at),
+            step: v1::Step::from(op.at).into(),
             does: op.at.does().to_owned(),
             done: op.done,
             place,
@@ -95,13 +85,15 @@ impl From<&Operation> for v1::Operation {
 }
 
 impl v1::Ended {
-    /// How `request` ended; `failed` if a step of it would not have worked another time either.
-    pub fn of(request: &Request, failed: bool, outcome: &Outcome) -> Self {
+    /// How `request` ended. `failed`: a step failed in a way that another try would not change. `reached`: the furthest
+    /// step on the way forward that was begun.
+    pub fn of(request: &Request, failed: bool, reached: Option<Step>, outcome: &Outcome) -> Self {
         Self {
             payload: request.payload.map(String::from).unwrap_or_default(),
             failed,
+            reached: reached.map_or(v1::Step::Unspecified, v1::Step::from).into(),
             id: request.id.to_string(),
-            goal: word(&request.goal),
+            goal: v1::Goal::from(request.goal).into(),
             source: request.source.clone(),
             caller: request.caller.clone(),
             outcome: Some(outcome.into()),
@@ -111,22 +103,23 @@ impl v1::Ended {
 
 impl From<&Disk> for v1::Disk {
     fn from(disk: &Disk) -> Self {
-        let slot = |slot: Slot| v1::SlotState {
-            slot: slot.to_string(),
-            state: disk.states[slot].map(|state| state.to_string()),
+        let slot = |slot: Slot| v1::SlotContents {
+            slot: v1::Slot::from(slot).into(),
+            state: disk.states[slot].map(|state| v1::SlotState::from(state).into()),
             payload: disk.payloads[slot].map(String::from),
+            version: disk.versions[slot].clone(),
         };
         Self {
-            running: disk.running.to_string(),
-            next: disk.next.map(|slot| slot.to_string()),
+            running: v1::Slot::from(disk.running).into(),
+            next: disk.next.map(|slot| v1::Slot::from(slot).into()),
             slots: Slot::BOTH.map(slot).into(),
         }
     }
 }
 
 impl v1::StatusResponse {
-    /// What `node`, which runs `version` of the service, says of itself. How well the node is, is added by who
-    /// looks, and the position of the events by the server.
+    /// The status of `node`, which runs `version` of the service. The service adds the node's health, and the server the
+    /// position of the events and the certificates.
     pub fn of(node: &str, version: &str, shape: Shape, facts: &Facts, journal: &Journal) -> Self {
         let denied =
             |of: &slipway_node::journal::Denied| v1::Denied { payload: of.payload.into(), why: of.why.clone() };
@@ -142,25 +135,26 @@ impl v1::StatusResponse {
             ended: journal
                 .ended
                 .iter()
-                .map(|ended| v1::Ended::of(&ended.request, ended.failed, &ended.outcome))
+                .map(|ended| v1::Ended::of(&ended.request, ended.failed, ended.reached, &ended.outcome))
                 .collect(),
             denied: journal.denied.iter().map(denied).collect(),
             token: journal.token,
             events: None,
             health: None,
             staged: facts.disk.as_ref().and_then(Disk::staged).map(String::from),
+            certificates: Vec::new(),
         }
     }
 }
 
-/// What the executor tells while it works.
+/// Events of the executor.
 impl What {
     /// `op` begins.
     pub fn begins(op: &Operation) -> Self {
         let Request { goal, source, caller, allow_outage, allow_any_version, .. } = &op.request;
         Self::Asked(v1::Asked {
             id: op.id().to_string(),
-            goal: word(goal),
+            goal: v1::Goal::from(*goal).into(),
             source: source.clone(),
             caller: caller.clone(),
             allow_outage: *allow_outage,
@@ -173,22 +167,26 @@ impl What {
     pub fn step_begins(op: &Operation, step: Step) -> Self {
         let (place, places) = place(op, step);
         let (id, does) = (op.id().to_string(), step.does().to_owned());
-        Self::StepBegun(v1::StepBegun { id, step: word(&step), does, place, places })
+        Self::StepBegun(v1::StepBegun { id, step: v1::Step::from(step).into(), does, place, places })
     }
 
     /// `done` of `total` of `step` are done; 0 if the total is not known.
     pub fn progress(op: Uuid, step: Step, done: u64, total: u64) -> Self {
-        Self::StepProgress(v1::StepProgress { id: op.to_string(), step: word(&step), done, total })
+        Self::StepProgress(v1::StepProgress { id: op.to_string(), step: v1::Step::from(step).into(), done, total })
     }
 
     /// `why` blocks `step`.
     pub fn blocked(op: Uuid, step: Step, why: &str) -> Self {
-        Self::StepBlocked(v1::StepBlocked { id: op.to_string(), step: word(&step), why: why.to_owned() })
+        Self::StepBlocked(v1::StepBlocked {
+            id: op.to_string(),
+            step: v1::Step::from(step).into(),
+            why: why.to_owned(),
+        })
     }
 
     /// `step` is done.
     pub fn step_ends(op: Uuid, step: Step) -> Self {
-        Self::StepDone(v1::StepDone { id: op.to_string(), step: word(&step) })
+        Self::StepDone(v1::StepDone { id: op.to_string(), step: v1::Step::from(step).into() })
     }
 
     /// The operation goes back, for `why`.
@@ -198,7 +196,7 @@ impl What {
 
     /// `op` is over.
     pub fn ends(op: &Operation, outcome: &Outcome) -> Self {
-        Self::Ended(v1::Ended::of(&op.request, op.failed, outcome))
+        Self::Ended(v1::Ended::of(&op.request, op.failed, Some(op.reached), outcome))
     }
 
     /// Something that belongs to no operation.

@@ -13,7 +13,7 @@ use rustls::{
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
-use slipway_node_api::v1::node_service_client::NodeServiceClient;
+use slipway_node_api::{text::clean_and_cut, v1::node_service_client::NodeServiceClient};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tonic::{
@@ -31,6 +31,11 @@ pub const PORT: u16 = 50000;
 const CONNECT: Duration = Duration::from_secs(10);
 /// How a node that went away is noticed: a ping after this time without anything, and as long for its answer.
 const PING: Duration = Duration::from_secs(15);
+
+/// The largest answer, in bytes. A status whose fields all have their maxima has 260,000.
+const LARGEST: usize = 512 << 10;
+/// The most bytes of an error.
+const MESSAGE: usize = 2048;
 
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,8 +106,13 @@ impl Trust {
         // The scheme is tonic's word for who makes the TLS; the connector does.
         let channel = endpoint(&format!("http://{node}"))?.connect_with_connector(connector).await;
         let channel = channel.map_err(|e| Error::Unreachable(format!("{node}: {}", chain(&e))))?;
-        Ok(NodeServiceClient::new(channel))
+        Ok(client(channel))
     }
+}
+
+/// A node may lie: an answer is refused above this size, before it is read.
+fn client(channel: Channel) -> Client {
+    NodeServiceClient::new(channel).max_decoding_message_size(LARGEST)
 }
 
 /// Connect to the node of this machine.
@@ -114,7 +124,7 @@ pub async fn connect_socket(path: &Path) -> Result<Client, Error> {
     });
     let channel = endpoint("http://node")?.connect_with_connector(connector).await;
     let channel = channel.map_err(|e| Error::Unreachable(format!("{}: {}", path.display(), chain(&e))))?;
-    Ok(NodeServiceClient::new(channel))
+    Ok(client(channel))
 }
 
 fn endpoint(uri: &str) -> Result<Endpoint, Error> {
@@ -144,7 +154,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     if items.is_empty() { Err(file(path, "it has no certificate")) } else { Ok(items) }
 }
 
-/// An error with all that led to it, and what to do if certificates did.
+/// An error with its causes, and what to do if certificates are one. In one line of at most 2,048 bytes, because some of it
+/// is the node's text.
 pub fn chain(error: &(dyn error::Error + 'static)) -> String {
     let mut text = match error.downcast_ref::<Status>() {
         Some(status) => status.message().to_owned(),
@@ -168,7 +179,7 @@ pub fn chain(error: &(dyn error::Error + 'static)) -> String {
         }
         next = error.source();
     }
-    text + hint
+    clean_and_cut(&text, MESSAGE) + hint
 }
 
 #[cfg(test)]

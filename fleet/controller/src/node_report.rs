@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use slipway_core::digest::Sha256;
-use slipway_node_api::v1::{Ended, StatusResponse};
+use slipway_node_api::v1::{Ended, Goal, HealthState, SlotState, StatusResponse};
 use slipway_rollout::facts::{NodeReport, RollbackState};
 
 /// Why an answer is of no use. The node then counts as one that does not answer.
@@ -24,10 +24,10 @@ pub enum Unclear {
 pub fn node_report(status: &StatusResponse, payload: Sha256, now: Timestamp) -> Result<NodeReport, Unclear> {
     let staged = status.staged.as_deref().map(digest).transpose()?;
     // A goal that this program does not know disturbs the node, for all it knows.
-    let busy = status.operation.as_ref().is_some_and(|op| op.goal != "stage");
+    let busy = status.operation.as_ref().is_some_and(|op| op.goal() != Goal::Stage);
     let (well, seconds) = match &status.health {
-        Some(health) if health.state == "well" => (true, health.seconds),
-        Some(health) if health.state == "ill" => (false, health.seconds),
+        Some(health) if health.state() == HealthState::Well => (true, health.seconds),
+        Some(health) if health.state() == HealthState::Ill => (false, health.seconds),
         // Nobody looks meanwhile, and nobody has to.
         _ if busy => (false, 0),
         Some(health) => return Err(Unclear::Health(health.reasons.join("; "))),
@@ -55,7 +55,7 @@ fn runs(status: &StatusResponse) -> Result<Sha256, Unclear> {
 fn rollback_state(status: &StatusResponse) -> RollbackState {
     let is_there = status.disk.as_ref().is_some_and(|disk| {
         let other = disk.slots.iter().find(|slot| slot.slot != disk.running);
-        other.is_some_and(|other| other.state.as_deref() == Some("good"))
+        other.is_some_and(|other| other.state() == SlotState::Good)
     });
     if is_there { RollbackState::Available } else { RollbackState::Unavailable }
 }
@@ -66,7 +66,7 @@ fn failed(status: &StatusResponse, payload: Sha256, staged: Option<Sha256>) -> O
     if let Some(denied) = status.denied.iter().find(|denied| denied.payload == name) {
         return Some(denied.why.clone());
     }
-    let is_its_staging = |ended: &&Ended| ended.goal == "stage" && ended.payload == name;
+    let is_its_staging = |ended: &&Ended| ended.goal() == Goal::Stage && ended.payload == name;
     let last = status.ended.iter().find(is_its_staging).filter(|last| last.failed && staged != Some(payload))?;
     last.outcome.as_ref()?.came_back.clone()
 }
@@ -84,7 +84,7 @@ fn before(now: Timestamp, seconds: u64) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slipway_node_api::v1::{Denied, Disk, Health, Operation, Outcome, SlotState};
+    use slipway_node_api::v1::{Denied, Disk, Health, Operation, Outcome, Slot, SlotContents};
 
     fn payload(name: &str) -> Sha256 {
         Sha256::of(name.as_bytes())
@@ -94,21 +94,23 @@ mod tests {
         "2030-01-01T12:00:00Z".parse().unwrap()
     }
 
-    fn health(state: &str) -> Option<Health> {
-        Some(Health { state: state.to_owned(), seconds: 90, reasons: vec!["the Node is not ready".to_owned()] })
+    fn health(state: HealthState) -> Option<Health> {
+        Some(Health { state: state.into(), seconds: 90, reasons: vec!["the Node is not ready".to_owned()] })
     }
 
     /// Slot A runs `old`; `new` is staged; it is well.
     fn status() -> StatusResponse {
-        let slot = |slot: &str, name: &str| SlotState {
-            slot: slot.to_owned(),
-            state: Some("good".to_owned()),
+        let slot = |slot: Slot, name: &str| SlotContents {
+            slot: slot.into(),
+            state: Some(SlotState::Good.into()),
+            version: None,
             payload: Some(payload(name).into()),
         };
-        let disk = Disk { running: "A".to_owned(), next: None, slots: vec![slot("B", "new"), slot("A", "old")] };
+        let disk =
+            Disk { running: Slot::A.into(), next: None, slots: vec![slot(Slot::B, "new"), slot(Slot::A, "old")] };
         StatusResponse {
             disk: Some(disk),
-            health: health("well"),
+            health: health(HealthState::Well),
             staged: Some(payload("new").into()),
             token: 7,
             ..StatusResponse::default()
@@ -119,8 +121,8 @@ mod tests {
         node_report(status, payload("new"), now())
     }
 
-    fn operation(goal: &str) -> Option<Operation> {
-        Some(Operation { goal: goal.to_owned(), ..Operation::default() })
+    fn operation(goal: i32) -> Option<Operation> {
+        Some(Operation { goal, ..Operation::default() })
     }
 
     #[test]
@@ -138,23 +140,23 @@ mod tests {
             rollback: RollbackState::Available,
         };
         assert_eq!(report(&status()), Ok(all.clone()));
-        let ill = StatusResponse { health: health("ill"), ..status() };
+        let ill = StatusResponse { health: health(HealthState::Ill), ..status() };
         assert_eq!(report(&ill), Ok(NodeReport { well: false, ..all.clone() }));
         // A time before all times is no reason to fail.
-        let long = Health { state: "well".to_owned(), seconds: u64::MAX, reasons: vec![] };
+        let long = Health { state: HealthState::Well.into(), seconds: u64::MAX, reasons: vec![] };
         let long = StatusResponse { health: Some(long), ..status() };
         assert_eq!(report(&long), Ok(NodeReport { since: Timestamp::MIN, ..all }));
     }
 
     #[test]
     fn what_disturbs_it_makes_it_busy_and_staging_does_not() {
-        for (goal, busy) in [("stage", false), ("upgrade", true), ("rollback", true), ("a goal of tomorrow", true)] {
+        for (goal, busy) in [(1, false), (2, true), (3, true), (99, true)] {
             let status = StatusResponse { operation: operation(goal), ..status() };
             assert_eq!(report(&status).map(|report| report.busy), Ok(busy), "{goal}");
         }
         // Nobody looks meanwhile: it says the rest all the same, and is not well.
-        for health in [health("unknown"), None] {
-            let status = StatusResponse { operation: operation("upgrade"), health, ..status() };
+        for health in [health(HealthState::Unknown), None] {
+            let status = StatusResponse { operation: operation(Goal::Upgrade.into()), health, ..status() };
             let report = report(&status).unwrap();
             assert_eq!((report.busy, report.well, report.since, report.token), (true, false, now(), 7));
         }
@@ -162,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_no_news() {
-        for health in [health("unknown"), health("splendid"), health(""), None] {
+        for health in [health(HealthState::Unknown), health(HealthState::Unspecified), None] {
             let status = StatusResponse { health, ..status() };
             assert!(matches!(report(&status), Err(Unclear::Health(_))), "{:?}", status.health);
         }
@@ -176,26 +178,26 @@ mod tests {
         assert_eq!(report(&StatusResponse { staged, ..status() }), Err(Unclear::Digest("abc".to_owned())));
     }
 
-    fn ended(goal: &str, name: &str, failed: bool, came_back: Option<&str>) -> Ended {
+    fn ended(goal: Goal, name: &str, failed: bool, came_back: Option<&str>) -> Ended {
         let outcome = Some(Outcome { came_back: came_back.map(str::to_owned), left: false });
-        Ended { goal: goal.to_owned(), payload: payload(name).into(), failed, outcome, ..Ended::default() }
+        Ended { goal: goal.into(), payload: payload(name).into(), failed, outcome, ..Ended::default() }
     }
 
     #[test]
     fn only_a_system_that_was_confirmed_is_one_to_go_back_to() {
         for (state, way) in [
-            (Some("good"), RollbackState::Available),
-            (Some("trial"), RollbackState::Unavailable),
-            (Some("bad"), RollbackState::Unavailable),
+            (Some(SlotState::Good), RollbackState::Available),
+            (Some(SlotState::Trial), RollbackState::Unavailable),
+            (Some(SlotState::Bad), RollbackState::Unavailable),
             (None, RollbackState::Unavailable),
         ] {
             let mut status = status();
-            status.disk.as_mut().unwrap().slots[0].state = state.map(str::to_owned);
+            status.disk.as_mut().unwrap().slots[0].state = state.map(i32::from);
             assert_eq!(report(&status).unwrap().rollback, way, "{state:?}");
         }
         let mut other = status();
         other.disk.as_mut().unwrap().slots.truncate(1);
-        other.disk.as_mut().unwrap().running = "B".to_owned();
+        other.disk.as_mut().unwrap().running = Slot::B.into();
         assert_eq!(report(&other).unwrap().rollback, RollbackState::Unavailable);
     }
 
@@ -211,21 +213,21 @@ mod tests {
     #[test]
     fn a_payload_that_cannot_be_staged_has_failed() {
         let unstaged = |ended| StatusResponse { staged: None, ended, ..status() };
-        let fails = ended("stage", "new", true, Some("no room"));
+        let fails = ended(Goal::Stage, "new", true, Some("no room"));
         assert_eq!(report(&unstaged(vec![fails.clone()])).unwrap().failed.as_deref(), Some("no room"));
         // Something else ended since, or before.
-        let other = ended("stage", "older", false, None);
-        let among = unstaged(vec![other, fails.clone(), ended("stage", "new", false, None)]);
+        let other = ended(Goal::Stage, "older", false, None);
+        let among = unstaged(vec![other, fails.clone(), ended(Goal::Stage, "new", false, None)]);
         assert_eq!(report(&among).unwrap().failed.as_deref(), Some("no room"));
         for not in [
             // By now it is staged, whoever did it.
             StatusResponse { ended: vec![fails.clone()], ..status() },
-            unstaged(vec![ended("stage", "new", false, None), fails.clone()]),
+            unstaged(vec![ended(Goal::Stage, "new", false, None), fails.clone()]),
             // Its time was over, or somebody wanted it to end.
-            unstaged(vec![ended("stage", "new", false, Some("the registry does not answer"))]),
+            unstaged(vec![ended(Goal::Stage, "new", false, Some("the registry does not answer"))]),
             // That was not about the payload.
-            unstaged(vec![ended("upgrade", "new", true, Some("the grant is gone"))]),
-            unstaged(vec![ended("stage", "older", true, Some("no room"))]),
+            unstaged(vec![ended(Goal::Upgrade, "new", true, Some("the grant is gone"))]),
+            unstaged(vec![ended(Goal::Stage, "older", true, Some("no room"))]),
         ] {
             assert_eq!(report(&not).unwrap().failed, None, "{:?}", not.ended);
         }

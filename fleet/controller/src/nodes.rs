@@ -8,7 +8,7 @@ use slipway_node::goal::Request;
 use slipway_node_api::{
     goal,
     reason::Reason,
-    v1::{AbortRequest, StatusRequest, plan_request::Goal},
+    v1::{AbortRequest, RequestState, StatusRequest, plan_request::Goal},
 };
 use slipway_node_client::{Client, Files, Trust, chain};
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
@@ -112,7 +112,7 @@ async fn ask(mut client: Client, ask: &Ask) -> Result<Answer, String> {
             Goal::Rollback(request) => client.rollback(request).await,
             Goal::Reboot(request) => client.reboot(request).await,
         }
-        .map(|answer| answer.get_ref().state == "new"),
+        .map(|answer| answer.get_ref().state() == RequestState::New),
         Ask::Abort(id, why) => {
             let request = AbortRequest { id: id.to_string(), why: why.clone(), as_is: false };
             client.abort(request).await.map(|_| false)

@@ -9,7 +9,10 @@ use slipway_fleet_objects::{
     rollout::{Replacing, Rollout, RolloutStatus},
     upgrade::NodeUpgradeStatus,
 };
-use slipway_node_api::v1::StatusResponse;
+use slipway_node_api::{
+    v1::{StatusResponse, Step as NodeStep},
+    word,
+};
 use slipway_rollout::{
     blocked::Blocked,
     decide::{BlockedNode, Step},
@@ -296,7 +299,7 @@ fn node(
     NodeUpgradeStatus {
         reason: reason.to_owned(),
         message: short(message),
-        step: status.and_then(|status| Some(status.operation.as_ref()?.step.clone())),
+        step: status.and_then(|status| Some(word::of::<NodeStep>(status.operation.as_ref()?.step))),
         runs: report.map(|report| report.runs),
         staged: report.and_then(|report| report.staged),
         well: report.map(|report| report.well),

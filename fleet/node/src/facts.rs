@@ -32,6 +32,8 @@ pub struct Disk {
     pub states: PerSlot<Option<SlotState>>,
     /// The digest that names each slot's payload.
     pub payloads: PerSlot<Option<Sha256>>,
+    /// The version of the OS in each slot.
+    pub versions: PerSlot<Option<String>>,
     /// What the next boot is; `None` if nothing would boot.
     pub next: Option<Slot>,
     /// Making EPHEMERAL anew was cut short, and it is still blank.

@@ -47,9 +47,12 @@ pub struct Journal {
 pub struct Ended {
     /// What was asked for.
     pub request: Request,
-    /// A step failed: it would not work another time either. Not so if its time was over, or somebody wanted it to end.
+    /// A step failed in a way that another try would not change. Not set if a time limit was over, or somebody aborted it.
     #[serde(default)]
     pub failed: bool,
+    /// The furthest step on the way forward that was begun; `None` in a journal that is older than this field.
+    #[serde(default)]
+    pub reached: Option<Step>,
     /// How it ended.
     pub outcome: Outcome,
 }
@@ -196,7 +199,8 @@ impl Journal {
             if let (Outcome::CameBack(why) | Outcome::Left(why), Some(payload)) = (&outcome, payload) {
                 self.deny(payload, why);
             }
-            self.ended.insert(0, Ended { request: op.request, failed: op.failed, outcome });
+            let (failed, reached) = (op.failed, Some(op.reached));
+            self.ended.insert(0, Ended { request: op.request, failed, reached, outcome });
             self.ended.truncate(KEPT);
         }
     }

@@ -1,10 +1,8 @@
-//! Connections, as many as there may be. What is not authenticated ends at the TLS handshake, or at the socket's look at
-//! who connects.
+//! Connections, as many as there may be. A client without a trusted certificate ends at the TLS handshake, and one that is
+//! not root at the check of the socket.
 
 use std::{
-    fs,
-    future::Future,
-    io,
+    fs, io,
     os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
     path::Path,
     pin::Pin,
@@ -15,7 +13,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream, unix::SocketAddr},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::JoinHandle,
     time::{sleep, timeout},
@@ -24,7 +22,13 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
-use crate::{limits::Limits, peer::Peer, tls::Trust};
+use crate::{
+    handshakes::{Handshakes, Turn},
+    limits::Limits,
+    peer::Peer,
+    places::{Place, Places},
+    tls::Trust,
+};
 
 /// How long nothing is accepted after the system was out of file descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -34,35 +38,44 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Connection<IO> {
     io: IO,
     peer: Peer,
-    /// Its place among the connections, which it leaves with its end.
-    _place: Option<OwnedSemaphorePermit>,
+    /// It is free with the end of the connection.
+    _place: ConnectionPlace,
+}
+
+/// A place among the connections.
+#[derive(Debug)]
+enum ConnectionPlace {
+    /// Of those from the network, with shares.
+    Network { _place: Place },
+    /// Of those at the socket, which are all of root.
+    Socket { _place: Option<OwnedSemaphorePermit> },
 }
 
 /// Connections as they come, and the task that accepts them: it ends when nobody takes them any more.
 pub(crate) type Connections<IO> = (ReceiverStream<io::Result<Connection<IO>>>, JoinHandle<()>);
 
-/// Who connects by TCP and proves who it is.
+/// Who connects by TCP and proves who it is. Every client is accepted at once: who says nothing waits for its own handshake
+/// only, and keeps nobody in the kernel's queue.
 pub(crate) fn tls(listener: TcpListener, trust: Trust, limits: Limits) -> Connections<TlsStream<TcpStream>> {
     let (found, connections) = mpsc::channel(1);
-    let handshakes = Arc::new(Semaphore::new(limits.handshakes));
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let handshakes = Handshakes::new(limits.handshakes);
+    let places = Places::new(limits.connections);
     let task = tokio::spawn(async move {
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&handshakes, || listener.accept()) => accepted,
+                accepted = listener.accept() => accepted,
                 () = found.closed() => return,
             };
-            let (handshake, tcp) = accepted;
-            let Ok((tcp, _)) = tcp else {
+            let Ok((tcp, from)) = accepted else {
                 sleep(PAUSE).await;
                 continue;
             };
             let (trust, places, found) = (trust.clone(), places.clone(), found.clone());
-            tokio::spawn(async move {
-                let shaken = timeout(limits.handshake, shake(tcp, trust, places, limits.streams)).await;
-                drop(handshake);
-                if let Ok(Some(connection)) = shaken {
-                    // Nobody takes it when the service ends.
+            handshakes.begin(from.ip(), |turn| async move {
+                let ended = timeout(limits.handshake, handshake(tcp, &turn, trust, &places, limits.streams)).await;
+                drop(turn);
+                if let Ok(Some(connection)) = ended {
+                    // The receiver is gone when the service ends.
                     let _ = found.send(Ok(connection)).await;
                 }
             });
@@ -71,28 +84,22 @@ pub(crate) fn tls(listener: TcpListener, trust: Trust, limits: Limits) -> Connec
     (ReceiverStream::new(connections), task)
 }
 
-/// A place, and who takes it. Others wait in the kernel's queue meanwhile.
-async fn accept<T, F: Future<Output = io::Result<T>>>(
-    places: &Arc<Semaphore>,
-    listen: impl FnOnce() -> F,
-) -> (Option<OwnedSemaphorePermit>, io::Result<T>) {
-    // The semaphores are never closed.
-    let place = places.clone().acquire_owned().await.ok();
-    (place, listen().await)
-}
-
-/// The handshake. `None` if it fails, or if there are too many connections: then there is nobody to tell it to.
-async fn shake(
+/// The handshake. `None` if it fails, or if there is no place for this client: TLS has no way to tell it why.
+async fn handshake(
     tcp: TcpStream,
+    turn: &Turn,
     trust: Trust,
-    places: Arc<Semaphore>,
+    places: &Places,
     streams: usize,
 ) -> Option<Connection<TlsStream<TcpStream>>> {
     tcp.set_nodelay(true).ok()?;
     let at = tcp.local_addr().ok()?.ip();
+    tcp.readable().await.ok()?;
+    turn.has_spoken();
     let io = TlsAcceptor::from(trust.config()).accept(tcp).await.ok()?;
     let peer = Peer::remote(io.get_ref().1.peer_certificates()?, at, trust, streams)?;
-    Some(Connection { io, peer, _place: Some(places.try_acquire_owned().ok()?) })
+    let place = places.take(peer.name(), peer.role()).ok()?;
+    Some(Connection { io, peer, _place: ConnectionPlace::Network { _place: place } })
 }
 
 /// The Unix socket at `path`, for root alone. A socket that nobody listens at any more is replaced.
@@ -116,7 +123,7 @@ pub(crate) fn socket(listener: UnixListener, limits: Limits) -> io::Result<Conne
     let task = tokio::spawn(async move {
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&places, || listener.accept()) => accepted,
+                accepted = place_and_client(&places, &listener) => accepted,
                 () = found.closed() => return,
             };
             let (place, io) = accepted;
@@ -128,10 +135,20 @@ pub(crate) fn socket(listener: UnixListener, limits: Limits) -> io::Result<Conne
                 continue;
             };
             let peer = Peer::local(uid, limits.streams);
-            let _ = found.send(Ok(Connection { io, peer, _place: place })).await;
+            let _ = found.send(Ok(Connection { io, peer, _place: ConnectionPlace::Socket { _place: place } })).await;
         }
     });
     Ok((ReceiverStream::new(connections), task))
+}
+
+/// A place, and the client that takes it. Others wait in the kernel's queue meanwhile.
+async fn place_and_client(
+    places: &Arc<Semaphore>,
+    listener: &UnixListener,
+) -> (Option<OwnedSemaphorePermit>, io::Result<(UnixStream, SocketAddr)>) {
+    // The semaphore is never closed.
+    let place = places.clone().acquire_owned().await.ok();
+    (place, listener.accept().await)
 }
 
 fn may_connect(uid: u32, own: u32) -> bool {

@@ -38,7 +38,7 @@
 //! * [`role`]: which call needs which role, in one table
 //! * [`peer`]: who calls
 //! * [`tls`]: certificates, which may change while the service runs
-//! * [`accept`]: connections, as many as there may be
+//! * [`accept`]: connections, as many as there may be; `handshakes`, `places`: who gets in when there are too many
 //! * [`events`]: the log of events: bounded, numbered, and never waiting for a reader
 //! * [`limits`]: how much there may be at once
 //! * [`service`]: the calls
@@ -47,10 +47,13 @@
 
 pub mod accept;
 pub mod events;
+mod expiry;
 pub mod facade;
+mod handshakes;
 pub mod limits;
 pub mod node;
 pub mod peer;
+mod places;
 pub mod role;
 pub mod serve;
 pub mod service;

@@ -7,17 +7,18 @@ use std::time::Duration;
 pub struct Limits {
     /// A request, in bytes.
     pub message: usize,
-    /// Connections, at each door. Who comes then waits, or is sent away after the handshake.
+    /// Connections from the network, and as many at the socket. One identity has at most a quarter of those from the
+    /// network, and all readers together half. The next one is sent away after its handshake.
     pub connections: usize,
-    /// TLS handshakes. Who comes then waits.
+    /// TLS handshakes under way. The next one ends another: a client that said nothing, of the network with most of them.
     pub handshakes: usize,
     /// How long a handshake may take.
     pub handshake: Duration,
     /// How long a connection lives. Calls and watches that it has then go on to their end.
     pub age: Duration,
-    /// Calls that are being answered, of all connections.
+    /// Calls that are being answered, of all connections. Shared out like connections.
     pub calls: usize,
-    /// Watches, of all connections.
+    /// Watches and logs that are read, of all connections. Shared out like connections.
     pub watches: usize,
     /// Watches of one connection.
     pub streams: usize,
@@ -30,7 +31,7 @@ impl Default for Limits {
         Self {
             message: 64 << 10,
             connections: 64,
-            handshakes: 16,
+            handshakes: 256,
             handshake: Duration::from_secs(10),
             age: Duration::from_secs(3600),
             calls: 32,

@@ -55,7 +55,12 @@ impl Peer {
         &self.name
     }
 
-    /// Whether it is still who it was.
+    /// What it may do; `None` for a certificate without a role.
+    pub(crate) fn role(&self) -> Option<Role> {
+        self.role
+    }
+
+    /// Whether its certificate is still trusted.
     pub(crate) fn trusted(&self) -> Result<(), Status> {
         let Some(Certificate { chain, trust }) = &self.certificate else { return Ok(()) };
         trust.verify(chain).map_err(|e| Reason::Distrusted.status(format!("the certificate of {}: {e}", self.name)))

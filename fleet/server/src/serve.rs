@@ -1,6 +1,11 @@
 //! All of it together: doors, limits, and the end.
 
-use std::{future::Future, io, sync::Arc, time::Duration};
+use std::{
+    future::{self, Future},
+    io,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use tokio::{
     net::{TcpListener, UnixListener},
@@ -17,6 +22,8 @@ const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);
 /// HTTP/2's own bound on streams, above what a connection may have of watches.
 const SPARE_STREAMS: usize = 16;
+/// Between two looks at when certificates expire.
+const EXPIRY: Duration = Duration::from_secs(3600);
 /// All headers of a call, in bytes.
 const HEADERS: u32 = 16 << 10;
 
@@ -37,7 +44,8 @@ pub async fn serve<N: Node>(
     limits: Limits,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    let service = Both::new(Service::new(node, log.clone(), limits), limits);
+    let trust = doors.tcp.as_ref().map(|(_, trust)| trust.clone());
+    let service = Both::new(Service::new(node, log.clone(), trust.clone(), limits), limits);
     let stopping = watch::Sender::new(false);
     let stopped = || {
         let mut stopping = stopping.subscribe();
@@ -70,6 +78,7 @@ pub async fn serve<N: Node>(
         sleep(limits.grace).await;
     };
     let ended = tokio::select! {
+        () = tell_expiry(trust) => Ok(()),
         ended = async { tokio::try_join!(tcp, socket) } => ended.map(|_| ()).map_err(io::Error::other),
         // Who does not take its answer until now does not get it.
         () = end => Ok(()),
@@ -79,6 +88,16 @@ pub async fn serve<N: Node>(
         task.await.map_err(io::Error::other)?;
     }
     ended
+}
+
+/// Tell now and then which certificates are about to expire. It has no end.
+async fn tell_expiry(trust: Option<Trust>) {
+    let Some(trust) = trust else { return future::pending().await };
+    loop {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        trust.tell_expiry(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+        sleep(EXPIRY).await;
+    }
 }
 
 fn server(limits: Limits) -> Server {

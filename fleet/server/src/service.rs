@@ -4,60 +4,59 @@ use std::{future::Future, sync::Arc};
 
 use slipway_node::goal::Request as NodeRequest;
 use slipway_node_api::{
+    bound::cut,
     goal,
     reason::Reason,
     v1::{
-        AbortRequest, AbortResponse, AskResponse, ConfirmRequest, ConfirmResponse, Event, PlanRequest, PlanResponse,
-        RebootRequest, RollbackRequest, StageRequest, StatusRequest, StatusResponse, UpgradeRequest, WatchRequest,
-        node_service_server::NodeService, plan_request::Goal,
+        AbortRequest, AbortResponse, AskResponse, ConfirmRequest, ConfirmResponse, Event, LogsRequest, LogsResponse,
+        PlanRequest, PlanResponse, RebootRequest, RollbackRequest, StageRequest, StatusRequest, StatusResponse,
+        UpgradeRequest, WatchRequest, node_service_server::NodeService, plan_request::Goal,
     },
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::{
     events::{EventLog, Reader},
     limits::Limits,
-    node::{Error, Node},
+    node::{Error, Lines, Log, Node},
     peer::Peer,
+    places::{Place, Places},
     role::Call,
+    tls::Trust,
 };
-
-/// How much of a reason for an abort is kept.
-const WHY: usize = 512;
 
 /// Answers the calls for a node.
 #[derive(Debug)]
 pub(crate) struct Service<N> {
     node: Arc<N>,
     log: EventLog,
-    calls: Arc<Semaphore>,
-    watches: Arc<Semaphore>,
+    /// The certificates of the API on the network, if it is there.
+    trust: Option<Trust>,
+    calls: Places,
+    watches: Places,
 }
 
 impl<N> Clone for Service<N> {
     fn clone(&self) -> Self {
-        let Self { node, log, calls, watches } = self;
-        Self { node: node.clone(), log: log.clone(), calls: calls.clone(), watches: watches.clone() }
+        let Self { node, log, trust, calls, watches } = self;
+        let (node, log, trust) = (node.clone(), log.clone(), trust.clone());
+        Self { node, log, trust, calls: calls.clone(), watches: watches.clone() }
     }
 }
 
 impl<N: Node> Service<N> {
-    pub(crate) fn new(node: Arc<N>, log: EventLog, limits: Limits) -> Self {
-        let places = |of| Arc::new(Semaphore::new(of));
-        Self { node, log, calls: places(limits.calls), watches: places(limits.watches) }
+    pub(crate) fn new(node: Arc<N>, log: EventLog, trust: Option<Trust>, limits: Limits) -> Self {
+        Self { node, log, trust, calls: Places::new(limits.calls), watches: Places::new(limits.watches) }
     }
 
     /// Who calls, and its place among the calls.
-    fn admit<T>(&self, request: &Request<T>, call: Call) -> Result<(Peer, OwnedSemaphorePermit), Status> {
+    fn admit<T>(&self, request: &Request<T>, call: Call) -> Result<(Peer, Place), Status> {
         let peer = peer(request)?;
         peer.may(call)?;
-        let place = self
-            .calls
-            .clone()
-            .try_acquire_owned()
-            .map_err(|_| Reason::TooManyCalls.status("the node answers as many calls as it may have at once"))?;
+        let full = |why| Reason::TooManyCalls.status(format!("calls that are answered at once: {why}"));
+        let place = self.calls.take(peer.name(), peer.role()).map_err(full)?;
         Ok((peer, place))
     }
 
@@ -89,8 +88,12 @@ impl<N: Node> Service<N> {
         // The position first: what happens between the two is told again, and is not missed.
         let events = Some(self.log.newest());
         let node = self.node.clone();
+        let certificates = self.trust.as_ref().map(Trust::certificates).unwrap_or_default();
         let status = to_its_end(place, async move { node.status().await }).await?;
-        Ok(StatusResponse { events, ..status })
+        let mut status = StatusResponse { events, certificates, ..status };
+        // The facade sends parts of it in messages of its own.
+        cut(&mut status);
+        Ok(status)
     }
 
     /// Ask the node, for who may make this call.
@@ -112,12 +115,24 @@ impl<N: Node> Service<N> {
     pub(crate) fn watcher<T>(&self, request: &Request<T>, call: Call) -> Result<Watcher, Status> {
         let peer = peer(request)?;
         peer.may(call)?;
-        let take = |from: &Arc<Semaphore>, whose: &str| {
-            let refused = |_| Reason::TooManyWatches.status(format!("{whose} has as many watches as it may have"));
-            from.clone().try_acquire_owned().map_err(refused)
-        };
-        let places = [take(&peer.streams, "this connection")?, take(&self.watches, "this node")?];
-        Ok(Watcher { peer, places })
+        let full = |_| Reason::TooManyWatches.status("this connection has as many watches as it may have");
+        let stream = peer.streams.clone().try_acquire_owned().map_err(full)?;
+        let full = |why| Reason::TooManyWatches.status(format!("watches of this node: {why}"));
+        let place = self.watches.take(peer.name(), peer.role()).map_err(full)?;
+        Ok(Watcher { peer, places: (stream, place) })
+    }
+
+    /// A log of the machine, for a caller who may read it; `piece` is how one piece of it is sent.
+    pub(crate) async fn read_log<T: Sync, I: Send + 'static>(
+        &self,
+        request: &Request<T>,
+        call: Call,
+        log: Log,
+        piece: fn(Vec<u8>) -> I,
+    ) -> Result<Response<Sent<I>>, Status> {
+        let watcher = self.watcher(request, call)?;
+        let lines = self.put(request, call, |node| async move { node.log(log).await }).await?;
+        Ok(watcher.read(LogReader { lines, events: self.log.clone(), piece }))
     }
 
     /// The log of events.
@@ -145,10 +160,30 @@ impl Source for Reader {
 /// What is sent as a stream.
 pub(crate) type Sent<T> = ReceiverStream<Result<T, Status>>;
 
+/// Reads a log of the machine.
+struct LogReader<I> {
+    lines: Lines,
+    /// A log that is followed has no end of its own: it ends with the service.
+    events: EventLog,
+    piece: fn(Vec<u8>) -> I,
+}
+
+impl<I: Send + 'static> Source for LogReader<I> {
+    type Item = I;
+
+    async fn next(&mut self) -> Option<Result<I, Status>> {
+        let piece = tokio::select! {
+            piece = self.lines.recv() => piece?,
+            () = self.events.closed() => return Some(Err(Reason::GoesDown.status("the log goes on"))),
+        };
+        Some(piece.map(self.piece).map_err(Status::from))
+    }
+}
+
 /// Who reads a stream.
 pub(crate) struct Watcher {
     peer: Peer,
-    places: [OwnedSemaphorePermit; 2],
+    places: (OwnedSemaphorePermit, Place),
 }
 
 impl Watcher {
@@ -174,7 +209,7 @@ fn decode(goal: Goal, peer: &Peer) -> Result<NodeRequest, Status> {
 
 /// Do `work`, also when the caller goes away meanwhile: the journal is written in whole, or not at all.
 async fn to_its_end<T: Send + 'static>(
-    place: OwnedSemaphorePermit,
+    place: Place,
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Status> {
     let task = tokio::spawn(async move {
@@ -235,7 +270,6 @@ impl<N: Node> NodeService for Service<N> {
             peer.may(Call::Confirm)?;
         }
         let id = goal::id(&id).map_err(|e| Reason::Malformed.status(e))?;
-        let why: String = why.chars().filter(|c| !c.is_control()).take(WHY).collect();
         let (node, caller) = (self.node.clone(), peer.name().to_owned());
         to_its_end(place, async move { node.abort(id, why, as_is, caller).await }).await?;
         Ok(Response::new(AbortResponse {}))
@@ -259,5 +293,16 @@ impl<N: Node> NodeService for Service<N> {
         let after = request.into_inner().after;
         let reader = self.log.read(after.as_ref()).map_err(|e| Reason::AheadOfLog.status(e))?;
         Ok(watcher.read(reader))
+    }
+
+    type LogsStream = Sent<LogsResponse>;
+
+    async fn logs(&self, request: Request<LogsRequest>) -> Result<Response<Self::LogsStream>, Status> {
+        let LogsRequest { service, follow, lines } = request.get_ref().clone();
+        let (call, log) = match service.is_empty() {
+            true => (Call::Dmesg, Log::Kernel { follow, only_new: false }),
+            false => (Call::Logs, Log::Service { name: service, follow, lines }),
+        };
+        self.read_log(&request, call, log, |text| LogsResponse { text }).await
     }
 }

@@ -16,9 +16,12 @@ use rustls::{
     pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime, pem::PemObject},
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
-use slipway_node_api::v1::event::What;
+use slipway_node_api::v1::{Certificate, CertificateUse, event::What};
 
-use crate::events::EventLog;
+use crate::{
+    events::EventLog,
+    expiry::{certificate, notice, notices_due},
+};
 
 /// HTTP/2, and nothing else.
 const ALPN: &[u8] = b"h2";
@@ -66,6 +69,8 @@ struct Loaded {
     read: Read,
     config: Arc<ServerConfig>,
     clients: Arc<dyn ClientCertVerifier>,
+    /// What is told of those in use, and how many notices of their end were given.
+    certificates: Vec<(Certificate, usize)>,
     /// Why the files are not used as they are. Told once.
     problem: Option<String>,
 }
@@ -79,14 +84,15 @@ struct Read {
     revoked: Option<Vec<u8>>,
 }
 
-type Usable = (Arc<ServerConfig>, Arc<dyn ClientCertVerifier>);
+type Usable = (Arc<ServerConfig>, Arc<dyn ClientCertVerifier>, Vec<Certificate>);
 
 impl Trust {
     /// Read the files. What is wrong with them later is told in `log`.
     pub fn load(files: Files, log: EventLog) -> Result<Self, Unusable> {
         let read = Read::from(&files)?;
-        let (config, clients) = usable(&files, &read)?;
-        let loaded = Loaded { read, config, clients, problem: None };
+        let (config, clients, certificates) = usable(&files, &read)?;
+        let certificates = certificates.into_iter().map(|certificate| (certificate, 0)).collect();
+        let loaded = Loaded { read, config, clients, certificates, problem: None };
         Ok(Self { files: Arc::new(files), loaded: Arc::new(Mutex::new(loaded)), log })
     }
 
@@ -100,6 +106,22 @@ impl Trust {
         let clients = self.fresh().clients.clone();
         let (end, between) = chain.split_first().ok_or(rustls::Error::NoCertificatesPresented)?;
         clients.verify_client_cert(end, between, UnixTime::now()).map(|_| ())
+    }
+
+    /// The certificates in use, and when they expire.
+    pub(crate) fn certificates(&self) -> Vec<Certificate> {
+        self.fresh().certificates.iter().map(|(certificate, _)| certificate.clone()).collect()
+    }
+
+    /// Tell in the log which certificates are about to expire. Each notice is given once.
+    pub(crate) fn tell_expiry(&self, now: i64) {
+        for (certificate, given) in &mut self.fresh().certificates {
+            let due = notices_due(certificate, now);
+            if due > *given {
+                self.log.push(What::notice(notice(certificate, now)));
+            }
+            *given = due;
+        }
     }
 
     /// The files are read each time: they are small, calls are few, and no change of a time stamp is missed.
@@ -125,7 +147,11 @@ impl Loaded {
             Err(e) => Err(e),
         };
         let problem = match outcome {
-            Ok((config, clients)) => {
+            Ok((config, clients, certificates)) => {
+                let given = |of: &Certificate| {
+                    self.certificates.iter().find(|(before, _)| before == of).map_or(0, |(_, given)| *given)
+                };
+                self.certificates = certificates.into_iter().map(|of| (of.clone(), given(&of))).collect();
                 (self.config, self.clients) = (config, clients);
                 None
             }
@@ -170,6 +196,10 @@ fn usable(files: &Files, read: &Read) -> Result<Usable, Unusable> {
     let clients = clients(files, read, &provider)?;
     let chain: Vec<CertificateDer<'static>> = items(&files.certificate, &read.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&read.key).map_err(|e| content(&files.key, e))?;
+    let own = chain.first().and_then(|own| certificate(own, CertificateUse::Server));
+    let cas = items::<CertificateDer<'static>>(&files.ca, &read.ca)?;
+    let certificates = own.into_iter().chain(cas.iter().filter_map(|ca| certificate(ca, CertificateUse::ClientCa)));
+    let certificates = certificates.collect();
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| content(&files.key, e))?
@@ -180,7 +210,7 @@ fn usable(files: &Files, read: &Read) -> Result<Usable, Unusable> {
     // A resumed session would not look at the certificate again.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    Ok((Arc::new(config), clients))
+    Ok((Arc::new(config), clients, certificates))
 }
 
 fn clients(files: &Files, read: &Read, with: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, Unusable> {

@@ -204,6 +204,7 @@ impl Machine {
             states: PerSlot::new(|slot| Some(self.env.states[slot])),
             payloads: self.payloads,
             next: self.next(),
+            versions: PerSlot { a: None, b: None },
             blank: false,
         };
         let uptime = u64::try_from(now - self.booted).unwrap_or(0);

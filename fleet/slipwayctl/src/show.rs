@@ -8,8 +8,13 @@ use std::{
 
 use serde::Serialize;
 use serde_json::json;
-use slipway_node_api::v1::{
-    Disk, Ended, Event, Health, Operation, Outcome, PlanResponse, Position, StatusResponse, event::What,
+use slipway_node_api::{
+    text::clean,
+    v1::{
+        Disk, Ended, Event, Goal, Health, HealthState, OnFailure, Operation, Outcome, PlanResponse, Position, Slot,
+        SlotContents, SlotState, StatusResponse, Step, event::What,
+    },
+    word,
 };
 
 use crate::{cli::Form, failure::Failure};
@@ -106,11 +111,6 @@ fn put(text: &str) -> Result<(), Failure> {
     written.map_err(|e| Failure::Failed(format!("standard output: {e}")))
 }
 
-/// What comes from elsewhere comes onto a terminal: without control characters.
-pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
 /// `HH:MM:SS` of milliseconds since 1970, UTC.
 fn clock(time: u64) -> String {
     let seconds = time / 1000 % 86400;
@@ -135,13 +135,13 @@ fn line(event: &Event) -> String {
         Some(What::Asked(of)) => {
             let outage = if of.allow_outage { ", although etcd may lose its quorum" } else { "" };
             let version = if of.allow_any_version { ", whatever its version" } else { "" };
-            format!("{} {} {} for {}{outage}{version}", of.goal, of.id, of.source, of.caller)
+            format!("{} {} {} for {}{outage}{version}", word::of::<Goal>(of.goal), of.id, of.source, of.caller)
         }
         Some(What::StepBegun(of)) if of.place > 0 => format!("[{}/{}] {}", of.place, of.places, of.does),
         Some(What::StepBegun(of)) => format!("[back] {}", of.does),
         Some(What::StepProgress(of)) => bar(of.done, of.total),
-        Some(What::StepBlocked(of)) => format!("{} is blocked: {}", of.step, of.why),
-        Some(What::StepDone(of)) => format!("{} is done", of.step),
+        Some(What::StepBlocked(of)) => format!("{} is blocked: {}", word::of::<Step>(of.step), of.why),
+        Some(What::StepDone(of)) => format!("{} is done", word::of::<Step>(of.step)),
         Some(What::TurnedBack(of)) => format!("going back: {}", of.why),
         Some(What::Ended(of)) => ended(of),
         Some(What::Notice(of)) => of.text.clone(),
@@ -151,13 +151,13 @@ fn line(event: &Event) -> String {
         },
         None => "an event that this program does not know".to_owned(),
     };
-    plain(format!("{}  {says}", clock(event.time)).trim_end())
+    clean(format!("{}  {says}", clock(event.time)).trim_end())
 }
 
 /// How an operation ended, as a sentence.
 pub fn ended(of: &Ended) -> String {
     let how = missed(of.outcome.as_ref()).unwrap_or_else(|| "reached its goal".to_owned());
-    format!("{} {} {how}", of.goal, of.id)
+    format!("{} {} {how}", word::of::<Goal>(of.goal), of.id)
 }
 
 /// Why its goal was not reached, if it was not.
@@ -195,23 +195,27 @@ pub fn status(of: &StatusResponse) -> String {
     rows.extend(of.events.as_ref().map(|of| ("events", position(of))));
     rows.iter().fold(String::new(), |mut text, (key, value)| {
         // Writing to a String does not fail.
-        let _ = writeln!(text, "{key:<9} {}", plain(value));
+        let _ = writeln!(text, "{key:<9} {}", clean(value));
         text
     })
 }
 
 fn health(of: &Health) -> String {
-    let time = if of.state == "unknown" { String::new() } else { format!(" for {}", duration(of.seconds)) };
+    let time =
+        if of.state() == HealthState::Unknown { String::new() } else { format!(" for {}", duration(of.seconds)) };
     let why = if of.reasons.is_empty() { String::new() } else { format!(": {}", of.reasons.join("; ")) };
-    format!("{}{time}{why}", of.state)
+    format!("{}{time}{why}", word::of::<HealthState>(of.state))
 }
 
 fn slots(disk: &Disk) -> Vec<(&'static str, String)> {
-    let slot = |of: &slipway_node_api::v1::SlotState| {
+    let slot = |of: &SlotContents| {
         let running = if of.slot == disk.running { ", running" } else { "" };
-        let next = if disk.next.as_ref() == Some(&of.slot) { ", next" } else { "" };
+        let next = if disk.next == Some(of.slot) { ", next" } else { "" };
         let payload = of.payload.as_deref().unwrap_or("unknown");
-        ("slot", format!("{} {}{running}{next}, payload {payload}", of.slot, of.state.as_deref().unwrap_or("?")))
+        let state = of.state.map_or_else(|| "?".to_owned(), word::of::<SlotState>);
+        let version = of.version.as_deref().map(|version| format!(", version {version}")).unwrap_or_default();
+        let slot = word::of::<Slot>(of.slot).to_uppercase();
+        ("slot", format!("{slot} {state}{running}{next}{version}, payload {payload}"))
     };
     disk.slots.iter().map(slot).collect()
 }
@@ -220,7 +224,7 @@ fn operation(op: &Operation) -> Vec<(&'static str, String)> {
     let step = if op.place > 0 { format!("[{}/{}]", op.place, op.places) } else { "[back]".to_owned() };
     let done = if op.done { ", done" } else { "" };
     let mut rows = vec![
-        ("doing", format!("{} {} {} for {}", op.goal, op.id, op.source, op.caller)),
+        ("doing", format!("{} {} {} for {}", word::of::<Goal>(op.goal), op.id, op.source, op.caller)),
         ("step", format!("{step} {}{done}", op.does)),
     ];
     rows.extend(op.back.as_ref().map(|why| ("back", why.clone())));
@@ -239,14 +243,14 @@ fn duration(seconds: u64) -> String {
 /// A plan for people.
 pub fn plan(of: &PlanResponse) -> String {
     of.steps.iter().enumerate().fold(String::new(), |mut text, (at, step)| {
-        let failure = match step.on_failure.as_str() {
-            "undo" => "if not: undone, the machine keeps running",
-            "old-system" => "if not: reboot into the old system",
+        let failure = match step.on_failure() {
+            OnFailure::Undo => "if not: undone, the machine keeps running",
+            OnFailure::OldSystem => "if not: reboot into the old system",
             _ => "if not: tried again",
         };
-        let _ = writeln!(text, "{:>2}  {:<52} {failure}", at + 1, plain(&step.does));
+        let _ = writeln!(text, "{:>2}  {:<52} {failure}", at + 1, clean(&step.does));
         if let Some(why) = &step.blocked {
-            let _ = writeln!(text, "    blocked: {}", plain(why));
+            let _ = writeln!(text, "    blocked: {}", clean(why));
         }
         text
     })
@@ -272,13 +276,13 @@ mod tests {
 
     #[test]
     fn how_a_node_is() {
-        let of = |state: &str, seconds, reasons: &[&str]| {
+        let of = |state: HealthState, seconds, reasons: &[&str]| {
             let reasons = reasons.iter().map(|&why| why.to_owned()).collect();
-            health(&Health { state: state.to_owned(), seconds, reasons })
+            health(&Health { state: state.into(), seconds, reasons })
         };
-        assert_eq!(of("well", 7200, &[]), "well for 2 h 0 min");
-        assert_eq!(of("ill", 60, &["a is failed", "b"]), "ill for 1 min: a is failed; b");
-        assert_eq!(of("unknown", 0, &["an operation is under way"]), "unknown: an operation is under way");
+        assert_eq!(of(HealthState::Well, 7200, &[]), "well for 2 h 0 min");
+        assert_eq!(of(HealthState::Ill, 60, &["a is failed", "b"]), "ill for 1 min: a is failed; b");
+        assert_eq!(of(HealthState::Unknown, 0, &["an operation is under way"]), "unknown: an operation is under way");
         let status = StatusResponse { health: Some(Health::default()), ..StatusResponse::default() };
         assert!(super::status(&status).contains("\nhealth "));
     }

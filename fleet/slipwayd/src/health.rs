@@ -5,7 +5,7 @@
 //! * A time is counted from the look that ended it, and from no earlier one: it is never longer than what is known.
 
 use slipway_node::{goal::Goal, journal::Journal, operation::Operation};
-use slipway_node_api::v1;
+use slipway_node_api::v1::{self, HealthState};
 use uuid::Uuid;
 
 /// Seconds after which a look says nothing any more. The looker hangs, or the machine slept.
@@ -21,11 +21,11 @@ pub struct Look {
 }
 
 impl Look {
-    fn state(&self) -> &'static str {
+    fn state(&self) -> HealthState {
         match (self.ill.is_empty(), self.unknown.is_empty()) {
-            (false, _) => "ill",
-            (true, false) => "unknown",
-            (true, true) => "well",
+            (false, _) => HealthState::Ill,
+            (true, false) => HealthState::Unknown,
+            (true, true) => HealthState::Well,
         }
     }
 }
@@ -73,7 +73,7 @@ impl Health {
         let calm = Calm::of(journal);
         match self.0.as_ref().filter(|seen| seen.counts(calm, now)) {
             Some(Seen { look, since, .. }) => v1::Health {
-                state: look.state().to_owned(),
+                state: look.state().into(),
                 seconds: now.saturating_sub(*since),
                 reasons: look.ill.iter().chain(&look.unknown).cloned().collect(),
             },
@@ -82,7 +82,7 @@ impl Health {
                     None => "an operation is under way",
                     Some(_) => "nobody has looked lately, or since the last operation",
                 };
-                v1::Health { state: "unknown".to_owned(), seconds: 0, reasons: vec![why.to_owned()] }
+                v1::Health { state: HealthState::Unknown.into(), seconds: 0, reasons: vec![why.to_owned()] }
             }
         }
     }

@@ -155,6 +155,7 @@ impl State {
             states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Empty) },
             payloads: PerSlot { a: Some(payload("old")), b: None },
             next: Some(Slot::A),
+            versions: PerSlot { a: None, b: None },
             blank: false,
         };
         Self {

@@ -3,7 +3,7 @@
 use serde_json::json;
 use slipway_fleet::{names, reconcile::happened, report};
 use slipway_node::goal::Goal;
-use slipway_node_api::v1::{Ended, Outcome};
+use slipway_node_api::v1::{self, Ended, HealthState, Outcome, Slot};
 use slipway_rollout::decide::Step;
 
 use crate::{
@@ -17,8 +17,9 @@ fn reaches(scene: &mut Scene, n: usize) {
     let id = names::operation(&rollout, &format!("uid-{n}"), Goal::Upgrade, 0).to_string();
     let says = scene.says(n);
     let disk = says.disk.as_mut().unwrap();
-    (disk.running, disk.slots[1].payload) = ("B".to_owned(), Some(payload(NEW).into()));
-    says.ended = vec![Ended { id, goal: "upgrade".to_owned(), outcome: Some(Outcome::default()), ..Ended::default() }];
+    (disk.running, disk.slots[1].payload) = (Slot::B.into(), Some(payload(NEW).into()));
+    says.ended =
+        vec![Ended { id, goal: v1::Goal::Upgrade.into(), outcome: Some(Outcome::default()), ..Ended::default() }];
 }
 
 /// What a round says of the first rollout is written.
@@ -47,7 +48,7 @@ fn who_leaves_the_payload_of_a_finished_rollout_sends_nobody_back() {
     tell(&mut scene);
     assert_eq!(scene.objects.rollouts[0].status.as_ref().unwrap().state, "Finished");
     // A person has it go back, by hand.
-    scene.says(0).disk.as_mut().unwrap().running = "A".to_owned();
+    scene.says(0).disk.as_mut().unwrap().running = Slot::A.into();
     for _ in 0..3 {
         assert_eq!(steps(&scene), []);
         tell(&mut scene);
@@ -56,9 +57,9 @@ fn who_leaves_the_payload_of_a_finished_rollout_sends_nobody_back() {
     assert_eq!((status.denied.as_deref(), status.state.as_str()), (None, "Finished"));
     assert_eq!(why(&scene, 0), "it failed: it ran the payload, and does so no more");
     // Meanwhile the other one was ill: that is no reason either.
-    scene.says(1).health.as_mut().unwrap().state = "ill".to_owned();
+    scene.says(1).health.as_mut().unwrap().set_state(HealthState::Ill);
     tell(&mut scene);
-    scene.says(1).health.as_mut().unwrap().state = "well".to_owned();
+    scene.says(1).health.as_mut().unwrap().set_state(HealthState::Well);
     assert_eq!(steps(&scene), []);
 }
 

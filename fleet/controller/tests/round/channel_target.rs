@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use slipway_fleet::report;
-use slipway_node_api::v1::Denied;
+use slipway_node_api::v1::{Denied, HealthState};
 
 use crate::scene::{Scene, now, payload};
 
@@ -201,7 +201,7 @@ fn who_has_the_choice_already_is_done_while_others_go_through_a_floor() {
         (status.payload.unwrap(), status.done, status.nodes, status.state == "UpToDate")
     };
     assert_eq!(pool(&scene), (payload("2.0.0"), 2, 3, false));
-    scene.says(2).health.as_mut().unwrap().state = "ill".to_owned();
+    scene.says(2).health.as_mut().unwrap().set_state(HealthState::Ill);
     assert_eq!(pool(&scene), (payload("2.0.0"), 1, 3, false), "not if it is not well");
     runs(&mut scene, 0, "2.0.0");
     assert_eq!((pool(&scene).0, pool(&scene).3), (payload("3.0.0"), false));

@@ -16,6 +16,7 @@ use scene::{NEW, Scene, payload};
 use serde_json::json;
 use slipway_fleet::{observed_node, pools::Problem, report};
 use slipway_fleet_objects::rollout::Rollout;
+use slipway_node_api::v1::HealthState;
 use slipway_rollout::{decide::Step, ledger::Role};
 
 /// A rollout of all nodes, and every node staged.
@@ -102,7 +103,7 @@ fn a_grant_is_freed_by_the_well_node_by_absence_and_by_word_and_by_nothing_else(
     assert!(is_held(&scene), "it has not begun");
     scene.says(n).token = held.token;
     assert!(!is_held(&scene), "it is well, with this token");
-    scene.says(n).health.as_mut().unwrap().state = "ill".to_owned();
+    scene.says(n).health.as_mut().unwrap().set_state(HealthState::Ill);
     assert!(is_held(&scene));
     scene.says(n).health = None;
     assert!(is_held(&scene), "what is not known is no news");

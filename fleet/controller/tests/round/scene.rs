@@ -15,7 +15,9 @@ use slipway_fleet::{
 };
 use slipway_fleet_objects::ledger::DisruptionLedger;
 use slipway_node::goal::Goal;
-use slipway_node_api::v1::{Disk, Ended, Health, Outcome, SlotState, StatusResponse};
+use slipway_node_api::v1::{
+    self, Disk, Ended, Health, HealthState, Outcome, Slot, SlotContents, SlotState, StatusResponse,
+};
 
 pub const NEW: &str = "2";
 
@@ -60,14 +62,15 @@ impl Scene {
         let (name, uid) = (format!("n{n}"), format!("uid-{n}"));
         let node = json!({ "metadata": { "name": name, "uid": uid, "labels": { "pool": "p" } } });
         self.objects.nodes.push(serde_json::from_value(node).unwrap());
-        let slot = |slot: &str, name: Option<&str>| SlotState {
-            slot: slot.to_owned(),
-            state: Some("good".to_owned()),
+        let slot = |slot: Slot, name: Option<&str>| SlotContents {
+            slot: slot.into(),
+            state: Some(SlotState::Good.into()),
             payload: name.map(|name| payload(name).into()),
+            version: None,
         };
-        let slots = vec![slot("A", Some("1")), slot("B", None)];
-        let disk = Disk { running: "A".to_owned(), next: Some("A".to_owned()), slots };
-        let health = Health { state: "well".to_owned(), seconds: 90, reasons: Vec::new() };
+        let slots = vec![slot(Slot::A, Some("1")), slot(Slot::B, None)];
+        let disk = Disk { running: Slot::A.into(), next: Some(Slot::A.into()), slots };
+        let health = Health { state: HealthState::Well.into(), seconds: 90, reasons: Vec::new() };
         let status = StatusResponse { node: name, disk: Some(disk), health: Some(health), ..Default::default() };
         self.looks.insert(uid, NodeReading { status: Ok(status), at: now() });
     }
@@ -105,7 +108,7 @@ impl Scene {
         let rollout = self.objects.rollouts[0].metadata.uid.clone().unwrap();
         let id = names::operation(&rollout, &format!("uid-{n}"), Goal::Upgrade, 0).to_string();
         let outcome = Some(Outcome { came_back: Some(why.to_owned()), left: false });
-        self.says(n).ended = vec![Ended { id, goal: "upgrade".to_owned(), outcome, ..Ended::default() }];
+        self.says(n).ended = vec![Ended { id, goal: v1::Goal::Upgrade.into(), outcome, ..Ended::default() }];
     }
 
     pub fn round(&self) -> Round {

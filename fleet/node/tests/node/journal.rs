@@ -57,7 +57,10 @@ fn full() -> Journal {
 fn the_journal_of_version_1_is_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/journal-1");
     let kept = fs::read(path).unwrap();
-    assert_eq!(Journal::decode(&kept), Some(full()));
+    let mut expected = full();
+    // A field that came later.
+    expected.ended[0].reached = None;
+    assert_eq!(Journal::decode(&kept), Some(expected));
 }
 
 #[test]

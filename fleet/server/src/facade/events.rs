@@ -8,7 +8,8 @@
 //! | turned back | the sequence has a fatal error |
 //! | ended | the sequence stops; the machine runs, and is ready if what was asked for is so |
 //!
-//! A machine that came back to what it was is not told to be ready: a client that waits for an upgrade would take that for
+//! A client that asks for the events of one operation by its name gets the end of it, also where that came before the service
+//! was restarted. A machine that came back to what it was is not told to be ready: a client that waits for an upgrade would take that for
 //! its success. How many bytes are written, and notices, have no words of theirs.
 
 use std::{
@@ -25,6 +26,7 @@ use slipway_node_api::{
     },
     reason::Reason,
     v1::{self, Position, event::What},
+    word,
 };
 use tonic::Status;
 
@@ -67,47 +69,72 @@ impl Said {
     }
 }
 
-/// What the events before said, as far as later ones do not say it again.
-#[derive(Default)]
+/// What later events need of those before them.
+#[derive(Clone, Debug)]
 struct Words {
     goal: String,
     stage: MachineStage,
 }
 
 impl Words {
+    /// Before the first event that is kept: what the node was doing when its service started.
+    fn before(operation: Option<&v1::Operation>) -> Self {
+        let (goal, stage) = match operation {
+            Some(op) => (word::of::<v1::Goal>(op.goal), stage(op.goal())),
+            None => (String::new(), MachineStage::Running),
+        };
+        Self { goal, stage }
+    }
+
     /// The parts of this event.
     fn say(&mut self, event: &v1::Event) -> Vec<Said> {
         match &event.what {
             Some(What::Asked(asked)) => {
-                self.goal.clone_from(&asked.goal);
-                self.stage = match asked.goal.as_str() {
-                    "stage" => MachineStage::Running,
-                    "upgrade" => MachineStage::Upgrading,
-                    _ => MachineStage::Rebooting,
-                };
+                self.goal = word::of::<v1::Goal>(asked.goal);
+                self.stage = stage(asked.goal());
                 let starts = Said::sequence(&self.goal, sequence_event::Action::Start, None, &asked.id);
                 let disturbs = self.stage != MachineStage::Running;
                 let machine = disturbs.then(|| Said::machine(self.stage, false, None, &asked.id));
                 [Some(starts), machine].into_iter().flatten().collect()
             }
-            Some(What::StepBegun(step)) => vec![Said::phase(&step.step, phase_event::Action::Start, &step.id)],
-            Some(What::StepDone(step)) => vec![Said::phase(&step.step, phase_event::Action::Stop, &step.id)],
+            Some(What::StepBegun(step)) => {
+                vec![Said::phase(&step_word(step.step), phase_event::Action::Start, &step.id)]
+            }
+            Some(What::StepDone(step)) => vec![Said::phase(&step_word(step.step), phase_event::Action::Stop, &step.id)],
             Some(What::StepBlocked(step)) => {
-                vec![Said::machine(self.stage, false, Some((&step.step, &step.why)), &step.id)]
+                vec![Said::machine(self.stage, false, Some((&step_word(step.step), &step.why)), &step.id)]
             }
             Some(What::TurnedBack(back)) => {
                 vec![Said::sequence(&self.goal, sequence_event::Action::Noop, Some(&back.why), &back.id)]
             }
-            Some(What::Ended(ended)) => {
-                self.stage = MachineStage::Running;
-                let why = ended.outcome.as_ref().and_then(|outcome| outcome.came_back.as_deref());
-                let stops = Said::sequence(&ended.goal, sequence_event::Action::Stop, why, &ended.id);
-                let unmet = why.map(|why| (ended.goal.as_str(), why));
-                vec![stops, Said::machine(self.stage, why.is_none(), unmet, &ended.id)]
-            }
+            Some(What::Ended(ended)) => self.say_end(ended),
             Some(What::StepProgress(_) | What::Notice(_) | What::Gap(_)) | None => Vec::new(),
         }
     }
+
+    /// The parts of the end of an operation.
+    fn say_end(&mut self, ended: &v1::Ended) -> Vec<Said> {
+        self.stage = MachineStage::Running;
+        let why = ended.outcome.as_ref().and_then(|outcome| outcome.came_back.as_deref());
+        let goal = word::of::<v1::Goal>(ended.goal);
+        let stops = Said::sequence(&goal, sequence_event::Action::Stop, why, &ended.id);
+        let unmet = why.map(|why| (goal.as_str(), why));
+        vec![stops, Said::machine(self.stage, why.is_none(), unmet, &ended.id)]
+    }
+}
+
+/// What Talos calls a machine while an operation with this goal is under way.
+fn stage(goal: v1::Goal) -> MachineStage {
+    match goal {
+        v1::Goal::Stage => MachineStage::Running,
+        v1::Goal::Upgrade => MachineStage::Upgrading,
+        _ => MachineStage::Rebooting,
+    }
+}
+
+/// The word of a step as it came.
+pub(super) fn step_word(step: i32) -> String {
+    word::of::<v1::Step>(step)
 }
 
 /// A part's place: the number of its event, and its own in it.
@@ -145,8 +172,8 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// What `request` asks for.
-    pub(super) fn new(log: &EventLog, request: EventsRequest) -> Result<Self, Status> {
+    /// What `request` asks for. `status` is the node's, and not older than the log.
+    pub(super) fn new(log: &EventLog, request: EventsRequest, status: &v1::StatusResponse) -> Result<Self, Status> {
         let (kept, newest) = log.kept();
         let Position { epoch, seq } = newest;
         let after = match request.tail_id.as_str() {
@@ -160,27 +187,8 @@ impl Told {
                 return Err(missed(v1::Gap { missing: Some(first - last - 1) }));
             }
         }
-        let actor = request.with_actor_id;
-        let since = since(request.tail_seconds);
-        let (mut words, mut wanted) = (Words::default(), Vec::new());
-        for event in &kept {
-            let is_young = since.is_none_or(|since| event.time >= since);
-            for (part, said) in words.say(event).iter().enumerate() {
-                let place = (number(event), part);
-                if is_young && after.is_none_or(|after| place > after) && is_of(said, &actor) {
-                    wanted.push(place);
-                }
-            }
-        }
-        let asks_for_old = !request.tail_id.is_empty() || since.is_some();
-        let skipped = match usize::try_from(request.tail_events) {
-            Ok(0) if !asks_for_old => wanted.len(),
-            Ok(0) | Err(_) => 0,
-            Ok(most) => wanted.len().saturating_sub(most),
-        };
-        // What comes from now on, if nothing of what is kept is wanted.
-        let from = wanted.get(skipped).copied().unwrap_or((seq + 1, 0));
-        let mut words = Words::default();
+        let mut words = words_before(&kept, status);
+        let from = first_wanted(&kept, &words, &request, after).unwrap_or((seq + 1, 0));
         for event in kept.iter().filter(|event| number(event) < from.0) {
             words.say(event);
         }
@@ -188,9 +196,15 @@ impl Told {
         let reader = log.read(Some(&before)).map_err(|e| Reason::AheadOfLog.status(e))?;
         // It says that the stream has begun. Who goes on from its id gets the same.
         let place = from.1.checked_sub(1).map_or((from.0 - 1, usize::MAX), |part| (from.0, part));
-        let (data, id) = (Some(Any::default()), id(&epoch, place));
-        let hello = Event { metadata: None, data, id, actor_id: actor.clone() };
-        Ok(Self { reader, words, epoch, from, actor, next: VecDeque::from([hello]) })
+        let actor = request.with_actor_id;
+        let message = |said: Said| {
+            let Said { type_url, value, actor } = said;
+            Event { metadata: None, data: Some(Any { type_url, value }), id: id(&epoch, place), actor_id: actor }
+        };
+        let hello = message(Said { type_url: String::new(), value: Vec::new(), actor: actor.clone() });
+        let ended = ended_before(&kept, status, &actor).map(|ended| words.clone().say_end(ended));
+        let next = [hello].into_iter().chain(ended.into_iter().flatten().map(message)).collect();
+        Ok(Self { reader, words, epoch, from, actor, next })
     }
 
     /// Put what this event says after what comes next.
@@ -205,6 +219,42 @@ impl Told {
             self.next.push_back(Event { metadata: None, data, id, actor_id: actor });
         }
     }
+}
+
+/// What the node was doing before the first event that is kept. Where that event begins an operation, or all that are kept
+/// came since the service started without one, the status says it.
+fn words_before(kept: &[v1::Event], status: &v1::StatusResponse) -> Words {
+    let begins = kept.iter().any(|event| matches!(event.what, Some(What::Asked(_))));
+    Words::before(status.operation.as_ref().filter(|_| !begins))
+}
+
+/// The first part that `request` wants of what is kept, after `after`; `None` if it wants only what comes.
+fn first_wanted(kept: &[v1::Event], words: &Words, request: &EventsRequest, after: Option<Place>) -> Option<Place> {
+    let since = since(request.tail_seconds);
+    let (mut words, mut wanted) = (words.clone(), Vec::new());
+    for event in kept {
+        let is_young = since.is_none_or(|since| event.time >= since);
+        for (part, said) in words.say(event).iter().enumerate() {
+            let place = (number(event), part);
+            if is_young && after.is_none_or(|after| place > after) && is_of(said, &request.with_actor_id) {
+                wanted.push(place);
+            }
+        }
+    }
+    let asks_for_old = !request.tail_id.is_empty() || since.is_some();
+    let skipped = match usize::try_from(request.tail_events) {
+        Ok(0) if !asks_for_old => wanted.len(),
+        Ok(0) | Err(_) => 0,
+        Ok(most) => wanted.len().saturating_sub(most),
+    };
+    wanted.get(skipped).copied()
+}
+
+/// How the operation `actor` ended, if the event of its end is not kept: it ended before the service was restarted. A client
+/// that comes back after the reboot would wait for it for ever.
+fn ended_before<'a>(kept: &[v1::Event], status: &'a v1::StatusResponse, actor: &str) -> Option<&'a v1::Ended> {
+    let is_kept = |event: &v1::Event| matches!(&event.what, Some(What::Ended(ended)) if ended.id == actor);
+    status.ended.iter().find(|ended| ended.id == actor).filter(|_| !kept.iter().any(is_kept))
 }
 
 fn is_of(said: &Said, actor: &str) -> bool {

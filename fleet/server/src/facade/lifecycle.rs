@@ -1,8 +1,10 @@
-//! `machine.LifecycleService` and `machine.ImageService`: who asks is told how it goes, until it is over.
+//! `machine.LifecycleService` and `machine.ImageService`: their streams tell how it goes, until it is over.
 //!
-//! An upgrade is the whole upgrade, with the reboot: its stream ends with the service, and what became of it is in the
-//! events after the boot. The pull of an installer image is a stage: the payload is in the other slot and verified, and
-//! an upgrade with the same image begins from there. No other image is pulled.
+//! A client of these pulls the image, calls `Upgrade`, gets an exit code, and then calls `Reboot`, where Talos' MachineService
+//! has one call. So here both `Pull` and `Upgrade` are a stage: the payload is in the other slot, verified. And the `Reboot`
+//! that follows such an `Upgrade` is an upgrade with the same image: drain, reboot, trial, and the way back. The name of
+//! the operation says that it was such an `Upgrade`, so that this also holds after a restart of the service. No image but
+//! an installer is pulled.
 
 use std::collections::VecDeque;
 
@@ -17,10 +19,14 @@ use slipway_node_api::{
     v1::{self, event::What, plan_request::Goal},
 };
 use tonic::{Request, Response, Status};
+use uuid::Uuid;
 
 use crate::{
     events::Reader,
-    facade::{events::missed, id, source},
+    facade::{
+        events::{missed, step_word},
+        id, source,
+    },
     node::Node,
     role::Call,
     service::{Sent, Service, Source},
@@ -29,7 +35,25 @@ use crate::{
 /// The containerd of Talos itself, which has its installer images.
 const SYSTEM: i32 = 1;
 
-/// How one operation goes, for who asked for it.
+/// What the names of operations begin with that `LifecycleService.Upgrade` began. The rest is random.
+const NAME: [u8; 6] = *b"talos+";
+
+/// The name of an operation of `LifecycleService.Upgrade`.
+fn upgrade_id() -> String {
+    let mut bytes = Uuid::new_v4().into_bytes();
+    bytes[..NAME.len()].copy_from_slice(&NAME);
+    Uuid::new_v8(bytes).to_string()
+}
+
+/// The image that a `Reboot` is to start: the last operation was `LifecycleService.Upgrade`, and its payload is still in the
+/// other slot.
+pub(super) fn source_to_start(status: &v1::StatusResponse) -> Option<String> {
+    let last = status.ended.first().filter(|_| status.operation.is_none() && status.staged.is_some())?;
+    let is_upgrade = Uuid::try_parse(&last.id).is_ok_and(|id| id.as_bytes().starts_with(&NAME));
+    (is_upgrade && last.goal() == v1::Goal::Stage && came_back(last).is_none()).then(|| last.source.clone())
+}
+
+/// How one operation goes, for its caller.
 struct Course<T, F> {
     reader: Reader,
     /// The operation.
@@ -116,8 +140,10 @@ fn came_back(ended: &v1::Ended) -> Option<&str> {
 fn install(what: &What) -> Vec<Result<LifecycleServiceUpgradeResponse, Status>> {
     let installs = match what {
         What::Asked(asked) => vec![Installs::Message(format!("the operation {} begins", asked.id))],
-        What::StepBegun(step) => vec![Installs::Message(format!("{}: {}", step.step, step.does))],
-        What::StepBlocked(step) => vec![Installs::Message(format!("{} is blocked: {}", step.step, step.why))],
+        What::StepBegun(step) => vec![Installs::Message(format!("{}: {}", step_word(step.step), step.does))],
+        What::StepBlocked(step) => {
+            vec![Installs::Message(format!("{} is blocked: {}", step_word(step.step), step.why))]
+        }
         What::TurnedBack(back) => vec![Installs::Message(format!("it is undone: {}", back.why))],
         What::Ended(ended) => match came_back(ended) {
             None => vec![Installs::ExitCode(0)],
@@ -135,7 +161,7 @@ fn pull(image: &str, what: &What) -> Vec<Result<ImageServicePullResponse, Status
             let number = |of: u64| i64::try_from(of).unwrap_or(i64::MAX);
             let (offset, total) = (number(step.done), number(step.total));
             let progress = Some(ImageServicePullLayerProgress { status: 0, offset, total });
-            Pulled::PullProgress(ImageServicePullProgress { layer_id: step.step.clone(), progress })
+            Pulled::PullProgress(ImageServicePullProgress { layer_id: step_word(step.step), progress })
         }
         What::Ended(ended) => match came_back(ended) {
             None => Pulled::Name(image.to_owned()),
@@ -156,8 +182,8 @@ impl<N: Node> LifecycleService for Service<N> {
     ) -> Result<Response<Self::UpgradeStream>, Status> {
         self.is_for_us(&request).await?;
         let image = request.get_ref().source.clone().unwrap_or_default().image_name;
-        let goal = v1::UpgradeRequest { id: id(), source: source(&image), ..Default::default() };
-        self.tell(&request, Call::Upgrade, Ok(Goal::Upgrade(goal)), install).await
+        let goal = v1::StageRequest { id: upgrade_id(), source: source(&image), ..Default::default() };
+        self.tell(&request, Call::Upgrade, Ok(Goal::Stage(goal)), install).await
     }
 }
 

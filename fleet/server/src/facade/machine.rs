@@ -16,11 +16,10 @@ use tokio_stream::Once;
 use tonic::{Request, Response, Status};
 
 use crate::{
-    events::EventLog,
-    facade::{events::Told, id, source},
-    node::{Lines, Log, Node},
+    facade::{events::Told, id, lifecycle, source},
+    node::{Log, Node},
     role::Call,
-    service::{Sent, Service, Source},
+    service::{Sent, Service, peer},
 };
 
 /// Reboot without stopping anything.
@@ -30,38 +29,16 @@ const CRI: i32 = 1;
 /// The file whose text shows that a machine was started anew. No other is read, for nobody.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A log of the machine, for one client.
-struct Piecewise {
-    lines: Lines,
-    /// A log that is followed has no end of its own: it ends with the service.
-    events: EventLog,
+/// The version of the OS that runs, as Talos' tools compare it; the service's where the slot does not say.
+fn tag(status: &v1::StatusResponse) -> String {
+    let slot = status.disk.as_ref().and_then(|disk| disk.slots.iter().find(|slot| slot.slot == disk.running));
+    let version = slot.and_then(|slot| slot.version.as_deref()).unwrap_or(&status.version);
+    let has_number = version.starts_with(|c: char| c.is_ascii_digit());
+    if has_number { format!("v{version}") } else { version.to_owned() }
 }
 
-impl Source for Piecewise {
-    type Item = Data;
-
-    async fn next(&mut self) -> Option<Result<Data, Status>> {
-        let piece = tokio::select! {
-            piece = self.lines.recv() => piece?,
-            () = self.events.closed() => return Some(Err(Reason::GoesDown.status("the log goes on"))),
-        };
-        Some(piece.map(|bytes| Data { metadata: None, bytes }).map_err(Status::from))
-    }
-}
-
-impl<N: Node> Service<N> {
-    /// A log of the machine, for who may read it.
-    async fn log<T: Sync>(
-        &self,
-        request: &Request<T>,
-        call: Call,
-        of: Result<Log, Status>,
-    ) -> Result<Response<Sent<Data>>, Status> {
-        let watcher = self.watcher(request, call)?;
-        let of = of?;
-        let lines = self.put(request, call, |node| async move { node.log(of).await }).await?;
-        Ok(watcher.read(Piecewise { lines, events: self.event_log().clone() }))
-    }
+fn data(bytes: Vec<u8>) -> Data {
+    Data { metadata: None, bytes }
 }
 
 #[tonic::async_trait]
@@ -74,7 +51,7 @@ impl<N: Node> MachineService for Service<N> {
             "aarch64" => "arm64",
             other => other,
         };
-        let version = VersionInfo { tag: status.version, os: "linux".to_owned(), arch: arch.to_owned() };
+        let version = VersionInfo { tag: tag(&status), os: "linux".to_owned(), arch: arch.to_owned() };
         let version = Version {
             metadata: Some(Metadata { hostname: status.node }),
             version: Some(version),
@@ -86,8 +63,9 @@ impl<N: Node> MachineService for Service<N> {
 
     async fn upgrade(&self, request: Request<UpgradeRequest>) -> Result<Response<UpgradeResponse>, Status> {
         self.is_for_us(&request).await?;
-        let UpgradeRequest { image, force, .. } = request.get_ref();
-        let goal = v1::UpgradeRequest { id: id(), source: source(image), allow_outage: *force, ..Default::default() };
+        let UpgradeRequest { image, force, preserve, .. } = request.get_ref();
+        let (source, discard, allow_outage) = (source(image), !*preserve, *force);
+        let goal = v1::UpgradeRequest { id: id(), source, discard, allow_outage, ..Default::default() };
         let actor_id = self.begin(&request, Call::Upgrade, Goal::Upgrade(goal)).await?.id;
         let upgrade = Upgrade { metadata: None, ack: "Upgrade request received".to_owned(), actor_id };
         Ok(Response::new(UpgradeResponse { messages: vec![upgrade] }))
@@ -106,8 +84,17 @@ impl<N: Node> MachineService for Service<N> {
             let what = "a reboot that stops nothing is for the node's own console";
             return Err(Reason::Invalid.status(what));
         }
-        let goal = v1::RebootRequest { id: id(), token: None, allow_outage: false };
-        let actor_id = self.begin(&request, Call::Reboot, Goal::Reboot(goal)).await?.id;
+        peer(&request)?.may(Call::Reboot)?;
+        let actor_id = match lifecycle::source_to_start(&self.look(&request).await?) {
+            Some(source) => {
+                let goal = v1::UpgradeRequest { id: id(), source, ..Default::default() };
+                self.begin(&request, Call::Upgrade, Goal::Upgrade(goal)).await?.id
+            }
+            None => {
+                let goal = v1::RebootRequest { id: id(), token: None, allow_outage: false };
+                self.begin(&request, Call::Reboot, Goal::Reboot(goal)).await?.id
+            }
+        };
         Ok(Response::new(RebootResponse { messages: vec![Reboot { metadata: None, actor_id }] }))
     }
 
@@ -116,7 +103,9 @@ impl<N: Node> MachineService for Service<N> {
     async fn events(&self, request: Request<EventsRequest>) -> Result<Response<Self::EventsStream>, Status> {
         self.is_for_us(&request).await?;
         let watcher = self.watcher(&request, Call::Watch)?;
-        let told = Told::new(self.event_log(), request.into_inner())?;
+        // The status first: an operation that ends between the two is in the log.
+        let status = self.look(&request).await?;
+        let told = Told::new(self.event_log(), request.into_inner(), &status)?;
         Ok(watcher.read(told))
     }
 
@@ -141,7 +130,7 @@ impl<N: Node> MachineService for Service<N> {
     async fn dmesg(&self, request: Request<DmesgRequest>) -> Result<Response<Self::DmesgStream>, Status> {
         self.is_for_us(&request).await?;
         let DmesgRequest { follow, tail } = *request.get_ref();
-        self.log(&request, Call::Dmesg, Ok(Log::Kernel { follow, only_new: follow && tail })).await
+        self.read_log(&request, Call::Dmesg, Log::Kernel { follow, only_new: follow && tail }, data).await
     }
 
     type LogsStream = Sent<Data>;
@@ -149,11 +138,14 @@ impl<N: Node> MachineService for Service<N> {
     async fn logs(&self, request: Request<LogsRequest>) -> Result<Response<Self::LogsStream>, Status> {
         self.is_for_us(&request).await?;
         let LogsRequest { id, driver, follow, tail_lines, .. } = request.get_ref();
-        let of = match *driver {
-            CRI => Err(Reason::NotHere.status("logs of containers are the kubelet's: `kubectl logs`")),
-            _ => Ok(Log::Service { name: id.clone(), follow: *follow, lines: u32::try_from(*tail_lines).ok() }),
-        };
-        self.log(&request, Call::Logs, of).await
+        // Talos' own service is machined; here it is slipwayd.
+        let name = if id == "machined" { "slipwayd".to_owned() } else { id.clone() };
+        let log = Log::Service { name, follow: *follow, lines: u32::try_from(*tail_lines).ok() };
+        if *driver == CRI {
+            peer(&request)?.may(Call::Logs)?;
+            return Err(Reason::NotHere.status("logs of containers are the kubelet's: `kubectl logs`"));
+        }
+        self.read_log(&request, Call::Logs, log, data).await
     }
 
     async fn etcd_member_list(

@@ -1,15 +1,15 @@
-//! A part of Talos' machine API beside our own, so that a client made from Talos' own files can upgrade a node. Roles are
-//! ours, and what is refused is refused for our reasons.
+//! A part of Talos' machine API beside our own, so that a client made from Talos' own files can upgrade a node. Roles and
+//! refusals are ours.
 //!
-//! * `machine`: Version, Upgrade, Rollback, Reboot, Events, Read, Logs, Dmesg, and what etcd says
+//! * `machine`: Version, Upgrade, Rollback, Reboot, Events, Read, Logs, Dmesg, and etcd
 //! * `events`: our events in Talos' words
-//! * `lifecycle`: an upgrade, and the pull of an image, whose caller is told how it goes until it is over
+//! * `lifecycle`: LifecycleService and ImageService, whose streams tell how it goes until it is over
+//! * `target`: which node a call is for
 //!
-//! What is to be known of them:
+//! Where the two differ:
 //!
 //! * `stage` of an upgrade means nothing here: every payload is written and verified while the old system runs.
-//! * `preserve` neither: EPHEMERAL is kept. Talos has stopped to make it anew, and a client that leaves the word out says
-//!   `false`. Who wants that asks our own API.
+//! * Without `preserve`, EPHEMERAL is made anew, and a member of etcd leaves its cluster first: as with Talos.
 //! * `force` gives up the checks of etcd, and is `allow_outage`.
 //! * A name or address in the metadata `node` or `nodes` must be this node. Talos would pass the call on; to upgrade this
 //!   node in place of another would be worse than to refuse.
@@ -18,6 +18,7 @@
 mod events;
 mod lifecycle;
 mod machine;
+mod target;
 
 use std::{
     convert::Infallible,
@@ -35,17 +36,13 @@ use slipway_node_api::{
     v1::node_service_server::NodeServiceServer,
 };
 use tonic::{
-    Code, Request, Status,
+    Code, Status,
     body::Body,
     codegen::{Service as Serve, http},
 };
 use uuid::Uuid;
 
-use crate::{
-    limits::Limits,
-    node::Node,
-    service::{Service, peer},
-};
+use crate::{limits::Limits, node::Node, service::Service};
 
 /// Our own API, and Talos'.
 #[derive(Debug)]
@@ -111,21 +108,7 @@ fn with_a_name(response: http::Response<Body>, path: &str) -> http::Response<Bod
     Reason::NotHere.status(format!("this node does not answer the call {path}")).into_http()
 }
 
-impl<N: Node> Service<N> {
-    /// Whether the call is for this node.
-    async fn is_for_us<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        let at = peer(request)?.at.map(|at| at.to_string());
-        let metadata = request.metadata();
-        for name in metadata.get_all("node").iter().chain(metadata.get_all("nodes")) {
-            let name = name.to_str().unwrap_or_default();
-            if at.as_deref() != Some(name) && self.look(request).await?.node != name {
-                return Err(Reason::OtherNode.status(format!("{name:?} is not this node, and calls are not passed on")));
-            }
-        }
-        Ok(())
-    }
-}
-
+/// A name for an operation.
 fn id() -> String {
     Uuid::new_v4().to_string()
 }

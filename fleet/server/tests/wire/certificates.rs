@@ -18,7 +18,7 @@ pub struct Pair {
 #[derive(Clone, Copy, Debug)]
 pub struct Days(pub i64, pub i64);
 
-pub const NOW: Days = Days(-1, 1);
+pub const NOW: Days = Days(-1, 365);
 
 /// A CA.
 pub struct Ca {
@@ -38,7 +38,11 @@ impl Ca {
 
     /// For 127.0.0.1.
     pub fn server(&self, serial: u64) -> Pair {
-        let mut params = params(&[(DnType::CommonName, "node-1")], NOW);
+        self.server_for(serial, NOW)
+    }
+
+    pub fn server_for(&self, serial: u64, days: Days) -> Pair {
+        let mut params = params(&[(DnType::CommonName, "node-1")], days);
         params.subject_alt_names = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().subject_alt_names;
         self.sign(params, ExtendedKeyUsagePurpose::ServerAuth, serial)
     }

@@ -79,7 +79,7 @@ async fn calls_become_our_own() {
     let version = client.version(VersionRequest {}).await.unwrap().into_inner().messages.remove(0);
     assert_eq!(
         (version.metadata.unwrap().hostname.as_str(), version.version.unwrap().tag.as_str()),
-        ("node-1", "0.1.0")
+        ("node-1", "v1.4.0")
     );
 
     let keeps = UpgradeRequest { image: "registry/os:2".to_owned(), preserve: true, ..Default::default() };
@@ -89,8 +89,8 @@ async fn calls_become_our_own() {
     assert!(request.preserve && !request.allow_outage && answer.actor_id == request.id.to_string());
     client.upgrade(UpgradeRequest { preserve: false, force: true, stage: true, ..keeps }).await.unwrap();
     let request = taken(&site);
-    // Left out, the word is `false`: nothing is discarded for that.
-    assert!(request.preserve && request.allow_outage && request.goal == Goal::Upgrade);
+    // As with Talos, EPHEMERAL is kept only for a client that says so.
+    assert!(!request.preserve && request.allow_outage && request.goal == Goal::Upgrade);
 
     client.rollback(RollbackRequest {}).await.unwrap();
     assert_eq!(taken(&site).goal, Goal::Rollback);
@@ -119,7 +119,9 @@ async fn what_is_for_another_node_is_not_done_here() {
     both.metadata_mut().append("nodes", "10.0.0.2".parse().unwrap());
     assert_eq!(Reason::of(&client.rollback(both).await.unwrap_err()), Some(Reason::OtherNode));
     assert_eq!(site.node.journal.lock().unwrap().operation, None);
-    for (key, name) in [("nodes", "127.0.0.1"), ("node", "node-1")] {
+    for (key, name) in
+        [("nodes", "127.0.0.1"), ("node", "node-1"), ("node", "NODE-1:50000"), ("node", "127.0.0.1:50000")]
+    {
         client.rollback(asks(key, name)).await.unwrap();
         assert_eq!(taken(&site).goal, Goal::Rollback);
     }

@@ -8,7 +8,7 @@ use slipway_node_api::{
         machine_service_client::MachineServiceClient, machine_status_event::MachineStage,
     },
     reason::Reason,
-    v1::{StageRequest, event::What},
+    v1::{StageRequest, event::What, plan_request::Goal},
 };
 use slipway_node_server::{events::Bound, limits::Limits};
 use tonic::{Streaming, transport::Channel};
@@ -105,17 +105,65 @@ async fn a_machine_that_came_back_is_not_told_to_be_ready() {
     assert!(!lines.iter().any(|line| line == "machine Running true"), "{lines:?}");
 }
 
+/// The service was restarted with an operation under way, or after one: its log has nothing of the beginning.
+fn restarted(site: &Site, ended: Option<Outcome>) -> String {
+    let id = Uuid::new_v4();
+    let goal = slipway_node_api::v1::UpgradeRequest {
+        id: id.to_string(),
+        source: "oci:image".to_owned(),
+        ..Default::default()
+    };
+    let request = slipway_node_api::goal::from_wire(Goal::Upgrade(goal), "alice".to_owned()).unwrap();
+    site.node.remember(request, ended);
+    id.to_string()
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_after_the_end_is_told_of_it() {
+    let site = Site::new().await;
+    let mut client = client(&site).await;
+    let failed = restarted(&site, Some(Outcome::CameBack("it is not well".to_owned())));
+    let well = restarted(&site, Some(Outcome::Reached));
+    for (id, end) in [
+        (failed, ["sequence upgrade 2 0 it is not well", "machine Running false upgrade: it is not well"]),
+        (well, ["sequence upgrade 2", "machine Running true"]),
+    ] {
+        let mut events = events(&mut client, EventsRequest { with_actor_id: id.clone(), ..all() }).await;
+        let told = [next(&mut events).await, next(&mut events).await];
+        assert_eq!(told.each_ref().map(line), end);
+        assert!(told.iter().all(|event| event.actor_id == id));
+    }
+    // Of an operation that is not known, and of all of them, there is nothing to tell.
+    let unknown = EventsRequest { with_actor_id: Uuid::new_v4().to_string(), ..all() };
+    let streams = [events(&mut client, unknown).await, events(&mut client, all()).await];
+    site.log.close();
+    for mut stream in streams {
+        assert_eq!(stream.message().await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn after_a_restart_the_machine_is_doing_what_it_was() {
+    let site = Site::new().await;
+    let mut client = client(&site).await;
+    let id = restarted(&site, None);
+    let mut events = events(&mut client, EventsRequest::default()).await;
+    let step = slipway_node_api::v1::Step::Prove.into();
+    site.log.push(What::StepBlocked(slipway_node_api::v1::StepBlocked { id, step, why: "kubelet".to_owned() }));
+    assert_eq!(line(&next(&mut events).await), "machine Upgrading false prove: kubelet");
+}
+
 #[tokio::test]
 async fn what_blocks_is_a_condition_that_is_not_met() {
     let site = Site::new().await;
     let mut client = client(&site).await;
     let mut events = events(&mut client, EventsRequest::default()).await;
     let operation = |id: &str| {
-        let goal = "reboot".to_owned();
+        let goal = slipway_node_api::v1::Goal::Reboot.into();
         What::Asked(slipway_node_api::v1::Asked { id: id.to_owned(), goal, ..Default::default() })
     };
     site.log.push(operation("one"));
-    let (id, step, why) = ("one".to_owned(), "drain".to_owned(), "default/db".to_owned());
+    let (id, step, why) = ("one".to_owned(), slipway_node_api::v1::Step::Drain.into(), "default/db".to_owned());
     site.log.push(What::StepBlocked(slipway_node_api::v1::StepBlocked { id, step, why }));
     let mut lines = Vec::new();
     for _ in 0..3 {

@@ -6,9 +6,10 @@ use slipway_node_api::{
         ContainerdInstance, Data, DmesgRequest, EtcdAlarmListRequest, EtcdForfeitLeadershipRequest, EtcdMember,
         EtcdMemberAlarm, EtcdMemberListRequest, EtcdMemberStatus, EtcdStatusRequest, ImageServicePullRequest,
         ImageServicePullResponse, InstallArtifactsSource, LifecycleServiceUpgradeRequest,
-        LifecycleServiceUpgradeResponse, LogsRequest, ReadRequest, image_service_client::ImageServiceClient,
-        image_service_pull_response::Response as Pulled, lifecycle_service_client::LifecycleServiceClient,
-        lifecycle_service_install_progress::Response as Installs, machine_service_client::MachineServiceClient,
+        LifecycleServiceUpgradeResponse, LogsRequest, ReadRequest, RebootRequest,
+        image_service_client::ImageServiceClient, image_service_pull_response::Response as Pulled,
+        lifecycle_service_client::LifecycleServiceClient, lifecycle_service_install_progress::Response as Installs,
+        machine_service_client::MachineServiceClient,
     },
     reason::Reason,
 };
@@ -214,11 +215,49 @@ async fn the_end_of_the_service_is_not_the_end_of_an_upgrade() {
     let site = Site::new().await;
     let told = upgrade(&site).await;
     let request = site.node.journal.lock().unwrap().operation.clone().unwrap().request;
-    assert_eq!((request.goal, request.source.as_str()), (Goal::Upgrade, "docker://registry/os:2"));
+    assert_eq!((request.goal, request.source.as_str()), (Goal::Stage, "docker://registry/os:2"));
     assert!(request.preserve && !request.allow_outage);
     site.log.close();
     let (told, end) = whole(told).await;
     assert_eq!((installs(&told), Reason::of(&end.unwrap_err())), (Vec::new(), Some(Reason::GoesDown)));
+}
+
+/// A newer client of Talos: it has the payload written, and then reboots.
+#[tokio::test]
+async fn the_reboot_after_such_an_upgrade_starts_its_image() {
+    let site = Site::new().await;
+    *site.node.then.lock().unwrap() = Then::Ends(Outcome::Reached);
+    whole(upgrade(&site).await).await.1.unwrap();
+    *site.node.then.lock().unwrap() = Then::Stays;
+    let under_way = || site.node.journal.lock().unwrap().operation.clone().unwrap().request;
+    let mut operator =
+        MachineServiceClient::new(site.channel(&site.ca.client("bob", Some("slipway:operator"), 5)).await);
+    let refused = operator.reboot(RebootRequest::default()).await.unwrap_err();
+    assert_eq!(Reason::of(&refused), Some(Reason::Forbidden), "it is an upgrade");
+    let mut client = MachineServiceClient::new(site.channel(&site.admin()).await);
+    let actor = client.reboot(RebootRequest::default()).await.unwrap().into_inner().messages.remove(0).actor_id;
+    let request = under_way();
+    assert_eq!((request.goal, request.source.as_str()), (Goal::Upgrade, "docker://registry/os:2"));
+    assert_eq!(actor, request.id.to_string());
+    // Once it has ended, a reboot is a reboot; and so it is after any other stage.
+    site.node.end(Outcome::CameBack("it is not well".to_owned()));
+    operator.reboot(RebootRequest::default()).await.unwrap();
+    assert_eq!(under_way().goal, Goal::Reboot);
+    site.node.end(Outcome::Reached);
+    *site.node.then.lock().unwrap() = Then::Ends(Outcome::Reached);
+    whole(pull(&site, 1).await.unwrap()).await.1.unwrap();
+    *site.node.then.lock().unwrap() = Then::Stays;
+    client.reboot(RebootRequest::default()).await.unwrap();
+    assert_eq!(under_way().goal, Goal::Reboot);
+}
+
+#[tokio::test]
+async fn the_log_of_machined_is_that_of_slipwayd() {
+    let site = Site::new().await;
+    let mut client = MachineServiceClient::new(site.channel(&site.admin()).await);
+    let logs = LogsRequest { id: "machined".to_owned(), tail_lines: -1, ..Default::default() };
+    client.logs(logs).await.unwrap();
+    assert_eq!(site.node.calls(), [r#"Service { name: "slipwayd", follow: false, lines: None }"#]);
 }
 
 async fn pull(site: &Site, namespace: i32) -> Result<Streaming<ImageServicePullResponse>, Status> {

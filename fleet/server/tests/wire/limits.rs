@@ -30,8 +30,11 @@ async fn a_request_that_is_too_large_does_not_come_to_the_node() {
     let mut client = site.client(&site.admin()).await;
     let refused = client.upgrade(upgrade(64 << 10)).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
+    let refused = client.upgrade(upgrade(4097)).await.unwrap_err();
+    assert_eq!(Reason::of(&refused), Some(Reason::Malformed));
+    assert!(refused.message().contains("UpgradeRequest.source has 4097 bytes, and may have 4096"), "{refused:?}");
     assert_eq!(site.node.calls(), [""; 0]);
-    client.upgrade(upgrade(63 << 10)).await.unwrap();
+    client.upgrade(upgrade(4096)).await.unwrap();
 }
 
 /// A watch that is refused now, and let in once there is a place.

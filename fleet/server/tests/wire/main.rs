@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod certificates;
+mod doors;
 mod facade;
 mod facade_events;
 mod facade_reads;

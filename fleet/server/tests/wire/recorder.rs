@@ -3,7 +3,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use slipway_core::boot::slot::{PerSlot, Slot, SlotState};
+use slipway_core::{
+    boot::slot::{PerSlot, Slot, SlotState},
+    digest::Sha256,
+};
 use slipway_node::{
     facts::{Disk, Facts},
     goal::Request,
@@ -63,8 +66,9 @@ impl Recorder {
         let disk = Disk {
             running: Slot::A,
             states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Good) },
-            payloads: PerSlot { a: None, b: None },
+            payloads: PerSlot { a: None, b: Some(Sha256::of(b"other")) },
             next: Some(Slot::A),
+            versions: PerSlot { a: Some("1.4.0".to_owned()), b: None },
             blank: false,
         };
         let facts = Facts { boot: "boot-1".to_owned(), uptime: 7200, disk: Some(disk), node: None, member: None };
@@ -90,6 +94,16 @@ impl Recorder {
         let abandoned = Abandoned(self);
         self.may_answer.acquire().await.unwrap().forget();
         std::mem::forget(abandoned);
+    }
+
+    /// The journal has this from before the service was started: no event tells of it.
+    #[allow(dead_code, reason = "not every test program needs it")]
+    pub fn remember(&self, request: Request, ended: Option<Outcome>) {
+        let mut journal = self.journal.lock().unwrap();
+        journal.ask(request, SHAPE, &self.facts).unwrap();
+        if let Some(outcome) = ended {
+            journal.take(Next::End(outcome), &self.facts);
+        }
     }
 
     /// The operation under way ends.

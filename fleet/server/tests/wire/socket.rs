@@ -2,7 +2,10 @@
 
 use slipway_node_api::{
     reason::Reason,
-    v1::{AbortRequest, ConfirmRequest, PlanRequest, StageRequest, StatusRequest, UpgradeRequest, plan_request::Goal},
+    v1::{
+        self, AbortRequest, ConfirmRequest, OnFailure, PlanRequest, RequestState, Slot, StageRequest, StatusRequest,
+        Step, UpgradeRequest, plan_request::Goal,
+    },
 };
 use tonic::Code;
 use uuid::Uuid;
@@ -18,8 +21,8 @@ async fn an_operation_begins_once_and_is_shown() {
     let site = Site::new().await;
     let mut client = site.local().await;
     let id = Uuid::new_v4();
-    assert_eq!(client.upgrade(upgrade(id)).await.unwrap().into_inner().state, "new");
-    assert_eq!(client.upgrade(upgrade(id)).await.unwrap().into_inner().state, "under-way");
+    assert_eq!(client.upgrade(upgrade(id)).await.unwrap().into_inner().state(), RequestState::New);
+    assert_eq!(client.upgrade(upgrade(id)).await.unwrap().into_inner().state(), RequestState::UnderWay);
 
     let refused = client.upgrade(upgrade(Uuid::new_v4())).await.unwrap_err();
     assert_eq!((refused.code(), Reason::of(&refused)), (Code::FailedPrecondition, Some(Reason::Busy)));
@@ -27,15 +30,14 @@ async fn an_operation_begins_once_and_is_shown() {
 
     let status = client.status(StatusRequest {}).await.unwrap().into_inner();
     let op = status.operation.unwrap();
-    assert_eq!((op.goal.as_str(), op.step.as_str(), op.place), ("upgrade", "stage", 1));
+    assert_eq!((op.goal(), op.step(), op.place), (v1::Goal::Upgrade, Step::Stage, 1));
     assert!(op.caller.starts_with("uid ") && op.caller.ends_with(" at the socket"), "{}", op.caller);
-    assert_eq!(status.disk.unwrap().running, "A");
+    assert_eq!(status.disk.unwrap().running(), Slot::A);
 
-    client.abort(AbortRequest { id: id.to_string(), why: "not\ntoday".to_owned(), as_is: false }).await.unwrap();
+    client.abort(AbortRequest { id: id.to_string(), why: "not today".to_owned(), as_is: false }).await.unwrap();
     let again = client.upgrade(upgrade(id)).await.unwrap().into_inner();
-    assert_eq!(again.state, "ended");
-    // A reason is one line.
-    assert_eq!(again.outcome.unwrap().came_back.as_deref(), Some("nottoday"));
+    assert_eq!(again.state(), RequestState::Ended);
+    assert_eq!(again.outcome.unwrap().came_back.as_deref(), Some("not today"));
 }
 
 #[tokio::test]
@@ -43,12 +45,11 @@ async fn a_plan_has_the_steps_and_what_blocks_them() {
     let site = Site::new().await;
     let goal = Some(Goal::Upgrade(upgrade(Uuid::new_v4())));
     let plan = site.local().await.plan(PlanRequest { goal }).await.unwrap().into_inner();
-    let names: Vec<&str> = plan.steps.iter().map(|step| step.step.as_str()).collect();
-    assert_eq!(names[..3], ["stage", "cordon", "drain"]);
-    assert_eq!((names[names.len() - 1], plan.steps[0].on_failure.as_str()), ("uncordon", "undo"));
-    let blocked: Vec<&str> =
-        plan.steps.iter().filter(|step| step.blocked.is_some()).map(|of| of.step.as_str()).collect();
-    assert_eq!(blocked, ["drain"]);
+    let names: Vec<Step> = plan.steps.iter().map(|step| step.step()).collect();
+    assert_eq!(names[..3], [Step::Stage, Step::Cordon, Step::Drain]);
+    assert_eq!((names[names.len() - 1], plan.steps[0].on_failure()), (Step::Uncordon, OnFailure::Undo));
+    let blocked: Vec<Step> = plan.steps.iter().filter(|step| step.blocked.is_some()).map(|of| of.step()).collect();
+    assert_eq!(blocked, [Step::Drain]);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use slipway_node_api::{
     reason::Reason,
-    v1::{StatusRequest, WatchRequest, event::What},
+    v1::{CertificateUse, StatusRequest, WatchRequest, event::What},
 };
 
 use crate::{
@@ -164,4 +164,20 @@ async fn files_that_are_broken_change_nothing_and_are_told_once() {
     for (notice, name) in told.iter().zip(["revoked.pem", "ca.crt", "node.key", "revoked.pem"]) {
         assert!(notice.contains(name), "{notice}");
     }
+}
+
+#[tokio::test]
+async fn the_end_of_a_certificate_is_told_before_it_comes() {
+    let site = Site::new().await;
+    let mut client = site.client(&site.admin()).await;
+    let mut certificates = client.status(StatusRequest {}).await.unwrap().into_inner().certificates;
+    assert_eq!(certificates.iter().map(|of| of.name.as_str()).collect::<Vec<_>>(), ["node-1", "CA 1"]);
+    let before = certificates.remove(0);
+    assert_eq!(before.r#use(), CertificateUse::Server);
+    // Renewed while the service runs: the next status has the new one.
+    let Pair { certificate, key, .. } = site.ca.server_for(7, Days(-1, 700));
+    site.replace("node.key", &key);
+    site.replace("node.crt", &certificate);
+    let after = client.status(StatusRequest {}).await.unwrap().into_inner().certificates.remove(0);
+    assert_eq!(after.expires - before.expires, 335 * 86_400);
 }

@@ -3,7 +3,7 @@
 use slipway_node::sequence::Outcome;
 use slipway_node_api::{
     reason::Reason,
-    v1::{Event, Position, StatusRequest, UpgradeRequest, WatchRequest, event::What},
+    v1::{Event, Goal, Position, StatusRequest, Step, UpgradeRequest, WatchRequest, event::What},
 };
 use slipway_node_server::{events::Bound, limits::Limits};
 use tonic::{Code, Streaming};
@@ -48,7 +48,7 @@ async fn an_operation_is_told_from_its_beginning_to_its_end() {
     client.upgrade(request).await.unwrap();
     let mut watch = client.watch(WatchRequest::default()).await.unwrap().into_inner();
     let What::Asked(asked) = next(&mut watch).await.1 else { panic!("it begins with the request") };
-    assert_eq!((asked.id.as_str(), asked.goal.as_str(), asked.caller.as_str()), (id.as_str(), "upgrade", "alice"));
+    assert_eq!((asked.id.as_str(), asked.goal(), asked.caller.as_str()), (id.as_str(), Goal::Upgrade, "alice"));
     let mut steps = Vec::new();
     let why = loop {
         match next(&mut watch).await.1 {
@@ -57,7 +57,7 @@ async fn an_operation_is_told_from_its_beginning_to_its_end() {
                 steps.push(step.step);
             }
             What::StepDone(step) => assert_eq!(Some(&step.step), steps.last()),
-            What::StepProgress(step) => assert_eq!((step.step.as_str(), step.total), ("stage", 4 << 20)),
+            What::StepProgress(step) => assert_eq!((step.step(), step.total), (Step::Stage, 4 << 20)),
             What::TurnedBack(back) => break back.why,
             other => panic!("{other:?}"),
         }

@@ -6,7 +6,9 @@ use serde_json::json;
 use slipway_node::goal::{Goal as NodeGoal, Request};
 use slipway_node_api::{
     goal::to_wire,
-    v1::{AbortRequest, AskResponse, ConfirmRequest, PlanRequest, StatusRequest, plan_request::Goal as Wire},
+    v1::{
+        AbortRequest, AskResponse, ConfirmRequest, PlanRequest, RequestState, StatusRequest, plan_request::Goal as Wire,
+    },
 };
 use uuid::Uuid;
 
@@ -64,7 +66,7 @@ pub async fn ask(context: &Context, goal: Goal, output: &Output) -> Result<(), F
     let from = client.status(StatusRequest {}).await?.into_inner().events;
     let answer = send(&mut client, &request).await?;
     told(&answer, output)?;
-    if answer.state == "ended" {
+    if answer.state() == RequestState::Ended {
         return Ok(());
     }
     let end = wait::until_it_ends(context, client, request.id, from, output);
@@ -88,9 +90,9 @@ async fn send(client: &mut Client, request: &Request) -> Result<AskResponse, Fai
 
 /// What the node said. An operation that came back is a failure.
 fn told(answer: &AskResponse, output: &Output) -> Result<(), Failure> {
-    let says = match answer.state.as_str() {
-        "new" => "begins",
-        "under-way" => "is under way already",
+    let says = match answer.state() {
+        RequestState::New => "begins",
+        RequestState::UnderWay => "is under way already",
         _ => "is over",
     };
     output.answer(answer, &format!("the operation {} {says}", answer.id))?;

@@ -25,7 +25,9 @@ use slipway_rollout::{
 };
 
 use super::{cluster::Cluster, report::SCHEMA};
-use crate::{failure::Failure, show::plain};
+use slipway_node_api::text::clean;
+
+use crate::failure::Failure;
 
 /// Nodes that are named in one line.
 const NAMED: usize = 8;
@@ -225,8 +227,8 @@ fn blocks<'a>(upgrades: &BTreeMap<&str, &NodeUpgrade>, planned: impl Iterator<It
 
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}  rollout {}", plain(&self.pool), plain(&self.rollout))?;
-        writeln!(f, "image   {}", plain(&self.image))?;
+        writeln!(f, "{}  rollout {}", clean(&self.pool), clean(&self.rollout))?;
+        writeln!(f, "image   {}", clean(&self.image))?;
         writeln!(f, "payload {}", self.payload)?;
         writeln!(f, "plan    {}", self.plan)?;
         if self.behind {
@@ -247,7 +249,7 @@ impl fmt::Display for Forecast {
                 };
                 let zone = node.zone.as_ref().map(|zone| format!("  zone {zone}")).unwrap_or_default();
                 let role = if node.role == Role::ControlPlane { "  control plane" } else { "" };
-                writeln!(f, "  {when:<20}  {}", plain(&format!("{}{zone}{role}", node.name)))?;
+                writeln!(f, "  {when:<20}  {}", clean(&format!("{}{zone}{role}", node.name)))?;
             }
         }
         match self.ends {
@@ -260,7 +262,7 @@ impl fmt::Display for Forecast {
         for Block { nodes, message, .. } in &self.blocks {
             let named = nodes.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
             let more = if nodes.len() > NAMED { format!(" and {} more", nodes.len() - NAMED) } else { String::new() };
-            writeln!(f, "  {}", plain(&format!("{named}{more}: {message}")))?;
+            writeln!(f, "  {}", clean(&format!("{named}{more}: {message}")))?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::report::{Mark, Member, Pool, Report, Stage, Wave};
-use crate::show::plain;
+use slipway_node_api::text::clean;
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +61,8 @@ pub fn lines(report: &Report) -> String {
         let of = rollout.map(|of| format!(", rollout {}, plan {}", of.name, of.plan)).unwrap_or_default();
         let (name, state) = (&pool.name, &pool.state);
         // Writing to a String does not fail.
-        let _ = writeln!(text, "{name}  {state}  {} of {} done{of}: {}", pool.done, pool.nodes, plain(&pool.message));
-        remarks(pool).iter().for_each(|remark| _ = writeln!(text, "{name}  {}", plain(remark)));
+        let _ = writeln!(text, "{name}  {state}  {} of {} done{of}: {}", pool.done, pool.nodes, clean(&pool.message));
+        remarks(pool).iter().for_each(|remark| _ = writeln!(text, "{name}  {}", clean(remark)));
         for wave in rollout.iter().flat_map(|of| &of.waves) {
             let number = wave.number;
             let soak = wave.soak.map(|soak| format!(", soak {soak}")).unwrap_or_default();
@@ -75,7 +75,7 @@ pub fn lines(report: &Report) -> String {
 }
 
 fn line(node: &Member) -> String {
-    plain(&format!("{}  {}  {}", node.name, node.reason, says(node)))
+    clean(&format!("{}  {}  {}", node.name, node.reason, says(node)))
 }
 
 /// Why it does not go, with what is being done on it.
@@ -126,7 +126,7 @@ impl Style {
             "Denied" | "Aborted" | "Invalid" => RED,
             _ => YELLOW,
         };
-        let (name, state) = (plain(&pool.name), plain(&pool.state));
+        let (name, state) = (clean(&pool.name), clean(&pool.state));
         let counts = format!("{} of {} nodes done", pool.done, pool.nodes);
         let _ = writeln!(text, "{}  {}  {counts}", self.paint(&name, BOLD), self.paint(&state, colour));
         if let Some(of) = &pool.rollout {
@@ -202,7 +202,7 @@ impl Style {
         let room = self.width.max(20);
         let (mut line, mut width) = (" ".repeat(margin), margin);
         let mut is_empty = true;
-        let sentence = plain(sentence);
+        let sentence = clean(sentence);
         for word in sentence.split(' ') {
             let long = word.chars().count();
             if !is_empty && width + 1 + long > room {

@@ -23,8 +23,8 @@ fn an_upgrade_begins_is_shown_and_is_aborted() {
     for row in [
         "node      node-1, service 0.1.0, up 2 h 0 min\n",
         "runs      Kubernetes\n",
-        "slot      A good, running, next, payload unknown\n",
-        "slot      B good, payload unknown\n",
+        "slot      A good, running, next, version 1.4.0, payload unknown\n",
+        "slot      B good, payload d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa\n",
         &format!("doing     upgrade {ID} oci:image for admin\n"),
         "step      [1/11] write the payload into the other slot and verify it\n",
     ] {

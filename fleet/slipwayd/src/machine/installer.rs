@@ -128,11 +128,13 @@ impl Installer {
             states: PerSlot { a: None, b: None },
             payloads: PerSlot { a: None, b: None },
             next: status.next_boot.slot,
+            versions: PerSlot { a: None, b: None },
             blank,
         };
         for slot in Slot::BOTH {
             disk.states[slot] = status.slots[slot].state;
             disk.payloads[slot] = status.slots[slot].payload;
+            disk.versions[slot].clone_from(&status.slots[slot].version);
         }
         Some(disk)
     }

@@ -80,6 +80,7 @@ fn in_a_process_of_its_own() {
     let services = Services { stop: vec!["other.service".to_owned()], ..Services::default() };
     let mut machine = Machine::new(Config { services, containerd: Some(containerd), ..Config::default() }).unwrap();
     let disk = Disk {
+        versions: PerSlot { a: None, b: None },
         blank: false,
         running: Slot::A,
         states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Empty) },

@@ -13,7 +13,7 @@ use slipway_node::{
     operation::{Learned, Operation, Shape, Tried},
     step::Step,
 };
-use slipway_node_api::v1::StatusResponse;
+use slipway_node_api::v1::{self, HealthState, StatusResponse};
 use slipway_node_server::{
     events::{Bound, EventLog},
     node::Node as _,
@@ -316,10 +316,10 @@ fn a_grant_that_is_taken_back_is_seen_before_services_stop() {
     let request = request();
     others.runtime.block_on(node.ask(request.clone())).unwrap();
     let under_way = until(&others, &node, |status| {
-        status.operation.as_ref().is_some_and(|op| op.step == "drain" && op.blocked.is_some())
+        status.operation.as_ref().is_some_and(|op| op.step() == v1::Step::Drain && op.blocked.is_some())
     });
     assert_eq!(under_way.token, TOKEN);
-    assert_ne!(under_way.health.unwrap().state, "well");
+    assert_ne!(under_way.health.unwrap().state(), HealthState::Well);
     others.status(&json!({ "grants": [] }));
     others.gone("bare");
     let ended = until(&others, &node, |status| {
@@ -331,7 +331,9 @@ fn a_grant_that_is_taken_back_is_seen_before_services_stop() {
     assert!(came_back.starts_with("look again") && came_back.contains("no grant for this Node"), "{came_back}");
     assert_eq!(others.cordon(), (false, 0));
     // Had it not been taken back, this would free it.
-    let well = until(&others, &node, |status| status.health.as_ref().is_some_and(|health| health.state == "well"));
+    let well = until(&others, &node, |status| {
+        status.health.as_ref().is_some_and(|health| health.state() == HealthState::Well)
+    });
     assert_eq!((well.operation, well.token, well.denied), (None, TOKEN, Vec::new()));
     let freed = granted(&uid, TOKEN).free(&uid, &Proof::Well { token: well.token }).unwrap();
     assert_eq!(freed.grants, []);

@@ -152,7 +152,7 @@ fn the_service_itself_answers_a_client_of_talos() {
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let mut talos = MachineServiceClient::new(daemon.channel(dir.path()).await);
         let version = talos.version(VersionRequest {}).await.unwrap().into_inner().messages.remove(0);
-        assert_eq!(version.version.unwrap().tag, env!("CARGO_PKG_VERSION"));
+        assert_eq!(version.version.unwrap().tag, concat!("v", env!("CARGO_PKG_VERSION")));
         let mut read = talos.read(ReadRequest { path: BOOT_ID.to_owned() }).await.unwrap().into_inner();
         assert_eq!(read.message().await.unwrap().unwrap().bytes, fs::read(BOOT_ID).unwrap());
         let no_etcd = talos.etcd_status(EtcdStatusRequest {}).await.unwrap_err();

@@ -10,7 +10,7 @@ use slipway_node::{
     operation::Shape,
     sequence::{Next, Outcome},
 };
-use slipway_node_api::v1;
+use slipway_node_api::v1::HealthState;
 use slipway_node_server::{
     events::{Bound, EventLog},
     node::Node as _,
@@ -33,6 +33,7 @@ fn facts() -> Facts {
         states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Good) },
         payloads: PerSlot { a: None, b: None },
         next: Some(Slot::A),
+        versions: PerSlot { a: None, b: None },
         blank: false,
     };
     Facts { boot: "boot".to_owned(), uptime: 0, disk: Some(disk), node: None, member: None }
@@ -61,37 +62,33 @@ fn ill(why: &str) -> Look {
     Look { ill: vec![why.to_owned()], unknown: vec![] }
 }
 
-fn said(health: &Health, journal: &Journal, now: u64) -> (String, u64) {
-    let v1::Health { state, seconds, .. } = health.tell(journal, now);
-    (state, seconds)
-}
-
-fn is(state: &str, seconds: u64) -> (String, u64) {
-    (state.to_owned(), seconds)
+fn said(health: &Health, journal: &Journal, now: u64) -> (HealthState, u64) {
+    let told = health.tell(journal, now);
+    (told.state(), told.seconds)
 }
 
 #[test]
 fn a_time_is_that_which_looks_have_seen() {
     let (mut health, journal) = (Health::default(), Journal::default());
     let calm = Calm::of(&journal).unwrap();
-    assert_eq!(said(&health, &journal, 1000), is("unknown", 0));
+    assert_eq!(said(&health, &journal, 1000), (HealthState::Unknown, 0));
     health.saw(Look::default(), calm, 1000);
     health.saw(Look::default(), calm, 1060);
-    assert_eq!(said(&health, &journal, 1070), is("well", 70));
+    assert_eq!(said(&health, &journal, 1070), (HealthState::Well, 70));
     health.saw(ill("kubelet.service is failed"), calm, 1120);
     health.saw(ill("kubelet.service is activating"), calm, 1180);
     let told = health.tell(&journal, 1190);
-    assert_eq!((told.state.as_str(), told.seconds), ("ill", 70));
+    assert_eq!((told.state(), told.seconds), (HealthState::Ill, 70));
     assert_eq!(told.reasons, ["kubelet.service is activating"]);
     // Nobody knows what it was while it could not be looked at.
     health.saw(Look { ill: vec![], unknown: vec!["the API server does not answer".to_owned()] }, calm, 1240);
-    assert_eq!(said(&health, &journal, 1241), is("unknown", 1));
+    assert_eq!(said(&health, &journal, 1241), (HealthState::Unknown, 1));
     health.saw(Look::default(), calm, 1300);
-    assert_eq!(said(&health, &journal, 1310), is("well", 10));
+    assert_eq!(said(&health, &journal, 1310), (HealthState::Well, 10));
     // What is ill is so, whatever else could not be looked at.
     health.saw(Look { unknown: vec!["etcd".to_owned()], ..ill("a unit") }, calm, 1360);
     let told = health.tell(&journal, 1360);
-    assert_eq!((told.state.as_str(), told.reasons.len()), ("ill", 2));
+    assert_eq!((told.state(), told.reasons.len()), (HealthState::Ill, 2));
 }
 
 #[test]
@@ -99,11 +96,11 @@ fn an_old_look_is_none() {
     let (mut health, journal) = (Health::default(), Journal::default());
     let calm = Calm::of(&journal).unwrap();
     health.saw(Look::default(), calm, 1000);
-    assert_eq!(said(&health, &journal, 1240), is("well", 240));
-    assert_eq!(said(&health, &journal, 1241), is("unknown", 0));
+    assert_eq!(said(&health, &journal, 1240), (HealthState::Well, 240));
+    assert_eq!(said(&health, &journal, 1241), (HealthState::Unknown, 0));
     // Nor does it say since when.
     health.saw(Look::default(), calm, 1241);
-    assert_eq!(said(&health, &journal, 1242), is("well", 1));
+    assert_eq!(said(&health, &journal, 1242), (HealthState::Well, 1));
 }
 
 #[test]
@@ -112,16 +109,16 @@ fn what_was_seen_before_an_operation_is_not_known_after_it() {
     health.saw(Look::default(), Calm::of(&journal).unwrap(), 1000);
     // Staging disturbs nobody, nor does its end.
     begins(&mut journal, Goal::Stage);
-    assert_eq!(said(&health, &journal, 1010), is("well", 10));
+    assert_eq!(said(&health, &journal, 1010), (HealthState::Well, 10));
     ends(&mut journal);
-    assert_eq!(said(&health, &journal, 1020), is("well", 20));
+    assert_eq!(said(&health, &journal, 1020), (HealthState::Well, 20));
     begins(&mut journal, Goal::Reboot);
     assert_eq!(Calm::of(&journal), None);
     assert_eq!(health.tell(&journal, 1030).reasons, ["an operation is under way"]);
     ends(&mut journal);
-    assert_eq!(said(&health, &journal, 1040), is("unknown", 0));
+    assert_eq!(said(&health, &journal, 1040), (HealthState::Unknown, 0));
     health.saw(Look::default(), Calm::of(&journal).unwrap(), 1050);
-    assert_eq!(said(&health, &journal, 1060), is("well", 10));
+    assert_eq!(said(&health, &journal, 1060), (HealthState::Well, 10));
 }
 
 /// The service looks by itself, and whoever asks does not wait for the look.
@@ -148,15 +145,15 @@ fn a_status_does_not_wait_for_a_look() {
             sleep(Duration::from_millis(20)).await;
         }
         let health = service.status().await.unwrap().health.unwrap();
-        assert_eq!((health.state.as_str(), health.seconds), ("unknown", 0));
+        assert_eq!((health.state(), health.seconds), (HealthState::Unknown, 0));
         fs::write(&go, "active").unwrap();
         let health = loop {
             let health = service.status().await.unwrap().health.unwrap();
-            if health.state != "unknown" {
+            if health.state() != HealthState::Unknown {
                 break health;
             }
             sleep(Duration::from_millis(20)).await;
         };
-        assert_eq!((health.state.as_str(), health.reasons.len()), ("well", 0));
+        assert_eq!((health.state(), health.reasons.len()), (HealthState::Well, 0));
     });
 }

@@ -81,6 +81,7 @@ impl Disk {
     /// As a node sees it.
     pub fn seen(&self) -> facts::Disk {
         facts::Disk {
+            versions: PerSlot { a: None, b: None },
             running: self.running,
             states: PerSlot::new(|slot| Some(self.states[slot])),
             payloads: PerSlot::new(|slot| self.payloads[slot].map(digest)),

@@ -1,0 +1,134 @@
+//! Places for what there may only be so many of: connections, calls, watches. One identity gets a quarter of them, and
+//! all callers without the right to change anything get half: so the controller and admins always find a place.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::role::Role;
+
+/// Places, all of one kind. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    total: usize,
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    /// By callers that may only look.
+    readers: usize,
+    by_name: BTreeMap<String, usize>,
+}
+
+/// A place that is taken. It is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Places,
+    name: String,
+    is_reader: bool,
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Full {
+    #[error("all {0} are taken")]
+    All(usize),
+    #[error("readers have all {0} that they may have together")]
+    Readers(usize),
+    #[error("this identity has all {0} that one may have")]
+    Identity(usize),
+}
+
+impl Places {
+    /// So many of them.
+    pub(crate) fn new(total: usize) -> Self {
+        Self { total, taken: Arc::default() }
+    }
+
+    /// How many readers have together.
+    fn of_readers(&self) -> usize {
+        (self.total / 2).max(1)
+    }
+
+    /// How many one identity has.
+    fn of_one(&self) -> usize {
+        (self.total / 4).max(1)
+    }
+
+    /// One for the caller with this name and role.
+    pub(crate) fn take(&self, name: &str, role: Option<Role>) -> Result<Place, Full> {
+        let is_reader = role.is_none_or(|role| role <= Role::Reader);
+        let mut taken = self.taken();
+        let own = taken.by_name.get(name).copied().unwrap_or_default();
+        match () {
+            () if taken.all >= self.total => return Err(Full::All(self.total)),
+            () if is_reader && taken.readers >= self.of_readers() => return Err(Full::Readers(self.of_readers())),
+            () if own >= self.of_one() => return Err(Full::Identity(self.of_one())),
+            () => {}
+        }
+        taken.all += 1;
+        taken.readers += usize::from(is_reader);
+        taken.by_name.insert(name.to_owned(), own + 1);
+        Ok(Place { places: self.clone(), name: name.to_owned(), is_reader })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken();
+        taken.all -= 1;
+        taken.readers -= usize::from(self.is_reader);
+        if let Some(own) = taken.by_name.get_mut(&self.name) {
+            *own -= 1;
+            if *own == 0 {
+                taken.by_name.remove(&self.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(places: &Places, names: &[&str], role: Option<Role>) -> Vec<Place> {
+        let each = names.iter().flat_map(|name| (0..64).map_while(|_| places.take(name, role).ok()));
+        each.collect()
+    }
+
+    #[test]
+    fn readers_leave_half_and_one_identity_has_a_quarter() {
+        let places = Places::new(64);
+        let one = all(&places, &["alice"], Some(Role::Reader));
+        assert_eq!(one.len(), 16);
+        assert_eq!(places.take("alice", Some(Role::Reader)).unwrap_err(), Full::Identity(16));
+        let more = all(&places, &["bob", "carol", "dave"], None);
+        assert_eq!(one.len() + more.len(), 32);
+        assert_eq!(places.take("erin", Some(Role::Reader)).unwrap_err(), Full::Readers(32));
+        let rest = all(&places, &["controller", "root", "frank"], Some(Role::Admin));
+        assert_eq!(rest.len(), 32);
+        assert_eq!(places.take("grace", Some(Role::Admin)).unwrap_err(), Full::All(64));
+        drop((one, more));
+        assert_eq!(places.take("root", Some(Role::Admin)).unwrap_err(), Full::Identity(16));
+        places.take("grace", Some(Role::Operator)).unwrap();
+        drop(rest);
+        assert_eq!(places.taken().by_name.len(), 0);
+        assert_eq!(all(&places, &["alice"], Some(Role::Reader)).len(), 16);
+    }
+
+    #[test]
+    fn the_last_place_is_everybodys() {
+        let places = Places::new(1);
+        let place = places.take("alice", Some(Role::Reader)).unwrap();
+        places.take("root", Some(Role::Admin)).unwrap_err();
+        drop(place);
+        places.take("root", Some(Role::Admin)).unwrap();
+    }
+}
