@@ -13,7 +13,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser as _, error::ErrorKi
 use nix::libc;
 use slipway::{
     cli::{Cli, Imager, Output, argv, environment::Environment, output},
-    commands,
+    commands::{self, Ended},
     error::{Failure, OrFail as _},
     report_failure,
 };
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Environment::read(|name| env::var_os(name).map(OsStringExt::into_vec)).or_fail(FailureKind::Input);
     let environment = match environment {
         Ok(environment) => environment,
-        Err(failure) => return caller.failed(&failure),
+        Err(failure) => return caller.failed(&failure, vec![]),
     };
     let command = if name == "slipway" { Cli::command().name("slipway") } else { Cli::command() };
     match command.try_get_matches_from(&args).and_then(|matches| Cli::from_arg_matches(&matches)) {
@@ -64,16 +64,16 @@ struct Caller {
 }
 
 impl Caller {
-    fn ended(&self, result: Result<Report, Failure>) -> ExitCode {
+    fn ended(&self, (result, told): Ended) -> ExitCode {
         match result {
-            Ok(report) => self.done(report),
-            Err(failure) => self.failed(&failure),
+            Ok(report) => self.done(report, told),
+            Err(failure) => self.failed(&failure, told),
         }
     }
 
-    fn done(&self, report: Report) -> ExitCode {
+    fn done(&self, report: Report, told: Vec<String>) -> ExitCode {
         let is_bad = report.is_bad();
-        let written = match self.print(report) {
+        let written = match self.print(report, told) {
             // A reader that has seen enough, such as head(1), has no part in what was done.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,
@@ -90,9 +90,9 @@ impl Caller {
         }
     }
 
-    fn failed(&self, failure: &Failure) -> ExitCode {
+    fn failed(&self, failure: &Failure, told: Vec<String>) -> ExitCode {
         say(&format!("error: {failure}"));
-        self.print_failure(report_failure::report(failure, self.verb.as_deref()));
+        self.print_failure(report_failure::report(failure, self.verb.as_deref()), told);
         ExitCode::from(failure.kind.exit_code())
     }
 
@@ -106,22 +106,22 @@ impl Caller {
             }
             _ => FailureKind::Other,
         };
-        self.print_failure(report_failure::usage(&error.to_string(), kind, self.verb.as_deref()));
+        self.print_failure(report_failure::usage(&error.to_string(), kind, self.verb.as_deref()), vec![]);
         ExitCode::from(kind.exit_code())
     }
 
     /// For programs only: people have it on stderr. If stdout is closed or full, the exit code must be enough.
-    fn print_failure(&self, report: FailureReport) {
+    fn print_failure(&self, report: FailureReport, told: Vec<String>) {
         if self.output == Output::Json {
-            let _ = self.print(Report::Failure(Box::new(report)));
+            let _ = self.print(Report::Failure(Box::new(report)), told);
         }
     }
 
-    fn print(&self, report: Report) -> io::Result<()> {
+    fn print(&self, report: Report, told: Vec<String>) -> io::Result<()> {
         let text = match (self.output, report) {
             // Scripts and messages of `completions` and `man` are no data: they stay as they are.
             (_, Report::Text(text)) => output::human(text.trim_end()),
-            (Output::Json, report) => output::document(report)?,
+            (Output::Json, report) => output::document(report, told)?,
             // A script gets the value of a tag as it is.
             (Output::Human, report @ Report::Meta(MetaReport { bare: true, .. })) if !stdout().is_terminal() => {
                 format!("{report}\n")

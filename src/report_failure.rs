@@ -310,13 +310,16 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
     if let Some(error) = cause.downcast_ref() {
         return Some(match error {
             UkiMakeError::Differs { .. } => Known::new(Id::PayloadDamaged),
+            UkiMakeError::NoStub(_) => Known::new(Id::DependencyOther).remedy("; "),
             _ => Known::new(Id::EfiProgram),
         });
     }
     if let Some(error) = cause.downcast_ref() {
         return Some(match error {
             PayloadError::Missing { .. } => Known::new(Id::PayloadMissing),
-            PayloadError::NoneHere { .. } => Known::new(Id::PayloadMissing).remedy(": "),
+            PayloadError::NoneHere { .. } | PayloadError::Misnamed { .. } => {
+                Known::new(Id::PayloadMissing).remedy(": ")
+            }
             PayloadError::Io { .. } => Known::new(Id::PayloadUnreadable),
             PayloadError::Empty { .. }
             | PayloadError::WrongContent { .. }

@@ -42,8 +42,8 @@ pub fn json(text: &str) -> String {
 
 /// A report as one document.
 #[inline(never)]
-pub fn document(report: Report) -> serde_json::Result<String> {
-    Ok(json(&serde_json::to_string_pretty(&Document::from(report))?))
+pub fn document(report: Report, told: Vec<String>) -> serde_json::Result<String> {
+    Ok(json(&serde_json::to_string_pretty(&Document { told, ..Document::from(report) })?))
 }
 
 /// Longest wait for room for an error or a report. It is enough for a slow reader. It is limited because the caller

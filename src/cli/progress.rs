@@ -35,7 +35,7 @@ pub enum ProgressMode {
     /// One JSON object on each line. `seq` counts from 1; `event` is `begin`, `phase`, `step`, `bytes`, `note`, `wait`,
     /// `done` or `failed`. Lines that do not begin with `{` are for people: the `error: ` of a failed run.
     Json,
-    /// No progress.
+    /// No progress, but notes.
     None,
 }
 
@@ -249,7 +249,11 @@ impl Observer for Progress {
 
     fn note(&mut self, text: &str) {
         self.lines.json(|| Event::Note { text: text.to_owned() });
-        self.say(&format!("note: {text}"));
+        match self.lines.mode {
+            // It is no progress: who wants none is warned all the same.
+            ProgressMode::None => self.lines.line(&format!("note: {text}")),
+            _ => self.say(&format!("note: {text}")),
+        }
     }
 
     fn waits(&mut self, text: &str) {

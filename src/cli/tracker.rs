@@ -35,6 +35,8 @@ const INTERVAL: Duration = Duration::from_millis(250);
 pub struct Tracker {
     shown: Progress,
     work: Arc<Mutex<Work>>,
+    /// The notes of the verb.
+    told: Vec<String>,
 }
 
 struct Work {
@@ -75,7 +77,7 @@ impl Tracker {
             let work = mem::ManuallyDrop::new(locked(&watched));
             work.interrupted(signal).ends(&lines, output, work);
         });
-        let tracker = Tracker { shown, work };
+        let tracker = Tracker { shown, work, told: vec![] };
         tracker.shown.begin_run(verb);
         tracker
     }
@@ -85,8 +87,8 @@ impl Tracker {
         self.shown.text(text);
     }
 
-    /// The run is over. A signal that came just before ends it first.
-    pub fn end(mut self, result: &Result<Report, Failure>) {
+    /// The run is over; the notes of it. A signal that came just before ends it first.
+    pub fn end(mut self, result: &Result<Report, Failure>) -> Vec<String> {
         {
             let mut work = locked(&self.work);
             (work.file, work.over) = (None, true);
@@ -96,6 +98,7 @@ impl Tracker {
             Err(failure) => Event::Failed { exit_code: failure.kind.exit_code(), message: failure.to_string() },
         };
         self.shown.end_run(event);
+        self.told
     }
 }
 
@@ -116,6 +119,7 @@ impl Observer for Tracker {
     }
 
     fn note(&mut self, text: &str) {
+        self.told.push(text.to_owned());
         self.shown.note(text);
     }
 
@@ -257,7 +261,7 @@ impl Interruption {
         say(&message);
         if output == Output::Json {
             let report = Report::Failure(Box::new(self.report(&work.progress.verb, &argv)));
-            let _ = output::document(report).map(|text| output::write(&stdout(), text.as_bytes(), PATIENCE));
+            let _ = output::document(report, vec![]).map(|text| output::write(&stdout(), text.as_bytes(), PATIENCE));
         }
         exit(self.exit_code.into())
     }

@@ -99,11 +99,11 @@ fn phases(given: Vec<String>) -> Vec<String> {
     if given.is_empty() { PHASES.map(str::to_owned).to_vec() } else { given }
 }
 
-/// Where Debian's systemd-boot-efi and others have it.
+/// The stub that is taken unasked.
 pub fn stub(arch: Arch) -> PathBuf {
     let name = match arch {
         Arch::Amd64 => "linuxx64",
         Arch::Arm64 => "linuxaa64",
     };
-    format!("/usr/lib/systemd/boot/efi/{name}.efi.stub").into()
+    format!("{}/{name}.efi.stub", uki::STUBS).into()
 }

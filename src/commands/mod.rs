@@ -36,11 +36,14 @@ pub use image::image_request;
 pub use imager::image_request as imager_request;
 pub use stdin::StdinError;
 
-pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
+/// How a run ended, and the notes that were told on the way.
+pub type Ended = (Result<Report, Failure>, Vec<String>);
+
+pub fn run(cli: Cli, environment: Environment) -> Ended {
     let mut tracker = Tracker::begin(Progress::new(cli.progress), name_of(&cli.verb), cli.output);
     let result = carry_out(cli.verb, environment, &mut tracker);
-    tracker.end(&result);
-    result
+    let told = tracker.end(&result);
+    (result, told)
 }
 
 fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) -> Result<Report, Failure> {
@@ -85,11 +88,11 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
 }
 
 /// The program under its other name, `imager`.
-pub fn imager(args: &Imager) -> Result<Report, Failure> {
+pub fn imager(args: &Imager) -> Ended {
     let mut tracker = Tracker::begin(Progress::new(args.progress), "imager", Output::Human);
     let result = imager::run(args, &mut tracker);
-    tracker.end(&result);
-    result
+    let told = tracker.end(&result);
+    (result, told)
 }
 
 /// An argument that cannot be parsed is wrong input.

@@ -1,7 +1,8 @@
 //! Describes what a source would install.
 
 use slipway_core::{
-    kernel::arch::Arch,
+    kernel::{arch::Arch, cmdline::split_words},
+    payload::facts::PayloadFacts,
     report::{InspectReport, Observer},
     units::{MIB, round_up},
 };
@@ -33,6 +34,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectRepo
     });
     let policy = ChecksumPolicy::of(request.strict);
     let facts = opened.look(policy, Inspection::Everything, None, observer)?.facts;
+    let notes = notes(&facts);
     let bytes: u64 = facts.files.iter().map(|file| file.size).sum();
     Ok(InspectReport {
         payload: facts.manifest().payload_digest(),
@@ -47,7 +49,37 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectRepo
         checksums: facts.checksums,
         signatures,
         signed_by: facts.signed_by,
+        notes,
     })
+}
+
+/// What its maker may have forgotten. None of it keeps the payload from being installed.
+fn notes(facts: &PayloadFacts) -> Vec<String> {
+    let mut notes = Vec::new();
+    if facts.version.is_none() {
+        notes.push(
+            "it has no version: an upgrade to it is called \"(no version)\", and may follow and be followed by any; write \
+             VERSION_ID into os-release"
+                .to_owned(),
+        );
+    }
+    let own = facts.unified.as_ref().map(|unified| &unified.cmdline).or(facts.cmdline.as_ref());
+    match own {
+        None => notes.push(
+            "it has no cmdline: the kernel gets the arguments that Talos uses, and no word that names the slot; write those of \
+             this system into the file cmdline"
+                .to_owned(),
+        ),
+        Some(own) if !own.contains('@') && split_words(own).iter().any(|word| word.starts_with("root=")) => {
+            notes.push(
+                "the root= of its cmdline names no slot, so both slots would mount the same root file system: \
+                 root=PARTUUID=@slot-partuuid@ names the slot that boots"
+                    .to_owned(),
+            );
+        }
+        Some(_) => {}
+    }
+    notes
 }
 
 /// Room for the files, the FAT and the metadata files. FAT32 needs at least 36 MiB.

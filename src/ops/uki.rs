@@ -83,11 +83,20 @@ pub struct Recipe {
     pub pcr: Option<PcrRequest>,
 }
 
+/// Where Debian's systemd-boot-efi and others have systemd's stubs.
+pub const STUBS: &str = "/usr/lib/systemd/boot/efi";
+
 /// Why there is no UKI.
 #[derive(Debug, thiserror::Error)]
 pub enum UkiMakeError {
     #[error("{path}: {source}", path = path.display())]
     Read { path: PathBuf, source: io::Error },
+    #[error(
+        "{path}: systemd's stub is not there; install systemd-boot-efi (Debian, Ubuntu; elsewhere it is often part of systemd or \
+         systemd-boot), or name the stub by --stub",
+        path = .0.display()
+    )]
+    NoStub(PathBuf),
     #[error("{path}: {source}", path = path.display())]
     Program { path: PathBuf, source: PeError },
     #[error("{path}: it is signed already", path = .0.display())]
@@ -134,7 +143,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<UkiReport, 
 fn of_payload(from: &FromPayload, observer: &mut dyn Observer) -> Result<(Vec<u8>, UkiSystem), Failure> {
     let FromPayload { source: request, recipe } = from;
     // Fails before anything large is read.
-    read_program(&recipe.stub)?;
+    read_stub(&recipe.stub)?;
     let opened = payload::open(request, recipe.arch)?;
     let named = opened.named().clone();
     let Payload { source, facts } =
@@ -157,7 +166,7 @@ pub fn make(
         let why = "its kernel and initramfs are in a unified kernel image already; `--program` signs that as it is";
         return Err(anyhow!("{named}: {why}")).or_fail(FailureKind::Input);
     };
-    let stub = read_program(&from.stub)?;
+    let stub = read_stub(&from.stub)?;
     let pcr = match &from.pcr {
         None => None,
         Some(pcr) => Some((pcr, efi_signer::rsa_key(&pcr.key, "a policy for PCR 11", observer)?)),
@@ -200,7 +209,7 @@ pub fn make(
 
 /// A UKI of these parts, not signed.
 pub fn assembled(stub: &Path, parts: &Parts, arch: Arch) -> Result<Vec<u8>, Failure> {
-    let program = read_program(stub)?;
+    let program = read_stub(stub)?;
     let failed = |source| UkiMakeError::Uki { path: stub.to_owned(), source };
     assemble(&program, parts, arch).map_err(failed).or_fail(FailureKind::Input)
 }
@@ -251,6 +260,12 @@ fn read(source: &Source, listed: [&FileInfo; 2], observer: &mut dyn Observer) ->
 /// and a trial that panics must reboot by itself: so each has the word that the boot rule gives to a trial otherwise.
 fn cmdline(from: &Recipe, facts: &PayloadFacts) -> Result<Cmdline, Refusal> {
     let args = &from.kernel_args;
+    let own = facts.cmdline.iter().flat_map(|own| cmdline::split_words(own));
+    let in_slot: Vec<String> = own.filter(|word| word.contains("@slot")).collect();
+    if !in_slot.is_empty() {
+        let on = "a unified kernel image, which is the same for both slots,";
+        return Err(Refusal::RootInSlot { on, words: in_slot.join(" ") });
+    }
     let Words { own, extra } = Words::of_no_disk(facts, args)?;
     let mut cmdline = match (own, args.payload_only) {
         (Some(own), true) => Cmdline::parse(&own),
@@ -280,6 +295,14 @@ fn to_sign(path: &Path) -> Result<Vec<u8>, Failure> {
         return Err(UkiMakeError::Signed(path.to_owned())).or_fail(FailureKind::Input);
     }
     Ok(bytes)
+}
+
+/// systemd's stub. Where it is looked for unasked it belongs to a package.
+fn read_stub(path: &Path) -> Result<Vec<u8>, Failure> {
+    if path.starts_with(STUBS) && !path.exists() {
+        return Err(UkiMakeError::NoStub(path.to_owned())).or_fail(FailureKind::Dependency);
+    }
+    read_program(path)
 }
 
 pub fn read_program(path: &Path) -> Result<Vec<u8>, Failure> {

@@ -93,7 +93,7 @@ impl Upgrade<'_> {
 
 impl Change for Upgrade<'_> {
     /// The kept slot is the way back, so all of it is verified; a dry run only reads what GRUB loads. The target slot
-    /// is verified if it may hold the payload already, or may be the only slot that boots.
+    /// is verified if it may hold the payload already, may be the only slot that boots, or waits for its trial.
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
         let kept = self.request.runs_from.kept(system)?;
         let unverified = |slot: Slot| system.slots[slot].whole.is_none();
@@ -103,7 +103,9 @@ impl Change for Upgrade<'_> {
         let same = system.slots[!kept].payload() == Some(self.digest());
         let default = system.env.as_ref().is_some_and(|env| env.default == !kept);
         let only = system.slots[kept].damage().is_some();
-        (unverified(!kept) && (same || default || only)).then_some(!kept)
+        // A pending trial that is damaged is none.
+        let pending = system.env.as_ref().is_some_and(|env| env.once == Some(!kept));
+        (unverified(!kept) && (same || default || only || pending)).then_some(!kept)
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {

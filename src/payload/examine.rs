@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -32,6 +32,8 @@ const SMALL_FILE_BYTES: u64 = 64 << 10;
 pub enum PayloadError {
     #[error("{path}: missing; a payload has {KERNEL}, one of {}, and (optional) {ROOTFS} and {UKI}, or {UKI} alone in place of kernel and initramfs", INITRAMFS.join(", "), path = path.display())]
     Missing { path: PathBuf },
+    #[error("{path}: missing, but {found} is there: rename it to one of {}", INITRAMFS.join(", "), path = path.display())]
+    Misnamed { path: PathBuf, found: String },
     #[error("{path}: missing; only a container image with a payload has one there: name another by {other}", path = path.display())]
     NoneHere {
         path: PathBuf,
@@ -312,9 +314,20 @@ impl Found {
             (Some(kernel), Some(initramfs)) => vec![kernel, initramfs],
             (None, None) if exists(&UKI) => vec![],
             (None, _) => return Err(missing(KERNEL)),
-            (_, None) => return Err(missing(INITRAMFS[0])),
+            (_, None) => return Err(self.no_initramfs()),
         };
         Ok(separate.into_iter().chain(beside).collect())
+    }
+
+    /// Distributions call it by other names. In a directory the one that was meant can be told.
+    fn no_initramfs(&self) -> PayloadError {
+        let path = self.place.join(INITRAMFS[0]);
+        let names = fs::read_dir(&self.place).into_iter().flatten().flatten();
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        match names.filter(|name| name.starts_with("initrd") || name.starts_with("initramfs")).min() {
+            Some(found) => PayloadError::Misnamed { path, found },
+            None => PayloadError::Missing { path },
+        }
     }
 
     /// What is in the unified kernel image, if kernel and initramfs are nowhere else.

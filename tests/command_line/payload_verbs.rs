@@ -23,6 +23,27 @@ fn what_inspect_says_fits_fits() {
     }
 }
 
+/// What a maker forgets is told before anybody installs it.
+#[test]
+fn inspect_tells_what_a_maker_has_forgotten() {
+    let world = World::new();
+    let payload = &world.payload;
+    let inspect = || Outcome::of(&mut installer(["inspect", &payload.source(), "--output=json"]));
+    let notes = || inspect().succeeds().json()["notes"].to_string();
+    let cmdline = |words: &str| payload.write("cmdline", words);
+    assert!(notes().contains("it has no cmdline"), "{}", notes());
+    cmdline("root=/dev/sda3 quiet");
+    assert!(notes().contains("both slots would mount the same root file system"), "{}", notes());
+    for words in ["root=PARTUUID=@slot-partuuid@", "quiet"] {
+        cmdline(words);
+        assert_eq!(notes(), "null", "{words}");
+    }
+    payload.remove("os-release");
+    assert!(notes().contains("it has no version"), "{}", notes());
+    std::fs::rename(payload.path(Payload::INITRAMFS), payload.path("initrd.img")).unwrap();
+    inspect().exits(2).says(&["initramfs.xz: missing, but initrd.img is there: rename it to one of "]);
+}
+
 #[test]
 fn checksum_makes_what_inspect_and_install_check() {
     let world = World::new();

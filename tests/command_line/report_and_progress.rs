@@ -25,8 +25,14 @@ fn stdout_carries_the_report_and_nothing_else() {
     assert_eq!(json(&["inspect", &source])["report"], "inspect");
     assert_eq!(json(&["checksum", world.payload.dir().to_str().unwrap()])["report"], "checksum");
 
-    let silent = world.install(&image, &["--progress=none", "--force"]).succeeds();
-    assert_eq!(silent.stderr, "");
+    // Who wants no progress is warned all the same, and so is who reads the report alone.
+    let silent = world.install(&image, &["--progress=none", "--force", "--output=json"]).succeeds();
+    let told = silent.json()["told"].as_array().unwrap().clone();
+    let lines: Vec<String> = told.iter().map(|note| format!("note: {}\n", note.as_str().unwrap())).collect();
+    assert_eq!(silent.stderr, lines.concat());
+    assert!(silent.stderr.contains("note: overwrites a GPT with 7 partitions"), "{}", silent.stderr);
+    let failed = world.install(&image, &["--progress=none", "--output=json"]).exits(7).json();
+    assert_eq!(failed["report"], "failure");
 }
 
 /// Numbered without a gap, so that a reader knows it has seen all.

@@ -4,6 +4,7 @@
 //! Disks: what an install leaves on them, upgrades of them, and everything that can be wrong with them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
+mod advice;
 mod bad_upgrade;
 mod boot_menu;
 mod bootloader;

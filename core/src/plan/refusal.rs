@@ -45,6 +45,13 @@ pub enum Refusal {
     /// A placeholder in a kernel argument is unknown, or has no value.
     #[error("{place}, {source}")]
     Placeholder { place: String, source: PlaceholderError },
+    /// Where there is no slot the system would find no root file system.
+    #[error(
+        "the payload finds its root file system only in a slot ({words}), and {on} has none: it would not start; give another \
+         word for that by --extra-kernel-arg, or take a payload whose initramfs finds it by itself, as \
+         examples/debian-sealed does"
+    )]
+    RootInSlot { on: &'static str, words: String },
     /// The META tags do not fit.
     #[error(transparent)]
     Meta(#[from] crate::disk::meta::MetaError),
@@ -277,6 +284,7 @@ impl Refusal {
             | Refusal::Arch { .. }
             | Refusal::Cmdline(_)
             | Refusal::Placeholder { .. }
+            | Refusal::RootInSlot { .. }
             | Refusal::Platform(_)
             | Refusal::Unsigned(_)
             | Refusal::Older { .. }
@@ -307,7 +315,7 @@ impl Refusal {
             Refusal::CoreTooLarge { .. } => FailureId::CoreImageTooLarge,
             Refusal::Arch { .. } => FailureId::WrongArchitecture,
             Refusal::Cmdline(_) => FailureId::KernelArguments,
-            Refusal::Placeholder { .. } => FailureId::Placeholder,
+            Refusal::Placeholder { .. } | Refusal::RootInSlot { .. } => FailureId::Placeholder,
             Refusal::Meta(_) => FailureId::MetaTags,
             Refusal::Platform(_) => FailureId::UnknownPlatform,
             Refusal::NotRunning(_) => FailureId::RunningUnknown,
@@ -386,6 +394,7 @@ impl Refusal {
             | Refusal::KnownBad { .. }
             | Refusal::KernelArgsLost(_)
             | Refusal::MetaDamaged
+            | Refusal::RootInSlot { .. }
             | Refusal::WouldNotStart { .. }
             | Refusal::NextUnknown
             | Refusal::OptionRom { .. }

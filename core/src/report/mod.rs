@@ -68,6 +68,9 @@ pub struct Document {
     /// Version of the schema.
     #[serde(default = "first_schema")]
     pub schema: u32,
+    /// The notes that were told while the verb ran, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub told: Vec<String>,
     /// What is reported.
     #[serde(flatten)]
     pub report: Report,
@@ -80,7 +83,7 @@ const fn first_schema() -> u32 {
 
 impl From<Report> for Document {
     fn from(report: Report) -> Self {
-        Document { schema: SCHEMA, report }
+        Document { schema: SCHEMA, told: vec![], report }
     }
 }
 

@@ -189,7 +189,8 @@ impl Deciding<'_> {
     fn trial_pending(&self) -> Option<NextStep> {
         let slot = self.facts.env.as_ref()?.once?;
         let name = self.name(slot);
-        if self.facts.next.trial {
+        // The boot loader reads no root file system, and would try it.
+        if self.facts.next.trial && self.facts.slots[slot].damage().is_none() {
             let caveat = self.no_way_back().or_else(|| self.meta_is_lost().then(|| TAGS_LOST.to_owned()));
             let caveat = caveat.map_or_else(String::new, |caveat| format!(". {caveat}"));
             return Some(self.reboot(&format!("tries {name} once{caveat}")));

@@ -46,6 +46,9 @@ pub struct InspectReport {
     pub payload: Sha256,
     /// Smallest slot the payload fits into, in bytes, on a disk with 512-byte sectors.
     pub min_slot_bytes: u64,
+    /// What its maker may have forgotten, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl fmt::Display for InspectReport {
@@ -70,6 +73,7 @@ impl fmt::Display for InspectReport {
         for signer in &self.signed_by {
             writeln!(f, "signed   by {}, key {}", printable(&signer.name), signer.key)?;
         }
+        self.notes.iter().try_for_each(|note| writeln!(f, "note     {note}"))?;
         write!(f, "fits     --slot-size {} and larger", ByteSize(self.min_slot_bytes))
     }
 }

@@ -98,10 +98,11 @@ fn kernel_arguments_that_name_a_slot_are_left_out() {
     let world = World::new();
     world.payload.write("cmdline", "boot=live live-media=@slot-partuuid@ v=@version@ quiet");
     checksum(&world);
-    let extra = ["--extra-kernel-arg=x=@disk-guid@", "--extra-kernel-arg=y=@@"];
+    let extra =
+        ["--extra-kernel-arg=x=@disk-guid@", "--extra-kernel-arg=y=@@", "--extra-kernel-arg=live-media=/dev/sr0"];
     let (_, report) = made(&world, "pxe", "live.tar", &extra);
     let cmdline = report["cmdline"].as_str().unwrap();
-    assert!(cmdline.contains(" boot=live v=1.2.3 quiet y=@ slipway.medium="), "{cmdline}");
+    assert!(cmdline.contains(" boot=live v=1.2.3 quiet y=@ live-media=/dev/sr0 slipway.medium="), "{cmdline}");
     let source = format!("--source={}", world.payload.source());
     let mut told = installer(["image", "--progress=plain", "--kind=pxe", "--dry-run", &source, "--out"]);
     Outcome::of(told.arg(world.path("told.tar")).args(extra))

@@ -46,6 +46,26 @@ fn kernel_arguments_that_would_not_arrive() {
     refused(&world, INPUT, &["platform", "not known"], || live(&world, "iso", &out, &["--platform=moon"]));
 }
 
+/// The finding: the ISO of examples/debian was made with a note that nobody saw, and looped at its start.
+#[test]
+fn a_system_that_finds_its_root_only_in_a_slot() {
+    for words in [
+        "boot=live live-media=/dev/disk/by-partuuid/@slot-partuuid@ live-media-path=/",
+        "root=live:PARTUUID=@slot-partuuid@ rd.live.dir=/",
+        "root=UUID=@slot-uuid@",
+    ] {
+        let world = World::new();
+        world.payload.write("cmdline", words);
+        checksum(&world);
+        let out = world.path("live");
+        for kind in KINDS {
+            let texts = ["finds its root file system only in a slot", "a live medium has none", "--extra-kernel-arg"];
+            refused(&world, INPUT, &texts, || live(&world, kind, &out, &[]));
+            live(&world, kind, &out, &["--extra-kernel-arg=root=/dev/sr0 live-media=/dev/sr0", "--dry-run"]).succeeds();
+        }
+    }
+}
+
 #[test]
 fn a_file_that_is_there() {
     let world = World::new();

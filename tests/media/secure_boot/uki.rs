@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use slipway_core::efi::pe::Pe;
 use slipway_test_support::{
     exit_code::{DEPENDENCY, INPUT, INSTALL, OTHER},
-    world::{Outcome, Payload, finished, installer, program},
+    world::{Outcome, Payload, finished, installer, installer_in, program},
 };
 
 use super::{super::refused, *};
@@ -116,6 +116,16 @@ fn what_would_not_start_is_refused() {
     let input = |texts: &[&str], args: &[&str]| refused(&world, INPUT, texts, || attempt(args));
 
     input(&["/nosuch: No such file"], &["--stub=/nosuch"]);
+    let without_stubs = "mount -t tmpfs none /usr/lib/systemd/boot/efi && exec \"$@\"";
+    let source = format!("--source={}", world.payload.source());
+    let texts = ["linuxx64.efi.stub: systemd's stub is not there; install systemd-boot-efi", "name the stub by --stub"];
+    refused(&world, DEPENDENCY, &texts, || {
+        Outcome::of(installer_in(without_stubs, ["uki", source.as_str(), "--out"]).arg(&out))
+    });
+    let own = world.payload.read("cmdline");
+    world.payload.write("cmdline", "boot=live live-media=@slot-partuuid@");
+    input(&["a unified kernel image, which is the same for both slots, has none", "examples/debian-sealed"], &[]);
+    world.payload.write("cmdline", own);
     let kernel = format!("--stub={}", world.payload.path(Payload::INITRAMFS).display());
     input(&["initramfs.xz: the stub: not an EFI program"], &[&kernel]);
     let amd64 = format!("--stub={STUB}");

@@ -1,0 +1,194 @@
+//! What is advised, followed to the letter: from every damaged state it ends in a system that boots, or in the sentence that no
+//! data can be kept, within three commands. `SLIPWAY_DAMAGES=2` damages any two things at once.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+use slipway_core::units::MIB;
+use slipway_test_support::world::{
+    Node, Outcome, Payload, World, flip, installer, installer_path, json_of, on_disk, partition, program, tool,
+    write_at,
+};
+
+/// Of a disk on which nothing says any more where anything lies.
+const NOT_OURS: &str = "no Slipway system is found on it";
+/// Pairs of places that nothing else says.
+const NOWHERE_ELSE: [[&str; 2]; 2] =
+    [["LBA 0", "the ESP"], ["the first copy of the table", "the second copy of the table"]];
+/// Commands until then.
+const MOST: usize = 3;
+
+/// A disk, and where what can be damaged lies on it.
+struct Disk {
+    name: &'static str,
+    path: PathBuf,
+    /// Each with a byte and how many of them are damaged; of one byte one bit.
+    places: Vec<(String, u64, u64)>,
+}
+
+impl Disk {
+    fn of(name: &'static str, node: &Node, world: &World) -> Self {
+        let path = world.path(name);
+        let mut places = Vec::new();
+        let mut place = |what: &str, at: u64, len: u64| places.push((what.to_owned(), at, len));
+        let verify = on_disk(&node.disk, &["verify", "--output=json"]).json();
+        for (slot, check) in verify["slots"].as_object().unwrap() {
+            for file in check["files"].as_array().unwrap() {
+                let what = file["name"].as_str().unwrap();
+                if ["vmlinuz", "rootfs.squashfs", "manifest.json"].contains(&what) {
+                    place(&format!("{slot}: {what}"), file["offset"].as_u64().unwrap(), 1);
+                }
+            }
+            let volume = partition(&node.disk, &format!("BOOT-{slot}"));
+            place(&format!("{slot}: the file system"), volume.offset, MIB);
+        }
+        for (n, at) in node.boot_envs().into_iter().enumerate() {
+            place(&format!("boot state, copy {}", n + 1), at, 512);
+        }
+        let meta = partition(&node.disk, "META").offset;
+        place("META, first copy", meta, 1);
+        place("LBA 0", 0, 512);
+        place("the first copy of the table", 512 + 16, 1);
+        place("the second copy of the table", fs::metadata(&node.disk).unwrap().len() - 512 + 16, 1);
+        place("the ESP", partition(&node.disk, "EFI").offset, MIB);
+        tool!("cp", "--sparse=always", &node.disk, &path);
+        Disk { name, path, places }
+    }
+
+    /// A copy of it with these of its places damaged.
+    fn damaged(&self, world: &World, which: &[usize]) -> PathBuf {
+        let image = world.path("damaged.img");
+        tool!("cp", "--sparse=always", &self.path, &image);
+        for (_, at, len) in which.iter().map(|n| &self.places[*n]) {
+            match len {
+                1 => flip(&image, *at),
+                len => write_at(&image, *at, &vec![0; *len as usize]),
+            }
+        }
+        image
+    }
+
+    /// For people.
+    fn called(&self, which: &[usize]) -> String {
+        let what: Vec<&str> = which.iter().map(|n| self.places[*n].0.as_str()).collect();
+        format!("{}: {}", self.name, what.join(" and "))
+    }
+}
+
+enum Advice {
+    /// A command for the shell.
+    Type(String),
+    Ends(String),
+}
+
+/// What `status` advises: its next step, or, where it fails, the command that its error names.
+fn advice(image: &Path) -> Advice {
+    let outcome = Outcome::of(installer(["status", "--output=json", "--disk"]).arg(image));
+    let document: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let next = &document["next_step"];
+    if let Some(why) = next["why"].as_str() {
+        return match next["command"].as_str() {
+            // It says itself what it costs.
+            Some(_) if why.contains("erases all data") => Advice::Ends(why.to_owned()),
+            Some(command) => Advice::Type(command.to_owned()),
+            None => Advice::Ends(why.to_owned()),
+        };
+    }
+    let error = on_disk(image, &["status"]).stderr;
+    if error.contains(NOT_OURS) {
+        return Advice::Ends(NOT_OURS.to_owned());
+    }
+    let command = error.split('`').nth(1).unwrap_or_else(|| panic!("no command: {error}"));
+    Advice::Type(command.to_owned())
+}
+
+/// As somebody types it, with a payload for SOURCE and a tag for KEY=VALUE.
+fn follow(command: &str, payload: &Payload) -> Outcome {
+    let dir = installer_path().parent().unwrap().to_owned();
+    let path = format!("{}:{}", dir.display(), env::var("PATH").unwrap());
+    let typed = command.replace("SOURCE", &payload.source()).replace("KEY=VALUE", "0x0a=x");
+    // gdisk asks: what `status` says is typed there.
+    let answers = if command.starts_with("gdisk ") { "r\nb\nw\ny\n" } else { "" };
+    let mut shell = program("sh");
+    let assets =
+        installer([""; 0]).get_envs().find(|(name, _)| *name == "SLIPWAY_ASSETS").unwrap().1.unwrap().to_owned();
+    Outcome::of(shell.args(["-c", &typed]).env("PATH", path).env("SLIPWAY_ASSETS", assets).write_stdin(answers))
+}
+
+/// Follow what is advised until it ends. What is wrong, if anything.
+fn followed(image: &Path, payload: &Payload, lost: &[&str]) -> Result<(), String> {
+    let (mut typed, mut failed) = (Vec::new(), false);
+    loop {
+        match advice(image) {
+            Advice::Ends(why) if why.contains("erases all data") => {
+                let is_right = lost.contains(&"the ESP");
+                return if is_right { Ok(()) } else { Err(format!("data is given up: {why} after {typed:?}")) };
+            }
+            Advice::Ends(why) if why == NOT_OURS => {
+                let is_right = NOWHERE_ELSE.iter().any(|pair| pair == lost);
+                return if is_right { Ok(()) } else { Err(format!("the disk is given up after {typed:?}")) };
+            }
+            Advice::Ends(why) => {
+                let status = json_of(image, &["status"]);
+                let slot =
+                    status["next_boot"]["slot"].as_str().ok_or_else(|| format!("{why}: nothing boots: {typed:?}"))?;
+                let is_whole = status["slots"][slot]["whole"] == true;
+                return if is_whole { Ok(()) } else { Err(format!("{why}: slot {slot} is damaged: {typed:?}")) };
+            }
+            Advice::Type(command) if typed.len() == MOST => return Err(format!("still {command} after {typed:?}")),
+            Advice::Type(command) => {
+                if failed && typed.last() == Some(&command) {
+                    return Err(format!("in a circle: {typed:?}"));
+                }
+                failed = follow(&command, payload).code != 0;
+                typed.push(command);
+            }
+        }
+    }
+}
+
+/// So many things of a disk are damaged.
+fn from_every_state(at_once: usize) {
+    let world = World::new();
+    let fresh = Node::installed(&world);
+    let payload = Payload::new(&world.path("newest"));
+    let mut kernel = payload.read(Payload::KERNEL);
+    *kernel.last_mut().unwrap() ^= 2;
+    payload.write(Payload::KERNEL, kernel);
+    payload.write("os-release", "ID=test\nVERSION_ID=1.4.0\n");
+    let one = Disk::of("one system", &fresh, &world);
+    fresh.upgrade().succeeds();
+    let pending = Disk::of("a trial waits", &fresh, &world);
+    fresh.grub_tries();
+    fresh.run('B', true, &["confirm"]).succeeds();
+    let two = Disk::of("two systems", &fresh, &world);
+
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    let mut check = |disk: &Disk, which: &[usize]| {
+        let image = disk.damaged(&world, which);
+        let lost: Vec<&str> = which.iter().map(|n| disk.places[*n].0.as_str()).collect();
+        count += 1;
+        if let Err(why) = followed(&image, &payload, &lost) {
+            eprintln!("{}: {why}", disk.called(which));
+            wrong.push(disk.called(which));
+        }
+    };
+    for disk in [&one, &pending, &two] {
+        let places = 0..disk.places.len();
+        match at_once {
+            1 => places.for_each(|n| check(disk, &[n])),
+            _ => places.clone().for_each(|n| (n + 1..places.end).for_each(|m| check(disk, &[n, m]))),
+        }
+    }
+    eprintln!("{count} damaged disks");
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn followed_to_the_letter_it_ends_in_a_system_that_boots() {
+    from_every_state(env::var("SLIPWAY_DAMAGES").map_or(1, |at_once| at_once.parse().unwrap()));
+}
