@@ -103,8 +103,10 @@ pub enum Asked {
 impl Journal {
     /// Somebody asks for something.
     pub fn ask(&mut self, request: Request, shape: Shape, facts: &Facts) -> Result<Asked, Refused> {
-        if let Some(op) = &self.operation {
-            return if op.id() == request.id { Ok(Asked::UnderWay) } else { Err(Refused::Busy(op.id())) };
+        match &self.operation {
+            Some(op) if op.id() == request.id => return Ok(Asked::UnderWay),
+            Some(op) if !supersedes(&request, op) => return Err(Refused::Busy(op.id())),
+            _ => {}
         }
         if let Some(ended) = self.ended.iter().find(|ended| ended.request.id == request.id) {
             // Nothing more comes of it: the fleet can free the grant.
@@ -134,6 +136,7 @@ impl Journal {
         }
         let op = Operation::new(request, shape, facts).ok_or(Refused::UnknownDisk)?;
         self.token = self.token.max(op.request.token.unwrap_or(0));
+        self.end(Outcome::CameBack(format!("superseded by the operation {}", op.id())), facts);
         self.operation = Some(op);
         Ok(Asked::New)
     }
@@ -173,8 +176,12 @@ impl Journal {
         None
     }
 
-    /// The step that was begun ended like this.
-    pub fn settle(&mut self, tried: Tried) {
+    /// The step of the operation `id` that was begun ended like this. Nothing changes if that operation was superseded
+    /// meanwhile.
+    pub fn settle(&mut self, id: Uuid, tried: Tried) {
+        if self.operation.as_ref().is_none_or(|op| op.id() != id) {
+            return;
+        }
         // A request need not name the payload, so that it is denied may be known only now.
         let denied = match &tried {
             Tried::Done(Learned::Staged(to)) => to.payload.and_then(|payload| self.denial(payload)).cloned(),
@@ -232,4 +239,12 @@ impl Journal {
     pub fn newest(copies: [Option<Self>; 2]) -> Option<Self> {
         copies.into_iter().flatten().max_by_key(|journal| journal.seq)
     }
+}
+
+/// Whether `request` takes the place of the operation that is under way. A stage disturbs nothing, so one of another payload
+/// ends at once: a wrong target is corrected without waiting for it.
+fn supersedes(request: &Request, op: &Operation) -> bool {
+    let target = |of: &Request| (of.source.clone(), of.payload);
+    let is_other = target(request) != target(&op.request);
+    op.request.goal == Goal::Stage && op.is_forward() && request.goal.writes() && is_other
 }

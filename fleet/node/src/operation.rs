@@ -215,9 +215,7 @@ impl Operation {
     pub(crate) fn settle(&mut self, tried: Tried, may_turn: bool) {
         match tried {
             // Only another boot shows that the machine was started anew.
-            Tried::Done(_) if matches!(self.at, Step::Reboot | Step::Return) => {
-                self.blocker = Some("the machine goes down".to_owned());
-            }
+            Tried::Done(_) if matches!(self.at, Step::Reboot | Step::Return) => self.blocker = None,
             Tried::Done(learned) => {
                 self.done = true;
                 self.blocker = None;

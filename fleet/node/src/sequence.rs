@@ -51,6 +51,11 @@ pub const FORWARD: [Step; 18] = [
 /// The way back, once the machine runs the old system and nothing waits for a trial.
 pub const BACK: [Step; 4] = [Step::Rejoin, Step::ProveOld, Step::Uncordon, Step::Unlock];
 
+/// Seconds until a blocked step is tried again, at least.
+const SOON: u64 = 5;
+/// Seconds until a blocked stage is tried again, at most.
+const LATE: u64 = 300;
+
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -111,6 +116,17 @@ impl Limits {
             _ => u64::MAX,
         }
     }
+}
+
+/// Seconds until a step that is blocked is tried again. A registry that does not have the payload is not asked every few
+/// seconds for an hour: a stage waits a quarter of the time for which it has been tried, but not beyond its limit.
+pub fn next_try(op: &Operation, facts: &Facts, limits: Limits) -> u64 {
+    if op.at != Step::Stage {
+        return SOON;
+    }
+    let spent = spent(op, facts);
+    let left = limits.stage.saturating_sub(spent).saturating_add(1);
+    (spent / 4).clamp(SOON, LATE).min(left).max(1)
 }
 
 /// The steps of an operation, in their order.
@@ -241,7 +257,10 @@ fn blocked_too_long(op: &Operation, facts: &Facts, limits: Limits) -> Option<Str
     let limit = limits.of(op.at);
     let is_over = op.boot == facts.boot && !op.done && spent(op, facts) > limit;
     is_over.then(|| {
-        let why = op.blocker.as_deref().unwrap_or("it did not end");
+        let why = op.blocker.as_deref().unwrap_or(match op.at {
+            Step::Reboot => "the machine did not go down",
+            _ => "it did not end",
+        });
         format!("{}: {why} (after {limit} s)", op.at)
     })
 }

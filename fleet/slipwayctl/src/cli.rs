@@ -27,14 +27,15 @@ Where a call goes:
 Examples:
   slipwayctl status
   slipwayctl --context node-1 upgrade docker://registry.example/os:v2 --wait
-  slipwayctl --socket /run/slipway/node.sock --output json watch
+  slipwayctl --socket /run/slipway/node.sock -o json watch
+  slipwayctl health && slipwayctl logs kubelet --lines 20
   slipwayctl fleet status";
 
 const AFTER_UPGRADE: &str = "\
 Examples:
   slipwayctl plan upgrade docker://registry.example/os:v2
   slipwayctl upgrade docker://registry.example/os:v2 --wait
-  slipwayctl --output json upgrade payload.tar --wait
+  slipwayctl -o json upgrade oci-archive:/srv/os.tar --wait
 
 The node first writes and verifies the payload while its workloads run. Then it
 is cordoned and drained, services stop, and it boots the new system once. If
@@ -80,7 +81,7 @@ pub struct Target {
     #[arg(long, global = true, value_name = "FILE", env = "SLIPWAYCONFIG")]
     pub config: Option<PathBuf>,
     /// For people, or one JSON object a line
-    #[arg(long, global = true, value_name = "FORM", default_value = "text")]
+    #[arg(long, short, global = true, value_name = "FORM", default_value = "text")]
     pub output: Form,
 }
 
@@ -128,6 +129,25 @@ pub enum Command {
         #[arg(long)]
         no_follow: bool,
     },
+    /// Whether the node is well, and why not. Ends with 1 if it is not, or if that is not known
+    Health,
+    /// The log of a service that the node's configuration names, or of slipwayd
+    Logs {
+        /// The service, such as `kubelet`
+        service: String,
+        #[command(flatten)]
+        log: Log,
+        /// How many of the last lines; without it, all
+        #[arg(long, value_name = "NUMBER")]
+        lines: Option<u32>,
+    },
+    /// The log of the kernel
+    Dmesg {
+        #[command(flatten)]
+        log: Log,
+    },
+    /// The versions of this program, of the node's service, and of the OS that the node runs
+    Version,
     Fleet(fleet::Fleet),
     /// Make a CA and certificates, and revoke them
     #[command(after_help = AFTER_GEN)]
@@ -144,6 +164,7 @@ pub enum Command {
         what: Config,
     },
     /// Print completions for a shell
+    #[command(visible_alias = "completion")]
     Completions {
         shell: Shell,
     },
@@ -195,7 +216,9 @@ pub enum Goal {
 /// What is written.
 #[derive(Args, Clone, Debug)]
 pub struct Payload {
-    /// The installer image or payload, as `installer --source` takes it
+    /// The installer image or payload: docker://HOST/REPOSITORY[:TAG][@DIGEST]; or on the node dir:PATH, oci:DIR[:TAG] or
+    /// oci-archive:FILE[:TAG]
+    #[arg(value_parser = source)]
     pub source: String,
     /// The SHA-256 digest that the payload must have
     #[arg(long, value_name = "DIGEST")]
@@ -225,6 +248,24 @@ pub struct Ask {
     /// Stop waiting after this time
     #[arg(long, value_name = "SECONDS", default_value_t = 7200, requires = "wait")]
     pub timeout: u64,
+}
+
+/// How a log is read.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Log {
+    /// Go on with what comes
+    #[arg(long, short)]
+    pub follow: bool,
+}
+
+/// A source has one of the forms that the installer takes. Whether it is there, the node finds out.
+fn source(text: &str) -> Result<String, String> {
+    let forms = ["dir:", "oci:", "oci-archive:", "docker://"];
+    let has_form = forms.iter().any(|form| text.strip_prefix(form).is_some_and(|rest| !rest.trim().is_empty()));
+    if has_form && !text.contains(char::is_whitespace) {
+        return Ok(text.to_owned());
+    }
+    Err("write docker://HOST/REPOSITORY[:TAG], dir:PATH, oci:DIR[:TAG] or oci-archive:FILE[:TAG]".to_owned())
 }
 
 /// How many days a certificate may be valid.
@@ -337,6 +378,17 @@ mod tests {
     #[test]
     fn the_command_line_is_whole() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_source_has_a_form() {
+        for good in ["docker://registry.example/os:2", "dir:/srv/os", "oci:layout:tag", "oci-archive:os.tar"] {
+            assert_eq!(source(good).as_deref(), Ok(good));
+        }
+        for wrong in ["payload.tar", "docker://", "docker:registry/os", "registry.example/os:2", "dir: ", "oci:a b", ""]
+        {
+            assert!(source(wrong).unwrap_err().contains("docker://HOST/REPOSITORY"), "{wrong}");
+        }
     }
 
     #[test]

@@ -11,8 +11,8 @@ use serde_json::json;
 use slipway_node_api::{
     text::clean,
     v1::{
-        Disk, Ended, Event, Goal, Health, HealthState, OnFailure, Operation, Outcome, PlanResponse, Position, Slot,
-        SlotContents, SlotState, StatusResponse, Step, event::What,
+        Certificate, CertificateUse, Disk, Ended, Event, Goal, Health, HealthState, OnFailure, Operation, Outcome,
+        PlanResponse, Position, Slot, SlotContents, SlotState, StatusResponse, Step, event::What,
     },
     word,
 };
@@ -71,6 +71,12 @@ impl Output {
             return put(&format!("\r{line}\x1b[K"));
         }
         self.answer(event, &line(event))
+    }
+
+    /// A line of a log.
+    pub fn log_line(&self, line: &str) -> Result<(), Failure> {
+        let line = clean(line.trim_end());
+        self.answer(&json!({ "line": line }), &line)
     }
 
     /// What is no answer: for people only.
@@ -175,7 +181,16 @@ pub fn position(of: &Position) -> String {
 
 /// A node for people.
 pub fn status(of: &StatusResponse) -> String {
-    let mut rows = vec![("node", format!("{}, service {}, up {}", of.node, of.version, duration(of.uptime)))];
+    let mut rows = vec![(
+        "node",
+        format!(
+            "{}, OS {}, service {}, up {}",
+            of.node,
+            os_version(of).unwrap_or("unknown"),
+            of.version,
+            duration(of.uptime)
+        ),
+    )];
     let parts = [(of.kubernetes, "Kubernetes"), (of.etcd, "etcd")];
     let parts: Vec<&str> = parts.into_iter().filter_map(|(has, what)| has.then_some(what)).collect();
     if !parts.is_empty() {
@@ -192,6 +207,7 @@ pub fn status(of: &StatusResponse) -> String {
     rows.extend(of.health.iter().map(|of| ("health", health(of))));
     rows.extend(of.ended.iter().take(3).map(|of| ("before", format!("{}, for {}", ended(of), of.caller))));
     rows.extend(of.denied.iter().map(|of| ("denied", format!("{}: {}", of.payload, of.why))));
+    rows.extend(of.certificates.iter().map(|of| ("cert", certificate(of))));
     rows.extend(of.events.as_ref().map(|of| ("events", position(of))));
     rows.iter().fold(String::new(), |mut text, (key, value)| {
         // Writing to a String does not fail.
@@ -200,11 +216,33 @@ pub fn status(of: &StatusResponse) -> String {
     })
 }
 
-fn health(of: &Health) -> String {
+/// How a node is, as a sentence.
+pub fn health(of: &Health) -> String {
     let time =
         if of.state() == HealthState::Unknown { String::new() } else { format!(" for {}", duration(of.seconds)) };
     let why = if of.reasons.is_empty() { String::new() } else { format!(": {}", of.reasons.join("; ")) };
     format!("{}{time}{why}", word::of::<HealthState>(of.state))
+}
+
+/// The version of the OS that runs; `None` if the node does not say.
+pub fn os_version(of: &StatusResponse) -> Option<&str> {
+    let disk = of.disk.as_ref()?;
+    disk.slots.iter().find(|slot| slot.slot == disk.running)?.version.as_deref()
+}
+
+/// When a certificate expires, with a warning in the last thirty days.
+fn certificate(of: &Certificate) -> String {
+    let what = match of.r#use() {
+        CertificateUse::Server => "of this node",
+        CertificateUse::ClientCa => "CA of clients",
+        CertificateUse::Unspecified => "of another use",
+    };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    match u64::try_from(of.expires).unwrap_or(0).saturating_sub(now) / 86_400 {
+        0 => format!("{what}, {}: EXPIRES TODAY, OR HAS EXPIRED", of.name),
+        days if days <= 30 => format!("{what}, {}: expires in {days} d, RENEW IT", of.name),
+        days => format!("{what}, {}: expires in {days} d", of.name),
+    }
 }
 
 fn slots(disk: &Disk) -> Vec<(&'static str, String)> {

@@ -3,7 +3,7 @@
 use std::{
     fmt, io,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use slipway_node::{
@@ -21,7 +21,7 @@ use crate::{
     world::{Progress, Watcher, World},
 };
 
-/// Between two tries of what did not work.
+/// Until the next try where the journal could not be written, or the machine is going down.
 pub const AGAIN: Duration = Duration::from_secs(5);
 /// Between two looks for something to do.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -55,7 +55,7 @@ impl fmt::Display for Happened {
             Self::Progress(_, Progress::Bytes(done, total)) => write!(f, "{done} of {total} bytes"),
             Self::Progress(_, Progress::Part(text) | Progress::Note(text)) => f.write_str(text),
             Self::Done(step) => write!(f, "done: {step}"),
-            Self::Blocked(step, why) => write!(f, "waits: {step}: {why}"),
+            Self::Blocked(step, why) => write!(f, "blocked: {step}: {why}"),
             Self::Turned(why) => write!(f, "turns back: {why}"),
             Self::AsIs(why) => write!(f, "the node is taken as it is: {why}"),
             Self::Ended(Outcome::Reached) => f.write_str("ended: it is what was asked for"),
@@ -110,9 +110,17 @@ impl<L: Listener> Shared<L> {
 
     /// Somebody asks for something. The outer error is of the journal: then nothing has begun.
     pub fn ask(&self, request: Request, facts: &Facts) -> io::Result<Result<Asked, Refused>> {
-        let (asked, op) =
-            self.store().change(|journal| (journal.ask(request, self.shape, facts), journal.operation.clone()))?;
+        let (before, asked, op) = self.store().change(|journal| {
+            let before = journal.operation.clone();
+            (before, journal.ask(request, self.shape, facts), journal.operation.clone())
+        })?;
         if let (Ok(Asked::New), Some(op)) = (&asked, op) {
+            if let Some(before) = before {
+                let _span = span(&before).entered();
+                let why = format!("superseded by the operation {}", op.id());
+                self.listener.hear(&before, Happened::Ended(Outcome::CameBack(why)));
+            }
+            let _span = span(&op).entered();
             self.listener.hear(&op, Happened::Asked);
         }
         Ok(asked)
@@ -141,6 +149,7 @@ impl<L: Listener> Shared<L> {
             (left, journal.operation.clone())
         })?;
         if let (Abort::Journalled, Some(op)) = (left, op) {
+            let _span = span(&op).entered();
             self.listener.hear(&op, Happened::AsIs(why.to_owned()));
         }
         Ok(left)
@@ -154,16 +163,29 @@ impl<L: Listener> Shared<L> {
     /// One decision, and the step that follows from it. The answer is when to come again.
     pub fn turn(&self, world: &mut dyn World) -> io::Result<Duration> {
         let Some(before) = self.store().journal().operation.clone() else { return Ok(IDLE) };
+        let _span = span(&before).entered();
         let facts = world.facts(Some(&before));
         let Some((next, step, op)) = self.decide(&facts)? else { return Ok(Duration::ZERO) };
         self.tell(&before, &next);
         let Some((step, op)) = step.zip(op) else {
             return Ok(if matches!(next, Next::Wait(_)) { AGAIN } else { Duration::ZERO });
         };
+        let began = Instant::now();
         let tried = world.perform(step, &op, &OfStep { shared: self, op: &op, step });
-        let is_done = matches!(tried, Tried::Done(_));
+        let pause = match &tried {
+            // Only another boot shows that the machine went down.
+            Tried::Done(_) if matches!(step, Step::Reboot | Step::Return) => AGAIN,
+            Tried::Done(_) => Duration::ZERO,
+            Tried::Failed(_) if sequence::may_turn(&op) => Duration::ZERO,
+            Tried::Blocked(_) | Tried::Failed(_) => {
+                let now = Facts { uptime: facts.uptime + began.elapsed().as_secs(), ..facts };
+                Duration::from_secs(sequence::next_try(&op, &now, self.limits))
+            }
+        };
         self.settle(&op, step, tried)?;
-        Ok(if is_done { Duration::ZERO } else { AGAIN })
+        // What took the place of this operation begins now.
+        let is_current = self.store().journal().operation.as_ref().is_some_and(|current| current.id() == op.id());
+        Ok(if is_current { pause } else { Duration::ZERO })
     }
 
     /// What comes next, in the journal. Decided anew from the journal as it is: somebody may have aborted meanwhile.
@@ -181,16 +203,22 @@ impl<L: Listener> Shared<L> {
             Tried::Done(_) => Happened::Done(step),
             Tried::Blocked(why) | Tried::Failed(why) => Happened::Blocked(step, why.clone()),
         };
-        let turned = self.store().change(|journal| {
-            let was_forward = journal.operation.as_ref()?.is_forward();
-            journal.settle(tried);
-            match &journal.operation.as_ref()?.course {
-                Course::Back(why) if was_forward => Some(why.clone()),
-                _ => None,
-            }
+        let happened = self.store().change(|journal| {
+            let was_forward = journal.operation.as_ref().filter(|current| current.id() == op.id())?.is_forward();
+            journal.settle(op.id(), tried);
+            Some(match &journal.operation.as_ref()?.course {
+                // What leads back waits for nothing. On the way back every failure is tried again.
+                Course::Back(why) if was_forward => Happened::Turned(why.clone()),
+                _ => happened,
+            })
         })?;
-        // What leads back waits for nothing. On the way back everything is tried again, whatever was said of it.
-        self.listener.hear(op, turned.map_or(happened, Happened::Turned));
+        match happened {
+            // It was superseded, and its end was told.
+            None => {}
+            // The machine is asked to reboot. Only another boot shows that it did.
+            Some(Happened::Done(Step::Reboot | Step::Return)) => {}
+            Some(happened) => self.listener.hear(op, happened),
+        }
         Ok(())
     }
 
@@ -204,6 +232,11 @@ impl<L: Listener> Shared<L> {
         };
         self.listener.hear(op, happened);
     }
+}
+
+/// The span of an operation: what is logged within it carries its name and goal.
+fn span(op: &Operation) -> tracing::Span {
+    tracing::info_span!("operation", id = %op.id(), goal = ?op.request.goal)
 }
 
 /// The watcher of one step.
@@ -220,6 +253,10 @@ impl<L: Listener> Watcher for OfStep<'_, L> {
 
     fn wants_end(&self) -> bool {
         let store = self.shared.store();
-        store.journal().operation.as_ref().is_some_and(|op| op.is_forward() && op.abort.is_some())
+        match store.journal().operation.as_ref().filter(|current| current.id() == self.op.id()) {
+            Some(op) => op.is_forward() && op.abort.is_some(),
+            // It was superseded.
+            None => true,
+        }
     }
 }

@@ -1,8 +1,8 @@
-//! What the kernel and the services say, as it comes; and what this service says.
+//! The logs of the kernel and of services, as they come.
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _},
+    io::{self, ErrorKind, Read as _, Seek as _, SeekFrom},
     os::unix::fs::OpenOptionsExt as _,
     process::Stdio,
     time::Duration,
@@ -25,12 +25,6 @@ const PIECE: usize = 16 << 10;
 const PAUSE: Duration = Duration::from_millis(200);
 
 type To = Sender<Result<Vec<u8>, Error>>;
-
-/// A line for the init system's log. Where the log was stopped with the other services, nobody reads it, and the work
-/// goes on.
-pub fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
-}
 
 /// What the kernel says.
 pub fn kernel(follow: bool, only_new: bool) -> Result<Lines, Error> {

@@ -11,7 +11,11 @@ use slipway_node_server::{
     serve::{Doors, serve},
     tls::{Files, Trust},
 };
-use slipwayd::{config::Config, service};
+use slipwayd::{
+    config::Config,
+    diagnostics::{self, LogFormat, LogLevel},
+    service,
+};
 use tokio::{
     net::TcpListener,
     runtime::Builder,
@@ -31,13 +35,21 @@ struct Args {
     /// The configuration. Without this file everything has its default: a machine without a cluster
     #[arg(long, value_name = "FILE", default_value = "/etc/slipway/slipwayd.toml")]
     config: PathBuf,
+    /// How lines of the log are written: for journald and people, or one JSON object a line
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+    /// The least important lines of the log that are written
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LogLevel,
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    let args = Args::parse();
+    diagnostics::init(args.log_format, args.log_level);
+    match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {e:#}");
+            tracing::error!("{e:#}");
             ExitCode::FAILURE
         }
     }

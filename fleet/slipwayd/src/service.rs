@@ -15,6 +15,7 @@ use slipway_node::{
     goal::Request,
     journal::{Asked, Refused},
     operation::Operation,
+    sequence::Outcome,
 };
 use slipway_node_api::{
     machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
@@ -31,7 +32,7 @@ use crate::{
     config::Config,
     executor::{AGAIN, Abort, Happened, Listener, Shared},
     health::{Calm, Health},
-    logs::{self, say},
+    logs,
     machine::{Machine, etcd::Etcd, uptime},
     store::Store,
     world::{Progress, World as _},
@@ -40,13 +41,18 @@ use crate::{
 /// Between two looks at how the node is. Each asks the API server and etcd, and there may be thousands of nodes.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// What the executor tells becomes events, and lines for the init system's log.
+/// Events of the executor become events of the API, and lines of the log.
 struct Events(EventLog);
 
 impl Listener for Events {
     fn hear(&self, op: &Operation, happened: Happened) {
-        if !matches!(happened, Happened::Progress(..)) {
-            say(&format!("{}: {happened}", op.id()));
+        match &happened {
+            Happened::Progress(..) => tracing::debug!("{happened}"),
+            Happened::Blocked(..) | Happened::Turned(_) | Happened::AsIs(_) => tracing::warn!("{happened}"),
+            Happened::Ended(Outcome::CameBack(_) | Outcome::Left(_)) => tracing::error!("{happened}"),
+            Happened::Asked | Happened::Began(_) | Happened::Done(_) | Happened::Ended(Outcome::Reached) => {
+                tracing::info!("{happened}");
+            }
         }
         let id = op.id();
         self.0.push(match happened {
@@ -103,7 +109,7 @@ impl Worker {
     pub fn work(mut self) {
         // What cannot be cleared now is cleared before the next payload is written, and that step says what blocks it.
         if let Err(why) = self.machine.clear() {
-            say(&why);
+            tracing::warn!("{why}");
         }
         let looker = Looker { inner: Arc::clone(&self.inner) };
         let (tell, told) = channel();
@@ -113,7 +119,7 @@ impl Worker {
                 Ok(pause) => pause,
                 Err(e) => {
                     let what = format!("the journal in {} cannot be written: {e}", self.inner.config.state.display());
-                    say(&what);
+                    tracing::error!("{what}");
                     self.inner.shared.listener().0.push(What::notice(what));
                     AGAIN
                 }
@@ -216,7 +222,7 @@ impl Inner {
         if !Disk::is_on_trial(&disk) {
             return Err(Error::NotOnTrial);
         }
-        say(&format!("{caller} confirms the trial"));
+        tracing::info!(caller, "the trial is confirmed by hand");
         self.machine()?.confirm().map_err(Error::Failed)
     }
 

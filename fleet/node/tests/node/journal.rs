@@ -10,8 +10,8 @@ use slipway_node::{
     facts::Facts,
     goal::{Goal, Request},
     journal::{Asked, Journal, Refused},
-    operation::{Course, Installed, Learned, Shape, Tried},
-    sequence::{Next, Outcome},
+    operation::{Course, Installed, Learned, Operation, Shape, Tried},
+    sequence::{self, Limits, Next, Outcome},
     step::Step,
 };
 use uuid::Uuid;
@@ -41,13 +41,16 @@ fn full() -> Journal {
     assert_eq!(journal.ask(second, shape, &facts("boot-2", 20)), Ok(Asked::New));
     for step in [Step::Stage, Step::Cordon, Step::Leave, Step::Stop] {
         assert_eq!(journal.take(Next::Begin(step), &facts("boot-2", 30)), Some(step));
-        journal.settle(Tried::Done(match step {
-            Step::Stage => Learned::Staged(Installed { slot: Slot::B, payload: Some(digest(TARGET)) }),
-            _ => Learned::Nothing,
-        }));
+        crate::settle(
+            &mut journal,
+            Tried::Done(match step {
+                Step::Stage => Learned::Staged(Installed { slot: Slot::B, payload: Some(digest(TARGET)) }),
+                _ => Learned::Nothing,
+            }),
+        );
     }
     journal.take(Next::Begin(Step::Release), &facts("boot-2", 40));
-    journal.settle(Tried::Blocked("a process holds /var".to_owned()));
+    crate::settle(&mut journal, Tried::Blocked("a process holds /var".to_owned()));
     journal.operation.as_mut().unwrap().abort = Some("somebody wants it to end".to_owned());
     journal
 }
@@ -136,7 +139,7 @@ fn a_payload_that_is_denied_is_found_however_it_is_named() {
     runs.operation.as_mut().unwrap().from.payload = Some(digest(TARGET));
     for (journal, is_back) in [(&mut journal, true), (&mut runs, false)] {
         let to = Installed { slot: Slot::B, payload: Some(digest(TARGET)) };
-        journal.settle(Tried::Done(Learned::Staged(to)));
+        crate::settle(journal, Tried::Done(Learned::Staged(to)));
         assert_eq!(journal.operation.as_ref().unwrap().course != Course::Forward, is_back);
     }
     assert!(journal.denial(digest(OLD)).is_none());
@@ -214,4 +217,61 @@ fn a_token_of_a_request_that_is_over_is_obeyed_with_nothing_to_do() {
     let late = Request { token: Some(8), ..again };
     assert_eq!(journal.ask(late, Shape::default(), &facts), Ok(Asked::Ended(Outcome::Reached)));
     assert_eq!(journal.token, 9);
+}
+
+/// A stage disturbs nothing: one of another payload takes its place at once, and nothing else does.
+#[test]
+fn a_stage_of_another_payload_supersedes_a_stage() {
+    let facts = Facts { disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()), ..facts_of("boot") };
+    let of = |n: u128, goal: Goal, source: &str| Request {
+        id: Uuid::from_u128(n),
+        source: source.to_owned(),
+        ..crate::request(goal, true, None)
+    };
+    let under_way = |goal: Goal| {
+        let mut journal = Journal::default();
+        assert_eq!(journal.ask(of(1, goal, "os:nope"), Shape::default(), &facts), Ok(Asked::New));
+        journal
+    };
+    let mut journal = under_way(Goal::Stage);
+    let busy = Err(Refused::Busy(Uuid::from_u128(1)));
+    assert_eq!(journal.ask(of(2, Goal::Upgrade, "os:nope"), Shape::default(), &facts), busy, "the same target");
+    assert_eq!(journal.ask(of(2, Goal::Rollback, ""), Shape::default(), &facts), busy, "it writes no payload");
+    assert!(matches!(journal.ask(of(2, Goal::Stage, ""), Shape::default(), &facts), Err(Refused::Invalid(_))));
+    assert_eq!(journal.operation.as_ref().map(Operation::id), Some(Uuid::from_u128(1)), "what is refused ends nothing");
+    assert_eq!(journal.ask(of(3, Goal::Stage, "os:2"), Shape::default(), &facts), Ok(Asked::New));
+    let ended = &journal.ended[0];
+    assert_eq!((ended.request.id, ended.failed), (Uuid::from_u128(1), false), "nothing is said of the payload");
+    assert!(matches!(&ended.outcome, Outcome::CameBack(why) if why.contains(&Uuid::from_u128(3).to_string())));
+    // What the old one found out counts for nothing.
+    let before = journal.clone();
+    journal.settle(Uuid::from_u128(1), Tried::Failed("no room".to_owned()));
+    assert_eq!(journal, before);
+    let mut journal = under_way(Goal::Upgrade);
+    assert_eq!(journal.ask(of(2, Goal::Stage, "os:2"), Shape::default(), &facts), busy, "an upgrade is not superseded");
+    journal.operation = None;
+    assert_eq!(journal.ask(of(4, Goal::Stage, "os:2"), Shape::default(), &facts), Ok(Asked::New));
+}
+
+fn facts_of(boot: &str) -> Facts {
+    Facts { boot: boot.to_owned(), uptime: 0, disk: None, node: None, member: None }
+}
+
+#[test]
+fn a_registry_is_asked_less_and_less_often() {
+    let facts =
+        |uptime| Facts { uptime, disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()), ..facts_of("boot") };
+    let request = crate::request(Goal::Stage, true, None);
+    let mut op = Operation::new(request, Shape::default(), &facts(0)).unwrap();
+    op.begin(Step::Stage, &facts(0));
+    let limits = Limits::default();
+    let (mut tries, mut uptime) = (0, 0);
+    while uptime <= limits.stage {
+        uptime += sequence::next_try(&op, &facts(uptime), limits);
+        tries += 1;
+    }
+    assert!((10..40).contains(&tries), "{tries} tries in an hour");
+    assert_eq!(uptime, limits.stage + 1, "the last is when its time is over");
+    op.begin(Step::Drain, &facts(100));
+    assert_eq!(sequence::next_try(&op, &facts(700), limits), 5);
 }

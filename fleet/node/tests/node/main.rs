@@ -14,7 +14,8 @@ mod world;
 
 use slipway_node::{
     goal::{Goal, Request},
-    operation::Operation,
+    journal::Journal,
+    operation::{Operation, Tried},
 };
 use uuid::Uuid;
 
@@ -30,6 +31,13 @@ fn request(goal: Goal, preserve: bool, token: Option<u64>) -> Request {
         allow_outage: false,
         allow_any_version: false,
         caller: "test".to_owned(),
+    }
+}
+
+/// The step of the operation under way ended like this.
+fn settle(journal: &mut Journal, tried: Tried) {
+    if let Some(id) = journal.operation.as_ref().map(Operation::id) {
+        journal.settle(id, tried);
     }
 }
 

@@ -121,9 +121,9 @@ pub struct Word {
     /// Why, for whoever reads it at night
     #[arg(long, value_name = "TEXT", value_parser = words)]
     pub reason: String,
-    /// Who says so
-    #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true, value_parser = words)]
-    pub who: String,
+    /// Who says so; without it, the user that runs this program
+    #[arg(long, value_name = "NAME", value_parser = words)]
+    pub who: Option<String>,
 }
 
 /// What says something: not empty, and not of spaces alone.

@@ -81,6 +81,11 @@ fn params(name: &str, days: u32) -> Result<CertificateParams, Failure> {
 /// The CA in `dir`.
 fn issuer(dir: &Path) -> Result<Issuer<'static, KeyPair>, Failure> {
     let (certificate, key) = (dir.join("ca.crt"), dir.join("ca.key"));
+    if !certificate.exists() && !key.exists() {
+        let dir = dir.display();
+        let remedy = "make one first with `slipwayctl gen ca`, or name its directory with --dir";
+        return Err(Failure::Usage(format!("{dir}: there is no CA here, no ca.crt and no ca.key: {remedy}")));
+    }
     let text = |path: &Path| fs::read_to_string(path).map_err(|e| Failure::file(path, e));
     let pair = KeyPair::from_pem(&text(&key)?).map_err(|e| Failure::file(&key, e))?;
     Issuer::from_ca_cert_pem(&text(&certificate)?, pair).map_err(|e| Failure::file(&certificate, e))

@@ -1,8 +1,10 @@
-//! `status` and `watch`.
+//! `status`, `health`, `version`, `watch`, `logs`, `dmesg`.
 
-use slipway_node_api::v1::{Position, StatusRequest, WatchRequest};
+use serde_json::json;
+use slipway_node_api::v1::{Health, HealthState, LogsRequest, Position, StatusRequest, WatchRequest};
 
 use crate::{
+    cli::Log,
     connect::Client,
     failure::Failure,
     show::{self, Output},
@@ -13,6 +15,60 @@ pub async fn status(mut client: Client, output: &Output) -> Result<(), Failure> 
     let status = client.status(StatusRequest {}).await?.into_inner();
     output.answer(&status, &show::status(&status))
 }
+
+/// Whether the node is well. It is a failure if it is not, or if that is not known.
+pub async fn health(mut client: Client, output: &Output) -> Result<(), Failure> {
+    let health = client.status(StatusRequest {}).await?.into_inner().health;
+    let silent = || Health {
+        state: HealthState::Unknown.into(),
+        reasons: vec!["the node does not say it".to_owned()],
+        ..Health::default()
+    };
+    let health = health.unwrap_or_else(silent);
+    let text = show::health(&health);
+    output.answer(&health, &text)?;
+    match health.state() {
+        HealthState::Well => Ok(()),
+        _ => Err(Failure::Failed("the node is not known to be well".to_owned())),
+    }
+}
+
+/// The versions of this program, of the node's service, and of the OS.
+pub async fn version(mut client: Client, output: &Output) -> Result<(), Failure> {
+    let status = client.status(StatusRequest {}).await?.into_inner();
+    let client = env!("CARGO_PKG_VERSION");
+    let os = show::os_version(&status);
+    let text = format!("slipwayctl {client}\nslipwayd   {}\nOS         {}", status.version, os.unwrap_or("unknown"));
+    output.answer(&json!({ "slipwayctl": client, "slipwayd": status.version, "os": os }), &text)
+}
+
+/// The log of a service; of the kernel if `service` is empty.
+pub async fn logs(
+    mut client: Client,
+    service: String,
+    log: Log,
+    lines: Option<u32>,
+    output: &Output,
+) -> Result<(), Failure> {
+    let mut pieces = client.logs(LogsRequest { service, follow: log.follow, lines }).await?.into_inner();
+    // A piece may end within a line.
+    let mut rest = Vec::new();
+    while let Some(piece) = pieces.message().await? {
+        rest.extend(piece.text);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            output.log_line(&String::from_utf8_lossy(&line))?;
+        }
+        // A node may lie: a line has an end.
+        if rest.len() > LINE {
+            output.log_line(&String::from_utf8_lossy(&std::mem::take(&mut rest)))?;
+        }
+    }
+    if rest.is_empty() { Ok(()) } else { output.log_line(&String::from_utf8_lossy(&rest)) }
+}
+
+/// The longest line of a log, in bytes; a longer one is shown in parts.
+const LINE: usize = 64 << 10;
 
 /// `EPOCH/NUMBER`.
 pub fn parse_position(text: &str) -> Result<Position, Failure> {

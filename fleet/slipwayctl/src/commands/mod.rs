@@ -31,6 +31,10 @@ pub async fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
             let after = after.as_deref().map(look::parse_position).transpose()?;
             look::watch(client().await?, after, no_follow, output).await
         }
+        Command::Health => look::health(client().await?, output).await,
+        Command::Version => look::version(client().await?, output).await,
+        Command::Logs { service, log, lines } => look::logs(client().await?, service, log, lines, output).await,
+        Command::Dmesg { log } => look::logs(client().await?, String::new(), log, None, output).await,
         Command::Fleet(of) => fleet::run(&target, of.kubeconfig.as_deref(), of.verb, output).await,
         Command::Gen { dir, what } => generate::run(&dir, what, output),
         Command::Config { what } => contexts::run(&target, what, output),

@@ -23,7 +23,7 @@ mod report;
 mod schema;
 mod watch;
 
-use std::path::Path;
+use std::{os::unix::fs::MetadataExt as _, path::Path};
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -96,7 +96,7 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
 }
 
 fn said(word: fleet::Word) -> Word {
-    Word { who: word.who, why: word.reason }
+    Word { who: word.who.unwrap_or_else(user), why: word.reason }
 }
 
 async fn in_pool(
@@ -142,4 +142,17 @@ async fn unskip(cluster: &Cluster, node: &str, output: &Output) -> Result<(), Fa
         in_pool(cluster, &pool, output, |spec| edit::unskip(spec, node)).await?;
     }
     Ok(())
+}
+
+/// The user that runs this program: $USER, or its name in /etc/passwd, or its number. In a pod there may be no name.
+fn user() -> String {
+    let named = |key| std::env::var(key).ok().filter(|name| !name.trim().is_empty());
+    if let Some(name) = named("USER").or_else(|| named("LOGNAME")) {
+        return name;
+    }
+    let uid = std::fs::metadata("/proc/self").map_or_else(|_| "?".to_owned(), |of| of.uid().to_string());
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let is_it = |line: &&str| line.split(':').nth(2) == Some(uid.as_str());
+    let name = passwd.lines().find(is_it).and_then(|line| line.split(':').next());
+    name.map_or_else(|| format!("uid {uid}"), str::to_owned)
 }

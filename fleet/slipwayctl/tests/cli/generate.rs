@@ -83,7 +83,8 @@ fn nothing_is_overwritten() {
     run(&["gen", "client", "eve", "--role", "root"]).fails(2);
     run(&["gen", "client", "eve", "--role", "admin", "--days", "0"]).fails(2);
     run(&["gen", "server", "node", "--host", "a b"]).fails(2);
-    run(&["gen", "server", "node", "--host", "node", "--dir", "empty"]).fails(2);
+    let no_ca = run(&["gen", "server", "node", "--host", "node", "--dir", "empty"]).fails(2);
+    assert!(no_ca.contains("empty: there is no CA here") && no_ca.contains("`slipwayctl gen ca`"), "{no_ca}");
 }
 
 #[test]

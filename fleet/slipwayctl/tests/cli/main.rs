@@ -6,6 +6,7 @@
 
 mod contexts;
 mod generate;
+mod look;
 mod operations;
 #[path = "../../../server/tests/wire/recorder.rs"]
 mod recorder;

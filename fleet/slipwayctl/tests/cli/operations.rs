@@ -21,7 +21,7 @@ fn an_upgrade_begins_is_shown_and_is_aborted() {
 
     let status = site.run(&["status"]).ok();
     for row in [
-        "node      node-1, service 0.1.0, up 2 h 0 min\n",
+        "node      node-1, OS 1.4.0, service 0.1.0, up 2 h 0 min\n",
         "runs      Kubernetes\n",
         "slot      A good, running, next, version 1.4.0, payload unknown\n",
         "slot      B good, payload d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa\n",
@@ -126,7 +126,8 @@ fn refusals_have_a_word_and_their_own_status() {
     assert_eq!((json.code, json.stderr.as_str()), (3, ""));
     let failure = &lines(&json.stdout)[0]["failure"];
     assert_eq!((&failure["kind"], &failure["reason"]), (&json!("refused"), &json!("not-on-trial")));
-    let large = "x".repeat(65 << 10);
+    let [long, large] = [5, 65].map(|kib| format!("oci:{}", "x".repeat(kib << 10)));
+    assert!(site.run(&["stage", &long]).fails(3).contains("refused (malformed)"));
     assert!(site.run(&["stage", &large]).fails(3).contains("refused (too-large)"));
 }
 

@@ -22,8 +22,6 @@ use api::{
     StopPodSandboxRequest, runtime_service_client::RuntimeServiceClient,
 };
 
-use crate::logs::say;
-
 mod api {
     tonic::include_proto!("runtime.v1");
 }
@@ -154,7 +152,7 @@ async fn stop_container(mut client: Client, sandbox: String, container_id: Strin
     let seconds = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
     let request = StopContainerRequest { container_id, timeout: seconds };
     if let Err(why) = within(grace + ANSWER, client.stop_container(request)).await {
-        say(&format!("a container of the sandbox {sandbox} does not end: {why}"));
+        tracing::warn!("a container of the sandbox {sandbox} does not end: {why}");
     }
 }
 

@@ -196,12 +196,6 @@ impl Installer {
         }
         match serde_json::from_slice(&ended.report) {
             Ok(Document { report: Report::Pull(pull), .. }) => Ok(pull.manifest),
-            // The registry has answered: asked again, it says the same.
-            Ok(Document { report: Report::Failure(failure), .. })
-                if [FailureId::ImageNotFound, FailureId::RegistryDenied].iter().any(|id| id.name() == failure.id) =>
-            {
-                Err(Trouble::Lasting(failure.message))
-            }
             _ => Err(self.no_answer(&ended.report)),
         }
     }
@@ -265,15 +259,16 @@ impl Installer {
         match document.report {
             Report::Change(change) => Ok(*change),
             Report::Failure(failure) => {
+                // The registry has answered: asked again, it says the same.
+                let is_final = [FailureId::ImageNotFound, FailureId::RegistryDenied].map(|id| id.name());
+                let is_final = is_final.iter().any(|id| *id == failure.id);
+                let may_pass = matches!(failure.kind, FailureKind::Dependency | FailureKind::Interrupted) && !is_final;
                 // Most messages end with the remedy.
                 let why = match failure.remedy.filter(|remedy| !failure.message.contains(remedy)) {
                     Some(remedy) => format!("{} ({remedy})", failure.message),
                     None => failure.message,
                 };
-                Err(match failure.kind {
-                    FailureKind::Dependency | FailureKind::Interrupted => Trouble::Passing(why),
-                    _ => Trouble::Lasting(why),
-                })
+                Err(if may_pass { Trouble::Passing(why) } else { Trouble::Lasting(why) })
             }
             _ => Err(Trouble::Lasting(format!("{} answers another question", self.program.display()))),
         }

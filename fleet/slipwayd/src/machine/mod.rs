@@ -292,10 +292,7 @@ impl World for Machine {
             Step::Stop => again(self.stop()),
             Step::Release => again(self.release(op)),
             Step::Activate => self.activate(op),
-            Step::Reboot | Step::Return => match self.config.services.init.reboot() {
-                Ok(()) => Tried::Blocked("the machine goes down".to_owned()),
-                Err(why) => Tried::Blocked(why),
-            },
+            Step::Reboot | Step::Return => again(self.config.services.init.reboot()),
             Step::Prove => self.prove(op, op.to.as_ref()),
             Step::ProveOld => self.prove(op, Some(&op.from)),
             Step::Renew => done(self.installer.run(&["wipe", "EPHEMERAL"])),

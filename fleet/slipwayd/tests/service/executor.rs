@@ -1,10 +1,11 @@
 //! The loop, with a crash before and after every write of the journal.
 
-use std::sync::Mutex;
+use std::{sync::Mutex, time::Duration};
 
 use slipway_core::boot::slot::{Slot, SlotState};
 use slipway_node::{
     cordon::NodeState,
+    facts::Facts,
     goal::{Goal, Request},
     journal::Asked,
     operation::{Operation, Shape, Tried},
@@ -278,4 +279,62 @@ fn a_power_cut_at_every_step_ends_well() {
             }
         }
     }
+}
+
+/// An installer that works until it is told to end, and does not know of what comes meanwhile.
+struct Stages<'a> {
+    inner: Machine,
+    shared: &'a Shared<Heard>,
+    next: Option<Request>,
+}
+
+impl World for Stages<'_> {
+    fn facts(&mut self, op: Option<&Operation>) -> Facts {
+        self.inner.facts(op)
+    }
+
+    fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {
+        let Some(next) = self.next.take() else { return self.inner.perform(step, op, watcher) };
+        assert!(!watcher.wants_end());
+        let facts = self.inner.facts(None);
+        assert_eq!(self.shared.ask(next, &facts).unwrap(), Ok(Asked::New));
+        assert!(watcher.wants_end(), "the old one is told to end");
+        Tried::Blocked("the installer was ended".to_owned())
+    }
+}
+
+#[test]
+fn a_stage_that_is_superseded_ends_and_the_new_one_begins_at_once() {
+    let dir = tempdir().unwrap();
+    let shared = start(&dir);
+    let of = |tag: &str| Request {
+        goal: Goal::Stage,
+        source: format!("docker://registry.example/os:{tag}"),
+        token: None,
+        ..upgrade()
+    };
+    let (wrong, right) = (of("nope"), of("2"));
+    let mut world = Stages { inner: Machine::new(), shared: &shared, next: Some(right.clone()) };
+    let facts = world.inner.facts(None);
+    shared.ask(wrong.clone(), &facts).unwrap().unwrap();
+    assert_eq!(shared.turn(&mut world).unwrap(), Duration::ZERO);
+    assert_eq!(shared.journal().operation.map(|op| op.request.id), Some(right.id));
+    run(&shared, &mut world);
+    let ended: Vec<_> = shared.journal().ended.into_iter().map(|of| (of.request.id, of.outcome)).collect();
+    assert_eq!(ended[0], (right.id, Outcome::Reached));
+    assert!(matches!(&ended[1], (id, Outcome::CameBack(why)) if *id == wrong.id && why.contains("superseded")));
+    let heard = shared.listener().0.lock().unwrap();
+    assert!(!heard.iter().any(|line| line.contains("installer was ended")), "{heard:?}");
+}
+
+#[test]
+fn what_cannot_be_staged_ends_at_once() {
+    let dir = tempdir().unwrap();
+    let (shared, mut machine) = (start(&dir), Machine { fails: Some(Step::Stage), ..Machine::new() });
+    let facts = machine.facts(None);
+    shared.ask(upgrade(), &facts).unwrap().unwrap();
+    assert_eq!(shared.turn(&mut machine).unwrap(), Duration::ZERO, "it is not tried again");
+    run(&shared, &mut machine);
+    assert!(matches!(outcome(&shared), Outcome::CameBack(why) if why.contains("it will not work")));
+    assert!(shared.journal().ended[0].failed);
 }

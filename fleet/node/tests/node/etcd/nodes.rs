@@ -109,7 +109,7 @@ impl State {
 
     fn settle(&mut self, n: usize, tried: Tried) {
         let mut journal = Journal::clone(&self.nodes[n].journal);
-        journal.settle(tried);
+        crate::settle(&mut journal, tried);
         self.nodes[n].journal = Arc::new(journal);
     }
 

@@ -238,7 +238,7 @@ impl Machine {
         state.unsettled = !matches!(tried, Tried::Done(_));
         state.found_ill = state.unsettled && matches!(step, Step::Prove | Step::ProveOld);
         let mut journal = Journal::clone(&state.journal);
-        journal.settle(tried);
+        crate::settle(&mut journal, tried);
         if journal != *state.journal {
             state.write(journal);
         }
