@@ -8,6 +8,7 @@ use super::{ChangedMeanwhile, Executor, Expect};
 impl Executor<'_, '_> {
     pub(super) fn grow(&self, step: &Step) -> anyhow::Result<Vec<Expect>> {
         match step {
+            Step::ClearEnd { extent, .. } => self.zeros(&[*extent]),
             Step::WriteEntries { extent } => self.small(extent.offset, self.gpt()?.entries),
             Step::WritePrimaryHeader { extent, entries, .. } => self.primary_header(*extent, *entries),
             Step::ResizePartition { part, extent } => {

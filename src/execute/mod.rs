@@ -237,7 +237,8 @@ impl<'a> Executor<'_, 'a> {
             Step::WriteLba0 { extent } => self.small(extent.offset, self.lba0()?),
             Step::MendLba0 { extent, sha256, over } => self.mend_lba0(*extent, *sha256, *over),
             Step::WriteMetaLegacy { extent } => self.meta_legacy(*extent),
-            Step::WriteEntries { .. }
+            Step::ClearEnd { .. }
+            | Step::WriteEntries { .. }
             | Step::WritePrimaryHeader { .. }
             | Step::ResizePartition { .. }
             | Step::GrowXfs { .. } => self.grow(step),
@@ -306,7 +307,7 @@ impl<'a> Executor<'_, 'a> {
     }
 
     // Write zeros. [`BlockIo::zero`] would free the space that is reserved in an image file.
-    fn zeros(&self, extents: &[Extent]) -> anyhow::Result<Vec<Expect>> {
+    pub(super) fn zeros(&self, extents: &[Extent]) -> anyhow::Result<Vec<Expect>> {
         let mut written = Vec::new();
         for extent in extents.iter().filter(|e| e.len > 0) {
             written.extend(self.small(extent.offset, vec![0; extent.len as usize])?);

@@ -22,6 +22,7 @@ mod later;
 mod many_disks;
 mod odd_disks;
 mod offline;
+mod old_labels;
 mod one_writer;
 mod other_disks;
 mod placeholders;

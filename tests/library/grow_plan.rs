@@ -86,15 +86,39 @@ fn an_interrupted_growth_goes_on() {
     for sector in [SectorSize::S512, SectorSize::S4096] {
         let facts = facts(sector);
         let all = grow(&facts).unwrap().steps;
-        assert_eq!(all.len(), 7);
+        assert_eq!(all.len(), 8);
         for done in 0..=all.len() {
             let left = grow(&after(&facts, done)).unwrap().steps;
-            // Entries that no header names are written again, to the place that is free.
-            let from =
-                if matches!(all.get(done.wrapping_sub(1)), Some(Step::WriteEntries { .. })) { done - 1 } else { done };
+            // Entries that no header names are written again, to the place that is free. What is clear is cleared again.
+            let again =
+                matches!(all.get(done.wrapping_sub(1)), Some(Step::WriteEntries { .. } | Step::ClearEnd { .. }));
+            let from = if again { done - 1 } else { done };
             let without_commit = |steps: &[Step]| steps.iter().map(Step::writes).collect::<Vec<_>>();
             assert_eq!(without_commit(&left), without_commit(&all[from..]), "{done}");
         }
+    }
+}
+
+/// Up to the backup GPT, unless somebody's partition is there; and nothing that the old table has something in.
+#[test]
+fn what_is_cleared() {
+    let facts = facts(SectorSize::S512);
+    let cleared = |facts: &GrowFacts| {
+        let plan = grow(facts).unwrap();
+        let extents = plan.steps.iter().filter(|step| matches!(step, Step::ClearEnd { .. })).flat_map(Step::writes);
+        extents.map(|extent| (extent.offset, extent.end())).collect::<Vec<_>>()
+    };
+    let table = 33 * 512;
+    assert_eq!(cleared(&facts), [(DISK - 2 * MIB, DISK - table)]);
+    for more in [512, MIB, MIB + 512, 2 * MIB] {
+        let disk_bytes = IMAGE + more;
+        let end = disk_bytes / MIB * MIB - if disk_bytes % MIB < table { MIB } else { 0 };
+        let from = IMAGE.max(end - MIB);
+        assert_eq!(
+            cleared(&GrowFacts { disk_bytes, ..facts.clone() }),
+            [(from, disk_bytes - table)].into_iter().filter(|(a, b)| a < b).collect::<Vec<_>>(),
+            "{more}"
+        );
     }
 }
 
@@ -105,13 +129,13 @@ fn what_becomes_of_the_file_system() {
     let size = facts.known.as_ref().unwrap().bytes;
     let unmounted = |held| GrowFacts { held, known: Some(Known { bytes: size, mounted: None }), ..facts.clone() };
     for (facts, growth, steps) in [
-        (facts.clone(), Grows, 7),
-        (unmounted(facts.held), LeftUntilMounted, 6),
-        (unmounted(Held::Blank), No, 6),
-        (unmounted(Held::Other("a LUKS volume")), LeftToTheOs, 6),
-        (GrowFacts { known: None, ..facts.clone() }, LeftUntilMounted, 5),
+        (facts.clone(), Grows, 8),
+        (unmounted(facts.held), LeftUntilMounted, 7),
+        (unmounted(Held::Blank), No, 7),
+        (unmounted(Held::Other("a LUKS volume")), LeftToTheOs, 7),
+        (GrowFacts { known: None, ..facts.clone() }, LeftUntilMounted, 6),
         // What the superblock says is older than what the kernel says.
-        (GrowFacts { held: Held::Xfs(xfs(MIB)), ..after(&facts, 7) }, Full, 0),
+        (GrowFacts { held: Held::Xfs(xfs(MIB)), ..after(&facts, 8) }, Full, 0),
     ] {
         let plan = grow(&facts).unwrap();
         assert_eq!((plan.growth.unwrap().file_system, plan.steps.len()), (growth, steps), "{facts:?}");
@@ -133,7 +157,7 @@ fn what_is_refused() {
         assert!(refused(&small).contains("smaller than its partition table says"));
     }
     // A disk that is as large as it was, and holds what is not known: nothing is to be done.
-    let full = after(&facts, 7);
+    let full = after(&facts, 8);
     assert_eq!(grow(&GrowFacts { held: Held::Unsafe("swap space"), ..full }).unwrap().steps, []);
     assert_eq!(Place::Home, facts.primary.unwrap().place(SectorSize::S512).unwrap());
 }

@@ -182,6 +182,7 @@ fn allowed(plan: &Plan, step: &Step) -> Extent {
         | Step::WriteMarker { .. }
         | Step::Discard { .. }
         | Step::DropPartitions
+        | Step::ClearEnd { .. }
         | Step::WriteEntries { .. }
         | Step::WritePrimaryHeader { .. }
         | Step::ResizePartition { .. }

@@ -3,8 +3,9 @@
 //!
 //! Everything may be mounted, and the old table is valid until the new one is:
 //!
-//! 1. **The backup GPT** is written at the new end. Until step 3 no reader looks there, because the primary is valid and
-//!    names the old backup. That one is not touched; the grown EPHEMERAL covers it.
+//! 1. **The new end** is cleared: what an older use of the disk has left there, such as the label of a RAID member, would
+//!    count for EPHEMERAL. Then **the backup GPT** is written at the end of the disk. Until step 3 no reader looks there,
+//!    because the primary is valid and names the old backup. That one is not touched; the grown EPHEMERAL covers it.
 //! 2. **The new entries** are written beside the old ones, where no header names them.
 //! 3. **Commit:** LBA 1. One sector names the new entries and the new backup. Before it every reader finds the old
 //!    table, after it the new one; they differ in the last block of EPHEMERAL and in nothing else.
@@ -187,6 +188,8 @@ fn table(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Result<(Op
     let (header, array) = (sector.bytes(), gpt.gpt.entries.len() as u64);
     let mut steps = Vec::new();
     if !has_backup {
+        let part = Part::Ephemeral;
+        steps.extend(new_end(primary, ephemeral, facts).map(|extent| Step::ClearEnd { part, extent }));
         let extent = Extent { offset: gpt.gpt.backup_entries_offset, len: array + header };
         steps.push(Step::WriteBackupGpt { extent });
     }
@@ -204,6 +207,21 @@ fn table(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Result<(Op
         steps.push(Step::WritePrimaryHeader { extent, entries: *entries, commit: n == 0 && !is_there });
     }
     Ok((Some(gpt).filter(|_| !steps.is_empty()), steps))
+}
+
+/// The last MiB of EPHEMERAL in its new place, and the room between it and the backup GPT, unless somebody's partition is
+/// there: as far as the table on the disk has nothing in it.
+fn new_end(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Option<Extent> {
+    let (sector, before) = (facts.sector, facts.gpt.part(Part::Ephemeral));
+    let behind_table = (primary.other().0 + 1) * sector.bytes();
+    let from = (ephemeral.end() - MIB).max(before.end()).max(behind_table);
+    let is_last = primary.entries().iter().all(|entry| {
+        entry.number == Part::Ephemeral.number()
+            || entry.extent(sector).is_none_or(|other| other.end() <= ephemeral.end())
+    });
+    let backup = primary.backup(facts.disk_bytes, sector).map(|backup| backup.offset);
+    let to = backup.filter(|_| is_last).unwrap_or(ephemeral.end());
+    (from < to).then(|| Extent { offset: from, len: to - from })
 }
 
 /// No partition may lie where the entries are to be written.
@@ -255,6 +273,7 @@ fn result(growth: Growth, held: Held) -> String {
 /// One of these steps as a line of a dry run.
 pub fn described(plan: &Plan, step: &Step, at: &dyn Fn(&Extent) -> String) -> String {
     match step {
+        Step::ClearEnd { part, extent } => format!("clear      old labels at the new end of {part}: {}", at(extent)),
         Step::WriteEntries { extent } => format!("write      new partition entries: {}", at(extent)),
         Step::WritePrimaryHeader { extent, commit: true, .. } => {
             let size = plan.growth.map_or_else(String::new, |growth| approx(growth.after));

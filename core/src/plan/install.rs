@@ -227,7 +227,8 @@ fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: V
     } else {
         // What is written leaves most of a partition as it is, and somebody's label at its end would still count.
         let formatted = DATA.into_iter().filter(|part| request.formats(*part));
-        steps.extend([Part::Esp, slot].into_iter().chain(formatted).map(blank));
+        let core = Some(Part::Bios).filter(|_| bios);
+        steps.extend([Part::Esp].into_iter().chain(core).chain([slot]).chain(formatted).map(blank));
     }
     // Zeros are holes in an image file, which gives the reserved room back.
     steps.extend(reserve);

@@ -443,7 +443,8 @@ impl Plan {
             }
             Step::MendLba0 { .. } => format!("write      LBA 0: boot code and protective MBR{commit}"),
             Step::RereadTable => "tell       the kernel about the new partition table".into(),
-            Step::WriteEntries { .. }
+            Step::ClearEnd { .. }
+            | Step::WriteEntries { .. }
             | Step::WritePrimaryHeader { .. }
             | Step::ResizePartition { .. }
             | Step::GrowXfs { .. } => grow::described(self, step, &at) + commit,

@@ -91,6 +91,8 @@ pub enum Step {
     MendLba0 { extent: Extent, sha256: Sha256, over: Sha256 },
     /// Have the kernel read the new table. Never fails the install, because the table is on the disk.
     RereadTable,
+    /// Zero the new end of a partition that grows, and the free room behind it: an old label there would count.
+    ClearEnd { part: Part, extent: Extent },
     /// Write the entries of a grown table, to the one of two places that the primary header does not name.
     WriteEntries { extent: Extent },
     /// Write LBA 1, which names the new entries and the new backup: with `commit` one sector turns the old table into the
@@ -142,6 +144,7 @@ impl Step {
             | Step::WriteBackupGpt { extent }
             | Step::WritePrimaryGpt { extent }
             | Step::WriteMetaLegacy { extent }
+            | Step::ClearEnd { extent, .. }
             | Step::WriteEntries { extent }
             | Step::WritePrimaryHeader { extent, .. }
             | Step::WriteFile { extent, .. }
