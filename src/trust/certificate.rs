@@ -6,7 +6,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use slipway_core::efi::certificate::key_and_validity;
+use slipway_core::efi::certificate::Outline;
 
 use super::der;
 
@@ -49,10 +49,15 @@ impl fmt::Display for Time {
 
 /// Key (SubjectPublicKeyInfo, DER) and validity of a certificate in DER form. `None`: it is none.
 pub fn read(certificate: &[u8]) -> Option<(&[u8], Validity)> {
-    let (key, validity) = key_and_validity(certificate)?;
-    let (not_before, rest) = time(validity)?;
+    let outline = Outline::of(certificate)?;
+    Some((outline.info, validity(outline.validity)?))
+}
+
+/// When a certificate counts whose two times are these, one behind the other.
+pub fn validity(times: &[u8]) -> Option<Validity> {
+    let (not_before, rest) = time(times)?;
     let (not_after, rest) = time(rest)?;
-    rest.is_empty().then_some((key, Validity { not_before, not_after }))
+    rest.is_empty().then_some(Validity { not_before, not_after })
 }
 
 /// A time of RFC 5280: always UTC, to the second. What is before 1970 counts as 1970.

@@ -17,6 +17,7 @@ pub mod simple_signing;
 
 pub use attestation::{PredicateType, bundle as bundle_of, statement};
 pub use bundle::attested;
+pub use certificate::{Validity, validity};
 pub use check::{Requirement, TrustError, check, found};
 pub use evidence::{Attached, Evidence, Form};
 pub use key::{KeyError, Kind, PublicKey, text_of};

@@ -95,13 +95,32 @@ pub(super) fn rsa_encryption() -> Vec<u8> {
     der::element(SEQUENCE, &[RSA_OID, NULL])
 }
 
-/// Of any certificate in DER form: its key (SubjectPublicKeyInfo, DER), and the two times between which it is valid, one
-/// behind the other. `None`: it is no certificate.
-pub fn key_and_validity(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    Fields::of(bytes).map(|fields| (fields.info, fields.validity))
+/// What any certificate says of a key, each part in DER form.
+#[derive(Clone, Copy, Debug)]
+pub struct Outline<'b> {
+    /// SubjectPublicKeyInfo.
+    pub info: &'b [u8],
+    /// The two times between which it is valid, one behind the other.
+    pub validity: &'b [u8],
+    /// Name: a sequence of sets.
+    pub subject: &'b [u8],
+    /// The Name of who has signed it.
+    pub issuer: &'b [u8],
+    /// AlgorithmIdentifier of its signature, without tag and length.
+    pub algorithm: &'b [u8],
+    /// What comes behind the key; empty in version 1.
+    pub extensions: &'b [u8],
 }
 
-// What is needed of a certificate, each part whole but for the times and the last two.
+impl<'b> Outline<'b> {
+    /// `None`: it is no certificate.
+    pub fn of(certificate: &'b [u8]) -> Option<Self> {
+        let Fields { info, validity, subject, issuer, algorithm, extensions, .. } = Fields::of(certificate)?;
+        Some(Outline { info, validity, subject, issuer, algorithm, extensions })
+    }
+}
+
+// What is needed of a certificate, each part whole but for the times, and algorithm and signature.
 struct Fields<'b> {
     signed: &'b [u8],
     serial: &'b [u8],
@@ -109,6 +128,7 @@ struct Fields<'b> {
     validity: &'b [u8],
     subject: &'b [u8],
     info: &'b [u8],
+    extensions: &'b [u8],
     algorithm: &'b [u8],
     signature: &'b [u8],
 }
@@ -129,8 +149,8 @@ impl<'b> Fields<'b> {
         let (validity, rest) = der::split(rest, SEQUENCE)?;
         let (subject, rest) = der::split_whole(rest)?;
         der::only(subject, SEQUENCE)?;
-        let (info, _extensions) = der::split_whole(rest)?;
-        Some(Fields { signed, serial, issuer, validity, subject, info, algorithm, signature })
+        let (info, extensions) = der::split_whole(rest)?;
+        Some(Fields { signed, serial, issuer, validity, subject, info, extensions, algorithm, signature })
     }
 }
 

@@ -1,15 +1,15 @@
 //! Requests to one registry or mirror, with authentication and redirects.
 
-use std::{fmt, time::Instant};
+use std::{fmt, sync::Arc, time::Instant};
 
+use rustls::ClientConfig;
 use ureq::{
     Agent, Body, Proxy,
     config::AutoHeaderValue,
     http::Response,
-    tls::TlsConfig,
     unversioned::{
         resolver::DefaultResolver,
-        transport::{ConnectProxyConnector, Connector as _, RustlsConnector, TcpConnector},
+        transport::{ConnectProxyConnector, Connector as _, TcpConnector},
     },
 };
 
@@ -22,6 +22,7 @@ use super::{
     options::{Patience, is_over},
     proxy::Proxies,
     retry::RetrySchedule,
+    tls::TlsConnector,
     url::{Origin, Url},
 };
 
@@ -92,7 +93,7 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub fn new(base: Url, auth: Auth, tls: &TlsConfig, proxies: Proxies, options: &Options) -> Self {
+    pub fn new(base: Url, auth: Auth, tls: &Arc<ClientConfig>, proxies: Proxies, options: &Options) -> Self {
         let Options { patience, deadline, plain_http: plain_redirects, .. } = options;
         let (deadline, plain_redirects) = (*deadline, *plain_redirects);
         let make = |proxy: Option<Proxy>| {
@@ -109,13 +110,12 @@ impl Endpoint {
                 .accept(AutoHeaderValue::None)
                 // Digests are of the stored bytes; a proxy must not compress them.
                 .accept_encoding("identity")
-                .tls_config(tls.clone())
                 .build();
             let connector =
                 ().chain(ConnectProxyConnector::default())
                     .chain(TcpConnector::default())
                     .chain(MeterConnector { pace: patience.pace, deadline })
-                    .chain(RustlsConnector::default());
+                    .chain(TlsConnector { config: Arc::clone(tls) });
             Agent::with_parts(config, connector, DefaultResolver::default())
         };
         Endpoint { base, auth, agents: Agents::new(&make, proxies), plain_redirects, deadline }

@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
-use rustls::CertificateError;
+use rustls::{AlertDescription, CertificateError};
 use serde::Deserialize;
 use ureq::{Body, http::Response};
 
-use super::url::Origin;
+use super::{tls::Unsupported, url::Origin};
 use crate::payload::image::ImageError;
 
 // Longest `Retry-After` that we wait for, seconds: someone may be watching the machine. Dates are ignored, because the
@@ -69,7 +69,6 @@ impl RequestError {
             return failed;
         }
         match error {
-            ureq::Error::Rustls(e) => tls(&e, origin),
             ureq::Error::Io(e) => cut(&e, origin),
             ureq::Error::HostNotFound => unknown_name(origin),
             ureq::Error::Timeout(ureq::Timeout::Connect) => RequestError::passing(format!("{origin} does not answer")),
@@ -199,13 +198,28 @@ fn tls(error: &rustls::Error, origin: &Origin) -> RequestError {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 format!("the certificate of {origin} is for another name: {e}")
             }
-            // `openssl req -x509` makes such certificates by default, and webpki refuses them.
-            e if e.to_string().contains("CaUsedAsEndEntity") => format!(
-                "the certificate of {origin} is a CA certificate (CA:TRUE), which a server cannot use: sign a server \
-                 certificate with it, or skip the check with --tls-verify=false"
+            CertificateError::Other(other) if other.0.is::<Unsupported>() => format!(
+                "TLS with {origin} is not supported: {e}; have the certificate issued anew, with ECDSA on P-256 or P-384, or \
+                 with RSA of 2048 bits or more, and with SHA-256 or SHA-384; or skip the check with --tls-verify=false"
             ),
+            // `openssl req -x509` makes the one by default, `openssl x509 -req -signkey` the other.
+            e if ["CaUsedAsEndEntity", "UnsupportedCertVersion"].iter().any(|kind| e.to_string().contains(kind)) => {
+                format!(
+                    "the certificate of {origin} is a CA certificate (CA:TRUE) or of version 1, and such a one is trusted only \
+                 where it was given itself: give this very certificate to --registry-ca, or have another signed"
+                )
+            }
             e => format!("the certificate of {origin} is not accepted: {e}; {remedy}"),
         }),
+        rustls::Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
+        | rustls::Error::PeerIncompatible(_) => RequestError::fetch(format!(
+            "TLS with {origin} failed: it shares no version or algorithm with Slipway, which has TLS 1.2 and 1.3, ECDHE with \
+             AES-GCM or ChaCha20, certificates with ECDSA, RSA or Ed25519 ({error})"
+        )),
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => RequestError::fetch(format!(
+            "{origin} asks for a certificate of the client, and Slipway presents none: use a mirror that asks for none \
+             (--mirror)"
+        )),
         rustls::Error::InvalidMessage(_) => {
             RequestError::fetch(format!("{origin} does not speak TLS; if it speaks plain HTTP, add --plain-http"))
         }

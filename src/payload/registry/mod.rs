@@ -26,7 +26,7 @@ mod proxy;
 mod referrers;
 mod retry;
 mod tags;
-mod tls_roots;
+mod tls;
 mod url;
 
 pub use meter::MinimumSpeed;
@@ -78,7 +78,7 @@ impl Registry {
             let lookup = if open { lookup.withheld() } else { lookup };
             let auth = Auth::new(lookup, base.origin.clone(), &image.repository);
             let base = Url { path: format!("{}{}/", base.path, image.repository), ..base };
-            let tls = tls_roots::tls_config(&name, options)?;
+            let tls = tls::config(&name, options)?;
             list.push(Endpoint::new(base, auth, &tls, proxies.clone(), options));
         }
         let names = list.iter().map(Endpoint::name).collect();

@@ -25,18 +25,6 @@ fn redirects_away_from_tls_are_refused() {
 }
 
 #[test]
-fn an_authority_cannot_be_a_server() {
-    let dir = TempDir::new().unwrap();
-    let authority = Authority::new(dir.path());
-    for (from, to) in [("ca.crt", "server.crt"), ("ca.key", "server.key")] {
-        std::fs::copy(dir.path().join(from), dir.path().join(to)).unwrap();
-    }
-    let server = Server::with_tls(dir.path(), |_, out| reply(out, 200, &[], b"{}"));
-    let error = registry(&format!("127.0.0.1:{}/a/b:1", server.port), &authority.trusted()).root().unwrap_err();
-    assert_eq!(says(&error, &["CA:TRUE", "--tls-verify=false"]), "fetch");
-}
-
-#[test]
 fn a_token_service_without_tls_is_not_asked_for_a_registry_with_tls() {
     let dir = TempDir::new().unwrap();
     let authority = Authority::new(dir.path());

@@ -1,15 +1,17 @@
-//! Which certificate authorities are trusted: those of browsers (built in, because the container image has no bundle),
-//! the system's bundle, the registry's own directory, and `--registry-ca`.
+//! Which certificates are trusted: the authorities of browsers (built in, because the container image has no bundle), the
+//! system's bundle, the registry's own directory, and `--registry-ca`.
 
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
 
-use super::Options;
+use super::{super::Options, named::Named};
 use crate::payload::image::ImageError;
 
 // Debian, Alpine and Talos; Fedora; SUSE. `SSL_CERT_FILE` replaces them.
@@ -18,26 +20,37 @@ const BUNDLES: [&str; 3] =
 // With a directory HOST[:PORT] for each registry (containers-certs.d(5), dockerd's "certs.d").
 const DIRS: [&str; 2] = ["/etc/containers/certs.d", "/etc/docker/certs.d"];
 
-/// For connections to one registry, `HOST[:PORT]`, and to the hosts it redirects to.
-pub fn tls_config(host: &str, options: &Options) -> Result<TlsConfig, ImageError> {
-    let mut certificates: Vec<Certificate<'static>> =
-        webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
-    match env::var_os("SSL_CERT_FILE").filter(|name| !name.is_empty()) {
-        Some(named) => certificates.extend(load(Path::new(&named), " ($SSL_CERT_FILE)")?),
-        None => {
-            if let Some(bundle) = BUNDLES.iter().map(Path::new).find(|path| path.exists()) {
-                certificates.extend(load(bundle, "")?);
+/// What is trusted.
+pub struct Roots {
+    pub authorities: RootCertStore,
+    /// Those that lie in files: whoever presents the very same certificate is trusted, too.
+    pub given: Vec<CertificateDer<'static>>,
+}
+
+impl Roots {
+    /// For connections to one registry, `HOST[:PORT]`.
+    pub fn of(host: &str, options: &Options) -> Result<Self, ImageError> {
+        let mut given = match env::var_os("SSL_CERT_FILE").filter(|name| !name.is_empty()) {
+            Some(named) => load(Path::new(&named), " ($SSL_CERT_FILE)")?,
+            None => match BUNDLES.iter().map(Path::new).find(|path| path.exists()) {
+                Some(bundle) => load(bundle, "")?,
+                None => Vec::new(),
+            },
+        };
+        for file in in_dirs(&DIRS.map(Path::new), host)?.iter().chain(&options.ca_files) {
+            let certificates = load(file, "")?;
+            // In a bundle of the system some may be odd. What is given for a registry is to be used.
+            if let Some(at) = certificates.iter().position(|certificate| Named::of(certificate).is_none()) {
+                let why = format!("certificate {} in it is damaged", at + 1);
+                return Err(ImageError::invalid(file.display().to_string(), why));
             }
+            given.extend(certificates);
         }
+        let mut authorities = RootCertStore::empty();
+        let browsers = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter();
+        authorities.add_parsable_certificates(browsers.chain(&given).cloned());
+        Ok(Roots { authorities, given })
     }
-    for file in in_dirs(&DIRS.map(Path::new), host)?.iter().chain(&options.ca_files) {
-        certificates.extend(load(file, "")?);
-    }
-    Ok(TlsConfig::builder()
-        .root_certs(RootCerts::from(certificates))
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .disable_verification(options.insecure_tls)
-        .build())
 }
 
 fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
@@ -55,21 +68,23 @@ fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
     Ok(files)
 }
 
-fn load(file: &Path, named_by: &str) -> Result<Vec<Certificate<'static>>, ImageError> {
+fn load(file: &Path, named_by: &str) -> Result<Vec<CertificateDer<'static>>, ImageError> {
     let what = || format!("{}{named_by}", file.display());
     let text = fs::read(file).map_err(|source| ImageError::Io { what: what(), source })?;
-    let mut certificates = Vec::new();
-    for item in parse_pem(&text) {
-        match item {
-            Ok(PemItem::Certificate(certificate)) => certificates.push(certificate),
-            Ok(_) => (),
-            Err(e) => return Err(ImageError::invalid(what(), format!("not a list of certificates in PEM form: {e}"))),
+    let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates
+        .map_err(|e| ImageError::invalid(what(), format!("not a list of certificates in PEM form: {e}")))?;
+    if !certificates.is_empty() {
+        return Ok(certificates);
+    }
+    let der = CertificateDer::from(text);
+    let why = match Named::of(&der) {
+        Some(_) => {
+            "it is a certificate in DER form, and PEM is needed: openssl x509 -inform DER -in FILE -out FILE.pem"
         }
-    }
-    if certificates.is_empty() {
-        return Err(ImageError::invalid(what(), "it holds no certificate in PEM form"));
-    }
-    Ok(certificates)
+        None => "it holds no certificate in PEM form",
+    };
+    Err(ImageError::invalid(what(), why))
 }
 
 #[cfg(test)]

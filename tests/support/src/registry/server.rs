@@ -85,6 +85,10 @@ impl Server {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let config = config.with_no_client_auth().with_single_cert(vec![chain], key).unwrap();
+        Server::with_config(config, handler)
+    }
+
+    pub fn with_config(config: ServerConfig, handler: impl Handler) -> Self {
         Server::start(Some(Arc::new(config)), handler)
     }
 

@@ -1,0 +1,85 @@
+//! Between ureq and rustls. ureq has such a connector, too, but one that takes no verifier of certificates.
+
+use std::{
+    fmt,
+    io::{Read as _, Write as _},
+    sync::Arc,
+};
+
+use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
+use ureq::{
+    Error,
+    unversioned::transport::{
+        Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter,
+    },
+};
+
+/// Speaks TLS where the URL asks for it.
+pub struct TlsConnector {
+    pub config: Arc<ClientConfig>,
+}
+
+impl fmt::Debug for TlsConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsConnector")
+    }
+}
+
+impl<In: Transport> Connector<In> for TlsConnector {
+    type Out = Either<In, Tls>;
+
+    fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<In>) -> Result<Option<Self::Out>, Error> {
+        let Some(transport) = chained else { return Ok(None) };
+        // Through a proxy with TLS there are two layers of it: `is_tls` is of the inner one.
+        if !details.needs_tls() || transport.is_tls() {
+            return Ok(Some(Either::A(transport)));
+        }
+        let host = details.uri.host().unwrap_or_default();
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let name = ServerName::try_from(host).map_err(|_| Error::Tls("not a host name"))?.to_owned();
+        let mut conn = ClientConnection::new(Arc::clone(&self.config), name).map_err(std::io::Error::other)?;
+        let mut sock = TransportAdapter::new(transport.boxed(), Arc::clone(&details.current_time));
+        sock.set_timeout(details.timeout);
+        conn.complete_io(&mut sock)?;
+        let buffers = LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
+        Ok(Some(Either::B(Tls { buffers, stream: StreamOwned { conn, sock } })))
+    }
+}
+
+pub struct Tls {
+    buffers: LazyBuffers,
+    stream: StreamOwned<ClientConnection, TransportAdapter>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TLS over {:?}", self.stream.sock.inner())
+    }
+}
+
+impl Transport for Tls {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
+        self.stream.sock.set_timeout(timeout);
+        self.stream.write_all(&self.buffers.output()[..amount])?;
+        Ok(())
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        self.stream.sock.set_timeout(timeout);
+        let amount = self.stream.read(self.buffers.input_append_buf())?;
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.stream.sock.get_mut().is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        true
+    }
+}
