@@ -37,7 +37,7 @@ def make_payload(directory, mib, installer, version="1.0.0"):
     (directory / "initramfs.xz").write_bytes(initramfs)
     with (directory / "rootfs.squashfs").open("wb") as rootfs:
         head = bytearray(os.urandom(MIB))
-        struct.pack_into("<4s8xI4xHH4xHH8xQ", head, 0, b"hsqs", 1 << 17, 1, 17, 4, 0, (mib - 20) * MIB)
+        struct.pack_into("<4s8xI4xHH2xHHHQQ", head, 0, b"hsqs", 1 << 17, 6, 17, 1, 4, 0, 0, (mib - 20) * MIB)
         rootfs.write(head)
         for _ in range(mib - 21):
             rootfs.write(os.urandom(MIB))

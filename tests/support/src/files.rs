@@ -98,8 +98,12 @@ pub fn squashfs(mut bytes: Vec<u8>) -> Vec<u8> {
     let used = bytes.len() as u64;
     bytes[..4].copy_from_slice(b"hsqs");
     bytes[12..16].copy_from_slice(&(1_u32 << BLOCK_LOG).to_le_bytes());
+    // zstd.
+    bytes[20..22].copy_from_slice(&6_u16.to_le_bytes());
     bytes[22..24].copy_from_slice(&BLOCK_LOG.to_le_bytes());
+    bytes[26..28].copy_from_slice(&1_u16.to_le_bytes());
     bytes[28..32].copy_from_slice(&[4, 0, 0, 0]);
+    bytes[32..40].fill(0);
     bytes[40..48].copy_from_slice(&used.to_le_bytes());
     bytes
 }
