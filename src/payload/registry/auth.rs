@@ -14,6 +14,7 @@ use super::{
     auth_file::{CredentialsFrom, Lookup},
     challenge::{self, Challenge},
     failure::{self, RequestError},
+    foreign,
     url::{Origin, Url, encode},
 };
 
@@ -131,7 +132,10 @@ impl Auth {
         // Some services leave one of the two empty.
         let token = parsed.and_then(|answer| answer.token.filter(|token| !token.is_empty()).or(answer.access_token));
         let token = token.filter(|t| !t.is_empty() && t.bytes().all(|byte| byte.is_ascii_graphic()));
-        token.ok_or_else(|| RequestError::fetch(format!("the token service {} answers without a token", url.origin)))
+        token.ok_or_else(|| {
+            let what = foreign::page(&text).unwrap_or_else(|| "without a token".to_owned());
+            RequestError::fetch(format!("the token service {} answers {what}", url.origin))
+        })
     }
 
     fn request_token(&self, agent: &Agent, url: &Url, query: &str) -> Result<Response<Body>, ureq::Error> {

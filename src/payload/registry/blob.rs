@@ -8,7 +8,8 @@ use ureq::{BodyReader, http::StatusCode};
 
 use super::{
     endpoint::{Answer, Endpoints, Request, Version},
-    failure::{self, RequestError, header},
+    failure::{self, RequestError, RequestErrorKind, header},
+    foreign,
     retry::RetrySchedule,
     url::Origin,
 };
@@ -27,6 +28,8 @@ pub struct BlobReader {
     schedule: RetrySchedule,
     connection: Option<Connection>,
     version: Option<Version>,
+    // It is asked for from the beginning, and what came already is passed over.
+    without_ranges: bool,
     state: State,
 }
 
@@ -59,6 +62,7 @@ impl BlobReader {
             schedule,
             connection: None,
             version: None,
+            without_ranges: false,
             state: State::Running,
         };
         while reader.connection.is_none() {
@@ -69,10 +73,15 @@ impl BlobReader {
 
     fn connect(&mut self) -> Result<(), RequestError> {
         let accept = "application/octet-stream, */*;q=0.5";
-        let request =
-            Request { path: &self.path, accept, start: self.position, version: self.version.as_ref(), head: false };
+        let start = if self.without_ranges { 0 } else { self.position };
+        let request = Request { path: &self.path, accept, start, version: self.version.as_ref(), head: false };
         let answer = match self.endpoints.list[self.schedule.endpoint()].get(&request) {
             Ok(answer) => answer,
+            // Some stores know no ranges and say so in this way. They have it from the beginning.
+            Err(failure) if failure.kind == RequestErrorKind::NoRange && start > 0 => {
+                self.without_ranges = true;
+                return Err(RequestError { again: Some(Duration::ZERO), ..failure });
+            }
             Err(failure) => {
                 // A 412 may come from another server behind the same name that uses other ETags. Ask again without
                 // If-Match: the digest shows whether the bytes fit together.
@@ -81,6 +90,9 @@ impl BlobReader {
             }
         };
         let origin = &answer.origin;
+        if let Some(page) = foreign::is_page(header(&answer.response, "content-type")) {
+            return Err(RequestError::fetch(format!("{origin} answers {page}, not as a registry does")));
+        }
         let length = header(&answer.response, "content-length").and_then(|text| text.trim().parse::<u64>().ok());
         let (whole, skip) = if answer.response.status() == StatusCode::PARTIAL_CONTENT {
             self.check_range(&answer)?;

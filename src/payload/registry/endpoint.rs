@@ -26,8 +26,8 @@ use super::{
     url::{Origin, Url},
 };
 
-// One is usual.
-const MAX_REDIRECTS: usize = 5;
+// One is usual. Docker and skopeo follow as many.
+const MAX_REDIRECTS: usize = 10;
 
 /// The mirrors, then the registry itself.
 pub struct Endpoints {

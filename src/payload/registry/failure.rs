@@ -26,6 +26,8 @@ pub enum RequestErrorKind {
     Fetch,
     /// A [`Self::Fetch`] of which the registry says that it does not know such requests.
     Unsupported,
+    /// A [`Self::Fetch`]: the part that was asked for is not to be had (416).
+    NoRange,
 }
 
 #[derive(Clone, Debug)]
@@ -58,7 +60,9 @@ impl RequestError {
             RequestErrorKind::NotFound => ImageError::NotFound { what, hint: format!("; {}", self.why) },
             RequestErrorKind::Invalid => ImageError::Invalid { what, why: self.why },
             RequestErrorKind::Denied => ImageError::Denied { what, why: self.why },
-            RequestErrorKind::Fetch | RequestErrorKind::Unsupported => ImageError::Fetch { what, why: self.why },
+            RequestErrorKind::Fetch | RequestErrorKind::Unsupported | RequestErrorKind::NoRange => {
+                ImageError::Fetch { what, why: self.why }
+            }
         }
     }
 
@@ -106,6 +110,12 @@ impl RequestError {
                 why: format!("{answer}: too many requests, wait or log in"),
                 again,
             },
+            407 => RequestError::fetch(format!(
+                "{answer}: the proxy wants a user and a password, write http://USER:PASSWORD@HOST"
+            )),
+            416 => RequestError { kind: RequestErrorKind::NoRange, why: answer, again: None },
+            // RFC 6585.
+            511 => RequestError::fetch(format!("{answer}: this network wants a login first (a captive portal)")),
             408 | 425 => RequestError { kind: RequestErrorKind::Fetch, why: answer, again },
             500.. => RequestError {
                 kind: RequestErrorKind::Fetch,

@@ -18,6 +18,7 @@ mod blob;
 mod challenge;
 mod endpoint;
 mod failure;
+mod foreign;
 mod meter;
 mod mirror;
 mod options;
@@ -167,7 +168,14 @@ fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, RequestE
     let media_type = media_type.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     let said = header(&response, "docker-content-digest").and_then(parse_digest);
     let bytes = body(&mut response, &origin)?;
-    match (wanted.or(said), Sha256::of(&bytes)) {
+    let (digest, found) = (wanted.or(said), Sha256::of(&bytes));
+    // What has the right digest is the registry's, whatever it is.
+    if digest != Some(found)
+        && let Some(foreign) = foreign::no_json(&bytes, &origin)
+    {
+        return Err(foreign);
+    }
+    match (digest, found) {
         (Some(digest), found) if digest != found => {
             let by = if wanted.is_some() { "that was asked for" } else { "the registry says it has" };
             Err(RequestError::wrong(format!(

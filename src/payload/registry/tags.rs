@@ -6,6 +6,7 @@ use super::{
     Registry, body,
     endpoint::{Answer, Endpoint, Request},
     failure::RequestError,
+    foreign,
     pages::next,
 };
 use crate::payload::image::ImageError;
@@ -56,7 +57,9 @@ fn tags_of(endpoint: &Endpoint) -> Result<Vec<String>, RequestError> {
 fn page(answer: Answer) -> Result<Vec<String>, RequestError> {
     let (mut response, origin) = (answer.response, answer.origin);
     let bytes = body(&mut response, &origin)?;
-    let page: Page = serde_json::from_slice(&bytes)
-        .map_err(|e| RequestError::wrong(format!("{origin} sends no list of tags: {e}")))?;
+    let page: Page = serde_json::from_slice(&bytes).map_err(|e| {
+        let no_list = || RequestError::wrong(format!("{origin} sends no list of tags: {e}"));
+        foreign::no_json(&bytes, &origin).unwrap_or_else(no_list)
+    })?;
     Ok(page.tags.unwrap_or_default())
 }

@@ -67,17 +67,45 @@ impl Url {
         if location.starts_with("//") {
             return Url::parse(&format!("{scheme}:{location}"));
         }
-        if location.starts_with('/') {
-            return Url::parse(&format!("{}{location}", self.origin));
-        }
         let first = location.split(['/', '?', '#']).next()?;
         if first.contains(':') {
             return Url::parse(location);
         }
         let path = self.path.split('?').next()?;
         let dir = &path[..=path.rfind('/')?];
-        Url::parse(&format!("{}{dir}{location}", self.origin))
+        let base = match location.chars().next()? {
+            '/' => "",
+            '?' | '#' => path,
+            _ => dir,
+        };
+        let (path, query) = match location.find(['?', '#']) {
+            Some(at) => location.split_at(at),
+            None => (location, ""),
+        };
+        Url::parse(&format!("{}{}{query}", self.origin, without_dots(&format!("{base}{path}"))))
     }
+}
+
+/// A path without `.` and `..` (RFC 3986, section 5.2.4), as every client sends it.
+fn without_dots(path: &str) -> String {
+    let mut kept = Vec::new();
+    let mut parts = path.split('/').skip(1).peekable();
+    while let Some(part) = parts.next() {
+        let is_last = parts.peek().is_none();
+        match part {
+            "." => {}
+            ".." => drop(kept.pop()),
+            part => {
+                kept.push(part);
+                continue;
+            }
+        }
+        // What ends in dots is a directory.
+        if is_last {
+            kept.push("");
+        }
+    }
+    format!("/{}", kept.join("/"))
 }
 
 /// Percent-encode a value for a query or form: everything but unreserved characters (RFC 3986, section 2).
@@ -114,6 +142,36 @@ mod tests {
         assert_eq!(to("/x/y?z=:#f").as_deref(), Some("https://r.io:5000/x/y?z=:"));
         assert_eq!(to("c?d=e").as_deref(), Some("https://r.io:5000/v2/a/c?d=e"));
         assert_eq!(to("https://o.example").as_deref(), Some("https://o.example/"));
+        // RFC 3986, section 5.4: of the base http://a/b/c/d;p?q
+        let rfc = Url::parse("http://a/b/c/d;p?q").unwrap();
+        for (location, url) in [
+            ("g", "http://a/b/c/g"),
+            ("./g", "http://a/b/c/g"),
+            ("g/", "http://a/b/c/g/"),
+            ("/g", "http://a/g"),
+            ("//g", "http://g/"),
+            ("?y", "http://a/b/c/d;p?y"),
+            ("g?y", "http://a/b/c/g?y"),
+            ("#s", "http://a/b/c/d;p"),
+            (";x", "http://a/b/c/;x"),
+            (".", "http://a/b/c/"),
+            ("..", "http://a/b/"),
+            ("../g", "http://a/b/g"),
+            ("../..", "http://a/"),
+            ("../../g", "http://a/g"),
+            ("../../../g", "http://a/g"),
+            ("/./g", "http://a/g"),
+            ("/../g", "http://a/g"),
+            ("g.", "http://a/b/c/g."),
+            ("..g", "http://a/b/c/..g"),
+            ("./../g", "http://a/b/g"),
+            ("g/./h", "http://a/b/c/g/h"),
+            ("g/../h", "http://a/b/c/h"),
+            ("g?y/../x", "http://a/b/c/g?y/../x"),
+            ("../blobs/sha256:1?x=../y", "http://a/b/blobs/sha256:1?x=../y"),
+        ] {
+            assert_eq!(rfc.join(location).map(|url| url.to_string()).as_deref(), Some(url), "{location}");
+        }
         for bad in ["ftp://o.example/", "https://user:word@o.example/", "https:///x", "/a b", "mailto:x", "http://", ""]
         {
             assert_eq!(to(bad), None, "{bad}");

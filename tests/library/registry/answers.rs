@@ -24,10 +24,10 @@ fn too_many_requests_are_waited_out() {
     let server = Server::new(move |_, out| match count.fetch_add(1, Ordering::SeqCst) {
         0 => reply(out, 429, &[("Retry-After", "1")], b""),
         1 => reply(out, 503, &[("Retry-After", "1")], b""),
-        _ => reply(out, 200, &[], b"hello"),
+        _ => reply(out, 200, &[], b"[1,2]"),
     });
     let start = Instant::now();
-    assert_eq!(at(server.port).root().unwrap().bytes, b"hello");
+    assert_eq!(at(server.port).root().unwrap().bytes, b"[1,2]");
     assert!(start.elapsed() >= Duration::from_secs(2), "asked again after {:?}", start.elapsed());
     let server = Server::new(|_, out| reply(out, 429, &[], br#"{"errors": [{"code": "TOOMANYREQUESTS"}]}"#));
     let error = at(server.port).root().unwrap_err();
@@ -89,9 +89,9 @@ fn a_document_cut_short_is_asked_for_again() {
     let count = AtomicUsize::new(0);
     let server = Server::new(move |_, out| {
         head(out, 200, &[("Content-Length", "5")])?;
-        out.write_all(if count.fetch_add(1, Ordering::SeqCst) == 0 { b"he" } else { b"hello" })
+        out.write_all(if count.fetch_add(1, Ordering::SeqCst) == 0 { b"[1" } else { b"[1,2]" })
     });
-    assert_eq!(at(server.port).root().unwrap().bytes, b"hello");
+    assert_eq!(at(server.port).root().unwrap().bytes, b"[1,2]");
 }
 
 #[test]
@@ -163,8 +163,8 @@ fn redirects_to_another_host_are_followed_without_credentials() {
 fn redirects_that_lead_nowhere_are_refused() {
     let server = Server::new(|_, out| reply(out, 302, &[("Location", "/v2/again")], b""));
     let error = at(server.port).root().unwrap_err();
-    assert_eq!(says(&error, &["redirects more than 5 times"]), "fetch");
-    assert_eq!(server.requests().len(), 6);
+    assert_eq!(says(&error, &["redirects more than 10 times"]), "fetch");
+    assert_eq!(server.requests().len(), 11);
     for location in ["ftp://x.example/", "http://user:word@x.example/", ""] {
         let server = Server::new(move |_, out| reply(out, 302, &[("Location", location)], b""));
         let error = at(server.port).root().unwrap_err();
@@ -178,14 +178,61 @@ fn redirects_that_lead_nowhere_are_refused() {
 fn a_redirect_may_stay_at_the_registry() {
     let server = Server::new(|request, out| match request.target.as_str() {
         "/v2/a/b/manifests/1" => reply(out, 301, &[("Location", "one?x=y")], b""),
-        "/v2/a/b/manifests/one?x=y" => reply(out, 200, &[], b"hello"),
+        "/v2/a/b/manifests/one?x=y" => reply(out, 200, &[], b"[1,2]"),
         _ => reply(out, 404, &[], b""),
     });
-    assert_eq!(at(server.port).root().unwrap().bytes, b"hello");
+    assert_eq!(at(server.port).root().unwrap().bytes, b"[1,2]");
     assert_eq!(
         says(&registry(&format!("127.0.0.1:{}/a/c", server.port), &plain()).root().unwrap_err(), &[]),
         "not found"
     );
+}
+
+#[test]
+fn a_redirect_may_lead_upwards() {
+    let server = Server::new(|request, out| match request.target.as_str() {
+        "/v2/a/b/manifests/1" => reply(out, 307, &[("Location", "../../../store/./one")], b""),
+        "/v2/store/one" => reply(out, 200, &[], b"[1,2]"),
+        _ => reply(out, 404, &[], b""),
+    });
+    assert_eq!(at(server.port).root().unwrap().bytes, b"[1,2]");
+}
+
+/// What is there in place of the registry: exit code 5, and what it is.
+#[test]
+fn what_another_server_answers_is_named() {
+    const PAGE: &[u8] = b"<!DOCTYPE html><html><title>Welcome, please log in</title></html>";
+    for (status, kind, body, text) in [
+        (200, "text/html", PAGE, "with a web page"),
+        (200, MANIFEST, PAGE, "with a web page"),
+        (200, "", PAGE, "with a web page"),
+        (200, "text/plain", b"OK".as_slice(), "no JSON"),
+        (200, MANIFEST, b"", "with nothing"),
+        (200, MANIFEST, b"{\"schemaVersion\": 2,", "ends too early"),
+        (511, "text/html", PAGE, "captive portal"),
+        (407, "text/html", PAGE, "the proxy wants a user"),
+    ] {
+        let server = Server::new(move |_, out| reply(out, status, &[("Content-Type", kind)], body));
+        let error = at(server.port).root().unwrap_err();
+        assert_eq!(says(&error, &[text, "http://127.0.0.1"]), "fetch", "{status} {kind}");
+        let by_digest = registry(&format!("127.0.0.1:{}/a/b@{}", server.port, digest(b"x")), &plain());
+        assert_eq!(says(&by_digest.root().unwrap_err(), &[text]), "fetch", "{status} {kind}");
+    }
+    let login = Server::new(|_, out| reply(out, 200, &[("Content-Type", "text/html")], PAGE));
+    let location = format!("http://127.0.0.1:{}/login?from=registry", login.port);
+    let server = Server::new(move |_, out| reply(out, 302, &[("Location", &location)], b""));
+    for error in [at(server.port).root().unwrap_err(), blob(&at(server.port), b"x").unwrap_err()] {
+        assert_eq!(says(&error, &["with a web page", &login.port.to_string()]), "fetch");
+    }
+}
+
+/// Other types than those of the specification, for what is a manifest.
+#[test]
+fn a_manifest_of_another_type_is_taken() {
+    for kind in ["application/json", "text/plain; charset=utf-8", "application/octet-stream", "binary/octet-stream"] {
+        let server = Server::new(move |_, out| reply(out, 200, &[("Content-Type", kind)], b"{\"a\": 1}"));
+        assert_eq!(at(server.port).root().unwrap().bytes, b"{\"a\": 1}", "{kind}");
+    }
 }
 
 #[test]
@@ -198,17 +245,17 @@ fn nothing_is_sent_before_it_is_asked_for() {
 
 #[test]
 fn a_digest_costs_a_head_request() {
-    let said = digest(b"an index");
+    let said = digest(b"[1,2,34]");
     let server = Server::new(move |request, out| match request.method.as_str() {
         "HEAD" => head(out, 200, &[("Content-Length", "8"), ("Docker-Content-Digest", said.as_str())]),
-        _ => reply(out, 200, &[], b"an index"),
+        _ => reply(out, 200, &[], b"[1,2,34]"),
     });
-    assert_eq!(format!("sha256:{}", at(server.port).digest().unwrap()), digest(b"an index"));
+    assert_eq!(format!("sha256:{}", at(server.port).digest().unwrap()), digest(b"[1,2,34]"));
     let asked: Vec<_> = server.requests().into_iter().map(|request| (request.method, request.target)).collect();
     assert_eq!(asked, [("HEAD".to_owned(), "/v2/a/b/manifests/1".to_owned())]);
     // Not every registry says it; then the manifest is read.
-    let silent = Server::new(|_, out| reply(out, 200, &[], b"an index"));
-    assert_eq!(format!("sha256:{}", at(silent.port).digest().unwrap()), digest(b"an index"));
+    let silent = Server::new(|_, out| reply(out, 200, &[], b"[1,2,34]"));
+    assert_eq!(format!("sha256:{}", at(silent.port).digest().unwrap()), digest(b"[1,2,34]"));
     let none = Server::new(|_, out| reply(out, 404, &[], b""));
     assert_eq!(says(&at(none.port).digest().unwrap_err(), &["404"]), "not found");
 }

@@ -50,10 +50,10 @@ fn as_me(dir: &TempDir, server: &Server) -> Registry {
 fn anybody_gets_a_token() {
     for field in ["token", "access_token"] {
         let service = token_service(field, false);
-        let server = guarded(challenge(&service), "Bearer t", b"hello".to_vec(), 100);
+        let server = guarded(challenge(&service), "Bearer t", b"[1,2]".to_vec(), 100);
         let registry = at(server.port);
-        assert_eq!(registry.root().unwrap().bytes, b"hello");
-        assert_eq!(blob(&registry, b"hello").unwrap(), b"hello");
+        assert_eq!(registry.root().unwrap().bytes, b"[1,2]");
+        assert_eq!(blob(&registry, b"[1,2]").unwrap(), b"[1,2]");
         let asked = service.requests();
         assert_eq!(asked.len(), 1, "the token is used again");
         assert_eq!(asked[0].target, "/token?x=y&scope=repository%3Aa%2Fb%3Apull&service=a%20service");
@@ -65,8 +65,8 @@ fn anybody_gets_a_token() {
 fn credentials_go_to_the_token_service_and_nowhere_else() {
     let dir = TempDir::new().unwrap();
     let service = token_service("token", true);
-    let server = guarded(challenge(&service), "Bearer t", b"hello".to_vec(), 100);
-    assert_eq!(as_me(&dir, &server).root().unwrap().bytes, b"hello");
+    let server = guarded(challenge(&service), "Bearer t", b"[1,2]".to_vec(), 100);
+    assert_eq!(as_me(&dir, &server).root().unwrap().bytes, b"[1,2]");
     assert_eq!(service.requests()[0].header("authorization"), Some(ME));
     assert!(server.requests().iter().all(|r| r.header("authorization") != Some(ME)));
     // Without them the service refuses, and it is told where they were looked for.
@@ -84,7 +84,7 @@ fn a_mirror_without_tls_gets_no_credentials() {
     for offer in offers {
         let accepted = if offer.starts_with("Basic") { "Basic bWU6c2VjcmV0" } else { "Bearer t" };
         let mirror = Server::new(move |request, out| match request.header("authorization") {
-            Some(header) if header.starts_with(accepted) => reply(out, 200, &[], b"hello"),
+            Some(header) if header.starts_with(accepted) => reply(out, 200, &[], b"[1,2]"),
             _ => reply(out, 401, &[("WWW-Authenticate", &offer)], b""),
         });
         let host = format!("127.0.0.1:{}", mirror.port);
@@ -101,7 +101,7 @@ fn a_mirror_without_tls_gets_no_credentials() {
         };
         assert_eq!((sent(&mirror), sent(&service)), (0, 0), "nobody was told");
         let plain = Options { plain_http: true, ..open };
-        assert_eq!(registry("127.0.0.1:1/a/b:1", &plain).root().unwrap().bytes, b"hello");
+        assert_eq!(registry("127.0.0.1:1/a/b:1", &plain).root().unwrap().bytes, b"[1,2]");
         assert!(sent(&mirror) > 0);
     }
 }
@@ -110,13 +110,13 @@ fn a_mirror_without_tls_gets_no_credentials() {
 #[test]
 fn a_mirror_without_tls_may_serve_what_is_public() {
     let dir = TempDir::new().unwrap();
-    let mirror = Server::new(|_, out| reply(out, 200, &[], b"hello"));
+    let mirror = Server::new(|_, out| reply(out, 200, &[], b"[1,2]"));
     let host = format!("127.0.0.1:{}", mirror.port);
     let mirrors = vec![format!("r.example=http://{host}").parse().unwrap()];
     for key in [host.as_str(), "r.example"] {
         let auth_file = Some(auth_file(dir.path(), key, "me", "secret"));
         let open = Options { mirrors: mirrors.clone(), auth_file, ..options() };
-        assert_eq!(registry("r.example/a/b:1", &open).root().unwrap().bytes, b"hello");
+        assert_eq!(registry("r.example/a/b:1", &open).root().unwrap().bytes, b"[1,2]");
     }
     assert!(mirror.requests().iter().all(|r| r.header("authorization").is_none()));
 }
@@ -188,12 +188,12 @@ fn an_auth_file_that_was_named_must_be_there() {
 fn an_identity_token_is_exchanged() {
     let dir = TempDir::new().unwrap();
     let service = token_service("access_token", false);
-    let server = guarded(challenge(&service), "Bearer t", b"hello".to_vec(), 100);
+    let server = guarded(challenge(&service), "Bearer t", b"[1,2]".to_vec(), 100);
     let host = format!("127.0.0.1:{}", server.port);
     let path = dir.path().join("auth.json");
     fs::write(&path, json!({"auths": {&host: {"auth": "PHRva2VuPjo=", "identitytoken": "a+b"}}}).to_string()).unwrap();
     let registry = registry(&format!("{host}/a/b:1"), &Options { auth_file: Some(path), ..plain() });
-    assert_eq!(registry.root().unwrap().bytes, b"hello");
+    assert_eq!(registry.root().unwrap().bytes, b"[1,2]");
     let asked = &service.requests()[0];
     assert_eq!((asked.method.as_str(), asked.header("authorization")), ("POST", None));
     for part in ["grant_type=refresh_token", "refresh_token=a%2Bb", "service=a%20service", "repository%3Aa%2Fb%3Apull"]
@@ -206,9 +206,10 @@ fn an_identity_token_is_exchanged() {
 fn token_services_that_fail() {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
-    let answers: [(u16, &'static [u8], &str, usize); 6] = [
+    let answers: [(u16, &'static [u8], &str, usize); 7] = [
         (200, b"{}", "answers without a token", 1),
         (200, b"no json", "answers without a token", 1),
+        (200, b"<html>Please log in</html>", "answers with a web page", 1),
         (200, br#"{"token": "a\r\nHost: b"}"#, "answers without a token", 1),
         (302, b"", "redirects: not followed", 1),
         (404, b"", "the token service failed", 1),

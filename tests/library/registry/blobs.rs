@@ -1,6 +1,10 @@
 //! Blobs whose connections break in every way, and whose bytes are not what they should be.
 
-use std::{thread, time::Duration};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
 
 use slipway::payload::registry::{MinimumSpeed, Options};
 use slipway_test_support::{
@@ -115,6 +119,26 @@ fn a_server_without_ranges_is_passed_over() {
     });
     assert!(blob(&at(server.port), &bytes).unwrap() == bytes);
     assert_eq!(server.requests().len(), 2);
+}
+
+/// As some stores answer a Range that they do not like, and a cut one that has everything already.
+#[test]
+fn a_server_that_refuses_ranges_is_asked_from_the_beginning() {
+    let bytes = noise(1, LEN);
+    let content = bytes.clone();
+    let cut = AtomicUsize::new(0);
+    let server = Server::new(move |request, out| {
+        if request.start().is_some() {
+            return reply(out, 416, &[("Content-Range", "bytes */200000")], b"");
+        }
+        head(out, 200, &[("Content-Length", &LEN.to_string())])?;
+        out.write_all(&content[..if cut.fetch_add(1, Ordering::SeqCst) == 0 { 150_000 } else { LEN }])
+    });
+    assert!(blob(&at(server.port), &bytes).unwrap() == bytes);
+    let starts: Vec<_> = server.requests().iter().map(|request| request.start()).collect();
+    assert_eq!(starts, [None, Some(150_000), None]);
+    let server = Server::new(move |_, out| reply(out, 416, &[], b""));
+    assert_eq!(says(&blob(&at(server.port), &bytes).unwrap_err(), &["416"]), "fetch");
 }
 
 #[test]

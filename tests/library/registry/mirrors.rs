@@ -29,14 +29,14 @@ fn serving(bytes: &'static [u8]) -> Server {
 
 #[test]
 fn a_mirror_is_asked_first() {
-    let (own, mirror) = (serving(b"own"), serving(b"mirror"));
-    assert_eq!(mirrored(&own, &[&format!("{}/v2/proxy", url(&mirror))]).root().unwrap().bytes, b"mirror");
+    let (own, mirror) = (serving(b"[1]"), serving(b"[12,3]"));
+    assert_eq!(mirrored(&own, &[&format!("{}/v2/proxy", url(&mirror))]).root().unwrap().bytes, b"[12,3]");
     assert_eq!(mirror.requests()[0].target, "/v2/proxy/a/b/manifests/1");
     assert!(own.requests().is_empty());
     // A mirror of another registry is not.
     let other = Options { mirrors: vec![format!("r.example={}", url(&mirror)).parse().unwrap()], ..plain() };
     let registry = registry(&format!("127.0.0.1:{}/a/b:1", own.port), &other);
-    assert_eq!(registry.root().unwrap().bytes, b"own");
+    assert_eq!(registry.root().unwrap().bytes, b"[1]");
     assert_eq!(mirror.requests().len(), 1);
 }
 
@@ -45,10 +45,10 @@ fn mirrors_that_cannot_help_are_passed_by() {
     let gone = url(&serving(b""));
     let (lacking, broken) =
         (Server::new(|_, out| reply(out, 404, &[], b"")), Server::new(|_, out| reply(out, 500, &[], b"")));
-    let own = serving(b"hello");
+    let own = serving(b"[1,2]");
     let registry = mirrored(&own, &[&gone, &url(&lacking), &url(&broken)]);
-    assert_eq!(registry.root().unwrap().bytes, b"hello");
-    assert_eq!(blob(&registry, b"hello").unwrap(), b"hello");
+    assert_eq!(registry.root().unwrap().bytes, b"[1,2]");
+    assert_eq!(blob(&registry, b"[1,2]").unwrap(), b"[1,2]");
     assert_eq!((lacking.requests().len(), broken.requests().len(), own.requests().len()), (2, 2, 2));
 }
 
@@ -63,14 +63,14 @@ fn when_nobody_helps_all_are_named() {
 
 #[test]
 fn a_mirror_with_other_content_is_passed_by() {
-    let (own, stale) = (serving(b"hello"), serving(b"other"));
+    let (own, stale) = (serving(b"[1,2]"), serving(b"other"));
     let host = format!("127.0.0.1:{}", own.port);
     let mirrors = vec![format!("{host}={}", url(&stale)).parse().unwrap()];
-    let name = format!("{host}/a/b@{}", digest(b"hello"));
-    assert_eq!(registry(&name, &Options { mirrors, ..plain() }).root().unwrap().bytes, b"hello");
+    let name = format!("{host}/a/b@{}", digest(b"[1,2]"));
+    assert_eq!(registry(&name, &Options { mirrors, ..plain() }).root().unwrap().bytes, b"[1,2]");
     // A blob of another length, too.
-    let (own, stale) = (serving(b"hello"), serving(b"hello there"));
-    assert_eq!(blob(&mirrored(&own, &[&url(&stale)]), b"hello").unwrap(), b"hello");
+    let (own, stale) = (serving(b"[1,2]"), serving(b"hello there"));
+    assert_eq!(blob(&mirrored(&own, &[&url(&stale)]), b"[1,2]").unwrap(), b"[1,2]");
 }
 
 #[test]

@@ -48,7 +48,9 @@ fn what_is_no_list_is_told() {
         let server = Server::new(move |_, out| reply(out, status, &[], body.as_bytes()));
         at(server.port).tags().unwrap_err()
     };
-    assert_eq!(says(&error(200, "<html>"), &["the list of tags in docker://127.0.0.1:", "/a/b", "no list"]), "invalid");
+    let page = error(200, "<html>");
+    assert_eq!(says(&page, &["the list of tags in docker://127.0.0.1:", "/a/b", "with a web page"]), "fetch");
+    assert_eq!(says(&error(200, "{\"tags\": 1}"), &["sends no list of tags"]), "invalid");
     assert_eq!(says(&error(404, r#"{"errors": [{"code": "NAME_UNKNOWN"}]}"#), &["NAME_UNKNOWN"]), "not found");
     assert_eq!(says(&error(500, ""), &["500", "asked 5 times"]), "fetch");
 }

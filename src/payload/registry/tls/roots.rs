@@ -46,9 +46,8 @@ impl Roots {
             }
             given.extend(certificates);
         }
-        let mut authorities = RootCertStore::empty();
-        let browsers = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter();
-        authorities.add_parsable_certificates(browsers.chain(&given).cloned());
+        let mut authorities: RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
+        authorities.add_parsable_certificates(given.iter().cloned());
         Ok(Roots { authorities, given })
     }
 }
