@@ -1,11 +1,15 @@
 //! The argument of `--source`.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use super::image::LocalRef;
 use slipway_core::{
     kernel::arch::Arch,
-    payload::image_ref::{ImageRef, ImageRefError, is_tag, parse_digest},
+    payload::image_ref::{ImageRef, ImageRefError, is_layout_name, parse_digest},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,19 +53,35 @@ impl FromStr for SourceRef {
     }
 }
 
-/// Parse `PATH`, `PATH:TAG` or `PATH@sha256:HEX`. A colon before the last slash belongs to the path.
+/// Parse `PATH`, `PATH:NAME`, `PATH:@N` or `PATH@sha256:HEX`.
 fn local(text: &str) -> Result<(PathBuf, LocalRef), String> {
-    let (path, image) = if let Some(at) = text.rfind("@sha256:") {
-        let digest = parse_digest(&text[at + 1..]).ok_or("the digest is not sha256: and 64 hex digits")?;
-        (&text[..at], LocalRef::Digest(digest))
-    } else if let Some(at) = text.rfind(':').filter(|at| !text[*at..].contains('/')) {
-        let tag = &text[at + 1..];
-        if !is_tag(tag) {
-            return Err(format!("{tag:?} is not a tag"));
+    read(text, &|path| Path::new(path).exists())
+}
+
+/// The path ends at the first colon, as for skopeo: names may have colons, too, as in `os:localhost/os:1.2`. Unless a longer
+/// one is there and the shorter one is not.
+fn read(text: &str, exists: &dyn Fn(&str) -> bool) -> Result<(PathBuf, LocalRef), String> {
+    let (text, digest) = match text.rfind("@sha256:") {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    };
+    let colons = || text.match_indices(':').map(|(at, _)| at);
+    let there = colons().chain([text.len()]).find(|at| exists(&text[..*at]));
+    // A digest says all, so that the whole text before it is a path.
+    let at = there.or_else(|| colons().next().filter(|_| digest.is_none())).unwrap_or(text.len());
+    let (path, name) = (&text[..at], text.get(at + 1..));
+    let image = match (digest, name) {
+        (Some(digest), _) => {
+            let digest = parse_digest(digest).ok_or("the digest is not sha256: and 64 hex digits")?;
+            LocalRef::Digest(digest)
         }
-        (&text[..at], LocalRef::Tag(tag.to_owned()))
-    } else {
-        (text, LocalRef::Only)
+        (None, None) => LocalRef::Only,
+        (None, Some(name)) => match name.strip_prefix('@').map(str::parse) {
+            Some(Ok(number)) => LocalRef::Number(number),
+            Some(Err(_)) => return Err(format!("{name:?} is no number of an image: write @0 for the first")),
+            None if is_layout_name(name) => LocalRef::Tag(name.to_owned()),
+            None => return Err(format!("{name:?} is not a tag or a name of an image")),
+        },
     };
     if path.is_empty() {
         return Err("no path".to_owned());
@@ -85,7 +105,7 @@ impl FromStr for LayoutRef {
         match local(rest).map_err(|why| wrong(&format!(" ({why})")))? {
             (dir, LocalRef::Only) => Ok(LayoutRef { dir, tag: None }),
             (dir, LocalRef::Tag(tag)) => Ok(LayoutRef { dir, tag: Some(tag) }),
-            (_, LocalRef::Digest(_)) => Err(wrong(" (a digest cannot be chosen)")),
+            (_, LocalRef::Digest(_) | LocalRef::Number(_)) => Err(wrong(" (only a name can be chosen)")),
         }
     }
 }
@@ -110,6 +130,45 @@ impl fmt::Display for SourceRef {
             LocalRef::Only => Ok(()),
             LocalRef::Tag(tag) => write!(f, ":{tag}"),
             LocalRef::Digest(digest) => write!(f, "@sha256:{digest}"),
+            LocalRef::Number(number) => write!(f, ":@{number}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_layouts_are_read_as_skopeo_reads_them() {
+        let digest = "0".repeat(64);
+        let by_digest = LocalRef::Digest(digest.parse().unwrap());
+        let tag = |name: &str| LocalRef::Tag(name.to_owned());
+        for (text, there, path, image) in [
+            ("os", "", "os", LocalRef::Only),
+            ("os:1.2", "", "os", tag("1.2")),
+            ("/a/os:localhost/os:1.2", "/a/os", "/a/os", tag("localhost/os:1.2")),
+            ("os:localhost:5000/a/os:1.2", "", "os", tag("localhost:5000/a/os:1.2")),
+            ("os:r.io/os", "", "os", tag("r.io/os")),
+            ("os:@0", "", "os", LocalRef::Number(0)),
+            ("os:@12", "os", "os", LocalRef::Number(12)),
+            // A path with colons in it.
+            ("/a:b/os", "/a:b/os", "/a:b/os", LocalRef::Only),
+            ("/a:b/os:1.2", "/a:b/os", "/a:b/os", tag("1.2")),
+            ("/a:b/os:c/d:1", "/a:b/os", "/a:b/os", tag("c/d:1")),
+            (&format!("os@sha256:{digest}"), "", "os", by_digest.clone()),
+            (&format!("os:1.2@sha256:{digest}"), "os", "os", by_digest.clone()),
+            (&format!("/a:b/os@sha256:{digest}"), "", "/a:b/os", by_digest),
+        ] {
+            assert_eq!(read(text, &|path| path == there), Ok((path.into(), image)), "{text}");
+        }
+        for wrong in
+            ["", ":1", "os:", "os:-bad", "os:a b", "os:/a", "os:a//b", "os:@", "os:@x", "os:@-1", "os@sha256:12"]
+        {
+            assert!(read(wrong, &|_| false).is_err(), "{wrong}");
+        }
+        for text in ["oci:os:localhost/os:1.2", "oci-archive:os.tar:@1", "oci:os:1"] {
+            assert_eq!(text.parse::<SourceRef>().unwrap().to_string(), text);
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod auto_upgrade;
 mod bad_payload;
+mod builders;
 mod container_image;
 mod cut_payload;
 mod from_registry;

@@ -69,6 +69,18 @@ pub fn is_tag(text: &str) -> bool {
     text.len() <= 128 && text.starts_with(word) && text.chars().all(|c| word(c) || matches!(c, '.' | '-'))
 }
 
+/// Whether a text can be the name of an image in an OCI layout, such as `localhost/os:1.2` (OCI image specification 1.1,
+/// annotations.md, "org.opencontainers.image.ref.name"). Every tag is one.
+pub fn is_layout_name(text: &str) -> bool {
+    let alphanumeric = |c: char| c.is_ascii_alphanumeric();
+    let separator = |s: &str| s == "--" || (s.len() == 1 && "-._:@+".contains(s));
+    let component = |part: &str| {
+        let mut separators = part.split(alphanumeric).filter(|s| !s.is_empty());
+        part.starts_with(alphanumeric) && part.ends_with(alphanumeric) && separators.all(separator)
+    };
+    is_tag(text) || text.split('/').all(component)
+}
+
 fn is_path_component(text: &str) -> bool {
     let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let separator = |s: &str| matches!(s, "." | "_" | "__") || (!s.is_empty() && s.bytes().all(|b| b == b'-'));

@@ -48,11 +48,16 @@ pub enum LocalRef {
     Only,
     Tag(String),
     Digest(Sha256),
+    /// By its place in index.json, from 0.
+    Number(usize),
 }
 
 trait Files: Send + Sync {
     /// `path` is relative to the layout.
     fn open(&self, path: &str) -> io::Result<Box<dyn Read + Send>>;
+
+    /// What it is if it is no layout, and what to do with it; begins with `; `.
+    fn instead(&self) -> Option<&'static str>;
 }
 
 pub struct Local {
@@ -78,6 +83,10 @@ impl Local {
     }
 
     pub fn archive(file: &Path, wanted: LocalRef, name: String) -> Result<Self, ImageError> {
+        if file.is_dir() {
+            let hint = "; it is a directory: write oci:DIR".to_owned();
+            return Err(ImageError::NotFound { what: format!("an archive at {}", file.display()), hint });
+        }
         let files = Archive::index(file).map_err(|source| io_error(&file.display().to_string(), source))?;
         Self::new(Box::new(files), file, name, wanted).check_version()
     }
@@ -92,7 +101,10 @@ impl Local {
         struct OciLayout {
             image_layout_version: String,
         }
-        let bytes = self.read("oci-layout")?;
+        let bytes = self.read("oci-layout").map_err(|error| match self.files.instead() {
+            Some(instead) => ImageError::NotFound { what: self.what("oci-layout"), hint: instead.to_owned() },
+            None => error,
+        })?;
         let what = self.what("oci-layout");
         let layout: OciLayout =
             serde_json::from_slice(&bytes).map_err(|e| ImageError::invalid(&what, e.to_string()))?;
@@ -203,12 +215,16 @@ impl Local {
             LocalRef::Only => !is_beside(d),
             LocalRef::Tag(tag) => named(d).as_ref() == Some(tag),
             LocalRef::Digest(digest) => sha256_of(d).is_ok_and(|have| have == *digest),
+            LocalRef::Number(_) => false,
         };
-        let found: Vec<_> = index.manifests().iter().filter(fits).collect();
+        let found: Vec<_> = match &self.wanted {
+            LocalRef::Number(number) => index.manifests().get(*number).into_iter().collect(),
+            _ => index.manifests().iter().filter(fits).collect(),
+        };
         let images: Vec<_> = index.manifests().iter().filter(|d| !is_beside(d)).collect();
         let names: Vec<_> = images.iter().filter_map(|d| named(d)).collect();
         let there = match names.as_slice() {
-            [] => format!("{} without a name", images.len()),
+            [] => format!("{} without a name (:@0 is the first)", images.len()),
             names => names.join(", "),
         };
         match (found.as_slice(), &self.wanted) {
@@ -218,10 +234,14 @@ impl Local {
             ([], _) => {
                 Err(ImageError::NotFound { what: self.name.clone(), hint: format!("; the images in it: {there}") })
             }
-            (_, LocalRef::Only) => {
-                Err(ImageError::invalid(&self.name, format!("more than one image in it: add :TAG, one of {there}")))
-            }
-            _ => Err(ImageError::invalid(&self.name, "its index.json lists more than one image of this name")),
+            (_, LocalRef::Only) => Err(ImageError::invalid(
+                &self.name,
+                format!("more than one image in it: add :TAG, one of {there}; or :@0 for the first"),
+            )),
+            _ => Err(ImageError::invalid(
+                &self.name,
+                "its index.json lists more than one image of this name: :@0 is the first image in it",
+            )),
         }
     }
 }
@@ -300,12 +320,30 @@ impl Files for Directory {
     fn open(&self, path: &str) -> io::Result<Box<dyn Read + Send>> {
         open_regular(&self.0.join(path)).map(|file| Box::new(file) as Box<dyn Read + Send>)
     }
+
+    fn instead(&self) -> Option<&'static str> {
+        let has = |name: &str| self.0.join(name).is_file();
+        match () {
+            () if self.0.is_file() => Some("; it is a file: for an archive write oci-archive:FILE"),
+            () if has("oci-layout") => None,
+            () if has("manifest.json") && has("version") => Some(
+                "; it is what skopeo's transport `dir:` writes: convert it with `skopeo copy dir:DIR oci:NEW:NAME`",
+            ),
+            () if has("manifest.json") => Some(DOCKER_ARCHIVE),
+            () => None,
+        }
+    }
 }
 
 struct Archive {
     file: Arc<File>,
     files: BTreeMap<String, Slice>,
+    // docker's own list of images.
+    has_manifest_json: bool,
 }
+
+const DOCKER_ARCHIVE: &str = "; it is what `docker save` before Docker 25 and `podman save` write: convert it with \
+                              `skopeo copy docker-archive:FILE oci-archive:NEW:NAME`";
 
 impl Archive {
     fn index(path: &Path) -> io::Result<Self> {
@@ -319,12 +357,13 @@ impl Archive {
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         let mut entries = Entries::new(slice);
-        let mut files = BTreeMap::new();
+        let (mut files, mut has_manifest_json) = (BTreeMap::new(), false);
         while let Some(entry) = entries.next()? {
             if entry.kind == EntryKind::Directory {
                 continue;
             }
             let name = entry.path.join("/");
+            has_manifest_json |= name == "manifest.json";
             // Archives may hold other files, such as docker's manifest.json.
             if name.len() > MAX_NAME_BYTES
                 || !(name == "oci-layout" || name == "index.json" || name.starts_with("blobs/"))
@@ -346,7 +385,7 @@ impl Archive {
                 return wrong(&format!("is one of more than {MAX_FILES} files: not an image"));
             }
         }
-        Ok(Archive { file, files })
+        Ok(Archive { file, files, has_manifest_json })
     }
 }
 
@@ -354,6 +393,10 @@ impl Files for Archive {
     fn open(&self, path: &str) -> io::Result<Box<dyn Read + Send>> {
         let slice = self.files.get(path).ok_or(io::ErrorKind::NotFound)?;
         Ok(Box::new(Slice { file: self.file.clone(), ..*slice }))
+    }
+
+    fn instead(&self) -> Option<&'static str> {
+        Some(DOCKER_ARCHIVE).filter(|_| self.has_manifest_json && !self.files.contains_key("oci-layout"))
     }
 }
 

@@ -1,0 +1,108 @@
+//! Layers as the builders of images write them (builders.py has their shapes), names of images in layouts, and archives that
+//! are no layouts.
+
+use std::{fs, io::Write as _, path::Path};
+
+use flate2::{Compression, write::GzEncoder};
+use slipway_test_support::{
+    exit_code::INPUT,
+    images::{Image, Layer, Layout, Pack, built},
+    project,
+    world::{Outcome, World, finished, installer, program},
+};
+
+fn inspect(source: &str) -> Outcome {
+    Outcome::of(&mut installer(["inspect", source, "--output=json", "--progress=none"]))
+}
+
+fn listed() -> World {
+    let world = World::new();
+    Outcome::of(&mut installer(["checksum", world.payload.dir().to_str().unwrap(), "--progress=none"])).succeeds();
+    world
+}
+
+fn builders(args: &[&Path]) -> String {
+    finished(program("python3").arg(project().join("tests/sources/builders.py")).args(args))
+}
+
+/// The same bytes, packed in pieces that can each be unpacked alone, as eStargz has it.
+fn in_pieces(tar: &[u8]) -> Vec<u8> {
+    let mut packed = Vec::new();
+    for piece in tar.chunks(100_000) {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(piece).unwrap();
+        packed.extend(encoder.finish().unwrap());
+    }
+    packed
+}
+
+#[test]
+fn what_every_builder_writes_is_read() {
+    let world = listed();
+    let names = builders(&[Path::new("names"), world.payload.dir(), Path::new("-")]);
+    let payload = inspect(&world.payload.source()).succeeds().json()["payload"].clone();
+    for name in names.split_whitespace() {
+        let out = world.path("layer.tar");
+        builders(&[Path::new(name), world.payload.dir(), &out]);
+        let tar = fs::read(&out).unwrap();
+        for packed in [tar.clone(), in_pieces(&tar)] {
+            let kind = if packed == tar { Pack::Plain } else { Pack::Gzip };
+            let layout = Layout::new(&world.path(&format!("{name}-{kind:?}")));
+            Image::new(vec![Layer::of(packed, &tar, kind.media_type())]).write(&layout, "1");
+            let seen = inspect(&layout.source());
+            assert_eq!(seen.code, 0, "{name}: {}", seen.stderr);
+            assert_eq!(seen.json()["payload"], payload, "{name}");
+        }
+    }
+}
+
+#[test]
+fn images_are_named_as_skopeo_names_them() {
+    let world = listed();
+    let layout = Layout::new(&world.path("layout"));
+    let descriptor = built(world.payload.dir(), Pack::Gzip).write(&layout, "localhost/os:1.2");
+    Image::new(vec![]).write(&layout, "r.example:5000/os");
+    let source = layout.source();
+    let digest = descriptor["digest"].as_str().unwrap();
+    for name in [":localhost/os:1.2", ":@0", &format!("@{digest}"), &format!(":localhost/os:1.2@{digest}")] {
+        inspect(&format!("{source}{name}")).succeeds();
+    }
+    finished(program("skopeo").args(["inspect", "--raw", &format!("{source}:localhost/os:1.2")]));
+    inspect(&source).exits(INPUT).says(&["more than one image", "localhost/os:1.2, r.example:5000/os", ":@0"]);
+    inspect(&format!("{source}:os:1.2")).exits(INPUT).says(&["not found", "localhost/os:1.2"]);
+    inspect(&format!("{source}:@2")).exits(INPUT).says(&["not found", "localhost/os:1.2"]);
+    // A directory with a colon in its name, which skopeo cannot name.
+    let colon = Layout::new(&world.path("a:b"));
+    built(world.payload.dir(), Pack::Gzip).write(&colon, "1");
+    inspect(&colon.source()).succeeds();
+    inspect(&format!("{}:1", colon.source())).succeeds();
+}
+
+/// It is said what it is, and what makes a layout of it.
+#[test]
+fn what_is_no_layout_is_named() {
+    let world = listed();
+    let layout = Layout::new(&world.path("layout"));
+    built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
+    let copy = |to: &str| {
+        let from = format!("{}:1", layout.source());
+        finished(program("skopeo").args(["copy", "--insecure-policy", "--quiet", &from, to]));
+    };
+    let archive = world.path("docker.tar").display().to_string();
+    copy(&format!("docker-archive:{archive}:localhost/os:1.2"));
+    let docker = ["docker save", "skopeo copy docker-archive:FILE oci-archive:NEW"];
+    inspect(&format!("oci-archive:{archive}")).exits(INPUT).says(&docker);
+    inspect(&format!("oci-archive:{archive}:localhost/os:1.2")).exits(INPUT).says(&docker);
+    let converted = format!("oci-archive:{}:os:1.2", world.path("converted.tar").display());
+    finished(program("skopeo").args(["copy", "--insecure-policy", &format!("docker-archive:{archive}"), &converted]));
+    inspect(&converted).succeeds();
+    let unpacked = world.path("unpacked");
+    fs::create_dir(&unpacked).unwrap();
+    finished(program("tar").arg("-xf").arg(&archive).arg("-C").arg(&unpacked));
+    inspect(&format!("oci:{}", unpacked.display())).exits(INPUT).says(&docker);
+    let dir = world.path("dir").display().to_string();
+    copy(&format!("dir:{dir}"));
+    inspect(&format!("oci:{dir}")).exits(INPUT).says(&["skopeo copy dir:DIR oci:NEW"]);
+    inspect(&format!("oci:{archive}")).exits(INPUT).says(&["it is a file", "oci-archive:FILE"]);
+    inspect(&format!("oci-archive:{dir}")).exits(INPUT).says(&["it is a directory", "oci:DIR"]);
+}
