@@ -1,6 +1,6 @@
 //! Failures with their exit codes, which follow the Talos installer's public table.
 
-use std::fmt;
+use std::{fmt, io};
 
 use slipway_core::report::FailureKind;
 
@@ -19,7 +19,15 @@ impl fmt::Display for Failure {
                 text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
             }
         }
-        f.write_str(&text)
+        f.write_str(&text)?;
+        let too_large = |cause: &(dyn std::error::Error + 'static)| {
+            let error = cause.downcast_ref::<io::Error>();
+            error.is_some_and(|error| error.kind() == io::ErrorKind::FileTooLarge)
+        };
+        if self.error.chain().any(too_large) {
+            f.write_str("; the file system, or the limit of this shell (ulimit -f), allows no larger file")?;
+        }
+        Ok(())
     }
 }
 

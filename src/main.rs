@@ -12,7 +12,7 @@ use std::{
 use clap::{CommandFactory as _, FromArgMatches as _, Parser as _, error::ErrorKind};
 use nix::libc;
 use slipway::{
-    cli::{Cli, Imager, Output, argv, environment::Environment, output},
+    cli::{Cli, Imager, Output, argv, environment::Environment, output, signals},
     commands::{self, Ended},
     error::{Failure, OrFail as _},
     report_failure,
@@ -30,6 +30,7 @@ fn keep_no_freed_memory() {
 
 fn main() -> ExitCode {
     keep_no_freed_memory();
+    signals::hold_back_file_size();
     let args: Vec<OsString> = env::args_os().collect();
     // One program under three names: Talos' images call `imager` by its own, machined calls `installer`, people `slipway`.
     let name = args.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();

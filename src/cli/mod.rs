@@ -15,7 +15,7 @@ mod meta;
 pub mod output;
 mod pace;
 mod progress;
-mod signals;
+pub mod signals;
 mod signing;
 pub mod terminal;
 mod tracker;

@@ -29,6 +29,15 @@ pub fn watch(ends: impl FnOnce(Signal) + Send + 'static) {
     }
 }
 
+/// A file that may grow no further (`ulimit -f`) is an error like any other from here on (EFBIG), and no signal that ends the
+/// program without a word. Must be called before any other thread is started.
+pub fn hold_back_file_size() {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGXFSZ);
+    // Where it cannot be blocked, it ends the program, as it did.
+    let _ = signals.thread_block();
+}
+
 const fn bit(signal: Signal) -> u64 {
     1 << (signal as u64 - 1)
 }

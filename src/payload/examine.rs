@@ -20,7 +20,7 @@ use slipway_core::{
         manifest::{self, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, UKI, version_id},
         unified::Unified,
         unused::{TEXTS, is_installed, is_small, is_used},
-        whole::{HEAD_BYTES, InitramfsWatch, Unbootable, UnifiedWatch, check_head, is_initramfs},
+        whole::{HEAD_BYTES, InitramfsWatch, Unbootable, UnifiedWatch, check_head, fits_a_slot, is_initramfs},
     },
     text::{is_printable, printable},
 };
@@ -236,6 +236,9 @@ impl Found {
         }
         if let Some(empty) = manifest.files.iter().find(|f| f.size == 0) {
             return Err(PayloadError::Empty { path: self.place.join(&empty.name) });
+        }
+        for file in &manifest.files {
+            fits_a_slot(file.size).map_err(|why| self.unbootable(&file.name, why))?;
         }
         if let Some(name) = sums.0.keys().find(|name| is_installed(name) && !names.contains(&name.as_str())) {
             return Err(wrong(format!("it does not name {name}, which SHA256SUMS lists")));

@@ -103,6 +103,7 @@ fn described(head: &[u8], sector: SectorSize) -> Option<String> {
         }
         // Without a protective MBR this is not a GPT disk (UEFI 2.10, 5.2.3).
         Ok(_) | Err(GptError::NoSignature) => return None,
+        Err(e @ GptError::Unsupported { .. }) => return Some(format!("a partition table that is not supported ({e})")),
         Err(e) => return Some(format!("a damaged partition table ({e})")),
     };
     let at = header.entries_lba.offset(sector).and_then(|at| usize::try_from(at).ok())?;

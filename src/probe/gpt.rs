@@ -76,6 +76,9 @@ impl Gpt {
             (Err(p), Err(b)) if [p, b].iter().any(|e| matches!(e, GptError::Unreadable(_))) => {
                 Err(ProbeError::TableUnreadable(format!("primary: {p}; backup: {b}")))
             }
+            (Err(e @ GptError::Unsupported { .. }), Err(_)) | (Err(_), Err(e @ GptError::Unsupported { .. })) => {
+                Err(ProbeError::Foreign(format!("its partition table is not supported: {e}")))
+            }
             (Err(p), Err(b)) => {
                 let why = self.other.clone().unwrap_or_else(|| format!("primary: {p}; backup: {b}"));
                 Err(ProbeError::NoTable(why))

@@ -39,6 +39,10 @@ pub enum GptError {
     /// A field is outside what the specification or this program allows.
     #[error("GPT header is not usable: {0}")]
     Unusable(&'static str),
+    /// It is whole, and of a kind that this program does not read.
+    #[error("it has {entries} entries of {bytes} bytes each; up to 512 of 128 bytes are supported")]
+    #[expect(missing_docs, reason = "the message says what they are")]
+    Unsupported { entries: u32, bytes: u32 },
     /// The disk does not return it.
     #[error("cannot be read: {0}")]
     Unreadable(String),
@@ -119,9 +123,13 @@ impl Header {
         if my_lba != at {
             return Err(GptError::Unusable("it gives another block as its own address"));
         }
-        let entries = le32(header, 80);
-        if le32(header, 84) as usize != ENTRY_BYTES || entries == 0 || entries > MAX_ENTRIES_READ {
-            return Err(GptError::Unusable("more than 512 entries, or entries that are not 128 bytes long"));
+        let (entries, bytes) = (le32(header, 80), le32(header, 84));
+        // UEFI 2.10, 5.3.2: 128 times a power of two.
+        if entries == 0 || bytes < ENTRY_BYTES as u32 || !bytes.is_power_of_two() {
+            return Err(GptError::Unusable("no possible number or size of entries"));
+        }
+        if bytes != ENTRY_BYTES as u32 || entries > MAX_ENTRIES_READ {
+            return Err(GptError::Unsupported { entries, bytes });
         }
         Ok(Header {
             my_lba,

@@ -21,7 +21,7 @@ pub use initramfs::InitramfsWatch;
 pub use uki::{UnifiedWatch, look_at};
 
 use super::manifest::{INITRAMFS, KERNEL, ROOTFS, UKI};
-use crate::kernel::arch::Arch;
+use crate::{kernel::arch::Arch, units::approx};
 
 /// What [`check_head`] must see of a file that is longer, bytes.
 pub const HEAD_BYTES: u64 = 1024;
@@ -62,6 +62,8 @@ pub enum Unbootable {
          checksum`"
     )]
     Cut { what: &'static str, needs: u64, has: u64 },
+    #[error("it has {}, and the file system of a slot, FAT32, holds files of less than 4 GiB", approx(*.0))]
+    TooLarge(u64),
     #[error("Linux does not unpack it: its {what} {why}")]
     NotUnpacked { what: &'static str, why: &'static str },
     #[error("damaged: its {what} makes no sense at byte {at}; copy or make it again, then run `installer checksum`")]
@@ -76,6 +78,9 @@ pub fn is_initramfs(name: &str) -> bool {
 /// Check what the first [`HEAD_BYTES`] of a file say: its format, and for a kernel and a squashfs its length. `size` is
 /// that of the file. Returns the architecture of a kernel. Files of other names always pass.
 pub fn check_head(name: &str, head: &[u8], size: u64) -> Result<Option<Arch>, Unbootable> {
+    if [KERNEL, ROOTFS, UKI].contains(&name) || is_initramfs(name) {
+        fits_a_slot(size)?;
+    }
     match name {
         KERNEL => kernel::check(head, size).map(Some),
         ROOTFS => squashfs::check(head, size).map(|()| None),
@@ -83,6 +88,11 @@ pub fn check_head(name: &str, head: &[u8], size: u64) -> Result<Option<Arch>, Un
         _ if is_initramfs(name) && size > head.len() as u64 => InitramfsWatch::begins(head).map(|()| None),
         _ => Ok(None),
     }
+}
+
+/// Whether a slot's file system can hold a file of so many bytes.
+pub fn fits_a_slot(size: u64) -> Result<(), Unbootable> {
+    if u32::try_from(size).is_err() { Err(Unbootable::TooLarge(size)) } else { Ok(()) }
 }
 
 // Sizes that a file claims: what does not fit is too large for any file.
