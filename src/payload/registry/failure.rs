@@ -208,10 +208,9 @@ fn tls(error: &rustls::Error, origin: &Origin) -> RequestError {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 format!("the certificate of {origin} is for another name: {e}")
             }
-            CertificateError::Other(other) if other.0.is::<Unsupported>() => format!(
-                "TLS with {origin} is not supported: {e}; have the certificate issued anew, with ECDSA on P-256 or P-384, or \
-                 with RSA of 2048 bits or more, and with SHA-256 or SHA-384; or skip the check with --tls-verify=false"
-            ),
+            CertificateError::Other(other) if other.0.is::<Unsupported>() => {
+                format!("TLS with {origin}: {}; or skip the check with --tls-verify=false", other.0)
+            }
             // `openssl req -x509` makes the one by default, `openssl x509 -req -signkey` the other.
             e if ["CaUsedAsEndEntity", "UnsupportedCertVersion"].iter().any(|kind| e.to_string().contains(kind)) => {
                 format!(

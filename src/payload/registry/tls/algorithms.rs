@@ -10,10 +10,23 @@ use slipway_core::efi::{
 
 use super::named::key_of;
 
-/// What of a certificate is not supported: `its signature is made with SHA-1 and RSA`.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Unsupported(pub String);
+/// What of a certificate is not supported, and what helps.
+///
+/// ring, which does our cryptography, has neither P-521 nor SHA-512 with ECDSA. What has (aws-lc-rs, or RustCrypto's curves for
+/// these alone) would make the program larger than it may be.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}, and that is not supported; {remedy}")]
+pub struct Unsupported {
+    /// `its certificate is signed with SHA-1 and RSA`.
+    what: String,
+    remedy: &'static str,
+}
+
+/// Who issued it is of no matter to who names the certificate itself.
+const NAME_IT: &str = "give the registry's own certificate to --registry-ca, or have it issued anew, with ECDSA on P-256 or P-384 or \
+                       with RSA of 2048 bits or more, and with SHA-256 or SHA-384";
+const ANOTHER_KEY: &str = "have the certificate issued anew for a key of ECDSA on P-256 or P-384, of RSA of 2048 bits or more, or of \
+                           Ed25519";
 
 // `ring` verifies nothing by shorter or longer ones.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
@@ -56,18 +69,23 @@ pub fn unsupported(
     presented: &[&CertificateDer<'_>],
     given: &[CertificateDer<'_>],
     algorithms: &WebPkiSupportedAlgorithms,
-) -> Option<String> {
+) -> Option<Unsupported> {
     let presented: Vec<_> = presented.iter().filter_map(|certificate| Outline::of(certificate)).collect();
     let given = given.iter().filter_map(|certificate| Outline::of(certificate));
     let issuers = given.filter(|given| presented.iter().any(|certificate| certificate.issuer == given.subject));
     let key = |one: &Outline<'_>| unsupported_key(one.info, algorithms);
+    let own = presented
+        .first()
+        .and_then(key)
+        .map(|key| Unsupported { what: format!("its certificate has {key}"), remedy: ANOTHER_KEY });
     let of_presented = presented.iter().enumerate().find_map(|(at, certificate)| {
         let whose = if at == 0 { "its certificate" } else { "an authority's certificate" };
         let signature = unsupported_signature(certificate.algorithm, algorithms);
         let signature = signature.map(|by| format!("{whose} is signed with {by}"));
         signature.or_else(|| key(certificate).map(|key| format!("{whose} has {key}")))
     });
-    of_presented.or_else(|| issuers.filter_map(|one| key(&one)).map(|key| format!("its authority has {key}")).next())
+    let of_issuer = || issuers.filter_map(|one| key(&one)).map(|key| format!("its authority has {key}")).next();
+    own.or_else(|| of_presented.or_else(of_issuer).map(|what| Unsupported { what, remedy: NAME_IT }))
 }
 
 fn unsupported_signature(algorithm: &[u8], algorithms: &WebPkiSupportedAlgorithms) -> Option<String> {

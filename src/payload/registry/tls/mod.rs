@@ -2,7 +2,6 @@
 
 mod algorithms;
 mod connector;
-mod ecdsa;
 mod named;
 mod roots;
 mod verifier;
@@ -12,7 +11,7 @@ pub use connector::TlsConnector;
 
 use std::sync::Arc;
 
-use rustls::{ClientConfig, client::danger::ServerCertVerifier, crypto::CryptoProvider};
+use rustls::{ClientConfig, client::danger::ServerCertVerifier, crypto::ring};
 
 use self::{
     roots::Roots,
@@ -23,8 +22,7 @@ use crate::payload::image::ImageError;
 
 /// For connections to one registry, `HOST[:PORT]`, and to the hosts it redirects to.
 pub fn config(host: &str, options: &Options) -> Result<Arc<ClientConfig>, ImageError> {
-    let ring = rustls::crypto::ring::default_provider();
-    let provider = Arc::new(CryptoProvider { signature_verification_algorithms: ecdsa::algorithms(), ..ring });
+    let provider = Arc::new(ring::default_provider());
     let roots = Roots::of(host, options)?;
     let failed = |why: &dyn std::fmt::Display| ImageError::invalid(host, format!("TLS cannot be set up: {why}"));
     let verifier: Arc<dyn ServerCertVerifier> = match options.insecure_tls {

@@ -16,11 +16,7 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-use super::{
-    algorithms::{Unsupported, unsupported},
-    named::Named,
-    roots::Roots,
-};
+use super::{algorithms::unsupported, named::Named, roots::Roots};
 
 #[derive(Debug)]
 pub struct Verifier {
@@ -38,7 +34,7 @@ impl Verifier {
     }
 
     fn given(&self, certificate: &CertificateDer<'_>) -> Option<Named<'_>> {
-        self.given.iter().find(|given| *given == certificate).and_then(|given| Named::of(given))
+        self.given.iter().find(|given| *given == certificate).and_then(Named::of)
     }
 
     /// What this says of a signature, or of one by a given certificate that rustls cannot read.
@@ -73,7 +69,7 @@ impl Verifier {
             )
         );
         match unsupported(presented, &self.given, &self.algorithms).filter(|_| about_algorithms) {
-            Some(what) => Error::InvalidCertificate(E::Other(OtherError(Arc::new(Unsupported(what))))),
+            Some(what) => Error::InvalidCertificate(E::Other(OtherError(Arc::new(what)))),
             None => error,
         }
     }
