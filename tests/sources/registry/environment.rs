@@ -37,7 +37,7 @@ fn without_any_of_it_the_server_itself_is_asked() {
         return fetch(&reference);
     }
     let home = TempDir::new().unwrap();
-    let server = Server::new(|_, out| reply(out, 200, &[], b"hello"));
+    let server = Server::new(|_, out| reply(out, 200, &[], b"[1,2]"));
     let said = fetched(&format!("http:127.0.0.1:{}/a/b:1", server.port), home.path(), &[]);
     assert!(said.contains("fetched 5 bytes"), "{said}");
 }
@@ -69,7 +69,7 @@ fn fetched(reference: &str, home: &Path, variables: &[(&str, &str)]) -> String {
 fn a_proxy_is_asked_unless_it_is_not_for_this_host() {
     let home = TempDir::new().unwrap();
     let proxy = Server::new(|_, out| reply(out, 502, &[], b""));
-    let server = Server::new(|_, out| reply(out, 200, &[], b"hello"));
+    let server = Server::new(|_, out| reply(out, 200, &[], b"[1,2]"));
     let (at, name) = (format!("http://127.0.0.1:{}", proxy.port), format!("http:127.0.0.1:{}/a/b:1", server.port));
     let said = fetched(&name, home.path(), &[("http_proxy", &at)]);
     assert!(said.contains("failed: manifest 1") && said.contains("the proxy 127.0.0.1:"), "{said}");
@@ -86,7 +86,7 @@ fn a_proxy_is_asked_unless_it_is_not_for_this_host() {
 fn the_bundle_of_the_environment_is_trusted() {
     let dir = TempDir::new().unwrap();
     let authority = Authority::new(dir.path());
-    let server = Server::with_tls(dir.path(), |_, out| reply(out, 200, &[], b"hello"));
+    let server = Server::with_tls(dir.path(), |_, out| reply(out, 200, &[], b"[1,2]"));
     let name = format!("localhost:{}/a/b:1", server.port);
     let bundle = authority.0.join("ca.crt");
     let said = fetched(&name, dir.path(), &[("SSL_CERT_FILE", bundle.to_str().unwrap())]);
@@ -102,7 +102,7 @@ fn the_auth_files_of_podman_and_docker_are_found() {
     let home = TempDir::new().unwrap();
     // Base64 of `me:secret`.
     let server = Server::new(|request, out| match request.header("authorization") {
-        Some("Basic bWU6c2VjcmV0") => reply(out, 200, &[], b"hello"),
+        Some("Basic bWU6c2VjcmV0") => reply(out, 200, &[], b"[1,2]"),
         _ => reply(out, 401, &[("WWW-Authenticate", "Basic realm=x")], b""),
     });
     let (host, name) = (format!("127.0.0.1:{}", server.port), format!("http:127.0.0.1:{}/a/b:1", server.port));
