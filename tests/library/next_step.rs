@@ -90,6 +90,37 @@ fn trials() -> Vec<Row> {
     ]
 }
 
+/// The same where no slot boots.
+fn nothing_boots() -> Vec<Row> {
+    let no_manifest = |mut facts: SystemFacts| {
+        facts.slots.a.manifest = None;
+        facts
+    };
+    let only_slot = || damaged(healthy(), Slot::A);
+    vec![
+        (
+            "both are lost and no slot is whole",
+            from_outside(without_boot_state(only_slot())),
+            "installer repair --disk /dev/sda",
+        ),
+        (
+            "both are lost, nothing is whole, and the system runs",
+            without_boot_state(only_slot()),
+            "the boot state is lost",
+        ),
+        ("the only slot is damaged, and its system runs", only_slot(), UPGRADE),
+        ("the only slot is damaged", from_outside(only_slot()), UPGRADE_OFFLINE),
+        ("the only slot is damaged, and its manifest is lost", no_manifest(from_outside(only_slot())), UPGRADE_OFFLINE),
+        ("both slots are damaged", from_outside(damaged(damaged(confirmed(), Slot::A), Slot::B)), UPGRADE_OFFLINE),
+        (
+            "the default is damaged, and so is the trial that waits",
+            from_outside(damaged(damaged(pending(), Slot::A), Slot::B)),
+            UPGRADE_OFFLINE,
+        ),
+        ("the default is damaged, and a system is staged", from_outside(damaged(staged(), Slot::A)), UPGRADE_OFFLINE),
+    ]
+}
+
 /// The same where something is lost or damaged.
 fn damages() -> Vec<Row> {
     let primary_lost = || {
@@ -104,11 +135,6 @@ fn damages() -> Vec<Row> {
     };
     let copy_lost = |facts: SystemFacts| SystemFacts { env_copies: [facts.env.clone(), None], ..facts };
     let meta_lost = || SystemFacts { meta: Meta::decode(&[7; 4 * ADV_BYTES]), ..healthy() };
-    let nothing_boots = || damaged(healthy(), Slot::A);
-    let no_manifest = |mut facts: SystemFacts| {
-        facts.slots.a.manifest = None;
-        facts
-    };
     let no_place = |facts: SystemFacts| SystemFacts { env_at: [None; 2], ..facts };
     vec![
         ("one copy of the boot state is lost", copy_lost(healthy()), "installer repair --disk /dev/sda"),
@@ -118,16 +144,6 @@ fn damages() -> Vec<Row> {
             "both are lost, from a rescue system",
             without_boot_state(from_outside(confirmed())),
             "installer repair --disk /dev/sda",
-        ),
-        (
-            "both are lost and no slot is whole",
-            from_outside(without_boot_state(nothing_boots())),
-            "installer repair --disk /dev/sda",
-        ),
-        (
-            "both are lost, nothing is whole, and the system runs",
-            without_boot_state(nothing_boots()),
-            "the boot state is lost",
         ),
         ("the boot state has no place", no_place(from_outside(without_boot_state(healthy()))), INSTALL),
         (
@@ -147,20 +163,6 @@ fn damages() -> Vec<Row> {
             from_outside(damaged(pending(), Slot::B)),
             UPGRADE_OFFLINE,
         ),
-        ("the only slot is damaged, and its system runs", nothing_boots(), UPGRADE),
-        ("the only slot is damaged", from_outside(nothing_boots()), UPGRADE_OFFLINE),
-        (
-            "the only slot is damaged, and its manifest is lost",
-            no_manifest(from_outside(nothing_boots())),
-            UPGRADE_OFFLINE,
-        ),
-        ("both slots are damaged", from_outside(damaged(damaged(confirmed(), Slot::A), Slot::B)), UPGRADE_OFFLINE),
-        (
-            "the default is damaged, and so is the trial that waits",
-            from_outside(damaged(damaged(pending(), Slot::A), Slot::B)),
-            UPGRADE_OFFLINE,
-        ),
-        ("the default is damaged, and a system is staged", from_outside(damaged(staged(), Slot::A)), UPGRADE_OFFLINE),
         ("the first copy of the table is lost", primary_lost(), "gdisk /dev/sda"),
         ("the second copy of the table is lost", backup_lost(), "sgdisk -e /dev/sda"),
         ("META is lost", meta_lost(), "installer meta set KEY=VALUE --disk /dev/sda"),
@@ -169,7 +171,7 @@ fn damages() -> Vec<Row> {
 
 #[test]
 fn table() {
-    for (name, facts, expected) in trials().into_iter().chain(damages()) {
+    for (name, facts, expected) in trials().into_iter().chain(damages()).chain(nothing_boots()) {
         let NextStep { command, why } = of(&facts);
         match command {
             Some(command) => assert_eq!(command, expected, "{name}"),
@@ -324,9 +326,12 @@ proptest! {
             prop_assert!(facts.env_copies[0] == facts.env_copies[1]);
             prop_assert!(in_use(&facts).all(|slot| facts.slots[slot].whole == Some(Ok(()))), "all was looked at");
         }
-        // Data is given up only where nothing of ours can be written in place.
+        // Data is given up only where the boot state has no place, or where META or a slot that was never confirmed is in the way.
         let gives_up = command.starts_with("installer install ");
-        prop_assert!(!gives_up || facts.env_at == [None; 2] || facts.meta.valid == [false, false], "{step:?}");
+        let is_whole = |slot: &Slot| facts.slots[*slot].damage().is_none();
+        let unconfirmed = env.is_none() && Slot::BOTH.iter().all(is_whole);
+        let is_right = facts.env_at == [None; 2] || facts.meta.valid == [false, false] || unconfirmed;
+        prop_assert!(!gives_up || is_right, "{step:?}");
         prop_assert!(!step.why.is_empty());
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     disk::layout::Part,
     media::medium_id::MediumId,
     text::quoted,
-    units::{Extent, MIB},
+    units::Extent,
 };
 
 /// Why a lost boot state is not made anew.
@@ -216,10 +216,8 @@ impl Slots {
 
     /// What is so until the commit, for people.
     pub fn meanwhile(&self, system: &SystemFacts) -> String {
-        let kept = match system.slots[self.kept].damage() {
-            Some(_) => format!("slot {}, the default, is damaged as before", self.kept),
-            None => format!("{}, still boots", self.name),
-        };
+        let is_whole = system.slots[self.kept].damage().is_none();
+        let kept = format!("{}, {}", self.name, if is_whole { "still boots" } else { "is damaged as before" });
         format!("{kept}, and slot {} is not tried; run the same command again", self.target)
     }
 
@@ -304,8 +302,7 @@ fn default(system: &SystemFacts, own_trial: impl Fn(&BootEnv) -> bool, may_be_da
     if let Some(trial) = env.once.filter(|_| !own_trial(env)) {
         return Err(pending(trial));
     }
-    let nothing_boots = may_be_damaged && system.next.slot.is_none();
-    if state != SlotState::Good && !nothing_boots {
+    if state != SlotState::Good && !(may_be_damaged && system.next.slot.is_none()) {
         return unsettled(format!("its default, slot {default}, is {}", state.plain()));
     }
     let other_boots = env.states[!default] == SlotState::Good && system.slots[!default].damage().is_none();
@@ -500,10 +497,4 @@ impl<'a> Draft<'a> {
             steps,
         }
     }
-}
-
-/// Zero the first MiB of a slot, so that neither GRUB nor the installer finds anything of its old content.
-pub fn blank_slot(slot: Slot, extent: Extent) -> Step {
-    let head = Extent { offset: extent.offset, len: MIB.min(extent.len) };
-    Step::Blank { part: slot.into(), head, tail: Extent { offset: extent.end(), len: 0 } }
 }

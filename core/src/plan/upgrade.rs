@@ -44,7 +44,8 @@ use super::{
     bootloader::RenewalRequest,
     content::{Described, SlotContent, kernel_args_notes},
     kernel_note::kernel_note,
-    slots::{Draft, Ephemeral, RunsFrom, Slots, blank_slot},
+    slots::{Draft, Ephemeral, RunsFrom, Slots},
+    step::blank_slot,
 };
 use crate::{
     boot::{
