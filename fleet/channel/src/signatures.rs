@@ -10,7 +10,10 @@ use slipway_core::digest::Sha256;
 /// Whose signatures an image needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Written", rename_all = "camelCase")]
-#[schemars(!try_from, deny_unknown_fields)]
+#[schemars(!try_from, deny_unknown_fields, extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.threshold) || self.threshold <= size(self.keys)",
+    "message": "threshold is no more than the number of keys",
+}]))]
 pub struct Signatures {
     /// Public keys in PEM form (BEGIN PUBLIC KEY): ECDSA on P-256, RSA of 2048 to 8192 bits, or Ed25519.
     #[schemars(length(min = 1, max = 16))]

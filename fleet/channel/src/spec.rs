@@ -19,7 +19,10 @@ const INTERVAL: u32 = 10;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
     /// The repository, without a tag: registry.example/os.
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(length(min = 1, max = 1024), extend("x-kubernetes-validations" = [{
+        "rule": "!self.contains('://') && !self.contains('@')",
+        "message": "a repository is written without a scheme, a tag or a digest: registry.example/os",
+    }]))]
     pub repository: String,
     /// Which images of it belong to the channel: {label: stable}, or {tags: "v*"}.
     pub select: Select,
@@ -32,7 +35,10 @@ pub struct Spec {
     /// Which versions are taken, as Cargo writes it: ">=1.4, <2". Without it, any. A prerelease is in a range only if the
     /// range names one of the same major, minor and patch number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>", length(min = 1, max = 256))]
+    #[schemars(with = "Option<String>", length(min = 1, max = 256), extend("x-kubernetes-validations" = [{
+        "rule": "self.split(',').all(part, part.trim().matches('^([*]|(=|>|>=|<|<=|[~^])? *[0-9]+([.]([0-9]+|[*x]))*(-[0-9A-Za-z.-]+)?)$'))",
+        "message": "a range is written as Cargo writes it: >=1.4, <2",
+    }]))]
     pub range: Option<VersionReq>,
     /// How long this channel must have known an image before it is taken: 168h. What an image says of its own age does not
     /// count.

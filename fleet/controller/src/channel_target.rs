@@ -91,7 +91,9 @@ impl Pool<'_> {
         let of = self.rollouts.iter().filter(|of| of.spec.plan.pool == self.name && of.spec.plan.payload == payload);
         let uids: Vec<&str> = of.filter_map(|of| of.metadata.uid.as_deref()).collect();
         let look = self.looks.get(observed_node::uid(node))?;
-        observed_node::report(look, &observed_node::member(node, self.name, ""), payload, &uids).ok()?.failed
+        let node = observed_node::member(node, self.name, "");
+        // Also one that ended before the reboot: who is blocked by a budget keeps nobody else at a floor.
+        observed_node::report(look, &node, payload, &uids).ok()?.failed.map(|failure| failure.why)
     }
 }
 

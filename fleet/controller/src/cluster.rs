@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1 as core;
 use kube::{
     Api, Client, Resource,
-    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions},
     core::ApiResource,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -225,6 +225,23 @@ impl Cluster {
         }
         let patch = Patch::Merge(json!({ "status": status }));
         self.within(&what, upgrades.patch_status(name, &PatchParams::default(), &patch)).await.map(drop)
+    }
+
+    /// Delete an object, if it is still the one that was read. One that is gone is gone.
+    pub async fn delete<K>(&self, what: &str, object: &K) -> Result<()>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug,
+    {
+        let meta = object.meta();
+        let same = Preconditions { uid: meta.uid.clone(), resource_version: meta.resource_version.clone() };
+        let how = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
+        let (name, api) = (meta.name.as_deref().unwrap_or_default(), self.all::<K>());
+        match self.within(&format!("{what} {name}"), async { Ok(api.delete(name, &how).await) }).await? {
+            Ok(_) => Ok(()),
+            // Somebody has written or deleted it: the next look has it anew.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(e) => Err(Error::Failed { what: format!("{what} {name}"), why: e.to_string() }),
+        }
     }
 
     /// Tell people what happened. An event that is there already is not told again.

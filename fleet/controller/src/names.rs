@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 /// The operation of this kind for this node in this rollout; `attempt` counts from 0.
 ///
-/// An upgrade has one attempt: what came back is not tried again. A new rollout has a new UID, and may try it again.
+/// A new attempt is a new operation: a node does what it was asked for once. A new rollout has a new UID, and begins with
+/// the first attempt.
 pub fn operation(rollout: &str, node: &str, goal: Goal, attempt: usize) -> Uuid {
     let text = format!("slipway-fleet {rollout} {node} {goal:?} {attempt}");
     let Sha256(digest) = Sha256::of(text.as_bytes());

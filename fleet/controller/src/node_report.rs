@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use slipway_core::digest::Sha256;
 use slipway_node_api::v1::{Ended, Goal, HealthState, SlotState, StatusResponse};
-use slipway_rollout::facts::{NodeReport, RollbackState};
+use slipway_rollout::facts::{Failure, FailureEvidence, NodeReport, RollbackState};
 
 /// Why an answer is of no use. The node then counts as one that does not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,15 +60,17 @@ fn rollback_state(status: &StatusResponse) -> RollbackState {
     if is_there { RollbackState::Available } else { RollbackState::Unavailable }
 }
 
-/// Why the node does not run `payload`, nor will: it was tried; or it could not be staged, and is not by now.
-fn failed(status: &StatusResponse, payload: Sha256, staged: Option<Sha256>) -> Option<String> {
+/// How `payload` failed here, as the node itself knows. It denies what it has booted and not found well, and nothing else;
+/// an attempt that came back without a denial says nothing about the payload.
+fn failed(status: &StatusResponse, payload: Sha256, staged: Option<Sha256>) -> Option<Failure> {
     let name = String::from(payload);
     if let Some(denied) = status.denied.iter().find(|denied| denied.payload == name) {
-        return Some(denied.why.clone());
+        return Some(Failure { evidence: FailureEvidence::AfterReboot, why: denied.why.clone() });
     }
     let is_its_staging = |ended: &&Ended| ended.goal() == Goal::Stage && ended.payload == name;
     let last = status.ended.iter().find(is_its_staging).filter(|last| last.failed && staged != Some(payload))?;
-    last.outcome.as_ref()?.came_back.clone()
+    let why = last.outcome.as_ref()?.came_back.clone()?;
+    Some(Failure { evidence: FailureEvidence::NotStaged, why })
 }
 
 fn digest(text: &str) -> Result<Sha256, Unclear> {
@@ -92,6 +94,10 @@ mod tests {
 
     fn now() -> Timestamp {
         "2030-01-01T12:00:00Z".parse().unwrap()
+    }
+
+    fn failure(evidence: FailureEvidence, why: &str) -> Option<Failure> {
+        Some(Failure { evidence, why: why.to_owned() })
     }
 
     fn health(state: HealthState) -> Option<Health> {
@@ -205,7 +211,7 @@ mod tests {
     fn a_payload_that_was_tried_has_failed() {
         let denied = |name: &str| Denied { payload: payload(name).into(), why: format!("{name} was not well") };
         let both = StatusResponse { denied: vec![denied("older"), denied("new")], ..status() };
-        assert_eq!(report(&both).unwrap().failed.as_deref(), Some("new was not well"));
+        assert_eq!(report(&both).unwrap().failed, failure(FailureEvidence::AfterReboot, "new was not well"));
         let other = StatusResponse { denied: vec![denied("older")], ..status() };
         assert_eq!(report(&other).unwrap().failed, None);
     }
@@ -214,11 +220,14 @@ mod tests {
     fn a_payload_that_cannot_be_staged_has_failed() {
         let unstaged = |ended| StatusResponse { staged: None, ended, ..status() };
         let fails = ended(Goal::Stage, "new", true, Some("no room"));
-        assert_eq!(report(&unstaged(vec![fails.clone()])).unwrap().failed.as_deref(), Some("no room"));
+        assert_eq!(
+            report(&unstaged(vec![fails.clone()])).unwrap().failed,
+            failure(FailureEvidence::NotStaged, "no room")
+        );
         // Something else ended since, or before.
         let other = ended(Goal::Stage, "older", false, None);
         let among = unstaged(vec![other, fails.clone(), ended(Goal::Stage, "new", false, None)]);
-        assert_eq!(report(&among).unwrap().failed.as_deref(), Some("no room"));
+        assert_eq!(report(&among).unwrap().failed, failure(FailureEvidence::NotStaged, "no room"));
         for not in [
             // By now it is staged, whoever did it.
             StatusResponse { ended: vec![fails.clone()], ..status() },

@@ -6,17 +6,16 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
 use slipway_node::goal::Goal;
-use slipway_node_api::v1::StatusResponse;
+use slipway_node_api::{
+    v1::{StatusResponse, Step},
+    word,
+};
 use slipway_rollout::{
-    facts::{NodeReport, ObservedNode, RollbackState},
+    facts::{Failure, FailureEvidence, NodeReport, ObservedNode, RollbackState},
     ledger::{Node, Role},
 };
 
 use crate::{names, node_report::node_report};
-
-/// The highest token that is believed: the largest number that every reader of JSON takes as it is. No ledger comes near
-/// it; a node that says more would leave no tokens for the others.
-const HIGHEST: u64 = (1 << 53) - 1;
 
 /// What a look at a node found.
 #[derive(Clone, Debug)]
@@ -73,9 +72,6 @@ pub fn report(look: &NodeReading, node: &Node, payload: Sha256, rollouts: &[&str
     if status.node != node.name {
         return Err(format!("who answers at its address says that it is {:?}", status.node));
     }
-    if status.token > HIGHEST {
-        return Err(format!("it says that it obeyed the token {}, which no ledger gives", status.token));
-    }
     let mut report = node_report(status, payload, look.at).map_err(|e| e.to_string())?;
     if report.runs == payload
         && let Some(why) = rollouts.iter().find_map(|rollout| went_back(status, rollout, &node.uid))
@@ -90,14 +86,23 @@ pub fn report(look: &NodeReading, node: &Node, payload: Sha256, rollouts: &[&str
     Ok(report)
 }
 
-/// Why this rollout's upgrade of the node did not last. It is tried once.
-fn came_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<String> {
+/// How this rollout's last upgrade of the node failed. Where the payload was booted and not well, the node denies it, and
+/// says so elsewhere: what came back without that came back before.
+fn came_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<Failure> {
     if went_back(status, rollout, node) == Some(None) {
-        return Some("it went back, because the payload is denied".to_owned());
+        let why = "it went back, because the payload is denied".to_owned();
+        return Some(Failure { evidence: FailureEvidence::Unknown, why });
     }
-    let id = names::operation(rollout, node, Goal::Upgrade, 0).to_string();
+    let last = attempt(status, rollout, node, Goal::Upgrade).checked_sub(1)?;
+    let id = names::operation(rollout, node, Goal::Upgrade, last).to_string();
     let outcome = status.ended.iter().find(|ended| ended.id == id)?.outcome.as_ref()?;
-    Some(outcome.came_back.clone().unwrap_or_else(|| "it ran the payload, and does so no more".to_owned()))
+    Some(match outcome.came_back.clone() {
+        Some(why) => Failure { evidence: FailureEvidence::BeforeReboot, why },
+        None => {
+            let why = "it ran the payload, and does so no more".to_owned();
+            Failure { evidence: FailureEvidence::Unknown, why }
+        }
+    })
 }
 
 /// What came of it if this rollout has asked the node to go back: `None` inside if it did.
@@ -106,11 +111,17 @@ fn went_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<Optio
     Some(status.ended.iter().find(|ended| ended.id == id)?.outcome.as_ref()?.came_back.clone())
 }
 
-/// The number of the next attempt to stage: after those that ended without the payload in its slot.
-pub fn attempt(status: &StatusResponse, rollout: &str, node: &str) -> usize {
-    let id = |n| names::operation(rollout, node, Goal::Stage, n).to_string();
+/// The number of the attempt that is under way or comes next: after those that have ended. Each has a name of its own.
+pub fn attempt(status: &StatusResponse, rollout: &str, node: &str, goal: Goal) -> usize {
+    let id = |n| names::operation(rollout, node, goal, n).to_string();
     let has_ended = |n: &usize| status.ended.iter().any(|ended| ended.id == id(*n));
     (0..).find(|n| !has_ended(n)).unwrap_or_default()
+}
+
+/// What holds up a node's operation, in the node's own words: the step and what its last try met.
+pub fn blocker(status: &StatusResponse) -> Option<String> {
+    let operation = status.operation.as_ref()?;
+    operation.blocked.as_ref().map(|blocked| format!("{}: {blocked}", word::of::<Step>(operation.step)))
 }
 
 /// Close the way back if it leads onto a payload that was denied: `denied` has why, by digest.

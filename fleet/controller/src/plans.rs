@@ -8,7 +8,10 @@
 //! * What failed is not tried again by itself, and a payload that was denied gets no further rollout. Who deletes the
 //!   rollout has it tried again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource as _;
@@ -59,6 +62,16 @@ pub fn old<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout]) -> Vec<&'a 
     let mut old: Vec<_> = rollouts.iter().filter(is_old).collect();
     old.sort_by_key(|of| (of.metadata.creation_timestamp.clone(), of.metadata.name.clone()));
     old
+}
+
+/// Rollouts of this pool that were put aside, but for the last `limit`. Those that denied a payload stay: it would be tried
+/// again.
+pub fn expired<'a>(pool: &str, limit: u32, rollouts: &'a [Rollout]) -> impl Iterator<Item = &'a Rollout> {
+    let is_denied = |of: &Rollout| of.status.as_ref().is_some_and(|status| status.denied.is_some());
+    let is_aside = |of: &&Rollout| of.spec.plan.pool == pool && state(of) == SUPERSEDED && !is_denied(of);
+    let mut aside: Vec<_> = rollouts.iter().filter(is_aside).collect();
+    aside.sort_by_key(|of| Reverse((of.metadata.creation_timestamp.clone(), of.metadata.name.clone())));
+    aside.into_iter().skip(limit as usize)
 }
 
 /// The payloads that rollouts of this pool have denied, by their digests, and why.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use slipway_rollout::facts::{FailureEvidence, ObservedNode};
+
 use crate::{
     metrics::PoolMetrics,
     nodes::Answer,
@@ -44,10 +46,15 @@ fn of_course(
     PoolMetrics {
         state: report::state(course).to_owned(),
         budget: Some(limits.max_unavailable.unavailable(limits.size)),
-        failures: course.facts.nodes.iter().filter(|observed| observed.failure().is_some()).count(),
+        failures: course.facts.nodes.iter().filter(|of| counts(of)).count(),
         nodes,
         ..PoolMetrics::default()
     }
+}
+
+/// An attempt that ended before the reboot is repeated: the node has not failed.
+fn counts(node: &ObservedNode) -> bool {
+    node.failure().is_some_and(|failure| failure.evidence != FailureEvidence::BeforeReboot)
 }
 
 fn of_problem(problem: &Problem, members: usize) -> PoolMetrics {

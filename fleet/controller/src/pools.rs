@@ -42,8 +42,10 @@ pub enum Problem {
     /// Nobody knows what to upgrade to.
     #[error("{0}")]
     NoTarget(String),
-    /// A node is in two pools.
-    #[error("a node may be in one pool, and {node} is in {}", .pools.join(" and "))]
+    /// A node is in an older pool, too.
+    #[error(
+        "a node may be in one pool, and {node} is in {}: the oldest one keeps it, and nothing begins in this one", .pools.join(" and ")
+    )]
     NodesShared { node: String, pools: Vec<String> },
 }
 
@@ -108,8 +110,12 @@ impl<'a> Members<'a> {
     /// As the labels of the nodes say.
     pub fn new(objects: &'a Objects) -> Self {
         let (mut of, mut pools) = (BTreeMap::new(), BTreeMap::<_, Vec<_>>::new());
-        for (name, pool) in &objects.pools {
-            let Ok(pool) = pool else { continue };
+        // The oldest pool first: a node that is in two is the older one's.
+        let age = |(name, pool): &(&'a String, &NodePool)| (pool.metadata.creation_timestamp.clone(), *name);
+        let mut valid: Vec<_> =
+            objects.pools.iter().filter_map(|(name, pool)| Some((name, pool.as_ref().ok()?))).collect();
+        valid.sort_by_key(age);
+        for (name, pool) in valid {
             let nodes: Vec<_> = objects.nodes.iter().filter(|node| has(node, &pool.spec)).collect();
             nodes.iter().for_each(|node| pools.entry(observed_node::uid(node)).or_default().push(name.as_str()));
             of.insert(name.as_str(), nodes);
@@ -122,15 +128,15 @@ impl<'a> Members<'a> {
         self.of.get(pool).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The pool of a node; the first one, if there are two.
+    /// The pool of a node; the oldest one, if there are two.
     pub fn pool_of(&self, uid: &str) -> Option<&'a str> {
         self.pools.get(uid)?.first().copied()
     }
 
-    /// A node of this pool that is in another one, too.
+    /// A node of this pool that is in an older one, too.
     fn shared(&self, pool: &str) -> Option<Problem> {
         self.of(pool).iter().find_map(|node| {
-            let pools = self.pools.get(observed_node::uid(node)).filter(|pools| pools.len() > 1)?;
+            let pools = self.pools.get(observed_node::uid(node)).filter(|pools| pools.first() != Some(&pool))?;
             let pools = pools.iter().map(|pool| (*pool).to_owned()).collect();
             Some(Problem::NodesShared { node: observed_node::name(node).to_owned(), pools })
         })

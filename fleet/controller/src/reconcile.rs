@@ -4,11 +4,15 @@
 //! ledger. What stays of a failure is written before the grant of the node that failed is freed. A node is asked to begin
 //! with a grant that was read, not with one that was only written.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use slipway_fleet_objects::{
+    ledger::DisruptionLedger,
     pool::RunNow,
     upgrade::{NodeUpgrade, NodeUpgradeSpec},
 };
@@ -63,6 +67,9 @@ impl Controller {
         let members = Members::new(&objects);
         let read = ledger.status.clone().unwrap_or_default();
         let looks = self.nodes.look(&to_look(&objects, &members, &read)).await;
+        if self.is_behind(&ledger, &looks).await? {
+            return Ok(Requeue::Now);
+        }
         // After the nodes, some of which may have kept everybody waiting: volumes must not be older than they look.
         let stock = Inventory::look(&self.cluster, &objects, &read).await;
         let own = objects
@@ -107,6 +114,18 @@ impl Controller {
         self.cluster.metrics().pools(&pool_metrics::of(&round, &members, &looks, (&answers, &refused)), epoch);
         self.tell(observation, &members, &round, (&answers, &refused), now).await;
         Ok(again)
+    }
+
+    /// Whether a node knows of a token that is newer than the ledger that was read, because somebody has written the ledger
+    /// meanwhile. Nobody is to be blamed for that.
+    async fn is_behind(&self, read: &DisruptionLedger, looks: &BTreeMap<String, NodeReading>) -> Result<bool> {
+        let highest = read.status.as_ref().map_or(0, Ledger::highest);
+        let mut tokens = looks.values().filter_map(|look| Some(look.status.as_ref().ok()?.token));
+        if !tokens.any(|token| token > highest) {
+            return Ok(false);
+        }
+        let now = self.cluster.ledger().await?;
+        Ok(now.metadata.resource_version != read.metadata.resource_version)
     }
 
     /// Have nodes stage, begin, and go back.
@@ -160,12 +179,26 @@ impl Controller {
             if pool.and_then(|pool| pool.status.as_ref()) != Some(&status) {
                 said(self.cluster.tell_pool(name, &status).await);
             }
-            for node in members.of(name) {
+            // A node that is in two pools is the older one's, which speaks of it.
+            let own = |node: &&&core::Node| members.pool_of(observed_node::uid(node)) == Some(name.as_str());
+            for node in members.of(name).iter().filter(own) {
                 let stuck = course.as_ref().err().map(report::stuck);
                 let Some(status) = nodes.get(observed_node::uid(node)).or(stuck.as_ref()) else { continue };
                 let old = observation.objects.upgrades.get(observed_node::name(node));
                 said(self.cluster.tell_node(&upgrade(node, name), status, old).await);
             }
+        }
+        let in_pools: BTreeSet<&str> = observation
+            .objects
+            .nodes
+            .iter()
+            .filter_map(|node| members.pool_of(observed_node::uid(node)).map(|_| observed_node::name(node)))
+            .collect();
+        for (_, upgrade) in observation.objects.upgrades.iter().filter(|(name, _)| !in_pools.contains(name.as_str())) {
+            said(self.cluster.delete("node upgrade", upgrade).await);
+        }
+        for rollout in &round.expired {
+            said(self.cluster.delete("rollout", rollout).await);
         }
         for told in happened(round, &observation.ledger.status.clone().unwrap_or_default(), now) {
             eprintln!("{} {}: {}", told.kind, told.name, told.message);
@@ -209,7 +242,9 @@ fn asked(course: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Option<
     let Step::Abort { uid, .. } = step else { return request(course, step, look).map(Ask::For) };
     let of = course.rollout.as_ref()?.metadata.uid.as_deref()?;
     let why = course.facts.aborted.clone()?;
-    Some(Ask::Abort(names::operation(of, uid, Goal::Upgrade, 0), why))
+    let status = look.and_then(|look| look.status.as_ref().ok())?;
+    let attempt = observed_node::attempt(status, of, uid, Goal::Upgrade);
+    Some(Ask::Abort(names::operation(of, uid, Goal::Upgrade, attempt), why))
 }
 
 fn request(course: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Option<Request> {
@@ -222,11 +257,13 @@ fn request(course: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Optio
         }
         Step::Stage { uid, payload } => {
             let status = look.and_then(|look| look.status.as_ref().ok())?;
-            let id = names::operation(of, uid, Goal::Stage, observed_node::attempt(status, of, uid));
+            let id = names::operation(of, uid, Goal::Stage, observed_node::attempt(status, of, uid, Goal::Stage));
             (id, Goal::Stage, None, Some(*payload))
         }
         Step::Begin { uid, token, payload } => {
-            (names::operation(of, uid, Goal::Upgrade, 0), Goal::Upgrade, Some(*token), Some(*payload))
+            let status = look.and_then(|look| look.status.as_ref().ok())?;
+            let attempt = observed_node::attempt(status, of, uid, Goal::Upgrade);
+            (names::operation(of, uid, Goal::Upgrade, attempt), Goal::Upgrade, Some(*token), Some(*payload))
         }
         _ => return None,
     };

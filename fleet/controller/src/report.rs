@@ -24,7 +24,7 @@ use crate::{
     observed_node::NodeReading,
     plans::{self, FINISHED, SUPERSEDED},
     pools::Problem,
-    round::{PoolRound, Superseded},
+    round::{PoolRound, Reboot, Superseded},
 };
 
 /// The longest message. What is longer is in the objects of the nodes.
@@ -58,21 +58,52 @@ fn goes_on(why: &Blocked) -> bool {
     is_asked || matches!(why, Deletes { .. } | MachineGoes { .. } | SuccessorJoins { .. })
 }
 
+/// The same for the node's own status. Where it waits for others it does not name them: each step of one node would else
+/// be a write for every node that waits. The pool and the rollout name them.
+fn sentence_of_node(course: &PoolRound, blocked: &BlockedNode) -> String {
+    match &blocked.why {
+        Blocked::AllStaged { .. } => "other nodes are not staged yet; the Rollout names one".to_owned(),
+        Blocked::Wave { wave, .. } => format!("wave {wave} is not over; the Rollout says what it waits for"),
+        Blocked::After(_) => "a node before it cannot go yet; the Rollout names it".to_owned(),
+        _ => sentence(course, blocked),
+    }
+}
+
 /// Why this node does not go, with what its own service says, and what a person can do if nobody else can.
 pub fn sentence(course: &PoolRound, blocked: &BlockedNode) -> String {
     let BlockedNode { node, why } = blocked;
     let holds = course.facts.ledger.held(&node.uid).is_some();
-    let remedy = why.remedy(&node.name, holds).map(|what| format!(": {what}")).unwrap_or_default();
-    said(course, blocked) + &remedy
+    // While it may be rebooting nobody has to do anything.
+    let remedy = if reboot(course, blocked).is_some() { None } else { why.remedy(&node.name, holds) };
+    said(course, blocked) + &remedy.map(|what| format!(": {what}")).unwrap_or_default()
+}
+
+/// Whether the node is away because it reboots in its upgrade, as far as anybody can know.
+fn reboot<'a>(course: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Reboot> {
+    let is_silent = matches!(blocked.why, Blocked::SilentHolder { .. });
+    course.rebooting.get(&blocked.node.uid).filter(|reboot| is_silent && course.at < reboot.until)
+}
+
+/// Why this node does not go, in one word that stays the same.
+pub fn word(course: &PoolRound, blocked: &BlockedNode) -> &'static str {
+    if reboot(course, blocked).is_some() { "Rebooting" } else { blocked.why.word() }
 }
 
 fn said(course: &PoolRound, blocked: &BlockedNode) -> String {
-    let why = &blocked.why;
-    if let (Blocked::Skipped | Blocked::NotInPlan, Some(held)) = (why, course.desired.held.get(&blocked.node.uid)) {
+    let (why, uid) = (&blocked.why, &blocked.node.uid);
+    if let (Blocked::Skipped | Blocked::NotInPlan, Some(held)) = (why, course.desired.held.get(uid)) {
         return held.clone();
     }
-    match course.unclear.get(&blocked.node.uid) {
-        Some(unclear) if matches!(why, Blocked::Silent | Blocked::SilentHolder { .. }) => format!("{why} ({unclear})"),
+    if let Some(Reboot { since, until }) = reboot(course, blocked) {
+        return format!("it does not answer since {since}, as in a reboot; it is expected back before {until}");
+    }
+    match (course.unclear.get(uid), course.blockers.get(uid)) {
+        (Some(unclear), _) if matches!(why, Blocked::Silent | Blocked::SilentHolder { .. }) => {
+            format!("{why} ({unclear})")
+        }
+        (_, Some(blocker)) if matches!(why, Blocked::Staging | Blocked::UnderWay { .. } | Blocked::Aborts { .. }) => {
+            format!("{why} ({blocker})")
+        }
         _ => why.to_string(),
     }
 }
@@ -94,7 +125,8 @@ pub fn headline(course: &PoolRound) -> Headline {
         return Headline { state: "Paused", message: short(why.clone()) };
     }
     let named = |blocked: &BlockedNode| format!("{}: {}", blocked.node.name, sentence(course, blocked));
-    let busy: Vec<&BlockedNode> = decision.blocked.iter().filter(|blocked| goes_on(&blocked.why)).collect();
+    let busy: Vec<&BlockedNode> =
+        decision.blocked.iter().filter(|of| goes_on(&of.why) || reboot(course, of).is_some()).collect();
     if let Some(first) = busy.first() {
         let more = if busy.len() > 1 { format!("; and {} more", busy.len() - 1) } else { String::new() };
         return Headline { state: "Running", message: short(named(first) + &more) };
@@ -143,6 +175,7 @@ pub fn rollout(rollout: &Rollout, course: &PoolRound, now: Timestamp) -> Rollout
     status.finished |= decision.finished && status.denied.is_none() && status.aborted.is_none();
     let plan = &rollout.spec.plan;
     status.passed = status.passed.max(count(decision.passed));
+    (status.soaking_since, status.retry) = (decision.soaking_since, decision.retry);
     let blocked = course.blocked();
     let there: BTreeSet<&str> = course.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
     // Who is replaced is done when its successor is.
@@ -168,7 +201,7 @@ fn replacing(course: &PoolRound) -> Vec<Replacing> {
     let of = |blocked: &BlockedNode| Replacing {
         node_uid: blocked.node.uid.clone(),
         node: blocked.node.name.clone(),
-        reason: blocked.why.word().to_owned(),
+        reason: word(course, blocked).to_owned(),
         message: sentence(course, blocked),
     };
     let mut told = 0;
@@ -272,7 +305,7 @@ pub fn nodes<'a>(
     }
     let of = |observed: &'a ObservedNode| {
         let uid = observed.node.uid.as_str();
-        let blocked = blocked.get(uid).map(|blocked| (blocked.why.word(), sentence(course, blocked)));
+        let blocked = blocked.get(uid).map(|blocked| (word(course, blocked), sentence_of_node(course, blocked)));
         let refused = match answers.get(uid) {
             Some(Answer::Refused(why)) => Some(why.as_str()),
             Some(Answer::New | Answer::Known) | None => None,
@@ -280,6 +313,7 @@ pub fn nodes<'a>(
         let mut status = node(observed, blocked, looks.get(uid), refused);
         status.token = course.facts.ledger.held(uid).map(|grant| grant.token);
         status.wave = waves.get(uid).copied();
+        status.silent_since = course.rebooting.get(uid).map(|reboot| reboot.since);
         (uid, status)
     };
     course.facts.nodes.iter().map(of).collect()
@@ -313,11 +347,11 @@ pub fn stuck(problem: &Problem) -> NodeUpgradeStatus {
     NodeUpgradeStatus { reason, message, ..NodeUpgradeStatus::default() }
 }
 
-/// What is not well, or what its operation waits for.
+/// What is not well, where nothing is under way.
 fn ill(status: Option<&StatusResponse>) -> Option<String> {
     let status = status?;
-    if let Some(operation) = &status.operation {
-        return operation.blocked.clone().map(|blocked| format!("{}: {blocked}", operation.step));
+    if status.operation.is_some() {
+        return None;
     }
     let reasons = &status.health.as_ref()?.reasons;
     (!reasons.is_empty()).then(|| reasons.join("; "))

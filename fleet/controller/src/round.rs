@@ -17,6 +17,7 @@ use slipway_rollout::{
     ledger::{Ledger, Node, Proof, Role},
     plan::Plan,
     replace,
+    span::Span,
 };
 
 use crate::{
@@ -66,6 +67,8 @@ pub struct Round {
     pub new: Vec<Rollout>,
     /// Rollouts that are put aside.
     pub aside: Vec<Superseded>,
+    /// Rollouts that were put aside long ago, and are deleted.
+    pub expired: Vec<Rollout>,
 }
 
 /// A rollout that is put aside.
@@ -88,14 +91,38 @@ pub struct PoolRound {
     pub facts: Facts,
     /// What was decided.
     pub decision: Decision,
+    /// When.
+    pub at: Timestamp,
     /// Why nothing can be decided from what a node says, by UID.
     pub unclear: BTreeMap<String, String>,
+    /// What holds up the operation of a node, in its own words, by UID.
+    pub blockers: BTreeMap<String, String>,
+    /// Nodes that went silent in the middle of their upgrade, by UID: since when, and until when they may be rebooting.
+    pub rebooting: BTreeMap<String, Reboot>,
 }
 
 impl PoolRound {
     /// Why nodes are not done, by UID.
     pub fn blocked(&self) -> BTreeMap<&str, &BlockedNode> {
         self.decision.blocked.iter().map(|blocked| (blocked.node.uid.as_str(), blocked)).collect()
+    }
+}
+
+/// A reboot that a node is expected to come back from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reboot {
+    /// When the controllers first had no answer.
+    pub since: Timestamp,
+    /// When it should be back: the firmware, a trial that the guard ends, and the old system again.
+    pub until: Timestamp,
+}
+
+impl Reboot {
+    /// As long as a node may be away before anybody has to look: twice what a trial may take, and a start on top.
+    const LIMIT: Span = Span::from_minutes(20);
+
+    fn expected(since: Timestamp) -> Self {
+        Self { since, until: Self::LIMIT.after(since) }
     }
 }
 
@@ -123,8 +150,14 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
     let mut freed = Vec::new();
     let mut ledger = freed_ledger(observation, members, (&targets.collect(), &unclear), &mut freed);
     let succeeded: BTreeMap<String, String> = freed.iter().filter_map(successor).collect();
-    let mut round =
-        Round { ledger: Ledger::default(), freed, pools: BTreeMap::new(), new: Vec::new(), aside: Vec::new() };
+    let mut round = Round {
+        ledger: Ledger::default(),
+        freed,
+        pools: BTreeMap::new(),
+        new: Vec::new(),
+        aside: Vec::new(),
+        expired: Vec::new(),
+    };
     for (name, desired) in desired {
         let course = desired.map(|desired| {
             let mut course = course(desired, name, observation, members, (&ledger, &succeeded), now);
@@ -148,6 +181,8 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
             let old = plans::old(name, course.desired.payload, &observation.objects.rollouts);
             let aside = |of: &Rollout| Superseded { rollout: of.clone(), aborted: course.desired.aborts(Some(of)) };
             round.aside.extend(old.into_iter().map(aside));
+            let limit = course.desired.pool.spec.revision_history_limit;
+            round.expired.extend(plans::expired(name, limit, &observation.objects.rollouts).cloned());
         }
         round.pools.insert(name.clone(), course);
     }
@@ -155,8 +190,8 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
     round
 }
 
-/// The ledger without what is free, whatever pool it belongs to; and not behind what nodes obeyed: of a ledger that was
-/// made anew they would obey nothing. What stays of a pool that is unclear stays as it is.
+/// The ledger without what is free, whatever pool it belongs to; rebuilt, if most nodes of pools know of tokens that it has
+/// lost. What stays of a pool that is unclear stays as it is.
 fn freed_ledger(
     observation: Observation<'_>,
     members: &Members<'_>,
@@ -182,7 +217,8 @@ fn freed_ledger(
     let pool = |uid: &str| read.held(uid).map(|grant| grant.node.pool.as_str());
     let succeeded = replace::succeeded(&read, &nodes, &observation.stock.machines().unwrap_or_default(), targets);
     evidence.extend(succeeded.into_iter().filter(|of| pool(&of.uid).is_none_or(|pool| !unclear.contains(pool))));
-    let obeyed = nodes.iter().filter_map(|observed| Some(observed.report.as_ref()?.token)).max().unwrap_or(0);
+    let token = |of: &&ObservedNode| of.report.as_ref().map_or(0, |report| report.token);
+    let tokens = nodes.iter().filter(|of| !of.node.pool.is_empty()).map(|of| token(&of)).collect();
     nodes.retain(|observed| {
         pool(&observed.node.uid).is_none_or(|pool| !observation.refused.rollouts.contains_key(pool))
     });
@@ -190,7 +226,7 @@ fn freed_ledger(
     if let Ok(machines) = observation.stock.machines() {
         replace::forget(&mut ledger, &machines);
     }
-    ledger.epoch = ledger.epoch.max(obeyed);
+    ledger.rebuild(tokens);
     ledger
 }
 
@@ -228,7 +264,7 @@ fn course(
     let uids: Vec<&str> = of_payload.filter_map(|of| of.metadata.uid.as_deref()).collect();
     let denied = plans::denied(name, rollouts);
 
-    let mut unclear = BTreeMap::new();
+    let (mut unclear, mut blockers, mut rebooting) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut nodes = Vec::new();
     for node in members.of(name) {
         let uid = observed_node::uid(node);
@@ -237,6 +273,13 @@ fn course(
             observed_node::observe(look, observed_node::member(node, name, &desired.zones), plan.payload, &uids);
         observed_node::closes(&mut observed, look, &denied);
         unclear.extend(why.map(|why| (uid.to_owned(), why)));
+        let status = look.and_then(|look| look.status.as_ref().ok());
+        blockers.extend(status.and_then(observed_node::blocker).map(|why| (uid.to_owned(), why)));
+        if observed.report.is_none() && ledger.held(uid).is_some() {
+            let told = observation.objects.upgrades.get(observed_node::name(node));
+            let since = told.and_then(|told| told.status.as_ref()?.silent_since).unwrap_or(now);
+            rebooting.insert(uid.to_owned(), Reboot::expected(since));
+        }
         nodes.push(observed);
     }
     let status = rollout.and_then(|rollout| rollout.status.clone()).unwrap_or_default();
@@ -257,12 +300,16 @@ fn course(
         aborted: status.aborted.or_else(|| desired.aborts(rollout)),
         window_override: desired.window_override(rollout),
         replacing,
+        created: rollout.and_then(|rollout| rollout.metadata.creation_timestamp.as_ref()).map(|at| at.0),
+        soaking_since: status.soaking_since,
+        retry: status.retry,
+        named_tokens: observation.ledger.spec.release.iter().map(|release| release.token).collect(),
     };
     let mut decision = decide(&facts, now);
     if leaves {
         leave(&mut decision);
     }
-    PoolRound { desired, rollout: rollout.cloned(), facts, decision, unclear }
+    PoolRound { desired, rollout: rollout.cloned(), facts, decision, at: now, unclear, blockers, rebooting }
 }
 
 /// What is known of nodes that are replaced. Whose grant is freed in this round has a successor as of now.

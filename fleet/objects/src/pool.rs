@@ -33,8 +33,9 @@ use crate::word::Word;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolSpec {
-    /// Labels that a Node must have to be in this pool; {} is every Node. No node may be in two pools: while one is, nothing
-    /// begins in either.
+    /// Labels that a Node must have to be in this pool; {} is every Node. A node that is in an older pool, too, is that
+    /// one's, and nothing begins in this one. A kubelet may give its Node most labels: use node-restriction.kubernetes.io/…,
+    /// which it may not set.
     pub node_selector: BTreeMap<String, String>,
     /// What its nodes are to run.
     pub target: Target,
@@ -76,10 +77,18 @@ pub struct NodePoolSpec {
     /// Have a rollout go now, whatever windows and blackouts say. Budgets, rates, zones and order hold as ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_now: Option<RunNow>,
+    /// How many superseded Rollouts are kept. Those that denied a payload are kept anyway.
+    #[serde(default = "history")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub revision_history_limit: u32,
     /// Nodes that are left out. Nobody waits for them. They stay in the budget when they are not well.
     #[serde(default)]
     #[schemars(length(max = 1024))]
     pub skip: Vec<Skip>,
+}
+
+fn history() -> u32 {
+    10
 }
 
 /// How nodes get the target.

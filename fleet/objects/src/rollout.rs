@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use slipway_rollout::plan::Plan;
+use slipway_rollout::{facts::Retry, plan::Plan};
 
 /// One plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema, CustomResource)]
@@ -56,6 +57,13 @@ pub struct RolloutStatus {
     /// It was finished once, and its payload was not denied until then: it is denied no more. This stays.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub finished: bool,
+    /// Since when the controllers have seen the nodes of the wave that soaks well, by their own clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub soaking_since: Option<Timestamp>,
+    /// Which attempts are repeated, where some ended before the reboot: by a PodDisruptionBudget, an abort, or an API server
+    /// that was away. That says nothing about the payload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
     /// Who came in whose place: the UID of a Node, by the UID that the plan has. This stays.
     // As a whole: the API server would else remember who wrote each of them, and that is as large again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

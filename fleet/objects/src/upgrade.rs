@@ -1,5 +1,6 @@
 //! One node.
 
+use jiff::Timestamp;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,8 @@ pub struct NodeUpgradeStatus {
     pub runs: Option<Sha256>,
     /// The digest of the payload that is verified in the other slot.
     pub staged: Option<Sha256>,
+    /// Since when it has not answered, if it holds a grant: it may be rebooting.
+    pub silent_since: Option<Timestamp>,
     /// Whether it says that it is well; absent if it does not answer.
     pub well: Option<bool>,
 }

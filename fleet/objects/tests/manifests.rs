@@ -117,3 +117,41 @@ proptest! {
         prop_assert_eq!(read.found(&[]), candidate);
     }
 }
+
+/// Rules that an API server of 1.25 or newer enforces: each says in words what is wanted, and no format is one that servers
+/// warn of. That the rules hold is not tried here: it takes a server that evaluates them.
+#[test]
+fn rules_have_words_and_formats_are_known() {
+    fn visit(at: &str, schema: &Value, rules: &mut usize) {
+        for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+            *rules += 1;
+            let (text, message) = (rule["rule"].as_str().unwrap(), rule["message"].as_str().unwrap());
+            // A backslash would begin an escape of CEL, and of its regular expressions.
+            assert!(message.len() > 20 && text.contains("self") && !text.contains('\\'), "{at}: {rule}");
+            let mut open = 0;
+            let mut quoted = false;
+            for c in text.chars() {
+                match c {
+                    '\'' => quoted = !quoted,
+                    '(' if !quoted => open += 1,
+                    ')' if !quoted => open -= 1,
+                    _ => {}
+                }
+                assert!(open >= 0, "{at}: {text}");
+            }
+            assert!(open == 0 && !quoted, "{at}: {text}");
+        }
+        let format = schema["format"].as_str().unwrap_or("date-time");
+        assert!(["date-time", "int32", "int64"].contains(&format), "{at}: {format}");
+        match schema {
+            Value::Object(fields) => fields.iter().for_each(|(name, of)| visit(&format!("{at}.{name}"), of, rules)),
+            Value::Array(all) => all.iter().for_each(|of| visit(at, of, rules)),
+            _ => {}
+        }
+    }
+    let mut rules = 0;
+    for (name, definition) in crd::all() {
+        visit(name, &serde_json::to_value(&definition).unwrap()["spec"]["versions"][0]["schema"], &mut rules);
+    }
+    assert!(rules >= 10, "{rules}");
+}

@@ -45,6 +45,15 @@ pub enum Blocked {
     /// It was tried.
     #[error("it failed: {0}")]
     Failed(String),
+    /// Its last attempt ended before the reboot. That says nothing about the payload.
+    #[error("its last attempt ended before the reboot, and is repeated from {from} on: {why}")]
+    RetriesLater { from: Timestamp, why: String },
+    /// It says that it obeyed a token that was never given.
+    #[error(
+        "it says that it obeyed the token {token}, and the ledger has given none above {highest}: it gets no grant, and \
+         others do not wait for it; find out what answers there"
+    )]
+    TokenAhead { token: u64, highest: u64 },
     /// It does not answer.
     #[error("it does not answer")]
     Silent,
@@ -64,7 +73,8 @@ pub enum Blocked {
     Granted,
     /// It holds a grant, and what it says does not fit.
     #[error(
-        "it holds the grant {token}, and obeyed the later one {obeyed}: the ledger was edited, and a person frees it"
+        "it holds the grant {token}, and says that it obeyed the later one {obeyed}: one of the two is wrong, and a person \
+         frees the grant"
     )]
     Overtaken { token: u64, obeyed: u64 },
     /// There is no such node any more.
@@ -175,6 +185,8 @@ impl Blocked {
             Self::NotInPlan => "NotInPlan",
             Self::Skipped => "Skipped",
             Self::Failed(_) => "Failed",
+            Self::RetriesLater { .. } => "RetriesLater",
+            Self::TokenAhead { .. } => "TokenAhead",
             Self::Silent => "Silent",
             Self::SilentHolder { .. } => "SilentWithGrant",
             Self::UnderWay { .. } => "UnderWay",

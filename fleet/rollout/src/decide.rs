@@ -28,16 +28,17 @@
 //! A node whose Node object is gone, or that is left out, is not waited for; but somebody must have tried the payload
 //! before a wave of canaries is over.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
 pub use crate::step::{BlockedNode, Decision, Step, successor};
 use crate::{
     blocked::Blocked,
-    facts::{Evidence, Facts, ObservedNode, RollbackPolicy, RollbackState},
-    ledger::{Grant, Ledger, Limits, Node, Proof, Replacement, Role},
-    replace::{self, ByNode, SuccessorMachines, Where},
+    facts::{Evidence, Facts, Failure, FailureEvidence, ObservedNode, Retry, RollbackPolicy},
+    ledger::{Grant, Ledger, Limits, Node, Proof, Replacement},
+    replace::{self, Where},
+    view::{Progress, View},
 };
 
 /// What is to be done now, and why not more.
@@ -55,11 +56,12 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     let hours = facts.hours(now);
     let until = hours.as_ref().ok().copied().flatten();
     let limits = facts.rules.limits(view.size(), view.down(), now, until);
+    let limits = Limits { named_tokens: facts.named_tokens.clone(), ..limits };
     let progress = view.progress(now);
     let closed = hours.err().map(Blocked::Closed);
     let rollback = view.rollback().map(|rollback| (rollback, view.persons_pause().or_else(|| closed.clone())));
     let held_back = stop.clone().or(closed);
-    let gate = Gate { stop, held_back, rollback, unstaged: view.unstaged(), progress };
+    let gate = Gate { stop, held_back, rollback, unstaged: view.unstaged(now), retry: view.retry(now), progress };
 
     let mut next = ledger.clone();
     let mut first: Option<String> = None;
@@ -81,9 +83,9 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
         }
         blocked.push(BlockedNode { node: node.clone(), why });
     }
-    let Progress { passed, soaks, .. } = gate.progress;
+    let Gate { retry, progress: Progress { passed, soaks, soaking_since, .. }, .. } = gate;
     let finished = view.is_over(passed) && !view.is_anybody_behind(&steps);
-    Decision { steps, limits, blocked, passed, soaks, succeeded, finished }
+    Decision { steps, limits, blocked, passed, soaks, soaking_since, retry, succeeded, finished }
 }
 
 /// One more grant, and how its node is replaced, if it is.
@@ -129,261 +131,12 @@ struct Gate {
     rollback: Option<(RollbackPolicy, Option<Blocked>)>,
     /// Somebody has not staged yet.
     unstaged: Option<Blocked>,
+    /// Which attempts are repeated now.
+    retry: Option<Retry>,
     progress: Progress,
 }
 
-/// How far the waves came.
-struct Progress {
-    passed: usize,
-    soaks: Option<Timestamp>,
-    /// Why the waves after this one wait.
-    blocker: Option<Blocked>,
-}
-
-/// What is seen, by UID.
-struct View<'a> {
-    facts: &'a Facts,
-    observed: BTreeMap<&'a str, &'a ObservedNode>,
-    held: BTreeMap<&'a str, &'a Grant>,
-    successor_machines: SuccessorMachines<'a>,
-    machines: ByNode<'a>,
-}
-
-impl<'a> View<'a> {
-    fn new(facts: &'a Facts, ledger: &'a Ledger) -> Self {
-        let observed = facts.nodes.iter().map(|observed| (observed.node.uid.as_str(), observed)).collect();
-        let held = ledger.grants.iter().map(|grant| (grant.node.uid.as_str(), grant)).collect();
-        let machines = facts.replacing.machines.as_deref().unwrap_or_default();
-        let successor_machines = replace::successor_machines(ledger, &facts.nodes, machines, &facts.targets());
-        Self { facts, observed, held, successor_machines, machines: replace::machines_by_node(facts) }
-    }
-
-    /// How many nodes there are; one that is replaced and who succeeds it are one.
-    fn size(&self) -> u32 {
-        let gone = self.held.values().filter(|of| of.replaces.is_some() && of.node.pool == self.facts.plan.pool);
-        let gone = gone.filter(|of| !self.observed.contains_key(of.node.uid.as_str())).count();
-        let there = self.facts.nodes.iter().filter(|observed| !self.succeeds(observed)).count();
-        u32::try_from(there + gone).unwrap_or(u32::MAX)
-    }
-
-    /// The grant of another node of this pool stands for it.
-    fn succeeds(&self, observed: &ObservedNode) -> bool {
-        let pool = &self.facts.plan.pool;
-        let charged = self.held.values().filter(|grant| grant.node.pool == *pool);
-        let mut successor_machines = charged.filter_map(|grant| self.successor_machines.get(&grant.token));
-        successor_machines.any(|successor| successor.node.as_ref() == Some(&observed.node.uid))
-    }
-
-    /// Nodes that are not well.
-    fn down(&self) -> Vec<Node> {
-        let ill = self.facts.nodes.iter().filter(|observed| !observed.is_well() && !self.succeeds(observed));
-        let ill = ill.map(|observed| &observed.node);
-        ill.chain(&self.facts.elsewhere)
-            .cloned()
-            .chain(replace::pending(self.facts, &self.successor_machines))
-            .collect()
-    }
-
-    /// Why this node failed, if it counts.
-    fn failure(&self, node: &Node) -> Option<&'a str> {
-        let is_skipped = self.facts.skip.contains(&node.uid);
-        let observed = self
-            .observed
-            .get(node.uid.as_str())
-            .filter(|observed| !is_skipped && !observed.runs(self.facts.plan.payload))?;
-        observed.failure()
-    }
-
-    /// Why nothing new begins; and what is done about it, if it is new.
-    fn stop(&self, steps: &mut Vec<Step>) -> Option<Blocked> {
-        let facts = self.facts;
-        if let Some(why) = &facts.aborted {
-            // Who comes back because it was asked to is no failure of the payload.
-            let denied = facts.denied.clone().map(Blocked::Denied);
-            return denied.or_else(|| Some(Blocked::Aborted(why.clone())));
-        }
-        if let Some(why) = self.denial() {
-            if facts.finished && facts.denied.is_none() {
-                let held = || format!("it was finished, and by now {why}");
-                return Some(Blocked::Paused(facts.paused.clone().unwrap_or_else(held)));
-            }
-            let why = facts.denied.clone().unwrap_or(why);
-            if facts.denied.is_none() {
-                steps.push(Step::Deny { payload: facts.plan.payload, why: why.clone() });
-            }
-            if facts.paused.is_none() {
-                steps.push(Step::Pause { why: why.clone() });
-            }
-            return Some(Blocked::Denied(why));
-        }
-        if !facts.plan.is_whole() {
-            return Some(Blocked::PlanChanged);
-        }
-        let denied = facts.denied.clone().map(Blocked::Denied);
-        denied.or_else(|| facts.paused.clone().map(Blocked::Paused))
-    }
-
-    /// Whether nodes go back: the payload is denied, by a write that everybody sees.
-    fn rollback(&self) -> Option<RollbackPolicy> {
-        let Facts { rollback, denied, aborted, plan, .. } = self.facts;
-        rollback.filter(|_| denied.is_some() && aborted.is_none() && plan.is_whole())
-    }
-
-    /// Somebody is to go back, now or once the denial is written.
-    fn is_anybody_behind(&self, steps: &[Step]) -> bool {
-        let Facts { rollback, denied, aborted, plan, .. } = self.facts;
-        let is_denied = denied.is_some() || steps.iter().any(|step| matches!(step, Step::Deny { .. }));
-        let Some(rollback) = rollback.filter(|_| is_denied && aborted.is_none() && plan.is_whole()) else {
-            return false;
-        };
-        let planned = plan.nodes().filter_map(|(_, node)| self.observed.get(node.uid.as_str()));
-        let mut on_it = planned.filter(|observed| observed.runs(plan.payload));
-        on_it.any(|observed| !matches!(self.returns(observed, &(rollback, None)), Blocked::Stays(_) | Blocked::Skipped))
-    }
-
-    /// A person's pause. The one that came with the denial says what that says.
-    fn persons_pause(&self) -> Option<Blocked> {
-        let Facts { paused, denied, .. } = self.facts;
-        paused.clone().filter(|_| paused != denied).map(Blocked::Paused)
-    }
-
-    /// Why a node that runs the payload does not go back; `Granted` if nothing but the ledger can hold it back.
-    fn returns(&self, observed: &ObservedNode, (rollback, held_back): &(RollbackPolicy, Option<Blocked>)) -> Blocked {
-        let report = observed.report.as_ref();
-        if self.facts.skip.contains(&observed.node.uid) {
-            return Blocked::Skipped;
-        }
-        if report.is_some_and(|report| report.busy) {
-            return Blocked::Busy;
-        }
-        let stays = |why: &str| Blocked::Stays(why.to_owned());
-        if observed.node.role == Role::ControlPlane && !rollback.control_plane {
-            return stays("it is of the control plane, and nobody asked that this goes back");
-        }
-        match report.map(|report| &report.rollback) {
-            Some(RollbackState::Available) => held_back.clone().unwrap_or(Blocked::Granted),
-            Some(RollbackState::Failed(why)) => stays(&format!("it was asked to go back, and did not: {why}")),
-            Some(RollbackState::Denied(why)) => {
-                stays(&format!("its other slot holds a payload that was denied, too: {why}"))
-            }
-            Some(RollbackState::Unavailable) | None => stays("its other slot holds no system that was ever confirmed"),
-        }
-    }
-
-    /// Why the payload is to be denied.
-    fn denial(&self) -> Option<String> {
-        let plan = &self.facts.plan;
-        let mut failed = Vec::new();
-        for (wave, node) in plan.nodes() {
-            let soaks = plan.waves.get(wave).is_some_and(|wave| wave.soak.is_some());
-            if let Some(why) = self.failure(node) {
-                if soaks {
-                    return Some(format!("the canary {} failed: {why}", node.name));
-                }
-                failed.push(format!("{}: {why}", node.name));
-            }
-            if soaks && wave >= self.facts.passed && self.is_ill_with_it(node) {
-                return Some(format!("the canary {} runs it, and is not well", node.name));
-            }
-        }
-        let total = u32::try_from(plan.nodes().count()).unwrap_or(u32::MAX);
-        let budget = self.facts.rules.failures(total);
-        let is_over = failed.len() as u64 >= u64::from(budget);
-        is_over.then(|| {
-            format!("{} of {total} nodes failed, and {budget} are enough; {}", failed.len(), failed.join("; "))
-        })
-    }
-
-    /// It was upgraded, was well, and is so no more.
-    fn is_ill_with_it(&self, node: &Node) -> bool {
-        let report = self.observed.get(node.uid.as_str()).and_then(|observed| observed.report.as_ref());
-        let is_ill =
-            report.is_some_and(|report| report.runs == self.facts.plan.payload && !report.well && !report.busy);
-        is_ill && !self.held.contains_key(node.uid.as_str()) && !self.facts.skip.contains(&node.uid)
-    }
-
-    /// It runs the payload, is well, and holds nothing.
-    fn is_done(&self, uid: &str) -> bool {
-        let is_done = |observed: &&ObservedNode| observed.runs(self.facts.plan.payload) && observed.is_well();
-        !self.held.contains_key(uid) && self.observed.get(uid).is_some_and(is_done)
-    }
-
-    /// Nothing more is expected of it.
-    fn is_settled(&self, node: &Node) -> bool {
-        let uid = node.uid.as_str();
-        let is_out = !self.observed.contains_key(uid) || self.facts.skip.contains(uid) || self.failure(node).is_some();
-        !self.held.contains_key(uid) && (is_out || self.is_done(uid))
-    }
-
-    fn progress(&self, now: Timestamp) -> Progress {
-        let waves = &self.facts.plan.waves;
-        let mut passed = self.facts.passed.min(waves.len());
-        while let Some(wave) = waves.get(passed) {
-            let number = passed + 1;
-            let stay = |blocker, soaks| Progress { passed, soaks, blocker: Some(blocker) };
-            if let Some(node) = wave.nodes.iter().find(|node| !self.is_settled(node)) {
-                return stay(Blocked::Wave { wave: number, first: node.name.clone() }, None);
-            }
-            if let Some(soak) = wave.soak {
-                let done = wave.nodes.iter().filter(|node| self.is_done(&node.uid));
-                let since =
-                    done.filter_map(|node| Some(self.observed.get(node.uid.as_str())?.report.as_ref()?.since)).max();
-                let Some(since) = since else { return stay(Blocked::NoCanary { wave: number }, None) };
-                let until = soak.after(since);
-                let is_passed_over =
-                    self.facts.window_override(now).is_some_and(|window_override| window_override.soak == Some(passed));
-                if now < until && !is_passed_over {
-                    return stay(Blocked::Soak { wave: number, until }, Some(until));
-                }
-            }
-            passed += 1;
-        }
-        Progress { passed, soaks: None, blocker: None }
-    }
-
-    /// All waves are over, and nothing of the plan is open any more.
-    fn is_over(&self, passed: usize) -> bool {
-        let plan = &self.facts.plan;
-        let is_replacing = |grant: &&Grant| grant.node.pool == plan.pool && grant.replaces.is_some();
-        !self.held.values().any(is_replacing)
-            && passed == plan.waves.len()
-            && plan.is_whole()
-            && plan.nodes().all(|(_, node)| self.is_settled(node))
-    }
-
-    /// The node answers, is to have the payload, and has it in no slot.
-    fn lacks(&self, node: &Node) -> bool {
-        let uid = node.uid.as_str();
-        let report = self.observed.get(uid).and_then(|observed| observed.report.as_ref());
-        let payload = self.facts.plan.payload;
-        let lacks = report.is_some_and(|report| report.runs != payload && report.staged != Some(payload));
-        !self.facts.replacing.wanted
-            && lacks
-            && !self.held.contains_key(uid)
-            && !self.facts.skip.contains(uid)
-            && self.failure(node).is_none()
-    }
-
-    fn unstaged(&self) -> Option<Blocked> {
-        let mut lacking = self.facts.plan.nodes().map(|(_, node)| node).filter(|node| self.lacks(node));
-        let first = lacking.next()?.name.clone();
-        Some(Blocked::AllStaged { left: lacking.count() + 1, first })
-    }
-
-    /// Each node with its wave, in the plan's order, as it is seen now; then those that are not in the plan; then those
-    /// that are gone and still hold a grant in this pool.
-    fn nodes_in_order(&self) -> Vec<(Option<usize>, &'a Node)> {
-        let plan = &self.facts.plan;
-        let waves: BTreeMap<&str, usize> = plan.nodes().map(|(wave, node)| (node.uid.as_str(), wave)).collect();
-        let planned =
-            plan.nodes().filter_map(|(wave, node)| Some((Some(wave), &self.observed.get(node.uid.as_str())?.node)));
-        let strangers = self.facts.nodes.iter().map(|observed| &observed.node);
-        let strangers = strangers.filter(|node| !waves.contains_key(node.uid.as_str())).map(|node| (None, node));
-        let gone = self.held.values().map(|grant| &grant.node).filter(|node| node.pool == plan.pool);
-        let gone = gone.filter(|node| !self.observed.contains_key(node.uid.as_str())).map(|node| (None, node));
-        planned.chain(strangers).chain(gone).collect()
-    }
-
+impl View<'_> {
     /// Why this node does not go; `Granted` if nothing but the ledger can hold it back, `None` if it is done.
     fn why(&self, wave: Option<usize>, node: &Node, gate: &Gate, steps: &mut Vec<Step>) -> Option<Blocked> {
         let uid = node.uid.as_str();
@@ -402,6 +155,9 @@ impl<'a> View<'a> {
             && wave.is_some()
             && let Some(rollback) = &gate.rollback
         {
+            if let Some(token) = self.token_ahead(report) {
+                return Some(Blocked::TokenAhead { token, highest: self.facts.ledger.highest() });
+            }
             return Some(self.returns(observed, rollback));
         }
         if report.runs == payload {
@@ -412,8 +168,18 @@ impl<'a> View<'a> {
         if self.facts.skip.contains(uid) {
             return Some(Blocked::Skipped);
         }
-        if let Some(why) = &report.failed {
-            return Some(Blocked::Failed(why.clone()));
+        if let Some(token) = self.token_ahead(report) {
+            return Some(Blocked::TokenAhead { token, highest: self.facts.ledger.highest() });
+        }
+        if let Some(Failure { evidence, why }) = &report.failed {
+            let why = why.clone();
+            match gate.retry {
+                _ if *evidence != FailureEvidence::BeforeReboot => return Some(Blocked::Failed(why)),
+                Some(Retry { below, from }) if report.token >= below => {
+                    return Some(Blocked::RetriesLater { from, why });
+                }
+                _ => {}
+            }
         }
         if let Some(stop) = &gate.stop {
             return Some(stop.clone());

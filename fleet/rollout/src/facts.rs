@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
@@ -10,6 +11,7 @@ use crate::{
     ledger::{Ledger, Node, Proof},
     plan::Plan,
     policy::{Closed, Rules},
+    span::Span,
 };
 
 /// A node of the pool, as it was seen.
@@ -36,10 +38,35 @@ pub struct NodeReport {
     pub busy: bool,
     /// The highest token that it obeyed; 0 if there was none.
     pub token: u64,
-    /// Why the rollout's payload does not run, nor will: it was tried and the node came back, or it cannot be staged.
-    pub failed: Option<String>,
+    /// How the rollout's payload failed here, if it did.
+    pub failed: Option<Failure>,
     /// Whether it can go back.
     pub rollback: RollbackState,
+}
+
+/// How an attempt to have the payload run has failed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Failure {
+    /// What it tells of the payload.
+    pub evidence: FailureEvidence,
+    /// The node's own words.
+    pub why: String,
+}
+
+/// What a failure tells of the payload. Each kind has its rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureEvidence {
+    /// The payload could not be written. Nothing was disturbed and nothing was tried: the node is left out of the rollout,
+    /// and nobody else is held back.
+    NotStaged,
+    /// The attempt ended before the reboot into the payload: a PodDisruptionBudget, an abort, a grant that was taken back,
+    /// an API server that was away. That says nothing about the payload. The node is tried again in the next window.
+    BeforeReboot,
+    /// The payload was booted, and was not well. This counts against it: the payload may be denied.
+    AfterReboot,
+    /// The payload does not run any more, and the node does not say why. That pauses a rollout, and denies nothing.
+    Unknown,
 }
 
 /// Whether a node can go back to the system of its other slot.
@@ -68,9 +95,9 @@ impl ObservedNode {
         self.report.as_ref().is_some_and(|report| report.well && !report.busy)
     }
 
-    /// Why it failed.
-    pub fn failure(&self) -> Option<&str> {
-        self.report.as_ref()?.failed.as_deref()
+    /// How it failed.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.report.as_ref()?.failed.as_ref()
     }
 }
 
@@ -90,6 +117,17 @@ pub struct WindowOverride {
     pub until: Timestamp,
     /// The wave, counted from 0, whose soak is passed over. Its nodes must be well all the same.
     pub soak: Option<usize>,
+}
+
+/// Which attempts are repeated, where an attempt ended before the reboot. Tokens tell old attempts from new ones, so one
+/// entry is enough for all nodes of a rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Retry {
+    /// Attempts with a token below this one may be repeated now.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_u64))]
+    pub below: u64,
+    /// From this time on, all others may be, too: the next window has opened.
+    pub from: Timestamp,
 }
 
 /// Nodes go back from a payload that is denied.
@@ -171,21 +209,41 @@ pub struct Facts {
     pub window_override: Option<WindowOverride>,
     /// Whether nodes are replaced, and what is known of that.
     pub replacing: Replacing,
+    /// When the rollout was made; `None` if it was not made yet.
+    pub created: Option<Timestamp>,
+    /// Since when the controllers have seen the nodes of the wave `passed` well, all the time and by their own clock. What
+    /// nodes say can make a soak longer, and never shorter.
+    pub soaking_since: Option<Timestamp>,
+    /// Which attempts are repeated now.
+    pub retry: Option<Retry>,
+    /// Tokens that people have named in releases. A token that was named before it was given is never given: else the
+    /// grant would be free at once.
+    pub named_tokens: BTreeSet<u64>,
 }
 
 impl Facts {
     /// Until when nodes may begin; `None` for ever.
     pub fn hours(&self, now: Timestamp) -> Result<Option<Timestamp>, Closed> {
         let open = self.rules.open(now);
-        match self.window_override(now) {
+        match self.override_at(now) {
             Some(WindowOverride { until, .. }) => Ok(open.unwrap_or(Some(until)).map(|closes| closes.max(until))),
             None => open,
         }
     }
 
     /// Somebody's word that it goes now, while that holds.
-    pub fn window_override(&self, now: Timestamp) -> Option<WindowOverride> {
+    pub fn override_at(&self, now: Timestamp) -> Option<WindowOverride> {
         self.window_override.filter(|window_override| now < window_override.until)
+    }
+
+    /// When an attempt that is not to be repeated in this window may be: with the next window, or after an hour where no
+    /// policy has windows.
+    pub fn next_window(&self, now: Timestamp) -> Timestamp {
+        match self.rules.open(now) {
+            Ok(None) => Span::minutes(60).after(now),
+            Ok(Some(closes)) => self.rules.opens(closes).unwrap_or(Timestamp::MAX),
+            Err(Closed { opens, .. }) => opens.unwrap_or(Timestamp::MAX),
+        }
     }
 
     /// What the pool is to run, by the pool's name.

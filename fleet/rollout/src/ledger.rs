@@ -10,6 +10,8 @@
 //!   machine is gone frees nothing. Sets make machines for nobody in particular: a machine counts for one grant only.
 //! * The object has a size that etcd takes: there are so many grants at most, and a machine that has counted is named once,
 //!   for all grants of its set, and only as long as one of them waits.
+//! * Only grants raise the highest token, and no node does: what one says that it obeyed concerns itself alone. Where the
+//!   ledger is lost, what most nodes say is believed: [`Ledger::rebuild`].
 //! * A node is its UID. One that was made again under the same name is another one.
 //! * A node that is not well and holds no grant is unavailable all the same, and counts. Such a node may be upgraded
 //!   itself while others are ill, too: that takes nothing away, and may mend it.
@@ -30,6 +32,13 @@ use crate::{amount::Amount, span::Span};
 
 /// Grants that are held at once, at most. A grant of a node that is replaced has about 600 bytes, of the 1.5 MiB that etcd takes.
 pub const MOST: usize = 1000;
+
+/// The highest token: the largest number that every reader of JSON takes as it is.
+pub const HIGHEST: u64 = (1 << 53) - 1;
+
+/// A ledger that is rebuilt goes on so far above what most nodes obeyed: some have obeyed more than the others. In no
+/// fleet are as many grants given while half of the nodes get none.
+const MARGIN: u64 = 1 << 20;
 
 /// What a node does for the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -124,7 +133,8 @@ pub struct Ledger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// How many nodes.
+    /// How many nodes, at least one.
+    #[schemars(range(min = 1))]
     pub count: u32,
     /// In any time this long: 1h.
     pub per: Span,
@@ -147,6 +157,8 @@ pub struct Limits {
     pub until: Option<Timestamp>,
     /// Nodes that are not well, in this pool or of the control plane.
     pub down: Vec<Node>,
+    /// Tokens that are not given: a release named them before.
+    pub named_tokens: BTreeSet<u64>,
 }
 
 /// Why a node may not go now.
@@ -178,7 +190,7 @@ pub enum Refusal {
     #[error("{most} grants are held, and no more fit into the ledger")]
     Full { most: usize },
     /// The ledger was edited.
-    #[error("the ledger has no tokens left: its epoch was edited")]
+    #[error("the ledger has no tokens left: somebody has edited its epoch")]
     Spent,
 }
 
@@ -241,6 +253,24 @@ impl Ledger {
         self.grants.iter().find(|grant| grant.node.uid == uid)
     }
 
+    /// The highest token that was ever given, as far as this ledger says. A node that says more does not say what is so.
+    pub fn highest(&self) -> u64 {
+        self.grants.iter().map(|grant| grant.token).fold(self.epoch, u64::max).min(HIGHEST)
+    }
+
+    /// Have a ledger that was lost, or restored from an older copy, be no longer behind: nodes obey no token that is not
+    /// above their last one. `tokens` has what each node of a pool says that it obeyed, 0 where it does not answer.
+    ///
+    /// More than half of the nodes must say that the ledger is behind. So a minority that lies raises nothing; and as long as
+    /// the ledger is not lost, nothing is raised at all, because honest nodes obey only what it gave.
+    pub fn rebuild(&mut self, mut tokens: Vec<u64>) {
+        tokens.sort_unstable();
+        let majority = tokens.get(tokens.len().saturating_sub(1) / 2).copied().unwrap_or(0);
+        if majority > self.highest() {
+            self.epoch = majority.saturating_add(MARGIN).min(HIGHEST / 2).max(self.epoch);
+        }
+    }
+
     /// The ledger with one more grant, and that grant's token. The caller writes it if, and only if, the object is still
     /// the one that this was computed from.
     pub fn grant(&self, node: &Node, limits: &Limits, now: Timestamp) -> Result<(Self, u64), Refusal> {
@@ -269,8 +299,13 @@ impl Ledger {
         now: Timestamp,
     ) -> Result<u64, Refusal> {
         self.may_go(node, limits, now)?;
-        let highest = self.grants.iter().map(|grant| grant.token).fold(self.epoch, u64::max);
-        let token = highest.checked_add(1).ok_or(Refusal::Spent)?;
+        let mut token = self.highest() + 1;
+        while limits.named_tokens.contains(&token) {
+            token += 1;
+        }
+        if token > HIGHEST {
+            return Err(Refusal::Spent);
+        }
         self.epoch = token;
         self.grants.push(Grant { node: node.clone(), token, since: now, replaces: replaces.cloned() });
         let counts = |given: &Given| limits.rates.iter().any(|rate| rate.per.after(given.at) > now);

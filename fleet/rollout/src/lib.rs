@@ -22,12 +22,15 @@
 //! * [`why`]: why a node does not go, as a sentence
 //! * [`step`]: what was decided
 //! * [`decide`]: from what is seen to what is to be done
+//! * `view`: who failed, who is done, how far the waves are
+//! * `halt`: what stops a rollout
 //! * [`preview`]: a plan with its earliest times, and what blocks it
 
 pub mod amount;
 pub mod blocked;
 pub mod decide;
 pub mod facts;
+mod halt;
 pub mod ledger;
 pub mod plan;
 pub mod policy;
@@ -35,4 +38,5 @@ pub mod preview;
 pub mod replace;
 pub mod span;
 pub mod step;
+mod view;
 pub mod window;

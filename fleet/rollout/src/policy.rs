@@ -10,6 +10,8 @@
 //! | `steps` | a wave ends at each of them; at the same node the longer soak counts | one wave |
 //! | `failureBudget` | the smallest | the first failure stops it |
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -206,6 +208,7 @@ impl Rules {
     /// What the ledger is to hold a grant to.
     pub fn limits(&self, size: u32, down: Vec<Node>, from: Timestamp, until: Option<Timestamp>) -> Limits {
         let (max_unavailable, max_domains) = (self.max_unavailable(size), self.max_domains());
-        Limits { size, max_unavailable, max_domains, rates: self.rates(), from, until, down }
+        let named_tokens = BTreeSet::new();
+        Limits { size, max_unavailable, max_domains, rates: self.rates(), from, until, down, named_tokens }
     }
 }

@@ -16,7 +16,7 @@ use slipway_core::digest::Sha256;
 
 use crate::{
     blocked::Blocked,
-    facts::{Evidence, Facts, Machine, ObservedNode},
+    facts::{Evidence, Facts, Failure, FailureEvidence, Machine, ObservedNode},
     ledger::{Grant, Ledger, Node, Proof, Replacement, Role},
 };
 
@@ -188,8 +188,8 @@ pub fn with_successors<'a>(facts: &'a Facts, ledger: &Ledger, of: &BTreeMap<Stri
             && let Some(report) = observed.report.as_mut().filter(|report| !right.contains(&report.runs))
         {
             let why = || format!("it came in the place of {}, and runs another payload: {}", node.name, report.runs);
-            let why = report.failed.take().unwrap_or_else(why);
-            report.failed = Some(why);
+            let failure = || Failure { evidence: FailureEvidence::AfterReboot, why: why() };
+            report.failed = report.failed.take().or_else(|| Some(failure()));
         }
         *node = successor.node.clone();
     }

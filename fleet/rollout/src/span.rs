@@ -19,7 +19,15 @@ impl JsonSchema for Span {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "maxLength": 64, "pattern": "^(PT([0-9]+[HMS])+|[0-9]+(h|m|s)( ?[0-9]+(h|m|s))*)$" })
+        json_schema!({
+            "type": "string",
+            "maxLength": 64,
+            "pattern": "^(PT([0-9]+[HMS])+|[0-9]+(h|m|s)( ?[0-9]+(h|m|s))*)$",
+            "x-kubernetes-validations": [{
+                "rule": "self.matches('[1-9]')",
+                "message": "a length of time is longer than nothing: 90s, 4h or 1h 30m",
+            }],
+        })
     }
 }
 
@@ -50,6 +58,12 @@ impl fmt::Display for Span {
 }
 
 impl Span {
+    /// So many minutes, of which there must be at least one.
+    pub const fn from_minutes(minutes: u32) -> Self {
+        assert!(minutes > 0, "a span is longer than nothing");
+        Self(SignedDuration::from_mins(minutes as i64))
+    }
+
     /// So many minutes; at least one.
     pub fn minutes(minutes: u32) -> Self {
         Self(SignedDuration::from_mins(i64::from(minutes.max(1))))

@@ -8,6 +8,7 @@ use slipway_core::digest::Sha256;
 
 use crate::{
     blocked::Blocked,
+    facts::Retry,
     ledger::{Limits, Node, Proof, Replacement},
 };
 
@@ -62,6 +63,10 @@ pub struct Decision {
     pub passed: usize,
     /// Until when the nodes of the next one must stay well, if all of them are done.
     pub soaks: Option<Timestamp>,
+    /// Since when the nodes of that wave have been seen well; comes back with the next facts.
+    pub soaking_since: Option<Timestamp>,
+    /// Which attempts are repeated; comes back with the next facts.
+    pub retry: Option<Retry>,
     /// Who succeeded whom of the plan: UIDs of Nodes, by the UID that the plan has.
     pub succeeded: BTreeMap<String, String>,
     /// Nothing is left to do.

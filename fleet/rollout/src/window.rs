@@ -42,7 +42,10 @@ pub enum Invalid {
 /// A time zone of the IANA's database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
-#[schemars(with = "String")]
+#[schemars(with = "String", extend("minLength" = 1, "maxLength" = 64, "x-kubernetes-validations" = [{
+    "rule": "self.matches('^[A-Za-z][A-Za-z0-9+-]*(/[A-Za-z0-9_+-]+)*$') && self != 'Etc/Unknown'",
+    "message": "a time zone has the name that the IANA gives it: Europe/Berlin, UTC",
+}]))]
 pub struct Zone(TimeZone);
 
 impl Zone {
@@ -119,6 +122,10 @@ pub struct Window {
 /// When nodes may begin: from a local time on, for a length of time.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self.lasts.startsWith('PT') || duration(self.lasts.replace(' ', '')) <= duration('24h')",
+    "message": "a window lasts 24h at most: leave it out if it is always open",
+}]))]
 struct Written {
     /// On these days of the week; on every day if there is none.
     #[serde(default)]
@@ -208,6 +215,10 @@ pub struct Blackout {
 /// When no node may begin: from one local time to another.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self.from.replace(' ', 'T') < self.until.replace(' ', 'T')",
+    "message": "a blackout ends after it begins",
+}]))]
 struct WrittenBlackout {
     /// When it begins, in local time: 2026-12-23T18:00.
     #[schemars(with = "String", length(min = 10, max = 32))]

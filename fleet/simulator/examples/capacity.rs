@@ -88,6 +88,10 @@ fn pool_facts(nodes: usize, staged: bool, done: usize, now: Timestamp) -> Facts 
         aborted: None,
         window_override: None,
         replacing: Default::default(),
+        created: None,
+        soaking_since: None,
+        retry: None,
+        named_tokens: Default::default(),
     }
 }
 

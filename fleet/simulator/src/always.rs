@@ -52,6 +52,8 @@ impl World {
         for n in &self.laws.at_work {
             let Some((uid, token)) = &self.machines[*n].disturbed else { continue };
             let is_excused = self.laws.excused.contains(&(uid.clone(), *token));
+            // Who lies about itself is not counted: that is its own doing.
+            let is_excused = is_excused || self.machines[*n].has_lied;
             if is_excused || !self.api.exists_as(&self.machines[*n].name, uid) {
                 continue;
             }
@@ -86,6 +88,10 @@ impl World {
         let highest = before.grants.iter().map(|grant| grant.token).fold(before.epoch, u64::max);
         let rises = new.iter().all(|token| *token > highest) && after.epoch >= highest.max(before.epoch);
         self.laws.must(rises, || format!("tokens: {new:?} is given after {highest}"));
+        let given = new.iter().copied().fold(highest, u64::max);
+        let liars = self.machines.iter().filter(|machine| machine.has_lied).count();
+        let is_ours = after.epoch <= given || 2 * liars > self.machines.len();
+        self.laws.must(is_ours, || format!("tokens: the epoch rises to {}, and {given} was given", after.epoch));
         for grant in &before.grants {
             let stays = after.grants.iter().any(|other| other.token == grant.token && other.node.uid == grant.node.uid);
             if !stays {
@@ -118,7 +124,9 @@ impl World {
             Proof::Succeeded { .. } => self.laws.must(false, || format!("frees: nobody succeeds {uid} here")),
             Proof::Well { .. } => {
                 let is_at_work = self.laws.at_work.iter().any(|n| {
-                    self.machines[*n].disturbed.as_ref().is_some_and(|(of, with)| of == uid && *with == token)
+                    let machine = &self.machines[*n];
+                    let is_it = machine.disturbed.as_ref().is_some_and(|(of, with)| of == uid && *with == token);
+                    is_it && !machine.has_lied
                 });
                 self.laws.must(!is_at_work, || format!("frees: {uid} is at work, and its grant {token} is freed"));
             }

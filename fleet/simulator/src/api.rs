@@ -5,8 +5,10 @@ use std::{
     rc::Rc,
 };
 
+use jiff::Timestamp;
 use slipway_node::cordon::NodeState;
 use slipway_rollout::{
+    facts::Retry,
     ledger::{Ledger, Node},
     plan::Plan,
 };
@@ -50,6 +52,8 @@ pub struct Rollout {
     pub paused: Option<String>,
     pub denied: Option<String>,
     pub finished: bool,
+    pub soaking_since: Option<Timestamp>,
+    pub retry: Option<Retry>,
     pub aborted: Option<String>,
     /// People want it to go now, until then, and pass over the soak of this wave.
     pub window_override: Option<(Seconds, Option<usize>)>,
@@ -104,8 +108,19 @@ impl Api {
     pub fn begin(&mut self, plan: Plan) {
         let (paused, denied, aborted, window_override) = (None, None, None, None);
         let (skip, words) = (BTreeSet::new(), BTreeMap::new());
-        let rollout =
-            Rollout { plan, passed: 0, paused, denied, finished: false, aborted, window_override, skip, words };
+        let rollout = Rollout {
+            plan,
+            passed: 0,
+            paused,
+            denied,
+            finished: false,
+            soaking_since: None,
+            retry: None,
+            aborted,
+            window_override,
+            skip,
+            words,
+        };
         self.rollouts.push(Versioned::new(rollout));
     }
 

@@ -10,12 +10,13 @@
 
 use std::{collections::VecDeque, rc::Rc};
 
+use jiff::Timestamp;
 use slipway_node::goal::Goal;
 use slipway_rollout::{
     blocked::Blocked,
     decide::{Decision, Step, decide},
     facts::{Evidence, Facts, ObservedNode, WindowOverride},
-    ledger::{Grant, Ledger, Node, Proof, Refusal, Role},
+    ledger::{Grant, HIGHEST, Ledger, Node, Proof, Refusal, Role},
 };
 
 use crate::{
@@ -111,7 +112,14 @@ impl World {
             self.look_in(c, 30);
             return;
         }
+        self.rebuilds(&mut work);
         let Some(view) = self.view(c, &work) else { return };
+        // A node knows of a grant that was given since the ledger was read.
+        let is_ahead = |of: &ObservedNode| of.report.as_ref().is_some_and(|of| of.token > work.ledger.highest());
+        if view.facts.nodes.iter().any(is_ahead) && self.api.ledger.version != work.version {
+            self.look_in(c, 1);
+            return;
+        }
         self.counts.looks += 1;
         // The ledger and the rollout.
         self.counts.reads += 2;
@@ -128,7 +136,11 @@ impl World {
         let Facts { denied, aborted, finished, .. } = &view.facts;
         let is_over = decision.finished && !finished && denied.is_none() && aborted.is_none();
         let is_over = is_over && !decision.steps.iter().any(|action| matches!(action, Step::Deny { .. }));
+        let now_counts = (decision.soaking_since, decision.retry);
+        let counted = (view.facts.soaking_since, view.facts.retry);
+        let remember = (now_counts != counted).then_some(Todo::Remember(now_counts.0, now_counts.1));
         work.todo = todo.chain(passed.map(Todo::Passed)).chain(is_over.then_some(Todo::Finished)).collect();
+        work.todo.extend(remember);
         self.mutate(&mut work, &view, &decision);
         work.wait = self.waits(&view, &decision);
         self.is_idle(work.pool, work.todo.is_empty(), &decision);
@@ -136,6 +148,20 @@ impl World {
         work.view = Some(Rc::new(view));
         self.controllers[c].work = Some(work);
         self.after(0, Event::Act(c, life));
+    }
+
+    /// A ledger that is behind what most nodes obeyed is rebuilt. None is lost here: nothing may come of it.
+    fn rebuilds(&self, work: &mut Work) {
+        let reports = self.machines.iter().map(|machine| machine.report().map_or(0, |report| report.token));
+        let mut ledger = Ledger::clone(&work.ledger);
+        if self.mutant == Mutant::BelievesTokens {
+            ledger.epoch = reports.fold(ledger.epoch, u64::max).min(HIGHEST);
+        } else {
+            ledger.rebuild(reports.collect());
+        }
+        if ledger != *work.ledger {
+            work.ledger = Rc::new(ledger);
+        }
     }
 
     fn view(&mut self, c: usize, work: &Work) -> Option<View> {
@@ -209,6 +235,14 @@ impl World {
                 .window_override
                 .map(|(until, soak)| WindowOverride { until: stamp(until, 0), soak }),
             replacing: Default::default(),
+            created: Some(stamp(0, 0)),
+            soaking_since: if self.mutant == Mutant::SoaksByNodes {
+                Some(Timestamp::MIN)
+            } else {
+                rollout.soaking_since
+            },
+            retry: rollout.retry,
+            named_tokens: rollout.words.values().copied().collect(),
         })
     }
 
@@ -217,6 +251,7 @@ impl World {
         let until = |why: &Blocked| match why {
             Blocked::Closed(closed) => closed.opens,
             Blocked::Soak { until, .. } => Some(*until),
+            Blocked::RetriesLater { from, .. } => Some(*from),
             Blocked::Refused(Refusal::Rate { again, .. }) => *again,
             _ => None,
         };
@@ -323,6 +358,7 @@ impl World {
             Todo::Decided(Step::Deny { why, .. }) => Some((of_rollout, None, Change::Deny(why))),
             Todo::Passed(passed) => Some((of_rollout, None, Change::Passed(passed))),
             Todo::Finished => Some((of_rollout, None, Change::Finished)),
+            Todo::Remember(since, retry) => Some((of_rollout, None, Change::Remember(since, retry))),
             Todo::Drop(uid) => Some((version, Some(dropped(&work.ledger, &uid)), Change::Drop(uid))),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::{
     clock::{DAY, Seconds},
+    lie::Lie,
     random::Random,
 };
 
@@ -55,6 +56,8 @@ pub enum Fault {
     Hurries(usize, Seconds, bool),
     Cordons,
     Uncordons,
+    /// It lies about something, for so long.
+    Lies(Lie, Seconds),
     /// A person frees its grant, without looking whether it is at work.
     Word,
     Aborts,
@@ -95,7 +98,7 @@ fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
     let c = random.place(controllers);
     let short = random.from_to(5, 900);
     let long = random.from_to(600, 6 * 3600);
-    match random.below(26) {
+    match random.below(29) {
         0 | 1 => Fault::PowerCut(if random.coin() { short } else { long }),
         2 => Fault::Dies(random.coin().then_some(long)),
         3 | 4 => Fault::Partition(if random.coin() { short } else { long }),
@@ -121,6 +124,7 @@ fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
         21 => Fault::Word,
         22 => Fault::Aborts,
         23 => Fault::GivesUp(random.place(pools)),
+        25..=27 => Fault::Lies(Lie::any(random), long),
         24 => Fault::Hurries(random.place(pools), long, random.coin()),
         _ => Fault::Echo,
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_node::goal::Goal;
 use slipway_rollout::{
-    facts::ObservedNode,
+    facts::{Failure, FailureEvidence, NodeReport, ObservedNode},
     ledger::{Ledger, Node, Role},
     plan::Plan,
 };
@@ -128,25 +128,36 @@ impl World {
             let uid = other.uid.as_str();
             let Some(observed) = observed.get(uid).filter(|_| !facts.skip.contains(uid)) else { continue };
             let says = observed.report.as_ref();
-            let cannot = says.is_none_or(|says| says.failed.is_some() || says.busy);
+            let is_ahead = |says: &NodeReport| says.token > facts.ledger.highest();
+            let is_unstaged = |says: &NodeReport| view_is_late(write) && says.staged != Some(NEW);
+            let cannot =
+                says.is_none_or(|says| says.failed.is_some() || says.busy || is_ahead(says) || is_unstaged(says));
             let has_gone = held_then(uid) || says.is_some_and(|says| says.runs == NEW);
             if !has_gone && !cannot {
                 return Some(format!("order: {} overtakes {}", node.name, other.name));
             }
-            let is_over = says.is_some_and(|says| (says.runs == NEW && observed.is_well()) || says.failed.is_some());
+            let is_out = |says: &NodeReport| is_ahead(says) || says.failed.as_ref().is_some_and(is_final);
+            let is_over = says.is_some_and(|says| (says.runs == NEW && observed.is_well()) || is_out(says));
             if earlier < wave && earlier >= facts.passed && !is_over {
                 return Some(format!("waves: {} goes, and {} of an earlier wave is not done", node.name, other.name));
             }
         }
         let lacks = |observed: &ObservedNode| {
             let says = observed.report.as_ref();
-            says.is_some_and(|says| says.runs != NEW && says.staged != Some(NEW) && says.failed.is_none())
+            says.is_some_and(|says| {
+                let is_out = says.token > facts.ledger.highest() || says.failed.as_ref().is_some_and(is_final);
+                says.runs != NEW && says.staged != Some(NEW) && !is_out
+            })
         };
         let planned: BTreeSet<&str> = plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
         let counts = |observed: &&ObservedNode| {
             let uid = observed.node.uid.as_str();
             planned.contains(uid) && !facts.skip.contains(uid) && !held_then(uid)
         };
+        // Later nobody waits for that.
+        if view_is_late(write) {
+            return None;
+        }
         let lacking = facts.nodes.iter().filter(counts).find(|observed| lacks(observed));
         lacking.map(|observed| format!("staging: {} goes, and {} has not staged", node.name, observed.node.name))
     }
@@ -175,7 +186,8 @@ impl World {
             let is_in = !facts.skip.contains(&node.uid);
             observed.get(node.uid.as_str()).filter(|_| is_in).and_then(|observed| observed.report.as_ref())
         };
-        let is_failed = |node: &Node| says(node).is_some_and(|says| says.failed.is_some() && says.runs != NEW);
+        let is_failed =
+            |node: &Node| says(node).is_some_and(|says| says.failed.as_ref().is_some_and(tells) && says.runs != NEW);
         let is_ill = |node: &Node| says(node).is_some_and(|says| says.runs == NEW && !says.well);
         let total = facts.plan.nodes().count() as u64;
         let failed = facts.plan.nodes().filter(|(_, node)| is_failed(node)).count() as u64;
@@ -199,10 +211,30 @@ impl World {
             let done: Vec<&ObservedNode> = done.filter(|observed| observed.runs(NEW) && observed.is_well()).collect();
             let is_long =
                 |observed: &&ObservedNode| observed.report.as_ref().is_some_and(|says| soak.after(says.since) <= now);
+            let seen = self.laws.all_done.get(&(view.pool, n)).copied();
+            let is_seen = seen.is_some_and(|seen| soak.after(stamp(seen, 0)) <= stamp(self.now, 0));
+            self.laws.must(is_seen || is_passed_over || self.laws.has_wrong_clock, || {
+                format!("soaks: a wave is over that nobody has seen well for {soak}")
+            });
             let is_over = !done.is_empty() && (is_passed_over || done.iter().all(is_long));
             self.laws.must(is_over, || format!("soaks: a wave is over before its canaries were well for {soak}"));
         }
     }
+}
+
+/// It is not tried again.
+fn is_final(failure: &Failure) -> bool {
+    failure.evidence != FailureEvidence::BeforeReboot
+}
+
+/// It says something of the payload.
+fn tells(failure: &Failure) -> bool {
+    failure.evidence == FailureEvidence::AfterReboot
+}
+
+/// Longer after the rollout was made than others wait for a node to stage.
+fn view_is_late(write: &Write) -> bool {
+    write.view.read + write.view.offset > 3600
 }
 
 /// Whether nodes may begin then: policies allow it, or somebody's word does.

@@ -28,6 +28,10 @@ pub struct Laws {
     pub aborted: BTreeMap<usize, Seconds>,
     pub paused: Vec<Option<Seconds>>,
     pub skipped: BTreeMap<String, Seconds>,
+    /// The clock of a controller was wrong at some time.
+    pub has_wrong_clock: bool,
+    /// When somebody has first seen all nodes of a wave done: pool and wave.
+    pub all_done: BTreeMap<(usize, usize), Seconds>,
     /// When something changed the last time.
     pub changed: Seconds,
     /// Which pools do not go on, for reasons that are so.

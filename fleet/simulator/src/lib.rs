@@ -34,6 +34,7 @@ pub mod etcd;
 pub mod faults;
 pub mod granted;
 pub mod laws;
+pub mod lie;
 pub mod machine;
 pub mod messages;
 pub mod mutant;

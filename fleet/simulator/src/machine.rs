@@ -17,10 +17,14 @@ use slipway_node::{
     sequence::Outcome,
     step::Step,
 };
-use slipway_rollout::{facts::RollbackState, ledger::Role};
+use slipway_rollout::{
+    facts::{Failure, FailureEvidence, RollbackState},
+    ledger::Role,
+};
 
 use crate::{
     clock::{Seconds, stamp},
+    lie::Lie,
     scenario::{NEW, OLD, Quality},
     view::Report,
 };
@@ -77,6 +81,9 @@ pub struct Machine {
     pub failures: u64,
     /// How often an operation with this token started the machine anew: forward, and back.
     pub reboots: BTreeMap<u64, [u32; 2]>,
+    /// What it lies about now; and whether it ever did.
+    pub lie: Option<Lie>,
+    pub has_lied: bool,
     /// Payloads that came to nothing here.
     pub in_vain: BTreeSet<Sha256>,
     /// What it said, and since when; `None` while it says nothing.
@@ -117,6 +124,8 @@ impl Machine {
             looked: 0,
             failures: 0,
             reboots: BTreeMap::new(),
+            lie: None,
+            has_lied: false,
             in_vain: BTreeSet::new(),
             said: VecDeque::new(),
         };
@@ -211,19 +220,21 @@ impl Machine {
         Facts { boot: format!("{}.{}", self.life, self.boot), uptime, disk: Some(disk), node: None, member: None }
     }
 
-    /// Why the payload does not run, nor will: it is denied here, or could not be written; or the upgrade came back,
-    /// where each is tried once.
-    fn failed(&self) -> Option<String> {
+    /// How the payload failed: it is denied here, or could not be written; or the upgrade came back before it was booted,
+    /// where that is not repeated at once.
+    fn failed(&self) -> Option<Failure> {
         if let Some(denied) = self.journal.denial(NEW) {
-            return Some(denied.why.clone());
+            return Some(Failure { evidence: FailureEvidence::AfterReboot, why: denied.why.clone() });
         }
         let why = |ended: &Ended| if let Outcome::CameBack(why) = &ended.outcome { Some(why.clone()) } else { None };
         let mut ended = self.journal.ended.iter();
         let stages = ended.clone().take_while(|ended| ended.request.goal == Goal::Stage && ended.failed);
         if stages.clone().count() >= TRIES {
-            return stages.filter_map(why).next();
+            let why = stages.filter_map(why).next()?;
+            return Some(Failure { evidence: FailureEvidence::NotStaged, why });
         }
-        ended.find(|ended| self.is_tried_once && ended.request.goal == Goal::Upgrade).and_then(why)
+        let last = ended.find(|ended| self.is_tried_once && ended.request.goal == Goal::Upgrade)?;
+        Some(Failure { evidence: FailureEvidence::BeforeReboot, why: why(last)? })
     }
 
     /// Whether it can go back to the system of its other slot. It tries that once.
@@ -239,14 +250,20 @@ impl Machine {
         }
     }
 
-    /// What it says of itself.
     /// Whether it has gone back, as it was asked to.
     pub fn has_gone_back(&self) -> bool {
         let mut ended = self.journal.ended.iter();
         ended.any(|ended| ended.request.goal == Goal::Rollback && ended.outcome == Outcome::Reached)
     }
 
+    /// What it says of itself, which may be a lie.
     pub fn report(&self) -> Option<Report> {
+        let report = self.truth()?;
+        Some(self.lie.map_or(report.clone(), |lie| lie.told(report)))
+    }
+
+    /// What is so.
+    fn truth(&self) -> Option<Report> {
         let staged = self.facts(0).disk.and_then(|disk| disk.staged());
         self.is_up.then(|| Report {
             runs: self.runs().unwrap_or(OLD),

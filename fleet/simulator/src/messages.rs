@@ -35,7 +35,10 @@ impl World {
         }
         let is_named = self.scenario.is_tried_once && goal != Goal::Stage;
         let id = if is_named {
-            Uuid::from_bytes(Sha256::of(format!("{uid} {goal:?}").as_bytes()).0[..16].try_into().unwrap_or_default())
+            let attempt = self.machines[n].journal.ended.iter().filter(|ended| ended.request.goal == goal).count();
+            Uuid::from_bytes(
+                Sha256::of(format!("{uid} {goal:?} {attempt}").as_bytes()).0[..16].try_into().unwrap_or_default(),
+            )
         } else {
             Uuid::from_u64_pair(self.random.number(), self.random.number())
         };
@@ -134,6 +137,7 @@ impl World {
             Change::Deny(why) => rollout.denied = Some(why.clone()),
             Change::Passed(passed) => rollout.passed = *passed,
             Change::Finished => rollout.finished = true,
+            Change::Remember(since, retry) => (rollout.soaking_since, rollout.retry) = (*since, *retry),
             Change::Grant(_) | Change::Free(..) | Change::Drop(_) => {}
         });
         self.laws.changed = self.now;

@@ -21,11 +21,15 @@ pub enum Mutant {
     FreedBySilence,
     /// The journal does not outlive a power cut.
     JournalLost,
+    /// The ledger goes on above whatever any node says that it obeyed.
+    BelievesTokens,
+    /// A soak is as long as nodes say.
+    SoaksByNodes,
 }
 
 impl Mutant {
     /// Each of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::GrantsEnd,
         Self::CachedBudget,
         Self::NoReread,
@@ -34,5 +38,7 @@ impl Mutant {
         Self::AnyToken,
         Self::FreedBySilence,
         Self::JournalLost,
+        Self::BelievesTokens,
+        Self::SoaksByNodes,
     ];
 }

@@ -35,7 +35,7 @@ impl World {
                 self.check_until(n, seconds);
             }
             Fault::ApiDown(seconds) => self.api.down_until = self.api.down_until.max(now + seconds),
-            Fault::ClockJumps(c, by) => self.controllers[c].offset = by,
+            Fault::ClockJumps(c, by) => (self.controllers[c].offset, self.laws.has_wrong_clock) = (by, true),
             Fault::NodeClockJumps(by) => self.machines[n].clock = by,
             Fault::ControllerDies(c, seconds) => self.crashes(c, seconds),
             Fault::WatchLags(c, lag, seconds) => self.controllers[c].lag = (lag, now + seconds),
@@ -48,6 +48,11 @@ impl World {
             Fault::Pauses(..) | Fault::Skips(_) | Fault::EditsPolicies(_) => self.wish(n, fault),
             Fault::GivesUp(_) | Fault::Hurries(..) => self.wish(n, fault),
             Fault::Cordons | Fault::Uncordons => self.cordons(n, fault == Fault::Cordons),
+            Fault::Lies(lie, seconds) => {
+                (self.machines[n].lie, self.machines[n].has_lied) = (Some(lie), true);
+                self.says(n);
+                self.after(seconds, Event::IsHonest(n));
+            }
             Fault::Word => self.word(n),
             Fault::Aborts => self.aborts(n),
             Fault::Echo => self.echo(),
@@ -191,6 +196,12 @@ impl World {
         self.scenario.pools.iter().position(|other| other.name == *pool)
     }
 
+    /// It says what is so again.
+    pub fn is_honest(&mut self, n: usize) {
+        self.machines[n].lie = None;
+        self.says(n);
+    }
+
     /// A person lets it go on. What the controllers have paused stays so.
     pub fn resumes(&mut self, pool: usize) {
         self.api.edit(pool, |rollout| rollout.paused = rollout.denied.clone());
@@ -274,6 +285,7 @@ impl World {
         for n in 0..self.machines.len() {
             let machine = &mut self.machines[n];
             let (now, boot) = (self.now, machine.boot);
+            machine.lie = None;
             machine.ill_until = machine.ill_until.min(now);
             machine.cut_off_until = machine.cut_off_until.min(now);
             machine.drain_blocked_until = machine.drain_blocked_until.min(now);

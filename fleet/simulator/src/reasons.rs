@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use slipway_rollout::{
     blocked::Blocked,
     decide::{Decision, decide},
@@ -46,8 +47,27 @@ impl World {
         if let Some(law) = law {
             self.laws.break_it(law);
         }
+        self.sees_what_is_done(view);
         let is_lower = decision.passed < view.facts.passed;
         self.laws.must(!is_lower, || "waves: a wave that was over is not any more".to_owned());
+    }
+
+    /// When somebody has first seen all nodes of a wave done. What breaks that is in the law of what nodes say.
+    fn sees_what_is_done(&mut self, view: &View) {
+        let observed: BTreeMap<&str, &ObservedNode> =
+            view.facts.nodes.iter().map(|of| (of.node.uid.as_str(), of)).collect();
+        for (n, wave) in view.facts.plan.waves.iter().enumerate() {
+            let is_open = |uid: &str| {
+                let Some(of) = observed.get(uid).filter(|_| !view.facts.skip.contains(uid)) else { return false };
+                let is_out = of.failure().is_some() || of.report.as_ref().is_some_and(|of| of.runs != NEW);
+                !is_out && !of.is_well()
+            };
+            let is_done = |uid: &str| observed.get(uid).is_some_and(|of| of.runs(NEW) && of.is_well());
+            let all = wave.nodes.iter().all(|node| !is_open(&node.uid));
+            if all && wave.nodes.iter().any(|node| is_done(&node.uid)) {
+                self.laws.all_done.entry((view.pool, n)).or_insert(self.now);
+            }
+        }
     }
 
     /// A rollout that is said to be over is: each of its nodes runs the payload for good, failed, was left out, has
@@ -61,7 +81,7 @@ impl World {
             let machine = &self.machines[n];
             let is_out = !self.api.exists(&node.uid) || view.facts.skip.contains(&node.uid);
             let is_done = machine.runs() == Some(NEW) && machine.is_confirmed();
-            let has_failed = machine.report().is_none_or(|report| report.failed.is_some());
+            let has_failed = machine.report().is_none_or(|report| report.failed.is_some()) || machine.has_lied;
             // Who went back, before people gave the rollout up, is seen on the payload in what it said before that.
             let is_back = view.facts.aborted.is_some() && machine.has_gone_back();
             !is_out && !is_done && !has_failed && !is_back && !machine.is_dead
@@ -131,6 +151,14 @@ impl World {
             Blocked::NotInPlan => facts.plan.nodes().all(|(_, node)| node.uid != uid),
             Blocked::Skipped => facts.skip.contains(uid),
             Blocked::Failed(_) => seen(uid).is_some_and(|observed| observed.failure().is_some()),
+            Blocked::RetriesLater { from, .. } => {
+                // Nothing ever opens.
+                if *from < Timestamp::MAX {
+                    return Fair::Comes;
+                }
+                true
+            }
+            Blocked::TokenAhead { .. } => machine.is_some_and(|machine| machine.has_lied),
             Blocked::Silent => is_dead && facts.ledger.held(uid).is_none(),
             Blocked::SilentHolder { token } => is_dead && facts.ledger.held(uid).map(|of| of.token) == Some(*token),
             Blocked::UnderWay { .. } => is_ill || is_held_up,

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use slipway_core::digest::Sha256;
-use slipway_rollout::facts::{Facts, NodeReport, RollbackState};
+use slipway_rollout::facts::{Facts, Failure, NodeReport, RollbackState};
 
 use crate::{
     clock::{Seconds, stamp},
@@ -20,7 +20,7 @@ pub struct Report {
     pub since: Seconds,
     pub busy: bool,
     pub token: u64,
-    pub failed: Option<String>,
+    pub failed: Option<Failure>,
     pub rollback: RollbackState,
 }
 

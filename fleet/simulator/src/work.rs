@@ -2,8 +2,10 @@
 
 use std::{collections::VecDeque, rc::Rc};
 
+use jiff::Timestamp;
 use slipway_rollout::{
     decide::Step,
+    facts::Retry,
     ledger::{Ledger, Limits, Node, Proof},
 };
 
@@ -18,6 +20,8 @@ pub enum Todo {
     Passed(usize),
     /// It is over.
     Finished,
+    /// What controllers count with their own clock.
+    Remember(Option<Timestamp>, Option<Retry>),
     /// What is never to be: a grant goes, and nobody has proven anything.
     Drop(String),
 }
@@ -33,6 +37,7 @@ pub enum Change {
     Deny(String),
     Passed(usize),
     Finished,
+    Remember(Option<Timestamp>, Option<Retry>),
 }
 
 /// A write that is on its way.

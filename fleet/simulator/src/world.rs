@@ -56,6 +56,8 @@ pub enum Event {
     Starts(usize),
     Resumes(usize),
     Unskips(usize, String),
+    /// A node that lied does so no more.
+    IsHonest(usize),
     /// Nothing goes wrong any more.
     Calm,
 }
@@ -270,6 +272,7 @@ impl World {
             Event::Starts(c) => self.starts(c),
             Event::Resumes(pool) => self.resumes(pool),
             Event::Unskips(pool, uid) => self.unskips(pool, &uid),
+            Event::IsHonest(n) => self.is_honest(n),
             Event::Calm => self.becomes_calm(),
         }
     }

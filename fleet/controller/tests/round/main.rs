@@ -3,6 +3,7 @@
 //! What follows from one look, without a cluster: the objects are written here, and so is what the nodes say.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod attacks;
 mod back;
 mod channel_status;
 mod channel_target;
@@ -16,7 +17,7 @@ use scene::{NEW, Scene, payload};
 use serde_json::json;
 use slipway_fleet::{observed_node, pools::Problem, report};
 use slipway_fleet_objects::rollout::Rollout;
-use slipway_node_api::v1::HealthState;
+use slipway_node_api::v1::{Denied, HealthState};
 use slipway_rollout::{decide::Step, ledger::Role};
 
 /// A rollout of all nodes, and every node staged.
@@ -49,16 +50,10 @@ fn a_grant_is_in_the_ledger_that_is_written_and_the_epoch_is_not_behind_what_nod
     let mut scene = staged(3);
     let round = scene.round();
     assert_eq!((round.ledger.epoch, round.ledger.grants.len()), (1, 1));
-    // The ledger was deleted and made anew: a node would obey nothing of it.
-    scene.says(1).token = 41;
+    // The ledger was deleted and made anew: the nodes would obey nothing of it. Most of them say so.
+    (scene.says(0).token, scene.says(1).token) = (40, 41);
     let round = scene.round();
-    assert_eq!((round.ledger.epoch, round.ledger.grants[0].token), (42, 42));
-    // A token that no ledger gives is no reason to have none left.
-    scene.says(1).token = u64::MAX;
-    let round = scene.round();
-    assert_eq!(round.ledger.epoch, 0);
-    let nodes = report::nodes(round.pools["p"].as_ref().unwrap(), &scene.looks, &Default::default());
-    assert!(nodes["uid-1"].message.contains("which no ledger gives"), "{nodes:?}");
+    assert!(round.ledger.epoch > 41 && round.ledger.grants[0].token > 41, "{:?}", round.ledger);
 }
 
 #[test]
@@ -111,8 +106,7 @@ fn a_grant_is_freed_by_the_well_node_by_absence_and_by_word_and_by_nothing_else(
     assert!(is_held(&scene), "silence is no proof");
     let round = scene.round();
     let told = report::nodes(round.pools["p"].as_ref().unwrap(), &scene.looks, &Default::default());
-    let (message, name) = (&told[held.node.uid.as_str()].message, &held.node.name);
-    assert!(message.ends_with(&format!(": slipwayctl fleet unblock {name} --reason WHY")), "{message}");
+    assert!(told[held.node.uid.as_str()].message.contains("it is expected back before"), "{told:?}");
     scene.ledger.spec.release = serde_json::from_value(json!([{ "token": 7, "who": "a", "why": "b" }])).unwrap();
     assert!(is_held(&scene), "the word is for another grant");
     scene.ledger.spec.release[0].token = held.token;
@@ -140,10 +134,11 @@ fn a_grant_of_a_pool_that_is_gone_is_freed_all_the_same() {
 fn what_cannot_be_understood_begins_nothing() {
     let problem = |scene: &Scene| scene.round().pools["p"].as_ref().unwrap_err().clone();
     let mut scene = staged(2);
+    // The younger of two pools that share a node: the other one goes on.
     scene.pool("q", json!({ "nodeSelector": {} }));
-    let shared = problem(&scene);
+    assert!(scene.round().pools["p"].is_ok() && scene.round().ledger.grants.len() == 1);
+    let shared = scene.round().pools["q"].as_ref().unwrap_err().clone();
     assert!(matches!(&shared, Problem::NodesShared { pools, .. } if *pools == ["p", "q"]), "{shared}");
-    assert!(scene.round().ledger.grants.is_empty());
     scene.objects.pools.remove("q");
     scene.pool("p", json!({ "policies": ["gone"] }));
     assert_eq!(problem(&scene), Problem::PolicyMissing("gone".to_owned()));
@@ -186,12 +181,12 @@ fn what_came_back_is_not_tried_again_and_a_further_node_gets_a_further_rollout()
     let mut scene = staged(2);
     scene.pool("p", json!({ "policies": ["patient"] }));
     scene.policy("patient", json!({ "failureBudget": 2 }));
-    scene.came_back(0, "the drain was blocked");
+    scene.says(0).denied = vec![Denied { payload: payload(NEW).into(), why: "it was not well".to_owned() }];
     scene.says(1).disk.as_mut().unwrap().slots[0].payload = Some(payload(NEW).into());
     let round = scene.round();
     let course = round.pools["p"].as_ref().unwrap();
     assert_eq!(course.decision.blocked.len(), 1);
-    assert_eq!(course.decision.blocked[0].why.to_string(), "it failed: the drain was blocked");
+    assert_eq!(course.decision.blocked[0].why.to_string(), "it failed: it was not well");
     assert!(round.new.is_empty(), "not while it is not finished");
     let status = report::rollout(&scene.objects.rollouts[0], course, scene::now());
     assert_eq!((status.state.as_str(), status.done, status.nodes), ("Finished", 1, 2));

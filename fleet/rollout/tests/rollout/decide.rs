@@ -12,7 +12,7 @@ use slipway_rollout::{
     window::{Window, Zone},
 };
 
-use crate::{NEW, OLD, control_plane, limits, noon, staged, worker, world};
+use crate::{NEW, OLD, control_plane, failed, limits, noon, staged, worker, world};
 
 /// A rollout to these nodes, all of which are staged.
 pub fn rollout(nodes: &[Node], policy: Policy) -> Facts {
@@ -158,7 +158,7 @@ fn a_node_with_a_grant_is_asked_until_it_obeys_and_freed_when_it_is_well() {
     assert_eq!((why(&fleet, 0), granted(&fleet)), (String::new(), vec![1, 2]));
     // It obeyed a later one: the ledger was edited.
     report(&mut fleet, 0).token = 7;
-    assert!(why(&fleet, 0).starts_with("it holds the grant 1, and obeyed the later one 7"));
+    assert!(why(&fleet, 0).starts_with("it holds the grant 1, and says that it obeyed the later one 7"));
     assert_eq!(granted(&fleet), [1]);
 }
 
@@ -189,6 +189,7 @@ fn the_others_wait_until_the_canary_has_been_well_for_long_enough() {
     let decision = look(&fleet);
     assert_eq!((decision.steps.len(), decision.passed, decision.soaks), (0, 0, Some(noon() + 1.hours())));
     assert_eq!(why(&fleet, 1), "wave 1 must be well until 2026-06-01T13:00:00Z");
+    fleet.soaking_since = decision.soaking_since;
     let decision = decide(&fleet, noon() + 1.hours());
     assert_eq!((decision.steps.len(), decision.passed, decision.soaks), (2, 1, None));
     // A wave that is over stays so; its nodes count as unavailable if they are ill.
@@ -208,7 +209,7 @@ fn a_bad_canary_denies_the_payload_and_stops_everything() {
             report(&mut fleet, 0).well = false;
             format!("the canary {} runs it, and is not well", name(&fleet, 0))
         } else {
-            report(&mut fleet, 0).failed = Some("no boot".to_owned());
+            report(&mut fleet, 0).failed = failed("no boot");
             format!("the canary {} failed: no boot", name(&fleet, 0))
         };
         let (deny, pause) = (Step::Deny { payload: NEW, why: what.clone() }, Step::Pause { why: what.clone() });
@@ -226,10 +227,10 @@ fn a_bad_canary_denies_the_payload_and_stops_everything() {
 #[test]
 fn failures_up_to_the_budget_are_left_behind() {
     let mut fleet = four(Policy { failure_budget: Some(Amount::Nodes(2)), ..two_at_once() });
-    report(&mut fleet, 0).failed = Some("no boot".to_owned());
+    report(&mut fleet, 0).failed = failed("no boot");
     assert_eq!(granted(&fleet), [1, 2]);
     assert_eq!(why(&fleet, 0), "it failed: no boot");
-    report(&mut fleet, 1).failed = Some("no disk".to_owned());
+    report(&mut fleet, 1).failed = failed("no disk");
     let (first, second) = (name(&fleet, 0), name(&fleet, 1));
     let what = format!("2 of 4 nodes failed, and 2 are enough; {first}: no boot; {second}: no disk");
     assert!(matches!(&look(&fleet).steps[..], [Step::Deny { why, .. }, Step::Pause { .. }] if *why == what));
@@ -325,7 +326,9 @@ fn a_busy_node_is_left_alone_and_counts() {
 fn it_is_over_when_all_run_it_and_nothing_is_held() {
     let mut fleet = four(canary());
     (0..4).for_each(|n| arrive(&mut fleet, n));
-    assert!(!look(&fleet).finished);
+    let decision = look(&fleet);
+    assert!(!decision.finished);
+    fleet.soaking_since = decision.soaking_since;
     let later = decide(&fleet, noon() + 1.hours());
     assert!(later.finished && later.blocked.is_empty() && later.steps.is_empty());
     hold(&mut fleet, 2);

@@ -144,6 +144,7 @@ impl World {
         }
         self.facts.replacing.succeeded = decision.succeeded.clone();
         self.facts.passed = decision.passed;
+        (self.facts.soaking_since, self.facts.retry) = (decision.soaking_since, decision.retry);
         decision
     }
 

@@ -6,8 +6,10 @@
 
 mod amount;
 mod decide;
+mod evidence;
 mod laws;
 mod ledger;
+mod liars;
 mod machines;
 mod model;
 mod plan;
@@ -22,7 +24,7 @@ use jiff::Timestamp;
 use slipway_core::digest::Sha256;
 use slipway_rollout::{
     amount::Amount,
-    facts::{NodeReport, ObservedNode, RollbackState},
+    facts::{Failure, FailureEvidence, NodeReport, ObservedNode, RollbackState},
     ledger::{Limits, Node, Role},
 };
 
@@ -58,6 +60,7 @@ fn limits(size: u32, max_unavailable: u32) -> Limits {
         from: noon(),
         until: None,
         down: Vec::new(),
+        named_tokens: Default::default(),
     }
 }
 
@@ -74,4 +77,9 @@ fn staged(node: Node) -> ObservedNode {
         rollback: RollbackState::Unavailable,
     };
     ObservedNode { node, report: Some(report) }
+}
+
+/// The payload was booted here, and was not well.
+pub fn failed(why: &str) -> Option<Failure> {
+    Some(Failure { evidence: FailureEvidence::AfterReboot, why: why.to_owned() })
 }

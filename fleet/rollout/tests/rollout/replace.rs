@@ -58,6 +58,7 @@ fn turn(fleet: &mut Facts) -> (Decision, Vec<String>) {
     }
     fleet.replacing.succeeded = decision.succeeded.clone();
     fleet.passed = decision.passed;
+    (fleet.soaking_since, fleet.retry) = (decision.soaking_since, decision.retry);
     (decision, deleted)
 }
 

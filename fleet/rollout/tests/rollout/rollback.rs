@@ -13,7 +13,7 @@ use slipway_rollout::{
 use crate::{
     OLD, control_plane,
     decide::{arrive, four, granted, hold, look, outside, report, rollout, two_at_once, why},
-    noon, worker,
+    failed, noon, worker,
     world::{Fate, World, fate, fleet, hours, policies},
 };
 
@@ -52,7 +52,7 @@ fn nodes_go_back_under_the_same_budget_where_people_want_it() {
 fn nobody_goes_back_before_the_denial_is_written() {
     let mut fleet = denied(two_at_once());
     (fleet.denied, fleet.paused) = (None, None);
-    report(&mut fleet, 3).failed = Some("no boot".to_owned());
+    report(&mut fleet, 3).failed = failed("no boot");
     assert!(matches!(&look(&fleet).steps[..], [Step::Deny { .. }, Step::Pause { .. }]));
     // Nor after people have given it up, nor by a plan that was edited.
     let mut fleet = denied(two_at_once());
@@ -75,7 +75,7 @@ fn a_node_with_a_grant_is_asked_to_go_back_and_freed_when_it_has() {
     assert!(!look(&fleet).steps.contains(&asked));
     let rollback = report(&mut fleet, 0);
     (rollback.runs, rollback.busy, rollback.rollback) = (OLD, false, RollbackState::Available);
-    rollback.failed = Some("it went back".to_owned());
+    rollback.failed = failed("it went back");
     assert_eq!(look(&fleet).steps[0], Step::Free { uid, proof: Proof::Well { token } });
     assert_eq!((why(&fleet, 0), granted(&fleet)), ("it failed: it went back".to_owned(), vec![1]));
     // It was granted before the denial, and runs the old system: it begins nothing.
@@ -140,7 +140,7 @@ fn what_people_do_to_nodes_of_a_finished_rollout_denies_nothing() {
         report(&mut fleet, n).rollback = RollbackState::Available;
     }
     assert!(look(&fleet).finished);
-    (report(&mut fleet, 0).runs, report(&mut fleet, 0).failed) = (OLD, Some("somebody had it go back".to_owned()));
+    (report(&mut fleet, 0).runs, report(&mut fleet, 0).failed) = (OLD, failed("somebody had it go back"));
     assert!(matches!(look(&fleet).steps[0], Step::Deny { .. }));
     fleet.finished = true;
     let decision = look(&fleet);

@@ -13,7 +13,7 @@ const ZONES: [&str; 6] =
     ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca"];
 const DAYS: [Day; 7] = [Day::Mon, Day::Tue, Day::Wed, Day::Thu, Day::Fri, Day::Sat, Day::Sun];
 
-fn window(days: &[Day], start: &str, minutes: u32, zone: &str) -> Window {
+pub fn window(days: &[Day], start: &str, minutes: u32, zone: &str) -> Window {
     Window::new(days.to_vec(), start.parse().unwrap(), Span::minutes(minutes), Zone::named(zone).unwrap()).unwrap()
 }
 

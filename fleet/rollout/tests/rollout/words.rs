@@ -8,7 +8,7 @@ use slipway_rollout::{
 
 use crate::{
     decide::{arrive, canary, four, granted, hold, look, name, outside, report, two_at_once, why},
-    noon,
+    failed, noon,
 };
 
 #[test]
@@ -71,7 +71,7 @@ fn what_is_given_up_begins_nothing_and_who_is_at_it_is_asked_to_go_back() {
     }
     // It came back, and is free. That is no failure of the payload, however few failures are enough.
     report(&mut fleet, 0).busy = false;
-    report(&mut fleet, 0).failed = Some("aborted by fleet".to_owned());
+    report(&mut fleet, 0).failed = failed("aborted by fleet");
     let decision = look(&fleet);
     assert!(matches!(&decision.steps[..], [Step::Free { uid: freed, .. }] if *freed == uid), "{decision:?}");
     assert!(!decision.finished);

@@ -17,7 +17,7 @@ use slipway_rollout::{
     window::{Window, Zone},
 };
 
-use crate::{NEW, OLD, control_plane, noon, worker};
+use crate::{NEW, OLD, control_plane, failed, noon, worker};
 
 /// What is seen before anything happened.
 pub fn facts(plan: Plan, rules: Rules, nodes: Vec<ObservedNode>) -> Facts {
@@ -37,6 +37,10 @@ pub fn facts(plan: Plan, rules: Rules, nodes: Vec<ObservedNode>) -> Facts {
         aborted: None,
         window_override: None,
         replacing: Default::default(),
+        created: None,
+        soaking_since: None,
+        retry: None,
+        named_tokens: BTreeSet::new(),
     }
 }
 
@@ -231,6 +235,7 @@ impl World {
             self.act(step, &decision);
         }
         self.facts.passed = decision.passed;
+        (self.facts.soaking_since, self.facts.retry) = (decision.soaking_since, decision.retry);
         let failed = self.bodies.iter().filter(|body| body.silent == 0 && body.report.failed.is_some()).count();
         let total = u32::try_from(self.facts.plan.nodes().count()).unwrap();
         let is_enough = failed as u64 >= u64::from(self.facts.rules.failures(total));
@@ -329,7 +334,7 @@ impl World {
     pub fn leave(&mut self, which: &[bool]) {
         for (body, _) in self.bodies.iter_mut().zip(which).filter(|(body, leaves)| **leaves && body.report.runs == NEW)
         {
-            (body.report.runs, body.report.failed) = (OLD, Some("it ran the payload, and does so no more".to_owned()));
+            (body.report.runs, body.report.failed) = (OLD, failed("it ran the payload, and does so no more"));
         }
     }
 
@@ -498,9 +503,9 @@ impl Body {
                     _ if self.report.runs == NEW => {
                         (self.report.runs, self.report.well, self.report.rollback) =
                             (OLD, true, RollbackState::Available);
-                        self.report.failed = Some("it went back".to_owned());
+                        self.report.failed = failed("it went back");
                     }
-                    Fate::ComesBack => self.report.failed = Some("it did not become well".to_owned()),
+                    Fate::ComesBack => self.report.failed = failed("it did not become well"),
                     _ => {
                         (self.report.runs, self.report.staged, self.report.rollback) =
                             (NEW, Some(NEW), RollbackState::Available)

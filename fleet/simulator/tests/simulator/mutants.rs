@@ -29,6 +29,8 @@ fn each_mutant_is_noticed() {
             Mutant::WindowIgnored => &["windows:"],
             Mutant::AnyToken => &["tokens:"],
             Mutant::JournalLost => &["tokens:", "cordons:", "ends:", "reboots:", "locks:", "grants:", "frees:"],
+            Mutant::BelievesTokens => &["tokens:"],
+            Mutant::SoaksByNodes => &["soaks:"],
             Mutant::None => &[],
         };
         assert!(is_one_of(&law, laws), "{mutant:?}: {law}");

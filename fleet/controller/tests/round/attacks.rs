@@ -1,0 +1,212 @@
+//! What one node, one budget or one entry of a list cannot stop.
+
+use jiff::ToSpan as _;
+use serde_json::json;
+use slipway_fleet::{report, round::Round};
+use slipway_fleet_objects::upgrade::NodeUpgradeStatus;
+use slipway_node::goal::Goal;
+use slipway_node_api::v1::{self, Operation, Slot};
+use slipway_rollout::{decide::Step, ledger::HIGHEST};
+
+use super::{
+    scene::{NEW, Scene, now, payload},
+    staged,
+};
+
+/// The number of the node that holds the first grant.
+fn holder(round: &Round) -> usize {
+    round.ledger.grants[0].node.uid.strip_prefix("uid-").unwrap().parse().unwrap()
+}
+
+/// The node runs the payload, and is well.
+fn arrive(scene: &mut Scene, n: usize) {
+    let disk = scene.says(n).disk.as_mut().unwrap();
+    disk.slots[1].payload = Some(payload(NEW).into());
+    disk.running = Slot::B.into();
+    scene.says(n).staged = None;
+}
+
+fn told(scene: &Scene, round: &Round, n: usize) -> NodeUpgradeStatus {
+    let course = round.pools["p"].as_ref().unwrap();
+    report::nodes(course, &scene.looks, &Default::default())[format!("uid-{n}").as_str()].clone()
+}
+
+fn keep(scene: &mut Scene, round: &Round) {
+    let course = round.pools["p"].as_ref().unwrap();
+    scene.objects.rollouts[0].status = Some(report::rollout(&scene.objects.rollouts[0], course, now()));
+    scene.ledger.status = Some(round.ledger.clone());
+}
+
+#[test]
+fn a_node_that_lies_about_its_token_is_named_and_the_others_go_on_to_the_end() {
+    for lie in [100, HIGHEST, u64::MAX] {
+        let mut scene = staged(4);
+        scene.says(3).token = lie;
+        for done in 0..3 {
+            let round = scene.round();
+            assert_eq!((round.ledger.epoch, round.ledger.grants.len()), (done + 1, 1), "{:?}", round.ledger);
+            let (n, token) = (holder(&round), round.ledger.grants[0].token);
+            assert_ne!(n, 3);
+            assert_eq!(told(&scene, &round, 3).reason, "TokenAhead");
+            keep(&mut scene, &round);
+            scene.says(n).token = token;
+            arrive(&mut scene, n);
+        }
+        assert!(scene.ledger.status.as_ref().unwrap().epoch == 3);
+    }
+}
+
+#[test]
+fn a_budget_that_keeps_pods_is_named_and_sends_nobody_back() {
+    for rollback in [json!({}), json!({ "rollback": {} })] {
+        let mut scene = staged(4);
+        scene.pool("p", rollback);
+        (0..2).for_each(|n| arrive(&mut scene, n));
+        scene.came_back(2, "evict the pods: pod default/db-0 is protected by the PodDisruptionBudget db (after 900 s)");
+        for _ in 0..3 {
+            let round = scene.round();
+            let steps = &round.pools["p"].as_ref().unwrap().decision.steps;
+            let stops = |step: &&Step| matches!(step, Step::Deny { .. } | Step::Pause { .. } | Step::Return { .. });
+            assert_eq!(steps.iter().find(stops), None);
+            let told = told(&scene, &round, 2);
+            assert!(told.reason == "RetriesLater" && told.message.contains("default/db-0"), "{told:?}");
+            assert_ne!(holder(&round), 2, "the others go on");
+            keep(&mut scene, &round);
+        }
+        // The time has come: another attempt, with a name of its own.
+        let status = scene.objects.rollouts[0].status.as_mut().unwrap();
+        let retry = status.retry.as_mut().unwrap();
+        assert_eq!(retry.from, now() + 1.hours());
+        retry.from = now();
+        scene.policy("two", json!({ "maxUnavailable": 2 }));
+        scene.pool("p", json!({ "policies": ["two"] }));
+        let round = scene.round();
+        assert!(round.ledger.grants.iter().any(|grant| grant.node.uid == "uid-2"), "{:?}", round.ledger);
+        let of = scene.objects.rollouts[0].metadata.uid.clone().unwrap();
+        assert_eq!(slipway_fleet::observed_node::attempt(scene.says(2), &of, "uid-2", Goal::Upgrade), 1);
+    }
+}
+
+#[test]
+fn releases_of_tokens_to_come_free_nothing() {
+    let mut scene = staged(3);
+    let future: Vec<_> = (1..40).map(|token| json!({ "token": token, "who": "a", "why": "b" })).collect();
+    scene.ledger.spec.release = serde_json::from_value(json!(future)).unwrap();
+    let round = scene.round();
+    assert_eq!(round.ledger.grants[0].token, 40);
+    keep(&mut scene, &round);
+    assert_eq!((scene.round().freed.len(), scene.round().ledger.grants.len()), (0, 1));
+}
+
+#[test]
+fn a_soak_is_as_long_as_the_controllers_have_seen_it_whatever_a_node_says() {
+    let mut scene = Scene::new(3);
+    scene.policy("x", json!({ "steps": [{ "nodes": 1, "soak": "24h" }] }));
+    scene.pool("p", json!({ "policies": ["x"] }));
+    scene.roll();
+    (0..3).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+    let first = scene.objects.rollouts[0].spec.plan.waves[0].nodes[0].uid.clone();
+    let n: usize = first.strip_prefix("uid-").unwrap().parse().unwrap();
+    arrive(&mut scene, n);
+    for seconds in [u64::MAX, 1 << 40, 86_400] {
+        scene.says(n).health.as_mut().unwrap().seconds = seconds;
+        let round = scene.round();
+        assert!(round.ledger.grants.is_empty());
+        keep(&mut scene, &round);
+        assert_eq!(scene.objects.rollouts[0].status.as_ref().unwrap().soaking_since, Some(now()));
+    }
+    let soaking_since = Some(now() - 24.hours());
+    scene.objects.rollouts[0].status.as_mut().unwrap().soaking_since = soaking_since;
+    assert_eq!(scene.round().ledger.grants.len(), 1);
+}
+
+#[test]
+fn what_blocks_a_node_is_shown_of_it_of_its_rollout_and_of_its_pool() {
+    let mut scene = Scene::new(2);
+    scene.roll();
+    let blocked = Some("manifest nope: 404 Not Found".to_owned());
+    let operation =
+        Operation { goal: v1::Goal::Stage.into(), step: v1::Step::Stage.into(), blocked, ..Operation::default() };
+    (0..2).for_each(|n| scene.says(n).operation = Some(operation.clone()));
+    let round = scene.round();
+    let course = round.pools["p"].as_ref().unwrap();
+    let rollout = report::rollout(&scene.objects.rollouts[0], course, now());
+    let pool = report::pool(course, None, now());
+    for message in [told(&scene, &round, 0).message, rollout.message, pool.message] {
+        assert!(message.contains("404 Not Found"), "{message}");
+    }
+}
+
+#[test]
+fn a_holder_that_is_silent_reboots_and_advice_comes_only_after_its_time() {
+    let mut scene = staged(2);
+    let round = scene.round();
+    keep(&mut scene, &round);
+    let n = holder(&round);
+    scene.silence(n);
+    let round = scene.round();
+    let first = told(&scene, &round, n);
+    assert_eq!((first.reason.as_str(), first.silent_since), ("Rebooting", Some(now())));
+    assert!(!first.message.contains("unblock"), "{first:?}");
+    // It is remembered since when; later it is somebody's business.
+    let name = format!("n{n}");
+    let spec = json!({ "nodeUID": format!("uid-{n}"), "pool": "p" });
+    let upgrade =
+        json!({ "metadata": { "name": name }, "spec": spec, "status": { "silentSince": now() - 21.minutes() } });
+    scene.objects.upgrades.insert(name, serde_json::from_value(upgrade).unwrap());
+    let round = scene.round();
+    let later = told(&scene, &round, n);
+    assert_eq!(later.reason, "SilentWithGrant");
+    assert!(later.message.contains("unblock") && later.silent_since == Some(now() - 21.minutes()), "{later:?}");
+}
+
+#[test]
+fn one_node_changes_few_statuses() {
+    for total in [100, 400] {
+        let mut scene = Scene::new(total);
+        scene.policy("x", json!({ "maxUnavailable": "10%" }));
+        scene.pool("p", json!({ "policies": ["x"] }));
+        scene.roll();
+        let statuses = |scene: &Scene| -> Vec<String> {
+            let round = scene.round();
+            let course = round.pools["p"].as_ref().unwrap();
+            let told = report::nodes(course, &scene.looks, &Default::default());
+            told.into_iter().map(|(uid, status)| format!("{uid} {status:?}")).collect()
+        };
+        let changes = |a: &[String], b: &[String]| a.iter().zip(b).filter(|(a, b)| a != b).count();
+        (0..total / 2).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+        let before = statuses(&scene);
+        scene.says(total / 2).staged = Some(payload(NEW).into());
+        assert!(changes(&before, &statuses(&scene)) <= 2, "one more is staged");
+        (0..total).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+        let round = scene.round();
+        keep(&mut scene, &round);
+        let before = statuses(&scene);
+        let (n, token) = (holder(&round), round.ledger.grants[0].token);
+        scene.says(n).token = token;
+        arrive(&mut scene, n);
+        let round = scene.round();
+        keep(&mut scene, &round);
+        assert!(changes(&before, &statuses(&scene)) <= 4, "one is done, and another one goes");
+    }
+}
+
+#[test]
+fn old_rollouts_go_and_those_that_denied_a_payload_stay() {
+    let mut scene = staged(1);
+    let one = scene.objects.rollouts[0].clone();
+    for n in 0..15 {
+        let mut old = one.clone();
+        old.metadata.name = Some(format!("p-old-{n:02}"));
+        old.spec.plan.payload = payload(&format!("old {n}"));
+        let denied = (n == 0).then(|| "it eats files".to_owned());
+        old.status = Some(serde_json::from_value(json!({ "state": "Superseded", "denied": denied })).unwrap());
+        scene.objects.rollouts.push(old);
+    }
+    let names = |scene: &Scene| -> Vec<String> {
+        scene.round().expired.into_iter().filter_map(|of| of.metadata.name).collect()
+    };
+    assert_eq!(names(&scene), ["p-old-04", "p-old-03", "p-old-02", "p-old-01"]);
+    scene.pool("p", json!({ "revisionHistoryLimit": 14 }));
+    assert!(names(&scene).is_empty());
+}

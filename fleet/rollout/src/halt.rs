@@ -1,0 +1,139 @@
+//! What stops a rollout, and what goes back: the payload is denied, people have paused or given it up, too much failed.
+
+use crate::{
+    blocked::Blocked,
+    facts::{Facts, FailureEvidence, ObservedNode, RollbackPolicy, RollbackState},
+    ledger::Role,
+    step::Step,
+    view::View,
+};
+
+/// What is against a rollout.
+struct Verdict {
+    /// The payload was booted and was not well: it is tried nowhere else. Otherwise people have to look.
+    denies: bool,
+    why: String,
+}
+
+impl View<'_> {
+    /// Why nothing new begins; and what is done about it, if it is new.
+    pub(crate) fn stop(&self, steps: &mut Vec<Step>) -> Option<Blocked> {
+        let facts = self.facts;
+        if let Some(why) = &facts.aborted {
+            // Who comes back because it was asked to is no failure of the payload.
+            let denied = facts.denied.clone().map(Blocked::Denied);
+            return denied.or_else(|| Some(Blocked::Aborted(why.clone())));
+        }
+        if let Some(Verdict { denies, why }) = self.verdict() {
+            if facts.finished && facts.denied.is_none() {
+                let held = || format!("it was finished, and by now {why}");
+                return Some(Blocked::Paused(facts.paused.clone().unwrap_or_else(held)));
+            }
+            let why = facts.denied.clone().unwrap_or(why);
+            if denies && facts.denied.is_none() {
+                steps.push(Step::Deny { payload: facts.plan.payload, why: why.clone() });
+            }
+            if facts.paused.is_none() {
+                steps.push(Step::Pause { why: why.clone() });
+            }
+            let is_denied = denies || facts.denied.is_some();
+            return Some(if is_denied {
+                Blocked::Denied(why)
+            } else {
+                Blocked::Paused(facts.paused.clone().unwrap_or(why))
+            });
+        }
+        if !facts.plan.is_whole() {
+            return Some(Blocked::PlanChanged);
+        }
+        let denied = facts.denied.clone().map(Blocked::Denied);
+        denied.or_else(|| facts.paused.clone().map(Blocked::Paused))
+    }
+
+    /// Whether nodes go back: the payload is denied, by a write that everybody sees.
+    pub(crate) fn rollback(&self) -> Option<RollbackPolicy> {
+        let Facts { rollback, denied, aborted, plan, .. } = self.facts;
+        rollback.filter(|_| denied.is_some() && aborted.is_none() && plan.is_whole())
+    }
+
+    /// Somebody is to go back, now or once the denial is written.
+    pub(crate) fn is_anybody_behind(&self, steps: &[Step]) -> bool {
+        let Facts { rollback, denied, aborted, plan, .. } = self.facts;
+        let is_denied = denied.is_some() || steps.iter().any(|step| matches!(step, Step::Deny { .. }));
+        let Some(rollback) = rollback.filter(|_| is_denied && aborted.is_none() && plan.is_whole()) else {
+            return false;
+        };
+        let planned = plan.nodes().filter_map(|(_, node)| self.observed.get(node.uid.as_str()));
+        let mut on_it = planned.filter(|observed| observed.runs(plan.payload));
+        on_it.any(|observed| !matches!(self.returns(observed, &(rollback, None)), Blocked::Stays(_) | Blocked::Skipped))
+    }
+
+    /// A person's pause. The one that came with the denial says what that says.
+    pub(crate) fn persons_pause(&self) -> Option<Blocked> {
+        let Facts { paused, denied, .. } = self.facts;
+        paused.clone().filter(|_| paused != denied).map(Blocked::Paused)
+    }
+
+    /// Why a node that runs the payload does not go back; `Granted` if nothing but the ledger can hold it back.
+    pub(crate) fn returns(
+        &self,
+        observed: &ObservedNode,
+        (rollback, held_back): &(RollbackPolicy, Option<Blocked>),
+    ) -> Blocked {
+        let report = observed.report.as_ref();
+        if self.facts.skip.contains(&observed.node.uid) {
+            return Blocked::Skipped;
+        }
+        if report.is_some_and(|report| report.busy) {
+            return Blocked::Busy;
+        }
+        let stays = |why: &str| Blocked::Stays(why.to_owned());
+        if observed.node.role == Role::ControlPlane && !rollback.control_plane {
+            return stays("it is of the control plane, and nobody asked that this goes back");
+        }
+        match report.map(|report| &report.rollback) {
+            Some(RollbackState::Available) => held_back.clone().unwrap_or(Blocked::Granted),
+            Some(RollbackState::Failed(why)) => stays(&format!("it was asked to go back, and did not: {why}")),
+            Some(RollbackState::Denied(why)) => {
+                stays(&format!("its other slot holds a payload that was denied, too: {why}"))
+            }
+            Some(RollbackState::Unavailable) | None => stays("its other slot holds no system that was ever confirmed"),
+        }
+    }
+
+    /// What is against the rollout: one canary that failed, or as many nodes as the policies name. Only failures count that
+    /// may be the payload's.
+    fn verdict(&self) -> Option<Verdict> {
+        let plan = &self.facts.plan;
+        let mut failed = Vec::new();
+        let mut denies = true;
+        for (wave, node) in plan.nodes() {
+            let soaks = plan.waves.get(wave).is_some_and(|wave| wave.soak.is_some());
+            let failure = self
+                .failure(node)
+                .filter(|failure| matches!(failure.evidence, FailureEvidence::AfterReboot | FailureEvidence::Unknown));
+            if let Some(failure) = failure {
+                let is_known = failure.evidence == FailureEvidence::AfterReboot;
+                let why = &failure.why;
+                if soaks {
+                    let why = format!("the canary {} failed: {why}", node.name);
+                    return Some(Verdict { denies: is_known, why });
+                }
+                denies &= is_known;
+                failed.push(format!("{}: {why}", node.name));
+            }
+            if soaks && wave >= self.facts.passed && self.is_ill_with_it(node) {
+                let why = format!("the canary {} runs it, and is not well", node.name);
+                return Some(Verdict { denies: true, why });
+            }
+        }
+        let total = u32::try_from(plan.nodes().count()).unwrap_or(u32::MAX);
+        let budget = self.facts.rules.failures(total);
+        let is_over = failed.len() as u64 >= u64::from(budget);
+        is_over.then(|| {
+            let list = failed.join("; ");
+            let why = format!("{} of {total} nodes failed, and {budget} are enough; {list}", failed.len());
+            Verdict { denies, why }
+        })
+    }
+}

@@ -1,0 +1,205 @@
+//! The facts of one decision, by UID, and what follows from them for single nodes: who failed, who is done, how far the
+//! waves are.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    blocked::Blocked,
+    facts::{Facts, Failure, FailureEvidence, NodeReport, ObservedNode, Retry},
+    ledger::{Grant, Ledger, Node},
+    replace::{self, ByNode, SuccessorMachines},
+};
+
+/// How long a rollout waits until all nodes that answer have staged: as long as a node may take for that. From then on who
+/// has not staged goes later, and holds nobody back.
+const STAGING: SignedDuration = SignedDuration::from_hours(1);
+
+/// How far the waves came.
+pub(crate) struct Progress {
+    pub passed: usize,
+    pub soaks: Option<Timestamp>,
+    /// Since when all nodes of the wave that soaks are well.
+    pub soaking_since: Option<Timestamp>,
+    /// Why the waves after this one wait.
+    pub blocker: Option<Blocked>,
+}
+
+/// What is seen, by UID.
+pub(crate) struct View<'a> {
+    pub facts: &'a Facts,
+    pub observed: BTreeMap<&'a str, &'a ObservedNode>,
+    pub held: BTreeMap<&'a str, &'a Grant>,
+    pub successor_machines: SuccessorMachines<'a>,
+    pub machines: ByNode<'a>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(facts: &'a Facts, ledger: &'a Ledger) -> Self {
+        let observed = facts.nodes.iter().map(|observed| (observed.node.uid.as_str(), observed)).collect();
+        let held = ledger.grants.iter().map(|grant| (grant.node.uid.as_str(), grant)).collect();
+        let machines = facts.replacing.machines.as_deref().unwrap_or_default();
+        let successor_machines = replace::successor_machines(ledger, &facts.nodes, machines, &facts.targets());
+        Self { facts, observed, held, successor_machines, machines: replace::machines_by_node(facts) }
+    }
+
+    /// How many nodes there are; one that is replaced and who succeeds it are one.
+    pub(crate) fn size(&self) -> u32 {
+        let gone = self.held.values().filter(|of| of.replaces.is_some() && of.node.pool == self.facts.plan.pool);
+        let gone = gone.filter(|of| !self.observed.contains_key(of.node.uid.as_str())).count();
+        let there = self.facts.nodes.iter().filter(|observed| !self.succeeds(observed)).count();
+        u32::try_from(there + gone).unwrap_or(u32::MAX)
+    }
+
+    /// The grant of another node of this pool stands for it.
+    fn succeeds(&self, observed: &ObservedNode) -> bool {
+        let pool = &self.facts.plan.pool;
+        let charged = self.held.values().filter(|grant| grant.node.pool == *pool);
+        let mut successor_machines = charged.filter_map(|grant| self.successor_machines.get(&grant.token));
+        successor_machines.any(|successor| successor.node.as_ref() == Some(&observed.node.uid))
+    }
+
+    /// Nodes that are not well.
+    pub(crate) fn down(&self) -> Vec<Node> {
+        let ill = self.facts.nodes.iter().filter(|observed| !observed.is_well() && !self.succeeds(observed));
+        let ill = ill.map(|observed| &observed.node);
+        ill.chain(&self.facts.elsewhere)
+            .cloned()
+            .chain(replace::pending(self.facts, &self.successor_machines))
+            .collect()
+    }
+
+    /// How this node failed, if it counts.
+    pub(crate) fn failure(&self, node: &Node) -> Option<&'a Failure> {
+        let is_skipped = self.facts.skip.contains(&node.uid);
+        let observed =
+            self.observed.get(node.uid.as_str()).filter(|of| !is_skipped && !of.runs(self.facts.plan.payload))?;
+        observed.failure()
+    }
+
+    /// How this node failed, if it is not tried again.
+    fn final_failure(&self, node: &Node) -> Option<&'a Failure> {
+        self.failure(node).filter(|failure| failure.evidence != FailureEvidence::BeforeReboot)
+    }
+
+    /// Which attempts are repeated, where one ended before the reboot: those of earlier windows.
+    pub(crate) fn retry(&self, now: Timestamp) -> Option<Retry> {
+        let is_early = |(_, node): (usize, &Node)| {
+            self.failure(node).is_some_and(|failure| failure.evidence == FailureEvidence::BeforeReboot)
+        };
+        self.facts.plan.nodes().any(is_early).then(|| match self.facts.retry {
+            Some(retry) if now < retry.from => retry,
+            Some(_) => Retry { below: self.facts.ledger.highest() + 1, from: self.facts.next_window(now) },
+            None => Retry { below: 0, from: self.facts.next_window(now) },
+        })
+    }
+
+    /// The token that a node says it obeyed, if the ledger never gave it. No other node is concerned.
+    pub(crate) fn token_ahead(&self, report: &NodeReport) -> Option<u64> {
+        (report.token > self.facts.ledger.highest()).then_some(report.token)
+    }
+
+    /// Nothing is granted to this node, and nobody waits for it: it says what cannot be.
+    fn is_set_aside(&self, uid: &str) -> bool {
+        let report = self.observed.get(uid).and_then(|observed| observed.report.as_ref());
+        report.is_some_and(|report| report.runs != self.facts.plan.payload && self.token_ahead(report).is_some())
+    }
+
+    /// It was upgraded, was well, and is so no more.
+    pub(crate) fn is_ill_with_it(&self, node: &Node) -> bool {
+        let report = self.observed.get(node.uid.as_str()).and_then(|observed| observed.report.as_ref());
+        let is_ill =
+            report.is_some_and(|report| report.runs == self.facts.plan.payload && !report.well && !report.busy);
+        is_ill && !self.held.contains_key(node.uid.as_str()) && !self.facts.skip.contains(&node.uid)
+    }
+
+    /// It runs the payload, is well, and holds nothing.
+    pub(crate) fn is_done(&self, uid: &str) -> bool {
+        let is_done = |observed: &&ObservedNode| observed.runs(self.facts.plan.payload) && observed.is_well();
+        !self.held.contains_key(uid) && self.observed.get(uid).is_some_and(is_done)
+    }
+
+    /// Nothing more is expected of it.
+    fn is_settled(&self, node: &Node) -> bool {
+        let uid = node.uid.as_str();
+        let is_out = !self.observed.contains_key(uid) || self.facts.skip.contains(uid) || self.is_set_aside(uid);
+        let is_out = is_out || self.final_failure(node).is_some();
+        !self.held.contains_key(uid) && (is_out || self.is_done(uid))
+    }
+
+    pub(crate) fn progress(&self, now: Timestamp) -> Progress {
+        let waves = &self.facts.plan.waves;
+        let mut passed = self.facts.passed.min(waves.len());
+        // What the controllers have seen is of one wave. The next one's time begins now.
+        let mut seen_since = self.facts.soaking_since;
+        while let Some(wave) = waves.get(passed) {
+            let number = passed + 1;
+            let stay = |blocker| Progress { passed, soaks: None, soaking_since: None, blocker: Some(blocker) };
+            if let Some(node) = wave.nodes.iter().find(|node| !self.is_settled(node)) {
+                return stay(Blocked::Wave { wave: number, first: node.name.clone() });
+            }
+            if let Some(soak) = wave.soak {
+                let done = wave.nodes.iter().filter(|node| self.is_done(&node.uid));
+                let since = done.filter_map(|node| Some(self.observed.get(node.uid.as_str())?.report.as_ref()?.since));
+                let Some(since) = since.max() else { return stay(Blocked::NoCanary { wave: number }) };
+                let seen = seen_since.unwrap_or(now);
+                let until = soak.after(since.max(seen));
+                let is_passed_over = self.facts.override_at(now).is_some_and(|word| word.soak == Some(passed));
+                if now < until && !is_passed_over {
+                    let blocker = Some(Blocked::Soak { wave: number, until });
+                    return Progress { passed, soaks: Some(until), soaking_since: Some(seen), blocker };
+                }
+            }
+            (passed, seen_since) = (passed + 1, None);
+        }
+        Progress { passed, soaks: None, soaking_since: None, blocker: None }
+    }
+
+    /// All waves are over, and nothing of the plan is open any more.
+    pub(crate) fn is_over(&self, passed: usize) -> bool {
+        let plan = &self.facts.plan;
+        let is_replacing = |grant: &&Grant| grant.node.pool == plan.pool && grant.replaces.is_some();
+        !self.held.values().any(is_replacing)
+            && passed == plan.waves.len()
+            && plan.is_whole()
+            && plan.nodes().all(|(_, node)| self.is_settled(node))
+    }
+
+    /// The node answers, is to have the payload, and has it in no slot.
+    fn lacks(&self, node: &Node) -> bool {
+        let uid = node.uid.as_str();
+        let report = self.observed.get(uid).and_then(|observed| observed.report.as_ref());
+        let payload = self.facts.plan.payload;
+        let lacks = report.is_some_and(|report| report.runs != payload && report.staged != Some(payload));
+        !self.facts.replacing.wanted
+            && lacks
+            && !self.held.contains_key(uid)
+            && !self.facts.skip.contains(uid)
+            && !self.is_set_aside(uid)
+            && self.final_failure(node).is_none()
+    }
+
+    pub(crate) fn unstaged(&self, now: Timestamp) -> Option<Blocked> {
+        if self.facts.created.is_some_and(|created| now.duration_since(created) > STAGING) {
+            return None;
+        }
+        let mut lacking = self.facts.plan.nodes().map(|(_, node)| node).filter(|node| self.lacks(node));
+        let first = lacking.next()?.name.clone();
+        Some(Blocked::AllStaged { left: lacking.count() + 1, first })
+    }
+
+    /// Each node with its wave, in the plan's order, as it is seen now; then those that are not in the plan; then those
+    /// that are gone and still hold a grant in this pool.
+    pub(crate) fn nodes_in_order(&self) -> Vec<(Option<usize>, &'a Node)> {
+        let plan = &self.facts.plan;
+        let waves: BTreeMap<&str, usize> = plan.nodes().map(|(wave, node)| (node.uid.as_str(), wave)).collect();
+        let planned =
+            plan.nodes().filter_map(|(wave, node)| Some((Some(wave), &self.observed.get(node.uid.as_str())?.node)));
+        let strangers = self.facts.nodes.iter().map(|observed| &observed.node);
+        let strangers = strangers.filter(|node| !waves.contains_key(node.uid.as_str())).map(|node| (None, node));
+        let gone = self.held.values().map(|grant| &grant.node).filter(|node| node.pool == plan.pool);
+        let gone = gone.filter(|node| !self.observed.contains_key(node.uid.as_str())).map(|node| (None, node));
+        planned.chain(strangers).chain(gone).collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! What a failure tells of the payload: each kind has its rule.
+
+use jiff::ToSpan;
+use slipway_rollout::{
+    decide::{Step, decide},
+    facts::{Failure, FailureEvidence, Retry, RollbackPolicy},
+    policy::Policy,
+};
+
+use crate::{
+    decide::{canary, four, granted, hold, look, name, report, two_at_once, why},
+    noon,
+    window::window,
+};
+
+const BLOCKED: &str = "evict the pods: pod default/db-0 is protected by the PodDisruptionBudget db (after 900 s)";
+
+fn failure(evidence: FailureEvidence) -> Option<Failure> {
+    Some(Failure { evidence, why: BLOCKED.to_owned() })
+}
+
+fn stops(step: &Step) -> bool {
+    matches!(step, Step::Deny { .. } | Step::Pause { .. } | Step::Return { .. })
+}
+
+#[test]
+fn what_ends_before_the_reboot_or_before_staging_stops_nothing() {
+    for evidence in [FailureEvidence::BeforeReboot, FailureEvidence::NotStaged] {
+        for policy in [two_at_once(), canary()] {
+            let mut fleet = four(policy);
+            fleet.rollback = Some(RollbackPolicy { control_plane: false });
+            (0..4).for_each(|n| report(&mut fleet, n).failed = failure(evidence));
+            let decision = look(&fleet);
+            assert!(!decision.steps.iter().any(stops), "{evidence:?}: {:?}", decision.steps);
+        }
+    }
+}
+
+#[test]
+fn an_attempt_that_ended_before_the_reboot_is_repeated_in_the_next_window_and_not_before() {
+    let hours = window(&[], "10:00", 240, "UTC");
+    let mut fleet = four(Policy { windows: vec![hours], ..two_at_once() });
+    let token = hold(&mut fleet, 0);
+    (report(&mut fleet, 0).token, report(&mut fleet, 0).failed) = (token, failure(FailureEvidence::BeforeReboot));
+    let decision = look(&fleet);
+    let next = noon() + 22.hours();
+    assert_eq!(decision.retry, Some(Retry { below: 0, from: next }), "{decision:?}");
+    let told = format!("its last attempt ended before the reboot, and is repeated from {next} on: {BLOCKED}");
+    assert_eq!((why(&fleet, 0), granted(&fleet)), (told, vec![1, 2]), "others go on, and its own grant is free");
+    // The same window, an hour later: what was remembered holds. The next one: it goes, and is deferred by another failure.
+    fleet.retry = decision.retry;
+    fleet.ledger.grants.clear();
+    assert_eq!(decide(&fleet, noon() + 1.hours()).retry, fleet.retry);
+    let decision = decide(&fleet, next);
+    let goes = |step: &Step| matches!(step, Step::Grant { node, .. } if node.name == name(&fleet, 0));
+    assert!(decision.steps.iter().any(goes), "{decision:?}");
+    fleet.retry = decision.retry;
+    let token = hold(&mut fleet, 0);
+    report(&mut fleet, 0).token = token;
+    let decision = decide(&fleet, next + 1.hours());
+    let reason = decision.blocked.iter().find(|of| of.node.name == name(&fleet, 0)).unwrap().why.word();
+    assert_eq!(reason, "RetriesLater");
+}
+
+#[test]
+fn without_windows_it_is_repeated_after_an_hour() {
+    let mut fleet = four(two_at_once());
+    report(&mut fleet, 0).failed = failure(FailureEvidence::BeforeReboot);
+    assert_eq!(look(&fleet).retry.unwrap().from, noon() + 1.hours());
+}
+
+#[test]
+fn what_is_not_known_pauses_and_denies_nothing_and_what_was_booted_denies() {
+    for (evidence, denies) in [(FailureEvidence::Unknown, false), (FailureEvidence::AfterReboot, true)] {
+        let mut fleet = four(two_at_once());
+        report(&mut fleet, 0).failed = failure(evidence);
+        let steps = look(&fleet).steps;
+        assert_eq!(steps.iter().any(|step| matches!(step, Step::Deny { .. })), denies, "{steps:?}");
+        assert!(steps.iter().any(|step| matches!(step, Step::Pause { .. })), "{steps:?}");
+        assert_eq!(granted(&fleet), Vec::<usize>::new());
+    }
+}

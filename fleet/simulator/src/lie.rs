@@ -1,0 +1,69 @@
+//! Nodes that say what is not so: each field of a report, false.
+
+use slipway_rollout::facts::{Failure, FailureEvidence, RollbackState};
+
+use crate::{
+    random::Random,
+    scenario::{NEW, OLD},
+    view::Report,
+};
+
+/// What a node lies about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// It obeyed this token.
+    Token(u64),
+    /// It is well, has been so for ever, and nothing is under way.
+    Well,
+    /// It is not well.
+    Ill,
+    /// An operation disturbs it.
+    Busy,
+    /// The payload runs; or it does not.
+    Runs(bool),
+    /// The payload is in its other slot; or it is not.
+    Staged(bool),
+    /// It failed like this.
+    Failed(FailureEvidence),
+    /// It can go back.
+    MayGoBack,
+}
+
+impl Lie {
+    /// Any of them.
+    pub fn any(random: &mut Random) -> Self {
+        let evidence = [
+            FailureEvidence::NotStaged,
+            FailureEvidence::BeforeReboot,
+            FailureEvidence::AfterReboot,
+            FailureEvidence::Unknown,
+        ];
+        match random.below(10) {
+            0 => Self::Token(u64::MAX),
+            1 => Self::Token((1 << 53) - 1),
+            2 => Self::Token(random.below(100)),
+            3 => Self::Well,
+            4 => Self::Ill,
+            5 => Self::Busy,
+            6 => Self::Runs(random.coin()),
+            7 => Self::Staged(random.coin()),
+            8 => Self::Failed(evidence[random.place(evidence.len())]),
+            _ => Self::MayGoBack,
+        }
+    }
+
+    /// The report with this lie in it.
+    pub fn told(self, mut report: Report) -> Report {
+        match self {
+            Self::Token(token) => report.token = token,
+            Self::Well => (report.well, report.busy, report.since) = (true, false, -3_000_000_000),
+            Self::Ill => report.well = false,
+            Self::Busy => report.busy = true,
+            Self::Runs(new) => report.runs = if new { NEW } else { OLD },
+            Self::Staged(is_so) => report.staged = is_so.then_some(NEW),
+            Self::Failed(evidence) => report.failed = Some(Failure { evidence, why: "a lie".to_owned() }),
+            Self::MayGoBack => report.rollback = RollbackState::Available,
+        }
+        report
+    }
+}
