@@ -16,6 +16,7 @@ mod plan;
 mod policy;
 mod replace;
 mod rollback;
+mod scene;
 mod window;
 mod words;
 mod world;

@@ -10,39 +10,15 @@ use slipway_rollout::{
     blocked::Blocked,
     decide::{Decision, Step, decide},
     facts::{Evidence, Facts, NodeReport, ObservedNode, RollbackState, WindowOverride},
-    ledger::{Ledger, Node, Proof, Rate, Refusal, Role},
+    ledger::{Node, Proof, Rate, Refusal, Role},
     plan::{Order, Plan},
     policy::{CanaryStep, Policy, Rules, Topology},
     span::Span,
     window::{Window, Zone},
 };
 
+pub use crate::scene::facts;
 use crate::{NEW, OLD, control_plane, failed, noon, worker};
-
-/// What is seen before anything happened.
-pub fn facts(plan: Plan, rules: Rules, nodes: Vec<ObservedNode>) -> Facts {
-    Facts {
-        plan,
-        passed: 0,
-        rules,
-        nodes,
-        elsewhere: Vec::new(),
-        ledger: Ledger::default(),
-        evidence: Vec::new(),
-        skip: BTreeSet::new(),
-        paused: None,
-        denied: None,
-        finished: false,
-        rollback: None,
-        aborted: None,
-        window_override: None,
-        replacing: Default::default(),
-        created: None,
-        soaking_since: None,
-        retry: None,
-        named_tokens: BTreeSet::new(),
-    }
-}
 
 /// Up to seven nodes in up to three zones.
 pub fn fleet() -> impl Strategy<Value = Vec<Node>> {
