@@ -5,10 +5,10 @@ use std::{fs, io::Write as _, path::Path};
 
 use flate2::{Compression, write::GzEncoder};
 use slipway_test_support::{
-    exit_code::INPUT,
+    exit_code::{ENVIRONMENT, INPUT},
     images::{Image, Layer, Layout, Pack, built},
     project,
-    world::{Outcome, World, finished, installer, program},
+    world::{Outcome, World, finished, installer, installer_in, program},
 };
 
 fn inspect(source: &str) -> Outcome {
@@ -105,4 +105,15 @@ fn what_is_no_layout_is_named() {
     inspect(&format!("oci:{dir}")).exits(INPUT).says(&["skopeo copy dir:DIR oci:NEW"]);
     inspect(&format!("oci:{archive}")).exits(INPUT).says(&["it is a file", "oci-archive:FILE"]);
     inspect(&format!("oci-archive:{dir}")).exits(INPUT).says(&["it is a directory", "oci:DIR"]);
+}
+
+/// `ulimit -f`: an error and an exit code, and no signal that ends the program without a word.
+#[test]
+fn a_limit_on_the_size_of_files_is_told() {
+    let world = listed();
+    let layout = Layout::new(&world.path("layout"));
+    built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
+    let to = format!("oci:{}", world.path("copy").display());
+    let mut limited = installer_in("ulimit -f 8 && exec \"$@\"", ["pull", &layout.source(), &to, "--progress=none"]);
+    Outcome::of(&mut limited).exits(ENVIRONMENT).says(&["File too large", "ulimit -f"]);
 }

@@ -348,6 +348,28 @@ mod tests {
         }
     }
 
+    /// What another tool wrote is whole, and is not called damaged.
+    #[test]
+    fn tables_of_another_kind_are_not_supported() {
+        let (_, table) = sample(SectorSize::S512);
+        let decoded = |entries: u32, bytes: u32| {
+            let mut header = table.primary_header.clone();
+            header[80..84].copy_from_slice(&entries.to_le_bytes());
+            header[84..88].copy_from_slice(&bytes.to_le_bytes());
+            header[16..20].fill(0);
+            let crc = crc32fast::hash(&header[..HEADER_BYTES]);
+            header[16..20].copy_from_slice(&crc.to_le_bytes());
+            Header::decode(&header, Lba(1)).map(|header| header.entries)
+        };
+        assert_eq!((decoded(128, 128), decoded(512, 128)), (Ok(128), Ok(512)));
+        for (entries, bytes) in [(128, 256), (128, 4096), (513, 128), (u32::MAX, 256)] {
+            assert_eq!(decoded(entries, bytes), Err(GptError::Unsupported { entries, bytes }));
+        }
+        for (entries, bytes) in [(0, 128), (128, 64), (128, 0), (128, 129), (128, 384)] {
+            assert!(matches!(decoded(entries, bytes), Err(GptError::Unusable(_))), "{entries} {bytes}");
+        }
+    }
+
     #[test]
     fn the_gpt_crate_agrees() {
         use std::io::{Seek, SeekFrom, Write};

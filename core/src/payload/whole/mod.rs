@@ -111,3 +111,19 @@ fn le32(bytes: &[u8], at: usize) -> Option<u64> {
 fn le64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(le32(bytes, at)? | (le32(bytes, at + 4)? << 32))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FAT32's own limit: `install` would refuse what `inspect` calls good.
+    #[test]
+    fn what_no_slot_holds() {
+        const MOST: u64 = u32::MAX as u64;
+        for name in [KERNEL, ROOTFS, UKI].into_iter().chain(INITRAMFS) {
+            assert_eq!(check_head(name, &[], MOST + 1), Err(Unbootable::TooLarge(MOST + 1)), "{name}");
+            assert!(!matches!(check_head(name, &[], MOST), Err(Unbootable::TooLarge(_))), "{name}");
+        }
+        assert_eq!(check_head("notes", &[], MOST + 1), Ok(None));
+    }
+}
