@@ -119,7 +119,7 @@ fn lba_0_written_again_after_any_cut_brings_back_a_whole_system() {
     let cleared = |op: &Op| matches!(op, Op::Write { bytes, .. } if bytes.iter().all(|byte| *byte == 0));
     let uncleared: Vec<Op> = log.iter().filter(|op| !(is_table(op) && cleared(op))).cloned().collect();
     let (mut early, late): (Vec<Op>, Vec<Op>) = log.iter().cloned().partition(|op| is_table(op) && !cleared(op));
-    let clear = late.iter().position(|op| is_table(op)).unwrap();
+    let clear = late.iter().position(is_table).unwrap();
     let at = clear + late[clear..].iter().position(|op| matches!(op, Op::Sync)).unwrap() + 1;
     early.push(Op::Sync);
     let early = [&late[..at], &early, &late[at..]].concat();
