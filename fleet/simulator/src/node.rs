@@ -100,7 +100,7 @@ impl World {
         self.trace.say(self.now, || format!("{name}: {step:?}: {tried:?}"));
         let is_done = matches!(tried, Tried::Done(_));
         let mut journal = self.machines[n].journal.clone();
-        journal.settle(tried);
+        journal.settle(op.id(), tried);
         self.machines[n].write(journal);
         let again = if step.on_failure() == OnFailure::TryAgain { 300 } else { 30 };
         self.schedule(n, if is_done { 0 } else { again }, Event::Turn);
