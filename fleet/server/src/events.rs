@@ -1,5 +1,5 @@
-//! The log of events. It is in memory, has a bound, and numbers what it has: a reader goes on where it was, and a reader
-//! that is too slow is told what it missed. Nobody waits for a reader.
+//! The log of events. It is in memory and bounded, and its events are numbered: a reader goes on where it was, and a slow
+//! reader is told how many events it missed. Writing never waits for a reader.
 
 use std::{
     collections::VecDeque,

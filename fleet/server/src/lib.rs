@@ -10,7 +10,7 @@
 //! ```no_run
 //! # use std::{path::Path, sync::Arc};
 //! # use slipway_node_server::{
-//! #     accept, events::EventLog, limits::Limits, node::Node, serve::{Doors, serve}, tls::{Files, Trust},
+//! #     accept, events::EventLog, limits::Limits, node::Node, serve::{Listeners, serve}, tls::{Files, Trust},
 //! # };
 //! # use tokio::net::TcpListener;
 //! # type Failure = Box<dyn std::error::Error>;
@@ -28,8 +28,8 @@
 //! let tcp = TcpListener::bind(("::", 50000)).await?;
 //! let socket = accept::bind(Path::new("/run/slipway/node.sock"))?;
 //! // The log is the one that the node tells into.
-//! let doors = Doors { tcp: Some((tcp, Trust::load(files, log.clone())?)), socket: Some(socket) };
-//! serve(node, log, doors, Limits::default(), stop).await?;
+//! let listeners = Listeners { tcp: Some((tcp, Trust::load(files, log.clone())?)), socket: Some(socket) };
+//! serve(node, log, listeners, Limits::default(), stop).await?;
 //! # Ok(())
 //! # }
 //! ```

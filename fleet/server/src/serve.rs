@@ -1,4 +1,4 @@
-//! All of it together: doors, limits, and the end.
+//! All of it together: listeners, limits, and the end.
 
 use std::{
     future::{self, Future},
@@ -14,7 +14,7 @@ use tokio::{
 };
 use tonic::transport::Server;
 
-use crate::{accept, events::EventLog, facade::Both, limits::Limits, node::Node, service::Service, tls::Trust};
+use crate::{accept, events::EventLog, facade::Services, limits::Limits, node::Node, service::Service, tls::Trust};
 
 /// How a dead connection is noticed: a ping after this time without anything.
 const PING: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ const HEADERS: u32 = 16 << 10;
 
 /// Where callers come in.
 #[derive(Debug, Default)]
-pub struct Doors {
+pub struct Listeners {
     /// For the network, with certificates.
     pub tcp: Option<(TcpListener, Trust)>,
     /// For root; made by [`accept::bind`].
@@ -40,12 +40,12 @@ pub struct Doors {
 pub async fn serve<N: Node>(
     node: Arc<N>,
     log: EventLog,
-    doors: Doors,
+    listeners: Listeners,
     limits: Limits,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    let trust = doors.tcp.as_ref().map(|(_, trust)| trust.clone());
-    let service = Both::new(Service::new(node, log.clone(), trust.clone(), limits), limits);
+    let trust = listeners.tcp.as_ref().map(|(_, trust)| trust.clone());
+    let service = Services::new(Service::new(node, log.clone(), trust.clone(), limits), limits);
     let stopping = watch::Sender::new(false);
     let stopped = || {
         let mut stopping = stopping.subscribe();
@@ -54,8 +54,8 @@ pub async fn serve<N: Node>(
             let _ = stopping.wait_for(|stops| *stops).await;
         }
     };
-    let socket = doors.socket.map(|listener| accept::socket(listener, limits)).transpose()?;
-    let tcp = doors.tcp.map(|(listener, trust)| accept::tls(listener, trust, limits));
+    let socket = listeners.socket.map(|listener| accept::socket(listener, limits)).transpose()?;
+    let tcp = listeners.tcp.map(|(listener, trust)| accept::tls(listener, trust, limits));
     let (tcp, by_tcp_task) = tcp.unzip();
     let (socket, by_socket_task) = socket.unzip();
     let (by_tcp, by_socket) = (service.clone(), service);
@@ -83,7 +83,7 @@ pub async fn serve<N: Node>(
         // Who does not take its answer until now does not get it.
         () = end => Ok(()),
     };
-    // The doors are closed when this returns: another service may open them.
+    // The listeners are closed when this returns: another service may open them.
     for task in [by_tcp_task, by_socket_task].into_iter().flatten() {
         task.await.map_err(io::Error::other)?;
     }

@@ -1,17 +1,17 @@
-//! How the node is, as looks in between have found it. Whoever asks does not wait for a look.
+//! The node's health, as regular checks found it. A client gets the last result and does not wait for a check.
 //!
-//! * A look counts only between the operations between which it was made: one that disturbs makes it worthless.
-//! * What could not be looked at is neither well nor ill.
-//! * A time is counted from the look that ended it, and from no earlier one: it is never longer than what is known.
+//! * A result counts only within its quiet period: an operation that disturbs the node makes it worthless.
+//! * What could not be checked is neither well nor ill.
+//! * The time in a state is counted from the end of the first check that found it, so it is never longer than what is known.
 
 use slipway_node::{goal::Goal, journal::Journal, operation::Operation};
 use slipway_node_api::v1::{self, HealthState};
 use uuid::Uuid;
 
-/// Seconds after which a look says nothing any more. The looker hangs, or the machine slept.
+/// Seconds after which a result does not count any more: the checker hangs, or the machine slept.
 const STALE: u64 = 240;
 
-/// What a look found, as sentences. Without any the node is well.
+/// What a check found, as sentences. Without any the node is well.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// What is not well.
@@ -30,12 +30,12 @@ impl Look {
     }
 }
 
-/// A time in which nothing disturbs the node: after this operation, or since it has a journal.
+/// A time without an operation that disturbs the node: after this operation, or since there is a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Calm(Option<Uuid>);
+pub struct QuietPeriod(Option<Uuid>);
 
-impl Calm {
-    /// The one that it is now; `None` if an operation disturbs the node.
+impl QuietPeriod {
+    /// The current one; `None` if an operation disturbs the node.
     pub fn of(journal: &Journal) -> Option<Self> {
         let disturbs = |op: &Operation| op.request.goal != Goal::Stage;
         if journal.operation.as_ref().is_some_and(disturbs) {
@@ -46,41 +46,41 @@ impl Calm {
     }
 }
 
-/// The last look.
+/// The last check.
 #[derive(Debug)]
 struct Seen {
     look: Look,
-    calm: Calm,
+    quiet: QuietPeriod,
     at: u64,
-    /// Since when looks have found the same.
+    /// Since when checks have found the same.
     since: u64,
 }
 
-/// What looks have found. Times are seconds since the kernel started.
+/// The results of checks. Times are seconds since the kernel started.
 #[derive(Debug, Default)]
 pub struct Health(Option<Seen>);
 
 impl Health {
-    /// A look that began and ended within `calm`, and ended `at`.
-    pub fn saw(&mut self, look: Look, calm: Calm, at: u64) {
-        let goes_on = |seen: &&Seen| seen.counts(Some(calm), at) && seen.look.state() == look.state();
+    /// A check began and ended within `quiet`, and ended `at`.
+    pub fn saw(&mut self, look: Look, quiet: QuietPeriod, at: u64) {
+        let goes_on = |seen: &&Seen| seen.counts(Some(quiet), at) && seen.look.state() == look.state();
         let since = self.0.as_ref().filter(goes_on).map_or(at, |seen| seen.since);
-        self.0 = Some(Seen { look, calm, at, since });
+        self.0 = Some(Seen { look, quiet, at, since });
     }
 
     /// What is known at this time, with this journal.
     pub fn tell(&self, journal: &Journal, now: u64) -> v1::Health {
-        let calm = Calm::of(journal);
-        match self.0.as_ref().filter(|seen| seen.counts(calm, now)) {
+        let quiet = QuietPeriod::of(journal);
+        match self.0.as_ref().filter(|seen| seen.counts(quiet, now)) {
             Some(Seen { look, since, .. }) => v1::Health {
                 state: look.state().into(),
                 seconds: now.saturating_sub(*since),
                 reasons: look.ill.iter().chain(&look.unknown).cloned().collect(),
             },
             None => {
-                let why = match calm {
+                let why = match quiet {
                     None => "an operation is under way",
-                    Some(_) => "nobody has looked lately, or since the last operation",
+                    Some(_) => "no check has ended since the last operation, or lately",
                 };
                 v1::Health { state: HealthState::Unknown.into(), seconds: 0, reasons: vec![why.to_owned()] }
             }
@@ -89,7 +89,7 @@ impl Health {
 }
 
 impl Seen {
-    fn counts(&self, calm: Option<Calm>, now: u64) -> bool {
-        calm == Some(self.calm) && now.saturating_sub(self.at) <= STALE
+    fn counts(&self, quiet: Option<QuietPeriod>, now: u64) -> bool {
+        quiet == Some(self.quiet) && now.saturating_sub(self.at) <= STALE
     }
 }

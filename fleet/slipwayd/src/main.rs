@@ -8,7 +8,7 @@ use slipway_node_server::{
     accept,
     events::{Bound, EventLog},
     limits::Limits,
-    serve::{Doors, serve},
+    serve::{Listeners, serve},
     tls::{Files, Trust},
 };
 use slipwayd::{
@@ -64,19 +64,19 @@ fn run(args: &Args) -> Result<()> {
     thread::Builder::new().name("sequence".to_owned()).spawn(|| worker.work())?;
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let doors = doors(&config, &log).await?;
+        let listeners = listeners(&config, &log).await?;
         let stop = stop()?;
-        serve(Arc::new(node), log, doors, Limits::default(), stop).await.context("the API ended")
+        serve(Arc::new(node), log, listeners, Limits::default(), stop).await.context("the API ended")
     })
 }
 
-async fn doors(config: &Config, log: &EventLog) -> Result<Doors> {
+async fn listeners(config: &Config, log: &EventLog) -> Result<Listeners> {
     let path = &config.api.socket;
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
     }
     let socket = accept::bind(path).with_context(|| format!("{} cannot be listened on", path.display()))?;
-    let Some(tls) = &config.api.tls else { return Ok(Doors { socket: Some(socket), tcp: None }) };
+    let Some(tls) = &config.api.tls else { return Ok(Listeners { socket: Some(socket), tcp: None }) };
     let files = Files {
         certificate: tls.certificate.clone(),
         key: tls.key.clone(),
@@ -85,7 +85,7 @@ async fn doors(config: &Config, log: &EventLog) -> Result<Doors> {
     };
     let trust = Trust::load(files, log.clone())?;
     let listener = TcpListener::bind(tls.listen).await.with_context(|| format!("cannot listen on {}", tls.listen))?;
-    Ok(Doors { socket: Some(socket), tcp: Some((listener, trust)) })
+    Ok(Listeners { socket: Some(socket), tcp: Some((listener, trust)) })
 }
 
 /// Ends when the service should.

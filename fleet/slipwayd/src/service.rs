@@ -31,7 +31,7 @@ use uuid::Uuid;
 use crate::{
     config::Config,
     executor::{AGAIN, Abort, Happened, Listener, Shared},
-    health::{Calm, Health},
+    health::{Health, QuietPeriod},
     logs,
     machine::{Machine, etcd::Etcd, uptime},
     store::Store,
@@ -154,11 +154,11 @@ impl Looker {
     }
 
     fn look(&self, machine: &Machine) {
-        let before = Calm::of(&self.inner.shared.journal());
-        let Some(calm) = before else { return };
+        let before = QuietPeriod::of(&self.inner.shared.journal());
+        let Some(quiet) = before else { return };
         let look = machine.look();
-        if Calm::of(&self.inner.shared.journal()) == before {
-            self.inner.health().saw(look, calm, uptime());
+        if QuietPeriod::of(&self.inner.shared.journal()) == before {
+            self.inner.health().saw(look, quiet, uptime());
         }
     }
 }

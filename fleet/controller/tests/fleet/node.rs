@@ -35,12 +35,12 @@ use slipway_node_server::{
     events::{Bound, EventLog},
     limits::Limits,
     node::{Error, Lines, Log, Node},
-    serve::{Doors, serve},
+    serve::{Listeners, serve},
     tls::{Files, Trust},
 };
 use slipwayd::{
     executor::{Abort, Happened, Listener, Shared},
-    health::{Calm, Health, Look},
+    health::{Health, Look, QuietPeriod},
     machine::{
         installer::Trouble,
         kube::{Config, Kube},
@@ -326,11 +326,11 @@ impl StandIn {
         let (certificate, key) = (at(&format!("{name}.crt")), at(&format!("{name}.key")));
         let files = Files { certificate, key, ca: at("ca.crt"), revoked: None };
         let tcp = runtime.block_on(TcpListener::bind(address)).unwrap();
-        let doors = Doors { tcp: Some((tcp, Trust::load(files, log.clone()).unwrap())), socket: None };
+        let listeners = Listeners { tcp: Some((tcp, Trust::load(files, log.clone()).unwrap())), socket: None };
         let (stop, stopped) = oneshot::channel::<()>();
         let node = Arc::new(Api(Arc::clone(&self.inner)));
         let limits = Limits { grace: Duration::ZERO, ..Limits::default() };
-        let served = serve(node, log, doors, limits, async move {
+        let served = serve(node, log, listeners, limits, async move {
             let _ = stopped.await;
         });
         (self.stop, self.served) = (Some(stop), Some(runtime.spawn(served)));
@@ -416,9 +416,9 @@ impl Node for Api {
         drop(state);
         let journal = self.0.shared.journal();
         let mut health = self.0.health.lock().unwrap();
-        if let Some(calm) = Calm::of(&journal) {
+        if let Some(quiet) = QuietPeriod::of(&journal) {
             let ill = if is_sick { vec!["it is not well".to_owned()] } else { Vec::new() };
-            health.saw(Look { ill, unknown: Vec::new() }, calm, facts.uptime);
+            health.saw(Look { ill, unknown: Vec::new() }, quiet, facts.uptime);
         }
         let health = Some(health.tell(&journal, facts.uptime));
         Ok(StatusResponse { health, ..StatusResponse::of(&self.0.name, "test", SHAPE, &facts, &journal) })

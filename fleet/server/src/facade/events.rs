@@ -39,13 +39,13 @@ use crate::{
 const FATAL: i32 = 0;
 
 /// A part of an event.
-struct Said {
+struct TalosEvent {
     type_url: String,
     value: Vec<u8>,
     actor: String,
 }
 
-impl Said {
+impl TalosEvent {
     fn new(name: &str, message: &impl Message, actor: &str) -> Self {
         let type_url = format!("talos/runtime/machine.{name}");
         Self { type_url, value: message.encode_to_vec(), actor: actor.to_owned() }
@@ -71,12 +71,12 @@ impl Said {
 
 /// What later events need of those before them.
 #[derive(Clone, Debug)]
-struct Words {
+struct TalosState {
     goal: String,
     stage: MachineStage,
 }
 
-impl Words {
+impl TalosState {
     /// Before the first event that is kept: what the node was doing when its service started.
     fn before(operation: Option<&v1::Operation>) -> Self {
         let (goal, stage) = match operation {
@@ -87,25 +87,27 @@ impl Words {
     }
 
     /// The parts of this event.
-    fn say(&mut self, event: &v1::Event) -> Vec<Said> {
+    fn say(&mut self, event: &v1::Event) -> Vec<TalosEvent> {
         match &event.what {
             Some(What::Asked(asked)) => {
                 self.goal = word::of::<v1::Goal>(asked.goal);
                 self.stage = stage(asked.goal());
-                let starts = Said::sequence(&self.goal, sequence_event::Action::Start, None, &asked.id);
+                let starts = TalosEvent::sequence(&self.goal, sequence_event::Action::Start, None, &asked.id);
                 let disturbs = self.stage != MachineStage::Running;
-                let machine = disturbs.then(|| Said::machine(self.stage, false, None, &asked.id));
+                let machine = disturbs.then(|| TalosEvent::machine(self.stage, false, None, &asked.id));
                 [Some(starts), machine].into_iter().flatten().collect()
             }
             Some(What::StepBegun(step)) => {
-                vec![Said::phase(&step_word(step.step), phase_event::Action::Start, &step.id)]
+                vec![TalosEvent::phase(&step_word(step.step), phase_event::Action::Start, &step.id)]
             }
-            Some(What::StepDone(step)) => vec![Said::phase(&step_word(step.step), phase_event::Action::Stop, &step.id)],
+            Some(What::StepDone(step)) => {
+                vec![TalosEvent::phase(&step_word(step.step), phase_event::Action::Stop, &step.id)]
+            }
             Some(What::StepBlocked(step)) => {
-                vec![Said::machine(self.stage, false, Some((&step_word(step.step), &step.why)), &step.id)]
+                vec![TalosEvent::machine(self.stage, false, Some((&step_word(step.step), &step.why)), &step.id)]
             }
             Some(What::TurnedBack(back)) => {
-                vec![Said::sequence(&self.goal, sequence_event::Action::Noop, Some(&back.why), &back.id)]
+                vec![TalosEvent::sequence(&self.goal, sequence_event::Action::Noop, Some(&back.why), &back.id)]
             }
             Some(What::Ended(ended)) => self.say_end(ended),
             Some(What::StepProgress(_) | What::Notice(_) | What::Gap(_)) | None => Vec::new(),
@@ -113,13 +115,13 @@ impl Words {
     }
 
     /// The parts of the end of an operation.
-    fn say_end(&mut self, ended: &v1::Ended) -> Vec<Said> {
+    fn say_end(&mut self, ended: &v1::Ended) -> Vec<TalosEvent> {
         self.stage = MachineStage::Running;
         let why = ended.outcome.as_ref().and_then(|outcome| outcome.came_back.as_deref());
         let goal = word::of::<v1::Goal>(ended.goal);
-        let stops = Said::sequence(&goal, sequence_event::Action::Stop, why, &ended.id);
+        let stops = TalosEvent::sequence(&goal, sequence_event::Action::Stop, why, &ended.id);
         let unmet = why.map(|why| (goal.as_str(), why));
-        vec![stops, Said::machine(self.stage, why.is_none(), unmet, &ended.id)]
+        vec![stops, TalosEvent::machine(self.stage, why.is_none(), unmet, &ended.id)]
     }
 }
 
@@ -159,9 +161,9 @@ fn place(id: &str, epoch: &str) -> Result<Option<Place>, Status> {
 }
 
 /// Events for one client.
-pub(super) struct Told {
+pub(super) struct EventStream {
     reader: Reader,
-    words: Words,
+    words: TalosState,
     epoch: String,
     /// The first part that it gets.
     from: Place,
@@ -171,7 +173,7 @@ pub(super) struct Told {
     next: VecDeque<Event>,
 }
 
-impl Told {
+impl EventStream {
     /// What `request` asks for. `status` is the node's, and not older than the log.
     pub(super) fn new(log: &EventLog, request: EventsRequest, status: &v1::StatusResponse) -> Result<Self, Status> {
         let (kept, newest) = log.kept();
@@ -197,11 +199,11 @@ impl Told {
         // It says that the stream has begun. Who goes on from its id gets the same.
         let place = from.1.checked_sub(1).map_or((from.0 - 1, usize::MAX), |part| (from.0, part));
         let actor = request.with_actor_id;
-        let message = |said: Said| {
-            let Said { type_url, value, actor } = said;
+        let message = |said: TalosEvent| {
+            let TalosEvent { type_url, value, actor } = said;
             Event { metadata: None, data: Some(Any { type_url, value }), id: id(&epoch, place), actor_id: actor }
         };
-        let hello = message(Said { type_url: String::new(), value: Vec::new(), actor: actor.clone() });
+        let hello = message(TalosEvent { type_url: String::new(), value: Vec::new(), actor: actor.clone() });
         let ended = ended_before(&kept, status, &actor).map(|ended| words.clone().say_end(ended));
         let next = [hello].into_iter().chain(ended.into_iter().flatten().map(message)).collect();
         Ok(Self { reader, words, epoch, from, actor, next })
@@ -214,7 +216,7 @@ impl Told {
             if (seq, part) < self.from || !is_of(&said, &self.actor) {
                 continue;
             }
-            let Said { type_url, value, actor } = said;
+            let TalosEvent { type_url, value, actor } = said;
             let (data, id) = (Some(Any { type_url, value }), id(&self.epoch, (seq, part)));
             self.next.push_back(Event { metadata: None, data, id, actor_id: actor });
         }
@@ -223,13 +225,18 @@ impl Told {
 
 /// What the node was doing before the first event that is kept. Where that event begins an operation, or all that are kept
 /// came since the service started without one, the status says it.
-fn words_before(kept: &[v1::Event], status: &v1::StatusResponse) -> Words {
+fn words_before(kept: &[v1::Event], status: &v1::StatusResponse) -> TalosState {
     let begins = kept.iter().any(|event| matches!(event.what, Some(What::Asked(_))));
-    Words::before(status.operation.as_ref().filter(|_| !begins))
+    TalosState::before(status.operation.as_ref().filter(|_| !begins))
 }
 
 /// The first part that `request` wants of what is kept, after `after`; `None` if it wants only what comes.
-fn first_wanted(kept: &[v1::Event], words: &Words, request: &EventsRequest, after: Option<Place>) -> Option<Place> {
+fn first_wanted(
+    kept: &[v1::Event],
+    words: &TalosState,
+    request: &EventsRequest,
+    after: Option<Place>,
+) -> Option<Place> {
     let since = since(request.tail_seconds);
     let (mut words, mut wanted) = (words.clone(), Vec::new());
     for event in kept {
@@ -257,7 +264,7 @@ fn ended_before<'a>(kept: &[v1::Event], status: &'a v1::StatusResponse, actor: &
     status.ended.iter().find(|ended| ended.id == actor).filter(|_| !kept.iter().any(is_kept))
 }
 
-fn is_of(said: &Said, actor: &str) -> bool {
+fn is_of(said: &TalosEvent, actor: &str) -> bool {
     actor.is_empty() || said.actor == actor
 }
 
@@ -268,7 +275,7 @@ fn since(seconds: i32) -> Option<u64> {
     Some(now.saturating_sub(seconds * 1000))
 }
 
-impl Source for Told {
+impl Source for EventStream {
     type Item = Event;
 
     async fn next(&mut self) -> Option<Result<Event, Status>> {

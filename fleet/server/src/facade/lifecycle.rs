@@ -54,7 +54,7 @@ pub(super) fn source_to_start(status: &v1::StatusResponse) -> Option<String> {
 }
 
 /// How one operation goes, for its caller.
-struct Course<T, F> {
+struct OperationStream<T, F> {
     reader: Reader,
     /// The operation.
     id: String,
@@ -64,7 +64,7 @@ struct Course<T, F> {
     is_over: bool,
 }
 
-impl<T, F> Source for Course<T, F>
+impl<T, F> Source for OperationStream<T, F>
 where
     T: Send + 'static,
     F: Fn(&What) -> Vec<Result<T, Status>> + Send + 'static,
@@ -128,7 +128,7 @@ impl<N: Node> Service<N> {
         // From before it begins, so that nothing of it is missed.
         let reader = log.read(Some(&log.newest())).map_err(|e| Reason::AheadOfLog.status(e))?;
         let id = self.begin(request, call, goal).await?.id;
-        Ok(watcher.read(Course { reader, id, say, next: VecDeque::new(), is_over: false }))
+        Ok(watcher.read(OperationStream { reader, id, say, next: VecDeque::new(), is_over: false }))
     }
 }
 

@@ -16,7 +16,7 @@ use tokio_stream::Once;
 use tonic::{Request, Response, Status};
 
 use crate::{
-    facade::{events::Told, id, lifecycle, source},
+    facade::{events::EventStream, id, lifecycle, source},
     node::{Log, Node},
     role::Call,
     service::{Sent, Service, peer},
@@ -105,7 +105,7 @@ impl<N: Node> MachineService for Service<N> {
         let watcher = self.watcher(&request, Call::Watch)?;
         // The status first: an operation that ends between the two is in the log.
         let status = self.look(&request).await?;
-        let told = Told::new(self.event_log(), request.into_inner(), &status)?;
+        let told = EventStream::new(self.event_log(), request.into_inner(), &status)?;
         Ok(watcher.read(told))
     }
 

@@ -46,14 +46,14 @@ use crate::{limits::Limits, node::Node, service::Service};
 
 /// Our own API, and Talos'.
 #[derive(Debug)]
-pub(crate) struct Both<N: Node> {
+pub(crate) struct Services<N: Node> {
     own: NodeServiceServer<Service<N>>,
     machine: MachineServiceServer<Service<N>>,
     lifecycle: LifecycleServiceServer<Service<N>>,
     image: ImageServiceServer<Service<N>>,
 }
 
-impl<N: Node> Both<N> {
+impl<N: Node> Services<N> {
     pub(crate) fn new(service: Service<N>, limits: Limits) -> Self {
         let most = limits.message;
         Self {
@@ -65,7 +65,7 @@ impl<N: Node> Both<N> {
     }
 }
 
-impl<N: Node> Clone for Both<N> {
+impl<N: Node> Clone for Services<N> {
     fn clone(&self) -> Self {
         let Self { own, machine, lifecycle, image } = self;
         Self { own: own.clone(), machine: machine.clone(), lifecycle: lifecycle.clone(), image: image.clone() }
@@ -74,7 +74,7 @@ impl<N: Node> Clone for Both<N> {
 
 type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
-impl<N: Node> Serve<http::Request<Body>> for Both<N> {
+impl<N: Node> Serve<http::Request<Body>> for Services<N> {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = Answer;

@@ -13,7 +13,7 @@ use slipway_node_server::{
     accept,
     events::{Bound, EventLog},
     limits::Limits,
-    serve::{Doors, serve},
+    serve::{Listeners, serve},
     tls::{Files, Trust},
 };
 use tempfile::TempDir;
@@ -67,10 +67,10 @@ impl Site {
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = tcp.local_addr().unwrap();
         let trust = Trust::load(files, log.clone()).unwrap();
-        let doors = Doors { tcp: Some((tcp, trust)), socket: Some(accept::bind(&at("node.sock")).unwrap()) };
+        let listeners = Listeners { tcp: Some((tcp, trust)), socket: Some(accept::bind(&at("node.sock")).unwrap()) };
         let node = Recorder::new(log.clone());
         let (stop, stopped) = oneshot::channel();
-        let served = serve(node.clone(), log.clone(), doors, limits, async move {
+        let served = serve(node.clone(), log.clone(), listeners, limits, async move {
             let _ = stopped.await;
         });
         Self { ca, dir, log, node, address, stop, task: tokio::spawn(served) }

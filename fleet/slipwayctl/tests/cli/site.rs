@@ -13,7 +13,7 @@ use slipway_node_server::{
     accept,
     events::{Bound, EventLog},
     limits::Limits,
-    serve::{Doors, serve},
+    serve::{Listeners, serve},
     tls::{Files, Trust},
 };
 use tempfile::TempDir;
@@ -128,9 +128,9 @@ impl Site {
         let tcp = self.runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = tcp.local_addr().unwrap().to_string();
         let trust = Trust::load(files, log.clone()).unwrap();
-        let doors = Doors { tcp: Some((tcp, trust)), socket: Some(self.bind()) };
+        let listeners = Listeners { tcp: Some((tcp, trust)), socket: Some(self.bind()) };
         let (stop, stopped) = oneshot::channel();
-        let served = serve(node.clone(), log.clone(), doors, Limits::default(), async move {
+        let served = serve(node.clone(), log.clone(), listeners, Limits::default(), async move {
             let _ = stopped.await;
         });
         let task = self.runtime.spawn(served);

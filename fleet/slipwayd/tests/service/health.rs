@@ -17,7 +17,7 @@ use slipway_node_server::{
 };
 use slipwayd::{
     config::Config,
-    health::{Calm, Health, Look},
+    health::{Health, Look, QuietPeriod},
     machine::units::Init,
     service::start,
 };
@@ -70,23 +70,23 @@ fn said(health: &Health, journal: &Journal, now: u64) -> (HealthState, u64) {
 #[test]
 fn a_time_is_that_which_looks_have_seen() {
     let (mut health, journal) = (Health::default(), Journal::default());
-    let calm = Calm::of(&journal).unwrap();
+    let quiet = QuietPeriod::of(&journal).unwrap();
     assert_eq!(said(&health, &journal, 1000), (HealthState::Unknown, 0));
-    health.saw(Look::default(), calm, 1000);
-    health.saw(Look::default(), calm, 1060);
+    health.saw(Look::default(), quiet, 1000);
+    health.saw(Look::default(), quiet, 1060);
     assert_eq!(said(&health, &journal, 1070), (HealthState::Well, 70));
-    health.saw(ill("kubelet.service is failed"), calm, 1120);
-    health.saw(ill("kubelet.service is activating"), calm, 1180);
+    health.saw(ill("kubelet.service is failed"), quiet, 1120);
+    health.saw(ill("kubelet.service is activating"), quiet, 1180);
     let told = health.tell(&journal, 1190);
     assert_eq!((told.state(), told.seconds), (HealthState::Ill, 70));
     assert_eq!(told.reasons, ["kubelet.service is activating"]);
     // Nobody knows what it was while it could not be looked at.
-    health.saw(Look { ill: vec![], unknown: vec!["the API server does not answer".to_owned()] }, calm, 1240);
+    health.saw(Look { ill: vec![], unknown: vec!["the API server does not answer".to_owned()] }, quiet, 1240);
     assert_eq!(said(&health, &journal, 1241), (HealthState::Unknown, 1));
-    health.saw(Look::default(), calm, 1300);
+    health.saw(Look::default(), quiet, 1300);
     assert_eq!(said(&health, &journal, 1310), (HealthState::Well, 10));
     // What is ill is so, whatever else could not be looked at.
-    health.saw(Look { unknown: vec!["etcd".to_owned()], ..ill("a unit") }, calm, 1360);
+    health.saw(Look { unknown: vec!["etcd".to_owned()], ..ill("a unit") }, quiet, 1360);
     let told = health.tell(&journal, 1360);
     assert_eq!((told.state(), told.reasons.len()), (HealthState::Ill, 2));
 }
@@ -94,30 +94,30 @@ fn a_time_is_that_which_looks_have_seen() {
 #[test]
 fn an_old_look_is_none() {
     let (mut health, journal) = (Health::default(), Journal::default());
-    let calm = Calm::of(&journal).unwrap();
-    health.saw(Look::default(), calm, 1000);
+    let quiet = QuietPeriod::of(&journal).unwrap();
+    health.saw(Look::default(), quiet, 1000);
     assert_eq!(said(&health, &journal, 1240), (HealthState::Well, 240));
     assert_eq!(said(&health, &journal, 1241), (HealthState::Unknown, 0));
     // Nor does it say since when.
-    health.saw(Look::default(), calm, 1241);
+    health.saw(Look::default(), quiet, 1241);
     assert_eq!(said(&health, &journal, 1242), (HealthState::Well, 1));
 }
 
 #[test]
 fn what_was_seen_before_an_operation_is_not_known_after_it() {
     let (mut health, mut journal) = (Health::default(), Journal::default());
-    health.saw(Look::default(), Calm::of(&journal).unwrap(), 1000);
+    health.saw(Look::default(), QuietPeriod::of(&journal).unwrap(), 1000);
     // Staging disturbs nobody, nor does its end.
     begins(&mut journal, Goal::Stage);
     assert_eq!(said(&health, &journal, 1010), (HealthState::Well, 10));
     ends(&mut journal);
     assert_eq!(said(&health, &journal, 1020), (HealthState::Well, 20));
     begins(&mut journal, Goal::Reboot);
-    assert_eq!(Calm::of(&journal), None);
+    assert_eq!(QuietPeriod::of(&journal), None);
     assert_eq!(health.tell(&journal, 1030).reasons, ["an operation is under way"]);
     ends(&mut journal);
     assert_eq!(said(&health, &journal, 1040), (HealthState::Unknown, 0));
-    health.saw(Look::default(), Calm::of(&journal).unwrap(), 1050);
+    health.saw(Look::default(), QuietPeriod::of(&journal).unwrap(), 1050);
     assert_eq!(said(&health, &journal, 1060), (HealthState::Well, 10));
 }
 
