@@ -10,7 +10,7 @@ use slipway_core::{
     config::{policy::PolicyError, unattended::InstructionsError, update::UpdateConfigError},
     disk::own::NoDisk,
     media::format::WrongName,
-    plan::{LeftAlone, Refusal, Refusals},
+    plan::{LeftAlone, Refusals},
     report::{FailedStep, FailureId as Id, FailureKind, FailureReport, NOTHING_WRITTEN, RefusalReport},
     yaml::ConfigError,
 };
@@ -152,8 +152,7 @@ fn causes(failure: &Failure) -> impl Iterator<Item = &(dyn Error + 'static)> {
 }
 
 fn refusals(cause: &(dyn Error + 'static)) -> Option<Vec<RefusalReport>> {
-    let all = cause.downcast_ref::<Refusals>().map(|Refusals(all)| all.iter().map(RefusalReport::from).collect());
-    all.or_else(|| Some(vec![cause.downcast_ref::<Refusal>()?.into()]))
+    cause.downcast_ref::<Refusals>().map(|Refusals(all)| all.iter().map(RefusalReport::from).collect())
 }
 
 /// Steps are printed in columns.
@@ -222,9 +221,6 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
             StdinError::Silent { .. } => Known::new(Id::Stdin).remedy(": "),
             StdinError::TooLong => Known::new(Id::Stdin),
         });
-    }
-    if cause.is::<Refusal>() {
-        return cause.downcast_ref::<Refusal>().map(|refusal| Known::new(refusal.id()).untouched());
     }
     // These types have one identifier.
     let simple = [

@@ -33,7 +33,7 @@ use slipway_core::{
         facts::PayloadFacts,
         manifest::{FileInfo, KernelArgs, MANIFEST, SHA256SUMS},
     },
-    plan::{Refusal, Words, kernel_args_notes},
+    plan::{Refusal, Refusals, Words, kernel_args_notes},
     report::{FailureKind, LiveReport, Observer},
 };
 
@@ -73,7 +73,7 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
         LiveKind::Iso => medium.env(),
         LiveKind::Pxe => medium.ipxe(),
     };
-    let text = text.map_err(Refusal::from).or_fail(FailureKind::Input)?;
+    let text = text.map_err(|e| Refusals::from(Refusal::from(e))).or_fail(FailureKind::Input)?;
     let mut report = LiveReport {
         changed: false,
         out: target.path().display().to_string(),
@@ -148,7 +148,8 @@ fn examined(mut opened: OpenSource, request: &ImageRequest, observer: &mut dyn O
     let policy = ChecksumPolicy::of(system.source.strict);
     let payload = opened.look(policy, Inspection::Declared, None, observer)?;
     if payload.facts.arch != system.arch {
-        return Err(Refusal::Arch { want: system.arch, have: payload.facts.arch }).or_fail(FailureKind::Input);
+        return Err(Refusals::from(Refusal::Arch { want: system.arch, have: payload.facts.arch }))
+            .or_fail(FailureKind::Input);
     }
     if !payload.facts.checksums {
         observer.note(
@@ -241,11 +242,11 @@ fn cmdline(
     args: &KernelArgs,
     payload: &PayloadFacts,
     observer: &mut dyn Observer,
-) -> Result<Cmdline, Refusal> {
+) -> Result<Cmdline, Refusals> {
     let (Words { own, extra }, left_out) = Words::of_live_medium(payload, args)?;
     let only_in_a_slot = only_in_a_slot(&left_out, args);
     if !only_in_a_slot.is_empty() {
-        return Err(Refusal::RootInSlot { on: "a live medium", words: only_in_a_slot.join(" ") });
+        return Err(Refusal::RootInSlot { on: "a live medium", words: only_in_a_slot.join(" ") }.into());
     }
     if !left_out.is_empty() {
         let words = left_out.join(" ");

@@ -25,7 +25,7 @@ use slipway_core::{
         facts::PayloadFacts,
         manifest::{FileInfo, KernelArgs},
     },
-    plan::{Refusal, Words, kernel_args_notes},
+    plan::{Refusal, Refusals, Words, kernel_args_notes},
     report::{FailureKind, Observer, UkiPart, UkiReport, UkiSystem},
 };
 
@@ -149,7 +149,7 @@ fn of_payload(from: &FromPayload, observer: &mut dyn Observer) -> Result<(Vec<u8
     let Payload { source, facts } =
         opened.look(ChecksumPolicy::of(request.strict), Inspection::Declared, None, observer)?;
     if facts.arch != recipe.arch {
-        return Err(Refusal::Arch { want: recipe.arch, have: facts.arch }).or_fail(FailureKind::Input);
+        return Err(Refusals::from(Refusal::Arch { want: recipe.arch, have: facts.arch })).or_fail(FailureKind::Input);
     }
     make(recipe, &source, &facts, &named, observer)
 }
@@ -258,13 +258,13 @@ fn read(source: &Source, listed: [&FileInfo; 2], observer: &mut dyn Observer) ->
 
 /// A UKI is the same on every disk, so a place on one has no value here. It is also the same whether it is a trial or not,
 /// and a trial that panics must reboot by itself: so each has the word that the boot rule gives to a trial otherwise.
-fn cmdline(from: &Recipe, facts: &PayloadFacts) -> Result<Cmdline, Refusal> {
+fn cmdline(from: &Recipe, facts: &PayloadFacts) -> Result<Cmdline, Refusals> {
     let args = &from.kernel_args;
     let own = facts.cmdline.iter().flat_map(|own| cmdline::split_words(own));
     let in_slot: Vec<String> = own.filter(|word| word.contains("@slot")).collect();
     if !in_slot.is_empty() {
         let on = "a unified kernel image, which is the same for both slots,";
-        return Err(Refusal::RootInSlot { on, words: in_slot.join(" ") });
+        return Err(Refusal::RootInSlot { on, words: in_slot.join(" ") }.into());
     }
     let Words { own, extra } = Words::of_no_disk(facts, args)?;
     let mut cmdline = match (own, args.payload_only) {
@@ -275,7 +275,7 @@ fn cmdline(from: &Recipe, facts: &PayloadFacts) -> Result<Cmdline, Refusal> {
         }
     };
     cmdline.begin_with("panic", "10");
-    check_characters(&cmdline.to_string()).map_err(QuoteError::from)?;
+    check_characters(&cmdline.to_string()).map_err(|e| Refusal::from(QuoteError::from(e)))?;
     Ok(cmdline)
 }
 

@@ -355,7 +355,7 @@ fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
 fn the_loaders_of_another_architecture_are_refused() {
     let world = World::new();
     let disk = with_stubs(&world);
-    let why = "the boot loaders that are offered are for arm64, and the disk starts on amd64: --arch amd64 names it";
+    let why = "the boot loaders that are offered are for arm64, and the disk starts on amd64; --arch amd64 names it";
     refused(&disk, INPUT, &[why], || bootloader(&disk, &["update", "--offline", "--arch=arm64"]));
     assert!(bootloader(&disk, &["status", "--arch=arm64"]).succeeds().stdout.contains(why));
 }
@@ -367,7 +367,7 @@ fn a_loader_that_is_missing_is_replaced_once_there_is_a_file() {
     let disk = with_stubs(&world);
     let at = format!("{}@@{}", disk.display(), partition(&disk, "EFI").offset);
     tool!("mdel", "-i", &at, EFI);
-    let texts = ["EFI/BOOT/BOOTX64.EFI is missing from the ESP: put any file of that name there"];
+    let texts = ["EFI/BOOT/BOOTX64.EFI is missing from the ESP; put any file of that name there"];
     refused(&disk, INSTALL, &texts, || update(&disk));
     let failure = bootloader(&disk, &["update", "--offline", "--output=json"]).exits(INSTALL).json();
     assert_eq!(failure["id"], "esp-unfit", "{failure}");

@@ -81,7 +81,8 @@ fn both_numbers_are_said() {
     let facts = runs(3, true);
     let text = |payload: &PayloadFacts| {
         let planned = plan::upgrade(&UpgradeRequest { allow_unsigned: true, ..system::upgrade() }, &facts, payload);
-        let (reason, remedy) = older(&planned).unwrap().reason_and_remedy();
+        let refusal = older(&planned).unwrap();
+        let (reason, remedy) = (refusal.to_string(), refusal.remedy());
         assert_eq!(remedy.unwrap(), "take a newer payload, or this one with --allow-older");
         reason
     };

@@ -140,7 +140,7 @@ pub enum LayoutError {
     /// The disk is too small for the partitions.
     #[error(
         "the disk is too small: {} MiB are needed, it has {} MiB ({} MiB short). Needed: 1 MiB partition table + 300 MiB EFI + 1 MiB \
-         BIOS + 2 x {} slot + 1 MiB META + 100 MiB STATE + {} EPHEMERAL + {} backup GPT; a smaller --slot-size needs less",
+         BIOS + 2 x {} slot + 1 MiB META + 100 MiB STATE + {} EPHEMERAL + {} backup GPT",
         need.div_ceil(MIB), have / MIB, need.div_ceil(MIB) - have / MIB, ByteSize(*slot), ByteSize(*ephemeral), approx(*backup)
     )]
     TooSmall {
@@ -157,9 +157,9 @@ pub enum LayoutError {
     },
     /// A slot of this size cannot hold FAT32, or is not a multiple of 1 MiB.
     #[error(
-        "a slot of {} is not possible: use a multiple of 1 MiB, at least {} on a disk with {}-byte sectors \
-         (FAT32 needs 65525 clusters) and at most 32 GiB",
-        ByteSize(*slot), ByteSize(*min), sector.bytes()
+        "a slot of {} is not possible: on a disk with {}-byte sectors it has at least {} (FAT32 needs 65525 clusters), and at \
+         most 32 GiB",
+        ByteSize(*slot), sector.bytes(), ByteSize(*min)
     )]
     SlotSize {
         /// Bytes asked for.
@@ -169,6 +169,16 @@ pub enum LayoutError {
         /// Logical block size.
         sector: SectorSize,
     },
+}
+
+impl LayoutError {
+    /// What to do: a clause behind the reason.
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            LayoutError::TooSmall { .. } => "a smaller --slot-size needs less",
+            LayoutError::SlotSize { .. } => "use a multiple of 1 MiB between these",
+        }
+    }
 }
 
 /// Fewest bytes of a slot: FAT32 needs 65,525 clusters of at least one sector, and the FATs.

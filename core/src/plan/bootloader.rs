@@ -8,6 +8,8 @@
 
 use crate::prelude::*;
 
+use alloc::borrow::Cow;
+
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -51,62 +53,75 @@ pub struct RenewalRequest {
     pub mend: bool,
 }
 
-/// Why the boot loaders stay as they are.
+/// Why the boot loaders stay as they are. The message is the reason alone; [`Left::remedy`] is what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum Left {
     /// No file of the ESP can be replaced.
-    #[error("no file on the ESP can be replaced: {0}; `fsck.vfat` mends an ESP that is not mounted")]
+    #[error("no file on the ESP can be replaced: {0}")]
     Esp(String),
     /// Nothing is there to be replaced, and no step of a renewal makes an entry of a directory.
-    #[error(
-        "{0} is missing from the ESP: put any file of that name there, and `installer bootloader update` replaces it"
-    )]
+    #[error("{0} is missing from the ESP")]
     Missing(String),
     /// The disk is for other machines.
-    #[error("the boot loaders that are offered are for {offered}, and the disk starts on {has}: --arch {has} names it")]
+    #[error("the boot loaders that are offered are for {offered}, and the disk starts on {has}")]
     OtherArch { has: Arch, offered: Arch },
     /// It cannot be known whether what is shipped is newer.
-    #[error("{0} cannot be read, so it is not known what starts this disk; `installer verify` shows what is damaged")]
+    #[error("{0} cannot be read, so it is not known what starts this disk")]
     Unreadable(String),
     /// The set on the disk has a higher epoch.
     #[error(
-        "the boot loader on the disk has the epoch {has}, and the one of this installer {offered}, so it is one that must \
-         not come back; take a newer installer"
+        "the boot loader on the disk has the epoch {has}, and the one of this installer {offered}, so it is one that \
+         must not come back"
     )]
     Older { has: u32, offered: u32 },
     /// Firmware with Secure Boot would not start it.
-    #[error(
-        "firmware with Secure Boot would not start {what}: {why}; sign it (`installer uki --program`), or take it with \
-         --ignore-secure-boot"
-    )]
+    #[error("firmware with Secure Boot would not start {what}: {why}")]
     NotStarted { what: String, why: String },
     /// It cannot be looked up what the firmware would do.
     #[error(
-        "the loader on the disk is signed for Secure Boot, or may be, and it is not known whether the firmware starts {what}: {why}; \
-         run this on the machine itself, or take it with --ignore-secure-boot"
+        "the loader on the disk is signed for Secure Boot, or may be, and it is not known whether the firmware starts \
+         {what}: {why}"
     )]
     FirmwareNotKnown { what: String, why: String },
     /// This installer does not ship it.
-    #[error("this installer ships no {0}; take another one, or name another loader by --efi-loader")]
+    #[error("this installer ships no {0}")]
     NotShipped(&'static str),
     /// A link is neither what was recorded nor what would come.
-    #[error("the boot chain is damaged ({0}); `installer bootloader update` mends it")]
+    #[error("the boot chain is damaged ({0})")]
     Damaged(String),
     /// The disk would move from GRUB to Slipway's loader, which does not start what it has.
-    #[error(
-        "Slipway's loader does not start the kernel of slot {slot} under UEFI: {lack}; --efi-loader grub renews GRUB in its place"
-    )]
+    #[error("Slipway's loader does not start the kernel of slot {slot} under UEFI: {lack}")]
     Kernel { slot: Slot, lack: StubLack },
     /// The same, and nobody can look at what it has.
-    #[error(
-        "it cannot be told whether Slipway's loader starts the kernel of slot {slot} under UEFI: {why}; `installer verify` shows \
-         what is damaged, an upgrade writes that slot anew, and --efi-loader grub renews GRUB in its place"
-    )]
+    #[error("it cannot be told whether Slipway's loader starts the kernel of slot {slot} under UEFI: {why}")]
     KernelUnread { slot: Slot, why: String },
     /// The next boot tries a slot.
-    #[error("slot {0} is to be tried at the next boot; boot it, or cancel that with `installer rollback`")]
+    #[error("slot {0} is to be tried at the next boot")]
     TrialPending(Slot),
+}
+
+impl Left {
+    /// What to do: a clause behind the reason.
+    pub fn remedy(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Left::OtherArch { has, .. } => return format!("--arch {has} names it").into(),
+            Left::Esp(_) => "`fsck.vfat` mends an ESP that is not mounted",
+            Left::Missing(_) => "put any file of that name there, and `installer bootloader update` replaces it",
+            Left::Unreadable(_) => "`installer verify` shows what is damaged",
+            Left::Older { .. } => "take a newer installer",
+            Left::NotStarted { .. } => "sign it (`installer uki --program`), or take it with --ignore-secure-boot",
+            Left::FirmwareNotKnown { .. } => "run this on the machine itself, or take it with --ignore-secure-boot",
+            Left::NotShipped(_) => "take another one, or name another loader by --efi-loader",
+            Left::Damaged(_) => "`installer bootloader update` mends it",
+            Left::Kernel { .. } => "--efi-loader grub renews GRUB in its place",
+            Left::KernelUnread { .. } => {
+                "`installer verify` shows what is damaged, an upgrade writes that slot anew, and --efi-loader grub renews GRUB in \
+                 its place"
+            }
+            Left::TrialPending(_) => "boot it, or cancel that with `installer rollback`",
+        })
+    }
 }
 
 /// What changes, for people and programs.

@@ -120,7 +120,7 @@ pub fn enroll(mode: EnrollMode, keys: &KeySet, facts: &EnrollFacts) -> Result<En
         return nothing(format!("{machine}, so somebody has to ask for it: `installer enroll` without --mode=if-safe"));
     }
     let against = against(facts);
-    let mut warnings = against.iter().map(|refusal| refusal.reason_and_remedy().0).collect::<Vec<_>>();
+    let mut warnings = against.iter().map(|refusal| refusal.to_string()).collect::<Vec<_>>();
     if !against.is_empty() && mode != EnrollMode::Force {
         return Err(Refusals(against));
     }

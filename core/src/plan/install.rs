@@ -139,7 +139,7 @@ fn contents(
         if let Err(source) = volume.lay_out(*part, extent, disk.sector) {
             refusals.push(match part {
                 Part::Esp => Refusal::Esp(source),
-                _ => Refusal::SlotFull { slot: extent.len, source, remedy: "; use a larger --slot-size" },
+                _ => Refusal::SlotFull { slot: extent.len, source, remedy: "use a larger --slot-size" },
             });
         }
     }

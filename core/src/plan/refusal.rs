@@ -2,6 +2,8 @@
 
 use crate::prelude::*;
 
+use alloc::borrow::Cow;
+
 use super::{bootloader::Left, facts::Intruder};
 use crate::{
     boot::{
@@ -14,21 +16,21 @@ use crate::{
     units::approx,
 };
 
-/// One reason to refuse a request.
+/// One reason to refuse a request. The message is the reason alone; [`Refusal::remedy`] is what to do.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what the fields are; sizes are bytes")]
 pub enum Refusal {
     /// The disk is mounted, swapped to, or otherwise in use.
-    #[error("in use: {0}; unmount, swapoff or detach it first")]
+    #[error("in use: {0}")]
     InUse(DiskUse),
     /// The disk is not empty.
-    #[error("not empty: it holds {0}; --force overwrites it, --zero also erases all of it")]
+    #[error("not empty: it holds {0}")]
     NotEmpty(String),
     /// The partitions do not fit onto the disk.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The payload does not fit into a slot.
-    #[error("the payload does not fit into a slot of {}: {source}{}", approx(*slot), if_full(source, remedy))]
+    #[error("the payload does not fit into a slot of {}: {source}", approx(*slot))]
     SlotFull { slot: u64, source: FatError, remedy: &'static str },
     /// The ESP cannot hold the boot image.
     #[error("the EFI system partition: {0}")]
@@ -37,7 +39,7 @@ pub enum Refusal {
     #[error("the BIOS core image has {}, but its partition only {}", approx(*size), approx(*room))]
     CoreTooLarge { size: u64, room: u64 },
     /// The payload is for another architecture.
-    #[error("the payload's kernel is for {have}, not for {want}: give --arch {have}, or a payload for {want}")]
+    #[error("the payload's kernel is for {have}, not for {want}")]
     Arch { want: Arch, have: Arch },
     /// A kernel argument cannot be passed on by GRUB.
     #[error("kernel command line: {0}")]
@@ -46,11 +48,7 @@ pub enum Refusal {
     #[error("{place}, {source}")]
     Placeholder { place: String, source: PlaceholderError },
     /// Where there is no slot the system would find no root file system.
-    #[error(
-        "the payload finds its root file system only in a slot ({words}), and {on} has none: it would not start; give another \
-         word for that by --extra-kernel-arg, or take a payload whose initramfs finds it by itself, as \
-         examples/debian-sealed does"
-    )]
+    #[error("the payload finds its root file system only in a slot ({words}), and {on} has none: it would not start")]
     RootInSlot { on: &'static str, words: String },
     /// The META tags do not fit.
     #[error(transparent)]
@@ -59,77 +57,62 @@ pub enum Refusal {
     #[error(transparent)]
     Platform(#[from] UnknownPlatform),
     /// It is not known which slot runs.
-    #[error(
-        "the running system is {0}, so it is not known which slot is safe to write; run this inside the system that was \
-         booted from this disk, or give --offline if nothing runs from this disk"
-    )]
+    #[error("the running system is {0}, so it is not known which slot is safe to write")]
     NotRunning(Running),
     /// The disk is not at rest.
     #[error(
-        "slot {0} of this disk, or of a copy of it, is running by the kernel command line, and --offline is for a disk that \
-         nothing runs from: leave it out"
+        "slot {0} of this disk, or of a copy of it, is running by the kernel command line, and --offline is for a disk \
+         that nothing runs from"
     )]
     NotOffline(Slot),
     /// The running trial is not confirmed.
-    #[error(
-        "slot {0}, which runs, is an unconfirmed trial, and the other slot is its fallback: run `installer confirm` \
-         first, or reboot into the other slot"
-    )]
+    #[error("slot {0}, which runs, is an unconfirmed trial, and the other slot is its fallback")]
     Unconfirmed(Slot),
     /// The running slot is not the default.
-    #[error("slot {default} is the default and boots next, but slot {running} is running: reboot first")]
+    #[error("slot {default} is the default and boots next, but slot {running} is running")]
     NotDefault { running: Slot, default: Slot },
     /// The running slot cannot serve as the fallback.
-    #[error("slot {slot}, which runs, is {}, so it cannot be the fallback: reinstall", state.plain())]
+    #[error("slot {slot}, which runs, is {}, so it cannot be the fallback", state.plain())]
     NotGood { slot: Slot, state: SlotState },
     /// The running slot is damaged, so the other is the only one that boots.
     #[error(
         "slot {running}, which runs, is damaged on the disk ({why}), so slot {target} is the only one that boots and \
-         is not overwritten: boot it first (with `installer rollback`, unless it boots next anyway)"
+         is not overwritten"
     )]
     OnlyWayBack { running: Slot, target: Slot, why: String },
     /// From a live medium, or offline: it is not certain what the disk boots.
     #[error(
-        "the boot state of the installation on it is not settled: {0}; so it is not known which slot is safe to write. \
-         Boot the disk and settle it there, or settle it with `installer rollback --disk PATH --offline` (a trial, a \
-         damaged default) or `installer repair --disk PATH` (a lost boot.env); `installer status --disk PATH` shows the \
-         state"
+        "the boot state of the installation on it is not settled: {0}; so it is not known which slot is safe to write"
     )]
     Unsettled(String),
     /// boot.env cannot be written in place.
     #[error(
-        "neither slipway/boot.env nor slipway/boot2.env on the ESP is there and exactly one sector of its own, so the boot \
-         state cannot be written; under a BIOS the disk boots by the slots' own markers; reinstall"
+        "neither slipway/boot.env nor slipway/boot2.env on the ESP is there and exactly one sector of its own, so the \
+         boot state cannot be written; under a BIOS the disk boots by the slots' own markers"
     )]
     NoBootEnv,
     /// A partition of somebody else lies where the plan would write.
-    #[error("{0}, and would be overwritten; delete or move it, or delete its entry with `sgdisk --delete={number}`", number = .0.number)]
+    #[error("{0}, and would be overwritten")]
     Intruder(Intruder),
     /// The boot state is lost and cannot be rebuilt.
-    #[error(
-        "both copies of boot.env are damaged, and {0}; `installer repair` writes boot.env again, so that what the slots' own \
-         markers boot stays what boots"
-    )]
+    #[error("both copies of boot.env are damaged, and {0}")]
     BootEnvLost(&'static str),
     /// The payload's version may not follow the running one.
-    #[error("{to} must not follow {from}: {why}; --allow-any-version allows it")]
+    #[error("{to} must not follow {from}: {why}")]
     Version { from: String, to: String, why: &'static str },
     /// The system that is kept was signed, and the payload is not.
-    #[error(
-        "slot {0}, which is kept, holds a signed system, and no signature of this payload was verified; name whom to trust by \
-         --trust-key or in /etc/slipway/policy.toml, or take it with --allow-unsigned"
-    )]
+    #[error("slot {0}, which is kept, holds a signed system, and no signature of this payload was verified")]
     Unsigned(Slot),
     /// The signed system that is kept has a higher epoch than the payload.
     #[error(
-        "slot {slot}, which is kept, is signed with the epoch {has}, and this payload has {}, so it is one that must not come \
-         back; take a newer payload, or this one with --allow-older", epoch_of(*offered)
+        "slot {slot}, which is kept, is signed with the epoch {has}, and this payload has {}, so it is one that must \
+         not come back", epoch_of(*offered)
     )]
     Older { slot: Slot, has: u32, offered: Option<u32> },
     /// Nobody can tell whether the system that is kept is signed, or with which epoch.
     #[error(
-        "slot {slot}, which is kept, was written by a later version, and this one cannot read its manifest.json ({what}), so it \
-         is not known whether this payload may follow it; take an installer of that version, or this one with {allow}"
+        "slot {slot}, which is kept, was written by a later version, and this one cannot read its manifest.json \
+         ({what}), so it is not known whether this payload may follow it"
     )]
     LaterSlot { slot: Slot, what: String, allow: &'static str },
     /// The boot loaders stay as they are.
@@ -137,34 +120,23 @@ pub enum Refusal {
     Bootloader(#[from] Left),
     /// The payload was tried on this disk with the same command line, and given up.
     #[error(
-        "with this kernel command line the payload, {}, failed its trial on this disk, or was rolled back; \
-         --retry-bad tries it again", version.as_deref().unwrap_or("which has no version")
+        "with this kernel command line the payload, {}, failed its trial on this disk, or was rolled back", version.as_deref().unwrap_or("which has no version")
     )]
     KnownBad { version: Option<String> },
     /// The kernel arguments that an upgrade keeps cannot be read.
-    #[error(
-        "slot {0}, which is kept, has no readable manifest.json, so its kernel arguments would be lost; give --platform, \
-         --config and --extra-kernel-arg"
-    )]
+    #[error("slot {0}, which is kept, has no readable manifest.json, so its kernel arguments would be lost")]
     KernelArgsLost(Slot),
     /// META is unreadable, and writing it would lose its tags.
-    #[error(
-        "META: neither copy is valid, and it is not blank, so its tags would be lost; `installer meta set` starts afresh"
-    )]
+    #[error("META: neither copy is valid, and it is not blank, so its tags would be lost")]
     MetaDamaged,
     /// There is no staged system to activate.
-    #[error("slot {slot} is {}, not staged: run `installer stage` or `installer upgrade` first", state.plain())]
+    #[error("slot {slot} is {}, not staged", state.plain())]
     NotStaged { slot: Slot, state: SlotState },
     /// The slot that is to boot is damaged.
-    #[error(
-        "slot {slot} is damaged on the disk: {why}; `installer verify` lists all damage, and names the command that mends it"
-    )]
+    #[error("slot {slot} is damaged on the disk: {why}")]
     NotWhole { slot: Slot, why: String },
     /// Both copies of boot.env are lost, and no slot is whole.
-    #[error(
-        "both copies of boot.env are lost, and no slot that is marked good is whole: inside a trial `installer confirm` \
-         still works; otherwise reinstall"
-    )]
+    #[error("both copies of boot.env are lost, and no slot that is marked good is whole")]
     NothingToRepair,
     /// The partition table cannot grow, or EPHEMERAL must not.
     #[error("{0}")]
@@ -173,30 +145,16 @@ pub enum Refusal {
     #[error("there is no running trial to confirm: {0}")]
     NotTrial(String),
     /// The firmware has keys.
-    #[error(
-        "the firmware is not in setup mode: it has a platform key, and takes other keys from its owner alone. In its menu, \
-         under Secure Boot, delete the platform key (often called \"reset to setup mode\" or \"erase all Secure Boot \
-         settings\"), and run this again"
-    )]
+    #[error("the firmware is not in setup mode: it has a platform key, and takes other keys from its owner alone")]
     NotInSetupMode,
     /// A program that boots next would not start.
-    #[error(
-        "{program}: {why}, so this machine would not start any more; sign it with a key whose certificate is in db.auth, or \
-         enroll all the same with --mode=force"
-    )]
+    #[error("{program}: {why}, so this machine would not start any more")]
     WouldNotStart { program: String, why: String },
     /// Nothing says what boots next.
-    #[error(
-        "nothing says what this machine starts next, so it may not start any more; name the disk with --disk, or the \
-         programs with --starts"
-    )]
+    #[error("nothing says what this machine starts next, so it may not start any more")]
     NextUnknown,
     /// A driver in a ROM would not start.
-    #[error(
-        "the option ROM of {device}: {why}, so the device would be missing while the machine starts; put the certificate of \
-         its maker's signer into db (`installer keys --include-well-known-certs`), take the device out, or enroll all the \
-         same with --mode=force"
-    )]
+    #[error("the option ROM of {device}: {why}, so the device would be missing while the machine starts")]
     OptionRom { device: String, why: String },
     /// There is no good system to go back to.
     #[error("slot {slot} is {}: there is no good system to go back to", state.plain())]
@@ -217,7 +175,10 @@ impl Refusals {
 impl core::fmt::Display for Refusals {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("refused, nothing was written:")?;
-        self.0.iter().try_for_each(|reason| write!(f, "\n  - {reason}"))
+        self.0.iter().try_for_each(|refusal| match refusal.remedy() {
+            Some(remedy) => write!(f, "\n  - {refusal}; {remedy}"),
+            None => write!(f, "\n  - {refusal}"),
+        })
     }
 }
 
@@ -226,14 +187,6 @@ impl core::error::Error for Refusals {}
 impl From<Refusal> for Refusals {
     fn from(one: Refusal) -> Self {
         Refusals(vec![one])
-    }
-}
-
-/// The remedy helps only against too many bytes, not against a file that FAT32 cannot hold at all.
-const fn if_full(error: &FatError, remedy: &'static str) -> &'static str {
-    match error {
-        FatError::Full { .. } => remedy,
-        _ => "",
     }
 }
 
@@ -356,70 +309,87 @@ impl Refusal {
             Refusal::OptionRom { .. } => FailureId::OptionRom,
         }
     }
+}
 
-    /// The message in two: why not, and what to do.
-    pub fn reason_and_remedy(&self) -> (String, Option<String>) {
-        let text = self.to_string();
-        match self.before_remedy().and_then(|mark| text.rsplit_once(mark)) {
-            Some((reason, remedy)) => (reason.to_owned(), Some(remedy.to_owned())),
-            None => (text, self.own_remedy().map(str::to_owned)),
-        }
+/// For people.
+impl Refusal {
+    /// What to do, if anything helps: a clause behind the reason.
+    pub fn remedy(&self) -> Option<Cow<'static, str>> {
+        Some(match self {
+            Refusal::Layout(error) => error.remedy().into(),
+            Refusal::Bootloader(left) => left.remedy(),
+            Refusal::Arch { want, have } => format!("give --arch {have}, or a payload for {want}").into(),
+            Refusal::LaterSlot { allow, .. } => {
+                format!("take an installer of that version, or this one with {allow}").into()
+            }
+            Refusal::Intruder(intruder) => {
+                let number = intruder.number;
+                format!("delete or move it, or delete its entry with `sgdisk --delete={number}`").into()
+            }
+            other => other.own_remedy()?.into(),
+        })
     }
 
-    /// What to do where the message does not say it.
+    /// Of those whose remedy is always the same.
     const fn own_remedy(&self) -> Option<&'static str> {
-        match self {
-            Refusal::NotTrial(_) => Some("`installer status` says what runs and what is on trial"),
-            Refusal::NoWayBack { .. } => Some("upgrade instead: that makes the other slot a system to go to"),
-            _ => None,
-        }
+        Some(match self {
+            Refusal::InUse(_) => "unmount, swapoff or detach it first",
+            Refusal::NotEmpty(_) => "--force overwrites it, --zero also erases all of it",
+            // It helps only against too many bytes, not against a file that FAT32 cannot hold at all.
+            Refusal::SlotFull { source: FatError::Full { .. }, remedy, .. } => remedy,
+            Refusal::NotRunning(_) => {
+                "run this inside the system that was booted from this disk, or give --offline if nothing runs from this disk"
+            }
+            Refusal::NotOffline(_) => "leave it out",
+            Refusal::Unconfirmed(_) => "run `installer confirm` first, or reboot into the other slot",
+            Refusal::NotDefault { .. } => "reboot first",
+            Refusal::NotGood { .. } | Refusal::NoBootEnv => "reinstall",
+            Refusal::OnlyWayBack { .. } => "boot it first (with `installer rollback`, unless it boots next anyway)",
+            Refusal::Unsettled(_) => {
+                "boot the disk and settle it there, or settle it with `installer rollback --disk PATH --offline` (a trial, \
+                 a damaged default) or `installer repair --disk PATH` (a lost boot.env); `installer status --disk PATH` \
+                 shows the state"
+            }
+            Refusal::BootEnvLost(_) => {
+                "`installer repair` writes boot.env again, so that what the slots' own markers boot stays what boots"
+            }
+            Refusal::Version { .. } => "--allow-any-version allows it",
+            Refusal::Unsigned(_) => {
+                "name whom to trust by --trust-key or in /etc/slipway/policy.toml, or take it with --allow-unsigned"
+            }
+            Refusal::Older { .. } => "take a newer payload, or this one with --allow-older",
+            Refusal::KnownBad { .. } => "--retry-bad tries it again",
+            Refusal::RootInSlot { .. } => {
+                "give another word for that by --extra-kernel-arg, or take a payload whose initramfs finds it by itself, as \
+                 examples/debian-sealed does"
+            }
+            Refusal::KernelArgsLost(_) => "give --platform, --config and --extra-kernel-arg",
+            Refusal::MetaDamaged => "`installer meta set` starts afresh",
+            Refusal::NotStaged { .. } => "run `installer stage` or `installer upgrade` first",
+            Refusal::NotWhole { .. } => "`installer verify` lists all damage, and names the command that mends it",
+            Refusal::NothingToRepair => "inside a trial `installer confirm` still works; otherwise reinstall",
+            Refusal::NotTrial(_) => "`installer status` says what runs and what is on trial",
+            Refusal::NoWayBack { .. } => "upgrade instead: that makes the other slot a system to go to",
+            other => return other.remedy_of_enrolment(),
+        })
     }
 
-    /// What stands in the message between the reason and the remedy, if it has one.
-    const fn before_remedy(&self) -> Option<&'static str> {
-        match self {
-            Refusal::InUse(_)
-            | Refusal::NotEmpty(_)
-            | Refusal::Layout(LayoutError::TooSmall { .. })
-            | Refusal::SlotFull { source: FatError::Full { .. }, .. }
-            | Refusal::NotRunning(_)
-            | Refusal::NoBootEnv
-            | Refusal::Intruder(_)
-            | Refusal::BootEnvLost(_)
-            | Refusal::Version { .. }
-            | Refusal::Unsigned(_)
-            | Refusal::Older { .. }
-            | Refusal::LaterSlot { .. }
-            | Refusal::Bootloader(_)
-            | Refusal::KnownBad { .. }
-            | Refusal::KernelArgsLost(_)
-            | Refusal::MetaDamaged
-            | Refusal::RootInSlot { .. }
-            | Refusal::WouldNotStart { .. }
-            | Refusal::NextUnknown
-            | Refusal::OptionRom { .. }
-            | Refusal::NotWhole { .. } => Some("; "),
-            Refusal::Layout(LayoutError::SlotSize { .. })
-            | Refusal::Arch { .. }
-            | Refusal::NotOffline(_)
-            | Refusal::Unconfirmed(_)
-            | Refusal::NotDefault { .. }
-            | Refusal::NotGood { .. }
-            | Refusal::OnlyWayBack { .. }
-            | Refusal::NotStaged { .. }
-            | Refusal::NothingToRepair => Some(": "),
-            Refusal::Unsettled(_) | Refusal::NotInSetupMode => Some(". "),
-            Refusal::SlotFull { .. }
-            | Refusal::Esp(_)
-            | Refusal::CoreTooLarge { .. }
-            | Refusal::Cmdline(_)
-            | Refusal::Placeholder { .. }
-            | Refusal::Meta(_)
-            | Refusal::Platform(_)
-            | Refusal::CannotGrow(_)
-            | Refusal::NotTrial(_)
-            | Refusal::NoWayBack { .. } => None,
-        }
+    const fn remedy_of_enrolment(&self) -> Option<&'static str> {
+        Some(match self {
+            Refusal::NotInSetupMode => {
+                "in its menu, under Secure Boot, delete the platform key (often called \"reset to setup mode\" or \"erase all \
+                 Secure Boot settings\"), and run this again"
+            }
+            Refusal::WouldNotStart { .. } => {
+                "sign it with a key whose certificate is in db.auth, or enroll all the same with --mode=force"
+            }
+            Refusal::NextUnknown => "name the disk with --disk, or the programs with --starts",
+            Refusal::OptionRom { .. } => {
+                "put the certificate of its maker's signer into db (`installer keys --include-well-known-certs`), take the \
+                 device out, or enroll all the same with --mode=force"
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -428,40 +398,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_remedy_is_apart_from_the_reason() {
-        let arch = Refusal::Arch { want: Arch::Amd64, have: Arch::Arm64 };
-        let slot = Refusal::SlotFull {
-            slot: 1 << 20,
-            source: FatError::Full { need: 2, have: 1 },
-            remedy: "; use a larger --slot-size",
-        };
-        for (refusal, reason, remedy) in [
-            (Refusal::NotEmpty("a; b: c. d".to_owned()), "not empty: it holds a; b: c. d", "--force overwrites it, "),
-            (arch, "the payload's kernel is for arm64, not for amd64", "give --arch arm64, or a payload for amd64"),
-            (slot, "the payload does not fit into a slot of 1 MiB: ", "use a larger --slot-size"),
-            (Refusal::NoBootEnv, "neither slipway/boot.env nor ", "reinstall"),
-            (Refusal::Unsettled("a. b".to_owned()), "the boot state of ", "Boot the disk and settle it there, "),
-            (Refusal::Unconfirmed(Slot::A), "slot A, which runs, is an unconfirmed trial, ", "run `installer confirm`"),
-            (
-                Refusal::NotDefault { running: Slot::B, default: Slot::A },
-                "slot A is the default and boots next, but slot B is running",
-                "reboot first",
-            ),
-            (
-                Refusal::OnlyWayBack { running: Slot::A, target: Slot::B, why: "a: b".to_owned() },
-                "slot A, which runs, is damaged on the disk (a: b), ",
-                "boot it first (with `installer rollback`",
-            ),
-        ] {
-            let (why, what) = refusal.reason_and_remedy();
-            assert!(why.starts_with(reason) && what.as_ref().unwrap().starts_with(remedy), "{why:?} {what:?}");
-            assert!(refusal.to_string().starts_with(&why) && refusal.to_string().ends_with(&what.unwrap()));
-        }
-        let no_way = Refusal::NoWayBack { slot: Slot::B, state: SlotState::Empty };
-        let (why, what) = no_way.reason_and_remedy();
-        assert_eq!(why, no_way.to_string());
-        assert!(what.unwrap().starts_with("upgrade instead"));
-        let esp = Refusal::Esp(FatError::TooSmall(1, 512));
-        assert_eq!(esp.reason_and_remedy(), (esp.to_string(), None));
+    fn a_list_has_the_remedies_behind_the_reasons() {
+        let full = FatError::Full { need: 2, have: 1 };
+        let refusals = Refusals(vec![
+            Refusal::Arch { want: Arch::Amd64, have: Arch::Arm64 },
+            Refusal::SlotFull { slot: 1 << 20, source: full, remedy: "use a larger --slot-size" },
+            Refusal::SlotFull { slot: 1 << 20, source: FatError::TooSmall(1, 512), remedy: "use a larger --slot-size" },
+        ]);
+        let text = refusals.to_string();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines[1],
+            "  - the payload's kernel is for arm64, not for amd64; give --arch arm64, or a payload for amd64"
+        );
+        assert!(lines[2].ends_with("; use a larger --slot-size") && !lines[3].contains("--slot-size"), "{text}");
     }
 }

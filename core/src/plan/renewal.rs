@@ -69,7 +69,7 @@ impl Draft<'_> {
     pub fn renew_on_the_way(&mut self, request: Option<&RenewalRequest>, env: &BootEnv) {
         let Some(request) = request.filter(|_| env.once.is_none()) else { return };
         if let Err(why) = self.renew(request) {
-            self.warnings.push(format!("the boot loader stays as it is: {why}"));
+            self.warnings.push(format!("the boot loader stays as it is: {why}; {}", why.remedy()));
         }
     }
 

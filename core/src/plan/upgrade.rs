@@ -221,7 +221,7 @@ impl Candidate<'_> {
         }
         let extent = self.system.gpt.part(slots.target.into());
         if let Err(source) = self.volume.lay_out(slots.target.into(), extent, self.system.sector) {
-            refusals.push(Refusal::SlotFull { slot: extent.len, source, remedy: "; slots cannot grow: reinstall" });
+            refusals.push(Refusal::SlotFull { slot: extent.len, source, remedy: "slots cannot grow: reinstall" });
         }
         if kept.is_none() && is_last_resort(request.runs_from, self.system, slots.kept) {
             warnings.push(

@@ -2,6 +2,7 @@
 
 use crate::prelude::*;
 
+use alloc::borrow::Cow;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -59,8 +60,11 @@ pub struct FailedStep {
 
 impl From<&Refusal> for RefusalReport {
     fn from(refusal: &Refusal) -> Self {
-        let (message, remedy) = refusal.reason_and_remedy();
-        RefusalReport { id: refusal.id().name().to_owned(), message, remedy }
+        RefusalReport {
+            id: refusal.id().name().to_owned(),
+            message: refusal.to_string(),
+            remedy: refusal.remedy().map(Cow::into_owned),
+        }
     }
 }
 

@@ -85,9 +85,13 @@ fn slot_sizes() {
     }
     for (size, text) in [("35MiB", "35 MiB"), ("67108865", "67108865 bytes"), ("33GiB", "33 GiB"), ("0", "0 bytes")] {
         let text = &format!("a slot of {text}");
-        bad_argument(INPUT, &[&format!("--slot-size={size}")], &[text, "a multiple of 1 MiB, at least 36 MiB"]);
+        bad_argument(
+            INPUT,
+            &[&format!("--slot-size={size}")],
+            &[text, "it has at least 36 MiB (FAT32 needs 65525 clusters)"],
+        );
     }
-    let texts = ["a slot of 259 MiB", "at least 260 MiB on a disk with 4096-byte sectors"];
+    let texts = ["a slot of 259 MiB", "on a disk with 4096-byte sectors it has at least 260 MiB"];
     bad_argument(INPUT, &["--sector-size=4096", "--slot-size=259MiB"], &texts);
 }
 
