@@ -1,9 +1,6 @@
 //! What a target disk holds before an installation: nothing, or something that needs `--force`.
 
-use super::{
-    error::ProbeError,
-    gpt::{self, for_other_sectors},
-};
+use super::{error::ProbeError, gpt::for_other_sectors, lba0};
 use std::io;
 
 use crate::{
@@ -63,7 +60,7 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     if in_head.or(in_tail).is_none() || is_empty_gpt(head, tail, disk.sector_size(), last) {
         return Ok(Found::Nothing);
     }
-    if let Err(lost @ ProbeError::Lba0Lost) = gpt::gpt(disk) {
+    if let Err(lost @ ProbeError::Lba0Lost) = lba0::gpt(disk) {
         return Ok(Found::Something(format!("a Slipway system: {lost}; `installer repair` brings it back")));
     }
     let data = |at: usize, from: u64| format!("data at byte {}", from + at as u64);

@@ -2,14 +2,11 @@
 
 use uuid::Uuid;
 
-use super::{
-    error::{ProbeError, read},
-    no_table::no_table,
-};
+use super::error::{ProbeError, read};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
-        gpt::{ENTRIES, Entry, GptError, Header, is_protective_mbr},
+        gpt::{ENTRIES, Entry, GptError, Header},
         gpt_grow::RawTable,
         layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part},
     },
@@ -32,16 +29,7 @@ pub(super) struct Gpt {
 }
 
 impl Gpt {
-    pub fn read(disk: &dyn BlockIo) -> Result<Self, ProbeError> {
-        let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
-        read(disk, 0, &mut lba0)?;
-        if !is_protective_mbr(&lba0) {
-            return Err(no_table(disk));
-        }
-        Ok(Gpt::tables(disk))
-    }
-
-    /// The same, whatever is in LBA 0.
+    /// Whatever is in LBA 0. `lba0::read_gpt` is for a disk whose table counts.
     pub fn tables(disk: &dyn BlockIo) -> Self {
         let sector = disk.sector_size();
         let primary = table(disk, Lba(1));
@@ -114,11 +102,6 @@ pub(super) fn for_other_sectors(sector: SectorSize, mut read: impl FnMut(u64, &m
 pub(super) fn raw_table(disk: &dyn BlockIo, at: Lba) -> Option<RawTable> {
     let (header, bytes) = copy(disk, at).ok()?;
     RawTable::new(header, bytes).ok()
-}
-
-/// The partition table of an installed disk. A table with other partitions than ours is [`ProbeError::Foreign`].
-pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
-    ours(disk, &Gpt::read(disk)?)
 }
 
 /// The partitions of a table, if they are ours.

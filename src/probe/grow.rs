@@ -2,7 +2,8 @@
 
 use super::{
     error::{ProbeError, read},
-    gpt::{gpt, raw_table},
+    gpt::raw_table,
+    lba0::gpt,
 };
 use crate::device::BlockIo;
 use slipway_core::{

@@ -3,14 +3,14 @@
 use uuid::Uuid;
 
 use super::{
-    error::{ProbeError, read},
-    gpt::Gpt,
+    error::{ProbeError, head, read},
+    lba0::read_gpt,
 };
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
         gpt,
-        magic::{HEAD_BYTES, recognise},
+        magic::recognise,
         mbr,
         partition_type::{gpt_type, mbr_type},
         region::{Partition, Region, TableKind, cover},
@@ -45,7 +45,7 @@ pub fn partitions(disk: &dyn BlockIo) -> Result<TableFacts, ProbeError> {
 
 fn of_gpt(disk: &dyn BlockIo) -> Result<TableFacts, ProbeError> {
     let sector = disk.sector_size();
-    let gpt = Gpt::read(disk)?;
+    let gpt = read_gpt(disk)?;
     let (header, entries) = gpt.in_use()?;
     let block = sector.bytes();
     let mut regions = Vec::new();
@@ -125,14 +125,6 @@ fn of_mbr(disk: &dyn BlockIo) -> Result<Option<TableFacts>, ProbeError> {
         regions: cover(disk.size(), regions),
         extended: entries.iter().filter(|e| e.is_extended()).map(|e| e.number).collect(),
     }))
-}
-
-// The first bytes of a range, cut at the end of the range and of the disk. `None` if they cannot be read, so that one
-// bad sector does not hide the rest of the table.
-pub(super) fn head(disk: &dyn BlockIo, extent: Extent) -> Option<Vec<u8>> {
-    let inside = disk.size().saturating_sub(extent.offset).min(extent.len);
-    let mut head = vec![0; usize::try_from(inside).unwrap_or(HEAD_BYTES).min(HEAD_BYTES)];
-    disk.read_back(extent.offset, &mut head).is_ok().then_some(head)
 }
 
 fn content_of(disk: &dyn BlockIo, extent: Extent) -> Option<String> {

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{
     bootloader::bootloaders,
     error::{ProbeError, read},
-    gpt::gpt,
+    lba0::gpt,
     place,
 };
 use crate::{

@@ -1,9 +1,8 @@
-//! A disk without a partition table: what it is instead, and what brings the table back.
+//! LBA 0 says whether a disk has a GPT. Where it says none: what the disk holds instead, and what brings the table back.
 
 use super::{
-    error::{ProbeError, read},
+    error::{ProbeError, head, read},
     gpt::{Gpt, ours},
-    partitions::head,
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{
@@ -26,8 +25,23 @@ pub struct MendedLba0 {
     pub bytes: Vec<u8>,
 }
 
+/// The partition table of an installed disk. A table with other partitions than ours is [`ProbeError::Foreign`].
+pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
+    ours(disk, &read_gpt(disk)?)
+}
+
+/// Both copies of the GPT of a disk that has one.
+pub(super) fn read_gpt(disk: &dyn BlockIo) -> Result<Gpt, ProbeError> {
+    let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
+    read(disk, 0, &mut lba0)?;
+    if !is_protective_mbr(&lba0) {
+        return Err(no_table(disk));
+    }
+    Ok(Gpt::tables(disk))
+}
+
 /// Why there is no table, of a disk whose LBA 0 is no protective MBR.
-pub(super) fn no_table(disk: &dyn BlockIo) -> ProbeError {
+fn no_table(disk: &dyn BlockIo) -> ProbeError {
     if behind_lost_lba0(disk).is_some() {
         return ProbeError::Lba0Lost;
     }
