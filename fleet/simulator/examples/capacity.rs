@@ -9,7 +9,8 @@ use slipway_core::digest::Sha256;
 use slipway_fleet_simulator::{
     clock::start,
     mutant::Mutant,
-    scenario::{NEW, OLD, Scenario},
+    payload::{NEW, OLD},
+    scenario::Scenario,
     trace::Trace,
     world::World,
 };

@@ -12,7 +12,7 @@ use slipway_rollout::{
 
 use crate::{
     clock::{Seconds, stamp},
-    scenario::NEW,
+    payload::NEW,
     view::View,
     work::{Change, Write},
     world::World,

@@ -39,6 +39,7 @@ pub mod machine;
 pub mod messages;
 pub mod mutant;
 pub mod node;
+pub mod payload;
 pub mod people;
 pub mod random;
 pub mod reasons;

@@ -3,8 +3,8 @@
 use slipway_rollout::facts::{Failure, FailureEvidence, RollbackState};
 
 use crate::{
+    payload::{NEW, OLD},
     random::Random,
-    scenario::{NEW, OLD},
     view::Report,
 };
 

@@ -25,7 +25,8 @@ use slipway_rollout::{
 use crate::{
     clock::{Seconds, stamp},
     lie::Lie,
-    scenario::{NEW, OLD, Quality},
+    payload::{NEW, OLD},
+    scenario::Quality,
     view::Report,
 };
 

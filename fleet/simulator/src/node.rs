@@ -13,7 +13,8 @@ use slipway_node::{
 use crate::{
     clock::Seconds,
     mutant::Mutant,
-    scenario::{NEW, Quality},
+    payload::NEW,
+    scenario::Quality,
     world::{Event, World},
 };
 

@@ -13,7 +13,7 @@ use slipway_rollout::{
 
 use crate::{
     clock::{DAY, stamp},
-    scenario::NEW,
+    payload::NEW,
     view::View,
     world::World,
 };

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use slipway_core::digest::Sha256;
 use slipway_rollout::{
     facts::RollbackPolicy,
     ledger::{Node, Role},
@@ -15,11 +14,6 @@ use crate::{
     random::Random,
     terms::{self, Terms},
 };
-
-/// What runs at first.
-pub const OLD: Sha256 = Sha256([1; 32]);
-/// What is rolled out.
-pub const NEW: Sha256 = Sha256([2; 32]);
 
 /// What a payload does on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,9 @@ use crate::{
     laws::Laws,
     machine::Machine,
     mutant::Mutant,
+    payload::NEW,
     random::Random,
-    scenario::{NEW, Scenario},
+    scenario::Scenario,
     trace::Trace,
     work::{Controller, Taken, Write},
 };
