@@ -129,7 +129,7 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
         menu: env.map(|env| !env.no_menu),
         damage: facts.damage.clone(),
         update: due.as_ref().ok().map(|due| due.change.clone()).filter(|change| !change.is_none()),
-        left: due.err().map(|why| why.to_string()),
+        left: due.err().map(|why| format!("{why}; {}", why.remedy())),
     })
 }
 

@@ -362,7 +362,7 @@ fn an_installation_that_is_not_at_rest() {
     };
     let pending = Node::installed(&world);
     pending.upgrade().succeeds();
-    refused(&pending, &["is not settled", "slot B is to be tried at the next boot", "Boot the disk"]);
+    refused(&pending, &["is not settled", "slot B is to be tried at the next boot", "boot the disk"]);
 
     let world = World::new();
     let damaged = Node::upgraded(&world);

@@ -195,7 +195,7 @@ fn modes() {
     assert!(!bench.mode(EnrollMode::IfSafe).unwrap().changed);
     for mode in [EnrollMode::Manual, EnrollMode::Force] {
         let request = Request { mode, ..bench.request.clone() };
-        bench.refuses(&request, "not-in-setup-mode", "In its menu, under Secure Boot, delete the platform key");
+        bench.refuses(&request, "not-in-setup-mode", "in its menu, under Secure Boot, delete the platform key");
     }
 }
 

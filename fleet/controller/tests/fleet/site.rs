@@ -15,7 +15,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     config::{Config, KubeConfigOptions, Kubeconfig},
-    core::{ApiResource, GroupVersionKind},
+    core::{ApiResource, GroupVersionKind, TypeMeta},
 };
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -148,7 +148,11 @@ impl Site {
         for object in objects {
             let object: DynamicObject = serde_json::from_value(object).unwrap();
             let types = object.types.clone().unwrap();
-            let api = self.api_of(&types.api_version, &types.kind, object.metadata.namespace.as_deref());
+            // The API server is older than this version of the group, and has its beta, which says the same.
+            let version = if types.api_version == "policy/v1" { "policy/v1beta1" } else { &types.api_version };
+            let object =
+                DynamicObject { types: Some(TypeMeta { api_version: version.to_owned(), ..types.clone() }), ..object };
+            let api = self.api_of(version, &types.kind, object.metadata.namespace.as_deref());
             let (runtime, server) = (&self.runtime, &mut self.server);
             // A namespace that was made just now may not be there yet.
             server.until(|| match runtime.block_on(api.create(&PostParams::default(), &object)) {

@@ -87,7 +87,7 @@ async fn it_upgrades_and_watches() {
     let site = Site::new().await;
     let mut client = Foreign::start(&python, &site, &site.admin());
     let version = &client.call("Version", json!({})).await["messages"][0];
-    assert_eq!((&version["metadata"]["hostname"], &version["version"]["tag"]), (&json!("node-1"), &json!("0.1.0")));
+    assert_eq!((&version["metadata"]["hostname"], &version["version"]["tag"]), (&json!("node-1"), &json!("v1.4.0")));
     assert_eq!((&version["platform"]["mode"], &version["features"]["rbac"]), (&json!("metal"), &json!(true)));
     let boot = client.call("Read", json!({"path": "/proc/sys/kernel/random/boot_id"})).await;
     assert_eq!(boot, json!([{"bytes": "Ym9vdC0xCg=="}]), "boot-1 and a newline");
