@@ -38,6 +38,11 @@ fn a_request_outside_of_the_rights_is_refused() {
         // These it has.
         nodes.list(&ListParams::default()).await.unwrap();
         Cluster::new(mine.clone()).ledger().await.unwrap();
+        let gone = rollouts.delete("none", &DeleteParams::default()).await;
+        assert!(
+            matches!(gone, Err(kube::Error::Api(status)) if status.code == 404),
+            "old rollouts are its own to remove"
+        );
         // And these it has not.
         let cordon = Patch::Merge(json!({ "spec": { "unschedulable": true } }));
         assert!(is_forbidden(nodes.patch("n1", &patch, &cordon).await));
@@ -54,7 +59,8 @@ fn a_request_outside_of_the_rights_is_refused() {
         assert!(is_forbidden(ledgers.patch(LEDGER, &patch, &Patch::Merge(release)).await));
         assert!(is_forbidden(ledgers.patch_status(LEDGER, &patch, &Patch::Merge(json!({}))).await), "only as a whole");
         assert!(is_forbidden(ledgers.delete(LEDGER, &DeleteParams::default()).await));
-        assert!(is_forbidden(rollouts.delete("any", &DeleteParams::default()).await));
+        assert!(is_forbidden(pools.delete("any", &DeleteParams::default()).await));
+        assert!(is_forbidden(channels.delete("any", &DeleteParams::default()).await));
         let secrets: Api<Secret> = Api::namespaced(mine.clone(), "slipway-fleet");
         assert!(is_forbidden(secrets.list(&ListParams::default()).await));
         assert!(is_forbidden(secrets.create(&post, &Secret::default()).await));
