@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     releases::Releases,
-    site::{Site, manifest, manifest_of},
+    site::{Site, manifest_of},
 };
 
 /// Files that a controller may open in a test with strangers.
@@ -134,7 +134,8 @@ fn it_is_ready_while_its_rounds_come_to_their_end_and_lives_without_an_api_serve
 /// What the kubelet asks is where the controller answers.
 #[test]
 fn the_probes_of_the_manifest_ask_where_it_answers() {
-    let deployment: Value = manifest("deployment.yaml");
+    let objects = manifest_of("deployment.yaml");
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
     let pod = &deployment["spec"]["template"];
     let container = &pod["spec"]["containers"][0];
     let help = std::process::Command::new(env!("CARGO_BIN_EXE_slipway-fleet")).arg("--help").output().unwrap();
