@@ -53,7 +53,10 @@ fn a_node_that_fell_silent_stays_charged_until_a_person_frees_it() {
     let (silent, other) = (n - 1, format!("n{}", 3 - n));
     let site_runtime = &site.runtime;
     site.nodes[silent].fall_silent(site_runtime);
-    site.until("it is missed", |site| site.node_status(&grant.node.name).reason == "SilentWithGrant");
+    // For all that anybody knows it reboots.
+    let is_missed =
+        |site: &Site| ["Rebooting", "SilentWithGrant"].contains(&site.node_status(&grant.node.name).reason.as_str());
+    site.until("it is missed", is_missed);
     // One look after another.
     site.change_pool(json!({ "paused": { "who": "alice", "why": "to see a look" } }));
     site.until("it was looked at", |site| site.node_status(&other).reason == "Paused");
@@ -68,7 +71,9 @@ fn a_node_that_fell_silent_stays_charged_until_a_person_frees_it() {
     site.serve_again(n);
     (1..=2).for_each(|n| site.chronicle.release(&format!("n{n} drain")));
     // It finds no grant before its services stop, and comes back.
-    site.until("it comes back", |site| site.node_status(&grant.node.name).reason == "Failed");
+    let has_come_back =
+        |site: &Site| ["Failed", "RetriesLater"].contains(&site.node_status(&grant.node.name).reason.as_str());
+    site.until("it comes back", has_come_back);
     assert_eq!(site.nodes[silent].runs(), payload("old"));
 }
 

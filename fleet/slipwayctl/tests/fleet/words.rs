@@ -131,8 +131,7 @@ fn a_grant_that_nobody_gives_back_is_freed_by_a_persons_word() {
     let runtime = &site.runtime;
     site.nodes[n - 1].fall_silent(runtime);
     // It may be rebooting, for all that anybody knows: a person who knows better need not wait.
-    let is_missed =
-        |site: &Site| ["Reboots", "Rebooting", "SilentWithGrant"].contains(&site.node_status(&name).reason.as_str());
+    let is_missed = |site: &Site| ["Rebooting", "SilentWithGrant"].contains(&site.node_status(&name).reason.as_str());
     site.until("it is missed", is_missed);
     let other = format!("n{}", 3 - n);
     let refused = site.fleet(&["unblock", &other, "--reason", "a slip"]).fails(3);
