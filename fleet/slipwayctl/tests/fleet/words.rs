@@ -131,7 +131,7 @@ fn a_grant_that_nobody_gives_back_is_freed_by_a_persons_word() {
     let runtime = &site.runtime;
     site.nodes[n - 1].fall_silent(runtime);
     // It may be rebooting, for all that anybody knows: a person who knows better need not wait.
-    let is_missed = |site: &Site| ["Rebooting", "SilentWithGrant"].contains(&site.node_status(&name).reason.as_str());
+    let is_missed = |site: &Site| site.node_status(&name).reason == "Rebooting";
     site.until("it is missed", is_missed);
     let other = format!("n{}", 3 - n);
     let refused = site.fleet(&["unblock", &other, "--reason", "a slip"]).fails(3);
@@ -178,7 +178,7 @@ fn a_rollout_that_is_given_up_goes_back_and_its_payload_is_not_to_blame() {
     site.until("it is asked", |site| site.node_status(&grant.node.name).reason == "Aborts");
     (1..=3).for_each(|n| site.chronicle.release(&format!("n{n} drain")));
     site.until("its grant is free", |site| site.ledger().grants.is_empty());
-    site.until("that is said", |site| site.node_status(&grant.node.name).message.contains("the wrong image"));
+    site.until("that is said", |site| site.node_status(&grant.node.name).reason == "RetriesLater");
     let status = site.node_status(&grant.node.name);
     assert!(status.message.contains("the wrong image"), "{}", status.message);
     assert_eq!(site.chronicle.count(&format!("{} uncordon", grant.node.name)), 1);
