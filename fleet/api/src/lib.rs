@@ -19,6 +19,7 @@ pub mod codec;
 pub mod goal;
 pub mod reason;
 pub mod show;
+mod slots;
 pub mod text;
 pub mod word;
 

@@ -186,7 +186,7 @@ pub fn status(of: &StatusResponse) -> String {
         format!(
             "{}, OS {}, service {}, up {}",
             of.node,
-            os_version(of).unwrap_or("unknown"),
+            of.os_version().unwrap_or("unknown"),
             of.version,
             duration(of.uptime)
         ),
@@ -222,12 +222,6 @@ pub fn health(of: &Health) -> String {
         if of.state() == HealthState::Unknown { String::new() } else { format!(" for {}", duration(of.seconds)) };
     let why = if of.reasons.is_empty() { String::new() } else { format!(": {}", of.reasons.join("; ")) };
     format!("{}{time}{why}", word::of::<HealthState>(of.state))
-}
-
-/// The version of the OS that runs; `None` if the node does not say.
-pub fn os_version(of: &StatusResponse) -> Option<&str> {
-    let disk = of.disk.as_ref()?;
-    disk.slots.iter().find(|slot| slot.slot == disk.running)?.version.as_deref()
 }
 
 /// When a certificate expires, with a warning in the last thirty days.

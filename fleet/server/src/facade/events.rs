@@ -61,6 +61,12 @@ impl TalosEvent {
         Self::new("PhaseEvent", &PhaseEvent { phase: step.to_owned(), action: action.into() }, actor)
     }
 
+    /// As a client gets it, with this `id`.
+    fn with_id(self, id: String) -> Event {
+        let Self { type_url, value, actor } = self;
+        Event { metadata: None, data: Some(Any { type_url, value }), id, actor_id: actor }
+    }
+
     fn machine(stage: MachineStage, ready: bool, unmet: Option<(&str, &str)>, actor: &str) -> Self {
         let condition =
             |(name, reason): (&str, &str)| UnmetCondition { name: name.to_owned(), reason: reason.to_owned() };
@@ -199,13 +205,10 @@ impl EventStream {
         // It says that the stream has begun. Who goes on from its id gets the same.
         let place = from.1.checked_sub(1).map_or((from.0 - 1, usize::MAX), |part| (from.0, part));
         let actor = request.with_actor_id;
-        let message = |said: TalosEvent| {
-            let TalosEvent { type_url, value, actor } = said;
-            Event { metadata: None, data: Some(Any { type_url, value }), id: id(&epoch, place), actor_id: actor }
-        };
-        let hello = message(TalosEvent { type_url: String::new(), value: Vec::new(), actor: actor.clone() });
+        let hello = TalosEvent { type_url: String::new(), value: Vec::new(), actor: actor.clone() };
         let ended = ended_before(&kept, status, &actor).map(|ended| words.clone().say_end(ended));
-        let next = [hello].into_iter().chain(ended.into_iter().flatten().map(message)).collect();
+        let first = [hello].into_iter().chain(ended.into_iter().flatten());
+        let next = first.map(|said| said.with_id(id(&epoch, place))).collect();
         Ok(Self { reader, words, epoch, from, actor, next })
     }
 
@@ -216,9 +219,7 @@ impl EventStream {
             if (seq, part) < self.from || !is_of(&said, &self.actor) {
                 continue;
             }
-            let TalosEvent { type_url, value, actor } = said;
-            let (data, id) = (Some(Any { type_url, value }), id(&self.epoch, (seq, part)));
-            self.next.push_back(Event { metadata: None, data, id, actor_id: actor });
+            self.next.push_back(said.with_id(id(&self.epoch, (seq, part))));
         }
     }
 }

@@ -31,8 +31,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The version of the OS that runs, as Talos' tools compare it; the service's where the slot does not say.
 fn tag(status: &v1::StatusResponse) -> String {
-    let slot = status.disk.as_ref().and_then(|disk| disk.slots.iter().find(|slot| slot.slot == disk.running));
-    let version = slot.and_then(|slot| slot.version.as_deref()).unwrap_or(&status.version);
+    let version = status.os_version().unwrap_or(&status.version);
     let has_number = version.starts_with(|c: char| c.is_ascii_digit());
     if has_number { format!("v{version}") } else { version.to_owned() }
 }

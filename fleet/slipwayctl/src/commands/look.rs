@@ -37,7 +37,7 @@ pub async fn health(mut client: Client, output: &Output) -> Result<(), Failure> 
 pub async fn version(mut client: Client, output: &Output) -> Result<(), Failure> {
     let status = client.status(StatusRequest {}).await?.into_inner();
     let client = env!("CARGO_PKG_VERSION");
-    let os = show::os_version(&status);
+    let os = status.os_version();
     let text = format!("slipwayctl {client}\nslipwayd   {}\nOS         {}", status.version, os.unwrap_or("unknown"));
     output.answer(&json!({ "slipwayctl": client, "slipwayd": status.version, "os": os }), &text)
 }
