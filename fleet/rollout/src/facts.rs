@@ -222,6 +222,31 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// What is seen before anything happened, and where people want nothing special.
+    pub fn new(plan: Plan, rules: Rules, nodes: Vec<ObservedNode>) -> Self {
+        Self {
+            plan,
+            passed: 0,
+            rules,
+            nodes,
+            elsewhere: Vec::new(),
+            ledger: Ledger::default(),
+            evidence: Vec::new(),
+            skip: BTreeSet::new(),
+            paused: None,
+            denied: None,
+            finished: false,
+            rollback: None,
+            aborted: None,
+            window_override: None,
+            replacing: Replacing::default(),
+            created: None,
+            soaking_since: None,
+            retry: None,
+            named_tokens: BTreeSet::new(),
+        }
+    }
+
     /// Until when nodes may begin; `None` for ever.
     pub fn hours(&self, now: Timestamp) -> Result<Option<Timestamp>, Closed> {
         let open = self.rules.open(now);

@@ -2,7 +2,7 @@
 //! slipway-fleet-simulator --example capacity`, with sizes of fleets if others than the usual are wanted.
 #![allow(clippy::unwrap_used, reason = "a program for people")]
 
-use std::{collections::BTreeSet, env, fs, time::Instant};
+use std::{env, fs, time::Instant};
 
 use jiff::{Timestamp, ToSpan as _};
 use slipway_core::digest::Sha256;
@@ -18,7 +18,7 @@ use slipway_rollout::{
     amount::Amount,
     decide::decide,
     facts::{Facts, NodeReport, ObservedNode, RollbackState},
-    ledger::{Ledger, Node, Rate, Role},
+    ledger::{Node, Rate, Role},
     plan::{Order, Plan},
     policy::{CanaryStep, Policy, Rules, Topology},
     span::Span,
@@ -71,29 +71,7 @@ fn pool_facts(nodes: usize, staged: bool, done: usize, now: Timestamp) -> Facts 
     let observed = |(n, (_, node)): (usize, (usize, &Node))| ObservedNode { node: node.clone(), report: Some(said(n)) };
     let observed: Vec<ObservedNode> = plan.nodes().enumerate().map(observed).collect();
     let passed = usize::from(done > 0);
-    let (ledger, skip) = (Ledger::default(), BTreeSet::new());
-    let (elsewhere, evidence, paused, denied) = (Vec::new(), Vec::new(), None, None);
-    Facts {
-        plan,
-        passed,
-        rules,
-        nodes: observed,
-        elsewhere,
-        ledger,
-        evidence,
-        skip,
-        paused,
-        denied,
-        finished: false,
-        rollback: None,
-        aborted: None,
-        window_override: None,
-        replacing: Default::default(),
-        created: None,
-        soaking_since: None,
-        retry: None,
-        named_tokens: Default::default(),
-    }
+    Facts { passed, ..Facts::new(plan, rules, observed) }
 }
 
 /// The grants of this decision are given. `how` says what became of them: asked to begin, at work, or done.

@@ -12,7 +12,7 @@ use slipway_rollout::{
     window::{Window, Zone},
 };
 
-use crate::{NEW, OLD, control_plane, failed, limits, noon, staged, worker, world};
+use crate::{NEW, OLD, control_plane, failed, limits, noon, staged, worker};
 
 /// A rollout to these nodes, all of which are staged.
 pub fn rollout(nodes: &[Node], policy: Policy) -> Facts {
@@ -20,7 +20,7 @@ pub fn rollout(nodes: &[Node], policy: Policy) -> Facts {
     let plan = Plan::new("pool", NEW, nodes.to_vec(), &rules, Order::default(), None);
     // As the plan has them, so that tests can speak of the first.
     let observed = plan.nodes().map(|(_, node)| staged(node.clone())).collect();
-    world::facts(plan, rules, observed)
+    Facts::new(plan, rules, observed)
 }
 
 /// Four workers of one zone.

@@ -16,7 +16,6 @@ mod plan;
 mod policy;
 mod replace;
 mod rollback;
-mod scene;
 mod window;
 mod words;
 mod world;

@@ -115,7 +115,7 @@ fn a_preview_has_the_earliest_times() {
     let rules = rules(policy);
     let plan = Plan::new("pool", NEW, nodes.clone(), &rules, Order::default(), None);
     let observed = nodes.into_iter().map(staged).collect();
-    let facts = world::facts(plan, rules, observed);
+    let facts = Facts::new(plan, rules, observed);
     let preview = preview(&facts, Span::minutes(10), noon());
     let time = |time: &str| Begins::At(at(&format!("2026-06-{time}Z")));
     // The canary; half an hour later two at once; then the control plane, one by one, of which the second comes too late.
@@ -141,7 +141,7 @@ fn a_preview_of_what_goes_now_waits_for_no_window_until_then() {
     let nodes = ["a-1", "a-2", "a-3"].map(worker);
     let rules = rules(policy);
     let plan = Plan::new("pool", NEW, nodes.clone(), &rules, Order::default(), None);
-    let mut facts = world::facts(plan, rules, nodes.map(staged).to_vec());
+    let mut facts = Facts::new(plan, rules, nodes.map(staged).to_vec());
     let begins = |facts: &Facts| preview(facts, Span::minutes(10), noon()).times.begins.concat();
     let times = |all: [&str; 3]| all.map(|time| Begins::At(at(&format!("2026-06-01T{time}Z"))));
     facts.window_override = Some(WindowOverride { until: at("2026-06-01T12:20Z"), soak: Some(0) });
@@ -156,7 +156,7 @@ fn a_preview_of_what_goes_now_waits_for_no_window_until_then() {
 fn a_preview_of_what_never_begins_has_no_times() {
     let none = rules(Policy { max_unavailable: Some(Amount::Nodes(0)), ..Policy::default() });
     let plan = Plan::new("pool", NEW, [worker("a-1")], &none, Order::default(), None);
-    let preview = preview(&world::facts(plan, none, vec![staged(worker("a-1"))]), Span::minutes(10), noon());
+    let preview = preview(&Facts::new(plan, none, vec![staged(worker("a-1"))]), Span::minutes(10), noon());
     assert_eq!((preview.times.begins, preview.times.ends), (vec![vec![Begins::Never]], None));
     let report = "0 of the 1 nodes of pool pool may be unavailable at once; there are: none";
     assert_eq!(preview.blocked[0].why.to_string(), report);
@@ -170,7 +170,7 @@ fn a_preview_of_a_rollout_that_is_half_done_has_the_times_of_the_rest() {
     let plan = Plan::new("pool", NEW, nodes.clone(), &rules, Order::default(), None);
     let canary = plan.waves[0].nodes[0].uid.clone();
     let mut observed: Vec<_> = nodes.into_iter().map(staged).collect();
-    let mut facts = world::facts(plan, rules, observed.clone());
+    let mut facts = Facts::new(plan, rules, observed.clone());
     let begins = |facts: &_| preview(facts, Span::minutes(10), noon()).times.begins;
     let time = |minutes| Begins::At(Span::minutes(minutes).after(noon()));
     assert_eq!(begins(&facts), [vec![Begins::At(noon())], vec![time(40), time(50)]]);

@@ -17,7 +17,6 @@ use slipway_rollout::{
     window::{Window, Zone},
 };
 
-pub use crate::scene::facts;
 use crate::{NEW, OLD, control_plane, failed, noon, worker};
 
 /// Up to seven nodes in up to three zones.
@@ -170,7 +169,7 @@ impl World {
         Self {
             bodies: nodes.iter().map(body).collect(),
             gone: Vec::new(),
-            facts: facts(plan, rules, Vec::new()),
+            facts: Facts::new(plan, rules, Vec::new()),
             words: Words::default(),
             hours,
             now: noon(),

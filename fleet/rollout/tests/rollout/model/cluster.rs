@@ -17,7 +17,7 @@ use slipway_rollout::{
 };
 use stateright::{Model, Property};
 
-use crate::{NEW, OLD, noon, world};
+use crate::{NEW, OLD, noon};
 
 /// What is done wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl Cluster {
         };
         let nodes = self.nodes.iter().zip(observed).map(of).collect();
         let ledger = Ledger::clone(&state.ledger);
-        Facts { ledger, ..world::facts(self.plan.clone(), self.rules.clone(), nodes) }
+        Facts { ledger, ..Facts::new(self.plan.clone(), self.rules.clone(), nodes) }
     }
 
     fn look(&self, state: &mut State, c: usize, observed: &[Body]) -> Option<()> {
