@@ -20,7 +20,10 @@ use slipway_fleet_objects::{
     rollout::Rollout,
 };
 
-use crate::observed_node::{self, NodeReading};
+use crate::{
+    node_report,
+    observed_node::{self, NodeReading},
+};
 
 /// What a pool is to run now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,6 +182,5 @@ fn versions(status: &ChannelStatus, rollouts: &[Rollout]) -> BTreeMap<Sha256, Ve
 
 /// The payload that a node runs; `None` if it does not say.
 fn runs(look: Option<&NodeReading>) -> Option<Sha256> {
-    let disk = look?.status.as_ref().ok()?.disk.as_ref()?;
-    disk.slots.iter().find(|slot| slot.slot == disk.running)?.payload.as_ref()?.parse().ok()
+    node_report::runs(look?.status.as_ref().ok()?).ok()
 }

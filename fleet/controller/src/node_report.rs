@@ -45,10 +45,9 @@ pub fn node_report(status: &StatusResponse, payload: Sha256, now: Timestamp) -> 
     })
 }
 
-fn runs(status: &StatusResponse) -> Result<Sha256, Unclear> {
-    let disk = status.disk.as_ref().ok_or(Unclear::Runs)?;
-    let slot = disk.slots.iter().find(|slot| slot.slot == disk.running).ok_or(Unclear::Runs)?;
-    digest(slot.payload.as_deref().ok_or(Unclear::Runs)?)
+/// The payload that it runs.
+pub fn runs(status: &StatusResponse) -> Result<Sha256, Unclear> {
+    digest(status.running_slot().and_then(|slot| slot.payload.as_deref()).ok_or(Unclear::Runs)?)
 }
 
 /// Whether the other slot holds a system that was confirmed.

@@ -73,8 +73,8 @@ pub async fn persist(
 async fn rollouts(cluster: &Cluster, round: &Round, now: Timestamp) -> Result<BTreeMap<String, String>> {
     let aside = round.aside.iter().map(|of| (&of.rollout, report::aside(of, now)));
     let courses = round.pools.values().flatten();
-    let followed =
-        courses.filter_map(|course| course.rollout.as_ref().map(|of| (of, report::rollout(of, course, now))));
+    let followed = courses
+        .filter_map(|pool_round| pool_round.rollout.as_ref().map(|of| (of, report::rollout(of, pool_round, now))));
     let mut refused = BTreeMap::new();
     for (rollout, status) in aside.chain(followed) {
         match write_rollout(cluster, rollout, status).await {

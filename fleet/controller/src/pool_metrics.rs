@@ -21,9 +21,9 @@ pub fn of(
     looks: &BTreeMap<String, NodeReading>,
     (answers, refused): (&BTreeMap<String, Answer>, &BTreeMap<String, String>),
 ) -> BTreeMap<String, PoolMetrics> {
-    let pools = round.pools.iter().map(|(name, course)| {
-        let mut figures = match course {
-            Ok(course) => of_course(course, looks, answers),
+    let pools = round.pools.iter().map(|(name, pool_round)| {
+        let mut figures = match pool_round {
+            Ok(pool_round) => of_course(pool_round, looks, answers),
             Err(problem) => of_problem(problem, members.of(name).len()),
         };
         figures.refused = refused.contains_key(name);
@@ -34,19 +34,19 @@ pub fn of(
 }
 
 fn of_course(
-    course: &PoolRound,
+    pool_round: &PoolRound,
     looks: &BTreeMap<String, NodeReading>,
     answers: &BTreeMap<String, Answer>,
 ) -> PoolMetrics {
     let mut nodes = BTreeMap::new();
-    for status in report::nodes(course, looks, answers).into_values() {
+    for status in report::nodes(pool_round, looks, answers).into_values() {
         *nodes.entry(status.reason).or_default() += 1;
     }
-    let limits = &course.decision.limits;
+    let limits = &pool_round.decision.limits;
     PoolMetrics {
-        state: report::state(course).to_owned(),
+        state: report::state(pool_round).to_owned(),
         budget: Some(limits.max_unavailable.unavailable(limits.size)),
-        failures: course.facts.nodes.iter().filter(|of| counts(of)).count(),
+        failures: pool_round.facts.nodes.iter().filter(|of| counts(of)).count(),
         nodes,
         ..PoolMetrics::default()
     }

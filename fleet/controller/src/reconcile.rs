@@ -138,8 +138,8 @@ impl Controller {
         let nodes: BTreeMap<&str, &core::Node> =
             objects.nodes.iter().map(|node| (observed_node::uid(node), node)).collect();
         let mut requests = Vec::new();
-        for course in round.pools.values().flatten() {
-            for step in &course.decision.steps {
+        for pool_round in round.pools.values().flatten() {
+            for step in &pool_round.decision.steps {
                 let (Step::Stage { uid, .. }
                 | Step::Begin { uid, .. }
                 | Step::Return { uid, .. }
@@ -147,7 +147,7 @@ impl Controller {
                 else {
                     continue;
                 };
-                if let Some((node, ask)) = nodes.get(uid.as_str()).zip(asked(course, step, looks.get(uid))) {
+                if let Some((node, ask)) = nodes.get(uid.as_str()).zip(asked(pool_round, step, looks.get(uid))) {
                     requests.push(((*node).clone(), ask));
                 }
             }
@@ -164,12 +164,12 @@ impl Controller {
         (answers, refused): (&BTreeMap<String, Answer>, &BTreeMap<String, String>),
         now: Timestamp,
     ) {
-        for (name, course) in &round.pools {
+        for (name, pool_round) in &round.pools {
             let pool = observation.objects.pools.get(name).and_then(|pool| pool.as_ref().ok());
-            let (status, nodes) = match course {
-                Ok(course) => {
+            let (status, nodes) = match pool_round {
+                Ok(pool_round) => {
                     let why = refused.get(name).map(String::as_str);
-                    (report::pool(course, why, now), report::nodes(course, observation.looks, answers))
+                    (report::pool(pool_round, why, now), report::nodes(pool_round, observation.looks, answers))
                 }
                 Err(problem) => {
                     let rollouts = &observation.objects.rollouts;
@@ -182,7 +182,7 @@ impl Controller {
             // A node that is in two pools is the older one's, which speaks of it.
             let own = |node: &&&core::Node| members.pool_of(observed_node::uid(node)) == Some(name.as_str());
             for node in members.of(name).iter().filter(own) {
-                let stuck = course.as_ref().err().map(report::stuck);
+                let stuck = pool_round.as_ref().err().map(report::stuck);
                 let Some(status) = nodes.get(observed_node::uid(node)).or(stuck.as_ref()) else { continue };
                 let old = observation.objects.upgrades.get(observed_node::name(node));
                 said(self.cluster.tell_node(&upgrade(node, name), status, old).await);
@@ -210,8 +210,8 @@ impl Controller {
     async fn delete(&self, stock: &Inventory, round: &Round, looked: Instant) -> Result<BTreeMap<String, Answer>> {
         let mut answers = BTreeMap::new();
         // Like nodes, machines are asked for by a rollout that is there.
-        let courses = round.pools.values().flatten().filter(|course| course.rollout.is_some());
-        for step in courses.flat_map(|course| &course.decision.steps) {
+        let courses = round.pools.values().flatten().filter(|pool_round| pool_round.rollout.is_some());
+        for step in courses.flat_map(|pool_round| &pool_round.decision.steps) {
             let Step::Delete { uid, token, machine } = step else { continue };
             let Some(found) = stock.found(machine).filter(|_| looked.elapsed() <= FRESH) else { continue };
             let ledger = self.cluster.ledger().await?.status.unwrap_or_default();
@@ -238,19 +238,19 @@ fn said(told: Result<()>) {
 }
 
 /// What a node is asked for.
-fn asked(course: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Option<Ask> {
-    let Step::Abort { uid, .. } = step else { return request(course, step, look).map(Ask::For) };
-    let of = course.rollout.as_ref()?.metadata.uid.as_deref()?;
-    let why = course.facts.aborted.clone()?;
+fn asked(pool_round: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Option<Ask> {
+    let Step::Abort { uid, .. } = step else { return request(pool_round, step, look).map(Ask::For) };
+    let of = pool_round.rollout.as_ref()?.metadata.uid.as_deref()?;
+    let why = pool_round.facts.aborted.clone()?;
     let status = look.and_then(|look| look.status.as_ref().ok())?;
     let attempt = observed_node::attempt(status, of, uid, Goal::Upgrade);
     Some(Ask::Abort(names::operation(of, uid, Goal::Upgrade, attempt), why))
 }
 
-fn request(course: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Option<Request> {
-    let rollout = course.rollout.as_ref()?;
+fn request(pool_round: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Option<Request> {
+    let rollout = pool_round.rollout.as_ref()?;
     let of = rollout.metadata.uid.as_deref()?;
-    let spec = &course.desired.pool.spec;
+    let spec = &pool_round.desired.pool.spec;
     let (id, goal, token, payload) = match step {
         Step::Return { uid, token } => {
             (names::operation(of, uid, Goal::Rollback, 0), Goal::Rollback, Some(*token), None)
@@ -313,13 +313,13 @@ pub fn happened(round: &Round, before: &Ledger, now: Timestamp) -> Vec<EventReco
     for grant in round.ledger.grants.iter().filter(|grant| before.held(&grant.node.uid).is_none()) {
         of_node(&grant.node, "GrantGiven", grant.token, format!("it may begin, with the grant {}", grant.token), false);
     }
-    told.extend(round.pools.values().flatten().flat_map(|course| of_rollout(course, now)));
+    told.extend(round.pools.values().flatten().flat_map(|pool_round| of_rollout(pool_round, now)));
     told
 }
 
 /// What happened to a rollout.
-fn of_rollout(course: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
-    let Some(rollout) = &course.rollout else { return Vec::new() };
+fn of_rollout(pool_round: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
+    let Some(rollout) = &pool_round.rollout else { return Vec::new() };
     let mut told = Vec::new();
     let mut tell = |reason, which, message| {
         told.push(EventRecord {
@@ -334,7 +334,7 @@ fn of_rollout(course: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
         });
     };
     let mut grants = false;
-    for step in &course.decision.steps {
+    for step in &pool_round.decision.steps {
         match step {
             Step::Deny { why, .. } => tell("PayloadDenied", String::new(), format!("nothing new begins: {why}")),
             Step::Grant { .. } => grants = true,
@@ -342,11 +342,11 @@ fn of_rollout(course: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
         }
     }
     let was_aborted = rollout.status.as_ref().is_some_and(|status| status.aborted.is_some());
-    if let Some(why) = course.facts.aborted.as_ref().filter(|_| !was_aborted) {
+    if let Some(why) = pool_round.facts.aborted.as_ref().filter(|_| !was_aborted) {
         tell("RolloutAborted", String::new(), format!("it is given up: {why}"));
     }
-    let holds = course.facts.window_override.is_some_and(|window_override| now < window_override.until);
-    let word = course.desired.pool.spec.run_now.as_ref().filter(|_| grants && holds);
+    let holds = pool_round.facts.window_override.is_some_and(|window_override| now < window_override.until);
+    let word = pool_round.desired.pool.spec.run_now.as_ref().filter(|_| grants && holds);
     if let Some(RunNow { until, word, .. }) = word {
         tell("RunsNow", until.to_string(), format!("windows and blackouts hold nobody back until {until}: {word}"));
     }

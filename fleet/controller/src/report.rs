@@ -60,44 +60,44 @@ fn goes_on(why: &Blocked) -> bool {
 
 /// The same for the node's own status. Where it waits for others it does not name them: each step of one node would else
 /// be a write for every node that waits. The pool and the rollout name them.
-fn sentence_of_node(course: &PoolRound, blocked: &BlockedNode) -> String {
+fn sentence_of_node(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     match &blocked.why {
         Blocked::AllStaged { .. } => "other nodes are not staged yet; the Rollout names one".to_owned(),
         Blocked::Wave { wave, .. } => format!("wave {wave} is not over; the Rollout says what it waits for"),
         Blocked::After(_) => "a node before it cannot go yet; the Rollout names it".to_owned(),
-        _ => sentence(course, blocked),
+        _ => sentence(pool_round, blocked),
     }
 }
 
 /// Why this node does not go, with what its own service says, and what a person can do if nobody else can.
-pub fn sentence(course: &PoolRound, blocked: &BlockedNode) -> String {
+pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     let BlockedNode { node, why } = blocked;
-    let holds = course.facts.ledger.held(&node.uid).is_some();
+    let holds = pool_round.facts.ledger.held(&node.uid).is_some();
     // While it may be rebooting nobody has to do anything.
-    let remedy = if reboot(course, blocked).is_some() { None } else { why.remedy(&node.name, holds) };
-    said(course, blocked) + &remedy.map(|what| format!(": {what}")).unwrap_or_default()
+    let remedy = if reboot(pool_round, blocked).is_some() { None } else { why.remedy(&node.name, holds) };
+    said(pool_round, blocked) + &remedy.map(|what| format!(": {what}")).unwrap_or_default()
 }
 
 /// Whether the node is away because it reboots in its upgrade, as far as anybody can know.
-fn reboot<'a>(course: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Reboot> {
+fn reboot<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Reboot> {
     let is_silent = matches!(blocked.why, Blocked::SilentHolder { .. });
-    course.rebooting.get(&blocked.node.uid).filter(|reboot| is_silent && course.at < reboot.until)
+    pool_round.rebooting.get(&blocked.node.uid).filter(|reboot| is_silent && pool_round.at < reboot.until)
 }
 
 /// Why this node does not go, in one word that stays the same.
-pub fn word(course: &PoolRound, blocked: &BlockedNode) -> &'static str {
-    if reboot(course, blocked).is_some() { "Rebooting" } else { blocked.why.word() }
+pub fn word(pool_round: &PoolRound, blocked: &BlockedNode) -> &'static str {
+    if reboot(pool_round, blocked).is_some() { "Rebooting" } else { blocked.why.word() }
 }
 
-fn said(course: &PoolRound, blocked: &BlockedNode) -> String {
+fn said(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     let (why, uid) = (&blocked.why, &blocked.node.uid);
-    if let (Blocked::Skipped | Blocked::NotInPlan, Some(held)) = (why, course.desired.held.get(uid)) {
+    if let (Blocked::Skipped | Blocked::NotInPlan, Some(held)) = (why, pool_round.desired.held.get(uid)) {
         return held.clone();
     }
-    if let Some(Reboot { since, until }) = reboot(course, blocked) {
+    if let Some(Reboot { since, until }) = reboot(pool_round, blocked) {
         return format!("it does not answer since {since}, as in a reboot; it is expected back before {until}");
     }
-    match (course.unclear.get(uid), course.blockers.get(uid)) {
+    match (pool_round.unclear.get(uid), pool_round.blockers.get(uid)) {
         (Some(unclear), _) if matches!(why, Blocked::Silent | Blocked::SilentHolder { .. }) => {
             format!("{why} ({unclear})")
         }
@@ -109,14 +109,14 @@ fn said(course: &PoolRound, blocked: &BlockedNode) -> String {
 }
 
 /// What goes on in a pool.
-pub fn headline(course: &PoolRound) -> Headline {
-    let (decision, facts) = (&course.decision, &course.facts);
+pub fn headline(pool_round: &PoolRound) -> Headline {
+    let (decision, facts) = (&pool_round.decision, &pool_round.facts);
     let denied = decision.steps.iter().find_map(|step| match step {
         Step::Deny { why, .. } => Some(why),
         _ => None,
     });
     if let Some(why) = facts.denied.as_ref().or(denied) {
-        return Headline { state: "Denied", message: short(why.clone() + &back(course)) };
+        return Headline { state: "Denied", message: short(why.clone() + &back(pool_round)) };
     }
     if let Some(why) = &facts.aborted {
         return Headline { state: "Aborted", message: short(why.clone()) };
@@ -124,9 +124,9 @@ pub fn headline(course: &PoolRound) -> Headline {
     if let Some(why) = &facts.paused {
         return Headline { state: "Paused", message: short(why.clone()) };
     }
-    let named = |blocked: &BlockedNode| format!("{}: {}", blocked.node.name, sentence(course, blocked));
+    let named = |blocked: &BlockedNode| format!("{}: {}", blocked.node.name, sentence(pool_round, blocked));
     let busy: Vec<&BlockedNode> =
-        decision.blocked.iter().filter(|of| goes_on(&of.why) || reboot(course, of).is_some()).collect();
+        decision.blocked.iter().filter(|of| goes_on(&of.why) || reboot(pool_round, of).is_some()).collect();
     if let Some(first) = busy.first() {
         let more = if busy.len() > 1 { format!("; and {} more", busy.len() - 1) } else { String::new() };
         return Headline { state: "Running", message: short(named(first) + &more) };
@@ -142,15 +142,15 @@ pub fn headline(course: &PoolRound) -> Headline {
 }
 
 /// How far nodes are on the way back; empty if none is to go.
-fn back(course: &PoolRound) -> String {
-    let Facts { rollback: back, denied, aborted, plan, nodes, .. } = &course.facts;
+fn back(pool_round: &PoolRound) -> String {
+    let Facts { rollback: back, denied, aborted, plan, nodes, .. } = &pool_round.facts;
     if back.is_none() || denied.is_none() || aborted.is_some() || !plan.is_whole() {
         return String::new();
     }
     let planned: BTreeSet<&str> = plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
     let on_it =
         nodes.iter().filter(|observed| observed.runs(plan.payload) && planned.contains(observed.node.uid.as_str()));
-    let blocked = course.blocked();
+    let blocked = pool_round.blocked();
     let stays = |observed: &&ObservedNode| {
         let why = blocked.get(observed.node.uid.as_str()).map(|of| &of.why);
         matches!(why, Some(Blocked::Stays(_) | Blocked::Skipped))
@@ -161,9 +161,9 @@ fn back(course: &PoolRound) -> String {
 }
 
 /// What is kept of a rollout, and what people read of it.
-pub fn rollout(rollout: &Rollout, course: &PoolRound, now: Timestamp) -> RolloutStatus {
+pub fn rollout(rollout: &Rollout, pool_round: &PoolRound, now: Timestamp) -> RolloutStatus {
     let mut status = rollout.status.clone().unwrap_or_default();
-    let decision = &course.decision;
+    let decision = &pool_round.decision;
     for step in &decision.steps {
         match step {
             Step::Deny { why, .. } => _ = status.denied.get_or_insert_with(|| why.clone()),
@@ -171,38 +171,38 @@ pub fn rollout(rollout: &Rollout, course: &PoolRound, now: Timestamp) -> Rollout
             _ => {}
         }
     }
-    status.aborted = course.facts.aborted.clone();
+    status.aborted = pool_round.facts.aborted.clone();
     status.finished |= decision.finished && status.denied.is_none() && status.aborted.is_none();
     let plan = &rollout.spec.plan;
     status.passed = status.passed.max(count(decision.passed));
     (status.soaking_since, status.retry) = (decision.soaking_since, decision.retry);
-    let blocked = course.blocked();
-    let there: BTreeSet<&str> = course.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
+    let blocked = pool_round.blocked();
+    let there: BTreeSet<&str> = pool_round.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
     // Who is replaced is done when its successor is.
     let is_there = |uid: &str| there.contains(uid) && !blocked.contains_key(uid);
     let successor = |uid: &str| decision.succeeded.get(uid).filter(|_| !blocked.contains_key(uid));
     let is_done = |uid: &str| is_there(uid) || successor(uid).is_some_and(|successor| is_there(successor));
     status.succeeded = decision.succeeded.clone();
-    status.replacing = replacing(course);
+    status.replacing = replacing(pool_round);
     status.nodes = count(plan.nodes().count());
     status.done = count(plan.nodes().filter(|(_, node)| is_done(&node.uid)).count());
     status.waves = format!("{}/{}", status.passed, plan.waves.len());
-    let Headline { state, message } = headline(course);
+    let Headline { state, message } = headline(pool_round);
     status.conditions = condition::set(&status.conditions, "Finished", state == FINISHED, state, &message, now);
     (status.state, status.message) = (state.to_owned(), message);
     status
 }
 
 /// Nodes that hold grants to be replaced, and where they are.
-fn replacing(course: &PoolRound) -> Vec<Replacing> {
+fn replacing(pool_round: &PoolRound) -> Vec<Replacing> {
     let is_replaced = |blocked: &&BlockedNode| {
-        course.facts.ledger.held(&blocked.node.uid).is_some_and(|grant| grant.replaces.is_some())
+        pool_round.facts.ledger.held(&blocked.node.uid).is_some_and(|grant| grant.replaces.is_some())
     };
     let of = |blocked: &BlockedNode| Replacing {
         node_uid: blocked.node.uid.clone(),
         node: blocked.node.name.clone(),
-        reason: word(course, blocked).to_owned(),
-        message: sentence(course, blocked),
+        reason: word(pool_round, blocked).to_owned(),
+        message: sentence(pool_round, blocked),
     };
     let mut told = 0;
     let fits = |of: &Replacing| {
@@ -210,7 +210,7 @@ fn replacing(course: &PoolRound) -> Vec<Replacing> {
         told += of.node_uid.len() + of.node.len() + of.reason.len() + of.message.len() + 100;
         told <= REPLACING
     };
-    course.decision.blocked.iter().filter(is_replaced).map(of).take_while(fits).collect()
+    pool_round.decision.blocked.iter().filter(is_replaced).map(of).take_while(fits).collect()
 }
 
 /// A rollout that is put aside. That it was given up stays, whatever the pool says by now.
@@ -231,40 +231,40 @@ fn old(pool: &NodePool) -> NodePoolStatus {
 
 /// How many nodes have the target, and are well; or have the channel's choice already, while others go through a floor. While
 /// another payload is followed, nobody has.
-fn done(course: &PoolRound) -> usize {
-    let is_target = course.facts.plan.payload == course.desired.payload;
-    let blocked = course.blocked();
+fn done(pool_round: &PoolRound) -> usize {
+    let is_target = pool_round.facts.plan.payload == pool_round.desired.payload;
+    let blocked = pool_round.blocked();
     let is_ahead = |observed: &ObservedNode| {
         let uid = observed.node.uid.as_str();
-        course.desired.ahead.contains(uid) && observed.is_well() && course.facts.ledger.held(uid).is_none()
+        pool_round.desired.ahead.contains(uid) && observed.is_well() && pool_round.facts.ledger.held(uid).is_none()
     };
     let is_done = |observed: &&ObservedNode| !blocked.contains_key(observed.node.uid.as_str()) || is_ahead(observed);
-    course.facts.nodes.iter().filter(|_| is_target).filter(is_done).count()
+    pool_round.facts.nodes.iter().filter(|_| is_target).filter(is_done).count()
 }
 
-fn is_up_to_date(course: &PoolRound) -> bool {
-    let uids: BTreeSet<&str> = course.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
+fn is_up_to_date(pool_round: &PoolRound) -> bool {
+    let uids: BTreeSet<&str> = pool_round.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
     // Whose machine is gone, and whose successor is not there, is no node of the pool.
-    let is_replaced = replacing(course).iter().any(|of| !uids.contains(of.node_uid.as_str()));
-    !is_replaced && course.facts.plan.payload == course.desired.payload && done(course) == uids.len()
+    let is_replaced = replacing(pool_round).iter().any(|of| !uids.contains(of.node_uid.as_str()));
+    !is_replaced && pool_round.facts.plan.payload == pool_round.desired.payload && done(pool_round) == uids.len()
 }
 
 /// What goes on in a pool, in one word.
-pub fn state(course: &PoolRound) -> &'static str {
-    if is_up_to_date(course) { "UpToDate" } else { headline(course).state }
+pub fn state(pool_round: &PoolRound) -> &'static str {
+    if is_up_to_date(pool_round) { "UpToDate" } else { headline(pool_round).state }
 }
 
 /// What people read of a pool; `refused` is why its next Rollout cannot be made.
-pub fn pool(course: &PoolRound, refused: Option<&str>, now: Timestamp) -> NodePoolStatus {
-    let mut status = old(&course.desired.pool);
-    let nodes = &course.facts.nodes;
+pub fn pool(pool_round: &PoolRound, refused: Option<&str>, now: Timestamp) -> NodePoolStatus {
+    let mut status = old(&pool_round.desired.pool);
+    let nodes = &pool_round.facts.nodes;
     status.nodes = count(nodes.len());
-    status.done = count(done(course));
-    status.payload = Some(course.desired.payload);
-    status.rollout = course.rollout.as_ref().and_then(|of| of.metadata.name.clone());
-    let message = refused.map_or_else(|| headline(course).message, |why| short(format!("nothing begins: {why}")));
-    let is_done = is_up_to_date(course);
-    let state = state(course);
+    status.done = count(done(pool_round));
+    status.payload = Some(pool_round.desired.payload);
+    status.rollout = pool_round.rollout.as_ref().and_then(|of| of.metadata.name.clone());
+    let message = refused.map_or_else(|| headline(pool_round).message, |why| short(format!("nothing begins: {why}")));
+    let is_done = is_up_to_date(pool_round);
+    let state = state(pool_round);
     status.conditions = condition::set(&status.conditions, "Valid", true, "Valid", "the pool can be understood", now);
     status.conditions = condition::set(&status.conditions, "UpToDate", is_done, state, &message, now);
     (status.state, status.message) = (state.to_owned(), message);
@@ -293,30 +293,31 @@ pub fn invalid(
 
 /// What people read of each node, by UID: why it does not go, and why it did not do what it was asked for.
 pub fn nodes<'a>(
-    course: &'a PoolRound,
+    pool_round: &'a PoolRound,
     looks: &BTreeMap<String, NodeReading>,
     answers: &BTreeMap<String, Answer>,
 ) -> BTreeMap<&'a str, NodeUpgradeStatus> {
-    let blocked = course.blocked();
-    let waves = course.facts.plan.nodes().map(|(wave, node)| (node.uid.as_str(), count(wave + 1)));
+    let blocked = pool_round.blocked();
+    let waves = pool_round.facts.plan.nodes().map(|(wave, node)| (node.uid.as_str(), count(wave + 1)));
     let mut waves: BTreeMap<&str, u32> = waves.collect();
-    for (uid, successor) in &course.decision.succeeded {
+    for (uid, successor) in &pool_round.decision.succeeded {
         waves.extend(waves.get(uid.as_str()).copied().map(|wave| (successor.as_str(), wave)));
     }
     let of = |observed: &'a ObservedNode| {
         let uid = observed.node.uid.as_str();
-        let blocked = blocked.get(uid).map(|blocked| (word(course, blocked), sentence_of_node(course, blocked)));
+        let blocked =
+            blocked.get(uid).map(|blocked| (word(pool_round, blocked), sentence_of_node(pool_round, blocked)));
         let refused = match answers.get(uid) {
             Some(Answer::Refused(why)) => Some(why.as_str()),
             Some(Answer::New | Answer::Known) | None => None,
         };
         let mut status = node(observed, blocked, looks.get(uid), refused);
-        status.token = course.facts.ledger.held(uid).map(|grant| grant.token);
+        status.token = pool_round.facts.ledger.held(uid).map(|grant| grant.token);
         status.wave = waves.get(uid).copied();
-        status.silent_since = course.rebooting.get(uid).map(|reboot| reboot.since);
+        status.silent_since = pool_round.rebooting.get(uid).map(|reboot| reboot.since);
         (uid, status)
     };
-    course.facts.nodes.iter().map(of).collect()
+    pool_round.facts.nodes.iter().map(of).collect()
 }
 
 fn node(

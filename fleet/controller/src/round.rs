@@ -159,32 +159,33 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
         expired: Vec::new(),
     };
     for (name, desired) in desired {
-        let course = desired.map(|desired| {
-            let mut course = course(desired, name, observation, members, (&ledger, &succeeded), now);
-            withhold(&mut course, name, observation.refused);
-            for step in &course.decision.steps {
+        let pool_round = desired.map(|desired| {
+            let mut pool_round = pool_round(desired, name, observation, members, (&ledger, &succeeded), now);
+            withhold(&mut pool_round, name, observation.refused);
+            for step in &pool_round.decision.steps {
                 // The decision has asked this ledger, which is the one that is written; what it says now counts.
                 if let Step::Grant { node, replaces } = step
-                    && let Ok((granted, _)) = ledger.grant_for(node, replaces.as_deref(), &course.decision.limits, now)
+                    && let Ok((granted, _)) =
+                        ledger.grant_for(node, replaces.as_deref(), &pool_round.decision.limits, now)
                 {
                     ledger = granted;
                 }
             }
-            course
+            pool_round
         });
-        if let Ok(course) = &course
+        if let Ok(pool_round) = &pool_round
             && !observation.refused.rollouts.contains_key(name)
-            && course.rollout.as_ref().is_none_or(|of| of.spec.plan.payload == course.desired.payload)
+            && pool_round.rollout.as_ref().is_none_or(|of| of.spec.plan.payload == pool_round.desired.payload)
         {
-            let last = plans::last(name, course.desired.payload, &observation.objects.rollouts);
-            round.new.extend(plans::next(&course.desired, &course.facts.nodes, last, observation.own));
-            let old = plans::old(name, course.desired.payload, &observation.objects.rollouts);
-            let aside = |of: &Rollout| Superseded { rollout: of.clone(), aborted: course.desired.aborts(Some(of)) };
+            let last = plans::last(name, pool_round.desired.payload, &observation.objects.rollouts);
+            round.new.extend(plans::next(&pool_round.desired, &pool_round.facts.nodes, last, observation.own));
+            let old = plans::old(name, pool_round.desired.payload, &observation.objects.rollouts);
+            let aside = |of: &Rollout| Superseded { rollout: of.clone(), aborted: pool_round.desired.aborts(Some(of)) };
             round.aside.extend(old.into_iter().map(aside));
-            let limit = course.desired.pool.spec.revision_history_limit;
+            let limit = pool_round.desired.pool.spec.revision_history_limit;
             round.expired.extend(plans::expired(name, limit, &observation.objects.rollouts).cloned());
         }
-        round.pools.insert(name.clone(), course);
+        round.pools.insert(name.clone(), pool_round);
     }
     round.ledger = ledger;
     round
@@ -248,7 +249,7 @@ fn evidence(observation: Observation<'_>, ledger: &Ledger) -> Vec<Evidence> {
     evidence
 }
 
-fn course(
+fn pool_round(
     desired: DesiredState,
     name: &str,
     observation: Observation<'_>,
@@ -346,8 +347,8 @@ fn elsewhere(pool: &str, observation: Observation<'_>, members: &Members<'_>) ->
 }
 
 /// What cannot be written is not acted on, and nodes say so.
-fn withhold(course: &mut PoolRound, pool: &str, refused: &Refused) {
-    let PoolRound { decision, facts, .. } = course;
+fn withhold(pool_round: &mut PoolRound, pool: &str, refused: &Refused) {
+    let PoolRound { decision, facts, .. } = pool_round;
     if let Some(why) = refused.rollouts.get(pool) {
         let held = decision.steps.drain(..).filter_map(|step| {
             let Step::Free { uid, .. } = step else { return None };

@@ -260,12 +260,12 @@ async fn follow<K, S>(
 where
     S: Stream<Item = kube::Result<WatchEvent<K>>>,
 {
-    let ([least, most], mut course) = (AGAIN, StreamPosition::new());
+    let ([least, most], mut position) = (AGAIN, StreamPosition::new());
     let mut pause = least;
     loop {
         let begun = Instant::now();
-        let end = stream(&open, &mut course, kind, wakes, &mut voice).await;
-        course.ended(&end);
+        let end = stream(&open, &mut position, kind, wakes, &mut voice).await;
+        position.ended(&end);
         if let End::Refused(why) = end
             && let Some(new) = voice.refused(why)
         {
@@ -278,7 +278,7 @@ where
 
 async fn stream<K, S>(
     open: impl AsyncFn(&str) -> kube::Result<S>,
-    course: &mut StreamPosition,
+    position: &mut StreamPosition,
     kind: &Kind<K>,
     wakes: &[&Notify],
     voice: &mut WatchReporter<'_>,
@@ -286,7 +286,7 @@ async fn stream<K, S>(
 where
     S: Stream<Item = kube::Result<WatchEvent<K>>>,
 {
-    let opened = match timeout(ANSWER, open(&course.version)).await {
+    let opened = match timeout(ANSWER, open(&position.version)).await {
         Ok(Ok(opened)) => opened,
         Ok(Err(kube::Error::Api(status))) => {
             return refusal(&status, &voice.resource).map_or(End::Lost, End::Refused);
@@ -302,7 +302,7 @@ where
             Ok(Some(Err(kube::Error::Api(_) | kube::Error::SerdeError(_)))) => return End::Lost,
             Ok(Some(Err(_)) | None) | Err(_) => return End::Cut,
         };
-        match course.told(event, kind) {
+        match position.told(event, kind) {
             Ok(true) => wakes.iter().for_each(|who| who.notify_one()),
             Ok(false) => {}
             Err(end) => return end,
@@ -323,8 +323,8 @@ mod tests {
         from_value(json!({ "type": event, "object": object })).unwrap()
     }
 
-    fn told(course: &mut StreamPosition, event: WatchEvent<Node>) -> Result<bool, End> {
-        course.told(event, &NODE)
+    fn told(position: &mut StreamPosition, event: WatchEvent<Node>) -> Result<bool, End> {
+        position.told(event, &NODE)
     }
 
     fn ready(is_so: &str, heartbeat: &str) -> Value {
@@ -334,22 +334,22 @@ mod tests {
 
     #[test]
     fn what_is_decided_from_counts_and_a_sign_of_life_does_not() {
-        let mut course = StreamPosition::new();
+        let mut position = StreamPosition::new();
         let (one, two) = ("2026-06-01T12:00:00Z", "2026-06-01T12:05:00Z");
-        assert_eq!(told(&mut course, node("ADDED", "1", json!({}), ready("True", one))), Ok(true));
-        assert_eq!(told(&mut course, node("MODIFIED", "2", json!({}), ready("True", two))), Ok(false));
-        assert_eq!(told(&mut course, node("MODIFIED", "3", json!({}), ready("False", two))), Ok(true));
+        assert_eq!(told(&mut position, node("ADDED", "1", json!({}), ready("True", one))), Ok(true));
+        assert_eq!(told(&mut position, node("MODIFIED", "2", json!({}), ready("True", two))), Ok(false));
+        assert_eq!(told(&mut position, node("MODIFIED", "3", json!({}), ready("False", two))), Ok(true));
         let cordoned = json!({ "unschedulable": true });
-        assert_eq!(told(&mut course, node("MODIFIED", "4", cordoned.clone(), ready("False", two))), Ok(true));
-        assert_eq!(course.version, "4");
+        assert_eq!(told(&mut position, node("MODIFIED", "4", cordoned.clone(), ready("False", two))), Ok(true));
+        assert_eq!(position.version, "4");
         // Cut and begun again where it was, then begun anew: what is told again is not new, and what went is.
-        course.ended(&End::Cut);
-        assert_eq!(course.version, "4");
-        course.ended(&End::Lost);
-        assert_eq!(course.version, ALL);
-        assert_eq!(told(&mut course, node("ADDED", "4", cordoned, ready("False", two))), Ok(false));
-        assert_eq!(told(&mut course, node("DELETED", "5", json!({}), json!({}))), Ok(true));
-        assert_eq!(told(&mut course, node("ADDED", "6", json!({}), ready("True", two))), Ok(true));
+        position.ended(&End::Cut);
+        assert_eq!(position.version, "4");
+        position.ended(&End::Lost);
+        assert_eq!(position.version, ALL);
+        assert_eq!(told(&mut position, node("ADDED", "4", cordoned, ready("False", two))), Ok(false));
+        assert_eq!(told(&mut position, node("DELETED", "5", json!({}), json!({}))), Ok(true));
+        assert_eq!(told(&mut position, node("ADDED", "6", json!({}), ready("True", two))), Ok(true));
     }
 
     #[test]
@@ -375,9 +375,9 @@ mod tests {
             "message": "too old resource version: 1 (2)", "metadata": {} });
         let event: WatchEvent<Node> = from_value(json!({ "type": "ERROR", "object": gone })).unwrap();
         assert_eq!(told(&mut StreamPosition::new(), event), Err(End::Lost));
-        let mut course = StreamPosition::new();
+        let mut position = StreamPosition::new();
         let bookmark = json!({ "kind": "Node", "apiVersion": "v1", "metadata": { "resourceVersion": "7" } });
         let bookmark = from_value(json!({ "type": "BOOKMARK", "object": bookmark })).unwrap();
-        assert_eq!((told(&mut course, bookmark), course.version.as_str()), (Ok(false), "7"));
+        assert_eq!((told(&mut position, bookmark), position.version.as_str()), (Ok(false), "7"));
     }
 }

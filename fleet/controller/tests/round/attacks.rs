@@ -27,13 +27,13 @@ fn arrive(scene: &mut Scene, n: usize) {
 }
 
 fn told(scene: &Scene, round: &Round, n: usize) -> NodeUpgradeStatus {
-    let course = round.pools["p"].as_ref().unwrap();
-    report::nodes(course, &scene.looks, &Default::default())[format!("uid-{n}").as_str()].clone()
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    report::nodes(pool_round, &scene.looks, &Default::default())[format!("uid-{n}").as_str()].clone()
 }
 
 fn keep(scene: &mut Scene, round: &Round) {
-    let course = round.pools["p"].as_ref().unwrap();
-    scene.objects.rollouts[0].status = Some(report::rollout(&scene.objects.rollouts[0], course, now()));
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    scene.objects.rollouts[0].status = Some(report::rollout(&scene.objects.rollouts[0], pool_round, now()));
     scene.ledger.status = Some(round.ledger.clone());
 }
 
@@ -129,9 +129,9 @@ fn what_blocks_a_node_is_shown_of_it_of_its_rollout_and_of_its_pool() {
         Operation { goal: v1::Goal::Stage.into(), step: v1::Step::Stage.into(), blocked, ..Operation::default() };
     (0..2).for_each(|n| scene.says(n).operation = Some(operation.clone()));
     let round = scene.round();
-    let course = round.pools["p"].as_ref().unwrap();
-    let rollout = report::rollout(&scene.objects.rollouts[0], course, now());
-    let pool = report::pool(course, None, now());
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    let rollout = report::rollout(&scene.objects.rollouts[0], pool_round, now());
+    let pool = report::pool(pool_round, None, now());
     for message in [told(&scene, &round, 0).message, rollout.message, pool.message] {
         assert!(message.contains("404 Not Found"), "{message}");
     }
@@ -169,8 +169,8 @@ fn one_node_changes_few_statuses() {
         scene.roll();
         let statuses = |scene: &Scene| -> Vec<String> {
             let round = scene.round();
-            let course = round.pools["p"].as_ref().unwrap();
-            let told = report::nodes(course, &scene.looks, &Default::default());
+            let pool_round = round.pools["p"].as_ref().unwrap();
+            let told = report::nodes(pool_round, &scene.looks, &Default::default());
             told.into_iter().map(|(uid, status)| format!("{uid} {status:?}")).collect()
         };
         let changes = |a: &[String], b: &[String]| a.iter().zip(b).filter(|(a, b)| a != b).count();

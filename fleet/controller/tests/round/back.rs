@@ -130,8 +130,8 @@ fn what_people_gave_up_is_not_begun_while_the_pool_goes_to_another_target() {
     scene.pool("p", json!({ "target": target, "abort": abort }));
     assert_eq!(steps(&scene), []);
     let round = scene.round();
-    let course = round.pools["p"].as_ref().unwrap();
-    let status = report::rollout(course.rollout.as_ref().unwrap(), course, now());
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    let status = report::rollout(pool_round.rollout.as_ref().unwrap(), pool_round, now());
     assert_eq!(status.aborted.as_deref(), Some("eve: the wrong image"));
 }
 

@@ -63,8 +63,8 @@ fn to(version: &str, nodes: &[&str]) -> Vec<(String, Vec<String>)> {
 
 fn said(scene: &Scene, n: usize) -> String {
     let round = scene.round();
-    let course = round.pools["p"].as_ref().unwrap();
-    report::nodes(course, &scene.looks, &Default::default())[format!("uid-{n}").as_str()].message.clone()
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    report::nodes(pool_round, &scene.looks, &Default::default())[format!("uid-{n}").as_str()].message.clone()
 }
 
 #[test]
@@ -74,8 +74,8 @@ fn a_pool_goes_to_the_choice_and_nobody_goes_back() {
     scene.roll();
     assert_eq!(said(&scene, 2), "it runs 3.0.0, and the channel's choice is 2.0.0: nobody goes back by a channel");
     let round = scene.round();
-    let course = round.pools["p"].as_ref().unwrap();
-    assert_eq!(course.rollout.as_ref().unwrap().spec.image, latest("2.0.0")["image"].as_str().unwrap());
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    assert_eq!(pool_round.rollout.as_ref().unwrap().spec.image, latest("2.0.0")["image"].as_str().unwrap());
     // Of those who are all newer there is no rollout.
     let newer = self::scene(status(&["1.0.0", "3.0.0", "2.0.0"], json!([])), &["3.0.0"]);
     assert_eq!(planned(&newer), []);

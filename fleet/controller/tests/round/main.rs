@@ -166,9 +166,9 @@ fn a_new_target_waits_for_the_grants_of_the_old_one() {
     let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
     scene.pool("p", json!({ "target": target }));
     let round = scene.round();
-    let course = round.pools["p"].as_ref().unwrap();
+    let pool_round = round.pools["p"].as_ref().unwrap();
     assert!(round.new.is_empty() && round.aside.is_empty());
-    assert!(matches!(course.decision.steps[..], [Step::Begin { token: 1, .. }]), "{:?}", course.decision.steps);
+    assert!(matches!(pool_round.decision.steps[..], [Step::Begin { token: 1, .. }]), "{:?}", pool_round.decision.steps);
     assert_eq!(round.ledger.grants.len(), 1);
     scene.ledger.status.as_mut().unwrap().grants.clear();
     let round = scene.round();
@@ -184,11 +184,11 @@ fn what_came_back_is_not_tried_again_and_a_further_node_gets_a_further_rollout()
     scene.says(0).denied = vec![Denied { payload: payload(NEW).into(), why: "it was not well".to_owned() }];
     scene.says(1).disk.as_mut().unwrap().slots[0].payload = Some(payload(NEW).into());
     let round = scene.round();
-    let course = round.pools["p"].as_ref().unwrap();
-    assert_eq!(course.decision.blocked.len(), 1);
-    assert_eq!(course.decision.blocked[0].why.to_string(), "it failed: it was not well");
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    assert_eq!(pool_round.decision.blocked.len(), 1);
+    assert_eq!(pool_round.decision.blocked[0].why.to_string(), "it failed: it was not well");
     assert!(round.new.is_empty(), "not while it is not finished");
-    let status = report::rollout(&scene.objects.rollouts[0], course, scene::now());
+    let status = report::rollout(&scene.objects.rollouts[0], pool_round, scene::now());
     assert_eq!((status.state.as_str(), status.done, status.nodes), ("Finished", 1, 2));
     scene.objects.rollouts[0].status = Some(status);
     assert!(scene.round().new.is_empty(), "what failed is no reason for another one");
@@ -204,8 +204,8 @@ fn who_answers_for_another_node_is_not_believed() {
     let mut scene = staged(2);
     scene.says(0).node = "somebody".to_owned();
     let round = scene.round();
-    let course = round.pools["p"].as_ref().unwrap();
-    assert!(course.unclear["uid-0"].contains("says that it is \"somebody\""));
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    assert!(pool_round.unclear["uid-0"].contains("says that it is \"somebody\""));
     assert_eq!(
         observed_node::address(&scene.objects.nodes[0], 7),
         Err("its Node has no address of the type InternalIP".to_owned())

@@ -34,8 +34,8 @@ fn refuse(scene: &mut Scene, pool: &str) {
 /// Why a node does not go.
 fn why(scene: &Scene, pool: &str, n: usize) -> String {
     let round = scene.round();
-    let course = round.pools[pool].as_ref().unwrap();
-    report::nodes(course, &scene.looks, &Default::default())[format!("uid-{n}").as_str()].reason.clone()
+    let pool_round = round.pools[pool].as_ref().unwrap();
+    report::nodes(pool_round, &scene.looks, &Default::default())[format!("uid-{n}").as_str()].reason.clone()
 }
 
 fn held(ledger: &Ledger) -> Vec<&str> {
@@ -49,9 +49,9 @@ fn a_pool_whose_rollout_cannot_be_written_begins_nothing_and_others_do() {
     refuse(&mut scene, "p");
     let round = scene.round();
     assert_eq!(held(&round.ledger), ["uid-2"]);
-    let course = round.pools["p"].as_ref().unwrap();
-    assert_eq!((course.decision.steps.len(), why(&scene, "p", 0).as_str()), (0, "Unwritten"));
-    let status = report::pool(course, Some(WHY), now());
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    assert_eq!((pool_round.decision.steps.len(), why(&scene, "p", 0).as_str()), (0, "Unwritten"));
+    let status = report::pool(pool_round, Some(WHY), now());
     assert_eq!(status.message, format!("nothing begins: {WHY}"));
     // Its new grants, and no more: what holds one is asked as ever.
     scene.refused.rollouts.clear();
