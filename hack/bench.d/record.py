@@ -138,25 +138,22 @@ def built_at(commit, where):
 def record_section(args, bench, machine):
     """Measures, compares, and writes the record if that was asked for. Returns whether nothing costs more than before."""
     here = machine["commit"]
-    programs, before = {here: bench.installer}, {}
+    if args.record and here.endswith("-dirty"):
+        raise RuntimeError("the tree has changes that are not committed: a record names the commit that it is of")
+    past = read_record(RECORD.read_text()) if RECORD.exists() else []
+    # The last record of each source that a processor of this kind made.
+    programs, before = {here: bench.installer}, {row.source: row for row in past if row.processor == machine["cpu"]}
     if args.against:
-        name, program = built_at(args.against, Path(args.dir).resolve() / "commits")
-        programs = {name: program, **programs}
+        other, program = built_at(args.against, Path(args.dir).resolve() / "commits")
+        programs = {other: program, **programs}
     found = measured(programs, bench.sources, args.slot, bench, machine)
     show(found)
     if args.against:
-        before = found[name]
-    else:
-        # The last record of each source that a processor of this kind made.
-        past = read_record(RECORD.read_text()) if RECORD.exists() else []
-        before = {row.source: row for row in past if row.processor == machine["cpu"]}
+        before = found[other]
     complaints = list(worse(before, found[here]))
     for complaint in complaints:
         print(f"COSTS MORE: {complaint}")
     if args.record:
-        if here.endswith("-dirty"):
-            raise RuntimeError("the tree has changes that are not committed: a record names the commit that it is of")
-        past = read_record(RECORD.read_text()) if RECORD.exists() else []
         RECORD.write_text(record_text([*(row for row in past if row.commit != here), *found[here].values()]))
         say(f"wrote {RECORD}")
     elif not before:
