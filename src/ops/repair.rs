@@ -1,5 +1,7 @@
 //! Writes again what is lost and stands on the disk a second time, and boot.env if both copies are lost.
 
+use std::cell::LazyCell;
+
 use anyhow::Context as _;
 use slipway_core::{
     boot::slot::{Slot, SlotState},
@@ -55,8 +57,9 @@ pub fn run(
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
     let opened = disk.open(Access::BootState, observer)?;
-    let loaders = Loaders::load(Arch::NATIVE).ok();
-    if let Some(mended) = look_at_lba0(&opened, &disk.path.display().to_string(), loaders.as_ref())? {
+    // They are needed only where the disk has lost its boot code.
+    let loaders = LazyCell::new(|| Loaders::load(Arch::NATIVE).ok());
+    if let Some(mended) = look_at_lba0(&opened, &disk.path.display().to_string(), &|| loaders.as_ref())? {
         return mended.run(&opened, &options, observer);
     }
     drop(opened);
@@ -75,9 +78,13 @@ pub struct Lba0 {
 }
 
 /// None if LBA 0 is not lost, or no table of ours stands behind it. `name` is for people; `loaders` may have the boot code that
-/// the disk was installed with.
-pub fn look_at_lba0(disk: &dyn BlockIo, name: &str, loaders: Option<&Loaders>) -> Result<Option<Lba0>, Failure> {
-    let code = |at| Some(loaders?.bios.as_ref()?.boot_code(at));
+/// the disk was installed with, and is asked only if the disk has lost its own.
+pub fn look_at_lba0<'l>(
+    disk: &dyn BlockIo,
+    name: &str,
+    loaders: &dyn Fn() -> Option<&'l Loaders>,
+) -> Result<Option<Lba0>, Failure> {
+    let code = |at| Some(loaders()?.bios.as_ref()?.boot_code(at));
     let mended = probe::mended_lba0(disk, &code).context(name.to_owned()).or_fail(FailureKind::Install)?;
     let base = RequestBase { disk: name.to_owned(), now: 0, asked: Asked::default() };
     Ok(mended.map(|MendedLba0 { facts, bytes }| Lba0 { plan: plan::lba0(&base, &facts), bytes }))

@@ -79,7 +79,7 @@ fn installing_again_after_any_cut_converges() {
 fn mended(pages: &Pages) -> Option<Verdict> {
     let world = World::get();
     let disk = RecordingDisk::new(DISK_BYTES, pages.clone());
-    let repair = look_at_lba0(&disk, "the disk", Some(world.loaders(0))).unwrap()?;
+    let repair = look_at_lba0(&disk, "the disk", &|| Some(world.loaders(0))).unwrap()?;
     repair.carry_out(&disk, &mut Silent).unwrap();
     // One sector, which arrives whole or not at all.
     assert_eq!(disk.log().iter().filter(|op| !matches!(op, Op::Sync)).count(), 1);
