@@ -2,7 +2,8 @@
 
 use super::{
     chain::{Digests, boot_chain_by},
-    error::{ProbeError, read},
+    error::ProbeError,
+    read::read,
 };
 use crate::{
     bootloader::{BiosAssets, Loaders, info},

@@ -1,6 +1,6 @@
 //! What the ESP says about the disk as a whole: the boot chain, and the drive that it was installed on.
 
-use super::error::{ProbeError, read};
+use super::{error::ProbeError, read::read};
 use crate::{
     device::BlockIo,
     fat::{FatVolume, ReadError},

@@ -1,10 +1,6 @@
 //! What growing needs to know: both copies of the partition table, and what EPHEMERAL holds.
 
-use super::{
-    error::{ProbeError, read},
-    gpt::raw_table,
-    lba0::gpt,
-};
+use super::{error::ProbeError, gpt::raw_table, lba0::gpt, read::read};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{

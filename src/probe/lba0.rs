@@ -1,8 +1,9 @@
 //! LBA 0 says whether a disk has a GPT. Where it says none: what the disk holds instead, and what brings the table back.
 
 use super::{
-    error::{ProbeError, head, read},
+    error::ProbeError,
     gpt::{Gpt, ours},
+    read::{head, read},
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{

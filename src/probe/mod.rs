@@ -11,6 +11,7 @@ mod holding;
 mod lba0;
 mod partitions;
 mod place;
+mod read;
 mod system;
 
 pub use bootloader::{boot_chain_and_loaders, bootloader, bootloaders, fat_map, offered};

@@ -3,8 +3,9 @@
 use uuid::Uuid;
 
 use super::{
-    error::{ProbeError, head, read},
+    error::ProbeError,
     lba0::read_gpt,
+    read::{head, read},
 };
 use crate::device::BlockIo;
 use slipway_core::{

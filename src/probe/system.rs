@@ -4,12 +4,7 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use super::{
-    bootloader::bootloaders,
-    error::{ProbeError, read},
-    lba0::gpt,
-    place,
-};
+use super::{bootloader::bootloaders, error::ProbeError, lba0::gpt, place, read::read};
 use crate::{
     device::BlockIo,
     fat::{FatFile, FatVolume, ReadError},
