@@ -129,27 +129,6 @@ fn a_trial_that_failed_for_its_command_line() {
     assert_eq!(next_boot(&node), ("B".into(), false));
 }
 
-/// An earlier version remembered the files alone: such a payload is refused whatever its command line is.
-#[test]
-fn what_an_earlier_version_remembered() {
-    let world = World::new();
-    let node = Node::installed(&world);
-    let inspect = Outcome::of(&mut installer(["inspect", "--output=json", &node.next.source()])).succeeds().json();
-    let files = inspect["payload"].as_str().unwrap();
-    for at in node.boot_envs() {
-        let sector = String::from_utf8(read_at(&node.disk, at, 512)).unwrap();
-        let text = format!("{}bad={files}\n", sector.trim_end_matches('#'));
-        write_at(&node.disk, at, format!("{text:#<512}").as_bytes());
-    }
-    for extra in [&[][..], &["--extra-kernel-arg=quiet"]] {
-        node.upgrade_with(extra).exits(INSTALL).says(&["failed its trial on this disk", "--retry-bad"]);
-    }
-    node.upgrade_with(&["--retry-bad"]).succeeds();
-    node.grub_tries();
-    node.run('B', true, &["confirm"]).succeeds();
-    assert_eq!(status(&node)["boot_env"]["bad"], json!([]), "it works, so it is forgotten");
-}
-
 #[test]
 fn a_trial_given_up_from_inside() {
     let world = World::new();
@@ -262,6 +241,28 @@ fn kernel_arguments_are_kept() {
         cmdline.contains("quiet") && cmdline.contains("talos.config=none") && !cmdline.contains("ip="),
         "{cmdline}"
     );
+}
+
+/// A fleet knows a payload by one digest: of its files and its own command line, not of what this machine adds.
+#[test]
+fn another_command_line_is_another_payload() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let mut seen = Vec::new();
+    for own in [None, Some("quiet"), Some("debug")] {
+        if let Some(own) = own {
+            node.next.write("cmdline", own);
+        }
+        let inspect = Outcome::of(&mut installer(["inspect", "--output=json", &node.next.source()])).succeeds().json();
+        node.upgrade_with(&["--extra-kernel-arg=ip=1.2.3.4"]).succeeds();
+        let written = status(&node)["slots"]["B"]["payload"].clone();
+        assert_eq!(
+            (&written, &json_of(&node.disk, &["verify"])["slots"]["B"]["payload"]),
+            (&inspect["payload"], &written)
+        );
+        assert!(!seen.contains(&written), "{own:?}");
+        seen.push(written);
+    }
 }
 
 #[test]

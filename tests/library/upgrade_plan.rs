@@ -101,8 +101,7 @@ fn came_back() -> SystemFacts {
     facts
 }
 
-/// What failed was these files with this command line. Whoever mends the command line has another system; the files
-/// alone are remembered where an earlier version did it.
+/// What failed was these files with this command line. A mended command line makes another system.
 #[test]
 fn a_mended_command_line_is_another_system() {
     let refused = |facts: &SystemFacts, args: &[&str], cmdline: &str| {
@@ -135,16 +134,11 @@ fn a_mended_command_line_is_another_system() {
     later.env_copies = [Some(env.clone()), Some(env.clone())];
     later.env = Some(env.clone());
     assert!(refused(&later, &[], &cmdline) && !refused(&later, &["quiet"], &cmdline));
-    // As earlier versions wrote it.
-    let old = BootEnv { bad: vec![payload(1).manifest().payload_digest()], ..env };
-    later.env_copies = [Some(old.clone()), Some(old.clone())];
-    later.env = Some(old);
-    assert!(refused(&later, &[], &cmdline) && refused(&later, &["quiet"], &cmdline));
-    // Once it works, it is forgotten under both names.
+    // Once it works, it is forgotten.
     let mut works = came_back();
     works.running = Running::This { slot: Slot::B, trial: true };
-    let names = works.slots.b.names();
-    let env = BootEnv { bad: [&names[..], &[Sha256([9; 32])]].concat(), ..works.env.unwrap() };
+    let bad = vec![works.slots.b.system().unwrap(), Sha256([9; 32])];
+    let env = BootEnv { bad, ..works.env.unwrap() };
     works.env_copies = [Some(env.clone()), Some(env.clone())];
     works.env = Some(env);
     let plan = plan::confirm(&base(4), &works).unwrap();
@@ -331,9 +325,8 @@ fn payload_laws(
     if let (Some(system), Some(kept)) = (&plan.system, kept) {
         prop_assert_eq!(system.slot, !kept);
         let held = Manifest { cmdline: Some(system.cmdline.clone()), ..payload(n).manifest() };
-        // The second is the name that earlier versions wrote.
-        let mut names = [held.system_digest(), held.payload_digest()].into_iter();
-        prop_assert!(retry_bad || !names.any(|name| facts.env.as_ref().is_some_and(|env| env.bad.contains(&name))));
+        let name = held.system_digest();
+        prop_assert!(retry_bad || !facts.env.as_ref().is_some_and(|env| env.bad.contains(&name)));
         let version = facts.slots[kept].manifest.as_ref().and_then(|m| Version::parse(m.version.as_deref()?));
         let new = payload(n).version.as_deref().and_then(Version::parse);
         if let (Some(old), Some(new)) = (version, new) {

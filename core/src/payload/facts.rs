@@ -80,6 +80,7 @@ impl PayloadFacts {
             unified: self.unified.clone(),
             efi_stub: self.stub_lack,
             cmdline: self.cmdline.clone(),
+            payload_cmdline: None,
             kernel_args: None,
             image: None,
             signed_by: vec![],

@@ -93,6 +93,7 @@ mod tests {
             unified: None,
             efi_stub: None,
             cmdline: None,
+            payload_cmdline: None,
             kernel_args: None,
             image: None,
             signed_by: vec![],

@@ -67,9 +67,12 @@ pub struct Manifest {
     /// What the kernel lacks to start under UEFI by Slipway's own loader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efi_stub: Option<StubLack>,
-    /// In a slot: the kernel command line, without what the boot rule adds.
+    /// In a payload: its own kernel command line. In a slot: the finished one, without what the boot rule adds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cmdline: Option<String>,
+    /// In a slot: the payload's own kernel command line, from which the finished one was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_cmdline: Option<String>,
     /// In a slot: what the user asked for, so that the next upgrade can keep it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_args: Option<KernelArgs>,
@@ -148,7 +151,7 @@ impl Manifest {
     /// What this version understands of one that a later version wrote.
     fn of_later(bytes: &[u8], later: &mut Vec<String>) -> Option<Self> {
         type Members = serde_json::Map<String, serde_json::Value>;
-        const KNOWN: [&str; 11] = [
+        const KNOWN: [&str; 12] = [
             "format",
             "version",
             "epoch",
@@ -157,6 +160,7 @@ impl Manifest {
             "unified",
             "efi_stub",
             "cmdline",
+            "payload_cmdline",
             "kernel_args",
             "image",
             "signed_by",
@@ -195,10 +199,15 @@ impl Manifest {
         manifest
     }
 
-    /// The digest that names this payload's files. Equal files give an equal digest, whatever command line they boot
-    /// with.
+    /// The digest that names this payload: its files and its own kernel command line. What a user adds to that does not count,
+    /// so it is the same on all machines, and the same in the payload and in the slot that it was written to.
     pub fn payload_digest(&self) -> Sha256 {
-        Sha256::of(sums(&self.files).render().as_bytes())
+        // Only a slot has kernel arguments that were asked for.
+        let is_slot = self.kernel_args.is_some();
+        match if is_slot { &self.payload_cmdline } else { &self.cmdline } {
+            Some(cmdline) => system_digest(&self.files, cmdline),
+            None => Sha256::of(sums(&self.files).render().as_bytes()),
+        }
     }
 
     /// In a slot: the digest that names what boots from it, see [`system_digest`].
@@ -296,6 +305,7 @@ mod tests {
             efi_stub: None,
             files: vec![FileInfo { name: KERNEL.into(), size: 3, sha256: Sha256::of(b"abc") }],
             cmdline: None,
+            payload_cmdline: None,
             kernel_args: None,
             image: None,
             signed_by: vec![],
@@ -327,7 +337,8 @@ mod tests {
             unified: None,
             efi_stub: None,
             cmdline: cmdline.map(ToOwned::to_owned),
-            kernel_args: None,
+            payload_cmdline: None,
+            kernel_args: Some(KernelArgs::default()),
             image: None,
             signed_by: vec![],
         };
@@ -341,6 +352,28 @@ mod tests {
         assert_ne!(system(1, "quiet"), system(2, "quiet"));
         assert_eq!(slot(1, Some("a")).payload_digest(), slot(1, None).payload_digest());
         assert_ne!(slot(1, None).system_digest(), system(1, ""));
+    }
+
+    #[test]
+    fn a_payload_is_its_files_and_its_own_command_line() {
+        let files = vec![FileInfo { name: KERNEL.into(), size: 3, sha256: Sha256::of(b"abc") }];
+        let payload = |own: Option<&str>| {
+            let text = serde_json::json!({ "format": 1, "arch": Arch::Amd64, "files": files, "cmdline": own });
+            Manifest::parse(text.to_string().as_bytes()).unwrap()
+        };
+        let slot = |own: Option<&str>, extra: &str| Manifest {
+            cmdline: Some(format!("{} {extra}", own.unwrap_or("console=tty0"))),
+            payload_cmdline: own.map(ToOwned::to_owned),
+            kernel_args: Some(KernelArgs { extra: vec![extra.to_owned()], ..KernelArgs::default() }),
+            ..payload(None)
+        };
+        for own in [None, Some("quiet"), Some("debug")] {
+            for extra in ["a", "b"] {
+                assert_eq!(slot(own, extra).payload_digest(), payload(own).payload_digest(), "{own:?}, {extra}");
+            }
+        }
+        let digests = [None, Some("quiet"), Some("debug")].map(|own| payload(own).payload_digest());
+        assert!(digests[0] != digests[1] && digests[1] != digests[2] && digests[0] != digests[2]);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub fn confirm(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusal
         if let Some(why) = facts.damage() {
             return Err(Refusal::NotWhole { slot, why: why.to_owned() }.into());
         }
-        let confirmed = env.confirmed(slot, &facts.names(), base.now);
+        let confirmed = env.confirmed(slot, facts.system().as_slice(), base.now);
         draft.extend(Part::Esp, copies.write(&confirmed, true));
         draft.mark_good(slot, confirmed.seq);
     }

@@ -105,6 +105,7 @@ impl SlotContent<'_> {
         let cmdline = cmdline.to_string();
         let manifest = Manifest {
             cmdline: Some(cmdline.clone()),
+            payload_cmdline: payload.cmdline.clone(),
             kernel_args: Some(self.args.clone()),
             image: payload.image,
             signed_by: payload.signed_by.iter().map(|signer| signer.key).collect(),

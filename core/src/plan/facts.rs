@@ -143,7 +143,7 @@ pub struct SlotFacts {
 }
 
 impl SlotFacts {
-    /// The digest that names the payload's files.
+    /// The digest that names the payload in it, see [`Manifest::payload_digest`].
     pub fn payload(&self) -> Option<Sha256> {
         self.manifest.as_ref().map(Manifest::payload_digest)
     }
@@ -151,12 +151,6 @@ impl SlotFacts {
     /// The digest that names what boots: the files and their command line.
     pub fn system(&self) -> Option<Sha256> {
         self.manifest.as_ref().map(Manifest::system_digest)
-    }
-
-    /// All digests under which boot.env may remember what is in the slot: [`Self::system`], and [`Self::payload`], which
-    /// earlier versions wrote.
-    pub fn names(&self) -> Vec<Sha256> {
-        [self.system(), self.payload()].into_iter().flatten().collect()
     }
 
     /// The version, for people.

@@ -35,8 +35,10 @@ impl Described {
     }
 
     fn is_told_by(&self, found: &Manifest) -> bool {
-        let Manifest { version, arch, files, unified, cmdline, .. } = &self.manifest;
-        let same = (arch, files, unified, cmdline) == (&found.arch, &found.files, &found.unified, &found.cmdline);
+        let Manifest { version, arch, files, unified, cmdline, payload_cmdline, .. } = &self.manifest;
+        let same = (arch, files, unified, cmdline) == (&found.arch, &found.files, &found.unified, &found.cmdline)
+            // A fleet knows the payload by it.
+            && *payload_cmdline == found.payload_cmdline;
         // What a slot says of its version is made printable where it is read.
         let version = version.as_deref().map(printable) == found.version;
         // An epoch that nobody has signed is none.

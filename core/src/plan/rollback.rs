@@ -51,7 +51,7 @@ fn plan(base: &RequestBase, system: &SystemFacts, mut copies: EnvCopies, back: B
             // If the slot is damaged on the disk, its system is not to blame and must not be remembered as bad.
             let left = held(!slot).filter(|_| system.slots[!slot].damage().is_none());
             let mut next = env.rolled_back(slot, left);
-            next.forget_bad(&system.slots[slot].names());
+            next.forget_bad(held(slot).as_slice());
             next
         }
         Back::Already => env.clone(),
@@ -135,7 +135,7 @@ impl Back {
             return whole(default).map(|()| Back::Cancel(slot));
         }
         let boots = env.states[default] == SlotState::Good && whole(default).is_ok();
-        let left_before = system.slots[other].names().iter().any(|name| env.bad.contains(name));
+        let left_before = system.slots[other].system().is_some_and(|held| env.bad.contains(&held));
         match env.states[other] {
             SlotState::Good if boots && left_before => Ok(Back::Already),
             SlotState::Good => whole(other).map(|()| Back::To(other)),

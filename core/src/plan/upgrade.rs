@@ -195,8 +195,8 @@ impl Candidate<'_> {
             refusals.push(Refusal::Arch { want: request.arch, have: payload.arch });
         }
         let target = &self.system.slots[slots.target];
-        // It may have failed in the other slot. Earlier versions remembered the files alone.
-        let names = [self.wanted.a.system, self.wanted.b.system, payload.manifest().payload_digest()];
+        // It may have failed in the other slot.
+        let names = [self.wanted.a.system, self.wanted.b.system];
         let bad = names.iter().any(|name| env.bad.contains(name))
             || (env.came_back(slots.target) && self.wanted[slots.target].is_claimed_by(target));
         if bad && !request.retry_bad {

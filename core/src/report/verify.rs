@@ -131,6 +131,9 @@ pub struct SlotCheck {
     pub files: Vec<FileCheck>,
     /// Why the files could not be listed or read.
     pub error: Option<String>,
+    /// The digest that names the payload in it, of what was read; none if a file of it was not read.
+    #[serde(default)]
+    pub payload: Option<Sha256>,
 }
 
 impl SlotCheck {

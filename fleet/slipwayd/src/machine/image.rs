@@ -2,7 +2,6 @@
 //! it reports is not believed: the node's own installer looks at the disk.
 
 use std::{
-    collections::BTreeMap,
     fmt::Debug,
     fs, io,
     path::{Path, PathBuf},
@@ -14,8 +13,7 @@ use std::{
 };
 
 use slipway_core::{
-    digest::{Sha256, Sums},
-    payload::unused::is_installed,
+    digest::Sha256,
     report::{ChangeReport, Document, SlotCheck, VerifyReport},
 };
 use slipway_node::{facts::Disk, goal::Request};
@@ -149,61 +147,7 @@ fn is_so(before: &Disk, after: &Disk, found: &VerifyReport, payload: Option<Sha2
         let all: Vec<_> = found.problems.iter().cloned().chain(found.boot_chain.problems()).chain(slots).collect();
         return Err(format!("the disk is damaged: {}", all.join("; ")));
     }
-    let is_there = payload.is_some() && found.slots.values().any(|slot| payload_of(slot) == payload);
+    let is_there = payload.is_some() && found.slots.values().any(|slot| slot.payload == payload);
     let named = || payload.map_or_else(|| "that it names".to_owned(), |payload| payload.to_string());
     if is_there { Ok(()) } else { Err(format!("no slot holds the payload {}", named())) }
-}
-
-/// The digest that names the payload in a slot, from what was read from the disk.
-fn payload_of(slot: &SlotCheck) -> Option<Sha256> {
-    let parts = slot.files.iter().filter(|file| is_installed(&file.name));
-    let sums: Option<BTreeMap<_, _>> = parts.map(|file| Some((file.name.clone(), file.actual?))).collect();
-    Some(Sha256::of(Sums(sums?).render().as_bytes()))
-}
-
-#[cfg(test)]
-mod tests {
-    use slipway_core::{
-        kernel::arch::Arch,
-        payload::manifest::{FileInfo, Manifest},
-        report::{FileCheck, FileState},
-    };
-
-    use super::*;
-
-    /// The files of a payload beside those that every slot has.
-    fn slot(files: &[FileInfo]) -> SlotCheck {
-        let own = ["slot.cfg", "manifest.json", "boot.sha256", "SHA256SUMS", "slot.env"];
-        let own = own.map(|name| FileInfo { name: name.to_owned(), size: 3, sha256: Sha256::of(name.as_bytes()) });
-        let check = |file: &FileInfo| FileCheck {
-            name: file.name.clone(),
-            state: FileState::Good,
-            size: Some(file.size),
-            expected: Some(file.sha256),
-            actual: Some(file.sha256),
-            offset: Some(0),
-        };
-        SlotCheck { files: own.iter().chain(files).map(check).collect(), error: None }
-    }
-
-    /// The digest that the installer reports, of whatever a payload is made of.
-    #[test]
-    fn a_slot_has_the_digest_that_names_its_payload() {
-        for names in [
-            &["vmlinuz", "initramfs.xz", "rootfs.squashfs"][..],
-            &["vmlinuz", "initramfs.zst"],
-            &["vmlinuz", "initramfs.xz", "rootfs.squashfs", "uki.efi"],
-            &["rootfs.squashfs", "uki.efi"],
-            &["uki.efi"],
-        ] {
-            let file = |name: &&str| {
-                let sha256 = Sha256::of(format!("content of {name}").as_bytes());
-                FileInfo { name: (*name).to_owned(), size: 7, sha256 }
-            };
-            let files: Vec<_> = names.iter().map(file).collect();
-            let text = serde_json::json!({ "format": Manifest::FORMAT, "arch": Arch::Amd64, "files": files });
-            let manifest = Manifest::parse(text.to_string().as_bytes()).expect("a manifest");
-            assert_eq!(payload_of(&slot(&files)), Some(manifest.payload_digest()), "{names:?}");
-        }
-    }
 }

@@ -109,6 +109,7 @@ impl Image {
             unified: None,
             efi_stub: None,
             cmdline: None,
+            payload_cmdline: None,
             kernel_args: None,
             image: None,
             signed_by: Vec::new(),
