@@ -13,7 +13,7 @@ use slipway_test_support::{
     files,
     world::{
         Content, Node, Outcome, Payload, World, assert_clean_fat, extract, installer, json_of, noise, on_disk,
-        partition, read_at, write_at,
+        partition,
     },
 };
 
