@@ -77,6 +77,15 @@ pub fn of_meta(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> ExecuteE
     })
 }
 
+/// After a mend of LBA 0.
+pub fn of_lba0(error: ExecuteError, disk: &dyn BlockIo) -> ExecuteError {
+    looked_up(error, disk, |disk| match probe::gpt(disk) {
+        Ok(_) => Ok("LBA 0 says again that the disk has a GPT; run `installer status`".to_owned()),
+        Err(probe::ProbeError::Lba0Lost) => Ok("LBA 0 is lost, as before; run the same command again".to_owned()),
+        Err(e) => Err(e.to_string()),
+    })
+}
+
 // What is not flushed is lost with the power, and what can be read says nothing then.
 fn looked_up(
     error: ExecuteError,

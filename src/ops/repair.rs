@@ -11,7 +11,7 @@ use slipway_core::{
 };
 
 use super::{
-    Change, ChangeOptions, DiskRequest, PlanChanged, WrittenOver,
+    Change, ChangeOptions, DiskRequest, PlanChanged, WrittenOver, after_failure,
     installed_disk::{self, first_unverified},
 };
 use crate::{
@@ -95,7 +95,8 @@ impl Lba0 {
         disk.claim(&self.plan.steps.iter().flat_map(Step::writes).collect::<Vec<_>>())
             .context("claiming LBA 0")
             .or_fail(FailureKind::Install)?;
-        execute::run(&self.plan, disk, Sources { lba0: Some(&self.bytes), ..Sources::default() }, observer)?;
+        execute::run(&self.plan, disk, Sources { lba0: Some(&self.bytes), ..Sources::default() }, observer)
+            .map_err(|failed| after_failure::of_lba0(failed, disk))?;
         probe::gpt(disk).map_err(WrittenOver::NotSeen).context(self.plan.disk.clone()).or_fail(FailureKind::Install)?;
         Ok(())
     }

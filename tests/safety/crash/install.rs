@@ -200,3 +200,41 @@ fn every_failing_call_is_an_error_and_breaks_nothing() {
     }
     eprintln!("install: {} calls, {} times one of them failed", calls.len(), failing.len());
 }
+
+/// Every call of a mend of LBA 0 fails once: what the error says of the disk is so.
+#[test]
+fn a_mend_of_lba_0_that_fails_says_what_is_on_the_disk() {
+    let world = World::get();
+    let mut lost = world.installed(0);
+    lost.write(0, &[0; 512]);
+    let mend = |disk: &RecordingDisk| match look_at_lba0(disk, "the disk", &|| Some(world.loaders(0)))? {
+        Some(repair) => repair.carry_out(disk, &mut Silent),
+        // What it needs cannot be read.
+        None => Ok(()),
+    };
+    let disk = RecordingDisk::new(DISK_BYTES, lost.clone());
+    mend(&disk).unwrap();
+    assert_ne!(judge(&disk.durable(), DISK_BYTES, &world.expected), Verdict::NoTable, "it is mended");
+    let mut said = (0, 0);
+    for (n, (call, _)) in disk.calls().into_iter().enumerate() {
+        for fault in [EIO, Fault::Short, Fault::Flip { byte: 7, bit: 1 }] {
+            let fits = match fault {
+                Fault::Short => matches!(call, Call::Write),
+                Fault::Flip { .. } => matches!(call, Call::Read),
+                _ => true,
+            };
+            let disk = RecordingDisk::failing(DISK_BYTES, lost.clone(), n, fault);
+            let Some(failed) = mend(&disk).err().filter(|_| fits) else { continue };
+            let is_lost = judge(&disk.durable(), DISK_BYTES, &world.expected) == Verdict::NoTable;
+            let text = failed.to_string();
+            if text.contains("LBA 0 is lost, as before") {
+                assert!(is_lost, "call {n}, {call:?}, {fault:?}: {text}");
+                said.0 += 1;
+            } else if text.contains("says again that the disk has a GPT") {
+                assert!(!is_lost, "call {n}, {call:?}, {fault:?}: {text}");
+                said.1 += 1;
+            }
+        }
+    }
+    assert!(said.0 > 0 && said.1 > 0, "{said:?}");
+}
