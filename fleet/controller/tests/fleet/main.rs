@@ -11,6 +11,7 @@ mod failures;
 mod many;
 mod memory;
 mod metrics;
+mod monitoring;
 mod node;
 mod program;
 mod releases;
