@@ -134,11 +134,13 @@ pub enum Verb {
     /// The slot to go back to is first compared with its checksums. A later upgrade refuses the payload that was given
     /// up, unless --retry-bad is given.
     Rollback(RollbackArgs),
-    /// Write again what was lost of the boot state: a copy of boot.env or META, both copies of boot.env, or LBA 0.
+    /// Write again what was lost: a copy of boot.env or META, both copies of boot.env, the ESP, or LBA 0.
     ///
     /// If both copies of boot.env are lost, the boot loader goes by the slots' own markers. The new boot.env says the
     /// same, so what boots stays the same. Works inside the system and from a rescue system. A slot is called good only
     /// if all its files match their checksums.
+    ///
+    /// An ESP on which firmware finds no boot loader is made again. The slots and all data stay.
     Repair(ChangeArgs),
     /// Show or renew what starts a disk before any slot: the loader for UEFI, and GRUB for BIOS.
     Bootloader(BootloaderArgs),

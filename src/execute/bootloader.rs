@@ -85,10 +85,7 @@ impl Executor<'_, '_> {
         }
         let mut bytes = match &file.from {
             Content::Text(text) => text.as_bytes().to_vec(),
-            _ => {
-                let image = self.sources.loaders.and_then(|loaders| loaders.efi(file.sha256));
-                image.ok_or_else(|| anyhow!("no boot image has the digest {}", file.sha256))?.to_vec()
-            }
+            _ => self.efi(file.sha256)?.to_vec(),
         };
         if bytes.len() as u64 > extent.len {
             bail!("{}: {} bytes, and room for {}", file.path, bytes.len(), extent.len);

@@ -35,6 +35,7 @@ use slipway_core::{
         history::{Entry, HISTORY},
         slot::Slot,
     },
+    digest::Sha256,
     disk::{
         gpt::{self, Gpt},
         gpt_grow::GrownGpt,
@@ -368,6 +369,15 @@ impl<'a> Executor<'_, 'a> {
 
     fn assets(&self) -> anyhow::Result<&'a Assets> {
         self.sources.assets.ok_or_else(|| anyhow!("the plan needs boot images"))
+    }
+
+    /// The UEFI image: of an install, or the one with this digest of those that disks are renewed with.
+    fn efi(&self, sha256: Sha256) -> anyhow::Result<&'a [u8]> {
+        if let Some(assets) = self.sources.assets {
+            return Ok(&assets.efi);
+        }
+        let image = self.sources.loaders.and_then(|loaders| loaders.efi(sha256));
+        image.ok_or_else(|| anyhow!("no boot image has the digest {sha256}"))
     }
 
     fn gpt(&self) -> anyhow::Result<Gpt> {

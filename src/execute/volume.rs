@@ -26,8 +26,7 @@ struct PayloadChanged {
 
 impl<'scope, 'a> Executor<'scope, 'a> {
     fn volume(&self, part: Part, extent: Extent) -> anyhow::Result<(Volume, VolumeLayout)> {
-        let volume = self.plan.system.as_ref().and_then(|s| s.volumes.get(&part));
-        let volume = volume.ok_or_else(|| anyhow!("the plan has no content for {part}"))?;
+        let volume = self.plan.volume(part).ok_or_else(|| anyhow!("the plan has no content for {part}"))?;
         Ok((volume.clone(), volume.lay_out(part, extent, self.disk.sector_size())?))
     }
 
@@ -48,8 +47,7 @@ impl<'scope, 'a> Executor<'scope, 'a> {
                     self.write_file(file, to, &mut bytes.as_bytes(), &mut unverified).with_context(context)?;
                 }
                 Content::EfiImage => {
-                    let image = &self.assets()?.efi;
-                    self.write_file(file, to, &mut &image[..], &mut unverified).with_context(context)?;
+                    self.write_file(file, to, &mut self.efi(file.sha256)?, &mut unverified).with_context(context)?;
                 }
                 Content::Payload => {}
             }

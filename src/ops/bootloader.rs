@@ -133,7 +133,7 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
     })
 }
 
-fn load(arch: Arch) -> Result<Loaders, Failure> {
+pub fn load(arch: Arch) -> Result<Loaders, Failure> {
     Loaders::load(arch).or_fail(FailureKind::Environment)
 }
 

@@ -203,17 +203,19 @@ impl<'d> InstalledDisk<'d> {
     fn is_there(&self, plan: &Plan) -> Result<(), WrittenOver> {
         let found = probe::look_again(self.disk, &self.kernel_cmdline, &self.system).map_err(WrittenOver::NotSeen)?;
         let env = plan.steps.iter().rev().find_map(|step| match step {
-            Step::WriteBootEnv { env, .. } => Some(env),
+            Step::WriteBootEnv { env, .. } => Some(env.clone()),
             _ => None,
         });
+        let env = env.or_else(|| plan::made_boot_env(plan));
         let (before, after) = (&self.system.gpt, &found.gpt);
         if (before.disk_guid, before.parts) != (after.disk_guid, after.parts) {
             return Err(WrittenOver::Table);
         }
-        if env.is_some_and(|env| found.env.as_ref() != Some(env)) {
+        if env.is_some_and(|env| found.env.as_ref() != Some(&env)) {
             return Err(WrittenOver::BootState);
         }
-        let damage = plan.bootloader.as_ref().and_then(|_| probe::boot_chain(self.disk, &found.gpt).problems().pop());
+        let is_about_chain = plan.bootloader.is_some() || plan.esp.is_some();
+        let damage = is_about_chain.then(|| probe::boot_chain(self.disk, &found.gpt).problems().pop()).flatten();
         if let Some(damage) = damage {
             return Err(WrittenOver::BootChain(damage));
         }
@@ -255,10 +257,22 @@ pub fn change(
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
     let opened = disk.open(access, observer)?;
+    change_opened(disk, &opened, change, Sources::default(), options, observer)
+}
+
+/// The same of a disk that is open.
+pub fn change_opened(
+    disk: &DiskRequest,
+    opened: &Disk,
+    change: &dyn Change,
+    sources: Sources,
+    options: ChangeOptions,
+    observer: &mut dyn Observer,
+) -> Result<Box<ChangeReport>, Failure> {
     if let Some(doubt) = super::boot_words()?.not_believed {
         observer.note(&doubt.to_string());
     }
-    look(disk, &opened)?.change(change, Sources::default(), options, observer)
+    look(disk, opened)?.change(change, sources, options, observer)
 }
 
 pub fn look<'d>(request: &DiskRequest, disk: &'d Disk) -> Result<InstalledDisk<'d>, Failure> {

@@ -1,4 +1,5 @@
-//! Writes again what is lost and stands on the disk a second time, and boot.env if both copies are lost.
+//! Writes again what is lost and stands on the disk a second time, boot.env if both copies are lost, and an ESP on which no boot
+//! loader is left.
 
 use std::cell::LazyCell;
 
@@ -6,12 +7,12 @@ use anyhow::Context as _;
 use slipway_core::{
     boot::slot::{Slot, SlotState},
     kernel::arch::Arch,
-    plan::{self, Asked, Plan, Refusals, RequestBase, Step, SystemFacts},
+    plan::{self, Asked, Plan, Refusals, RequestBase, Step, SystemFacts, bootloader::RenewalRequest},
     report::{ChangeReport, FailureKind, Observer},
 };
 
 use super::{
-    Change, ChangeOptions, DiskRequest, PlanChanged, WrittenOver, after_failure,
+    Change, ChangeOptions, DiskRequest, PlanChanged, WrittenOver, after_failure, bootloader,
     installed_disk::{self, first_unverified},
 };
 use crate::{
@@ -36,8 +37,11 @@ fn listed(left: &[String]) -> String {
     left.iter().map(|one| format!("\n  - {one}")).collect()
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct Repair;
+#[derive(Clone, Debug)]
+pub struct Repair {
+    /// What an ESP is made again with. None: it is not lost.
+    pub renewal: Option<RenewalRequest>,
+}
 
 impl Change for Repair {
     /// What is called good must be whole before it is marked so.
@@ -47,7 +51,11 @@ impl Change for Repair {
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
-        plan::repair(base, system)
+        plan::repair(base, system, self.renewal.as_ref())
+    }
+
+    fn renewal(&self) -> Option<&RenewalRequest> {
+        self.renewal.as_ref()
     }
 }
 
@@ -62,13 +70,42 @@ pub fn run(
     if let Some(mended) = look_at_lba0(&opened, &disk.path.display().to_string(), &|| loaders.as_ref())? {
         return mended.run(&opened, &options, observer);
     }
-    drop(opened);
-    let report = installed_disk::change(disk, Access::BootState, &Repair, options, observer)?;
+    let looked = installed_disk::look(disk, &opened)?;
+    let report = if plan::makes_esp(&looked.system) {
+        let arch = arch_of(&looked.system);
+        drop(opened);
+        make_esp(disk, arch, options, observer)?
+    } else {
+        drop(opened);
+        installed_disk::change(disk, Access::BootState, &Repair { renewal: None }, options, observer)?
+    };
     if report.dry_run || report.plan.left.is_empty() {
         return Ok(report);
     }
     let Plan { result, left, .. } = report.plan;
     Err(NotRepaired { result, left }).context(report.disk.path).or_fail(FailureKind::Install)
+}
+
+/// What starts the slots: nothing on the ESP says it any more.
+fn arch_of(system: &SystemFacts) -> Arch {
+    let known = Slot::BOTH.into_iter().find_map(|slot| system.slots[slot].manifest.as_ref());
+    known.map_or(Arch::NATIVE, |manifest| manifest.arch)
+}
+
+/// A partition is formatted, so nobody may have it open.
+fn make_esp(
+    disk: &DiskRequest,
+    arch: Arch,
+    options: ChangeOptions,
+    observer: &mut dyn Observer,
+) -> Result<Box<ChangeReport>, Failure> {
+    let loaders = bootloader::load(arch)?;
+    let opened = disk.open(Access::Write, observer)?;
+    let offered = bootloader::offered(&loaders, arch, opened.identity());
+    let renewal = RenewalRequest { offered, loader: None, ignore_secure_boot: false, mend: true };
+    let sources = Sources { loaders: Some(&loaders), ..Sources::default() };
+    let repair = Repair { renewal: Some(renewal) };
+    installed_disk::change_opened(disk, &opened, &repair, sources, options, observer)
 }
 
 /// LBA 0 is lost, and how it is written again.

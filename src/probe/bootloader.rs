@@ -18,12 +18,12 @@ use slipway_core::{
     digest::Sha256,
     disk::{
         bios,
-        chain::{CHAIN, Chain},
+        chain::{CHAIN, Chain, Link},
         fat::map::{FatMap, MapError},
         gpt::BOOT_CODE_BYTES,
         layout::{BIOS_BYTES, BIOS_OFFSET, Part},
     },
-    efi::{boot_image::BootImage, sbat::Sbat},
+    efi::{boot_image::BootImage, pe::Pe, sbat::Sbat},
     kernel::{arch::Arch, efi_stub::StubLack},
     payload::{
         manifest::{KERNEL, UKI},
@@ -79,6 +79,28 @@ fn image(volume: &FatVolume, path: &str, digests: &mut Digests) -> Result<Option
     let digest = Sha256::of(&bytes);
     digests.know(file.extents, digest);
     Ok(Some((digest, BootImage::of(&bytes))))
+}
+
+/// Whether firmware finds a boot loader on the ESP. Where the rest of the ESP is in use, it may be a damaged one, which a renewal
+/// replaces.
+pub fn may_be_started(disk: &dyn BlockIo, gpt: &GptFacts, may_be_damaged: bool) -> bool {
+    let Ok(volume) = FatVolume::open(disk, gpt.part(Part::Esp)) else { return false };
+    let is_there = |arch: &Arch| volume.find(&arch.efi_path()).is_ok_and(|file| file.is_some());
+    if may_be_damaged {
+        return Arch::ALL.iter().any(is_there);
+    }
+    let listed = volume.read_small(CHAIN, MAX_IMAGE_BYTES).ok().flatten().and_then(|bytes| Chain::parse(&bytes).ok());
+    let is_program = |arch: &Arch| {
+        let path = arch.efi_path();
+        let bytes = volume.read_small(&path, MAX_IMAGE_BYTES).ok().flatten().filter(|bytes| Pe::parse(bytes).is_ok());
+        let digests = |list: &Chain| -> Vec<Sha256> {
+            let of_it = list.0.iter().filter(|(link, _)| matches!(link, Link::File(file) if *file == path));
+            of_it.map(|(_, digest)| *digest).collect()
+        };
+        let digests = listed.as_ref().map(digests).unwrap_or_default();
+        bytes.is_some_and(|bytes| digests.is_empty() || digests.contains(&Sha256::of(&bytes)))
+    };
+    Arch::ALL.iter().any(is_program)
 }
 
 // Nothing keeps it from a slot without a file system or a kernel, which nothing starts, nor from a unified kernel image.

@@ -4,7 +4,13 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use super::{bootloader::bootloaders, error::ProbeError, lba0::gpt, place, read::read};
+use super::{
+    bootloader::{bootloaders, may_be_started},
+    error::ProbeError,
+    lba0::gpt,
+    place,
+    read::read,
+};
 use crate::{
     device::BlockIo,
     fat::{FatFile, FatVolume, ReadError},
@@ -73,12 +79,14 @@ fn look(
     let data = data(disk, &gpt, &mut unreadable);
     let running = Running::of(cmdline, gpt.disk_guid);
     let (sector, env_at) = (disk.sector_size(), [first.0, second.0]);
+    let esp_lost = !may_be_started(disk, &gpt, env_at != [None; 2]);
     let bootloader = None;
     Ok(SystemFacts {
         sector,
         gpt,
         running,
         env_at,
+        esp_lost,
         env_copies,
         env,
         history,

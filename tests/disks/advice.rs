@@ -9,15 +9,18 @@ use std::{
 use serde_json::Value;
 use slipway_core::units::MIB;
 use slipway_test_support::world::{
-    Node, Outcome, Payload, World, flip, installer, installer_path, json_of, on_disk, partition, program, tool,
-    write_at,
+    Node, Outcome, Payload, World, flip, installer, installer_path, json_of, on_disk, partition, program, read_at,
+    tool, write_at,
 };
 
 /// Of a disk on which nothing says any more where anything lies.
 const NOT_OURS: &str = "no Slipway system is found on it";
 /// Pairs of places that nothing else says.
-const NOWHERE_ELSE: [[&str; 2]; 2] =
-    [["LBA 0", "the ESP"], ["the first copy of the table", "the second copy of the table"]];
+const NOWHERE_ELSE: [[&str; 2]; 3] = [
+    ["LBA 0", "the ESP"],
+    ["LBA 0", "the ESP: its root directory"],
+    ["the first copy of the table", "the second copy of the table"],
+];
 /// Commands until then.
 const MOST: usize = 3;
 
@@ -53,7 +56,13 @@ impl Disk {
         place("LBA 0", 0, 512);
         place("the first copy of the table", 512 + 16, 1);
         place("the second copy of the table", fs::metadata(&node.disk).unwrap().len() - 512 + 16, 1);
-        place("the ESP", partition(&node.disk, "EFI").offset, MIB);
+        let esp = partition(&node.disk, "EFI").offset;
+        place("the ESP", esp, MIB);
+        let (fat, root) = fat_and_root(&node.disk, esp);
+        place("the ESP: its FATs", fat, root - fat);
+        place("the ESP: its root directory", root, 512);
+        // The root's cluster comes first, and then that of EFI.
+        place("the ESP: the directory EFI", root + cluster(&node.disk, esp), 512);
         tool!("cp", "--sparse=always", &node.disk, &path);
         Disk { name, path, places }
     }
@@ -76,6 +85,20 @@ impl Disk {
         let what: Vec<&str> = which.iter().map(|n| self.places[*n].0.as_str()).collect();
         format!("{}: {}", self.name, what.join(" and "))
     }
+}
+
+/// Where the FATs and the root directory of the ESP begin on the disk.
+fn fat_and_root(disk: &Path, esp: u64) -> (u64, u64) {
+    let boot = read_at(disk, esp, 512);
+    let number = |at: usize, len: usize| boot[at..at + len].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte));
+    let (sector, reserved) = (number(11, 2), number(14, 2));
+    let fat = esp + reserved * sector;
+    (fat, fat + number(16, 1) * number(36, 4) * sector)
+}
+
+fn cluster(disk: &Path, esp: u64) -> u64 {
+    let boot = read_at(disk, esp, 512);
+    u64::from(u16::from_le_bytes([boot[11], boot[12]])) * u64::from(boot[13])
 }
 
 enum Advice {
@@ -124,8 +147,7 @@ fn followed(image: &Path, payload: &Payload, lost: &[&str]) -> Result<(), String
     loop {
         match advice(image) {
             Advice::Ends(why) if why.contains("erases all data") => {
-                let is_right = lost.contains(&"the ESP");
-                return if is_right { Ok(()) } else { Err(format!("data is given up: {why} after {typed:?}")) };
+                return Err(format!("data is given up: {why} after {typed:?}"));
             }
             Advice::Ends(why) if why == NOT_OURS => {
                 let is_right = NOWHERE_ELSE.iter().any(|pair| pair == lost);
@@ -136,7 +158,13 @@ fn followed(image: &Path, payload: &Payload, lost: &[&str]) -> Result<(), String
                 let slot =
                     status["next_boot"]["slot"].as_str().ok_or_else(|| format!("{why}: nothing boots: {typed:?}"))?;
                 let is_whole = status["slots"][slot]["whole"] == true;
-                return if is_whole { Ok(()) } else { Err(format!("{why}: slot {slot} is damaged: {typed:?}")) };
+                if !is_whole {
+                    return Err(format!("{why}: slot {slot} is damaged: {typed:?}"));
+                }
+                let chain = on_disk(image, &["verify", "--output=json"]).json()["boot_chain"].clone();
+                let links = chain["links"].as_array().ok_or_else(|| format!("{why}: no boot chain: {typed:?}"))?;
+                let starts = links.len() == 3 && links.iter().all(|link| link["state"] == "good");
+                return if starts { Ok(()) } else { Err(format!("{why}: {chain}: {typed:?}")) };
             }
             Advice::Type(command) if typed.len() == MOST => return Err(format!("still {command} after {typed:?}")),
             Advice::Type(command) => {

@@ -9,8 +9,8 @@ use slipway_core::digest::Sha256;
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INPUT, INSTALL},
     world::{
-        Content, Node, Outcome, World, assert_clean_fat, asset, assets, extract, flip, installer, json_of, partition,
-        program, read_at, refused, tool, write_at,
+        Content, Node, Outcome, World, assert_clean_fat, asset, assets, extract, flip, installer, json_of, on_disk,
+        partition, program, read_at, refused, tool, write_at,
     },
 };
 
@@ -360,18 +360,25 @@ fn the_loaders_of_another_architecture_are_refused() {
     assert!(bootloader(&disk, &["status", "--arch=arm64"]).succeeds().stdout.contains(why));
 }
 
-/// A renewal makes no entries of directories: somebody else has to.
+/// A renewal makes no entries of directories. A repair makes the whole ESP again, with the boot state that is there.
 #[test]
 fn a_loader_that_is_missing_is_replaced_once_there_is_a_file() {
     let world = World::new();
     let disk = with_stubs(&world);
     let at = format!("{}@@{}", disk.display(), partition(&disk, "EFI").offset);
     tool!("mdel", "-i", &at, EFI);
-    let texts = ["EFI/BOOT/BOOTX64.EFI is missing from the ESP; put any file of that name there"];
+    let texts = ["EFI/BOOT/BOOTX64.EFI is missing from the ESP; `installer repair` makes the ESP again"];
     refused(&disk, INSTALL, &texts, || update(&disk));
     let failure = bootloader(&disk, &["update", "--offline", "--output=json"]).exits(INSTALL).json();
     assert_eq!(failure["id"], "esp-unfit", "{failure}");
     assert!(bootloader(&disk, &["status"]).exits(INSTALL).stdout.contains(texts[0]));
+    let before = json_of(&disk, &["status"])["boot_env"].clone();
+    let report = on_disk(&disk, &["repair", "--output=json"]).succeeds().json();
+    assert!(report["plan"]["result"].as_str().unwrap().contains("the boot state is what it was"), "{report}");
+    assert_eq!(json_of(&disk, &["status"])["boot_env"]["states"], before["states"]);
+    is_sound(&world, &disk);
+    assert!(file(&esp(&world, &disk), EFI) == asset("loader.efi"));
+    tool!("mdel", "-i", &at, EFI);
     for bytes in ["", "any"] {
         let any = world.path("any");
         fs::write(&any, bytes).unwrap();

@@ -5,9 +5,14 @@ use std::{fs, path::Path};
 
 use slipway_core::boot::env::PATHS;
 use slipway_test_support::{
-    exit_code::INSTALL,
-    world::{Content, Node, Payload, World, flip, json_of, on_disk, partition, program, refused, write_at},
+    exit_code::{ENVIRONMENT, INSTALL},
+    world::{
+        Content, Node, Outcome, Payload, World, flip, installer, json_of, on_disk, partition, program, read_at,
+        refused, write_at,
+    },
 };
+
+use super::bootloader::is_sound;
 
 /// Put a file into the root directory of a partition, as fsck or a person does.
 fn put(disk: &Path, part: &str, name: &str) {
@@ -33,6 +38,50 @@ fn a_file_that_fsck_left_does_not_take_the_way_back() {
     assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
     let verified = on_disk(&node.disk, &["verify", "--progress=none"]).succeeds();
     assert!(verified.stdout.contains("FSCK0000.REC     not listed"), "{}", verified.stdout);
+}
+
+/// Nothing of the ESP is left: with every slot, all data and the partition table it comes back, once for the program that would
+/// do it and once done, and what boots is what the markers boot.
+#[test]
+fn a_lost_esp_is_made_again() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    let esp = partition(&node.disk, "EFI");
+    let kept: Vec<_> = ["BOOT-A", "BOOT-B", "META", "STATE"].map(|part| partition(&node.disk, part)).into();
+    let others = |disk: &Path| -> Vec<Vec<u8>> {
+        kept.iter().map(|part| read_at(disk, part.offset, part.len.min(64 << 20) as usize)).collect()
+    };
+    let before = others(&node.disk);
+    write_at(&node.disk, esp.offset, &vec![0x5a; 2 << 20]);
+    let next = json_of(&node.disk, &["status"])["next_step"].clone();
+    assert_eq!(next["command"], format!("installer repair --disk {}", node.disk.display()));
+    assert!(next["why"].as_str().unwrap().contains("keeps the slots and all data"), "{next}");
+    let broken = Content::of(&node.disk);
+    let dry = on_disk(&node.disk, &["repair", "--dry-run"]).succeeds();
+    for said in ["write      EFI: FAT32, 5 files", "verify     EFI: read back", "dry run: nothing was written"] {
+        assert!(dry.stdout.contains(said), "{said:?} is not in {}", dry.stdout);
+    }
+    assert!(Content::of(&node.disk) == broken);
+    // Without the loaders nothing is begun.
+    let nothing = world.path("nothing");
+    let outcome = Outcome::of(installer(["repair", "--disk"]).arg(&node.disk).env("SLIPWAY_ASSETS", nothing));
+    outcome.exits(ENVIRONMENT).says(&["no boot assets for amd64"]);
+    assert!(Content::of(&node.disk) == broken);
+    let report = on_disk(&node.disk, &["repair", "--output=json"]).succeeds().json();
+    let result = report["plan"]["result"].as_str().unwrap();
+    for said in ["the ESP is made again, with Slipway's loader", "from the slots' own markers; slot B"] {
+        assert!(result.contains(said), "{said:?} is not in {result}");
+    }
+    let warnings = report["plan"]["warnings"].to_string();
+    assert!(warnings.contains("its history begins anew") && warnings.contains("the boot menu is on"), "{warnings}");
+    is_sound(&world, &node.disk);
+    assert!(others(&node.disk) == before, "a repair of the ESP has written elsewhere");
+    let status = json_of(&node.disk, &["status"]);
+    assert_eq!((&status["next_boot"]["slot"], &status["boot_env"]["default"]), (&"B".into(), &"B".into()));
+    let history = json_of(&node.disk, &["history"]);
+    assert_eq!(history["entries"][0]["verb"], "repair", "{history}");
+    let again = on_disk(&node.disk, &["repair"]).succeeds();
+    assert!(again.stdout.contains("nothing to do"), "{}", again.stdout);
 }
 
 /// Both copies of boot.env are destroyed, and nothing of the disk runs: what boots is what GRUB boots by the markers.

@@ -278,7 +278,7 @@ fn is_taken(facts: &SystemFacts, command: &str) -> bool {
         "confirm" => plan::confirm(&base(9), facts),
         "rollback" if runs_from(facts) == RunsFrom::Offline => plan::rollback_offline(&base(9), facts),
         "rollback" => plan::rollback(&base(9), facts),
-        "repair" => plan::repair(&base(9), facts),
+        "repair" => plan::repair(&base(9), facts, None),
         "activate" => plan::activate(
             &ActivateRequest { base: base(9), runs_from: runs_from(facts), preserve: true, bootloader: None },
             facts,

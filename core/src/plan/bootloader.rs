@@ -107,7 +107,7 @@ impl Left {
         Cow::Borrowed(match self {
             Left::OtherArch { has, .. } => return format!("--arch {has} names it").into(),
             Left::Esp(_) => "`fsck.vfat` mends an ESP that is not mounted",
-            Left::Missing(_) => "put any file of that name there, and `installer bootloader update` replaces it",
+            Left::Missing(_) => "`installer repair` makes the ESP again, and keeps the slots and all data",
             Left::Unreadable(_) => "`installer verify` shows what is damaged",
             Left::Older { .. } => "take a newer installer",
             Left::NotStarted { .. } => "sign it (`installer uki --program`), or take it with --ignore-secure-boot",
@@ -224,7 +224,7 @@ impl RenewalRequest {
             mends: facts.damage.clone(),
         };
         if !change.is_none() {
-            self.not_older(facts, found, efi)?;
+            self.not_older(facts, efi.map(|new| (found, new)))?;
         }
         if let (false, false, Some(first)) = (self.mend, change.is_none(), facts.damage.first()) {
             return Err(Left::Damaged(first.clone()));
@@ -241,9 +241,10 @@ impl RenewalRequest {
         Ok(Due { map, efi, bios: bios.map(|(half, new)| (half, new, boot_code(facts))), list, change, overridden })
     }
 
-    fn not_older(&self, facts: &BootloaderFacts, found: &EfiFound, efi: Option<&EfiOffered>) -> Result<(), Left> {
+    /// `efi`: the image on the disk, and the one that replaces it.
+    pub(super) fn not_older(&self, facts: &BootloaderFacts, efi: Option<(&EfiFound, &EfiOffered)>) -> Result<(), Left> {
         let pairs = [
-            efi.map(|new| (found.image.epoch, new.image.epoch)),
+            efi.map(|(old, new)| (old.image.epoch, new.image.epoch)),
             facts.bios.as_ref().zip(self.offered.bios.as_ref()).map(|(old, new)| (old.epoch, new.epoch)),
         ];
         let older = pairs.into_iter().flatten().find(|(has, offered)| offered < has);
@@ -251,7 +252,7 @@ impl RenewalRequest {
     }
 
     /// The half that the boot code does not start, if what it starts is not what is shipped.
-    fn bios(&self, facts: &BootloaderFacts, sector: SectorSize) -> Option<(usize, &BiosFacts)> {
+    pub(super) fn bios(&self, facts: &BootloaderFacts, sector: SectorSize) -> Option<(usize, &BiosFacts)> {
         // A BIOS reads sectors of 512 bytes only.
         let (found, offered) =
             facts.bios.as_ref().filter(|_| sector == SectorSize::S512).zip(self.offered.bios.as_ref())?;
@@ -267,7 +268,7 @@ impl RenewalRequest {
     }
 
     /// The list of the boot chain afterwards.
-    fn listed(
+    pub(super) fn listed(
         &self,
         path: &str,
         efi: &EfiOffered,
@@ -294,7 +295,7 @@ impl RenewalRequest {
     }
 }
 
-fn boot_code(facts: &BootloaderFacts) -> Sha256 {
+pub(super) fn boot_code(facts: &BootloaderFacts) -> Sha256 {
     facts.bios.as_ref().map_or_else(|| Sha256::of(&[]), |bios| bios.boot_code)
 }
 

@@ -177,6 +177,8 @@ pub struct SystemFacts {
     /// Byte offsets of both copies of boot.env; `None` if one is not found, or is not a whole sector and cannot be
     /// replaced in place.
     pub env_at: [Option<u64>; 2],
+    /// Firmware finds no boot loader on the ESP, and none can be put in its place.
+    pub esp_lost: bool,
     /// Both copies of boot.env, if valid.
     pub env_copies: [Option<BootEnv>; 2],
     /// The copy that counts.

@@ -133,6 +133,7 @@ pub fn grow(disk: &str, facts: &GrowFacts) -> Result<(Plan, Option<GrownGpt>), R
         meta_removed: vec![],
         left: vec![],
         meta_found: None,
+        esp: None,
         boot_env_at: [None; 2],
         warnings: vec![],
         result: result(growth, facts.held),

@@ -23,23 +23,21 @@ use crate::prelude::*;
 use alloc::collections::BTreeMap;
 
 use super::{
-    AssetFacts, BiosFacts, Content, DiskFacts, Found, Goal, Ids, Plan, Refusal, Refusals, Step, System, Table, Volume,
-    VolumeFile,
-    content::{SlotContent, kernel_args_notes, serial},
+    AssetFacts, BiosFacts, DiskFacts, Found, Goal, Ids, Plan, Refusal, Refusals, Step, System, Table, Volume,
+    content::{SlotContent, kernel_args_notes},
+    esp::{EspContent, chain},
     kernel_note::kernel_note,
     step::ends,
     upgrade::UNSIGNED,
 };
 use crate::{
     boot::{
-        env::{BootEnv, Marker, PATHS},
-        history::{Entry, HISTORY, Verb},
+        env::{BootEnv, Marker},
+        history::{Entry, Verb},
         slot::{Slot, SlotState},
     },
     disk::{
-        chain::{CHAIN, Chain, Link},
-        drive::{DRIVE, DriveRecord},
-        gpt::BOOT_CODE_BYTES,
+        drive::DriveRecord,
         identity::DiskKind,
         layout::{Layout, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, gpt_bytes},
         meta::{ADV_BYTES, Adv},
@@ -174,6 +172,7 @@ fn contents(
         meta_removed: vec![],
         left: vec![],
         meta_found: None,
+        esp: None,
         boot_env_at: [None; 2],
         steps,
         result: format!("{version} is in slot {SLOT} of {} (disk GUID {})", disk.identity.path, request.ids.disk),
@@ -297,19 +296,10 @@ fn esp(
         history: Some(first.n),
         ..BootEnv::installed(request.ids.time)
     };
-    let env = env.render();
-    let image = request.arch.efi_path();
-    let mut files = vec![VolumeFile::copied(&image, efi, Content::EfiImage)];
-    files.extend(PATHS.map(|path| VolumeFile::text(path, env.clone())));
-    let mut chain = vec![(Link::File(image), efi.sha256)];
-    if let Some(BiosFacts { boot_code, core }) = bios {
-        chain.push((Link::BootCode { len: BOOT_CODE_BYTES as u64 }, *boot_code));
-        chain.push((Link::CoreImage { len: core.size }, core.sha256));
-    }
-    files.push(VolumeFile::text(CHAIN, Chain(chain).render()));
-    files.extend(DriveRecord::of(&disk.identity).map(|drive| VolumeFile::text(DRIVE, drive.render())));
-    files.push(VolumeFile::history(HISTORY, first, disk.sector));
-    Volume { serial: serial(request.ids.part(Part::Esp)), time: request.ids.time, files }
+    let (arch, sector) = (request.arch, disk.sector);
+    let (guid, time) = (request.ids.part(Part::Esp), request.ids.time);
+    let (chain, drive) = (chain(arch, efi, bios), DriveRecord::of(&disk.identity));
+    EspContent { arch, efi, env: &env, chain, drive, first, guid, time, sector }.volume()
 }
 
 /// Of the history.

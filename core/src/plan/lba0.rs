@@ -50,6 +50,7 @@ pub fn lba0(base: &RequestBase, facts: &Lba0Facts) -> Plan {
         meta_removed: vec![],
         left: vec![],
         meta_found: None,
+        esp: None,
         boot_env_at: [None; 2],
         warnings: boot_code_lost.then_some(update).into_iter().collect(),
         result: format!("LBA 0 is written again: the disk has its partition table, and all data is there; {status}"),

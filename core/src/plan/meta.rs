@@ -80,6 +80,7 @@ pub fn meta(
         meta_removed: change.removed,
         left: vec![],
         meta_found: None,
+        esp: None,
         boot_env_at: [None; 2],
         warnings: warnings.into_iter().collect(),
         result: "META has the new tags".to_owned(),

@@ -13,6 +13,7 @@ mod bootloader_facts;
 mod confirm;
 mod content;
 mod enroll;
+mod esp;
 mod facts;
 mod found;
 mod grow;
@@ -42,6 +43,7 @@ pub use bootloader_facts::BiosFacts;
 pub use confirm::confirm;
 pub use content::{Described, SlotContent, Words, kernel_args_notes};
 pub use enroll::{EnrollFacts, EnrollPlan, EnrollStep, FirmwareFacts, Judged, enroll};
+pub use esp::boot_env as made_boot_env;
 pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, GptFacts, Intruder, SlotFacts, SystemFacts, VolumeHolds};
 pub use found::found;
 pub use grow::{FileSystemGrowth, GrowFacts, Growth, Held, Known, grow};
@@ -51,7 +53,7 @@ pub use intruder::beside_others;
 pub use lba0::{Lba0Facts, lba0};
 pub use meta::meta;
 pub use refusal::{Refusal, Refusals};
-pub use repair::repair;
+pub use repair::{makes_esp, repair};
 pub use rollback::{rollback, rollback_offline};
 pub use slots::{RequestBase, RunsFrom};
 pub use step::Step;
@@ -192,6 +194,9 @@ pub struct Plan {
     /// What becomes of EPHEMERAL; only `grow` changes its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth: Option<Growth>,
+    /// The ESP that is made again, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub esp: Option<Volume>,
     /// What becomes of the boot loaders, if they change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootloader: Option<BootloaderChange>,
@@ -313,6 +318,7 @@ impl Plan {
             (boot_envs(&self.without_history()), boot_envs(&other.without_history()));
         let conflict = before.iter().zip(&others_before).any(|(a, b)| a.is_some() && b.is_some() && a != b);
         let same = (self.goal, self.disk_guid, &self.system) == (other.goal, other.disk_guid, &other.system);
+        let same = same && self.esp == other.esp;
         same && self.bootloader == other.bootloader && envs == others && !conflict
     }
 
@@ -370,8 +376,10 @@ impl Plan {
         keys("sets tag", &mut self.meta.keys()) + &keys("removes tag", &mut self.meta_removed.iter())
     }
 
-    fn volume(&self, part: Part) -> Option<&Volume> {
-        self.system.as_ref()?.volumes.get(&part)
+    /// The FAT32 file system that is written to a partition, if any.
+    pub fn volume(&self, part: Part) -> Option<&Volume> {
+        let made = self.esp.as_ref().filter(|_| part == Part::Esp);
+        made.or_else(|| self.system.as_ref()?.volumes.get(&part))
     }
 
     /// One step as a line of a dry run.

@@ -343,7 +343,10 @@ impl Refusal {
             Refusal::NotOffline(_) => "leave it out",
             Refusal::Unconfirmed(_) => "run `installer confirm` first, or reboot into the other slot",
             Refusal::NotDefault { .. } => "reboot first",
-            Refusal::NotGood { .. } | Refusal::NoBootEnv => "reinstall",
+            Refusal::NotGood { .. } => "reinstall",
+            Refusal::NoBootEnv => {
+                "`installer repair` makes the ESP again where no boot loader is left on it; otherwise reinstall"
+            }
             Refusal::OnlyWayBack { .. } => "boot it first (with `installer rollback`, unless it boots next anyway)",
             Refusal::Unsettled(_) => {
                 "boot the disk and settle it there, or settle it with `installer rollback --disk PATH --offline` (a trial, \

@@ -22,7 +22,7 @@
 use crate::prelude::*;
 
 use super::{
-    Content, GptFacts, Step, VolumeFile,
+    BiosFacts, Content, GptFacts, Step, VolumeFile,
     bootloader::{BootloaderChange, Due, KEEP, Left, RenewalRequest},
     slots::Draft,
 };
@@ -93,28 +93,13 @@ fn steps(due: &Due, path: &str, gpt: &GptFacts, sector: SectorSize) -> Result<Ve
     let new = files(due, path)?;
     let runs: Vec<Run> = new.iter().map(|new| new.run).collect();
     let mut steps = Vec::new();
-    let half = due.bios.map(|(half, ..)| bios::halves(gpt.part(Part::Bios))[half]);
-    if let (Some(extent), Some((_, offered, _))) = (half, due.bios) {
-        if offered.core.size > extent.len {
-            return Err(format!(
-                "the core image has {} bytes, and half of {} {}",
-                offered.core.size,
-                Part::Bios,
-                extent.len
-            ));
-        }
-        steps.push(Step::WriteCore { extent });
-    }
+    let bios = due.bios.map(|(half, new, over)| bios_steps(gpt, sector, half, new, over)).transpose()?;
+    let (core, boot_code) = bios.map(|[core, boot_code]| (core, boot_code)).unzip();
+    steps.extend(core);
     steps.extend(new.iter().map(|new| Step::WriteFile { extent: esp.extent(new.run), file: new.file.clone() }));
     if !runs.is_empty() {
         steps.extend((0..due.map.copies()).map(|copy| esp.link(copy, &runs)));
     }
-    let boot_code = due.bios.zip(half).map(|((_, offered, over), half)| Step::WriteBootCode {
-        extent: Extent { offset: 0, len: sector.bytes() },
-        core: Extent { len: offered.core.size, ..half },
-        sha256: offered.core.sha256,
-        over,
-    });
     // The old entry of the list is that of the list before it.
     let mut list = due.map.file(CHAIN).map(|list| list.at);
     let mut boot_code = boot_code.into_iter();
@@ -130,6 +115,27 @@ fn steps(due: &Due, path: &str, gpt: &GptFacts, sector: SectorSize) -> Result<Ve
     steps.extend(boot_code);
     steps.extend(esp.tidy_up(&new));
     Ok(steps)
+}
+
+/// What a BIOS starts, renewed: the core image into the half that is not started, and the boot code that starts it from there.
+pub fn bios_steps(
+    gpt: &GptFacts,
+    sector: SectorSize,
+    half: usize,
+    new: &BiosFacts,
+    over: Sha256,
+) -> Result<[Step; 2], String> {
+    let (extent, core) = (bios::halves(gpt.part(Part::Bios))[half], &new.core);
+    if core.size > extent.len {
+        return Err(format!("the core image has {} bytes, and half of {} {}", core.size, Part::Bios, extent.len));
+    }
+    let boot_code = Step::WriteBootCode {
+        extent: Extent { offset: 0, len: sector.bytes() },
+        core: Extent { len: core.size, ..extent },
+        sha256: core.sha256,
+        over,
+    };
+    Ok([Step::WriteCore { extent }, boot_code])
 }
 
 /// The new files in the order in which they come into force.

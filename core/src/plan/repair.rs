@@ -1,5 +1,5 @@
 //! Repair: what is lost and stands on the disk a second time is written again, and boot.env is made from the slots'
-//! markers if both copies are lost.
+//! markers if both copies are lost. An ESP on which nothing is left is made again (`esp.rs`).
 //!
 //! What boots afterwards is what would have booted before: the copy of a pair that counts is not written, and if both
 //! copies of boot.env are lost, the new ones say what GRUB reads from the markers. Only a good slot that is damaged gives
@@ -11,8 +11,10 @@ use alloc::collections::BTreeMap;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, Step, SystemFacts,
+    bootloader::RenewalRequest,
+    esp,
     meta::MetaChange,
-    slots::{Draft, EnvCopies, is_marked_good},
+    slots::{Draft, EnvCopies, boot_state, is_marked_good},
 };
 use crate::{
     boot::{
@@ -24,27 +26,28 @@ use crate::{
     text::quoted,
 };
 
-/// Plan the repair. Slots that boot.env or their marker calls good must have been compared with their checksums.
-pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
-    let whole = |slot: Slot| system.slots[slot].damage().is_none();
-    let good = |slot: Slot| is_marked_good(system, slot);
-    let unmarked = !Slot::BOTH.into_iter().any(good);
-    let may_boot = |slot: &Slot| whole(*slot) && (good(*slot) || (unmarked && system.slots[*slot].marker.is_none()));
-    let boots = system.next.slot.filter(may_boot).or_else(|| Slot::BOTH.into_iter().find(may_boot));
-    let boots = boots.or_else(|| damaged_default(system));
+/// Plan the repair. Slots that boot.env or their marker calls good must have been compared with their checksums. `request`: what
+/// an ESP that is lost is made again with ([`makes_esp`]).
+pub fn repair(base: &RequestBase, system: &SystemFacts, request: Option<&RenewalRequest>) -> Result<Plan, Refusals> {
+    let boots = boots(system);
     if system.env.is_none() && boots.is_none() {
         return Err(Refusal::NothingToRepair.into());
     }
-    let mut copies = EnvCopies::or_rebuilt(system, base.now, || boots)?;
-    let env = copies.env.clone();
     let mut draft = Draft::new(base, system);
+    let (env, loader) = match request.filter(|_| esp::is_lost(system)) {
+        Some(request) => {
+            let env = boot_state(system, base.now, || boots)?;
+            let loader = draft.make_esp(&env, request)?;
+            (env, Some(loader))
+        }
+        None => (write_env(&mut draft, boots)?, None),
+    };
     draft.is_about_slot(env.default);
-    let steps = if copies.is_rebuilt { copies.write(&env, true) } else { copies.heal() };
-    draft.extend(Part::Esp, steps);
     let default = env.default;
     // A marker that is good already is left alone, even if the other slot's has the higher number: a power cut could
     // tear it, and the other slot may be half written.
-    if env.states[default] == SlotState::Good && whole(default) && !good(default) {
+    let whole = |slot: Slot| system.slots[slot].damage().is_none();
+    if env.states[default] == SlotState::Good && whole(default) && !is_marked_good(system, default) {
         draft.mark_good(default, env.seq);
     }
     let damage = damage(system, &env);
@@ -71,20 +74,58 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
             draft.warnings.push(format!("the {name} GPT ({why}) is not repaired: `gdisk` does that"));
         }
     }
-    let mut left = left(system, default);
+    let mut left = left(system, default, loader.is_some());
     if is_stuck {
         left.push(stuck(base, system, default, &damage));
     }
-    let what = if copies.is_rebuilt {
-        "the boot state is made again from the slots' own markers"
-    } else if system.env_at.contains(&None) {
-        "the boot state has one copy only, and the other cannot be made again in place"
-    } else {
-        "the boot state has two copies"
+    let result = format!(
+        "{}; slot {default}, {}, is the default",
+        what(system, loader.as_deref()),
+        system.slots[default].version()
+    );
+    let meanwhile = match &loader {
+        Some(_) => "the ESP is not whole yet, and the slots and all data are as they were; run the same command again",
+        None => "what boots is what booted before; run the same command again",
     };
-    let result = format!("{what}; slot {}, {}, is the default", env.default, system.slots[env.default].version());
-    let meanwhile = "what boots is what booted before; run the same command again".to_owned();
-    Ok(Plan { left, ..draft.plan(Goal::Repair, result, meanwhile) })
+    Ok(Plan { left, ..draft.plan(Goal::Repair, result, meanwhile.to_owned()) })
+}
+
+/// Both copies of boot.env say the same afterwards: what the one that counts says, or what the markers say.
+fn write_env(draft: &mut Draft, boots: Option<Slot>) -> Result<BootEnv, Refusal> {
+    let mut copies = EnvCopies::or_rebuilt(draft.system, draft.base.now, || boots)?;
+    let env = copies.env.clone();
+    let steps = if copies.is_rebuilt { copies.write(&env, true) } else { copies.heal() };
+    draft.extend(Part::Esp, steps);
+    Ok(env)
+}
+
+/// Whether a repair makes the ESP again, if it gets what that takes: all slots and data stay.
+pub fn makes_esp(system: &SystemFacts) -> bool {
+    esp::is_lost(system) && (system.env.is_some() || boots(system).is_some())
+}
+
+/// The default of a boot state that is made again.
+fn boots(system: &SystemFacts) -> Option<Slot> {
+    let whole = |slot: Slot| system.slots[slot].damage().is_none();
+    let good = |slot: Slot| is_marked_good(system, slot);
+    let unmarked = !Slot::BOTH.into_iter().any(good);
+    let may_boot = |slot: &Slot| whole(*slot) && (good(*slot) || (unmarked && system.slots[*slot].marker.is_none()));
+    let boots = system.next.slot.filter(may_boot).or_else(|| Slot::BOTH.into_iter().find(may_boot));
+    boots.or_else(|| damaged_default(system))
+}
+
+/// What is true of the boot state afterwards. `loader` is what starts an ESP that was made again.
+fn what(system: &SystemFacts, loader: Option<&str>) -> String {
+    const REBUILT: &str = "the boot state is made again from the slots' own markers";
+    match (loader, &system.env) {
+        (Some(loader), None) => format!("the ESP is made again, with {loader}, and {REBUILT}"),
+        (Some(loader), Some(_)) => format!("the ESP is made again, with {loader}, and the boot state is what it was"),
+        (None, None) => REBUILT.to_owned(),
+        (None, Some(_)) if system.env_at.contains(&None) => {
+            "the boot state has one copy only, and the other cannot be made again in place".to_owned()
+        }
+        (None, Some(_)) => "the boot state has two copies".to_owned(),
+    }
 }
 
 /// What is wrong with the slots that are called good.
@@ -113,16 +154,17 @@ fn damaged_default(system: &SystemFacts) -> Option<Slot> {
 }
 
 /// What has no place of its own that it could be written to. Whatever stands there now is somebody else's.
-fn left(system: &SystemFacts, default: Slot) -> Vec<String> {
+fn left(system: &SystemFacts, default: Slot, is_new_esp: bool) -> Vec<String> {
     const REMEDY: &str =
         "check the file system with `fsck.vfat`, then run `installer verify`; if that finds damage, reinstall";
     let mut left = Vec::new();
-    for path in PATHS.iter().zip(system.env_at).filter_map(|(path, at)| at.is_none().then_some(path)) {
+    let lost = PATHS.iter().zip(system.env_at).filter_map(|(path, at)| at.is_none().then_some(path));
+    for path in lost.filter(|_| !is_new_esp) {
         left.push(format!(
             "{path} on the ESP is missing, or not exactly one sector of its own, and is not written: {REMEDY}"
         ));
     }
-    if system.history.as_ref().is_some_and(|history| !history.is_kept()) {
+    if system.history.as_ref().is_some_and(|history| !history.is_kept() && !is_new_esp) {
         left.push(format!("{HISTORY} on the ESP is not known to lie there alone, and is not written: {REMEDY}"));
     }
     let slot = &system.slots[default];

@@ -6,7 +6,7 @@ use crate::prelude::*;
 use alloc::collections::BTreeMap;
 
 use super::{
-    Asked, Goal, Plan, Refusal, Refusals, Step, SystemFacts, VolumeHolds,
+    Asked, Goal, Plan, Refusal, Refusals, Step, SystemFacts, Volume, VolumeHolds,
     bootloader::{BootloaderChange, KernelLook},
     history::{self, About},
     meta::MetaChange,
@@ -104,23 +104,7 @@ impl EnvCopies {
         if system.env_at == [None; 2] {
             return Err(Refusal::NoBootEnv);
         }
-        let env = match &system.env {
-            Some(env) => env.clone(),
-            None => {
-                let default = default().ok_or(Refusal::BootEnvLost(NOT_KNOWN))?;
-                let marks = PerSlot::new(|s| system.slots[s].marker.clone().filter(|_| system.slots[s].verifies));
-                let mut env = BootEnv::rebuilt(default, &marks, now);
-                if let Running::This { slot, trial: true } = system.running
-                    && slot != default
-                {
-                    (env.states[slot], env.last_trial) = (SlotState::Tried, Some(slot));
-                    if !is_marked_good(system, default) {
-                        env.states[default] = SlotState::Empty;
-                    }
-                }
-                env
-            }
-        };
+        let env = boot_state(system, now, default)?;
         let entry = system.history.as_ref().and_then(|history| history.next(system.env.as_ref()));
         let (at, copies) = (system.env_at, system.env_copies.clone());
         Ok(EnvCopies { env, is_rebuilt: system.env.is_none(), at, copies, entry })
@@ -157,6 +141,25 @@ impl EnvCopies {
         }
         steps
     }
+}
+
+/// The boot state in force. If it is lost: the one that the markers tell, with `default` as the slot that boots.
+pub fn boot_state(system: &SystemFacts, now: u64, default: impl FnOnce() -> Option<Slot>) -> Result<BootEnv, Refusal> {
+    if let Some(env) = &system.env {
+        return Ok(env.clone());
+    }
+    let default = default().ok_or(Refusal::BootEnvLost(NOT_KNOWN))?;
+    let marks = PerSlot::new(|s| system.slots[s].marker.clone().filter(|_| system.slots[s].verifies));
+    let mut env = BootEnv::rebuilt(default, &marks, now);
+    if let Running::This { slot, trial: true } = system.running
+        && slot != default
+    {
+        (env.states[slot], env.last_trial) = (SlotState::Tried, Some(slot));
+        if !is_marked_good(system, default) {
+            env.states[default] = SlotState::Empty;
+        }
+    }
+    Ok(env)
 }
 
 /// Whether a slot's own marker says that it was confirmed.
@@ -323,6 +326,8 @@ pub struct Draft<'a> {
     touched: Vec<Part>,
     meta: MetaChange,
     about: About,
+    /// It is made again.
+    pub esp: Option<Volume>,
     pub bootloader: Option<BootloaderChange>,
     /// What keeps Slipway's loader from starting the kernel of each slot.
     pub kernels: PerSlot<KernelLook>,
@@ -337,7 +342,7 @@ impl<'a> Draft<'a> {
         let meta = MetaChange::default();
         let seen = system.bootloader.as_ref().map(|found| found.kernels(system.env.as_ref()));
         let kernels = seen.unwrap_or_else(|| PerSlot::new(|_| Ok(None)));
-        Draft { base, system, prepare, steps, touched, meta, about, bootloader: None, kernels, warnings }
+        Draft { base, system, prepare, steps, touched, meta, about, esp: None, bootloader: None, kernels, warnings }
     }
 
     /// Which slot the change is about, and what is in it afterwards: for the history.
@@ -464,7 +469,8 @@ impl<'a> Draft<'a> {
 
     pub fn plan(mut self, goal: Goal, result: String, meanwhile: String) -> Plan {
         let gpt = &self.system.gpt;
-        if self.system.env.is_none() && self.steps.iter().any(|step| matches!(step, Step::WriteBootEnv { .. })) {
+        let writes_env = |step: &Step| matches!(step, Step::WriteBootEnv { .. });
+        if self.system.env.is_none() && (self.esp.is_some() || self.steps.iter().any(writes_env)) {
             let disk = quoted(&self.base.disk);
             self.warnings.push(format!(
                 "the boot menu is on, because nothing says whether it was off: `installer bootloader menu off --disk {disk}` \
@@ -472,7 +478,9 @@ impl<'a> Draft<'a> {
             ));
         }
         let meta_found = self.changes_meta().then(|| self.system.meta.adv.digest());
-        let recorded = history::record(goal, self.base.now, self.about, self.system, &mut self.steps);
+        // A new ESP has a new history, with this entry in it.
+        let keeps = self.esp.is_none();
+        let recorded = keeps && history::record(goal, self.base.now, self.about, self.system, &mut self.steps);
         if recorded && !self.touched.contains(&Part::Esp) {
             self.touched.push(Part::Esp);
         }
@@ -488,6 +496,7 @@ impl<'a> Draft<'a> {
             meta_removed: self.meta.removed,
             left: vec![],
             meta_found,
+            esp: self.esp,
             boot_env_at: self.system.env_at,
             warnings: self.warnings,
             result,

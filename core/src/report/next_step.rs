@@ -62,6 +62,7 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::writer,
         Deciding::clone,
         Deciding::partition_table,
+        Deciding::esp_lost,
         Deciding::boot_state_lost,
         Deciding::trial_runs,
         Deciding::copy_lost,
@@ -141,6 +142,11 @@ impl Deciding<'_> {
                  writes it again from the second",
             )
         })
+    }
+
+    fn esp_lost(&self) -> Option<NextStep> {
+        let why = "no boot loader is left on the ESP: makes it again, and keeps the slots and all data";
+        plan::makes_esp(self.facts).then(|| self.command("installer repair --disk {disk}", why))
     }
 
     fn boot_state_lost(&self) -> Option<NextStep> {
@@ -293,7 +299,7 @@ impl Deciding<'_> {
 
 impl Deciding<'_> {
     fn repair(&self) -> Result<Plan, Refusals> {
-        plan::repair(&self.base, self.facts)
+        plan::repair(&self.base, self.facts, None)
     }
 
     fn confirm(&self) -> Result<Plan, Refusals> {

@@ -163,6 +163,15 @@ impl Chain {
         }
     }
 
+    /// Whether UEFI starts a boot loader that is whole, or finds none.
+    pub fn is_whole_or_lost(&self, pages: &Pages, table: &Table) -> Result<(), String> {
+        match read::file(pages, table.parts[&1], EFI) {
+            Ok((efi, _)) if !self.efi.contains(&efi) => Err(format!("{EFI} is none that was installed")),
+            Ok(_) => self.judge(pages, table, false),
+            Err(_) => Ok(()),
+        }
+    }
+
     fn found(&self, pages: &Pages, table: &Table) -> Result<(), String> {
         let (efi, _) = read::file(pages, table.parts[&1], EFI).map_err(|e| format!("{EFI}: {e}"))?;
         if !self.efi.contains(&efi) {

@@ -7,6 +7,7 @@
 
 mod cuts;
 mod disk;
+mod esp;
 mod faults;
 mod grow;
 mod grub;
@@ -105,6 +106,9 @@ verbs! {
     repair_two_systems 1 3,
     repair_in_a_trial 1 3,
     repair_with_a_copy_lost 1 3,
+    repair_without_esp 2 1,
+    repair_without_esp_two_systems 1 3,
+    repair_without_the_directory_efi 2 3,
     menu_off 1 1,
     menu_off_over_pending_trial 1 3,
     menu_on_in_a_trial 1 3,

@@ -17,7 +17,7 @@ use super::{
     world::{Failed, Verb, World},
 };
 
-pub use super::{menu::*, renewal::*, upgrades::*};
+pub use super::{esp::*, menu::*, renewal::*, upgrades::*};
 
 /// A disk with a past, and the system that runs from it.
 pub struct Story {
@@ -194,7 +194,8 @@ impl Scenario {
         let part = |number| self.judge.table.parts[&number];
         let slot = |slot: char| if slot == 'A' { part(3) } else { part(4) };
         let sector = |at| Extent { offset: at, len: SECTOR as u64 };
-        let copies = self.judge.machine.copies(&self.story.pages).map(|copy| sector(copy.unwrap().1));
+        let copies: Vec<Extent> =
+            self.judge.machine.copies(&self.story.pages).into_iter().flatten().map(|copy| sector(copy.1)).collect();
         let marker = |slot_| sector(read::file(&self.story.pages, slot(slot_), "slot.env").unwrap().1);
         let adv = Extent { offset: part(5).offset, len: 512 << 10 };
         let default = self.judge.machine.env(&self.story.pages).is_some_and(|env| env["default"] == "A");
@@ -210,7 +211,7 @@ impl Scenario {
                 let missing = self.judge.machine.slot(&self.story.pages, runs).marker.0 != "good";
                 copies.into_iter().chain([adv, slot(other)]).chain(missing.then(|| marker(runs))).collect()
             }
-            Verb::Menu { .. } => copies.to_vec(),
+            Verb::Menu { .. } => copies,
             Verb::Activate { .. } | Verb::ActivateAndRenew | Verb::ActivateOffline | Verb::Repair => {
                 copies.into_iter().chain([adv]).collect()
             }
@@ -225,6 +226,7 @@ impl Scenario {
             Verb::Record => return self.judge.trial_record(&self.story.pages).into_iter().collect(),
         };
         may.extend(self.wiped.map(part));
+        may.extend(self.judge.expect.makes_esp.then(|| part(1)));
         if self.judge.expect.renews {
             may.extend(loader::places(&self.story.pages, &self.judge.table));
         }

@@ -18,6 +18,8 @@ pub type Tags = BTreeMap<u32, Vec<u8>>;
 
 /// META tag with the label to return to.
 const LABEL: u32 = 6;
+/// What of a boot state no marker knows: a cut while the ESP is made again loses it.
+pub const NO_MARKER_KNOWS: [&str; 4] = ["a_since", "b_since", "medium", "rebuilt"];
 /// The slot's own marker, the only file that changes.
 const MARKER: &str = "slot.env";
 
@@ -34,6 +36,8 @@ pub struct Expect {
     pub env_lost: bool,
     /// The boot loaders may be others afterwards, each of them whole.
     pub renews: bool,
+    /// The ESP is made again.
+    pub makes_esp: bool,
     /// They are damaged to begin with.
     pub chain_damaged: bool,
     /// The medium that boot.env names if the verb's trial is armed, and else not.
@@ -135,6 +139,9 @@ impl Judge {
                 return Err("a trial is armed while the boot loaders are renewed".to_owned());
             }
         }
+        if self.expect.makes_esp {
+            World::get().chain.is_whole_or_lost(pages, &self.table)?;
+        }
         if lose_env {
             self.without_env(pages).map_err(|why| format!("both copies of boot.env lost as well: {why}"))?;
         }
@@ -193,11 +200,14 @@ impl Judge {
     pub fn summary(&self, pages: &Pages) -> BTreeMap<String, String> {
         let mut env = self.machine.whole_env(pages).unwrap_or_default();
         env.retain(|name, _| name != "seq" && name != "history");
+        if self.expect.makes_esp {
+            env.retain(|name, _| !NO_MARKER_KNOWS.contains(&name.as_str()));
+        }
         for slot in ['A', 'B'] {
             let marker = self.machine.slot(pages, slot).marker.0.clone();
             env.insert(format!("slot {slot}"), format!("{:?}, marked {marker:?}", self.whole(pages, slot)));
         }
-        if self.expect.renews {
+        if self.expect.renews || self.expect.makes_esp {
             env.insert("boot chain".to_owned(), World::get().chain.summary(pages, &self.table));
         }
         env.insert("META".to_owned(), format!("{:?}", self.meta(pages)));

@@ -40,7 +40,7 @@ use slipway_core::{
     media::medium_id::MediumId,
     payload::{facts::PayloadFacts, manifest::KernelArgs},
     plan::{
-        Content, InstallRequest, Plan, RunsFrom, Step, VolumeFile,
+        self, Content, InstallRequest, Plan, RunsFrom, Step, VolumeFile,
         bootloader::{FirmwareSays, RenewalRequest},
     },
     report::{FailureKind, Observer},
@@ -306,6 +306,12 @@ impl World {
         Ok(plan)
     }
 
+    /// Whether a repair makes the ESP again.
+    pub fn makes_esp(&self, pages: &Pages) -> bool {
+        let disk = RecordingDisk::new(DISK_BYTES, pages.clone());
+        InstalledDisk::look(&disk, identity(), "disk", "").is_ok_and(|found| plan::makes_esp(&found.system))
+    }
+
     pub fn renewal(&self, set: usize, mend: bool) -> RenewalRequest {
         let offered = probe::offered(&self.loaders[set], Arch::Amd64, &|_| FirmwareSays::AnythingStarts);
         RenewalRequest { offered, loader: None, ignore_secure_boot: false, mend }
@@ -339,7 +345,7 @@ impl World {
             Verb::RollbackOffline => &Rollback { offline: true },
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback { offline: false },
-            Verb::Repair => &Repair,
+            Verb::Repair => &Repair { renewal: plan::makes_esp(&disk.system).then(|| self.renewal(0, true)) },
             Verb::Menu { on } => &Menu { on: *on },
             Verb::Record => &Record(&failed),
             Verb::Wipe(part) => &Wipe { parts: vec![*part], format: Some(true) },
@@ -367,6 +373,8 @@ impl Verb {
         match self {
             Verb::UpgradeAndRenew { .. } | Verb::ActivateAndRenew => Some(1),
             Verb::UpdateBootloader { set } => Some(*set),
+            // If the ESP is made again.
+            Verb::Repair => Some(0),
             _ => None,
         }
     }

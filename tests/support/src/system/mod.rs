@@ -170,6 +170,7 @@ pub fn installed(sector: SectorSize) -> SystemFacts {
     let esp = gpt.part(Part::Esp).offset;
     SystemFacts {
         bootloader: None,
+        esp_lost: false,
         sector,
         running: Running::This { slot: Slot::A, trial: false },
         env_at: [Some(esp + MIB), Some(esp + MIB + sector.bytes())],

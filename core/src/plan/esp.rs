@@ -1,0 +1,180 @@
+//! The ESP made again where firmware finds no boot loader on it. Both slots and all data stay as they are.
+//!
+//! UEFI starts nothing from such a disk. A BIOS may: GRUB's core image lies in a partition of its own, and without boot.env it
+//! goes by the slots' markers. So a boot state that is kept must say what the markers say, because they count between the first
+//! write and the last.
+//!
+//! What only the boot state knows (since when a system is good, which ones are bad, the live medium) is lost if the power goes
+//! meanwhile.
+//!
+//! 1. **Blank** the beginning: nothing takes what is left there for a file system while other files are written over it.
+//! 2. **Write** the files, then the FATs and the directories, and behind a flush the boot sector. That one sector makes a whole
+//!    file system of it.
+//! 3. **Verify**: all of it is read back past the page cache.
+//! 4. **BIOS**, if its loader is another one than the installer's: the half of its partition that is not started, then LBA 0. The
+//!    list of the boot chain names the new one, and what it says can be compared.
+
+use crate::prelude::*;
+
+use uuid::Uuid;
+
+use super::{
+    BiosFacts, Content, Plan, Refusal, Step, SystemFacts, Volume, VolumeFile,
+    bootloader::{BootloaderFacts, EfiOffered, FirmwareSays, KernelLook, Left, RenewalRequest, boot_code},
+    content::serial,
+    renewal::bios_steps,
+    slots::Draft,
+};
+use crate::{
+    boot::{
+        env::{BootEnv, PATHS},
+        history::{Entry, HISTORY, Verb},
+        rule::{SlotView, next_boot},
+        slot::{PerSlot, Slot, SlotState},
+    },
+    disk::{
+        chain::{CHAIN, Chain, Link},
+        drive::{DRIVE, DriveRecord},
+        gpt::BOOT_CODE_BYTES,
+        layout::Part,
+    },
+    kernel::arch::Arch,
+    payload::manifest::FileInfo,
+    units::{Extent, MIB, SectorSize},
+};
+
+/// The list of a boot chain: the UEFI image, and what a BIOS starts.
+pub fn chain(arch: Arch, efi: &FileInfo, bios: Option<&BiosFacts>) -> Chain {
+    let mut chain = vec![(Link::File(arch.efi_path()), efi.sha256)];
+    if let Some(BiosFacts { boot_code, core }) = bios {
+        chain.push((Link::BootCode { len: BOOT_CODE_BYTES as u64 }, *boot_code));
+        chain.push((Link::CoreImage { len: core.size }, core.sha256));
+    }
+    Chain(chain)
+}
+
+/// What an ESP holds.
+pub struct EspContent<'a> {
+    pub arch: Arch,
+    pub efi: &'a FileInfo,
+    pub env: &'a BootEnv,
+    pub chain: Chain,
+    pub drive: Option<DriveRecord>,
+    /// Of the history.
+    pub first: Entry,
+    /// Of the partition.
+    pub guid: Uuid,
+    /// Seconds since 1970 UTC.
+    pub time: u64,
+    pub sector: SectorSize,
+}
+
+impl EspContent<'_> {
+    pub fn volume(self) -> Volume {
+        let mut files = vec![VolumeFile::copied(&self.arch.efi_path(), self.efi, Content::EfiImage)];
+        files.extend(PATHS.map(|path| VolumeFile::text(path, self.env.render())));
+        files.push(VolumeFile::text(CHAIN, self.chain.render()));
+        files.extend(self.drive.map(|drive| VolumeFile::text(DRIVE, drive.render())));
+        files.push(VolumeFile::history(HISTORY, self.first, self.sector));
+        Volume { serial: serial(self.guid), time: self.time, files }
+    }
+}
+
+/// Whether the ESP is one to be made again: no boot loader is left on it, and what boots under a BIOS boots meanwhile, too. A
+/// trial that has not run yet is no way back: its fallback is.
+pub fn is_lost(system: &SystemFacts) -> bool {
+    let views = PerSlot::new(|slot: Slot| {
+        let facts = &system.slots[slot];
+        SlotView { verifies: facts.verifies, marker: facts.marker.clone() }
+    });
+    let is_safe = |env: &BootEnv| {
+        let meanwhile = next_boot(None, &views).slot;
+        let default = Some(env.default).filter(|slot| system.slots[*slot].damage().is_none());
+        let way_back = if system.next.trial { default } else { system.next.slot };
+        way_back.is_none() || meanwhile == way_back
+    };
+    system.esp_lost && system.env.as_ref().is_none_or(is_safe)
+}
+
+/// The boot state on an ESP that a plan makes again.
+pub fn boot_env(plan: &Plan) -> Option<BootEnv> {
+    let first = plan.esp.as_ref()?.files.iter().find(|file| file.path == PATHS[0])?;
+    match &first.from {
+        Content::Text(text) => BootEnv::parse(text.as_bytes()),
+        _ => None,
+    }
+}
+
+impl Draft<'_> {
+    /// Make the ESP again, with this boot state. Returns what starts the disk under UEFI then, for people.
+    pub fn make_esp(&mut self, env: &BootEnv, request: &RenewalRequest) -> Result<String, Refusal> {
+        let (gpt, sector) = (&self.system.gpt, self.system.sector);
+        let unread = || Left::Unreadable("the ESP".to_owned());
+        let facts = self.system.bootloader.as_ref().ok_or_else(unread)?;
+        let efi = chosen(request, facts, env)?;
+        let bios = request.bios(facts, sector);
+        request.not_older(facts, None)?;
+        let entry = self.first_entry(env.default);
+        let env = BootEnv { history: Some(entry.n), ..env.clone() };
+        let content = EspContent {
+            arch: request.offered.arch,
+            efi: &efi.file,
+            env: &env,
+            chain: request.listed(&request.path(), efi, facts, bios),
+            drive: None,
+            first: entry,
+            guid: gpt.guid(Part::Esp),
+            time: self.base.now,
+            sector,
+        };
+        let (volume, part, extent) = (content.volume(), Part::Esp, gpt.part(Part::Esp));
+        volume.lay_out(part, extent, sector).map_err(Refusal::Esp)?;
+        let bios = bios.map(|(half, new)| bios_steps(gpt, sector, half, new, boot_code(facts))).transpose();
+        let bios = bios.map_err(Left::Esp)?;
+        let (head, tail) =
+            (Extent { offset: extent.offset, len: MIB.min(extent.len) }, Extent { offset: extent.end(), len: 0 });
+        self.extend(
+            part,
+            [Step::Blank { part, head, tail }, Step::WriteVolume { part, extent }, Step::Verify { part, extent }],
+        );
+        self.extend(part, bios.into_iter().flatten());
+        self.notes_on_esp(efi);
+        self.esp = Some(volume);
+        Ok(efi.image.to_string())
+    }
+
+    fn first_entry(&self, about: Slot) -> Entry {
+        let version = self.system.slots[about].manifest.as_ref().and_then(|manifest| manifest.version.clone());
+        let (by, reason) = (self.base.asked.by.clone(), self.base.asked.reason.clone());
+        Entry { slot: Some(about), version, by, reason, ..Entry::new(1, self.base.now, Verb::Repair) }.fitted()
+    }
+
+    fn notes_on_esp(&mut self, efi: &EfiOffered) {
+        self.warnings.push("the ESP is formatted: its history begins anew, and what else was on it is lost".to_owned());
+        if let (FirmwareSays::NotKnown(why), false) = (&efi.firmware, efi.image.signed) {
+            self.warnings.push(format!(
+                "the new boot loader is not signed for Secure Boot, and it is not known whether the firmware starts it: {why}"
+            ));
+        }
+    }
+}
+
+/// The UEFI image: Slipway's loader if it starts the kernels of all slots that may boot, else GRUB. One that the firmware
+/// refuses is of no use.
+fn chosen<'r>(request: &'r RenewalRequest, facts: &BootloaderFacts, env: &BootEnv) -> Result<&'r EfiOffered, Left> {
+    let is_used = |slot: &Slot| env.default == *slot || env.states[*slot] != SlotState::Empty;
+    let starts = |look: &KernelLook| matches!(look, Ok(None));
+    let starts_all = Slot::BOTH.into_iter().filter(is_used).all(|slot| starts(&facts.kernels[slot]));
+    let own = request.offered.slipway.as_ref().filter(|_| starts_all);
+    let may = own.into_iter().chain([&request.offered.grub]);
+    let mut refused = None;
+    for efi in may {
+        match &efi.firmware {
+            FirmwareSays::Refuses(why) => {
+                refused.get_or_insert_with(|| Left::NotStarted { what: efi.image.to_string(), why: why.clone() });
+            }
+            _ => return Ok(efi),
+        }
+    }
+    Err(refused.unwrap_or(Left::NotShipped("loader for UEFI")))
+}

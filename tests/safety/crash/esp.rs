@@ -1,0 +1,81 @@
+//! An ESP that is made again: what is lost of it, what firmware may find meanwhile, and the plans that the sweep must find wrong.
+
+use slipway_core::{
+    disk::layout::Part,
+    plan::{Plan, Step},
+    units::{Extent, MIB},
+};
+use slipway_test_support::fixtures::DISK_BYTES;
+
+use super::{
+    disk::{Op, RecordingDisk},
+    mutants::{broken, whole},
+    pages::SECTOR,
+    read,
+    scenario::{A0, B1, Scenario, Setup, Story, confirmed, setup, with_env_lost},
+    world::Verb,
+};
+
+fn esp(story: &Story) -> Extent {
+    read::table(&story.pages, DISK_BYTES).unwrap().parts[&1]
+}
+
+/// From a rescue system, of a disk that has lost this much at the beginning of its ESP.
+fn without_esp(mut story: Story, boots: &[super::system::System]) -> Setup {
+    let extent = esp(&story);
+    story.pages.zero(Extent { len: MIB, ..extent });
+    made_again(story, boots)
+}
+
+fn made_again(story: Story, boots: &[super::system::System]) -> Setup {
+    let mut setup = with_env_lost(setup(Story { cmdline: "quiet".to_owned(), ..story }, Verb::Repair, boots, &[]));
+    setup.expect.makes_esp = true;
+    setup
+}
+
+pub fn repair_without_esp() -> Setup {
+    without_esp(Story::installed(), &[A0])
+}
+
+/// Both slots are good; the one that was confirmed last boots.
+pub fn repair_without_esp_two_systems() -> Setup {
+    without_esp(confirmed(), &[A0, B1])
+}
+
+/// The boot state is whole, and the directory with the UEFI image is lost.
+pub fn repair_without_the_directory_efi() -> Setup {
+    let mut story = Story::installed();
+    let mut boot = [0; SECTOR];
+    let esp = esp(&story);
+    story.pages.read(esp.offset, &mut boot);
+    let short = |at: usize| u64::from(u16::from_le_bytes([boot[at], boot[at + 1]]));
+    let (sector, cluster) = (SECTOR as u64, u64::from(boot[13]) * SECTOR as u64);
+    let root = esp.offset + (short(14) + 2 * (short(36) | short(38) << 16)) * sector;
+    // The root's cluster comes first, and then that of EFI.
+    story.pages.zero(Extent { offset: root + cluster, len: sector });
+    made_again(story, &[A0])
+}
+
+/// What is wrong with a plan that was edited.
+fn edited(scenario: &Scenario, edit: &dyn Fn(&mut Plan)) -> Option<String> {
+    let disk = RecordingDisk::new(DISK_BYTES, scenario.story.pages.clone());
+    scenario.edited(&disk, edit).expect("a mutant is wrong in another way than not to run");
+    broken(scenario, &disk.log())
+}
+
+#[test]
+fn plans_that_are_not_safe_are_caught() {
+    let lost = repair_without_esp().run("repair_without_esp");
+    assert_eq!(whole(&lost, &lost.log), None);
+    let directory = repair_without_the_directory_efi().run("repair_without_the_directory_efi");
+    let is_blank = |step: &Step| matches!(step, Step::Blank { part: Part::Esp, .. });
+    let not_blanked = edited(&directory, &|plan| plan.steps.retain(|step| !is_blank(step)));
+    assert!(not_blanked.is_some(), "mutant survived: not blanked");
+    // The last write but one flush is that of the boot sector.
+    let boot_sector = esp(&lost.story).offset;
+    let mut log = lost.log.clone();
+    let at = log.iter().rposition(|op| !matches!(op, Op::Sync) && op.extent().offset == boot_sector).unwrap();
+    let flush = log[..at].iter().rposition(|op| matches!(op, Op::Sync)).unwrap();
+    log.remove(flush);
+    assert!(broken(&lost, &log).is_some(), "mutant survived: no flush before the boot sector");
+}
