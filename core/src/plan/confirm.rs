@@ -7,7 +7,8 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
-    slots::{Draft, EnvCopies, confirmed},
+    rebuilt::confirmed,
+    slots::{Draft, EnvCopies},
 };
 use crate::{
     boot::{

@@ -24,6 +24,7 @@ mod intruder;
 mod kernel_note;
 mod lba0;
 mod meta;
+mod rebuilt;
 mod refusal;
 mod renewal;
 mod repair;

@@ -14,7 +14,8 @@ use super::{
     bootloader::RenewalRequest,
     esp,
     meta::MetaChange,
-    slots::{Draft, EnvCopies, boot_state, is_marked_good},
+    rebuilt::{boot_state, is_marked_good},
+    slots::{Draft, EnvCopies},
 };
 use crate::{
     boot::{
