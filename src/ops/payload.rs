@@ -116,6 +116,7 @@ impl OpenSource {
         if let Some(note) = self.source.unused() {
             observer.note(&note);
         }
+        facts.unconfirmed.iter().for_each(|unconfirmed| observer.note(&unconfirmed.to_string()));
         let facts = signed(facts);
         Ok(Payload { source: self.source, facts })
     }

@@ -6,13 +6,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::SourceRef;
+use super::{
+    SourceRef,
+    watches::{Watched, Watches},
+};
 use crate::transfer::{FileReader, digest_file};
 use slipway_core::{
     digest::{self, Sha256, SumsError},
     kernel::{
         arch::Arch,
         cmdline::{ControlCharacter, check_characters},
+        config::KernelOptions,
         placeholder::{self, PlaceholderError},
     },
     payload::{
@@ -20,7 +24,9 @@ use slipway_core::{
         manifest::{self, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, UKI, version_id},
         unified::Unified,
         unused::{TEXTS, is_installed, is_small, is_used},
-        whole::{HEAD_BYTES, InitramfsWatch, Unbootable, UnifiedWatch, check_head, fits_a_slot, is_initramfs},
+        whole::{
+            HEAD_BYTES, Unbootable, Unconfirmed, check_head, configured, fits_a_slot, is_initramfs, squashfs_needs,
+        },
     },
     text::{is_printable, printable},
 };
@@ -97,27 +103,28 @@ pub struct Seen {
     to_its_end: Result<(), Unbootable>,
     // What is in a unified kernel image.
     unified: Option<Result<Unified, Unbootable>>,
+    // The options of a kernel that reading it takes.
+    needs: Vec<&'static str>,
+    // What the kernel in it says of those that it has.
+    options: Option<KernelOptions>,
 }
 
 impl Seen {
     pub fn read(name: &str, reader: &mut dyn FileReader, progress: &mut dyn FnMut(u64)) -> io::Result<Self> {
         let keep = if is_small(name) { SMALL_FILE_BYTES + 1 } else { HEAD_BYTES };
         let mut head = Vec::new();
-        let mut watch = is_initramfs(name).then(InitramfsWatch::default);
-        let mut unified = (name == UKI).then(UnifiedWatch::default);
+        let mut watches = Watches::of(name);
         let (sha256, size) = digest_file(reader, |bytes| {
-            if let Some(watch) = &mut watch {
-                watch.see(bytes);
-            }
-            if let Some(unified) = &mut unified {
-                unified.see(bytes);
-            }
             let more = bytes.len().min(keep as usize - head.len());
             head.extend_from_slice(&bytes[..more]);
+            watches.see(&head, bytes);
             progress(bytes.len() as u64);
         })?;
-        let to_its_end = watch.map_or(Ok(()), InitramfsWatch::finish);
-        Ok(Seen { size, sha256, head, to_its_end, unified: unified.map(UnifiedWatch::finish) })
+        let Watched { to_its_end, unified, mut needs, options } = watches.finish();
+        if name == ROOTFS {
+            needs = squashfs_needs(&head);
+        }
+        Ok(Seen { size, sha256, head, to_its_end, unified, needs, options })
     }
 
     pub fn small(&self) -> Option<&[u8]> {
@@ -193,6 +200,7 @@ impl Found {
             files.push(seen.info(name));
         }
         let arch = arch.ok_or_else(|| self.unbootable(KERNEL, Unbootable::NotKernel))?;
+        let unconfirmed = self.unconfirmed(&files)?;
         if let Some(sums) = &sums {
             self.compare(sums, &files)?;
         }
@@ -212,6 +220,7 @@ impl Found {
             unified: self.unified(&files)?,
             stub_lack: self.files.get(KERNEL).and_then(|kernel| stub_lack(&files, &kernel.head)),
             files,
+            unconfirmed,
             cmdline: self.cmdline()?.map(str::to_owned),
             checksums: sums.is_some(),
             image: None,
@@ -234,10 +243,10 @@ impl Found {
                 names.join(", ")
             )));
         }
-        if let Some(empty) = manifest.files.iter().find(|f| f.size == 0) {
-            return Err(PayloadError::Empty { path: self.place.join(&empty.name) });
-        }
         for file in &manifest.files {
+            if file.size == 0 {
+                return Err(PayloadError::Empty { path: self.place.join(&file.name) });
+            }
             fits_a_slot(file.size).map_err(|why| self.unbootable(&file.name, why))?;
         }
         if let Some(name) = sums.0.keys().find(|name| is_installed(name) && !names.contains(&name.as_str())) {
@@ -260,14 +269,13 @@ impl Found {
         if manifest.version.as_deref().is_some_and(|version| !is_printable(version)) {
             return Err(wrong("its version has control characters in it".to_owned()));
         }
-        let cmdline = match (&manifest.cmdline, self.cmdline()?) {
+        let own = manifest.cmdline.as_deref().map(|own| self.settles(MANIFEST, own)).transpose()?;
+        let cmdline = match (own, self.cmdline()?) {
             (Some(own), Some(text)) if own != text => {
                 return Err(wrong("its cmdline differs from the file cmdline".to_owned()));
             }
-            (Some(own), _) => Some(self.settles(MANIFEST, own)?.to_owned()),
-            (None, Some(text)) => Some(text.to_owned()),
             (None, None) if sums.0.contains_key("cmdline") => return Ok(None),
-            (None, None) => None,
+            (own, text) => own.or(text).map(str::to_owned),
         };
         let Manifest { arch, version, epoch, files, unified, efi_stub, .. } = manifest;
         Ok(Some(PayloadFacts {
@@ -278,11 +286,28 @@ impl Found {
             files,
             unified,
             stub_lack: efi_stub,
+            unconfirmed: vec![],
             cmdline,
             checksums: true,
             image: None,
             signed_by: vec![],
         }))
+    }
+
+    /// What the kernels in it do not say of what the files take that they read. A unified kernel image has a kernel of its own, which
+    /// reads its own initramfs.
+    fn unconfirmed(&self, files: &[FileInfo]) -> Result<Vec<Unconfirmed>, PayloadError> {
+        let mut unconfirmed = Vec::new();
+        let options = |file: &FileInfo| Some((file.name == UKI, self.files[&file.name].options.as_ref()?));
+        for (is_unified, kernel) in files.iter().filter_map(options) {
+            let is_read = |name: &str| name == ROOTFS || if is_unified { name == UKI } else { is_initramfs(name) };
+            for FileInfo { name, .. } in files.iter().filter(|file| is_read(&file.name)) {
+                let found =
+                    configured(name, &self.files[name].needs, kernel).map_err(|why| self.unbootable(name, why))?;
+                unconfirmed.extend(found.into_iter().filter(|found| !unconfirmed.contains(found)).collect::<Vec<_>>());
+            }
+        }
+        Ok(unconfirmed)
     }
 
     fn cmdline(&self) -> Result<Option<&str>, PayloadError> {

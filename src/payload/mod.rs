@@ -3,11 +3,13 @@
 mod dir;
 mod examine;
 pub mod image;
+mod kernel_watch;
 mod open;
 pub mod registry;
 mod source;
 mod source_ref;
 mod watched;
+mod watches;
 
 pub use dir::{DirSource, SignedList, WRAPPED_COLUMNS};
 pub use examine::{ChecksumPolicy, PayloadError};

@@ -7,13 +7,13 @@ use std::{
 };
 
 use slipway_core::units::{GIB, MIB};
-use slipway_test_support::world::{World, on_disk, partition, program, write_at};
+use slipway_test_support::world::{Outcome, SLOT, World, installer, on_disk, partition, program, write_at};
 
 /// Where a label lies in a disk or partition of so many bytes, and what it is.
 type Label = fn(u64) -> Vec<(u64, Vec<u8>)>;
 
 /// What blkid calls it, and how it is made.
-const LABELS: [(&str, &str, Label); 10] = [
+const LABELS: [(&str, &str, Label); 19] = [
     ("md 0.90", "linux_raid_member", |len| vec![((len & !0xffff) - 0x10000, md_0())]),
     ("md 1.0", "linux_raid_member", |len| vec![(((len / 512 - 16) & !7) * 512, md_1((len / 512 - 16) & !7))]),
     ("md 1.1", "linux_raid_member", |_| vec![(0, md_1(0))]),
@@ -24,7 +24,31 @@ const LABELS: [(&str, &str, Label); 10] = [
     ("DDF", "ddf_raid_member", |len| vec![(len - 512, ddf())]),
     ("LVM", "LVM2_member", |_| vec![(512, lvm())]),
     ("swap", "swap", |_| vec![(0, swap())]),
+    ("Promise RAID", "promise_fasttrack_raid_member", |len| promise(len, 63)),
+    ("Promise RAID, another geometry", "promise_fasttrack_raid_member", |len| promise(len, 951)),
+    ("LSI MegaRAID", "lsi_mega_raid_member", |len| vec![(len - 512, b"$XIDE$".to_vec())]),
+    ("Highpoint 45x RAID", "hpt45x_raid_member", |len| vec![(len - 11 * 512, 0x5a78_16f3_u32.to_le_bytes().to_vec())]),
+    ("Highpoint 37x RAID", "hpt37x_raid_member", |_| vec![(9 * 512 + 32, 0x5a78_16f0_u32.to_le_bytes().to_vec())]),
+    ("LUKS2, its second header", "crypto_LUKS", |_| luks2(0x4000)),
+    ("LUKS2 of much metadata", "crypto_LUKS", |_| luks2(0x8_0000)),
+    ("btrfs", "btrfs", |_| vec![(0x1_0040, b"_BHRfS_M".to_vec())]),
+    ("a zoned file system", "zonefs", |_| vec![(0, b"SFOZ".to_vec())]),
 ];
+
+/// `sectors` from the end: that depends on the geometry that the BIOS saw.
+fn promise(len: u64, sectors: u64) -> Vec<(u64, Vec<u8>)> {
+    vec![(len - sectors * 512, b"Promise Technology, Inc.".to_vec())]
+}
+
+/// The second header, of which there is a choice of places, says where it is.
+fn luks2(at: u64) -> Vec<(u64, Vec<u8>)> {
+    let mut block = vec![0; 4096];
+    put(&mut block, 0, b"SKUL\xba\xbe\0\x02");
+    put(&mut block, 8, &at.to_be_bytes());
+    put(&mut block, 168, b"01234567-89ab-cdef-0123-456789abcdef");
+    put(&mut block, 256, &at.to_be_bytes());
+    vec![(at, block)]
+}
 
 fn put(block: &mut [u8], at: usize, bytes: &[u8]) {
     block[at..at + bytes.len()].copy_from_slice(bytes);
@@ -193,5 +217,40 @@ fn nothing_old_shines_through_where_a_disk_grows() {
         assert_eq!(grown.offset + grown.len, LARGER - MIB);
         only_ours(&disk, name, "TYPE=xfs");
         on_disk(&disk, &["verify", "--progress=none"]).succeeds();
+    }
+}
+
+/// Whatever has used the volumes: `wipe` makes them anew, and the rest of the disk stays as it is.
+#[test]
+fn nothing_old_shines_through_where_volumes_are_wiped() {
+    for (name, _, label) in LABELS {
+        let world = World::new();
+        for (data, expected) in [("--format-data=true", "TYPE=xfs"), ("--format-data=false", "")] {
+            let disk = world.installed(&["--format-data=true"]);
+            let volumes: Vec<_> =
+                regions(&disk).into_iter().filter(|(name, ..)| ["STATE", "EPHEMERAL"].contains(name)).collect();
+            leave(&disk, label, &volumes, 0);
+            on_disk(&disk, &["wipe", "STATE", "EPHEMERAL", data, "--progress=none"]).succeeds();
+            only_ours(&disk, &format!("{name}, wipe {data}"), expected);
+        }
+    }
+}
+
+/// As `dd` writes an image onto a larger disk that had an older life: what it leaves behind its own end goes when the disk grows.
+#[test]
+fn nothing_old_shines_through_an_image_on_a_larger_disk() {
+    const LARGER: u64 = 2 * GIB;
+    let world = World::new();
+    let image = world.path("image.raw");
+    let args = ["image", "--progress=none", "--kind=raw", "--disk-size=600MiB", SLOT, "--format-data=true", "--source"];
+    Outcome::of(installer(args).arg(world.payload.source()).arg("--out").arg(&image)).succeeds();
+    let bytes = fs::read(&image).unwrap();
+    let start = partition(&image, "EPHEMERAL").offset;
+    for (name, _, label) in LABELS {
+        let disk = world.sparse("larger.img", LARGER);
+        leave(&disk, label, &[("disk", 0, LARGER), ("EPHEMERAL", start, LARGER - MIB - start)], 0);
+        write_at(&disk, 0, &bytes);
+        on_disk(&disk, &["grow", "--progress=none"]).succeeds();
+        only_ours(&disk, &format!("{name}, image"), "TYPE=xfs");
     }
 }

@@ -30,6 +30,7 @@ fn payload_facts(kernel: u64, initramfs: u64, rootfs: u64) -> PayloadFacts {
         files: vec![file("vmlinuz", kernel), file("initramfs.xz", initramfs), file("rootfs.squashfs", rootfs)],
         unified: None,
         stub_lack: None,
+        unconfirmed: vec![],
         cmdline: Some("console=ttyS0 quiet".to_owned()),
         checksums: true,
         image: None,

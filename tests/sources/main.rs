@@ -12,6 +12,8 @@ mod cut_payload;
 mod from_registry;
 mod hostile_images;
 mod image_documents;
+mod kernel_config;
+mod kernel_reads;
 mod layouts;
 mod registry;
 mod signatures;

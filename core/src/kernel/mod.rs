@@ -1,7 +1,8 @@
-//! The kernel: command line and its placeholders, platforms, initramfs archives.
+//! The kernel: how it was configured, command line and its placeholders, platforms, initramfs archives.
 
 pub mod arch;
 pub mod cmdline;
+pub mod config;
 pub mod cpio;
 pub mod efi_stub;
 pub mod placeholder;

@@ -6,6 +6,7 @@ use super::{
     manifest::{FileInfo, Manifest, ROOTFS, UKI},
     signer::Signer,
     unified::Unified,
+    whole::Unconfirmed,
 };
 use crate::{
     digest::Sha256,
@@ -30,6 +31,8 @@ pub struct PayloadFacts {
     pub unified: Option<Unified>,
     /// What keeps Slipway's own loader from starting it under UEFI.
     pub stub_lack: Option<StubLack>,
+    /// What its kernel would have to be built with, and does not say. Empty if only the checksums were read.
+    pub unconfirmed: Vec<Unconfirmed>,
     /// Content of its `cmdline` file, if it has one.
     pub cmdline: Option<String>,
     /// Whether it has a SHA256SUMS, which then agreed.

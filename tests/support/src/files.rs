@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 
+use flate2::{Compression, write::GzEncoder};
 use liblzma::{
     stream::{Check, Stream},
     write::XzEncoder,
@@ -26,7 +27,30 @@ pub fn kernel(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes[0x1f4..0x1f8].copy_from_slice(&paragraphs.to_le_bytes());
     bytes[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
     bytes[0x202..0x206].copy_from_slice(b"HdrS");
+    configure(&mut bytes, READS_ALL);
     bytes
+}
+
+/// All that Linux unpacks and mounts.
+pub const READS_ALL: &str = "CONFIG_RD_GZIP=y\nCONFIG_RD_BZIP2=y\nCONFIG_RD_LZMA=y\nCONFIG_RD_XZ=y\nCONFIG_RD_LZO=y\nCONFIG_RD_LZ4=y\n\
+    CONFIG_RD_ZSTD=y\nCONFIG_SQUASHFS=y\nCONFIG_SQUASHFS_ZLIB=y\nCONFIG_SQUASHFS_LZ4=y\nCONFIG_SQUASHFS_LZO=y\nCONFIG_SQUASHFS_XZ=y\n\
+    CONFIG_SQUASHFS_ZSTD=y\n";
+
+/// Lets a kernel of [`kernel`] say that it was built so, as Linux does with CONFIG_IKCONFIG. One that has no room for it says
+/// nothing.
+pub fn configure(kernel: &mut [u8], config: &str) {
+    let mut marked = b"IKCFG_ST".to_vec();
+    let mut encoder = GzEncoder::new(&mut marked, Compression::best());
+    encoder.write_all(config.as_bytes()).expect("memory can be written");
+    encoder.finish().expect("memory can be written");
+    marked.extend(b"IKCFG_ED");
+    // The version of its header, and where the kernel proper lies behind the first two sectors.
+    kernel[0x206..0x208].copy_from_slice(&0x20f_u16.to_le_bytes());
+    kernel[0x248..0x250].fill(0);
+    if let Some(proper) = kernel.get_mut(1024..1024 + marked.len()) {
+        proper.copy_from_slice(&marked);
+        kernel[0x24c..0x250].copy_from_slice(&(marked.len() as u32).to_le_bytes());
+    }
 }
 
 /// A kernel for amd64 that only a boot loader such as GRUB starts: it is no program for UEFI.

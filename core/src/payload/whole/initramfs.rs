@@ -15,8 +15,9 @@ use super::{
 /// | format | a file that was cut is found |
 /// |---|---|
 /// | cpio (newc), zstd, xz, gzip | wherever it was cut inside the part |
+/// | lzop | the same |
 /// | lz4 (`lz4 -l`) | except between two blocks of 8 MiB: the format has no end mark |
-/// | bzip2, lzma, lzop | only below the size of the shortest stream |
+/// | bzip2, lzma | only below the size of the shortest stream |
 ///
 /// A cut between two parts, give or take a byte, is not found, and neither is one behind a part of the last row. What
 /// follows the first part and is in no format passes: Linux keeps what it has unpacked until there.
@@ -27,7 +28,11 @@ pub struct InitramfsWatch {
     heading: Vec<u8>,
     need: usize,
     state: State,
+    needs: Vec<&'static str>,
 }
+
+/// Where Linux looks for an archive that is not compressed: `unpack_to_rootfs` in init/initramfs.c.
+const CPIO_ALIGN: u64 = 4;
 
 enum State {
     /// Before a part; and whether one came already.
@@ -42,7 +47,14 @@ enum State {
 
 impl Default for InitramfsWatch {
     fn default() -> Self {
-        InitramfsWatch { at: 0, skip: 0, heading: Vec::new(), need: MAGIC_BYTES, state: State::Between(false) }
+        InitramfsWatch {
+            at: 0,
+            skip: 0,
+            heading: Vec::new(),
+            need: MAGIC_BYTES,
+            state: State::Between(false),
+            needs: Vec::new(),
+        }
     }
 }
 
@@ -55,6 +67,11 @@ impl InitramfsWatch {
             State::Wrong(why) => Err(why),
             _ => Ok(()),
         }
+    }
+
+    /// The options that a kernel needs to unpack what was seen, such as `CONFIG_RD_XZ`.
+    pub fn needs(&self) -> &[&'static str] {
+        &self.needs
     }
 
     /// The next bytes of the file.
@@ -117,6 +134,10 @@ impl InitramfsWatch {
         let begins = self.at - heading.len() as u64;
         match &mut self.state {
             State::Between(came) => match Part::of(&heading) {
+                Some((part @ Part::Cpio(_), _)) if !begins.is_multiple_of(CPIO_ALIGN) => {
+                    let why = "does not begin at a multiple of 4 bytes: put zeros before it";
+                    self.state = State::Wrong(Unbootable::NotUnpacked { what: part.name(), why });
+                }
                 Some((part, need)) => {
                     (self.state, self.need) = (State::In(part), need);
                     // What was read is the beginning of the first heading.
@@ -142,6 +163,11 @@ impl InitramfsWatch {
                 return;
             }
         };
+        for option in part.needs().into_iter().flatten() {
+            if !self.needs.contains(&option) {
+                self.needs.push(option);
+            }
+        }
         self.state = match next {
             Next::Heading { skip, need } => {
                 (self.skip, self.need) = (skip, need);

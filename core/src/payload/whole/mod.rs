@@ -6,22 +6,28 @@
 //! - A kernel, a squashfs and a unified kernel image say it in their first 1 KiB: [`check_head`].
 //! - An initramfs says it piece by piece. [`InitramfsWatch`] sees the bytes go by and keeps none of them.
 //!
+//! And whether Linux reads what is in it, and the very kernel of the payload: [`configured`].
+//!
 //! None of this finds a byte that changed. Checksums do.
 
+mod configured;
 mod gzip;
 mod initramfs;
 mod kernel;
+mod lzop;
 mod next;
 mod part;
 mod squashfs;
 mod uki;
 mod xz;
 
+pub use configured::{Unconfirmed, configured};
 pub use initramfs::InitramfsWatch;
-pub use uki::{UnifiedWatch, look_at};
+pub use squashfs::needs as squashfs_needs;
+pub use uki::{UnifiedWatch, look_at, parts};
 
 use super::manifest::{INITRAMFS, KERNEL, ROOTFS, UKI};
-use crate::{kernel::arch::Arch, units::approx};
+use crate::{kernel::arch::Arch, prelude::*, units::approx};
 
 /// What [`check_head`] must see of a file that is longer, bytes.
 pub const HEAD_BYTES: u64 = 1024;
@@ -66,6 +72,8 @@ pub enum Unbootable {
     TooLarge(u64),
     #[error("Linux does not unpack it: its {what} {why}")]
     NotUnpacked { what: &'static str, why: &'static str },
+    #[error("the kernel of this payload was built without {option}, which reading it takes; {instead}")]
+    NotConfigured { option: &'static str, instead: String },
     #[error("damaged: its {what} makes no sense at byte {at}; copy or make it again, then run `installer checksum`")]
     Damaged { what: &'static str, at: u64 },
 }

@@ -4,7 +4,7 @@
 //! A part is read like a book of which only the headings matter: [`Part::next`] gets a heading and says how many bytes
 //! to pass over to the one that follows.
 
-use super::{gzip::Gzip, le32, next::Next, xz::Xz};
+use super::{gzip::Gzip, le32, lzop::Lzop, next::Next, xz::Xz};
 
 /// As many bytes as it takes to know a part by.
 pub const MAGIC_BYTES: usize = 6;
@@ -15,8 +15,10 @@ pub enum Part {
     Xz(Xz),
     Zstd(Zstd),
     Lz4,
-    /// A format whose blocks cannot be told without decompressing it.
-    Other(&'static str),
+    Lzop(Lzop),
+    /// Where these two end cannot be told without decompressing them.
+    Bzip2,
+    Lzma,
     /// All headings were seen; the end comes behind what is passed over.
     Ended(&'static str),
 }
@@ -55,10 +57,10 @@ impl Part {
         (b"\xfd7zXZ\0", || Part::Xz(Xz::new()), Xz::HEADER_BYTES),
         (b"\x28\xb5\x2f\xfd", || Part::Zstd(Zstd::Frame), MAGIC_BYTES),
         (b"\x02\x21\x4c\x18", || Part::Lz4, 8),
+        (b"\x89LZO", || Part::Lzop(Lzop::new()), Lzop::FIRST_BYTES),
         // Of these, what their shortest form has.
-        (b"BZh", || Part::Other("bzip2 stream"), 14),
-        (b"\x5d\0", || Part::Other("lzma stream"), 18),
-        (b"\x89LZO", || Part::Other("lzop stream"), 38),
+        (b"BZh", || Part::Bzip2, 14),
+        (b"\x5d\0", || Part::Lzma, 18),
     ];
 
     /// The part that begins so, and the size of its first heading, which these bytes are a part of.
@@ -79,8 +81,26 @@ impl Part {
             Part::Xz(_) => "xz stream",
             Part::Zstd(_) => "zstd stream",
             Part::Lz4 => "lz4 stream",
-            Part::Other(name) | Part::Ended(name) => name,
+            Part::Lzop(_) => "lzop stream",
+            Part::Bzip2 => "bzip2 stream",
+            Part::Lzma => "lzma stream",
+            Part::Ended(name) => name,
         }
+    }
+
+    /// The options that a kernel needs to unpack it, as far as its headings were seen.
+    pub fn needs(&self) -> [Option<&'static str>; 2] {
+        let decoder = match self {
+            Part::Cpio(_) | Part::Ended(_) => None,
+            Part::Gzip(_) => Some("CONFIG_RD_GZIP"),
+            Part::Xz(xz) => return [Some("CONFIG_RD_XZ"), xz.filter()],
+            Part::Zstd(_) => Some("CONFIG_RD_ZSTD"),
+            Part::Lz4 => Some("CONFIG_RD_LZ4"),
+            Part::Lzop(_) => Some("CONFIG_RD_LZO"),
+            Part::Bzip2 => Some("CONFIG_RD_BZIP2"),
+            Part::Lzma => Some("CONFIG_RD_LZMA"),
+        };
+        [decoder, None]
     }
 
     /// Whether the file may end where this heading would begin. `begun` is what there is of it.
@@ -96,7 +116,10 @@ impl Part {
             Part::Xz(xz) => xz.next(heading),
             Part::Zstd(zstd) => zstd.next(heading),
             Part::Lz4 => lz4_block(heading),
-            Part::Other(_) => Next::Unknown,
+            Part::Lzop(lzop) => lzop.next(heading),
+            // The size of its blocks, in 100,000 bytes.
+            Part::Bzip2 if !matches!(heading[3], b'1'..=b'9') => Next::Damaged,
+            Part::Bzip2 | Part::Lzma => Next::Unknown,
             Part::Ended(_) => Next::End { skip: 0 },
         }
     }
@@ -220,6 +243,10 @@ fn lz4_block(heading: &[u8]) -> Next {
         Some(0) => Next::End { skip: 0 },
         Some(MAGIC) => Next::Heading { skip: 0, need: 4 },
         Some(size) if size <= MOST_BYTES => Next::Heading { skip: size, need: 4 },
+        // Linux takes what follows for the size of a block, and fails there.
+        _ if Part::may_begin(&heading[heading.len() - 4..]) => Next::Refused(
+            "is followed by another archive at once: put four zeros or more between the two, or compress it with zstd or xz",
+        ),
         _ => Next::Unknown,
     }
 }

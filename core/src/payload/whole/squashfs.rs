@@ -1,7 +1,9 @@
 //! The length of a squashfs, and whether Linux mounts it, by its superblock (Documentation/filesystems/squashfs.rst;
 //! `struct squashfs_super_block` in fs/squashfs/squashfs_fs.h, `squashfs_fill_super` in fs/squashfs/super.c).
 
-use super::{Unbootable, cut, le16, le32, le64};
+use crate::prelude::*;
+
+use super::{Unbootable, cut, le16, le32, le64, xz::FOR_PROGRAMS};
 
 const MAGIC: &[u8] = b"hsqs";
 const SUPERBLOCK_BYTES: u64 = 96;
@@ -10,10 +12,23 @@ const BLOCK_LOGS: core::ops::RangeInclusive<u64> = 12..=20;
 // A block of metadata, in which the root directory begins at an offset.
 const METADATA_BYTES: u64 = 8192;
 
-/// By which a squashfs is compressed (`ZLIB_COMPRESSION` and the rest in squashfs_fs.h), as mksquashfs calls it.
-const COMPRESSORS: [&str; 6] = ["gzip", "lzma", "lzo", "xz", "lz4", "zstd"];
+/// By which a squashfs is compressed (`ZLIB_COMPRESSION` and the rest in squashfs_fs.h): as mksquashfs calls it, and the option of
+/// the kernel that has it.
+pub const COMPRESSORS: [(&str, &str); 6] = [
+    ("gzip", "CONFIG_SQUASHFS_ZLIB"),
+    ("lzma", ""),
+    ("lzo", "CONFIG_SQUASHFS_LZO"),
+    ("xz", "CONFIG_SQUASHFS_XZ"),
+    ("lz4", "CONFIG_SQUASHFS_LZ4"),
+    ("zstd", "CONFIG_SQUASHFS_ZSTD"),
+];
 // Of them, which squashfs in Linux knows by its number only.
 const NEVER_IN_LINUX: &str = "lzma";
+// Of the superblock's flags: options of the compressor follow it, behind the two bytes of a block of metadata.
+const HAS_OPTIONS: u64 = 0x400;
+const OPTIONS_AT: usize = SUPERBLOCK_BYTES as usize + 2;
+// The only version of lz4's (fs/squashfs/lz4_wrapper.c).
+const LZ4_LEGACY: u64 = 1;
 
 pub fn check(head: &[u8], size: u64) -> Result<(), Unbootable> {
     if !head.starts_with(MAGIC) {
@@ -28,7 +43,12 @@ pub fn check(head: &[u8], size: u64) -> Result<(), Unbootable> {
     if !BLOCK_LOGS.contains(&log) || block != 1 << log {
         return Err(Unbootable::OtherSquashfs("its superblock gives no possible size of blocks"));
     }
-    compressor(head).ok_or(short)??;
+    let (name, _) = compressor(head).ok_or(short)??;
+    if let (true, Some(version)) = (name == "lz4", option(head, 0))
+        && version != LZ4_LEGACY
+    {
+        return Err(Unbootable::OtherSquashfs("Linux does not know its version of lz4"));
+    }
     let root = le64(head, 32).unwrap_or_default();
     if root % (1 << 16) >= METADATA_BYTES {
         return Err(Unbootable::OtherSquashfs("its superblock gives no possible place of the root directory"));
@@ -40,12 +60,27 @@ pub fn check(head: &[u8], size: u64) -> Result<(), Unbootable> {
     cut("superblock", used.max(SUPERBLOCK_BYTES), size)
 }
 
-/// By what it is compressed, as mksquashfs calls that. `None`: the superblock is cut off before it.
-fn compressor(head: &[u8]) -> Option<Result<&'static str, Unbootable>> {
+/// The options that a kernel needs to mount it. A filter of xz is one of several that each block may have gone through.
+pub fn needs(head: &[u8]) -> Vec<&'static str> {
+    let Some(Ok((name, compressor))) = compressor(head) else { return vec![] };
+    // They begin with the size of the dictionary.
+    let filters = option(head, 4).filter(|_| name == "xz").unwrap_or_default();
+    // In the order of mksquashfs (xz_wrapper.c), which is that of their numbers in xz.
+    let filters = FOR_PROGRAMS.into_iter().enumerate().filter(|(bit, _)| filters & (1 << bit) != 0);
+    [compressor].into_iter().chain(filters.map(|(_, option)| option)).collect()
+}
+
+/// A number in the options of the compressor, if it has some.
+fn option(head: &[u8], at: usize) -> Option<u64> {
+    le16(head, 24).filter(|flags| flags & HAS_OPTIONS != 0).and_then(|_| le32(head, OPTIONS_AT + at))
+}
+
+/// By what it is compressed. `None`: the superblock is cut off before it.
+fn compressor(head: &[u8]) -> Option<Result<(&'static str, &'static str), Unbootable>> {
     let number = le16(head, 20)?;
     let known = usize::try_from(number).ok().and_then(|number| COMPRESSORS.get(number.checked_sub(1)?));
     Some(match known {
-        Some(&name) if name != NEVER_IN_LINUX => Ok(name),
+        Some(&known) if known.0 != NEVER_IN_LINUX => Ok(known),
         Some(_) => Err(Unbootable::OtherSquashfs(
             "it is compressed with lzma, which squashfs in Linux has never had; make it with `mksquashfs -comp zstd`, or gzip, \
              xz, lz4 or lzo",
@@ -59,7 +94,6 @@ fn compressor(head: &[u8]) -> Option<Result<&'static str, Unbootable>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prelude::*;
 
     fn superblock(used: u64, block: u32, log: u16, version: [u16; 2]) -> Vec<u8> {
         let mut head = vec![0; 96];
@@ -122,5 +156,30 @@ mod tests {
         let mut head = superblock(96, 1 << 17, 17, [4, 0]);
         head[26] = 0;
         assert!(matches!(check(&head, 96), Err(Unbootable::OtherSquashfs(_))));
+    }
+
+    fn with_options(number: u16, options: &[u32]) -> Vec<u8> {
+        let mut head = superblock(200, 1 << 17, 17, [4, 0]);
+        head[20..22].copy_from_slice(&number.to_le_bytes());
+        head[24..26].copy_from_slice(&0x400_u16.to_le_bytes());
+        head.extend([8, 0x80]);
+        options.iter().for_each(|option| head.extend(option.to_le_bytes()));
+        head
+    }
+
+    #[test]
+    fn what_a_kernel_needs_for_it() {
+        assert_eq!(needs(&superblock(96, 1 << 17, 17, [4, 0])), ["CONFIG_SQUASHFS_ZLIB"]);
+        assert_eq!(needs(&with_options(6, &[15])), ["CONFIG_SQUASHFS_ZSTD"]);
+        let xz = needs(&with_options(4, &[1 << 17, 0b100_0001]));
+        assert_eq!(xz, ["CONFIG_SQUASHFS_XZ", "CONFIG_XZ_DEC_X86", "CONFIG_XZ_DEC_ARM64"]);
+        assert_eq!(needs(b"hsqs"), [""; 0]);
+    }
+
+    #[test]
+    fn versions_of_lz4() {
+        assert_eq!(check(&with_options(5, &[1, 0]), 200), Ok(()));
+        assert!(matches!(check(&with_options(5, &[2, 0]), 200), Err(Unbootable::OtherSquashfs(_))));
+        assert_eq!(check(&with_options(6, &[2]), 200), Ok(()), "a level of zstd");
     }
 }

@@ -45,6 +45,15 @@ pub fn places(head: &[u8]) -> Result<Places, Unbootable> {
     })
 }
 
+/// Where kernel and initramfs lie in the file, bytes. `None` if it is no unified kernel image.
+pub fn parts(head: &[u8]) -> Option<[Range<u64>; 2]> {
+    let (_, sections) = sections(head).ok()?;
+    let of =
+        |name| find(&sections, name).ok().map(|section| section.from..section.from + section.filled.min(section.bytes));
+    let [kernel, initramfs, _] = NEEDED;
+    Some([of(kernel)?, of(initramfs)?])
+}
+
 struct Section {
     name: [u8; 8],
     /// Of its content.
@@ -190,6 +199,8 @@ mod tests {
         let places = places(&head).unwrap();
         assert_eq!((places.kernel.to_string(), places.initramfs.to_string()), ("4+2".to_owned(), "3+1".to_owned()));
         assert_eq!(places.cmdline, 1024..1524, "without what fills it up");
+        assert_eq!(parts(&head), Some([2048..3060, 1536..2036]));
+        assert_eq!(parts(&head[..500]), None);
         for (n, what) in [(1, "its initramfs"), (2, "its kernel")] {
             for from in [1537, 2000] {
                 let mut odd = WHOLE;

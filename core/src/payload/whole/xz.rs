@@ -9,6 +9,8 @@ pub struct Xz {
     check: u64,
     // Bytes of the chunks of this block.
     block: u64,
+    // The filter for programs that a block went through.
+    filter: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -38,14 +40,27 @@ struct Index {
 }
 
 const LZMA2: u64 = 0x21;
-/// Of each architecture one. Which of them a kernel has is configured, and none is left out by default.
-const FOR_PROGRAMS: core::ops::RangeInclusive<u64> = 4..=0xb;
+/// Of each architecture one, by the option of the kernel that has it; the first one has the number 4 (section 5.3.2).
+pub const FOR_PROGRAMS: [&str; 8] = [
+    "CONFIG_XZ_DEC_X86",
+    "CONFIG_XZ_DEC_POWERPC",
+    "CONFIG_XZ_DEC_IA64",
+    "CONFIG_XZ_DEC_ARM",
+    "CONFIG_XZ_DEC_ARMTHUMB",
+    "CONFIG_XZ_DEC_SPARC",
+    "CONFIG_XZ_DEC_ARM64",
+    "CONFIG_XZ_DEC_RISCV",
+];
+
+fn for_programs(filter: u64) -> Option<&'static str> {
+    FOR_PROGRAMS.get(usize::try_from(filter.checked_sub(4)?).ok()?).copied()
+}
 
 impl Xz {
     pub const HEADER_BYTES: usize = 12;
 
     pub const fn new() -> Self {
-        Xz { at: At::StreamHeader, check: 0, block: 0 }
+        Xz { at: At::StreamHeader, check: 0, block: 0, filter: None }
     }
 
     pub fn next(&mut self, heading: &[u8]) -> Next {
@@ -67,9 +82,12 @@ impl Xz {
             At::BlockOrIndex => self.heading(At::BlockHeader, 0, usize::from(first) * 4 + 3),
             At::BlockHeader => {
                 self.block = 0;
-                match only_chunks(heading) {
-                    Some(true) => self.heading(At::Chunk, 0, 1),
-                    Some(false) => {
+                match filters(heading) {
+                    Some(Ok(filter)) => {
+                        self.filter = filter.or(self.filter);
+                        self.heading(At::Chunk, 0, 1)
+                    }
+                    Some(Err(())) => {
                         Next::Refused("goes through a filter that Linux does not have: `xz --check=crc32` alone")
                     }
                     None => Next::Unknown,
@@ -86,6 +104,11 @@ impl Xz {
             At::Footer if heading.ends_with(b"YZ") => Next::End { skip: 0 },
             At::Footer => Next::Damaged,
         }
+    }
+
+    /// The option of the kernel for the filter that it goes through.
+    pub fn filter(&self) -> Option<&'static str> {
+        self.filter.and_then(for_programs)
     }
 
     const fn heading(&mut self, at: At, skip: u64, need: usize) -> Next {
@@ -125,9 +148,10 @@ impl Xz {
     }
 }
 
-/// Whether Linux unpacks a block, by its header without the first byte (section 3.1): LZMA2, and before it one of the filters for
-/// programs at most (lib/xz/xz_dec_stream.c). `None` if the header makes no sense.
-fn only_chunks(header: &[u8]) -> Option<bool> {
+/// The filter for programs that a block goes through, by its header without the first byte (section 3.1). An error if Linux does
+/// not unpack it, which takes LZMA2 and one such filter before it at most (lib/xz/xz_dec_stream.c). `None` if the header makes
+/// no sense.
+fn filters(header: &[u8]) -> Option<Result<Option<u64>, ()>> {
     let flags = header[0];
     let mut rest = &header[1..];
     let sizes = u32::from(flags & 0x40 != 0) + u32::from(flags & 0x80 != 0);
@@ -135,12 +159,14 @@ fn only_chunks(header: &[u8]) -> Option<bool> {
         number(&mut rest)?;
     }
     let mut is_taken = flags & 3 <= 1;
+    let mut before = None;
     for last in (0..=flags & 3).rev() {
         let (filter, properties) = (number(&mut rest)?, number(&mut rest)?);
         if last == 0 {
-            return Some(is_taken && filter == LZMA2);
+            return Some(if is_taken && filter == LZMA2 { Ok(before) } else { Err(()) });
         }
-        is_taken &= FOR_PROGRAMS.contains(&filter);
+        is_taken &= for_programs(filter).is_some();
+        before = Some(filter);
         rest = usize::try_from(properties).ok().and_then(|n| rest.get(n..))?;
     }
     None
@@ -158,14 +184,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters() {
+    fn what_a_block_goes_through() {
         let lzma2: &[u8] = &[0x21, 1, 22];
         let header = |parts: &[&[u8]]| parts.concat();
-        assert_eq!(only_chunks(&header(&[&[0], lzma2])), Some(true));
-        assert_eq!(only_chunks(&header(&[&[1, 4, 0], lzma2])), Some(true), "x86");
-        assert_eq!(only_chunks(&header(&[&[1, 3, 1, 0], lzma2])), Some(false), "delta");
-        assert_eq!(only_chunks(&header(&[&[2, 4, 0, 5, 0], lzma2])), Some(false), "two");
-        assert_eq!(only_chunks(&[0, 0x20, 0]), Some(false), "another than LZMA2 in the end");
-        assert_eq!(only_chunks(&header(&[&[1, 4, 9], lzma2])), None, "properties that end nowhere");
+        assert_eq!(filters(&header(&[&[0], lzma2])), Some(Ok(None)));
+        for (filter, option) in (4..12).zip(FOR_PROGRAMS) {
+            assert_eq!(filters(&header(&[&[1, filter, 0], lzma2])), Some(Ok(Some(u64::from(filter)))), "{option}");
+            assert_eq!(for_programs(u64::from(filter)), Some(option));
+        }
+        assert_eq!(filters(&header(&[&[1, 3, 1, 0], lzma2])), Some(Err(())), "delta");
+        assert_eq!(filters(&header(&[&[1, 12, 0], lzma2])), Some(Err(())), "a number that stands for none");
+        assert_eq!(filters(&header(&[&[2, 4, 0, 5, 0], lzma2])), Some(Err(())), "two");
+        assert_eq!(filters(&[0, 0x20, 0]), Some(Err(())), "another than LZMA2 in the end");
+        assert_eq!(filters(&header(&[&[1, 4, 9], lzma2])), None, "properties that end nowhere");
     }
 }

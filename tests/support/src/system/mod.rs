@@ -103,6 +103,7 @@ pub fn payload(n: u8) -> PayloadFacts {
         files: vec![file("vmlinuz", 40_000), file("initramfs.xz", 9_000), file("rootfs.squashfs", 70_000)],
         unified: None,
         stub_lack: None,
+        unconfirmed: vec![],
         cmdline: Some(CMDLINE.to_owned()),
         checksums: true,
         image: None,

@@ -1,0 +1,104 @@
+//! Whether the kernel of a payload was built with what reading the payload's files takes.
+
+use core::fmt;
+
+use super::{Unbootable, squashfs::COMPRESSORS};
+use crate::{
+    kernel::config::{KernelOptions, MESSAGES},
+    prelude::*,
+};
+
+/// An option that a file needs, and of which its kernel says neither that it has it nor that it lacks it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unconfirmed {
+    /// The name of the file.
+    pub file: String,
+    /// Such as `CONFIG_SQUASHFS_ZSTD`.
+    pub option: &'static str,
+}
+
+/// What the kernel that these options are of does not say of what this file needs. An error if it says that it lacks some of it.
+pub fn configured(file: &str, needs: &[&'static str], kernel: &KernelOptions) -> Result<Vec<Unconfirmed>, Unbootable> {
+    let mut unconfirmed = Vec::new();
+    for option in needs {
+        match kernel.has(option) {
+            Some(true) => {}
+            Some(false) => return Err(Unbootable::NotConfigured { option, instead: instead(option, kernel) }),
+            None => unconfirmed.push(Unconfirmed { file: file.to_owned(), option }),
+        }
+    }
+    Ok(unconfirmed)
+}
+
+/// What to do for a kernel without this option.
+fn instead(option: &str, kernel: &KernelOptions) -> String {
+    let has = |option: &&str| kernel.has(option) == Some(true);
+    let (how, names): (_, Vec<_>) = if option.starts_with("CONFIG_RD_") {
+        // "CONFIG_RD_XZ" is for `xz`.
+        let of = |option: &str| option.trim_start_matches("CONFIG_RD_").to_lowercase();
+        ("compress it with", MESSAGES.iter().map(|(_, option)| *option).filter(has).map(of).collect())
+    } else if option.starts_with("CONFIG_SQUASHFS_") {
+        let known = COMPRESSORS.iter().filter(|(_, option)| has(option));
+        ("make it with `mksquashfs -comp` and", known.map(|(name, _)| (*name).to_owned()).collect())
+    } else {
+        // Of the filters of xz.
+        return "make it by xz without a filter for programs, or take a kernel that has this option".to_owned();
+    };
+    if names.is_empty() {
+        return "take a kernel that has it".to_owned();
+    }
+    format!("{how} {}, which that kernel reads, or take a kernel that has this option", names.join(" or "))
+}
+
+impl fmt::Display for Unconfirmed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Unconfirmed { file, option } = self;
+        write!(
+            f,
+            "{file} can be read only by a kernel with {option}, and whether this payload's kernel has that is not known: its \
+             configuration is not in it (CONFIG_IKCONFIG)"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_kernel_lacks_and_what_to_do() {
+        let kernel = KernelOptions::of_config(
+            "CONFIG_RD_GZIP=y\nCONFIG_RD_ZSTD=y\nCONFIG_SQUASHFS_ZLIB=y\nCONFIG_SQUASHFS_LZ4=y\n",
+        );
+        let check = |option| configured("x", &[option], &kernel);
+        for option in ["CONFIG_RD_GZIP", "CONFIG_SQUASHFS_LZ4"] {
+            assert_eq!(check(option), Ok(vec![]), "{option}");
+        }
+        for (option, text) in [
+            (
+                "CONFIG_RD_XZ",
+                "built without CONFIG_RD_XZ, which reading it takes; compress it with gzip or zstd, which that kernel",
+            ),
+            ("CONFIG_SQUASHFS_XZ", "mksquashfs -comp` and gzip or lz4, which that kernel reads"),
+            ("CONFIG_XZ_DEC_X86", "without a filter for programs"),
+        ] {
+            let error = check(option).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        }
+        let bare = configured("x", &["CONFIG_RD_XZ"], &KernelOptions::of_config("")).unwrap_err().to_string();
+        assert!(bare.ends_with("; take a kernel that has it"), "{bare}");
+    }
+
+    #[test]
+    fn what_is_not_known() {
+        let kernel = KernelOptions::of_messages(["CONFIG_RD_XZ"]);
+        assert_eq!(configured("initramfs.xz", &["CONFIG_RD_XZ"], &kernel), Ok(vec![]));
+        let unconfirmed = configured("rootfs.squashfs", &["CONFIG_SQUASHFS_ZSTD"], &kernel).unwrap();
+        assert_eq!(unconfirmed.len(), 1);
+        assert!(
+            unconfirmed[0]
+                .to_string()
+                .starts_with("rootfs.squashfs can be read only by a kernel with CONFIG_SQUASHFS_ZSTD")
+        );
+    }
+}

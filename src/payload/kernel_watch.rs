@@ -1,0 +1,296 @@
+//! Finds out how a kernel was configured, while its file goes by.
+//!
+//! Linux keeps its `.config` if it was built with CONFIG_IKCONFIG. Debian's kernels are not; but what a decoder says when it
+//! fails is in any kernel that has it. Both stand in the kernel proper, which is unpacked here and not kept.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Read as _, Write},
+    ops::Range,
+};
+
+use flate2::{bufread::GzDecoder as GzReader, write::GzDecoder};
+use liblzma::{stream::Stream, write::XzDecoder};
+use memchr::memmem::Finder;
+use slipway_core::{
+    kernel::config::{CONFIG_MARKS, KernelOptions, MESSAGES, kernel_proper},
+    payload::whole::HEAD_BYTES,
+};
+
+// Whatever a file claims, no more comes out of it, and no decoder takes more memory. A kernel of a distribution has 60 MB; its
+// dictionary has 128 MiB at most (scripts/xz_wrap.sh, and `zstd --ultra -22`).
+const MOST_BYTES: u64 = 128 << 20;
+const XZ_MEMORY_BYTES: u64 = 160 << 20;
+const ZSTD_WINDOW_LOG: u32 = 27;
+// As much of a configuration, compressed and as text. Real ones have 64 KiB and 300 KiB.
+const CONFIG_BYTES: usize = 1 << 20;
+const CONFIG_TEXT_BYTES: u64 = 4 << 20;
+
+/// Sees a kernel go by.
+#[derive(Default)]
+pub struct KernelWatch {
+    head: Vec<u8>,
+    at: u64,
+    place: Option<Range<u64>>,
+    // The first bytes of the kernel proper.
+    magic: Vec<u8>,
+    unpack: Option<Unpack>,
+}
+
+// As many bytes as it takes to know a compression by.
+const MAGIC_BYTES: usize = 6;
+
+/// Those of these bytes, which begin at `from` in a file, that lie in this part of it.
+pub fn within<'b>(part: &Range<u64>, from: u64, bytes: &'b [u8]) -> &'b [u8] {
+    let at = |offset: u64| offset.saturating_sub(from).min(bytes.len() as u64) as usize;
+    &bytes[at(part.start)..at(part.end).max(at(part.start))]
+}
+
+enum Unpack {
+    Plain(Scan),
+    Gzip(GzDecoder<Scan>),
+    Xz(XzDecoder<Scan>),
+    Zstd(zstd::stream::write::Decoder<'static, Scan>),
+    Lz4(Lz4),
+    /// Nothing more is to be found out.
+    Over(KernelOptions),
+}
+
+impl KernelWatch {
+    /// The next bytes of its file.
+    pub fn see(&mut self, bytes: &[u8]) {
+        let from = self.at;
+        self.at += bytes.len() as u64;
+        if let Some(place) = &self.place {
+            let bytes = within(place, from, bytes);
+            return self.unpack(bytes);
+        }
+        self.head.extend_from_slice(bytes);
+        if self.head.len() >= HEAD_BYTES as usize {
+            let head = std::mem::take(&mut self.head);
+            let place = self.place.insert(kernel_proper(&head[..HEAD_BYTES as usize]));
+            let bytes = within(place, 0, &head);
+            self.unpack(bytes);
+        }
+    }
+
+    fn unpack(&mut self, mut bytes: &[u8]) {
+        let more = bytes.len().min(MAGIC_BYTES - self.magic.len());
+        self.magic.extend_from_slice(&bytes[..more]);
+        bytes = &bytes[more..];
+        if self.magic.len() < MAGIC_BYTES {
+            return;
+        }
+        let unpack = match &mut self.unpack {
+            Some(unpack) => unpack,
+            None => {
+                let unpack = self.unpack.insert(Unpack::of(&self.magic));
+                unpack.take(&self.magic);
+                unpack
+            }
+        };
+        unpack.take(bytes);
+    }
+
+    /// What it says of its options, after the last byte.
+    pub fn finish(self) -> KernelOptions {
+        self.unpack.map(Unpack::finish).unwrap_or_default()
+    }
+}
+
+impl Unpack {
+    fn of(magic: &[u8]) -> Self {
+        let scan = Scan::default();
+        match magic {
+            [0x1f, 0x8b, ..] => Unpack::Gzip(GzDecoder::new(scan)),
+            b"\xfd7zXZ\0" => Self::xz(Stream::new_stream_decoder(XZ_MEMORY_BYTES, 0), scan),
+            [0x5d, 0, ..] => Self::xz(Stream::new_lzma_decoder(XZ_MEMORY_BYTES), scan),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+                let decoder = zstd::stream::write::Decoder::new(scan).and_then(|mut decoder| {
+                    decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+                    Ok(Unpack::Zstd(decoder))
+                });
+                decoder.unwrap_or_else(|_| Unpack::Over(KernelOptions::default()))
+            }
+            [0x02, 0x21, 0x4c, 0x18, ..] => Unpack::Lz4(Lz4 { block: Vec::new(), out: Vec::new(), scan }),
+            _ => Unpack::Plain(scan),
+        }
+    }
+
+    fn xz(stream: Result<Stream, liblzma::stream::Error>, scan: Scan) -> Self {
+        match stream {
+            Ok(stream) => Unpack::Xz(XzDecoder::new_stream(scan, stream)),
+            Err(_) => Unpack::Over(KernelOptions::default()),
+        }
+    }
+
+    fn decoder(&mut self) -> Option<&mut dyn Write> {
+        match self {
+            Unpack::Plain(scan) => Some(scan),
+            Unpack::Gzip(decoder) => Some(decoder),
+            Unpack::Xz(decoder) => Some(decoder),
+            Unpack::Zstd(decoder) => Some(decoder),
+            Unpack::Lz4(decoder) => Some(decoder),
+            Unpack::Over(_) => None,
+        }
+    }
+
+    /// An error ends it: bytes that are no such stream, more than there may be, or that all has been found.
+    fn take(&mut self, bytes: &[u8]) {
+        if self.decoder().is_some_and(|decoder| decoder.write_all(bytes).is_err()) {
+            *self = Unpack::Over(self.found());
+        }
+    }
+
+    fn found(&mut self) -> KernelOptions {
+        match self {
+            Unpack::Plain(scan) => scan.found(),
+            Unpack::Gzip(decoder) => decoder.get_mut().found(),
+            Unpack::Xz(decoder) => decoder.get_mut().found(),
+            Unpack::Zstd(decoder) => decoder.get_mut().found(),
+            Unpack::Lz4(decoder) => decoder.scan.found(),
+            Unpack::Over(options) => std::mem::take(options),
+        }
+    }
+
+    fn finish(mut self) -> KernelOptions {
+        // What the decoder still holds. That the stream goes on is no concern of this.
+        if let Some(decoder) = self.decoder() {
+            let _ = decoder.flush();
+        }
+        self.found()
+    }
+}
+
+/// Blocks of 8 MiB, each behind its size, behind one magic ("Legacy frame" in doc/lz4_Frame_format.md).
+struct Lz4 {
+    // The next block, with its size, as far as it came.
+    block: Vec<u8>,
+    out: Vec<u8>,
+    scan: Scan,
+}
+
+impl Lz4 {
+    const MAGIC: u32 = 0x184c_2102;
+    const OUT_BYTES: usize = 8 << 20;
+    const MOST_BYTES: usize = Self::OUT_BYTES + Self::OUT_BYTES / 255 + 16;
+}
+
+impl Write for Lz4 {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let size = self.block.first_chunk().map(|size| u32::from_le_bytes(*size));
+        let missing = match size {
+            Some(Self::MAGIC) => {
+                self.block.clear();
+                return self.write(bytes);
+            }
+            Some(size) if size as usize > Self::MOST_BYTES => return Err(io::ErrorKind::InvalidData.into()),
+            Some(size) => 4 + size as usize - self.block.len(),
+            None => 4 - self.block.len(),
+        };
+        let more = bytes.len().min(missing);
+        self.block.extend_from_slice(&bytes[..more]);
+        if size.is_some() && more == missing {
+            self.out.resize(Self::OUT_BYTES, 0);
+            let unpacked = lz4_flex::block::decompress_into(&self.block[4..], &mut self.out);
+            self.block.clear();
+            self.scan.write_all(&self.out[..unpacked.map_err(io::Error::other)?])?;
+        }
+        Ok(more)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.scan.flush()
+    }
+}
+
+/// Looks through a kernel for its configuration and for messages.
+#[derive(Default)]
+struct Scan {
+    seen: u64,
+    // What was not searched yet, and before it as much as may be the beginning of something.
+    window: Vec<u8>,
+    messages: BTreeSet<&'static str>,
+    config: Config,
+}
+
+#[derive(Default)]
+enum Config {
+    #[default]
+    Sought,
+    /// Compressed, as far as it came.
+    Begun(Vec<u8>),
+    Found(KernelOptions),
+    /// What looked like one was none.
+    Unreadable,
+}
+
+// What is searched at once.
+const WINDOW_BYTES: usize = 1 << 20;
+// One byte less than the longest of what is searched for.
+const OVERLAP_BYTES: usize = 63;
+
+impl Scan {
+    fn search(&mut self) {
+        if let Config::Begun(begun) = &mut self.config {
+            begun.append(&mut self.window);
+            return self.collect();
+        }
+        for (message, option) in MESSAGES {
+            if !self.messages.contains(option) && Finder::new(message).find(&self.window).is_some() {
+                self.messages.insert(option);
+            }
+        }
+        let [begin, _] = CONFIG_MARKS;
+        if let (Config::Sought, Some(at)) = (&self.config, Finder::new(begin).find(&self.window)) {
+            // Where the gzip stream begins.
+            self.config = Config::Begun(self.window.split_off(at + begin.len() - 3));
+            self.window.clear();
+            return self.collect();
+        }
+        self.window.drain(..self.window.len().saturating_sub(OVERLAP_BYTES));
+    }
+
+    fn collect(&mut self) {
+        let Config::Begun(begun) = &self.config else { return };
+        let [_, end] = CONFIG_MARKS;
+        let text = match Finder::new(end).find(begun) {
+            Some(at) => gunzip(&begun[..at]),
+            None if begun.len() < CONFIG_BYTES => return,
+            None => None,
+        };
+        self.config = text.map_or(Config::Unreadable, |text| Config::Found(KernelOptions::of_config(&text)));
+    }
+
+    fn found(&mut self) -> KernelOptions {
+        self.search();
+        match std::mem::take(&mut self.config) {
+            Config::Found(options) => options,
+            _ => KernelOptions::of_messages(std::mem::take(&mut self.messages)),
+        }
+    }
+}
+
+fn gunzip(bytes: &[u8]) -> Option<String> {
+    let mut text = String::new();
+    GzReader::new(bytes).take(CONFIG_TEXT_BYTES).read_to_string(&mut text).is_ok().then_some(text)
+}
+
+impl Write for Scan {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let bytes = &bytes[..bytes.len().min(WINDOW_BYTES)];
+        self.seen += bytes.len() as u64;
+        self.window.extend_from_slice(bytes);
+        if self.window.len() >= WINDOW_BYTES {
+            self.search();
+        }
+        match matches!(self.config, Config::Found(_)) || self.seen > MOST_BYTES {
+            true => Err(io::ErrorKind::Other.into()),
+            false => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! What is found out about a file of a payload while all of it goes by.
+
+use std::ops::Range;
+
+use super::kernel_watch::{KernelWatch, within};
+use slipway_core::{
+    kernel::config::KernelOptions,
+    payload::{
+        manifest::{KERNEL, UKI},
+        unified::Unified,
+        whole::{InitramfsWatch, Unbootable, UnifiedWatch, is_initramfs, parts},
+    },
+};
+
+pub struct Watches {
+    at: u64,
+    // Where its kernel and its initramfs lie in the file. `None` as long as that is not known.
+    parts: Option<[Range<u64>; 2]>,
+    unified: Option<UnifiedWatch>,
+    kernel: Option<KernelWatch>,
+    initramfs: Option<InitramfsWatch>,
+}
+
+pub struct Watched {
+    /// Whether an initramfs goes on to its end.
+    pub to_its_end: Result<(), Unbootable>,
+    pub unified: Option<Result<Unified, Unbootable>>,
+    pub needs: Vec<&'static str>,
+    pub options: Option<KernelOptions>,
+}
+
+impl Watches {
+    pub fn of(name: &str) -> Self {
+        let is_unified = name == UKI;
+        Watches {
+            at: 0,
+            unified: is_unified.then(UnifiedWatch::default),
+            parts: (!is_unified).then_some([0..u64::MAX, 0..u64::MAX]),
+            kernel: (is_unified || name == KERNEL).then(KernelWatch::default),
+            initramfs: (is_unified || is_initramfs(name)).then(InitramfsWatch::default),
+        }
+    }
+
+    /// The next bytes of the file; `head` are its first ones, with these.
+    pub fn see(&mut self, head: &[u8], bytes: &[u8]) {
+        if let Some(unified) = &mut self.unified {
+            unified.see(bytes);
+        }
+        // What has no such parts is refused by its head.
+        let parts = self.parts.get_or_insert_with(|| parts(head).unwrap_or([0..0, 0..0]));
+        let [kernel, initramfs] = parts.each_ref().map(|part| within(part, self.at, bytes));
+        if let Some(watch) = &mut self.kernel {
+            watch.see(kernel);
+        }
+        if let Some(watch) = &mut self.initramfs {
+            watch.see(initramfs);
+        }
+        self.at += bytes.len() as u64;
+    }
+
+    /// After the last byte.
+    pub fn finish(self) -> Watched {
+        let needs = self.initramfs.as_ref().map(|watch| watch.needs().to_vec()).unwrap_or_default();
+        Watched {
+            to_its_end: self.initramfs.map_or(Ok(()), InitramfsWatch::finish),
+            unified: self.unified.map(UnifiedWatch::finish),
+            needs,
+            options: self.kernel.map(KernelWatch::finish),
+        }
+    }
+}
