@@ -166,6 +166,16 @@ pub const NOT_RUN: &[NotRun] = &[
 /// Flags of other programs that the documents name, and whose they are.
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--bench", "cargo"),
+    ("--arm", "xz"),
+    ("--block-size", "xz"),
+    ("--crc32", "lzop"),
+    ("--delta", "xz"),
+    ("--long", "zstd"),
+    ("--lzma1", "xz"),
+    ("--lzma2", "xz"),
+    ("--no-check", "zstd"),
+    ("--ultra", "zstd"),
+    ("--x86", "xz"),
     ("--now", "systemctl"),
     ("--what", "systemd-inhibit"),
     ("--dump", "sfdisk"),
