@@ -35,7 +35,7 @@ pub enum Refusal {
     #[error("its version {version} is not in the range {range}")]
     Range { version: Version, range: VersionReq },
     /// It is new.
-    #[error("it is too young until {until}")]
+    #[error("it is too young until {until:.0}")]
     TooYoung { until: Timestamp },
     /// The other channel is not known.
     #[error("the channel {channel}, from which it would come, is not there, or has not looked yet")]

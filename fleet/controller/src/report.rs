@@ -95,7 +95,7 @@ fn said(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
         return held.clone();
     }
     if let Some(Reboot { since, until }) = reboot(pool_round, blocked) {
-        return format!("it does not answer since {since}, as in a reboot; it is expected back before {until}");
+        return format!("rebooting since {since:.0}; it is expected back before {until:.0}, and others wait");
     }
     match (pool_round.unclear.get(uid), pool_round.blockers.get(uid)) {
         (Some(unclear), _) if matches!(why, Blocked::Silent | Blocked::SilentHolder { .. }) => {
@@ -136,7 +136,7 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
         let message = first.map_or_else(|| "every node is done".to_owned(), named);
         return Headline { state: FINISHED, message: short(message) };
     }
-    let soaks = decision.soaks.map(|until| format!("wave {} must be well until {until}", decision.passed + 1));
+    let soaks = decision.soaks.map(|until| format!("wave {} must be well until {until:.0}", decision.passed + 1));
     let message = first.map(named).or(soaks).unwrap_or_else(|| "it begins with the next look".to_owned());
     Headline { state: "Waiting", message: short(message) }
 }

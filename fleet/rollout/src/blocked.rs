@@ -46,7 +46,7 @@ pub enum Blocked {
     #[error("it failed: {0}")]
     Failed(String),
     /// Its last attempt ended before the reboot. That says nothing about the payload.
-    #[error("its last attempt ended before the reboot, and is repeated from {from} on: {why}")]
+    #[error("its last attempt ended before the reboot, and is repeated from {from:.0} on: {why}")]
     RetriesLater { from: Timestamp, why: String },
     /// It says that it obeyed a token that was never given.
     #[error(
@@ -59,7 +59,8 @@ pub enum Blocked {
     Silent,
     /// It does not answer, and may be in the middle of it.
     #[error(
-        "it does not answer, and holds the grant {token}: it stays charged until it is well, gone, or freed by a person"
+        "it does not answer, and holds the grant {token}, which stays in use until it answers and is well, its machine is \
+         gone, or a person frees it"
     )]
     SilentHolder { token: u64 },
     /// It holds a grant and is at it, or is not well yet.
@@ -135,7 +136,7 @@ pub enum Blocked {
     #[error("wave {wave} is not over: it waits for {first}")]
     Wave { wave: usize, first: String },
     /// An earlier wave soaks.
-    #[error("wave {wave} must be well until {until}")]
+    #[error("wave {wave} must be well until {until:.0}")]
     Soak { wave: usize, until: Timestamp },
     /// Nobody tried it.
     #[error("no node of wave {wave} tried the payload: all of them are gone or left out; make a new rollout")]

@@ -237,7 +237,7 @@ pub enum ReleaseRefusal {
     #[error("its Node is gone, and etcd still lists its member: remove that first")]
     MemberThere,
     /// The node is replaced.
-    #[error("it is replaced: it stays charged until its successor is well with the payload")]
+    #[error("it is replaced, and its grant stays in use until its successor is well with the payload")]
     Replaced,
     /// The node is upgraded.
     #[error("it is upgraded, and nobody succeeds it")]

@@ -170,7 +170,7 @@ pub fn ended(of: &Ended) -> String {
 pub fn missed(outcome: Option<&Outcome>) -> Option<String> {
     let outcome = outcome?;
     let why = outcome.came_back.as_deref()?;
-    let how = if outcome.left { "was left, and the node may not be well" } else { "came back" };
+    let how = if outcome.left { "failed, left as it was; the node may not be well" } else { "failed, undone" };
     Some(format!("{how}: {why}"))
 }
 

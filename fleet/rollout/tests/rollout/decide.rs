@@ -138,7 +138,7 @@ fn a_node_with_a_grant_is_asked_until_it_obeys_and_freed_when_it_is_well() {
     assert_eq!(why(&fleet, 0), "it is being upgraded, with the grant 1");
     assert_eq!(granted(&fleet), [1]);
     fleet.nodes[0].report = None;
-    assert!(why(&fleet, 0).starts_with("it does not answer, and holds the grant 1: it stays charged"));
+    assert!(why(&fleet, 0).starts_with("it does not answer, and holds the grant 1, which stays in use"));
     assert_eq!(granted(&fleet), [1]);
     // Back, and ill; then well.
     let ill = NodeReport {

@@ -88,7 +88,7 @@ async fn send(client: &mut Client, request: &Request) -> Result<AskResponse, Fai
     Ok(answer?.into_inner())
 }
 
-/// What the node said. An operation that came back is a failure.
+/// What the node said. An operation that was undone is a failure.
 fn told(answer: &AskResponse, output: &Output) -> Result<(), Failure> {
     let says = match answer.state() {
         RequestState::New => "begins",

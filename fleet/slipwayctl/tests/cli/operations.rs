@@ -44,8 +44,10 @@ fn an_upgrade_begins_is_shown_and_is_aborted() {
     site.run(&["abort", "--why", "not today"]).ok();
     let ended = site.run(&["upgrade", "oci:image", "--id", ID]);
     assert_eq!(ended.stdout, format!("the operation {ID} is over\n"));
-    assert_eq!(ended.fails(1), "slipwayctl: it came back: not today\n");
-    assert!(site.run(&["status"]).ok().contains(&format!("before    upgrade {ID} came back: not today, for admin\n")));
+    assert_eq!(ended.fails(1), "slipwayctl: it failed, undone: not today\n");
+    assert!(
+        site.run(&["status"]).ok().contains(&format!("before    upgrade {ID} failed, undone: not today, for admin\n"))
+    );
     assert!(site.run(&["abort"]).fails(3).contains("no operation is under way"));
 }
 
@@ -55,7 +57,7 @@ fn a_node_that_is_taken_as_it_is_is_no_success() {
     site.run(&["reboot", "--id", ID]).ok();
     site.run(&["abort", "--as-is", "--why", "kubelet is gone"]).ok();
     let ended = site.run(&["reboot", "--id", ID]).fails(1);
-    assert_eq!(ended, "slipwayctl: it was left, and the node may not be well: kubelet is gone\n");
+    assert_eq!(ended, "slipwayctl: it failed, left as it was; the node may not be well: kubelet is gone\n");
     let calls = site.node().calls();
     assert_eq!(calls[2], format!("abort as it is {ID} (kubelet is gone) for admin"));
 }

@@ -76,7 +76,7 @@ fn what_ends_after_the_service_came_again_is_seen() {
     });
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stdout.contains("(events may be missing: the service was started anew)\n"), "{ended:?}");
-    assert!(ended.stderr.contains("came back: the machine came back to the old system\n"), "{ended:?}");
+    assert!(ended.stderr.contains("failed, undone: the machine came back to the old system\n"), "{ended:?}");
 }
 
 #[test]
