@@ -68,7 +68,7 @@ pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
     let known = causes.iter().rev().find_map(|cause| Some((known(*cause)?, cause.to_string())));
     let by_type = known.as_ref().and_then(|(known, text)| Some(text.rsplit_once(known.before_remedy?)?.1.to_owned()));
     let by_refusals = refusals.iter().filter_map(|refusal| refusal.remedy.as_deref()).collect::<Vec<_>>().join("; ");
-    let state = step.map(|step| state_and_remedy(&step.state));
+    let left = step.map(|step| &step.left);
     // A check that failed is in the history.
     let carried_out =
         causes.iter().any(|cause| cause.is::<WrittenOver>() || cause.is::<NotWell>() || cause.is::<NotRepaired>());
@@ -79,14 +79,14 @@ pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
         id: known.as_ref().map_or(failure.kind.other(), |(known, _)| known.id).name().to_owned(),
         message: failure.to_string(),
         step: step.map(|step| FailedStep { number: step.number, of: step.of, text: one_line(&step.sentence) }),
-        disk_state: match &state {
-            Some((state, _)) => Some((*state).to_owned()),
+        disk_state: match left {
+            Some(left) => Some(left.state.clone()),
             None if carried_out => None,
             None => untouched(failure.kind, verb, known.as_ref().is_some_and(|(known, _)| known.untouched))
                 .then(|| NOTHING_WRITTEN.to_owned()),
         },
         remedy: by_type
-            .or_else(|| state.and_then(|(_, remedy)| remedy.map(str::to_owned)))
+            .or_else(|| left.and_then(|left| left.remedy).map(str::to_owned))
             .or_else(|| (!by_refusals.is_empty()).then_some(by_refusals))
             .or_else(|| known.and_then(|(known, _)| remedy(known.id)).map(str::to_owned)),
         refusals,
@@ -158,14 +158,6 @@ fn refusals(cause: &(dyn Error + 'static)) -> Option<Vec<RefusalReport>> {
 /// Steps are printed in columns.
 fn one_line(sentence: &str) -> String {
     sentence.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// What a failed step left, in two: what is on the disk, and what to do.
-fn state_and_remedy(state: &str) -> (&str, Option<&str>) {
-    match state.rsplit_once("; ") {
-        Some((state, remedy)) if remedy.starts_with("run ") => (state, Some(remedy)),
-        _ => (state, None),
-    }
 }
 
 /// Whether it is certain that nothing was written, by the verb and by what the exit codes promise. (Verbs that are not

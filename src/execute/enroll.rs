@@ -6,7 +6,7 @@ use slipway_core::{
         auth::{Auth, KeySet},
         variable::Variable,
     },
-    plan::{EnrollPlan, EnrollStep},
+    plan::{EnrollPlan, EnrollStep, Left},
     report::{FailureKind, Observer},
 };
 
@@ -24,13 +24,13 @@ pub fn enroll(
 ) -> Result<(), ExecuteError> {
     for (n, step) in plan.steps.iter().enumerate() {
         let sentence = step.to_string();
-        observer.left(&left(plan, firmware));
+        observer.left(&left(plan, firmware).to_string());
         observer.step(n + 1, plan.steps.len(), &sentence, step.bytes);
         let done = written(step, keys, firmware);
         if let Err(source) = done {
-            let (number, of, state) = (n + 1, plan.steps.len(), left(plan, firmware));
+            let (number, of, left) = (n + 1, plan.steps.len(), left(plan, firmware));
             let source = source.reallocate_into_boxed_dyn_error_without_backtrace();
-            return Err(ExecuteError { number, of, sentence, wrote: true, state, kind: FailureKind::Install, source });
+            return Err(ExecuteError { number, of, sentence, wrote: true, left, kind: FailureKind::Install, source });
         }
         observer.advance(step.bytes);
     }
@@ -56,19 +56,22 @@ fn is_there(auth: &Auth, firmware: &dyn EfiVariables) -> bool {
 }
 
 /// What the firmware holds now, asked once more, and what to do.
-fn left(plan: &EnrollPlan, firmware: &dyn EfiVariables) -> String {
+fn left(plan: &EnrollPlan, firmware: &dyn EfiVariables) -> Left {
     let again = "run the same command again";
     match firmware.flag(SETUP_MODE) {
         Ok(Some(true)) => {
             let names: Vec<_> = plan.steps.iter().map(|step| step.variable.name()).collect();
-            format!(
-                "the firmware is in setup mode still, so it starts everything, as before, whatever of {} was written; {again}",
-                names.join(", ")
-            )
+            let names = names.join(", ");
+            let state = "the firmware is in setup mode still, so it starts everything, as before";
+            Left::new(format!("{state}, whatever of {names} was written"), again)
         }
-        Ok(Some(false)) => "the firmware has left setup mode: Secure Boot is in force from the next boot on".to_owned(),
+        Ok(Some(false)) => Left {
+            state: "the firmware has left setup mode: Secure Boot is in force from the next boot on".to_owned(),
+            remedy: None,
+        },
         Ok(None) | Err(_) => {
-            format!("the firmware does not say whether it is in setup mode still: if so, it starts everything; {again}")
+            let state = "the firmware does not say whether it is in setup mode still: if so, it starts everything";
+            Left::new(state, again)
         }
     }
 }

@@ -42,16 +42,15 @@ use slipway_core::{
         layout::Part,
         meta::Meta,
     },
-    plan::{Plan, Step, Table},
-    report::FailureKind,
-    report::{NOTHING_WRITTEN, Observer},
+    plan::{Left, Plan, Step, Table},
+    report::{FailureKind, Observer},
     units::{Extent, GIB, approx},
 };
 use unverified::Unverified;
 
 /// A step that failed. All steps before it were on the disk when the next one began.
 #[derive(Debug, thiserror::Error)]
-#[error("step {number} of {of} failed ({sentence}); {state}")]
+#[error("step {number} of {of} failed ({sentence}); {left}")]
 pub struct ExecuteError {
     pub number: usize,
     pub of: usize,
@@ -60,7 +59,7 @@ pub struct ExecuteError {
     pub wrote: bool,
     /// What is on the disk now, and what the user can do. Only a look at the disk tells that, and the executor knows no more than
     /// whether it has written.
-    pub state: String,
+    pub left: Left,
     pub kind: FailureKind,
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
@@ -139,10 +138,13 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
         let kind = if wrote { FailureKind::Install } else { kind_of(&source) };
         let begun = source.downcast_ref::<ChangedMeanwhile>().is_none() && !step.writes().is_empty();
         let wrote = begun || plan.steps[..n].iter().any(|step| !step.writes().is_empty());
-        let state = if wrote { "something was written; run `installer status`" } else { NOTHING_WRITTEN }.to_owned();
+        let left = match wrote {
+            true => Left::new("something was written", "run `installer status`"),
+            false => Left::nothing_written(),
+        };
         // Not `into`: nobody could tell the cause by its type then.
         let source = source.reallocate_into_boxed_dyn_error_without_backtrace();
-        return Err(ExecuteError { number: n + 1, of, sentence, wrote, state, kind, source });
+        return Err(ExecuteError { number: n + 1, of, sentence, wrote, left, kind, source });
     }
     executor.observer.left(&plan.result);
     Ok(())

@@ -4,10 +4,13 @@
 use slipway_core::{
     boot::env::BootEnv,
     disk::layout::Part,
-    plan::{self, Plan},
+    plan::{self, Left, Plan},
 };
 
 use crate::{device::BlockIo, execute::ExecuteError, probe};
+
+const AGAIN: &str = "run the same command again";
+const STATUS: &str = "run `installer status`";
 
 /// After a change of an installed disk. `before` is the boot state that its plan was made for.
 pub fn of_system(
@@ -29,13 +32,13 @@ pub fn of_install(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> Execu
     looked_up(error, disk, |disk| {
         Ok(match probe::partitions(disk) {
             Err(probe::ProbeError::NoTable(_) | probe::ProbeError::Lba0Lost) => {
-                "the disk has no partition table; run the same command again".to_owned()
+                Left::new("the disk has no partition table", AGAIN)
             }
             Err(e) => return Err(e.to_string()),
             Ok(table) if table.disk_guid == Some(ours) => {
-                "the disk has the new partition table; run `installer verify`".to_owned()
+                Left::new("the disk has the new partition table", "run `installer verify`")
             }
-            Ok(_) => "the disk has the partition table that it had before; run the same command again".to_owned(),
+            Ok(_) => Left::new("the disk has the partition table that it had before", AGAIN),
         })
     })
 }
@@ -47,14 +50,13 @@ pub fn of_grow(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> ExecuteE
         let bytes = found.part(Part::Ephemeral).len;
         Ok(match growth {
             Some(growth) if bytes == growth.after && growth.after != growth.before => {
-                "the new partition table is in force; run the same command again for the steps after it"
+                Left::new("the new partition table is in force", "run the same command again for the steps after it")
             }
             Some(growth) if bytes == growth.before => {
-                "the partition table is the one that was there before; run the same command again"
+                Left::new("the partition table is the one that was there before", AGAIN)
             }
-            _ => "another program has changed the partition table; run `installer status`",
-        }
-        .to_owned())
+            _ => Left::new("another program has changed the partition table", STATUS),
+        })
     })
 }
 
@@ -66,13 +68,11 @@ pub fn of_meta(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> ExecuteE
         let is_set = plan.meta.iter().all(|(tag, value)| meta.get(*tag) == Some(value));
         let is_removed = plan.meta_removed.iter().all(|tag| meta.get(*tag).is_none());
         Ok(match (meta.valid, is_set && is_removed) {
-            ([false, false], _) if meta.blank => "META is blank; run the same command again".to_owned(),
-            ([false, false], _) if unreadable.is_empty() => {
-                "neither copy of META is valid; run the same command again".to_owned()
-            }
+            ([false, false], _) if meta.blank => Left::new("META is blank", AGAIN),
+            ([false, false], _) if unreadable.is_empty() => Left::new("neither copy of META is valid", AGAIN),
             ([false, false], _) => return Err(unreadable.join("; ")),
-            (_, true) => "META has the new tags; run the same command again for the other copy".to_owned(),
-            (_, false) => "META has the old tags; run the same command again".to_owned(),
+            (_, true) => Left::new("META has the new tags", "run the same command again for the other copy"),
+            (_, false) => Left::new("META has the old tags", AGAIN),
         })
     })
 }
@@ -80,8 +80,8 @@ pub fn of_meta(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> ExecuteE
 /// After a mend of LBA 0.
 pub fn of_lba0(error: ExecuteError, disk: &dyn BlockIo) -> ExecuteError {
     looked_up(error, disk, |disk| match probe::gpt(disk) {
-        Ok(_) => Ok("LBA 0 says again that the disk has a GPT; run `installer status`".to_owned()),
-        Err(probe::ProbeError::Lba0Lost) => Ok("LBA 0 is lost, as before; run the same command again".to_owned()),
+        Ok(_) => Ok(Left::new("LBA 0 says again that the disk has a GPT", STATUS)),
+        Err(probe::ProbeError::Lba0Lost) => Ok(Left::new("LBA 0 is lost, as before", AGAIN)),
         Err(e) => Err(e.to_string()),
     })
 }
@@ -90,7 +90,7 @@ pub fn of_lba0(error: ExecuteError, disk: &dyn BlockIo) -> ExecuteError {
 fn looked_up(
     error: ExecuteError,
     disk: &dyn BlockIo,
-    look: impl FnOnce(&dyn BlockIo) -> Result<String, String>,
+    look: impl FnOnce(&dyn BlockIo) -> Result<Left, String>,
 ) -> ExecuteError {
     if !error.wrote {
         return error;
@@ -99,7 +99,6 @@ fn looked_up(
         Err(e) => Err(format!("the disk does not say that it keeps what was written ({e})")),
         Ok(()) => look(disk),
     };
-    let state =
-        state.unwrap_or_else(|why| format!("what is on the disk now is not known: {why}; run `installer status`"));
-    ExecuteError { state, ..error }
+    let left = state.unwrap_or_else(|why| Left::new(format!("what is on the disk now is not known: {why}"), STATUS));
+    ExecuteError { left, ..error }
 }

@@ -2,11 +2,42 @@
 
 use crate::prelude::*;
 
-use super::{Goal, Plan, Step, SystemFacts, VolumeHolds};
-use crate::{boot::env::BootEnv, disk::layout::Part};
+use core::fmt;
 
-/// A sentence, with the remedy behind `; `. `before` is the boot state that the plan was made for.
-pub fn found(plan: &Plan, before: Option<&BootEnv>, now: &SystemFacts) -> String {
+use super::{Goal, Plan, Step, SystemFacts, VolumeHolds};
+use crate::{boot::env::BootEnv, disk::layout::Part, report::NOTHING_WRITTEN};
+
+/// What a plan that failed has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// What is on the disk, as a sentence.
+    pub state: String,
+    /// What to do, as a sentence; none if that is nobody's to know.
+    pub remedy: Option<&'static str>,
+}
+
+impl Left {
+    /// With a remedy.
+    pub fn new(state: impl Into<String>, remedy: &'static str) -> Self {
+        Self { state: state.into(), remedy: Some(remedy) }
+    }
+
+    /// Before the first write.
+    pub fn nothing_written() -> Self {
+        Self { state: NOTHING_WRITTEN.to_owned(), remedy: None }
+    }
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.state)?;
+        self.remedy.map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+    }
+}
+
+/// `before` is the boot state that the plan was made for.
+pub fn found(plan: &Plan, before: Option<&BootEnv>, now: &SystemFacts) -> Left {
+    const AGAIN: &str = "run the same command again";
     let envs: Vec<&BootEnv> = plan.steps.iter().filter_map(written).collect();
     let volumes = plan.steps.iter().filter_map(|step| match step {
         Step::Blank { part: part @ (Part::State | Part::Ephemeral), .. } => Some(*part),
@@ -18,15 +49,15 @@ pub fn found(plan: &Plan, before: Option<&BootEnv>, now: &SystemFacts) -> String
     let boots = format!("{volumes}{}", boots(now));
     match (envs.last(), &now.env) {
         (Some(last), Some(env)) if *last == env && plan.goal != Goal::Wipe => {
-            format!("the change is in force, {boots}; run the same command again for the steps after it")
+            Left::new(format!("the change is in force, {boots}"), "run the same command again for the steps after it")
         }
         (Some(_), env) if env.as_ref() != before && !envs.iter().any(|one| Some(*one) == env.as_ref()) => {
-            format!(
-                "another program has changed the boot state, or the disk returns something else: {boots}; run `installer status`"
-            )
+            let state =
+                format!("another program has changed the boot state, or the disk returns something else: {boots}");
+            Left::new(state, "run `installer status`")
         }
-        (Some(_), _) => format!("the change is not in force: {boots}; run the same command again"),
-        (None, _) => format!("{boots}; run the same command again"),
+        (Some(_), _) => Left::new(format!("the change is not in force: {boots}"), AGAIN),
+        (None, _) => Left::new(boots, AGAIN),
     }
 }
 

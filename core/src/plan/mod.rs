@@ -46,7 +46,7 @@ pub use content::{Described, SlotContent, Words, kernel_args_notes};
 pub use enroll::{EnrollFacts, EnrollPlan, EnrollStep, FirmwareFacts, Judged, enroll};
 pub use esp::boot_env as made_boot_env;
 pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, GptFacts, Intruder, SlotFacts, SystemFacts, VolumeHolds};
-pub use found::found;
+pub use found::{Left, found};
 pub use grow::{FileSystemGrowth, GrowFacts, Growth, Held, Known, grow};
 pub use history::Asked;
 pub use install::{InstallRequest, install};
