@@ -223,7 +223,8 @@ fn tls(error: &rustls::Error, origin: &Origin) -> RequestError {
         rustls::Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
         | rustls::Error::PeerIncompatible(_) => RequestError::fetch(format!(
             "TLS with {origin} failed: it shares no version or algorithm with Slipway, which has TLS 1.2 and 1.3, ECDHE with \
-             AES-GCM or ChaCha20, certificates with ECDSA, RSA or Ed25519 ({error})"
+             AES-GCM or ChaCha20, and certificates with ECDSA on P-256 or P-384, RSA or Ed25519. A registry that has a key on \
+             P-521 or Ed448 needs another one, on P-256 for example ({error})"
         )),
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => RequestError::fetch(format!(
             "{origin} asks for a certificate of the client, and Slipway presents none: use a mirror that asks for none \
