@@ -1,14 +1,14 @@
 //! Layers as the builders of images write them (builders.py has their shapes), names of images in layouts, and archives that
 //! are no layouts.
 
-use std::{fs, io::Write as _, path::Path};
+use std::{fs, io::Write as _, os::unix::fs::FileExt as _, path::Path};
 
 use flate2::{Compression, write::GzEncoder};
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INPUT},
     images::{Image, Layer, Layout, Pack, built},
     project,
-    world::{Outcome, World, finished, installer, installer_in, program},
+    world::{Outcome, World, finished, finished_bytes, installer, installer_in, program},
 };
 
 fn inspect(source: &str) -> Outcome {
@@ -53,6 +53,32 @@ fn what_every_builder_writes_is_read() {
             assert_eq!(seen.code, 0, "{name}: {}", seen.stderr);
             assert_eq!(seen.json()["payload"], payload, "{name}");
         }
+    }
+}
+
+/// GNU tar's own format for them has blocks of a map behind the header, here more than one: they are no content.
+#[test]
+fn sparse_files_outside_of_the_payload_are_passed_over() {
+    let world = listed();
+    let root = world.path("root");
+    let dir = root.join("usr/install/amd64");
+    fs::create_dir_all(&dir).unwrap();
+    for file in fs::read_dir(world.payload.dir()).unwrap().flatten() {
+        fs::copy(file.path(), dir.join(file.file_name())).unwrap();
+    }
+    let sparse = fs::File::create(root.join("usr/first")).unwrap();
+    for n in 0..100 {
+        sparse.write_all_at(&[7; 4096], n << 20).unwrap();
+    }
+    let payload = inspect(&world.payload.source()).succeeds().json()["payload"].clone();
+    for format in ["gnu", "pax"] {
+        let args = ["--sparse", &format!("--format={format}"), "-c", "usr/first", "usr/install"];
+        let tar = finished_bytes(program("tar").current_dir(&root).args(args));
+        let layout = Layout::new(&world.path(format));
+        Image::new(vec![Layer::new(tar, Pack::Plain)]).write(&layout, "1");
+        let seen = inspect(&layout.source());
+        assert_eq!(seen.code, 0, "{format}: {}", seen.stderr);
+        assert_eq!(seen.json()["payload"], payload, "{format}");
     }
 }
 

@@ -109,7 +109,12 @@ impl<R: Skip> Entries<R> {
                         return Err(self.wrong("a global extended header changes names or sizes of all that follows"));
                     }
                 }
-                kind => return self.entry(&header, kind, extension).map(Some),
+                kind => {
+                    if kind == EntryType::GNUSparse {
+                        self.pass_over_map(&header)?;
+                    }
+                    return self.entry(&header, kind, extension).map(Some);
+                }
             }
         }
     }
@@ -149,6 +154,21 @@ impl<R: Skip> Entries<R> {
         }
     }
 
+    /// Of a sparse file in GNU's old format: blocks of its map may follow the header, and do not count in its size. The last byte
+    /// but seven of each says whether another one follows; in the header it is before the real size.
+    fn pass_over_map(&mut self, header: &Header) -> io::Result<()> {
+        const IN_HEADER: usize = 482;
+        const IN_BLOCK: usize = 504;
+        let mut follows = header.as_bytes()[IN_HEADER] != 0;
+        let mut block = [0; BLOCK_BYTES as usize];
+        while follows {
+            self.reader.read_exact(&mut block)?;
+            self.at += BLOCK_BYTES;
+            follows = block[IN_BLOCK] != 0;
+        }
+        Ok(())
+    }
+
     fn entry(&self, header: &Header, entry_type: EntryType, extension: Extension) -> io::Result<Entry> {
         let path = extension.path.unwrap_or_else(|| header.path_bytes().into_owned());
         let path = self.components(&path)?;
@@ -160,9 +180,7 @@ impl<R: Skip> Entries<R> {
             EntryType::Directory => EntryKind::Directory,
             EntryType::Symlink => EntryKind::Symlink,
             EntryType::Link => EntryKind::HardLink,
-            // Blocks of its map follow the header but do not count in its size. A reader that does not know them would
-            // take them for headers.
-            EntryType::GNUSparse => return Err(self.wrong("a sparse file in GNU's old format")),
+            EntryType::GNUSparse => EntryKind::Sparse,
             _ => EntryKind::Special,
         };
         if extension.size.is_some_and(|size| size != self.content) {
