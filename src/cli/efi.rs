@@ -38,7 +38,7 @@ pub struct UkiArgs {
     /// one. @version@ and @squashfs-sha256@ stand for the payload's own values. Repeatable.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub extra_kernel_arg: Vec<String>,
-    /// Platform that the machine runs on. It decides console and network arguments [default: metal].
+    /// Platform that the machine runs on, for Talos and its like: adds its words to the kernel command line [default: none].
     #[arg(long, value_name = "NAME", value_parser = values::Platforms)]
     pub platform: Option<values::PlatformArg>,
     /// Value of the kernel argument talos.config; leave it empty for none.

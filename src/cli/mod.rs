@@ -420,7 +420,7 @@ pub struct SystemArgs {
     /// $INSTALLER_META_BASE64].
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
-    /// Platform that the machine runs on. It decides console and network arguments [default: metal].
+    /// Platform that the machine runs on, for Talos and its like: adds its words to the kernel command line [default: none].
     #[arg(long, value_name = "NAME", value_parser = values::Platforms)]
     pub platform: Option<PlatformArg>,
     /// Value of the kernel argument talos.config; leave it empty for none.

@@ -36,9 +36,9 @@ where
     })
 }
 
-/// `--platform`. None if it is empty, which machined passes for the default platform.
+/// `--platform`. An empty one is bare metal: machined passes it so.
 #[derive(Clone, Copy, Debug)]
-pub struct PlatformArg(pub Option<Platform>);
+pub struct PlatformArg(pub Platform);
 
 /// Parses `--platform`. Old names and an empty one are taken, too, but not offered.
 #[derive(Clone, Copy, Debug)]
@@ -57,10 +57,7 @@ impl TypedValueParser for Platforms {
 }
 
 fn platform(name: &str) -> Result<PlatformArg, UnknownPlatform> {
-    match name {
-        "" => Ok(PlatformArg(None)),
-        name => Platform::settled(name).map(Some).map(PlatformArg),
-    }
+    Ok(PlatformArg(Platform::settled(name)?.unwrap_or(Platform::METAL)))
 }
 
 fn find<T, const N: usize>(all: [T; N], name_of: impl Fn(T) -> &'static str, name: &str) -> Result<T, String>

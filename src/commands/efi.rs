@@ -22,7 +22,7 @@ use crate::{
 
 pub fn uki(args: UkiArgs, environment: &Environment, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let signer = args.signer.request();
-    let platform = args.platform.and_then(|platform| platform.0);
+    let platform = args.platform.map(|platform| platform.0);
     let what = match args.program {
         Some(program) => What::Program(program),
         None => What::Payload(Box::new(FromPayload {
@@ -31,7 +31,7 @@ pub fn uki(args: UkiArgs, environment: &Environment, observer: &mut dyn Observer
                 stub: args.stub.unwrap_or_else(|| stub(args.arch)),
                 platform,
                 kernel_args: KernelArgsRequest {
-                    platform: platform.map(Some),
+                    platform,
                     config: Some(args.config).filter(|config| !config.is_empty()),
                     extra: args.extra_kernel_arg,
                     payload_only: Some(environment.payload_only),

@@ -98,7 +98,7 @@ fn source_request(args: &Imager, profile: &Profile) -> SourceRequest {
 
 fn kernel_args(profile: &Profile) -> KernelArgsRequest {
     KernelArgsRequest {
-        platform: Some(Some(profile.platform)),
+        platform: Some(profile.platform),
         config: None,
         extra: profile.extra_kernel_args.clone(),
         payload_only: None,
@@ -222,7 +222,7 @@ fn of_base(name: &str, own: &ImagerOwn) -> Result<Profile, Failure> {
     })?;
     draft.arch = Some(own.arch.unwrap_or(Arch::NATIVE));
     if let Some(platform) = own.platform {
-        draft.platform = Some(platform.0.unwrap_or_default());
+        draft.platform = Some(platform.0);
     }
     draft.extra_kernel_args.clone_from(&own.extra_kernel_arg);
     if let Some(kind) = &own.output_kind {

@@ -137,7 +137,7 @@ impl SystemArgs {
             bootable_mbr: defaults.legacy_bios_support(),
             boot_menu: self.boot_menu.unwrap_or(true),
             kernel_args: KernelArgsRequest {
-                platform: self.platform.and_then(|platform| platform.0).map(Some),
+                platform: self.platform.map(|platform| platform.0),
                 config: Some(self.config.clone()).filter(|config| !config.is_empty()),
                 extra: self.extra_kernel_arg.clone(),
                 payload_only: defaults.payload_only(),

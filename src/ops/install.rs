@@ -129,7 +129,7 @@ pub fn onto(
     let payload = source.look(policy, inspection, None, observer)?;
     let (source, payload) = match (&request.system.secure_boot, &tools.signer) {
         (Some(secure_boot), Some(signer)) => {
-            let platform = request.system.kernel_args.platform.flatten();
+            let platform = request.system.kernel_args.platform;
             let recipe = secure_boot::recipe(secure_boot, platform, &request.kernel_args, request.system.arch);
             WithUki::made(payload, &named, &recipe, signer, observer)?
         }

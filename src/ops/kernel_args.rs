@@ -12,8 +12,8 @@ use crate::device;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelArgsRequest {
-    /// None: not requested. `Some(None)`: the default platform was requested.
-    pub platform: Option<Option<Platform>>,
+    /// None: not requested.
+    pub platform: Option<Platform>,
     /// Value of `talos.config`; empty removes it. None: not requested.
     pub config: Option<String>,
     /// Arguments to add or remove, in order.
@@ -26,7 +26,7 @@ impl KernelArgsRequest {
     /// Nothing is kept, and this machine's firmware adds nothing: for an image, or where the caller adds it.
     pub fn fresh(&self) -> KernelArgs {
         KernelArgs {
-            platform: name(self.platform.flatten()),
+            platform: self.platform.map_or_else(String::new, name),
             config: self.config.clone().unwrap_or_default(),
             extra: self.extra.clone(),
             payload_only: self.payload_only.unwrap_or(false),
@@ -74,7 +74,7 @@ pub fn add_extra_kernel_args(config: &MachineConfig, args: Vec<String>, observer
     missing.into_iter().chain(args).collect()
 }
 
-/// As it is stored: the default has no name.
-fn name(platform: Option<Platform>) -> String {
-    platform.map_or_else(String::new, |platform| platform.name().to_owned())
+/// As it is stored.
+fn name(platform: Platform) -> String {
+    platform.name().to_owned()
 }

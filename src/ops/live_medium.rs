@@ -59,7 +59,7 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let secured = secure.as_ref();
     let parts = Parts { facts: &facts, signed, assets: assets.as_ref(), container: container.as_ref(), secured };
     let kernel_args = system.kernel_args.fresh();
-    let platform = system.kernel_args.platform.flatten().unwrap_or_default();
+    let platform = system.kernel_args.platform;
     kernel_args_notes(&kernel_args, &facts).iter().for_each(|note| observer.note(note));
     let cmdline = cmdline(kind, platform, &kernel_args, &facts, observer).or_fail(FailureKind::Input)?;
     let medium = medium(request, kind, cmdline, &parts);
@@ -238,7 +238,7 @@ struct Parts<'a> {
 /// Without `slipway.medium=`: the medium ID is made from these arguments, among others.
 fn cmdline(
     kind: LiveKind,
-    platform: Platform,
+    platform: Option<Platform>,
     args: &KernelArgs,
     payload: &PayloadFacts,
     observer: &mut dyn Observer,

@@ -129,7 +129,7 @@ impl SecureMedium {
         observer: &mut dyn Observer,
     ) -> Result<(WithUki, PayloadFacts), Failure> {
         let args = &request.system.kernel_args;
-        let recipe = secure_boot::recipe(&self.request, args.platform.flatten(), &args.fresh(), self.arch);
+        let recipe = secure_boot::recipe(&self.request, args.platform, &args.fresh(), self.arch);
         let was_signed = payload.source.signed().is_some();
         let (with, facts) = WithUki::made(payload, named, &recipe, &self.signer, observer)?;
         if was_signed && with.signed().is_none() {

@@ -269,10 +269,7 @@ fn cmdline(from: &Recipe, facts: &PayloadFacts) -> Result<Cmdline, Refusals> {
     let Words { own, extra } = Words::of_no_disk(facts, args)?;
     let mut cmdline = match (own, args.payload_only) {
         (Some(own), true) => Cmdline::parse(&own),
-        (own, _) => {
-            let platform = from.platform.unwrap_or_default();
-            cmdline::assemble(platform, &args.config, facts.arch, own.as_deref(), &extra)
-        }
+        (own, _) => cmdline::assemble(from.platform, &args.config, facts.arch, own.as_deref(), &extra),
     };
     cmdline.begin_with("panic", "10");
     check_characters(&cmdline.to_string()).map_err(|e| Refusal::from(QuoteError::from(e)))?;

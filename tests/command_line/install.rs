@@ -176,9 +176,13 @@ fn kernel_arguments_reach_the_slot() {
         world.install(&image, &[&["--force"], flags].concat()).succeeds();
         slot_cfg(&world, &image)["args"].clone()
     };
-    let extra = |words: &[&'static str]| words.iter().flat_map(|w| ["--extra-kernel-arg", w]).collect::<Vec<_>>();
+    let extra = |words: &[&'static str]| {
+        let words = words.iter().flat_map(|w| ["--extra-kernel-arg", w]);
+        ["--platform=metal"].into_iter().chain(words).collect::<Vec<_>>()
+    };
 
-    assert_eq!(args(&[]), format!("'talos.platform=metal' 'console=tty0' {BUILT_IN}"));
+    assert_eq!(args(&[]), "", "nobody asked for any");
+    assert_eq!(args(&["--platform=metal"]), format!("'talos.platform=metal' 'console=tty0' {BUILT_IN}"));
     assert_eq!(
         args(&["--platform=aws", "--config=none"]),
         format!(
@@ -193,7 +197,7 @@ fn kernel_arguments_reach_the_slot() {
          'proc_mem.force_override=never' 'quiet' 'console=ttyS0,115200' 'console=tty1'"
     );
     assert_eq!(
-        args(&["--extra-kernel-arg=-slab_nomerge"]),
+        args(&["--platform=metal", "--extra-kernel-arg=-slab_nomerge"]),
         format!("'talos.platform=metal' 'console=tty0' {}", &BUILT_IN["'slab_nomerge' ".len()..])
     );
     // A payload's own arguments take the place of the built-in ones; extra ones work on them as well.

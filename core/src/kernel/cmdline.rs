@@ -14,7 +14,7 @@ use crate::kernel::arch::Arch;
 /// Most bytes of a command line on x86, with the zero at its end (`COMMAND_LINE_SIZE`, arch/x86/include/asm/setup.h).
 pub const MAX_BYTES: usize = 2048;
 
-// For a payload without a `cmdline` file.
+// Talos' words for a payload without a `cmdline` file, where a platform was asked for.
 const DEFAULTS: [&str; 7] = [
     "slab_nomerge",
     "pti=on",
@@ -241,12 +241,18 @@ fn split(word: &str) -> (&str, &str) {
     word.split_once('=').unwrap_or((word, ""))
 }
 
-/// The command line of a slot: `platform` with its arguments, `config`, the payload's `cmdline` or else the defaults,
-/// and `extra` arguments.
-pub fn assemble(platform: Platform, config: &str, arch: Arch, payload: Option<&str>, extra: &[String]) -> Cmdline {
+/// The command line of a slot: `platform` with its arguments, `config`, the payload's `cmdline`, and `extra` arguments. A payload
+/// without a `cmdline` gets Talos' defaults where a platform was asked for, and else none.
+pub fn assemble(
+    platform: Option<Platform>,
+    config: &str,
+    arch: Arch,
+    payload: Option<&str>,
+    extra: &[String],
+) -> Cmdline {
     let mut cmdline = Cmdline::default();
     cmdline.begin(platform, config, arch);
-    cmdline.payload(payload);
+    cmdline.payload(platform, payload);
     cmdline.extra(extra);
     cmdline
 }
@@ -254,7 +260,7 @@ pub fn assemble(platform: Platform, config: &str, arch: Arch, payload: Option<&s
 /// The command line of a live medium: that of a slot, with the medium's `own` word before the payload's, and with both
 /// screen and serial port as consoles.
 pub fn assemble_live(
-    platform: Platform,
+    platform: Option<Platform>,
     config: &str,
     arch: Arch,
     own: Option<&str>,
@@ -264,26 +270,29 @@ pub fn assemble_live(
     let mut cmdline = Cmdline::default();
     cmdline.begin(platform, config, arch);
     own.into_iter().for_each(|word| cmdline.append(word));
-    cmdline.payload(payload);
+    cmdline.payload(platform, payload);
     cmdline.both_consoles(arch);
     cmdline.extra(extra);
     cmdline
 }
 
 impl Cmdline {
-    fn begin(&mut self, platform: Platform, config: &str, arch: Arch) {
-        self.set("talos.platform", [platform.name()]);
+    fn begin(&mut self, platform: Option<Platform>, config: &str, arch: Arch) {
+        if let Some(platform) = platform {
+            self.set("talos.platform", [platform.name()]);
+        }
         if !config.is_empty() {
             self.set("talos.config", [config]);
         }
         // A platform may replace `talos.config`, as vmware does.
-        for (key, values) in &Cmdline::parse(platform.args(arch)).0 {
+        for (key, values) in &Cmdline::parse(platform.map_or("", |platform| platform.args(arch))).0 {
             self.set(key, values.iter().map(String::as_str));
         }
     }
 
-    fn payload(&mut self, own: Option<&str>) {
-        let words = own.map_or_else(|| DEFAULTS.join(" "), str::to_owned);
+    fn payload(&mut self, platform: Option<Platform>, own: Option<&str>) {
+        let defaults = if platform.is_some() { DEFAULTS.join(" ") } else { String::new() };
+        let words = own.map_or(defaults, str::to_owned);
         for word in Cmdline::parse(&words).words() {
             self.append(&word);
         }
@@ -371,13 +380,15 @@ mod tests {
     fn assembled_in_the_contracts_order() {
         let line = |platform: &str, config: &str, payload: Option<&str>, extra: &[&str]| {
             let extra: Vec<_> = extra.iter().map(|s| (*s).to_owned()).collect();
-            assemble(Platform::by_name(platform).unwrap(), config, Arch::Amd64, payload, &extra).to_string()
+            assemble(Platform::settled(platform).unwrap(), config, Arch::Amd64, payload, &extra).to_string()
         };
         assert_eq!(
             line("metal", "none", None, &[]),
             "talos.platform=metal talos.config=none console=tty0 slab_nomerge pti=on consoleblank=0 \
              printk.devkmsg=on selinux=1 module.sig_enforce=1 proc_mem.force_override=never"
         );
+        assert_eq!(line("", "", None, &[]), "", "nobody asked for Talos' words");
+        assert_eq!(line("", "url", Some("quiet"), &["a=1"]), "talos.config=url quiet a=1");
         assert_eq!(
             line("metal", "", Some("quiet console=ttyS0"), &["talos.platform=x", "-quiet"]),
             "console=tty0 console=ttyS0 talos.platform=x"
@@ -399,7 +410,8 @@ mod tests {
             assemble(Platform::settled(platform).unwrap(), config, arch, Some(""), &[]).to_string()
         };
         let arm = |platform| line(platform, Arch::Arm64, "");
-        assert_eq!(arm(""), "talos.platform=metal console=ttyAMA0 console=tty0");
+        assert_eq!(arm("metal"), "talos.platform=metal console=ttyAMA0 console=tty0");
+        assert_eq!(arm(""), "");
         assert_eq!(arm("packet"), "talos.platform=equinixMetal console=ttyAMA0,115200");
         assert_eq!(
             line("vmware", Arch::Arm64, "none"),
@@ -415,7 +427,7 @@ mod tests {
     #[test]
     fn a_live_medium_has_both_consoles() {
         let line = |platform: &str, own: Option<&str>, payload: Option<&str>, arch| {
-            assemble_live(Platform::by_name(platform).unwrap(), "", arch, own, payload, &[]).to_string()
+            assemble_live(Platform::settled(platform).unwrap(), "", arch, own, payload, &[]).to_string()
         };
         let halt = Some("talos.halt_if_installed=1");
         assert_eq!(
@@ -436,7 +448,7 @@ mod tests {
             "talos.platform=upcloud net.ifnames=0 q console=ttyAMA0,115200 console=tty0"
         );
         let extra = ["console=ttyS1".to_owned()];
-        let replaced = assemble_live(Platform::METAL, "", Arch::Amd64, None, Some(""), &extra);
+        let replaced = assemble_live(Some(Platform::METAL), "", Arch::Amd64, None, Some(""), &extra);
         assert_eq!(replaced.to_string(), "talos.platform=metal console=ttyS1", "what is asked for stands alone");
     }
 
@@ -457,7 +469,7 @@ mod tests {
         for bad in ["a=b\"c\"", "a=b'c", "a=\\n", "a=\"b", "=", "\"\"", "=\"a b\"", "a=\u{e0}"] {
             assert!(matches!(quote(bad), Err(QuoteError::Character(_))), "{bad}");
         }
-        let spaced = assemble(Platform::METAL, "a b", Arch::Amd64, None, &[]).quote_for_grub();
+        let spaced = assemble(None, "a b", Arch::Amd64, None, &[]).quote_for_grub();
         assert_eq!(spaced, Err(QuoteError::Character("talos.config=a b".to_owned())));
         assert!(matches!(quote(&"x=1234567 ".repeat(300)), Err(QuoteError::TooLong { .. })));
     }

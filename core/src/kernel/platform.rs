@@ -10,12 +10,6 @@ use crate::kernel::arch::Arch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Platform(&'static str);
 
-impl Default for Platform {
-    fn default() -> Self {
-        Platform::METAL
-    }
-}
-
 /// A platform name that is not known.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("platform {name:?} is not known: {}", Platform::names().collect::<Vec<_>>().join(", "))]
@@ -73,12 +67,12 @@ impl Platform {
         PLATFORMS.iter().find(|(n, _)| *n == name).map(|(n, _)| Platform(n))
     }
 
-    /// The platform that `--platform` names; empty means bare metal.
-    pub fn settled(name: &str) -> Result<Self, UnknownPlatform> {
-        match name {
-            "" => Ok(Platform::METAL),
-            name => Platform::by_name(name).ok_or_else(|| UnknownPlatform { name: name.to_owned() }),
+    /// The platform of a name. None for no name.
+    pub fn settled(name: &str) -> Result<Option<Self>, UnknownPlatform> {
+        if name.is_empty() {
+            return Ok(None);
         }
+        Platform::by_name(name).map(Some).ok_or_else(|| UnknownPlatform { name: name.to_owned() })
     }
 
     /// Name, as in `talos.platform`.

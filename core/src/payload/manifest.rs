@@ -102,7 +102,7 @@ pub fn epoch(manifest: &[u8]) -> Result<u32, String> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KernelArgs {
-    /// Name of the platform; empty for bare metal. Text, so that a later version's platform does not make the whole
+    /// Name of the platform; empty if none was asked for. Text, so that a later version's platform does not make the whole
     /// manifest unreadable.
     pub platform: String,
     /// Value of `talos.config`; empty for none.

@@ -133,7 +133,7 @@ fn kernel_arguments_that_are_too_long() {
     let world = World::new();
     let image = world.image();
     let cmdline = |flags: &[&str]| {
-        let flags = [&["--dry-run", "--output=json"][..], flags].concat();
+        let flags = [&["--dry-run", "--output=json", "--platform=metal"][..], flags].concat();
         let report = world.install(&image, &flags).succeeds().json();
         report["plan"]["system"]["cmdline"].as_str().unwrap().len()
     };
@@ -141,7 +141,8 @@ fn kernel_arguments_that_are_too_long() {
     let room = MOST - cmdline(&[]) - " ".len();
     assert_eq!(cmdline(&["--extra-kernel-arg", &word(room)]), MOST);
     let texts = ["kernel command line", &format!("{} bytes, at most {MOST}", MOST + 1)];
-    refused(&image, INPUT, &texts, || world.install(&image, &["--extra-kernel-arg", &word(room + 1)]));
+    let args = ["--platform=metal", "--extra-kernel-arg", &word(room + 1)];
+    refused(&image, INPUT, &texts, || world.install(&image, &args));
 }
 
 /// All that is wrong is told at once, and what can be put right on the command line decides the exit code.

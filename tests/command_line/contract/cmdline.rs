@@ -98,7 +98,12 @@ fn platform_config_defaults_and_extra_arguments_in_this_order() {
     world.payload.write("cmdline", "own=1\n");
     assert_eq!(cmdline(&world, &args), format!("{head} own=1 a=1"));
     // No --config, no talos.config.
-    assert_eq!(cmdline(&world, &["--config="]), "talos.platform=metal console=tty0 own=1");
+    assert_eq!(cmdline(&world, &["--config=", "--platform=metal"]), "talos.platform=metal console=tty0 own=1");
+    // machined always gives a platform. Where nobody does, the system is a stranger's, and none of Talos' words are added.
+    assert_eq!(cmdline(&world, &[]), "own=1");
+    world.payload.remove("cmdline");
+    assert_eq!(cmdline(&world, &[]), "");
+    assert_eq!(cmdline(&world, &["--extra-kernel-arg=a=1"]), "a=1");
 }
 
 /// 4.4
@@ -107,7 +112,8 @@ fn extra_arguments_add_override_and_negate() {
     let world = World::new();
     world.payload.write("cmdline", "a=1 quiet a=2 b");
     let extra = |args: &[&str]| {
-        let flags: Vec<String> = args.iter().map(|arg| format!("--extra-kernel-arg={arg}")).collect();
+        let flags = args.iter().map(|arg| format!("--extra-kernel-arg={arg}"));
+        let flags: Vec<String> = ["--platform=metal".to_owned()].into_iter().chain(flags).collect();
         cmdline(&world, &flags.iter().map(String::as_str).collect::<Vec<_>>())
     };
     let head = "talos.platform=metal console=tty0";
@@ -161,7 +167,7 @@ fn the_firmware_adds_to_a_payloads_cmdline_that_stands_alone() {
         planned_cmdline(Outcome::of(command.env("INSTALLER_GRUB_USE_UKI_CMDLINE", uki)))
     };
     assert_eq!(with("true"), "own=1 a=1 b");
-    assert_eq!(with("false"), "talos.platform=metal console=tty0 own=1");
+    assert_eq!(with("false"), "own=1");
 }
 
 /// 4.7
@@ -189,8 +195,10 @@ fn an_upgrade_from_inside_keeps_how_the_command_line_was_made() {
     let dry = |extra: &[&str], config: &str| run('B', &[&["--dry-run"], extra].concat(), None, config);
     assert_eq!(dry(&[], ""), "own=4", "nothing is said: it is kept");
     let together = "talos.platform=metal console=tty0 own=4";
-    assert_eq!(dry(&["--extra-kernel-arg=a"], ""), format!("{together} a"), "an argument is said");
-    assert_eq!(dry(&[], CONFIG), together, "the config says otherwise");
+    let said = ["--platform=metal", "--extra-kernel-arg=a"];
+    assert_eq!(dry(&said, ""), format!("{together} a"), "an argument is said");
+    assert_eq!(dry(&said[..1], CONFIG), together, "the config says otherwise");
+    assert_eq!(dry(&said[1..], ""), "own=4 a", "no platform was said before");
     assert_eq!(dry(&["--extra-kernel-arg=a"], "cluster: {}\n"), "own=4", "the config says it");
 }
 
@@ -202,14 +210,14 @@ fn extra_kernel_args_of_the_config_are_there_once() {
     let config = "machine: {install: {extraKernelArgs: [a=1, b=2]}}\n";
     // Not a second time.
     let args = ["--extra-kernel-arg=a=1", "--extra-kernel-arg=b=2"];
-    assert_eq!(cmdline_with(&world, config, &args), "talos.platform=metal console=tty0 own=1 a=1 b=2");
+    assert_eq!(cmdline_with(&world, config, &args), "own=1 a=1 b=2");
     let image = world.image();
     let quiet = install_with(&world, &image, &[&args[..], &["--dry-run"]].concat(), config).succeeds();
     assert!(!quiet.stderr.contains("extraKernelArgs"), "{}", quiet.stderr);
     // What machined has forgotten is added, before what is said.
     let missing = install_with(&world, &image, &["--dry-run", args[0]], config).succeeds();
     assert!(missing.stderr.contains("added from machine.install.extraKernelArgs: b=2"), "{}", missing.stderr);
-    assert_eq!(cmdline_with(&world, config, &args[..1]), "talos.platform=metal console=tty0 own=1 b=2 a=1");
+    assert_eq!(cmdline_with(&world, config, &args[..1]), "own=1 b=2 a=1");
     let config = "machine: {install: {extraKernelArgs: [-own, console=ttyS1]}}\n";
-    assert_eq!(cmdline_with(&world, config, &[]), "talos.platform=metal console=ttyS1");
+    assert_eq!(cmdline_with(&world, config, &["--platform=metal"]), "talos.platform=metal console=ttyS1");
 }

@@ -248,7 +248,7 @@ fn grub_editenv_reads_the_environment_blocks(disk: &Disk) {
     }
     assert_eq!(list(SLOT_A, "slot.env"), "state=good\nseq=1\n");
     let guid = disk.plan["table"]["ids"]["disk"].as_str().unwrap();
-    let args = "'talos.platform=metal' 'console=tty0' 'quiet' 'dyndbg=file x +p' 'sum=$1;2'";
+    let args = "'quiet' 'dyndbg=file x +p' 'sum=$1;2'";
     let expected = format!("kernel=/vmlinuz\ninitrd=/initramfs.xz\nargs={args}\nguid={guid}\n");
     assert_eq!(list(SLOT_A, "slot.cfg"), expected);
     // What GRUB rewrites is one sector, and stays it.

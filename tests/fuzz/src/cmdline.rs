@@ -26,6 +26,7 @@ pub fn cmdline(mut bytes: &[u8]) -> bool {
     let mut texts = bytes.split(|b| *b == 0).map(|t| String::from_utf8_lossy(t).into_owned());
     let (config, payload) = (texts.next().unwrap_or_default(), texts.next());
     let extra: Vec<_> = texts.collect();
+    let platform = (choice & 0x40 == 0).then_some(platform);
     let cmdline = assemble(platform, &config, arch, payload.as_deref(), &extra);
     for line in [&cmdline, &Cmdline::parse(&config), &Cmdline::parse(payload.as_deref().unwrap_or_default())] {
         reaches_the_kernel(line);

@@ -102,7 +102,8 @@ fn kernel_arguments_that_name_a_slot_are_left_out() {
         ["--extra-kernel-arg=x=@disk-guid@", "--extra-kernel-arg=y=@@", "--extra-kernel-arg=live-media=/dev/sr0"];
     let (_, report) = made(&world, "pxe", "live.tar", &extra);
     let cmdline = report["cmdline"].as_str().unwrap();
-    assert!(cmdline.contains(" boot=live v=1.2.3 quiet y=@ live-media=/dev/sr0 slipway.medium="), "{cmdline}");
+    assert!(cmdline.starts_with("boot=live v=1.2.3 quiet "), "{cmdline}");
+    assert!(cmdline.contains(" y=@ live-media=/dev/sr0 slipway.medium="), "{cmdline}");
     let source = format!("--source={}", world.payload.source());
     let mut told = installer(["image", "--progress=plain", "--kind=pxe", "--dry-run", &source, "--out"]);
     Outcome::of(told.arg(world.path("told.tar")).args(extra))
