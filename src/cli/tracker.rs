@@ -35,8 +35,6 @@ const INTERVAL: Duration = Duration::from_millis(250);
 pub struct Tracker {
     shown: Progress,
     work: Arc<Mutex<Work>>,
-    /// The notes of the verb.
-    told: Vec<String>,
 }
 
 struct Work {
@@ -49,6 +47,8 @@ struct Work {
     /// The verb has ended, and only its report is on its way.
     over: bool,
     said: Instant,
+    /// The notes so far.
+    told: Vec<String>,
 }
 
 /// What a signal has interrupted.
@@ -77,7 +77,7 @@ impl Tracker {
             let work = mem::ManuallyDrop::new(locked(&watched));
             work.interrupted(signal).ends(&lines, output, work);
         });
-        let tracker = Tracker { shown, work, told: vec![] };
+        let tracker = Tracker { shown, work };
         tracker.shown.begin_run(verb);
         tracker
     }
@@ -89,16 +89,17 @@ impl Tracker {
 
     /// The run is over; the notes of it. A signal that came just before ends it first.
     pub fn end(mut self, result: &Result<Report, Failure>) -> Vec<String> {
-        {
+        let told = {
             let mut work = locked(&self.work);
             (work.file, work.over) = (None, true);
-        }
+            mem::take(&mut work.told)
+        };
         let event = match result {
             Ok(report) => Event::Done { exit_code: if report.is_bad() { FailureKind::Install.exit_code() } else { 0 } },
             Err(failure) => Event::Failed { exit_code: failure.kind.exit_code(), message: failure.to_string() },
         };
         self.shown.end_run(event);
-        self.told
+        told
     }
 }
 
@@ -119,7 +120,7 @@ impl Observer for Tracker {
     }
 
     fn note(&mut self, text: &str) {
-        self.told.push(text.to_owned());
+        locked(&self.work).told.push(text.to_owned());
         self.shown.note(text);
     }
 
@@ -173,7 +174,7 @@ impl Work {
             percent: None,
             left: left.to_owned(),
         };
-        Work { progress, file: None, on_a_disk, holds: false, over: false, said: Instant::now() }
+        Work { progress, file: None, on_a_disk, holds: false, over: false, said: Instant::now(), told: vec![] }
     }
 
     fn begins(&mut self, step: Option<(usize, usize)>, text: &str, bytes: u64) {
@@ -261,7 +262,8 @@ impl Interruption {
         say(&message);
         if output == Output::Json {
             let report = Report::Failure(Box::new(self.report(&work.progress.verb, &argv)));
-            let _ = output::document(report, vec![]).map(|text| output::write(&stdout(), text.as_bytes(), PATIENCE));
+            let _ = output::document(report, mem::take(&mut work.told))
+                .map(|text| output::write(&stdout(), text.as_bytes(), PATIENCE));
         }
         exit(self.exit_code.into())
     }

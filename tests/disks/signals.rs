@@ -119,6 +119,8 @@ fn an_interruption_is_a_document_too() {
     assert_eq!((&report["verb"], &report["step"]["number"]), (&json!("upgrade"), &json!(4)), "{report}");
     assert_eq!(report["disk_state"], "slot A, which runs, still boots, and slot B is not tried", "{report}");
     assert!(report["remedy"].as_str().unwrap().starts_with("run the same command again: /"), "{report}");
+    let told = report["told"].as_array().unwrap();
+    assert!(told.iter().any(|note| note.as_str().unwrap().contains("no SHA256SUMS")), "{report}");
     let said = format!("error: {}", report["message"].as_str().unwrap());
     assert_eq!(text.lines().last(), Some(said.as_str()));
 }

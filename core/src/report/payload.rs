@@ -42,7 +42,7 @@ pub struct InspectReport {
     /// The trusted keys that have signed it; empty if none has, or none was named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_by: Vec<Signer>,
-    /// Digest that names the payload's files; its command line does not count.
+    /// Digest that names the payload: its files and its own kernel command line.
     pub payload: Sha256,
     /// Smallest slot the payload fits into, in bytes, on a disk with 512-byte sectors.
     pub min_slot_bytes: u64,
@@ -135,7 +135,7 @@ pub struct ChecksumReport {
     /// The epoch in the manifest.json that was written.
     #[serde(default)]
     pub epoch: u32,
-    /// Digest that names the payload's files; its command line does not count.
+    /// Digest that names the payload: its files and its own kernel command line.
     pub payload: Sha256,
     /// Files that were written.
     pub written: Vec<String>,
@@ -146,7 +146,7 @@ impl fmt::Display for ChecksumReport {
         write!(
             f,
             "checksums of {}{}: payload {}; wrote {}",
-            self.version.as_deref().unwrap_or("-"),
+            self.version.as_deref().unwrap_or("a payload without a version"),
             if self.epoch > 0 { format!(", epoch {}", self.epoch) } else { String::new() },
             self.payload,
             self.written.join(", ")

@@ -83,7 +83,7 @@ fn an_iso_for_arm64_made_elsewhere() {
     let env = tool!("grub-editenv", unpacked_iso(&world, &iso).join("medium.env"), "list");
     assert!(env.lines().any(|line| line == "efi=BOOTAA64.EFI"), "{env}");
     let cmdline = report["cmdline"].as_str().unwrap();
-    assert!(cmdline.contains("console=ttyAMA0 console=tty0"), "{report}");
+    assert!(cmdline.contains("console=ttyAMA0,115200 console=tty0"), "{report}");
     assert!(!cmdline.contains("ttyS"), "a port that arm64 has not: {report}");
     // For the other machine it is refused, and the same inputs make the same bytes.
     refused(&world, INPUT, &["the payload's kernel is for arm64, not for amd64"], || {
