@@ -57,13 +57,12 @@ fn is_there(auth: &Auth, firmware: &dyn EfiVariables) -> bool {
 
 /// What the firmware holds now, asked once more, and what to do.
 fn left(plan: &EnrollPlan, firmware: &dyn EfiVariables) -> Left {
-    let again = "run the same command again";
     match firmware.flag(SETUP_MODE) {
         Ok(Some(true)) => {
             let names: Vec<_> = plan.steps.iter().map(|step| step.variable.name()).collect();
             let names = names.join(", ");
             let state = "the firmware is in setup mode still, so it starts everything, as before";
-            Left::new(format!("{state}, whatever of {names} was written"), again)
+            Left::new(format!("{state}, whatever of {names} was written"), Left::AGAIN)
         }
         Ok(Some(false)) => Left {
             state: "the firmware has left setup mode: Secure Boot is in force from the next boot on".to_owned(),
@@ -71,7 +70,7 @@ fn left(plan: &EnrollPlan, firmware: &dyn EfiVariables) -> Left {
         },
         Ok(None) | Err(_) => {
             let state = "the firmware does not say whether it is in setup mode still: if so, it starts everything";
-            Left::new(state, again)
+            Left::new(state, Left::AGAIN)
         }
     }
 }

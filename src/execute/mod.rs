@@ -139,7 +139,7 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
         let begun = source.downcast_ref::<ChangedMeanwhile>().is_none() && !step.writes().is_empty();
         let wrote = begun || plan.steps[..n].iter().any(|step| !step.writes().is_empty());
         let left = match wrote {
-            true => Left::new("something was written", "run `installer status`"),
+            true => Left::new("something was written", Left::STATUS),
             false => Left::nothing_written(),
         };
         // Not `into`: nobody could tell the cause by its type then.

@@ -9,9 +9,6 @@ use slipway_core::{
 
 use crate::{device::BlockIo, execute::ExecuteError, probe};
 
-const AGAIN: &str = "run the same command again";
-const STATUS: &str = "run `installer status`";
-
 /// After a change of an installed disk. `before` is the boot state that its plan was made for.
 pub fn of_system(
     error: ExecuteError,
@@ -32,13 +29,13 @@ pub fn of_install(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> Execu
     looked_up(error, disk, |disk| {
         Ok(match probe::partitions(disk) {
             Err(probe::ProbeError::NoTable(_) | probe::ProbeError::Lba0Lost) => {
-                Left::new("the disk has no partition table", AGAIN)
+                Left::new("the disk has no partition table", Left::AGAIN)
             }
             Err(e) => return Err(e.to_string()),
             Ok(table) if table.disk_guid == Some(ours) => {
                 Left::new("the disk has the new partition table", "run `installer verify`")
             }
-            Ok(_) => Left::new("the disk has the partition table that it had before", AGAIN),
+            Ok(_) => Left::new("the disk has the partition table that it had before", Left::AGAIN),
         })
     })
 }
@@ -53,9 +50,9 @@ pub fn of_grow(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> ExecuteE
                 Left::new("the new partition table is in force", "run the same command again for the steps after it")
             }
             Some(growth) if bytes == growth.before => {
-                Left::new("the partition table is the one that was there before", AGAIN)
+                Left::new("the partition table is the one that was there before", Left::AGAIN)
             }
-            _ => Left::new("another program has changed the partition table", STATUS),
+            _ => Left::new("another program has changed the partition table", Left::STATUS),
         })
     })
 }
@@ -68,11 +65,11 @@ pub fn of_meta(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> ExecuteE
         let is_set = plan.meta.iter().all(|(tag, value)| meta.get(*tag) == Some(value));
         let is_removed = plan.meta_removed.iter().all(|tag| meta.get(*tag).is_none());
         Ok(match (meta.valid, is_set && is_removed) {
-            ([false, false], _) if meta.blank => Left::new("META is blank", AGAIN),
-            ([false, false], _) if unreadable.is_empty() => Left::new("neither copy of META is valid", AGAIN),
+            ([false, false], _) if meta.blank => Left::new("META is blank", Left::AGAIN),
+            ([false, false], _) if unreadable.is_empty() => Left::new("neither copy of META is valid", Left::AGAIN),
             ([false, false], _) => return Err(unreadable.join("; ")),
             (_, true) => Left::new("META has the new tags", "run the same command again for the other copy"),
-            (_, false) => Left::new("META has the old tags", AGAIN),
+            (_, false) => Left::new("META has the old tags", Left::AGAIN),
         })
     })
 }
@@ -80,8 +77,8 @@ pub fn of_meta(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> ExecuteE
 /// After a mend of LBA 0.
 pub fn of_lba0(error: ExecuteError, disk: &dyn BlockIo) -> ExecuteError {
     looked_up(error, disk, |disk| match probe::gpt(disk) {
-        Ok(_) => Ok(Left::new("LBA 0 says again that the disk has a GPT", STATUS)),
-        Err(probe::ProbeError::Lba0Lost) => Ok(Left::new("LBA 0 is lost, as before", AGAIN)),
+        Ok(_) => Ok(Left::new("LBA 0 says again that the disk has a GPT", Left::STATUS)),
+        Err(probe::ProbeError::Lba0Lost) => Ok(Left::new("LBA 0 is lost, as before", Left::AGAIN)),
         Err(e) => Err(e.to_string()),
     })
 }
@@ -99,6 +96,7 @@ fn looked_up(
         Err(e) => Err(format!("the disk does not say that it keeps what was written ({e})")),
         Ok(()) => look(disk),
     };
-    let left = state.unwrap_or_else(|why| Left::new(format!("what is on the disk now is not known: {why}"), STATUS));
+    let left =
+        state.unwrap_or_else(|why| Left::new(format!("what is on the disk now is not known: {why}"), Left::STATUS));
     ExecuteError { left, ..error }
 }

@@ -257,22 +257,16 @@ pub fn change(
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
     let opened = disk.open(access, observer)?;
-    change_opened(disk, &opened, change, Sources::default(), options, observer)
+    note_doubt(observer)?;
+    look(disk, &opened)?.change(change, Sources::default(), options, observer)
 }
 
-/// The same of a disk that is open.
-pub fn change_opened(
-    disk: &DiskRequest,
-    opened: &Disk,
-    change: &dyn Change,
-    sources: Sources,
-    options: ChangeOptions,
-    observer: &mut dyn Observer,
-) -> Result<Box<ChangeReport>, Failure> {
+/// A note, if what the kernel was booted with is not believed.
+pub fn note_doubt(observer: &mut dyn Observer) -> Result<(), Failure> {
     if let Some(doubt) = super::boot_words()?.not_believed {
         observer.note(&doubt.to_string());
     }
-    look(disk, opened)?.change(change, sources, options, observer)
+    Ok(())
 }
 
 pub fn look<'d>(request: &DiskRequest, disk: &'d Disk) -> Result<InstalledDisk<'d>, Failure> {

@@ -70,14 +70,15 @@ pub fn run(
     if let Some(mended) = look_at_lba0(&opened, &disk.path.display().to_string(), &|| loaders.as_ref())? {
         return mended.run(&opened, &options, observer);
     }
+    installed_disk::note_doubt(observer)?;
     let looked = installed_disk::look(disk, &opened)?;
     let report = if plan::makes_esp(&looked.system) {
         let arch = arch_of(&looked.system);
+        // A partition is formatted, so nobody may have it open: another way to open the disk, and another look.
         drop(opened);
         make_esp(disk, arch, options, observer)?
     } else {
-        drop(opened);
-        installed_disk::change(disk, Access::BootState, &Repair { renewal: None }, options, observer)?
+        looked.change(&Repair { renewal: None }, Sources::default(), options, observer)?
     };
     if report.dry_run || report.plan.left.is_empty() {
         return Ok(report);
@@ -92,7 +93,6 @@ fn arch_of(system: &SystemFacts) -> Arch {
     known.map_or(Arch::NATIVE, |manifest| manifest.arch)
 }
 
-/// A partition is formatted, so nobody may have it open.
 fn make_esp(
     disk: &DiskRequest,
     arch: Arch,
@@ -105,7 +105,7 @@ fn make_esp(
     let renewal = RenewalRequest { offered, loader: None, ignore_secure_boot: false, mend: true };
     let sources = Sources { loaders: Some(&loaders), ..Sources::default() };
     let repair = Repair { renewal: Some(renewal) };
-    installed_disk::change_opened(disk, &opened, &repair, sources, options, observer)
+    installed_disk::look(disk, &opened)?.change(&repair, sources, options, observer)
 }
 
 /// LBA 0 is lost, and how it is written again.

@@ -21,7 +21,7 @@ use slipway_core::{
         efi_loader::EfiLoader,
         env::{BootEnv, MARKER, Marker, PATHS},
         history::{HISTORY, History},
-        rule::{SlotView, next_boot},
+        rule::next_boot,
         running::Running,
         slot::{PerSlot, Slot},
     },
@@ -72,7 +72,7 @@ fn look(
     let env_copies = [first.1, second.1];
     let env = BootEnv::pick(&env_copies).cloned();
     let slots = PerSlot::new(|s| slot(&gpt, s));
-    let views = PerSlot::new(|s| SlotView { verifies: slots[s].verifies, marker: slots[s].marker.clone() });
+    let views = PerSlot::new(|s| slots[s].view());
     let next = next_boot(env.as_ref(), &views);
     let (meta, lost) = meta_of(disk, gpt.part(Part::Meta));
     unreadable.extend(lost);

@@ -66,26 +66,28 @@ fn run(dir: &Path, command: &str) -> Vec<u8> {
     finished_bytes(program("bash").current_dir(dir).args(["-c", &format!("set -eo pipefail; {command}")]))
 }
 
-#[test]
-fn initramfs() {
+/// Runs each row of a table; `make` says which file of the payload its command makes, and makes it.
+fn every_row(heading: &str, least: usize, make: impl Fn(&Path, &str) -> (&'static str, Vec<u8>)) {
     let (world, dir) = world();
-    let rows = rows("initramfs");
-    assert!(rows.len() >= 40);
+    let rows = rows(heading);
+    assert!(rows.len() >= least);
     for (command, verdict) in rows {
-        world.payload.write(Payload::INITRAMFS, run(&dir, &command));
+        let (file, bytes) = make(&dir, &command);
+        world.payload.write(file, bytes);
         as_said(&world.payload, &command, &verdict);
     }
 }
 
 #[test]
+fn initramfs() {
+    every_row("initramfs", 40, |dir, command| (Payload::INITRAMFS, run(dir, command)));
+}
+
+#[test]
 fn squashfs() {
-    let (world, dir) = world();
-    let rows = rows("squashfs of a directory `d`");
-    assert!(rows.len() >= 12);
-    for (command, verdict) in rows {
+    every_row("squashfs of a directory `d`", 12, |dir, command| {
         let _ = fs::remove_file(dir.join("s"));
-        run(&dir, &command.replace("mksquashfs d s", "mksquashfs d s -quiet -no-progress"));
-        world.payload.write(Payload::ROOTFS, fs::read(dir.join("s")).unwrap());
-        as_said(&world.payload, &command, &verdict);
-    }
+        run(dir, &command.replace("mksquashfs d s", "mksquashfs d s -quiet -no-progress"));
+        (Payload::ROOTFS, fs::read(dir.join("s")).unwrap())
+    });
 }

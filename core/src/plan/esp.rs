@@ -29,7 +29,7 @@ use crate::{
     boot::{
         env::{BootEnv, PATHS},
         history::{Entry, HISTORY, Verb},
-        rule::{SlotView, next_boot},
+        rule::next_boot,
         slot::{PerSlot, Slot, SlotState},
     },
     disk::{
@@ -83,10 +83,7 @@ impl EspContent<'_> {
 /// Whether the ESP is one to be made again: no boot loader is left on it, and what boots under a BIOS boots meanwhile, too. A
 /// trial that has not run yet is no way back: its fallback is.
 pub fn is_lost(system: &SystemFacts) -> bool {
-    let views = PerSlot::new(|slot: Slot| {
-        let facts = &system.slots[slot];
-        SlotView { verifies: facts.verifies, marker: facts.marker.clone() }
-    });
+    let views = PerSlot::new(|slot: Slot| system.slots[slot].view());
     let is_safe = |env: &BootEnv| {
         let meanwhile = next_boot(None, &views).slot;
         let default = Some(env.default).filter(|slot| system.slots[*slot].damage().is_none());

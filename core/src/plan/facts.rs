@@ -13,7 +13,7 @@ use crate::{
         efi_loader::EfiLoader,
         env::{BootEnv, Marker, PATHS},
         history::{HISTORY, History},
-        rule::NextBoot,
+        rule::{NextBoot, SlotView},
         running::Running,
         slot::{PerSlot, Slot},
     },
@@ -151,6 +151,11 @@ impl SlotFacts {
     /// The digest that names what boots: the files and their command line.
     pub fn system(&self) -> Option<Sha256> {
         self.manifest.as_ref().map(Manifest::system_digest)
+    }
+
+    /// What the boot rule goes by.
+    pub fn view(&self) -> SlotView {
+        SlotView { verifies: self.verifies, marker: self.marker.clone() }
     }
 
     /// The version, for people.

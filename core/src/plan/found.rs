@@ -17,6 +17,11 @@ pub struct Left {
 }
 
 impl Left {
+    /// The remedy where a second run converges.
+    pub const AGAIN: &str = "run the same command again";
+    /// The remedy where a person has to look.
+    pub const STATUS: &str = "run `installer status`";
+
     /// With a remedy.
     pub fn new(state: impl Into<String>, remedy: &'static str) -> Self {
         Self { state: state.into(), remedy: Some(remedy) }
@@ -37,7 +42,6 @@ impl fmt::Display for Left {
 
 /// `before` is the boot state that the plan was made for.
 pub fn found(plan: &Plan, before: Option<&BootEnv>, now: &SystemFacts) -> Left {
-    const AGAIN: &str = "run the same command again";
     let envs: Vec<&BootEnv> = plan.steps.iter().filter_map(written).collect();
     let volumes = plan.steps.iter().filter_map(|step| match step {
         Step::Blank { part: part @ (Part::State | Part::Ephemeral), .. } => Some(*part),
@@ -54,10 +58,10 @@ pub fn found(plan: &Plan, before: Option<&BootEnv>, now: &SystemFacts) -> Left {
         (Some(_), env) if env.as_ref() != before && !envs.iter().any(|one| Some(*one) == env.as_ref()) => {
             let state =
                 format!("another program has changed the boot state, or the disk returns something else: {boots}");
-            Left::new(state, "run `installer status`")
+            Left::new(state, Left::STATUS)
         }
-        (Some(_), _) => Left::new(format!("the change is not in force: {boots}"), AGAIN),
-        (None, _) => Left::new(boots, AGAIN),
+        (Some(_), _) => Left::new(format!("the change is not in force: {boots}"), Left::AGAIN),
+        (None, _) => Left::new(boots, Left::AGAIN),
     }
 }
 

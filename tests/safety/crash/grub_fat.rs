@@ -12,8 +12,6 @@ const END_OF_CHAIN: u32 = 0x0fff_fff8;
 const LONG_NAME: u8 = 0x0f;
 const VOLUME_ID: u8 = 0x08;
 const DIRECTORY: u8 = 0x10;
-/// GRUB passes over an entry with attributes that have no meaning.
-const INVALID: u8 = 0xc0;
 const VALID: u8 = 0x3f;
 /// Nothing of ours is larger.
 const MAX_BYTES: u32 = 64 << 20;
@@ -154,7 +152,7 @@ impl<'p> Volume<'p> {
                 };
                 (slot, sum) = (None, None);
                 units.fill(0);
-                if raw[11] & (VOLUME_ID | INVALID) == 0 {
+                if raw[11] & VOLUME_ID == 0 {
                     let cluster = short(raw, 20) << 16 | short(raw, 26);
                     found.push(Entry { name: name.to_lowercase(), attributes: raw[11], cluster, bytes: long(raw, 28) });
                 }
