@@ -166,15 +166,7 @@ pub const NOT_RUN: &[NotRun] = &[
 /// Flags of other programs that the documents name, and whose they are.
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--bench", "cargo"),
-    ("--arm", "xz"),
-    ("--block-size", "xz"),
-    ("--crc32", "lzop"),
     ("--delta", "xz"),
-    ("--long", "zstd"),
-    ("--lzma1", "xz"),
-    ("--lzma2", "xz"),
-    ("--no-check", "zstd"),
-    ("--ultra", "zstd"),
     ("--x86", "xz"),
     ("--now", "systemctl"),
     ("--what", "systemd-inhibit"),
@@ -214,5 +206,4 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--tpm2-pcrs", "systemd-cryptenroll"),
     ("--recovery-key", "systemd-cryptenroll"),
     ("--versioned-dirs", "cargo"),
-    ("--no-such-flag", "nobody: what happens then is shown"),
 ];

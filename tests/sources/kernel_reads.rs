@@ -1,4 +1,4 @@
-//! The tables of the documents of what Linux reads: each row is run, and `installer checksum` says what the row says.
+//! The tables in `kernel_reads.md`: each row is run, and `installer checksum` says what the row says.
 
 use std::{fs, path::Path};
 
@@ -11,7 +11,7 @@ use slipway_test_support::{
 
 /// The rows of the table with this heading: a command, and what becomes of what it makes.
 fn rows(heading: &str) -> Vec<(String, String)> {
-    let text = fs::read_to_string(project().join("docs/install.md")).unwrap();
+    let text = fs::read_to_string(project().join("tests/sources/kernel_reads.md")).unwrap();
     let table = text.split_once(&format!("| {heading} | |\n|---|---|\n")).expect("the table is there").1;
     let lines = table.lines().take_while(|line| line.starts_with("| "));
     let row = |line: &str| {
