@@ -135,7 +135,47 @@ def ustar():
     layer.payload()
 
 
-BUILDERS = {f.__name__: f for f in (kaniko, ko, jib, apko, nix, bazel, podman, buildkit, git_archive, gnu_tar, ustar)}
+def deduplicated():
+    """Files of the same content are stored once, as `ostree` and `cp --link` leave them; bazel leaves out directories."""
+    layer = Layer("", tarfile.GNU_FORMAT)
+    for name in FILES:
+        with open(f"{PAYLOAD}/{name}", "rb") as file:
+            layer.add(f"lib/modules/1.0/{name}", content=file.read())
+    for name in FILES:
+        layer.add(f"{PLACE}/{name}", tarfile.LNKTYPE, link=f"lib/modules/1.0/{name}")
+
+
+def appended():
+    """`tar --append`: what was there before stays in the archive, and the later entry counts."""
+    layer = Layer("./", tarfile.GNU_FORMAT)
+    for name in FILES:
+        layer.add(f"{PLACE}/{name}", content=b"as it was before")
+    layer.payload()
+
+
+def squashed():
+    """docker-squash: some files are there twice, and so are directories."""
+    layer = Layer("")
+    layer.payload()
+    layer.payload()
+
+
+def cut_names():
+    """The name of a plain file is too long for its header, and what is there of it ends in a slash."""
+    layer = Layer("", tarfile.GNU_FORMAT)
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        layer.tar.format = form
+        layer.add("a/" * 60 + "b", content=b"x")
+    layer.payload()
+
+
+BUILDERS = {
+    f.__name__: f
+    for f in (
+        *(kaniko, ko, jib, apko, nix, bazel, podman, buildkit, git_archive, gnu_tar, ustar),
+        *(deduplicated, appended, squashed, cut_names),
+    )
+}
 if BUILDER == "names":
     print(" ".join(BUILDERS))
 else:

@@ -6,7 +6,7 @@ use std::{fs, io::Write as _, os::unix::fs::FileExt as _, path::Path};
 use flate2::{Compression, write::GzEncoder};
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INPUT},
-    images::{Image, Layer, Layout, Pack, built},
+    images::{Image, Layer, Layout, Pack, built, files, layer},
     project,
     world::{Outcome, World, finished, finished_bytes, installer, installer_in, program},
 };
@@ -56,6 +56,26 @@ fn what_every_builder_writes_is_read() {
     }
 }
 
+/// As docker and podman read them: by what they are. The digests say what was meant.
+#[test]
+fn a_layer_packed_in_another_way_than_announced_is_read() {
+    let world = listed();
+    let payload = inspect(&world.payload.source()).succeeds().json()["payload"].clone();
+    let files = files(world.payload.dir());
+    let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let kinds = Pack::ALL.into_iter().flat_map(|is| Pack::ALL.map(|said| (is, said)));
+    for (n, (is, said)) in kinds.enumerate() {
+        let mut made = layer(&files, &names, is);
+        made.descriptor["mediaType"] = said.media_type().into();
+        let layout = Layout::new(&world.path(&format!("layout-{n}")));
+        Image::new(vec![made]).write(&layout, "1");
+        let seen = inspect(&layout.source());
+        assert_eq!(seen.code, 0, "{is:?}, announced as {said:?}: {}", seen.stderr);
+        assert_eq!(seen.json()["payload"], payload, "{is:?}, announced as {said:?}");
+        world.install(&world.image(), &["--source", &layout.source()]).succeeds();
+    }
+}
+
 /// GNU tar's own format for them has blocks of a map behind the header, here more than one: they are no content.
 #[test]
 fn sparse_files_outside_of_the_payload_are_passed_over() {
@@ -80,6 +100,38 @@ fn sparse_files_outside_of_the_payload_are_passed_over() {
         assert_eq!(seen.code, 0, "{format}: {}", seen.stderr);
         assert_eq!(seen.json()["payload"], payload, "{format}");
     }
+}
+
+/// `tar --append` leaves what was there, and the later file counts; files of the same content may be stored once.
+#[test]
+fn archives_of_layouts_with_links_and_later_files_are_read() {
+    let world = listed();
+    let layout = Layout::new(&world.path("layout"));
+    built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
+    let archive = world.path("archive.tar");
+    let tar = |args: &[&str]| finished(program("tar").current_dir(&layout.0).arg("--file").arg(&archive).args(args));
+    let image = |name: &str| format!("oci-archive:{}:{name}", archive.display());
+    let blobs = layout.0.join("blobs/sha256");
+    for (n, blob) in fs::read_dir(&blobs).unwrap().flatten().filter(|blob| blob.file_name().len() == 64).enumerate() {
+        fs::hard_link(blob.path(), blobs.join(format!(".again-{n}"))).unwrap();
+    }
+    tar(&["--create", "--sort=name", "oci-layout", "index.json", "blobs"]);
+    let listing = finished(program("tar").arg("-tvf").arg(&archive));
+    assert!(listing.contains(" link to blobs/sha256/.again-0"), "{listing}");
+    inspect(&image("1")).succeeds();
+    inspect(&image("2")).exits(INPUT).says(&["not found"]);
+    built(world.payload.dir(), Pack::Gzip).write(&layout, "2");
+    tar(&["--append", "index.json"]);
+    inspect(&image("2")).succeeds();
+    finished(program("skopeo").args(["inspect", "--raw", &image("2")]));
+    // A link to what is not kept.
+    fs::create_dir(layout.0.join("a")).unwrap();
+    let blob = fs::read_dir(&blobs).unwrap().flatten().find(|blob| blob.file_name().len() == 64).unwrap();
+    fs::hard_link(blob.path(), layout.0.join("a/blob")).unwrap();
+    let name = blob.file_name().into_string().unwrap();
+    fs::remove_file(&archive).unwrap();
+    tar(&["--create", "a/blob", "oci-layout", "index.json", &format!("blobs/sha256/{name}")]);
+    inspect(&image("1")).exits(INPUT).says(&[&name, "hard link to \"a/blob\"", "skopeo copy"]);
 }
 
 #[test]

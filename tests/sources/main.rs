@@ -14,6 +14,7 @@ mod hostile_images;
 mod image_documents;
 mod kernel_config;
 mod kernel_reads;
+mod later_entries;
 mod layouts;
 mod registry;
 mod signatures;

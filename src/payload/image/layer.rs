@@ -1,6 +1,9 @@
 //! One layer: reads its blob from the store and decompresses it to a tar archive. The blob's digest and the archive's
 //! (`diff_id`) are both verified.
 //!
+//! How it is compressed is seen by what it is, as docker and podman do: builders have called gzip a plain archive. Whatever it
+//! is called, the archive is the one of `diff_id`.
+//!
 //! OCI image specification 1.1, "Image Layer Filesystem Changeset". Several gzip members (RFC 1952) or zstd frames
 //! (RFC 8878) may follow each other; anything else after them is an error.
 
@@ -58,8 +61,13 @@ pub struct Layer {
     pub descriptor: Descriptor,
     // Digest of the uncompressed archive.
     diff_id: Sha256,
+    // As its media type says.
     compression: Compression,
 }
+
+// The first bytes of gzip (RFC 1952) and of a frame of zstd (RFC 8878).
+const GZIP: &[u8] = b"\x1f\x8b";
+const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
 impl Layer {
     pub fn new(descriptor: Descriptor, diff_id: Sha256) -> Result<Self, ImageError> {
@@ -69,32 +77,43 @@ impl Layer {
             ImageError::invalid(&what, format!("media type {}: {why}", descriptor.media_type()))
         };
         let compression = Compression::of(descriptor.media_type()).ok_or_else(unknown)?;
-        if compression == Compression::None && sha256_of(&descriptor)? != diff_id {
-            let why = format!("it is not compressed, but its diff_id is not its digest: sha256:{diff_id}");
-            return Err(ImageError::invalid(what, why));
-        }
         Ok(Layer { descriptor, diff_id, compression })
+    }
+
+    /// For messages.
+    pub fn name(&self) -> String {
+        format!("layer {}", self.descriptor.digest())
     }
 
     /// A reader of the tar archive. A compressed blob is read and hashed on a thread of its own; the caller's thread
     /// decompresses.
     pub fn open(&self, store: &dyn ImageStore) -> Result<LayerReader, ImageError> {
-        let name = format!("layer {}", self.descriptor.digest());
+        let name = self.name();
         let bytes = self.descriptor.size();
         let (blob, digest) = (store.blob(&self.descriptor)?, sha256_of(&self.descriptor)?);
-        let checked =
-            |blob: Box<dyn Read + Send>| VerifyingReader::new(blob, name.clone(), digest, Length::Exactly(bytes));
-        let failed = |source| ImageError::Io { what: name.clone(), source };
-        let archive: Box<dyn Read + Send> = match self.compression {
-            // The buffer is for headers. Large reads bypass it.
-            Compression::None => return Ok(checked(Box::new(BufReader::with_capacity(HEADERS_BYTES, blob)))),
+        // The buffer is for headers. Large reads bypass it.
+        let blob: Box<dyn Read + Send> = Box::new(BufReader::with_capacity(HEADERS_BYTES, blob));
+        let mut checked = VerifyingReader::new(blob, name.clone(), digest, Length::Exactly(bytes));
+        if digest == self.diff_id {
+            return Ok(checked);
+        }
+        let failed = |source| ImageError::of_io(&name, source);
+        let compression = match checked.peek(ZSTD.len() as u64).map_err(failed)? {
+            begin if begin.starts_with(GZIP) => Compression::Gzip,
+            begin if begin == ZSTD => Compression::Zstd,
+            _ => self.compression,
+        };
+        let ahead = ReadAhead::new(checked).map_err(failed)?;
+        let archive: Box<dyn Read + Send> = match compression {
+            Compression::None => {
+                let why = format!("it is not compressed, but its diff_id is not its digest: sha256:{}", self.diff_id);
+                return Err(ImageError::invalid(name, why));
+            }
             Compression::Gzip => {
-                let ahead = ReadAhead::new(checked(blob)).map_err(failed)?;
                 Box::new(NamedErrors { name: name.clone(), format: "gzip", reader: MultiGzDecoder::new(ahead) })
             }
             Compression::Zstd => {
-                let mut decoder =
-                    zstd::Decoder::with_buffer(ReadAhead::new(checked(blob)).map_err(failed)?).map_err(failed)?;
+                let mut decoder = zstd::Decoder::with_buffer(ahead).map_err(failed)?;
                 decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(failed)?;
                 Box::new(NamedErrors { name: name.clone(), format: "zstd", reader: decoder })
             }

@@ -357,7 +357,7 @@ impl Archive {
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         let mut entries = Entries::new(slice);
-        let (mut files, mut has_manifest_json) = (BTreeMap::new(), false);
+        let (mut files, mut has_manifest_json) = (BTreeMap::<String, Slice>::new(), false);
         while let Some(entry) = entries.next()? {
             if entry.kind == EntryKind::Directory {
                 continue;
@@ -371,16 +371,25 @@ impl Archive {
                 continue;
             }
             let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name:?} in it {why}")));
-            if entry.kind != EntryKind::File {
-                return wrong(&format!("is {}, not a regular file", entry.kind));
-            }
-            let slice = Slice { file: file.clone(), at: entry.at, end: entry.at + entry.size };
+            let slice = match entry.kind {
+                EntryKind::File => Slice { file: file.clone(), at: entry.at, end: entry.at + entry.size },
+                EntryKind::HardLink => match files.get(&entry.link.join("/")) {
+                    Some(Slice { at, end, .. }) => Slice { file: file.clone(), at: *at, end: *end },
+                    None => {
+                        let why = format!(
+                            "is a hard link to {:?}, which is no file of the image before it",
+                            entry.link.join("/")
+                        );
+                        return wrong(&format!("{why}: `skopeo copy` makes the archive anew"));
+                    }
+                },
+                other => return wrong(&format!("is {other}, not a regular file")),
+            };
             if slice.end > end {
                 return wrong(&format!("ends at byte {}, the archive at {end}: it is truncated", slice.end));
             }
-            if files.insert(name.clone(), slice).is_some() {
-                return wrong("is there twice");
-            }
+            // A later one takes the place of an earlier one, as for whoever unpacks it.
+            files.insert(name.clone(), slice);
             if files.len() > MAX_FILES {
                 return wrong(&format!("is one of more than {MAX_FILES} files: not an image"));
             }

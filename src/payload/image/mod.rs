@@ -9,6 +9,7 @@ mod description;
 mod error;
 mod layer;
 mod layout;
+mod linked;
 mod local;
 mod overlay;
 mod pull;

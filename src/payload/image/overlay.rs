@@ -40,8 +40,9 @@ impl UpperLayers {
         UpperLayers { dir, dir_depth: 0, files: BTreeSet::new(), hidden: BTreeSet::new(), opaque: false }
     }
 
-    /// The entry's name if it is a visible file of the payload directory. The error says why the image is refused: the
-    /// payload directory may hold only directories and regular files.
+    /// The entry's name if it is a visible file of the payload directory, or a hard link in place of one. An entry of the same
+    /// name that comes later in the layer takes its place. The error says why the image is refused: the payload directory may
+    /// hold only directories and regular files.
     pub fn visible_file(&self, entry: &Entry, layer: &mut CurrentLayer) -> Result<Option<String>, String> {
         let depth = entry.path.iter().zip(&self.dir).take_while(|(a, b)| a == b).count();
         let refused = |why: &str| Err(format!("{:?} {why}", entry.path.join("/")));
@@ -60,17 +61,24 @@ impl UpperLayers {
             [name] if name.starts_with(WHITEOUT) => {
                 layer.hidden.insert(name[WHITEOUT.len()..].to_owned());
             }
+            [name] if entry.kind == EntryKind::Directory && layer.files.contains(name) => {
+                return refused("is there as a file and as a directory");
+            }
             // A directory replaces a lower layer's file of the same name.
             [name] if entry.kind == EntryKind::Directory => {
                 layer.hidden.insert(name.clone());
             }
             _ if entry.kind == EntryKind::Directory => {}
-            _ if entry.kind != EntryKind::File => return refused(&format!("is {}", entry.kind)),
-            [name] if !layer.files.insert(name.clone()) => return refused("is there twice"),
-            [_] if self.name_count() + layer.files.len() + layer.hidden.len() > MAX_NAMES => {
-                return refused(&format!("is one of more than {MAX_NAMES} files in one directory"));
+            _ if !matches!(entry.kind, EntryKind::File | EntryKind::HardLink) => {
+                return refused(&format!("is {}", entry.kind));
             }
-            [name] => return Ok(Some(name.clone())),
+            [name] => {
+                layer.files.insert(name.clone());
+                if self.name_count() + layer.files.len() + layer.hidden.len() > MAX_NAMES {
+                    return refused(&format!("is one of more than {MAX_NAMES} files in one directory"));
+                }
+                return Ok(Some(name.clone()));
+            }
             _ => {}
         }
         if self.name_count() + layer.hidden.len() > MAX_NAMES {
@@ -101,5 +109,18 @@ impl UpperLayers {
 
     pub fn hides(&self, name: &str) -> bool {
         self.opaque || self.hidden.contains(name)
+    }
+}
+
+/// Whether an entry takes away what the layers below have at this path: a whiteout, or anything but a directory above it.
+pub fn hides_below(entry: &Entry, path: &[String]) -> bool {
+    let Some((name, dir)) = entry.path.split_last() else { return false };
+    let below = path.strip_prefix(dir).unwrap_or_default();
+    if name == OPAQUE {
+        return !below.is_empty();
+    }
+    match name.strip_prefix(WHITEOUT) {
+        Some(gone) => below.first().is_some_and(|first| first == gone),
+        None => entry.kind != EntryKind::Directory && below.len() > 1 && below[0] == *name,
     }
 }

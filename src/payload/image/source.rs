@@ -3,6 +3,11 @@
 //! Layers are read from the uppermost down: a file or whiteout in an upper layer overrides every lower one. Reading
 //! stops once all wanted files are found.
 //!
+//! Within a layer a later entry of the same name takes the place of an earlier one, as for whoever unpacks it. An inspection
+//! that reads a layer to its end knows which one is the last, and the write passes over the others. The write alone goes by what
+//! SHA256SUMS and manifest.json say, for it hands out what it reads: an entry of another size is passed over, and one behind the
+//! right one must be the same.
+//!
 //! OCI image specification 1.1, layer.md ("Whiteouts", "Opaque Whiteout").
 
 use std::{
@@ -15,10 +20,11 @@ use anyhow::{Context as _, bail};
 use super::{
     ImageError, ImageStore,
     layer::{Layer, LayerReader},
+    linked::{Layers, MOST_LINKS, Place},
     overlay::{CurrentLayer, UpperLayers},
     resolve::{Resolved, resolve},
     signatures,
-    tar::{Content, Entries},
+    tar::{Content, Entries, EntryKind},
 };
 use crate::{
     payload::{
@@ -61,6 +67,8 @@ struct Expected {
     digests: BTreeMap<String, Sha256>,
     // Of the files that are installed, bytes.
     sizes: BTreeMap<String, u64>,
+    // Of the files in layers that were read to their end: the entries that count.
+    places: BTreeMap<String, Place>,
     cmdline: Option<String>,
     // What manifest.json says is in the unified kernel image, if that is all that boots.
     unified: Option<Unified>,
@@ -105,20 +113,32 @@ impl ImageSource {
         progress: &mut dyn FnMut(u64),
     ) -> anyhow::Result<PayloadFacts> {
         let mut found = Found { place: self.place(), files: BTreeMap::new() };
-        let mut enough = false;
-        let upper = self.walk(&mut |name, content, layer| {
+        let (mut places, mut cut_short) = (BTreeMap::new(), None);
+        let upper = self.walk(&mut |name, content, place| {
             let what = found.place.join(name);
             let seen =
                 Seen::read(name, content, progress).map_err(|e| ImageError::of_io(&what.to_string_lossy(), e))?;
             found.files.insert(name.to_owned(), seen);
-            enough |= inspection == Inspection::Declared && found.declared(&self.source)?.is_some();
-            Ok(match enough {
-                true if layer.descriptor.size() <= WHOLE_INSPECTION_BYTES => Next::Layer,
-                true => Next::Stop,
-                false => Next::File,
+            places.insert(name.to_owned(), place);
+            if inspection == Inspection::Everything {
+                return Ok(Next::File);
+            }
+            let large = self.layers[place.layer].descriptor.size() > WHOLE_INSPECTION_BYTES;
+            Ok(match found.declared(&self.source) {
+                Ok(None) => Next::File,
+                Ok(Some(_)) if large => {
+                    cut_short = Some(place.layer);
+                    Next::Stop
+                }
+                // What is wrong may be put right by a later entry of the same layer.
+                Ok(Some(_)) | Err(_) => Next::Layer,
             })
         })?;
-        let declared = if enough { found.declared(&self.source)? } else { None };
+        places.retain(|_, place| Some(place.layer) != cut_short);
+        let declared = match inspection {
+            Inspection::Declared => found.declared(&self.source)?,
+            Inspection::Everything => None,
+        };
         let facts = match declared {
             Some(facts) => facts,
             None => found.facts(policy, &self.source)?,
@@ -127,6 +147,7 @@ impl ImageSource {
         self.expected = Expected {
             digests: found.digests()?,
             sizes: facts.files.iter().map(|file| (file.name.clone(), file.size)).collect(),
+            places,
             cmdline: facts.cmdline.clone(),
             unified: facts.unified.clone(),
         };
@@ -143,17 +164,30 @@ impl ImageSource {
 
     fn walk(&self, visit: &mut Visit) -> anyhow::Result<UpperLayers> {
         let mut upper = UpperLayers::new(self.arch);
-        for layer in self.layers.iter().rev() {
-            let what = format!("layer {}", layer.descriptor.digest());
+        let (again, mut links) = (Layers { store: &*self.store, list: &self.layers }, 0);
+        for (n, layer) in self.layers.iter().enumerate().rev() {
+            let what = layer.name();
             let in_layer = |error| ImageError::of_io(&what, error);
             let mut entries = Entries::new(layer.open(&*self.store)?);
             let mut current = CurrentLayer::default();
             let mut next = Next::File;
             while let Some(entry) = entries.next().map_err(in_layer)? {
                 let name = upper.visible_file(&entry, &mut current).map_err(|why| ImageError::invalid(&what, why))?;
-                if let Some(name) = name {
-                    next = next.max(visit(&name, &mut entries.content(), layer)?);
-                }
+                let Some(name) = name else { continue };
+                let place = Place { layer: n, at: entry.at };
+                next = match entry.kind {
+                    EntryKind::HardLink if links == MOST_LINKS => {
+                        let why = format!(
+                            "more than {MOST_LINKS} hard links in the payload's directory: put plain files there"
+                        );
+                        return Err(ImageError::invalid(what, why).into());
+                    }
+                    EntryKind::HardLink => {
+                        links += 1;
+                        again.with_content(place, &entry, &mut |content| visit(&name, content, place))?
+                    }
+                    _ => visit(&name, &mut entries.content(), place)?,
+                };
                 if next == Next::Stop {
                     return Ok(upper);
                 }
@@ -168,10 +202,11 @@ impl ImageSource {
     }
 }
 
-type Visit<'v> = dyn FnMut(&str, &mut Content<'_, LayerReader>, &Layer) -> anyhow::Result<Next> + 'v;
+/// Called with the name of a file, its content, and where its entry is.
+type Visit<'v> = dyn FnMut(&str, &mut Content<'_, LayerReader>, Place) -> anyhow::Result<Next> + 'v;
 
-/// How `walk` goes on. The order counts: within a layer the greatest answer wins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// How `walk` goes on: what the last file of a layer was answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     File,
     /// Read this layer to its end, which verifies its digest, then stop.
@@ -184,54 +219,98 @@ impl PayloadFiles for ImageSource {
         // Read all files that were inspected or are listed, not only `names`: this verifies the digests of their
         // layers.
         let mut missing: BTreeSet<_> = self.expected.digests.keys().map(String::as_str).collect();
-        self.walk(&mut |name, content, _| {
-            if !missing.remove(name) {
-                return match is_used(name) {
-                    true => Err(PayloadError::incomplete(&self.place(), "does not list", name).into()),
-                    false => Ok(Next::File),
-                };
-            }
-            let place = self.place().join(name).display().to_string();
-            if names.contains(&name) && self.expected.sizes.contains_key(name) {
-                self.hand_out(name, content, take).context(place)?;
+        // Why entries were passed over of which another may follow in the same layer.
+        let mut others = BTreeMap::new();
+        self.walk(&mut |name, content, place| {
+            let known = self.expected.places.get(name);
+            let what = self.place().join(name).display().to_string();
+            if !self.expected.digests.contains_key(name) {
+                if is_used(name) {
+                    return Err(PayloadError::incomplete(&self.place(), "does not list", name).into());
+                }
+            } else if known.is_some_and(|known| *known != place) {
+                // Another entry counts.
+            } else if !missing.contains(name) {
+                self.compare(name, content, &what)?.ok_or_else(|| ImageError::invalid(&what, AGAIN))?;
             } else {
-                let seen = self.compare(name, content, &place)?;
-                if let (true, Some(mut text)) = (names.contains(&name), seen.small()) {
-                    take(name, &mut text).context(place)?;
+                match self.take_one(name, content, &what, names, take)? {
+                    Ok(()) => drop(missing.remove(name)),
+                    Err(other) if known.is_none() => drop(others.insert(name.to_owned(), other)),
+                    Err(other) => return Err(other),
                 }
             }
             Ok(if missing.is_empty() { Next::Layer } else { Next::File })
         })?;
         match missing.first() {
             None => Ok(()),
-            Some(name) => Err(PayloadError::Missing { path: self.place().join(name) }.into()),
+            Some(name) => Err(others
+                .remove(*name)
+                .unwrap_or_else(|| PayloadError::Missing { path: self.place().join(name) }.into())),
         }
     }
 }
 
+const OTHER: &str = "its content does not match SHA256SUMS and manifest.json";
+const AGAIN: &str = "it is there again in its layer with another content, and the later one counts: make the layer anew with \
+                     every file once";
+
 impl ImageSource {
-    /// Pass on a file that is installed. The write compares its digest.
-    fn hand_out(&self, name: &str, content: &mut Content<'_, LayerReader>, take: &mut Take) -> anyhow::Result<()> {
-        let size = self.expected.sizes.get(name).copied().unwrap_or_default();
-        if content.left() != size {
-            bail!("it has {} bytes in its layer, but manifest.json says {size}", content.left());
+    /// Pass on or compare a file. The inner error: it is another than the inspection told of.
+    fn take_one(
+        &self,
+        name: &str,
+        content: &mut Content<'_, LayerReader>,
+        what: &str,
+        names: &[&str],
+        take: &mut Take,
+    ) -> anyhow::Result<anyhow::Result<()>> {
+        let wanted = names.contains(&name);
+        match self.expected.sizes.get(name).filter(|_| wanted) {
+            Some(size) if content.left() == *size => {
+                self.hand_out(name, content, *size, take).context(what.to_owned())?
+            }
+            Some(size) => {
+                let why = format!("it has {} bytes in its layer, but manifest.json says {size}", content.left());
+                return Ok(Err(ImageError::invalid(what, why).into()));
+            }
+            None => match self.compare(name, content, what)? {
+                Some(seen) => {
+                    if let (true, Some(mut text)) = (wanted, seen.small()) {
+                        take(name, &mut text).context(what.to_owned())?;
+                    }
+                }
+                None => return Ok(Err(ImageError::invalid(what, OTHER).into())),
+            },
         }
+        Ok(Ok(()))
+    }
+
+    /// Pass on a file that is installed. The write compares its digest.
+    fn hand_out(
+        &self,
+        name: &str,
+        content: &mut Content<'_, LayerReader>,
+        size: u64,
+        take: &mut Take,
+    ) -> anyhow::Result<()> {
         match check_head(name, content.peek(HEAD_BYTES)?, size)? {
             Some(other) if other != self.arch => bail!("a kernel for {other}, not for {}", self.arch),
             _ => watched::hand_out(name, self.expected.unified.as_ref(), content, take),
         }
     }
 
-    /// Compare a file that is not installed with what the inspection found.
-    fn compare(&self, name: &str, content: &mut Content<'_, LayerReader>, place: &str) -> anyhow::Result<Seen> {
-        let seen = Seen::read(name, content, &mut |_| ()).map_err(|e| ImageError::of_io(place, e))?;
+    /// What a file has in it if it is what the inspection found or was told of.
+    fn compare(
+        &self,
+        name: &str,
+        content: &mut Content<'_, LayerReader>,
+        what: &str,
+    ) -> Result<Option<Seen>, ImageError> {
+        let seen = Seen::read(name, content, &mut |_| ()).map_err(|e| ImageError::of_io(what, e))?;
         let same = match name {
             "cmdline" => seen.trimmed() == self.expected.cmdline.as_deref().map(str::as_bytes),
             _ => true,
         };
-        if same && self.expected.digests.get(name) == Some(&seen.sha256) {
-            return Ok(seen);
-        }
-        Err(ImageError::invalid(place, "its content does not match SHA256SUMS and manifest.json").into())
+        Ok(Some(seen).filter(|seen| same && self.expected.digests.get(name) == Some(&seen.sha256)))
     }
 }

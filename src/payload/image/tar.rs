@@ -54,6 +54,8 @@ pub struct Entry {
     pub size: u64,
     /// Byte offset of its content in the archive.
     pub at: u64,
+    /// Components of what a hard link links to.
+    pub link: Vec<String>,
 }
 
 pub struct Entries<R> {
@@ -170,12 +172,13 @@ impl<R: Skip> Entries<R> {
     }
 
     fn entry(&self, header: &Header, entry_type: EntryType, extension: Extension) -> io::Result<Entry> {
-        let path = extension.path.unwrap_or_else(|| header.path_bytes().into_owned());
-        let path = self.components(&path)?;
+        // A name in the header may be cut off behind any byte if there is a longer one.
+        let name = extension.path.unwrap_or_else(|| header.path_bytes().into_owned());
+        let path = self.components(&name)?;
         let kind = match entry_type {
             // Types `7` and NUL are plain files. Before ustar, a trailing slash marked a directory.
             EntryType::Regular | EntryType::Continuous if extension.sparse => EntryKind::Sparse,
-            EntryType::Regular | EntryType::Continuous if header.path_bytes().ends_with(b"/") => EntryKind::Directory,
+            EntryType::Regular | EntryType::Continuous if name.ends_with(b"/") => EntryKind::Directory,
             EntryType::Regular | EntryType::Continuous => EntryKind::File,
             EntryType::Directory => EntryKind::Directory,
             EntryType::Symlink => EntryKind::Symlink,
@@ -196,11 +199,14 @@ impl<R: Skip> Entries<R> {
         if empty && self.content > 0 {
             return Err(self.wrong(&format!("{kind} with {} bytes of content", self.content)));
         }
-        if kind == EntryKind::HardLink {
-            let link = extension.link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
-            self.components(&link.unwrap_or_default())?;
-        }
-        Ok(Entry { path, kind, size: self.content, at: self.at })
+        let link = match kind {
+            EntryKind::HardLink => {
+                let link = extension.link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
+                self.components(&link.unwrap_or_default())?
+            }
+            _ => vec![],
+        };
+        Ok(Entry { path, kind, size: self.content, at: self.at, link })
     }
 
     /// Split a path. A leading `/` is the root of the image, as for those who unpack it: kaniko and others write it. `..` is

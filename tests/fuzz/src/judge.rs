@@ -50,30 +50,52 @@ pub fn payload<'l>(facts: &PayloadFacts, layers: impl Iterator<Item = &'l [u8]>)
     }
 }
 
+/// A path without what makes no difference.
+fn clean(path: &[u8]) -> String {
+    let path = String::from_utf8_lossy(path);
+    path.split('/').filter(|part| !matches!(*part, "" | ".")).collect::<Vec<_>>().join("/")
+}
+
 /// Lay a layer on the tree: what it whites out first. Not (`false`) where a name is used in two ways in one layer.
 fn lay(archive: &[u8], tree: &mut Tree) -> io::Result<bool> {
     let mut new = Tree::new();
     let mut gone = Vec::new();
+    // Hard links to what the layers below have.
+    let mut down = BTreeMap::new();
     for entry in tar::Archive::new(archive).entries()? {
         let mut entry = entry?;
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
-        let clean = parts.join("/");
+        let path_of = parts.join("/");
         let Some((name, above)) = parts.split_last() else { continue };
         let inside = |name: &str| [above, &[name]].concat().join("/");
         match entry.header().entry_type() {
             EntryType::XGlobalHeader => continue,
             _ if *name == ".wh..wh..opq" => gone.push(Gone::Inside(above.join("/"))),
             _ if name.starts_with(".wh.") => gone.push(Gone::All(inside(&name[4..]))),
-            EntryType::Directory => gone.push(Gone::File(clean)),
+            EntryType::Directory => gone.push(Gone::File(path_of)),
             EntryType::Regular | EntryType::Continuous if !path.ends_with('/') => {
                 let mut bytes = Vec::new();
                 entry.read_to_end(&mut bytes)?;
-                if new.insert(clean, bytes).is_some() {
-                    return Ok(false);
+                new.insert(path_of, bytes);
+            }
+            EntryType::Link => {
+                let to = clean(&entry.link_name_bytes().unwrap_or_default());
+                match new.get(&to).cloned() {
+                    Some(bytes) => drop(new.insert(path_of, bytes)),
+                    None => drop(down.insert(path_of, to)),
                 }
             }
-            _ => gone.push(Gone::All(clean)),
+            _ => gone.push(Gone::All(path_of)),
+        }
+    }
+    for (path, to) in &down {
+        if new.contains_key(path) || down.contains_key(to) {
+            return Ok(false);
+        }
+        match tree.get(to).filter(|_| !gone.iter().any(|g| g.takes(to))) {
+            Some(bytes) => drop(new.insert(path.clone(), bytes.clone())),
+            None => gone.push(Gone::All(path.clone())),
         }
     }
     let conflict = |path: &String| new.keys().any(|other| other.starts_with(&format!("{path}/")));

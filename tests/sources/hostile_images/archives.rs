@@ -23,8 +23,11 @@ pub const ROWS: &[Row] = &[
     ("a hard link out of the tree, in an extended header", INPUT, &["leaves the tree"], |c| {
         c.image(Tar::new().pax(EntryType::XHeader, &[("linkpath", "../x")]).link("etc/x", EntryType::Link, "y"));
     }),
-    ("a hard link in place of the kernel", INPUT, &["vmlinuz\" is a hard link"], |c| {
+    ("a hard link to nowhere in place of the kernel", INPUT, &["to \"etc/hostname\", which is not there"], |c| {
         c.image(c.tar_without("vmlinuz").link(KERNEL, EntryType::Link, "etc/hostname"));
+    }),
+    ("hundreds of hard links, each of which costs reading the layer again", INPUT, &["more than 16 hard links"], |c| {
+        c.image((0..300).fold(c.tar(), |tar, n| tar.link(&format!("{DIR}/{n}"), EntryType::Link, KERNEL)));
     }),
     ("a symbolic link in place of the kernel", INPUT, &["vmlinuz\" is a symbolic link"], |c| {
         c.image(c.tar_without("vmlinuz").link(KERNEL, EntryType::Symlink, "/dev/mem"));
@@ -80,9 +83,14 @@ pub const ROWS: &[Row] = &[
     ("an extended header of 2 MiB", INPUT, &["extended header of 2097152 bytes"], |c| {
         c.image(Tar::new().entry("x", EntryType::XHeader, &vec![b'1'; 2 * MIB as usize]).file("x", b"x"));
     }),
-    ("a name twice", INPUT, &["vmlinuz\" is there twice"], |c| c.image(c.tar().file(KERNEL, b"x"))),
-    ("a name twice, spelled in another way", INPUT, &["vmlinuz\" is there twice"], |c| {
+    ("a later kernel that is not the one that is listed", INPUT, &["vmlinuz: SHA-256 is"], |c| {
+        c.image(c.tar().file(KERNEL, b"x"));
+    }),
+    ("the same, spelled in another way", INPUT, &["vmlinuz: SHA-256 is"], |c| {
         c.image(c.tar().file("./usr//install/./amd64/vmlinuz", b"x"));
+    }),
+    ("a link to another kernel behind the one that is listed", INPUT, &["vmlinuz: SHA-256 is"], |c| {
+        c.image(c.tar().file("boot/vmlinuz", b"x").link(KERNEL, EntryType::Link, "boot/vmlinuz"));
     }),
     ("a header that claims 8 EiB", INPUT, &["ends", "bytes before its content does"], |c| {
         c.image(c.tar_without("vmlinuz").header(KERNEL, EntryType::Regular, (8 << 60) - 1, ""));

@@ -72,9 +72,6 @@ pub const ROWS: &[Row] = &[
     ("a wrong diff_id of a plain layer", INPUT, &["its diff_id is not its digest"], |c| {
         c.spoiled(Pack::Plain, |l| l.diff_id = format!("sha256:{}", "0".repeat(64)));
     }),
-    ("gzip announced as zstd", INPUT, &["zstd data is damaged"], |c| {
-        c.spoiled(Pack::Gzip, |l| l.descriptor["mediaType"] = json!(Pack::Zstd.media_type()));
-    }),
     ("a media type nobody knows", INPUT, &["media type application/x-evil"], |c| {
         c.spoiled(Pack::Plain, |l| l.descriptor["mediaType"] = json!("application/x-evil"));
     }),
