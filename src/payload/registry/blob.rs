@@ -8,7 +8,7 @@ use ureq::{BodyReader, http::StatusCode};
 
 use super::{
     endpoint::{Answer, Endpoints, Request, Version},
-    failure::{self, RequestError, RequestErrorKind, header},
+    failure::{self, RequestError, header},
     foreign,
     retry::RetrySchedule,
     url::Origin,
@@ -77,16 +77,17 @@ impl BlobReader {
         let request = Request { path: &self.path, accept, start, version: self.version.as_ref(), head: false };
         let answer = match self.endpoints.list[self.schedule.endpoint()].get(&request) {
             Ok(answer) => answer,
-            // Some stores know no ranges and say so in this way. They have it from the beginning.
-            Err(failure) if failure.kind == RequestErrorKind::NoRange && start > 0 => {
-                self.without_ranges = true;
-                return Err(RequestError { again: Some(Duration::ZERO), ..failure });
-            }
             Err(failure) => {
                 // A 412 may come from another server behind the same name that uses other ETags. Ask again without
                 // If-Match: the digest shows whether the bytes fit together.
                 let other = self.version.take().map(|_| Duration::ZERO);
-                return Err(RequestError { again: failure.again.or(other), ..failure });
+                let mut again = failure.again.or(other);
+                // Some stores know no ranges, and say so with 416, 400, 403 or 501. They have it from the beginning.
+                if again.is_none() && start > 0 {
+                    self.without_ranges = true;
+                    again = Some(Duration::ZERO);
+                }
+                return Err(RequestError { again, ..failure });
             }
         };
         let origin = &answer.origin;

@@ -26,8 +26,6 @@ pub enum RequestErrorKind {
     Fetch,
     /// A [`Self::Fetch`] of which the registry says that it does not know such requests.
     Unsupported,
-    /// A [`Self::Fetch`]: the part that was asked for is not to be had (416).
-    NoRange,
 }
 
 #[derive(Clone, Debug)]
@@ -60,9 +58,7 @@ impl RequestError {
             RequestErrorKind::NotFound => ImageError::NotFound { what, hint: format!("; {}", self.why) },
             RequestErrorKind::Invalid => ImageError::Invalid { what, why: self.why },
             RequestErrorKind::Denied => ImageError::Denied { what, why: self.why },
-            RequestErrorKind::Fetch | RequestErrorKind::Unsupported | RequestErrorKind::NoRange => {
-                ImageError::Fetch { what, why: self.why }
-            }
+            RequestErrorKind::Fetch | RequestErrorKind::Unsupported => ImageError::Fetch { what, why: self.why },
         }
     }
 
@@ -113,7 +109,6 @@ impl RequestError {
             407 => RequestError::fetch(format!(
                 "{answer}: the proxy wants a user and a password, write http://USER:PASSWORD@HOST"
             )),
-            416 => RequestError { kind: RequestErrorKind::NoRange, why: answer, again: None },
             // RFC 6585.
             511 => RequestError::fetch(format!("{answer}: this network wants a login first (a captive portal)")),
             408 | 425 => RequestError { kind: RequestErrorKind::Fetch, why: answer, again },
@@ -142,12 +137,27 @@ fn of_proxy(error: &ureq::Error, proxy: &str, origin: &Origin) -> Option<Request
         {
             "cannot be reached"
         }
-        ureq::Error::ConnectProxyFailed(e) => {
-            return Some(RequestError::passing(format!("{proxy} cannot reach {origin}: {e}")));
-        }
+        ureq::Error::ConnectProxyFailed(e) => return Some(refused_by_proxy(e, proxy, origin)),
         _ => return None,
     };
     Some(RequestError::passing(format!("{proxy} {why}, and {origin} is to be asked through it")))
+}
+
+/// What a proxy answers that does not connect: ureq says `proxy server responded 407/407`.
+fn refused_by_proxy(text: &str, proxy: &str, origin: &Origin) -> RequestError {
+    let status = text.rsplit('/').next().and_then(|status| status.parse::<u16>().ok());
+    match status {
+        // Asking again could lock the account.
+        Some(407) => RequestError::fetch(format!(
+            "{proxy} wants a user and a password, or not the ones it has (407): write http://USER:PASSWORD@HOST:PORT, with \
+             %40 for @ and so on"
+        )),
+        Some(status @ 400..500) => {
+            RequestError::fetch(format!("{proxy} does not connect to {origin}: it answers {status}"))
+        }
+        Some(status) => RequestError::passing(format!("{proxy} cannot reach {origin}: it answers {status}")),
+        None => RequestError::passing(format!("{proxy} cannot reach {origin}: {text}")),
+    }
 }
 
 fn unknown_name(origin: &Origin) -> RequestError {

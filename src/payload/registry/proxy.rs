@@ -82,9 +82,12 @@ impl Named {
                 "names a proxy of the kind {scheme:?}: http://HOST:PORT or https://HOST:PORT is taken"
             )));
         }
-        let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"'<>\\^`{}|".contains(&byte);
-        let proxy = Proxy::new(value).ok().filter(|_| !address.is_empty() && address.bytes().all(plain));
-        let proxy = proxy.ok_or_else(|| wrong("is no address of a proxy: write http://HOST:PORT"))?;
+        let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"'<>\\^`{}|#?".contains(&byte);
+        let is_plain = !address.is_empty() && address.bytes().all(plain) && has_no_port_or_a_good_one(address);
+        let proxy = Proxy::new(value).ok().filter(|_| is_plain);
+        let proxy = proxy.ok_or_else(|| {
+            wrong("is no address of a proxy: write http://HOST:PORT, and %23 for # and so on in a password")
+        })?;
         let name = format!("the proxy {}:{} (${variable})", proxy.host(), proxy.port());
         Ok(Named { proxy, name })
     }
@@ -121,6 +124,14 @@ impl Exception {
             }
         }
     }
+}
+
+/// Of `USER:PASSWORD@HOST:PORT/…`. In place of a port that is none ureq would take that of the scheme.
+fn has_no_port_or_a_good_one(address: &str) -> bool {
+    let authority = address.split('/').next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let name = host.split_once(']').map_or(host, |(_, behind)| behind);
+    name.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
 /// `HOST`, `HOST:PORT`, `[v6]:PORT`, or an address of IPv6 by itself.
@@ -212,13 +223,45 @@ mod tests {
     }
 
     #[test]
+    fn what_is_one() {
+        for (value, name) in [
+            ("p", "the proxy p:80"),
+            ("http://p:1/", "the proxy p:1"),
+            ("http://[::1]:9", "the proxy [::1]:9"),
+            ("http://me:sec%23ret@p:1", "the proxy p:1"),
+            ("http://me:sec@ret@p:1", "the proxy p:1"),
+            ("https://p", "the proxy p:443"),
+        ] {
+            let proxies = proxies(&[("ALL_PROXY", value)]).unwrap();
+            assert_eq!(proxies.of_scheme(true).unwrap().name, format!("{name} ($ALL_PROXY)"), "{value}");
+        }
+    }
+
+    #[test]
     fn what_is_no_proxy_is_an_error() {
-        for value in ["socks5://127.0.0.1:9", "ftp://127.0.0.1:9", "\"http://127.0.0.1:9\"", "http://", "a b", "'p:1'"]
-        {
+        for value in [
+            "socks5://127.0.0.1:9",
+            "ftp://127.0.0.1:9",
+            "\"http://127.0.0.1:9\"",
+            "http://",
+            "a b",
+            "'p:1'",
+            "http://p:99999",
+            "p:0",
+            "p:x/",
+            "http://[::1]:65536",
+        ] {
             let error = proxies(&[("ALL_PROXY", value)]).unwrap_err();
             assert!(error.contains("$ALL_PROXY"), "{value:?}: {error}");
         }
-        for value in ["socks5://me:secret@p:1", "http://me:secret@", "\"http://me:secret@p:1\"", "me:secret@p:1 x"] {
+        for value in [
+            "socks5://me:secret@p:1",
+            "http://me:secret@",
+            "\"http://me:secret@p:1\"",
+            "me:secret@p:1 x",
+            "http://me:secret#1@p:1",
+            "http://me:/secret@p:1",
+        ] {
             let error = proxies(&[("ALL_PROXY", value)]).unwrap_err();
             assert!(error.contains("$ALL_PROXY") && !error.contains("secret"), "{value:?}: {error}");
         }

@@ -125,20 +125,25 @@ fn a_server_without_ranges_is_passed_over() {
 #[test]
 fn a_server_that_refuses_ranges_is_asked_from_the_beginning() {
     let bytes = noise(1, LEN);
-    let content = bytes.clone();
-    let cut = AtomicUsize::new(0);
-    let server = Server::new(move |request, out| {
-        if request.start().is_some() {
-            return reply(out, 416, &[("Content-Range", "bytes */200000")], b"");
-        }
-        head(out, 200, &[("Content-Length", &LEN.to_string())])?;
-        out.write_all(&content[..if cut.fetch_add(1, Ordering::SeqCst) == 0 { 150_000 } else { LEN }])
-    });
-    assert!(blob(&at(server.port), &bytes).unwrap() == bytes);
-    let starts: Vec<_> = server.requests().iter().map(|request| request.start()).collect();
-    assert_eq!(starts, [None, Some(150_000), None]);
-    let server = Server::new(move |_, out| reply(out, 416, &[], b""));
-    assert_eq!(says(&blob(&at(server.port), &bytes).unwrap_err(), &["416"]), "fetch");
+    for status in [400, 403, 404, 405, 412, 416, 501] {
+        let content = bytes.clone();
+        let cut = AtomicUsize::new(0);
+        let server = Server::new(move |request, out| {
+            if request.start().is_some() {
+                return reply(out, status, &[("Content-Range", "bytes */200000")], b"<Error/>");
+            }
+            head(out, 200, &[("Content-Length", &LEN.to_string())])?;
+            out.write_all(&content[..if cut.fetch_add(1, Ordering::SeqCst) == 0 { 150_000 } else { LEN }])
+        });
+        assert!(blob(&at(server.port), &bytes).is_ok_and(|got| got == bytes), "{status}");
+        let starts: Vec<_> = server.requests().iter().map(|request| request.start()).collect();
+        assert_eq!(starts.last(), Some(&None), "{status}");
+        assert!(starts.iter().filter(|start| **start == Some(150_000)).count() == 1, "{status}: {starts:?}");
+        // One that refuses it from the beginning, too, is believed.
+        let server = Server::new(move |_, out| reply(out, status, &[], b""));
+        let error = blob(&at(server.port), &bytes).unwrap_err();
+        assert!(error.to_string().contains(&status.to_string()), "{error}");
+    }
 }
 
 #[test]

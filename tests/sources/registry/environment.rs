@@ -82,6 +82,24 @@ fn a_proxy_is_asked_unless_it_is_not_for_this_host() {
     assert_eq!(proxy.requests().len(), asked);
 }
 
+/// What a proxy has against it is not asked again where that would not help, and 407 says what to write.
+#[test]
+fn a_proxy_that_refuses_is_named() {
+    let home = TempDir::new().unwrap();
+    for (status, words, asked) in [
+        (407, "wants a user and a password", 1),
+        (403, "does not connect to http://127.0.0.1:", 1),
+        (503, "cannot reach http://127.0.0.1:", 2),
+    ] {
+        let proxy = Server::new(move |_, out| reply(out, status, &[], b""));
+        let at = format!("http://127.0.0.1:{}", proxy.port);
+        let said = fetched("http:127.0.0.1:9/a/b:1", home.path(), &[("HTTP_PROXY", &at)]);
+        assert!(said.contains(&format!("the proxy {}", &at[7..])) && said.contains(words), "{said}");
+        assert!(said.contains(&status.to_string()), "{said}");
+        assert_eq!(proxy.requests().len().min(2), asked, "{said}");
+    }
+}
+
 #[test]
 fn the_bundle_of_the_environment_is_trusted() {
     let dir = TempDir::new().unwrap();
