@@ -20,6 +20,7 @@ mod interrupted;
 mod kernels;
 mod later;
 mod many_disks;
+mod marks;
 mod odd_disks;
 mod offline;
 mod old_labels;

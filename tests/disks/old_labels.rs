@@ -7,133 +7,9 @@ use std::{
 };
 
 use slipway_core::units::{GIB, MIB};
-use slipway_test_support::world::{Outcome, SLOT, World, installer, on_disk, partition, program, write_at};
+use slipway_test_support::world::{Outcome, SLOT, World, finished, installer, on_disk, partition, program, write_at};
 
-/// Where a label lies in a disk or partition of so many bytes, and what it is.
-type Label = fn(u64) -> Vec<(u64, Vec<u8>)>;
-
-/// What blkid calls it, and how it is made.
-const LABELS: [(&str, &str, Label); 19] = [
-    ("md 0.90", "linux_raid_member", |len| vec![((len & !0xffff) - 0x10000, md_0())]),
-    ("md 1.0", "linux_raid_member", |len| vec![(((len / 512 - 16) & !7) * 512, md_1((len / 512 - 16) & !7))]),
-    ("md 1.1", "linux_raid_member", |_| vec![(0, md_1(0))]),
-    ("md 1.2", "linux_raid_member", |_| vec![(4096, md_1(8))]),
-    ("ZFS", "zfs_member", zfs),
-    ("nilfs2", "nilfs2", nilfs2),
-    ("Intel Matrix RAID", "isw_raid_member", |len| vec![(len - 1024, b"Intel Raid ISM Cfg Sig. 1.3.00\0\0".to_vec())]),
-    ("DDF", "ddf_raid_member", |len| vec![(len - 512, ddf())]),
-    ("LVM", "LVM2_member", |_| vec![(512, lvm())]),
-    ("swap", "swap", |_| vec![(0, swap())]),
-    ("Promise RAID", "promise_fasttrack_raid_member", |len| promise(len, 63)),
-    ("Promise RAID, another geometry", "promise_fasttrack_raid_member", |len| promise(len, 951)),
-    ("LSI MegaRAID", "lsi_mega_raid_member", |len| vec![(len - 512, b"$XIDE$".to_vec())]),
-    ("Highpoint 45x RAID", "hpt45x_raid_member", |len| vec![(len - 11 * 512, 0x5a78_16f3_u32.to_le_bytes().to_vec())]),
-    ("Highpoint 37x RAID", "hpt37x_raid_member", |_| vec![(9 * 512 + 32, 0x5a78_16f0_u32.to_le_bytes().to_vec())]),
-    ("LUKS2, its second header", "crypto_LUKS", |_| luks2(0x4000)),
-    ("LUKS2 of much metadata", "crypto_LUKS", |_| luks2(0x8_0000)),
-    ("btrfs", "btrfs", |_| vec![(0x1_0040, b"_BHRfS_M".to_vec())]),
-    ("a zoned file system", "zonefs", |_| vec![(0, b"SFOZ".to_vec())]),
-];
-
-/// `sectors` from the end: that depends on the geometry that the BIOS saw.
-fn promise(len: u64, sectors: u64) -> Vec<(u64, Vec<u8>)> {
-    vec![(len - sectors * 512, b"Promise Technology, Inc.".to_vec())]
-}
-
-/// The second header, of which there is a choice of places, says where it is.
-fn luks2(at: u64) -> Vec<(u64, Vec<u8>)> {
-    let mut block = vec![0; 4096];
-    put(&mut block, 0, b"SKUL\xba\xbe\0\x02");
-    put(&mut block, 8, &at.to_be_bytes());
-    put(&mut block, 168, b"01234567-89ab-cdef-0123-456789abcdef");
-    put(&mut block, 256, &at.to_be_bytes());
-    vec![(at, block)]
-}
-
-fn put(block: &mut [u8], at: usize, bytes: &[u8]) {
-    block[at..at + bytes.len()].copy_from_slice(bytes);
-}
-
-fn md_0() -> Vec<u8> {
-    let mut block = vec![0; 4096];
-    for (at, number) in [0xa92b_4efc_u32, 0, 90].into_iter().enumerate() {
-        put(&mut block, at * 4, &number.to_le_bytes());
-    }
-    // Its size in KiB, and its UUID.
-    put(&mut block, 32, &1024_u32.to_le_bytes());
-    put(&mut block, 20, b"UUID");
-    block
-}
-
-fn md_1(sector: u64) -> Vec<u8> {
-    let mut block = vec![0; 256];
-    put(&mut block, 0, &0xa92b_4efc_u32.to_le_bytes());
-    put(&mut block, 4, &1_u32.to_le_bytes());
-    put(&mut block, 16, &[b'U'; 16]);
-    put(&mut block, 32, b"old:disk");
-    put(&mut block, 144, &sector.to_le_bytes());
-    let sum: u64 = block.chunks(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap()))).sum();
-    put(&mut block, 216, &((sum & 0xffff_ffff) + (sum >> 32)).to_le_bytes()[..4]);
-    block
-}
-
-/// Four labels of 256 KiB, two at each end; the second half of each is a ring of uberblocks.
-fn zfs(len: u64) -> Vec<(u64, Vec<u8>)> {
-    const LABEL: u64 = 256 << 10;
-    let end = len / LABEL * LABEL;
-    let block = |number: u64| [0x00ba_b10c, 5000, 1000 + number].map(u64::to_le_bytes).concat();
-    let ring = |at: u64| (0..128).map(move |number| (at + LABEL / 2 + number * 1024, block(number)));
-    [0, LABEL, end - 2 * LABEL, end - LABEL].into_iter().flat_map(ring).collect()
-}
-
-/// The copy at the end.
-fn nilfs2(len: u64) -> Vec<(u64, Vec<u8>)> {
-    let mut block = vec![0; 1024];
-    put(&mut block, 0, &2_u32.to_le_bytes());
-    put(&mut block, 6, &0x3434_u16.to_le_bytes());
-    put(&mut block, 8, &280_u16.to_le_bytes());
-    put(&mut block, 20, &2_u32.to_le_bytes());
-    put(&mut block, 32, &len.to_le_bytes());
-    put(&mut block, 152, &[b'U'; 16]);
-    let crc = crc(0, &block[..280]);
-    put(&mut block, 16, &crc.to_le_bytes());
-    vec![(len / 4096 * 4096 - 4096, block)]
-}
-
-/// CRC-32, neither begun nor ended with ones.
-fn crc(seed: u32, bytes: &[u8]) -> u32 {
-    bytes.iter().fold(seed, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
-    })
-}
-
-fn ddf() -> Vec<u8> {
-    let mut block = vec![0; 512];
-    put(&mut block, 0, &0xde11_de11_u32.to_be_bytes());
-    put(&mut block, 8, b"LSI     12345678");
-    put(&mut block, 32, b"02.00.00");
-    block
-}
-
-fn lvm() -> Vec<u8> {
-    let mut block = vec![0; 512];
-    put(&mut block, 0, b"LABELONE");
-    put(&mut block, 8, &1_u64.to_le_bytes());
-    put(&mut block, 20, &32_u32.to_le_bytes());
-    put(&mut block, 24, b"LVM2 001");
-    put(&mut block, 32, b"abcdefghijklmnopqrstuvwxyz012345");
-    let crc = crc(0xf597_a6cf, &block[20..]);
-    put(&mut block, 16, &crc.to_le_bytes());
-    block
-}
-
-fn swap() -> Vec<u8> {
-    let mut block = vec![0; 4096];
-    put(&mut block, 1024, &1_u32.to_le_bytes());
-    put(&mut block, 1028, &255_u32.to_le_bytes());
-    put(&mut block, 4086, b"SWAPSPACE2");
-    block
-}
+use super::marks::{MARKS, Mark};
 
 /// A part of a disk: what it is called, and where it lies.
 type Region = (&'static str, u64, u64);
@@ -155,13 +31,55 @@ fn seen(disk: &Path, (_, offset, len): Region) -> Vec<String> {
     said.lines().filter(kept).map(str::to_owned).collect()
 }
 
-/// Leave this label in these regions, as far as it lies behind `from`.
-fn leave(disk: &Path, label: Label, regions: &[Region], from: u64) {
+/// Leave these marks in these regions, as far as they lie in them and behind `from`.
+fn leave(disk: &Path, marks: &[Mark], regions: &[Region], from: u64) {
     for (_, offset, len) in regions {
-        for (at, bytes) in label(*len).into_iter().filter(|(at, _)| offset + at >= from) {
+        let all = marks.iter().flat_map(|(_, place)| place(*len));
+        for (at, bytes) in all.filter(|(at, bytes)| offset + at >= from && at + bytes.len() as u64 <= *len) {
             write_at(disk, offset + at, &bytes);
         }
     }
+}
+
+/// Marks that can lie side by side.
+fn groups(marks: impl IntoIterator<Item = Mark>) -> Vec<Vec<Mark>> {
+    let extents = |(_, place): &Mark| place(64 * MIB).into_iter().map(|(at, bytes)| (at, at + bytes.len() as u64));
+    let apart = |one: &Mark, other: &Mark| {
+        extents(one).all(|(begin, end)| extents(other).all(|(from, to)| end <= from || to <= begin))
+    };
+    let mut groups: Vec<Vec<Mark>> = vec![];
+    for mark in marks {
+        match groups.iter_mut().find(|group| group.iter().all(|other| apart(&mark, other))) {
+            Some(group) => group.push(mark),
+            None => groups.push(vec![mark]),
+        }
+    }
+    groups
+}
+
+/// Of those that begin at the same byte, one.
+fn places() -> Vec<Mark> {
+    let begin = |(_, place): &Mark| place(64 * MIB)[0].0;
+    let is_first = |(n, mark): &(usize, &Mark)| MARKS[..*n].iter().all(|other| begin(other) != begin(mark));
+    MARKS.iter().enumerate().filter(is_first).map(|(_, mark)| *mark).collect()
+}
+
+fn names(marks: &[Mark]) -> String {
+    marks.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// The control: each is one, and no kind is left out that blkid knows.
+#[test]
+fn every_mark_is_one() {
+    let world = World::new();
+    for (n, (name, place)) in MARKS.iter().enumerate() {
+        let alone = world.sparse("alone.img", 64 * MIB);
+        leave(&alone, &[(*name, *place)], &[("disk", 0, 64 * MIB)], 0);
+        assert_eq!(seen(&alone, ("disk", 0, 64 * MIB)), [format!("TYPE={name}")], "{n}: {:x?}", place(64 * MIB)[0].0);
+    }
+    let known = finished(program("blkid").arg("-k"));
+    let left_out: Vec<_> = known.split_whitespace().filter(|kind| MARKS.iter().all(|(name, _)| name != kind)).collect();
+    assert!(known.lines().count() > 50 && left_out.is_empty(), "{left_out:?}");
 }
 
 #[track_caller]
@@ -182,40 +100,44 @@ fn only_ours(disk: &Path, when: &str, data: &str) {
     assert_eq!(types, ["gpt", "gpt", "PMBR"], "{when}: what wipefs sees");
 }
 
+fn install_over(marks: &[Mark], data: &str, expected: &str) {
+    let world = World::new();
+    let disk = world.installed(&[data]);
+    for region in &regions(&disk) {
+        leave(&disk, marks, &[*region], 0);
+    }
+    world.install(&disk, &["--force", data]).succeeds();
+    only_ours(&disk, &format!("install {data} over {}", names(marks)), expected);
+}
+
 #[test]
 fn nothing_old_shines_through() {
-    for (name, type_of, label) in LABELS {
-        let world = World::new();
-        // The control: the label is one.
-        let alone = world.sparse("alone.img", 64 * MIB);
-        leave(&alone, label, &[("disk", 0, 64 * MIB)], 0);
-        assert_eq!(seen(&alone, ("disk", 0, 64 * MIB)), [format!("TYPE={type_of}")], "{name}");
-        for (data, expected) in [("--format-data=true", "TYPE=xfs"), ("--format-data=false", "")] {
-            let disk = world.installed(&[data]);
-            let regions = regions(&disk);
-            for region in &regions {
-                leave(&disk, label, &[*region], 0);
-            }
-            world.install(&disk, &["--force", data]).succeeds();
-            only_ours(&disk, &format!("{name}, install {data}"), expected);
-        }
+    for marks in groups(MARKS.iter().copied()) {
+        install_over(&marks, "--format-data=true", "TYPE=xfs");
+    }
+}
+
+#[test]
+fn nothing_old_shines_through_without_file_systems() {
+    for marks in groups(places()) {
+        install_over(&marks, "--format-data=false", "");
     }
 }
 
 #[test]
 fn nothing_old_shines_through_where_a_disk_grows() {
     const LARGER: u64 = 2 * GIB;
-    for (name, _, label) in LABELS {
+    for marks in groups(places()) {
         let world = World::new();
         let disk = world.installed(&["--format-data=true"]);
         let before = fs::metadata(&disk).unwrap().len();
         OpenOptions::new().write(true).open(&disk).unwrap().set_len(LARGER).unwrap();
         let start = partition(&disk, "EPHEMERAL").offset;
-        leave(&disk, label, &[("EPHEMERAL", start, LARGER - MIB - start), ("disk", 0, LARGER)], before);
+        leave(&disk, &marks, &[("EPHEMERAL", start, LARGER - MIB - start), ("disk", 0, LARGER)], before);
         on_disk(&disk, &["grow", "--progress=none"]).succeeds();
         let grown = partition(&disk, "EPHEMERAL");
         assert_eq!(grown.offset + grown.len, LARGER - MIB);
-        only_ours(&disk, name, "TYPE=xfs");
+        only_ours(&disk, &format!("grow over {}", names(&marks)), "TYPE=xfs");
         on_disk(&disk, &["verify", "--progress=none"]).succeeds();
     }
 }
@@ -223,15 +145,15 @@ fn nothing_old_shines_through_where_a_disk_grows() {
 /// Whatever has used the volumes: `wipe` makes them anew, and the rest of the disk stays as it is.
 #[test]
 fn nothing_old_shines_through_where_volumes_are_wiped() {
-    for (name, _, label) in LABELS {
+    for marks in groups(places()) {
         let world = World::new();
         for (data, expected) in [("--format-data=true", "TYPE=xfs"), ("--format-data=false", "")] {
             let disk = world.installed(&["--format-data=true"]);
             let volumes: Vec<_> =
                 regions(&disk).into_iter().filter(|(name, ..)| ["STATE", "EPHEMERAL"].contains(name)).collect();
-            leave(&disk, label, &volumes, 0);
+            leave(&disk, &marks, &volumes, 0);
             on_disk(&disk, &["wipe", "STATE", "EPHEMERAL", data, "--progress=none"]).succeeds();
-            only_ours(&disk, &format!("{name}, wipe {data}"), expected);
+            only_ours(&disk, &format!("wipe {data} of {}", names(&marks)), expected);
         }
     }
 }
@@ -246,11 +168,25 @@ fn nothing_old_shines_through_an_image_on_a_larger_disk() {
     Outcome::of(installer(args).arg(world.payload.source()).arg("--out").arg(&image)).succeeds();
     let bytes = fs::read(&image).unwrap();
     let start = partition(&image, "EPHEMERAL").offset;
-    for (name, _, label) in LABELS {
+    for marks in groups(places()) {
         let disk = world.sparse("larger.img", LARGER);
-        leave(&disk, label, &[("disk", 0, LARGER), ("EPHEMERAL", start, LARGER - MIB - start)], 0);
+        leave(&disk, &marks, &[("disk", 0, LARGER), ("EPHEMERAL", start, LARGER - MIB - start)], 0);
         write_at(&disk, 0, &bytes);
         on_disk(&disk, &["grow", "--progress=none"]).succeeds();
-        only_ours(&disk, &format!("{name}, image"), "TYPE=xfs");
+        only_ours(&disk, &format!("image over {}", names(&marks)), "TYPE=xfs");
+    }
+}
+
+/// Something else had the ESP. What it left would count beside the one that is made again.
+#[test]
+fn nothing_old_shines_through_an_esp_that_is_made_again() {
+    for marks in groups(places()) {
+        let world = World::new();
+        let disk = world.installed(&["--format-data=true"]);
+        let esp = partition(&disk, "EFI");
+        write_at(&disk, esp.offset, &[0; MIB as usize]);
+        leave(&disk, &marks, &[("EFI", esp.offset, esp.len)], 0);
+        on_disk(&disk, &["repair", "--progress=none"]).succeeds();
+        only_ours(&disk, &format!("repair over {}", names(&marks)), "TYPE=xfs");
     }
 }

@@ -109,11 +109,11 @@ fn what_is_cleared() {
         extents.map(|extent| (extent.offset, extent.end())).collect::<Vec<_>>()
     };
     let table = 33 * 512;
-    assert_eq!(cleared(&facts), [(DISK - 2 * MIB, DISK - table)]);
-    for more in [512, MIB, MIB + 512, 2 * MIB] {
+    assert_eq!(cleared(&facts), [(DISK - 3 * MIB, DISK - table)]);
+    for more in [512, MIB, MIB + 512, 2 * MIB, 4 * MIB] {
         let disk_bytes = IMAGE + more;
         let end = disk_bytes / MIB * MIB - if disk_bytes % MIB < table { MIB } else { 0 };
-        let from = IMAGE.max(end - MIB);
+        let from = IMAGE.max(end - 2 * MIB);
         assert_eq!(
             cleared(&GrowFacts { disk_bytes, ..facts.clone() }),
             [(from, disk_bytes - table)].into_iter().filter(|(a, b)| a < b).collect::<Vec<_>>(),

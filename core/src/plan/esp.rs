@@ -7,7 +7,7 @@
 //! What only the boot state knows (since when a system is good, which ones are bad, the live medium) is lost if the power goes
 //! meanwhile.
 //!
-//! 1. **Blank** the beginning: nothing takes what is left there for a file system while other files are written over it.
+//! 1. **Blank** both ends: nothing takes what is left there for a file system, while other files are written over it or later.
 //! 2. **Write** the files, then the FATs and the directories, and behind a flush the boot sector. That one sector makes a whole
 //!    file system of it.
 //! 3. **Verify**: all of it is read back past the page cache.
@@ -24,6 +24,7 @@ use super::{
     content::serial,
     renewal::bios_steps,
     slots::Draft,
+    step::ends,
 };
 use crate::{
     boot::{
@@ -40,7 +41,7 @@ use crate::{
     },
     kernel::arch::Arch,
     payload::manifest::FileInfo,
-    units::{Extent, MIB, SectorSize},
+    units::SectorSize,
 };
 
 /// The list of a boot chain: the UEFI image, and what a BIOS starts.
@@ -128,8 +129,7 @@ impl Draft<'_> {
         volume.lay_out(part, extent, sector).map_err(Refusal::Esp)?;
         let bios = bios.map(|(half, new)| bios_steps(gpt, sector, half, new, boot_code(facts))).transpose();
         let bios = bios.map_err(Left::Esp)?;
-        let (head, tail) =
-            (Extent { offset: extent.offset, len: MIB.min(extent.len) }, Extent { offset: extent.end(), len: 0 });
+        let (head, tail) = ends(extent);
         self.extend(
             part,
             [Step::Blank { part, head, tail }, Step::WriteVolume { part, extent }, Step::Verify { part, extent }],

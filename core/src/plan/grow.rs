@@ -19,7 +19,7 @@ use crate::prelude::*;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Goal, GptFacts, Plan, Refusal, Refusals, Step};
+use super::{Goal, GptFacts, Plan, Refusal, Refusals, Step, step::TAIL_BYTES};
 use crate::{
     disk::{
         gpt_grow::{GrownGpt, Place, RawTable},
@@ -210,12 +210,12 @@ fn table(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Result<(Op
     Ok((Some(gpt).filter(|_| !steps.is_empty()), steps))
 }
 
-/// The last MiB of EPHEMERAL in its new place, and the room between it and the backup GPT, unless somebody's partition is
+/// The end of EPHEMERAL in its new place, and the room between it and the backup GPT, unless somebody's partition is
 /// there: as far as the table on the disk has nothing in it.
 fn new_end(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Option<Extent> {
     let (sector, before) = (facts.sector, facts.gpt.part(Part::Ephemeral));
     let behind_table = (primary.other().0 + 1) * sector.bytes();
-    let from = (ephemeral.end() - MIB).max(before.end()).max(behind_table);
+    let from = (ephemeral.end() - TAIL_BYTES).max(before.end()).max(behind_table);
     let is_last = primary.entries().iter().all(|entry| {
         entry.number == Part::Ephemeral.number()
             || entry.extent(sector).is_none_or(|other| other.end() <= ephemeral.end())

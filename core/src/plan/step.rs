@@ -174,10 +174,17 @@ impl Step {
     }
 }
 
-/// The first and the last MiB of a range. They never overlap; in a small range the last may be short or empty.
+/// What an older use of a range has left at its beginning counts up to here: the second header of LUKS2, of 4 KiB, begins 4 MiB
+/// behind it at most, and VMFS 2 MiB (util-linux, libblkid/src/superblocks).
+const HEAD_BYTES: u64 = 5 * MIB;
+/// And from here before its end: Promise's RAID has a mark 3087 sectors before it.
+pub(super) const TAIL_BYTES: u64 = 2 * MIB;
+
+/// The beginning and the end of a range, as far as old labels are looked for there. They never overlap; in a small range the end
+/// may be short or empty.
 pub(super) fn ends(extent: Extent) -> (Extent, Extent) {
-    let head = extent.len.min(MIB);
-    let tail = (extent.len - head).min(MIB);
+    let head = extent.len.min(HEAD_BYTES);
+    let tail = (extent.len - head).min(TAIL_BYTES);
     (Extent { offset: extent.offset, len: head }, Extent { offset: extent.end() - tail, len: tail })
 }
 

@@ -129,9 +129,9 @@ fn a_cut_leaves_the_old_table_or_the_new_one() {
     let (visited, broken) = grown.sweep("grow", &grown.log, states(SHARE));
     assert_eq!(broken, None);
     assert!(visited >= states(SHARE));
-    // Nothing but the tables is written, and the last MiB that EPHEMERAL gets: from LBA 1 to the first partition, and from there
+    // Nothing but the tables is written, and the last 2 MiB that EPHEMERAL gets: from LBA 1 to the first partition, and from there
     // to the end of the disk.
-    let new_end = (grown.new[&7].1 + 1) * SECTOR as u64 - MIB;
+    let new_end = (grown.new[&7].1 + 1) * SECTOR as u64 - 2 * MIB;
     let is_free = |extent: Extent| {
         (extent.offset >= SECTOR as u64 && extent.end() <= MIB)
             || (extent.offset >= new_end && extent.offset > grown.old[&7].1 * SECTOR as u64)
