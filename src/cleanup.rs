@@ -33,7 +33,7 @@ pub fn side<T>(make: impl FnOnce() -> io::Result<T>, path: impl FnOnce(&T) -> Pa
     Ok(made)
 }
 
-/// A program that was started and whose end nobody has seen.
+/// A program that was started and has not ended as far as is known.
 pub struct Running(Pid);
 
 /// Start a program. Keep the second until it is waited for.

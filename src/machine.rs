@@ -61,8 +61,8 @@ impl Kernel {
         sysrq.write_all(b"b")
     }
 
-    /// Go where process 1 is. Whoever was started in an initramfs is left behind when the system moves on to its root, and
-    /// sees neither its /dev nor its /proc any more. Only root can, and only who was left behind has to.
+    /// Go where process 1 is. A program that was started in an initramfs is left behind when the system moves on to its
+    /// root, and sees neither its /dev nor its /proc any more. Only root can, and only who was left behind has to.
     pub fn follow_init(&self) -> io::Result<()> {
         let own = fs::metadata("/")?;
         fchdir(&self.proc)?;

@@ -1,7 +1,7 @@
 //! Text from outside on its way to people: versions, names, values, messages of servers.
 //!
-//! Anybody can write control characters into these. A terminal obeys them, and a line break begins a line that looks
-//! like one of ours. JSON needs none of this: it has escapes of its own.
+//! Any writer can put control characters into these. A terminal obeys them, and a line break begins a line that looks like
+//! one of ours. JSON needs none of this: it has escapes of its own.
 
 use crate::prelude::*;
 

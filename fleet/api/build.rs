@@ -97,7 +97,7 @@ fn snake(camel: &str) -> String {
     })
 }
 
-/// What visits one field. The error says what its comment lacks.
+/// The visitor of one field. The error says what its comment lacks.
 fn visit(
     message: &DescriptorProto,
     field: &FieldDescriptorProto,

@@ -1,5 +1,5 @@
-//! Lines for whoever looks, on every console that the firmware has, and keys that somebody presses. A machine may have neither:
-//! nothing here fails, and nothing here allocates, so that a panic can be told as well.
+//! Lines for a person at any console of the firmware, and keys that are pressed there. A machine may have neither: nothing
+//! here fails, and nothing here allocates, so that a panic can be told as well.
 #![expect(unsafe_code, reason = "whether the firmware has a console stands in its system table, which is a pointer")]
 
 use core::{
@@ -68,7 +68,7 @@ impl Console {
         if let Ok(text) = CStr16::from_u16_with_nul(&self.units[..=self.filled])
             && has(|console| !console.stdout.is_null())
         {
-            // Nobody has to see it.
+            // It need not be seen.
             let _ = system::with_stdout(|stdout: &mut Output| stdout.output_string(text));
         }
         self.filled = 0;

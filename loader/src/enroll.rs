@@ -20,9 +20,9 @@ use crate::{
 
 /// The largest change of a variable.
 const MAX_BYTES: u64 = 1 << 20;
-/// How long somebody may take to ask for it.
+/// How long a person may take to ask for it.
 const ASKING: Duration = Duration::from_secs(5);
-/// How long somebody may take to stop it, as with systemd-boot.
+/// How long a person may take to stop it, as with systemd-boot.
 const STOPPING: Duration = Duration::from_secs(15);
 
 /// Whether they were written, so that the machine has to start anew.
@@ -106,7 +106,7 @@ fn is_virtual() -> bool {
     core::arch::x86_64::__cpuid(FEATURES).ecx & HYPERVISOR != 0
 }
 
-/// Nothing says so here that is looked at: somebody has to ask.
+/// It cannot be found out here: a person has to ask.
 #[cfg(not(target_arch = "x86_64"))]
 const fn is_virtual() -> bool {
     false

@@ -18,7 +18,7 @@ static PATH: [u8; 24] = [
     0x68, 0x7f, 0xff, 0x04, 0x00,
 ];
 
-/// What the firmware is given: first the protocol, as whoever calls it sees it.
+/// What the firmware is given: first the protocol, as its caller sees it.
 #[repr(C)]
 struct Provider {
     protocol: LoadFile2Protocol,
@@ -34,7 +34,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Offers an initramfs. Fails if somebody else does: the kernel takes the first that it finds.
+    /// Offers an initramfs. Fails if another program does: the kernel takes the first that it finds.
     pub fn new(content: Vec<u8>) -> uefi::Result<Self> {
         let mut path = <&DevicePath>::try_from(PATH.as_slice()).map_err(|_| Status::INVALID_PARAMETER)?;
         if boot::locate_device_path::<LoadFile2>(&mut path).is_ok() {
@@ -57,8 +57,8 @@ impl Offer {
 
 impl Drop for Offer {
     fn drop(&mut self) {
-        // SAFETY: these are the interfaces that `new` has installed. What was not installed is not found. Nobody calls the provider
-        // after it was taken back, and it was made by a `Box`.
+        // SAFETY: these are the interfaces that `new` has installed. What was not installed is not found. No program calls
+        // the provider after it was taken back, and it was made by a `Box`.
         unsafe {
             let taken_back = boot::uninstall_protocol_interface(
                 self.handle,
@@ -69,7 +69,7 @@ impl Drop for Offer {
             match taken_back {
                 Ok(()) => drop(Box::from_raw(self.provider)),
                 Err(e) if e.status() == Status::NOT_FOUND => drop(Box::from_raw(self.provider)),
-                // Somebody may still call it: it stays, with what it points to.
+                // A program may still call it: it stays, with what it points to.
                 Err(_) => mem::forget(mem::take(&mut self.content)),
             }
         }

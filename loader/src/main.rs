@@ -6,7 +6,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`console`] | lines for whoever looks |
+//! | [`console`] | lines for a person |
 //! | [`disk`] | finds the partitions of the disk that the loader was started from |
 //! | [`enroll`] | puts the keys of a live medium into a firmware in setup mode |
 //! | [`env`](mod@env) | the boot state's two sectors, read and written by their place |
@@ -51,7 +51,7 @@ use crate::{boot::Firmware, console::say, live::Live};
 
 /// How long the loader may take for one slot. Then the firmware resets the machine. The kernel ends this watch when it takes over.
 const WATCHDOG_SECONDS: usize = 300;
-/// Nobody may be there to press a key: a disk that cannot boot now may be reached later.
+/// There may be no person to press a key: a disk that cannot boot now may be reached later.
 const RETRY: Duration = Duration::from_secs(30);
 
 #[entry]
@@ -77,8 +77,8 @@ fn watch() {
     let _ = services::set_watchdog_timer(WATCHDOG_SECONDS, 0, None);
 }
 
-/// There is none that we know of, but for memory that is used up. A machine that is off helps nobody: the try is spent, if there
-/// was one, so the next start is another one.
+/// There is none that we know of, but for memory that is used up. A machine that is off is of no use: the try is spent, if
+/// there was one, so the next start is another one.
 #[panic_handler]
 fn panicked(info: &PanicInfo<'_>) -> ! {
     console::tell(format_args!("{info}; starting anew in 30 s"));

@@ -12,7 +12,7 @@ use uefi::Handle;
 /// Loads it, and tells its system what it has to know.
 pub fn load(files: &mut Files, sums: Option<&Sums>, start: Start, disk: Option<Handle>) -> Result<Image, Refusal> {
     let bytes = files.large(UKI, sums)?;
-    // A program that somebody has signed for another purpose is no system.
+    // A program that was signed for another purpose is no system.
     if !image::is_unified(&bytes) {
         return Err(Refusal::load("uki.efi is no unified kernel image"));
     }

@@ -26,7 +26,7 @@ pub fn secure_boot() -> bool {
     is_on(cstr16!("SecureBoot"))
 }
 
-/// Whether the firmware takes keys from anybody.
+/// Whether the firmware takes any keys.
 pub fn setup_mode() -> bool {
     is_on(cstr16!("SetupMode"))
 }
@@ -50,8 +50,8 @@ pub fn change(name: &CStr16, vendor: &VariableVendor, change: &[u8]) -> uefi::Re
     runtime::set_variable(name, vendor, attributes, change)
 }
 
-/// Takes back what an earlier start has told, or somebody who wants it to be believed: a system that was started and came back
-/// is not the one that runs next, and a variable that outlives the power is not from a loader.
+/// Takes back what an earlier start has told, or another program that wants it to be believed: a system that was started and
+/// came back is not the one that runs next, and a variable that outlives the power is not from a loader.
 pub fn forget() {
     for (name, vendor) in [BOOT, PARTITION] {
         // Mostly it is not there. If it cannot be deleted, it is no reason not to boot: a kernel with a command line of its own
@@ -61,8 +61,8 @@ pub fn forget() {
 }
 
 /// Leaves for the system which slot was started, and how: the words that otherwise are on the kernel command line. The
-/// variable is gone with the power, and as long as it is there an operating system cannot write it. Somebody may have left one
-/// that can be neither deleted nor overwritten: a default starts all the same, if nobody believes that one.
+/// variable is gone with the power, and as long as it is there an operating system cannot write it. Another program may have
+/// left one that can be neither deleted nor overwritten: a default starts all the same, if no reader believes that one.
 pub fn tell(start: Start, disk: Option<Handle>) -> Result<(), Refusal> {
     let (name, vendor) = BOOT;
     let words = disk

@@ -18,7 +18,7 @@ pub struct AutoUpgradeArgs {
     /// The file that says what to follow, and when to reboot. Without it nothing is done.
     #[arg(long, value_name = "FILE", default_value = PATH)]
     pub config: PathBuf,
-    /// Say what would be done. The registry is asked; nothing is written, and nobody reboots.
+    /// Say what would be done. The registry is asked; nothing is written, and nothing reboots.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub dry_run: bool,
     /// Leave the registry alone; only reboot into what waits for it. While a window is open, try again every minute.

@@ -23,7 +23,7 @@ pub enum BootloaderVerb {
     /// brings it into force. So a power cut leaves the old loader or the new one, and each is whole. Refused while a trial
     /// runs or is pending, for a loader with a lower epoch, and for one that the firmware would not start.
     Update(BootloaderUpdateArgs),
-    /// Say whether somebody at the keyboard may choose a slot while the machine starts.
+    /// Say whether a person at the keyboard may choose a slot while the machine starts.
     ///
     /// `off` is what `install --boot-menu=false` does: no key does anything, and what boots is what the boot rule says. Only
     /// this key of the boot state changes, in both copies: a trial that is pending or runs stays so. It works inside the

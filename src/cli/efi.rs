@@ -111,7 +111,7 @@ pub struct KeysArgs {
     /// Also put Microsoft's certificates into db and KEK: db lets option ROMs, Windows and other systems start then.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub include_well_known_certs: bool,
-    /// Make dbx.auth alone: it forbids this EFI program from then on, whoever signed it. Repeatable.
+    /// Make dbx.auth alone: it forbids this EFI program from then on, signed or not. Repeatable.
     #[arg(long, value_name = "FILE", requires = "certificate", conflicts_with_all = ["db_certificate", "kek_certificate", "include_well_known_certs"])]
     pub revoke: Vec<PathBuf>,
 }

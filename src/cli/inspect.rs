@@ -17,7 +17,7 @@ pub struct InspectArgs {
     /// docker://HOST/REPOSITORY[:TAG][@DIGEST] [default: the disk that this system booted from].
     #[arg(value_name = "DISK|SOURCE", value_parser = OsStringValueParser::new().try_map(inspect_target))]
     pub target: Option<InspectTarget>,
-    /// Has no effect: reading waits for nobody's lock.
+    /// Has no effect: reading waits for no lock.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
     /// For a source: the architecture to choose if the image has several.

@@ -194,8 +194,8 @@ pub enum Verb {
     /// Say something about a container image in a directory, signed: what is in it (SBOM), or how it was built.
     ///
     /// A document becomes the predicate of an in-toto statement about the image, in a Sigstore bundle beside it, as
-    /// `cosign attest` makes it. An attestation is no signature: nobody who demands one takes it for one. An earlier one of
-    /// the same type by the same key is replaced.
+    /// `cosign attest` makes it. An attestation never counts as a signature. An earlier one of the same type by the same key
+    /// is replaced.
     Attest(AttestArgs),
     /// Make a unified kernel image (UKI) of a payload and sign it, so that firmware with Secure Boot starts it.
     ///
@@ -255,7 +255,7 @@ pub struct ReadArgs {
     /// from].
     #[arg(long, value_name = "PATH")]
     pub disk: Option<PathBuf>,
-    /// Has no effect: reading waits for nobody's lock.
+    /// Has no effect: reading waits for no lock.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
 }
@@ -429,8 +429,8 @@ pub struct SystemArgs {
     /// What boots the disk under UEFI. Under BIOS it is GRUB [default: slipway].
     #[arg(long, value_name = "LOADER", value_parser = values::named(EfiLoader::ALL))]
     pub efi_loader: Option<EfiLoader>,
-    /// Offer the other slot to somebody who presses a key while the machine starts; false: no key does anything. `installer
-    /// bootloader menu` changes it later [default: true].
+    /// Offer the other slot when a key is pressed while the machine starts; false: no key does anything.
+    /// `installer bootloader menu` changes it later [default: true].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub boot_menu: Option<bool>,
     /// Architecture of the machine.

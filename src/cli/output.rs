@@ -1,8 +1,8 @@
 //! Writes to stdout and stderr that do not block for ever.
 //!
-//! A write to a full pipe blocks until somebody reads. An installer that is blocked there keeps a half-written disk
-//! locked. So poll(2) is asked for room before each piece. A piece is one page: a pipe that reports room takes a whole
-//! page without blocking (pipe(7)). Only another program that writes to the same pipe could take that room in between.
+//! A write to a full pipe blocks until it is read. An installer that is blocked there keeps a half-written disk locked. So
+//! poll(2) is asked for room before each piece. A piece is one page: a pipe that reports room takes a whole page without
+//! blocking (pipe(7)). Only another program that writes to the same pipe could take that room in between.
 
 use std::{
     io,
@@ -46,8 +46,8 @@ pub fn document(report: Report, told: Vec<String>) -> serde_json::Result<String>
     Ok(json(&serde_json::to_string_pretty(&Document { told, ..Document::from(report) })?))
 }
 
-/// Longest wait for room for an error or a report. It is enough for a slow reader. It is limited because the caller
-/// must get the exit code even if nobody reads.
+/// Longest wait for room for an error or a report. It is enough for a slow reader. It is limited because the caller must get
+/// the exit code even without a reader.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 // PIPE_BUF of Linux.
@@ -84,7 +84,7 @@ fn wait_for_room(to: &impl AsFd, patience: Duration) -> io::Result<()> {
     match poll(&mut fds, patience) {
         Ok(0) => Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            format!("nobody reads from file descriptor {}", to.as_fd().as_raw_fd()),
+            format!("file descriptor {} has no reader", to.as_fd().as_raw_fd()),
         )),
         // If poll reports an error, the write that follows returns it.
         Ok(_) | Err(Errno::EINTR) => Ok(()),
@@ -111,7 +111,7 @@ mod tests {
             assert!(written < 1 << 24, "no pipe is as large");
         };
         assert_eq!(full.kind(), io::ErrorKind::TimedOut);
-        // Once there is room, more gets through than a piece, while somebody reads.
+        // Once there is room, more gets through than a piece, while a reader reads.
         let reading = std::thread::spawn(move || {
             let mut all = Vec::new();
             reader.read_to_end(&mut all).unwrap();

@@ -179,12 +179,12 @@ impl Lines {
         self.json(|| event);
     }
 
-    // The reader may miss a line. A closed stderr, or a pipe that nobody empties, must not stop an install. A reader
-    // who comes back is told how many lines are missing.
+    // The reader may miss a line. A closed stderr, or a pipe without a reader, must not stop an install. A reader who comes
+    // back is told how many lines are missing.
     fn line(&self, text: &str) {
         let dropped = self.dropped.load(Ordering::SeqCst);
         if dropped > 0 && self.mode != ProgressMode::Json {
-            let told = format!("note: {dropped} lines were dropped, because nobody read them\n");
+            let told = format!("note: {dropped} lines were dropped, because they were not read\n");
             if output::write(&stderr(), told.as_bytes(), Duration::ZERO).is_err() {
                 self.dropped.fetch_add(1, Ordering::SeqCst);
                 return;

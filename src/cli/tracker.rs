@@ -73,7 +73,7 @@ impl Tracker {
         let work = Arc::new(Mutex::new(Work::new(verb)));
         let (watched, lines) = (Arc::clone(&work), shown.lines());
         signals::watch(move |signal| {
-            // Never given back: whoever wants to begin the next step waits for it until the program has ended.
+            // Never given back: the next step waits for it until the program has ended.
             let work = mem::ManuallyDrop::new(locked(&watched));
             work.interrupted(signal).ends(&lines, output, work);
         });
@@ -134,7 +134,7 @@ impl Observer for Tracker {
 
     fn left(&mut self, text: &str) {
         let mut work = locked(&self.work);
-        // An image is made in a side file: what is in that is nobody's disk.
+        // An image is made in a side file: that is no disk yet.
         if work.holds {
             text.clone_into(&mut work.progress.left);
         }

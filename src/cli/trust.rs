@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-/// Of a verb that a file may start again and again: none lets pass what nobody has signed.
+/// Of a verb that a file may start again and again: none lets an unsigned payload pass.
 #[derive(Clone, Debug, Args)]
 pub struct KeyArgs {
     /// Take only what the owner of this public key (PEM) has signed. A certificate in its place (PEM) bounds it in time.

@@ -52,9 +52,8 @@ impl Defaults {
         if self.environment.payload_only { Some(true) } else { config }
     }
 
-    /// Whether to wipe the disk. Only an explicit `wipe: true` counts. Talos treats a missing `wipe` as true, but
-    /// machined always passes --zero; somebody else who pipes in a config without that key did not ask for an erased
-    /// disk.
+    /// Whether to wipe the disk. Only an explicit `wipe: true` counts. Talos treats a missing `wipe` as true, but machined
+    /// always passes --zero; another caller that pipes in a config without that key did not ask for an erased disk.
     pub fn wipe(&self) -> bool {
         self.config.as_ref().is_some_and(|config| config.wipe == Some(true))
     }

@@ -22,7 +22,7 @@ pub fn run(args: InstallArgs, defaults: Defaults, observer: &mut dyn Observer) -
     let mut system = args.system.signed_request(&args.secure_boot, &defaults)?;
     if args.upgrade && system.source.trust.allow_unsigned {
         let why = "--allow-unsigned is not for --upgrade, which a program starts: `installer upgrade --allow-unsigned` takes what \
-                   nobody has signed";
+                   is not signed";
         return input(Err(why.to_owned()));
     }
     if args.upgrade && system.secure_boot.is_some() {

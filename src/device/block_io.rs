@@ -47,13 +47,13 @@ pub trait BlockIo: Sync {
         Ok(())
     }
 
-    /// Claim the partitions on these ranges until the disk is closed, so that nobody can mount them. Fails if anything
-    /// uses any byte of them. A disk that no kernel knows has nothing to claim.
+    /// Claim the partitions on these ranges until the disk is closed, so that they cannot be mounted. Fails if anything uses
+    /// any byte of them. A disk that no kernel knows has nothing to claim.
     fn claim(&self, _parts: &[Extent]) -> io::Result<()> {
         Ok(())
     }
 
-    /// Have the kernel forget all partitions of the disk. Fails, and changes nothing, while anybody has one open.
+    /// Have the kernel forget all partitions of the disk. Fails, and changes nothing, while any program has one open.
     fn drop_partitions(&self) -> io::Result<()> {
         Ok(())
     }

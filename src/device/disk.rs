@@ -58,7 +58,7 @@ pub enum Access {
     BootState,
     /// Takes an exclusive lock and, on a block device, `O_EXCL`: nothing may use any byte of the disk.
     Whole,
-    /// An image file that this program has just made, so that nobody can use it yet.
+    /// An image file that this program has just made, so that no other program can use it yet.
     New,
 }
 
@@ -226,7 +226,7 @@ impl Disk {
         &self.node.disk
     }
 
-    /// Who uses any of it. Nobody that is known, where sysfs is not mounted.
+    /// The users of any of it. None is known where sysfs is not mounted.
     pub fn uses(&self) -> Vec<DiskUse> {
         uses_of(&self.node, &[ALL]).unwrap_or_default()
     }
@@ -422,13 +422,13 @@ impl BlockIo for Disk {
         if self.node.disk.kind == DiskKind::Image { Ok(()) } else { self.drop_parts().map_err(io::Error::other) }
     }
 
-    // A partition node has a page cache of its own. Whoever has it open would go on reading the old content.
+    // A partition node has a page cache of its own. A program that has it open would go on reading the old content.
     fn forget_cached(&self, extent: Extent) -> io::Result<()> {
         match self.node.disk.kind {
             DiskKind::Image => Ok(()),
             DiskKind::Disk => {
                 let parts = busy::partitions(&self.node, &[extent]).unwrap_or_default();
-                // Without a node nobody can have it open through one.
+                // Without a node no program can have it open through one.
                 let nodes = parts.iter().map(|part| File::open(&part.node));
                 let mut nodes = nodes.filter(|node| !node.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound));
                 nodes.try_for_each(|node| ioctl::flush_buffers(&node?))

@@ -32,7 +32,7 @@ pub fn mount_efivarfs() -> io::Result<()> {
         Err(e) => return Err(e.into()),
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    // The kernel loads the module for it. Somebody else may do the same at this moment.
+    // The kernel loads the module for it. Another program may do the same at this moment.
     match mount(Some("efivarfs"), EFIVARS, Some("efivarfs"), flags, None::<&str>) {
         Ok(()) | Err(Errno::EBUSY) => Ok(()),
         Err(e @ (Errno::ENODEV | Errno::EOPNOTSUPP)) => Err(io::Error::new(io::ErrorKind::Unsupported, e)),

@@ -123,7 +123,7 @@ pub fn read_only(file: &File) -> io::Result<bool> {
     Ok(flag != 0)
 }
 
-/// Whether nobody may change the file, root included.
+/// Whether no user may change the file, not even root.
 pub fn set_immutable(file: &File, immutable: bool) -> io::Result<()> {
     const IMMUTABLE: libc::c_int = 0x10;
     let mut flags = 0;
@@ -183,7 +183,7 @@ fn blkpg(disk: &File, op: i32, number: i32, extent: Extent) -> io::Result<()> {
     Ok(())
 }
 
-/// Make the kernel forget a partition, not the disk. Fails with `EBUSY` while anybody has it open.
+/// Make the kernel forget a partition, not the disk. Fails with `EBUSY` while any program has it open.
 pub fn delete_partition(disk: &File, number: i32) -> io::Result<()> {
     blkpg(disk, BLKPG_DELETE, number, Extent { offset: 0, len: 0 })
 }

@@ -53,7 +53,7 @@ impl ProgressFile {
     fn replace(&self, progress: &WriterProgress) -> io::Result<()> {
         let dir = self.path.parent().ok_or(io::ErrorKind::InvalidInput)?;
         let public = Permissions::from_mode(0o644);
-        // A new file under a random name: never one that somebody has put there.
+        // A new file under a random name: never an existing one.
         let prefix = format!("{NEW}{}-", process::id());
         let mut file = tempfile::Builder::new().prefix(&prefix).permissions(public).tempfile_in(dir)?;
         file.write_all(&serde_json::to_vec(progress)?)?;
@@ -158,7 +158,7 @@ mod tests {
         let [old, new] = [gone, live].map(|pid| format!("{NEW}{pid}-a"));
         write(&old, gone);
         write(&new, live);
-        fs::write(world.path().join("other"), "by somebody else").unwrap();
+        fs::write(world.path().join("other"), "by another program").unwrap();
         clear(world.path());
         let entries = fs::read_dir(world.path()).unwrap();
         let mut left: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();

@@ -40,7 +40,7 @@ pub struct SparseReader {
 }
 
 impl SparseReader {
-    /// Nobody may write to the file meanwhile.
+    /// No program may write to the file meanwhile.
     pub fn new(file: File) -> io::Result<Self> {
         let len = file.metadata()?.len();
         let data = data_ranges(&file, len)?.into_iter().peekable();

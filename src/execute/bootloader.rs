@@ -102,7 +102,7 @@ impl Executor<'_, '_> {
 
     fn link(&self, copy: u8, extents: &[Extent], runs: &[Run], over: Sha256) -> anyhow::Result<Vec<Expect>> {
         let (map, copy) = (self.map(&[])?, usize::from(copy - 1));
-        if !map.are_nobodys(runs) || copy >= map.copies() {
+        if !map.are_unowned(runs) || copy >= map.copies() {
             return Err(changed_esp());
         }
         self.are_unchanged(extents, over)?;
@@ -134,7 +134,7 @@ impl Executor<'_, '_> {
         let map = self.map(&[path])?;
         let entry = self.in_esp(Extent { offset: offset + at, len: ENTRY_BYTES as u64 })?.offset;
         let is_old = map.file(path).is_some_and(|file| file.entry == entry && file.at == over);
-        if !is_old || !map.are_nobodys(&[run]) || !map.is_chain(run) {
+        if !is_old || !map.are_unowned(&[run]) || !map.is_chain(run) {
             return Err(changed_esp());
         }
         let mut sector = self.read(Extent { offset, len: self.disk.sector_size().bytes() })?;

@@ -88,7 +88,7 @@ impl Executor<'_, '_> {
     /// Check that a copy of boot.env is still where it was when the plan was made: its old place may be another file's.
     pub(super) fn still_there(&self, copy: u8, offset: u64) -> Result<(), ChangedMeanwhile> {
         let path = PATHS[usize::from(copy != 1)];
-        // Where the ESP cannot be read any more, nobody has moved it.
+        // Where the ESP cannot be read any more, no program has moved it.
         let moved =
             self.esp().and_then(|esp| probe::boot_env_place(self.disk, esp, path)).is_some_and(|at| at != offset);
         if moved { Err(ChangedMeanwhile { what: path.to_owned() }) } else { Ok(()) }
@@ -151,7 +151,7 @@ impl Executor<'_, '_> {
         let meta = self.look_at_meta(extent)?.clone();
         // The copy that counts goes last: which one that is was decided with the plan.
         let other_order = begins && extent.offset + meta.write_order()[0] != offset;
-        // Whoever has written META since has not seen the first copy of ours.
+        // A program that has written META since has not seen our first copy.
         let mut bytes = vec![0; ADV_BYTES];
         let counts = meta.valid[usize::from(copy - 1)] && (meta.copies_equal || copy == 1 || !meta.valid[0]);
         let written = counts

@@ -142,7 +142,7 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
             true => Left::new("something was written", Left::STATUS),
             false => Left::nothing_written(),
         };
-        // Not `into`: nobody could tell the cause by its type then.
+        // Not `into`: the caller could not tell the cause by its type then.
         let source = source.reallocate_into_boxed_dyn_error_without_backtrace();
         return Err(ExecuteError { number: n + 1, of, sentence, wrote, left, kind, source });
     }

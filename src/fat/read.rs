@@ -298,7 +298,7 @@ fn odd(b: &[u8; 512]) -> Option<&'static str> {
     if b[21] | 8 != 0xf8 || (short(17), short(19), short(22)) != (0, 0, 0) {
         return Some("its boot sector is no FAT32's");
     }
-    (short(42) != 0).then_some("its boot sector has a version that nobody knows")
+    (short(42) != 0).then_some("its boot sector has an unknown version")
 }
 
 // The part of the FAT that was read last. Chains are mostly contiguous, so one read serves many entries.

@@ -195,7 +195,7 @@ impl LiveContents<'_> {
         }
         if let Some(SignedList { sums, manifest, signatures }) = self.signed {
             texts.extend(manifest.map(|manifest| (MANIFEST.to_owned(), manifest.to_vec())));
-            // Nobody has written to the source since it was compared with the list: each file was compared again.
+            // The source was not written since it was compared with the list: each file was compared again.
             texts.insert(SHA256SUMS.to_owned(), sums.to_vec());
             texts.insert(SHA256SUMS_SIG.to_owned(), signatures.to_vec());
             return Ok(());

@@ -89,7 +89,7 @@ impl OutputFile {
         let size = file.as_file().metadata().map_err(|e| self.error(e))?.len();
         match atomic_file::publish(file, &self.path, self.replace) {
             Ok(()) => Ok(size),
-            // Somebody created it meanwhile.
+            // Another program created it meanwhile.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(OutputFileError::Exists(self.path.clone())),
             Err(e) => Err(self.error(e)),
         }

@@ -35,7 +35,7 @@ pub struct Request {
 pub enum PredicateError {
     #[error("{path}: {source}", path = path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
-    #[error("{path}: it has {bytes} bytes, and a bundle of more than {} MiB is read by nobody", MAX_DOCUMENT_BYTES >> 20, path = path.display())]
+    #[error("{path}: it has {bytes} bytes, and no reader takes a bundle of more than {} MiB", MAX_DOCUMENT_BYTES >> 20, path = path.display())]
     Large { path: PathBuf, bytes: u64 },
     #[error("{path}: not a JSON object", path = path.display())]
     NoObject { path: PathBuf },

@@ -165,7 +165,7 @@ fn rebooted(request: &Request, slot: Slot, observer: &mut dyn Observer) -> Resul
     while request.reboot_only && report.decision == Reboot::HeldBack && report.policy == Policy::Window {
         observer.waits(&format!("reboot waits: {}", report.held_back_by.join(", ")));
         thread::sleep(AGAIN);
-        // Somebody may have rolled back.
+        // A person may have rolled back.
         if pending(&look(request)?.1) != Some(slot) {
             return Ok(None);
         }

@@ -54,7 +54,7 @@ impl Change for Update {
 /// `bootloader menu`.
 #[derive(Clone, Copy, Debug)]
 pub struct Menu {
-    /// Whether somebody at the keyboard may choose a slot.
+    /// Whether a person at the keyboard may choose a slot.
     pub on: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What is on a disk twice: the partition table, the boot state, META. One copy of each is enough, so what is wrong with
-//! the other has to be said by somebody.
+//! What is on a disk twice: the partition table, the boot state, META. One copy of each is enough, so what is wrong with the
+//! other has to be reported.
 
 use slipway_core::{
     boot::env::PATHS,
@@ -40,7 +40,7 @@ pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64, grows: bool) ->
     (problems, notes)
 }
 
-/// The same of everything that is on the disk twice. While somebody writes, two good copies may differ: one is written
+/// The same of everything that is on the disk twice. While a program writes, two good copies may differ: one is written
 /// after the other.
 pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (Vec<String>, Vec<String>) {
     let (mut problems, mut notes) = of_the_table(&facts.gpt.copies, disk.size(), disk.sector_size().bytes(), true);

@@ -78,7 +78,7 @@ pub fn run(request: &Request, machine: &Machine<'_>, observer: &mut dyn Observer
     let keys = read_keys(&KeyFiles::of(&request.dir))?;
     let firmware = firmware(machine.variables)?;
     let mut facts = EnrollFacts { firmware, virtual_machine: machine.is_virtual, ..EnrollFacts::default() };
-    // It is held until the end, so that nobody gives it another system meanwhile.
+    // It is held until the end, so that no program gives it another system meanwhile.
     let mut disk = None;
     let unattended = request.mode == EnrollMode::IfSafe && machine.is_virtual != Some(true);
     if facts.firmware.setup_mode && request.mode != EnrollMode::Off && !unattended {

@@ -1,6 +1,6 @@
 //! Whether the firmware of this machine would start an image: Secure Boot, as far as its variables tell.
 //!
-//! What cannot be looked at is not known, and said to be so. Whoever asks decides what follows from that.
+//! A part that cannot be looked at is reported as unknown. The caller decides what follows from that.
 
 use std::{fs, path::Path};
 
@@ -28,7 +28,7 @@ pub enum Firmware {
     WithoutSecureBoot,
     /// Secure Boot is on.
     WithSecureBoot { db: Database, dbx: Database },
-    /// Nobody knows, for this reason.
+    /// It is unknown, for this reason.
     NotKnown(String),
 }
 

@@ -76,7 +76,7 @@ pub trait Hands: Send + Sync + 'static {
     fn uptime(&self) -> Duration;
     /// The boot state; `None` if it cannot be read.
     fn look(&self) -> Option<BootEnv>;
-    /// Record that nobody has confirmed the trial in time.
+    /// Record that the trial was not confirmed in time.
     fn record(&self) -> Result<(), String>;
     fn sync(&self);
     /// Comes back only if it fails.
@@ -133,7 +133,8 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<GuardReport
 
 /// With what the UEFI loader says, which nothing else can see in an initramfs that has not mounted the firmware's variables.
 /// If they cannot be seen it is an error: that this is no trial is not known then. Where they never can, it is another one,
-/// for which nobody starts the guard again (`RestartPreventExitStatus` of its unit). The same goes for what is not believed.
+/// for which systemd does not start the guard again (`RestartPreventExitStatus` of its unit). The same goes for what is not
+/// believed.
 pub fn cmdline(
     mut read: impl FnMut() -> Result<BootWords, Failure>,
     mount: impl FnOnce() -> io::Result<()>,
@@ -147,11 +148,11 @@ pub fn cmdline(
             };
             Failure { kind, error: anyhow::Error::new(e).context(what) }
         })?;
-        // Whoever has mounted them: somebody else may have, since they were looked for.
+        // Another program may have mounted them since they were looked for.
         words = read()?;
     }
-    // Nobody is rebooted for a trial that may be none. What cannot be read now may be readable later; the others stay as they
-    // are as long as the machine runs.
+    // No machine is rebooted for a trial that may be none. What cannot be read now may be readable later; the others stay as
+    // they are as long as the machine runs.
     let kind = |doubt: &NotBelieved| match doubt {
         NotBelieved::Unreadable(_) => FailureKind::Environment,
         NotBelieved::Attributes(_) | NotBelieved::Words => FailureKind::Unsupported,

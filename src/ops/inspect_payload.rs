@@ -27,7 +27,7 @@ pub struct Request {
 /// Reads and hashes all files.
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectReport, Failure> {
     let mut opened = payload::open_ref(request.source.clone(), request.arch, &request.registry, &request.trust)?;
-    // Nobody may have asked: then what cannot be found out is no reason to fail.
+    // It may not have been asked for: then an unknown fact is no reason to fail.
     let signatures = opened.signatures(observer).unwrap_or_else(|failure| {
         observer.note(&format!("whether it is signed is not known: {failure}"));
         vec![]

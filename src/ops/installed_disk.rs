@@ -165,12 +165,12 @@ impl<'d> InstalledDisk<'d> {
         plan.map_err(|refusals| super::refused(refusals, name))
     }
 
-    /// Claim the partitions that the plan writes to, so that nobody can mount them, and plan once more for what the disk
+    /// Claim the partitions that the plan writes to, so that they cannot be mounted, and plan once more for what the disk
     /// holds then. Refuses if the two plans differ in what boots.
     pub fn hold(&mut self, change: &dyn Change, planned: &PlannedChange) -> Result<Plan, Failure> {
         let parts = [Part::Esp, Part::BootA, Part::BootB, Part::State, Part::Ephemeral];
         let gpt = &self.system.gpt;
-        // Markers need no claim: nobody else writes that sector, and a mounted slot must be confirmable.
+        // Markers need no claim: no other program writes that sector, and a mounted slot must be confirmable.
         let bulk = planned.plan.steps.iter().filter(|step| !matches!(step, Step::WriteMarker { .. }));
         let written: Vec<_> = bulk.flat_map(Step::writes).collect();
         let claims = parts.map(|part| gpt.part(part)).into_iter();

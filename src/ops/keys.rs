@@ -113,7 +113,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<KeysReport,
     })
 }
 
-/// A directory that was there may be anybody's: who can write into it can put other keys in place of these.
+/// An existing directory may have another owner, who can put other keys in place of these.
 fn note_who_else_writes(dir: &Path, observer: &mut dyn Observer) -> Result<(), Failure> {
     let found = fs::metadata(dir).map_err(|source| KeysError::Io { path: dir.to_owned(), source });
     let mode = found.or_fail(FailureKind::Input)?.mode() & 0o7777;
@@ -214,7 +214,7 @@ fn put_all(dir: &Path, files: &Files) -> Result<(), Failure> {
         let synced = File::open(dir).and_then(|dir| dir.sync_all());
         synced.map_err(|source| KeysError::Io { path: dir.to_owned(), source }).or_fail(FailureKind::Environment)
     });
-    // What somebody else has put there meanwhile is not ours to remove.
+    // A file that another program has put there meanwhile is not ours to remove.
     synced.inspect_err(|_| files[..made].iter().for_each(|(name, _)| drop(fs::remove_file(dir.join(name)))))
 }
 

@@ -64,7 +64,7 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let cmdline = cmdline(kind, platform, &kernel_args, &facts, observer).or_fail(FailureKind::Input)?;
     let medium = medium(request, kind, cmdline, &parts);
     let cmdline = medium.cmdline.to_string();
-    // Otherwise a wrong word would only be found by an unattended machine, where nobody reads the message.
+    // Otherwise a wrong word would only be found by an unattended machine, where no one reads the message.
     if let Err(wrong @ InstructionsError::Word { .. }) = Instructions::of(&cmdline, None) {
         return Err(wrong).or_fail(FailureKind::Input);
     }
@@ -142,7 +142,7 @@ impl Making<'_> {
 fn examined(mut opened: OpenSource, request: &ImageRequest, observer: &mut dyn Observer) -> Result<Payload, Failure> {
     let system = &request.system;
     if let SourceRef::Dir(_) = opened.named() {
-        // They are carried whether or not anybody demands them.
+        // They are carried even if no policy demands them.
         opened.signatures(observer)?;
     }
     let policy = ChecksumPolicy::of(system.source.strict);

@@ -87,7 +87,7 @@ pub fn kernel_cmdline() -> Result<String, Failure> {
     boot_words().map(|words| words.line)
 }
 
-/// The same, and why the variable does not count if it is there and does not. That is no failure: whoever does not know
+/// The same, and why the variable does not count if it is there and does not. That is no failure: a verb that does not know
 /// which slot runs may still go back.
 pub fn boot_words() -> Result<BootWords, Failure> {
     let line = fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(FailureKind::Environment)?;

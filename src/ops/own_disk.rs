@@ -45,7 +45,7 @@ impl DiskRequest {
     }
 }
 
-// Only an install writes it, and gives the disk another GUID. So nobody is waited for.
+// Only an install writes it, and gives the disk another GUID. So it waits for no lock.
 fn record(disk: &DiskIdentity) -> Option<DriveRecord> {
     let disk = Disk::open(disk.path.as_ref(), Access::Look, None, Duration::ZERO).ok()?;
     let gpt = probe::gpt(&disk).ok()?;

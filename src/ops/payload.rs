@@ -61,7 +61,7 @@ impl OpenSource {
         &self.located.source
     }
 
-    /// The signatures that lie beside the payload, whoever made them.
+    /// The signatures that lie beside the payload, by any key.
     pub fn signatures(&mut self, observer: &mut dyn Observer) -> Result<Vec<FoundSignature>, Failure> {
         let evidence = self.source.evidence().map_err(|e| source_failure(&self.located.source, e))?;
         let found = trust::found(&self.trust, &self.located, &evidence);
@@ -94,7 +94,7 @@ impl OpenSource {
         limiter: Option<&RateLimiter>,
         observer: &mut dyn Observer,
     ) -> Result<Payload, Failure> {
-        // First of all: what nobody has signed is not even looked at.
+        // First of all: an unsigned payload is not even looked at.
         let evidence = || match self.evidence.take() {
             Some(evidence) => Ok(evidence),
             None => self.source.evidence().map_err(|e| source_failure(&self.located.source, e)),

@@ -74,7 +74,7 @@ pub fn run(
     let looked = installed_disk::look(disk, &opened)?;
     let report = if plan::makes_esp(&looked.system) {
         let arch = arch_of(&looked.system);
-        // A partition is formatted, so nobody may have it open: another way to open the disk, and another look.
+        // A partition is formatted, so no program may have it open: another way to open the disk, and another look.
         drop(opened);
         make_esp(disk, arch, options, observer)?
     } else {

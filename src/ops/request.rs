@@ -107,7 +107,7 @@ pub struct SystemRequest {
     pub encrypted: Vec<Part>,
     /// Mark the protective MBR bootable, for old BIOSes that insist on it.
     pub bootable_mbr: bool,
-    /// Whether somebody at the keyboard may choose a slot.
+    /// Whether a person at the keyboard may choose a slot.
     pub boot_menu: bool,
     pub kernel_args: KernelArgsRequest,
     pub meta: Vec<(u8, Vec<u8>)>,

@@ -46,7 +46,7 @@ pub struct WithUki {
 }
 
 impl WithUki {
-    /// What is signed of it. Nobody has signed a list with the UKI that was made.
+    /// The signed part. No signature covers a list with the UKI that was made.
     pub fn signed(&self) -> Option<SignedList<'_>> {
         self.source.signed().filter(|_| self.uki.is_none())
     }

@@ -32,7 +32,7 @@ pub struct CommandRequest {
     pub public_key: PathBuf,
 }
 
-/// Why nobody can sign.
+/// Why signing fails.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningSetupError {
     #[error("{path}: {source}", path = path.display())]

@@ -79,11 +79,11 @@ struct Demand {
     required: bool,
 }
 
-/// A source, as it is opened, and all names that it goes by: the one that was given, and where each link leads. Whoever may
-/// change a link on the way decides what is opened, so the rules for all of them hold.
+/// A source, as it is opened, and all names that it goes by: the one that was given, and where each link leads. A person who
+/// may change a link on the way decides what is opened, so the rules for all of them hold.
 ///
-/// The links are followed once. From then on only the last name is used: if somebody puts a link there afterwards, what that
-/// leads to is still asked for what the rules say of this name.
+/// The links are followed once. From then on only the last name is used: if a link appears there afterwards, what that leads
+/// to is still asked for what the rules say of this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
     pub source: SourceRef,
@@ -175,8 +175,8 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Who has signed a payload: nobody if nothing is demanded of this source. An error if what is demanded is not met, unless
-/// the request lets it pass. `evidence` is called only if it is needed.
+/// The signers of a payload: none if nothing is demanded of this source. An error if what is demanded is not met, unless the
+/// request lets it pass. `evidence` is called only if it is needed.
 pub fn signers(
     request: &TrustRequest,
     source: &Located,
@@ -301,7 +301,7 @@ fn by_rule(rule: &Rule, policy: &str) -> Result<Demand, Failure> {
 }
 
 /// An error if a rule names a link, and this source is there or where it leads. Named by its own name, it would be under no
-/// such rule. Other sources are no matter of whoever may put a link there.
+/// such rule. A person who may put a link there has no say about other sources.
 fn lead_nowhere(policy: &Policy, name: &str, source: &Located) -> Result<(), TrustSetupError> {
     let scheme = match source.source {
         SourceRef::Docker(_) => return Ok(()),
@@ -353,9 +353,9 @@ fn one_of_each(all: Vec<PublicKey>) -> Vec<PublicKey> {
     keys
 }
 
-/// The keys of a directory. Whoever has made it wants signatures: if none of its files is a key, or one is not taken for one,
+/// The keys of a directory. Its existence demands signatures: if none of its files is a key, or one is not taken for one,
 /// that is an error and not a machine that demands nothing. What begins with a dot (such as `..data` where Kubernetes mounts
-/// a secret) and a README are no keys to anybody.
+/// a secret) and a README are no keys.
 fn in_dir(dir: &Path) -> Result<Vec<PathBuf>, TrustSetupError> {
     let failed = |source| TrustSetupError::Unreadable { path: dir.to_owned(), source };
     let entries = fs::read_dir(dir).map_err(failed)?;

@@ -34,8 +34,7 @@ pub const WRAPPED_COLUMNS: usize = 76;
 #[derive(Clone, Debug)]
 pub struct DirSource {
     dir: PathBuf,
-    /// The small files, as they were read first. Whoever needs one later gets these very bytes: a signature over others
-    /// says nothing.
+    /// The small files, as they were read first. A later reader gets these very bytes: a signature over others says nothing.
     kept: BTreeMap<String, Seen>,
     examined: bool,
 }

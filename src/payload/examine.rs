@@ -204,10 +204,10 @@ impl Found {
         if let Some(sums) = &sums {
             self.compare(sums, &files)?;
         }
-        // What SHA256SUMS does not list nobody has compared with anything.
+        // A file that SHA256SUMS does not list was compared with nothing.
         let listed = sums.as_ref().is_some_and(|sums| sums.0.contains_key(MANIFEST));
         let epoch = if listed { self.epoch()? } else { 0 };
-        // The slot gets what is in the file. Whoever trusts the list would write what that says.
+        // The slot gets what is in the file. A caller that trusts the list would write what that says.
         let said = self.small(MANIFEST)?.filter(|_| listed).and_then(|text| Manifest::parse(text).ok());
         if let (Some(seen), Some(said)) = (self.files.get(UKI), said) {
             self.is_in(seen, said.unified.as_ref())?;

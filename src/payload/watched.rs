@@ -10,8 +10,8 @@ use slipway_core::payload::{
 };
 
 /// Hand out a file of a payload. If it is an initramfs that ends too early, or a unified kernel image in which is something
-/// else than `unified`, this fails once all of it was taken: after whoever took it has compared its digest, and before
-/// anything refers to it.
+/// else than `unified`, this fails once all of it was taken: after the reader has compared its digest, and before anything
+/// refers to it.
 pub fn hand_out(
     name: &str,
     unified: Option<&Unified>,

@@ -40,7 +40,7 @@ use slipway_core::{
     units::{Extent, MIB, SectorSize},
 };
 
-// Of a UEFI image: more is none of ours, nor anybody's.
+// Of a UEFI image: no known boot loader is larger.
 const MAX_IMAGE_BYTES: u64 = 16 * MIB;
 
 /// Which clusters of the ESP files have.

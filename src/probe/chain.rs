@@ -24,7 +24,7 @@ use slipway_core::{
 pub struct Digests(Vec<(Vec<Extent>, Sha256)>);
 
 impl Digests {
-    /// What lies there was read, by whoever needs more of it than its digest.
+    /// The content, read by a caller that needs more than its digest.
     pub fn know(&mut self, extents: Vec<Extent>, digest: Sha256) {
         self.0.push((extents, digest));
     }

@@ -43,8 +43,8 @@ pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
     }
 }
 
-/// A disk counts as empty if its first and last MiB are zero, or hold nothing but a GPT without partitions. Anything
-/// else, known or not, may be somebody's data.
+/// A disk counts as empty if its first and last MiB are zero, or hold nothing but a GPT without partitions. Anything else,
+/// known or not, may be data in use.
 pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     let len = disk.size().min(MIB) as usize;
     if len == 0 {

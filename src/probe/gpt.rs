@@ -16,7 +16,7 @@ use slipway_core::{
 
 pub(super) type Table = (Header, Vec<Entry>);
 
-/// Both copies of a GPT, whoever made it.
+/// Both copies of a GPT by any program.
 pub(super) struct Gpt {
     pub primary: Result<Table, GptError>,
     /// From the end of the disk, or from where the primary says it is.

@@ -71,8 +71,8 @@ fn has_boot_state(disk: &dyn BlockIo, esp: Extent) -> bool {
     volume.is_ok_and(|volume| PATHS.iter().any(|path| matches!(volume.find(path), Ok(Some(_)))))
 }
 
-// The table of a disk of ours that only lacks LBA 0: nobody else has begun to use the disk, and our boot state is where the
-// table says.
+// The table of a disk of ours that only lacks LBA 0: no other program has begun to use the disk, and our boot state is where
+// the table says.
 fn behind_lost_lba0(disk: &dyn BlockIo) -> Option<GptFacts> {
     let head = head(disk, Extent { offset: 0, len: disk.size() })?;
     // A table that begins at LBA 1 is what a wrong bit makes of a protective MBR.

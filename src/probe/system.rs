@@ -106,7 +106,7 @@ pub fn boot_env(disk: &dyn BlockIo, gpt: &GptFacts) -> Option<BootEnv> {
 }
 
 /// What a writer changes before the content of a slot: the disk GUID, both copies of boot.env, META. Equal values mean that
-/// nobody began to replace a slot in between. None without a partition table of ours.
+/// no program began to replace a slot in between. None without a partition table of ours.
 pub fn written_first(disk: &dyn BlockIo) -> Option<(Uuid, [Option<BootEnv>; 2], Meta)> {
     let gpt = gpt(disk).ok()?;
     let ([first, second], _) = esp(disk, gpt.part(Part::Esp), &mut vec![]);
@@ -299,7 +299,7 @@ pub fn check_slot(
     for check in checks.iter_mut().filter(|c| matches!(c.state, FileState::Good | FileState::Unlisted)) {
         // Firmware finds a file by its short name, too.
         let is_uki = uki.as_ref().is_some_and(|uki| *uki == check.name && !uki.eq_ignore_ascii_case(UKI));
-        // Of two by one name nobody knows which one it takes.
+        // Of two by one name it is unknown which one it takes.
         let is_twice = names.iter().filter(|name| check.name.eq_ignore_ascii_case(name)).count() > 1;
         if is_uki || is_twice || lists.dispute(&check.name) {
             check.state = FileState::Disputed;

@@ -61,7 +61,7 @@ pub fn run(
             break;
         }
     }
-    // The child is not waited for until the end, so nobody else can have got the number of its group.
+    // The child is not waited for until the end, so no other process can have got the number of its group.
     killpg(group, Signal::SIGTERM)?;
     let until = Instant::now() + grace;
     while output.open && Instant::now() < until {
@@ -155,7 +155,7 @@ mod tests {
         let group: i32 = said.lines().find_map(|line| line.parse().ok()).unwrap();
         let left = || killpg(Pid::from_raw(group), None).is_ok();
         (0..100).take_while(|_| left()).for_each(|_| std::thread::sleep(Duration::from_millis(20)));
-        assert!(!left(), "somebody in group {group} is still there");
+        assert!(!left(), "a process of group {group} is still there");
     }
 
     #[test]

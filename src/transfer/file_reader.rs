@@ -4,8 +4,8 @@ use super::sha256::Hasher;
 
 /// Reads one file of a payload.
 ///
-/// A file in an image layer counts towards two digests: its own and the layer's. Whoever hashes the file can borrow the
-/// layer's hasher and feed both in one pass, which is cheaper than two passes.
+/// A file in an image layer counts towards two digests: its own and the layer's. A caller that hashes the file can borrow
+/// the layer's hasher and feed both in one pass, which is cheaper than two passes.
 pub trait FileReader: Read {
     /// Borrow the hasher of the layer, if there is one. The caller must feed it every byte it reads from here on, and
     /// return it. Until then the layer cannot be verified: reading to its end is an error.

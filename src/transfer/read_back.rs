@@ -81,7 +81,7 @@ impl<'scope> ReadBack<'scope> {
             both: None,
         };
         let advance = move |bytes| {
-            // Nobody listens if the write failed and `finish` is never called.
+            // There is no receiver if the write failed and `finish` is never called.
             let _ = advanced.send(bytes);
         };
         let work = move || sums(disk, pieces, Checksummer::update, Checksummer::finish, &mut { advance });

@@ -1,5 +1,5 @@
-//! What somebody says about an image: an in-toto statement, and the bundle around its signature, as `cosign attest` makes
-//! them. [`super::bundle`] reads both.
+//! A statement about an image: an in-toto statement, and the bundle around its signature, as `cosign attest` makes them.
+//! [`super::bundle`] reads both.
 
 use std::{fmt, str::FromStr};
 
@@ -55,7 +55,7 @@ impl fmt::Display for PredicateType {
 /// are. `None`: it is no JSON object.
 pub fn statement(image: Sha256, kind: &PredicateType, predicate: &str) -> Option<Vec<u8>> {
     serde_json::from_str::<Map<String, Value>>(predicate).ok()?;
-    // By hand: whoever compares the predicate with its file should find the same bytes.
+    // By hand: a comparison of the predicate with its file should find the same bytes.
     let (kind, predicate) = (json!(kind.0), predicate.trim());
     let head = format!(r#"{{"_type":"{STATEMENT}","subject":[{{"digest":{{"sha256":"{image}"}}}}]"#);
     Some(format!(r#"{head},"predicateType":{kind},"predicate":{predicate}}}"#).into_bytes())

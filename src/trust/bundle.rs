@@ -86,7 +86,7 @@ pub fn open(bundle: &[u8]) -> Result<(Vec<u8>, Vec<String>), String> {
     Ok((joined(&payload_type, &payload), signatures))
 }
 
-/// When the key of a bundle counts, by the certificate that came along. Nobody has signed that: a bundle without it counts
+/// When the key of a bundle counts, by the certificate that came along. No signature covers that: a bundle without it counts
 /// at any time.
 pub fn validity(bundle: &[u8]) -> Result<Option<Validity>, String> {
     let Material { certificate, x509_certificate_chain: chain } = parse(bundle)?.verification_material;
@@ -122,8 +122,8 @@ pub struct Attested {
     pub images: Vec<Sha256>,
 }
 
-/// What the signed bytes say, if they are an attestation. For people and for whoever replaces it: as a signature it counts
-/// never.
+/// What the signed bytes say, if they are an attestation. For people and for a writer that replaces it: as a signature it
+/// counts never.
 pub fn attested(signed: &[u8]) -> Option<Attested> {
     let statement = statement(signed).ok().filter(|statement| statement.predicate_type != SIGNATURE)?;
     Some(Attested { predicate_type: statement.predicate_type.clone(), images: images(statement) })

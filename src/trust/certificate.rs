@@ -1,5 +1,5 @@
 //! X.509 certificates that name a key: which one, and when it counts. Nothing else of a certificate is looked at. Who issued
-//! it is of no matter to somebody who names the certificate itself.
+//! it does not matter if the certificate itself is named.
 
 use std::{
     fmt,

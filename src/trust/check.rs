@@ -112,7 +112,7 @@ fn in_time<'k>(makers: Vec<&'k PublicKey>, found: &Attached, now: u64) -> Result
 }
 
 /// What the signed bytes are about: the digest of the payload's that they name, and the repository. An error says why this
-/// would be no signature of the payload, whoever has made it.
+/// would be no signature of the payload, by any key.
 fn said(evidence: &Evidence, found: &Attached) -> Result<(Sha256, Option<String>), String> {
     match found.form {
         Form::Sums => Ok((Sha256::of(&found.signed), None)),

@@ -17,7 +17,7 @@ pub struct Evidence {
     pub signatures: Vec<Attached>,
     /// What lies there and could not be read, for messages. Others may have put it there: it decides nothing.
     pub faults: Vec<String>,
-    /// Why it is not known whether there is more: somebody has not answered.
+    /// Why it is not known whether there is more: a registry has not answered.
     pub unanswered: Option<anyhow::Error>,
 }
 

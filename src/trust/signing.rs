@@ -1,4 +1,4 @@
-//! Private keys: in a file, or with a program that signs and shows nobody the key.
+//! Private keys: in a file, or with a program that signs and never shows the key.
 //!
 //! Nothing of a private key is in an error, a message or a debug output.
 
@@ -51,7 +51,7 @@ pub enum SigningError {
     Failed { key: String },
 }
 
-/// Somebody who signs.
+/// A signer.
 pub struct SigningKey {
     public: PublicKey,
     by: By,

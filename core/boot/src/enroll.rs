@@ -16,15 +16,15 @@ pub const ORDER: [&str; 3] = ["db", "KEK", "PK"];
 /// What to do about the keys of a medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Nothing is to be done: the firmware has a platform key, or nobody wants it.
+    /// Nothing is to be done: the firmware has a platform key, or it is not wanted.
     Leave,
     /// Something speaks against it.
     Refuse(String),
     /// Write them.
     Write,
-    /// Write them if somebody asks for it.
+    /// Write them if a key is pressed.
     WriteIfAsked,
-    /// Write them, unless somebody stops it.
+    /// Write them, unless a key is pressed.
     WriteUnlessStopped,
 }
 

@@ -8,9 +8,9 @@ use core::fmt;
 #[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 #[cfg_attr(feature = "data", serde(rename_all = "kebab-case"))]
 pub enum EnrollMode {
-    /// Nobody is there to ask: in a virtual machine alone.
+    /// Without a person to ask: in a virtual machine alone.
     IfSafe,
-    /// Somebody asks for it.
+    /// A person asks for it.
     Manual,
     /// Whatever speaks against it.
     Force,
@@ -21,11 +21,11 @@ pub enum EnrollMode {
 impl EnrollMode {
     /// Every mode, its name, and what it does.
     pub const ALL: [(EnrollMode, &'static str, &'static str); 4] = [
-        (EnrollMode::Manual, "manual", "somebody asks: on any machine, if it starts afterwards as far as can be told"),
+        (EnrollMode::Manual, "manual", "a person asks: on any machine, if it starts afterwards as far as can be told"),
         (
             EnrollMode::IfSafe,
             "if-safe",
-            "nobody is there: as manual, but in a virtual machine alone, else nothing is done",
+            "without a person: as manual, but in a virtual machine alone, else nothing is done",
         ),
         (EnrollMode::Force, "force", "on any machine, whatever does not start afterwards"),
         (EnrollMode::Off, "off", "nothing is done"),

@@ -55,7 +55,7 @@ pub struct BootEnv {
     pub states: PerSlot<SlotState>,
     /// Whether GRUB checks kernel and initramfs before it loads them; `check=off` in the block turns it off.
     pub check: bool,
-    /// Nobody at the keyboard may choose a slot: `menu=off` in the block.
+    /// No person at the keyboard may choose a slot: `menu=off` in the block.
     #[cfg_attr(feature = "data", serde(default, skip_serializing_if = "core::ops::Not::not"))]
     pub no_menu: bool,
     /// When the installer last changed the state of each slot. GRUB, which turns `trial` into `tried`, records no time.
@@ -289,7 +289,7 @@ impl BootEnv {
         self.changed(|next| next.medium = Some(medium))
     }
 
-    /// Whether somebody at the keyboard may choose a slot.
+    /// Whether a person at the keyboard may choose a slot.
     pub fn with_menu(&self, on: bool) -> Self {
         self.changed(|next| next.no_menu = !on)
     }

@@ -9,7 +9,7 @@ pub const MEDIUM: &str = "slipway/medium.env";
 /// The live system, a unified kernel image, where systemd-boot looks for such.
 pub const SYSTEM: &str = "EFI/Linux/slipway.efi";
 
-/// What a medium says about itself. Nobody has signed it: whatever it says, the firmware decides what starts.
+/// The medium's own words. They are not signed: whatever they say, the firmware decides what starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveMedium {
     /// Its name. A disk that it has installed is booted in its place.

@@ -51,18 +51,18 @@ pub trait Machine {
     fn start(&mut self, loaded: Self::Loaded) -> Fault;
     /// Starts the machine anew if a slot has run. Comes back if none has.
     fn reset_if_run(&mut self);
-    /// A line for whoever looks.
+    /// A line for a person at the console.
     fn say(&mut self, line: &str);
-    /// Whether somebody has pressed a key, and so wants to choose.
+    /// Whether a key was pressed: a person wants to choose.
     fn is_asked(&mut self) -> bool;
-    /// Offers these slots, each with a word for its state. The one that is chosen, if anybody chooses: nobody may be there.
+    /// Offers these slots, each with a word for its state. The chosen slot, if any: there may be no person.
     fn choose(&mut self, offered: &[(Slot, &'static str)]) -> Option<Slot>;
 }
 
 /// Boots. Comes back only if no slot can be booted.
 pub fn run(machine: &mut impl Machine) {
     let mut state = State::read(machine);
-    // Where both copies are lost, nothing says that nobody may choose.
+    // Where both copies are lost, nothing says that the menu is off.
     if state.env().is_none_or(|env| !env.no_menu) && machine.is_asked() {
         by_hand(machine, &state);
     }
@@ -146,8 +146,8 @@ fn after_a_hang(machine: &mut impl Machine, state: &mut State, order: Order) -> 
     }
 }
 
-/// A slot by somebody's choice. It boots as what it is, not as a trial, and nothing is written: the boot after it is the one that
-/// would have been now. Comes back if nothing is chosen, or what was chosen does not start.
+/// A slot by a person's choice. It boots as what it is, not as a trial, and nothing is written: the boot after it is the one
+/// that would have been now. Comes back if nothing is chosen, or what was chosen does not start.
 fn by_hand(machine: &mut impl Machine, state: &State) {
     let word = |slot: Slot| match state.env().map(|env| env.states[slot]) {
         Some(SlotState::Empty) => None,

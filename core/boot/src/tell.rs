@@ -1,10 +1,10 @@
 //! Whether a slot starts after the loader has set the variable that tells a system which slot it is.
 //!
-//! Somebody may have left one there that the firmware neither deletes nor overwrites: one that is authenticated. So what counts
-//! is what the firmware shows afterwards. A default that is not told its slot is better than a machine that starts nothing. A
-//! trial that is not told would be guarded by nobody.
+//! Another program may have left one there that the firmware neither deletes nor overwrites: one that is authenticated. So
+//! what counts is what the firmware shows afterwards. A default that is not told its slot is better than a machine that
+//! starts nothing. A trial that is not told would have no guard.
 
-/// `BOOTSERVICE_ACCESS` and `RUNTIME_ACCESS`. Whoever reads the variable believes it with these alone.
+/// `BOOTSERVICE_ACCESS` and `RUNTIME_ACCESS`. A reader believes the variable with these alone.
 pub const ATTRIBUTES: u32 = 6;
 
 /// What the firmware shows under the variable's name.
@@ -42,7 +42,7 @@ pub fn verdict(words: Option<&str>, trial: bool, shown: Shown<'_>) -> Verdict {
         }
         _ if trial => Verdict::Refused,
         Shown::Nothing => Verdict::NotTold,
-        // Nobody believes it.
+        // No reader believes it.
         Shown::Variable { attributes, .. } if attributes != ATTRIBUTES => Verdict::NotTold,
         // It would be believed, and is about something else.
         Shown::Variable { .. } | Shown::Unknown => Verdict::Refused,

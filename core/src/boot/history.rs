@@ -6,8 +6,8 @@
 //! an entry counts whose change is not in force.
 //!
 //! Every attempt gets a number of its own, and its record says which one boot.env named before it. So an entry is in force
-//! if boot.env names it, or if a later record says that it did. What nobody names did not take effect. It stays, because
-//! an upgrade that was cut off is worth to be known, too.
+//! if boot.env names it, or if a later record says that it did. An entry without such a name did not take effect. It stays,
+//! because an upgrade that was cut off is worth to be known, too.
 
 use crate::prelude::*;
 
@@ -85,7 +85,7 @@ impl fmt::Display for Verb {
 pub enum Ending {
     /// The system ran and was confirmed.
     Confirmed,
-    /// The system was started, or was to be, and nobody confirmed it.
+    /// The system was started, or was to be, and it was not confirmed.
     NotConfirmed,
     /// Rolled back while it ran.
     GivenUp,
@@ -164,7 +164,7 @@ pub struct Entry {
     /// The volumes that were wiped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Part>,
-    /// Whether somebody at the keyboard may choose a slot since.
+    /// Whether a person at the keyboard may choose a slot since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub menu: Option<bool>,
     /// Who asked for it.

@@ -175,7 +175,7 @@ fn the_end_of_a_trial_is_told_once() {
     assert_eq!(over(&[entry(1)], 1), open);
     assert_eq!(over(&[entry(1), ended(2, 1, Ending::NotConfirmed)], 2), None);
     assert_eq!(over(&[entry(1), ended(2, 1, Ending::NotConfirmed)], 1), None, "that was so before it was cut off");
-    assert_eq!(over(&[entry(1), ended(2, 1, Ending::GivenUp)], 1), open, "nobody gave it up: that was cut off");
+    assert_eq!(over(&[entry(1), ended(2, 1, Ending::GivenUp)], 1), open, "it was not given up: that was cut off");
     assert_eq!(over(&[entry(1), ended(2, 1, Ending::NotConfirmed), after(3, 2)], 3), open, "of the trial before");
     assert_eq!(over(&[entry(1), after(2, 1)], 1), open, "of the one that was armed");
     assert_eq!(over(&[Entry { verb: Verb::Stage, ..entry(1) }], 1), None, "none began");

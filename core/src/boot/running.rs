@@ -78,12 +78,12 @@ impl Trial {
     }
 }
 
-/// How long a trial may take, in the words of whoever has installed it: `slipway.deadline` on the kernel command line.
+/// How long a trial may take, as the operator has set it: `slipway.deadline` on the kernel command line.
 pub fn deadline(cmdline: &str) -> Option<&str> {
     value(cmdline, "slipway.deadline")
 }
 
-/// Whether somebody has said what the kernel does after a panic: the boot rule, the payload or the operator.
+/// Whether the boot rule, the payload or the operator has set what the kernel does after a panic.
 pub fn says_what_a_panic_does(cmdline: &str) -> bool {
     value(cmdline, "panic").is_some()
 }

@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 use super::slot::Slot;
 
-/// Those that the loader gives it, as efivarfs shows them in front of the value. Without `NON_VOLATILE`: the firmware forgets the
-/// variable with the power, and takes such a one from nobody once the kernel runs.
+/// Those that the loader gives it, as efivarfs shows them in front of the value. Without `NON_VOLATILE`: the firmware
+/// forgets the variable with the power, and takes no such variable once the kernel runs.
 const ATTRIBUTES: [u8; 4] = tell::ATTRIBUTES.to_le_bytes();
 
 /// The words of a boot, and why some are not among them.
@@ -98,7 +98,7 @@ pub enum NotBelieved {
     /// It is stored, or may be written by others.
     #[error(
         "the variable SlipwayBoot of the firmware is not believed: its attributes are {}, and those that the loader gives it are \
-         {}, so somebody else wrote it; which slot runs, and whether it is a trial, is not known",
+         {}, so another program wrote it; which slot runs, and whether it is a trial, is not known",
         hex(.0),
         hex(&ATTRIBUTES)
     )]

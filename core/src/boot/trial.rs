@@ -19,7 +19,7 @@ pub const MAX_CHECK: usize = 64;
 /// Why a trial was not confirmed. The system on trial records it on the disk; the one that comes back shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Failed {
-    /// The health check that failed last. `None`: nobody confirmed the trial in time.
+    /// The health check that failed last. `None`: the trial was not confirmed in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<String>,
     /// The last that it said, or what the system still waited for.
@@ -34,7 +34,7 @@ impl Failed {
         Failed { check: Some(plain(name)), message: plain(message), times: 1 }
     }
 
-    /// Nobody confirmed the trial in time.
+    /// The trial was not confirmed in time.
     pub fn late(deadline: Duration, waits_for: &str) -> Self {
         let limit = span(deadline);
         let more = if waits_for.is_empty() { String::new() } else { format!("; {waits_for}") };
@@ -108,8 +108,8 @@ pub enum Next {
     Reboot,
 }
 
-/// `env` is the boot state as it was last seen; `None` if nobody has seen it yet. `uptime` counts from the start of the
-/// kernel, so that a guard that is started again gives no more time.
+/// `env` is the boot state as it was last seen; `None` if it was not seen yet. `uptime` counts from the start of the kernel,
+/// so that a guard that is started again gives no more time.
 ///
 /// A disk that does not answer is no reason to go on waiting: the trial may be what has broken it.
 pub fn next(slot: Slot, env: Option<&BootEnv>, uptime: Duration, deadline: Duration) -> Next {

@@ -250,7 +250,7 @@ name: STATE
 encryption: {provider: luks2}
 ---
 apiVersion: v2beta9
-kind: SomethingNobodyKnows
+kind: UnknownKind
 encryption: [[[]]]
 provisioning: 5
 ";

@@ -100,7 +100,7 @@ impl FromStr for Scope {
                 Some(name) if !name.trim_matches('/').is_empty() => {
                     // Written in another way than sources are, it would be for none.
                     match below_registry(name.strip_suffix('/').unwrap_or(name)) {
-                        // There is no such image, and whoever writes it means one that is called otherwise.
+                        // There is no such image, and the author means one of another name.
                         Ok(below) if is_one_word_of_docker_hub(&below) && !name.ends_with('/') => {
                             wrong("is no image (Debian's is docker.io/library/debian); for all below it, end it in /")
                         }
@@ -197,7 +197,7 @@ impl Rule {
     }
 }
 
-/// Relative to the directory that somebody happens to be in, any key would do.
+/// Relative to any working directory, any key would do.
 fn absolute(keys: Vec<Placed<String>>, at: Pos) -> Result<Vec<Placed<String>>, ConfigError> {
     match keys.iter().find(|key| !key.value.starts_with('/')) {
         Some(key) => {

@@ -64,7 +64,7 @@ impl Default for UpdateConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// Somebody else does.
+    /// Another program does.
     Never,
     /// While a window is open.
     Window,
@@ -84,7 +84,7 @@ pub enum Users {
 impl Policy {
     /// All of them, with what they mean.
     pub const ALL: [(Policy, &'static str, &'static str); 3] = [
-        (Policy::Never, "never", "somebody else reboots"),
+        (Policy::Never, "never", "another program reboots"),
         (Policy::Window, "window", "while a window is open"),
         (Policy::Now, "now", "right after an upgrade"),
     ];

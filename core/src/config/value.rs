@@ -15,7 +15,7 @@ pub struct Placed<T> {
     pub value: T,
 }
 
-/// A key that means nothing. An overlooked one may be the one that somebody relies on.
+/// A key that means nothing. An overlooked one may be one that a user relies on.
 pub fn unknown_key(at: Pos, key: &str, known: &[&str]) -> ConfigError {
     ConfigError::new(at, format!("{key:?} is not a known key: use {}", known.join(", ")))
 }

@@ -1,5 +1,5 @@
-//! A GPT for a disk that became larger: the backup at the new end, and one partition with another last block. All else
-//! stays as it is, byte for byte, whoever wrote it.
+//! A GPT for a disk that became larger: the backup at the new end, and one partition with another last block. All else stays
+//! as it is, byte for byte, by any writer.
 //!
 //! The primary must stay valid at every instant: GRUB and Linux look for no other. Its header is one sector, and its entry
 //! array many. So the new array goes to a second place, which no header names, and the header then names it: one sector

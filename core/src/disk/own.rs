@@ -176,7 +176,7 @@ mod tests {
         own_disk(GUID, candidates(disks))
     }
 
-    /// A half-dead disk that has nothing to do with it keeps nobody from the ways back.
+    /// An unrelated half-dead disk does not block the ways back.
     #[test]
     fn the_only_one_is_taken_if_nothing_speaks_against_it() {
         for record in [None, Some("S1")] {

@@ -29,7 +29,7 @@ pub enum AuthError {
     /// Firmware cannot verify by what is in it.
     #[error("a certificate in it cannot be used: its key is not RSA of 2048 to 4096 bits")]
     Unusable,
-    /// Nobody whom the firmware would ask has signed it.
+    /// No key that the firmware would ask for has signed it.
     #[error("it is not signed for {name}, or by none of {by}")]
     Signature {
         /// The variable.

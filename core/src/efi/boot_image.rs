@@ -43,7 +43,7 @@ impl BootImage {
         BootImage { loader, version: sbat.version(), epoch: sbat.epoch(), signed }
     }
 
-    /// Whether somebody chose GRUB for UEFI: an image of it that was made before there were epochs was the only choice.
+    /// Whether GRUB was chosen for UEFI: an image of it that was made before there were epochs was the only choice.
     pub fn is_chosen_grub(&self) -> bool {
         self.loader == Some(EfiLoader::Grub) && self.epoch > 0
     }

@@ -66,7 +66,7 @@ impl Certificate {
         &self.key
     }
 
-    /// The digest by which dbx names a certificate, whoever has signed it: of what is signed in it.
+    /// The digest by which dbx names a certificate, by any signer: of the signed part.
     pub fn signed_digest(&self) -> Sha256 {
         Sha256::of(&self.signed)
     }

@@ -1,7 +1,7 @@
 //! What UEFI starts and what it believes: programs in PE format, their signatures, unified kernel images, and the
 //! variables with the certificates of Secure Boot.
 //!
-//! Nothing here signs. A signature is made of what a function here returns, by whoever holds the key.
+//! Nothing here signs. The owner of the key signs what a function here returns.
 
 pub mod auth;
 pub mod boot_image;

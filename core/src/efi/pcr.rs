@@ -1,5 +1,5 @@
 //! PCR 11 of a UKI: what systemd's stub measures before it starts the kernel, and what systemd adds as the boot goes on.
-//! With a signature over it, a secret can be sealed to whoever signs and not to one version.
+//! With a signature over it, a secret can be sealed to the signer and not to one version.
 
 use crate::prelude::*;
 

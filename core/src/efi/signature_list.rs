@@ -33,7 +33,7 @@ pub enum Signature {
 /// One of them, and who has put it in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// As the list says; nobody verifies it.
+    /// As the list says; it is not verified.
     pub owner: Uuid,
     /// What it names.
     pub signature: Signature,

@@ -387,7 +387,7 @@ mod tests {
             "talos.platform=metal talos.config=none console=tty0 slab_nomerge pti=on consoleblank=0 \
              printk.devkmsg=on selinux=1 module.sig_enforce=1 proc_mem.force_override=never"
         );
-        assert_eq!(line("", "", None, &[]), "", "nobody asked for Talos' words");
+        assert_eq!(line("", "", None, &[]), "", "Talos' words were not asked for");
         assert_eq!(line("", "url", Some("quiet"), &["a=1"]), "talos.config=url quiet a=1");
         assert_eq!(
             line("metal", "", Some("quiet console=ttyS0"), &["talos.platform=x", "-quiet"]),

@@ -30,7 +30,7 @@ pub const MESSAGES: [(&str, &str); 7] = [
     ("ZSTD-compressed data is probably corrupt", "CONFIG_RD_ZSTD"),
 ];
 
-// Of some thousand lines, those that somebody here asks for.
+// Of some thousand lines, those that are needed here.
 const KEPT: [&str; 3] = ["CONFIG_RD_", "CONFIG_SQUASHFS_", "CONFIG_XZ_DEC_"];
 
 impl KernelOptions {
@@ -98,7 +98,7 @@ mod tests {
         ] {
             assert_eq!(options.has(option), Some(expected), "{option}");
         }
-        assert!(options.config.unwrap().iter().all(|option| option != "CONFIG_PREEMPT"), "kept for nobody");
+        assert!(options.config.unwrap().iter().all(|option| option != "CONFIG_PREEMPT"), "kept without need");
     }
 
     #[test]

@@ -130,7 +130,7 @@ mod tests {
         let mut lists = lists();
         lists.sums.insert(ROOTFS.to_owned(), other);
         assert_eq!(disputed(&lists, &[]), [ROOTFS]);
-        // Nobody looks at the manifest's file list when it boots.
+        // No boot reads the manifest's file list.
         lists.manifest.as_mut().unwrap().files[2].sha256 = other;
         assert_eq!(disputed(&lists, &[]), Vec::<String>::new());
         lists.sums.remove(SLOT_CFG);

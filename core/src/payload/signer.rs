@@ -25,7 +25,7 @@ impl fmt::Display for Signer {
     }
 }
 
-/// A signature that lies beside a payload. Unless one of the keys made it, nobody knows whose it is: signatures do not say.
+/// A signature that lies beside a payload. Unless one of the keys made it, its signer is unknown: signatures do not say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FoundSignature {
     /// Where: a file, or the layer of a manifest.
@@ -34,7 +34,7 @@ pub struct FoundSignature {
     pub form: String,
     /// Those of the named keys that made it. `null`: none was named, so it was not verified.
     pub made_by: Option<Vec<Sha256>>,
-    /// Why it does not count, whoever made it: an attestation, one of another image, or one out of the time of its certificate.
+    /// Why it does not count, by any key: an attestation, one of another image, or one out of the time of its certificate.
     pub problem: Option<String>,
 }
 

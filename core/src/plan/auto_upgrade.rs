@@ -90,11 +90,11 @@ pub fn pending(system: &SystemFacts) -> Option<Slot> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reboot {
-    /// No: somebody else does.
+    /// No: another program does.
     Never,
     /// Not yet: no window is open.
     WaitsForWindow,
-    /// Not yet: somebody holds it back.
+    /// Not yet: a program or a user holds it back.
     HeldBack,
     /// Now.
     Now,

@@ -93,7 +93,7 @@ pub enum Left {
     /// The disk would move from GRUB to Slipway's loader, which does not start what it has.
     #[error("Slipway's loader does not start the kernel of slot {slot} under UEFI: {lack}")]
     Kernel { slot: Slot, lack: StubLack },
-    /// The same, and nobody can look at what it has.
+    /// The same, and its content cannot be looked at.
     #[error("it cannot be told whether Slipway's loader starts the kernel of slot {slot} under UEFI: {why}")]
     KernelUnread { slot: Slot, why: String },
     /// The next boot tries a slot.
@@ -175,7 +175,7 @@ pub struct Due<'a> {
     /// The list as it is, and as it is to be.
     pub list: Option<(&'a Chain, Chain)>,
     pub change: BootloaderChange,
-    /// Which check somebody has overridden: for the history.
+    /// Which check was overridden: for the history.
     pub overridden: Option<String>,
 }
 
@@ -309,8 +309,8 @@ fn starts_kernels(new: &EfiOffered, found: &EfiFound, kernels: &PerSlot<KernelLo
         match &kernels[slot] {
             Ok(None) => {}
             Ok(Some(lack)) => return Err(Left::Kernel { slot, lack: *lack }),
-            // GRUB may start what could not be read just now. An image that nobody recognises starts nothing: then the disk
-            // only gains by another one.
+            // GRUB may start what could not be read just now. An unknown image starts nothing: then the disk only gains by
+            // another one.
             Err(why) if found.image.loader == Some(EfiLoader::Grub) => {
                 return Err(Left::KernelUnread { slot, why: why.clone() });
             }

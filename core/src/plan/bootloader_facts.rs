@@ -54,7 +54,7 @@ pub enum FirmwareSays {
     Starts,
     /// Secure Boot is on, and it does not, for this reason.
     Refuses(String),
-    /// Nobody knows, for this reason.
+    /// It is unknown, for this reason.
     NotKnown(String),
 }
 
@@ -85,7 +85,7 @@ pub struct BootloaderFacts {
     pub damage: Vec<String>,
 }
 
-/// What keeps Slipway's loader from starting a kernel, or why nobody could look at it.
+/// What keeps Slipway's loader from starting a kernel, or why it could not be looked at.
 pub type KernelLook = Result<Option<StubLack>, String>;
 
 impl BootloaderFacts {

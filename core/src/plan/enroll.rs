@@ -117,7 +117,7 @@ pub fn enroll(mode: EnrollMode, keys: &KeySet, facts: &EnrollFacts) -> Result<En
             Some(_) => "this is no virtual machine",
             None => "nothing says that this is a virtual machine",
         };
-        return nothing(format!("{machine}, so somebody has to ask for it: `installer enroll` without --mode=if-safe"));
+        return nothing(format!("{machine}, so a person has to ask for it: `installer enroll` without --mode=if-safe"));
     }
     let against = against(facts);
     let mut warnings = against.iter().map(|refusal| refusal.to_string()).collect::<Vec<_>>();

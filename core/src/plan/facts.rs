@@ -72,11 +72,11 @@ pub struct GptFacts {
     /// PARTUUIDs, in the same order.
     pub guids: [Uuid; 7],
     pub copies: GptCopies,
-    /// Partitions of somebody else that lie on bytes of ours.
+    /// Foreign partitions that lie on bytes of ours.
     pub intruders: Vec<Intruder>,
 }
 
-/// A partition of somebody else that lies on bytes of one of ours. What is written there is lost for it.
+/// A foreign partition that lies on bytes of one of ours. A write there damages it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "they are what their names say")]
 pub struct Intruder {
@@ -136,7 +136,7 @@ pub struct SlotFacts {
     /// Whether every file that `SHA256SUMS` lists matches it, the squashfs included. `None`: not checked, because that
     /// takes long.
     pub whole: Option<Result<(), String>>,
-    /// `SHA256SUMS`. What is whole holds what it lists, and that need not be what anybody has signed.
+    /// `SHA256SUMS`. What is whole holds what it lists, and that need not be signed.
     pub listed: Option<Sums>,
     /// Files that `SHA256SUMS` does not list, found when the others were checked. fsck leaves such files.
     pub unlisted: Vec<String>,

@@ -12,7 +12,7 @@ use crate::{boot::env::BootEnv, disk::layout::Part, report::NOTHING_WRITTEN};
 pub struct Left {
     /// What is on the disk, as a sentence.
     pub state: String,
-    /// What to do, as a sentence; none if that is nobody's to know.
+    /// What to do, as a sentence; none if that is unknown.
     pub remedy: Option<&'static str>,
 }
 

@@ -13,7 +13,7 @@
 //! 5. The kernel is told of the larger partition, and XFS grows into it while it is mounted. Whatever interrupts this,
 //!    the next run goes on here.
 //!
-//! LBA 0 is left alone: nobody looks at the size that its protective entry has, and without LBA 0 nothing boots.
+//! LBA 0 is left alone: no reader uses the size of its protective entry, and without LBA 0 nothing boots.
 
 use crate::prelude::*;
 
@@ -210,7 +210,7 @@ fn table(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Result<(Op
     Ok((Some(gpt).filter(|_| !steps.is_empty()), steps))
 }
 
-/// The end of EPHEMERAL in its new place, and the room between it and the backup GPT, unless somebody's partition is
+/// The end of EPHEMERAL in its new place, and the room between it and the backup GPT, unless a foreign partition is
 /// there: as far as the table on the disk has nothing in it.
 fn new_end(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Option<Extent> {
     let (sector, before) = (facts.sector, facts.gpt.part(Part::Ephemeral));

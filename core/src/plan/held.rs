@@ -1,6 +1,6 @@
 //! Whether a slot holds a payload.
 //!
-//! That its files are what its own lists say proves nothing: whoever replaces a file can list it. So the lists are
+//! That its files are what its own lists say proves nothing: a person who replaces a file can list it. So the lists are
 //! compared with those that an upgrade to this payload would write, which come from the payload, and so from what was
 //! signed.
 
@@ -41,14 +41,13 @@ impl Described {
             && *payload_cmdline == found.payload_cmdline;
         // What a slot says of its version is made printable where it is read.
         let version = version.as_deref().map(printable) == found.version;
-        // An epoch that nobody has signed is none.
+        // An unsigned epoch is none.
         let epoch = self.manifest.signed_by.is_empty() || self.manifest.epoch == found.epoch;
         same && version && epoch
     }
 
     /// Whether the slot records what the next upgrade goes by: who has signed it, and the kernel arguments that were asked
-    /// for. A payload that nobody has signed takes no record of a signature away. In which order the signatures lie beside it
-    /// is nobody's word.
+    /// for. An unsigned payload takes no record of a signature away. The order of the signatures beside it means nothing.
     pub fn is_recorded_in(&self, slot: &SlotFacts) -> bool {
         let Manifest { kernel_args, signed_by, .. } = &self.manifest;
         let keys = |signed_by: &[Sha256]| signed_by.iter().copied().collect::<BTreeSet<_>>();

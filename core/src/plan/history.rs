@@ -1,9 +1,9 @@
 //! The entry that a plan leaves in the history.
 //!
 //! It is written before the change that it tells of is in force, behind everything that this change needs: the record is a
-//! sector that nothing boots from, and until boot.env names its number, nobody takes it for true. A plan that does not
-//! write boot.env anew (`wipe`, `bootloader update`, `repair` of a single copy, and the record of a trial that fails) writes it at its end, and
-//! says so in the record.
+//! sector that nothing boots from, and it does not count until boot.env names its number. A plan that does not write
+//! boot.env anew (`wipe`, `bootloader update`, `repair` of a single copy, and the record of a trial that fails) writes it at
+//! its end, and says so in the record.
 //!
 //! No verb fails for it ([`Plan::is_spare`](super::Plan::is_spare)).
 

@@ -5,7 +5,7 @@
 //! last**: before step 1 every reader sees the complete old table, then none, and after step 5 the complete new one.
 //!
 //! 0. **Prepare.** What can fail without touching the disk fails now: room in an image file, `mkfs.xfs`. Then the kernel
-//!    forgets the old partitions: each has a page cache of its own, and whoever has one open would write it to the disk
+//!    forgets the old partitions: each has a page cache of its own, and a program that has one open would write it to the disk
 //!    when closing it, long after step 3.
 //! 1. **Clear** LBA 0, then the rest of the old tables and signatures at both ends of the disk.
 //!    And both ends of the partitions that get a file system: old labels there would outlive it.
@@ -65,7 +65,7 @@ pub struct InstallRequest {
     pub encrypted: Vec<Part>,
     /// Mark the protective MBR's entry active: some BIOSes boot nothing else.
     pub bootable_mbr: bool,
-    /// Nobody at the keyboard may choose a slot.
+    /// No person at the keyboard may choose a slot.
     pub no_menu: bool,
     pub slot_bytes: u64,
     pub ids: Ids,
@@ -73,7 +73,7 @@ pub struct InstallRequest {
     /// `--meta`, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
     pub arch: Arch,
-    /// Accept a payload that nobody has signed: for the history, which says so.
+    /// Accept an unsigned payload: for the history, which says so.
     pub allow_unsigned: bool,
     /// Who asked for it: for the history.
     pub by: String,
@@ -224,7 +224,7 @@ fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: V
     if request.zero {
         steps.push(Step::Erase { extent: Extent { offset: MIB, len: end - 2 * MIB } });
     } else {
-        // What is written leaves most of a partition as it is, and somebody's label at its end would still count.
+        // What is written leaves most of a partition as it is, and an old label at its end would still count.
         let formatted = DATA.into_iter().filter(|part| request.formats(*part));
         let core = Some(Part::Bios).filter(|_| bios);
         steps.extend([Part::Esp].into_iter().chain(core).chain([slot]).chain(formatted).map(blank));

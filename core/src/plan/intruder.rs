@@ -1,10 +1,10 @@
-//! Partitions of somebody else that lie on bytes of ours: what would be written over them is refused.
+//! Foreign partitions that lie on bytes of ours: a write over them is refused.
 
 use crate::prelude::*;
 
 use super::{Goal, GptFacts, Plan, Refusal, Refusals, Step, facts::Intruder};
 
-/// Refuses a plan that writes to a partition of ours on which one of somebody else lies.
+/// Refuses a plan that writes to a partition of ours on which a foreign one lies.
 ///
 /// The ways back write single sectors that hold blocks of ours already. They go on, without what they only tidy up.
 pub fn beside_others(mut plan: Plan, gpt: &GptFacts) -> Result<Plan, Refusals> {

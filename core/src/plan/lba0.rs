@@ -30,8 +30,8 @@ pub struct Lba0Facts {
     pub boot_code_lost: bool,
 }
 
-/// Plan the repair of LBA 0. What else is lost is another repair's to find: a disk without LBA 0 is no disk of ours for
-/// anybody else.
+/// Plan the repair of LBA 0. What else is lost is another repair's to find: only this repair takes a disk without LBA 0 for
+/// one of ours.
 pub fn lba0(base: &RequestBase, facts: &Lba0Facts) -> Plan {
     let Lba0Facts { disk_guid, sector, found, mended, boot_code_lost } = *facts;
     let (disk, extent) = (quoted(&base.disk), Extent { offset: 0, len: sector.bytes() });

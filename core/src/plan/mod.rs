@@ -143,7 +143,7 @@ pub enum Goal {
     Grow,
     /// The boot loaders are those of the installer.
     Bootloader,
-    /// Somebody at the keyboard may choose a slot, or nobody.
+    /// Whether a person at the keyboard may choose a slot.
     Menu,
 }
 
@@ -287,7 +287,7 @@ impl Plan {
     /// one, because it destroys the other slot.
     pub const fn is_spare(&self, step: &Step) -> bool {
         match step {
-            // What they are about is in force. Clusters that are lost harm nobody.
+            // What they are about is in force. Lost clusters do no harm.
             Step::ForgetCached { .. } | Step::FreeClusters { .. } | Step::CountFree { .. } => true,
             // The record of a trial is all that its plan is about.
             Step::WriteHistory { .. } => !matches!(self.goal, Goal::Trial),
@@ -367,7 +367,7 @@ impl Plan {
         }
     }
 
-    /// What changes in META, for people: the tags that somebody has asked for. The one of an upgrade is its own affair.
+    /// What changes in META, for people: the tags that were asked for. The one of an upgrade is its own affair.
     fn meta_change(&self) -> String {
         let own = |key: &u8| *key == slots::META_UPGRADE && self.goal != Goal::Meta;
         let keys = |word: &str, keys: &mut dyn Iterator<Item = &u8>| {

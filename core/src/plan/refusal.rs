@@ -91,7 +91,7 @@ pub enum Refusal {
          boot state cannot be written; under a BIOS the disk boots by the slots' own markers"
     )]
     NoBootEnv,
-    /// A partition of somebody else lies where the plan would write.
+    /// A foreign partition lies where the plan would write.
     #[error("{0}, and would be overwritten")]
     Intruder(Intruder),
     /// The boot state is lost and cannot be rebuilt.
@@ -109,7 +109,7 @@ pub enum Refusal {
          not come back", epoch_of(*offered)
     )]
     Older { slot: Slot, has: u32, offered: Option<u32> },
-    /// Nobody can tell whether the system that is kept is signed, or with which epoch.
+    /// It is unknown whether the system that is kept is signed, or with which epoch.
     #[error(
         "slot {slot}, which is kept, was written by a later version, and this one cannot read its manifest.json \
          ({what}), so it is not known whether this payload may follow it"

@@ -6,14 +6,14 @@
 //!    start; the UEFI image, and two lists of the boot chain, into clusters of the ESP that no file has. Each is flushed and
 //!    read back.
 //! 2. **Link** these clusters, in each copy of the FAT. Each new file has sectors of the FAT of its own: what a power cut
-//!    makes of them harms nobody.
+//!    makes of them does no harm.
 //! 3. **Refer** to them, by one sector each, and each after one more look at all that it is about to refer to:
 //!    - the list that names old and new. Either is good from now on, so `verify` tells the truth at every moment;
 //!    - the UEFI image: the sector with its directory entry;
 //!    - the boot code: LBA 0, whose protective MBR stays as it is;
 //!    - the list that names the new ones only.
 //! 4. **Tidy up.** The clusters that no file has any more become free, in each copy of the FAT, and are counted. If the power
-//!    goes before that they are lost, and harm nobody: the next renewal uses them again or frees them.
+//!    goes before that they are lost, and do no harm: the next renewal uses them again or frees them.
 //!
 //! This relies on a disk that writes one sector whole or not at all. boot.env survives a disk that does not, because there
 //! are two copies of it. Of a directory's sector and of LBA 0 there is one: firmware knows one. The same goes for sectors of

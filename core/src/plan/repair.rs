@@ -154,7 +154,7 @@ fn damaged_default(system: &SystemFacts) -> Option<Slot> {
     damaged().find(|slot| is_marked_good(system, *slot)).or_else(|| damaged().next())
 }
 
-/// What has no place of its own that it could be written to. Whatever stands there now is somebody else's.
+/// Parts without a place of their own to be written to: the data there now belongs to other files.
 fn left(system: &SystemFacts, default: Slot, is_new_esp: bool) -> Vec<String> {
     const REMEDY: &str =
         "check the file system with `fsck.vfat`, then run `installer verify`; if that finds damage, reinstall";

@@ -22,7 +22,7 @@ use crate::{
 /// Plan the rollback. A pending trial is cancelled, a running trial is given up; otherwise the other slot becomes the
 /// default.
 pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
-    // A damaged slot does not keep anybody from leaving it.
+    // A damaged slot does not keep a system from leaving it.
     let copies = EnvCopies::or_rebuilt(system, base.now, || confirmed(system))?;
     let back = Back::of(&copies.env, system)?;
     Ok(plan(base, system, copies, back))

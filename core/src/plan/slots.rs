@@ -325,7 +325,7 @@ impl<'a> Draft<'a> {
         self.about.menu = Some(on);
     }
 
-    /// A reason that somebody has to answer for, beside any that was given in words. First, because what is too long is cut
+    /// A reason that a person has to answer for, beside any that was given in words. First, because what is too long is cut
     /// at its end.
     pub fn is_because(&mut self, reason: &str) {
         let said = self.about.asked.reason.take();

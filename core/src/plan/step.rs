@@ -32,8 +32,8 @@ use crate::{
 pub enum Step {
     /// Reserve room in an image file, so that a full file system shows before anything is changed.
     Reserve { extent: Extent },
-    /// Have the kernel forget the old partitions: what a program with one of them open still writes would land on the
-    /// new ones. Fails, before anything is written, while anybody has one open. Block devices only.
+    /// Have the kernel forget the old partitions: what a program with one of them open still writes would land on the new
+    /// ones. Fails, before anything is written, while any program has one open. Block devices only.
     DropPartitions,
     /// Zero LBA 0. From here on the disk has no partition table for any reader, because a GPT needs a protective MBR.
     ClearLba0 { extent: Extent },

@@ -18,8 +18,8 @@ pub fn unconfirmed(system: &SystemFacts) -> Option<Slot> {
     over.is_none().then_some(slot)
 }
 
-/// Record why the running trial is not confirmed. One record for each trial: what failed last, and how often. That nobody
-/// confirmed it in time says less than the check that failed, and does not take its place.
+/// Record why the running trial is not confirmed. One record for each trial: what failed last, and how often. A missed
+/// deadline says less than the check that failed, and does not take its place.
 pub fn record_failure(base: &RequestBase, system: &SystemFacts, failed: &Failed) -> Result<Plan, Refusals> {
     let Some(slot) = unconfirmed(system) else {
         return Err(Refusal::NotTrial(format!("the running system is {}", system.running)).into());

@@ -53,7 +53,7 @@ impl DiskHolds {
                 let env = system.env.as_ref()?;
                 match medium? {
                     medium if env.medium == Some(medium) => Some(true),
-                    // It was made anew after it was lost, and whoever did that did not know the medium.
+                    // It was made anew after it was lost, when the medium was unknown.
                     _ if env.rebuilt => None,
                     _ => Some(false),
                 }
@@ -105,7 +105,7 @@ pub enum LeftAlone {
          use `installer install --force`, or erase its first MiB"
     )]
     Medium,
-    /// Nobody said whether to keep or overwrite the installation.
+    /// It is not said whether to keep or overwrite the installation.
     #[error(
         "it holds {0}, and the kernel command line does not say whether to keep it: \
          slipway.install.preserve=true upgrades it and keeps STATE and EPHEMERAL (an installation of Slipway only), \
@@ -150,7 +150,7 @@ pub enum LeftAlone {
     /// Another disk is a copy of this one.
     #[error(
         "{disk} has the same disk GUID, {guid}: it is a clone, or the same disk on a second path, and after an upgrade \
-         nobody could say which of them boots; detach {disk}, or upgrade from inside the installed system"
+         it would be unknown which of them boots; detach {disk}, or upgrade from inside the installed system"
     )]
     Clone {
         /// Path of the other disk.
@@ -261,7 +261,7 @@ fn none_installed(others: &[(String, DiskHolds)]) -> Result<(), LeftAlone> {
     others.iter().find_map(unknown).map_or(Ok(()), Err)
 }
 
-/// No other disk has the same GUID: after an upgrade of one of two, nobody could say which of them boots.
+/// No other disk has the same GUID: after an upgrade of one of two, it would be unknown which of them boots.
 fn unique(system: &SystemFacts, others: &[(String, DiskHolds)]) -> Result<(), LeftAlone> {
     let guid = system.gpt.disk_guid;
     let clone = |held: &DiskHolds| matches!(held, DiskHolds::System(other) if other.gpt.disk_guid == guid);

@@ -22,7 +22,7 @@
 //!    the kept slot is the default, and `--keep-bootloader` leaves the loaders alone.
 //! 6. **Hand over.** META gets the label of the kept slot (tag 0x06, where machined looks for it). Then EPHEMERAL is
 //!    wiped, if that was asked for. Not earlier: only now is the new system known to be whole. The history gets its entry,
-//!    which nobody takes for true until the commit names it (`history.rs`).
+//!    which does not count until the commit names it (`history.rs`).
 //! 7. **Activate:** the commit. One sector of boot.env says that the next boot tries the target, once. GRUB records
 //!    that the try is spent before it touches the slot. Unless the new system runs `confirm`, the boot after that
 //!    starts the kept slot again.
@@ -80,7 +80,7 @@ pub struct UpgradeRequest {
     pub allow_any_version: bool,
     /// Accept a lower epoch than that of the kept slot, which is signed.
     pub allow_older: bool,
-    /// Accept a payload that nobody has signed though the kept slot's was signed.
+    /// Accept an unsigned payload though the kept slot's was signed.
     pub allow_unsigned: bool,
     pub args: KernelArgs,
     /// `--meta`, in order.
@@ -178,11 +178,11 @@ impl Candidate<'_> {
         (wanted.is_claimed_by(facts) && facts.whole == Some(Ok(()))).then(|| wanted.differing(facts))
     }
 
-    /// What there is to say of a slot whose files somebody has changed, together with their checksums; `next` writes it anew.
+    /// The note about a slot whose files were changed together with their checksums; `next` writes it anew.
     fn is_changed(&self, slot: Slot, name: &str, next: &str) -> Option<String> {
         let names = self.claimed_by(slot).filter(|names| !names.is_empty())?.join(", ");
         Some(format!(
-            "{name}, says that it holds this payload, and does not: {names}: somebody has changed it. {next} writes slot \
+            "{name}, says that it holds this payload, and does not: {names}: it was changed. {next} writes slot \
              {slot} anew, and until then it is what the machine falls back to"
         ))
     }
@@ -236,8 +236,8 @@ impl Candidate<'_> {
         if refusals.is_empty() { Ok(()) } else { Err(Refusals(refusals)) }
     }
 
-    /// Whether the payload's epoch is lower than that of the slot that is kept. An epoch that nobody has signed is what
-    /// anybody may have written: on the disk it protects nothing, and in the payload it is none.
+    /// Whether the payload's epoch is lower than that of the slot that is kept. An unsigned epoch may come from any writer:
+    /// on the disk it protects nothing, and in the payload it is none.
     fn older(&self, kept: Slot) -> Option<Refusal> {
         let manifest = self.system.manifest(kept).filter(|manifest| !manifest.signed_by.is_empty());
         let (has, offered) = (manifest?.epoch, self.payload.signed_epoch());
@@ -255,7 +255,7 @@ impl Candidate<'_> {
         refused.then(|| Refusal::LaterSlot { slot: kept, what: later.join(", "), allow })
     }
 
-    /// What somebody had to allow, for the history.
+    /// What had to be allowed, for the history.
     fn allowed_by(&self, kept: Slot) -> Option<String> {
         let unsigned = self.request.allow_unsigned && self.payload.signed_by.is_empty();
         let older = self.older(kept).filter(|_| self.request.allow_older);
@@ -289,7 +289,7 @@ impl Candidate<'_> {
         if self.wanted[kept].is_signed_unrecorded(&self.system.slots[kept]) {
             draft.warnings.push(format!(
                 "{}, holds what is signed, and was written without looking at that: as long as it is kept, an upgrade \
-                 that nobody has signed is not refused, and no epoch counts",
+                 that is not signed is not refused, and no epoch counts",
                 slots.name
             ));
         }

@@ -26,7 +26,7 @@ pub struct BootloaderReport {
     pub bios: Option<BiosImage>,
     /// The loader for UEFI that this installer has for the disk.
     pub shipped: Option<BootImage>,
-    /// Whether somebody at the keyboard may choose a slot; `null` if both copies of boot.env are lost. Then he may.
+    /// Whether a person at the keyboard may choose a slot; `null` if both copies of boot.env are lost, and the menu is on.
     #[serde(default)]
     pub menu: Option<bool>,
     /// What in the boot chain is not what was recorded.
@@ -58,7 +58,7 @@ impl Bootloaders {
         uefi == Some(0) || bios == Some(0)
     }
 
-    /// Whether somebody at the keyboard may choose a slot, for people. None: the boot state is lost.
+    /// Whether a person at the keyboard may choose a slot, for people. None: the boot state is lost.
     pub(super) fn menu(&self, on: Option<bool>) -> String {
         match on {
             Some(true) => "on: while the machine starts, a key offers the slots",

@@ -60,7 +60,7 @@ pub enum Event {
         /// As a sentence.
         text: String,
     },
-    /// Nothing goes on for a while, because another program, a server or whoever feeds stdin is to act first.
+    /// Nothing goes on for a while, because another program, a server or the writer of stdin is to act first.
     Wait {
         /// What for, and for how long at most.
         text: String,
@@ -96,7 +96,7 @@ pub trait Observer {
     fn holds(&mut self, _disk: &str, _key: &str) {}
     /// What is on that disk if the command ends now, or at any time before this is called again, as a sentence.
     fn left(&mut self, _text: &str) {}
-    /// Nothing goes on until somebody else acts.
+    /// Nothing goes on until another party acts.
     fn waits(&mut self, text: &str) {
         self.note(text);
     }

@@ -78,7 +78,7 @@ identifiers! {
     RunningDamaged = "running-damaged": "The running slot is damaged, so the other one is the only one that boots.";
     BootStateUnsettled = "boot-state-unsettled": "It is not certain what the disk boots.";
     BootEnvUnwritable = "boot-env-unwritable": "boot.env cannot be written in place.";
-    PartitionInside = "partition-inside": "A partition of somebody else lies where the plan would write.";
+    PartitionInside = "partition-inside": "A foreign partition lies where the plan would write.";
     BootEnvLost = "boot-env-lost": "Both copies of boot.env are damaged.";
     VersionPolicy = "version-policy": "The payload's version may not follow the running one.";
     UnsignedUpgrade = "unsigned-upgrade": "The kept system was signed, or only a later version can tell, and no signature of the payload was verified.";
@@ -88,7 +88,7 @@ identifiers! {
     BootChainDamaged = "boot-chain-damaged": "The boot chain is not what was recorded.";
     OlderBootloader = "older-bootloader": "The boot loader on the disk has a higher epoch.";
     BootloaderNotStarted = "bootloader-not-started": "Firmware with Secure Boot would not start the new boot loader.";
-    KernelNotStarted = "kernel-not-started": "The new boot loader would not start the kernel of a slot, or nobody can tell.";
+    KernelNotStarted = "kernel-not-started": "The new boot loader would not start the kernel of a slot, or that is unknown.";
     SecureBootUnknown = "secure-boot-unknown": "It is not known whether the firmware starts the new boot loader.";
     BootloaderNotShipped = "bootloader-not-shipped": "The installer does not ship this boot loader.";
     BootloaderArchitecture = "bootloader-architecture": "The boot loaders are for another architecture than the disk.";

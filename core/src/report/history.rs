@@ -19,7 +19,7 @@ use crate::{
     text::{printable, wrap},
 };
 
-/// Columns of a line where nobody looks at a width.
+/// Columns of a line where the width does not matter.
 const WIDTH: usize = 80;
 /// Column at which lines go on: behind the verb, or below the date where there are few.
 const INDENT: usize = 28;
@@ -61,7 +61,7 @@ pub struct HistoryEntry {
     pub version: Option<String>,
     /// The volumes that were wiped.
     pub volumes: Vec<Part>,
-    /// Whether somebody at the keyboard may choose a slot since; `null` if it was not about that.
+    /// Whether a person at the keyboard may choose a slot since; `null` if it was not about that.
     #[serde(default)]
     pub menu: Option<bool>,
     /// Who asked for it.

@@ -34,7 +34,7 @@ pub struct LiveReport {
     pub payload: Sha256,
     /// Manifest digest of the container image on the medium, if it carries one.
     pub container: Option<Sha256>,
-    /// SHA-256 of the certificate whose key has signed what starts under UEFI; `null` if nobody has.
+    /// SHA-256 of the certificate whose key has signed what starts under UEFI; `null` if it is unsigned.
     #[serde(default)]
     pub signed_by: Option<Sha256>,
     pub cmdline: String,

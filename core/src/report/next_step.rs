@@ -267,7 +267,7 @@ impl Deciding<'_> {
         let why = format!("the next boot tries {} once", self.name(other));
         let activate = self.verb(plan::activate(&request, self.facts), "activate", &why);
         if env.last_trial == Some(other) {
-            // Somebody wanted it so. That is not undone unasked.
+            // A person wanted it so. That is not undone unasked.
             let command = activate.and_then(|step| step.command);
             let again = command.map_or_else(String::new, |command| format!("; `{command}` has the next boot try it"));
             return Some(words(format!("none: the trial of {} was cancelled{again}", self.name(other))));

@@ -36,7 +36,7 @@ pub struct InspectReport {
     pub efi_stub: Option<StubLack>,
     /// Whether the payload has a SHA256SUMS, which then agreed.
     pub checksums: bool,
-    /// The signatures that lie beside it, whoever made them.
+    /// The signatures that lie beside it, by any key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<FoundSignature>,
     /// The trusted keys that have signed it; empty if none has, or none was named.
@@ -166,7 +166,7 @@ pub struct SignReport {
     pub predicate_type: Option<String>,
     /// The keys that signed.
     pub signed_by: Vec<Signer>,
-    /// How many signatures (or attestations of this type) by others were there and are kept. Nobody verified them.
+    /// How many signatures (or attestations of this type) by others were there and are kept. They were not verified.
     pub kept: usize,
     /// Where the signatures are.
     pub written: String,
@@ -185,7 +185,7 @@ impl fmt::Display for SignReport {
         let what = if self.predicate_type.is_some() { "attestation" } else { "signature" };
         match self.kept {
             0 => {}
-            1 => writeln!(f, "kept     one {what} by somebody else, not verified")?,
+            1 => writeln!(f, "kept     one {what} by another key, not verified")?,
             n => writeln!(f, "kept     {n} {what}s by others, not verified")?,
         }
         write!(f, "wrote    {}", printable(&self.written))

@@ -20,7 +20,7 @@ pub struct UkiReport {
     pub sha256: Sha256,
     /// The digest that signatures are over and that dbx takes. A signature does not change it.
     pub authenticode: Sha256,
-    /// The certificate of the key that signed: SHA-256 of its DER form. None if nobody did.
+    /// The certificate of the key that signed: SHA-256 of its DER form. None if it is unsigned.
     pub signed_by: Option<Sha256>,
     /// All parts of the program, in their order.
     pub sections: Vec<UkiPart>,
@@ -72,7 +72,7 @@ impl fmt::Display for UkiReport {
         writeln!(f, "digest   {}", self.authenticode)?;
         match self.signed_by {
             Some(certificate) => write!(f, "signed   by the key of certificate {certificate}"),
-            None => f.write_str("signed   by nobody: with Secure Boot it does not start"),
+            None => f.write_str("signed   no: with Secure Boot it does not start"),
         }
     }
 }

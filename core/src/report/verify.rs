@@ -94,7 +94,7 @@ pub struct VerifyReport {
     pub slots: BTreeMap<Slot, SlotCheck>,
     /// Copies of the partition table, of the boot state and of META that are lost.
     pub problems: Vec<String>,
-    /// What needs nobody's attention, such as a backup GPT that is not at the end of a larger disk.
+    /// What needs no attention, such as a backup GPT that is not at the end of a larger disk.
     pub notes: Vec<String>,
     /// Who writes to the disk meanwhile. What it writes is not reported as damage.
     #[serde(default)]

@@ -27,7 +27,7 @@ pub fn id(text: &str) -> Result<Uuid, Malformed> {
     Uuid::try_parse(text).map_err(|_| Malformed::Id(text.to_owned()))
 }
 
-/// What `caller` asks for with `goal`.
+/// The request of `caller` with `goal`.
 pub fn from_wire(goal: Wire, caller: String) -> Result<Request, Malformed> {
     let bare = |id: Uuid, goal: Goal| Request {
         id,

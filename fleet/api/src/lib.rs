@@ -23,7 +23,7 @@ mod slots;
 pub mod text;
 pub mod word;
 
-/// What Talos' clients say, made from `proto/machine/machine.proto`.
+/// The messages of Talos' clients, made from `proto/machine/machine.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 pub mod machine {
     tonic::include_proto!("machine");

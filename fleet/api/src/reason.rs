@@ -47,7 +47,7 @@ pub enum Reason {
     MissedEvents,
     /// The call is for another node.
     OtherNode,
-    /// What is asked for is not on this node.
+    /// The requested thing is not on this node.
     NotHere,
     /// etcd does not do it, or does not answer.
     Etcd,
@@ -167,7 +167,7 @@ mod tests {
             assert_eq!(Reason::of(&reason.status("it cannot be")), Some(reason));
             assert!(reason.word().bytes().all(|byte| byte == b'-' || byte.is_ascii_lowercase()));
         }
-        assert_eq!(Reason::of(&Status::unavailable("nobody is there")), None);
+        assert_eq!(Reason::of(&Status::unavailable("no answer")), None);
     }
 
     #[test]

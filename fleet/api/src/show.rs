@@ -38,7 +38,7 @@ impl v1::PlanResponse {
 }
 
 impl v1::AskResponse {
-    /// What the request `id` led to.
+    /// The result of the request `id`.
     pub fn of(id: Uuid, asked: &Asked) -> Self {
         let (state, outcome) = match asked {
             Asked::New => (RequestState::New, None),
@@ -54,7 +54,7 @@ impl From<&Outcome> for v1::Outcome {
         match outcome {
             Outcome::Reached => Self { came_back: None, left: false },
             Outcome::CameBack(why) => Self { came_back: Some(why.clone()), left: false },
-            // Who does not know `left` takes it for no success.
+            // A client that does not know `left` takes it for no success.
             Outcome::Left(why) => Self { came_back: Some(why.clone()), left: true },
         }
     }

@@ -1,4 +1,4 @@
-//! What a node's status says of the slot that runs.
+//! The running slot in a node's status.
 
 use crate::v1::{SlotContents, StatusResponse};
 

@@ -1,8 +1,8 @@
 //! Text from elsewhere: safe for logs, terminals and objects of the cluster.
 
-/// What replaces a character that is not shown as it is.
+/// The replacement of a character that is not shown as it is.
 const INSTEAD: char = ' ';
-/// What stands where a text was cut.
+/// The mark where a text was cut.
 const CUT: &str = "…";
 
 /// Whether a character changes how the text around it is shown: control characters, line separators, and the invisible

@@ -1,4 +1,4 @@
-//! An image that was found, and what it says of itself. Nobody vouches for what it says.
+//! An image that was found, and its own words, which are not verified.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,18 +24,18 @@ pub struct Candidate {
     pub tags: BTreeSet<String>,
     /// When this channel saw it first. Times that an image itself has may be any.
     pub first_seen: Timestamp,
-    /// What it says of itself, or why that cannot be read.
+    /// Its description, or why that cannot be read.
     pub labels: Result<ImageLabels, String>,
-    /// The digest that names the payload in it, where somebody needed it.
+    /// The digest that names the payload in it, where it was needed.
     pub payload: Option<Sha256>,
-    /// Who has signed it; `None` if nobody has looked.
+    /// Its signers; `None` if its signatures were not looked for.
     pub signed: Option<Signed>,
-    /// When this channel took it last. So late it was by the clock of whoever did: an image is not too young again for
-    /// somebody whose clock is behind.
+    /// When this channel took it last. The time is that of the controller's clock that took it: for another one whose clock
+    /// is behind, an image is not too young again.
     pub taken: Option<Timestamp>,
 }
 
-/// What an image says of itself.
+/// The description in an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImageLabels {
     /// Its version, from its label.
@@ -50,13 +50,13 @@ pub struct ImageLabels {
     pub created: Option<String>,
 }
 
-/// The longest text that is taken from an image, bytes, and the most channels: whoever can push would else fill the status
-/// of a channel, which has room for so much.
+/// The longest text that is taken from an image, bytes, and the most channels: a person who can push would else fill the
+/// status of a channel, which has room for so much.
 const LONGEST: usize = 64;
 const MOST: usize = 8;
 
 impl ImageLabels {
-    /// From labels and annotations. What is longer than anybody needs is taken for nothing.
+    /// From labels and annotations. A text that is too long counts as missing.
     pub fn of(labels: &BTreeMap<String, String>, created: Option<String>) -> Self {
         let fits = |text: &&str| !text.is_empty() && text.len() <= LONGEST;
         let channels = labels.get(CHANNEL).into_iter().flat_map(|names| names.split(','));

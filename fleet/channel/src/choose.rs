@@ -1,10 +1,10 @@
 //! The choice of a channel.
 //!
-//! * The newest image counts, by its version. Two images with the same version are both refused: whoever can push could
+//! * The newest image counts, by its version. Two images with the same version are both refused: a person who can push could
 //!   else put one in the place of the other.
 //! * What is not known is refused: an image that cannot be read, a source that has not looked, a signature.
 //! * Ages count from when the channel saw an image. What an image says of its own age may be anything.
-//! * Nobody goes back: a node that runs something newer gets nothing. Going back is a rollback, which people ask for.
+//! * No node goes back: one that runs a newer version gets nothing. Going back is a rollback, which people request.
 //! * No floor is skipped. One that is missing holds those nodes back that would have to go through it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use crate::{
     spec::{Promotion, Select, Spec},
 };
 
-/// What was a channel's choice, and when.
+/// A channel's choice, and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// The image.
@@ -34,7 +34,7 @@ pub struct Held {
 /// The channel from which images are promoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// What were its choices.
+    /// Its earlier choices.
     pub held: Vec<Held>,
     /// Its choice now.
     pub choice: Choice,
@@ -49,12 +49,12 @@ pub struct Image {
     pub version: Version,
 }
 
-/// What was chosen, and why nothing else. Every candidate is in it once.
+/// The choice, and why no other image was chosen. Every candidate is in it once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// The newest that may be used.
     pub chosen: Option<Image>,
-    /// What is gone through on the way there, the oldest first. `None` if the version is not there, or may not be used.
+    /// The floors on the way there, the oldest first. `None` if the version is not there, or may not be used.
     pub floors: Vec<(Version, Option<Image>)>,
     /// Why each other one was not chosen. A floor is also here.
     pub refused: BTreeMap<Sha256, Refusal>,
@@ -67,11 +67,13 @@ pub enum NoUpdate {
     #[error("the channel has chosen no image")]
     NoChoice,
     /// It runs that, or something newer.
-    #[error("it runs {running}, and the channel's choice is {chosen}: nobody goes back by a channel")]
-    NotOlder { running: Version, chosen: Version },
-    /// Nobody knows where it stands: it may run something newer, or have floors to go through.
     #[error(
-        "the channel does not know the version that it runs, and nobody goes back by a channel: name image and payload in \
+        "it runs {running}, and the channel's choice is {chosen}: a channel takes no node back to an older version"
+    )]
+    NotOlder { running: Version, chosen: Version },
+    /// Its version is unknown: it may be newer, or have floors to go through.
+    #[error(
+        "the channel does not know the version that it runs, and takes no node back to an older version: name image and payload in \
          spec.target, until it runs them"
     )]
     Unknown,
@@ -83,7 +85,7 @@ pub enum NoUpdate {
 /// The choice of the channel `spec` among `candidates`, of which each is there once.
 pub fn choose(spec: &Spec, candidates: &[Candidate], source: Option<&Source>, now: Timestamp) -> Choice {
     let mut refused = BTreeMap::new();
-    // What may be used, but for the range: floors need not be in it.
+    // The usable images apart from the range: floors need not be in it.
     let mut usable: BTreeMap<Version, Sha256> = BTreeMap::new();
     let mut doubles: BTreeMap<Version, Sha256> = BTreeMap::new();
     for candidate in candidates {
@@ -149,7 +151,7 @@ fn may_be_used(
     if let Some(promotion) = &spec.promote_from {
         is_promoted(promotion, candidate.digest, source, now)?;
     }
-    // The last one: nobody looks for signatures of what is not wanted anyway.
+    // The last check: images that are refused anyway need no look for signatures.
     if let Some(demand) = &spec.signatures {
         demand.are_met(candidate.signed.as_ref()).map_err(Refusal::Unsigned)?;
     }
@@ -186,8 +188,8 @@ fn is_promoted(promotion: &Promotion, digest: Sha256, source: Option<&Source>, n
 }
 
 impl Choice {
-    /// The images whose payload somebody needs: what was chosen, and the floors. With floors also every other one that has
-    /// a version: a node that runs it must be told from one that is older.
+    /// The images whose payload is needed: the choice and the floors. With floors also every other one that has a version: a
+    /// node that runs it must be told from one that is older.
     pub fn needs(&self, candidates: &[Candidate]) -> BTreeSet<Sha256> {
         let floors = self.floors.iter().filter_map(|(_, image)| image.as_ref());
         let all = candidates.iter().filter(|of| !self.floors.is_empty() && of.labels.is_ok() && of.version().is_some());
@@ -214,8 +216,8 @@ impl Choice {
         self.chosen.as_ref().is_some_and(|chosen| chosen.digest == digest) || self.was_good(digest)
     }
 
-    /// What a node gets that runs this version: the first floor above it, or else what was chosen. Nothing if the version
-    /// is not known.
+    /// The target of a node with this version: the first floor above it, or else the choice. Nothing if the version is not
+    /// known.
     pub fn next(&self, running: Option<&Version>) -> Result<Image, NoUpdate> {
         let chosen = self.chosen.as_ref().ok_or(NoUpdate::NoChoice)?;
         let running = running.ok_or(NoUpdate::Unknown)?;

@@ -1,4 +1,4 @@
-//! What is in a registry: tags, digests, and what images say of themselves. By the installer's own way there, with its
+//! The content of a registry: tags, digests, and descriptions of images. By the installer's own way there, with its
 //! credentials, mirrors and TLS. One client serves all images of a repository: their requests share connections and tokens.
 //! It blocks.
 
@@ -43,7 +43,7 @@ pub enum DiscoverError {
     Name {
         /// As it was written.
         repository: String,
-        /// What is wrong with it.
+        /// The fault.
         source: ImageRefError,
     },
     /// A repository has no tag.
@@ -62,9 +62,9 @@ pub enum DiscoverError {
     /// The time was over before all was read.
     #[error("the registry was not looked through in time: {why}")]
     TooLong {
-        /// What was under way.
+        /// The work that was under way.
         why: String,
-        /// What had been read by then: the next look need not read it again.
+        /// The images read by then: the next look need not read them again.
         read: Vec<Candidate>,
     },
     /// The registry.
@@ -145,7 +145,7 @@ pub fn discover(
             _ => repository.read(digest).map_err(|e| e.to_string()),
         };
         let first_seen = before.map_or(now, |before| before.first_seen);
-        // A signature stays one. Whoever has not signed may do so until the next look.
+        // A signature stays one. Another signer may sign until the next look.
         let signed = before.and_then(|before| before.signed.clone());
         let signed =
             signed.filter(|signed| spec.signatures.as_ref().is_some_and(|of| of.are_met(Some(signed)).is_ok()));

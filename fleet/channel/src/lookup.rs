@@ -16,9 +16,9 @@ use crate::{
     spec::Spec,
 };
 
-/// What is in the registry now, with signatures and payloads of what may be chosen. An image whose payload cannot be found
-/// out is one that cannot be read: no node could be told what to expect of it. Where the options have a deadline, a look that
-/// is not complete by then has found nothing.
+/// The images in the registry now, with signatures and payloads of those that may be chosen. An image whose payload cannot
+/// be found out is one that cannot be read: no node could be told what to expect of it. Where the options have a deadline, a
+/// look that is not complete by then has found nothing.
 pub fn lookup(
     spec: &Spec,
     options: &Options,

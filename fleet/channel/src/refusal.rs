@@ -11,7 +11,7 @@ use crate::{pattern::Pattern, spec::Deny};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
-    /// Nobody knows what it is.
+    /// Its content is unknown.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
     /// It belongs to others.
@@ -46,7 +46,7 @@ pub enum Refusal {
     /// The other channel did not have it for long enough.
     #[error("it was not the choice of the channel {channel} for {after} without a break")]
     NotPromoted { channel: String, after: String },
-    /// Nobody can tell which one is meant.
+    /// It is unclear which one is meant.
     #[error("another image has the same version, sha256:{other}: deny one of the two by its digest")]
     SameVersion { other: Sha256 },
     /// Another one is newer.

@@ -1,4 +1,4 @@
-//! Whose signatures a channel demands, and whether an image has enough of them. No I/O: [`signed`](crate::signed) looks.
+//! The signatures that a channel demands, and whether an image has enough of them. No I/O: [`signed`](crate::signed) looks.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
-/// Whose signatures an image needs.
+/// The signatures that an image needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Written", rename_all = "camelCase")]
 #[schemars(!try_from, deny_unknown_fields, extend("x-kubernetes-validations" = [{
@@ -37,7 +37,7 @@ struct Written {
     threshold: usize,
 }
 
-/// A demand that nobody can meet.
+/// A demand that no image can meet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("signatures.threshold is {need}, and signatures.keys has {have} different keys")]
 pub struct Unmeetable {
@@ -105,7 +105,7 @@ impl JsonSchema for Key {
     }
 }
 
-/// Who has signed an image, of those that its channel asked for.
+/// The signers of an image, of those that its channel asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Signed {
@@ -122,14 +122,14 @@ impl Signatures {
         self.keys.iter().map(|key| key.id).collect()
     }
 
-    /// Signed by everybody who may: what an image may turn out to be that nobody has looked at.
+    /// Signed by all keys: the best that an image may turn out to be that was not looked at.
     pub fn by_all(&self) -> Signed {
         Signed { by: self.ids(), missing: None }
     }
 
     /// Whether this is enough; the error says why not.
     pub fn are_met(&self, signed: Option<&Signed>) -> Result<(), String> {
-        let Some(signed) = signed else { return Err("nobody has looked for its signatures yet".to_owned()) };
+        let Some(signed) = signed else { return Err("its signatures were not looked for yet".to_owned()) };
         match self.ids().intersection(&signed.by).count() {
             have if have >= self.threshold => Ok(()),
             0 => Err(signed.missing.clone().unwrap_or_else(|| "none of the channel's keys has signed it".to_owned())),

@@ -1,4 +1,4 @@
-//! Who has signed an image, by the signatures that lie beside it in its registry. The verifier is the installer's own. It
+//! The signers of an image, by the signatures that lie beside it in its registry. The verifier is the installer's own. It
 //! blocks.
 
 use std::{
@@ -20,7 +20,7 @@ use crate::{
 /// The longest reason that is kept, characters: a registry writes a part of it.
 const LONGEST: usize = 500;
 
-/// Who has signed this image of the channel's repository. A registry that does not answer counts as one without signatures:
+/// The signers of this image of the channel's repository. A registry that does not answer counts as one without signatures:
 /// the next look asks again.
 pub fn signed(repository: &Repository, demand: &Signatures, digest: Sha256) -> Signed {
     match signers(repository, demand, digest) {
@@ -39,13 +39,13 @@ fn signers(repository: &Repository, demand: &Signatures, digest: Sha256) -> Resu
     let image = registry.image().clone();
     let source = ImageSource::open(Box::new(registry), SourceRef::Docker(image), repository.arch());
     let evidence = source.map(|source| source.evidence()).map_err(|e| e.to_string())?;
-    // What a channel goes by, version and labels, may stand in the index: who signed only a manifest did not sign that.
+    // Version and labels, by which a channel chooses, may stand in the index: who signed only a manifest did not sign that.
     let evidence = Evidence { images: vec![digest], ..evidence };
-    // Whoever has signed it is wanted here: how many are enough is decided later.
+    // One signer is enough here: the threshold is checked later.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let anybody = Requirement { keys, threshold: 1, identity: None, now, by: "the channel".to_owned() };
-    let signers = check(&anybody, &evidence).map_err(|e| match &evidence.unanswered {
-        // Without an answer it is not known that nobody has signed it.
+    let any_signer = Requirement { keys, threshold: 1, identity: None, now, by: "the channel".to_owned() };
+    let signers = check(&any_signer, &evidence).map_err(|e| match &evidence.unanswered {
+        // Without an answer it is unknown whether it is signed.
         Some(unanswered) => unanswered.to_string(),
         None => e.to_string(),
     })?;

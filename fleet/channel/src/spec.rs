@@ -1,4 +1,4 @@
-//! What a channel is, as people write it. `kubectl explain channel.spec` shows these texts.
+//! A channel, as people write it. `kubectl explain channel.spec` shows these texts.
 
 use core::fmt;
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use slipway_rollout::span::Span;
 
 use crate::{candidate::version, pattern::Pattern, signatures::Signatures};
 
-/// How often a registry is asked where nobody says it, minutes.
+/// The default interval between looks into a registry, minutes.
 const INTERVAL: u32 = 10;
 
 /// Where new images come from, and which of them are taken.
@@ -55,7 +55,7 @@ pub struct Spec {
     /// Only images that were another channel's choice for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promote_from: Option<Promotion>,
-    /// Whose signatures an image needs, as cosign makes them. Without it, nobody's. Nodes have a policy of their own.
+    /// Whose signatures an image needs, as cosign makes them. Without it, none. Nodes have a policy of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signatures: Option<Signatures>,
 }

@@ -46,7 +46,7 @@ pub enum Error {
     /// A file cannot be used.
     #[error("{path}: {why}")]
     File { path: PathBuf, why: String },
-    /// Nobody answers, or one side does not trust the other.
+    /// The node does not answer, or one side does not trust the other.
     #[error("{0}")]
     Unreachable(String),
 }
@@ -66,7 +66,7 @@ pub struct Files {
     pub key: PathBuf,
 }
 
-/// What a client shows, and whom it trusts, as it was in the files.
+/// The client's certificate and its trusted authorities, as in the files.
 #[derive(Clone, Debug)]
 pub struct Trust(Arc<ClientConfig>);
 

@@ -1,7 +1,7 @@
-//! What follows for channels from what was found: the choice of each, and what people read of it. No I/O, no clock.
+//! The decisions for channels from the found images: the choice of each, and its status for people. No I/O, no clock.
 //!
 //! * What a look found is written only over what it began from: of two controllers that look at once, one is written. So
-//!   nobody's first sight of an image is lost or moved.
+//!   no controller's first sight of an image is lost or moved.
 //! * A look that failed changes nothing but what is said of it. Deny list, range and ages hold all the same: the choice is
 //!   made anew among the images that are known.
 //! * A channel that is not understood, and one that was not looked into, has no choice for others to promote from; what it
@@ -30,7 +30,7 @@ use slipway_fleet_objects::{
 };
 use slipway_rollout::span::Span;
 
-/// What is kept of what a channel took.
+/// The record of a channel's choices.
 const KEPT: usize = 64;
 /// The longest message of a condition.
 const LONGEST: usize = 1000;
@@ -45,15 +45,15 @@ const SHORT: usize = 80;
 pub struct Known {
     /// The UID of the object: another one after it was deleted and made again.
     pub uid: Option<String>,
-    /// What people wrote, or why it cannot be understood.
+    /// The spec, or why it cannot be understood.
     pub spec: Result<Spec, String>,
     /// Its generation: another one after each change of what people wrote.
     pub generation: i64,
-    /// What is written of it.
+    /// Its status.
     pub status: ChannelStatus,
 }
 
-/// What a look began from.
+/// The starting point of a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
     uid: Option<String>,
@@ -69,8 +69,8 @@ impl Begun {
         Self { uid: known.uid.clone(), generation: known.generation, looked_at, answered_at }
     }
 
-    /// Whether what came of it may be written over this. Otherwise somebody else was faster, or other things are wanted now.
-    /// That somebody else got no answer takes nothing from one that came.
+    /// Whether what came of it may be written over this. Otherwise another controller was faster, or other things are wanted
+    /// now. Another controller's missing answer takes nothing from one that came.
     fn counts(&self, known: &Known, answered: bool) -> bool {
         let now = Self::of(known);
         *self == if answered { Self { looked_at: self.looked_at, ..now } } else { now }
@@ -95,8 +95,8 @@ fn found(status: &ChannelStatus) -> Vec<candidate::Candidate> {
     status.candidates.iter().map(|of| of.found(&status.held)).collect()
 }
 
-/// What the next look need not read again. Of another repository or another architecture only the times count: an index has
-/// one digest, and another image and payload for each architecture.
+/// The images that the next look need not read again. Of another repository or another architecture only the times count: an
+/// index has one digest, and another image and payload for each architecture.
 pub fn carried(known: &Known) -> Vec<candidate::Candidate> {
     let is_the_same = known.spec.as_ref().is_ok_and(|spec| known.status.looked_into.as_ref() == Some(&place(spec)));
     let of_another_place = |candidate: candidate::Candidate| candidate::Candidate {
@@ -168,14 +168,14 @@ pub fn again(spec: &Spec) -> Span {
     spec.interval().min(Span::minutes(1))
 }
 
-/// Something may be taken now whose signatures or whose payload nobody has needed yet.
+/// An image may be taken now whose signatures or payload were not needed yet.
 fn lacks(name: &str, spec: &Spec, status: &ChannelStatus, all: &BTreeMap<String, Known>, now: Timestamp) -> bool {
     let (found, source) = (found(status), source(name, all, now));
     lacks_payload(spec, &found, source.as_ref(), now).is_some()
         || lacks_signatures(spec, &found, source.as_ref(), now).is_some()
 }
 
-/// What is known after a look that ended now; `None` if what came of it does not count any more.
+/// The state after a look that ended now; `None` if its result does not count any more.
 pub fn looked(
     known: &Known,
     begun: &Begun,
@@ -201,7 +201,7 @@ pub fn looked(
     Some(status)
 }
 
-/// What people read of a channel, and what pools follow.
+/// The status of a channel for people, and the choice that pools follow.
 pub fn status(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Option<ChannelStatus> {
     let Known { spec, generation, status, .. } = all.get(name)?;
     let mut status = status.clone();
@@ -209,7 +209,7 @@ pub fn status(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Opti
     let (is_so, word, message) = match (spec, choice(name, all, now)) {
         (Err(why), _) => (false, "SpecInvalid", format!("the channel cannot be understood: {why}")),
         (Ok(spec), None) => {
-            // What was taken before may be of another place, where nobody has looked for signatures.
+            // The earlier choice may be of another place, where signatures were not looked for.
             if spec.signatures.is_some() {
                 hold(&mut status, None, now);
             }
@@ -290,7 +290,7 @@ fn take(spec: &Spec, choice: &Choice, status: &mut ChannelStatus, now: Timestamp
             (true, "Chosen", message)
         }
         None => {
-            // What was taken before stays until then, if it still may be.
+            // The earlier choice stays until then, if it is still allowed.
             let still = status.latest.clone().filter(|latest| choice.may_be_used(latest.digest.0));
             // Floors of what is not taken yet are none of it: nodes would go through a version that is above it.
             let below = still.as_ref().and_then(|still| still.version.parse::<Version>().ok());

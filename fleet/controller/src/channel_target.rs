@@ -1,13 +1,13 @@
-//! What a pool gets that follows a channel.
+//! The target of a pool that follows a channel.
 //!
 //! All nodes of a pool go to one payload at a time. With floors that is the lowest that any node must go through; who is
-//! above it waits there. A node that does not answer holds nobody back, and nothing is said of it here. Nor does one that is
-//! skipped, or that has failed at the floor.
+//! above it waits there. A node that does not answer holds no other back, and nothing is said of it here. Nor does one that
+//! is skipped, or that has failed at the floor.
 //!
-//! Nobody goes back: a node that runs something newer than the channel's choice is left as it is. So is one that runs what
-//! nobody knows: it may be newer. Known is what the channel has found, what it ever took, and what a rollout brought by a
-//! digest that the channel has found. Only a node that the fleet takes over is taken for older, whatever it runs: one of a
-//! pool that had no rollout yet, or one that had a place in a rollout of it and never ran what any rollout brought.
+//! No node goes back: one that runs a newer version than the channel's choice is left as it is. So is one with an unknown
+//! version: it may be newer. Known is what the channel has found, what it ever took, and what a rollout brought by a digest
+//! that the channel has found. Only a node that the fleet takes over is taken for older, whatever it runs: one of a pool
+//! that had no rollout yet, or one that had a place in a rollout of it and never ran what any rollout brought.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use crate::{
     observed_node::{self, NodeReading},
 };
 
-/// What a pool is to run now.
+/// The target of a pool now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Goal {
     /// The installer image.
@@ -45,7 +45,7 @@ pub struct Pool<'a> {
     pub name: &'a str,
     /// Its nodes.
     pub nodes: &'a [&'a core::Node],
-    /// What was heard of nodes, by UID.
+    /// The nodes' reports, by UID.
     pub looks: &'a BTreeMap<String, NodeReading>,
     /// Names of nodes that people leave out.
     pub skip: &'a BTreeSet<&'a str>,
@@ -95,17 +95,17 @@ impl Pool<'_> {
         let uids: Vec<&str> = of.filter_map(|of| of.metadata.uid.as_deref()).collect();
         let look = self.looks.get(observed_node::uid(node))?;
         let node = observed_node::member(node, self.name, "");
-        // Also one that ended before the reboot: who is blocked by a budget keeps nobody else at a floor.
+        // Also one that ended before the reboot: a node that a budget blocks keeps no other node at a floor.
         observed_node::report(look, &node, payload, &uids).ok()?.failed.map(|failure| failure.why)
     }
 }
 
-/// What the nodes of a pool are to run. The error is for people.
+/// The target of the nodes of a pool. The error is for people.
 pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<Goal, String> {
     let status = channel.status.clone().unwrap_or_default();
     let Some(latest) = &status.latest else {
         let ready = status.conditions.iter().find(|of| of.type_ == "Ready");
-        let why = ready.map_or("nobody has looked yet", |ready| ready.message.as_str());
+        let why = ready.map_or("no controller has looked yet", |ready| ready.message.as_str());
         return Err(format!("the Channel {name:?} has no image: {why}"));
     };
     let choice = choice(&status, latest)?;
@@ -165,7 +165,7 @@ fn versions(status: &ChannelStatus, rollouts: &[Rollout]) -> BTreeMap<Sha256, Ve
     let found = status.candidates.iter().map(|of| (of.digest.0, of.payload, &of.version));
     let taken = status.held.iter().map(|of| (of.digest.0, of.payload, &of.version));
     let (mut of_image, mut of_payload) = (BTreeMap::new(), BTreeMap::new());
-    // What was found is newer than what was written of it once.
+    // The finding is newer than its earlier record.
     for (digest, payload, version) in taken.chain(found) {
         let Some(version) = version.as_ref().and_then(|text| text.parse::<Version>().ok()) else { continue };
         of_payload.extend(payload.map(|payload| (payload, version.clone())));

@@ -2,8 +2,8 @@
 //!
 //! Registries are slow and may be hostile. So a look is beside all else, on a thread of its own: at most [`AT_ONCE`] of
 //! them, and one into each registry. It has [`PATIENCE`] from its own beginning; what is under way then is cut, so that the
-//! thread ends. What it found is written unless somebody else was faster. What it has read is not lost with a look that was
-//! too long: the next one goes on from there.
+//! thread ends. What it found is written unless another controller was faster. What it has read is not lost with a look that
+//! was too long: the next one goes on from there.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,20 +48,20 @@ struct Ended {
     outcome: std::result::Result<Vec<Candidate>, Failed>,
 }
 
-/// What looks have read that did not come to their end, by channel.
+/// The partial results of looks that did not end, by channel.
 type Read = BTreeMap<String, Unfinished>;
 
-/// What a look has read.
+/// The partial result of a look.
 struct Unfinished {
     /// Where.
     place: String,
-    /// Whose signatures it has looked for.
+    /// The keys whose signatures it has looked for.
     demand: Option<Signatures>,
     read: Vec<Candidate>,
 }
 
 impl Unfinished {
-    /// What of it counts for a look as this spec says.
+    /// The part that counts for a look by this spec.
     fn of(self, spec: &Spec) -> Vec<Candidate> {
         let mut read = if self.place == place(spec) { self.read } else { Vec::new() };
         if self.demand != spec.signatures {
@@ -71,7 +71,7 @@ impl Unfinished {
     }
 }
 
-/// What goes on.
+/// The state of the looks.
 #[derive(Default)]
 struct Busy {
     /// Looks that have ended.
@@ -102,7 +102,7 @@ pub struct Channels {
     wakes: Arc<Triggers>,
 }
 
-/// What a channel is.
+/// A channel and its looks.
 fn known(object: &DynamicObject) -> std::result::Result<Known, serde_json::Error> {
     let part = |name: &str| object.data.get(name).cloned().unwrap_or(Value::Null);
     let status: Option<ChannelStatus> = from_value(part("status"))?;
@@ -159,7 +159,7 @@ impl Channels {
         for (name, object) in &objects {
             match known(object) {
                 Ok(known) => _ = all.insert(name.clone(), known),
-                // Who knows what is lost if it is written over?
+                // A write over it could lose data.
                 Err(e) => eprintln!("channel {name}: its status cannot be understood, and is left as it is: {e}"),
             }
         }
@@ -177,7 +177,7 @@ impl Channels {
             taken.extend(status.latest.as_ref().map(|latest| (name.clone(), latest.version.clone())));
             match self.write(name, object, &status, now).await {
                 Ok(()) => {}
-                // Who was faster has seen as much.
+                // The faster controller has seen as much.
                 Err(Error::Conflict(_)) => {}
                 Err(e) => {
                     eprintln!("{e}");
@@ -252,7 +252,7 @@ impl Channels {
         let (places, read) = (Arc::clone(&self.places), Arc::clone(&self.read));
         let registry = named(&spec.repository).map_or_else(|_| spec.repository.clone(), |name| name.host);
         async move {
-            // Nobody closes the gate. Who waits for a place loses none of the look's own time.
+            // The gate is never closed. Waiting for a place takes none of the look's own time.
             let taken = places.of(&registry).await;
             let job = spawn_blocking(move || {
                 let before = read.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);

@@ -34,8 +34,8 @@ const PAGE: u32 = 500;
 /// Why an object could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Somebody has written it meanwhile, or made it: look again.
-    #[error("{0}: somebody else has written it meanwhile")]
+    /// Another program has written or made it meanwhile: look again.
+    #[error("{0}: another program has written it meanwhile")]
     Conflict(String),
     /// The API server says no to this one, and may say yes to others.
     #[error("{what}: {why}")]
@@ -48,7 +48,7 @@ pub enum Error {
 /// The result of a read or a write.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What people and the controller have written, as it was read. What cannot be understood is the reason why.
+/// The objects of people and of the controller, as they were read. An object that cannot be understood has the reason.
 #[derive(Debug)]
 pub struct Objects {
     /// Pools, by name.
@@ -59,7 +59,7 @@ pub struct Objects {
     pub channels: BTreeMap<String, std::result::Result<Channel, String>>,
     /// Rollouts.
     pub rollouts: Vec<Rollout>,
-    /// What people were told of nodes, by name.
+    /// The NodeUpgrades, by name.
     pub upgrades: BTreeMap<String, NodeUpgrade>,
     /// Nodes.
     pub nodes: Vec<core::Node>,
@@ -83,7 +83,7 @@ impl Cluster {
         &self.client
     }
 
-    /// What it counts.
+    /// Its metrics.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
@@ -104,15 +104,15 @@ impl Cluster {
         self.within("the ledger", ledgers.create(&PostParams::default(), &new)).await
     }
 
-    /// Write the ledger, if nobody has since it was read. Everything that is granted or freed comes through here. What comes
-    /// back is the ledger as it is now.
+    /// Write the ledger, unless it was written since it was read. Everything that is granted or freed comes through here.
+    /// Returns the ledger as it is now.
     pub async fn write_ledger(&self, read: &DisruptionLedger, ledger: &Ledger) -> Result<DisruptionLedger> {
         let mut new = read.clone();
         new.status = Some(ledger.clone());
         self.write_status("the ledger", LEDGER, &new).await
     }
 
-    /// Write the status of a rollout, if nobody has written it since it was read.
+    /// Write the status of a rollout, unless it was written since it was read.
     pub async fn write_rollout(&self, rollout: &Rollout) -> Result<()> {
         let name = rollout.metadata.name.as_deref().unwrap_or_default();
         self.write_status(&format!("rollout {name}"), name, rollout).await.map(drop)
@@ -125,7 +125,7 @@ impl Cluster {
         self.write(what, &self.all(), name, object).await
     }
 
-    /// Make a rollout. Whether it is new; somebody else may have made one of this name.
+    /// Make a rollout. Whether it is new; another controller may have made one of this name.
     pub async fn make_rollout(&self, rollout: &Rollout) -> Result<bool> {
         let name = rollout.metadata.name.as_deref().unwrap_or_default();
         let made = self.within(&format!("rollout {name}"), self.all().create(&PostParams::default(), rollout)).await;
@@ -182,7 +182,7 @@ impl Cluster {
         Ok(channels.into_iter().filter_map(|channel| Some((channel.metadata.name.clone()?, channel))).collect())
     }
 
-    /// Write the status of a channel, if nobody has written the channel since it was read. What people wrote of it may be
+    /// Write the status of a channel, unless the channel was written since it was read. What people wrote of it may be
     /// anything.
     pub async fn write_channel(&self, read: &DynamicObject, status: &ChannelStatus) -> Result<()> {
         let name = read.metadata.name.as_deref().unwrap_or_default();
@@ -238,7 +238,7 @@ impl Cluster {
         let (name, api) = (meta.name.as_deref().unwrap_or_default(), self.all::<K>());
         match self.within(&format!("{what} {name}"), async { Ok(api.delete(name, &how).await) }).await? {
             Ok(_) => Ok(()),
-            // Somebody has written or deleted it: the next look has it anew.
+            // It was written or deleted: the next look has it anew.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(e) => Err(Error::Failed { what: format!("{what} {name}"), why: e.to_string() }),
         }
@@ -253,7 +253,7 @@ impl Cluster {
         }
     }
 
-    /// Write the status of an object, if nobody has written it since it was read.
+    /// Write the status of an object, unless it was written since it was read.
     async fn write<K>(&self, what: &str, api: &Api<K>, name: &str, object: &K) -> Result<K>
     where
         K: Resource + Serialize + DeserializeOwned + Clone + std::fmt::Debug,

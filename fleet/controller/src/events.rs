@@ -1,5 +1,5 @@
-//! What happened, for people: `kubectl get events`, and `kubectl describe` of the object. Its name follows from what
-//! happened: two controllers tell it once.
+//! Events for people: `kubectl get events`, and `kubectl describe` of the object. Its name follows from what happened: two
+//! controllers tell it once.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -19,13 +19,13 @@ pub struct EventRecord {
     pub name: String,
     /// Its UID.
     pub uid: String,
-    /// What happened, in one word that stays the same.
+    /// The event, in one word that stays the same.
     pub reason: &'static str,
-    /// What makes it another one than the last of its kind: a token.
+    /// The token that tells it from the last of its kind.
     pub which: String,
     /// The same for people.
     pub message: String,
-    /// Whether somebody should look.
+    /// Whether a person should look.
     pub is_warning: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Machines and volumes as they are now, where nodes are replaced. Elsewhere nobody asks for them: no right is needed.
+//! Machines and volumes as they are now, where nodes are replaced. Elsewhere they are not read: no right is needed.
 
 use std::collections::BTreeMap;
 
@@ -13,37 +13,37 @@ use crate::{
     observed_node, volumes,
 };
 
-/// What was found.
+/// The inventory.
 #[derive(Debug)]
 pub struct Inventory {
     /// The machines, or why they are not known.
     pub found: std::result::Result<Vec<Found>, String>,
-    /// What nodes would lose, by UID.
+    /// The volumes that nodes would lose, by UID.
     pub local_volumes: BTreeMap<String, String>,
 }
 
 impl Default for Inventory {
     fn default() -> Self {
-        Self { found: Err("nobody has looked at machines".to_owned()), local_volumes: BTreeMap::new() }
+        Self { found: Err("machines were not looked at".to_owned()), local_volumes: BTreeMap::new() }
     }
 }
 
-/// Whether anybody is replaced.
+/// Whether any node is replaced.
 fn is_needed(objects: &Objects, ledger: &Ledger) -> bool {
     let mut pools = objects.pools.values().flatten();
     pools.any(|pool| pool.spec.strategy == Strategy::Replace) || ledger.grants.iter().any(|of| of.replaces.is_some())
 }
 
 impl Inventory {
-    /// Look, if anybody is replaced.
+    /// Look, if any node is replaced.
     pub async fn look(cluster: &Cluster, objects: &Objects, ledger: &Ledger) -> Self {
         if !is_needed(objects, ledger) {
             return Self::default();
         }
         let found = ClusterApi::new(cluster).find(&objects.nodes).await.map_err(|e| e.to_string());
         let local_volumes = local_volumes(cluster, objects).await.unwrap_or_else(|e| {
-            // Nobody knows, so everybody may lose something.
-            let unknown = format!("nobody knows what it would lose: {e}");
+            // It is unknown, so every node may lose a volume.
+            let unknown = format!("it is unknown which volumes it would lose: {e}");
             objects.nodes.iter().map(|node| (observed_node::uid(node).to_owned(), unknown.clone())).collect()
         });
         Self { found, local_volumes }

@@ -5,7 +5,7 @@
 //! ledger, then objects, then nodes ─► Snapshot of each pool ─► decide ─┬─► what stays: waves passed, payload denied
 //!    ▲                                                                 ├─► ledger, by compare-and-set
 //!    │                                                                 ├─► nodes: stage, begin
-//!    └─────────────────────── again: it is the same for anybody ◄──────┴─► why not: statuses, events
+//!    └─────────────────────── again: it is the same for any    ◄──────┴─► why not: statuses, events
 //! ```
 //!
 //! Beside that, channels are looked into, and what they choose is written into their status, which pools follow:
@@ -15,9 +15,9 @@
 //! ```
 //!
 //! No leader is needed: two of these at once are harmless. Every grant is computed from the ledger that is written, and a
-//! write fails if anybody wrote it since it was read. The ledger is read before all else: whoever frees a grant makes the
-//! write of everybody fail who has not seen what its node says since. Names of operations follow from what they are for:
-//! asked twice, a node does it once.
+//! write fails if it was written since it was read. The ledger is read before all else: a release of a grant makes each write
+//! fail that has not seen what its node says since. Names of operations follow from their purpose: asked twice, a node
+//! does it once.
 //!
 //! * [`names`]: of operations and rollouts
 //! * [`cluster`]: objects of the API server, read and written

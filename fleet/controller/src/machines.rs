@@ -35,7 +35,7 @@ const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
 /// A machine, as it was found.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// What decisions need of it.
+    /// The input of decisions about it.
     pub machine: Machine,
     /// Where it is.
     pub namespace: String,
@@ -47,11 +47,11 @@ pub struct Found {
     pub kind: ApiResource,
 }
 
-/// Whose machines nodes are. Who succeeds whom follows from what is found: [`slipway_rollout::replace`].
+/// The machines of nodes. The successors follow from these: [`slipway_rollout::replace`].
 pub trait Provider {
     /// Every machine, with its Node among these.
     fn find(&self, nodes: &[core::Node]) -> impl Future<Output = Result<Vec<Found>>> + Send;
-    /// Delete a machine, if it is still the one that was found, and nobody has written it since.
+    /// Delete a machine, if it is still the one that was found, and was not written since.
     fn delete(&self, found: &Found) -> impl Future<Output = Result<()>> + Send;
 }
 
@@ -91,7 +91,7 @@ impl Provider for ClusterApi<'_> {
     }
 }
 
-/// Take away what nobody needs of a Machine. All of them are needed.
+/// Take away unneeded fields of a Machine. All of them are needed.
 fn spare(machine: &mut DynamicObject) -> bool {
     machine.metadata.managed_fields = None;
     machine.metadata.annotations = None;
@@ -124,7 +124,7 @@ fn found(object: &DynamicObject, nodes: &BTreeMap<&str, &core::Node>, kind: &Api
 
 /// Whether this Node is the Machine's. The Machine must name it: a Node's own annotation may be written by its kubelet.
 /// Names are given again, and other clusters have the same ones: so the Node must name the Machine, or the Machine the UID
-/// of the Node; and neither may name somebody else.
+/// of the Node; and neither may name another one.
 fn is_of(node: &core::Node, machine: &ObjectMeta, data: &Value) -> bool {
     let reference = &data["status"]["nodeRef"];
     if reference["name"].as_str() != Some(observed_node::name(node)) {
@@ -139,14 +139,14 @@ fn is_of(node: &core::Node, machine: &ObjectMeta, data: &Value) -> bool {
     is_named != Some(false) && is_uid != Some(false) && (is_named.is_some() || is_uid.is_some())
 }
 
-/// Who makes another machine when this one goes. A MachineDeployment may have another of its MachineSets make it.
+/// The set that makes another machine when this one goes. A MachineDeployment may have another of its MachineSets make it.
 fn set(machine: &ObjectMeta, namespace: &str) -> std::result::Result<String, String> {
     let owners = machine.owner_references.iter().flatten();
     let owner: Option<&OwnerReference> = owners.into_iter().find(|owner| owner.controller == Some(true));
-    let owner = owner.ok_or("nobody would make another machine: its Machine has no controller")?;
+    let owner = owner.ok_or("no set would make another machine: its Machine has no controller")?;
     let is_ours = owner.api_version.split_once('/').is_some_and(|(group, _)| group == GROUP);
     if !is_ours || owner.kind != "MachineSet" {
-        return Err(format!("nobody is known to make another machine: its Machine belongs to a {}", owner.kind));
+        return Err(format!("no set would make another machine: its Machine belongs to a {}", owner.kind));
     }
     let labels: Option<&BTreeMap<String, String>> = machine.labels.as_ref();
     Ok(match labels.and_then(|labels| labels.get(DEPLOYMENT)) {

@@ -48,7 +48,7 @@ struct Args {
     /// How often to look when nothing is heard: a change in the cluster is looked at within a second or two
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
-    /// Where to answer /metrics, /healthz and /readyz, by HTTP and to anybody
+    /// Where to answer /metrics, /healthz and /readyz, by HTTP and to any client
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9464")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -106,7 +106,7 @@ async fn run(args: Args) -> Result<()> {
             rest(pause, took, &wakes.turn).await;
         }
     };
-    // What is cut short here is begun anew by whoever comes next.
+    // The next process begins anew what is cut short here.
     tokio::select! {
         () = turns => {}
         never = serve(listener, Arc::clone(&face)) => match never {},

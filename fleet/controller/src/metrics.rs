@@ -30,20 +30,20 @@ struct InState {
     state: String,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Ended {
     result: &'static str,
 }
 
-/// What came of looks of which channel.
+/// The outcome of looks, by channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Looked {
     channel: String,
     result: String,
 }
 
-/// What a channel takes.
+/// The choice of a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Takes {
     channel: String,
@@ -56,12 +56,12 @@ struct OfResource {
     resource: String,
 }
 
-/// What a pool is like.
+/// The metrics of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolMetrics {
-    /// What goes on, in the word that its status has.
+    /// The state, in the word that its status has.
     pub state: String,
-    /// How many of its nodes may be unavailable at once; `None` if nobody knows.
+    /// How many of its nodes may be unavailable at once; `None` if unknown.
     pub budget: Option<u32>,
     /// Nodes that failed in the rollout that is followed.
     pub failures: usize,
@@ -78,11 +78,11 @@ pub struct PoolMetrics {
 pub enum Answer {
     /// As it should.
     Answered,
-    /// Somebody else has written the object meanwhile.
+    /// Another program has written the object meanwhile.
     Conflict,
     /// The API server refuses it.
     Refused,
-    /// Nobody answered in time.
+    /// No answer came in time.
     Silent,
 }
 
@@ -110,7 +110,7 @@ struct Now {
 /// The numbers of one controller.
 pub struct Metrics {
     registry: Registry,
-    /// Whoever sets them all and whoever reads them has this.
+    /// The handle for the writer and for the reader of all numbers.
     now: Mutex<Now>,
     rounds: Family<Ended, Counter>,
     seconds: Histogram,
@@ -153,7 +153,7 @@ impl Default for Metrics {
 
 impl Metrics {
     fn now(&self) -> MutexGuard<'_, Now> {
-        // Whoever panicked here left numbers behind, and nothing else.
+        // A panic here leaves numbers behind, and nothing else.
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,7 +170,7 @@ impl Metrics {
         }
     }
 
-    /// What all pools are like now, and the ledger.
+    /// Set the metrics of all pools, and of the ledger.
     pub fn pools(&self, pools: &BTreeMap<String, PoolMetrics>, epoch: u64) {
         let now = self.now();
         for family in [&now.grants, &now.budget, &now.failures, &now.refused] {
@@ -195,7 +195,7 @@ impl Metrics {
         now.epoch.set(i64::try_from(epoch).unwrap_or(i64::MAX));
     }
 
-    /// What all channels take now: name and version.
+    /// Set the choices of all channels: name and version.
     pub fn channels(&self, takes: impl Iterator<Item = (String, String)>) {
         let now = self.now();
         now.takes.clear();

@@ -19,7 +19,7 @@ pub enum Unclear {
     Health(String),
 }
 
-/// What the node reports with regard to a rollout of `payload`. `now` is when the answer arrived, by the clock of the
+/// The node's report with regard to a rollout of `payload`. `now` is when the answer arrived, by the clock of the
 /// controller: nodes count seconds, so a node's clock decides nothing.
 pub fn node_report(status: &StatusResponse, payload: Sha256, now: Timestamp) -> Result<NodeReport, Unclear> {
     let staged = status.staged.as_deref().map(digest).transpose()?;
@@ -28,7 +28,7 @@ pub fn node_report(status: &StatusResponse, payload: Sha256, now: Timestamp) -> 
     let (well, seconds) = match &status.health {
         Some(health) if health.state() == HealthState::Well => (true, health.seconds),
         Some(health) if health.state() == HealthState::Ill => (false, health.seconds),
-        // Nobody looks meanwhile, and nobody has to.
+        // The node is not looked at meanwhile, and need not be.
         _ if busy => (false, 0),
         Some(health) => return Err(Unclear::Health(health.reasons.join("; "))),
         None => return Err(Unclear::Health("its service is too old to say".to_owned())),
@@ -159,7 +159,7 @@ mod tests {
             let status = StatusResponse { operation: operation(goal), ..status() };
             assert_eq!(report(&status).map(|report| report.busy), Ok(busy), "{goal}");
         }
-        // Nobody looks meanwhile: it says the rest all the same, and is not well.
+        // The node is not looked at meanwhile: it says the rest all the same, and is not well.
         for health in [health(HealthState::Unknown), None] {
             let status = StatusResponse { operation: operation(Goal::Upgrade.into()), health, ..status() };
             let report = report(&status).unwrap();
@@ -228,10 +228,10 @@ mod tests {
         let among = unstaged(vec![other, fails.clone(), ended(Goal::Stage, "new", false, None)]);
         assert_eq!(report(&among).unwrap().failed, failure(FailureEvidence::NotStaged, "no room"));
         for not in [
-            // By now it is staged, whoever did it.
+            // By now it is staged, by any client.
             StatusResponse { ended: vec![fails.clone()], ..status() },
             unstaged(vec![ended(Goal::Stage, "new", false, None), fails.clone()]),
-            // Its time was over, or somebody wanted it to end.
+            // Its time was over, or an abort came.
             unstaged(vec![ended(Goal::Stage, "new", false, Some("the registry does not answer"))]),
             // That was not about the payload.
             unstaged(vec![ended(Goal::Upgrade, "new", true, Some("the grant is gone"))]),

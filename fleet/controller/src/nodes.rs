@@ -28,7 +28,7 @@ pub struct Nodes {
     port: u16,
 }
 
-/// What a node is asked for.
+/// A request to a node.
 #[derive(Clone, Debug)]
 pub enum Ask {
     /// To do something.
@@ -37,14 +37,14 @@ pub enum Ask {
     Abort(Uuid, String),
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It begins.
     New,
     /// It was asked for before.
     Known,
-    /// It was not done, or nobody knows: why.
+    /// It was not done, or that is unknown: why.
     Refused(String),
 }
 
@@ -63,7 +63,7 @@ impl Nodes {
             let (uid, address) = (uid(node).to_owned(), address(node, self.port));
             let (trust, gate) = (trust.clone(), Arc::clone(&gate));
             looks.spawn(async move {
-                // Nobody closes the gate.
+                // The gate is never closed.
                 let _turn = gate.acquire().await;
                 let status = async {
                     let mut client = connect(&trust?, &address?).await?;

@@ -1,4 +1,4 @@
-//! What decisions need of a node.
+//! The input of decisions about a node.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use slipway_rollout::{
 
 use crate::{names, node_report::node_report};
 
-/// What a look at a node found.
+/// The result of a look at a node.
 #[derive(Clone, Debug)]
 pub struct NodeReading {
-    /// What it says of itself, or why it says nothing.
+    /// Its own report, or why there is none.
     pub status: Result<StatusResponse, String>,
     /// When the answer had come.
     pub at: Timestamp,
@@ -40,7 +40,7 @@ fn label<'a>(node: &'a core::Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// What a Node does for the cluster, as kubeadm and its likes label it.
+/// The role of a Node, as kubeadm and its likes label it.
 pub fn role(node: &core::Node) -> Role {
     let labels = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
     if labels.iter().any(|key| label(node, key).is_some()) { Role::ControlPlane } else { Role::Worker }
@@ -65,7 +65,7 @@ pub fn address(node: &core::Node, port: u16) -> Result<String, String> {
     Ok(if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") })
 }
 
-/// What the node says with regard to `payload`; `rollouts` are the UIDs of the rollouts that bring it. The error says why
+/// The node's report with regard to `payload`; `rollouts` are the UIDs of the rollouts that bring it. The error says why
 /// nothing can be decided from it: then it counts as one that does not answer.
 pub fn report(look: &NodeReading, node: &Node, payload: Sha256, rollouts: &[&str]) -> Result<NodeReport, String> {
     let status = look.status.as_ref().map_err(Clone::clone)?;
@@ -105,7 +105,7 @@ fn came_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<Failu
     })
 }
 
-/// What came of it if this rollout has asked the node to go back: `None` inside if it did.
+/// The outcome if this rollout has asked the node to go back: `None` inside if it did.
 fn went_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<Option<String>> {
     let id = names::operation(rollout, node, Goal::Rollback, 0).to_string();
     Some(status.ended.iter().find(|ended| ended.id == id)?.outcome.as_ref()?.came_back.clone())
@@ -118,7 +118,7 @@ pub fn attempt(status: &StatusResponse, rollout: &str, node: &str, goal: Goal) -
     (0..).find(|n| !has_ended(n)).unwrap_or_default()
 }
 
-/// What holds up a node's operation, in the node's own words: the step and what its last try met.
+/// The obstacle of a node's operation, in the node's own words: the step and what its last try met.
 pub fn blocker(status: &StatusResponse) -> Option<String> {
     let operation = status.operation.as_ref()?;
     operation.blocked.as_ref().map(|blocked| format!("{}: {blocked}", word::of::<Step>(operation.step)))
@@ -143,7 +143,7 @@ pub fn observe(
     payload: Sha256,
     rollouts: &[&str],
 ) -> (ObservedNode, Option<String>) {
-    let report = look.ok_or_else(|| "nobody has looked at it".to_owned());
+    let report = look.ok_or_else(|| "no controller has looked at it".to_owned());
     match report.and_then(|look| self::report(look, &node, payload, rollouts)) {
         Ok(report) => (ObservedNode { node, report: Some(report) }, None),
         Err(why) => (ObservedNode { node, report: None }, Some(why)),

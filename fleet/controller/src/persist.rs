@@ -1,9 +1,9 @@
-//! What stays of a round, written: first what rollouts remember, then the ledger. If anybody has written one of them since it
-//! was read, that ends it, and all is looked at anew.
+//! Writes the state of a round: first the rollouts, then the ledger. If one of them was written since it was read, that ends
+//! it, and all is looked at anew.
 //!
-//! What the API server refuses to write of one pool is that pool's own trouble. The round is made again without it: nothing
+//! A write of one pool that the API server refuses is that pool's own trouble. The round is made again without it: nothing
 //! of the pool begins, no grant of it is freed that its rollout would have to remember, and the others go on. Each ledger
-//! that is written is computed as a whole: what one pool does without comes out of nobody else's budget.
+//! that is written is computed as a whole: what one pool does without comes out of no other budget.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use crate::{
 /// For how long a look may be acted on.
 pub const FRESH: Duration = Duration::from_secs(60);
 
-/// What was written.
+/// The writes.
 #[derive(Debug)]
 pub struct Persisted {
     /// The round as it holds.
@@ -102,7 +102,7 @@ fn grants<'a>(read: &'a DisruptionLedger, round: &'a Round) -> impl Iterator<Ite
     new.map(|grant| grant.node.pool.as_str())
 }
 
-/// The ledger was refused as a whole. What is freed is written first, which takes nothing from anybody; then the grants of
+/// The ledger was refused as a whole. What is freed is written first, which takes nothing from any node; then the grants of
 /// one pool after the other. The ledger as it is then; what is still refused stays in `refused`.
 async fn one_by_one(
     writer: &Writer<'_>,
@@ -137,7 +137,7 @@ fn nothing(observation: Observation<'_>, members: &Members<'_>, why: &str, now: 
     Persisted { round, refused: all }
 }
 
-/// Who writes the ledger.
+/// The writer of the ledger.
 struct Writer<'a> {
     cluster: &'a Cluster,
     looked: Instant,

@@ -36,7 +36,7 @@ pub const SUPERSEDED: &str = "Superseded";
 /// The largest plan, bytes. etcd takes 1.5 MiB for an object; the rest of it needs some 0.3 MiB.
 const LARGEST: usize = 1_200_000;
 
-/// What is followed in a pool.
+/// The plan that a pool follows.
 #[derive(Clone, Copy, Debug)]
 pub struct Followed<'a> {
     /// The rollout, if there is one.
@@ -88,7 +88,7 @@ pub fn is_given_up(pool: &NodePool, rollouts: &[Rollout]) -> bool {
     rollouts.iter().find(is_it).is_some_and(|of| !matches!(state(of), FINISHED | SUPERSEDED))
 }
 
-/// What is followed in this pool, whose nodes are to run `payload`.
+/// The plan that this pool follows, whose nodes are to run `payload`.
 pub fn followed<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout], ledger: &Ledger) -> Followed<'a> {
     let is_held = ledger.grants.iter().any(|grant| grant.node.pool == pool);
     match old(pool, payload, rollouts).last() {
@@ -170,7 +170,7 @@ fn fitting(plan: &Plan, strategy: Strategy) -> Vec<Node> {
     let mut room = LARGEST;
     let fits = |node: &&Node| {
         let written = serde_json::to_vec(node).map_or(usize::MAX, |text| text.len() + 1);
-        // Who is replaced has its successor in the status: two UIDs, and what JSON needs.
+        // A replaced node has its successor in the status: two UIDs, and JSON's own characters.
         let remembered = if strategy == Strategy::Replace { 2 * node.uid.len() + 6 } else { 0 };
         match room.checked_sub(written.saturating_add(remembered)) {
             Some(rest) => {

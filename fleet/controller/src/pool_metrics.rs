@@ -1,4 +1,4 @@
-//! What pools are like, counted.
+//! The metrics of pools.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
     round::{PoolRound, Round},
 };
 
-/// What each pool is like, by name. The words are those of its status and of its nodes' status; `answers` has what came of
+/// The metrics of each pool, by name. The words are those of its status and of its nodes' status; `answers` has what came of
 /// requests by node, `refused` what could not be written by pool.
 pub fn of(
     round: &Round,

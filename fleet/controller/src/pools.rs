@@ -1,5 +1,5 @@
-//! What decisions need of a pool: its nodes, its policies, its target. A pool that cannot be understood has the reason,
-//! and nothing begins in it.
+//! The input of decisions about a pool: its nodes, its policies, its target. A pool that cannot be understood has the
+//! reason, and nothing begins in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ pub enum Problem {
     /// Its policies contradict each other.
     #[error("{0}")]
     PoliciesConflict(String),
-    /// Nobody knows what to upgrade to.
+    /// The target is unknown.
     #[error("{0}")]
     NoTarget(String),
     /// A node is in an older pool, too.
@@ -66,9 +66,9 @@ impl Problem {
 /// A pool that can be understood.
 #[derive(Clone, Debug)]
 pub struct DesiredState {
-    /// What people wrote.
+    /// The spec.
     pub pool: NodePool,
-    /// What they allow.
+    /// The policies.
     pub rules: Rules,
     /// The installer image.
     pub image: String,
@@ -148,7 +148,7 @@ fn has(node: &core::Node, pool: &NodePoolSpec) -> bool {
     pool.node_selector.iter().all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
 }
 
-/// What decisions need of the pool, or why nothing begins in it.
+/// The input of decisions about the pool, or why nothing begins in it.
 pub fn desired_state(
     name: &str,
     objects: &Objects,

@@ -84,7 +84,7 @@ impl Controller {
         let Persisted { round, mut refused } = match persist(&self.cluster, observation, &members, (looked, now)).await
         {
             Ok(kept) => kept,
-            // Somebody else was faster, and has seen as much.
+            // Another controller was faster, and has seen as much.
             Err(Error::Conflict(_)) => return Ok(Requeue::Now),
             Err(e) => return Err(e),
         };
@@ -116,8 +116,8 @@ impl Controller {
         Ok(again)
     }
 
-    /// Whether a node knows of a token that is newer than the ledger that was read, because somebody has written the ledger
-    /// meanwhile. Nobody is to be blamed for that.
+    /// Whether a node knows of a token that is newer than the ledger that was read, because the ledger was written
+    /// meanwhile. That is no fault.
     async fn is_behind(&self, read: &DisruptionLedger, looks: &BTreeMap<String, NodeReading>) -> Result<bool> {
         let highest = read.status.as_ref().map_or(0, Ledger::highest);
         let mut tokens = looks.values().filter_map(|look| Some(look.status.as_ref().ok()?.token));
@@ -230,14 +230,14 @@ impl Controller {
     }
 }
 
-/// Nobody waits for what people are told: the next look tells it anew.
+/// Messages for people are not waited for: the next look tells them anew.
 fn said(told: Result<()>) {
     if let Err(e) = told {
         eprintln!("{e}");
     }
 }
 
-/// What a node is asked for.
+/// A request to a node.
 fn asked(pool_round: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Option<Ask> {
     let Step::Abort { uid, .. } = step else { return request(pool_round, step, look).map(Ask::For) };
     let of = pool_round.rollout.as_ref()?.metadata.uid.as_deref()?;
@@ -270,7 +270,7 @@ fn request(pool_round: &PoolRound, step: &Step, look: Option<&NodeReading>) -> O
     Some(Request {
         id,
         goal,
-        // Who goes back fetches nothing.
+        // A node that goes back fetches nothing.
         source: payload.map(|_| rollout.spec.image.clone()).unwrap_or_default(),
         payload,
         preserve: goal != Goal::Upgrade || !spec.discard_ephemeral,
@@ -291,7 +291,7 @@ fn upgrade(node: &core::Node, pool: &str) -> NodeUpgrade {
     upgrade
 }
 
-/// What happened in this round, for people.
+/// The events of this round, for people.
 pub fn happened(round: &Round, before: &Ledger, now: Timestamp) -> Vec<EventRecord> {
     let mut told = Vec::new();
     let mut of_node = |node: &slipway_rollout::ledger::Node, reason, token: u64, message, is_warning| {
@@ -317,7 +317,7 @@ pub fn happened(round: &Round, before: &Ledger, now: Timestamp) -> Vec<EventReco
     told
 }
 
-/// What happened to a rollout.
+/// The events of a rollout.
 fn of_rollout(pool_round: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
     let Some(rollout) = &pool_round.rollout else { return Vec::new() };
     let mut told = Vec::new();
@@ -348,7 +348,7 @@ fn of_rollout(pool_round: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
     let holds = pool_round.facts.window_override.is_some_and(|window_override| now < window_override.until);
     let word = pool_round.desired.pool.spec.run_now.as_ref().filter(|_| grants && holds);
     if let Some(RunNow { until, word, .. }) = word {
-        tell("RunsNow", until.to_string(), format!("windows and blackouts hold nobody back until {until}: {word}"));
+        tell("RunsNow", until.to_string(), format!("windows and blackouts do not count until {until}: {word}"));
     }
     told
 }

@@ -36,7 +36,7 @@ impl RegistryConcurrency {
 
     fn registry(&self, name: &str) -> Arc<Semaphore> {
         let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody looks into these, and nobody waits for it.
+        // No look uses these, and none waits for them.
         of.retain(|_, own| own.strong_count() > 0);
         of.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
             let own = Arc::new(Semaphore::new(1));
@@ -64,10 +64,10 @@ mod tests {
             assert!(slow.is_some() && at_once("slow").await.is_none());
             let other = at_once("other").await;
             assert!(other.is_some() && at_once("third").await.is_none());
-            // Who waited in vain has left nothing behind.
+            // A wait in vain leaves nothing behind.
             drop((slow, other));
             assert!(at_once("slow").await.is_some() && at_once("third").await.is_some());
-            assert_eq!(places.of.lock().unwrap().len(), 1, "what nobody uses is forgotten with the next look");
+            assert_eq!(places.of.lock().unwrap().len(), 1, "an unused registry is forgotten with the next look");
         });
     }
 }

@@ -1,4 +1,4 @@
-//! What people read: what goes on, and why no more.
+//! The status for people: what goes on, and why no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,11 +30,11 @@ use crate::{
 /// The longest message. What is longer is in the objects of the nodes.
 const LONGEST: usize = 1000;
 
-/// What is told of nodes that are being replaced, bytes: with more of them at once the rest is left out. A Rollout is one
-/// object, whose size has an end.
+/// The size of the message about nodes that are being replaced, bytes: with more of them at once the rest is left out. A
+/// Rollout is one object, whose size has an end.
 const REPLACING: usize = 200_000;
 
-/// What goes on, in one word that stays the same, and for people.
+/// The state, in one word that stays the same, and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headline {
     /// Finished, Denied, Aborted, Paused, Running, Waiting.
@@ -69,16 +69,16 @@ fn sentence_of_node(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     }
 }
 
-/// Why this node does not go, with what its own service says, and what a person can do if nobody else can.
+/// Why this node does not go, with what its own service says, and what only a person can do.
 pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     let BlockedNode { node, why } = blocked;
     let holds = pool_round.facts.ledger.held(&node.uid).is_some();
-    // While it may be rebooting nobody has to do anything.
+    // While it may be rebooting no action is needed.
     let remedy = if reboot(pool_round, blocked).is_some() { None } else { why.remedy(&node.name, holds) };
     said(pool_round, blocked) + &remedy.map(|what| format!(": {what}")).unwrap_or_default()
 }
 
-/// Whether the node is away because it reboots in its upgrade, as far as anybody can know.
+/// Whether the node is away because it reboots in its upgrade, as far as that can be known.
 fn reboot<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Reboot> {
     let is_silent = matches!(blocked.why, Blocked::SilentHolder { .. });
     pool_round.rebooting.get(&blocked.node.uid).filter(|reboot| is_silent && pool_round.at < reboot.until)
@@ -108,7 +108,7 @@ fn said(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     }
 }
 
-/// What goes on in a pool.
+/// The state of a pool.
 pub fn headline(pool_round: &PoolRound) -> Headline {
     let (decision, facts) = (&pool_round.decision, &pool_round.facts);
     let denied = decision.steps.iter().find_map(|step| match step {
@@ -160,7 +160,7 @@ fn back(pool_round: &PoolRound) -> String {
     if stay.is_empty() { go } else { format!("{go}; {} keep it, and say why", stay.len()) }
 }
 
-/// What is kept of a rollout, and what people read of it.
+/// The record of a rollout, and its status for people.
 pub fn rollout(rollout: &Rollout, pool_round: &PoolRound, now: Timestamp) -> RolloutStatus {
     let mut status = rollout.status.clone().unwrap_or_default();
     let decision = &pool_round.decision;
@@ -178,7 +178,7 @@ pub fn rollout(rollout: &Rollout, pool_round: &PoolRound, now: Timestamp) -> Rol
     (status.soaking_since, status.retry) = (decision.soaking_since, decision.retry);
     let blocked = pool_round.blocked();
     let there: BTreeSet<&str> = pool_round.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
-    // Who is replaced is done when its successor is.
+    // A replaced node is done when its successor is.
     let is_there = |uid: &str| there.contains(uid) && !blocked.contains_key(uid);
     let successor = |uid: &str| decision.succeeded.get(uid).filter(|_| !blocked.contains_key(uid));
     let is_done = |uid: &str| is_there(uid) || successor(uid).is_some_and(|successor| is_there(successor));
@@ -229,8 +229,8 @@ fn old(pool: &NodePool) -> NodePoolStatus {
     status
 }
 
-/// How many nodes have the target, and are well; or have the channel's choice already, while others go through a floor. While
-/// another payload is followed, nobody has.
+/// How many nodes have the target, and are well; or have the channel's choice already, while others go through a floor.
+/// While another payload is followed, no node has.
 fn done(pool_round: &PoolRound) -> usize {
     let is_target = pool_round.facts.plan.payload == pool_round.desired.payload;
     let blocked = pool_round.blocked();
@@ -244,17 +244,17 @@ fn done(pool_round: &PoolRound) -> usize {
 
 fn is_up_to_date(pool_round: &PoolRound) -> bool {
     let uids: BTreeSet<&str> = pool_round.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
-    // Whose machine is gone, and whose successor is not there, is no node of the pool.
+    // A node without its machine and without a successor is no node of the pool.
     let is_replaced = replacing(pool_round).iter().any(|of| !uids.contains(of.node_uid.as_str()));
     !is_replaced && pool_round.facts.plan.payload == pool_round.desired.payload && done(pool_round) == uids.len()
 }
 
-/// What goes on in a pool, in one word.
+/// The state of a pool, in one word.
 pub fn state(pool_round: &PoolRound) -> &'static str {
     if is_up_to_date(pool_round) { "UpToDate" } else { headline(pool_round).state }
 }
 
-/// What people read of a pool; `refused` is why its next Rollout cannot be made.
+/// The status of a pool for people; `refused` is why its next Rollout cannot be made.
 pub fn pool(pool_round: &PoolRound, refused: Option<&str>, now: Timestamp) -> NodePoolStatus {
     let mut status = old(&pool_round.desired.pool);
     let nodes = &pool_round.facts.nodes;
@@ -271,7 +271,7 @@ pub fn pool(pool_round: &PoolRound, refused: Option<&str>, now: Timestamp) -> No
     status
 }
 
-/// What people read of a pool in which nothing begins. Nobody is asked to go back either: that is said.
+/// The status of a pool in which nothing begins. No node is asked to go back either: that is said.
 pub fn invalid(
     pool: Option<&NodePool>,
     members: usize,
@@ -291,7 +291,7 @@ pub fn invalid(
     status
 }
 
-/// What people read of each node, by UID: why it does not go, and why it did not do what it was asked for.
+/// The status of each node for people, by UID: why it does not go, and why it did not do what it was asked for.
 pub fn nodes<'a>(
     pool_round: &'a PoolRound,
     looks: &BTreeMap<String, NodeReading>,
@@ -342,13 +342,13 @@ fn node(
     }
 }
 
-/// What people read of a node whose pool cannot be understood.
+/// The status of a node whose pool cannot be understood.
 pub fn stuck(problem: &Problem) -> NodeUpgradeStatus {
     let (reason, message) = (problem.word().to_owned(), short(problem.to_string()));
     NodeUpgradeStatus { reason, message, ..NodeUpgradeStatus::default() }
 }
 
-/// What is not well, where nothing is under way.
+/// The faults, where nothing is under way.
 fn ill(status: Option<&StatusResponse>) -> Option<String> {
     let status = status?;
     if status.operation.is_some() {

@@ -1,4 +1,4 @@
-//! What follows from one look, for all pools together: they share one ledger.
+//! The decisions of one round, for all pools together: they share one ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ use crate::{
     pools::{DesiredState, Members, Problem, desired_state},
 };
 
-/// What was seen.
+/// The observation.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
     /// The ledger, read before all else.
@@ -41,11 +41,11 @@ pub struct Observation<'a> {
     pub stock: &'a Inventory,
     /// The UID of the node that this controller runs on.
     pub own: Option<&'a str>,
-    /// What could not be written a moment ago.
+    /// The writes that were refused a moment ago.
     pub refused: &'a Refused,
 }
 
-/// What cannot be written, by pool, and why. That is this pool's own trouble: others go on.
+/// The refused writes, by pool, and why. That is this pool's own trouble: others go on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// Its rollouts. Nothing of the pool begins, and no grant of it is freed by what would have to be remembered there.
@@ -54,7 +54,7 @@ pub struct Refused {
     pub grants: BTreeMap<String, String>,
 }
 
-/// What follows.
+/// The decisions of a round.
 #[derive(Debug)]
 pub struct Round {
     /// The ledger as it is to be.
@@ -80,22 +80,22 @@ pub struct Superseded {
     pub aborted: Option<String>,
 }
 
-/// What follows for one pool.
+/// The decisions for one pool.
 #[derive(Debug)]
 pub struct PoolRound {
-    /// What people want.
+    /// The desired state.
     pub desired: DesiredState,
-    /// What is followed.
+    /// The plan that is followed.
     pub rollout: Option<Rollout>,
-    /// What was decided from.
+    /// The input of the decision.
     pub facts: Facts,
-    /// What was decided.
+    /// The decision.
     pub decision: Decision,
     /// When.
     pub at: Timestamp,
     /// Why nothing can be decided from what a node says, by UID.
     pub unclear: BTreeMap<String, String>,
-    /// What holds up the operation of a node, in its own words, by UID.
+    /// The obstacle of a node's operation, in its own words, by UID.
     pub blockers: BTreeMap<String, String>,
     /// Nodes that went silent in the middle of their upgrade, by UID: since when, and until when they may be rebooting.
     pub rebooting: BTreeMap<String, Reboot>,
@@ -118,7 +118,7 @@ pub struct Reboot {
 }
 
 impl Reboot {
-    /// As long as a node may be away before anybody has to look: twice what a trial may take, and a start on top.
+    /// As long as a node may be away before a person has to look: twice what a trial may take, and a start on top.
     const LIMIT: Span = Span::from_minutes(20);
 
     fn expected(since: Timestamp) -> Self {
@@ -135,7 +135,7 @@ pub fn to_look<'a>(objects: &'a Objects, members: &Members<'_>, ledger: &Ledger)
     objects.nodes.iter().filter(counts).collect()
 }
 
-/// What follows from one look.
+/// The decisions of one round.
 pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp) -> Round {
     let desired = observation
         .objects
@@ -144,7 +144,7 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
         .map(|name| (name, desired_state(name, observation.objects, members, observation.looks)));
     let desired: Vec<(&String, Result<DesiredState, Problem>)> = desired.collect();
     let targets = desired.iter().filter_map(|(name, desired)| Some(((*name).clone(), desired.as_ref().ok()?.payload)));
-    // Nobody would remember there who succeeded whom.
+    // That rollout could not remember successors.
     let unclear = desired.iter().filter(|(_, desired)| desired.is_err()).map(|(name, _)| name.as_str());
     let unclear: BTreeSet<&str> = unclear.chain(observation.refused.rollouts.keys().map(String::as_str)).collect();
     let mut freed = Vec::new();
@@ -231,14 +231,14 @@ fn freed_ledger(
     ledger
 }
 
-/// What frees grants from elsewhere than from the node.
+/// The proofs that free grants from elsewhere than from the node.
 fn evidence(observation: Observation<'_>, ledger: &Ledger) -> Vec<Evidence> {
     let there: BTreeSet<&str> = observation.objects.nodes.iter().map(observed_node::uid).collect();
     let mut evidence = Vec::new();
     for grant in &ledger.grants {
         let uid = &grant.node.uid;
         if !there.contains(uid.as_str()) {
-            // Whether etcd still has the member, nobody has looked: for the control plane a person says so.
+            // It is unknown whether etcd still has the member: for the control plane a person says so.
             evidence.push(Evidence { uid: uid.clone(), proof: Proof::Gone { member_gone: false } });
         }
         if let Some(release) = observation.ledger.spec.release.iter().find(|release| release.token == grant.token) {
@@ -313,7 +313,7 @@ fn pool_round(
     PoolRound { desired, rollout: rollout.cloned(), facts, decision, at: now, unclear, blockers, rebooting }
 }
 
-/// What is known of nodes that are replaced. Whose grant is freed in this round has a successor as of now.
+/// The facts of nodes that are replaced. A node whose grant is freed in this round has a successor as of now.
 fn replacing(
     desired: &DesiredState,
     stock: &Inventory,
@@ -346,7 +346,7 @@ fn elsewhere(pool: &str, observation: Observation<'_>, members: &Members<'_>) ->
     others.filter(|observed: &ObservedNode| !observed.is_well()).map(|observed| observed.node).collect()
 }
 
-/// What cannot be written is not acted on, and nodes say so.
+/// A refused write is not acted on, and nodes say so.
 fn withhold(pool_round: &mut PoolRound, pool: &str, refused: &Refused) {
     let PoolRound { decision, facts, .. } = pool_round;
     if let Some(why) = refused.rollouts.get(pool) {

@@ -1,10 +1,10 @@
-//! What others ask the controller by HTTP: its numbers, and whether it is well.
+//! The controller's answers by HTTP: its numbers, and whether it is well.
 //!
 //! It lives as long as rounds end, whatever comes of them: an API server that is down is no reason to start it anew. It is
 //! ready when its last round came to its end.
 //!
-//! Anybody may connect, so nobody gets much: each connection is for one request, has a time and a place. Where all places
-//! are taken, whoever came last gets that of whoever came first: a probe is answered at once, and has no need to wait.
+//! Any client may connect, so none gets much: each connection is for one request, has a time and a place. Where all places
+//! are taken, the last client gets that of the first: a probe is answered at once, and has no need to wait.
 
 use std::{
     collections::VecDeque,
@@ -43,12 +43,12 @@ pub const PLACES: usize = 64;
 const HEAD: Duration = Duration::from_secs(5);
 /// How long a connection lasts: its request and the answer.
 const WHOLE: Duration = Duration::from_secs(15);
-/// The longest head of a request, bytes; what HTTP asks of anybody is 8000.
+/// The longest head of a request, bytes; HTTP asks for 8000.
 const LARGEST: usize = 16 << 10;
 /// Before a connection is taken again where that failed: no file descriptor may be left.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What others see of the controller.
+/// The public state of the controller.
 pub struct HealthState {
     /// Its numbers.
     pub metrics: Arc<Metrics>,
@@ -105,7 +105,7 @@ fn router(face: Arc<HealthState>) -> Router {
         .route("/readyz", get(async move || told(ready.is_ready(), "the last round failed, or there was none yet")))
 }
 
-/// One request. What a stranger does wrong is of no use to anybody.
+/// One request. A stranger's mistake needs no record.
 async fn answer(stream: TcpStream, router: Router) {
     let mut http = http1::Builder::new();
     http.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LARGEST);

@@ -1,5 +1,5 @@
-//! What starts a turn before its time: something has changed that decisions are made from. Whoever is woken looks at
-//! everything anew; that nobody wakes it costs nothing but time.
+//! Triggers that start a turn before its time: an input of decisions has changed. A woken turn looks at everything anew; a
+//! missing trigger costs nothing but time.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use tokio::{
 /// Between two turns, at least.
 pub const SOON: Duration = Duration::from_millis(500);
 
-/// Who can be woken. However often that happens while somebody is at work, one more turn follows.
+/// The receiver of triggers. However many come during a turn, one more turn follows.
 #[derive(Debug, Default)]
 pub struct Triggers {
-    /// Who decides.
+    /// The decider.
     pub turn: Notify,
-    /// Who looks whether channels are to be looked into.
+    /// The scheduler of looks into channels.
     pub channels: Notify,
 }
 
-/// Wait until the next turn: for this long, or until somebody is woken. The last turn took so long; at least half of the time
-/// is rest, whatever happens and however soon the next turn is wanted.
+/// Wait until the next turn: for this long, or until a trigger. The last turn took so long; at least half of the time is
+/// rest, whatever happens and however soon the next turn is wanted.
 pub async fn rest(pause: Duration, took: Duration, changed: &Notify) {
     let least = SOON.max(took);
     sleep(least).await;

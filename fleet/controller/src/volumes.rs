@@ -1,4 +1,4 @@
-//! What a node would lose with its machine: volumes that are on its own disks.
+//! The losses of a node with its machine: volumes that are on its own disks.
 //!
 //! A volume is a node's if its node affinity fits this one Node and no other, whatever it says of zones and regions: a disk
 //! of a zone is reached from a successor in the same zone. It counts if it has a claim, or had one: also while no pod uses
@@ -24,7 +24,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// A pod's claim, by its namespace and name.
 type Claim<'a> = (&'a str, String);
 
-/// Whether a node may lose this volume. What nobody needs of it is taken away.
+/// Whether a node may lose this volume. Unneeded fields are taken away.
 pub fn is_needed(volume: &mut PersistentVolume) -> bool {
     volume.metadata = ObjectMeta { name: take(&mut volume.metadata.name), ..ObjectMeta::default() };
     volume.status = None;
@@ -38,7 +38,7 @@ pub fn is_needed(volume: &mut PersistentVolume) -> bool {
     claim(volume).is_some() && (is_on_host(volume) || terms(volume).is_some())
 }
 
-/// Whether this pod uses a claim on a node. What nobody needs of it is taken away.
+/// Whether this pod uses a claim on a node. Unneeded fields are taken away.
 pub fn is_needed_of(pod: &mut Pod) -> bool {
     let ObjectMeta { name, namespace, .. } = take(&mut pod.metadata);
     pod.metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
@@ -56,7 +56,7 @@ pub fn needs_pods(volumes: &[PersistentVolume]) -> bool {
     volumes.iter().any(|volume| is_on_host(volume) && terms(volume).is_none() && claim(volume).is_some())
 }
 
-/// What nodes would lose, by their UID; who would lose nothing is not in it.
+/// The volumes that nodes would lose, by their UID; a node without a loss is not in it.
 pub fn local_volumes(nodes: &[Node], volumes: &[PersistentVolume], pods: &[Pod]) -> BTreeMap<String, String> {
     let mut lost: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let index = Index::new(nodes, pods);
@@ -72,7 +72,7 @@ pub fn local_volumes(nodes: &[Node], volumes: &[PersistentVolume], pods: &[Pod])
     lost.into_iter().map(|(uid, what)| (uid.to_owned(), sentence(what))).collect()
 }
 
-/// Nodes, and who uses what on them. Most volumes of a node name it: nobody looks at all nodes for each.
+/// Nodes, and who uses what on them. Most volumes of a node name it: so not all nodes are looked at for each.
 struct Index<'a> {
     all: &'a [Node],
     by_name: BTreeMap<&'a str, &'a Node>,
@@ -128,7 +128,7 @@ fn of_nodes<'a>(volume: &PersistentVolume, index: &Index<'a>) -> Vec<&'a Node> {
         return names.filter_map(|name| index.by_name.get(name).copied()).collect();
     };
     let terms: Vec<Term<'_>> = terms.iter().map(Term::new).collect();
-    // Whoever is in its zone reaches it.
+    // Each node in its zone reaches it.
     if terms.iter().any(Term::is_anywhere) {
         return Vec::new();
     }
@@ -170,7 +170,7 @@ fn claims(pod: &Pod) -> Vec<Claim<'_>> {
     named.map(|claim| (namespace, claim)).collect()
 }
 
-/// What one term asks of a node, beside where it is.
+/// The demands of one term on a node, apart from its place.
 struct Term<'a> {
     labels: Vec<&'a NodeSelectorRequirement>,
     fields: Vec<&'a NodeSelectorRequirement>,
@@ -197,7 +197,7 @@ impl<'a> Term<'a> {
     }
 }
 
-/// Whether a requirement holds of this value. One that Kubernetes does not know fits nobody.
+/// Whether a requirement holds of this value. One that Kubernetes does not know fits no value.
 fn holds(of: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let is_in = || value.is_some_and(|value| of.values.iter().flatten().any(|one| one == value));
     let numbers = || -> Option<(i64, i64)> { Some((value?.parse().ok()?, of.values.as_ref()?.first()?.parse().ok()?)) };

@@ -3,8 +3,8 @@
 //!
 //! A stream that the API server refuses is said: in the log once, and in the metrics as long as it lasts.
 //!
-//! What counts is what decisions are made from: what people write, and of Nodes what says that they come, go, or are well.
-//! What this program itself writes into a status counts for nothing, nor does a kubelet's sign of life.
+//! Only inputs of decisions count: specs, and of Nodes whether they come, go, or are well. This program's own writes into a
+//! status do not count, nor does a kubelet's sign of life.
 
 use std::{
     collections::BTreeMap,
@@ -65,7 +65,7 @@ struct NodeStatus {
     conditions: Vec<core::NodeCondition>,
 }
 
-/// What counts of an object: the same as long as nothing of it has changed.
+/// The part of an object that counts: the same as long as nothing of it has changed.
 type Fingerprint = u64;
 
 fn mark(of: impl Hash) -> Fingerprint {
@@ -74,7 +74,7 @@ fn mark(of: impl Hash) -> Fingerprint {
     hasher.finish()
 }
 
-/// What people write of an object of ours has a generation; labels and status do not count for it.
+/// The spec of an object of ours has a generation; labels and status do not count for it.
 fn generation(meta: &ObjectMeta) -> Fingerprint {
     mark((meta.generation, meta.deletion_timestamp.is_some()))
 }
@@ -112,7 +112,7 @@ impl Known {
     }
 }
 
-/// What counts of the objects of one kind.
+/// The parts that count of the objects of one kind.
 struct Kind<K> {
     meta: fn(&K) -> &ObjectMeta,
     mark: fn(&K) -> Fingerprint,
@@ -130,18 +130,18 @@ struct StreamPosition {
 enum End {
     /// It was cut, or its time was over: it goes on where it was.
     Cut,
-    /// What has changed since is not known any more, or nobody knows.
+    /// The changes since then are lost.
     Lost,
     /// The API server does not begin it.
     Refused(String),
 }
 
-/// Who says that a stream is refused.
+/// The reporter of refused streams.
 struct WatchReporter<'a> {
-    /// What it is a stream of.
+    /// The kind of its objects.
     resource: String,
     metrics: &'a Metrics,
-    /// What was said, as long as it is so.
+    /// The last report, as long as it is true.
     said: Option<String>,
 }
 
@@ -151,7 +151,7 @@ impl WatchReporter<'_> {
         self.said = None;
     }
 
-    /// What is new in it.
+    /// The change in it.
     fn refused(&mut self, why: String) -> Option<String> {
         self.metrics.watch_refused(&self.resource, true);
         if self.said.as_ref() == Some(&why) {
@@ -298,7 +298,7 @@ where
     loop {
         let event = match timeout(SILENT, events.next()).await {
             Ok(Some(Ok(event))) => event,
-            // What cannot be read would be sent again.
+            // An unreadable object would be sent again.
             Ok(Some(Err(kube::Error::Api(_) | kube::Error::SerdeError(_)))) => return End::Lost,
             Ok(Some(Err(_)) | None) | Err(_) => return End::Cut,
         };

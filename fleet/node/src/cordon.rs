@@ -1,14 +1,14 @@
-//! What is written into a Node to cordon it, and what is put back. What we did not cordon we do not uncordon.
+//! The changes of a Node object that cordon it, and that undo the cordon. A node that others cordoned stays cordoned.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// Names the operation that cordoned the node.
 pub const OWNER: &str = "node.slipway.dev/cordoned-by";
-/// `true` if the node was cordoned before us, by somebody else.
+/// `true` if the node was cordoned before us, by another program or person.
 pub const BEFORE: &str = "node.slipway.dev/cordoned-before";
 
-/// What counts of a Node object.
+/// The fields of a Node object that count here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NodeState {
     /// `spec.unschedulable`.
@@ -27,12 +27,12 @@ pub enum Refused {
     Another(String),
 }
 
-/// What the Node is to be while `op` works on it.
+/// The Node while `op` works on it.
 pub fn cordoned(node: &NodeState, op: Uuid) -> Result<NodeState, Refused> {
     let op = op.to_string();
     match &node.owner {
         Some(owner) if *owner == op => {
-            // Somebody has uncordoned it since: that is what it is to be afterwards.
+            // A person has uncordoned it since: it stays so afterwards.
             let before = if node.unschedulable { node.before.clone() } else { Some(false.to_string()) };
             Ok(NodeState { unschedulable: true, owner: node.owner.clone(), before })
         }
@@ -41,12 +41,12 @@ pub fn cordoned(node: &NodeState, op: Uuid) -> Result<NodeState, Refused> {
     }
 }
 
-/// What the Node is to be when `op` is over. A node that is not ours stays as it is.
+/// The Node when `op` is over. A node that is not ours stays as it is.
 pub fn released(node: &NodeState, op: Uuid) -> NodeState {
     if node.owner.as_deref() != Some(op.to_string().as_str()) {
         return node.clone();
     }
-    // Somebody who had cordoned it before, and has uncordoned it since, wants it uncordoned.
+    // The person who had cordoned it has uncordoned it since, and wants it uncordoned.
     let stays = node.before.as_deref() != Some("false") && node.unschedulable;
     NodeState { unschedulable: stays, owner: None, before: None }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What counts of a pod on this node.
+/// The facts of a pod that count for the drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
     /// Namespace.
@@ -23,13 +23,13 @@ pub struct Pod {
     pub terminating: bool,
 }
 
-/// What may be lost.
+/// The data that may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Policy {
     /// Pods with data in an `emptyDir` may go.
     pub empty_dir: bool,
-    /// Pods that nobody makes anew may go.
+    /// Pods without a controller may go.
     pub bare: bool,
 }
 
@@ -39,7 +39,7 @@ impl Default for Policy {
     }
 }
 
-/// What is done with a pod.
+/// The fate of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It belongs to the node, and stays.
@@ -52,7 +52,7 @@ pub enum Fate {
     Blocks(&'static str),
 }
 
-/// What is done with `pod`.
+/// The fate of `pod`.
 pub fn fate(pod: &Pod, policy: Policy) -> Fate {
     if pod.mirror || pod.controller.as_ref().is_some_and(|(kind, _)| kind == "DaemonSet") {
         return Fate::Stays;
@@ -64,7 +64,7 @@ pub fn fate(pod: &Pod, policy: Policy) -> Fate {
         return Fate::Evict;
     }
     if pod.controller.is_none() && !policy.bare {
-        return Fate::Blocks("nobody makes it anew (drain.bare = true evicts it)");
+        return Fate::Blocks("no controller makes it again (drain.bare = true evicts it)");
     }
     if pod.empty_dir && !policy.empty_dir {
         return Fate::Blocks("it keeps data in an emptyDir (drain.empty-dir = true lets it go)");
@@ -72,7 +72,7 @@ pub fn fate(pod: &Pod, policy: Policy) -> Fate {
     Fate::Evict
 }
 
-/// What has to go before the node is drained, whatever may be lost.
+/// The pods that have to go before the node is drained, whatever may be lost.
 pub fn left(pods: &[Pod]) -> impl Iterator<Item = &Pod> {
     pods.iter().filter(|pod| fate(pod, Policy { empty_dir: true, bare: true }) != Fate::Stays)
 }

@@ -1,4 +1,4 @@
-//! What a node sees of itself, looked at before each decision.
+//! The facts that a node observes of itself before each decision.
 
 use serde::{Deserialize, Serialize};
 use slipway_core::{
@@ -8,7 +8,7 @@ use slipway_core::{
 
 use crate::cordon::NodeState;
 
-/// What a node sees of itself. What cannot be looked at is `None`, and is never taken for well.
+/// The facts that a node observes of itself. An unknown fact is `None`, and never counts as well.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Facts {
     /// Which boot this is: `/proc/sys/kernel/random/boot_id`.
@@ -34,7 +34,7 @@ pub struct Disk {
     pub payloads: PerSlot<Option<Sha256>>,
     /// The version of the OS in each slot.
     pub versions: PerSlot<Option<String>>,
-    /// What the next boot is; `None` if nothing would boot.
+    /// The next boot; `None` if nothing would boot.
     pub next: Option<Slot>,
     /// Making EPHEMERAL anew was cut short, and it is still blank.
     pub blank: bool,

@@ -1,4 +1,4 @@
-//! What can be asked of a node.
+//! The goals of requests to a node.
 
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
@@ -25,12 +25,12 @@ impl Goal {
     }
 }
 
-/// What somebody asks a node to do.
+/// The operation that a client requests of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Request {
     /// Its name. The same request may come twice: the second time nothing new begins.
     pub id: Uuid,
-    /// What is to be reached.
+    /// The goal.
     pub goal: Goal,
     /// The installer image or payload, as `installer --source` takes it. Empty if nothing is written.
     pub source: String,

@@ -1,4 +1,4 @@
-//! What a node keeps on its disk, in two copies. The newer one that is whole counts.
+//! The journal of a node on its disk, in two copies. The newer one that is whole counts.
 //!
 //! A copy is one line, `slipway-journal 1 CRC32 BYTES`, and the journal as JSON. With each change both are written, one
 //! after the other, that which does not count first, and both are on the medium before anything is done that they
@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 /// Denied payloads and ended operations that are kept.
 const KEPT: usize = 32;
 
-/// What a node keeps.
+/// The journal's content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Journal {
     /// Rises with every write.
@@ -45,9 +45,9 @@ pub struct Journal {
 /// An operation that is over.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ended {
-    /// What was asked for.
+    /// The requested goal.
     pub request: Request,
-    /// A step failed in a way that another try would not change. Not set if a time limit was over, or somebody aborted it.
+    /// A step failed in a way that another try would not change. Not set after a time limit or an abort.
     #[serde(default)]
     pub failed: bool,
     /// The furthest step on the way forward that was begun; `None` in a journal that is older than this field.
@@ -81,7 +81,7 @@ pub enum Refused {
     /// The system that runs is not confirmed.
     #[error("the system that runs is on trial: confirm it or roll it back first")]
     OnTrial,
-    /// Nobody knows what runs.
+    /// It is unknown what runs.
     #[error("the disk's boot state cannot be read")]
     UnknownDisk,
     /// The request lacks something.
@@ -89,7 +89,7 @@ pub enum Refused {
     Invalid(&'static str),
 }
 
-/// What a request leads to.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// It begins.
@@ -101,7 +101,7 @@ pub enum Asked {
 }
 
 impl Journal {
-    /// Somebody asks for something.
+    /// A client requests an operation.
     pub fn ask(&mut self, request: Request, shape: Shape, facts: &Facts) -> Result<Asked, Refused> {
         match &self.operation {
             Some(op) if op.id() == request.id => return Ok(Asked::UnderWay),
@@ -141,7 +141,7 @@ impl Journal {
         Ok(Asked::New)
     }
 
-    /// Somebody takes the node as it is. `false` if the operation can still end without.
+    /// An admin takes the node as it is. `false` if the operation can still end without.
     pub fn leave(&mut self, why: &str, facts: &Facts) -> bool {
         let Some(op) = self.operation.as_mut().filter(|op| sequence::may_be_left(op, facts)) else { return false };
         op.as_is = Some(AsIs { why: why.to_owned(), boot: facts.boot.clone() });
@@ -160,7 +160,7 @@ impl Journal {
         self.denied.truncate(KEPT);
     }
 
-    /// What was decided becomes part of the journal. The answer is the step to do, once the journal is on the medium.
+    /// Add the decision to the journal. The answer is the step to do, once the journal is on the medium.
     pub fn take(&mut self, next: Next, facts: &Facts) -> Option<Step> {
         let op = self.operation.as_mut()?;
         match next {

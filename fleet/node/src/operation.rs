@@ -35,20 +35,20 @@ pub struct Installed {
 pub enum Course {
     /// To what was asked for.
     Forward,
-    /// What was done is being undone, for this reason.
+    /// The operation is being undone, for this reason.
     Back(String),
 }
 
 /// One request, and how far it came.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Operation {
-    /// What was asked for.
+    /// The requested goal.
     pub request: Request,
     /// Which parts the node has.
     pub shape: Shape,
-    /// What ran when it was asked for.
+    /// The system that ran at the request.
     pub from: Installed,
-    /// What is to run. Known once it is staged, or from the start if nothing is written.
+    /// The system that is to run. Known once it is staged, or from the start if nothing is written.
     pub to: Option<Installed>,
     /// The step that was begun last.
     pub at: Step,
@@ -60,7 +60,7 @@ pub struct Operation {
     pub since: u64,
     /// The furthest step on the way forward that was begun.
     pub reached: Step,
-    /// The boot in which it was asked for. In another one nobody knows whether the system is well.
+    /// The boot in which it was asked for. In another boot it is unknown whether the system is well.
     pub asked_in: String,
     /// The boot in which services were stopped. They come back with another one.
     pub stopped_in: Option<String>,
@@ -75,18 +75,18 @@ pub struct Operation {
     pub left: Option<u64>,
     /// Who wants it to end, and why.
     pub abort: Option<String>,
-    /// What the last try of this step met.
+    /// The obstacle of the last try of this step.
     pub blocker: Option<String>,
     /// A step failed, and so it is on its way back.
     #[serde(default)]
     pub failed: bool,
-    /// Somebody takes the node as it is.
+    /// An admin takes the node as it is.
     #[serde(default)]
     pub as_is: Option<AsIs>,
 }
 
-/// Somebody's word for a node that does not become well. It counts for one boot: after another one the node is looked at
-/// anew.
+/// An admin's acceptance of a node that does not become well. It counts for one boot: after another one the node is looked
+/// at anew.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AsIs {
     /// Who, and why.
@@ -95,7 +95,7 @@ pub struct AsIs {
     pub boot: String,
 }
 
-/// What was learned by doing a step.
+/// A fact that a step has found out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Learned {
@@ -167,7 +167,7 @@ impl Operation {
         self.reached >= step
     }
 
-    /// What somebody who takes the node as it is in this boot has said.
+    /// The reason of the admin who takes the node as it is in this boot.
     pub fn left_as_is(&self, boot: &str) -> Option<&str> {
         self.as_is.as_ref().filter(|as_is| as_is.boot == boot).map(|as_is| as_is.why.as_str())
     }

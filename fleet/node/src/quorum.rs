@@ -4,7 +4,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What every member says of itself, at about the same time.
+/// The members' reports, taken at about the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
     /// All members that the member list names, those that do not answer among them.
@@ -22,11 +22,11 @@ pub struct Member {
     pub name: String,
     /// It does not vote yet.
     pub learner: bool,
-    /// What it answers; `None` if it does not.
+    /// Its answer; `None` without one.
     pub says: Option<Answer>,
 }
 
-/// What a member answers to a status request, and to a linearizable read.
+/// A member's answer to a status request, and to a linearizable read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// The leader as it sees it; 0 for none.
@@ -35,7 +35,7 @@ pub struct Answer {
     pub term: u64,
     /// The highest index that it has applied, asked for some seconds after the leader's.
     pub applied: u64,
-    /// What it says is wrong with itself.
+    /// The faults that it reports.
     pub errors: Vec<String>,
     /// Bytes of its database.
     pub db_bytes: u64,

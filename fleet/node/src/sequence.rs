@@ -1,20 +1,22 @@
 //! From operation and facts to the next step. The order of [`FORWARD`] and [`BACK`] is the safety argument:
 //!
-//! * Everything that can be known without disturbing anybody is known before the cordon.
+//! * Everything that can be checked without a disturbance is checked before the cordon.
 //! * Whatever has to be undone is in the journal before it is done: an undo may meet what was never done, and each can.
 //! * The disk changes what boots in one step, the last one before the reboot, and only for one boot.
 //! * What was locked is given back last, when the node is well again. It has no end of its own.
 //! * The fleet's grant is looked at before anything is locked, when the node is cordoned, and again before services stop:
-//!   it may have been taken back. From there on the node finishes alone. It gives nothing back: the fleet frees the grant of a node that says that
-//!   it is well, that nothing is under way, and that this was the highest token it obeyed, whatever came of it.
+//!   it may have been taken back. From there on the node finishes alone. It gives nothing back: the fleet frees the grant
+//!   of a node that says that it is well, that nothing is under way, and that this was the highest token it obeyed,
+//!   whatever came of it.
 //! * The disk has the last word on what runs: a journal that says otherwise is wrong.
 //! * What was looked at before a boot counts for nothing after it: the system is proven anew before anything is given
 //!   back.
 //! * EPHEMERAL goes with the activation: after the member's departure is in the journal, services are stopped and the slot
 //!   is verified, and before the next boot is the new system. Cut short, it leaves EPHEMERAL blank, the boot state says so,
 //!   and the old system, which boots without it, makes it anew and boots once more.
-//! * Somebody's word ends what never becomes well. It stands for units, kubelet and soak, in this boot, and only where
-//!   there is nothing to go back to. It does not stand for the member of etcd: while that may be down, the lock is kept.
+//! * An admin's acceptance ends an operation that never becomes well. It stands for units, kubelet and soak, in this boot,
+//!   and only where there is nothing to go back to. It does not stand for the member of etcd: while that may be down, the
+//!   lock is kept.
 
 use serde::{Deserialize, Serialize};
 use slipway_core::boot::slot::SlotState;
@@ -60,15 +62,15 @@ const LATE: u64 = 300;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// What was asked for is so.
+    /// The goal is reached.
     Reached,
     /// It is as it was before, for this reason.
     CameBack(String),
-    /// It was never found well, and somebody takes it as it is, for this reason.
+    /// It was never found well, and an admin takes it as it is, for this reason.
     Left(String),
 }
 
-/// What comes next. The caller journals it before it does it.
+/// The next action. The caller journals it before it does it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Next {
     /// Begin this step.
@@ -160,15 +162,15 @@ pub fn may_turn(op: &Operation) -> bool {
     op.is_forward() && has_way_back && op.at.on_failure() != OnFailure::TryAgain
 }
 
-/// Whether only somebody's word can end it: the system was looked at in this boot and is not well, and there is no other
-/// one to go back to. A trial is confirmed or given up, whoever began it.
+/// Whether only an admin's acceptance can end it: the system was looked at in this boot and is not well, and there is no
+/// other one to go back to. A trial of any origin is confirmed or given up.
 pub fn may_be_left(op: &Operation, facts: &Facts) -> bool {
     let is_looked_at = matches!(op.at, Step::Prove | Step::ProveOld) && !op.done && op.boot == facts.boot;
     let is_last = |disk: &Disk| !disk.is_on_trial() && (!may_turn(op) || is_there_to_stay(op, disk));
     is_looked_at && op.blocker.is_some() && facts.disk.as_ref().is_some_and(is_last)
 }
 
-/// What comes next.
+/// The next action.
 pub fn next(op: &Operation, facts: &Facts, limits: Limits) -> Next {
     let Some(disk) = &facts.disk else {
         return Next::Wait("the disk's boot state cannot be read".to_owned());
@@ -219,7 +221,7 @@ fn runs(disk: &Disk, of: &Installed) -> bool {
     disk.running == of.slot && disk.payloads[of.slot] == of.payload
 }
 
-/// What a boot since the step was begun means; `None` if there was none, or it means nothing.
+/// The meaning of a boot since the step was begun; `None` if there was none, or it means nothing.
 fn after_a_boot(op: &Operation, facts: &Facts, disk: &Disk) -> Option<Next> {
     if op.boot == facts.boot {
         return None;
@@ -229,8 +231,8 @@ fn after_a_boot(op: &Operation, facts: &Facts, disk: &Disk) -> Option<Next> {
     match op.at {
         // Nothing was disturbed, and the same system runs: it goes on.
         Step::Stage | Step::Grant | Step::Lock | Step::Gate if runs_old => None,
-        // The boot that the sequence waits for. It may have come before the journal says so: the slot was activated. Or
-        // one more boot of the new system: nobody knows yet whether it is well this time.
+        // The boot that the sequence waits for. It may have come before the journal says so: the slot was activated. Or one
+        // more boot of the new system: it is unknown yet whether it is well this time.
         step if step >= Step::Activate && op.to.as_ref().is_some_and(|to| runs(disk, to)) => {
             Some(Next::Found(Step::Reboot))
         }
@@ -240,7 +242,7 @@ fn after_a_boot(op: &Operation, facts: &Facts, disk: &Disk) -> Option<Next> {
     }
 }
 
-/// Whether the new system is the default, whoever confirmed it. From here there is no way back but another request.
+/// Whether the new system is the default, by any confirmation. From here there is no way back but another request.
 fn is_there_to_stay(op: &Operation, disk: &Disk) -> bool {
     let is_new = |to: &Installed| to.slot != op.from.slot && runs(disk, to);
     op.came_to(Step::Activate) && op.to.as_ref().is_some_and(is_new) && disk.is_good()
@@ -265,7 +267,7 @@ fn blocked_too_long(op: &Operation, facts: &Facts, limits: Limits) -> Option<Str
     })
 }
 
-/// Why `step` cannot begin: the journal must say something that nobody knows, or nothing good would come of it.
+/// Why `step` cannot begin: the journal would need a fact that is unknown, or the step would do harm.
 fn lacks(op: &Operation, step: Step, facts: &Facts, disk: &Disk) -> Option<&'static str> {
     match step {
         Step::Reboot | Step::Return if disk.next.is_none() => Some("no slot would boot"),
@@ -304,7 +306,7 @@ fn leave_trial(op: &Operation, disk: &Disk) -> Option<Step> {
     let was_activated = op.request.goal == Goal::Upgrade && op.came_to(Step::Activate);
     let to = op.to.as_ref().filter(|to| was_activated && to.slot != op.from.slot)?;
     match disk.states[to.slot] {
-        // Not ours: somebody made it the default.
+        // Not ours: a person made it the default.
         Some(SlotState::Good) => None,
         Some(SlotState::Bad) if disk.running == to.slot => Some(Step::Return),
         _ if disk.running == to.slot => Some(Step::GiveUp),
@@ -312,7 +314,7 @@ fn leave_trial(op: &Operation, disk: &Disk) -> Option<Step> {
     }
 }
 
-/// What needs a boot before anything can be given back.
+/// The steps whose undoing needs a boot first.
 fn return_or_renew(op: &Operation, facts: &Facts, disk: &Disk) -> Option<Step> {
     let is_of = |boot: &Option<String>| boot.as_ref() == Some(&facts.boot);
     let may_be_blank = op.request.goal == Goal::Upgrade && !op.request.preserve && op.came_to(Step::Activate);
@@ -339,7 +341,7 @@ fn undoes(op: &Operation, step: Step, facts: &Facts) -> bool {
 
 /// Whether the payload was tried and is not what runs: what `op` ends with is a verdict on it.
 pub(crate) fn was_in_vain(op: &Operation, disk: &Disk) -> bool {
-    // Somebody who wants the operation to end has nothing against the payload.
+    // An abort is no verdict on the payload.
     let may_be = op.came_to(Step::Activate) && op.abort.is_none();
     op.to.as_ref().filter(|_| may_be).is_some_and(|to| {
         let was_tried = matches!(disk.states[to.slot], Some(SlotState::Tried | SlotState::Bad));

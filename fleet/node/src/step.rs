@@ -56,11 +56,11 @@ pub enum Step {
     Unlock,
 }
 
-/// What happens when a step fails, or is aborted.
+/// The consequence when a step fails, or is aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
-    /// What was done is undone, and the machine keeps running.
+    /// The earlier steps are undone, and the machine keeps running.
     Undo,
     /// The machine starts the old system anew, then the rest is undone.
     OldSystem,
@@ -96,7 +96,7 @@ impl Step {
         Self::Unlock,
     ];
 
-    /// What it does, as a sentence for people.
+    /// Its action, as a sentence for people.
     pub fn does(self) -> &'static str {
         match self {
             Self::Stage => "write the payload into the other slot and verify it",
@@ -125,7 +125,7 @@ impl Step {
         }
     }
 
-    /// What its failure on the way forward leads to. On the way back every step is tried again.
+    /// The consequence of its failure on the way forward. On the way back every step is tried again.
     pub fn on_failure(self) -> OnFailure {
         match self {
             Self::Stage
@@ -137,7 +137,7 @@ impl Step {
             | Self::HandOver
             | Self::Recheck
             | Self::Leave => OnFailure::Undo,
-            // What was stopped and unmounted does not come back whole but by a boot.
+            // Stopped services and unmounted volumes come back whole only by a boot.
             Self::Stop | Self::Release | Self::Activate | Self::Reboot | Self::Rejoin | Self::Prove | Self::Confirm => {
                 OnFailure::OldSystem
             }

@@ -41,7 +41,7 @@ const LONGEST: usize = 500;
 #[serde(transparent)]
 pub struct ChannelSpec(pub Spec);
 
-/// What was found, and what is taken.
+/// The found images, and the choice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ChannelStatus {
@@ -51,12 +51,12 @@ pub struct ChannelStatus {
     /// those without one. None of them is taken.
     #[serde(skip_serializing_if = "is_none")]
     pub left_out: u32,
-    /// What a NodePool that names this channel takes.
+    /// The image that a NodePool of this channel takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest: Option<Latest>,
     /// Versions that nodes with an older one go to first, the oldest first.
     pub floors: Vec<Floor>,
-    /// What was taken, and when, the last one last: whoever promotes from this channel counts from here.
+    /// The earlier choices with their times, the last one last: a channel that promotes from this one counts from here.
     pub held: Vec<Held>,
     /// When the last look into the registry ended, whatever came of it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,16 +95,16 @@ pub struct Candidate {
     pub tags: BTreeSet<String>,
     /// When this channel saw it first.
     pub first_seen: Timestamp,
-    /// What it says of itself; nobody vouches for it.
+    /// Its own words, which are not verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<candidate::ImageLabels>,
     /// Why it cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
-    /// The digest that names the payload in it, where somebody needed it.
+    /// The digest that names the payload in it, where it was needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Sha256>,
-    /// Who has signed it, of those that the channel asked for; absent if nobody needed to know.
+    /// Its signers, of those that the channel asked for; absent if that was not needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed: Option<Signed>,
     /// Why it is not taken, in one word that stays the same; Chosen if it is.
@@ -138,7 +138,7 @@ pub struct Floor {
     pub image: Option<Latest>,
 }
 
-/// What was taken, and when.
+/// A choice, and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Held {
     /// The digest of the image.
@@ -157,7 +157,7 @@ pub struct Held {
 }
 
 impl Candidate {
-    /// What is written of a candidate; `why` is why it is not taken.
+    /// The status entry of a candidate; `why` is why it is not taken.
     pub fn new(of: &candidate::Candidate, why: Option<&Refusal>) -> Self {
         Self {
             version: of.version().map(|version| version.to_string()),
@@ -173,11 +173,11 @@ impl Candidate {
         }
     }
 
-    /// What was found, as decisions take it; `held` is what was taken, and when.
+    /// The found image, as decisions take it; `held` has the earlier choices.
     pub fn found(&self, held: &[Held]) -> candidate::Candidate {
         let labels = match (&self.labels, &self.unreadable) {
             (Some(labels), None) => Ok(labels.clone()),
-            (_, why) => Err(why.clone().unwrap_or_else(|| "nobody has written what it says".to_owned())),
+            (_, why) => Err(why.clone().unwrap_or_else(|| "its description is missing".to_owned())),
         };
         let (digest, tags, first_seen, payload) = (self.digest.0, self.tags.clone(), self.first_seen, self.payload);
         let taken = held.iter().filter(|held| held.digest == self.digest).map(|held| held.from).max();

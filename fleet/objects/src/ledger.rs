@@ -1,4 +1,4 @@
-//! Who may be disturbed.
+//! The ledger of nodes that may be disturbed.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use crate::word::Word;
 /// The name of the one ledger of a cluster.
 pub const LEDGER: &str = "cluster";
 
-/// What people say of the ledger.
+/// The part of the ledger that people write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(
     group = "fleet.slipway.dev",
@@ -40,7 +40,7 @@ pub struct DisruptionLedgerSpec {
     pub release: Vec<Release>,
 }
 
-/// A grant that somebody frees.
+/// A grant that a person frees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Release {
     /// The grant's token: it frees this grant, and no later one of the same node.

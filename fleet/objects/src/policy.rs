@@ -1,4 +1,4 @@
-//! What people allow.
+//! The limits that people set.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use slipway_rollout::{
     window::{Blackout, Window},
 };
 
-/// What people allow.
+/// The limits that people set for upgrades.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(
     group = "fleet.slipway.dev",
@@ -30,7 +30,7 @@ use slipway_rollout::{
 pub struct UpgradePolicySpec {
     /// How many nodes of a pool may be unavailable at once: a number, or a percentage such as 25%. A percentage is rounded
     /// down, and is at least one node. It is never all nodes of a pool of two or more. Nodes that are not well count, also
-    /// those that nobody upgrades.
+    /// those that are not being upgraded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<Amount>,
     /// How many nodes may begin in how long a time.

@@ -37,7 +37,7 @@ pub struct NodePoolSpec {
     /// one's, and nothing begins in this one. A kubelet may give its Node most labels: use node-restriction.kubernetes.io/…,
     /// which it may not set.
     pub node_selector: BTreeMap<String, String>,
-    /// What its nodes are to run.
+    /// The target of its nodes.
     pub target: Target,
     /// Names of UpgradePolicies. All of them hold: the strictest of each kind counts. Without any, one node goes at a time,
     /// at any hour, and the first failure stops it. If one is missing or cannot be understood, nothing begins.
@@ -81,7 +81,7 @@ pub struct NodePoolSpec {
     #[serde(default = "history")]
     #[schemars(range(min = 0, max = 1000))]
     pub revision_history_limit: u32,
-    /// Nodes that are left out. Nobody waits for them. They stay in the budget when they are not well.
+    /// Nodes that are left out. The rollout does not wait for them. They stay in the budget when they are not well.
     #[serde(default)]
     #[schemars(length(max = 1024))]
     pub skip: Vec<Skip>,
@@ -97,7 +97,7 @@ pub enum Strategy {
     /// Each node is asked to upgrade itself.
     #[default]
     InPlace,
-    /// The machine of each node is deleted, and whoever made it makes another one, whose template names the target already.
+    /// The machine of each node is deleted, and its MachineSet makes another one, whose template names the target already.
     Replace,
 }
 
@@ -119,7 +119,7 @@ pub enum Provider {
     ClusterAPI,
 }
 
-/// What nodes are to run: image and payload, or channel.
+/// The target of nodes: image and payload, or channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("oneOf" = [
     { "required": ["image", "payload"], "not": { "required": ["channel"] } },
@@ -141,17 +141,17 @@ pub struct Target {
     pub channel: Option<String>,
 }
 
-/// What a target names.
+/// The meaning of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named<'a> {
     /// This payload, in this image.
     Image(&'a str, Sha256),
-    /// What this channel found last.
+    /// The last choice of this channel.
     Channel(&'a str),
 }
 
 impl Target {
-    /// What it names; `None` if it names nothing, or two things.
+    /// Its meaning; `None` if it names nothing, or two things.
     pub fn named(&self) -> Option<Named<'_>> {
         match (&self.image, self.payload, &self.channel) {
             (Some(image), Some(payload), None) => Some(Named::Image(image, payload)),

@@ -35,7 +35,7 @@ pub struct RolloutSpec {
     /// The installer image, as nodes are asked to fetch it.
     #[schemars(length(min = 1, max = 1024))]
     pub image: String,
-    /// What is followed. Its hash names pool, payload, nodes, their order, and the soaks. If it does not fit, nothing begins.
+    /// The plan. Its hash names pool, payload, nodes, their order, and the soaks. If it does not fit, nothing begins.
     pub plan: Plan,
 }
 
@@ -64,7 +64,7 @@ pub struct RolloutStatus {
     /// that was away. That says nothing about the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// Who came in whose place: the UID of a Node, by the UID that the plan has. This stays.
+    /// The successors: the UID of a Node, by the UID that the plan has. This stays.
     // As a whole: the API server would else remember who wrote each of them, and that is as large again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]

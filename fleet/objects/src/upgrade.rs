@@ -33,7 +33,7 @@ pub struct NodeUpgradeSpec {
     pub pool: String,
 }
 
-/// What a node does, and why it does not go.
+/// The state of a node, and why it does not go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeUpgradeStatus {

@@ -1,4 +1,4 @@
-//! Somebody's word.
+//! A person's word.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ pub struct Word {
     /// Who says so.
     #[schemars(length(min = 1, max = 253))]
     pub who: String,
-    /// Why, for whoever reads it at night.
+    /// Why, for the person who reads it at night.
     #[schemars(length(min = 1, max = 1024))]
     pub why: String,
 }

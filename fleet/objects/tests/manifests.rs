@@ -63,7 +63,7 @@ fn explained(at: &str, schema: &Value, bare: &mut Vec<String>) {
     }
 }
 
-/// A public key of somebody.
+/// A public key.
 const KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
     MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
     -----END PUBLIC KEY-----\n";
@@ -77,7 +77,7 @@ fn what_people_write_of_a_channel_is_what_is_decided_from() {
     });
     let channel: Channel = serde_json::from_value(json!({ "metadata": {}, "spec": text })).unwrap();
     assert_eq!(channel.spec.0, serde_json::from_value(text.clone()).unwrap());
-    // Each field that is written is in the schema, and none is there that nobody reads.
+    // Each field that is written is in the schema, and each field in the schema is read.
     let definition = serde_json::to_value(Channel::crd()).unwrap();
     let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let fields = |of: &Value| of.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
@@ -109,7 +109,7 @@ fn a_candidate() -> impl Strategy<Value = Candidate> {
 }
 
 proptest! {
-    /// What a look found is found again in the status, by whoever reads it: nothing is forgotten over a restart.
+    /// Each reader finds the result of a look again in the status: nothing is forgotten over a restart.
     #[test]
     fn a_candidate_is_read_as_it_was_written(candidate in a_candidate()) {
         let written = serde_json::to_string(&channel::Candidate::new(&candidate, None)).unwrap();

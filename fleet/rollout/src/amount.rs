@@ -5,7 +5,7 @@
 //!   for a pool of some size, and pools shrink.
 //! * A pool of one node may lose it: else it could never be upgraded.
 //! * The number 0 is a number: nothing may be unavailable, and nothing goes. 0 % is refused, since it would be rounded to
-//!   at least one node, which nobody means.
+//!   at least one node, which is never meant.
 
 use core::fmt;
 use std::borrow::Cow;

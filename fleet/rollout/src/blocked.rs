@@ -40,7 +40,7 @@ pub enum Blocked {
     #[error("it is not in the plan: it comes with the next rollout")]
     NotInPlan,
     /// A person left it out.
-    #[error("it is left out: somebody said so")]
+    #[error("it is left out by a person's word")]
     Skipped,
     /// It was tried.
     #[error("it failed: {0}")]
@@ -81,13 +81,13 @@ pub enum Blocked {
     /// There is no such node any more.
     #[error("its Node is gone, and it holds the grant {token} until that is proven, for etcd's member, too")]
     Gone { token: u64 },
-    /// Nobody may replace it.
+    /// It may not be replaced.
     #[error("it is not replaced: {0}")]
     NotReplaced(String),
     /// It would lose volumes.
     #[error("it is not replaced: {0}; move that elsewhere, or set spec.replace.allowLocalVolumes")]
     LocalVolumes(String),
-    /// Nobody knows the machines.
+    /// The machines are unknown.
     #[error("machines cannot be read: {0}")]
     NoMachines(String),
     /// It holds a grant, and its machine is to be deleted.
@@ -96,25 +96,25 @@ pub enum Blocked {
     /// Its machine goes.
     #[error("its machine {machine} is being deleted, with the grant {token}: its provider drains the node first")]
     MachineGoes { token: u64, machine: String },
-    /// Nobody came.
+    /// No successor came.
     #[error(
         "its machine {machine} is gone, and {set} has not made another one: the grant {token} stays until that is well, \
          or a person frees it"
     )]
     NoSuccessor { token: u64, machine: String, set: String },
-    /// Somebody comes.
+    /// A successor comes.
     #[error("its successor, machine {machine}, has no Node yet; the grant is {token}")]
     SuccessorJoins { token: u64, machine: String },
-    /// Somebody came who is not in the pool.
+    /// The successor is not in the pool.
     #[error(
         "its successor, machine {machine}, has a Node that is not in this pool: have the template give it the labels; the \
          grant is {token}"
     )]
     SuccessorElsewhere { token: u64, machine: String },
-    /// Somebody came who is not well.
+    /// The successor is not well.
     #[error("its successor {node} does not answer, or is not well; the grant is {token}")]
     SuccessorNotWell { token: u64, node: String },
-    /// Somebody came with something else.
+    /// The successor runs another payload.
     #[error(
         "its successor {node} runs another payload, {runs}: have the template name the right image; the grant {token} stays \
          until a machine comes that is well with it, or a person frees it"
@@ -124,12 +124,12 @@ pub enum Blocked {
     #[error("it runs the payload, and is not well")]
     NotWell,
     /// It is busy without us.
-    #[error("somebody else's operation is under way on it")]
+    #[error("another client's operation is under way on it")]
     Busy,
     /// It is being staged.
     #[error("the payload is being written into its other slot")]
     Staging,
-    /// Nobody goes before all that answer have the payload.
+    /// No node goes before all that answer have the payload.
     #[error("{left} nodes are not staged yet, {first} among them")]
     AllStaged { left: usize, first: String },
     /// An earlier wave is not over.
@@ -138,7 +138,7 @@ pub enum Blocked {
     /// An earlier wave soaks.
     #[error("wave {wave} must be well until {until:.0}")]
     Soak { wave: usize, until: Timestamp },
-    /// Nobody tried it.
+    /// No node tried it.
     #[error("no node of wave {wave} tried the payload: all of them are gone or left out; make a new rollout")]
     NoCanary { wave: usize },
     /// Not at this time.
@@ -147,7 +147,7 @@ pub enum Blocked {
     /// The ledger says no.
     #[error("{0}")]
     Refused(Refusal),
-    /// What is to stay of it cannot be written.
+    /// Its state cannot be written.
     #[error("nothing of its pool begins: {0}")]
     Unwritten(String),
     /// Another one is before it.
@@ -156,8 +156,8 @@ pub enum Blocked {
 }
 
 impl Blocked {
-    /// What a person types for the node of this name, where nobody but a person may know that its grant can be freed. `holds`
-    /// is whether it holds one.
+    /// The command for the node of this name, where only a person may know that its grant can be freed. `holds` is whether
+    /// it holds one.
     pub fn remedy(&self, node: &str, holds: bool) -> Option<String> {
         let is_stuck = match self {
             Self::AbortedHolder { .. }

@@ -1,7 +1,7 @@
 //! From what is seen to what is to be done. One function of snapshot and time: [`decide`].
 //!
 //! * **Frees come first**, also while the rollout is paused: a grant that is not needed is not held.
-//! * **Then staging**, of all nodes that answer, at any time: it disturbs nobody. Nobody goes before all of them have it.
+//! * **Then staging**, of all nodes that answer, at any time: it disturbs no node. No node goes before all of them have it.
 //! * **Then grants**, wave by wave, in the plan's order and no other: one that cannot go now is waited for. Not waited for
 //!   are nodes that do not answer, failed, or are left out.
 //! * A grant is only a proposal. The controller applies [`Ledger::grant`] with the limits of this decision to the object
@@ -12,7 +12,7 @@
 //!   begins. What has begun goes on to its end.
 //! * **What was finished is denied no more**: who leaves the payload later was made to by people. Too many failures still
 //!   hold back what is new.
-//! * **Somebody may have it go now**: until a time that they name, windows and blackouts hold nobody back, and the soak of
+//! * **A person may have it go now**: until a time that they name, windows and blackouts do not count, and the soak of
 //!   one wave is passed over. Whatever else holds, holds as ever: budgets, rates, zones, order, and what failed.
 //! * **Given up**: nothing new begins, ever, and nodes that are at it are asked to go back. That is no failure of the
 //!   payload: nothing is denied. A node with a grant that did not begin keeps it: a request may be on its way.
@@ -24,9 +24,9 @@
 //! * Every node that is not done has a reason, and no node that is done has one.
 //!
 //! A canary is bad if it fails, or if it runs the payload, holds no grant any more, and is ill before its soak is over. A
-//! wave that is over stays so: `passed` comes back with the next snapshot. If it is lost, waves are waited for again.
-//! A node whose Node object is gone, or that is left out, is not waited for; but somebody must have tried the payload
-//! before a wave of canaries is over.
+//! wave that is over stays so: `passed` comes back with the next snapshot. If it is lost, waves are waited for again. A node
+//! whose Node object is gone, or that is left out, is not waited for; but one node must have tried the payload before a wave
+//! of canaries is over.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ use crate::{
     view::{Progress, View},
 };
 
-/// What is to be done now, and why not more.
+/// The steps to do now, and why no more.
 pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     let mut steps = Vec::new();
     let machines = facts.replacing.machines.as_deref().unwrap_or_default();
@@ -69,7 +69,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     for (wave, node) in view.nodes_in_order() {
         let Some(mut why) = view.why(wave, node, &gate, &mut steps) else { continue };
         if why == Blocked::Granted {
-            // In the plan's order: nobody overtakes.
+            // In the plan's order: no node overtakes.
             let granted = match first.clone().map(Blocked::After) {
                 Some(after) => Err(after),
                 None => grants(&view, node, &limits, &mut next, now).inspect_err(|_| first = Some(node.name.clone())),
@@ -84,7 +84,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
         blocked.push(BlockedNode { node: node.clone(), why });
     }
     let Gate { retry, progress: Progress { passed, soaks, soaking_since, .. }, .. } = gate;
-    let finished = view.is_over(passed) && !view.is_anybody_behind(&steps);
+    let finished = view.is_over(passed) && !view.is_any_behind(&steps);
     Decision { steps, limits, blocked, passed, soaks, soaking_since, retry, succeeded, finished }
 }
 
@@ -113,7 +113,7 @@ pub fn release_grants(ledger: &Ledger, nodes: &[ObservedNode], evidence: &[Evide
     let evidence = evidence.iter().map(|evidence| (&evidence.uid, evidence.proof.clone()));
     let mut ledger = ledger.clone();
     for (uid, proof) in well.chain(evidence) {
-        // What does not free it is no error: the grant stays, and is named.
+        // A proof that does not free it is no error: the grant stays, and is named.
         if ledger.take(uid, &proof).is_ok() {
             steps.push(Step::Free { uid: uid.clone(), proof });
         }
@@ -121,7 +121,7 @@ pub fn release_grants(ledger: &Ledger, nodes: &[ObservedNode], evidence: &[Evide
     ledger
 }
 
-/// What holds nodes back that are not held back by themselves.
+/// The obstacles that hold back nodes which are ready themselves.
 struct Gate {
     /// Nothing new at all.
     stop: Option<Blocked>,
@@ -129,7 +129,7 @@ struct Gate {
     held_back: Option<Blocked>,
     /// Nodes go back; and why none does now.
     rollback: Option<(RollbackPolicy, Option<Blocked>)>,
-    /// Somebody has not staged yet.
+    /// A node has not staged yet.
     unstaged: Option<Blocked>,
     /// Which attempts are repeated now.
     retry: Option<Retry>,
@@ -250,7 +250,7 @@ impl View<'_> {
         if let Where::Waits(why) = replace::replacement_state(self.facts, grant, replaces, &self.successor_machines) {
             return why;
         }
-        // As long as nobody knows that it goes, a request may be on its way: it stays charged.
+        // As long as it is unknown that it goes, a request may be on its way: it stays charged.
         if self.facts.aborted.is_some() {
             return Blocked::AbortedHolder { token };
         }

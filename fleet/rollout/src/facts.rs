@@ -1,4 +1,4 @@
-//! What is seen of the nodes, and of what people want. What was not seen is `None`, and never good news.
+//! Observations of the nodes, and of people's wishes. An unknown fact is `None`, and never good news.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,11 +19,11 @@ use crate::{
 pub struct ObservedNode {
     /// Which.
     pub node: Node,
-    /// What its own service says; `None` if it does not answer.
+    /// The report of its own service; `None` if it does not answer.
     pub report: Option<NodeReport>,
 }
 
-/// What a node says of itself, all of it at one time: a token without what came of it would free what is at work.
+/// A node's own report, all of it at one time: a token without its outcome would free a node at work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NodeReport {
     /// The payload that runs.
@@ -47,18 +47,18 @@ pub struct NodeReport {
 /// How an attempt to have the payload run has failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Failure {
-    /// What it tells of the payload.
+    /// Its meaning for the payload.
     pub evidence: FailureEvidence,
     /// The node's own words.
     pub why: String,
 }
 
-/// What a failure tells of the payload. Each kind has its rule.
+/// The meaning of a failure for the payload. Each kind has its rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureEvidence {
     /// The payload could not be written. Nothing was disturbed and nothing was tried: the node is left out of the rollout,
-    /// and nobody else is held back.
+    /// and no other node is held back.
     NotStaged,
     /// The attempt ended before the reboot into the payload: a PodDisruptionBudget, an abort, a grant that was taken back,
     /// an API server that was away. That says nothing about the payload. The node is tried again in the next window.
@@ -101,16 +101,16 @@ impl ObservedNode {
     }
 }
 
-/// What frees the grant of a node, from elsewhere than from the node.
+/// A proof that frees the grant of a node, from elsewhere than from the node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Evidence {
     /// The node's UID.
     pub uid: String,
-    /// What is known of it.
+    /// The proof.
     pub proof: Proof,
 }
 
-/// Somebody's word that nodes begin now, whatever windows and blackouts say. Budgets, rates, zones and order hold as ever.
+/// A person's word that nodes begin now, whatever windows and blackouts say. Budgets, rates, zones and order hold as ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WindowOverride {
     /// Until then.
@@ -146,7 +146,7 @@ pub struct Machine {
     pub name: String,
     /// The UID of its Node; `None` if it has none.
     pub node: Option<String>,
-    /// Who makes another one when it goes; the error says why nobody does.
+    /// The set that makes another one when it goes; the error says why none does.
     pub set: Result<String, String>,
     /// When it was made, by the clock of the API server. Seconds are enough.
     pub created: Timestamp,
@@ -154,32 +154,32 @@ pub struct Machine {
     pub is_deleting: bool,
 }
 
-/// What is known of nodes that are replaced.
+/// The facts of nodes that are replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Replacing {
     /// Nodes of this pool are replaced, not upgraded.
     pub wanted: bool,
-    /// What the pool is to run by now, if that is not the plan's payload.
+    /// The pool's target by now, if that is not the plan's payload.
     pub target: Option<Sha256>,
-    /// All machines, read after the ledger; the error says why nobody knows them.
+    /// All machines, read after the ledger; the error says why they are unknown.
     pub machines: Result<Vec<Machine>, String>,
-    /// What nodes would lose, by UID.
+    /// The volumes that nodes would lose, by UID.
     pub local_volumes: BTreeMap<String, String>,
-    /// Who succeeded whom of the plan: UIDs of Nodes, by the UID that the plan has.
+    /// The successors of the plan's nodes: UIDs of Nodes, by the UID that the plan has.
     pub succeeded: BTreeMap<String, String>,
 }
 
 impl Default for Replacing {
     fn default() -> Self {
-        let machines = Err("nobody has looked at machines".to_owned());
+        let machines = Err("machines were not looked at".to_owned());
         Self { wanted: false, target: None, machines, local_volumes: BTreeMap::new(), succeeded: BTreeMap::new() }
     }
 }
 
-/// What one decision is made from.
+/// The input of one decision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Facts {
-    /// What is to be done, in which order.
+    /// The plan.
     pub plan: Plan,
     /// How many waves of it are over, as the last decision said. It only rises.
     pub passed: usize,
@@ -191,7 +191,7 @@ pub struct Facts {
     pub elsewhere: Vec<Node>,
     /// The ledger, as it was read.
     pub ledger: Ledger,
-    /// What frees grants.
+    /// The proofs that free grants.
     pub evidence: Vec<Evidence>,
     /// UIDs of nodes that are left out, because a person says so.
     pub skip: BTreeSet<String>,
@@ -222,7 +222,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// What is seen before anything happened, and where people want nothing special.
+    /// The facts before any event and without special wishes.
     pub fn new(plan: Plan, rules: Rules, nodes: Vec<ObservedNode>) -> Self {
         Self {
             plan,
@@ -256,7 +256,7 @@ impl Facts {
         }
     }
 
-    /// Somebody's word that it goes now, while that holds.
+    /// A person's word that it goes now, while that holds.
     pub fn override_at(&self, now: Timestamp) -> Option<WindowOverride> {
         self.window_override.filter(|window_override| now < window_override.until)
     }
@@ -271,7 +271,7 @@ impl Facts {
         }
     }
 
-    /// What the pool is to run, by the pool's name.
+    /// The pools' targets, by name.
     pub fn targets(&self) -> BTreeMap<String, Sha256> {
         let target = self.replacing.target.unwrap_or(self.plan.payload);
         BTreeMap::from([(self.plan.pool.clone(), target)])

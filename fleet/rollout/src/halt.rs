@@ -1,4 +1,5 @@
-//! What stops a rollout, and what goes back: the payload is denied, people have paused or given it up, too much failed.
+//! The reasons that stop a rollout, and the way back: the payload is denied, people have paused or given it up, too much
+//! failed.
 
 use crate::{
     blocked::Blocked,
@@ -8,7 +9,7 @@ use crate::{
     view::View,
 };
 
-/// What is against a rollout.
+/// A reason against a rollout.
 struct Verdict {
     /// The payload was booted and was not well: it is tried nowhere else. Otherwise people have to look.
     denies: bool,
@@ -20,7 +21,7 @@ impl View<'_> {
     pub(crate) fn stop(&self, steps: &mut Vec<Step>) -> Option<Blocked> {
         let facts = self.facts;
         if let Some(why) = &facts.aborted {
-            // Who comes back because it was asked to is no failure of the payload.
+            // A node that comes back at a request is no failure of the payload.
             let denied = facts.denied.clone().map(Blocked::Denied);
             return denied.or_else(|| Some(Blocked::Aborted(why.clone())));
         }
@@ -56,8 +57,8 @@ impl View<'_> {
         rollback.filter(|_| denied.is_some() && aborted.is_none() && plan.is_whole())
     }
 
-    /// Somebody is to go back, now or once the denial is written.
-    pub(crate) fn is_anybody_behind(&self, steps: &[Step]) -> bool {
+    /// A node is to go back, now or once the denial is written.
+    pub(crate) fn is_any_behind(&self, steps: &[Step]) -> bool {
         let Facts { rollback, denied, aborted, plan, .. } = self.facts;
         let is_denied = denied.is_some() || steps.iter().any(|step| matches!(step, Step::Deny { .. }));
         let Some(rollback) = rollback.filter(|_| is_denied && aborted.is_none() && plan.is_whole()) else {
@@ -89,7 +90,7 @@ impl View<'_> {
         }
         let stays = |why: &str| Blocked::Stays(why.to_owned());
         if observed.node.role == Role::ControlPlane && !rollback.control_plane {
-            return stays("it is of the control plane, and nobody asked that this goes back");
+            return stays("it is of the control plane, and its rollback was not asked for");
         }
         match report.map(|report| &report.rollback) {
             Some(RollbackState::Available) => held_back.clone().unwrap_or(Blocked::Granted),
@@ -101,8 +102,8 @@ impl View<'_> {
         }
     }
 
-    /// What is against the rollout: one canary that failed, or as many nodes as the policies name. Only failures count that
-    /// may be the payload's.
+    /// The failures against the rollout: one canary that failed, or as many nodes as the policies name. Only failures count
+    /// that may be the payload's.
     fn verdict(&self) -> Option<Verdict> {
         let plan = &self.facts.plan;
         let mut failed = Vec::new();

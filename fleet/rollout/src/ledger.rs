@@ -1,13 +1,13 @@
-//! Who may be disturbed. One object for the whole cluster; every change is one compare-and-set of it.
+//! The nodes that may be disturbed. One object for the whole cluster; every change is one compare-and-set of it.
 //!
 //! * Whether a node may go is computed from the object that is being written, and from nothing older. So two controllers
-//!   at once are harmless: one of the two writes fails, and whoever made it looks again.
-//! * A grant has no end of its own. A node that went silent stays charged, because nobody else can know what it does.
+//!   at once are harmless: one of the two writes fails, and its controller looks again.
+//! * A grant has no end of its own. A node that went silent stays charged, because only the node can know what it does.
 //! * It is freed by three things: the node itself, well and with this grant's token; proof that the node is gone; or a
 //!   person, with a reason.
 //! * Tokens rise strictly, also over grants that were freed. A node obeys no token that is not above its last one.
 //! * A node that is replaced stays charged until another machine of the same set is well with the payload. That its own
-//!   machine is gone frees nothing. Sets make machines for nobody in particular: a machine counts for one grant only.
+//!   machine is gone frees nothing. A set makes machines for no particular node: a machine counts for one grant only.
 //! * The object has a size that etcd takes: there are so many grants at most, and a machine that has counted is named once,
 //!   for all grants of its set, and only as long as one of them waits.
 //! * Only grants raise the highest token, and no node does: what one says that it obeyed concerns itself alone. Where the
@@ -40,7 +40,7 @@ pub const HIGHEST: u64 = (1 << 53) - 1;
 /// fleet are as many grants given while half of the nodes get none.
 const MARGIN: u64 = 1 << 20;
 
-/// What a node does for the cluster.
+/// The role of a node in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -61,7 +61,7 @@ pub struct Node {
     pub pool: String,
     /// Where it is: the value of the label that the pool's topology names. `None`: it has no such label.
     pub zone: Option<String>,
-    /// What it does.
+    /// Its role.
     pub role: Role,
 }
 
@@ -79,7 +79,7 @@ pub struct Grant {
     pub replaces: Option<Replacement>,
 }
 
-/// What a node is replaced with: a machine that whoever made its own makes again.
+/// The successor of a node: another machine of the same MachineSet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Replacement {
     /// The digest of the payload that the successor is to run.
@@ -88,18 +88,18 @@ pub struct Replacement {
     pub machine: String,
     /// The name of that machine, for people.
     pub name: String,
-    /// Who makes the successor.
+    /// The set that makes the successor.
     pub set: String,
-    /// Successors were made later than this: nobody was there, as the grant was given, who may not succeed somebody.
+    /// Successors were made later than this: machines that existed at the grant do not count.
     pub newest: Timestamp,
     /// UIDs of machines that were made later, and are no successors: they were there already, as the grant was given.
     pub others: Vec<String>,
 }
 
-/// Machines of one set that succeeded somebody. They succeed nobody else.
+/// Machines of one set that already count as a successor. They succeed no other node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Taken {
-    /// Who made them.
+    /// The set that made them.
     pub set: String,
     /// Their UIDs.
     pub machines: Vec<String>,
@@ -120,11 +120,11 @@ pub struct Given {
 pub struct Ledger {
     /// The highest token that was ever given.
     pub epoch: u64,
-    /// What is held.
+    /// The held grants.
     pub grants: Vec<Grant>,
-    /// What was given lately, in pools that have a rate.
+    /// The times of recent grants, in pools that have a rate.
     pub given: Vec<Given>,
-    /// Machines that succeeded somebody, of sets of which other nodes still wait for a successor.
+    /// Machines that already count as a successor, of sets of which other nodes still wait for a successor.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<Taken>,
 }
@@ -140,7 +140,7 @@ pub struct Rate {
     pub per: Span,
 }
 
-/// What a pool's policies allow at this time. The ledger applies it when it is written, not when it was computed.
+/// The limits of a pool's policies at this time. The ledger applies it when it is written, not when it was computed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limits {
     /// How many nodes the pool has.
@@ -180,7 +180,7 @@ pub enum Refusal {
     /// Other zones are disturbed.
     #[error("nodes of {most} zones may be unavailable at once, and some are in {}", list(.others))]
     Zone { most: u32, others: Vec<String> },
-    /// Nobody knows where it is.
+    /// Its zone is unknown.
     #[error("its zone is not known, and zones count: give the node the label that the policy names")]
     NoZone,
     /// Enough of them for now.
@@ -190,7 +190,7 @@ pub enum Refusal {
     #[error("{most} grants are held, and no more fit into the ledger")]
     Full { most: usize },
     /// The ledger was edited.
-    #[error("the ledger has no tokens left: somebody has edited its epoch")]
+    #[error("the ledger has no tokens left: its epoch was edited")]
     Spent,
 }
 
@@ -202,7 +202,7 @@ fn next(again: &Option<Timestamp>) -> String {
     again.as_ref().map_or_else(|| "none at all".to_owned(), |again| format!("the next one after {again}"))
 }
 
-/// What frees a grant.
+/// The proof that frees a grant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proof {
@@ -214,7 +214,7 @@ pub enum Proof {
     Succeeded {
         /// The grant's number.
         token: u64,
-        /// The UID of the successor's machine. It succeeds nobody else.
+        /// The UID of the successor's machine. It succeeds no other node.
         machine: String,
         /// The UID of the successor's Node.
         node: String,
@@ -240,10 +240,10 @@ pub enum ReleaseRefusal {
     #[error("it is replaced, and its grant stays in use until its successor is well with the payload")]
     Replaced,
     /// The node is upgraded.
-    #[error("it is upgraded, and nobody succeeds it")]
+    #[error("it is upgraded in place, and has no successor")]
     NotReplaced,
-    /// Nobody would know why.
-    #[error("whoever frees a grant says who they are, and why")]
+    /// The reason would be unknown.
+    #[error("a release of a grant needs who and why")]
     NoReason,
 }
 
@@ -353,7 +353,7 @@ impl Ledger {
         let down = limits.down.iter().filter(|down| !is_down && down.uid != node.uid);
         let mut down: BTreeMap<&str, &Node> = down.map(|other| (other.uid.as_str(), other)).collect();
         let mut charged: Vec<&Node> = self.grants.iter().map(|grant| &grant.node).collect();
-        // What the ledger says of a node has the last word.
+        // The ledger has the last word about a node.
         for other in &charged {
             down.remove(other.uid.as_str());
         }
@@ -421,12 +421,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// What nodes are replaced with that hold a grant.
+    /// The successors of nodes that hold a grant.
     pub(crate) fn waits(&self) -> impl Iterator<Item = &Replacement> {
         self.grants.iter().filter_map(|grant| grant.replaces.as_ref())
     }
 
-    /// The UIDs of machines that succeeded somebody.
+    /// The UIDs of machines that already count as a successor.
     pub(crate) fn taken(&self) -> impl Iterator<Item = &str> {
         self.taken.iter().flat_map(|taken| &taken.machines).map(String::as_str)
     }

@@ -3,7 +3,7 @@
 //! * The control plane comes last, or first as configured. The controller's own node is the very last of all: it goes
 //!   when everything else is done.
 //! * Within each, zone after zone, so that a rule for zones never waits for a node in the middle. Within a zone, by a hash
-//!   of UID and payload: the canaries are others each time, and the same whoever makes the plan.
+//!   of UID and payload: the canaries are others each time, and the same for each controller.
 //! * A wave ends where a policy has a step, and where the control plane or the own node begins.
 //! * The hash names what is followed: pool, payload, nodes, order, soaks. It does not have the times, which depend on
 //!   when one looks.
@@ -39,7 +39,7 @@ pub struct Wave {
     pub soak: Option<Span>,
 }
 
-/// What is to be done.
+/// The plan of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
     /// The pool.
@@ -48,7 +48,7 @@ pub struct Plan {
     pub payload: Sha256,
     /// The waves, one after the other.
     pub waves: Vec<Wave>,
-    /// What names all of this.
+    /// The hash of all of this.
     pub hash: Sha256,
 }
 

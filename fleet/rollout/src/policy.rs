@@ -1,4 +1,4 @@
-//! What people allow. Several policies of a pool all hold: the strictest of each kind counts.
+//! The limits that people set. Several policies of a pool all hold: the strictest of each kind counts.
 //!
 //! | kind | several policies | none |
 //! |---|---|---|
@@ -26,7 +26,7 @@ use crate::{
 /// How far ahead an opening is looked for: a year and a month.
 const HORIZON: u32 = 400 * 24 * 60;
 
-/// What is looked at, at most, for an opening. Windows that exclude each other never open.
+/// The longest time that is searched for an opening. Windows that exclude each other never open.
 const LOOKS: usize = 2000;
 
 /// One policy.
@@ -111,7 +111,7 @@ impl From<Rules> for Vec<Policy> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{by}; {}", next(.opens))]
 pub struct Closed {
-    /// What forbids it.
+    /// The obstacle.
     pub by: String,
     /// The next time at which everything allows it, within 400 days.
     pub opens: Option<Timestamp>,
@@ -124,7 +124,7 @@ fn next(opens: &Option<Timestamp>) -> String {
 }
 
 impl Policy {
-    /// What forbids to begin, and until when; a time that never comes is `None`.
+    /// The obstacle to a start, and its end; a time that never comes is `None`.
     fn forbids(&self, at: Timestamp) -> Option<(String, Option<Timestamp>)> {
         let blackout = |blackout: &Blackout| {
             let why = if blackout.why().is_empty() { String::new() } else { format!(" ({})", blackout.why()) };
@@ -205,7 +205,7 @@ impl Rules {
         steps
     }
 
-    /// What the ledger is to hold a grant to.
+    /// The limits to which the ledger holds a grant.
     pub fn limits(&self, size: u32, down: Vec<Node>, from: Timestamp, until: Option<Timestamp>) -> Limits {
         let (max_unavailable, max_domains) = (self.max_unavailable(size), self.max_domains());
         let named_tokens = BTreeSet::new();

@@ -1,7 +1,7 @@
-//! What a rollout would do: its plan, the earliest times, and what blocks it now.
+//! The preview of a rollout: its plan, the earliest times, and what blocks it now.
 //!
 //! The times come from the same ledger and the same policies, in a world where every node takes as long as is said, none
-//! fails, and nobody else is disturbed. So a node may begin later than it says here, and not before.
+//! fails, and no other node is disturbed. So a node may begin later than it says here, and not before.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::{
     span::Span,
 };
 
-/// What a rollout would do.
+/// The preview of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preview {
     /// The plan; its hash is what is agreed to.
@@ -49,7 +49,7 @@ pub struct Times {
     pub ends: Option<Timestamp>,
 }
 
-/// How far a plan is when somebody asks for its times.
+/// How far a plan is when its times are asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// How many nodes the pool has.
@@ -58,11 +58,11 @@ pub struct Progress<'a> {
     pub passed: usize,
     /// UIDs of nodes that have begun, or of which nothing more is expected.
     pub begun: &'a BTreeSet<&'a str>,
-    /// Whether somebody has it go now.
+    /// Whether a person has it go now.
     pub window_override: Option<WindowOverride>,
 }
 
-/// What the plan of this snapshot would do from now on, if each node takes so long.
+/// The preview of this snapshot's plan from now on, if each node takes so long.
 pub fn preview(facts: &Facts, takes: Span, now: Timestamp) -> Preview {
     let Facts { plan, rules, nodes, passed, .. } = facts;
     let has_begun = |observed: &&ObservedNode| observed.runs(plan.payload) || observed.failure().is_some();
@@ -122,7 +122,7 @@ impl Clock<'_> {
     /// When a node begins, from `at` on.
     fn begins(&mut self, node: &Node, mut at: Timestamp) -> Option<Timestamp> {
         loop {
-            // Until then no window holds anybody back.
+            // Until then no window counts.
             if self.window_override.is_none_or(|window_override| window_override.until <= at) {
                 at = self.rules.opens(at)?;
             }

@@ -1,10 +1,10 @@
-//! Nodes that are replaced: their machine is deleted, and whoever made it makes another one.
+//! Nodes that are replaced: their machine is deleted, and its MachineSet makes another one.
 //!
-//! * A set makes machines for nobody in particular. So a successor is any machine of the same set that was not there when
-//!   the grant was given, or that succeeds nobody yet: grants of one set have the same candidates. Each machine counts for
+//! * A set makes machines for no particular node. So a successor is any machine of the same set that was not there when
+//!   the grant was given, or that succeeds no node yet: grants of one set have the same candidates. Each machine counts for
 //!   one grant, the oldest comes first, and each grant needs one of its own, whatever the machine came for.
 //! * A successor is well with the payload, or the grant stays. Who comes up with another payload has failed.
-//! * Nobody is replaced whose machine nobody would make again, who is of the control plane, or who would lose volumes.
+//! * Not replaced are nodes whose machine no set would make again, nodes of the control plane, and nodes that would lose volumes.
 
 use std::{
     borrow::Cow,
@@ -20,7 +20,7 @@ use crate::{
     ledger::{Grant, Ledger, Node, Proof, Replacement, Role},
 };
 
-/// How long nobody is granted after a set has made a machine: longer than a time is exact.
+/// How long no node is granted after a set has made a machine: longer than a time is exact.
 const SETTLES: SignedDuration = SignedDuration::from_secs(2);
 
 /// So many machines a grant names, at most: the ledger is one object, whose size has an end.
@@ -87,9 +87,9 @@ pub fn successor_machines<'a>(
     let there: BTreeSet<&str> = machines.iter().map(|machine| machine.uid.as_str()).collect();
     let mut held: Vec<(&Grant, &Replacement)> =
         ledger.grants.iter().filter_map(|grant| Some((grant, grant.replaces.as_ref()?))).collect();
-    // Who is gone waits for nothing else; of those, the oldest grant.
+    // A node that is gone waits for nothing else; of those, the oldest grant comes first.
     held.sort_by_key(|(grant, replaces)| (there.contains(replaces.machine.as_str()), grant.token));
-    // A machine that is to go itself succeeds nobody, and one that succeeded somebody nobody else.
+    // Exclude machines that are being deleted or already count as a successor.
     let goes = held.iter().map(|(_, replaces)| replaces.machine.as_str());
     let mut taken: BTreeSet<&str> = goes.chain(ledger.taken()).collect();
     for (grant, replaces) in held {
@@ -104,7 +104,8 @@ pub fn successor_machines<'a>(
     successor_machines
 }
 
-/// What frees grants: the machine is gone, and its successor is well with the payload. `targets` has what pools are to run.
+/// The proofs that free grants: the machine is gone, and its successor is well with the payload. `targets` has what pools
+/// are to run.
 pub fn succeeded(
     ledger: &Ledger,
     nodes: &[ObservedNode],
@@ -128,8 +129,8 @@ pub fn succeeded(
     ledger.grants.iter().filter_map(proof).collect()
 }
 
-/// Forget machines that succeeded somebody, where no grant would take them: those that are gone, and those that were there
-/// as each grant of their set was given. `machines` are all of them, read after the ledger.
+/// Forget successors that no grant would take: those that are gone, and those that were there as each grant of their set was
+/// given. `machines` are all of them, read after the ledger.
 pub fn forget(ledger: &mut Ledger, machines: &[Machine]) {
     let created: BTreeMap<&str, Timestamp> = machines.iter().map(|of| (of.uid.as_str(), of.created)).collect();
     let mut since = BTreeMap::<String, Timestamp>::new();
@@ -146,8 +147,8 @@ pub fn forget(ledger: &mut Ledger, machines: &[Machine]) {
     ledger.taken.retain(|taken| !taken.machines.is_empty());
 }
 
-/// Who succeeded whom so far, by the UIDs of their Nodes: those that are known already, and those that came up with
-/// another payload while the grant is held.
+/// The successors so far, by the UIDs of the Nodes: those that are known already, and those that came up with another
+/// payload while the grant is held.
 pub fn successors(facts: &Facts, ledger: &Ledger) -> BTreeMap<String, String> {
     let mut known = facts.replacing.succeeded.clone();
     let Ok(machines) = &facts.replacing.machines else { return known };
@@ -217,7 +218,7 @@ pub fn machines_by_node(facts: &Facts) -> ByNode<'_> {
 fn machine<'a>(facts: &Facts, machines: &ByNode<'a>, node: &Node) -> Result<(&'a Machine, &'a str), Blocked> {
     let refused = |why: &str| Blocked::NotReplaced(why.to_owned());
     if node.role == Role::ControlPlane {
-        return Err(refused("it is of the control plane, which nobody replaces here: upgrade it in place"));
+        return Err(refused("it is of the control plane, which is not replaced: upgrade it in place"));
     }
     facts.replacing.machines.as_ref().map_err(|why| Blocked::NoMachines(why.clone()))?;
     let first = match machines.get(node.uid.as_str()).map(Vec::as_slice) {
@@ -230,13 +231,13 @@ fn machine<'a>(facts: &Facts, machines: &ByNode<'a>, node: &Node) -> Result<(&'a
         return Err(Blocked::LocalVolumes(local_volumes.clone()));
     }
     if first.is_deleting {
-        return Err(refused("somebody else deletes its machine"));
+        return Err(refused("another program deletes its machine"));
     }
     Ok((first, set))
 }
 
-/// Machines of this pool's sets that have no Node yet and succeed nobody: they take the place of some that went, whoever
-/// had them go. Each counts as a node that is not well.
+/// Machines of this pool's sets that have no Node yet and succeed no node: they take the place of some that went, for any
+/// reason. Each counts as a node that is not well.
 pub fn pending(facts: &Facts, successor_machines: &SuccessorMachines<'_>) -> Vec<Node> {
     let machines = facts.replacing.machines.as_deref().unwrap_or_default();
     if !facts.replacing.wanted {
@@ -279,12 +280,12 @@ pub fn is_outdated(facts: &Facts, grant: &Grant, replaces: &Replacement) -> Opti
     Some(Blocked::NotReplaced(format!("it holds the grant {token} {why}, and did not begin: a person frees it")))
 }
 
-/// Why nobody may replace this node, however much is allowed.
+/// Why this node may not be replaced, however much is allowed.
 pub fn replacement_blocked(facts: &Facts, machines: &ByNode<'_>, node: &Node) -> Option<Blocked> {
     machine(facts, machines, node).err()
 }
 
-/// What a grant for this node says of its replacement; `None` inside if it is not replaced. The error says what it waits for.
+/// The replacement in a grant for this node; `None` inside if it is not replaced. The error says what it waits for.
 ///
 /// `machines_by_node` has its machines, `ledger` the grants that are held, `now` is the time of the decision.
 pub fn replaces(
@@ -311,7 +312,7 @@ pub fn replaces(
     // Those that may succeed others that are held, and do not yet: they may succeed this one, too.
     let held: Vec<&Replacement> = ledger.waits().collect();
     let taken: BTreeSet<&str> = ledger.taken().collect();
-    // One that is well succeeds whom it came for, and nobody who goes later.
+    // A machine that is well succeeds the node that it came for, and none that goes later.
     let nodes = by_uid(&facts.nodes);
     let is_well =
         |of: &Machine| of.node.as_ref().is_some_and(|node| nodes.get(node.as_str()).is_some_and(|of| of.is_well()));

@@ -1,4 +1,4 @@
-//! What was decided, as data.
+//! Decisions, as data.
 
 use std::collections::BTreeMap;
 
@@ -50,12 +50,12 @@ pub struct BlockedNode {
     pub why: Blocked,
 }
 
-/// What was decided.
+/// A decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// What is to be done, in this order.
+    /// The steps, in this order.
     pub steps: Vec<Step>,
-    /// What every grant among them is held to.
+    /// The limits of every grant among them.
     pub limits: Limits,
     /// Why nodes do not go, in the plan's order.
     pub blocked: Vec<BlockedNode>,
@@ -67,13 +67,13 @@ pub struct Decision {
     pub soaking_since: Option<Timestamp>,
     /// Which attempts are repeated; comes back with the next facts.
     pub retry: Option<Retry>,
-    /// Who succeeded whom of the plan: UIDs of Nodes, by the UID that the plan has.
+    /// The successors of the plan's nodes: UIDs of Nodes, by the UID that the plan has.
     pub succeeded: BTreeMap<String, String>,
     /// Nothing is left to do.
     pub finished: bool,
 }
 
-/// Who succeeded whom, if that is what frees a grant.
+/// The successor, if that frees a grant.
 pub fn successor(step: &Step) -> Option<(String, String)> {
     let Step::Free { uid, proof: Proof::Succeeded { node, .. } } = step else { return None };
     Some((uid.clone(), node.clone()))

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// How long a rollout waits until all nodes that answer have staged: as long as a node may take for that. From then on who
-/// has not staged goes later, and holds nobody back.
+/// has not staged goes later, and holds no other node back.
 const STAGING: SignedDuration = SignedDuration::from_hours(1);
 
 /// How far the waves came.
@@ -26,7 +26,7 @@ pub(crate) struct Progress {
     pub blocker: Option<Blocked>,
 }
 
-/// What is seen, by UID.
+/// The observed nodes, by UID.
 pub(crate) struct View<'a> {
     pub facts: &'a Facts,
     pub observed: BTreeMap<&'a str, &'a ObservedNode>,
@@ -100,7 +100,7 @@ impl<'a> View<'a> {
         (report.token > self.facts.ledger.highest()).then_some(report.token)
     }
 
-    /// Nothing is granted to this node, and nobody waits for it: it says what cannot be.
+    /// Nothing is granted to this node, and no other node waits for it: its report is impossible.
     fn is_set_aside(&self, uid: &str) -> bool {
         let report = self.observed.get(uid).and_then(|observed| observed.report.as_ref());
         report.is_some_and(|report| report.runs != self.facts.plan.payload && self.token_ahead(report).is_some())
@@ -131,7 +131,7 @@ impl<'a> View<'a> {
     pub(crate) fn progress(&self, now: Timestamp) -> Progress {
         let waves = &self.facts.plan.waves;
         let mut passed = self.facts.passed.min(waves.len());
-        // What the controllers have seen is of one wave. The next one's time begins now.
+        // The controllers' observations are of one wave. The next one's time begins now.
         let mut seen_since = self.facts.soaking_since;
         while let Some(wave) = waves.get(passed) {
             let number = passed + 1;

@@ -228,7 +228,7 @@ struct WrittenBlackout {
     until: DateTime,
     /// The time zone, as the IANA names it: Europe/Berlin, UTC.
     zone: Zone,
-    /// What it is for. It is shown with the nodes that wait.
+    /// Its purpose. It is shown with the nodes that wait.
     #[serde(default)]
     why: String,
 }
@@ -283,7 +283,7 @@ impl Blackout {
         (from > at).then_some(from)
     }
 
-    /// What it is for.
+    /// Its purpose.
     pub fn why(&self) -> &str {
         &self.why
     }

@@ -33,7 +33,7 @@ use crate::{
 /// How long nothing is accepted after the system was out of file descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A connection of somebody who is known.
+/// A connection of a known client.
 #[derive(Debug)]
 pub(crate) struct Connection<IO> {
     io: IO,
@@ -51,11 +51,11 @@ enum ConnectionPlace {
     Socket { _place: Option<OwnedSemaphorePermit> },
 }
 
-/// Connections as they come, and the task that accepts them: it ends when nobody takes them any more.
+/// Connections as they come, and the task that accepts them: it ends when its receiver is gone.
 pub(crate) type Connections<IO> = (ReceiverStream<io::Result<Connection<IO>>>, JoinHandle<()>);
 
 /// Who connects by TCP and proves who it is. Every client is accepted at once: who says nothing waits for its own handshake
-/// only, and keeps nobody in the kernel's queue.
+/// only, and leaves no client in the kernel's queue.
 pub(crate) fn tls(listener: TcpListener, trust: Trust, limits: Limits) -> Connections<TlsStream<TcpStream>> {
     let (found, connections) = mpsc::channel(1);
     let handshakes = Handshakes::new(limits.handshakes);
@@ -102,7 +102,7 @@ async fn handshake(
     Some(Connection { io, peer, _place: ConnectionPlace::Network { _place: place } })
 }
 
-/// The Unix socket at `path`, for root alone. A socket that nobody listens at any more is replaced.
+/// The Unix socket at `path`, for root alone. A socket without a listener is replaced.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
         match std::os::unix::net::UnixStream::connect(path) {
@@ -115,7 +115,7 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Who connects at the socket and is root, or is the user that the service itself is.
+/// A client at the socket that is root, or the user of the service itself.
 pub(crate) fn socket(listener: UnixListener, limits: Limits) -> io::Result<Connections<UnixStream>> {
     let (found, connections) = mpsc::channel(1);
     let places = Arc::new(Semaphore::new(limits.connections));
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(bind(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(listener);
         bind(&path).unwrap();
-        // What is no socket is not ours to remove.
+        // A file that is no socket is not ours to remove.
         fs::write(dir.path().join("file"), "x").unwrap();
         bind(&dir.path().join("file")).unwrap_err();
         assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"x");

@@ -48,7 +48,7 @@ struct Shared {
 #[derive(Default)]
 struct Ring {
     events: VecDeque<Event>,
-    /// What they are together, encoded.
+    /// Their total size, encoded.
     bytes: usize,
     /// The number of the newest event that ever was.
     last: u64,
@@ -126,7 +126,7 @@ impl EventLog {
         (ring.events.iter().cloned().collect(), self.position(ring.last))
     }
 
-    /// Who reads what comes after `after`; all that is kept, if it is `None`.
+    /// A reader of the notices after `after`, or of all kept ones if it is `None`.
     pub fn read(&self, after: Option<&Position>) -> Result<Reader, Ahead> {
         let changed = self.shared.changed.subscribe();
         let ring = self.ring();
@@ -225,7 +225,7 @@ mod tests {
         numbers.for_each(|number| log.push(What::notice(number.to_string())));
     }
 
-    /// What a reader gets until the end: numbers of notices, and gaps as `missing`.
+    /// The notices that a reader gets until the end: numbers of notices, and gaps as `missing`.
     async fn all(mut reader: Reader) -> Vec<Result<u64, Option<u64>>> {
         reader.log.close();
         let mut got = Vec::new();
@@ -258,7 +258,7 @@ mod tests {
         fill(&log, 2..=9);
         let gap = reader.next().await.unwrap();
         assert_eq!(gap.what, Some(What::Gap(Gap { missing: Some(6) })));
-        // Who goes on from the gap misses nothing more.
+        // A reader that goes on from the gap misses nothing more.
         assert_eq!(all(log.read(gap.position.as_ref()).unwrap()).await, [Ok(8), Ok(9)]);
         assert_eq!(all(reader).await, [Ok(8), Ok(9)]);
     }

@@ -8,7 +8,7 @@ const DAY: i64 = 86_400;
 /// Days before the end of a certificate at which a notice says that it comes. The last says that it is there.
 const NOTICES: [i64; 4] = [30, 7, 1, 0];
 
-/// What is told of a certificate; `None` if it cannot be read.
+/// The notice about a certificate; `None` if it cannot be read.
 pub(crate) fn certificate(der: &CertificateDer<'_>, used_as: CertificateUse) -> Option<Certificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let name = certificate.subject().iter_common_name().find_map(|name| name.as_str().ok()).unwrap_or_default();
@@ -21,7 +21,7 @@ pub(crate) fn notices_due(certificate: &Certificate, now: i64) -> usize {
     NOTICES.iter().filter(|days| certificate.expires.saturating_sub(now) <= **days * DAY).count()
 }
 
-/// What a notice says at `now`.
+/// The text of a notice at `now`.
 pub(crate) fn notice(certificate: &Certificate, now: i64) -> String {
     let what = match certificate.r#use() {
         CertificateUse::ClientCa => "the CA of clients",

@@ -113,7 +113,7 @@ fn displaced(all: &BTreeMap<u64, Handshake>) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Who goes of these: each has an address and whether it has spoken.
+    /// The connections to end of these: each has an address and whether it has spoken.
     async fn goes(of: &[(&str, bool)]) -> Option<u64> {
         let task = tokio::spawn(async {}).abort_handle();
         let one = |(address, has_spoken): &(&str, bool)| {

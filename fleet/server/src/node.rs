@@ -1,4 +1,4 @@
-//! What the API asks of a node.
+//! The interface from the API to a node.
 
 use std::future::Future;
 
@@ -19,10 +19,10 @@ use uuid::Uuid;
 /// A call that changes something runs to its end, also when its caller goes away. What happens is told by
 /// [`EventLog::push`](crate::events::EventLog::push).
 pub trait Node: Send + Sync + 'static {
-    /// What `request` would lead to. Nothing is changed.
+    /// The plan of `request`. Nothing is changed.
     fn plan(&self, request: Request) -> impl Future<Output = Result<PlanResponse, Error>> + Send;
 
-    /// Somebody asks for something. The answer comes when the journal has it, not when it is done.
+    /// A client requests an operation. The answer comes when the journal has it, not when it is done.
     fn ask(&self, request: Request) -> impl Future<Output = Result<Asked, Error>> + Send;
 
     /// `caller` wants the operation `id` to end, for `why`; or, if it does not end because the node does not become well,
@@ -39,7 +39,7 @@ pub trait Node: Send + Sync + 'static {
     /// [`Error::Refused`] with [`Refused::Busy`].
     fn confirm(&self, caller: String) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// What the node says of itself.
+    /// The node's own status.
     fn status(&self) -> impl Future<Output = Result<StatusResponse, Error>> + Send;
 
     /// A log of the machine, as it comes. Who does not want it any more drops the receiver.
@@ -48,7 +48,7 @@ pub trait Node: Send + Sync + 'static {
     /// The members of etcd's cluster.
     fn etcd_members(&self) -> impl Future<Output = Result<Vec<EtcdMember>, Error>> + Send;
 
-    /// What this node's member of etcd says of itself.
+    /// The status of this node's member of etcd.
     fn etcd_status(&self) -> impl Future<Output = Result<EtcdMemberStatus, Error>> + Send;
 
     /// The alarms of etcd's cluster.
@@ -61,14 +61,14 @@ pub trait Node: Send + Sync + 'static {
 /// A log of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// What the kernel says.
+    /// The kernel's log.
     Kernel {
         /// Go on with what comes.
         follow: bool,
         /// Leave out what is there already.
         only_new: bool,
     },
-    /// What a service says.
+    /// A service's log.
     Service {
         /// Its name.
         name: String,
@@ -94,7 +94,7 @@ pub enum Error {
     /// The operation that is to end has come too far.
     #[error("the operation {0} cannot be ended any more: its new system is confirmed, or it has none to go back from")]
     TooLate(Uuid),
-    /// Nobody's word is needed for the operation to end.
+    /// The operation ends without an admin's acceptance.
     #[error(
         "the operation {0} is not at its last look, or the system is well, or there is a way back: a node is taken as it \
          is only where nothing else ends the operation"

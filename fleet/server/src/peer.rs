@@ -1,4 +1,4 @@
-//! Who calls.
+//! Callers.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -28,7 +28,8 @@ pub struct Peer {
     pub(crate) streams: Arc<Semaphore>,
 }
 
-/// What a connection began with. It is looked at again in each call: it may have expired or been revoked since.
+/// The certificate with which a connection began. It is looked at again in each call: it may have expired or been revoked
+/// since.
 #[derive(Clone, Debug)]
 struct Certificate {
     chain: Arc<[CertificateDer<'static>]>,
@@ -42,7 +43,7 @@ impl Peer {
         Self { name, role: Some(Role::Admin), certificate: None, at: None, streams: Arc::new(Semaphore::new(streams)) }
     }
 
-    /// Who showed the certificate at the start of `chain` to the node's address `at`. `None` if it cannot be read.
+    /// The caller with the certificate at the start of `chain` to the node's address `at`. `None` if it cannot be read.
     pub(crate) fn remote(chain: &[CertificateDer<'_>], at: IpAddr, trust: Trust, streams: usize) -> Option<Self> {
         let (name, role) = subject(chain.first()?)?;
         let chain = chain.iter().map(|of| of.clone().into_owned()).collect();
@@ -50,12 +51,12 @@ impl Peer {
         Some(Self { name, role, certificate, at: Some(at), streams: Arc::new(Semaphore::new(streams)) })
     }
 
-    /// Who it is, for the journal and for people.
+    /// Its name, for the journal and for people.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it may do; `None` for a certificate without a role.
+    /// Its role; `None` for a certificate without one.
     pub(crate) fn role(&self) -> Option<Role> {
         self.role
     }

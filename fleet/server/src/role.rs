@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a caller may do. Each role includes those before it.
+/// The rights of a caller. Each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Look.
@@ -38,7 +38,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// What is called.
+/// The kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// `Status`
@@ -92,7 +92,7 @@ pub const LEAST: [(Call, Role); 14] = [
 impl Call {
     /// The least role for it.
     pub fn least(self) -> Role {
-        // What the table would not have, nobody but an admin may do.
+        // A call that the table lacks is for admins alone.
         LEAST.iter().find(|(call, _)| *call == self).map_or(Role::Admin, |(_, role)| *role)
     }
 }

@@ -50,7 +50,7 @@ pub async fn serve<N: Node>(
     let stopped = || {
         let mut stopping = stopping.subscribe();
         async move {
-            // Without its sender there is nobody to wait for.
+            // Without its sender no shutdown will come.
             let _ = stopping.wait_for(|stops| *stops).await;
         }
     };
@@ -80,7 +80,7 @@ pub async fn serve<N: Node>(
     let ended = tokio::select! {
         () = tell_expiry(trust) => Ok(()),
         ended = async { tokio::try_join!(tcp, socket) } => ended.map(|_| ()).map_err(io::Error::other),
-        // Who does not take its answer until now does not get it.
+        // A client that has not taken its answer until now does not get it.
         () = end => Ok(()),
     };
     // The listeners are closed when this returns: another service may open them.

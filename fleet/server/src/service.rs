@@ -51,7 +51,7 @@ impl<N: Node> Service<N> {
         Self { node, log, trust, calls: Places::new(limits.calls), watches: Places::new(limits.watches) }
     }
 
-    /// Who calls, and its place among the calls.
+    /// The caller, and its place among the calls.
     fn admit<T>(&self, request: &Request<T>, call: Call) -> Result<(Peer, Place), Status> {
         let peer = peer(request)?;
         peer.may(call)?;
@@ -60,7 +60,7 @@ impl<N: Node> Service<N> {
         Ok((peer, place))
     }
 
-    /// Somebody asks for something.
+    /// A client requests an operation.
     pub(crate) async fn begin<T>(&self, request: &Request<T>, call: Call, goal: Goal) -> Result<AskResponse, Status> {
         let (peer, place) = self.admit(request, call)?;
         let request = decode(goal, &peer)?;
@@ -82,7 +82,7 @@ impl<N: Node> Service<N> {
         self.begin(&request, call, goal).await.map(Response::new)
     }
 
-    /// What the node says of itself, for who may hear it.
+    /// The node's own status, as far as the caller may read it.
     pub(crate) async fn look<T>(&self, request: &Request<T>) -> Result<StatusResponse, Status> {
         let (_, place) = self.admit(request, Call::Status)?;
         // The position first: what happens between the two is told again, and is not missed.
@@ -111,7 +111,7 @@ impl<N: Node> Service<N> {
         to_its_end(place, ask(self.node.clone())).await
     }
 
-    /// Who may make this call, and has its two places among the watches: its connection's and the node's.
+    /// The caller, if it may make this call, and its two places among the watches: its connection's and the node's.
     pub(crate) fn watcher<T>(&self, request: &Request<T>, call: Call) -> Result<Watcher, Status> {
         let peer = peer(request)?;
         peer.may(call)?;
@@ -141,9 +141,9 @@ impl<N: Node> Service<N> {
     }
 }
 
-/// What a stream gives to its reader, one at a time.
+/// The items of a stream, one at a time.
 pub(crate) trait Source: Send + 'static {
-    /// What is sent.
+    /// The items.
     type Item: Send + 'static;
     /// The next one; waits for it. `None` if no more come, an error is the last.
     fn next(&mut self) -> impl Future<Output = Option<Result<Self::Item, Status>>> + Send;
@@ -157,7 +157,7 @@ impl Source for Reader {
     }
 }
 
-/// What is sent as a stream.
+/// An item of a stream.
 pub(crate) type Sent<T> = ReceiverStream<Result<T, Status>>;
 
 /// Reads a log of the machine.
@@ -180,7 +180,7 @@ impl<I: Send + 'static> Source for LogReader<I> {
     }
 }
 
-/// Who reads a stream.
+/// The reader of a stream.
 pub(crate) struct Watcher {
     peer: Peer,
     places: (OwnedSemaphorePermit, Place),
@@ -266,7 +266,7 @@ impl<N: Node> NodeService for Service<N> {
         let (peer, place) = self.admit(&request, Call::Abort)?;
         let AbortRequest { id, why, as_is } = request.into_inner();
         if as_is {
-            // A system that nobody found well is taken on somebody's word, as with a confirmation by hand.
+            // An admin accepts a system that was not found well, as with a confirmation by hand.
             peer.may(Call::Confirm)?;
         }
         let id = goal::id(&id).map_err(|e| Reason::Malformed.status(e))?;

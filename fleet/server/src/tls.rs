@@ -39,7 +39,7 @@ pub struct Files {
     pub ca: PathBuf,
     /// Revoked certificates: one list for each CA that revoked any. Without one nothing is revoked.
     ///
-    /// A list that is past its `nextUpdate` counts: what it revokes stays revoked, and nobody is locked out by a list
+    /// A list that is past its `nextUpdate` counts: what it revokes stays revoked, and no client is locked out by a list
     /// that was not renewed.
     pub revoked: Option<PathBuf>,
 }
@@ -65,11 +65,11 @@ pub struct Trust {
 
 #[derive(Debug)]
 struct Loaded {
-    /// What was read last, usable or not.
+    /// The bytes that were read last, usable or not.
     read: Read,
     config: Arc<ServerConfig>,
     clients: Arc<dyn ClientCertVerifier>,
-    /// What is told of those in use, and how many notices of their end were given.
+    /// The notices about those in use, and how many notices of their end were given.
     certificates: Vec<(Certificate, usize)>,
     /// Why the files are not used as they are. Told once.
     problem: Option<String>,
@@ -96,7 +96,7 @@ impl Trust {
         Ok(Self { files: Arc::new(files), loaded: Arc::new(Mutex::new(loaded)), log })
     }
 
-    /// What a new connection begins with.
+    /// The configuration of a new connection.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         self.fresh().config.clone()
     }

@@ -128,7 +128,7 @@ fn traffic(nodes: usize) {
     let counts = world.counts;
     let of = |many: u64| f64::from(u32::try_from(many).unwrap());
     let per = |many: u64| of(many) / of(nodes as u64) / hours;
-    // What a grant has in JSON, and the rest of a ledger and of an object.
+    // The size of a grant in JSON, and of the rest of a ledger and of an object.
     let bytes = (of(counts.carried) * 255.0
         + of(counts.reads + counts.writes + counts.node_reads) * 1000.0
         + of(counts.node_writes) * 2.0 * 8000.0)

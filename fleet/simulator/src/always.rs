@@ -1,4 +1,4 @@
-//! What holds at every step, by arithmetic of its own, from what is so and not from what anybody believes.
+//! The laws of every step, by arithmetic of their own, from the simulated truth and not from what a controller believes.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl World {
         self.is_within_the_budget();
     }
 
-    /// Whoever begins to disturb a node has read its grant in the ledger, of just this token.
+    /// A node that begins a disturbance has read its grant in the ledger, of just this token.
     fn holds_what_it_obeys(&mut self, n: usize, uid: &str, token: u64, step: Step) {
         let is_held = self.api.ledger.object.held(uid).is_some_and(|grant| grant.token == token);
         let removed = self.laws.removed.get(&(uid.to_owned(), token));
@@ -52,7 +52,7 @@ impl World {
         for n in &self.laws.at_work {
             let Some((uid, token)) = &self.machines[*n].disturbed else { continue };
             let is_excused = self.laws.excused.contains(&(uid.clone(), *token));
-            // Who lies about itself is not counted: that is its own doing.
+            // A node that lies about itself is not counted: that is its own doing.
             let is_excused = is_excused || self.machines[*n].has_lied;
             if is_excused || !self.api.exists_as(&self.machines[*n].name, uid) {
                 continue;
@@ -106,7 +106,7 @@ impl World {
         self.is_within_the_budget();
     }
 
-    /// What frees a grant is so.
+    /// The proof that frees a grant is true.
     fn may_be_freed(&mut self, before: &Ledger, uid: &str, proof: &Proof) {
         let Some(token) = before.held(uid).map(|grant| grant.token) else { return };
         match proof {
@@ -121,7 +121,7 @@ impl World {
                 let exists = self.api.exists(uid);
                 self.laws.must(!exists, || format!("frees: {uid} is said to be gone, and is there"));
             }
-            Proof::Succeeded { .. } => self.laws.must(false, || format!("frees: nobody succeeds {uid} here")),
+            Proof::Succeeded { .. } => self.laws.must(false, || format!("frees: {uid} has no successor here")),
             Proof::Well { .. } => {
                 let is_at_work = self.laws.at_work.iter().any(|n| {
                     let machine = &self.machines[*n];

@@ -30,7 +30,7 @@ impl<T> Versioned<T> {
         Self { version: 1, object: Rc::new(object) }
     }
 
-    /// Compare and set. False if somebody else was first.
+    /// Compare and set. False if another writer was first.
     pub fn write(&mut self, version: u64, object: T) -> bool {
         let is_same = self.version == version;
         if is_same {
@@ -58,7 +58,7 @@ pub struct Rollout {
     /// People want it to go now, until then, and pass over the soak of this wave.
     pub window_override: Option<(Seconds, Option<usize>)>,
     pub skip: BTreeSet<String>,
-    /// Tokens of grants that people want to be free, by UID. Nobody takes them out.
+    /// Tokens of grants that people want to be free, by UID. They are never taken out.
     pub words: BTreeMap<String, u64>,
 }
 
@@ -67,11 +67,11 @@ pub struct Rollout {
 pub struct Object {
     pub node: Node,
     pub state: NodeState,
-    /// What people want `unschedulable` to be when nobody works on it.
+    /// People's wish for `unschedulable` when no operation works on it.
     pub want: bool,
 }
 
-/// What a watch brings: the nodes, and the policies of each pool.
+/// The objects of a watch: the nodes, and the policies of each pool.
 #[derive(Clone, Debug)]
 pub struct Listing {
     pub nodes: Vec<Node>,
@@ -85,7 +85,7 @@ pub struct Api {
     /// By name.
     pub nodes: BTreeMap<String, Object>,
     pub terms: Vec<Rc<Terms>>,
-    /// It answers nobody until then.
+    /// It gives no answer until then.
     pub down_until: Seconds,
     history: VecDeque<(Seconds, Rc<Listing>)>,
 }
@@ -124,7 +124,7 @@ impl Api {
         self.rollouts.push(Versioned::new(rollout));
     }
 
-    /// Somebody changes a rollout, whatever it is now.
+    /// A person changes a rollout, whatever it is now.
     pub fn edit(&mut self, pool: usize, change: impl FnOnce(&mut Rollout)) {
         let Some(at) = self.rollouts.get_mut(pool) else { return };
         let mut rollout = Rollout::clone(&at.object);
@@ -141,7 +141,7 @@ impl Api {
         }
     }
 
-    /// What a watch shows that is as old as this.
+    /// The objects that a watch of this age shows.
     pub fn listing(&self, at: Seconds) -> Option<Rc<Listing>> {
         let of_then = self.history.iter().rev().find(|(since, _)| *since <= at);
         of_then.or(self.history.front()).map(|(_, listing)| Rc::clone(listing))

@@ -12,7 +12,7 @@ use crate::{
 pub struct Failure {
     /// By this seed.
     pub seed: u64,
-    /// What was broken.
+    /// The broken law.
     pub law: String,
 }
 
@@ -30,7 +30,7 @@ pub fn replay(seed: u64, nodes: Option<usize>, mutant: Mutant) -> (Vec<String>, 
     (world.trace.lines().to_vec(), failure)
 }
 
-/// What people need to look into a failure: the law, the last that happened, and the command that replays it.
+/// The data for the analysis of a failure: the law, the last that happened, and the command that replays it.
 pub fn told(failure: &Failure, nodes: Option<usize>, mutant: Mutant) -> String {
     let (lines, _) = replay(failure.seed, nodes, mutant);
     let from = lines.len().saturating_sub(40);

@@ -52,7 +52,7 @@ impl World {
         self.after(seconds, Event::Starts(c));
     }
 
-    /// Something happened: whoever is idle looks soon.
+    /// An event: an idle controller looks soon.
     pub fn poke(&mut self) {
         for c in 0..self.controllers.len() {
             let soon = self.random.from_to(3, 40);
@@ -181,7 +181,7 @@ impl World {
         Some(View { pool: work.pool, facts, terms, read: work.read, offset })
     }
 
-    /// What is seen of a pool. Watches are `lag` old, and the report of each node as old as `old` says.
+    /// The view of a pool. Watches are `lag` old, and the report of each node as old as `old` says.
     pub fn pool_facts(
         &self,
         pool: usize,
@@ -366,7 +366,7 @@ impl World {
 
 fn told(decision: &Decision) -> String {
     let first = decision.blocked.first().map(|blocked| format!("{}: {}", blocked.node.name, blocked.why));
-    let first = first.unwrap_or_else(|| "nobody waits".to_owned());
+    let first = first.unwrap_or_else(|| "no node waits".to_owned());
     format!("{:?}; {} wait, {first}", decision.steps, decision.blocked.len())
 }
 

@@ -67,7 +67,7 @@ impl Etcd {
         }
     }
 
-    /// Somebody takes the member of this machine out.
+    /// A person takes the member of this machine out.
     pub fn remove(&mut self, machine: usize) {
         self.peers.retain(|peer| peer.machine != machine);
         self.edits();
@@ -86,7 +86,7 @@ impl Etcd {
         self.edited = self.failures;
     }
 
-    /// What the members say.
+    /// The members' reports.
     pub fn seen(&self) -> Cluster {
         let id = |machine: usize| machine as u64 + 1;
         let leader = if self.serves() { id(self.leader) } else { 0 };

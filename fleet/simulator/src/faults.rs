@@ -1,4 +1,4 @@
-//! What goes wrong, and what people do in the middle of it.
+//! Faults, and people's actions in the middle of them.
 
 use crate::{
     clock::{DAY, Seconds},
@@ -24,13 +24,13 @@ pub enum Who {
     Machine(usize),
 }
 
-/// One fault, or somebody's whim. Times are how long it lasts.
+/// One fault, or a person's action. Times are how long it lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     PowerCut(Seconds),
     /// It never comes back; so much later people have cleaned up behind it, if they do.
     Dies(Option<Seconds>),
-    /// Nobody reaches it, and it reaches nobody.
+    /// It is cut off from all others.
     Partition(Seconds),
     ApiDown(Seconds),
     /// The clock of this controller goes wrong by so much.
@@ -38,7 +38,7 @@ pub enum Fault {
     /// The clock of the node does.
     NodeClockJumps(Seconds),
     ControllerDies(usize, Seconds),
-    /// What this controller watches is so old, for so long.
+    /// This controller's watches are so old, for so long.
     WatchLags(usize, Seconds, Seconds),
     DrainBlocked(Seconds),
     FallsIll(Seconds),
@@ -65,7 +65,7 @@ pub enum Fault {
     Echo,
 }
 
-/// What comes when, and whom it hits.
+/// The times and targets of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
     pub when: When,

@@ -1,4 +1,4 @@
-//! What must be so for a node to be granted, or to be asked to begin, in words and numbers of its own: from what the
+//! The conditions for a node to be granted, or to be asked to begin, in words and numbers of its own: from what the
 //! controller saw, and from the ledger that it wrote upon.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,9 +30,10 @@ impl World {
         self.is_not_stopped(view, uid, goal == Goal::Rollback);
     }
 
-    /// Nothing new begins once a payload was denied, a rollout paused, or a node left out, for whoever read that.
+    /// Nothing new begins once a payload was denied, a rollout paused, or a node left out, by a controller that has read
+    /// that.
     ///
-    /// Who `returns` does so because of the denial, and only where that is wanted.
+    /// A node that `returns` does so because of the denial, and only where that is wanted.
     fn is_not_stopped(&mut self, view: &View, uid: &str, returns: bool) {
         let before = |at: Option<Seconds>| at.is_none_or(|at| at >= view.read);
         let is_denied = !before(self.laws.denied.get(&view.pool).copied());
@@ -42,7 +43,7 @@ impl World {
             let of = view.facts.rollback.filter(|_| view.facts.denied.is_some());
             of.is_some_and(|of| of.control_plane || observed.node.role == Role::Worker) && observed.runs(NEW)
         });
-        self.laws.must(may || !returns, || format!("the way back: {uid} is to go back, and nobody wants that"));
+        self.laws.must(may || !returns, || format!("the way back: {uid} is to go back, and no rollback is wanted"));
         let is_aborted = !before(self.laws.aborted.get(&view.pool).copied());
         self.laws.must(!is_aborted, || format!("aborted: {uid} is to begin, and its rollout was given up"));
         let is_paused = !before(self.laws.paused.get(view.pool).copied().flatten());
@@ -89,7 +90,7 @@ impl World {
         let ill: Vec<&Node> =
             nodes.iter().filter(|observed| !observed.is_well()).map(|observed| &observed.node).collect();
         let is_ill = ill.iter().any(|other| other.uid == node.uid);
-        // Whoever is ill without a grant does not count against one that is ill itself.
+        // A node that is ill without a grant does not count against one that is ill itself.
         let ill = ill.into_iter().chain(&view.facts.elsewhere).filter(|_| !is_ill);
         let held = before.grants.iter().map(|grant| &grant.node);
         let out: BTreeMap<&str, &Node> = ill.chain(held).map(|other| (other.uid.as_str(), other)).collect();
@@ -114,7 +115,7 @@ impl World {
         if view.facts.denied.is_some() { None } else { self.overtakes(write, node) }
     }
 
-    /// The plan's order: whoever is before it has gone, or cannot; and the waves before it are over.
+    /// The plan's order: each node before it has gone, or cannot; and the waves before it are over.
     fn overtakes(&self, write: &Write, node: &Node) -> Option<String> {
         let facts = &write.view.facts;
         let plan: &Plan = &facts.plan;
@@ -122,7 +123,7 @@ impl World {
             facts.nodes.iter().map(|observed| (observed.node.uid.as_str(), observed)).collect();
         let (wave, _) = plan.nodes().find(|(_, planned)| planned.uid == node.uid)?;
         let held: BTreeSet<&str> = self.api.ledger.object.grants.iter().map(|grant| grant.node.uid.as_str()).collect();
-        // What this look freed was held when it was made.
+        // A grant that this look freed was held when the look was made.
         let held_then = |uid: &str| held.contains(uid) || facts.ledger.held(uid).is_some();
         for (earlier, other) in plan.nodes().take_while(|(_, other)| other.uid != node.uid) {
             let uid = other.uid.as_str();
@@ -154,7 +155,7 @@ impl World {
             let uid = observed.node.uid.as_str();
             planned.contains(uid) && !facts.skip.contains(uid) && !held_then(uid)
         };
-        // Later nobody waits for that.
+        // Later no node waits for that.
         if view_is_late(write) {
             return None;
         }
@@ -201,7 +202,7 @@ impl World {
         let facts = &view.facts;
         let now = stamp(self.now, view.offset);
         for (n, wave) in facts.plan.waves.iter().enumerate().take(passed).skip(facts.passed) {
-            // Somebody wanted it to be passed over when the controller looked; but somebody must have tried it.
+            // A person wanted it to be passed over when the controller looked; but a node must have tried it.
             let wants =
                 facts.window_override.filter(|window_override| stamp(view.read, view.offset) < window_override.until);
             let is_passed_over = wants.is_some_and(|window_override| window_override.soak == Some(n));
@@ -214,7 +215,7 @@ impl World {
             let seen = self.laws.all_done.get(&(view.pool, n)).copied();
             let is_seen = seen.is_some_and(|seen| soak.after(stamp(seen, 0)) <= stamp(self.now, 0));
             self.laws.must(is_seen || is_passed_over || self.laws.has_wrong_clock, || {
-                format!("soaks: a wave is over that nobody has seen well for {soak}")
+                format!("soaks: a wave is over that was not seen well for {soak}")
             });
             let is_over = !done.is_empty() && (is_passed_over || done.iter().all(is_long));
             self.laws.must(is_over, || format!("soaks: a wave is over before its canaries were well for {soak}"));
@@ -237,7 +238,7 @@ fn view_is_late(write: &Write) -> bool {
     write.view.read + write.view.offset > 3600
 }
 
-/// Whether nodes may begin then: policies allow it, or somebody's word does.
+/// Whether nodes may begin then: policies allow it, or a person's word does.
 fn is_open(view: &View, at: Seconds) -> bool {
     view.terms.is_open(at)
         || view.facts.window_override.is_some_and(|window_override| stamp(at, 0) < window_override.until)

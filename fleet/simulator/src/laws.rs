@@ -1,4 +1,4 @@
-//! What the laws remember of the past, and the first law that was broken.
+//! The laws' memory of the past, and the first law that was broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::clock::Seconds;
 
-/// What is remembered of the past.
+/// The laws' memory of the past.
 #[derive(Clone, Debug, Default)]
 pub struct Laws {
     /// The law that was broken.
@@ -30,7 +30,7 @@ pub struct Laws {
     pub skipped: BTreeMap<String, Seconds>,
     /// The clock of a controller was wrong at some time.
     pub has_wrong_clock: bool,
-    /// When somebody has first seen all nodes of a wave done: pool and wave.
+    /// When a controller has first seen all nodes of a wave done: pool and wave.
     pub all_done: BTreeMap<(usize, usize), Seconds>,
     /// When something changed the last time.
     pub changed: Seconds,

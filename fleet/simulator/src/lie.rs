@@ -8,7 +8,7 @@ use crate::{
     view::Report,
 };
 
-/// What a node lies about.
+/// The subject of a node's lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// It obeyed this token.

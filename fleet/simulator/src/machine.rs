@@ -60,7 +60,7 @@ pub struct Machine {
     pub journal_before: Journal,
     /// The step that the journal announces.
     pub to_do: Option<Step>,
-    /// What is scheduled for it is only what was scheduled last.
+    /// Only its last scheduled event counts.
     pub ticket: u64,
     pub is_stopped: bool,
     pub is_drained: bool,
@@ -72,7 +72,7 @@ pub struct Machine {
     pub ill_until: Seconds,
     pub cut_off_until: Seconds,
     pub drain_blocked_until: Seconds,
-    /// What its own clock is off.
+    /// The error of its own clock.
     pub clock: Seconds,
     /// Its operation disturbs it: the node's UID when that began, and the token.
     pub disturbed: Option<(String, u64)>,
@@ -82,12 +82,12 @@ pub struct Machine {
     pub failures: u64,
     /// How often an operation with this token started the machine anew: forward, and back.
     pub reboots: BTreeMap<u64, [u32; 2]>,
-    /// What it lies about now; and whether it ever did.
+    /// The subject of its lie now, and whether it ever lied.
     pub lie: Option<Lie>,
     pub has_lied: bool,
     /// Payloads that came to nothing here.
     pub in_vain: BTreeSet<Sha256>,
-    /// What it said, and since when; `None` while it says nothing.
+    /// Its report, and since when; `None` while it is silent.
     pub said: VecDeque<(Seconds, Option<Report>)>,
 }
 
@@ -134,7 +134,7 @@ impl Machine {
         machine
     }
 
-    /// What boots next, by the rule of the real boot loader.
+    /// The next boot, by the rule of the real boot loader.
     pub fn next(&self) -> Option<Slot> {
         let view = PerSlot::new(|slot| SlotView { verifies: self.payloads[slot].is_some(), marker: None });
         next_boot(Some(&self.env), &view).slot
@@ -160,7 +160,7 @@ impl Machine {
         self.ticket += 1;
     }
 
-    /// What is read of the journal after that. A write may have been cut short: then one of the copies is torn.
+    /// The journal as it is read after that. A write may have been cut short: then one of the copies is torn.
     pub fn read_journal(&mut self, is_torn: bool) {
         let decoded = |journal: &Journal| journal.encode().ok().and_then(|copy| Journal::decode(&copy));
         let torn = |journal: &Journal| {
@@ -182,12 +182,12 @@ impl Machine {
         self.journal_before = before;
     }
 
-    /// What its own clock shows, in seconds since 1970: what it writes into the boot state.
+    /// The time of its own clock, in seconds since 1970: what it writes into the boot state.
     pub fn time(&self, now: Seconds) -> u64 {
         u64::try_from(stamp(now, self.clock).as_second()).unwrap_or(0)
     }
 
-    /// What runs.
+    /// The running system.
     pub fn runs(&self) -> Option<Sha256> {
         self.payloads[self.running]
     }
@@ -207,7 +207,7 @@ impl Machine {
         of_new && self.runs() == Some(NEW)
     }
 
-    /// What it sees of itself. The Node object is for whoever reads it to add.
+    /// The facts that it observes of itself. The reader adds the Node object.
     pub fn facts(&self, now: Seconds) -> Facts {
         let disk = Disk {
             running: self.running,
@@ -257,13 +257,13 @@ impl Machine {
         ended.any(|ended| ended.request.goal == Goal::Rollback && ended.outcome == Outcome::Reached)
     }
 
-    /// What it says of itself, which may be a lie.
+    /// Its own report, which may be a lie.
     pub fn report(&self) -> Option<Report> {
         let report = self.truth()?;
         Some(self.lie.map_or(report.clone(), |lie| lie.told(report)))
     }
 
-    /// What is so.
+    /// The truth.
     fn truth(&self) -> Option<Report> {
         let staged = self.facts(0).disk.and_then(|disk| disk.staged());
         self.is_up.then(|| Report {
@@ -278,7 +278,7 @@ impl Machine {
         })
     }
 
-    /// What it says is remembered, if it is something new.
+    /// Its report is remembered, if it is new.
     pub fn says(&mut self, now: Seconds) -> bool {
         let report = self.report();
         let is_new = self.said.back().is_none_or(|(_, last)| *last != report);
@@ -291,7 +291,7 @@ impl Machine {
         is_new
     }
 
-    /// What it said then.
+    /// Its report at that time.
     pub fn said_at(&self, at: Seconds) -> Option<&Report> {
         let of_then = self.said.iter().rev().find(|(since, _)| *since <= at);
         of_then.or(self.said.front())?.1.as_ref()

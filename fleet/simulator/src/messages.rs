@@ -1,4 +1,4 @@
-//! What is on its way: requests to nodes, writes to the API server, and its answers.
+//! Messages on their way: requests to nodes, writes to the API server, and its answers.
 
 use std::rc::Rc;
 
@@ -75,8 +75,7 @@ impl World {
     pub fn asks_to_go_back(&mut self, view: &View, uid: &str, token: u64) {
         let Some((n, _)) = self.uids.get(uid).copied() else { return };
         let is_aborted = view.facts.aborted.is_some();
-        self.laws
-            .must(is_aborted, || format!("aborts: {uid} is asked to go back, and nobody has given the rollout up"));
+        self.laws.must(is_aborted, || format!("aborts: {uid} is asked to go back, and the rollout was not given up"));
         let rates = self.scenario.rates;
         if self.goes_wrong(rates.lost) {
             return;
@@ -145,7 +144,7 @@ impl World {
         Some(Taken::Rollout(write.version + 1))
     }
 
-    /// What became of a write. Whoever was not the first, or has heard nothing, looks again.
+    /// The outcome of a write. A controller that was not the first, or got no answer, looks again.
     pub fn answer_arrives(&mut self, c: usize, life: u64, answer: Option<Taken>) {
         if !self.is_alive(c, life) {
             return;
@@ -165,7 +164,7 @@ impl World {
         self.after(0, Event::Act(c, life));
     }
 
-    /// What a mutant adds.
+    /// The additions of a mutant.
     pub fn mutate(&self, work: &mut Work, view: &View, decision: &Decision) {
         let now = stamp(self.now, view.offset).as_second();
         for grant in &view.facts.ledger.grants {

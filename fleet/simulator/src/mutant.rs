@@ -1,6 +1,6 @@
-//! What is wrong on purpose, so that the laws are seen to notice it.
+//! Faults on purpose, so that the laws are seen to notice them.
 
-/// What is done wrong.
+/// The fault of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
     /// Nothing.

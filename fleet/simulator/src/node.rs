@@ -29,7 +29,7 @@ impl World {
         self.after(seconds, event(n, ticket));
     }
 
-    /// What the node sees of itself, and of what its next step must know.
+    /// The facts that the node observes of itself, and those that its next step needs.
     fn facts(&self, n: usize, op: Option<&Operation>) -> Facts {
         let machine = &self.machines[n];
         let needs_node = op.is_some_and(|op| op.cordon.is_none()) && self.reaches_api(n);
@@ -108,7 +108,7 @@ impl World {
         self.says(n);
     }
 
-    /// Power is cut before the step, in the middle of it, or after it, before anybody could say so.
+    /// Power is cut before the step, in the middle of it, or after it, before the node could report it.
     fn cut_in(&mut self, n: usize, op: &Operation, step: Step) {
         match self.random.below(3) {
             0 if step == Step::Stage && self.machines[n].runs() != op.request.payload => {
@@ -195,7 +195,7 @@ impl World {
         self.says(n);
     }
 
-    /// A trial that nobody has confirmed in time ends.
+    /// A trial that was not confirmed in time ends.
     pub fn guard(&mut self, n: usize, boot: u64) {
         let machine = &self.machines[n];
         let is_trial = machine.env.states[machine.running] == SlotState::Tried;
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// What others hear of it, if it is something new.
+    /// Its report to others, if it is new.
     pub fn says(&mut self, n: usize) {
         if self.machines[n].says(self.now) {
             self.laws.changed = self.now;

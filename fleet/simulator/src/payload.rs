@@ -2,7 +2,7 @@
 
 use slipway_core::digest::Sha256;
 
-/// What runs at first.
+/// The first payload.
 pub const OLD: Sha256 = Sha256([1; 32]);
-/// What is rolled out.
+/// The payload of the rollout.
 pub const NEW: Sha256 = Sha256([2; 32]);

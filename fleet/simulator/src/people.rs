@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl World {
-    /// A fault, or somebody's whim.
+    /// A fault, or a person's action.
     pub fn fault(&mut self, fault: Fault, n: usize) {
         if self.is_calm {
             return;
@@ -220,7 +220,7 @@ impl World {
         let name = self.machines[n].name.clone();
         let Some(object) = self.api.nodes.get_mut(&name) else { return };
         let is_ours = object.state.owner.is_some();
-        // On a node that is ours nobody sees that somebody else wants it cordoned, too.
+        // On a node that is ours a second wish to have it cordoned does not show.
         if object.state.unschedulable != is_to_be && !(is_ours && is_to_be) {
             (object.state.unschedulable, object.want) = (is_to_be, is_to_be);
         }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl World {
-    /// Who is not done has one reason, and who is done has none.
+    /// A node that is not done has one reason, and one that is done has none.
     pub fn everybody_has_a_reason(&mut self, view: &View, decision: &Decision) {
         let mut reasons: BTreeMap<&str, u32> = BTreeMap::new();
         for blocked in &decision.blocked {
@@ -52,7 +52,7 @@ impl World {
         self.laws.must(!is_lower, || "waves: a wave that was over is not any more".to_owned());
     }
 
-    /// When somebody has first seen all nodes of a wave done. What breaks that is in the law of what nodes say.
+    /// When a controller has first seen all nodes of a wave done. What breaks that is in the law of what nodes say.
     fn sees_what_is_done(&mut self, view: &View) {
         let observed: BTreeMap<&str, &ObservedNode> =
             view.facts.nodes.iter().map(|of| (of.node.uid.as_str(), of)).collect();
@@ -82,7 +82,7 @@ impl World {
             let is_out = !self.api.exists(&node.uid) || view.facts.skip.contains(&node.uid);
             let is_done = machine.runs() == Some(NEW) && machine.is_confirmed();
             let has_failed = machine.report().is_none_or(|report| report.failed.is_some()) || machine.has_lied;
-            // Who went back, before people gave the rollout up, is seen on the payload in what it said before that.
+            // A node that went back, before people gave the rollout up, is seen on the payload in what it said before that.
             let is_back = view.facts.aborted.is_some() && machine.has_gone_back();
             !is_out && !is_done && !has_failed && !is_back && !machine.is_dead
         });
@@ -177,14 +177,14 @@ impl World {
             },
             Blocked::Soak { .. } => return Fair::Comes,
             Blocked::Refused(refused) => return self.is_refused(refused, decision),
-            // These are done at once, by somebody who is there.
-            // None of the others holds a node for long; and nobody is replaced here.
+            // A controller that runs does these at once. None of the others holds a node for long; and no node is replaced
+            // here.
             _ => false,
         };
         if is_so { Fair::Stays } else { Fair::Wrong }
     }
 
-    /// What the ledger says no for is there.
+    /// The ledger's reason is true.
     fn is_refused(&self, refused: &Refusal, decision: &Decision) -> Fair {
         let is_out = |name: &String| {
             let holds = self.api.ledger.object.grants.iter().any(|grant| grant.node.name == *name);
@@ -207,12 +207,12 @@ impl World {
     }
 }
 
-/// What becomes of a node that does not go.
+/// The fate of a node that does not go.
 enum Fair {
     /// It stays like that, and it is known why.
     Stays,
     /// Its time comes.
     Comes,
-    /// What is said is not so.
+    /// The given reason is not true.
     Wrong,
 }

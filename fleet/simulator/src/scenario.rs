@@ -15,7 +15,7 @@ use crate::{
     terms::{self, Terms},
 };
 
-/// What a payload does on a machine.
+/// The behaviour of a payload on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quality {
     /// It is well.
@@ -65,7 +65,7 @@ pub struct Scenario {
     pub seed: u64,
     pub pools: Vec<Pool>,
     pub nodes: Vec<Node>,
-    /// What the payload does on each of them.
+    /// The behaviour of the payload on each of them.
     pub quality: Vec<Quality>,
     pub controllers: usize,
     /// An upgrade that came back, for whatever reason, is not tried again, and each node has one name for its request.
@@ -75,12 +75,12 @@ pub struct Scenario {
     pub faults: Vec<Planned>,
     /// From then on nothing goes wrong any more, and whatever can come back comes back.
     pub calm: Seconds,
-    /// What is left for the run itself.
+    /// The random numbers for the run itself.
     pub random: Random,
 }
 
 impl Scenario {
-    /// What this seed says; with so many nodes, if that is given.
+    /// The scenario of this seed; with so many nodes, if that is given.
     pub fn new(seed: u64, nodes: Option<usize>) -> Self {
         // Seeds of people are small numbers, and near each other.
         let mut random = Random::new(seed);

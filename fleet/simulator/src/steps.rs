@@ -1,4 +1,4 @@
-//! What the steps do to the world.
+//! The effects of the steps on the world.
 
 use slipway_core::{boot::slot::SlotState, digest::Sha256};
 use slipway_node::{
@@ -120,7 +120,7 @@ impl World {
             return Ok(());
         }
         needs(self.reaches_api(n), "etcd does not serve")?;
-        let next = self.etcd.seen().successor(n as u64 + 1, 100).ok_or_else(|| blocked("nobody can lead"))?;
+        let next = self.etcd.seen().successor(n as u64 + 1, 100).ok_or_else(|| blocked("no member can lead"))?;
         self.etcd.leader = usize::try_from(next - 1).unwrap_or(n);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What happened, one line each, if anybody wants to read it.
+//! The events, one line each, where a trace is wanted.
 
 use crate::clock::{Seconds, stamp};
 
@@ -12,14 +12,14 @@ impl Trace {
         Self(Some(Vec::new()))
     }
 
-    /// This happened. The text is made only if somebody wants it.
+    /// This happened. The text is made only if a trace is wanted.
     pub fn say(&mut self, at: Seconds, what: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.0 {
             lines.push(format!("{} {}", stamp(at, 0), what()));
         }
     }
 
-    /// What was kept.
+    /// The kept lines.
     pub fn lines(&self) -> &[String] {
         self.0.as_deref().unwrap_or_default()
     }

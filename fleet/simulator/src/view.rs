@@ -1,4 +1,4 @@
-//! What a controller sees, which may be old; and what it makes of it.
+//! A controller's view, which may be old, and its decisions.
 
 use std::rc::Rc;
 
@@ -10,8 +10,8 @@ use crate::{
     terms::Terms,
 };
 
-/// What a machine says of itself. Since when is told as a length of time, whatever its clock says: who asks counts back
-/// from its own.
+/// A machine's own report. Since when is told as a length of time, whatever its clock says: who asks counts back from its
+/// own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     pub runs: Sha256,
@@ -40,7 +40,7 @@ impl Report {
     }
 }
 
-/// What a controller has decided from.
+/// The input of a controller's decision.
 #[derive(Clone, Debug)]
 pub struct View {
     /// The place of its pool.

@@ -1,4 +1,4 @@
-//! What a controller knows of itself: what it is at, what is left to do, and what it writes.
+//! A controller's own state: its current work, its remaining work, and its writes.
 
 use std::{collections::VecDeque, rc::Rc};
 
@@ -14,15 +14,15 @@ use crate::{clock::Seconds, view::View};
 /// One thing to do.
 #[derive(Clone, Debug)]
 pub enum Todo {
-    /// What was decided.
+    /// The decision.
     Decided(Step),
     /// So many waves are over.
     Passed(usize),
     /// It is over.
     Finished,
-    /// What controllers count with their own clock.
+    /// The times that controllers count with their own clock.
     Remember(Option<Timestamp>, Option<Retry>),
-    /// What is never to be: a grant goes, and nobody has proven anything.
+    /// A mutant: a grant goes without a proof.
     Drop(String),
 }
 
@@ -31,7 +31,7 @@ pub enum Todo {
 pub enum Change {
     Grant(Node),
     Free(String, Proof),
-    /// What is never to be: nobody has proven anything.
+    /// A mutant: without a proof.
     Drop(String),
     Pause(String),
     Deny(String),
@@ -52,7 +52,7 @@ pub struct Write {
     pub made: Seconds,
 }
 
-/// What a controller is at.
+/// The current work of a controller.
 #[derive(Clone, Debug)]
 pub struct Work {
     pub pool: usize,
@@ -72,7 +72,7 @@ pub struct Controller {
     /// Which life of it this is: what is on its way to an earlier one is not heard.
     pub life: u64,
     pub is_up: bool,
-    /// What its clock is off.
+    /// The error of its clock.
     pub offset: Seconds,
     /// How old what it watches is, at least, until then.
     pub lag: (Seconds, Seconds),
@@ -81,11 +81,11 @@ pub struct Controller {
     pub look_at: Option<Seconds>,
     /// When each pool is to be looked at.
     pub due: Vec<Seconds>,
-    /// What it read before: for a mutant.
+    /// Its earlier reading, for a mutant.
     pub before: Rc<Ledger>,
 }
 
-/// What a write that was taken has made.
+/// The result of an accepted write.
 #[derive(Clone, Debug)]
 pub enum Taken {
     Ledger(u64, Rc<Ledger>),

@@ -20,7 +20,7 @@ use crate::{
     work::{Controller, Taken, Write},
 };
 
-/// After this much virtual time nobody looks any more: with one node a week, a rollout takes its time.
+/// After this much virtual time the run ends: with one node a week, a rollout takes its time.
 const HORIZON: Seconds = 90 * DAY;
 /// Longer than any window is waited for.
 const STUCK: Seconds = 15 * DAY;
@@ -63,7 +63,7 @@ pub enum Event {
     Calm,
 }
 
-/// What was counted, for people.
+/// The counters, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub events: u64,
@@ -226,7 +226,7 @@ impl World {
             if at > HORIZON {
                 self.counts.cut_short += 1;
                 let is_stuck = self.laws.changed + STUCK < at;
-                self.laws.must(!is_stuck, || "ends: nothing changed for 15 days, and nobody says why".to_owned());
+                self.laws.must(!is_stuck, || "ends: nothing changed for 15 days, and no reason is given".to_owned());
                 break;
             }
             self.counts.events += 1;

@@ -296,7 +296,7 @@ pub enum Gen {
         #[arg(long, value_name = "NUMBER", default_value_t = 365, value_parser = days())]
         days: u32,
     },
-    /// Somebody's certificate: NAME.crt and NAME.key
+    /// A client's certificate: NAME.crt and NAME.key
     Client {
         /// Who; this name is in the node's reports
         name: String,

@@ -103,7 +103,7 @@ pub fn resolve(target: &Target) -> Result<Context, Failure> {
     let here = || Ok(Context::Socket(SocketContext { socket: PathBuf::from(SOCKET) }));
     let is_open = target.context.is_none() && target.endpoint.is_none() && target.config.is_none();
     let path = match path(target) {
-        // What an init system starts has no home.
+        // A service of an init system has no home.
         Err(_) if is_open => return here(),
         path => path?,
     };

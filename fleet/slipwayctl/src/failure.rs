@@ -16,7 +16,7 @@ pub enum Failure {
     /// The node says no, for a reason with a stable word.
     #[error("refused ({word}): {message}")]
     Refused { word: String, message: String },
-    /// Nobody answers, or one side does not trust the other.
+    /// The other side does not answer, or one side does not trust the other.
     #[error("unreachable: {0}")]
     Unreachable(String),
     /// It is not over yet, and goes on.
@@ -83,7 +83,7 @@ mod tests {
     fn what_a_node_says_becomes_an_exit_status() {
         assert_eq!(Failure::from(Reason::Busy.status("it is under way")).code(), 3);
         assert_eq!(Failure::from(Reason::Failed.status("the journal cannot be written")).code(), 1);
-        assert_eq!(Failure::from(Status::unavailable("nobody")).code(), 4);
+        assert_eq!(Failure::from(Status::unavailable("no answer")).code(), 4);
         assert_eq!(Failure::from(Status::unimplemented("")).code(), 3);
         assert_eq!(Failure::from(Status::permission_denied("no")).code(), 3);
     }

@@ -79,10 +79,10 @@ impl Output {
         self.answer(&json!({ "line": line }), &line)
     }
 
-    /// What is no answer: for people only.
+    /// A text that is no answer, for people only.
     pub fn remark(&self, text: &str) {
         self.end_line();
-        // Who closed standard error does not want to know.
+        // A closed standard error is no failure.
         let _ = writeln!(stderr(), "slipwayctl: {text}");
     }
 

@@ -1,7 +1,7 @@
 //! This service's own log, on standard error.
 //!
-//! As text, each line begins with `<N>`, from which journald takes the level. Where the log was stopped with the other services,
-//! nobody reads standard error any more: what cannot be written is dropped, and the work goes on.
+//! As text, each line begins with `<N>`, from which journald takes the level. Where the log was stopped with the other
+//! services, standard error has no reader any more: what cannot be written is dropped, and the work goes on.
 
 use std::{fmt, io};
 
@@ -25,7 +25,7 @@ pub enum LogFormat {
 /// Least important lines that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// What failed.
+    /// The failed output.
     Error,
     /// Also what blocks, and what is undone.
     Warn,

@@ -26,7 +26,7 @@ pub const AGAIN: Duration = Duration::from_secs(5);
 /// Between two looks for something to do.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// What happened to an operation, for whoever watches.
+/// The events of an operation, for its watchers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
     /// It was asked for.
@@ -41,7 +41,7 @@ pub enum Happened {
     Blocked(Step, String),
     /// It turned back.
     Turned(String),
-    /// Somebody takes the node as it is.
+    /// An admin takes the node as it is.
     AsIs(String),
     /// It is over.
     Ended(Outcome),
@@ -60,12 +60,12 @@ impl fmt::Display for Happened {
             Self::AsIs(why) => write!(f, "the node is taken as it is: {why}"),
             Self::Ended(Outcome::Reached) => f.write_str("ended: it is what was asked for"),
             Self::Ended(Outcome::CameBack(why)) => write!(f, "ended: it is as before: {why}"),
-            Self::Ended(Outcome::Left(why)) => write!(f, "ended: nobody knows whether it is well: {why}"),
+            Self::Ended(Outcome::Left(why)) => write!(f, "ended, and it is unknown whether the node is well: {why}"),
         }
     }
 }
 
-/// What becomes of an abort.
+/// The result of an abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
     /// It is in the journal, and counts from the next decision on.
@@ -74,7 +74,7 @@ pub enum Abort {
     NotUnderWay,
     /// There is no way back any more.
     TooLate,
-    /// It can still end by itself: nobody's word is needed.
+    /// It can still end by itself: no acceptance is needed.
     TooEarly,
 }
 
@@ -84,7 +84,7 @@ pub trait Listener: Send + Sync {
     fn hear(&self, op: &Operation, happened: Happened);
 }
 
-/// What the service shares: the journal, and who listens.
+/// The shared state of the service: the journal, and its listeners.
 pub struct Shared<L> {
     store: Mutex<Store>,
     shape: Shape,
@@ -98,7 +98,7 @@ impl<L: Listener> Shared<L> {
         Self { store: Mutex::new(store), shape, limits, listener }
     }
 
-    /// Who listens.
+    /// The listeners.
     pub fn listener(&self) -> &L {
         &self.listener
     }
@@ -108,7 +108,7 @@ impl<L: Listener> Shared<L> {
         self.store().journal().clone()
     }
 
-    /// Somebody asks for something. The outer error is of the journal: then nothing has begun.
+    /// A client requests an operation. The outer error is of the journal: then nothing has begun.
     pub fn ask(&self, request: Request, facts: &Facts) -> io::Result<Result<Asked, Refused>> {
         let (before, asked, op) = self.store().change(|journal| {
             let before = journal.operation.clone();
@@ -126,7 +126,7 @@ impl<L: Listener> Shared<L> {
         Ok(asked)
     }
 
-    /// Somebody wants the operation with this name to end.
+    /// A client wants the operation with this name to end.
     pub fn abort(&self, id: Uuid, why: &str) -> io::Result<Abort> {
         self.store().change(|journal| match journal.operation.as_mut().filter(|op| op.id() == id) {
             None => Abort::NotUnderWay,
@@ -138,7 +138,7 @@ impl<L: Listener> Shared<L> {
         })
     }
 
-    /// Somebody takes the node as it is: the operation with this name ends although the node is not well.
+    /// An admin takes the node as it is: the operation with this name ends although the node is not well.
     pub fn leave(&self, id: Uuid, why: &str, facts: &Facts) -> io::Result<Abort> {
         let (left, op) = self.store().change(|journal| {
             let left = match () {
@@ -155,7 +155,7 @@ impl<L: Listener> Shared<L> {
         Ok(left)
     }
 
-    // What a panic left behind is what is on the disk: a change takes effect only when it was written.
+    // After a panic the disk's state counts: a change takes effect only when it was written.
     fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -183,12 +183,12 @@ impl<L: Listener> Shared<L> {
             }
         };
         self.settle(&op, step, tried)?;
-        // What took the place of this operation begins now.
+        // The successor of this operation begins now.
         let is_current = self.store().journal().operation.as_ref().is_some_and(|current| current.id() == op.id());
         Ok(if is_current { pause } else { Duration::ZERO })
     }
 
-    /// What comes next, in the journal. Decided anew from the journal as it is: somebody may have aborted meanwhile.
+    /// Journal the next action. Decided anew from the journal as it is: an abort may have come meanwhile.
     #[expect(clippy::type_complexity, reason = "what was decided, the step to do, and the operation it belongs to")]
     fn decide(&self, facts: &Facts) -> io::Result<Option<(Next, Option<Step>, Option<Operation>)>> {
         self.store().change(|journal| {
@@ -207,7 +207,7 @@ impl<L: Listener> Shared<L> {
             let was_forward = journal.operation.as_ref().filter(|current| current.id() == op.id())?.is_forward();
             journal.settle(op.id(), tried);
             Some(match &journal.operation.as_ref()?.course {
-                // What leads back waits for nothing. On the way back every failure is tried again.
+                // A failure that leads back waits for nothing. On the way back every failure is tried again.
                 Course::Back(why) if was_forward => Happened::Turned(why.clone()),
                 _ => happened,
             })

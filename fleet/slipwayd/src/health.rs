@@ -11,12 +11,12 @@ use uuid::Uuid;
 /// Seconds after which a result does not count any more: the checker hangs, or the machine slept.
 const STALE: u64 = 240;
 
-/// What a check found, as sentences. Without any the node is well.
+/// The findings of a check, as sentences. Without any the node is well.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// What is not well.
+    /// The faults.
     pub ill: Vec<String>,
-    /// What could not be looked at.
+    /// The parts that could not be looked at.
     pub unknown: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ impl Health {
         self.0 = Some(Seen { look, quiet, at, since });
     }
 
-    /// What is known at this time, with this journal.
+    /// The health at this time, with this journal.
     pub fn tell(&self, journal: &Journal, now: u64) -> v1::Health {
         let quiet = QuietPeriod::of(journal);
         match self.0.as_ref().filter(|seen| seen.counts(quiet, now)) {

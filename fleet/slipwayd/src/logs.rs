@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 type To = Sender<Result<Vec<u8>, Error>>;
 
-/// What the kernel says.
+/// The kernel's log.
 pub fn kernel(follow: bool, only_new: bool) -> Result<Lines, Error> {
     let no_log = |e: io::Error| Error::Failed(format!("/dev/kmsg cannot be read: {e}"));
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg").map_err(no_log)?;
@@ -40,7 +40,7 @@ pub fn kernel(follow: bool, only_new: bool) -> Result<Lines, Error> {
             () = to.closed() => return,
         };
         if let Err(e) = read {
-            // Who has gone does not want to know.
+            // A client that has gone needs no answer.
             let _ = to.send(Err(no_log(e))).await;
         }
     });
@@ -58,7 +58,7 @@ async fn records(mut file: File, follow: bool, to: &To) -> io::Result<()> {
                 sleep(PAUSE).await;
                 continue;
             }
-            // What was next has been overwritten, and the read after this goes on with what is there.
+            // The next record has been overwritten, and the read after this goes on with the oldest one.
             Err(e) if e.kind() == ErrorKind::BrokenPipe => {
                 "some lines were overwritten before they were read\n".to_owned()
             }
@@ -82,7 +82,7 @@ fn line(record: &[u8]) -> String {
     format!("<{priority}>[{:5}.{:06}] {text}\n", micros / 1_000_000, micros % 1_000_000)
 }
 
-/// What the unit `name` says, if it is one of `units`.
+/// The log of the unit `name`, if it is one of `units`.
 pub fn unit(units: &[String], name: &str, follow: bool, lines: Option<u32>) -> Result<Lines, Error> {
     let is_named = |unit: &&String| *unit == name || unit.strip_suffix(".service") == Some(name);
     let unit = units.iter().find(is_named).ok_or_else(|| {
@@ -97,7 +97,7 @@ pub fn unit(units: &[String], name: &str, follow: bool, lines: Option<u32>) -> R
     run(journal)
 }
 
-/// What this program says, while somebody wants it.
+/// The lines of this program, while a client wants them.
 fn run(mut program: Command) -> Result<Lines, Error> {
     program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let child = program.spawn().map_err(|e| match e.kind() {

@@ -81,12 +81,12 @@ struct Inner {
     shared: Shared<Events>,
     /// Looks at the disk while another one works on the machine.
     eyes: Mutex<Machine>,
-    /// What the looker has found.
+    /// The last look's result.
     health: Mutex<Health>,
     wake: Sender<()>,
 }
 
-/// Works until nobody asks any more.
+/// Works until the last client is gone.
 pub struct Worker {
     inner: Arc<Inner>,
     machine: Machine,
@@ -107,7 +107,8 @@ pub fn start(name: String, config: Config, log: EventLog) -> anyhow::Result<(Ser
 impl Worker {
     /// Go on with what the journal says, and with what is asked for.
     pub fn work(mut self) {
-        // What cannot be cleared now is cleared before the next payload is written, and that step says what blocks it.
+        // A rest that cannot be cleared now is cleared before the next payload is written, and that step says what blocks
+        // it.
         if let Err(why) = self.machine.clear() {
             tracing::warn!("{why}");
         }
@@ -124,7 +125,7 @@ impl Worker {
                     AGAIN
                 }
             };
-            // What an operation has made of the node is not known before the next look.
+            // The effect of an operation on the node is unknown before the next look.
             if self.inner.shared.journal().operation.is_none() {
                 let _ = tell.send(());
             }
@@ -136,13 +137,13 @@ impl Worker {
     }
 }
 
-/// Looks now and then how the node is, apart from whoever works or asks.
+/// Looks now and then how the node is, apart from operations and requests.
 struct Looker {
     inner: Arc<Inner>,
 }
 
 impl Looker {
-    /// Look when it is told to, and now and then, until nobody can tell it any more.
+    /// Look when it is told to, and now and then, until its sender is gone.
     fn work(self, told: &Receiver<()>) {
         let mut machine = None;
         while !matches!(told.recv_timeout(LOOK), Err(RecvTimeoutError::Disconnected)) {
@@ -172,7 +173,7 @@ impl Inner {
         self.eyes.lock().unwrap_or_else(PoisonError::into_inner).facts(None)
     }
 
-    /// For what may take long, or hang: nobody else waits for it.
+    /// For work that may take long, or hang: no other work waits for it.
     fn machine(&self) -> Result<Machine, Error> {
         Machine::new(self.config.clone()).map_err(|e| Error::Failed(e.to_string()))
     }
@@ -256,7 +257,7 @@ impl Inner {
 }
 
 impl Service {
-    /// What looks at disks and asks servers may take its time: not on the threads that answer calls.
+    /// Work that looks at disks and asks servers may take its time: not on the threads that answer calls.
     async fn apart<T: Send + 'static>(
         &self,
         what: impl FnOnce(&Inner) -> Result<T, Error> + Send + 'static,

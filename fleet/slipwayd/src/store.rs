@@ -23,8 +23,8 @@ pub struct Store {
 impl Store {
     /// Read the journal in `dir`, which is made where it is missing.
     ///
-    /// A node without any copy is a new one. If there are copies and none is whole, nobody knows what this node has
-    /// begun: that is an error, and a person decides.
+    /// A node without any copy is a new one. If there are copies and none is whole, it is unknown what this node has begun:
+    /// that is an error, and a person decides.
     pub fn open(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
         let [first, second] = copies(dir);

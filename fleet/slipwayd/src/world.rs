@@ -1,4 +1,4 @@
-//! What the sequence asks of the world. The real one is [`Machine`](crate::machine::Machine).
+//! The interface from the sequence to the world. The real one is [`Machine`](crate::machine::Machine).
 
 use slipway_node::{
     facts::Facts,
@@ -6,7 +6,7 @@ use slipway_node::{
     step::Step,
 };
 
-/// What happened while a step was done, for whoever watches.
+/// The events of a step, for a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// A part of the step began.
@@ -21,11 +21,11 @@ pub enum Progress {
 pub trait Watcher: Sync {
     /// Something happened.
     fn tell(&self, progress: Progress);
-    /// Somebody wants the operation to end: a long step ends early and says that it is blocked.
+    /// An admin wants the operation to end: a long step ends early and says that it is blocked.
     fn wants_end(&self) -> bool;
 }
 
-/// What the sequence asks of the world.
+/// The interface from the sequence to the world.
 pub trait World: Send {
     /// Look at the node. With an operation, look also at what its next steps must know.
     fn facts(&mut self, op: Option<&Operation>) -> Facts;

@@ -45,7 +45,7 @@ pub struct Server {
     url: String,
     etcd: String,
     ca: Authority,
-    /// What the next test is to find; `None` if no other test gets this server.
+    /// The objects that the next test is to find; `None` if no other test gets this server.
     pristine: Option<pool::Content>,
 }
 
@@ -87,10 +87,10 @@ impl Server {
             .args(["--secure-port", &port.to_string(), "--authorization-mode", "Node,RBAC"])
             .args(["--service-cluster-ip-range", "10.0.0.0/24", "--endpoint-reconciler-type", "none"])
             .args(["--allow-privileged=true", "--service-account-issuer", "https://kubernetes.default.svc"])
-            // Pods need no service account here, and nobody takes the taint of a new node away.
+            // Pods need no service account here, and the taint of a new node stays.
             .args(["--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition"])
             .args(["--enable-admission-plugins", "NodeRestriction"])
-            // Half of what it takes to start is for kinds that nobody asks for here, and for queues of requests.
+            // Half of what it takes to start is for kinds that are not needed here, and for queues of requests.
             .args(["--runtime-config", "api/beta=false,policy/v1beta1=true"])
             .args(["--feature-gates", "APIPriorityAndFairness=false"])
             // There is more memory than time.
@@ -140,7 +140,7 @@ impl Server {
         self.kubeconfig(&user)
     }
 
-    /// Credentials of whoever has this token; they are in the answer's file.
+    /// Credentials of the owner of this token; they are in the answer's file.
     pub fn with_token(&self, user: &str, token: &str) -> PathBuf {
         self.write(user, &json!({ "token": token }));
         self.kubeconfig(user)
@@ -157,7 +157,7 @@ impl Server {
         fs::write(self.kubeconfig(user), text.to_string()).unwrap();
     }
 
-    /// It ends, and answers nobody any more.
+    /// It ends, and gives no more answers.
     pub fn end(&mut self) {
         self.pristine = None;
         // First the guard: it knows programs by numbers, which are others' when they have ended.
@@ -205,7 +205,7 @@ impl Drop for Server {
     }
 }
 
-/// Who signs the certificates of a cluster.
+/// The authority of a cluster's certificates.
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
 /// An authority, and certificates of the server, an administrator and the kubelet of node `n1`.
@@ -222,7 +222,7 @@ fn certificates(dir: &Path) -> Authority {
     ca
 }
 
-/// The certificate of somebody, and its key.
+/// A certificate, and its key.
 fn leaf(dir: &Path, ca: &Authority, file: &str, organization: &str, common: &str, usage: ExtendedKeyUsagePurpose) {
     let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
     params.distinguished_name.push(DnType::OrganizationName, organization);

@@ -1,8 +1,7 @@
 //! Servers that one test after another uses: to start one costs more than most tests that need one.
 //!
-//! The next test finds what was there when [`Lent::keep`] was called, and nobody has written any of it since, or it gets a
-//! server of its own. There is no controller that would delete what is in a namespace, so objects are taken out of etcd; the
-//! API server follows it.
+//! The next test finds what was there when [`Lent::keep`] was called, unchanged, or it gets a server of its own. There is no
+//! controller that would delete what is in a namespace, so objects are taken out of etcd; the API server follows it.
 
 use std::{
     collections::BTreeMap,
@@ -45,7 +44,7 @@ impl Lent {
         (Self(Some(left.unwrap_or_else(Server::start))), is_new)
     }
 
-    /// What is there now, the next test finds as well.
+    /// The next test finds the present objects as well.
     pub fn keep(&mut self) {
         let mut now = content(&self.etcd);
         loop {
@@ -74,14 +73,14 @@ impl DerefMut for Lent {
 }
 
 impl Drop for Lent {
-    /// After a panic nobody knows what still runs.
+    /// After a panic it is unknown what still runs.
     fn drop(&mut self) {
         let server = self.0.take().unwrap();
         let Some(pristine) = server.pristine.as_ref().filter(|_| !thread::panicking()) else { return };
         match reset(&server.etcd, pristine) {
             Ok(()) => POOL.lock().unwrap_or_else(PoisonError::into_inner).push(server),
             Err(key) => {
-                // Not `eprintln!`: nobody would read it, for the test has passed.
+                // Not `eprintln!`: it would not show, for the test has passed.
                 let why = format!("no other test gets this API server: {key} was written\n");
                 io::stderr().write_all(why.as_bytes()).unwrap();
             }
@@ -89,7 +88,7 @@ impl Drop for Lent {
     }
 }
 
-/// What tests made goes. `Err` has a key of the rest that somebody has made, written or deleted.
+/// Deletes the objects of tests. `Err` has a key of the rest that was made, written or deleted.
 fn reset(etcd: &str, pristine: &Content) -> Result<(), String> {
     for kind in OBJECTS {
         ask(etcd, "deleterange", kind, json!({}));

@@ -89,7 +89,7 @@ pub const FILES: &[Entry] = &[
         "what the UEFI loader says of this boot to a unified kernel image, whose own command line is signed. It counts only \
          where that has no slipway.disk=, and only if the firmware does not store it.",
     ),
-    entry("/proc/sys/kernel/panic", Of::Pages(&["installer-guard"]), "10 in a trial, where nobody has said otherwise."),
+    entry("/proc/sys/kernel/panic", Of::Pages(&["installer-guard"]), "10 in a trial, unless it was set otherwise."),
     entry(
         "slipway/boot.env, slipway/boot2.env",
         Of::Pages(CHANGE),

@@ -301,7 +301,7 @@ const PAGES: &[Page] = &[
             ),
         ],
         &["sign", "inspect", "pull"],
-        "What is said is not read, beyond that it is a JSON object. An attestation is verified by nobody at an install: it is \
+        "What is said is not read, beyond that it is a JSON object. No install verifies an attestation: it is \
          for those who ask what is in an image, with cosign or another program.",
     ),
     page(
@@ -336,7 +336,7 @@ const PAGES: &[Page] = &[
             ),
         ],
         &["uki", "enroll"],
-        "Whoever has the private keys decides what starts on the machines. Keep them away from these, and keep a copy.",
+        "The owner of the private keys decides what starts on the machines. Keep the keys away from the machines, and keep a copy.",
     ),
     page(
         "installer-bootloader",
@@ -370,7 +370,7 @@ const PAGES: &[Page] = &[
             ("Of a disk that nothing runs from:", "installer bootloader menu on --disk /dev/sdb"),
         ],
         &["bootloader", "bootloader-status", "install", "repair"],
-        "This keeps out who has the keyboard, and nobody else: whoever can write to the disk can choose a slot without a menu, \
+        "This keeps out only a person at the keyboard: a program that can write to the disk can choose a slot without a menu, \
          and turn it on again. The firmware has a menu of its own, which needs a password.",
     ),
     page(

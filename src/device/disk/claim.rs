@@ -1,4 +1,4 @@
-//! Claims: what is written belongs to nobody else meanwhile.
+//! Claims: a range that is written belongs to no other program meanwhile.
 
 use std::{
     fs::OpenOptions,
@@ -24,8 +24,8 @@ use slipway_core::{
 };
 
 impl Disk {
-    /// Claim the partitions on these ranges with `O_EXCL`, as a mount does, until this disk is closed, so that nobody can
-    /// mount them. Writes out and drops the page cache of their nodes. The rest of a disk may be in use, but an image
+    /// Claim the partitions on these ranges with `O_EXCL`, as a mount does, until this disk is closed, so that no program
+    /// can mount them. Writes out and drops the page cache of their nodes. The rest of a disk may be in use, but an image
     /// file must not be in use at all, nor what was opened as a whole.
     pub(super) fn claim_parts(&self, extents: &[Extent]) -> Result<(), OpenError> {
         let ways_back = self.access == Access::BootState;
@@ -44,7 +44,7 @@ impl Disk {
         let whole = self.access == Access::Whole;
         let mut held = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         for part in &parts {
-            // A second claim of ours would be refused like anybody's.
+            // A second claim of ours would be refused like any other.
             if held.iter().any(|file| file.metadata().is_ok_and(|meta| meta.rdev() == part.rdev)) {
                 continue;
             }
@@ -80,8 +80,8 @@ impl Disk {
         OpenError::Claimed { path: self.node.path.display().to_string(), users }
     }
 
-    /// Have the kernel forget all partitions of the disk: a program that has one open would write its dirty pages over
-    /// what is written here, as late as when it closes it. Whoever came since the disk was looked at is found, too.
+    /// Have the kernel forget all partitions of the disk: a program that has one open would write its dirty pages over what
+    /// is written here, as late as when it closes it. A program that came since the disk was looked at is found, too.
     pub(super) fn drop_parts(&self) -> Result<(), OpenError> {
         self.claim_parts(&[ALL])?;
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -104,8 +104,8 @@ impl Disk {
                     return Err(match deleted {
                         Err(source) if code != Some(libc::EBUSY) => OpenError::Io { path, source },
                         _ => {
-                            let somebody = || DiskUse { device: path, by: "open in another program".to_owned() };
-                            self.claimed(vec![busy::opener_of(slice::from_ref(&part)).unwrap_or_else(somebody)])
+                            let unseen = || DiskUse { device: path, by: "open in another program".to_owned() };
+                            self.claimed(vec![busy::opener_of(slice::from_ref(&part)).unwrap_or_else(unseen)])
                         }
                     });
                 }

@@ -1,5 +1,5 @@
-//! The locks of a disk: `flock`, as installers and udev take it, and for whoever writes an open-file-description lock
-//! on all of it, as QEMU has on bytes of an image that it uses.
+//! The locks of a disk: `flock`, as installers and udev take it, and for writers an open-file-description lock on all of it,
+//! as QEMU has on bytes of an image that it uses.
 
 use std::{
     fs::{self, File},
@@ -19,7 +19,7 @@ use crate::device::busy::{Store, processes};
 /// Waiting for less than this is not worth a word.
 const WORTH_A_WORD: Duration = Duration::from_millis(500);
 
-/// A wait for whoever has a disk.
+/// A wait for the program that has a disk.
 pub struct Wait<'s> {
     name: String,
     start: Instant,
@@ -87,7 +87,7 @@ fn lock_all_bytes(file: &File) -> bool {
         l_len: 0,
         l_pid: 0,
     };
-    // Where a file system knows no such locks nobody has one.
+    // Where a file system knows no such locks no program has one.
     !matches!(fcntl(file, FcntlArg::F_OFD_SETLK(&all)), Err(nix::Error::EAGAIN | nix::Error::EACCES))
 }
 

@@ -1,8 +1,8 @@
-//! One writer for one device. A `flock` is on a node, and a device has as many nodes as somebody makes: a container has its own,
-//! and a loop device may lie on another device. The kernel's exclusive claim (`O_EXCL`) is on the device itself.
+//! One writer for one device. A `flock` is on a node, and a device can have many nodes: a container has its own, and a loop
+//! device may lie on another device. The kernel's exclusive claim (`O_EXCL`) is on the device itself.
 //!
-//! The device as a whole cannot be claimed while a partition of it is mounted. So who writes claims the BIOS partition, which
-//! nobody mounts and nobody else claims; and the whole device where the kernel reads no partitions of it.
+//! The device as a whole cannot be claimed while a partition of it is mounted. So who writes claims the BIOS partition,
+//! which no program mounts and no other claims; and the whole device where the kernel reads no partitions of it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -32,7 +32,7 @@ use crate::device::{
 };
 
 const BIOS: Extent = Extent { offset: BIOS_OFFSET, len: BIOS_BYTES };
-/// Whoever only looks claims a device for an instant, see [`holder`].
+/// A reader claims a device for an instant, see [`holder`].
 const INSTANTS: u32 = 5;
 const INSTANT: Duration = Duration::from_millis(5);
 
@@ -64,7 +64,7 @@ pub fn claim(
     says: &mut dyn FnMut(&str),
 ) -> Result<Claims, OpenError> {
     let mut claims = Claims::default();
-    // An image file has one inode, and `flock` is on that. What has just been made is nobody's yet.
+    // An image file has one inode, and `flock` is on that. A new file has no other user yet.
     if node.disk.kind == DiskKind::Image || !access.writes() || access == Access::New {
         return Ok(claims);
     }
@@ -92,7 +92,7 @@ pub fn claim(
     Ok(claims)
 }
 
-/// Whether somebody has the device claimed for writing, and which process that is, if it can be seen.
+/// Whether a program has the device claimed for writing, and which process that is, if it can be seen.
 pub fn holder(node: &DiskNode) -> Option<Option<u32>> {
     let devices = Devices::of_this_machine().ok().filter(|_| node.disk.kind == DiskKind::Disk)?;
     let token = token(&devices, store_of(&node.path)?, Some(&node.path))?;

@@ -27,13 +27,14 @@ impl Disk {
         says: &mut dyn FnMut(&str),
     ) -> Result<Self, OpenError> {
         let Disk { node, lock: old, size, sequence, parts, claim, _below, .. } = self;
-        // A second claim of ours would be refused like anybody's.
+        // A second claim of ours would be refused like any other.
         drop((parts, claim, _below));
         let name = node.path.display().to_string();
         let io = |source| OpenError::Io { path: name.clone(), source };
         let write = access.writes();
         let file = open_node(&node, &PathBuf::from(format!("/proc/self/fd/{}", old.as_raw_fd())), write, 0)?;
-        // Two descriptors of one process exclude each other, too. The old one stays open, so that nobody gets its number.
+        // Two descriptors of one process exclude each other, too. The old one stays open, so that no other file gets its
+        // number.
         let _old = match old {
             Opened::Locked(old) => old.unlock().map_err(|(_, e)| io(e.into()))?,
             Opened::Unlocked(old) => old,

@@ -46,7 +46,7 @@ fn has_write_lock(file: &File) -> bool {
     let conflicts = |kind, start, len| {
         let (l_type, l_whence) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short);
         let mut asked = libc::flock { l_type, l_whence, l_start: start, l_len: len, l_pid: 0 };
-        // Where a file system knows no such locks nobody has one.
+        // Where a file system knows no such locks no program has one.
         fcntl(file, FcntlArg::F_OFD_GETLK(&mut asked)).is_ok() && asked.l_type != libc::F_UNLCK as libc::c_short
     };
     conflicts(libc::F_RDLCK, 0, 0) || conflicts(libc::F_WRLCK, 101, 1)

@@ -43,7 +43,7 @@ pub struct Eye {
     seen: Mutex<Option<(Disk, [Option<u64>; 2])>>,
 }
 
-/// Of what happens every few seconds nobody is told.
+/// Frequent events are not reported.
 struct Quiet;
 
 impl Observer for Quiet {

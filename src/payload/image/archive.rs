@@ -83,7 +83,7 @@ impl Archive {
         &self.left
     }
 
-    /// Why nobody knows whether there are more.
+    /// Why it is unknown whether there are more.
     pub fn unknown(&self) -> Option<&ImageError> {
         self.unknown.as_ref()
     }

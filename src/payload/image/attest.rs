@@ -1,6 +1,6 @@
 //! Puts bundles beside an image of an OCI layout. Each is the layer of a manifest that has the image as its subject. Those
 //! manifests are in index.json without a name, where a layout's readers look for them. They are also listed by an index
-//! under the tag `sha256-HEX` (OCI distribution specification, "referrers tag schema"): whoever copies that tag to a
+//! under the tag `sha256-HEX` (OCI distribution specification, "referrers tag schema"): a person who copies that tag to a
 //! registry has copied all of them.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Reads what lies beside an image, within limits. Whoever can attach something to an image can attach much of it, large
-//! and broken: that must neither fill the memory nor stand in the way of what somebody else has attached.
+//! Reads what lies beside an image, within limits. A person who can attach data to an image can attach much of it, large and
+//! broken: that must neither fill the memory nor hide other attached data.
 
 use oci_spec::image::{Descriptor, ImageManifest};
 
@@ -88,7 +88,7 @@ impl<'s> Reader<'s> {
         Reader { store, faults: Vec::new(), untold: 0, unanswered: None }
     }
 
-    /// What could not be read, for people; and the first one that is not known, because nobody answered.
+    /// What could not be read, for people; and the first one that is not known, because no answer came.
     pub fn finish(mut self) -> (Vec<String>, Option<ImageError>) {
         if self.untold > 0 {
             self.faults.push(format!("and {} more like these", self.untold));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{ImageError, ImageStore, resolve::resolve};
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
 
-/// What an image says of itself. Nobody vouches for it.
+/// The image's own words, which are not verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// Digest of what the reference names: the index, or the manifest if there is none.

@@ -199,7 +199,7 @@ impl Local {
             return Err(ImageError::invalid(self.what("index.json"), why));
         }
         let document = self.listed(descriptor)?;
-        // What is no manifest is about nothing; whoever takes it for an image finds that out.
+        // A blob that is no manifest has no subject; a reader that takes it for an image finds that out.
         let manifest = serde_json::from_slice::<ImageManifest>(&document.bytes).ok();
         let subject = manifest.and_then(|manifest| manifest.subject().as_ref().and_then(|s| sha256_of(s).ok()));
         subjects.known.insert(digest, subject);
@@ -388,7 +388,7 @@ impl Archive {
             if slice.end > end {
                 return wrong(&format!("ends at byte {}, the archive at {end}: it is truncated", slice.end));
             }
-            // A later one takes the place of an earlier one, as for whoever unpacks it.
+            // A later one takes the place of an earlier one, as for a program that unpacks it.
             files.insert(name.clone(), slice);
             if files.len() > MAX_FILES {
                 return wrong(&format!("is one of more than {MAX_FILES} files: not an image"));

@@ -34,7 +34,7 @@ pub struct Pulled {
     pub signatures: usize,
     /// What stayed behind of what lies beside the image, and why.
     pub left: Vec<String>,
-    /// Why nobody knows whether there are more.
+    /// Why it is unknown whether there are more.
     pub unknown: Option<ImageError>,
 }
 

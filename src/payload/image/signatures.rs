@@ -175,12 +175,12 @@ pub struct AllBeside {
     pub found: Vec<Beside>,
     /// What is left behind, and why.
     pub faults: Vec<String>,
-    /// Why nobody knows whether this is all.
+    /// Why it is unknown whether this is all.
     pub unknown: Option<ImageError>,
 }
 
-/// The signatures of an image as they are stored, not verified. What is no signature stays where it is: anybody may have put
-/// it there, of any size.
+/// The signatures of an image as they are stored, not verified. Data that is no signature stays where it is: any person may
+/// have put it there, of any size.
 pub fn beside(store: &dyn ImageStore, images: &[Sha256], arch: Arch) -> AllBeside {
     let mut reader = Reader::new(store);
     let images = names(&mut reader, images, arch);

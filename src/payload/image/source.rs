@@ -3,7 +3,7 @@
 //! Layers are read from the uppermost down: a file or whiteout in an upper layer overrides every lower one. Reading
 //! stops once all wanted files are found.
 //!
-//! Within a layer a later entry of the same name takes the place of an earlier one, as for whoever unpacks it. An inspection
+//! Within a layer a later entry of the same name takes the place of an earlier one, as for a program that unpacks it. An inspection
 //! that reads a layer to its end knows which one is the last, and the write passes over the others. The write alone goes by what
 //! SHA256SUMS and manifest.json say, for it hands out what it reads: an entry of another size is passed over, and one behind the
 //! right one must be the same.

@@ -4,7 +4,7 @@ use super::{ImageError, skip::Skip};
 use crate::transfer::sha256::Hasher;
 use slipway_core::digest::Sha256;
 
-/// Verifies length and digest of a blob while it is read: whoever reads to the end without an error has the right
+/// Verifies length and digest of a blob while it is read: a caller that reads to the end without an error has the right
 /// bytes.
 pub struct VerifyingReader<R> {
     reader: R,

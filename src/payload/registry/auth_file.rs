@@ -27,7 +27,7 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Without the credentials: anybody on the network path could read them.
+    /// Without the credentials: any machine on the network path could read them.
     pub fn withheld(self) -> Self {
         let origin = match self.origin {
             CredentialsFrom::Entry(key, file) => CredentialsFrom::Withheld(key, file),
@@ -42,7 +42,7 @@ impl Lookup {
 pub enum CredentialsFrom {
     /// The key of an entry, and the file it is in.
     Entry(String, PathBuf),
-    /// The same, but they are not sent: the connection has no TLS, and nobody has asked for that.
+    /// The same, but they are not sent: the connection has no TLS, and no flag has asked for that.
     Withheld(String, PathBuf),
     /// No file has an entry for the registry.
     Nowhere {

@@ -11,7 +11,7 @@ use super::{
 use crate::payload::image::{ImageError, ImageStore as _, Listing, MAX_BESIDE_BYTES, referrers_tag};
 use slipway_core::digest::Sha256;
 
-// Anybody may add referrers. So a list without an end takes nobody's time.
+// Any person may add referrers. So a list without an end must not take long.
 const MAX_PAGES: usize = 100;
 
 impl Registry {

@@ -12,7 +12,7 @@ use super::{
 use crate::payload::image::ImageError;
 use slipway_core::payload::image_ref::is_tag;
 
-// Limit on memory and time; repositories with more are no place where somebody looks for a release.
+// Limit on memory and time; no one looks for a release in a larger repository.
 const MAX_TAGS: usize = 100_000;
 // Without a number: registries refuse one that is too large for them.
 const LIST: &str = "tags/list";

@@ -124,6 +124,6 @@ fn whoever_reads_again_is_told_what_was_dropped() {
     reader.read_to_string(&mut said).unwrap();
     assert!(child.wait().unwrap().success(), "{said}");
     // A third one says what it waits for, if that takes a while.
-    let told = ["2", "3"].map(|n| format!("note: {n} lines were dropped, because nobody read them\n"));
+    let told = ["2", "3"].map(|n| format!("note: {n} lines were dropped, because they were not read\n"));
     assert!(told.iter().any(|told| said.starts_with(told)), "{said}");
 }

@@ -54,7 +54,7 @@ struct Medium {
     /// To each copy.
     writes_to: [usize; 2],
     started: Vec<Start>,
-    /// Somebody is there, and chooses this.
+    /// A person is there, and chooses this.
     hand: Option<Slot>,
     offered: Vec<(Slot, &'static str)>,
     said: Vec<String>,
@@ -102,7 +102,7 @@ impl Medium {
             Ok(()) => None,
             Err(over) if over.is::<Reset>() => {
                 self.ran.clear();
-                // Whoever chose is content with one choice.
+                // A person chooses once.
                 self.hand = None;
                 self.boot()
             }
@@ -329,7 +329,7 @@ fn a_slot_that_is_chosen_boots_once_and_nothing_is_written() {
     assert_eq!(medium.boot(), Some(Start { slot: Slot::B, trial: false, check: true }));
     assert_eq!(medium.offered, [(Slot::A, "good"), (Slot::B, "untried")]);
     assert_eq!(medium.written, 0);
-    // It does not start: the rule goes on as if nobody had been there.
+    // It does not start: the rule goes on as if no key had been pressed.
     medium.verifies.b = false;
     assert_eq!(medium.boot(), Some(Start { slot: Slot::A, trial: false, check: true }));
     let empty = BootEnv::installed(1);

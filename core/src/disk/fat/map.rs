@@ -196,8 +196,8 @@ impl FatMap {
         let mut bytes = self.held(copy, sectors).to_vec();
         let before = ((sectors.offset - self.fats[copy]) / FAT_ENTRY_BYTES) as usize;
         for number in runs.iter().flat_map(|run| run.first..run.end()).map(|number| number as usize) {
-            let is_nobodys = self.live.get(number) == Some(&false);
-            let at = number.checked_sub(before).map(|n| n * 4).filter(|at| is_nobodys && *at < bytes.len());
+            let is_unowned = self.live.get(number) == Some(&false);
+            let at = number.checked_sub(before).map(|n| n * 4).filter(|at| is_unowned && *at < bytes.len());
             at.into_iter().for_each(|at| put(&mut bytes, at, 0));
         }
         bytes
@@ -213,7 +213,7 @@ impl FatMap {
     }
 
     /// Whether no file has any of these clusters.
-    pub fn are_nobodys(&self, runs: &[Run]) -> bool {
+    pub fn are_unowned(&self, runs: &[Run]) -> bool {
         runs.iter().flat_map(|run| run.first..run.end()).all(|n| self.live.get(n as usize) == Some(&false))
     }
 
@@ -246,7 +246,7 @@ impl FatMap {
         le32(&self.tables[copy], number as usize * 4) & ENTRY_BITS
     }
 
-    /// The clusters of a chain. From now on they are somebody's.
+    /// The clusters of a chain. From now on they belong to a file.
     fn take(&mut self, first: u32) -> Result<Vec<Run>, MapError> {
         let (mut taken, mut number) = (Vec::new(), first);
         while number < FIRST_END_OF_CHAIN {

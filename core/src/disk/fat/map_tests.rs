@@ -46,7 +46,7 @@ fn our_own_volume_is_understood() {
     let file = map.file(LOADER).unwrap();
     assert_eq!((file.at.bytes, file.runs.len()), (300_000, 1));
     assert_eq!(file.runs[0].count, map.clusters(300_000));
-    assert!(map.is_chain(file.runs[0]) && !map.are_nobodys(&file.runs));
+    assert!(map.is_chain(file.runs[0]) && !map.are_unowned(&file.runs));
     assert_eq!(map.file("slipway/boot.env"), None, "it was not asked for");
 }
 
@@ -69,7 +69,7 @@ fn what_nothing_refers_to_is_lost_and_can_be_freed() {
     let run = map.place(&[300]).unwrap()[0];
     link(&mut bytes, &map, run);
     let linked = look(&bytes).unwrap();
-    assert!(linked.is_chain(run) && linked.are_nobodys(&[run]));
+    assert!(linked.is_chain(run) && linked.are_unowned(&[run]));
     assert_eq!((linked.lost(), linked.free_count().1), (vec![run], false));
     assert_eq!(linked.place(&[300]), Some(vec![run]), "it is used again");
     // In one copy only, as a power cut leaves it.
@@ -139,7 +139,7 @@ proptest! {
         if let Ok(map) = look(&bytes)
             && let Some(runs) = map.place(&[100, 1])
         {
-            prop_assert!(map.are_nobodys(&runs));
+            prop_assert!(map.are_unowned(&runs));
             let _ = (map.lost(), map.free_count());
         }
     }

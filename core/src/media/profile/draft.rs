@@ -68,7 +68,7 @@ impl Draft {
         self.secure_boot.is_some() && self.kind == Some(OutputKind::Iso)
     }
 
-    /// Set when keys are enrolled. That somebody does it by hand, or nobody, is so with every image.
+    /// Set when keys are enrolled. `manual` and `off` go with every image.
     pub fn set_enroll(&mut self, name: &str) -> Result<(), Fault> {
         let names = || EnrollMode::ALL.map(|(_, name, _)| name).join(", ");
         let mode = EnrollMode::by_name(name)

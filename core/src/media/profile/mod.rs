@@ -48,7 +48,7 @@ pub struct Profile {
     pub compression: Option<Compression>,
     /// systemd's stub, which a unified kernel image begins with; none: Debian's.
     pub stub: Option<String>,
-    /// Who signs the loader and a unified kernel image; none: nobody.
+    /// The signer of the loader and of a unified kernel image, if any.
     pub secure_boot: Option<SecureBoot>,
     /// When the loader of a signed ISO puts its keys into firmware; none: the image brings no keys.
     pub enroll: Option<EnrollMode>,

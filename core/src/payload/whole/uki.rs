@@ -1,5 +1,5 @@
 //! What a unified kernel image is and how long, by its headers (PE/COFF specification; UAPI Group, "Unified Kernel Image").
-//! Whether it is signed the firmware finds out: that takes a key which nobody here has.
+//! Whether it is signed the firmware finds out: that takes a key which is not here.
 
 use crate::prelude::*;
 

@@ -1,6 +1,6 @@
 //! Text that fits into columns and cannot harm a terminal.
 //!
-//! Anybody can write names into a partition table. Control and invisible characters in them are shown as `?`.
+//! Any program can write names into a partition table. Control and invisible characters in them are shown as `?`.
 
 use crate::prelude::*;
 

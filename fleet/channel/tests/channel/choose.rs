@@ -70,7 +70,7 @@ fn a_version_comes_from_the_label_or_from_the_tags() {
     assert_eq!(own.channels, BTreeSet::from(["stable".to_owned(), "beta".to_owned()]));
     assert_eq!(own.version, version("1.2.3-rc.1+7"));
     assert_eq!(ImageLabels::of(&BTreeMap::new(), None), ImageLabels::default());
-    // Whoever can push does not fill the status of a channel.
+    // A person who can push does not fill the status of a channel.
     let (name, many) = ("x".repeat(65), vec!["y".repeat(60); 99].join(","));
     let long = format!("1.2.3+{name}");
     let own = ImageLabels::of(&labels(&[(CHANNEL, &format!("{name},{many}")), (VERSION, &long)]), Some(name.clone()));
@@ -172,7 +172,7 @@ fn only_what_enough_keys_have_signed_is_chosen() {
     let demands = |rest: &str| format!("the channel demands signatures: {rest}");
     let (version, [unseen, unsigned, by_other, _]) = chosen_by(&one);
     assert_eq!(version, "2.0.0");
-    assert_eq!(unseen, demands("nobody has looked for its signatures yet"));
+    assert_eq!(unseen, demands("its signatures were not looked for yet"));
     assert_eq!(unsigned, demands("no signature"));
     assert_eq!(by_other, demands("none of the channel's keys has signed it"));
     assert_eq!(chosen_by(&any).0, "3.0.0");
@@ -180,7 +180,7 @@ fn only_what_enough_keys_have_signed_is_chosen() {
     assert_eq!((version.as_str(), by_one), ("1.0.0", demands("1 of the channel's keys have signed it, and 2 must")));
 }
 
-/// Whoever may only push cannot keep a release from being taken by pushing its version once more.
+/// A person who may only push cannot keep a release from being taken by pushing its version once more.
 #[test]
 fn a_version_that_somebody_else_pushes_again_takes_nothing_away() {
     let demand = signatures(&[KEY], 1).unwrap();
@@ -228,16 +228,16 @@ fn floors_are_passed_through_and_never_skipped() {
         assert_eq!(next(&choice, running).as_deref(), Ok(gets), "{running}");
     }
     for running in ["2.1.0", "3.0.0"] {
-        assert!(next(&choice, running).unwrap_err().contains("nobody goes back"), "{running}");
+        assert!(next(&choice, running).unwrap_err().contains("takes no node back"), "{running}");
     }
     assert_eq!(choice.next(None), Err(NoUpdate::Unknown));
     assert!(why(&choice, "2.0.0").contains("not in the range"));
-    // One that is missing holds back who needs it, and nobody else.
+    // A missing floor holds back only the nodes that need it.
     let choice = of(&spec, &["1.4.0", "2.1.0"].map(image));
     assert_eq!(next(&choice, "1.0.0").as_deref(), Ok("1.4.0"));
     assert!(next(&choice, "1.4.0").unwrap_err().starts_with("it must go through 2.0.0 first"));
     assert_eq!(next(&choice, "2.0.5").as_deref(), Ok("2.1.0"));
-    // Nor without any: whoever does not know where a node stands would take it back.
+    // Nor without any: an unknown version could be a newer one.
     assert_eq!(of(&stable(), &[image("1.0.0")]).next(None), Err(NoUpdate::Unknown));
     assert_eq!(Choice::default().next(None), Err(NoUpdate::NoChoice));
 }

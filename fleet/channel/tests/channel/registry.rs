@@ -71,7 +71,7 @@ impl Site {
         signatures(&[&std::fs::read_to_string(signer.public()).unwrap()], 1).unwrap()
     }
 
-    /// In the place of whoever has signed it before.
+    /// In place of the earlier signer.
     fn sign(&self, image: &Image, signer: &Signer) {
         self.sign_digest(image.name(), signer);
     }
@@ -219,12 +219,12 @@ fn the_payload_of_what_is_chosen_is_read_from_its_checksums() {
     let at = |spec: &Spec, limits, known: &[Candidate]| lookup(spec, &plain(), limits, known, None, hour(0)).unwrap();
     let all = at(&spec, Limits::default(), &[]);
     assert_eq!(found(&all, &new).payload, Some(new_payload), "{all:?}");
-    assert_eq!(found(&all, &old).payload, None, "nobody needs it");
+    assert_eq!(found(&all, &old).payload, None, "it is not needed");
     // With a floor a node that runs it must be known.
     let floors = vec!["1.0.0".parse().unwrap()];
     let with_floor = at(&Spec { floors, ..spec.clone() }, Limits::default(), &all);
     assert_eq!(found(&with_floor, &old).payload, Some(old_payload));
-    // An image of which nobody can tell what is in it is not chosen, and is tried again.
+    // An image with unknown content is not chosen, and is tried again.
     let bare = Image::of(&Tar::new().file("etc/large", &noise(0, 3 << 20)).end());
     site.push(&bare.labelled(stable_label("3.0.0"), json!({})), "3.0.0");
     let all = at(&spec, Limits { payload_bytes: 1 << 20, ..Limits::default() }, &all);
@@ -258,8 +258,8 @@ fn what_nobody_has_signed_is_not_taken_until_it_is() {
     site.sign(&old, &one);
     let all = at(&all);
     assert_eq!((chosen(&all), found(&all, &old).payload), (Some(old.name()), Some(old_payload)));
-    assert_eq!(found(&all, &new).payload, None, "nobody needs it");
-    // Somebody else's signature is none.
+    assert_eq!(found(&all, &new).payload, None, "it is not needed");
+    // A signature by another key is none.
     site.sign(&new, &other);
     let all = at(&all);
     assert_eq!(chosen(&all), Some(old.name()));
@@ -275,7 +275,7 @@ fn what_nobody_has_signed_is_not_taken_until_it_is() {
     assert!(signed.by.is_empty() && signed.missing.is_some(), "{signed:?}");
 }
 
-/// Whoever may only push cannot have what was signed taken as another version, or into another channel, by an index of
+/// A person who may only push cannot have a signed image taken as another version, or into another channel, by an index of
 /// their own: there stands what the channel goes by.
 #[test]
 fn what_was_signed_counts_in_no_other_index() {
@@ -372,7 +372,7 @@ fn what_was_read_in_time_is_not_lost_with_the_look() {
     assert!(read.iter().all(|candidate| candidate.labels.is_ok()));
 }
 
-/// With as many that nobody has signed as take longer than a look.
+/// With so many unsigned images that they take longer than a look.
 #[test]
 fn whose_signatures_were_looked_for_in_vain_is_known_to_the_next_look() {
     let site = Site::new();
@@ -396,7 +396,7 @@ fn whose_signatures_were_looked_for_in_vain_is_known_to_the_next_look() {
     let all = through(&new, 60, &read).unwrap();
     let is_known = |of| found(&all, of).signed.is_some_and(|signed| signed.missing.is_some());
     assert!(is_known(&old) && is_known(&new), "{all:?}");
-    // That is the end of it: all are looked for again, because somebody may have signed.
+    // That is the end of it: all are looked for again, because they may be signed now.
     site.sign(&new, &signer);
     let spec = Spec { signatures: Some(demand.clone()), ..site.spec(&Select::Label("stable".to_owned())) };
     let all = lookup(&spec, &plain(), Limits::default(), &all, None, hour(0)).unwrap();

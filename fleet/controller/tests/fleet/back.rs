@@ -31,7 +31,7 @@ fn nodes_that_have_it_go_back_one_by_one_and_download_nothing() {
     let (_one, _other) = (site.controller(), site.controller());
     let order = denied_at_the_last(&site, json!({}));
     site.until("its grant is free", |site| site.ledger().grants.is_empty());
-    // Nobody wants them to go back yet.
+    // Their rollback is not wanted yet.
     let mut two = order[..2].to_vec();
     two.sort_unstable();
     assert_eq!(run(&site, "new"), two);
@@ -67,7 +67,7 @@ fn the_control_plane_goes_back_only_if_asked() {
     site.until("the worker is back", |site| run(site, "new") == [1]);
     site.until("the other one says why", |site| site.node_status("n1").reason == "KeepsDenied");
     let status = site.node_status("n1");
-    assert!(status.message.contains("nobody asked that this goes back"), "{}", status.message);
+    assert!(status.message.contains("its rollback was not asked for"), "{}", status.message);
     site.until("grants are free", |site| site.ledger().grants.is_empty());
     site.change_pool(json!({ "rollback": { "controlPlane": true } }));
     site.until("it is back", |site| run(site, "old").len() == 3);

@@ -10,7 +10,7 @@ use crate::{releases::Releases, site::Site};
 /// Why an image of this version is not taken, in one word.
 fn reason(status: &ChannelStatus, version: &str) -> String {
     let of = status.candidates.iter().find(|of| of.version.as_deref() == Some(version));
-    of.map_or_else(|| "nobody has seen it".to_owned(), |of| of.reason.clone())
+    of.map_or_else(|| "it was not seen".to_owned(), |of| of.reason.clone())
 }
 
 fn condition(status: &ChannelStatus, kind: &str) -> String {
@@ -39,7 +39,7 @@ fn a_push_begins_a_rollout_and_what_is_denied_begins_none() {
     site.until("the first release runs", |site| all_run(site, first));
     let second = releases.push("2.0.0", "stable");
     site.until("the second release runs", |site| all_run(site, second));
-    // What nobody wants is known, with the reason, and no node hears of it.
+    // An unwanted image is known, with the reason, and no node hears of it.
     site.change_channel("stable", json!({ "deny": ["3.0.0"] }));
     releases.push("3.0.0", "stable");
     releases.push("4.0.0", "beta");

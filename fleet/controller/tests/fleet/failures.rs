@@ -53,7 +53,7 @@ fn a_node_that_fell_silent_stays_charged_until_a_person_frees_it() {
     let (silent, other) = (n - 1, format!("n{}", 3 - n));
     let site_runtime = &site.runtime;
     site.nodes[silent].fall_silent(site_runtime);
-    // For all that anybody knows it reboots.
+    // As far as is known it reboots.
     let is_missed = |site: &Site| site.node_status(&grant.node.name).reason == "Rebooting";
     site.until("it is missed", is_missed);
     // One look after another.
@@ -64,7 +64,7 @@ fn a_node_that_fell_silent_stays_charged_until_a_person_frees_it() {
     assert_eq!((cordons(&site), site.ledger().grants.len()), (1, 1));
     site.release(grant.token);
     site.until("it is free", |site| site.ledger().grants.is_empty());
-    // It is not well for all that anybody knows: the other one still waits.
+    // It is not well as far as is known: the other one still waits.
     site.until("that is said", |site| site.node_status(&grant.node.name).reason == "Silent");
     assert_eq!(cordons(&site), 1);
     site.serve_again(n);

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{metrics::numbers, site::Site};
 
-/// How many nodes, if nobody says it.
+/// The default number of nodes.
 const FEW: usize = 6;
 
 #[test]

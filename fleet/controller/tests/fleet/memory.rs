@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::{metrics::numbers, site::Site};
 
-/// How many Nodes, if nobody says it.
+/// The default number of Nodes.
 const FEW: &str = "100";
 /// Images that a kubelet names, as many as it does: 8 kB, and the larger half of a Node.
 const IMAGES: usize = 50;

@@ -17,7 +17,7 @@ use crate::{
 /// Files that a controller may open in a test with strangers.
 const FILES: usize = 160;
 
-/// The status and the content of an answer; `None` if nobody answers.
+/// The status and the content of an answer; `None` without an answer.
 pub fn ask(port: u16, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").unwrap();
@@ -107,7 +107,7 @@ fn it_is_ready_while_its_rounds_come_to_their_end_and_lives_without_an_api_serve
     let Some(mut site) = Site::new(0) else { return };
     let (_controller, port) = site.controller_with_files(FILES);
     site.until("it is ready", |_| ask(port, "/readyz").is_some_and(|(status, _)| status == 200));
-    // Strangers who ask for nothing keep nobody from asking, and no round from its end.
+    // Strangers who ask for nothing keep no client from asking, and no round from its end.
     let idle: Vec<_> = (0..2 * FILES).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     let rounds = || numbers(port)["slipway_fleet_rounds_total{result=\"done\"}"];
     let before = rounds();
@@ -125,7 +125,7 @@ fn it_is_ready_while_its_rounds_come_to_their_end_and_lives_without_an_api_serve
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    assert_eq!(ask(port, "/healthz").unwrap().0, 200, "to start it anew would help nobody");
+    assert_eq!(ask(port, "/healthz").unwrap().0, 200, "to start it anew would not help");
     let failed = "slipway_fleet_rounds_total{result=\"failed\"}";
     assert!(numbers(port)[failed] >= 1.0);
     assert!(numbers(port)["slipway_fleet_api_requests_total{result=\"silent\"}"] >= 1.0);

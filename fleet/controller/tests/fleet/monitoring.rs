@@ -65,7 +65,7 @@ fn alerts_and_dashboard_ask_for_what_is_said() {
     }
 }
 
-/// The words of states come from the rollout, and not from a string that somebody wrote here.
+/// The words of states come from the rollout, and not from a string here.
 #[test]
 fn the_state_that_is_worth_an_alert_has_this_word() {
     let word = Blocked::SilentHolder { token: 1 }.word();

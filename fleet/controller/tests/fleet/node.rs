@@ -336,7 +336,7 @@ impl StandIn {
         (self.stop, self.served) = (Some(stop), Some(runtime.spawn(served)));
     }
 
-    /// It answers nobody any more. What it does goes on.
+    /// It gives no more answers. What it does goes on.
     pub fn fall_silent(&mut self, runtime: &Runtime) {
         drop(self.stop.take());
         runtime.block_on(self.served.take().unwrap()).unwrap().unwrap();
@@ -375,7 +375,7 @@ impl Drop for StandIn {
         self.inner.stops.store(true, Ordering::SeqCst);
         drop(holds);
         chronicle.released.notify_all();
-        // After a panic the API server may stand still, and goes to nobody.
+        // After a panic the API server may stand still, and goes to no other test.
         if !thread::panicking() {
             let _ = self.works.take().unwrap().join();
         }
@@ -387,7 +387,7 @@ struct Api(Arc<Inner>);
 
 impl Node for Api {
     async fn plan(&self, _request: Request) -> Result<PlanResponse, Error> {
-        Err(Error::NotHere("nobody plans here".to_owned()))
+        Err(Error::NotHere("no plans here".to_owned()))
     }
 
     async fn ask(&self, request: Request) -> Result<Asked, Error> {

@@ -13,7 +13,7 @@ use slipway_core::digest::Sha256;
 use slipway_test_support::registry::{Debian, Image, plain};
 use tempfile::TempDir;
 
-/// An auth file with nobody in it: what this machine has does not count.
+/// An auth file without credentials: what this machine has does not count.
 pub fn no_credentials() -> PathBuf {
     plain().auth_file.unwrap()
 }
@@ -53,7 +53,7 @@ impl Releases {
         payload
     }
 
-    /// It answers nobody any more.
+    /// It gives no more answers.
     pub fn end(&mut self) {
         self.debian = None;
     }

@@ -1,5 +1,5 @@
 //! Nodes that are replaced. A stand-in: [`Provider`], for Cluster API's controllers. It has a Machine's kind in a few lines,
-//! drains nobody, and makes a machine with its Node as soon as one is gone.
+//! drains no node, and makes a machine with its Node as soon as one is gone.
 
 use std::{thread::sleep, time::Duration};
 
@@ -139,7 +139,7 @@ fn volume(site: &Site, node: &str) {
     site.runtime.block_on(volumes.create(&PostParams::default(), &volume)).unwrap();
 }
 
-/// It is moved elsewhere. Nobody protects volumes here.
+/// It is moved elsewhere. Volumes are not protected here.
 fn volume_goes(site: &Site) {
     let volumes: Api<PersistentVolume> = Api::all(site.client.clone());
     let done = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
@@ -201,7 +201,7 @@ fn nodes_are_replaced_one_at_a_time_whoever_is_killed() {
     site.until("it lacks the right", |site| site.node_status("n1").reason == "NoMachines");
     assert!(site.node_status("n1").message.contains("403"), "{}", site.node_status("n1").message);
     rights(&mut site);
-    // It is granted, and nobody may delete it yet.
+    // It is granted, and may not be deleted yet.
     site.until("one is granted", |site| site.ledger().grants.len() == 1);
     let grant = site.ledger().grants.remove(0);
     let refused = |site: &Site| site.node_status(&grant.node.name).message.contains("403");
@@ -209,7 +209,7 @@ fn nodes_are_replaced_one_at_a_time_whoever_is_killed() {
     drop(controller);
     all_rights(&site);
     is_deleted_only_as_found(&mut site);
-    assert_eq!(site.ledger().grants, std::slice::from_ref(&grant), "it is held by nobody's clock");
+    assert_eq!(site.ledger().grants, std::slice::from_ref(&grant), "no clock frees it");
     let (_one, _other) = (site.controller(), site.controller());
     provider.until(&mut site, "two are replaced", |site| {
         site.nodes.iter().filter(|node| node.runs() == payload("new")).count() == 2 && site.ledger().grants.is_empty()

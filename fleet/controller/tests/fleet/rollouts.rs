@@ -48,9 +48,9 @@ fn a_controller_that_is_killed_is_followed_by_another() {
     site.until("one is under way", |site| cordoned(site) == 1);
     drop(controller);
     holds.iter().for_each(|line| site.chronicle.release(line));
-    // Nobody is needed to end it.
+    // It ends without help.
     site.until("it has ended", |site| site.nodes.iter().any(|node| node.upgrades() == 1));
-    assert_eq!((cordoned(&site), site.ledger().grants.len()), (1, 1), "its grant is held until somebody looks");
+    assert_eq!((cordoned(&site), site.ledger().grants.len()), (1, 1), "its grant is held until a person looks");
     let _controller = site.controller();
     site.until_all_run("new");
     assert_eq!(site.chronicle.most_at_once(), 1);
@@ -65,9 +65,9 @@ fn a_pool_that_people_have_paused_begins_nothing_and_says_so() {
     site.pool_with("new", json!({}), json!({ "paused": { "who": "alice", "why": "the fair" } }));
     site.until("it is seen", |site| site.node_status("n2").reason == "Paused");
     assert_eq!(site.pool_status().message, "alice: the fair");
-    site.change_pool(json!({ "policies": ["policy", "nobody-wrote-it"] }));
+    site.change_pool(json!({ "policies": ["policy", "missing"] }));
     site.until("the policy is missed", |site| site.node_status("n2").reason == "PolicyMissing");
-    assert!(site.pool_status().message.contains("nobody-wrote-it"));
+    assert!(site.pool_status().message.contains("missing"));
     let skip = json!([{ "node": "n2", "who": "bob", "why": "it is on loan" }]);
     assert_eq!(site.chronicle.lines(), Vec::<String>::new());
     site.change_pool(json!({ "policies": ["policy"], "skip": skip, "paused": null }));

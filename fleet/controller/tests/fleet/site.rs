@@ -329,7 +329,7 @@ impl Site {
         of_kind.filter_map(|event| event.message).collect()
     }
 
-    /// Somebody frees a grant.
+    /// A person frees a grant.
     pub fn release(&self, token: u64) {
         let ledgers: Api<DisruptionLedger> = Api::all(self.client.clone());
         let release = json!([{ "token": token, "who": "alice", "why": "its mainboard is dead" }]);
@@ -365,7 +365,7 @@ impl Site {
         self.runtime.block_on(rollouts.list(&ListParams::default())).unwrap().items
     }
 
-    /// Look until it is so. A test that would wait for ever is ended by whoever runs it.
+    /// Look until it is so. The runner ends a test that would wait for ever.
     pub fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let mut looks = 0;
         while !is_so(self) {

@@ -148,7 +148,7 @@ fn a_holder_that_is_silent_reboots_and_advice_comes_only_after_its_time() {
     let first = told(&scene, &round, n);
     assert_eq!((first.reason.as_str(), first.silent_since), ("Rebooting", Some(now())));
     assert!(!first.message.contains("unblock"), "{first:?}");
-    // It is remembered since when; later it is somebody's business.
+    // It is remembered since when; later a person has to look.
     let name = format!("n{n}");
     let spec = json!({ "nodeUID": format!("uid-{n}"), "pool": "p" });
     let upgrade =

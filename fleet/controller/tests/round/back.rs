@@ -82,7 +82,7 @@ fn nobody_goes_back_to_a_payload_that_was_denied() {
     let stays = "it keeps the payload that is denied: its other slot holds a payload that was denied, too: no boot";
     assert_eq!(why(&scene, 0), stays);
     let message = report::headline(scene.round().pools["p"].as_ref().unwrap()).message;
-    assert_eq!(message, "it eats files; 1 keep it, and say why", "nobody goes back");
+    assert_eq!(message, "it eats files; 1 keep it, and say why", "no node goes back");
     // Another pool's is no business of this one.
     scene.objects.rollouts[other].spec.plan.pool = "q".to_owned();
     assert_eq!(steps(&scene).len(), 1);

@@ -50,7 +50,7 @@ impl Board {
     /// A look ends, and what follows is written.
     fn lookup(&mut self, name: &str, outcome: Result<Vec<Candidate>, Failed>, now: Timestamp) {
         let begun = self.begin(name);
-        assert!(self.end(name, &begun, outcome, now), "nobody else has looked");
+        assert!(self.end(name, &begun, outcome, now), "no other controller has looked");
     }
 
     fn begin(&self, name: &str) -> Begun {
@@ -93,7 +93,7 @@ impl Board {
 }
 
 fn down() -> Failed {
-    Failed { word: "RegistryFails", why: "nobody answers".to_owned() }
+    Failed { word: "RegistryFails", why: "no answer".to_owned() }
 }
 
 #[test]
@@ -132,16 +132,16 @@ fn a_registry_that_fails_leaves_the_choice_and_what_people_write_holds_all_the_s
     board.lookup("stable", Ok(all), hour(0));
     board.lookup("stable", Err(down()), hour(1));
     assert_eq!(board.latest("stable"), Some("2.0.0"));
-    assert_eq!(board.condition("stable", "Looked"), (false, "RegistryFails", "nobody answers"));
+    assert_eq!(board.condition("stable", "Looked"), (false, "RegistryFails", "no answer"));
     assert_eq!((board.status("stable").looked_at, board.status("stable").candidates.len()), (Some(hour(1)), 2));
     board.edit("stable", json!({ "deny": ["2.0.0"] }));
     board.lookup("stable", Err(down()), hour(2));
     assert_eq!((board.latest("stable"), board.why("stable", "2.0.0").0), (Some("1.0.0"), "Denied"));
-    // Of another repository nothing is known: what was taken last stays until somebody has looked.
+    // Of another repository nothing is known: what was taken last stays until the next look.
     board.edit("stable", json!({ "repository": "registry.example/other" }));
     board.lookup("stable", Err(down()), hour(3));
     assert_eq!((board.latest("stable"), board.condition("stable", "Ready").1), (Some("1.0.0"), "NotLooked"));
-    // Where signatures are demanded, nobody takes what was not looked at for them.
+    // Where signatures are demanded, an image that was not looked at for them is not taken.
     let key = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END PUBLIC KEY-----";
     let signatures = json!({ "keys": [key] });
     board.edit("stable", json!({ "repository": "registry.example/other", "signatures": signatures }));
@@ -186,7 +186,7 @@ fn a_choice_whose_payload_is_not_known_yet_waits_and_what_was_taken_stays_if_it_
     assert!(!is_due("stable", &board.0, hour(5)));
     board.write(hour(15));
     assert_eq!((board.latest("stable"), board.condition("stable", "Ready").1), (Some("1.0.0"), "PayloadUnknown"));
-    assert!(is_due("stable", &board.0, hour(15)), "somebody has to find it out");
+    assert!(is_due("stable", &board.0, hour(15)), "a look has to find it out");
     board.edit("stable", json!({ "deny": ["1.0.0"] }));
     board.write(hour(15));
     assert_eq!(board.latest("stable"), None, "what is denied does not stay");

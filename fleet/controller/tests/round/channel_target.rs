@@ -72,7 +72,10 @@ fn a_pool_goes_to_the_choice_and_nobody_goes_back() {
     let mut scene = scene(status(&["1.0.0", "3.0.0", "2.0.0"], json!([])), &["1.0.0", "2.0.0", "3.0.0", "unknown"]);
     assert_eq!(planned(&scene), to("2.0.0", &["n0", "n3"]));
     scene.roll();
-    assert_eq!(said(&scene, 2), "it runs 3.0.0, and the channel's choice is 2.0.0: nobody goes back by a channel");
+    assert_eq!(
+        said(&scene, 2),
+        "it runs 3.0.0, and the channel's choice is 2.0.0: a channel takes no node back to an older version"
+    );
     let round = scene.round();
     let pool_round = round.pools["p"].as_ref().unwrap();
     assert_eq!(pool_round.rollout.as_ref().unwrap().spec.image, latest("2.0.0")["image"].as_str().unwrap());
@@ -90,13 +93,16 @@ fn who_runs_what_the_channel_took_once_does_not_go_back_when_the_registry_has_it
     let mut scene = scene(status, &["1.0.0", "2.1.0"]);
     assert_eq!(planned(&scene), to("2.0.0", &["n0"]));
     scene.roll();
-    assert_eq!(said(&scene, 1), "it runs 2.1.0, and the channel's choice is 2.0.0: nobody goes back by a channel");
+    assert_eq!(
+        said(&scene, 1),
+        "it runs 2.1.0, and the channel's choice is 2.0.0: a channel takes no node back to an older version"
+    );
 }
 
 #[test]
 fn who_runs_what_a_rollout_brought_does_not_go_back_by_another_channel() {
     let mut scene = scene(status(&["2.1.0"], json!([])), &["old", "old"]);
-    assert_eq!(planned(&scene), to("2.1.0", &["n0", "n1"]), "nobody has told these anything yet");
+    assert_eq!(planned(&scene), to("2.1.0", &["n0", "n1"]), "these nodes have no target yet");
     scene.roll();
     runs(&mut scene, 0, "2.1.0");
     // Now it is a channel that knows the same image, and never needed its payload.
@@ -104,7 +110,7 @@ fn who_runs_what_a_rollout_brought_does_not_go_back_by_another_channel() {
     stable["candidates"][0].as_object_mut().unwrap().remove("payload");
     says(&mut scene, stable);
     assert_eq!(planned(&scene), to("2.0.0", &["n1"]));
-    let newer = "it runs 2.1.0, and the channel's choice is 2.0.0: nobody goes back by a channel";
+    let newer = "it runs 2.1.0, and the channel's choice is 2.0.0: a channel takes no node back to an older version";
     scene.roll();
     assert_eq!(said(&scene, 0), newer);
     // Nor by one that knows nothing of it.
@@ -112,7 +118,7 @@ fn who_runs_what_a_rollout_brought_does_not_go_back_by_another_channel() {
     assert_eq!(planned(&scene), to("1.9.0", &["n1"]), "it never ran anything that a rollout brought");
     scene.roll();
     assert!(said(&scene, 0).contains("name image and payload in spec.target"), "{}", said(&scene, 0));
-    // Who comes later, with what nobody knows, may run something newer.
+    // A node that comes later with an unknown version may run a newer one.
     scene.node(2);
     runs(&mut scene, 2, "made by hand");
     assert!(said(&scene, 2).contains("name image and payload in spec.target"), "{}", said(&scene, 2));
@@ -129,7 +135,7 @@ fn a_pool_goes_through_the_floors_together() {
     assert!(said(&scene, 3).starts_with("the channel does not know the version that it runs"), "{}", said(&scene, 3));
     runs(&mut scene, 0, "1.4.0");
     assert_eq!(planned(&scene), to("2.0.0", &["n0", "n1"]));
-    // Who does not answer holds nobody back.
+    // A silent node holds no other back.
     runs(&mut scene, 0, "1.0.0");
     scene.silence(0);
     assert_eq!(planned(&scene), to("2.0.0", &["n0", "n1"]));
@@ -157,7 +163,7 @@ fn who_is_skipped_or_has_failed_at_a_floor_holds_nobody_there() {
     assert_eq!(planned(&scene), to("2.0.0", &["n1", "n2"]));
     scene.roll();
     assert_eq!(said(&scene, 0), "it must go through 1.4.0 first, and failed there: it was ill");
-    // Whoever has not failed there still goes through it. The failure counts there.
+    // Each node that has not failed there still goes through it. The failure counts there.
     runs(&mut scene, 1, "1.0.0");
     let round = scene.round();
     let desired = &round.pools["p"].as_ref().unwrap().desired;

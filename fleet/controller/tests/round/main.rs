@@ -80,7 +80,7 @@ fn a_member_of_the_control_plane_elsewhere_that_does_not_answer_is_down() {
         scene.label(n, "node-role.kubernetes.io/control-plane", "");
         scene.says(n).staged = Some(payload(NEW).into());
     }
-    scene.label(1, "pool", "nobody's");
+    scene.label(1, "pool", "none");
     scene.roll();
     assert_eq!(scene.round().ledger.grants.len(), 1);
     scene.silence(1);
@@ -110,7 +110,7 @@ fn a_grant_is_freed_by_the_well_node_by_absence_and_by_word_and_by_nothing_else(
     scene.ledger.spec.release = serde_json::from_value(json!([{ "token": 7, "who": "a", "why": "b" }])).unwrap();
     assert!(is_held(&scene), "the word is for another grant");
     scene.ledger.spec.release[0].token = held.token;
-    assert!(!is_held(&scene), "somebody says so");
+    assert!(!is_held(&scene), "a person says so");
     scene.ledger.spec.release.clear();
     scene.objects.nodes.remove(n);
     assert!(!is_held(&scene), "its Node is gone");
@@ -127,7 +127,7 @@ fn a_grant_of_a_pool_that_is_gone_is_freed_all_the_same() {
     scene.objects.pools.clear();
     assert_eq!(scene.round().ledger.grants, std::slice::from_ref(&held));
     scene.says(n).token = held.token;
-    assert!(scene.round().ledger.grants.is_empty(), "and nobody is granted anything");
+    assert!(scene.round().ledger.grants.is_empty(), "and no node is granted");
 }
 
 #[test]
@@ -202,10 +202,10 @@ fn what_came_back_is_not_tried_again_and_a_further_node_gets_a_further_rollout()
 #[test]
 fn who_answers_for_another_node_is_not_believed() {
     let mut scene = staged(2);
-    scene.says(0).node = "somebody".to_owned();
+    scene.says(0).node = "another".to_owned();
     let round = scene.round();
     let pool_round = round.pools["p"].as_ref().unwrap();
-    assert!(pool_round.unclear["uid-0"].contains("says that it is \"somebody\""));
+    assert!(pool_round.unclear["uid-0"].contains("says that it is \"another\""));
     assert_eq!(
         observed_node::address(&scene.objects.nodes[0], 7),
         Err("its Node has no address of the type InternalIP".to_owned())

@@ -80,7 +80,7 @@ impl Scene {
     }
 
     pub fn silence(&mut self, n: usize) {
-        self.looks.get_mut(&format!("uid-{n}")).unwrap().status = Err("nobody is there".to_owned());
+        self.looks.get_mut(&format!("uid-{n}")).unwrap().status = Err("no answer".to_owned());
     }
 
     pub fn label(&mut self, n: usize, key: &str, value: &str) {

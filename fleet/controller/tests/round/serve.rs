@@ -31,13 +31,13 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What comes until the end; an error where nobody ends it.
+/// What comes until the end; an error if it does not end.
 fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => {}
         Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
-        Err(e) => panic!("nobody ends this connection: {e}"),
+        Err(e) => panic!("this connection does not end: {e}"),
     }
     String::from_utf8(bytes).unwrap()
 }

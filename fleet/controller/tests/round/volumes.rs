@@ -49,7 +49,7 @@ fn what_is_not_needed_of_volumes_and_pods_is_not_kept() {
     assert_eq!(serde_json::to_value(&volume).unwrap()["spec"], lean);
     assert_eq!(serde_json::to_value(&volume).unwrap()["metadata"], json!({ "name": "disk" }));
     volume.spec.as_mut().unwrap().host_path = None;
-    assert!(!is_needed(&mut volume), "it is on nobody's disk");
+    assert!(!is_needed(&mut volume), "it is on no node's disk");
     let volumes =
         json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }, { "name": "w", "emptyDir": {} }]);
     let mut pod: Pod =
@@ -87,7 +87,7 @@ fn a_volume_that_fits_one_node_alone_is_lost_with_it() {
     // A disk that two hosts say they have is on each of them.
     let two = expression("kubernetes.io/hostname", "In", &["n1", "n2"]);
     assert_eq!(losers(volume(local(), on(two.clone())), &[]), ["uid-n1", "uid-n2"]);
-    // Not lost: what others reach, in the same zone, too; what is nowhere; what nobody ever claimed.
+    // Not lost: what others reach, in the same zone, too; what is nowhere; what was never claimed.
     let none: Vec<String> = Vec::new();
     assert_eq!(losers(volume(csi(), on(two)), &[]), none);
     assert_eq!(losers(volume(csi(), on(expression("topology.kubernetes.io/zone", "In", &["b"]))), &[]), none);

@@ -24,7 +24,7 @@ fn all() -> impl Iterator<Item = (Pod, Policy)> {
     })
 }
 
-/// The pod belongs to this node: nobody would make it elsewhere.
+/// The pod belongs to this node: no controller would make it elsewhere.
 fn belongs(pod: &Pod) -> bool {
     pod.mirror || matches!(&pod.controller, Some((kind, _)) if kind == "DaemonSet")
 }

@@ -134,7 +134,7 @@ fn a_payload_that_is_denied_is_found_however_it_is_named() {
     let asked = journal.ask(named, Shape::default(), &facts);
     assert!(matches!(asked, Err(Refused::Denied { payload, .. }) if payload == digest(TARGET)));
     assert_eq!(journal.ask(any, Shape::default(), &facts), Ok(Asked::New));
-    // What runs is not denied: somebody has made it well.
+    // The running payload is not denied: a person has made it well.
     let mut runs = journal.clone();
     runs.operation.as_mut().unwrap().from.payload = Some(digest(TARGET));
     for (journal, is_back) in [(&mut journal, true), (&mut runs, false)] {

@@ -30,7 +30,7 @@ fn operation(goal: Goal, preserve: bool, shape: Shape, token: Option<u64>) -> Op
     Operation::new(crate::request(goal, preserve, token), shape, &first()).unwrap()
 }
 
-/// Found in QEMU: a rollback that somebody asked for began with the fleet's grant, which it does not have.
+/// Found in QEMU: a requested rollback began with the fleet's grant, which it does not have.
 #[test]
 fn an_operation_begins_with_the_first_of_its_steps() {
     for goal in [Goal::Stage, Goal::Upgrade, Goal::Rollback, Goal::Reboot] {
@@ -66,7 +66,7 @@ fn way_back(op: &Operation, at: Step) -> Option<Vec<Step>> {
             _ => {}
         }
     }
-    op.abort = Some("somebody wants it to end".to_owned());
+    op.abort = Some("an admin wants it to end".to_owned());
     match next(&op, &facts(&disk, boot), Limits::default()) {
         Next::Turn(why) => op.turn(&why),
         _ => return None,
@@ -298,8 +298,8 @@ fn a_second_try_forgets_nothing() {
     assert_eq!((op.cordon, op.left), (before.node, before.member));
 }
 
-/// Power is cut once the slot is activated, before anybody could write that down: the boot is the one that was to come.
-/// A payload is not blamed for it.
+/// Power is cut once the slot is activated, before the journal has it: the next boot is the planned one. A payload is not
+/// blamed for it.
 #[test]
 fn a_boot_that_comes_early_is_the_boot() {
     for (goal, b) in [(Goal::Upgrade, SlotState::Tried), (Goal::Rollback, SlotState::Good)] {

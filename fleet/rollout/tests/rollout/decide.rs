@@ -237,7 +237,7 @@ fn failures_up_to_the_budget_are_left_behind() {
     // A person leaves one out, and goes on.
     fleet.skip.insert(fleet.nodes[0].node.uid.clone());
     assert_eq!(granted(&fleet), [2, 3]);
-    assert_eq!(why(&fleet, 0), "it is left out: somebody said so");
+    assert_eq!(why(&fleet, 0), "it is left out by a person's word");
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn who_is_left_out_is_not_asked_to_begin_with_the_grant_that_it_has() {
     fleet.skip.insert(uid.clone());
     assert_eq!(granted(&fleet), [1]);
     assert!(!look(&fleet).steps.iter().any(|step| matches!(step, Step::Begin { .. })));
-    assert_eq!(why(&fleet, 0), "it is left out: somebody said so");
+    assert_eq!(why(&fleet, 0), "it is left out by a person's word");
     // A request may be on its way: it stays charged. What has begun ends.
     report(&mut fleet, 0).token = token;
     assert_eq!(look(&fleet).steps[0], Step::Free { uid, proof: Proof::Well { token } });
@@ -318,7 +318,7 @@ fn the_control_plane_goes_last_one_by_one_and_waits_for_others_that_are_ill() {
 fn a_busy_node_is_left_alone_and_counts() {
     let mut fleet = four(two_at_once());
     report(&mut fleet, 0).busy = true;
-    assert_eq!(why(&fleet, 0), "somebody else's operation is under way on it");
+    assert_eq!(why(&fleet, 0), "another client's operation is under way on it");
     assert_eq!(granted(&fleet), [1]);
 }
 

@@ -50,7 +50,7 @@ proptest! {
         prop_assert!(world.is_reached());
     }
 
-    /// People have it go now, and give it up. Whoever is at it goes back, and gives its grant back.
+    /// People have it go now, and give it up. Each node that is at it goes back, and gives its grant back.
     #[test]
     fn with_peoples_words_no_law_is_broken(
         fleet in fleet(), fates in vec((fate(), 1_u8..5), 8), policies in policies(), hours in hours(), words in words()

@@ -100,7 +100,7 @@ fn one_zone_at_a_time() {
     assert_eq!(refused.to_string(), "nodes of 1 zones may be unavailable at once, and some are in a");
     let two = Limits { max_domains: Some(2), ..one.clone() };
     assert!(ledger.grant(&worker("b-1"), &two, noon()).is_ok());
-    // Nobody knows where it is; and one of which nobody knows is elsewhere.
+    // Its zone is unknown; a node with an unknown zone is elsewhere.
     let nowhere = Node { zone: None, ..worker("x-1") };
     assert_eq!(ledger.grant(&nowhere, &two, noon()).unwrap_err(), Refusal::NoZone);
     assert!(matches!(held(&[nowhere]).grant(&worker("a-1"), &one, noon()), Err(Refusal::Zone { .. })));
@@ -144,7 +144,7 @@ fn tokens_rise_over_what_was_freed_and_what_was_edited() {
     let ledger = ledger.free("uid-b-1", &well(2)).unwrap();
     let (ledger, token) = ledger.grant(&worker("b-1"), &limits(10, 5), noon()).unwrap();
     assert_eq!((token, ledger.epoch), (3, 3));
-    // Somebody set the epoch back.
+    // A person set the epoch back.
     let edited = Ledger { epoch: 0, ..ledger.clone() };
     assert_eq!(edited.grant(&worker("c-1"), &limits(10, 5), noon()).unwrap().1, 4);
     assert_eq!(edited.free("uid-b-1", &well(3)).unwrap().epoch, 3);

@@ -77,7 +77,7 @@ proptest! {
         let mut ledger = Ledger { epoch, ..Ledger::default() };
         ledger.rebuild(honest.iter().chain(lies).copied().collect());
         let most = honest.iter().copied().max().unwrap_or(0);
-        // Nobody lies: whoever obeyed something that was lost is below.
+        // No node lies: each that obeyed a lost token is below.
         if lies.is_empty() && honest.iter().filter(|of| **of > epoch).count() * 2 > honest.len() {
             prop_assert!(ledger.epoch > most, "{}", ledger.epoch);
         }

@@ -127,7 +127,7 @@ impl World {
     }
 
     fn look(&mut self) -> Decision {
-        // That a Node is gone is known at once, and frees nobody.
+        // That a Node is gone is known at once, and frees no grant.
         let there: BTreeSet<&str> = self.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
         let gone = self.facts.ledger.grants.iter().map(|grant| grant.node.uid.clone());
         let gone = gone.filter(|uid| !there.contains(uid.as_str()));
@@ -260,7 +260,7 @@ proptest! {
         prop_assert!(world.facts.nodes.iter().all(|observed| observed.runs(NEW) && observed.is_well()));
     }
 
-    /// With wrong machines, and people who scale the set: nobody is away beyond the budget who is not charged.
+    /// With wrong machines, and people who scale the set: no node is away beyond the budget without a charge.
     #[test]
     fn with_faults_no_more_go_than_come(
         nodes in 1_usize..8, max in 1_u32..4, local_volumes in vec(prop::bool::weighted(0.2), 8), faults in faults()

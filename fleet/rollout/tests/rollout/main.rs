@@ -50,7 +50,7 @@ fn control_plane(name: &str) -> Node {
     Node { role: Role::ControlPlane, ..worker(name) }
 }
 
-/// What is allowed, if nobody says more.
+/// The default policy.
 fn limits(size: u32, max_unavailable: u32) -> Limits {
     Limits {
         size,

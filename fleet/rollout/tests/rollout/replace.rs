@@ -128,7 +128,7 @@ fn a_machine_that_was_there_or_is_of_another_set_succeeds_nobody() {
     machines(&mut fleet).last_mut().unwrap().set = Ok("MachineSet default/other".to_owned());
     turn(&mut fleet);
     assert_eq!(fleet.ledger.grants.len(), 1);
-    // An old one that nobody had seen.
+    // An old machine that was not seen before.
     machines(&mut fleet).last_mut().unwrap().set = Ok(replaces.set.clone());
     machines(&mut fleet).last_mut().unwrap().created = noon() - 1.hours();
     turn(&mut fleet);
@@ -164,7 +164,7 @@ fn one_machine_succeeds_one_node_and_the_oldest_grant_is_first() {
     let (decision, _) = turn(&mut fleet);
     let name = fleet.ledger.grants[0].node.name.clone();
     assert_eq!(reason(&decision, &name), "NoSuccessor");
-    // Nobody makes another one: a person says so, and the rollout goes on.
+    // No set makes another one: a person says so, and the rollout goes on.
     let word = Proof::Word { who: "eve".to_owned(), why: "the set was scaled down".to_owned() };
     fleet.evidence = vec![Evidence { uid: fleet.ledger.grants[0].node.uid.clone(), proof: word }];
     turn(&mut fleet);
@@ -243,16 +243,16 @@ fn who_may_not_be_replaced_is_left_alone_and_says_why() {
     let at = |name: &str| fleet.nodes.iter().position(|observed| observed.node.name == name).unwrap();
     let (one, two, three, four) = (at("a-1"), at("a-2"), at("a-3"), at("a-4"));
     fleet.replacing.local_volumes.insert("uid-a-1".to_owned(), "it would lose volume v".to_owned());
-    machines(&mut fleet)[two].set = Err("nobody would make another machine: it has no controller".to_owned());
+    machines(&mut fleet)[two].set = Err("no set would make another machine: it has no controller".to_owned());
     machines(&mut fleet)[three].node = None;
     let (decision, _) = turn(&mut fleet);
     assert!(fleet.ledger.grants.is_empty(), "{decision:?}");
     let words = ["a-1", "a-2", "a-3", "a-4"].map(|name| reason(&decision, name));
     assert_eq!(words, ["LocalVolumes", "NotReplaced", "NotReplaced", "NotReplaced"]);
     assert!(why(&fleet, one).starts_with("it is not replaced: it would lose volume v; move that"));
-    assert_eq!(why(&fleet, two), "it is not replaced: nobody would make another machine: it has no controller");
+    assert_eq!(why(&fleet, two), "it is not replaced: no set would make another machine: it has no controller");
     assert_eq!(fleet.nodes[four].node.role, Role::ControlPlane);
-    // Two machines for one Node: nobody knows which one it is.
+    // Two machines for one Node: it is unknown which one it is.
     machines(&mut fleet)[three].node = Some("uid-a-4".to_owned());
     machines(&mut fleet)[two].node = Some("uid-a-4".to_owned());
     assert!(turn(&mut fleet).0.steps.is_empty());
@@ -269,20 +269,20 @@ fn who_may_not_be_replaced_is_left_alone_and_says_why() {
     assert_eq!(turn(&mut fleet).1.len(), 1);
 }
 
-/// Who went by itself is nobody's grant. The machine that comes in its place is one that is not well.
+/// A node that went by itself holds no grant. The machine in its place counts as not well.
 #[test]
 fn a_machine_that_comes_for_nobody_counts() {
     let mut fleet = replaced(four(Policy::default()));
     machines(&mut fleet).push(machine("x-1", None, noon() - 1.minutes()));
     turn(&mut fleet);
     assert!(fleet.ledger.grants.is_empty() && why(&fleet, 0).contains("default/x-1"), "{}", why(&fleet, 0));
-    // One of another set is nobody here, and one that goes comes no more.
+    // A machine of another set does not count, and one that is being deleted does not come.
     machines(&mut fleet).last_mut().unwrap().set = Ok("MachineDeployment default/other".to_owned());
     turn(&mut fleet);
     assert_eq!(fleet.ledger.grants.len(), 1);
 }
 
-/// Somebody scales up while a grant is held: that machine makes good for one node, and not for each that goes later.
+/// A person scales up while a grant is held: that machine makes good for one node, and not for each that goes later.
 #[test]
 fn who_was_well_before_a_grant_succeeds_nobody_of_it() {
     let mut fleet = replaced(four(Policy::default()));
@@ -321,7 +321,7 @@ fn a_grant_of_another_time_deletes_nothing() {
 
 #[test]
 fn nobody_is_granted_right_after_another_machine_was_made() {
-    // Times have seconds: nobody is granted right after another machine was made.
+    // Times have seconds: no node is granted right after another machine was made.
     let mut young = replaced(four(Policy::default()));
     machines(&mut young)[0].created = noon() - 1.seconds();
     assert!(turn(&mut young).0.steps.is_empty() && why(&young, 0).ends_with("just now"), "{}", why(&young, 0));
@@ -396,10 +396,10 @@ fn a_set_that_one_node_holds_up_for_ever_does_not_fill_the_ledger() {
     }
     assert_eq!(fleet.ledger.grants.len(), 1);
     let named = fleet.ledger.taken[0].machines.clone();
-    assert_eq!(named.len(), 399, "nobody of them succeeds it");
+    assert_eq!(named.len(), 399, "none of them succeeds it");
     // Were each grant to name them for itself, it would be 40 times as much.
     assert!(largest < 60_000, "{largest}");
-    // Who is gone is named no more, nor is anybody when nobody waits.
+    // A machine that is gone is named no more; without a waiting grant none is named.
     let last = machines(&mut fleet).pop().unwrap();
     assert!(named.contains(&last.uid));
     forget(&mut fleet.ledger, fleet.replacing.machines.as_ref().unwrap());
@@ -417,7 +417,7 @@ fn a_machine_that_succeeded_somebody_succeeds_nobody_else_whoever_was_granted_wh
     goes(&mut fleet, &deleted[0]);
     comes(&mut fleet, "x-1", NEW);
     turn(&mut fleet);
-    // It is ill by now, and a third grant was given: it is nobody's again.
+    // It is ill by now, and a third grant was given: it is no node's successor again.
     fleet.nodes.last_mut().unwrap().report.as_mut().unwrap().well = false;
     goes(&mut fleet, &deleted[1]);
     let ledger = fleet.ledger.clone();

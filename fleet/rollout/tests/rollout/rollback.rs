@@ -105,7 +105,7 @@ fn who_does_not_go_back_says_why() {
     let stays = [
         "it was asked to go back, and did not: no boot",
         "its other slot holds no system that was ever confirmed",
-        "it is of the control plane, and nobody asked that this goes back",
+        "it is of the control plane, and its rollback was not asked for",
     ];
     for (n, stays) in stays.into_iter().enumerate() {
         assert_eq!(why(&fleet, n), format!("it keeps the payload that is denied: {stays}"));
@@ -113,7 +113,7 @@ fn who_does_not_go_back_says_why() {
     fleet.rollback = Some(RollbackPolicy { control_plane: true });
     assert_eq!(granted(&fleet), [2]);
     fleet.skip.insert(fleet.nodes[2].node.uid.clone());
-    assert_eq!(why(&fleet, 2), "it is left out: somebody said so");
+    assert_eq!(why(&fleet, 2), "it is left out by a person's word");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn what_people_do_to_nodes_of_a_finished_rollout_denies_nothing() {
         report(&mut fleet, n).rollback = RollbackState::Available;
     }
     assert!(look(&fleet).finished);
-    (report(&mut fleet, 0).runs, report(&mut fleet, 0).failed) = (OLD, failed("somebody had it go back"));
+    (report(&mut fleet, 0).runs, report(&mut fleet, 0).failed) = (OLD, failed("a person had it go back"));
     assert!(matches!(look(&fleet).steps[0], Step::Deny { .. }));
     fleet.finished = true;
     let decision = look(&fleet);
@@ -171,7 +171,7 @@ proptest! {
         world.run(500);
     }
 
-    /// Whatever people do to its nodes later: nothing is denied, and nobody else goes back.
+    /// Whatever people do to its nodes later: nothing is denied, and no other node goes back.
     #[test]
     fn what_was_finished_is_denied_no_more(
         fleet in fleet(), fates in vec((fate(), 1_u8..5), 8), policies in policies(), leaves in vec(any::<bool>(), 8)
@@ -190,7 +190,7 @@ proptest! {
         }
     }
 
-    /// Nobody is left behind who can go back.
+    /// No node that can go back is left behind.
     #[test]
     fn all_who_can_go_back_do(
         fleet in fleet(), kinds in vec((0_u8..4, 1_u8..5), 8), policies in policies(), control_plane in any::<bool>()

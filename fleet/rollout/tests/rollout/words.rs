@@ -27,7 +27,7 @@ fn windows_hold_nobody_back_until_the_time_that_somebody_names() {
     fleet.window_override = Some(WindowOverride { until: noon(), soak: None });
     assert_eq!(granted(&fleet), Vec::<usize>::new());
     assert!(why(&fleet, 0).starts_with("no window of policy \"late\" is open"));
-    // Somebody's pause is somebody's word, too.
+    // A person's pause is a word, too.
     fleet.window_override = Some(WindowOverride { until: noon() + 1.hours(), soak: None });
     fleet.paused = Some("eve: lunch".to_owned());
     assert_eq!(granted(&fleet), Vec::<usize>::new());
@@ -45,7 +45,7 @@ fn the_soak_of_one_wave_is_passed_over_and_a_bad_canary_is_not() {
     report(&mut fleet, 0).well = false;
     assert_eq!(granted(&fleet), Vec::<usize>::new());
     assert!(matches!(look(&fleet).steps[0], Step::Deny { .. }));
-    // Nobody has tried it: there is nothing to pass over.
+    // No node has tried it: there is nothing to pass over.
     let mut fleet = four(canary());
     fleet.nodes.remove(0);
     fleet.window_override = Some(WindowOverride { until: noon() + 1.minutes(), soak: Some(0) });

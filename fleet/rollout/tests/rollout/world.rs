@@ -237,7 +237,7 @@ impl World {
     fn act(&mut self, step: &Step, decision: &Decision) {
         match step {
             Step::Stage { uid, payload } => self.body(uid).report.staged = Some(*payload),
-            Step::Delete { .. } => panic!("nobody is replaced here"),
+            Step::Delete { .. } => panic!("no node is replaced here"),
             Step::Grant { node, .. } => {
                 self.may_be_granted(node);
                 let (ledger, token) = self.facts.ledger.grant(node, &decision.limits, self.now).unwrap();
@@ -315,7 +315,7 @@ impl World {
 
     /// Only from a payload that is denied, only where people want it, and each once.
     fn may_go_back(&self, uid: &str) {
-        let rollback = self.facts.rollback.expect("nobody wants that");
+        let rollback = self.facts.rollback.expect("a rollback is wanted");
         assert!(self.facts.denied.is_some() && self.facts.aborted.is_none());
         let body = self.bodies.iter().find(|body| body.node.uid == uid).unwrap();
         assert!(body.node.role == Role::Worker || rollback.control_plane, "the control plane goes back only if asked");
@@ -326,7 +326,7 @@ impl World {
         );
     }
 
-    /// Somebody runs the payload who can go back, and may.
+    /// A node with the payload can go back, and may.
     pub fn is_left_behind(&self) -> bool {
         let may =
             |body: &Body| body.node.role == Role::Worker || self.facts.rollback.is_some_and(|of| of.control_plane);
@@ -394,7 +394,7 @@ impl World {
             assert!(out.len() as u64 <= may && (out.len() as u64) < total.max(2), "over the budget of {amount}");
         }
         if policies.iter().all(|policy| policy.max_unavailable.is_none()) {
-            assert_eq!(out.len(), 1, "one at a time if nobody says more");
+            assert_eq!(out.len(), 1, "one at a time by default");
         }
         let control_plane = out.iter().filter(|node| node.role == Role::ControlPlane).count();
         assert!(node.role == Role::Worker || control_plane == 1, "two nodes of the control plane");
@@ -408,7 +408,7 @@ impl World {
         }
     }
 
-    /// The plan: whoever is before it has gone, or cannot.
+    /// The plan: each node before it has gone, or cannot.
     fn is_its_turn(&self, node: &Node) {
         let plan = &self.facts.plan;
         let (wave, _) = plan.nodes().find(|(_, planned)| planned.uid == node.uid).unwrap();
@@ -441,7 +441,7 @@ impl World {
         }
     }
 
-    /// Nobody is at it, and whoever still holds a grant did not begin with it, is gone, or is ill.
+    /// No node is at it, and each that still holds a grant did not begin with it, is gone, or is ill.
     pub fn is_at_rest(&self) -> bool {
         let rests = |body: &Body| {
             let held = self.facts.ledger.held(&body.node.uid);

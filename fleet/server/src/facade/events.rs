@@ -75,7 +75,7 @@ impl TalosEvent {
     }
 }
 
-/// What later events need of those before them.
+/// The state of earlier events that later ones need.
 #[derive(Clone, Debug)]
 struct TalosState {
     goal: String,
@@ -131,7 +131,7 @@ impl TalosState {
     }
 }
 
-/// What Talos calls a machine while an operation with this goal is under way.
+/// Talos' name for the stage of a machine while an operation with this goal is under way.
 fn stage(goal: v1::Goal) -> MachineStage {
     match goal {
         v1::Goal::Stage => MachineStage::Running,
@@ -173,14 +173,14 @@ pub(super) struct EventStream {
     epoch: String,
     /// The first part that it gets.
     from: Place,
-    /// Whose events it gets; empty for all.
+    /// The operation whose events it gets; empty for all.
     actor: String,
-    /// What it gets next.
+    /// Its next event.
     next: VecDeque<Event>,
 }
 
 impl EventStream {
-    /// What `request` asks for. `status` is the node's, and not older than the log.
+    /// The events that `request` asks for. `status` is the node's, and not older than the log.
     pub(super) fn new(log: &EventLog, request: EventsRequest, status: &v1::StatusResponse) -> Result<Self, Status> {
         let (kept, newest) = log.kept();
         let Position { epoch, seq } = newest;
@@ -224,8 +224,8 @@ impl EventStream {
     }
 }
 
-/// What the node was doing before the first event that is kept. Where that event begins an operation, or all that are kept
-/// came since the service started without one, the status says it.
+/// The node's activity before the first kept event. Where that event begins an operation, or all that are kept came since
+/// the service started without one, the status says it.
 fn words_before(kept: &[v1::Event], status: &v1::StatusResponse) -> TalosState {
     let begins = kept.iter().any(|event| matches!(event.what, Some(What::Asked(_))));
     TalosState::before(status.operation.as_ref().filter(|_| !begins))

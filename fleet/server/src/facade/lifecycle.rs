@@ -35,7 +35,7 @@ use crate::{
 /// The containerd of Talos itself, which has its installer images.
 const SYSTEM: i32 = 1;
 
-/// What the names of operations begin with that `LifecycleService.Upgrade` began. The rest is random.
+/// The prefix of names of operations that `LifecycleService.Upgrade` began. The rest is random.
 const NAME: [u8; 6] = *b"talos+";
 
 /// The name of an operation of `LifecycleService.Upgrade`.
@@ -58,7 +58,7 @@ struct OperationStream<T, F> {
     reader: Reader,
     /// The operation.
     id: String,
-    /// What an event says of it.
+    /// The event's text about it.
     say: F,
     next: VecDeque<Result<T, Status>>,
     is_over: bool,

@@ -26,7 +26,7 @@ use crate::{
 const FORCE: i32 = 2;
 /// The driver of logs that are of containers of Kubernetes.
 const CRI: i32 = 1;
-/// The file whose text shows that a machine was started anew. No other is read, for nobody.
+/// The file whose text shows that a machine was started anew. No other file is read.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The version of the OS that runs, as Talos' tools compare it; the service's where the slot does not say.

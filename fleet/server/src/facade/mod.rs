@@ -96,7 +96,7 @@ impl<N: Node> Serve<http::Request<Body>> for Services<N> {
     }
 }
 
-/// What refuses a call that is not here says no word about it.
+/// The refusal of a missing call has no text.
 fn with_a_name(response: http::Response<Body>, path: &str) -> http::Response<Body> {
     let headers = response.headers();
     let is_bare =

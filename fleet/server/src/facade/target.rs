@@ -40,7 +40,7 @@ fn is_named(target: &str, name: &str) -> bool {
     !name.is_empty() && host.eq_ignore_ascii_case(name)
 }
 
-/// What is before the port, without brackets.
+/// The host before the port, without brackets.
 fn host(target: &str) -> &str {
     if let Some((host, _)) = target.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return host;

@@ -179,8 +179,8 @@ async fn it_is_refused_in_its_own_words() {
         assert_eq!(client.refusal(call, json!({})).await, forbidden, "{call}");
     }
     assert_eq!(site.node.calls(), ["status"], "the boot id is a part of it");
-    let mut nobody = Foreign::start(&python, &site, &site.ca.client("eve", Some("os:admin"), 4));
+    let mut stranger = Foreign::start(&python, &site, &site.ca.client("eve", Some("os:admin"), 4));
     for call in ["Version", "Events", "Read", "Logs", "Dmesg", "EtcdMemberList", "EtcdStatus", "EtcdAlarmList"] {
-        assert_eq!(nobody.refusal(call, json!({})).await, forbidden, "{call}");
+        assert_eq!(stranger.refusal(call, json!({})).await, forbidden, "{call}");
     }
 }

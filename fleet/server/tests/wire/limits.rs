@@ -15,7 +15,7 @@ async fn site(limits: Limits) -> Site {
     Site::with(limits, Bound::default()).await
 }
 
-/// From now on the node answers nobody, until it may.
+/// From now on the node answers no client, until it may.
 fn hold(site: &Site) {
     site.node.may_answer.forget_permits(Semaphore::MAX_PERMITS);
 }

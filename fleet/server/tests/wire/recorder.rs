@@ -135,7 +135,7 @@ impl Recorder {
     }
 }
 
-/// Writes down that nobody waits for an answer any more.
+/// Records that the client no longer waits for an answer.
 struct Abandoned<'a>(&'a Recorder);
 
 impl Drop for Abandoned<'_> {
@@ -150,7 +150,9 @@ impl Node for Recorder {
     async fn plan(&self, request: Request) -> Result<PlanResponse, Error> {
         self.record(format!("plan {:?} for {}", request.goal, request.caller)).await;
         let op = Operation::new(request, SHAPE, &self.facts).ok_or(Refused::UnknownDisk)?;
-        Ok(PlanResponse::of(&op, |step| (step == Step::Drain).then(|| "default/db: nobody makes it anew".to_owned())))
+        Ok(PlanResponse::of(&op, |step| {
+            (step == Step::Drain).then(|| "default/db: no controller makes it again".to_owned())
+        }))
     }
 
     async fn ask(&self, request: Request) -> Result<Asked, Error> {
@@ -195,7 +197,7 @@ impl Node for Recorder {
             Log::Service { name, .. } if name == "broken" => {
                 to.try_send(Err(Error::Failed("the disk is full".to_owned()))).unwrap();
             }
-            // It goes on until nobody wants it.
+            // It goes on until the client is gone.
             Log::Kernel { follow: true, .. } | Log::Service { follow: true, .. } => {
                 tokio::spawn(async move { to.closed().await });
             }

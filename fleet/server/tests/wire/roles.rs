@@ -61,9 +61,9 @@ fn is_forbidden(outcome: &Result<(), Status>) -> bool {
 #[tokio::test]
 async fn each_role_and_each_call() {
     let site = Site::new().await;
-    let nobody = [None, Some("os:admin"), Some("slipway:root")].map(|name| (name, None));
-    let somebody = Role::ALL.map(|role| (Some(role.name()), Some(role)));
-    for (serial, (name, role)) in (100..).zip(nobody.into_iter().chain(somebody)) {
+    let without_role = [None, Some("os:admin"), Some("slipway:root")].map(|name| (name, None));
+    let with_role = Role::ALL.map(|role| (Some(role.name()), Some(role)));
+    for (serial, (name, role)) in (100..).zip(without_role.into_iter().chain(with_role)) {
         let client = site.channel(&site.ca.client("alice", name, serial)).await;
         for (what, least) in LEAST {
             let before = site.node.calls().len();
@@ -136,7 +136,7 @@ async fn each_role_and_each_call_of_the_facade() {
     }
 }
 
-/// It is somebody's word against what the node found.
+/// An admin's acceptance overrides the node's finding.
 #[tokio::test]
 async fn a_node_is_taken_as_it_is_by_admins_only() {
     let site = Site::new().await;

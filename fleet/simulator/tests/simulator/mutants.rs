@@ -8,7 +8,7 @@ const SEEDS: u64 = 3000;
 /// The law that the first rollout breaks which breaks one.
 fn broken(mutant: Mutant) -> String {
     let (_, failure) = many(1, SEEDS, None, mutant);
-    let failure = failure.unwrap_or_else(|| panic!("nobody noticed {mutant:?}"));
+    let failure = failure.unwrap_or_else(|| panic!("no law noticed {mutant:?}"));
     eprintln!("{mutant:?}: seed {}: {}", failure.seed, failure.law);
     failure.law
 }

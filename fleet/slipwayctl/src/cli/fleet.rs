@@ -87,7 +87,7 @@ pub enum Verb {
         #[command(flatten)]
         word: Word,
     },
-    /// Leave a node out. Nobody waits for it
+    /// Leave a node out. The rollout does not wait for it
     Skip {
         /// The name of its Node
         node: String,
@@ -118,7 +118,7 @@ pub enum Verb {
 /// Who says so, and why. Both stay in the object, and are shown wherever it has an effect.
 #[derive(Args, Clone, Debug)]
 pub struct Word {
-    /// Why, for whoever reads it at night
+    /// Why, for the person who reads it at night
     #[arg(long, value_name = "TEXT", value_parser = words)]
     pub reason: String,
     /// Who says so; without it, the user that runs this program

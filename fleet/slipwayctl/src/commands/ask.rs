@@ -21,7 +21,7 @@ use crate::{
     show::{self, Output},
 };
 
-/// What is asked for, and how.
+/// A request, and its options.
 fn request(goal: Goal) -> (Request, Ask) {
     let nothing = Payload { source: String::new(), payload: None, allow_any_version: false };
     let none = Outage { allow_outage: false };
@@ -47,7 +47,7 @@ fn request(goal: Goal) -> (Request, Ask) {
     (request, ask)
 }
 
-/// What it would lead to.
+/// Its plan.
 pub async fn plan(mut client: Client, goal: Goal, output: &Output) -> Result<(), Failure> {
     let goal = Some(to_wire(&request(goal).0));
     let plan = client.plan(PlanRequest { goal }).await?.into_inner();
@@ -88,7 +88,7 @@ async fn send(client: &mut Client, request: &Request) -> Result<AskResponse, Fai
     Ok(answer?.into_inner())
 }
 
-/// What the node said. An operation that was undone is a failure.
+/// The node's answer. An operation that was undone is a failure.
 fn told(answer: &AskResponse, output: &Output) -> Result<(), Failure> {
     let says = match answer.state() {
         RequestState::New => "begins",

@@ -168,7 +168,7 @@ fn revoke(dir: &Path, certificates: &[PathBuf], output: &Output) -> Result<(), F
     output.answer(&json!({ "list": path, "revoked": count }), &text)
 }
 
-/// What the list has revoked so far.
+/// The certificates that the list has revoked so far.
 fn before(path: &Path, ca: &X509Certificate<'_>) -> Result<Vec<RevokedCertParams>, Failure> {
     let pem = match fs::read(path) {
         // An empty file is how a node is told that nothing is revoked.

@@ -77,7 +77,7 @@ pub fn parse_position(text: &str) -> Result<Position, Failure> {
     Ok(Position { epoch: epoch.to_owned(), seq: seq.parse().map_err(|_| wrong())? })
 }
 
-/// What happens on the node.
+/// The events of the node.
 pub async fn watch(
     mut client: Client,
     after: Option<Position>,

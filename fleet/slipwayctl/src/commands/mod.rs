@@ -1,4 +1,4 @@
-//! What each command does.
+//! The commands.
 
 mod ask;
 mod contexts;
@@ -27,7 +27,7 @@ pub async fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Abort { id, why, as_is } => ask::abort(client().await?, id, why, as_is, output).await,
         Command::Confirm => ask::confirm(client().await?, output).await,
         Command::Watch { after, no_follow } => {
-            // Before anybody is asked.
+            // Before any request.
             let after = after.as_deref().map(look::parse_position).transpose()?;
             look::watch(client().await?, after, no_follow, output).await
         }

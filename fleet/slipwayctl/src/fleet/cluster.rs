@@ -1,5 +1,5 @@
 //! Objects of the API server, read and changed. A change is a merge patch of what is meant and no more, with the version
-//! that was read: what somebody else has written since is neither lost nor written over.
+//! that was read: what another program has written since is neither lost nor written over.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::failure::Failure;
 const ANSWER: Duration = Duration::from_secs(30);
 /// How often a change is tried while others write the same object: the controller writes the ledger's.
 const TRIES: u32 = 20;
-/// Whose changes these are, in the object's managedFields.
+/// The name of our changes in the object's managedFields.
 const MANAGER: &str = "slipwayctl";
 
 /// The cluster.
@@ -42,7 +42,7 @@ impl Cluster {
             None => Config::infer().await.map_err(no_way),
         };
         let mut config = config?;
-        // Somebody waits for the answer: the client would try for minutes.
+        // A person waits for the answer: the client would try for minutes.
         config.default_retry = false;
         Ok(Self { client: Client::try_from(config).map_err(no_way)? })
     }
@@ -104,7 +104,7 @@ impl Cluster {
         }
     }
 
-    /// Change an object, as `edit` says of what it is now. Whoever writes it at the same time makes it be read again.
+    /// Change an object, as `edit` says of what it is now. After another write at the same time it is read again.
     pub async fn change<K>(&self, name: &str, edit: impl Fn(&Value) -> Result<Edit, Failure>) -> Result<Edit, Failure>
     where
         K: Resource<DynamicType = ()>,

@@ -1,5 +1,5 @@
-//! What somebody's word changes in an object. Each function takes the object as it was read, and
-//! answers with the part of `spec` that is to be written. What this program does not know of an entry stays in it.
+//! The changes of an object by a person's word. Each function takes the object as it was read, and answers with the part of
+//! `spec` that is to be written. What this program does not know of an entry stays in it.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,12 +9,12 @@ use slipway_rollout::span::Span;
 
 use crate::failure::Failure;
 
-/// What is to be written.
+/// The write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edit {
-    /// What is merged into `spec`; `None` if it is so already.
+    /// The part that is merged into `spec`; `None` if it is so already.
     pub spec: Option<Value>,
-    /// What that means, for people.
+    /// Its meaning, for people.
     pub says: String,
 }
 
@@ -62,7 +62,7 @@ pub fn pause(pool: &Value, word: &Word) -> Result<Edit, Failure> {
     Edit::write(json!({ "paused": signed(word) }), "nothing new begins; what has begun goes on to its end".to_owned())
 }
 
-/// Let a pool go on; if somebody has agreed to a plan, only if that is what goes on: the one of this hash, which `rollout`
+/// Let a pool go on; if a person has agreed to a plan, only if that is what goes on: the one of this hash, which `rollout`
 /// has.
 pub fn resume(pool: &Value, agreed: Option<(Sha256, &Rollout)>) -> Result<Edit, Failure> {
     if let Some((hash, rollout)) = agreed {
@@ -169,7 +169,7 @@ pub fn run_now(
     let until = lasts.after(now);
     let mut runs = signed(word);
     (runs["rolloutUID"], runs["until"]) = (json!(uid), json!(until));
-    // What is not said again is taken away: a merge patch would leave it.
+    // A field that is not said again is taken away: a merge patch would leave it.
     runs["soakOfWave"] = if skip_soak { json!(wave + 1) } else { Value::Null };
     let soak = if skip_soak { format!(", and the soak of wave {} is passed over", wave + 1) } else { String::new() };
     Edit::write(
@@ -191,7 +191,7 @@ pub fn skip(pool: &Value, node: &str, word: &Word) -> Result<Edit, Failure> {
     let mut entry = signed(word);
     entry["node"] = json!(node);
     skip.push(entry);
-    Edit::write(json!({ "skip": skip }), format!("{node} is left out, and nobody waits for it"))
+    Edit::write(json!({ "skip": skip }), format!("{node} is left out, and the rollout does not wait for it"))
 }
 
 /// Leave a node out no more.
@@ -273,7 +273,7 @@ mod tests {
         let other = "1".repeat(64);
         assert_eq!(word_of(resume(&other, &pool("p-1", 3, &zeros))), "another-plan");
         assert_eq!(word_of(resume(&zeros, &pool("p-2", 3, &zeros))), "another-rollout");
-        // The target was changed, and nobody has looked yet; or the old one's nodes are still at it.
+        // The target was changed, and no controller has looked yet; or the old one's nodes are still at it.
         assert_eq!(word_of(resume(&zeros, &pool("p-1", 4, &zeros))), "behind");
         assert_eq!(word_of(resume(&zeros, &pool("p-1", 3, &other))), "another-plan");
         // A pool that says nothing is none that was looked at.
@@ -319,7 +319,7 @@ mod tests {
         assert!(abort(&pool(old)).unwrap().spec.is_some());
         assert_eq!(word_of(abort(&json!({ "spec": {}, "status": { "rollout": "p-2" } }))), "another-rollout");
         assert_eq!(word_of(super::abort(&pool(json!({})), &rollout("Finished"), &alice())), "finished");
-        // In a pool that cannot be understood nobody acts on it yet.
+        // In a pool that cannot be understood no controller acts on it yet.
         let mut invalid = pool(json!({}));
         (invalid["status"]["state"], invalid["status"]["message"]) = (json!("Invalid"), json!("a policy is missing"));
         let says = abort(&invalid).unwrap().says;

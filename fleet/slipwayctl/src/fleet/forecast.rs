@@ -57,7 +57,7 @@ pub struct Forecast {
     pub waves: Vec<Wave>,
     /// When the last soak is over, at the earliest; null if that never comes.
     pub ends: Option<Timestamp>,
-    /// What holds nodes back now.
+    /// The obstacles of nodes now.
     pub blocks: Vec<Block>,
 }
 
@@ -81,7 +81,7 @@ pub struct Member {
     pub name: String,
     /// Where it is, if that is known.
     pub zone: Option<String>,
-    /// What it does.
+    /// Its role.
     pub role: Role,
     /// When it begins.
     pub begins: When,
@@ -99,7 +99,7 @@ pub enum When {
     Never,
 }
 
-/// What holds nodes back.
+/// The obstacles of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Block {
@@ -107,7 +107,7 @@ pub struct Block {
     pub reason: String,
     /// Why, for people.
     pub message: String,
-    /// Whom.
+    /// The nodes.
     pub nodes: Vec<String>,
 }
 
@@ -205,7 +205,7 @@ fn member(node: &slipway_rollout::ledger::Node, begins: Begins) -> Member {
     Member { name: node.name.clone(), zone: node.zone.clone(), role: node.role, begins }
 }
 
-/// What the controller says of nodes that do not go, in the plan's order, each reason once.
+/// The controller's reasons of nodes that do not go, in the plan's order, each reason once.
 fn blocks<'a>(upgrades: &BTreeMap<&str, &NodeUpgrade>, planned: impl Iterator<Item = &'a str>) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for upgrade in planned.filter_map(|uid| upgrades.get(uid)) {

@@ -5,11 +5,11 @@
 //! objects ─► report ─┬─► picture, for people at a terminal
 //!                    ├─► lines, for others
 //!                    └─► JSON
-//! object, as it was read ─► edit ─► merge patch with its version: if anybody has written it meanwhile, once more
+//! object, as it was read ─► edit ─► merge patch with its version: if it was written meanwhile, once more
 //! ```
 //!
 //! * [`cluster`]: objects, read and changed
-//! * [`edit`]: what somebody's word changes in an object
+//! * [`edit`]: what a person's word changes in an object
 //! * [`report`]: how far rollouts are, as data
 //! * [`picture`]: the same for people
 //! * [`forecast`]: a plan, when its nodes begin at the earliest, and what blocks

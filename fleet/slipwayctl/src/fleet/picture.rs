@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::report::{Mark, Member, Pool, Report, Stage, Wave};
 use slipway_node_api::text::clean;
 
-/// What the terminal can show.
+/// The abilities of the terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     /// Its columns.
@@ -83,7 +83,7 @@ fn says(node: &Member) -> String {
     node.step.as_ref().map_or_else(|| node.message.clone(), |step| format!("{step}: {}", node.message))
 }
 
-/// What people should know of a pool beside its state.
+/// The notes about a pool beside its state.
 fn remarks(pool: &Pool) -> Vec<String> {
     let behind = pool.behind.then(|| "no controller has looked since the pool was changed".to_owned());
     let paused = pool.paused.as_ref().filter(|_| pool.state != "Paused").map(|word| format!("paused by {word}"));
@@ -162,7 +162,7 @@ impl Style {
         }
     }
 
-    /// Why nodes are not done: each that needs somebody's eye, and the others by their reason.
+    /// Why nodes are not done: each that needs a person's eye, and the others by their reason.
     fn reasons(self, pool: &Pool, text: &mut String) {
         let mut groups: Vec<(Vec<&Member>, String)> = Vec::new();
         for node in all(pool).filter(|node| !matches!(node.mark, Mark::Done | Mark::Gone)) {
@@ -172,7 +172,7 @@ impl Style {
                 None => groups.push((vec![node], says)),
             }
         }
-        // What goes wrong comes first, then what is under way, then who waits.
+        // Faults come first, then nodes under way, then nodes that wait.
         let weight = |mark: Mark| match mark {
             Mark::Failed | Mark::Ill | Mark::Silent => 0,
             Mark::UnderWay => 1,
@@ -313,7 +313,7 @@ workers  Running  3 of 8 nodes done
             bare = bare.replace(&format!("\x1b[{colour}m"), "");
         }
         assert_eq!(bare, picture(&report(), Style { colours: false, ..style }));
-        // What a node says does not: it has no escape of its own.
+        // A node's own text does not: it has no escape of its own.
         assert!(!bare.contains('\x1b'), "{bare:?}");
     }
 

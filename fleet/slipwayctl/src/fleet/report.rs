@@ -45,7 +45,7 @@ pub struct Pool {
     pub nodes: u32,
     /// How many of them run the target, are well, and hold no grant.
     pub done: u32,
-    /// No controller has looked since somebody has changed the pool.
+    /// No controller has looked since the pool was changed.
     pub behind: bool,
     /// Who has paused it, and why.
     pub paused: Option<Word>,
@@ -161,7 +161,7 @@ fn mark(reason: &str) -> Mark {
     }
 }
 
-/// What was read.
+/// The objects that were read.
 #[derive(Debug)]
 pub struct Sight {
     /// Pools by name, or why one is not understood.
@@ -323,7 +323,7 @@ mod tests {
             |n: u32| json!({ "uid": format!("u{n}"), "name": format!("n{n}"), "pool": "p", "role": "worker" });
         let wave = json!({ "nodes": [planned(1), planned(2)] });
         let plan = json!({ "pool": "p", "payload": zeros, "hash": zeros, "waves": [wave] });
-        let gone = json!({ "nodeUID": "u2", "node": "n2", "reason": "NoSuccessor", "message": "nobody came" });
+        let gone = json!({ "nodeUID": "u2", "node": "n2", "reason": "NoSuccessor", "message": "no machine came" });
         let rollout = json!({ "metadata": { "name": "p-1" }, "spec": { "image": "i", "plan": plan },
             "status": { "succeeded": { "u1": "u9" }, "replacing": [gone] } });
         let pool = json!({ "metadata": { "name": "p" }, "spec": { "nodeSelector": {}, "target": { "channel": "c" } },

@@ -46,7 +46,7 @@ fn where_a_call_goes() {
     site.run(&["--config", "elsewhere.toml", "--endpoint", address, "status"]).ok();
     let socket = site.run(&["--config", "elsewhere.toml", "--context", "here", "--endpoint", address, "status"]);
     assert!(socket.fails(2).contains("the context here is a socket"));
-    // Without a configuration it is the socket of this machine, where nobody is.
+    // Without a configuration it is the socket of this machine, where no service listens.
     let none = site.run(&["status"]).fails(4);
     assert!(none.contains("/run/slipway/node.sock"), "{none}");
 }

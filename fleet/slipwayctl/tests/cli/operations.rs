@@ -108,7 +108,7 @@ fn a_plan_shows_each_step_and_its_failure() {
     let first = " 1  write the payload into the other slot and verify it  if not: undone, the machine keeps running\n";
     assert!(plan.starts_with(first), "{plan}");
     let drain = " 3  evict the pods                                       if not: undone, the machine keeps running\n    \
-                 blocked: default/db: nobody makes it anew\n";
+                 blocked: default/db: no controller makes it again\n";
     assert!(plan.contains(drain), "{plan}");
     let json = lines(&site.run(&["--output", "json", "plan", "reboot"]).ok()).remove(0);
     assert_eq!(json["steps"][0]["step"], "cordon");
@@ -165,7 +165,7 @@ fn who_is_not_reached_or_not_trusted_is_unreachable() {
 fn without_a_home_the_node_here_is_meant() {
     let site = Site::new();
     let run = |args: &[&str]| Ended::from(program(site.home.path(), args).env_remove("HOME").output().unwrap());
-    // Nobody may be there.
+    // There may be no node.
     let asked = run(&["status"]);
     assert!(asked.code == 0 || asked.stderr.contains("/run/slipway/node.sock"), "{asked:?}");
     assert!(run(&["--context", "node", "status"]).fails(2).contains("HOME is not set"));

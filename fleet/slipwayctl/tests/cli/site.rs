@@ -55,7 +55,7 @@ impl Ended {
     }
 }
 
-/// The program, without anything of whoever runs the tests.
+/// The program, without any setting of the tester.
 pub fn program(home: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slipwayctl"));
     command.args(args).env_clear().env("HOME", home).current_dir(home).stdin(Stdio::null());

@@ -17,10 +17,10 @@ fn who_may_not_is_told_so() {
     let ended: Ended = fleet(&kubelet, &["pause", "p", "--reason", "a whim"]).output().unwrap().into();
     let refused = ended.fails(3);
     assert!(refused.contains("refused (forbidden)"), "{refused}");
-    let refused = site.fleet(&["pause", "nobody", "--reason", "a whim"]).fails(3);
+    let refused = site.fleet(&["pause", "missing", "--reason", "a whim"]).fails(3);
     assert!(refused.contains("refused (not-found)"), "{refused}");
-    let refused = site.fleet(&["status", "nobody"]).fails(3);
-    assert!(refused.contains("there is no NodePool \"nobody\""), "{refused}");
+    let refused = site.fleet(&["status", "missing"]).fails(3);
+    assert!(refused.contains("there is no NodePool \"missing\""), "{refused}");
     let refused = site.fleet(&["plan", "p"]).fails(3);
     assert!(refused.contains("refused (no-plan)") && refused.contains("no controller has looked"), "{refused}");
     let status = site.json(&["status"]);
@@ -56,7 +56,7 @@ fn an_api_server_that_is_not_there_is_unreachable() {
     bare.args(["fleet", "status"]).env_clear().env("HOME", dir.path());
     let ended: Ended = bare.output().unwrap().into();
     assert!(ended.fails(2).contains("no way to the API server"));
-    // Who says nothing gives no reason, and is nobody.
+    // Without an argument there is neither a reason nor a person.
     for words in [["--reason", " "], ["--reason", ""], ["--reason", "\t\n"]] {
         let mut all = vec!["pause", "p"];
         all.extend(words);

@@ -56,7 +56,7 @@ impl Ended {
     }
 }
 
-/// The program with these words behind `fleet`, as `alice`, without anything else of whoever runs the tests.
+/// The program with these words behind `fleet`, as `alice`, without any other setting of the tester.
 pub fn fleet(kubeconfig: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slipwayctl"));
     command.arg("fleet").args(words).env_clear().env("KUBECONFIG", kubeconfig).env("USER", "alice");

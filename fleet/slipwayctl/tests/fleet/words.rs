@@ -130,7 +130,7 @@ fn a_grant_that_nobody_gives_back_is_freed_by_a_persons_word() {
     assert_eq!((of["token"].clone(), of["mark"].clone()), (json!(grant.token), json!("under-way")), "{of}");
     let runtime = &site.runtime;
     site.nodes[n - 1].fall_silent(runtime);
-    // It may be rebooting, for all that anybody knows: a person who knows better need not wait.
+    // It may be rebooting, as far as is known: a person who knows better need not wait.
     let is_missed = |site: &Site| site.node_status(&name).reason == "Rebooting";
     site.until("it is missed", is_missed);
     let other = format!("n{}", 3 - n);
@@ -183,7 +183,7 @@ fn a_rollout_that_is_given_up_goes_back_and_its_payload_is_not_to_blame() {
     assert!(status.message.contains("the wrong image"), "{}", status.message);
     assert_eq!(site.chronicle.count(&format!("{} uncordon", grant.node.name)), 1);
     assert!(site.nodes.iter().all(|node| node.runs() == payload("old")));
-    assert_eq!(site.ledger().epoch, 1, "nobody else was granted");
+    assert_eq!(site.ledger().epoch, 1, "no other node was granted");
     let rollout = site.rollouts().remove(0).status.unwrap();
     assert_eq!((rollout.denied, rollout.aborted.as_deref()), (None, Some("alice: the wrong image")));
     assert_eq!(site.json(&["status"])["pools"][0]["state"], "Aborted");

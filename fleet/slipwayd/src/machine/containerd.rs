@@ -37,18 +37,18 @@ impl Default for Config {
     }
 }
 
-/// What is stopped.
+/// The things that are stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop<'a> {
     /// A unit of the init system.
     Unit(&'a str),
-    /// What runs in pods' sandboxes. It outlives the kubelet and containerd, and only containerd can end it.
+    /// The processes in pods' sandboxes. It outlives the kubelet and containerd, and only containerd can end it.
     Pods,
 }
 
 impl Config {
-    /// What is stopped, one after the other; `others` are the units of `services.stop`. Nobody writes this order down,
-    /// so nobody can write it down wrongly.
+    /// The things to stop, one after the other; `others` are the units of `services.stop`. The order is no setting, so it
+    /// cannot be set wrongly.
     pub fn order<'a>(&'a self, others: &'a [String]) -> Vec<Stop<'a>> {
         let kubelet = self.kubelet.iter().map(|unit| Stop::Unit(unit));
         let others = others.iter().map(|unit| Stop::Unit(unit));

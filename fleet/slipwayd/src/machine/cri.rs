@@ -1,4 +1,4 @@
-//! What runs in pods' sandboxes, and its end, by the CRI. It outlives the kubelet and containerd, and holds volumes.
+//! The containers in pods' sandboxes, and their end, by the CRI. They outlive the kubelet and containerd, and holds volumes.
 
 use std::{
     fs, io,
@@ -26,7 +26,7 @@ mod api {
     tonic::include_proto!("runtime.v1");
 }
 
-/// How long containerd may take for an answer. Whoever is asked to end has its grace besides.
+/// How long containerd may take for an answer. A pod that is asked to end has its grace besides.
 const ANSWER: Duration = Duration::from_secs(15);
 /// Most bytes of an answer, as the kubelet has it: dead containers are listed, too.
 const MOST: usize = 16 << 20;
@@ -86,7 +86,7 @@ impl Pods {
             ended.spawn(stop_sandbox(client.clone(), pod.sandbox.clone()));
         }
         let refused: Vec<_> = ended.join_all().await.into_iter().flatten().collect();
-        // What counts is what runs. A network that cannot be taken down any more, because what made it was a pod, holds
+        // Only running containers count. A network that cannot be taken down any more, because what made it was a pod, holds
         // no volume.
         let left = pods(&client).await?;
         if left.is_empty() {
@@ -108,7 +108,7 @@ impl Pods {
         Ok(Client::new(channel.await?).max_decoding_message_size(MOST))
     }
 
-    /// Without containerd nobody can be asked. What runs in a pod has a shim, and that names containerd's socket.
+    /// Without containerd there is no one to ask. Each pod has a shim, and that names containerd's socket.
     fn is_empty_without_containerd(&self) -> Result<()> {
         let shims = shims(Path::new("/proc"), &self.socket).map_err(|e| format!("/proc: {e}"))?;
         if shims.is_empty() {
@@ -124,7 +124,7 @@ async fn pods(client: &Client) -> Result<Vec<Pod>> {
     let mut client = client.clone();
     let sandboxes = within(ANSWER, client.list_pod_sandbox(ListPodSandboxRequest {})).await?.into_inner().items;
     let containers = within(ANSWER, client.list_containers(ListContainersRequest {})).await?.into_inner().containers;
-    // Nobody knows of a container in an unknown state.
+    // A container in an unknown state may still run.
     let may_run = |one: &api::Container| matches!(one.state(), ContainerState::Running | ContainerState::Unknown);
     let mut running: Vec<_> = containers.into_iter().filter(may_run).collect();
     let mut pods: Vec<Pod> = Vec::new();

@@ -19,7 +19,7 @@ use super::{
 use crate::world::{Progress, Watcher};
 
 const NAMESPACE: &str = "slipway";
-/// What images are called in the namespace, with their digest behind it. No registry has this name.
+/// The name of images in the namespace, with their digest behind it. No registry has this name.
 const IMAGE: &str = "slipway.invalid/installer";
 /// How long containerd may take for what takes it moments.
 const ANSWER: &str = "--timeout=60s";
@@ -128,8 +128,8 @@ impl Engine for Ctr {
     /// `ctr` passes signals on to it.
     fn place(&self, image: &str) -> Arc<dyn Place> {
         let mut args = self.args();
-        // Processes and network are those of whoever starts the container, which is the host. `ctr` has a word for the
-        // network, --net-host, which fails where there is no /etc/hosts or /etc/resolv.conf: a node needs neither.
+        // Processes and network are those of the starter of the container, the host. `ctr` has a word for the network,
+        // --net-host, which fails where there is no /etc/hosts or /etc/resolv.conf: a node needs neither.
         args.extend(["run", "--rm", "--privileged"].map(Into::into));
         args.extend(["--with-ns", "pid:/proc/self/ns/pid", "--with-ns", "network:/proc/self/ns/net"].map(Into::into));
         args.extend(WITHOUT.iter().flat_map(|capability| ["--cap-drop".into(), capability.into()]));
@@ -142,7 +142,7 @@ impl Engine for Ctr {
         Arc::new(Run { program: self.program.clone(), before: args })
     }
 
-    /// What failed in containerd's hands is the image's fault, unless containerd does not answer at all.
+    /// A failure in containerd's hands is the image's fault, unless containerd does not answer at all.
     fn judged(&self, why: String) -> Trouble {
         match self.run(&["version"]) {
             Ok(_) => Trouble::Lasting(why),
@@ -164,7 +164,7 @@ fn feed(layout: &Path, to: ChildStdin, watcher: &dyn Watcher) -> io::Result<()> 
     archive.into_inner()?.flush()
 }
 
-/// Counts, and stops where somebody wants an end.
+/// Counts, and stops at an abort.
 struct Feed<'a> {
     to: ChildStdin,
     fed: u64,

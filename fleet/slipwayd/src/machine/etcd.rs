@@ -1,7 +1,7 @@
 //! This node's member of etcd, and the lock that lets one member at a time go down.
 //!
-//! The lock is a key that says which operation holds it. It has no lease: a node that went silent keeps it until a
-//! person looks, because nobody else can know whether its member is coming back.
+//! The lock is a key that says which operation holds it. It has no lease: a node that went silent keeps it until a person
+//! looks, because only a person can know whether its member is coming back.
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
@@ -25,7 +25,7 @@ pub const HOLDER: &str = "/slipway/v1/upgrade/holder";
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long a follower may take to apply what the leader had applied.
 const CATCH_UP: Duration = Duration::from_secs(15);
-/// What etcd allows a database where it does not say.
+/// The quota of etcd's database if etcd does not report it.
 const DEFAULT_QUOTA: u64 = 2 << 30;
 
 /// The configuration's part about etcd.
@@ -99,7 +99,7 @@ impl Etcd {
         })
     }
 
-    /// What the lock's key says while this operation holds it.
+    /// The value of the lock's key while this operation holds it.
     fn holder(&self, op: Uuid) -> String {
         format!("{op} {}", self.config.name)
     }
@@ -138,7 +138,7 @@ impl Etcd {
         self.not_well()?.map_or(Ok(()), Err)
     }
 
-    /// Why this node's member is not well, if it is not. An error: nobody could look.
+    /// Why this node's member is not well, if it is not. An error: it could not be looked at.
     pub fn not_well(&self) -> Result<Option<String>> {
         self.runtime.block_on(async {
             let (cluster, since, me) = self.look(&mut self.connect().await?).await?;
@@ -146,7 +146,7 @@ impl Etcd {
         })
     }
 
-    /// Whether the others do without this node's member: it is well, or somebody has taken it out of the cluster.
+    /// Whether the others do without this node's member: it is well, or it was taken out of the cluster.
     pub fn is_well_or_out(&self) -> Result<()> {
         let Err(why) = self.is_well() else { return Ok(()) };
         let is_ours = |member: &&etcd_client::Member| {
@@ -285,7 +285,7 @@ impl Etcd {
         Ok(within(ANSWER, client.member_list()).await?.members().iter().map(member).collect())
     }
 
-    /// What every member says, the index that the leader had applied when the look began, and our own member.
+    /// The reports of all members, the index that the leader had applied when the look began, and our own member.
     async fn look(&self, client: &mut Client) -> Result<(Cluster, u64, u64)> {
         let list = within(ANSWER, client.member_list()).await?;
         let alarms = within(ANSWER, client.alarm(AlarmAction::Get, AlarmType::None, None)).await?;
@@ -313,7 +313,7 @@ impl Etcd {
         Ok((cluster, since, me))
     }
 
-    /// What the member at these URLs says of itself. It must also answer a read that a majority agrees on.
+    /// The status of the member at these URLs. It must also answer a read that a majority agrees on.
     async fn ask(&self, urls: &[String]) -> Result<Answer> {
         if urls.is_empty() {
             return Err("it has not started".to_owned());
@@ -333,7 +333,7 @@ impl Etcd {
     }
 }
 
-/// Who holds the lock, where taking it found it taken.
+/// The holder of the lock, where it was taken already.
 fn holder_in(answer: &TxnResponse) -> Option<String> {
     answer.op_responses().into_iter().find_map(|response| match response {
         TxnOpResponse::Get(get) => get.kvs().first()?.value_str().ok().map(str::to_owned),
@@ -360,7 +360,7 @@ async fn within<T, E: std::fmt::Display>(
     }
 }
 
-/// What clients of the API ask about etcd.
+/// The requests about etcd from clients of the API.
 impl Etcd {
     /// The members of the cluster.
     pub fn list(&self) -> Result<Vec<EtcdMember>> {
@@ -377,7 +377,7 @@ impl Etcd {
         })
     }
 
-    /// What this node's member says of itself.
+    /// The status of this node's member.
     pub fn status(&self) -> Result<EtcdMemberStatus> {
         let members = self.list()?;
         let me = members.into_iter().find(|member| member.hostname == self.config.name);

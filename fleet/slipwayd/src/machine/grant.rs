@@ -16,7 +16,7 @@ use super::{
 /// The ledger's name. There is one in a cluster.
 const LEDGER: &str = "cluster";
 
-/// What a node reads of the ledger. It has more, and may get more: whoever writes it may be newer than this node.
+/// The part of the ledger that a node reads. It has more, and may get more: its controller may be newer than this node.
 #[derive(Debug, Default, Deserialize)]
 struct Ledger {
     #[serde(default)]
@@ -29,15 +29,15 @@ struct Grant {
     token: u64,
 }
 
-/// Who holds it. Names are given again, so the name does not count.
+/// The UID of its holder. Names are given again, so the name does not count.
 #[derive(Debug, Deserialize)]
 struct Holder {
     uid: String,
 }
 
 impl Kube {
-    /// Whether the fleet's grant with this token is this node's. Where nobody can look, that may come; a grant that is
-    /// not there does not.
+    /// Whether the fleet's grant with this token is this node's. If the ledger cannot be read, it may still come; a grant that
+    /// is not there does not.
     pub fn is_granted(&self, token: u64) -> Result<(), Trouble> {
         let (uid, ledger) = self.look_up().map_err(Trouble::Passing)?;
         match ledger.grants.iter().filter(|grant| grant.node.uid == uid).map(|grant| grant.token).max() {

@@ -1,4 +1,4 @@
-//! Who still uses a volume that cannot be unmounted: processes by working directory, root, program, open files and mapped
+//! The users of a volume that cannot be unmounted: processes by working directory, root, program, open files and mapped
 //! files, or by a mount in a namespace of their own; swap files, and loop devices. For people: nothing is decided by it.
 
 use std::{
@@ -13,7 +13,7 @@ use super::mounts::{self, Dev, Mount, unescaped};
 /// Holders that a message names.
 const NAMED: usize = 10;
 
-/// What is looked for.
+/// The mounts and devices to look for.
 struct Wanted {
     /// The file systems.
     devices: BTreeSet<Dev>,
@@ -23,7 +23,7 @@ struct Wanted {
     namespace: Option<PathBuf>,
 }
 
-/// Who uses what is mounted here, or the devices of it anywhere else.
+/// The users of these mounts, or of their devices anywhere else.
 pub fn of(mounts: &[Mount], volume: &[Dev]) -> String {
     let wanted = Wanted {
         devices: mounts.iter().map(|mount| mount.dev).chain(volume.iter().copied()).collect(),
@@ -45,7 +45,7 @@ pub fn of(mounts: &[Mount], volume: &[Dev]) -> String {
     if more > 0 {
         found.push(format!("and {more} more"));
     }
-    if found.is_empty() { "nobody that can be seen".to_owned() } else { found.join("; ") }
+    if found.is_empty() { "no visible process".to_owned() } else { found.join("; ") }
 }
 
 /// The first process whose mount namespace has these devices mounted, where ours, which has the mounts `here`, has not.

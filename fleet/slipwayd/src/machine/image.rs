@@ -25,7 +25,7 @@ use crate::world::{Progress, Watcher};
 pub const PROGRAM: &str = "/bin/installer";
 /// Where machines that were booted by UEFI have their variables.
 pub const EFIVARS: &str = "/sys/firmware/efi/efivars";
-/// What an image's installer may not do, of all that root may: machined takes the same away.
+/// The rights of root that an image's installer lacks: machined takes the same away.
 pub const WITHOUT: [&str; 2] = ["CAP_SYS_BOOT", "CAP_SYS_MODULE"];
 /// How many containers this process has had.
 static CONTAINERS: AtomicU32 = AtomicU32::new(0);
@@ -35,7 +35,7 @@ pub fn container_name() -> String {
     format!("installer-{}-{}", process::id(), CONTAINERS.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Who runs an image's installer: with the host's devices, network and processes, all but two capabilities, and mounts
+/// The runtime of an image's installer: with the host's devices, network and processes, all but two capabilities, and mounts
 /// of its own, as Talos' machined runs it.
 pub trait Engine: Debug + Send {
     /// Whether it can be asked.
@@ -50,7 +50,7 @@ pub trait Engine: Debug + Send {
     /// Where the image's installer runs.
     fn place(&self, image: &str) -> Arc<dyn Place>;
 
-    /// Whose fault it is that it did not.
+    /// The party at fault.
     fn judged(&self, why: String) -> Trouble;
 }
 
@@ -67,7 +67,7 @@ impl Images {
         Self { engine, layout: directory.join("image") }
     }
 
-    /// Whether there is somebody to run them.
+    /// Whether there is a runtime for them.
     pub fn can_run(&self) -> bool {
         self.engine.is_there()
     }
@@ -92,7 +92,7 @@ impl Images {
         self.clear().map_err(Trouble::Passing)?;
         let before = looked(own)?;
         let report = self.run(own, request, watcher);
-        // Nobody writes to the disk any more when it is looked at.
+        // No writer is left when the disk is looked at.
         let cleared = self.clear().map_err(Trouble::Passing);
         let report = report?;
         cleared?;

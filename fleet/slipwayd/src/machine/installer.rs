@@ -38,7 +38,7 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// The same, with the name of whoever has it.
+    /// The same, with the name of the program that has it.
     pub fn of(self, name: &str) -> Self {
         match self {
             Self::Passing(why) => Self::Passing(format!("{name}: {why}")),
@@ -49,14 +49,14 @@ impl Trouble {
 
 /// Where an installer runs that is not the node's own.
 pub trait Place: Debug + Send + Sync {
-    /// What runs it there, with these arguments.
+    /// The program that runs it there, with these arguments.
     fn command(&self, args: &[OsString]) -> io::Result<Command>;
 }
 
 /// The installer.
 #[derive(Clone, Debug)]
 pub struct Installer {
-    /// What messages call it.
+    /// Its name in messages.
     program: PathBuf,
     /// `None` if it is run as it is.
     within: Option<Arc<dyn Place>>,
@@ -69,7 +69,7 @@ pub struct Installer {
 pub struct Ended {
     /// As the program said it.
     pub status: ExitStatus,
-    /// What it wrote to its standard output: a report.
+    /// Its standard output: a report.
     pub report: Vec<u8>,
     /// The last line on its standard error that is no event.
     pub words: String,
@@ -86,7 +86,7 @@ impl Installer {
         Self { program: name, within: Some(place), ..self.clone() }
     }
 
-    /// What messages call it.
+    /// Its name in messages.
     pub fn name(&self) -> String {
         self.program.display().to_string()
     }
@@ -110,7 +110,7 @@ impl Installer {
         Ok(command)
     }
 
-    /// Run it without anybody who watches; what it answers.
+    /// Run it without a watcher, and return its answer.
     fn answer(&self, verb: &[&str]) -> Result<Vec<u8>, Trouble> {
         let output = self.command(&self.args(verb))?.stderr(Stdio::null()).output();
         output.map(|output| output.stdout).map_err(|e| Trouble::Passing(self.cannot_run(&e)))
@@ -240,7 +240,7 @@ impl Installer {
         Ok(Ended { status, report, words })
     }
 
-    /// What an answer means that is not the one to the question.
+    /// The failure for an answer to another question.
     fn no_answer(&self, stdout: &[u8]) -> Trouble {
         match self.report(stdout) {
             Err(trouble) => trouble,

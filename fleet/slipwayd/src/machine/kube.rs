@@ -67,7 +67,7 @@ impl Kube {
         self.not_ready()?.map_or(Ok(()), Err)
     }
 
-    /// Why the node is not ready, if it is not. An error: nobody could look.
+    /// Why the node is not ready, if it is not. An error: it could not be looked at.
     pub fn not_ready(&self) -> Result<Option<String>> {
         self.runtime.block_on(async {
             let node = self.get(&self.nodes().await?).await?;
@@ -103,7 +103,7 @@ impl Kube {
         self.runtime.block_on(async {
             let client = self.client().await?;
             let pods = self.pods(&client).await?;
-            // One pod that may not go keeps all: a node that is half empty helps nobody.
+            // One pod that may not go keeps all: a half empty node is of no use.
             may_all_go(&pods, self.config.drain)?;
             let mut waiting = Vec::new();
             for pod in &pods {
@@ -122,7 +122,7 @@ impl Kube {
     pub fn is_drained(&self, op: Uuid) -> Result<()> {
         let node = self.node()?;
         if !node.unschedulable || node.owner != Some(op.to_string()) {
-            return Err("somebody has uncordoned the node meanwhile".to_owned());
+            return Err("the node was uncordoned meanwhile".to_owned());
         }
         let pods = self.runtime.block_on(async { self.pods(&self.client().await?).await })?;
         let came: Vec<_> =
@@ -150,7 +150,7 @@ impl Kube {
         within(nodes.get(&self.config.node)).await?.map_err(|e| said(&e))
     }
 
-    /// Write into the Node what `wanted` makes of it, if nobody has changed it in between.
+    /// Write into the Node what `wanted` makes of it, unless it was changed in between.
     fn change(&self, wanted: impl Fn(&NodeState) -> Result<NodeState>) -> Result<()> {
         self.runtime.block_on(async {
             let nodes = self.nodes().await?;

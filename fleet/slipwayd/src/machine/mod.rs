@@ -73,7 +73,7 @@ impl Machine {
         self.images.as_ref().filter(|images| images.can_run()).map_or(Ok(()), Images::clear)
     }
 
-    /// What would block this step now, as far as a look can say. Nothing is changed.
+    /// The obstacle of this step now, as far as a look can say. Nothing is changed.
     pub fn blocked(&self, step: Step, op: &Operation) -> Option<String> {
         match step {
             Step::Grant => self.is_granted(op).err().map(|(Trouble::Passing(why) | Trouble::Lasting(why))| why),
@@ -157,7 +157,7 @@ impl Machine {
         match (op.request.token, &self.kube) {
             (None, _) => Ok(()),
             (Some(token), Some(kube)) => kube.is_granted(token),
-            // A grant that nobody can look up is none.
+            // A grant that cannot be looked up is none.
             (Some(_), None) => {
                 Err(Trouble::Lasting("slipwayd.toml has no [kubernetes]: the fleet's ledger cannot be read".to_owned()))
             }
@@ -182,7 +182,7 @@ impl Machine {
     }
 
     fn stage(&self, op: &Operation, watcher: &dyn Watcher) -> Tried {
-        // What can never be unmounted is known before anybody is disturbed.
+        // A mount that can never be unmounted is found before any disturbance.
         if let Some(why) = (!op.request.preserve).then(|| self.may_release().err()).flatten() {
             return Tried::Failed(why);
         }
@@ -228,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// Whether EPHEMERAL could be unmounted if nobody used it.
+    /// Whether EPHEMERAL could be unmounted without users.
     fn may_release(&self) -> Result<(), String> {
         self.installer.volume()?.may_go()
     }
@@ -239,7 +239,7 @@ impl Machine {
     }
 
     fn prove(&mut self, op: &Operation, wanted: Option<&Installed>) -> Tried {
-        // Somebody's word stands for everything but the member of etcd, which others count on.
+        // An admin's acceptance stands for everything but the member of etcd, which others count on.
         if op.left_as_is(&op.boot).is_some() {
             return again(self.etcd.as_ref().map_or(Ok(()), Etcd::is_well_or_out));
         }
@@ -320,7 +320,7 @@ pub fn uptime() -> u64 {
     text.split('.').next().and_then(|secs| secs.parse().ok()).unwrap_or(0)
 }
 
-/// Who runs images' own installers.
+/// The runtime of images' own installers.
 fn images(config: &Config) -> Option<Images> {
     let by = |engine: Box<dyn Engine>, directory| Some(Images::new(engine, directory));
     match (&config.containerd, &config.runtime) {

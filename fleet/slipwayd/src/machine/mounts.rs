@@ -1,4 +1,4 @@
-//! What has to be unmounted before a volume can be made anew, in which order. From the text of `/proc/self/mountinfo`
+//! The mounts to undo before a volume can be made anew, in their order. From the text of `/proc/self/mountinfo`
 //! (proc_pid_mountinfo(5)); nothing is looked up here.
 
 use std::{
@@ -42,9 +42,9 @@ pub struct Mount {
 pub enum Never {
     /// The system runs from it.
     Root,
-    /// What is kept is mounted inside of it.
+    /// A kept volume is mounted inside of it.
     Kept(PathBuf),
-    /// The kernel says what nobody here understands.
+    /// The kernel's text is not understood.
     Unknown(String),
 }
 
@@ -87,7 +87,7 @@ impl Mount {
             .filter(|(key, _)| matches!(key.as_str(), "lowerdir" | "lowerdir+" | "datadir+" | "upperdir" | "workdir"));
         let is_on = |dir: &str| {
             let dir = PathBuf::from(unescaped(dir));
-            // What an initramfs has mounted still has the path from there: `/root/var` is now `/var`.
+            // A mount of the initramfs still has the path from there: `/root/var` is now `/var`.
             let rest: PathBuf = dir.components().skip(2).collect();
             dir.starts_with(point) || Path::new("/").join(rest).starts_with(point)
         };
@@ -106,8 +106,8 @@ pub fn of(text: &str, devices: &[Dev]) -> Result<Vec<Mount>, Never> {
     Ok(mounts(text)?.into_iter().filter(|mount| devices.contains(&mount.dev)).collect())
 }
 
-/// What has to be unmounted, each mount after all that are inside of it: every mount of the `volume`, bind mounts too,
-/// overlays that lie on it, and whatever is mounted inside of these. Nothing of `kept`.
+/// The mounts to undo, each mount after all that are inside of it: every mount of the `volume`, bind mounts too, overlays
+/// that lie on it, and whatever is mounted inside of these. Nothing of `kept`.
 pub fn to_unmount(text: &str, volume: &[Dev], kept: &[Dev]) -> Result<Vec<Mount>, Never> {
     let all = mounts(text)?;
     let mut goes: Vec<bool> = all.iter().map(|mount| volume.contains(&mount.dev)).collect();

@@ -16,7 +16,7 @@ pub struct Config {
     pub registry_ca: Vec<PathBuf>,
     /// Credentials, in the format of docker and podman; `None` for their usual files.
     pub authfile: Option<PathBuf>,
-    /// Who is asked before the registry: `HOST=URL`.
+    /// The mirrors that are asked before the registry: `HOST=URL`.
     pub mirrors: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What the installer would refuse.
+    /// Settings that the installer would refuse.
     pub fn check(&self) -> Result<(), String> {
         match self.mirrors.iter().find(|mirror| !mirror.contains('=')) {
             Some(mirror) => Err(format!("registry.mirrors has {mirror:?}, which is not HOST=URL")),

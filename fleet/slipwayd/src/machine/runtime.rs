@@ -85,7 +85,7 @@ impl Default for Config {
 #[derive(Debug)]
 pub struct Runtime {
     program: PathBuf,
-    /// What the runtime knows of containers.
+    /// The runtime's state of containers.
     containers: PathBuf,
     /// An image's root, and how its installer runs.
     bundle: PathBuf,

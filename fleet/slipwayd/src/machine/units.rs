@@ -28,7 +28,7 @@ pub enum Init {
     Commands(Commands),
 }
 
-/// What to run, as program and arguments. There is no shell. `@unit@` is the name of the unit.
+/// A command, as program and arguments. There is no shell. `@unit@` is the name of the unit.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Commands {
@@ -136,7 +136,7 @@ fn run(argv: &[impl AsRef<str>]) -> Result<String, String> {
     let Some(status) = wait(&mut child).map_err(|e| cannot(&e))? else {
         return Err(format!("{shown} did not end within {} s", LONGEST.as_secs()));
     };
-    // What it left running may have its output open for ever.
+    // A process that it left running may have its output open for ever.
     let said = |of: Option<Receiver<String>>| {
         of.and_then(|said| said.recv_timeout(Duration::from_secs(1)).ok()).unwrap_or_default()
     };

@@ -54,7 +54,7 @@ struct ImageConfig {
 /// compared with its digest first. The image's environment.
 ///
 /// # Errors
-/// What cannot be read or written; `InvalidData` where the image is at fault.
+/// A file that cannot be read or written; `InvalidData` where the image is at fault.
 pub fn unpack(layout: &Path, manifest: Sha256, to: &Path, watcher: &dyn Watcher) -> io::Result<Vec<String>> {
     watcher.tell(Progress::Part("unpack     the image".to_owned()));
     fs::create_dir_all(to)?;
@@ -108,7 +108,7 @@ fn open(layout: &Path, digest: &str, watcher: &dyn Watcher) -> io::Result<BufRea
 fn apply(layer: impl Read, to: &Path, watcher: &dyn Watcher) -> io::Result<()> {
     let mut archive = Archive::new(layer);
     archive.set_preserve_permissions(true);
-    // What this layer has: its own whiteouts do not hide that.
+    // The files of this layer: its own whiteouts do not hide them.
     let mut own = HashSet::new();
     for entry in archive.entries()? {
         ended(watcher)?;

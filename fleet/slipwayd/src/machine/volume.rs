@@ -23,7 +23,7 @@ pub struct Volume {
     pub stays: Vec<Dev>,
 }
 
-/// What is mounted here.
+/// The mounts here.
 fn mountinfo() -> Result<String, String> {
     let text = fs::read("/proc/self/mountinfo").map_err(|e| format!("/proc/self/mountinfo cannot be read: {e}"))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
@@ -66,7 +66,7 @@ impl Volume {
         Ok(!mounts.is_empty())
     }
 
-    /// Whether it could be unmounted if nobody used it.
+    /// Whether it could be unmounted without users.
     pub fn may_go(&self) -> Result<(), String> {
         let never = |never: Never| never.to_string();
         to_unmount(&mountinfo()?, &self.goes, &self.stays).map(drop).map_err(never)

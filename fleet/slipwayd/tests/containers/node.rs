@@ -126,7 +126,7 @@ impl Node {
         self.containerd.path("keys")
     }
 
-    /// From now on it takes only what somebody has signed who has signed nothing here.
+    /// From now on it takes only payloads signed by a key that signed nothing here.
     pub fn demands_a_signature(&self) {
         let key = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
                    -----END PUBLIC KEY-----\n";

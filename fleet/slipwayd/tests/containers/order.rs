@@ -1,6 +1,6 @@
-//! The whole step that stops a node: units by `systemctl`, pods by containerd, in the order that nobody can configure
-//! wrongly. There is no systemd here, so a script stands in for `systemctl`; it ends this test's containerd when it is
-//! asked to stop containerd's unit.
+//! The whole step that stops a node: units by `systemctl`, pods by containerd, in the order that is no setting wrongly.
+//! There is no systemd here, so a script stands in for `systemctl`; it ends this test's containerd when it is asked to stop
+//! containerd's unit.
 
 use std::{env, fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command, time::Duration};
 

@@ -63,7 +63,7 @@ fn pods_are_asked_to_end_and_do() {
     assert!(tasks.iter().all(|(_, pid)| !lives(*pid)), "{tasks:?}");
     assert_eq!(containerd.tasks("k8s.io"), []);
     assert_eq!(pods.stop(), Ok(()), "the step may come twice");
-    // What is no pod is nobody's business here.
+    // A process outside of pods does not count here.
     assert!(containerd.shims().is_empty());
 }
 

@@ -109,7 +109,7 @@ fn it_runs_as_machined_runs_it() {
     });
 }
 
-/// The bytes of the slot are damaged after the image's installer has read them back, and nobody told it.
+/// The bytes of the slot are damaged after the image's installer has read them back, and it does not know.
 #[test]
 fn what_it_says_is_compared_with_the_disk() {
     if !is_here() {
@@ -189,7 +189,7 @@ fn an_image_that_cannot_be_had() {
     assert!(why.contains("linux/arm64") && why.contains("linux/amd64"), "{why}");
     let why = failed(stage("docker://Not/An/Image"));
     assert!(why.contains("Not"), "{why}");
-    // Nobody listens there: it may be there later.
+    // No registry listens there: one may later.
     let port = free_port();
     let tried = stage(&format!("docker://127.0.0.1:{port}/os:1"));
     assert!(matches!(&tried, Tried::Blocked(why) if why.contains("connection")), "{tried:?}");

@@ -51,7 +51,7 @@ fn the_lock_outlives_its_node() {
     cluster.kill(2);
     let b = cluster.node(0);
     cluster.until(|| b.is_held(other));
-    assert!(b.lock(other).is_err(), "nobody else knows whether that member comes back");
+    assert!(b.lock(other).is_err(), "it is unknown whether that member comes back");
     cluster.again(2);
     cluster.until(|| cluster.node(2).is_well());
     assert_eq!(cluster.node(2).lock(one), Ok(()));
@@ -118,7 +118,7 @@ fn the_leadership_goes_to_another() {
     assert_ne!(cluster.leader(), leader);
 }
 
-/// Somebody's word does not stand for a member that is down: it may come back, and the others count on it.
+/// An admin's acceptance does not stand for a member that is down: it may come back, and the others count on it.
 #[test]
 fn a_member_that_is_down_is_waited_for_until_it_is_taken_out() {
     if !cluster::is_here() {
@@ -182,7 +182,7 @@ fn clients_are_told_what_etcd_says() {
         let config = cluster.config(n);
         assert_eq!((&member.hostname, &member.peer_urls), (&config.name, &config.peer_urls));
         assert!(member.client_urls == config.endpoints[n..=n] && !member.is_learner);
-        // Each node tells of its own member, whoever answers first.
+        // Each node tells of its own member, in any order of answers.
         let status = cluster.node(n).status().unwrap();
         assert_eq!((status.member_id, status.leader), (member.id, leader));
         assert!(status.protocol_version.starts_with("3.") && !status.is_learner && status.errors.is_empty());
@@ -227,7 +227,7 @@ fn the_api_asks_the_real_etcd() {
         ..Default::default()
     };
     let log = EventLog::new(Bound::default());
-    // Nobody works here, and what the node is asked for changes nothing.
+    // No operation runs here, and requests change nothing.
     let (node, _worker) = slipwayd::service::start("node-1".to_owned(), config, log).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -33,9 +33,9 @@ use crate::Others;
 
 const TOKEN: u64 = 7;
 
-struct Nobody;
+struct NoWatcher;
 
-impl Watcher for Nobody {
+impl Watcher for NoWatcher {
     fn tell(&self, _progress: Progress) {}
 
     fn wants_end(&self) -> bool {
@@ -58,7 +58,7 @@ impl Others {
         self.any("fleet.slipway.dev", "v1alpha1", "DisruptionLedger", "disruptionledgers")
     }
 
-    /// The kind of the ledger. What is in it is nobody's business here.
+    /// The kind of the ledger. Its content does not matter here.
     fn kind_of_ledger(&self, server: &mut Server) {
         let kinds = self.any("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
         let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
@@ -194,7 +194,7 @@ impl Steps {
     }
 
     fn perform(&mut self, step: Step) -> Tried {
-        self.machine.perform(step, &self.op, &Nobody)
+        self.machine.perform(step, &self.op, &NoWatcher)
     }
 
     fn blocked(&mut self, step: Step) -> String {
@@ -259,7 +259,7 @@ fn where_nobody_can_look_nothing_begins() {
     let others = Others::new(&server);
     others.node(&mut server);
     let mut node = Steps::new(&server);
-    // A kind that nobody knows is refused before anybody looks whether it is there.
+    // An unknown kind is refused before a look whether it is there.
     assert!(node.blocked(Step::Grant).contains("403"));
     others.nodes_may_read();
     while node.blocked(Step::Grant).contains("403") {
@@ -278,7 +278,7 @@ fn where_nobody_can_look_nothing_begins() {
     let dir = tempdir().unwrap();
     let mut alone = Machine::new(Config { kubernetes: None, ..config(&server, dir.path()) }).unwrap();
     assert!(
-        matches!(alone.perform(Step::Grant, &node.op, &Nobody), Tried::Failed(why) if why.contains("[kubernetes]"))
+        matches!(alone.perform(Step::Grant, &node.op, &NoWatcher), Tried::Failed(why) if why.contains("[kubernetes]"))
     );
 }
 

@@ -152,7 +152,7 @@ fn a_node_is_cordoned_and_becomes_what_it_was() {
     assert_eq!(others.cordon(), (true, 2), "what is not ours stays");
     assert_eq!(node.uncordon(one), Ok(()));
     assert_eq!(others.cordon(), (false, 0));
-    // Somebody had cordoned it before.
+    // A person had cordoned it before.
     others.uncordon(true);
     assert_eq!(node.cordon(other), Ok(()));
     assert_eq!(node.uncordon(other), Ok(()));
@@ -182,7 +182,7 @@ fn pods_are_evicted_and_those_of_the_node_stay() {
     assert_eq!(node.cordon(op), Ok(()));
     // One pod that may not go keeps all.
     let blocked = node.drain().unwrap_err();
-    assert!(blocked.contains("default/bare: nobody makes it anew"), "{blocked}");
+    assert!(blocked.contains("default/bare: no controller makes it again"), "{blocked}");
     assert_eq!(others.names(), ["bare", "daemon", "web"]);
     others.gone("bare");
     let strict = Policy { empty_dir: false, ..Policy::default() };

@@ -32,7 +32,7 @@ use crate::{installer::fixture, script};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Ask a node that has a kubelet, and neither etcd nor an installer. Nobody works.
+/// Ask a node that has a kubelet, and neither etcd nor an installer. No operation runs.
 fn ask<T, F: Future<Output = T>>(what: impl FnOnce(Service) -> F) -> T {
     ask_in(tempdir().unwrap().path(), what)
 }

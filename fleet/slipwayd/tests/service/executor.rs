@@ -99,7 +99,7 @@ fn a_system_that_is_not_well_comes_back_and_is_denied() {
     assert!(why.contains("it is not well"), "{why}");
     assert_eq!((machine.disk.running, machine.default), (Slot::A, Slot::A));
     assert_eq!(machine.disk.states[Slot::B], Some(SlotState::Bad));
-    assert_eq!(machine.node, cordoned, "somebody had cordoned it before");
+    assert_eq!(machine.node, cordoned, "a person had cordoned it before");
     let again = Request { payload: Some(payload("new")), token: Some(8), ..upgrade() };
     let refused = shared.ask(again, &machine.facts(None)).unwrap().unwrap_err().to_string();
     assert!(refused.contains("is denied"), "{refused}");
@@ -142,7 +142,7 @@ fn an_abort_counts_until_it_is_too_late() {
     assert_eq!(shared.abort(late.id, "no").unwrap(), Abort::TooLate);
 }
 
-/// A world in which somebody aborts while a step runs; what the step hears before and after that.
+/// A world with an abort while a step runs; what the step hears before and after that.
 struct Aborted<'a> {
     machine: Machine,
     shared: &'a Shared<Heard>,
@@ -177,7 +177,7 @@ fn a_step_that_runs_hears_that_it_is_to_end() {
     assert_eq!(outcome(&shared), Outcome::CameBack("enough".to_owned()));
 }
 
-/// The old system misses a unit for ever: only somebody's word ends it, and counts in the boot in which it is given.
+/// The old system misses a unit for ever: only an admin's acceptance ends it, and counts in the boot in which it is given.
 #[test]
 fn a_node_that_never_becomes_well_is_taken_as_it_is() {
     let dir = tempdir().unwrap();

@@ -80,7 +80,7 @@ fn a_time_is_that_which_looks_have_seen() {
     let told = health.tell(&journal, 1190);
     assert_eq!((told.state(), told.seconds), (HealthState::Ill, 70));
     assert_eq!(told.reasons, ["kubelet.service is activating"]);
-    // Nobody knows what it was while it could not be looked at.
+    // Its state is unknown for the time when it could not be looked at.
     health.saw(Look { ill: vec![], unknown: vec!["the API server does not answer".to_owned()] }, quiet, 1240);
     assert_eq!(said(&health, &journal, 1241), (HealthState::Unknown, 1));
     health.saw(Look::default(), quiet, 1300);
@@ -107,7 +107,7 @@ fn an_old_look_is_none() {
 fn what_was_seen_before_an_operation_is_not_known_after_it() {
     let (mut health, mut journal) = (Health::default(), Journal::default());
     health.saw(Look::default(), QuietPeriod::of(&journal).unwrap(), 1000);
-    // Staging disturbs nobody, nor does its end.
+    // Neither staging nor its end disturbs the node.
     begins(&mut journal, Goal::Stage);
     assert_eq!(said(&health, &journal, 1010), (HealthState::Well, 10));
     ends(&mut journal);
@@ -121,7 +121,7 @@ fn what_was_seen_before_an_operation_is_not_known_after_it() {
     assert_eq!(said(&health, &journal, 1060), (HealthState::Well, 10));
 }
 
-/// The service looks by itself, and whoever asks does not wait for the look.
+/// The service looks by itself, and a request does not wait for the look.
 #[test]
 fn a_status_does_not_wait_for_a_look() {
     let dir = tempdir().unwrap();

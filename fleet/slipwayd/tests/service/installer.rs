@@ -19,9 +19,9 @@ use uuid::Uuid;
 use crate::script;
 
 /// Who watches nothing, and lets everything go on.
-pub struct Nobody;
+pub struct NoWatcher;
 
-impl Watcher for Nobody {
+impl Watcher for NoWatcher {
     fn tell(&self, _progress: Progress) {}
 
     fn wants_end(&self) -> bool {
@@ -58,7 +58,7 @@ fn any_version_is_written_only_if_that_was_asked_for() {
     for allowed in [false, true] {
         let dir = tempdir().unwrap();
         let installer = that_answers(&dir, &fixture("change-stage.json"));
-        installer.stage(&request(allowed), &Nobody).unwrap();
+        installer.stage(&request(allowed), &NoWatcher).unwrap();
         let args = fs::read_to_string(dir.path().join("args")).unwrap();
         let word = if allowed { "--allow-any-version " } else { "" };
         assert_eq!(args, format!("stage --output json {word}--source dir:payload --progress json "));
@@ -81,13 +81,13 @@ fn it_is_told_how_to_talk_to_registries() {
                  --authfile /auth.json --mirror a=https://b";
     let mut request = request(false);
     request.source = "docker://a/os".to_owned();
-    let _ = installer.stage(&request, &Nobody);
+    let _ = installer.stage(&request, &NoWatcher);
     let told = || fs::read_to_string(dir.path().join("args")).unwrap();
     assert_eq!(told(), format!("stage --output json --source docker://a/os {flags} --progress json "));
-    let _ = installer.pull("docker://a/os", Path::new("/layout"), &Nobody);
+    let _ = installer.pull("docker://a/os", Path::new("/layout"), &NoWatcher);
     assert_eq!(told(), format!("pull docker://a/os oci:/layout --output json {flags} --progress json "));
     // An image's own installer has its payload beside it.
-    let _ = installer.stage_from(None, false, &Nobody);
+    let _ = installer.stage_from(None, false, &NoWatcher);
     assert_eq!(told(), "stage --output json --progress json ");
 }
 
@@ -101,7 +101,7 @@ fn a_remedy_is_said_once() {
         }
         let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         let dir = tempdir().unwrap();
-        let trouble = that_answers(&dir, &path).stage(&request(false), &Nobody).unwrap_err();
+        let trouble = that_answers(&dir, &path).stage(&request(false), &NoWatcher).unwrap_err();
         let (Trouble::Passing(why) | Trouble::Lasting(why)) = trouble;
         assert!(why.starts_with(report["message"].as_str().unwrap()), "{why}");
         if let Some(remedy) = report["remedy"].as_str() {

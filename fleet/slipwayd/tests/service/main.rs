@@ -64,8 +64,8 @@ fn the_shipped_configuration_is_read_and_says_what_the_defaults_are() {
     assert_eq!(config.containerd, Some(containerd::Config { kubelet, ..containerd::Config::default() }));
 }
 
-/// The order in which services stop follows from their parts. What would be another one is no configuration; nor is a
-/// mirror of nobody.
+/// The order in which services stop follows from their parts. What would be another one is no configuration; nor is a mirror
+/// of no registry.
 #[test]
 fn what_cannot_be_meant_is_refused() {
     let dir = tempfile::tempdir().unwrap();

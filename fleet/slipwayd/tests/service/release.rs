@@ -96,7 +96,7 @@ impl Place {
         points
     }
 
-    /// Somebody holds the volume: the reason names who and how. Without it the volume goes.
+    /// A process holds the volume: the reason names it, and how. Without it the volume goes.
     fn is_held(&self, mut by: Held, words: &[&str]) {
         let why = self.volume.release().unwrap_err();
         let who = format!("process {} (", by.0.id());
@@ -337,7 +337,7 @@ fn a_partition_of_a_disk_goes() {
     assert!(why.contains(&words), "{why}");
     drop(on_it);
     assert_eq!(place.volume.release(), Ok(()));
-    // Nobody has it any more: the installer may take it for itself.
+    // It is unused now: the installer may take it for itself.
     let exclusive = rustix::fs::OFlags::EXCL.bits().cast_signed();
     fs::OpenOptions::new().read(true).custom_flags(exclusive).open(&node).unwrap();
     assert!(run("delpart", &[&disk.0.display().to_string(), "7"]));

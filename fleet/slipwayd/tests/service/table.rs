@@ -30,7 +30,7 @@ enum Fault {
     Fails,
     /// It is blocked until its time is over, and longer.
     Blocked,
-    /// Somebody wants the operation to end while it is blocked.
+    /// An admin wants the operation to end while it is blocked.
     Aborted,
     CutBefore,
     CutAfter,

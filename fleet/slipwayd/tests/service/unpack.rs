@@ -13,7 +13,7 @@ use slipwayd::machine::unpack::unpack;
 use tar::EntryType;
 use tempfile::{TempDir, tempdir};
 
-use crate::installer::Nobody;
+use crate::installer::NoWatcher;
 
 struct Unpacked {
     dir: TempDir,
@@ -37,7 +37,7 @@ impl Unpacked {
     }
 
     fn unpack(&self) -> std::io::Result<Vec<String>> {
-        unpack(&self.layout.0, self.manifest, &self.path(""), &Nobody)
+        unpack(&self.layout.0, self.manifest, &self.path(""), &NoWatcher)
     }
 
     fn refused(&self) -> String {
@@ -73,7 +73,7 @@ fn layers_of_every_packing_lie_one_over_the_other() {
 #[test]
 fn a_whiteout_hides_what_is_below_and_no_more() {
     let low = Tar::new().dir("a/").file("a/1", b"low").file("a/2", b"low").dir("b/").dir("b/c/").file("b/c/1", b"low");
-    // The order within a layer is nobody's promise.
+    // The order within a layer is not promised.
     let high = Tar::new().file("a/3", b"high").file("a/.wh.1", b"").file("b/d", b"high").file("b/.wh..wh..opq", b"");
     let image = Unpacked::of(vec![layer(low), layer(high.file("none/.wh.1", b""))]);
     image.unpack().unwrap();

@@ -114,7 +114,7 @@ impl World for Machine {
         self.did.push(step);
         let was = self.boot;
         let learned = self.do_it(step, op);
-        // The process ends with the machine: nobody hears what came of the step.
+        // The process ends with the machine: the outcome of the step is lost.
         if self.boot != was { Tried::Blocked("the machine goes down".to_owned()) } else { Tried::Done(learned) }
     }
 }

@@ -23,7 +23,7 @@ const DIRS: [&str; 2] = ["/etc/containers/certs.d", "/etc/docker/certs.d"];
 /// What is trusted.
 pub struct Roots {
     pub authorities: RootCertStore,
-    /// Those that lie in files: whoever presents the very same certificate is trusted, too.
+    /// Those that lie in files: a server that presents the very same certificate is trusted, too.
     pub given: Vec<CertificateDer<'static>>,
 }
 

@@ -31,7 +31,7 @@ fn a_default_that_hangs_gives_way_at_the_next_start_and_has_its_chance_after_tha
     }
 }
 
-/// The sector of the copy that does not count takes no write any more, and has kept a note: nobody hangs.
+/// The sector of the copy that does not count takes no write any more, and has kept a note: no slot hangs.
 #[test]
 fn a_note_that_stays_gives_up_no_default() {
     let mut medium = Medium::new([&both_good(), &both_good()], per_slot(true, true));

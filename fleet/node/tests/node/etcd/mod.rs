@@ -11,8 +11,8 @@ use std::time::Instant;
 use nodes::Nodes;
 use stateright::{Checker as _, HasDiscoveries, Model as _};
 
-/// What nobody's operation does.
-const LAW: &str = "no operation takes the quorum away, or somebody's lock";
+/// The law for every operation.
+const LAW: &str = "no operation takes the quorum away, or another node's lock";
 
 const QUORUM: &str = "without a fault, etcd has a quorum";
 
@@ -65,7 +65,7 @@ fn three_nodes_never_take_the_quorum() {
     assert_eq!(broken(Nodes { preserve: vec![true, false, true], faults: faults() - 1, ttl: false }), NONE);
 }
 
-/// What is wrong with such a lock, so that nobody adds it.
+/// What is wrong with such a lock, so that it is never added.
 #[test]
 fn a_lock_that_ends_by_itself_is_noticed() {
     let broken = broken(Nodes { preserve: vec![true, true], faults: 0, ttl: true });

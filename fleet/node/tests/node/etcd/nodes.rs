@@ -178,7 +178,7 @@ impl State {
             }
             Step::HandOver if self.etcd.leader == n => match self.etcd.seen().successor(me, 100) {
                 Some(next) => self.etcd.leader = next as usize - 1,
-                None => return not("nobody can lead"),
+                None => return not("no member can lead"),
             },
             Step::Leave => self.goes(n, false),
             Step::Stop => {

@@ -103,7 +103,7 @@ fn stage_in_part(state: &mut State) {
     }
 }
 
-/// Somebody's word stands for everything but the member of etcd.
+/// An admin's acceptance stands for everything but the member of etcd.
 fn prove(state: &mut State, op: &Operation) -> Tried {
     let has_word = state.has_word(op);
     let enough = if has_word { Well::Member } else { Well::All };

@@ -13,7 +13,7 @@ pub const OLD: u8 = 1;
 pub const TARGET: u8 = 2;
 /// What slot B held before.
 pub const OLDER: u8 = 3;
-/// What somebody else installs meanwhile.
+/// The payload that another program installs meanwhile.
 pub const FOREIGN: u8 = 4;
 
 /// The digest of a payload.

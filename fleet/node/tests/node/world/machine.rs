@@ -39,7 +39,7 @@ pub enum Action {
     BecomeWell(Well),
     /// The other member gives its lock back.
     OtherUnlocks,
-    /// What follows is a fault, or somebody's whim.
+    /// The following is a fault, or a person's action.
     Fault(Fault),
 }
 
@@ -54,7 +54,7 @@ pub enum Did {
     But(Said),
     /// It is done, and `slipwayd` is killed before it can say so.
     ThenKilled,
-    /// It is done, and power is cut before anybody can say so.
+    /// It is done, and power is cut before the node can report it.
     ThenCut,
     /// The installer is killed in the middle.
     Half,
@@ -80,22 +80,22 @@ pub enum Fault {
     PowerCutAndNoTrial,
     /// More time goes by than the step may take.
     TimeOver,
-    /// Somebody wants the operation to end.
+    /// An admin wants the operation to end.
     Abort,
-    /// Somebody takes the node as it is.
+    /// An admin takes the node as it is.
     AsIs,
-    /// Somebody takes our member out of etcd's cluster.
+    /// A person takes our member out of etcd's cluster.
     Removes,
     FallIll,
-    /// Somebody takes the fleet's grant back.
+    /// A person takes the fleet's grant back.
     Frees,
     Cordons,
     Uncordons,
-    /// Somebody confirms the trial by hand.
+    /// A person confirms the trial by hand.
     Confirms,
-    /// Somebody cancels the trial that is due.
+    /// A person cancels the trial that is due.
     Cancels,
-    /// Somebody writes another payload into the other slot, and has the next boot try it.
+    /// Another program writes another payload into the other slot, and has the next boot try it.
     Installs,
 }
 
@@ -208,7 +208,7 @@ impl Machine {
         let op = state.op()?.clone();
         let is_boot = matches!(step, Step::Reboot | Step::Return);
         let tried = match did {
-            // Where the machine goes down, nobody is left to say anything.
+            // A machine that goes down reports nothing more.
             Did::But(_) | Did::ThenKilled | Did::ThenCut if is_boot => return None,
             Did::Ordered if !is_boot => return None,
             Did::Not(_) | Did::Ordered => None,
@@ -228,7 +228,7 @@ impl Machine {
             Did::Ordered => Tried::Done(Learned::Nothing),
             Did::Not(how) => said(how, "it did not work"),
             Did::Half => said(Said::Blocked, "it was killed"),
-            Did::But(how) => said(how, "nobody heard that it worked"),
+            Did::But(how) => said(how, "its success was not reported"),
             Did::ThenKilled => return Some(()),
             Did::ThenCut | Did::HalfThenCut => {
                 state.boots(true);
@@ -259,12 +259,12 @@ impl Machine {
             Fault::Abort => {
                 let mut journal = Journal::clone(&state.journal);
                 let op = journal.operation.as_mut().filter(|op| op.abort.is_none())?;
-                op.abort = Some("somebody wants it to end".to_owned());
+                op.abort = Some("an admin wants it to end".to_owned());
                 state.write(journal);
             }
             Fault::AsIs => {
                 let mut journal = Journal::clone(&state.journal);
-                if !journal.leave("somebody takes it as it is", &state.facts(0)) {
+                if !journal.leave("an admin takes it as it is", &state.facts(0)) {
                     return None;
                 }
                 let may_be = state.found_ill && !state.disk.is_trial();
@@ -276,7 +276,7 @@ impl Machine {
             }
             Fault::FallIll if state.well != Well::No => state.well = Well::No,
             Fault::Frees if state.grant => state.grant = false,
-            // On a node that is ours and cordoned, nobody sees that somebody else wants it cordoned, too.
+            // On a node that is ours and cordoned, a second wish to have it cordoned does not show.
             Fault::Cordons if !state.node.unschedulable && state.node.owner.is_none() => {
                 (state.node.unschedulable, state.want) = (true, true);
             }
@@ -313,7 +313,7 @@ impl Machine {
             }
             seen.push(hash);
             let before = state.clone();
-            // Somebody's word is worth as much as being well.
+            // An admin's acceptance counts as being well.
             let has_word = state.op().is_some_and(|op| state.has_word(op));
             state.well = state.well.max(state.can_be().min(if has_word { Well::Member } else { Well::All }));
             if state.lock == Lock::Others {
@@ -345,8 +345,8 @@ impl Machine {
         is_over
     }
 
-    /// The target was confirmed by somebody, and is never well; or somebody has removed the member. The node waits, says
-    /// so, and somebody's word ends it.
+    /// A person confirmed the target, and it is never well; or a person has removed the member. The node waits, says so, and
+    /// an admin's acceptance ends it.
     fn is_stuck_for_good(&self, state: &State) -> bool {
         let is_confirmed = state.disk.runs() == Some(TARGET) && !state.disk.is_trial();
         let is_never_well = (state.ill && is_confirmed) || state.removed;
@@ -354,7 +354,7 @@ impl Machine {
             .op()
             .is_some_and(|op| matches!(op.at, Step::Prove | Step::ProveOld) && !op.done && op.blocker.is_some());
         let mut left = Journal::clone(&state.journal);
-        let may_be_left = left.leave("somebody takes it as it is", &state.facts(0)) || state.disk.is_trial();
+        let may_be_left = left.leave("an admin takes it as it is", &state.facts(0)) || state.disk.is_trial();
         is_never_well && waits && may_be_left
     }
 }
@@ -379,7 +379,7 @@ impl Model for Machine {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        // What happens after the end concerns nobody here; and a law that was broken is broken.
+        // The model ends here; a broken law stays broken.
         if state.op().is_none() || state.broken.is_some() {
             return;
         }

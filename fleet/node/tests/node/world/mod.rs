@@ -7,7 +7,7 @@
 //! etcd's lock and member list and the fleet's grant are small models of their own. Numbers of boots and of writes are
 //! used again once nothing refers to them: states that differ in nothing that decides anything are one.
 //!
-//! Not in it: the loss of both copies of the journal, and somebody who uncordons a node and cordons it again while it is
+//! Not in it: the loss of both copies of the journal, and a person who uncordons a node and cordons it again while it is
 //! ours (what is left in the Node does not tell).
 
 mod act;

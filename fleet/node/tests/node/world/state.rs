@@ -43,7 +43,7 @@ pub struct State {
     pub mounted: bool,
     /// Our member is in etcd's member list.
     pub member: bool,
-    /// Somebody has taken it out for good.
+    /// A person has taken it out for good.
     pub removed: bool,
     pub node: NodeState,
     pub lock: Lock,
@@ -68,9 +68,9 @@ pub struct State {
     pub rebooted: bool,
     /// The target was booted as a trial.
     pub tried: bool,
-    /// Somebody else changed what is in the slots.
+    /// Another program changed the slots.
     pub meddled: bool,
-    /// What `unschedulable` is to be when nobody works on the node: what a person wanted last.
+    /// What `unschedulable` is to be when no operation works on the node: a person's last wish.
     pub want: bool,
     /// The last step was not done.
     pub unsettled: bool,
@@ -94,10 +94,10 @@ impl State {
     /// Something is given back.
     pub fn frees(&mut self, anything: bool) {
         let is_well = !self.disturbed || self.op().is_some_and(|op| self.has_word(op));
-        self.broken_unless(!anything || is_well, "nothing is given back before the node is well, or somebody says so");
+        self.broken_unless(!anything || is_well, "nothing is given back before the node is well, or an admin says so");
     }
 
-    /// Somebody has said in this boot that the node is taken as it is.
+    /// An admin has accepted the node as it is in this boot.
     pub fn has_word(&self, op: &Operation) -> bool {
         op.as_is.as_ref().is_some_and(|as_is| as_is.boot == self.boot.to_string())
     }
@@ -175,14 +175,14 @@ impl State {
         let is_obeyed = op.request.token.is_none_or(|token| self.journal.token == token);
         self.broken_unless(is_obeyed, "at the end the token was obeyed, whatever came of it");
         let is_well = !self.disturbed || goal == Goal::Stage || self.has_word(op);
-        self.broken_unless(is_well, "nothing ends before the node is well, or somebody says so");
+        self.broken_unless(is_well, "nothing ends before the node is well, or an admin says so");
         let is_kept = disk.ephemeral == Ephemeral::Kept;
         let is_as_asked = self.mounted && (op.request.preserve == is_kept || *outcome != Outcome::Reached);
         self.broken_unless(is_as_asked, "at the end EPHEMERAL is mounted, and anew if that was asked for");
         let ours = op.id().to_string();
         let is_as_before = self.node.unschedulable == self.want && self.node.owner != Some(ours);
         self.broken_unless(is_as_before, "at the end the cordon is what it was before, or what a person made of it");
-        // What somebody has confirmed is not judged.
+        // A system that a person has confirmed is not judged.
         let is_confirmed = disk.states[disk.running] == SlotState::Good && disk.runs() == Some(TARGET);
         let in_vain = self.tried && *outcome != Outcome::Reached && op.abort.is_none() && !is_confirmed;
         let is_denied = self.journal.denial(digest(TARGET)).is_some();

@@ -95,7 +95,7 @@ pub enum Event {
     Hear(usize, u64),
     /// A node is done, and well.
     Done(usize),
-    /// What is never to be: a grant ends by time, or by a report whose token nobody looks at.
+    /// What is never to be: a grant ends by time, or by a report without a look at its token.
     Ends(usize),
 }
 
@@ -210,7 +210,7 @@ impl Cluster {
                 let controller = &mut state.controllers[c];
                 match taken {
                     Some(read) => (controller.version, controller.read) = (version, read),
-                    // Somebody else was first: it looks again.
+                    // Another controller was first: it looks again.
                     None => controller.todo.clear(),
                 }
                 controller.rests();

@@ -19,7 +19,7 @@ use crate::{control_plane, worker};
 
 /// What is never to be.
 const BUDGET: &str = "never more nodes than the budget, nor two of the control plane";
-const HOLDS: &str = "whoever is disturbed holds the grant that it obeys";
+const HOLDS: &str = "each disturbed node holds the grant that it obeys";
 const TOKENS: &str = "tokens rise";
 const ENDS: &str = "without faults all nodes are done in the end";
 const REACHED: &str = "all nodes reach it";
@@ -74,7 +74,7 @@ fn two_controllers_never_take_two_nodes_of_the_control_plane() {
     assert_eq!(broken(&["a-1", "a-2", "a-3"].map(control_plane), 2, 3, Mutant::None), NONE);
 }
 
-/// What is wrong with such grants, so that nobody adds it.
+/// What is wrong with such grants, so that it is never added.
 #[test]
 fn a_grant_that_ends_by_itself_is_noticed() {
     let broken = broken(&workers(), 1, 3, Mutant::Expires);
