@@ -42,8 +42,8 @@ use slipway_core::{
         layout::Part,
         meta::Meta,
     },
-    plan::{Left, Plan, Step, Table},
-    report::{FailureKind, Observer},
+    plan::{Plan, Step, Table},
+    report::{FailureKind, Left, Observer},
     units::{Extent, GIB, approx},
 };
 use unverified::Unverified;
@@ -146,7 +146,7 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
         let source = source.reallocate_into_boxed_dyn_error_without_backtrace();
         return Err(ExecuteError { number: n + 1, of, sentence, wrote, left, kind, source });
     }
-    executor.observer.left(&plan.result);
+    executor.observer.left(Left::state(&plan.result));
     Ok(())
 }
 

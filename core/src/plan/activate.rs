@@ -49,6 +49,6 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
     }
     let result = format!("the next boot tries slot {target}, {}, once", system.slots[target].version());
     let meanwhile =
-        format!("slot {} still boots; run the same command again{}", slots.kept, draft.or_without_renewal());
+        format!("slot {} still boots", slots.kept);
     Ok(draft.plan(Goal::Activate, result, meanwhile))
 }

@@ -4,6 +4,8 @@ use crate::prelude::*;
 
 use serde::{Deserialize, Serialize};
 
+use super::Left;
+
 /// One line of `--progress json`. Schema: `assets/event.schema.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EventLine {
@@ -94,8 +96,8 @@ pub trait Observer {
     fn note(&mut self, text: &str);
     /// A disk is locked for writing from here on. `key` tells it apart from all others of this machine.
     fn holds(&mut self, _disk: &str, _key: &str) {}
-    /// What is on that disk if the command ends now, or at any time before this is called again, as a sentence.
-    fn left(&mut self, _text: &str) {}
+    /// What is on that disk if the command ends now, or at any time before this is called again.
+    fn left(&mut self, _left: Left) {}
     /// Nothing goes on until somebody else acts.
     fn waits(&mut self, text: &str) {
         self.note(text);
