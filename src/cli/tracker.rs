@@ -13,13 +13,13 @@ use std::{
 use nix::sys::signal::Signal;
 use slipway_core::{
     report::{
-        Event, FailedStep, FailureId, FailureKind, FailureReport, Left, NOTHING_WRITTEN, Observer, Report, WriterProgress,
-        words,
+        Event, FailedStep, FailureId, FailureKind, FailureReport, Left, NOTHING_WRITTEN, Observer, Report,
+        WriterProgress, words,
     },
     text::quoted,
 };
 
-use super::{Output, Progress, Verb, output, progress::Lines, signals};
+use super::{Output, Progress, Verb, colour, output, progress::Lines, signals};
 use crate::{cleanup, device::ProgressFile, error::Failure};
 
 /// Longest wait for a reader when a signal has ended the run.
@@ -101,6 +101,10 @@ impl Tracker {
 }
 
 impl Observer for Tracker {
+    fn plan(&mut self, bytes: u64) {
+        self.shown.plan(bytes);
+    }
+
     fn phase(&mut self, text: &str, bytes: u64) {
         locked(&self.work).begins(None, text, bytes);
         self.shown.phase(text, bytes);
@@ -262,7 +266,7 @@ impl Interruption {
 }
 
 fn say(message: &str) {
-    let _ = output::write(&stderr(), output::human(&format!("error: {message}")).as_bytes(), PATIENCE);
+    let _ = output::write(&stderr(), colour::stderr(output::human(&format!("error: {message}"))).as_bytes(), PATIENCE);
 }
 
 /// As it is typed.

@@ -108,6 +108,7 @@ pub fn run(plan: &Plan, disk: &dyn BlockIo, sources: Sources, observer: &mut dyn
 fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
     let plan = executor.plan;
     let of = plan.steps.len();
+    executor.observer.plan(plan.steps.iter().map(|step| plan.step_bytes(step)).sum());
     let mut wrote = false;
     // The first of two copies could not be written.
     let mut first: Option<Failed> = None;

@@ -86,6 +86,8 @@ pub const EVENT_SCHEMA: u32 = 1;
 
 /// Receives the progress of a running command. Byte counts of 0 mean "not counted".
 pub trait Observer {
+    /// A plan begins that moves so many bytes in all.
+    fn plan(&mut self, _bytes: u64) {}
     /// A phase outside a plan begins.
     fn phase(&mut self, text: &str, bytes: u64);
     /// Step `number` (from 1) of `of` begins.

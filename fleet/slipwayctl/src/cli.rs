@@ -13,7 +13,8 @@ use uuid::Uuid;
 const AFTER: &str = "\
 Exit status:
   0  done
-  1  it failed: the operation was undone, or the node could not do it
+  1  it failed: the operation was undone, or the node could not do it;
+     or a flag or a command is unknown
   2  the command line, the configuration or a file is wrong
   3  the node or the API server refuses; the word in brackets is stable
   4  it cannot be reached, or one side does not trust the other
