@@ -26,8 +26,8 @@ use crate::{
     mkfs::MkfsError,
     ops::{
         IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, attest::PredicateError,
-        efi_signer::EfiSignerError, enroll::EnrollError, health::NotWell, keys::KeysError, repair::NotRepaired,
-        sign::SignError, signing::SigningSetupError, uki::UkiMakeError,
+        efi_signer::EfiSignerError, enroll::EnrollError, health::NotWell, keys::KeysError, push::PushError,
+        repair::NotRepaired, sign::SignError, signing::SigningSetupError, uki::UkiMakeError,
     },
     payload::{PayloadError, image::ImageError},
     probe::ProbeError,
@@ -164,7 +164,7 @@ fn one_line(sentence: &str) -> String {
 /// about a disk may have written files.)
 fn untouched(kind: FailureKind, verb: Option<&str>, by_type: bool) -> bool {
     match verb {
-        Some("pull" | "checksum" | "sign" | "attest" | "uki" | "keys" | "man" | "completions") => false,
+        Some("pull" | "push" | "checksum" | "sign" | "attest" | "uki" | "keys" | "man" | "completions") => false,
         Some("status" | "history" | "verify" | "inspect") => true,
         _ => by_type || !matches!(kind, FailureKind::Other | FailureKind::Install),
     }
@@ -236,10 +236,16 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
     simple.into_iter().find_map(|(is, known)| is.then_some(known)).or_else(|| signing(cause))
 }
 
-/// What cannot be signed.
+/// What cannot be signed or pushed.
 fn signing(cause: &(dyn Error + 'static)) -> Option<Known> {
+    if let Some(error) = cause.downcast_ref() {
+        return Some(match error {
+            PushError::Registry(_) => Known::new(Id::UnsupportedOther).remedy("; "),
+            PushError::Directory(_) | PushError::OtherDigest { .. } => Known::new(Id::Usage),
+        });
+    }
     Some(match cause.downcast_ref()? {
-        SignError::Elsewhere(_) => Known::new(Id::UnsupportedOther).remedy("; "),
+        SignError::Archive(_) => Known::new(Id::UnsupportedOther).remedy("; "),
         SignError::Identity(_) | SignError::NoImage(_) => Known::new(Id::Usage),
         SignError::NoChecksums(_) => Known::new(Id::PayloadWithoutChecksums).remedy(": "),
     })

@@ -38,7 +38,7 @@ pub use progress::{Progress, ProgressMode};
 pub use signing::{AttestArgs, SignArgs, SigningArgs};
 pub use tracker::{Interruption, Tracker, name_of};
 pub use trust::{KeyArgs, TrustArgs};
-pub use values::PlatformArg;
+pub use values::{PlatformArg, PushTarget};
 
 use std::{path::PathBuf, time::Duration};
 
@@ -190,6 +190,12 @@ pub enum Verb {
     /// The digest of every blob is checked. Blobs that are already there are kept, so calling it again continues an
     /// interrupted pull. The manifest is copied byte for byte, so the image keeps its digest.
     Pull(PullArgs),
+    /// Copy a container image from a directory into a registry, with its signatures.
+    ///
+    /// All images of an index are copied, byte for byte, so that every digest stays. What the registry has is not sent again.
+    /// The tag is set last: whoever asks for it gets the old image or the whole new one. Then the registry is asked for the
+    /// tag's digest. Signatures that the registry has are kept.
+    Push(PushArgs),
     /// Write SHA256SUMS and manifest.json for a payload directory.
     ///
     /// Run it once after a payload is built. An install or upgrade then finds a file that was damaged on the way.
@@ -464,6 +470,16 @@ pub struct PullArgs {
     pub arch: Arch,
     #[command(flatten)]
     pub trust: TrustArgs,
+    #[command(flatten)]
+    pub registry: RegistryArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct PushArgs {
+    /// Image to copy: oci:DIR[:TAG] or oci-archive:FILE[:TAG].
+    pub source: SourceRef,
+    /// Destination: docker://HOST/REPOSITORY[:TAG][@DIGEST]. Without a tag it is `latest`. A digest is compared.
+    pub to: PushTarget,
     #[command(flatten)]
     pub registry: RegistryArgs,
 }

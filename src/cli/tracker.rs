@@ -154,7 +154,7 @@ impl Work {
     fn new(verb: &str) -> Self {
         let (on_a_disk, left) = match verb {
             "image" | "imager" => (false, "a file has its name only if it is complete"),
-            "pull" => (false, "what was copied completely is kept"),
+            "pull" | "push" => (false, "what was copied completely is kept"),
             "uki" => (false, "the file has its name only if it is complete"),
             "keys" => (false, "files may be missing: remove those that are there"),
             "checksum" => (false, "each of the two files is as it was, or complete"),
@@ -290,6 +290,7 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::Verify(_) => "verify",
         Verb::Inspect(_) => "inspect",
         Verb::Pull(_) => "pull",
+        Verb::Push(_) => "push",
         Verb::Checksum(_) => "checksum",
         Verb::Sign(_) => "sign",
         Verb::Attest(_) => "attest",

@@ -48,7 +48,7 @@ pub use left::{Left, NOTHING_WRITTEN};
 pub use live::LiveReport;
 pub use meta::{MetaReport, MetaTag};
 pub use next_step::{Beside, NextStep, command_for, doubtful, in_use, next_step};
-pub use payload::{ChecksumReport, InspectReport, PullReport, SignReport};
+pub use payload::{ChecksumReport, InspectReport, PullReport, PushReport, SignReport};
 pub use status::{SlotStatus, StatusReport};
 pub use style::Style;
 pub use uki::{KeysReport, UkiPart, UkiReport, UkiSystem};
@@ -131,6 +131,8 @@ pub enum Report {
     Enroll(Box<EnrollReport>),
     /// `pull`.
     Pull(PullReport),
+    /// `push`.
+    Push(PushReport),
     /// `meta`.
     Meta(MetaReport),
     /// A run of any verb that failed.
@@ -174,6 +176,7 @@ impl fmt::Display for Report {
             Report::Keys(r) => r.fmt(f),
             Report::Enroll(r) => r.fmt(f),
             Report::Pull(r) => r.fmt(f),
+            Report::Push(r) => r.fmt(f),
             Report::Meta(r) => r.fmt(f),
             Report::Failure(r) => r.fmt(f),
             Report::Text(text) => f.write_str(text.trim_end()),
