@@ -29,10 +29,22 @@ pub struct Request {
 pub enum PushError {
     #[error("{0}: a payload directory is no image; put it into one first (docs/sources-and-registries.md)")]
     Directory(SourceRef),
-    #[error("{0}: it is in a registry; copy it into a layout first, with `installer pull`")]
+    #[error("{0}: it is in a registry; {PULL}")]
     Registry(SourceRef),
     #[error("{to}: the image in {from} has the digest sha256:{found}")]
     OtherDigest { to: ImageRef, from: SourceRef, found: Sha256 },
+}
+
+const PULL: &str = "copy it into a layout first, with `installer pull`";
+
+impl PushError {
+    /// What to do about it, as the message ends with it.
+    pub const fn remedy(&self) -> Option<&'static str> {
+        match self {
+            PushError::Registry(_) => Some(PULL),
+            PushError::Directory(_) | PushError::OtherDigest { .. } => None,
+        }
+    }
 }
 
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PushReport, Failure> {

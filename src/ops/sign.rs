@@ -39,16 +39,28 @@ pub struct Request {
 /// What cannot be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
-    #[error(
-        "{0}: nothing can be added to an archive; copy the image into a layout with `installer pull`, and sign it there"
-    )]
+    #[error("{0}: nothing can be added to an archive; {COPY}")]
     Archive(SourceRef),
     #[error("{0}: an attestation is about a container image: oci:DIR[:TAG] or docker://HOST/REPOSITORY[:TAG]")]
     NoImage(SourceRef),
     #[error("{0}: a directory's signature names no repository: --identity is for an image")]
     Identity(SourceRef),
-    #[error("{0}: it has no {SHA256SUMS}: run `installer checksum` first")]
+    #[error("{0}: it has no {SHA256SUMS}: {LIST}")]
     NoChecksums(SourceRef),
+}
+
+const COPY: &str = "copy the image into a layout with `installer pull`, and sign it there";
+const LIST: &str = "run `installer checksum` first";
+
+impl SignError {
+    /// What to do about it, as the message ends with it.
+    pub const fn remedy(&self) -> Option<&'static str> {
+        match self {
+            SignError::Archive(_) => Some(COPY),
+            SignError::NoChecksums(_) => Some(LIST),
+            SignError::NoImage(_) | SignError::Identity(_) => None,
+        }
+    }
 }
 
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<SignReport, Failure> {
