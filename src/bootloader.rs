@@ -25,10 +25,24 @@ const MEDIUM_DIR: &str = "/run/slipway/assets";
 
 #[derive(Debug, thiserror::Error)]
 pub enum AssetError {
-    #[error("no boot assets for {arch}: looked in {}; build them with `hack/build {arch}` or set {ASSETS_ENV}", places.join(", "))]
+    #[error("no boot assets for {arch}: looked in {}; {}", places.join(", "), build_them(*arch))]
     NotFound { arch: Arch, places: Vec<String> },
     #[error("boot asset {path}: {why}", path = path.display())]
     Bad { path: PathBuf, why: String },
+}
+
+fn build_them(arch: Arch) -> String {
+    format!("build them with `hack/build {arch}` or set {ASSETS_ENV}")
+}
+
+impl AssetError {
+    /// What to do about it, as the message ends with it.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            AssetError::NotFound { arch, .. } => Some(build_them(*arch)),
+            AssetError::Bad { .. } => None,
+        }
+    }
 }
 
 /// The boot images of one architecture, checked against their SHA256SUMS.

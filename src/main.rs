@@ -9,10 +9,10 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser as _, error::ErrorKind};
+use clap::{FromArgMatches as _, Parser as _, error::ErrorKind};
 use nix::libc;
 use slipway::{
-    cli::{Cli, Imager, Output, argv, environment::Environment, output, signals},
+    cli::{Cli, Imager, Output, argv, colour, environment::Environment, output, short_help, signals},
     commands::{self, Ended},
     error::{Failure, OrFail as _},
     report_failure,
@@ -49,7 +49,8 @@ fn main() -> ExitCode {
         Ok(environment) => environment,
         Err(failure) => return caller.failed(&failure, vec![]),
     };
-    let command = if name == "slipway" { Cli::command().name("slipway") } else { Cli::command() };
+    let command = short_help::command();
+    let command = if name == "slipway" { command.name("slipway") } else { command };
     match command.try_get_matches_from(&args).and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => Caller { output: cli.output, verbose: cli.verbose, ..caller }.ended(commands::run(cli, environment)),
         Err(error) => caller.usage(&error),
@@ -127,8 +128,11 @@ impl Caller {
             (Output::Human, report @ Report::Meta(MetaReport { bare: true, .. })) if !stdout().is_terminal() => {
                 format!("{report}\n")
             }
-            (Output::Human, report) if self.verbose => output::human(&format!("{report:#}")),
-            (Output::Human, report) => output::human(&report.to_string()),
+            (Output::Human, report) => {
+                let text = output::human(&if self.verbose { format!("{report:#}") } else { report.to_string() });
+                // No value from outside may look as if it were said by us.
+                if matches!(report, Report::Meta(_)) { text } else { colour::stdout(text) }
+            }
         };
         output::write(&stdout(), text.as_bytes(), output::PATIENCE)
     }
@@ -136,5 +140,5 @@ impl Caller {
 
 /// Writes the last line of a failed run. If stderr is closed or full, the exit code must be enough.
 fn say(text: &str) {
-    let _ = output::write(&stderr(), output::human(text).as_bytes(), output::PATIENCE);
+    let _ = output::write(&stderr(), colour::stderr(output::human(text)).as_bytes(), output::PATIENCE);
 }

@@ -25,9 +25,17 @@ use crate::{
     media::{ImageError as MediaError, LiveError, OutputFileError},
     mkfs::MkfsError,
     ops::{
-        IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, attest::PredicateError,
-        efi_signer::EfiSignerError, enroll::EnrollError, health::NotWell, keys::KeysError, repair::NotRepaired,
-        sign::SignError, signing::SigningSetupError, uki::UkiMakeError,
+        IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver,
+        attest::PredicateError,
+        efi_signer::EfiSignerError,
+        enroll::{EnrollError, MOUNT_EFIVARFS},
+        health::NotWell,
+        keys::{ANOTHER_DIRECTORY, KeysError},
+        push::PushError,
+        repair::NotRepaired,
+        sign::SignError,
+        signing::SigningSetupError,
+        uki::{INSTALL_STUB, UkiMakeError},
     },
     payload::{PayloadError, image::ImageError},
     probe::ProbeError,
@@ -36,25 +44,28 @@ use crate::{
 };
 
 /// What is known of an error by its type.
-#[derive(Clone, Copy)]
 struct Known {
     id: Id,
-    /// What stands in its message between the reason and the remedy, if it has one.
-    before_remedy: Option<&'static str>,
+    /// What to do, if the error itself knows it.
+    remedy: Option<String>,
     /// Whether it is certain that nothing was written, if the plan was not carried out.
     untouched: bool,
 }
 
 impl Known {
     const fn new(id: Id) -> Self {
-        Known { id, before_remedy: None, untouched: false }
+        Known { id, remedy: None, untouched: false }
     }
 
-    const fn remedy(self, after: &'static str) -> Self {
-        Known { before_remedy: Some(after), ..self }
+    fn remedy(self, remedy: impl Into<String>) -> Self {
+        self.or_remedy(Some(remedy))
     }
 
-    const fn untouched(self) -> Self {
+    fn or_remedy(self, remedy: Option<impl Into<String>>) -> Self {
+        Known { remedy: remedy.map(Into::into), ..self }
+    }
+
+    fn untouched(self) -> Self {
         Known { untouched: true, ..self }
     }
 }
@@ -65,8 +76,8 @@ pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
     let step = causes.iter().find_map(|cause| cause.downcast_ref::<ExecuteError>());
     let refusals = causes.iter().find_map(|cause| refusals(*cause)).unwrap_or_default();
     // The innermost one says most.
-    let known = causes.iter().rev().find_map(|cause| Some((known(*cause)?, cause.to_string())));
-    let by_type = known.as_ref().and_then(|(known, text)| Some(text.rsplit_once(known.before_remedy?)?.1.to_owned()));
+    let known = causes.iter().rev().find_map(|cause| known(*cause));
+    let by_type = known.as_ref().and_then(|known| known.remedy.clone());
     let by_refusals = refusals.iter().filter_map(|refusal| refusal.remedy.as_deref()).collect::<Vec<_>>().join("; ");
     let left = step.map(|step| &step.left);
     // A check that failed is in the history.
@@ -76,19 +87,19 @@ pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
         verb: verb.map(str::to_owned),
         exit_code: failure.kind.exit_code(),
         kind: failure.kind,
-        id: known.as_ref().map_or(failure.kind.other(), |(known, _)| known.id).name().to_owned(),
+        id: known.as_ref().map_or(failure.kind.other(), |known| known.id).name().to_owned(),
         message: failure.to_string(),
         step: step.map(|step| FailedStep { number: step.number, of: step.of, text: one_line(&step.sentence) }),
         disk_state: match left {
             Some(left) => Some(left.state.clone()),
             None if carried_out => None,
-            None => untouched(failure.kind, verb, known.as_ref().is_some_and(|(known, _)| known.untouched))
+            None => untouched(failure.kind, verb, known.as_ref().is_some_and(|known| known.untouched))
                 .then(|| NOTHING_WRITTEN.to_owned()),
         },
         remedy: by_type
             .or_else(|| left.and_then(|left| left.remedy).map(str::to_owned))
             .or_else(|| (!by_refusals.is_empty()).then_some(by_refusals))
-            .or_else(|| known.and_then(|(known, _)| remedy(known.id)).map(str::to_owned)),
+            .or_else(|| known.and_then(|known| remedy(known.id)).map(str::to_owned)),
         refusals,
     }
 }
@@ -164,7 +175,7 @@ fn one_line(sentence: &str) -> String {
 /// about a disk may have written files.)
 fn untouched(kind: FailureKind, verb: Option<&str>, by_type: bool) -> bool {
     match verb {
-        Some("pull" | "checksum" | "sign" | "attest" | "uki" | "keys" | "man" | "completions") => false,
+        Some("pull" | "push" | "checksum" | "sign" | "attest" | "uki" | "keys" | "man" | "completions") => false,
         Some("status" | "history" | "verify" | "inspect") => true,
         _ => by_type || !matches!(kind, FailureKind::Other | FailureKind::Install),
     }
@@ -186,7 +197,7 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
     }
     if let Some(wrong) = cause.downcast_ref() {
         return Some(match wrong {
-            InstructionsError::NoDisk(_) => Known::new(Id::NoDiskGiven).remedy(": "),
+            InstructionsError::NoDisk(_) => Known::new(Id::NoDiskGiven).or_remedy(wrong.remedy()),
             InstructionsError::Word { .. } | InstructionsError::KeptAndWiped => Known::new(Id::UnattendedInstructions),
         });
     }
@@ -200,19 +211,22 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
     }
     if let Some(none) = cause.downcast_ref() {
         let known = match none {
-            NoDisk::Install | NoDisk::NotBooted | NoDisk::Live | NoDisk::NoList(_) => {
-                Known::new(Id::NoDiskGiven).remedy(": ")
-            }
-            NoDisk::NotFound { .. } => Known::new(Id::NoDiskGiven),
             NoDisk::Several { .. } | NoDisk::MaybeACopy { .. } => Known::new(Id::DiskAmbiguous),
+            _ => Known::new(Id::NoDiskGiven),
         };
-        return Some(known.untouched());
+        return Some(known.remedy(none.remedy()).untouched());
     }
     if let Some(silent) = cause.downcast_ref() {
         return Some(match silent {
-            StdinError::Silent { .. } => Known::new(Id::Stdin).remedy(": "),
+            StdinError::Silent { remedy } => Known::new(Id::Stdin).remedy(*remedy),
             StdinError::TooLong => Known::new(Id::Stdin),
         });
+    }
+    if let Some(rule) = cause.downcast_ref::<NoRule>() {
+        return Some(Known::new(Id::NoTrustRule).remedy(rule.remedy()));
+    }
+    if let Some(name) = cause.downcast_ref::<WrongName>() {
+        return Some(Known::new(Id::ImageName).remedy(name.remedy()).untouched());
     }
     // These types have one identifier.
     let simple = [
@@ -224,8 +238,6 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         (cause.is::<TrustSetupError>(), Known::new(Id::TrustKey)),
         (cause.is::<SigningSetupError>() || cause.is::<EfiSignerError>(), Known::new(Id::SigningKey)),
         (cause.is::<PredicateError>(), Known::new(Id::Predicate)),
-        (cause.is::<NoRule>(), Known::new(Id::NoTrustRule).remedy("; ")),
-        (cause.is::<WrongName>(), Known::new(Id::ImageName).remedy(": ").untouched()),
         (cause.is::<PlanChanged>(), Known::new(Id::PlanChanged).untouched()),
         (cause.is::<NotRepaired>(), Known::new(Id::NotRepaired)),
         (cause.is::<WrittenOver>() || cause.is::<ChangedMeanwhile>(), Known::new(Id::ChangedMeanwhile)),
@@ -236,33 +248,40 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
     simple.into_iter().find_map(|(is, known)| is.then_some(known)).or_else(|| signing(cause))
 }
 
-/// What cannot be signed.
+/// What cannot be signed or pushed.
 fn signing(cause: &(dyn Error + 'static)) -> Option<Known> {
-    Some(match cause.downcast_ref()? {
-        SignError::Elsewhere(_) => Known::new(Id::UnsupportedOther).remedy("; "),
-        SignError::Identity(_) | SignError::NoImage(_) => Known::new(Id::Usage),
-        SignError::NoChecksums(_) => Known::new(Id::PayloadWithoutChecksums).remedy(": "),
-    })
+    if let Some(error) = cause.downcast_ref() {
+        let id = match error {
+            PushError::Registry(_) => Id::UnsupportedOther,
+            PushError::Directory(_) | PushError::OtherDigest { .. } => Id::Usage,
+        };
+        return Some(Known::new(id).or_remedy(error.remedy()));
+    }
+    let error: &SignError = cause.downcast_ref()?;
+    let id = match error {
+        SignError::Archive(_) => Id::UnsupportedOther,
+        SignError::Identity(_) | SignError::NoImage(_) => Id::Usage,
+        SignError::NoChecksums(_) => Id::PayloadWithoutChecksums,
+    };
+    Some(Known::new(id).or_remedy(error.remedy()))
 }
 
 /// Opening and reading the disk.
 fn disk(cause: &(dyn Error + 'static)) -> Option<Known> {
     if let Some(error) = cause.downcast_ref() {
-        let known = match error {
-            OpenError::NotADisk { why: NotADisk::Missing, .. } => Known::new(Id::NoSuchDisk),
-            OpenError::NotADisk { why: NotADisk::Unreadable(_), .. } | OpenError::Io { .. } => {
-                Known::new(Id::DiskError)
+        let id = match error {
+            OpenError::NotADisk { why: NotADisk::Missing, .. } => Id::NoSuchDisk,
+            OpenError::NotADisk { why: NotADisk::Unreadable(_), .. } | OpenError::Io { .. } => Id::DiskError,
+            OpenError::NotADisk { why: NotADisk::Other | NotADisk::Directory | NotADisk::Partition { .. }, .. } => {
+                Id::NotADisk
             }
-            OpenError::NotADisk { why: NotADisk::Other, .. } => Known::new(Id::NotADisk),
-            OpenError::NotADisk { why: NotADisk::Directory | NotADisk::Partition { .. }, .. } => {
-                Known::new(Id::NotADisk).remedy(": ")
-            }
-            OpenError::ReadOnly(_) => Known::new(Id::DiskReadOnly),
-            OpenError::Claimed { .. } => Known::new(Id::DiskInUse).remedy("; "),
-            OpenError::Blind { .. } => Known::new(Id::DiskUsersUnknown).remedy("; "),
-            OpenError::Locked { .. } => Known::new(Id::DiskLocked),
-            OpenError::SectorSize { .. } => Known::new(Id::DiskSectorSize),
+            OpenError::ReadOnly(_) => Id::DiskReadOnly,
+            OpenError::Claimed { .. } => Id::DiskInUse,
+            OpenError::Blind { .. } => Id::DiskUsersUnknown,
+            OpenError::Locked { .. } => Id::DiskLocked,
+            OpenError::SectorSize { .. } => Id::DiskSectorSize,
         };
+        let known = Known::new(id).or_remedy(error.remedy());
         return Some(known.untouched());
     }
     cause.downcast_ref().map(|error| {
@@ -298,27 +317,28 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
     if let Some(error) = cause.downcast_ref() {
         return Some(match error {
             UkiMakeError::Differs { .. } => Known::new(Id::PayloadDamaged),
-            UkiMakeError::NoStub(_) => Known::new(Id::DependencyOther).remedy("; "),
+            UkiMakeError::NoStub(_) => Known::new(Id::DependencyOther).remedy(INSTALL_STUB),
             _ => Known::new(Id::EfiProgram),
         });
     }
     if let Some(error) = cause.downcast_ref() {
-        return Some(match error {
-            PayloadError::Missing { .. } => Known::new(Id::PayloadMissing),
-            PayloadError::NoneHere { .. } | PayloadError::Misnamed { .. } => {
-                Known::new(Id::PayloadMissing).remedy(": ")
+        let id = match error {
+            PayloadError::Missing { .. } | PayloadError::NoneHere { .. } | PayloadError::Misnamed { .. } => {
+                Id::PayloadMissing
             }
-            PayloadError::Io { .. } => Known::new(Id::PayloadUnreadable),
+            PayloadError::Io { .. } => Id::PayloadUnreadable,
             PayloadError::Empty { .. }
             | PayloadError::WrongContent { .. }
             | PayloadError::Unbootable { .. }
-            | PayloadError::Mismatch { .. } => Known::new(Id::PayloadDamaged),
-            PayloadError::Placeholder { .. } => Known::new(Id::Placeholder),
-            PayloadError::Control { .. } => Known::new(Id::KernelArguments),
-            PayloadError::Sums { .. } | PayloadError::Manifest { .. } => Known::new(Id::PayloadChecksums),
-            PayloadError::SumsIncomplete { .. } => Known::new(Id::PayloadChecksums).remedy("; "),
-            PayloadError::NoChecksums { .. } => Known::new(Id::PayloadWithoutChecksums).remedy(": "),
-        });
+            | PayloadError::Mismatch { .. } => Id::PayloadDamaged,
+            PayloadError::Placeholder { .. } => Id::Placeholder,
+            PayloadError::Control { .. } => Id::KernelArguments,
+            PayloadError::Sums { .. } | PayloadError::Manifest { .. } | PayloadError::SumsIncomplete { .. } => {
+                Id::PayloadChecksums
+            }
+            PayloadError::NoChecksums { .. } => Id::PayloadWithoutChecksums,
+        };
+        return Some(Known::new(id).or_remedy(error.remedy()));
     }
     cause.downcast_ref().map(|error| {
         Known::new(match error {
@@ -365,7 +385,7 @@ fn machine(cause: &(dyn Error + 'static)) -> Option<Known> {
     }
     if let Some(error) = cause.downcast_ref() {
         return match error {
-            KeysError::Exists(_) => Some(Known::new(Id::FileExists).remedy("; ").untouched()),
+            KeysError::Exists(_) => Some(Known::new(Id::FileExists).remedy(ANOTHER_DIRECTORY).untouched()),
             KeysError::Io { .. } => Some(Known::new(Id::FileUnwritable)),
             KeysError::Name(_) => Some(Known::new(Id::Usage)),
         };
@@ -373,30 +393,34 @@ fn machine(cause: &(dyn Error + 'static)) -> Option<Known> {
     if let Some(error) = cause.downcast_ref() {
         return Some(match error {
             EnrollError::Read { .. } | EnrollError::Keys { .. } => Known::new(Id::SecureBootKeys),
-            EnrollError::NoVariables => Known::new(Id::FirmwareVariables).remedy("; "),
+            EnrollError::NoVariables => Known::new(Id::FirmwareVariables).remedy(MOUNT_EFIVARFS),
             EnrollError::Variable { .. } => Known::new(Id::FirmwareVariables),
         });
     }
-    cause.downcast_ref().map(|error| match error {
-        AssetError::NotFound { .. } => Known::new(Id::BootAssetsMissing).remedy("; "),
-        AssetError::Bad { .. } => Known::new(Id::BootAssetsDamaged),
+    cause.downcast_ref().map(|error: &AssetError| {
+        let id = match error {
+            AssetError::NotFound { .. } => Id::BootAssetsMissing,
+            AssetError::Bad { .. } => Id::BootAssetsDamaged,
+        };
+        Known::new(id).or_remedy(error.remedy())
     })
 }
 
-const fn tool(error: &ToolError) -> Known {
-    match error {
-        ToolError::Missing(..) => Known::new(Id::ToolMissing).remedy(": "),
-        ToolError::Failed { .. } => Known::new(Id::ToolFailed),
-    }
+fn tool(error: &ToolError) -> Known {
+    let id = match error {
+        ToolError::Missing(..) => Id::ToolMissing,
+        ToolError::Failed { .. } => Id::ToolFailed,
+    };
+    Known::new(id).or_remedy(error.remedy())
 }
 
-const fn output_file(error: &OutputFileError) -> Known {
-    match error {
-        OutputFileError::Exists(_) => Known::new(Id::FileExists).remedy("; ").untouched(),
-        OutputFileError::NotAFile(_) | OutputFileError::Dir { .. } => {
-            Known::new(Id::FileUnwritable).remedy(": ").untouched()
+fn output_file(error: &OutputFileError) -> Known {
+    let known = match error {
+        OutputFileError::Exists(_) => Known::new(Id::FileExists).untouched(),
+        OutputFileError::NotAFile(_) | OutputFileError::Dir { .. } | OutputFileError::NoName(_) => {
+            Known::new(Id::FileUnwritable).untouched()
         }
-        OutputFileError::NoName(_) => Known::new(Id::FileUnwritable).untouched(),
         OutputFileError::Io { .. } => Known::new(Id::FileUnwritable),
-    }
+    };
+    known.or_remedy(error.remedy())
 }

@@ -32,10 +32,24 @@ pub enum Tool {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    #[error("{0} is not installed: install the Debian package {1}")]
+    #[error("{name} is not installed: {}", package(.1), name = .0)]
     Missing(&'static str, &'static str),
     #[error("{program} failed: {why}")]
     Failed { program: &'static str, why: String },
+}
+
+fn package(name: &str) -> String {
+    format!("install the Debian package {name}")
+}
+
+impl ToolError {
+    /// What to do about it, as the message ends with it.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            ToolError::Missing(_, name) => Some(package(name)),
+            ToolError::Failed { .. } => None,
+        }
+    }
 }
 
 impl Tool {

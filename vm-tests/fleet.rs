@@ -26,7 +26,7 @@ use crate::{
     qemu::{Firmware, Machine},
     tags::Tags,
     terminal::Terminal,
-    world::{VERSION, VERSION_2, World, scratch_dir},
+    world::{VERSION, VERSION_2, World, run, scratch_dir},
 };
 
 /// The version that the bad release says that it is.
@@ -119,10 +119,22 @@ struct Site {
     port: u16,
 }
 
+/// The manifests as an API server of 1.20 knows them: it has the beta of this group, which says the same.
+fn manifests() -> TempDir {
+    let dir = scratch_dir();
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("fleet/manifests");
+    run("cp", [Path::new("-r"), &ours, dir.path()]);
+    let path = dir.path().join("manifests/deployment.yaml");
+    let text = fs::read_to_string(&path).expect("the deployment is one of them");
+    assert!(text.contains("apiVersion: policy/v1\n"), "the budget is not where it was");
+    fs::write(&path, text.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n")).expect("there is room");
+    dir
+}
+
 impl Site {
     fn new() -> Self {
         let (cluster, pki) = (Cluster::start(), scratch_dir());
-        cluster.applies(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fleet/manifests"));
+        cluster.applies(&manifests().path().join("manifests"));
         let authority = Authority::new(pki.path());
         authority.certify("tls", "/O=slipway:admin/CN=slipway-fleet", "DNS:slipway-fleet");
         for (n, name) in NODES.iter().enumerate() {

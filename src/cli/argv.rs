@@ -9,8 +9,9 @@ use super::{Cli, Output};
 /// The format of the report. clap does not tell it of a command line that it refuses.
 pub fn output(args: &[OsString]) -> Output {
     let args: Vec<&OsStr> = args.iter().map(OsString::as_os_str).take_while(|arg| *arg != "--").collect();
-    let apart = args.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json");
-    if apart || args.contains(&OsStr::new("--output=json")) { Output::Json } else { Output::Human }
+    let apart = args.windows(2).any(|pair| (pair[0] == "--output" || pair[0] == "-o") && pair[1] == "json");
+    let joined = ["--output=json", "-o=json", "-ojson"].iter().any(|one| args.contains(&OsStr::new(one)));
+    if apart || joined { Output::Json } else { Output::Human }
 }
 
 /// The verb: the first argument that is one. Only the flags of every verb stand before it, and no value of --output or
@@ -31,7 +32,14 @@ mod tests {
 
     #[test]
     fn the_format_of_the_report() {
-        for line in ["installer --output json x", "installer x --no-such --output=json", "installer --output json"] {
+        for line in [
+            "installer --output json x",
+            "installer x --no-such --output=json",
+            "installer --output json",
+            "installer -o json x",
+            "installer x -ojson --no-such",
+            "installer -o=json",
+        ] {
             assert_eq!(output(&args(line)), Output::Json, "{line}");
         }
         for line in ["installer", "installer --output human json", "installer x --output", "installer -- --output=json"]

@@ -6,6 +6,7 @@ pub mod argv;
 mod auto_upgrade;
 mod bootloader;
 mod change;
+pub mod colour;
 mod efi;
 pub mod environment;
 mod health;
@@ -15,6 +16,7 @@ mod meta;
 pub mod output;
 mod pace;
 mod progress;
+pub mod short_help;
 pub mod signals;
 mod signing;
 pub mod terminal;
@@ -36,7 +38,7 @@ pub use progress::{Progress, ProgressMode};
 pub use signing::{AttestArgs, SignArgs, SigningArgs};
 pub use tracker::{Interruption, Tracker, name_of};
 pub use trust::{KeyArgs, TrustArgs};
-pub use values::PlatformArg;
+pub use values::{PlatformArg, PushTarget};
 
 use std::{path::PathBuf, time::Duration};
 
@@ -51,12 +53,14 @@ use slipway_core::{
     units::{ByteSize, SectorSize},
 };
 
-/// Installs and upgrades an operating system (kernel, initramfs, squashfs) on a disk with two slots, A and B.
+/// Installs and upgrades an operating system on a disk with two slots, A and B.
+///
+/// The system is a kernel, an initramfs and a squashfs: the payload.
 #[derive(Debug, Parser)]
-#[command(name = "installer", version, max_term_width = 100, after_help = exit_codes())]
+#[command(name = "installer", version, max_term_width = 100, after_long_help = exit_codes())]
 pub struct Cli {
-    /// Format of the report on stdout.
-    #[arg(long, global = true, value_enum, default_value_t = Output::Human)]
+    /// Format of the report on stdout: human or json.
+    #[arg(long, short, global = true, value_enum, hide_possible_values = true, default_value_t = Output::Human)]
     pub output: Output,
     /// Format of the progress on stderr.
     #[arg(long, global = true, value_enum, default_value_t = ProgressMode::Auto)]
@@ -95,7 +99,9 @@ pub enum Verb {
     /// bytes; $SOURCE_DATE_EPOCH sets the time that goes into the image. A live medium contains no disk, so
     /// --disk-size, --sector-size, --slot-size, --format-data and --meta are refused for it.
     Image(Box<ImageArgs>),
-    /// In a live system: install or upgrade as the kernel command line or the machine config on stdin asks.
+    /// In a live system: install or upgrade as the kernel command line or stdin asks.
+    ///
+    /// On stdin a machine config can ask.
     ///
     /// Words on the kernel command line: slipway.install=/dev/…, slipway.install=KEY:VALUE[,KEY:VALUE…] (keys of
     /// machine.install.diskSelector) or slipway.install=config chooses the disk. slipway.install.preserve=true upgrades
@@ -104,37 +110,39 @@ pub enum Verb {
     /// an UnattendedInstallConfig, can ask for an installation as well. The caller has to carry out what the report
     /// says in `then`. If nothing asks for an installation, nothing is done and the exit code is 0.
     Unattended(Box<UnattendedArgs>),
-    /// Write a payload into the slot that is not running, and have the next boot try it once.
+    /// Write a payload into the slot that is not running; the next boot tries it once.
     ///
     /// The files of the running slot are never written. Everything is read back from the disk before the new slot may
     /// boot. The new system must call `installer confirm`. If it does not, the boot after the trial starts the old
     /// system again. That covers a panic, a hang that a watchdog ends, and a power cut.
     Upgrade(Box<UpgradeArgs>),
-    /// Follow a tag of a registry, as a file says: upgrade if the tag names another image, and reboot when it may.
+    /// Follow a tag of a registry: upgrade if it names another image, reboot when it may.
     ///
-    /// slipway-update.timer runs it. The registry is asked for the digest alone. If the running slot was installed from
+    /// A file says which tag, and when. slipway-update.timer runs it. The registry is asked for the digest alone. If the running slot was installed from
     /// that image, nothing else is done. What failed on this disk before is left alone. The exit code of both is 0.
     AutoUpgrade(Box<AutoUpgradeArgs>),
-    /// First half of an upgrade: write and verify the payload while the system runs. The next boot does not try it yet.
+    /// First half of an upgrade: write and verify the payload. No boot tries it yet.
+    ///
+    /// The system goes on running meanwhile.
     Stage(Box<StageArgs>),
-    /// Second half of an upgrade: verify the staged slot again, and have the next boot try it once.
+    /// Second half of an upgrade: verify the staged slot; the next boot tries it once.
     Activate(ActivateArgs),
     /// From inside a trial: make the running slot the default.
     ///
     /// Refused (exit code 7) if the running system is not the trial. Calling it again changes nothing.
     Confirm(ConfirmArgs),
-    /// On a trial: reboot the machine if it is not confirmed in time. The old system then comes back.
+    /// On a trial: reboot into the old system if the trial is not confirmed in time.
     ///
     /// For a service that is started before all others. If no trial runs, or it is confirmed already, it ends at once with
     /// exit code 0; else it waits for the confirmation. At the deadline it records on the disk why the trial is not
     /// confirmed, and resets the machine by itself, whatever else hangs. docs/health.md shows how to start it.
     Guard(GuardArgs),
-    /// Go back: cancel a pending trial, give up the running trial, or make the other slot the default.
+    /// Go back: cancel or give up a trial, or make the other slot the default.
     ///
     /// The slot to go back to is first compared with its checksums. A later upgrade refuses the payload that was given
     /// up, unless --retry-bad is given.
     Rollback(RollbackArgs),
-    /// Write again what was lost: a copy of boot.env or META, both copies of boot.env, the ESP, or LBA 0.
+    /// Write again what was lost: copies of boot.env or META, the ESP, LBA 0.
     ///
     /// If both copies of boot.env are lost, the boot loader goes by the slots' own markers. The new boot.env says the
     /// same, so what boots stays the same. Works inside the system and from a rescue system. A slot is called good only
@@ -142,9 +150,9 @@ pub enum Verb {
     ///
     /// An ESP on which firmware finds no boot loader is made again. The slots and all data stay.
     Repair(ChangeArgs),
-    /// Show or renew what starts a disk before any slot: the loader for UEFI, and GRUB for BIOS.
+    /// Show or renew what starts a disk: the loader for UEFI, and GRUB for BIOS.
     Bootloader(BootloaderArgs),
-    /// Give EPHEMERAL the rest of a disk that became larger, while everything is mounted.
+    /// Give EPHEMERAL the rest of a disk that became larger, while it is mounted.
     ///
     /// After an image was written to a larger disk, or a virtual disk was made larger: moves the backup GPT to the end,
     /// and EPHEMERAL, the last partition, takes the rest. If XFS is on it, it grows while it is mounted; if it is not
@@ -158,58 +166,71 @@ pub enum Verb {
     ///
     /// The exit code is 7 if it lists a problem.
     Status(StatusArgs),
-    /// Show what was done to a disk: when, by whom, which version, and how each trial ended. Writes nothing.
+    /// Show what was done to a disk, and how each trial ended. Writes nothing.
     ///
+    /// Of each change it shows when it was made, by whom, and which version it was about.
     /// The last 64 changes are kept on the disk itself. A change that was interrupted before it took effect is marked.
     /// Where the firmware keeps the last words of a kernel (pstore), they say why a trial ended in a panic.
     History(HistoryArgs),
-    /// Compare the boot chain and every file of every slot with their digests, read from the disk and not from the page
-    /// cache.
+    /// Compare the boot chain and every file of every slot with their digests.
     ///
+    /// They are read from the disk and not from the page cache.
     /// The boot chain is what the firmware starts: the UEFI image, the boot code and the core image. Both copies of the
     /// partition table, of the boot state and of META are looked at, too. The exit code is 7 if anything is damaged.
     Verify(ReadArgs),
-    /// Draw a disk or an image file, or show what a source would install. Writes nothing.
+    /// Draw a disk or an image, or show what a source would install. Writes nothing.
     ///
     /// For a disk: the layout to scale, with sizes, offsets and file systems, the states of the slots, and what boots
     /// next. A disk that Slipway did not lay out is drawn as far as its partition table describes it. For a source: all
     /// of it is read and hashed.
     Inspect(InspectArgs),
-    /// Copy a container image into a directory (OCI image layout), to install from it without a network.
+    /// Copy a container image into a directory, to install from it without a network.
     ///
+    /// The directory becomes an OCI image layout.
     /// The digest of every blob is checked. Blobs that are already there are kept, so calling it again continues an
     /// interrupted pull. The manifest is copied byte for byte, so the image keeps its digest.
     Pull(PullArgs),
+    /// Copy a container image from a directory into a registry, with its signatures.
+    ///
+    /// All images of an index are copied, byte for byte, so that every digest stays. What the registry has is not sent again.
+    /// The tag is set last: whoever asks for it gets the old image or the whole new one. Then the registry is asked for the
+    /// tag's digest. Signatures that the registry has are kept.
+    Push(PushArgs),
     /// Write SHA256SUMS and manifest.json for a payload directory.
     ///
     /// Run it once after a payload is built. An install or upgrade then finds a file that was damaged on the way.
     /// Checksums find damage; they do not prove who made the payload.
     Checksum(ChecksumArgs),
-    /// Sign a payload directory, or a container image in a directory, with private keys or by a command.
+    /// Sign a payload or a container image.
     ///
+    /// Private keys sign it, or a command.
     /// All that is signed is first compared with its digests. Of a directory that is SHA256SUMS, and the signatures go into
     /// SHA256SUMS.sig. Of an image it is its digest, and the signatures go beside it, under the tag sha256-HEX.sig, as cosign
     /// puts them there. Signatures by other keys are kept; an earlier one by the same key is replaced.
     Sign(SignArgs),
-    /// Say something about a container image in a directory, signed: what is in it (SBOM), or how it was built.
+    /// Say, signed, what is in a container image (SBOM) or how it was built.
     ///
     /// A document becomes the predicate of an in-toto statement about the image, in a Sigstore bundle beside it, as
     /// `cosign attest` makes it. An attestation never counts as a signature. An earlier one of the same type by the same key
     /// is replaced.
     Attest(AttestArgs),
-    /// Make a unified kernel image (UKI) of a payload and sign it, so that firmware with Secure Boot starts it.
+    /// Make a signed unified kernel image (UKI) of a payload, for Secure Boot.
     ///
     /// Kernel, initramfs, os-release and the finished kernel command line become sections of systemd's stub, one program
     /// that firmware verifies as a whole. The same inputs and the same key give the same bytes. docs/secure-boot.md tells
     /// what is verified then, and what is not.
     Uki(Box<UkiArgs>),
-    /// Make the keys for Secure Boot, and the files by which firmware learns them: PK, KEK and db.
+    /// Make the keys for Secure Boot, and the files by which firmware learns them.
+    ///
+    /// The files are those of PK, KEK and db.
     ///
     /// Without --certificate a new key and its certificate are made by `openssl`, and a key for PCR 11. Names and formats
     /// are those of `talosctl gen secureboot`. Files that exist are not replaced. What is made may be read by its owner
     /// only.
     Keys(KeysArgs),
-    /// Write the keys for Secure Boot into this machine's firmware, which has to be in setup mode.
+    /// Write the keys for Secure Boot into this machine's firmware.
+    ///
+    /// It has to be in setup mode.
     ///
     /// Before the first write it is made sure that the machine starts afterwards: the files belong together; db lets the
     /// loader on the disk start, and the unified kernel image that boots next; and so it does every driver in an option
@@ -449,6 +470,16 @@ pub struct PullArgs {
     pub arch: Arch,
     #[command(flatten)]
     pub trust: TrustArgs,
+    #[command(flatten)]
+    pub registry: RegistryArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct PushArgs {
+    /// Image to copy: oci:DIR[:TAG] or oci-archive:FILE[:TAG].
+    pub source: SourceRef,
+    /// Destination: docker://HOST/REPOSITORY[:TAG][@DIGEST]. Without a tag it is `latest`. A digest is compared.
+    pub to: PushTarget,
     #[command(flatten)]
     pub registry: RegistryArgs,
 }

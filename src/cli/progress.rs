@@ -14,9 +14,9 @@ use std::{
 use console::{Term, measure_text_width};
 
 use super::{
-    output,
+    colour, output,
     pace::{Pace, in_words},
-    terminal::{columns, cut},
+    terminal::{columns, cut, is_dumb},
 };
 use slipway_core::{
     report::{EVENT_SCHEMA, Event, EventLine, Observer, WriterProgress},
@@ -46,8 +46,19 @@ pub struct Progress {
     begun: Instant,
     said: Instant,
     pace: Pace,
+    // Of the plan that is carried out, if one is.
+    plan: Option<Whole>,
     // A bar stands on the line of the cursor.
     drawn: bool,
+}
+
+/// All steps of a plan together: one bar shows them.
+struct Whole {
+    total: u64,
+    /// Of the steps before the one that runs.
+    before: u64,
+    begun: Instant,
+    pace: Pace,
 }
 
 /// Where the lines go. The thread that waits for signals has a copy, for the last one.
@@ -66,13 +77,13 @@ const FRAME: Duration = Duration::from_millis(100);
 impl Progress {
     pub fn new(mode: ProgressMode) -> Self {
         let mode = match mode {
-            ProgressMode::Auto | ProgressMode::Bars if stderr().is_terminal() => ProgressMode::Bars,
+            ProgressMode::Auto | ProgressMode::Bars if stderr().is_terminal() && !is_dumb() => ProgressMode::Bars,
             ProgressMode::Auto | ProgressMode::Bars => ProgressMode::Plain,
             other => other,
         };
         let now = Instant::now();
         let lines = Lines { mode, seq: Arc::default(), dropped: Arc::default() };
-        Progress { lines, total: 0, done: 0, begun: now, said: now, pace: Pace::default(), drawn: false }
+        Progress { lines, total: 0, done: 0, begun: now, said: now, pace: Pace::default(), plan: None, drawn: false }
     }
 
     pub fn lines(&self) -> Lines {
@@ -81,7 +92,7 @@ impl Progress {
 
     /// Show a text of several lines unchanged.
     pub fn text(&mut self, text: &str) {
-        self.finish_bar();
+        self.take_bar_away();
         self.lines.json(|| Event::Note { text: text.to_owned() });
         if self.lines.is_for_people() {
             self.lines.line(text.trim_end());
@@ -99,7 +110,13 @@ impl Progress {
     }
 
     fn begin(&mut self, sentence: &str, bytes: u64) {
-        self.finish_bar();
+        if self.plan.is_none() {
+            self.finish_bar();
+        }
+        self.take_bar_away();
+        if let Some(plan) = &mut self.plan {
+            plan.before += self.total;
+        }
         (self.total, self.done, self.begun) = (bytes, 0, Instant::now());
         (self.said, self.pace) = (self.begun, Pace::default());
         match self.lines.mode {
@@ -113,12 +130,18 @@ impl Progress {
     }
 
     fn draw(&mut self) {
-        if self.lines.mode == ProgressMode::Bars && self.total > 0 {
+        let (done, total, pace) = match &self.plan {
+            Some(plan) => (plan.before + self.done.min(self.total), plan.total, &plan.pace),
+            None => (self.done, self.total, &self.pace),
+        };
+        if self.lines.mode == ProgressMode::Bars && total > 0 {
+            let width = width();
+            self.lines.bytes(&format!("\r{:<width$}", bar(width, done, total, pace)));
             self.drawn = true;
-            self.lines.bytes(&format!("\r{}\x1b[K", bar(width(), self.done, self.total, &self.pace)));
         }
     }
 
+    /// It stays where it is.
     fn finish_bar(&mut self) {
         if self.drawn {
             self.draw();
@@ -127,12 +150,24 @@ impl Progress {
         }
     }
 
+    /// A line comes in its place. No escape is needed for that, so every terminal can show it.
+    fn take_bar_away(&mut self) {
+        if self.drawn {
+            self.lines.bytes(&format!("\r{:width$}\r", "", width = width()));
+            self.drawn = false;
+        }
+    }
+
     fn say(&mut self, text: &str) {
-        self.finish_bar();
+        let drawn = self.drawn;
+        self.take_bar_away();
         match self.lines.mode {
             ProgressMode::Plain => self.lines.line(text),
             ProgressMode::Bars => self.lines.line(&wrap("", &printable_lines(text), width(), 2).join("\n")),
             _ => {}
+        }
+        if drawn {
+            self.draw();
         }
     }
 }
@@ -191,7 +226,8 @@ impl Lines {
             }
             self.dropped.store(0, Ordering::SeqCst);
         }
-        let text = if self.mode == ProgressMode::Json { output::json(text) } else { output::human(text) };
+        let text =
+            if self.mode == ProgressMode::Json { output::json(text) } else { colour::stderr(output::human(text)) };
         match output::write(&stderr(), text.as_bytes(), Duration::ZERO) {
             Err(e) if e.kind() == ErrorKind::TimedOut => {
                 self.dropped.fetch_add(1, Ordering::SeqCst);
@@ -217,7 +253,17 @@ impl Lines {
 }
 
 impl Observer for Progress {
+    fn plan(&mut self, bytes: u64) {
+        self.finish_bar();
+        (self.total, self.done) = (0, 0);
+        self.plan = Some(Whole { total: bytes, before: 0, begun: Instant::now(), pace: Pace::default() });
+    }
+
     fn phase(&mut self, text: &str, bytes: u64) {
+        if self.plan.is_some() {
+            self.finish_bar();
+            self.plan = None;
+        }
         self.begin(text, bytes);
         self.lines.json(|| Event::Phase { text: text.to_owned(), total_bytes: bytes });
     }
@@ -230,6 +276,9 @@ impl Observer for Progress {
     fn advance(&mut self, bytes: u64) {
         self.done += bytes;
         self.pace.at(self.begun.elapsed(), self.done);
+        if let Some(plan) = &mut self.plan {
+            plan.pace.at(plan.begun.elapsed(), plan.before + self.done.min(self.total));
+        }
         let due = if self.lines.mode == ProgressMode::Bars { FRAME } else { INTERVAL };
         if self.said.elapsed() < due {
             return;

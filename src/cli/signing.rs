@@ -4,23 +4,28 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::RegistryArgs;
 use crate::{payload::SourceRef, trust::PredicateType};
 
 #[derive(Debug, Args)]
 pub struct SignArgs {
-    /// What to sign: dir:PATH, a payload with checksums; or oci:DIR[:TAG], a container image.
+    /// What to sign: dir:PATH, a payload with checksums; or a container image, oci:DIR[:TAG] or
+    /// docker://HOST/REPOSITORY[:TAG][@DIGEST].
     #[arg(value_name = "SOURCE")]
     pub target: SourceRef,
     #[command(flatten)]
     pub signing: SigningArgs,
-    /// For an image: the repository that it is for, which a policy can demand (registry.example/os).
+    /// For an image: the repository that it is for, which a policy can demand (registry.example/os) [default: none, or that
+    /// of an image in a registry].
     #[arg(long, value_name = "REPOSITORY")]
     pub identity: Option<String>,
+    #[command(flatten)]
+    pub registry: RegistryArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct AttestArgs {
-    /// The image: oci:DIR[:TAG].
+    /// The image: oci:DIR[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST].
     #[arg(value_name = "IMAGE")]
     pub target: SourceRef,
     /// File with what is said: a JSON object.
@@ -31,6 +36,8 @@ pub struct AttestArgs {
     pub kind: PredicateType,
     #[command(flatten)]
     pub signing: SigningArgs,
+    #[command(flatten)]
+    pub registry: RegistryArgs,
 }
 
 #[derive(Clone, Debug, Args)]

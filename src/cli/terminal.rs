@@ -10,6 +10,11 @@ pub fn columns(terminal: &Term) -> Option<u16> {
     set.filter(|columns| *columns > 0).or_else(|| terminal.size_checked().map(|(_, columns)| columns))
 }
 
+/// Whether it can do no more than print lines.
+pub fn is_dumb() -> bool {
+    env::var_os("TERM").is_some_and(|name| name == "dumb")
+}
+
 /// Without what there is no room for.
 pub fn cut(text: &str, width: usize) -> String {
     truncate_str(text, width, "…").into_owned()

@@ -13,17 +13,14 @@ use std::{
 use nix::sys::signal::Signal;
 use slipway_core::{
     report::{
-        Event, FailedStep, FailureId, FailureKind, FailureReport, NOTHING_WRITTEN, Observer, Report, WriterProgress,
-        words,
+        Event, FailedStep, FailureId, FailureKind, FailureReport, Left, NOTHING_WRITTEN, Observer, Report,
+        WriterProgress, words,
     },
     text::quoted,
 };
 
-use super::{Output, Progress, Verb, output, progress::Lines, signals};
+use super::{Output, Progress, Verb, colour, output, progress::Lines, signals};
 use crate::{cleanup, device::ProgressFile, error::Failure};
-
-/// What helps after every interruption.
-const AGAIN: &str = "run the same command again";
 
 /// Longest wait for a reader when a signal has ended the run.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -104,6 +101,10 @@ impl Tracker {
 }
 
 impl Observer for Tracker {
+    fn plan(&mut self, bytes: u64) {
+        self.shown.plan(bytes);
+    }
+
     fn phase(&mut self, text: &str, bytes: u64) {
         locked(&self.work).begins(None, text, bytes);
         self.shown.phase(text, bytes);
@@ -132,11 +133,11 @@ impl Observer for Tracker {
         work.write();
     }
 
-    fn left(&mut self, text: &str) {
+    fn left(&mut self, left: Left) {
         let mut work = locked(&self.work);
-        // An image is made in a side file: that is no disk yet.
+        // An image is made in a side file, which has its name only when it is complete.
         if work.holds {
-            text.clone_into(&mut work.progress.left);
+            work.progress.left = left.state;
         }
     }
 
@@ -153,7 +154,7 @@ impl Work {
     fn new(verb: &str) -> Self {
         let (on_a_disk, left) = match verb {
             "image" | "imager" => (false, "a file has its name only if it is complete"),
-            "pull" => (false, "what was copied completely is kept"),
+            "pull" | "push" => (false, "what was copied completely is kept"),
             "uki" => (false, "the file has its name only if it is complete"),
             "keys" => (false, "files may be missing: remove those that are there"),
             "checksum" => (false, "each of the two files is as it was, or complete"),
@@ -217,12 +218,12 @@ impl Interruption {
             (None, "") => String::new(),
             (None, doing) => format!(" ({doing})"),
         };
-        format!("interrupted by {}{place}; {}; {}", self.signal, self.left_alone(), self.remedy(argv))
+        format!("interrupted by {}{place}; {}; {}", self.signal, self.left, self.remedy(argv))
     }
 
     /// What to do.
     pub fn remedy(&self, argv: &[String]) -> String {
-        format!("{AGAIN}: {}", argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+        format!("{}: {}", Left::AGAIN, argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
     }
 
     /// `argv` is the command line.
@@ -235,14 +236,9 @@ impl Interruption {
             message: self.message(argv),
             refusals: vec![],
             step: self.step.map(|(number, of)| FailedStep { number, of, text: self.doing.clone() }),
-            disk_state: self.on_a_disk.then(|| self.left_alone().to_owned()),
+            disk_state: self.on_a_disk.then(|| self.left.clone()),
             remedy: Some(self.remedy(argv)),
         }
-    }
-
-    /// What is left, without what to do.
-    fn left_alone(&self) -> &str {
-        self.left.strip_suffix(AGAIN).and_then(|left| left.strip_suffix("; ")).unwrap_or(&self.left)
     }
 
     fn ends(&self, lines: &Lines, output: Output, mut work: mem::ManuallyDrop<MutexGuard<'_, Work>>) -> ! {
@@ -270,7 +266,7 @@ impl Interruption {
 }
 
 fn say(message: &str) {
-    let _ = output::write(&stderr(), output::human(&format!("error: {message}")).as_bytes(), PATIENCE);
+    let _ = output::write(&stderr(), colour::stderr(output::human(&format!("error: {message}"))).as_bytes(), PATIENCE);
 }
 
 /// As it is typed.
@@ -294,6 +290,7 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::Verify(_) => "verify",
         Verb::Inspect(_) => "inspect",
         Verb::Pull(_) => "pull",
+        Verb::Push(_) => "push",
         Verb::Checksum(_) => "checksum",
         Verb::Sign(_) => "sign",
         Verb::Attest(_) => "attest",
@@ -324,7 +321,7 @@ mod tests {
         work.begins(None, "verify     BOOT-A", 0);
         assert!(message(&work).starts_with("interrupted by SIGINT (verify BOOT-A); nothing was written; run the"));
         work.begins(Some((4, 12)), "write      BOOT-B: FAT32", 7);
-        work.progress.left = "slot A still boots; run the same command again".to_owned();
+        work.progress.left = "slot A still boots".to_owned();
         assert_eq!(
             message(&work),
             format!(

@@ -1,6 +1,6 @@
 //! Parsers for values whose types are in the core, which has no clap.
 
-use std::ffi::OsStr;
+use std::{ffi::OsStr, str::FromStr};
 
 use clap::{
     Arg, Command,
@@ -12,7 +12,10 @@ use slipway_core::{
         platform::{Platform, UnknownPlatform},
     },
     media::format::ImageKind,
+    payload::image_ref::ImageRef,
 };
+
+use crate::payload::SourceRef;
 
 pub fn arch() -> impl TypedValueParser<Value = Arch> {
     let values = Arch::ALL.map(|arch| PossibleValue::new(arch.name()).help(format!("`{}`", arch.kernel_name())));
@@ -53,6 +56,22 @@ impl TypedValueParser for Platforms {
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         Some(Box::new(Platform::names().map(PossibleValue::new)))
+    }
+}
+
+/// `docker://HOST/REPOSITORY[:TAG][@DIGEST]`: where an image is copied to.
+#[derive(Clone, Debug)]
+pub struct PushTarget(pub ImageRef);
+
+impl FromStr for PushTarget {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s.parse::<SourceRef>() {
+            Ok(SourceRef::Docker(image)) => Ok(PushTarget(image)),
+            Err(why) if s.starts_with("docker:") => Err(why),
+            _ => Err(format!("{s:?} is no registry: write docker://HOST/REPOSITORY[:TAG]")),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod install;
 mod man;
 mod meta;
 mod pull;
+mod push;
 mod request;
 mod sign;
 mod stdin;
@@ -75,6 +76,7 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         }
         Verb::Inspect(args) => inspect::run(args, progress),
         Verb::Pull(args) => pull::run(args, progress),
+        Verb::Push(args) => push::run(args, progress),
         Verb::Checksum(args) => checksum::run(args, progress),
         Verb::Sign(args) => sign::run(args, progress),
         Verb::Attest(args) => sign::attest(args, progress),

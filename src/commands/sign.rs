@@ -9,12 +9,14 @@ use crate::{
 };
 
 pub fn run(args: SignArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let signing = args.signing.request();
-    sign::run(&sign::Request { target: args.target, signing, identity: args.identity }, observer).map(Report::Sign)
+    let SignArgs { target, signing, identity, registry } = args;
+    let (signing, registry) = (signing.request(), registry.options());
+    sign::run(&sign::Request { target, signing, registry, identity }, observer).map(Report::Sign)
 }
 
 pub fn attest(args: AttestArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let AttestArgs { target, predicate, kind, signing } = args;
-    let request = attest::Request { target, predicate, predicate_type: kind, signing: signing.request() };
+    let AttestArgs { target, predicate, kind, signing, registry } = args;
+    let (signing, registry) = (signing.request(), registry.options());
+    let request = attest::Request { target, predicate, predicate_type: kind, signing, registry };
     attest::run(&request, observer).map(Report::Sign)
 }

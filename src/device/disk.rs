@@ -75,13 +75,13 @@ pub enum OpenError {
     NotADisk { path: PathBuf, why: NotADisk },
     #[error("{0} is read-only")]
     ReadOnly(String),
-    #[error("{path} is in use: {}; unmount, swapoff or detach it first", describe(users))]
+    #[error("{path} is in use: {}; {DETACH}", describe(users))]
     Claimed {
         path: String,
         // May be empty: the kernel does not tell about mounts in other namespaces.
         users: Vec<DiskUse>,
     },
-    #[error("{path}: {missing} is not mounted, so it cannot be told who uses this disk; mount it first (`{remedy}`)")]
+    #[error("{path}: {missing} is not mounted, so it cannot be told who uses this disk; {}", mount_it(remedy))]
     Blind { path: String, missing: &'static str, remedy: &'static str },
     #[error("{path} is locked by {holder}; waited {} s for it", waited.as_secs())]
     Locked { path: String, holder: String, waited: Duration },
@@ -89,6 +89,26 @@ pub enum OpenError {
     SectorSize { path: String, why: String },
     #[error("{path}: {source}")]
     Io { path: String, source: io::Error },
+}
+
+const DETACH: &str = "unmount, swapoff or detach it first";
+
+fn mount_it(how: &str) -> String {
+    format!("mount it first (`{how}`)")
+}
+
+impl OpenError {
+    /// What to do about it, as the message ends with it.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            OpenError::NotADisk { why, .. } => why.remedy(),
+            OpenError::Claimed { .. } => Some(DETACH.to_owned()),
+            OpenError::Blind { remedy, .. } => Some(mount_it(remedy)),
+            OpenError::ReadOnly(_) | OpenError::Locked { .. } | OpenError::SectorSize { .. } | OpenError::Io { .. } => {
+                None
+            }
+        }
+    }
 }
 
 /// With the lock that its access wants, or without one.

@@ -19,14 +19,31 @@ pub struct DiskNode {
 pub enum NotADisk {
     #[error("there is no such file or device")]
     Missing,
-    #[error("it is a directory: name a whole disk or an image file")]
+    #[error("it is a directory: {NAME_ANOTHER}")]
     Directory,
-    #[error("it is partition {number} of {disk}: name the whole disk, {disk}")]
+    #[error("it is partition {number} of {disk}: {}", whole(disk))]
     Partition { number: String, disk: String },
     #[error("it is neither a block device nor a regular file")]
     Other,
     #[error("it cannot be examined: {0}")]
     Unreadable(String),
+}
+
+const NAME_ANOTHER: &str = "name a whole disk or an image file";
+
+impl NotADisk {
+    /// What to do about it, as the message ends with it.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            NotADisk::Directory => Some(NAME_ANOTHER.to_owned()),
+            NotADisk::Partition { disk, .. } => Some(whole(disk)),
+            NotADisk::Missing | NotADisk::Other | NotADisk::Unreadable(_) => None,
+        }
+    }
+}
+
+fn whole(disk: &str) -> String {
+    format!("name the whole disk, {disk}")
 }
 
 impl DiskNode {

@@ -6,8 +6,8 @@ use slipway_core::{
         auth::{Auth, KeySet},
         variable::Variable,
     },
-    plan::{EnrollPlan, EnrollStep, Left},
-    report::{FailureKind, Observer},
+    plan::{EnrollPlan, EnrollStep},
+    report::{FailureKind, Left, Observer},
 };
 
 use super::ExecuteError;
@@ -24,7 +24,7 @@ pub fn enroll(
 ) -> Result<(), ExecuteError> {
     for (n, step) in plan.steps.iter().enumerate() {
         let sentence = step.to_string();
-        observer.left(&left(plan, firmware).to_string());
+        observer.left(left(plan, firmware));
         observer.step(n + 1, plan.steps.len(), &sentence, step.bytes);
         let done = written(step, keys, firmware);
         if let Err(source) = done {
@@ -34,7 +34,7 @@ pub fn enroll(
         }
         observer.advance(step.bytes);
     }
-    observer.left(&plan.result);
+    observer.left(Left::state(&plan.result));
     Ok(())
 }
 
@@ -64,10 +64,9 @@ fn left(plan: &EnrollPlan, firmware: &dyn EfiVariables) -> Left {
             let state = "the firmware is in setup mode still, so it starts everything, as before";
             Left::new(format!("{state}, whatever of {names} was written"), Left::AGAIN)
         }
-        Ok(Some(false)) => Left {
-            state: "the firmware has left setup mode: Secure Boot is in force from the next boot on".to_owned(),
-            remedy: None,
-        },
+        Ok(Some(false)) => {
+            Left::state("the firmware has left setup mode: Secure Boot is in force from the next boot on")
+        }
         Ok(None) | Err(_) => {
             let state = "the firmware does not say whether it is in setup mode still: if so, it starts everything";
             Left::new(state, Left::AGAIN)

@@ -42,8 +42,8 @@ use slipway_core::{
         layout::Part,
         meta::Meta,
     },
-    plan::{Left, Plan, Step, Table},
-    report::{FailureKind, Observer},
+    plan::{Plan, Step, Table},
+    report::{FailureKind, Left, Observer},
     units::{Extent, GIB, approx},
 };
 use unverified::Unverified;
@@ -108,6 +108,7 @@ pub fn run(plan: &Plan, disk: &dyn BlockIo, sources: Sources, observer: &mut dyn
 fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
     let plan = executor.plan;
     let of = plan.steps.len();
+    executor.observer.plan(plan.steps.iter().map(|step| plan.step_bytes(step)).sum());
     let mut wrote = false;
     // The first of two copies could not be written.
     let mut first: Option<Failed> = None;
@@ -146,7 +147,7 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
         let source = source.reallocate_into_boxed_dyn_error_without_backtrace();
         return Err(ExecuteError { number: n + 1, of, sentence, wrote, left, kind, source });
     }
-    executor.observer.left(&plan.result);
+    executor.observer.left(Left::state(&plan.result));
     Ok(())
 }
 

@@ -14,16 +14,32 @@ use slipway_core::media::format::Compression;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OutputFileError {
-    #[error("{path} exists; --force replaces it", path = .0.display())]
+    #[error("{path} exists; {FORCE}", path = .0.display())]
     Exists(PathBuf),
-    #[error("{path} is not a regular file: `image` makes a file, use `install` to write to a disk", path = .0.display())]
+    #[error("{path} is not a regular file: {INSTALL}", path = .0.display())]
     NotAFile(PathBuf),
     #[error("{path:?} is not a file name", path = .0.display().to_string())]
     NoName(PathBuf),
-    #[error("{path}: cannot create a file in {dir} ({source}): create that directory or choose another one", path = path.display(), dir = dir.display())]
+    #[error("{path}: cannot create a file in {dir} ({source}): {ANOTHER}", path = path.display(), dir = dir.display())]
     Dir { path: PathBuf, dir: PathBuf, source: io::Error },
     #[error("{path}: {source}", path = path.display())]
     Io { path: PathBuf, source: io::Error },
+}
+
+const FORCE: &str = "--force replaces it";
+const INSTALL: &str = "`image` makes a file, use `install` to write to a disk";
+const ANOTHER: &str = "create that directory or choose another one";
+
+impl OutputFileError {
+    /// What to do about it, as the message ends with it.
+    pub const fn remedy(&self) -> Option<&'static str> {
+        match self {
+            OutputFileError::Exists(_) => Some(FORCE),
+            OutputFileError::NotAFile(_) => Some(INSTALL),
+            OutputFileError::Dir { .. } => Some(ANOTHER),
+            OutputFileError::NoName(_) | OutputFileError::Io { .. } => None,
+        }
+    }
 }
 
 pub struct OutputFile {

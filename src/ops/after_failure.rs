@@ -4,7 +4,8 @@
 use slipway_core::{
     boot::env::BootEnv,
     disk::layout::Part,
-    plan::{self, Left, Plan},
+    plan::{self, Plan},
+    report::Left,
 };
 
 use crate::{device::BlockIo, execute::ExecuteError, probe};

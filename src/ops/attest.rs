@@ -1,4 +1,4 @@
-//! Says something about an image in an OCI layout, signed. What it is said about is verified first, to its last byte.
+//! Says something about an image in an OCI layout or a registry, signed. What it is said about is verified first, to its last byte.
 
 use std::{
     fs,
@@ -7,27 +7,26 @@ use std::{
 
 use super::{
     sign::{SignError, signers},
+    signable::signable,
     signing::{self, SigningRequest},
     source_failure::source_failure,
 };
 use crate::{
     error::{Failure, OrFail as _},
-    payload::{
-        SourceRef,
-        image::{MAX_DOCUMENT_BYTES, Signable},
-    },
+    payload::{SourceRef, image::MAX_DOCUMENT_BYTES, registry::Options},
     trust::{PredicateType, attested, bundle_of, statement},
 };
 use slipway_core::report::{FailureKind, Observer, SignReport};
 
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// An image in a layout.
+    /// An image in a layout or a registry.
     pub target: SourceRef,
     /// A file with a JSON object.
     pub predicate: PathBuf,
     pub predicate_type: PredicateType,
     pub signing: SigningRequest,
+    pub registry: Options,
 }
 
 /// What cannot be said.
@@ -42,21 +41,20 @@ pub enum PredicateError {
 }
 
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<SignReport, Failure> {
-    let Request { target, predicate, predicate_type, signing } = request;
-    let SourceRef::Oci(dir, wanted) = target else {
-        let (error, kind) = match target {
-            SourceRef::Dir(_) => (SignError::NoImage(target.clone()), FailureKind::Input),
-            _ => (SignError::Elsewhere(target.clone()), FailureKind::Unsupported),
-        };
-        return Err(error).or_fail(kind);
-    };
+    let Request { target, predicate, predicate_type, signing, registry } = request;
+    match target {
+        SourceRef::Oci(..) | SourceRef::Docker(_) => {}
+        SourceRef::Dir(_) => return Err(SignError::NoImage(target.clone())).or_fail(FailureKind::Input),
+        SourceRef::OciArchive(..) => return Err(SignError::Archive(target.clone())).or_fail(FailureKind::Unsupported),
+    }
     let predicate_text = read(predicate).or_fail(FailureKind::Input)?;
     let keys = signing::keys(signing, observer)?;
     let failed = |e| source_failure(target, anyhow::Error::new(e));
-    let image = Signable::open(dir, wanted.clone(), target.to_string()).map_err(failed)?;
+    let opened = signable(target, registry).map_err(failed)?;
+    let (image, place) = opened.ok_or_else(|| SignError::NoImage(target.clone())).or_fail(FailureKind::Input)?;
     observer.phase(&format!("check      image {target}"), image.bytes());
     image.check(&mut |bytes| observer.advance(bytes)).map_err(failed)?;
-    let said = statement(image.image, predicate_type, &predicate_text)
+    let said = statement(image.digest(), predicate_type, &predicate_text)
         .ok_or_else(|| PredicateError::NoObject { path: predicate.clone() })
         .or_fail(FailureKind::Input)?;
     let (mut replaced, mut kept) = (Vec::new(), 0);
@@ -77,11 +75,11 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<SignReport,
     let tag = image.attach(&bundles, &predicate_type.to_string(), &replaced).map_err(failed)?;
     Ok(SignReport {
         target: target.to_string(),
-        over: image.image,
+        over: image.digest(),
         predicate_type: Some(predicate_type.to_string()),
-        signed_by: signers(&keys, image.image),
+        signed_by: signers(&keys, image.digest()),
         kept,
-        written: format!("oci:{}:{tag}", dir.display()),
+        written: format!("{place}:{tag}"),
     })
 }
 

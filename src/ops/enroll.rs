@@ -58,6 +58,9 @@ pub struct Machine<'m> {
     pub option_roms: &'m dyn Fn() -> std::io::Result<Vec<OptionRom>>,
 }
 
+/// What to do where there are no variables.
+pub const MOUNT_EFIVARFS: &str = "`mount -t efivarfs efivarfs /sys/firmware/efi/efivars` mounts it";
+
 /// Why nothing can be enrolled.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollError {
@@ -67,7 +70,7 @@ pub enum EnrollError {
     Keys { path: PathBuf, source: AuthError },
     #[error(
         "the firmware has no variables of Secure Boot here: the machine was not started by UEFI, or its firmware has no \
-         Secure Boot, or efivarfs is not mounted; `mount -t efivarfs efivarfs /sys/firmware/efi/efivars` mounts it"
+         Secure Boot, or efivarfs is not mounted; {MOUNT_EFIVARFS}"
     )]
     NoVariables,
     #[error("the firmware's variable {name} cannot be read: {source}")]

@@ -66,7 +66,7 @@ fn notes(facts: &PayloadFacts) -> Vec<String> {
     let own = facts.unified.as_ref().map(|unified| &unified.cmdline).or(facts.cmdline.as_ref());
     match own {
         None => notes.push(
-            "it has no cmdline: the kernel gets the arguments that Talos uses, and no word that names the slot; write those of \
+            "it has no cmdline: the kernel gets arguments of the installer alone, and no word that names the slot; write those of \
              this system into the file cmdline"
                 .to_owned(),
         ),

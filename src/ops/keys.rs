@@ -67,10 +67,13 @@ pub struct Others {
     pub well_known: bool,
 }
 
+/// What to do where the files are there.
+pub const ANOTHER_DIRECTORY: &str = "name another directory";
+
 /// Why there are no keys.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    #[error("{path} exists: nothing was written; name another directory", path = .0.display())]
+    #[error("{path} exists: nothing was written; {ANOTHER_DIRECTORY}", path = .0.display())]
     Exists(PathBuf),
     #[error("{path}: {source}", path = path.display())]
     Io { path: PathBuf, source: io::Error },

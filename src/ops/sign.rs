@@ -1,9 +1,10 @@
-//! Signs a payload directory, or an image in an OCI layout. What is signed is verified first, to its last byte.
+//! Signs a payload directory, or an image in an OCI layout or a registry. What is signed is verified first, to its last byte.
 
 use std::path::Path;
 
 use super::{
     checksum::write,
+    signable::signable,
     signing::{self, SigningRequest},
     source_failure::source_failure,
 };
@@ -11,7 +12,8 @@ use crate::{
     error::{Failure, OrFail as _},
     payload::{
         ChecksumPolicy, DirSource, SourceRef, WRAPPED_COLUMNS,
-        image::{Inspection, LocalRef, Signable, SignedLayer},
+        image::{Inspection, SignedLayer},
+        registry::Options,
     },
     trust::{SigningKey, simple_signing, text_of},
 };
@@ -26,27 +28,39 @@ use slipway_core::{
 
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// A directory, or an image in a layout.
+    /// A directory, or an image in a layout or a registry.
     pub target: SourceRef,
     pub signing: SigningRequest,
-    /// The repository that signatures of an image name.
+    pub registry: Options,
+    /// The repository that signatures of an image name. Of one in a registry it is its own, unless another is given.
     pub identity: Option<String>,
 }
 
 /// What cannot be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
-    #[error(
-        "{0}: only what is in a directory can be signed; copy the image into a layout with skopeo, sign it there, and copy \
-         it back with its signatures (docs/signatures.md)"
-    )]
-    Elsewhere(SourceRef),
-    #[error("{0}: an attestation is about a container image: oci:DIR[:TAG]")]
+    #[error("{0}: nothing can be added to an archive; {COPY}")]
+    Archive(SourceRef),
+    #[error("{0}: an attestation is about a container image: oci:DIR[:TAG] or docker://HOST/REPOSITORY[:TAG]")]
     NoImage(SourceRef),
     #[error("{0}: a directory's signature names no repository: --identity is for an image")]
     Identity(SourceRef),
-    #[error("{0}: it has no {SHA256SUMS}: run `installer checksum` first")]
+    #[error("{0}: it has no {SHA256SUMS}: {LIST}")]
     NoChecksums(SourceRef),
+}
+
+const COPY: &str = "copy the image into a layout with `installer pull`, and sign it there";
+const LIST: &str = "run `installer checksum` first";
+
+impl SignError {
+    /// What to do about it, as the message ends with it.
+    pub const fn remedy(&self) -> Option<&'static str> {
+        match self {
+            SignError::Archive(_) => Some(COPY),
+            SignError::NoChecksums(_) => Some(LIST),
+            SignError::NoImage(_) | SignError::Identity(_) => None,
+        }
+    }
 }
 
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<SignReport, Failure> {
@@ -54,12 +68,9 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<SignReport,
     match target {
         SourceRef::Dir(_) if identity.is_some() => Err(SignError::Identity(target.clone())).or_fail(FailureKind::Input),
         SourceRef::Dir(dir) => directory(dir, target, &signing::keys(&request.signing, observer)?, observer),
-        SourceRef::Oci(dir, wanted) => {
-            let keys = signing::keys(&request.signing, observer)?;
-            image(dir, wanted, target, identity.unwrap_or_default(), &keys, observer)
-        }
-        SourceRef::OciArchive(..) | SourceRef::Docker(_) => {
-            Err(SignError::Elsewhere(target.clone())).or_fail(FailureKind::Unsupported)
+        SourceRef::OciArchive(..) => Err(SignError::Archive(target.clone())).or_fail(FailureKind::Unsupported),
+        SourceRef::Oci(..) | SourceRef::Docker(_) => {
+            image(request, &signing::keys(&request.signing, observer)?, observer)
         }
     }
 }
@@ -119,16 +130,16 @@ fn directory(
     })
 }
 
-fn image(
-    dir: &Path,
-    wanted: &LocalRef,
-    target: &SourceRef,
-    identity: &str,
-    keys: &[SigningKey],
-    observer: &mut dyn Observer,
-) -> Result<SignReport, Failure> {
+fn image(request: &Request, keys: &[SigningKey], observer: &mut dyn Observer) -> Result<SignReport, Failure> {
+    let target = &request.target;
     let failed = |e| source_failure(target, anyhow::Error::new(e));
-    let image = Signable::open(dir, wanted.clone(), target.to_string()).map_err(failed)?;
+    let own = match target {
+        SourceRef::Docker(image) => image.place(),
+        _ => String::new(),
+    };
+    let identity = request.identity.as_deref().unwrap_or(&own);
+    let opened = signable(target, &request.registry).map_err(failed)?;
+    let (image, place) = opened.ok_or_else(|| SignError::NoImage(target.clone())).or_fail(FailureKind::Input)?;
     observer.phase(&format!("check      image {target}"), image.bytes());
     image.check(&mut |bytes| observer.advance(bytes)).map_err(failed)?;
     let mut layers = image.layers().map_err(failed)?;
@@ -136,7 +147,7 @@ fn image(
         !layer.signature.as_ref().is_some_and(|signature| is_ours(keys, &layer.document, signature.as_bytes()))
     });
     let kept = layers.iter().filter(|layer| layer.signature.is_some()).count();
-    let document = simple_signing::document(image.image, identity);
+    let document = simple_signing::document(image.digest(), identity);
     for key in keys {
         let signature = made(key, &document)?;
         layers.push(SignedLayer::new(document.clone(), signature).map_err(failed)?);
@@ -144,10 +155,10 @@ fn image(
     image.put(&layers).map_err(failed)?;
     Ok(SignReport {
         target: target.to_string(),
-        over: image.image,
+        over: image.digest(),
         predicate_type: None,
-        signed_by: signers(keys, image.image),
+        signed_by: signers(keys, image.digest()),
         kept,
-        written: format!("oci:{}:{}", dir.display(), image.tag()),
+        written: format!("{place}:{}", image.tag()),
     })
 }

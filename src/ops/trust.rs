@@ -60,17 +60,27 @@ pub enum TrustSetupError {
 /// A source that no rule is for.
 #[derive(Debug, thiserror::Error)]
 pub enum NoRule {
-    #[error(
-        "{}: no rule of {policy} is for this source; a last rule with source = \"*\" is for all others",
-        printable(place)
-    )]
+    #[error("{}: no rule of {policy} is for this source; {LAST_RULE}", printable(place))]
     Fits { place: String, policy: String },
     #[error(
-        "{}: what this opens is not what has the name {} here, so no rule of {policy} can be known to be for it; name \
-         it as it is called here, or copy it",
+        "{}: what this opens is not what has the name {} here, so no rule of {policy} can be known to be for it; \
+         {NAME_IT}",
         printable(place), printable(&called.display().to_string())
     )]
     Nameless { place: String, called: PathBuf, policy: String },
+}
+
+const LAST_RULE: &str = "a last rule with source = \"*\" is for all others";
+const NAME_IT: &str = "name it as it is called here, or copy it";
+
+impl NoRule {
+    /// What to do about it, as the message ends with it.
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            NoRule::Fits { .. } => LAST_RULE,
+            NoRule::Nameless { .. } => NAME_IT,
+        }
+    }
 }
 
 struct Demand {

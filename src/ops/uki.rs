@@ -86,14 +86,17 @@ pub struct Recipe {
 /// Where Debian's systemd-boot-efi and others have systemd's stubs.
 pub const STUBS: &str = "/usr/lib/systemd/boot/efi";
 
+/// What to do where systemd's stub is not there.
+pub const INSTALL_STUB: &str = "install systemd-boot-efi (Debian, Ubuntu; elsewhere it is often part of systemd or systemd-boot), \
+                                or name the stub by --stub";
+
 /// Why there is no UKI.
 #[derive(Debug, thiserror::Error)]
 pub enum UkiMakeError {
     #[error("{path}: {source}", path = path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error(
-        "{path}: systemd's stub is not there; install systemd-boot-efi (Debian, Ubuntu; elsewhere it is often part of systemd or \
-         systemd-boot), or name the stub by --stub",
+        "{path}: systemd's stub is not there; {INSTALL_STUB}",
         path = .0.display()
     )]
     NoStub(PathBuf),

@@ -38,9 +38,9 @@ const SMALL_FILE_BYTES: u64 = 64 << 10;
 pub enum PayloadError {
     #[error("{path}: missing; a payload has {KERNEL}, one of {}, and (optional) {ROOTFS} and {UKI}, or {UKI} alone in place of kernel and initramfs", INITRAMFS.join(", "), path = path.display())]
     Missing { path: PathBuf },
-    #[error("{path}: missing, but {found} is there: rename it to one of {}", INITRAMFS.join(", "), path = path.display())]
+    #[error("{path}: missing, but {found} is there: {}", rename(), path = path.display())]
     Misnamed { path: PathBuf, found: String },
-    #[error("{path}: missing; only a container image with a payload has one there: name another by {other}", path = path.display())]
+    #[error("{path}: missing; only a container image with a payload has one there: {}", name_another(other), path = path.display())]
     NoneHere {
         path: PathBuf,
         /// The flag that names another.
@@ -64,15 +64,37 @@ pub enum PayloadError {
     #[error("{path}: {}", printable(why), path = path.display())]
     Manifest { path: PathBuf, why: String },
     /// SHA256SUMS lacks a file of the payload, or lists one that does not exist.
-    #[error("{path}: {why} {name}; run `installer checksum` again after changing a payload", path = path.display())]
+    #[error("{path}: {why} {name}; {LIST_AGAIN}", path = path.display())]
     SumsIncomplete { path: PathBuf, why: &'static str, name: String },
     #[error("{path}: SHA-256 is {actual}, {SHA256SUMS} says {expected}", path = path.display())]
     Mismatch { path: PathBuf, expected: Sha256, actual: Sha256 },
-    #[error("{path}: missing, and --strict requires it: run `installer checksum` on the payload", path = path.display())]
+    #[error("{path}: missing, and --strict requires it: {LIST}", path = path.display())]
     NoChecksums { path: PathBuf },
 }
 
+const LIST: &str = "run `installer checksum` on the payload";
+const LIST_AGAIN: &str = "run `installer checksum` again after changing a payload";
+
+fn rename() -> String {
+    format!("rename it to one of {}", INITRAMFS.join(", "))
+}
+
+fn name_another(flag: &str) -> String {
+    format!("name another by {flag}")
+}
+
 impl PayloadError {
+    /// What to do about it, as the message ends with it.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            PayloadError::Misnamed { .. } => Some(rename()),
+            PayloadError::NoneHere { other, .. } => Some(name_another(other)),
+            PayloadError::SumsIncomplete { .. } => Some(LIST_AGAIN.to_owned()),
+            PayloadError::NoChecksums { .. } => Some(LIST.to_owned()),
+            _ => None,
+        }
+    }
+
     pub fn incomplete(place: &Path, why: &'static str, name: &str) -> Self {
         PayloadError::SumsIncomplete { path: place.join(SHA256SUMS), why, name: name.to_owned() }
     }

@@ -350,7 +350,7 @@ pub fn check_files(
 ) -> Result<Vec<FileCheck>, ProbeError> {
     let fat = |source| ProbeError::Fat { part, source };
     volume.is_read_by_all().map_err(fat)?;
-    let bytes = volume.read_small(list, MIB).map_err(fat)?.ok_or(ProbeError::NoSums { part, file: list })?;
+    let bytes = volume.read_by_name(list, MIB).map_err(fat)?.ok_or(ProbeError::NoSums { part, file: list })?;
     let sums = Sums::parse(&bytes).map_err(|source| ProbeError::Sums { part, file: list, source })?;
     // An empty list proves nothing. GRUB refuses it too.
     if sums.0.is_empty() {

@@ -158,7 +158,8 @@ fn pages_that_are_named_are_there() {
 }
 
 /// Read by the HTTP client, ureq, and not by the source here.
-const OF_CRATES: [&str; 4] = ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"];
+const OF_CRATES: [&str; 7] =
+    ["ALL_PROXY", "CLICOLOR", "CLICOLOR_FORCE", "HTTPS_PROXY", "HTTP_PROXY", "NO_COLOR", "NO_PROXY"];
 
 fn files_below(dir: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());

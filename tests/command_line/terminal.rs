@@ -11,12 +11,12 @@ fn on_terminal(columns: u16, environment: &str, args: &[String]) -> Vec<String> 
     let installer = installer_path();
     let (assets, installer) = (assets.display(), installer.display());
     let command = format!(
-        "stty cols {columns} rows 24 && {environment} SLIPWAY_ASSETS={assets} {installer} {quoted} 2>&1 >/dev/null"
+        "stty cols {columns} rows 24 && NO_COLOR=1 {environment} SLIPWAY_ASSETS={assets} {installer} {quoted} 2>&1 >/dev/null"
     );
     let outcome = Outcome::of(program("script").args(["-qec", &command, "/dev/null"])).succeeds();
-    let shown = outcome.stdout.replace("\x1b[K", "");
-    assert!(!shown.contains('\x1b'), "{shown:?}");
-    shown.split(['\r', '\n']).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    // A bar needs no escape: every terminal can show it.
+    assert!(!outcome.stdout.contains('\x1b'), "{:?}", outcome.stdout);
+    outcome.stdout.split(['\r', '\n']).filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
 fn width(line: &str) -> usize {
@@ -44,6 +44,46 @@ fn bars_and_sentences_fit_the_terminal() {
     let plain = world.install(&image, &["--progress=bars", "--force"]).succeeds();
     assert!(plain.stderr.contains("LBA 0: boot code and protective MBR   <- commit point"), "{}", plain.stderr);
     assert!(!plain.stderr.contains(['…', '\r', '\x1b']), "{}", plain.stderr);
+}
+
+/// All steps of a plan have one bar, on the last line.
+#[test]
+fn one_bar_shows_how_far_the_whole_plan_is() {
+    let world = World::new();
+    let args = world.install_args(&world.image(), &["--progress=auto", "--force"]);
+    let lines = on_terminal(80, "TERM=xterm", &args);
+    let steps = lines.iter().skip_while(|line| !line.starts_with("[ 1/"));
+    let bars: Vec<&String> = steps.filter(|line| line.starts_with("  [")).collect();
+    let total = |bar: &String| bar.split(" of ").nth(1).map(|text| text.trim().to_owned());
+    assert!(bars.len() > 2 && bars.iter().all(|bar| total(bar) == total(bars[0])), "{bars:#?}");
+    assert!(lines.last().unwrap().starts_with("  [==="), "{lines:#?}");
+}
+
+#[test]
+fn a_dumb_terminal_gets_lines() {
+    let world = World::new();
+    let args = world.install_args(&world.image(), &["--progress=auto", "--force"]);
+    let lines = on_terminal(80, "TERM=dumb", &args);
+    assert!(lines.iter().any(|line| line.starts_with("[ 1/")), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.starts_with("  [") || line.trim().is_empty()), "{lines:#?}");
+}
+
+#[test]
+fn colour_is_for_terminals_that_have_it() {
+    let installer = installer_path();
+    for (environment, is_coloured) in
+        [("TERM=xterm", true), ("TERM=xterm NO_COLOR=1", false), ("TERM=dumb", false), ("TERM=xterm CLICOLOR=0", false)]
+    {
+        let command = format!("env {environment} {} status --disk /no/such", installer.display());
+        let shown = Outcome::of(program("script").args(["-qc", &command, "/dev/null"])).stdout;
+        assert!(shown.contains("error:"), "{shown}");
+        assert_eq!(shown.contains("\x1b[31m\x1b[1merror:\x1b[0m"), is_coloured, "{environment}: {shown:?}");
+        assert_eq!(shown.contains('\x1b'), is_coloured, "{environment}: {shown:?}");
+    }
+    // Elsewhere there is none.
+    let piped =
+        Outcome::of(slipway_test_support::world::installer(["status", "--disk", "/no/such"]).env("TERM", "xterm"));
+    assert!(piped.stderr.starts_with("error: "), "{}", piped.stderr);
 }
 
 #[test]

@@ -83,6 +83,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
                 "sign" => &["dir:x", "--key=x"],
                 "attest" => &["oci:x", "--predicate=x", "--type=cyclonedx", "--key=x"],
                 "pull" => &["oci:x", "oci:y"],
+                "push" => &["oci:x", "docker://x/y"],
                 "wipe" => &["--disk=x", "STATE"],
                 _ => &["--disk=x"],
             };

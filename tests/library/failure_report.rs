@@ -9,8 +9,8 @@ use slipway::{
 };
 use slipway_core::{
     boot::slot::Slot,
-    plan::{Left, Refusal, Refusals},
-    report::{FailureId, FailureKind, FailureReport},
+    plan::{Refusal, Refusals},
+    report::{FailureId, FailureKind, FailureReport, Left},
 };
 use slipway_test_support::project;
 

@@ -16,6 +16,7 @@ mod kernel_config;
 mod kernel_reads;
 mod later_entries;
 mod layouts;
+mod push;
 mod registry;
 mod signatures;
 mod unified;

@@ -81,16 +81,26 @@ pub enum InstructionsError {
     #[error("kernel command line: {word}: {why}")]
     Word { word: String, why: String },
     /// An installation is asked for, but no disk is named.
-    #[error(
-        "{0} asks for an installation, but no disk is named: give machine.install.disk, machine.install.diskSelector or an \
-         UnattendedInstallConfig in the machine config on stdin, or slipway.install=/dev/… on the kernel command line"
-    )]
+    #[error("{0} asks for an installation, but no disk is named: {NAME_A_DISK}")]
     NoDisk(&'static str),
     /// Command line and config disagree on whether the data is kept.
     #[error(
         "slipway.install.preserve=true on the kernel command line, and `wipe: true` in the machine config: drop one"
     )]
     KeptAndWiped,
+}
+
+const NAME_A_DISK: &str = "give machine.install.disk, machine.install.diskSelector or an UnattendedInstallConfig in the \
+    machine config on stdin, or slipway.install=/dev/… on the kernel command line";
+
+impl InstructionsError {
+    /// What to do about it, as the message ends with it.
+    pub const fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::NoDisk(_) => Some(NAME_A_DISK),
+            Self::Word { .. } | Self::KeptAndWiped => None,
+        }
+    }
 }
 
 impl Instructions {

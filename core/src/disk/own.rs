@@ -44,34 +44,34 @@ pub struct OwnDisk {
 #[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum NoDisk {
     /// An install overwrites a disk, so it takes none of its own accord.
-    #[error("no disk: give --disk PATH, or a machine config on stdin that names one")]
+    #[error("no disk: {NAME_ONE}")]
     Install,
     /// The boot rule did not start this system.
     #[error(
         "no disk is named, and this system was not booted from a disk by Slipway's boot rule (slipway.disk= is not on the \
-         kernel command line){LIKE}"
+         kernel command line): {LIKE}"
     )]
     NotBooted,
     /// The system runs in memory.
-    #[error("no disk is named, and this is a live system, which runs from no disk{LIKE}")]
+    #[error("no disk is named, and this is a live system, which runs from no disk: {LIKE}")]
     Live,
     /// The kernel does not list its disks.
     #[error(
         "no disk is named, and the disks of this machine cannot be listed ({0}): `mount -t sysfs sysfs /sys` makes \
-         that possible{LIKE}"
+         that possible: {LIKE}"
     )]
     NoList(String),
     /// No disk has the GUID.
     #[error(
         "no disk is named; the kernel command line names disk GUID {guid}, and no disk of this machine has \
-         it{LIKE}{}",
+         it: {LIKE}{}",
         lines("Not looked at:", unknown)
     )]
     NotFound { guid: Uuid, unknown: Vec<String> },
     /// Clones, and nothing tells which of them was booted.
     #[error(
         "no disk is named; the kernel command line names disk GUID {guid}, which more than one disk has, and it is not \
-         known which of them was booted{LIKE}{}",
+         known which of them was booted: {LIKE}{}",
         lines("They are:", disks)
     )]
     Several { guid: Uuid, disks: Vec<String> },
@@ -79,13 +79,24 @@ pub enum NoDisk {
     #[error(
         "no disk is named; the kernel command line names disk GUID {guid}, and the only disk that was found with it, \
          {disk}, may be a copy of the one that was booted: it says that the system was installed on another drive \
-         ({installed}){LIKE}{}",
+         ({installed}): {LIKE}{}",
         lines("Not looked at:", unknown)
     )]
     MaybeACopy { guid: Uuid, disk: String, installed: String, unknown: Vec<String> },
 }
 
-const LIKE: &str = ": give --disk PATH; `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks";
+const NAME_ONE: &str = "give --disk PATH, or a machine config on stdin that names one";
+const LIKE: &str = "give --disk PATH; `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks";
+
+impl NoDisk {
+    /// What to do about it, as the message ends with it.
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            Self::Install => NAME_ONE,
+            _ => LIKE,
+        }
+    }
+}
 
 fn lines(title: &str, lines: &[String]) -> String {
     let each = lines.iter().map(|line| format!("\n  - {line}"));

@@ -143,7 +143,7 @@ pub enum WrongName {
         remedy: String,
     },
     /// Only small letters choose a compression, as they do for xz(1) itself.
-    #[error("--out {path}: .{ending} does not choose a compression: write {small}, in small letters")]
+    #[error("--out {path}: .{ending} does not choose a compression: {}", in_small_letters(small))]
     Capitals {
         /// The whole name.
         path: String,
@@ -152,6 +152,20 @@ pub enum WrongName {
         /// The name that would do.
         small: String,
     },
+}
+
+fn in_small_letters(name: &str) -> String {
+    format!("write {name}, in small letters")
+}
+
+impl WrongName {
+    /// What to do about it, as the message ends with it.
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::Format { remedy, .. } => remedy.clone(),
+            Self::Capitals { small, .. } => in_small_letters(small),
+        }
+    }
 }
 
 /// What endings of file names stand for, in lower case, and the formats whose images are that. Other endings (`img`,

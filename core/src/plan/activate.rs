@@ -48,7 +48,6 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
         draft.warnings.extend(kernel_note(lack, manifest.arch, draft.loader_afterwards()));
     }
     let result = format!("the next boot tries slot {target}, {}, once", system.slots[target].version());
-    let meanwhile =
-        format!("slot {} still boots; run the same command again{}", slots.kept, draft.or_without_renewal());
+    let meanwhile = format!("slot {} still boots", slots.kept);
     Ok(draft.plan(Goal::Activate, result, meanwhile))
 }

@@ -30,5 +30,5 @@ pub fn boot_menu(base: &RequestBase, on: bool, system: &SystemFacts) -> Result<P
         true => format!("the boot menu is on{word}: while the machine starts, a key offers the slots"),
         false => format!("the boot menu is off{word}: while the machine starts, no key does anything"),
     };
-    Ok(draft.plan(Goal::Menu, result, "the boot state is the old one; run the same command again".to_owned()))
+    Ok(draft.plan(Goal::Menu, result, "the boot state is the old one".to_owned()))
 }

@@ -37,9 +37,6 @@ use crate::{
 /// A list that is damaged says nothing.
 static NO_LINKS: Chain = Chain(Vec::new());
 
-/// How to get past a renewal that fails.
-pub(super) const KEEP: &str = " (--keep-bootloader leaves the boot loaders alone)";
-
 /// A renewal with every choice made.
 #[derive(Clone, Debug)]
 pub struct RenewalRequest {

@@ -50,7 +50,7 @@ pub fn confirm(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusal
     draft.forget_label();
     let word = if already { "already " } else { "" };
     let result = format!("slot {slot}, {}, is {word}confirmed: it is the default", facts.version());
-    Ok(draft.plan(Goal::Confirm, result, "the boot state is the old one; run the same command again".to_owned()))
+    Ok(draft.plan(Goal::Confirm, result, "the boot state is the old one".to_owned()))
 }
 
 /// True if the running slot is already good and the default, false if it is the trial to confirm. Anything else is

@@ -2,43 +2,8 @@
 
 use crate::prelude::*;
 
-use core::fmt;
-
 use super::{Goal, Plan, Step, SystemFacts, VolumeHolds};
-use crate::{boot::env::BootEnv, disk::layout::Part, report::NOTHING_WRITTEN};
-
-/// What a plan that failed has left.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// What is on the disk, as a sentence.
-    pub state: String,
-    /// What to do, as a sentence; none if that is unknown.
-    pub remedy: Option<&'static str>,
-}
-
-impl Left {
-    /// The remedy where a second run converges.
-    pub const AGAIN: &str = "run the same command again";
-    /// The remedy where a person has to look.
-    pub const STATUS: &str = "run `installer status`";
-
-    /// With a remedy.
-    pub fn new(state: impl Into<String>, remedy: &'static str) -> Self {
-        Self { state: state.into(), remedy: Some(remedy) }
-    }
-
-    /// Before the first write.
-    pub fn nothing_written() -> Self {
-        Self { state: NOTHING_WRITTEN.to_owned(), remedy: None }
-    }
-}
-
-impl fmt::Display for Left {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.state)?;
-        self.remedy.map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
-    }
-}
+use crate::{boot::env::BootEnv, disk::layout::Part, report::Left};
 
 /// `before` is the boot state that the plan was made for.
 pub fn found(plan: &Plan, before: Option<&BootEnv>, now: &SystemFacts) -> Left {

@@ -137,7 +137,7 @@ pub fn grow(disk: &str, facts: &GrowFacts) -> Result<(Plan, Option<GrownGpt>), R
         boot_env_at: [None; 2],
         warnings: vec![],
         result: result(growth, facts.held),
-        meanwhile: "the partition table is the one that was there before; run the same command again".to_owned(),
+        meanwhile: "the partition table is the one that was there before".to_owned(),
         growth: Some(growth),
         bootloader: None,
         steps,

@@ -176,7 +176,7 @@ fn contents(
         boot_env_at: [None; 2],
         steps,
         result: format!("{version} is in slot {SLOT} of {} (disk GUID {})", disk.identity.path, request.ids.disk),
-        meanwhile: "the disk has no partition table; run the same command again".to_owned(),
+        meanwhile: "the disk has no partition table".to_owned(),
         growth: None,
         bootloader: None,
         system: Some(System { version: payload.version.clone(), slot: SLOT, cmdline, volumes }),

@@ -54,7 +54,7 @@ pub fn lba0(base: &RequestBase, facts: &Lba0Facts) -> Plan {
         boot_env_at: [None; 2],
         warnings: boot_code_lost.then_some(update).into_iter().collect(),
         result: format!("LBA 0 is written again: the disk has its partition table, and all data is there; {status}"),
-        meanwhile: "LBA 0 is lost, and all else is as it was; run the same command again".to_owned(),
+        meanwhile: "LBA 0 is lost, and all else is as it was".to_owned(),
         growth: None,
         bootloader: None,
         steps: vec![Step::MendLba0 { extent, sha256: mended, over: found }, Step::RereadTable],

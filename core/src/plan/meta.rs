@@ -84,7 +84,7 @@ pub fn meta(
         boot_env_at: [None; 2],
         warnings: warnings.into_iter().collect(),
         result: "META has the new tags".to_owned(),
-        meanwhile: "META has the old tags or the new ones; run the same command again".to_owned(),
+        meanwhile: "META has the old tags or the new ones".to_owned(),
         growth: None,
         bootloader: None,
         steps: change.steps,

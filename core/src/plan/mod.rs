@@ -46,7 +46,7 @@ pub use content::{Described, SlotContent, Words, kernel_args_notes};
 pub use enroll::{EnrollFacts, EnrollPlan, EnrollStep, FirmwareFacts, Judged, enroll};
 pub use esp::boot_env as made_boot_env;
 pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, GptFacts, Intruder, SlotFacts, SystemFacts, VolumeHolds};
-pub use found::{Left, found};
+pub use found::found;
 pub use grow::{FileSystemGrowth, GrowFacts, Growth, Held, Known, grow};
 pub use history::Asked;
 pub use install::{InstallRequest, install};
@@ -77,6 +77,7 @@ use crate::{
     digest::Sha256,
     disk::layout::{Layout, Part},
     payload::manifest::FileInfo,
+    report::Left,
     units::{Extent, MIB, approx},
 };
 
@@ -337,34 +338,29 @@ impl Plan {
         }
     }
 
-    /// What will be on the disk if step `failed` (from 0) fails, as a sentence: for who watches. Once it has failed, [`found()`]
-    /// tells what is there.
-    pub fn left_by(&self, failed: usize) -> &str {
+    /// What will be on the disk if step `failed` (from 0) does not come to its end: for who watches, and for a run that a signal
+    /// ends. Once a step has failed, [`found()`] tells what is there.
+    pub fn left_by(&self, failed: usize) -> Left {
         let wrote = |steps: &[Step]| steps.iter().any(|step| !step.writes().is_empty());
         let (before, after) = self.steps.split_at(failed);
         let commits = |steps: &[Step]| steps.iter().any(Step::is_commit);
         // A write of boot.env that failed may be in force all the same.
         let committing = after.first().is_some_and(|s| s.is_commit() || matches!(s, Step::WriteBootEnv { .. }));
-        match self.goal {
-            _ if !wrote(before) && !wrote(&after[..1.min(after.len())]) => "nothing was written",
-            Goal::Install if committing => {
-                "the disk has either no partition table or the complete one; run the same command again"
-            }
+        let state = match self.goal {
+            _ if !wrote(before) && !wrote(&after[..1.min(after.len())]) => return Left::nothing_written(),
+            Goal::Install if committing => "the disk has either no partition table or the complete one",
             Goal::Install if !wrote(before) => "the disk may have lost its partition table, nothing else was written",
             Goal::Wipe | Goal::Meta | Goal::Bootloader => &self.meanwhile,
             Goal::Grow if committing => {
-                "it is not known whether the new partition table is in force; it is as good as the old one; run the same \
-                 command again"
+                "it is not known whether the new partition table is in force; it is as good as the old one"
             }
             _ if committing && !commits(before) => {
-                "it is not known whether the new boot state is in force; it is as safe as the old one; run the same \
-                 command again"
+                "it is not known whether the new boot state is in force; it is as safe as the old one"
             }
-            _ if commits(before) => {
-                "the change is in force, only the steps after it are missing; run the same command again"
-            }
+            _ if commits(before) => "the change is in force, only the steps after it are missing",
             _ => &self.meanwhile,
-        }
+        };
+        Left::new(state, Left::AGAIN)
     }
 
     /// What changes in META, for people: the tags that were asked for. The one of an upgrade is its own affair.

@@ -23,7 +23,7 @@ use crate::prelude::*;
 
 use super::{
     BiosFacts, Content, GptFacts, Step, VolumeFile,
-    bootloader::{BootloaderChange, Due, KEEP, Left, RenewalRequest},
+    bootloader::{BootloaderChange, Due, Left, RenewalRequest},
     slots::Draft,
 };
 use crate::{
@@ -71,11 +71,6 @@ impl Draft<'_> {
         if let Err(why) = self.renew(request) {
             self.warnings.push(format!("the boot loader stays as it is: {why}; {}", why.remedy()));
         }
-    }
-
-    /// Behind "run the same command again": how to go on if it is the boot loaders that cannot be written.
-    pub const fn or_without_renewal(&self) -> &'static str {
-        if self.bootloader.is_some() { KEEP } else { "" }
     }
 }
 

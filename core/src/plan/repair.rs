@@ -85,8 +85,8 @@ pub fn repair(base: &RequestBase, system: &SystemFacts, request: Option<&Renewal
         system.slots[default].version()
     );
     let meanwhile = match &loader {
-        Some(_) => "the ESP is not whole yet, and the slots and all data are as they were; run the same command again",
-        None => "what boots is what booted before; run the same command again",
+        Some(_) => "the ESP is not whole yet, and the slots and all data are as they were",
+        None => "what boots is what booted before",
     };
     Ok(Plan { left, ..draft.plan(Goal::Repair, result, meanwhile.to_owned()) })
 }

@@ -73,7 +73,7 @@ fn plan(base: &RequestBase, system: &SystemFacts, mut copies: EnvCopies, back: B
         draft.mark_good(default, next.seq);
     }
     draft.forget_label();
-    draft.plan(Goal::Rollback, result, "the boot state is the old one; run the same command again".to_owned())
+    draft.plan(Goal::Rollback, result, "the boot state is the old one".to_owned())
 }
 
 /// Whether GRUB would boot this slot by the markers alone, as it does when boot.env is lost.

@@ -185,7 +185,7 @@ impl Slots {
     pub fn meanwhile(&self, system: &SystemFacts) -> String {
         let is_whole = system.slots[self.kept].damage().is_none();
         let kept = format!("{}, {}", self.name, if is_whole { "still boots" } else { "is damaged as before" });
-        format!("{kept}, and slot {} is not tried; run the same command again", self.target)
+        format!("{kept}, and slot {} is not tried", self.target)
     }
 
     /// Checks the fallback. A damaged kept slot is an error if the target is the only slot that boots, because then the

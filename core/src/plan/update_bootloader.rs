@@ -21,6 +21,6 @@ pub fn update_bootloader(
     }
     let mut draft = Draft::new(base, system);
     let change = draft.renew(request).map_err(Refusal::from)?;
-    let meanwhile = "the old boot loader starts, or the new one, and each is whole; run the same command again";
+    let meanwhile = "the old boot loader starts, or the new one, and each is whole";
     Ok(draft.plan(Goal::Bootloader, change.to_string(), meanwhile.to_owned()))
 }

@@ -316,7 +316,7 @@ impl Candidate<'_> {
             }
             result = format!("{result}; EPHEMERAL is wiped");
         }
-        let meanwhile = format!("slot {kept} still boots; run the same command again");
+        let meanwhile = format!("slot {kept} still boots");
         Ok(draft.plan(self.goal(), result, meanwhile))
     }
 
@@ -341,7 +341,7 @@ impl Candidate<'_> {
         self.warn_of_kernel(&mut draft);
         let next = if armed || request.activate { "; the next boot tries it once" } else { "" };
         let result = format!("slot {target} holds {} already, verified{next}", self.name());
-        let meanwhile = format!("slot {} still boots; run the same command again", slots.kept);
+        let meanwhile = format!("slot {} still boots", slots.kept);
         Ok(draft.plan(self.goal(), result, meanwhile))
     }
 
@@ -391,7 +391,7 @@ impl Candidate<'_> {
         };
         self.warn_of_kernel(&mut draft);
         let result = format!("slot {target} holds {}, every byte read back from the disk; {next}", self.name());
-        let meanwhile = slots.meanwhile(system) + draft.or_without_renewal();
+        let meanwhile = slots.meanwhile(system);
         let plan = draft.plan(self.goal(), result, meanwhile);
         let volumes = BTreeMap::from([(part, self.volume)]);
         let version = self.payload.version.clone();

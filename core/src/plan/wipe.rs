@@ -36,7 +36,6 @@ pub fn wipe(request: &WipeRequest, system: &SystemFacts) -> Result<Plan, Refusal
         draft.extend(Part::Esp, copies.write(&env.wiped(), false));
     }
     let names: Vec<&str> = request.parts.iter().map(|p| p.name()).collect();
-    let meanwhile =
-        "volumes may be blank or incomplete; the system boots; run the same command again with --format-data";
+    let meanwhile = "volumes may be blank or incomplete; the system boots";
     Ok(draft.plan(Goal::Wipe, format!("wiped: {}", names.join(", ")), meanwhile.to_owned()))
 }

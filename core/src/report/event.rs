@@ -4,6 +4,8 @@ use crate::prelude::*;
 
 use serde::{Deserialize, Serialize};
 
+use super::Left;
+
 /// One line of `--progress json`. Schema: `assets/event.schema.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EventLine {
@@ -84,6 +86,8 @@ pub const EVENT_SCHEMA: u32 = 1;
 
 /// Receives the progress of a running command. Byte counts of 0 mean "not counted".
 pub trait Observer {
+    /// A plan begins that moves so many bytes in all.
+    fn plan(&mut self, _bytes: u64) {}
     /// A phase outside a plan begins.
     fn phase(&mut self, text: &str, bytes: u64);
     /// Step `number` (from 1) of `of` begins.
@@ -94,9 +98,9 @@ pub trait Observer {
     fn note(&mut self, text: &str);
     /// A disk is locked for writing from here on. `key` tells it apart from all others of this machine.
     fn holds(&mut self, _disk: &str, _key: &str) {}
-    /// What is on that disk if the command ends now, or at any time before this is called again, as a sentence.
-    fn left(&mut self, _text: &str) {}
-    /// Nothing goes on until another party acts.
+    /// What is on that disk if the command ends now, or at any time before this is called again.
+    fn left(&mut self, _left: Left) {}
+    /// Nothing goes on until somebody else acts.
     fn waits(&mut self, text: &str) {
         self.note(text);
     }

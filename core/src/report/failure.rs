@@ -10,9 +10,6 @@ use serde::{Deserialize, Serialize};
 use super::FailureKind;
 use crate::plan::Refusal;
 
-/// Nothing was written, and that is certain.
-pub const NOTHING_WRITTEN: &str = "nothing was written";
-
 /// Why a run failed. It is the document on stdout of every run that has no other.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FailureReport {

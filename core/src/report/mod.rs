@@ -17,6 +17,7 @@ mod history;
 mod image;
 mod install;
 mod layout;
+mod left;
 mod live;
 mod meta;
 mod next_step;
@@ -35,7 +36,7 @@ pub use bootloader::{BiosImage, BootloaderReport, Bootloaders, MAY_OFFER_MENU};
 pub use change::ChangeReport;
 pub use enroll::EnrollReport;
 pub use event::{EVENT_SCHEMA, Event, EventLine, Observer};
-pub use failure::{FailedStep, FailureReport, NOTHING_WRITTEN, RefusalReport};
+pub use failure::{FailedStep, FailureReport, RefusalReport};
 pub use failure_id::FailureId;
 pub use failure_kind::FailureKind;
 pub use guard::GuardReport;
@@ -43,10 +44,11 @@ pub use history::{HistoryEntry, HistoryReport, Now, TrialOutcome};
 pub use image::ImageReport;
 pub use install::InstallReport;
 pub use layout::{InstalledSystem, LayoutReport};
+pub use left::{Left, NOTHING_WRITTEN};
 pub use live::LiveReport;
 pub use meta::{MetaReport, MetaTag};
 pub use next_step::{Beside, NextStep, command_for, doubtful, in_use, next_step};
-pub use payload::{ChecksumReport, InspectReport, PullReport, SignReport};
+pub use payload::{ChecksumReport, InspectReport, PullReport, PushReport, SignReport};
 pub use status::{SlotStatus, StatusReport};
 pub use style::Style;
 pub use uki::{KeysReport, UkiPart, UkiReport, UkiSystem};
@@ -129,6 +131,8 @@ pub enum Report {
     Enroll(Box<EnrollReport>),
     /// `pull`.
     Pull(PullReport),
+    /// `push`.
+    Push(PushReport),
     /// `meta`.
     Meta(MetaReport),
     /// A run of any verb that failed.
@@ -172,6 +176,7 @@ impl fmt::Display for Report {
             Report::Keys(r) => r.fmt(f),
             Report::Enroll(r) => r.fmt(f),
             Report::Pull(r) => r.fmt(f),
+            Report::Push(r) => r.fmt(f),
             Report::Meta(r) => r.fmt(f),
             Report::Failure(r) => r.fmt(f),
             Report::Text(text) => f.write_str(text.trim_end()),

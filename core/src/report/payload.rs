@@ -1,4 +1,4 @@
-//! The answers of `inspect SOURCE`, `checksum`, `sign`, `attest` and `pull`.
+//! The answers of `inspect SOURCE`, `checksum`, `sign`, `attest`, `pull` and `push`.
 
 use crate::prelude::*;
 
@@ -110,18 +110,50 @@ impl fmt::Display for PullReport {
             "{} is in {}: sha256:{} ({fetched} copied, {kept} there already)",
             self.source, self.to, self.manifest
         )?;
-        match self.signatures {
-            0 => Ok(()),
-            1 => f.write_str(", with one signature or attestation"),
-            n => write!(f, ", with {n} signatures and attestations"),
-        }?;
-        if let n @ 1.. = self.left_behind.len() {
-            write!(f, "; left behind: {n} of what lies beside it")?;
-        }
+        with_signatures(f, self.signatures, self.left_behind.len())?;
         match self.signatures_unknown {
             Some(_) => f.write_str("; whether there are more signatures is not known"),
             None => Ok(()),
         }
+    }
+}
+
+/// What `push` copied, and to where.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct PushReport {
+    /// The image as it was given.
+    pub source: String,
+    /// Where it is now.
+    pub to: String,
+    /// Its digest: that of the index, or of the manifest if there is none.
+    pub digest: Sha256,
+    /// Bytes of blobs sent.
+    pub sent_bytes: u64,
+    /// Bytes of blobs that were already there.
+    pub kept_bytes: u64,
+    /// How many signatures and attestations were copied with it. They were not verified.
+    pub signatures: usize,
+    /// What lies beside the image and was not copied, and why, for people.
+    pub left_behind: Vec<String>,
+}
+
+impl fmt::Display for PushReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sent, kept) = (approx(self.sent_bytes), approx(self.kept_bytes));
+        write!(f, "{} is in {}: sha256:{} ({sent} sent, {kept} there already)", self.source, self.to, self.digest)?;
+        with_signatures(f, self.signatures, self.left_behind.len())
+    }
+}
+
+fn with_signatures(f: &mut fmt::Formatter<'_>, signatures: usize, left_behind: usize) -> fmt::Result {
+    match signatures {
+        0 => Ok(()),
+        1 => f.write_str(", with one signature or attestation"),
+        n => write!(f, ", with {n} signatures and attestations"),
+    }?;
+    match left_behind {
+        0 => Ok(()),
+        n => write!(f, "; left behind: {n} of what lies beside it"),
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use clap::Parser;
+use clap::{Parser, error::ErrorKind};
 use jiff::Timestamp;
 use kube::{Client, Config};
 use slipway::cli::RegistryArgs;
@@ -56,7 +56,10 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage(&error),
+    };
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().context("no event queue");
     let ended = runtime.and_then(|runtime| {
         let ended = runtime.block_on(run(args));
@@ -71,6 +74,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// As the installer's: 1 for an unknown flag or verb, 2 for a wrong value.
+fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    ExitCode::from(match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::MissingRequiredArgument => 2,
+        _ => 1,
+    })
 }
 
 async fn run(args: Args) -> Result<()> {

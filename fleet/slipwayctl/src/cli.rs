@@ -13,7 +13,8 @@ use uuid::Uuid;
 const AFTER: &str = "\
 Exit status:
   0  done
-  1  it failed: the operation was undone, or the node could not do it
+  1  it failed: the operation was undone, or the node could not do it;
+     or a flag or a command is unknown
   2  the command line, the configuration or a file is wrong
   3  the node or the API server refuses; the word in brackets is stable
   4  it cannot be reached, or one side does not trust the other
@@ -29,6 +30,7 @@ Examples:
   slipwayctl --context node-1 upgrade docker://registry.example/os:v2 --wait
   slipwayctl --socket /run/slipway/node.sock -o json watch
   slipwayctl health && slipwayctl logs kubelet --lines 20
+  slipwayctl --context node-1,node-2 status
   slipwayctl fleet status";
 
 const AFTER_UPGRADE: &str = "\
@@ -65,11 +67,12 @@ pub struct Cli {
 }
 
 /// Whom to ask, and how to print the answer.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Whom to ask")]
 pub struct Target {
-    /// The context, by its name in the configuration; with `fleet`, in the kubeconfig
-    #[arg(long, global = true, value_name = "NAME", conflicts_with = "socket")]
+    /// The context, by its name in the configuration; with `fleet`, in the kubeconfig. Several, with commas between them, for
+    /// what changes nothing: status, plan, health, version, logs, dmesg
+    #[arg(long, global = true, value_name = "NAME[,NAME]", conflicts_with = "socket")]
     pub context: Option<String>,
     /// The node's address, instead of the context's; the port is 50000 if there is none
     #[arg(long, global = true, value_name = "HOST[:PORT]", conflicts_with = "socket")]
@@ -85,6 +88,22 @@ pub struct Target {
     pub output: Form,
 }
 
+impl Command {
+    /// Whether it may be asked of several nodes at once: it ends, and changes nothing.
+    pub const fn is_look(&self) -> bool {
+        matches!(
+            self,
+            Self::Status
+                | Self::Plan { .. }
+                | Self::Health
+                | Self::Version
+                | Self::Logs { .. }
+                | Self::Dmesg { .. }
+                | Self::Watch { no_follow: true, .. }
+        )
+    }
+}
+
 /// How answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Form {
@@ -95,7 +114,7 @@ pub enum Form {
 }
 
 /// What to do.
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// The node, the operation under way, and how the last ones ended
     Status,
@@ -274,7 +293,7 @@ fn days() -> impl TypedValueParser<Value = u32> {
 }
 
 /// What is made.
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum Gen {
     /// The CA that nodes and clients trust: ca.crt and ca.key
     Ca {
@@ -327,7 +346,7 @@ pub enum Role {
 }
 
 /// What is done with contexts.
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum Config {
     /// Each context, with a star at the one that is used
     List,
@@ -342,7 +361,7 @@ pub enum Config {
 }
 
 /// How the node of a new context is reached.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct AddBy {
     /// Its Unix socket
     #[arg(long = "at-socket", value_name = "PATH", conflicts_with_all = ["address", "ca", "certificate", "key"])]

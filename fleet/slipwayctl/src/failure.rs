@@ -25,6 +25,18 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The same of one node of several.
+    pub fn at(self, node: &str) -> Self {
+        let of = |text: String| format!("{node}: {text}");
+        match self {
+            Self::Failed(text) => Self::Failed(of(text)),
+            Self::Usage(text) => Self::Usage(of(text)),
+            Self::Refused { word, message } => Self::Refused { word, message: of(message) },
+            Self::Unreachable(text) => Self::Unreachable(of(text)),
+            Self::Unfinished(text) => Self::Unfinished(of(text)),
+        }
+    }
+
     /// The exit status.
     pub fn code(&self) -> u8 {
         match self {

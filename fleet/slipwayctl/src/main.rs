@@ -19,14 +19,17 @@ mod show;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{Parser as _, error::ErrorKind};
 
 use cli::Cli;
 use failure::Failure;
 use show::Output;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     let output = Output::new(cli.target.output);
     // One thread: there is one connection.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -41,4 +44,14 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// As the installer's: 1 for an unknown flag or verb, 2 for a wrong value.
+fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    ExitCode::from(match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::MissingRequiredArgument => 2,
+        _ => 1,
+    })
 }

@@ -1,7 +1,7 @@
 //! Answers and events: for people, or one JSON object a line.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     fmt::Write as _,
     io::{IsTerminal as _, Write as _, stderr, stdout},
 };
@@ -27,21 +27,41 @@ pub struct Output {
     terminal: bool,
     /// A line is there that the next one replaces.
     open: Cell<bool>,
+    /// Of several nodes: the one whose answers come.
+    node: RefCell<Option<String>>,
 }
 
 impl Output {
     /// To standard output.
     pub fn new(form: Form) -> Self {
-        Self { form, terminal: form == Form::Text && stdout().is_terminal(), open: Cell::new(false) }
+        Self {
+            form,
+            terminal: form == Form::Text && stdout().is_terminal(),
+            open: Cell::new(false),
+            node: RefCell::default(),
+        }
     }
 
-    /// An answer: as JSON, or as `text`.
+    /// From here on the answers are those of this node, of several.
+    pub fn at(&self, node: &str) -> Result<(), Failure> {
+        let before = self.node.replace(Some(node.to_owned()));
+        match self.form {
+            Form::Text if before.is_none() => self.text(&format!("== {node}")),
+            Form::Text => self.text(&format!("\n== {node}")),
+            Form::Json => Ok(()),
+        }
+    }
+
+    /// An answer: as JSON, or as `text`. Of several nodes each JSON document says whose it is.
     pub fn answer(&self, answer: &impl Serialize, text: &str) -> Result<(), Failure> {
         match self.form {
             Form::Text => self.text(text),
             Form::Json => {
-                let json = serde_json::to_string(answer).map_err(|e| Failure::Failed(e.to_string()))?;
-                self.text(&json)
+                let json = match &*self.node.borrow() {
+                    Some(node) => serde_json::to_string(&json!({ "context": node, "answer": answer })),
+                    None => serde_json::to_string(answer),
+                };
+                self.text(&json.map_err(|e| Failure::Failed(e.to_string()))?)
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::{future::Future, path::PathBuf, process::ExitCode, sync::Arc, thread};
 
 use anyhow::{Context as _, Result};
-use clap::Parser;
+use clap::{Parser, error::ErrorKind};
 use slipway_node_server::{
     accept,
     events::{Bound, EventLog},
@@ -44,7 +44,10 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage(&error),
+    };
     diagnostics::init(args.log_format, args.log_level);
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,6 +56,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// As the installer's: 1 for an unknown flag or verb, 2 for a wrong value.
+fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    ExitCode::from(match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::MissingRequiredArgument => 2,
+        _ => 1,
+    })
 }
 
 fn run(args: &Args) -> Result<()> {

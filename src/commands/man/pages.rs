@@ -260,6 +260,21 @@ const PAGES: &[Page] = &[
         "",
     ),
     page(
+        "installer-push",
+        &[
+            (
+                "Publish an image with its signatures:",
+                "installer push oci:/srv/os:1.2 docker://registry.example/os:1.2",
+            ),
+            (
+                "Into a registry of one's own, on this machine:",
+                "installer push oci:/srv/os:1.2 docker://localhost:5000/os:1.2 --plain-http",
+            ),
+        ],
+        &["pull", "sign", "attest"],
+        "",
+    ),
+    page(
         "installer-checksum",
         &[
             ("List the digests of a payload after it was built:", "installer checksum /srv/payload"),
@@ -279,6 +294,7 @@ const PAGES: &[Page] = &[
                 "Sign an image, before it is copied to a registry:",
                 "installer sign oci:/srv/os:1.2 --key os.key --identity registry.example/os",
             ),
+            ("Sign an image in a registry:", "installer sign docker://registry.example/os:1.2 --key os.key"),
             (
                 "With a key that is in no file:",
                 "installer sign dir:/srv/payload --public-key os.pem --sign-command /usr/local/bin/sign-with-token",

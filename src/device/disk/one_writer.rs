@@ -16,7 +16,7 @@ use std::{
 use nix::{fcntl::Flock, libc};
 use slipway_core::{
     disk::{
-        identity::DiskKind,
+        identity::{DiskKind, DiskUse},
         layout::{BIOS_BYTES, BIOS_OFFSET},
     },
     units::Extent,
@@ -165,6 +165,14 @@ fn hold(
         if token.is_whole && opener(token).is_none() && (is_way_back || is_used()) {
             return Ok(None);
         }
+        // A mapping of the whole keeps everybody from its partitions, too, and stays longer than a verb waits. No writer of ours
+        // can have come before it.
+        let users = if token.is_whole || opener(token).is_some() { vec![] } else { users_of_whole(node) };
+        match users.is_empty() {
+            false if is_way_back => return Ok(None),
+            false => return Err(OpenError::Claimed { path: name, users }),
+            true => {}
+        }
         tries += 1;
         if !wait.goes_on(&|| in_words(opener(token))) {
             if tries >= INSTANTS {
@@ -173,6 +181,13 @@ fn hold(
             thread::sleep(INSTANT);
         }
     }
+}
+
+fn users_of_whole(node: &DiskNode) -> Vec<DiskUse> {
+    let whole = node.path.display().to_string();
+    let mut users = claim::uses_of(node, &[ALL]).unwrap_or_default();
+    users.retain(|user| user.device == whole);
+    users
 }
 
 /// Waits until no other writer has the device. The whole device is claimed next, and a claim on its partition would be in the way

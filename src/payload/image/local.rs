@@ -142,13 +142,6 @@ impl Local {
         Ok(Document { media_type: Some(descriptor.media_type().to_string()), bytes })
     }
 
-    /// The manifests that index.json lists under this very name. All of them are wanted: one that cannot be read is an error.
-    pub fn named(&self, tag: &str) -> Result<Vec<Document>, ImageError> {
-        let Listing { found, faults } =
-            self.documents(|descriptor| annotation(descriptor, REF_NAME).as_deref() == Some(tag))?;
-        faults.into_iter().next().map_or(Ok(found), Err)
-    }
-
     /// Those that index.json lists and that fit, each once, the small ones first, within the limit for what lies beside an
     /// image.
     fn documents(&self, fits: impl Fn(&Descriptor) -> bool) -> Result<Listing<Document>, ImageError> {
@@ -247,6 +240,13 @@ impl Local {
 }
 
 impl ImageStore for Local {
+    /// Those that index.json lists under it.
+    fn named(&self, tag: &str) -> Result<Vec<Document>, ImageError> {
+        let Listing { found, faults } =
+            self.documents(|descriptor| annotation(descriptor, REF_NAME).as_deref() == Some(tag))?;
+        faults.into_iter().next().map_or(Ok(found), Err)
+    }
+
     fn root(&self) -> Result<Document, ImageError> {
         self.listed(self.pick(&self.index()?)?)
     }

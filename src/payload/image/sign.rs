@@ -1,37 +1,23 @@
-//! Puts signatures beside an image of an OCI layout, in the form of cosign's that a registry needs no API for: a manifest
+//! Puts signatures beside an image, in the form of cosign's that a registry needs no API for: a manifest
 //! under the tag `sha256-HEX.sig`, see [`super::signatures`].
-
-use std::{
-    collections::BTreeMap,
-    io::Read as _,
-    path::{Path, PathBuf},
-};
 
 use oci_spec::image::{Descriptor, ImageManifest, ImageManifestBuilder, MediaType};
 use serde_json::json;
 
 use super::{
-    Document, ImageError, ImageStore as _, Local, LocalRef,
+    Document, ImageError, ImageSink, NamedManifest, WholeImage,
     beside::{MAX_BESIDE_BYTES, signed_document},
     cosign::{SIGNATURE, signature_in, tag_of},
-    layout::{descriptor_of, index, write},
-    resolve::{Parts, checked_document, parts},
-    store::sha256_of,
-    verifying_reader::{Length, VerifyingReader},
+    layout::descriptor_of,
+    sink::put_bytes,
 };
 use crate::trust::SIMPLE_SIGNING;
 use slipway_core::digest::Sha256;
 
-/// An image in a layout.
+/// An image, and where its signatures are put.
 pub struct Signable {
-    pub(super) dir: PathBuf,
-    pub(super) store: Local,
-    /// Of the index, or of the manifest if there is none.
-    pub(super) root: Descriptor,
-    /// Digest of the index, or of the manifest if there is none: what is signed.
-    pub image: Sha256,
-    // All that it consists of, each once.
-    blobs: BTreeMap<Sha256, Descriptor>,
+    pub(super) image: WholeImage,
+    pub(super) sink: Box<dyn ImageSink>,
 }
 
 /// A layer of the manifest that holds the signatures.
@@ -44,6 +30,15 @@ pub struct SignedLayer {
 }
 
 impl SignedLayer {
+    fn of(layer: &Descriptor, document: Vec<u8>) -> Self {
+        SignedLayer { descriptor: layer.clone(), document, signature: signature_in(layer).cloned() }
+    }
+
+    /// What tells it from others.
+    pub fn key(&self) -> (String, Option<String>) {
+        (self.descriptor.digest().to_string(), self.signature.clone())
+    }
+
     /// A document and the signature over it, in base64.
     pub fn new(document: Vec<u8>, signature: String) -> Result<Self, ImageError> {
         let mut descriptor = descriptor_of(&MediaType::from(SIMPLE_SIGNING), &document)?;
@@ -53,59 +48,28 @@ impl SignedLayer {
 }
 
 impl Signable {
-    /// Reads the documents of the image. `name` is what people call it.
-    pub fn open(dir: &Path, wanted: LocalRef, name: String) -> Result<Self, ImageError> {
-        let store = Local::directory(dir, wanted, name.clone())?;
-        let root = store.root()?;
-        let media_type = root.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
-        let descriptor = descriptor_of(&media_type, &root.bytes)?;
-        let mut blobs = BTreeMap::new();
-        let mut add = |found: Vec<Descriptor>| -> Result<(), ImageError> {
-            for blob in found {
-                blobs.insert(sha256_of(&blob)?, blob);
-            }
-            Ok(())
-        };
-        let Parts { manifests, blobs: own } = parts(&root, &name)?;
-        add(own)?;
-        for descriptor in manifests {
-            let what = format!("manifest {}", descriptor.digest());
-            let bytes = checked_document(&store, &descriptor, &what)?;
-            let media_type = Some(descriptor.media_type().to_string());
-            let Parts { manifests, blobs } = parts(&Document { media_type, bytes }, &what)?;
-            if !manifests.is_empty() {
-                return Err(ImageError::invalid(what, "an index inside an index is not followed"));
-            }
-            add(blobs)?;
-        }
-        Ok(Signable { dir: dir.to_owned(), store, root: descriptor, image: Sha256::of(&root.bytes), blobs })
+    pub fn new(image: WholeImage, sink: Box<dyn ImageSink>) -> Self {
+        Signable { image, sink }
+    }
+
+    /// Digest of the index, or of the manifest if there is none: what is signed.
+    pub fn digest(&self) -> Sha256 {
+        self.image.digest()
     }
 
     /// Of all that is read by [`Self::check`].
     pub fn bytes(&self) -> u64 {
-        self.blobs.values().fold(0, |sum, blob| blob.size().saturating_add(sum))
+        self.image.bytes()
     }
 
-    /// Compares all of the image with its digests: of an index, every image in it. `progress` gets numbers of bytes.
+    /// See [`WholeImage::check`].
     pub fn check(&self, progress: &mut dyn FnMut(u64)) -> Result<(), ImageError> {
-        let mut buf = vec![0; 256 << 10];
-        for (digest, blob) in &self.blobs {
-            let what = format!("blob {}", blob.digest());
-            let length = Length::Exactly(blob.size());
-            let mut reader = VerifyingReader::new(self.store.blob(blob)?, what.clone(), *digest, length);
-            loop {
-                match reader.read(&mut buf).map_err(|e| ImageError::of_io(&what, e))? {
-                    0 => break,
-                    n => progress(n as u64),
-                }
-            }
-        }
-        Ok(())
+        self.image.check(progress)
     }
 
     /// The tag under which its signatures are.
     pub fn tag(&self) -> String {
-        tag_of(self.image)
+        tag_of(self.digest())
     }
 
     /// What is under that tag now. All of it is kept, so what cannot be read is an error here.
@@ -113,47 +77,54 @@ impl Signable {
         let tag = self.tag();
         let (mut all, mut bytes_left) = (Vec::new(), MAX_BESIDE_BYTES);
         let too_much = || {
-            let why = format!("more than {} MiB are under this tag: take it out of index.json", MAX_BESIDE_BYTES >> 20);
+            let why = format!("more than {} MiB are under this tag: take it away first", MAX_BESIDE_BYTES >> 20);
             ImageError::invalid(&tag, why)
         };
-        for Document { bytes, .. } in self.store.named(&tag)? {
-            let manifest: ImageManifest = serde_json::from_slice(&bytes)
-                .map_err(|e| ImageError::invalid(&tag, format!("does not follow the OCI image specification: {e}")))?;
-            for (n, layer) in manifest.layers().iter().enumerate() {
+        for Document { bytes, .. } in self.image.store.named(&tag)? {
+            for (n, layer) in manifest_of(&bytes, &tag)?.layers().iter().enumerate() {
                 let place = format!("{tag}, layer {}", n + 1);
                 bytes_left = bytes_left.checked_sub(layer.size()).ok_or_else(too_much)?;
-                let document = signed_document(&self.store, layer, &place)?;
-                all.push(SignedLayer { descriptor: layer.clone(), document, signature: signature_in(layer).cloned() });
+                let document = signed_document(&*self.image.store, layer, &place)?;
+                all.push(SignedLayer::of(layer, document));
             }
         }
         Ok(all)
     }
 
-    /// Put these layers under that tag, in place of what is there. index.json is replaced last: after a power cut it names
-    /// the old signatures or the new ones.
+    /// Put these layers under that tag, in place of what is there.
     pub fn put(&self, layers: &[SignedLayer]) -> Result<(), ImageError> {
         let invalid = |e: oci_spec::OciSpecError| ImageError::invalid(self.tag(), e.to_string());
-        let blobs = self.dir.join("blobs/sha256");
-        let put = |bytes: &[u8]| write(&blobs.join(Sha256::of(bytes).to_string()), bytes);
         let diff_ids: Vec<_> = layers.iter().map(|layer| layer.descriptor.digest().to_string()).collect();
         let config = json!({
             "architecture": "", "os": "", "config": {}, "rootfs": {"type": "layers", "diff_ids": diff_ids},
         });
-        let config = config.to_string().into_bytes();
+        for layer in layers {
+            put_bytes(&*self.sink, layer.descriptor.media_type(), &layer.document)?;
+        }
+        let config = put_bytes(&*self.sink, &MediaType::ImageConfig, config.to_string().as_bytes())?;
         let builder = ImageManifestBuilder::default().schema_version(2u32).media_type(MediaType::ImageManifest);
         let manifest = builder
-            .config(descriptor_of(&MediaType::ImageConfig, &config)?)
+            .config(config)
             .layers(layers.iter().map(|layer| layer.descriptor.clone()).collect::<Vec<_>>())
             .build()
             .and_then(|manifest| manifest.to_string())
             .map_err(invalid)?;
-        for layer in layers {
-            put(&layer.document)?;
-        }
-        put(&config)?;
-        put(manifest.as_bytes())?;
-        let listed = descriptor_of(&MediaType::ImageManifest, manifest.as_bytes())?;
-        let index = index(&self.dir, &[], vec![(listed, Some(self.tag()))])?;
-        write(&self.dir.join("index.json"), index.as_bytes())
+        let (media_type, bytes) = (MediaType::ImageManifest, manifest.into_bytes());
+        self.sink.put_manifests(&[], &[NamedManifest { media_type, bytes, tag: Some(self.tag()) }])
     }
+}
+
+fn manifest_of(bytes: &[u8], what: &str) -> Result<ImageManifest, ImageError> {
+    serde_json::from_slice(bytes)
+        .map_err(|e| ImageError::invalid(what, format!("does not follow the OCI image specification: {e}")))
+}
+
+/// The layers of a manifest that holds signatures, as far as their documents are in `blobs`.
+pub fn layers_of(manifest: &[u8], blobs: &[Vec<u8>]) -> Result<Vec<SignedLayer>, ImageError> {
+    let manifest = manifest_of(manifest, "a manifest of signatures")?;
+    let document = |layer: &Descriptor| {
+        let found = blobs.iter().find(|bytes| layer.digest().as_ref() == format!("sha256:{}", Sha256::of(bytes)));
+        Some(SignedLayer::of(layer, found?.clone()))
+    };
+    Ok(manifest.layers().iter().filter_map(document).collect())
 }

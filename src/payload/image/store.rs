@@ -52,6 +52,12 @@ pub trait ImageStore: Send + Sync {
         Ok(Listing::default())
     }
 
+    /// The manifests under this very name. All of them are wanted: one that cannot be read is an error.
+    fn named(&self, tag: &str) -> Result<Vec<Document>, ImageError> {
+        let Listing { found, faults } = self.tagged(tag)?;
+        faults.into_iter().next().map_or(Ok(found), Err)
+    }
+
     /// Manifests that say they are about this image (its "referrers").
     fn referrers(&self, _image: Sha256) -> Result<Listing<Descriptor>, ImageError> {
         Ok(Listing::default())

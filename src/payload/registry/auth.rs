@@ -40,8 +40,9 @@ struct TokenAnswer {
 }
 
 impl Auth {
-    pub fn new(lookup: Lookup, origin: Origin, repository: &str) -> Self {
-        Auth { lookup, origin, scope: format!("repository:{repository}:pull"), header: Mutex::new(None) }
+    /// `actions` is what is asked for if the registry names no scope: `pull`, or `pull,push`.
+    pub fn new(lookup: Lookup, origin: Origin, repository: &str, actions: &str) -> Self {
+        Auth { lookup, origin, scope: format!("repository:{repository}:{actions}"), header: Mutex::new(None) }
     }
 
     pub fn header(&self) -> Option<String> {

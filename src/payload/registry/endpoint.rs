@@ -1,12 +1,12 @@
 //! Requests to one registry or mirror, with authentication and redirects.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{fmt, io::Read, sync::Arc, time::Instant};
 
 use rustls::ClientConfig;
 use ureq::{
-    Agent, Body, Proxy,
+    Agent, Body, Proxy, SendBody,
     config::AutoHeaderValue,
-    http::Response,
+    http::{self, Method, Response},
     unversioned::{
         resolver::DefaultResolver,
         transport::{ConnectProxyConnector, Connector as _, TcpConnector},
@@ -62,6 +62,20 @@ pub struct Request<'a> {
     pub version: Option<&'a Version>,
     /// Ask for the headers alone (HEAD).
     pub head: bool,
+}
+
+/// What changes something in a registry.
+pub struct Change<'a> {
+    pub method: Method,
+    pub url: &'a Url,
+    pub content_type: &'a str,
+    pub content: Content<'a>,
+}
+
+pub enum Content<'a> {
+    Bytes(&'a [u8]),
+    /// So many bytes. They are read once: an attempt that has begun to send them cannot send them again.
+    Stream(&'a mut dyn Read, u64),
 }
 
 /// A strong ETag and its host: other hosts have other ETags for the same bytes.
@@ -131,7 +145,7 @@ impl Endpoint {
         if is_over(self.deadline) {
             return Err(RequestError::fetch(format!("{}: {TIME_IS_OVER}", self.name())));
         }
-        let first = Url { origin: self.base.origin.clone(), path: format!("{}{}", self.base.path, request.path) };
+        let first = self.url(request.path);
         let mut authorization = self.auth.header();
         let mut renewed = false;
         let mut url = first.clone();
@@ -183,7 +197,66 @@ impl Endpoint {
         call.call().map_err(|e| RequestError::no_answer(e, &url.origin, proxy))
     }
 
-    fn next(&self, url: &Url, response: &Response<Body>) -> Result<Url, RequestError> {
+    /// An address of this repository.
+    pub fn url(&self, path: &str) -> Url {
+        Url { origin: self.base.origin.clone(), path: format!("{}{path}", self.base.path) }
+    }
+
+    /// Send a change. Authenticates once. Every answer of the 2xx is one.
+    pub fn change(&self, mut change: Change<'_>) -> Result<Answer, RequestError> {
+        if is_over(self.deadline) {
+            return Err(RequestError::fetch(format!("{}: {TIME_IS_OVER}", self.name())));
+        }
+        let url = change.url;
+        let at_registry = url.origin == self.base.origin;
+        let mut authorization = self.auth.header();
+        let mut renewed = false;
+        loop {
+            let response = self.send_change(&mut change, authorization.as_deref().filter(|_| at_registry))?;
+            match response.status().as_u16() {
+                200..=299 => return Ok(Answer { response, origin: url.origin.clone() }),
+                401 if at_registry && !renewed => {
+                    authorization = Some(self.auth.renew(&self.agents, response, authorization.as_deref())?);
+                    renewed = true;
+                    if let Content::Stream(..) = change.content {
+                        return Err(RequestError::passing(format!("{} asks for the credentials again", url.origin)));
+                    }
+                }
+                401 | 403 if at_registry => return Err(self.auth.denied(response, &url.origin)),
+                301..=308 => {
+                    return Err(RequestError::fetch(format!("{} redirects an upload: not followed", url.origin)));
+                }
+                _ => return Err(RequestError::status(response, &url.origin)),
+            }
+        }
+    }
+
+    fn send_change(
+        &self,
+        change: &mut Change<'_>,
+        authorization: Option<&str>,
+    ) -> Result<Response<Body>, RequestError> {
+        let Change { method, url, content_type, content } = change;
+        let (mut slice, bytes, stream): (&[u8], u64, Option<&mut dyn Read>) = match content {
+            Content::Bytes(bytes) => (bytes, bytes.len() as u64, None),
+            Content::Stream(stream, bytes) => (&[], *bytes, Some(*stream)),
+        };
+        let mut request = http::Request::builder()
+            .method(method.clone())
+            .uri(url.to_string())
+            .header("Content-Type", *content_type)
+            .header("Content-Length", bytes);
+        if let Some(value) = authorization {
+            request = request.header("Authorization", value);
+        }
+        let body = SendBody::from_reader(stream.unwrap_or(&mut slice));
+        let (agent, proxy) = self.agents.of(&url.origin);
+        let sent = request.body(body).map_err(ureq::Error::Http).and_then(|request| agent.run(request));
+        sent.map_err(|e| RequestError::no_answer(e, &url.origin, proxy))
+    }
+
+    /// Where an answer's Location leads, if it may.
+    pub fn next(&self, url: &Url, response: &Response<Body>) -> Result<Url, RequestError> {
         let location = header(response, "location");
         let Some(next) = location.and_then(|location| url.join(location)) else {
             return Err(RequestError::fetch(format!("{} redirects to a malformed address", url.origin)));

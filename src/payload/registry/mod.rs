@@ -1,4 +1,4 @@
-//! Images in registries (OCI distribution specification 1.1, "Pull").
+//! Images in registries (OCI distribution specification 1.1, "Pull"; "Push" is in `upload`).
 //!
 //! The way of a request:
 //!
@@ -28,13 +28,14 @@ mod referrers;
 mod retry;
 mod tags;
 mod tls;
+mod upload;
 mod url;
 
 pub use meter::MinimumSpeed;
 pub use mirror::{Mirror, MirrorError};
 pub use options::{Options, Patience};
 
-use std::{io::Read, sync::Arc};
+use std::{io::Read, sync::Arc, time::Duration};
 
 use oci_spec::image::Descriptor;
 use ureq::{Body, http::Response};
@@ -60,6 +61,10 @@ const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.o
 // Its name in references, and the host that serves it.
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
+/// A registry may take so long to store a blob that it has got, and says nothing meanwhile.
+const STORING: Duration = Duration::from_secs(600);
+
+#[derive(Clone)]
 pub struct Registry {
     image: ImageRef,
     endpoints: Arc<Endpoints>,
@@ -68,6 +73,17 @@ pub struct Registry {
 impl Registry {
     /// Reads auth files and certificates but sends nothing yet.
     pub fn new(image: &ImageRef, options: &Options) -> Result<Self, ImageError> {
+        Self::with(image, options, "pull")
+    }
+
+    /// To put something there. Mirrors have no part in that.
+    pub fn to_push(image: &ImageRef, options: &Options) -> Result<Self, ImageError> {
+        let pace = MinimumSpeed { window: STORING, ..options.patience.pace };
+        let patience = Patience { pace, ..options.patience };
+        Self::with(image, &Options { mirrors: vec![], patience, ..options.clone() }, "pull,push")
+    }
+
+    fn with(image: &ImageRef, options: &Options, actions: &str) -> Result<Self, ImageError> {
         let host = if image.host == DOCKER_HUB.0 { DOCKER_HUB.1 } else { &image.host };
         let own = Url { origin: Origin::new(!options.plain_http, host), path: "/v2/".to_owned() };
         let of_host = options.mirrors.iter().filter(|mirror| mirror.host == image.host.to_ascii_lowercase());
@@ -77,7 +93,7 @@ impl Registry {
             let lookup = auth_file::lookup(options.auth_file.as_deref(), &name, &image.repository)?;
             let open = !base.origin.tls && !options.plain_http;
             let lookup = if open { lookup.withheld() } else { lookup };
-            let auth = Auth::new(lookup, base.origin.clone(), &image.repository);
+            let auth = Auth::new(lookup, base.origin.clone(), &image.repository, actions);
             let base = Url { path: format!("{}{}/", base.path, image.repository), ..base };
             let tls = tls::config(&name, options)?;
             list.push(Endpoint::new(base, auth, &tls, proxies.clone(), options));
@@ -150,7 +166,7 @@ impl Registry {
     }
 
     /// What the first endpoint says that answers as it should.
-    fn first<T>(&self, ask: impl Fn(&Endpoint) -> Result<T, RequestError>) -> Result<T, RequestError> {
+    fn first<T>(&self, mut ask: impl FnMut(&Endpoint) -> Result<T, RequestError>) -> Result<T, RequestError> {
         let mut schedule = self.endpoints.schedule();
         loop {
             match ask(&self.endpoints.list[schedule.endpoint()]) {

@@ -52,8 +52,10 @@ impl<'p> Volume<'p> {
         pages.read(part.offset, &mut b);
         let (sector, reserved, per_cluster) = (u64::from(short(&b, 11)), u64::from(short(&b, 14)), u64::from(b[13]));
         let (copies, each) = (u64::from(b[16]), u64::from(long(&b, 36)));
-        let total = if short(&b, 19) > 0 { short(&b, 19) } else { long(&b, 32) };
-        let odd = short(&b, 17) != 0 || short(&b, 22) != 0 || short(&b, 42) != 0;
+        let total = long(&b, 32);
+        // GRUB itself goes on with a size in 16 bits, which has to be 0 in a FAT32 (fatgen103, "BPB_TotSec16"). Firmware need not,
+        // so nothing may be made to depend on that volume.
+        let odd = short(&b, 17) != 0 || short(&b, 19) != 0 || short(&b, 22) != 0 || short(&b, 42) != 0;
         let powers = sector.is_power_of_two() && (512..1 << 15).contains(&sector) && per_cluster.is_power_of_two();
         if odd || !powers || reserved == 0 || each == 0 || copies == 0 {
             return None;
@@ -112,7 +114,7 @@ impl<'p> Volume<'p> {
 
     /// `grub_fat_iterate_dir`.
     fn entries(&self, directory: u32) -> Vec<Entry> {
-        let (mut found, mut units, mut slot, mut sum) = (Vec::new(), vec![0_u16; 64 * 13], None, None);
+        let (mut found, mut units, mut slots, mut slot, mut sum) = (Vec::new(), vec![0_u16; 64 * 13], 0, None, None);
         let (mut cluster, mut seen) = (directory, 0);
         while self.is_one(cluster) && seen < self.clusters {
             seen += 1;
@@ -124,6 +126,7 @@ impl<'p> Volume<'p> {
                 }
                 if raw[11] == LONG_NAME {
                     if raw[0] & 0x40 != 0 {
+                        slots = usize::from(raw[0] & 0x3f);
                         (slot, sum) = (Some(raw[0] & 0x3f), Some(raw[13]));
                     }
                     match slot {
@@ -143,6 +146,7 @@ impl<'p> Volume<'p> {
                 }
                 let own = raw[..11].iter().fold(0_u8, |sum, byte| sum.rotate_right(1).wrapping_add(*byte));
                 let name = if slot == Some(0) && sum == Some(own) {
+                    let units = &units[..slots * 13];
                     let end = units.iter().position(|unit| *unit == 0 || *unit == 0xffff).unwrap_or(units.len());
                     String::from_utf16_lossy(&units[..end])
                 } else {

@@ -20,7 +20,7 @@ use super::{
     world::{Failed, Verb, World},
 };
 
-/// How many bits are tried in the gate, and in the campaign unless that takes all of its time.
+/// How many bits are tried in the gate and in the campaign. From ten million states on it is every bit, which takes a day.
 const BITS: [usize; 2] = [6, 1000];
 /// The partitions with a FAT32 volume.
 const VOLUMES: [u32; 3] = [1, 3, 4];
@@ -66,7 +66,7 @@ impl Scenario {
         let parts = VOLUMES.iter().map(|number| self.judge.table.parts[number]);
         let all = bits(&self.story.pages, parts);
         // Each scenario begins elsewhere.
-        let most = if all_states() >= 1_000_000 { all.len() } else { BITS[usize::from(thorough())] };
+        let most = if all_states() >= 10_000_000 { all.len() } else { BITS[usize::from(thorough())] };
         let step = all.len().div_ceil(most);
         let tried: Vec<_> = all.iter().skip(self.turn() % step).step_by(step).collect();
         let wrong: Vec<String> = tried

@@ -225,9 +225,8 @@ fn what_cannot_be_said_is_refused() {
     attest(&world.payload.source(), &[&file, "--type=cyclonedx", &key])
         .exits(INPUT)
         .says(&["is about a container image"]);
-    for elsewhere in ["docker://registry.example/os:1", "oci-archive:os.tar"] {
-        attest(elsewhere, &[&file, "--type=cyclonedx", &key]).exits(UNSUPPORTED).says(&[elsewhere, "with skopeo"]);
-    }
+    let archive = "oci-archive:os.tar";
+    attest(archive, &[&file, "--type=cyclonedx", &key]).exits(UNSUPPORTED).says(&[archive, "installer pull"]);
     // A command that signs with another key than it says.
     let other = Signer::new(&world.path(""), "other", Kind::P256);
     let command = format!("--sign-command=openssl dgst -sha256 -sign {}", signer.private());

@@ -19,7 +19,7 @@ use slipway_test_support::{
 };
 
 /// A world whose payload has checksums.
-fn listed() -> World {
+pub fn listed() -> World {
     let world = World::new();
     list(&world.payload);
     world
@@ -29,7 +29,7 @@ fn list(payload: &Payload) {
     Outcome::of(&mut installer(["checksum", payload.dir().to_str().unwrap(), "--progress=none"])).succeeds();
 }
 
-fn inspect(source: &str, extra: &[&str]) -> Outcome {
+pub fn inspect(source: &str, extra: &[&str]) -> Outcome {
     Outcome::of(installer(["inspect", source, "--progress=plain", "--output=json"]).args(extra))
 }
 

@@ -96,9 +96,11 @@ pub struct LongName {
 impl LongName {
     /// Take the next entry, 32 bytes.
     pub fn push(&mut self, raw: &[u8]) {
-        // The last part of a name is marked and comes first.
+        // The last part of a name is marked and comes first. Parts without it are no name, for GRUB neither.
         if raw[0] & 0x40 != 0 {
             self.parts.clear();
+        } else if self.parts.is_empty() {
+            return;
         }
         let units = LONG_NAME_UNITS.map(|at| u16::from_le_bytes([raw[at], raw[at + 1]]));
         self.parts.push((raw[0] & 0x3f, raw[13], units));
@@ -133,5 +135,23 @@ mod tests {
         for bad in ["", "a/b", "a:b", "x.", "x "] {
             assert_eq!(name(bad, &[]), None, "{bad:?}");
         }
+    }
+
+    /// As GRUB and Linux read them.
+    #[test]
+    fn a_long_name_begins_with_its_marked_part() {
+        let short = short_name("rootfs.squashfs", &[]).unwrap();
+        let entries = long_name_entries("rootfs.squashfs", checksum(&short));
+        let read = |change: &dyn Fn(&mut Vec<u8>)| {
+            let (mut bytes, mut long) = (entries.clone(), LongName::default());
+            change(&mut bytes);
+            bytes.chunks_exact(DIR_ENTRY_BYTES).for_each(|raw| long.push(raw));
+            long.name(&short)
+        };
+        assert_eq!(read(&|_| ()).as_deref(), Some("rootfs.squashfs"));
+        assert_eq!(read(&|bytes| bytes[0] ^= 0x40), None);
+        assert_eq!(read(&|bytes| bytes[DIR_ENTRY_BYTES] ^= 0x40).as_deref(), Some("rootfs.squash"));
+        assert_eq!(read(&|bytes| bytes[13] ^= 1), None);
+        assert_eq!(read(&|bytes| bytes[0] ^= 1), None);
     }
 }

@@ -23,7 +23,7 @@ To see a plan before it begins: pause the pool, change spec.target, look at the
 plan, and resume with its hash. What runs is that plan.";
 
 /// The fleet: what its rollouts do, and people's word to them
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = AFTER)]
 pub struct Fleet {
     /// The kubeconfig
@@ -34,7 +34,7 @@ pub struct Fleet {
 }
 
 /// What is done with the fleet.
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
     /// The rollouts: each wave and each node, how far it is, and why not further
     Status {

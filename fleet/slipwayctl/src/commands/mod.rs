@@ -8,7 +8,7 @@ mod pages;
 mod wait;
 
 use crate::{
-    cli::{Cli, Command},
+    cli::{Cli, Command, Target},
     config::resolve,
     connect::{Client, connect},
     failure::Failure,
@@ -16,8 +16,32 @@ use crate::{
     show::Output,
 };
 
-/// Do what the command line says.
+/// Do what the command line says: of several nodes one after the other, also when one of them fails.
 pub async fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
+    let names = match (&cli.target.context, &cli.command) {
+        (Some(names), command) if names.contains(',') && !matches!(command, Command::Fleet(_)) => names.clone(),
+        _ => return one(cli, output).await,
+    };
+    let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if !cli.command.is_look() || cli.target.endpoint.is_some() {
+        let why = "several contexts: only what changes nothing is asked of several nodes. A NodePool upgrades several, one \
+                   after the other";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    let mut failures = Vec::new();
+    for name in names {
+        let target = Target { context: Some(name.to_owned()), ..cli.target.clone() };
+        output.at(name)?;
+        if let Err(failure) = one(Cli { target, command: cli.command.clone() }, output).await {
+            failures.push(failure.at(name));
+        }
+    }
+    let last = failures.pop();
+    failures.iter().for_each(|failure| output.failure(failure));
+    last.map_or(Ok(()), Err)
+}
+
+async fn one(cli: Cli, output: &Output) -> Result<(), Failure> {
     let Cli { target, command } = cli;
     let client = async || -> Result<Client, Failure> { connect(&resolve(&target)?).await };
     match command {

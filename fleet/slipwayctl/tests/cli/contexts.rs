@@ -51,6 +51,44 @@ fn where_a_call_goes() {
     assert!(none.contains("/run/slipway/node.sock"), "{none}");
 }
 
+/// What changes nothing may be asked of several; one that fails does not keep the others from answering.
+#[test]
+fn several_nodes_are_asked_at_once() {
+    let site = Site::new();
+    let both = site.run(&["--context", "admin,here", "version"]).ok();
+    let heads: Vec<&str> = both.lines().filter(|line| line.starts_with("== ")).collect();
+    assert_eq!(heads, ["== admin", "== here"], "{both}");
+    let documents = lines(&site.run(&["--context", "here,admin", "status", "-o", "json"]).ok());
+    let asked: Vec<_> = documents.iter().map(|document| document["context"].as_str().unwrap()).collect();
+    assert_eq!(asked, ["here", "admin"]);
+    assert_eq!(documents[0]["answer"], documents[1]["answer"]);
+    assert!(documents[0]["answer"].is_object(), "{documents:?}");
+    site.run(&["config", "add", "gone", "--at-socket", "/nowhere/node.sock"]).ok();
+    let one = site.run(&["--context", "gone,here", "version"]);
+    assert!(one.stdout.contains("== here\n") && one.stdout.lines().count() > 3, "{one:?}");
+    assert!(one.fails(4).contains("gone: "));
+    for change in [&["confirm"][..], &["upgrade", "docker://registry.example/os:v2"], &["watch"]] {
+        let refused = site.run(&[&["--context", "admin,here"], change].concat()).fails(2);
+        assert!(refused.contains("A NodePool upgrades several"), "{refused}");
+    }
+}
+
+/// As the installer's.
+#[test]
+fn exit_codes_of_the_command_line() {
+    let home = tempfile::tempdir().unwrap();
+    for (args, code) in [
+        (&["--no-such-flag"][..], 1),
+        (&["frobnicate"], 1),
+        (&["status", "-o", "yaml"], 2),
+        (&["gen", "server"], 2),
+        (&["--help"], 0),
+        (&["--version"], 0),
+    ] {
+        assert_eq!(run_in(home.path(), args).code, code, "{args:?}");
+    }
+}
+
 #[test]
 fn a_configuration_that_is_wrong_says_where() {
     let home = tempfile::tempdir().unwrap();

@@ -42,10 +42,3 @@ fn a_source_without_a_form_is_refused_before_anything_begins() {
     }
     assert_eq!(site.service.as_ref().unwrap().node.calls(), [""; 0]);
 }
-
-#[test]
-fn an_unknown_option_is_a_wrong_command_line() {
-    let site = Site::new();
-    site.run(&["status", "--unknown"]).fails(2);
-    site.run(&["unknown"]).fails(2);
-}

@@ -260,21 +260,36 @@ impl Debian {
     /// `http` are further lines of the http section of its configuration, `rest` other sections; `skopeo` are
     /// options for putting the image there.
     pub fn new(dir: &Path, image: &Image, http: &str, rest: &str, skopeo: &[&str]) -> Self {
-        let port = free_port();
-        let storage = dir.join("storage");
-        let text = format!(
-            "version: 0.1\nlog: {{level: error}}\n\
-             storage: {{filesystem: {{rootdirectory: {}}}}}\n{rest}\nhttp:\n  addr: 127.0.0.1:{port}\n{http}\n",
-            storage.display()
-        );
-        fs::write(dir.join("registry.yml"), text).unwrap();
-        let server = Debian::again(dir, port);
+        let server = Debian::empty(dir, http, rest);
+        let port = server.port;
         let layout = dir.join("layout");
         image.write_layout(&layout);
         let (from, to) = (format!("oci:{}:1", layout.display()), format!("docker://127.0.0.1:{port}/a/b:1"));
         let copy = ["--insecure-policy", "copy", "--quiet", "--all", "--preserve-digests"];
         run("skopeo", &[&copy[..], skopeo, &[&from, &to]].concat());
         server
+    }
+
+    /// With nothing in it.
+    pub fn empty(dir: &Path, http: &str, rest: &str) -> Self {
+        Debian::configured(dir, "", http, rest)
+    }
+
+    /// With nothing in it, and it takes nothing.
+    pub fn read_only(dir: &Path) -> Self {
+        Debian::configured(dir, ", maintenance: {readonly: {enabled: true}}", "", "")
+    }
+
+    fn configured(dir: &Path, storage: &str, http: &str, rest: &str) -> Self {
+        let port = free_port();
+        let root = dir.join("storage");
+        let text = format!(
+            "version: 0.1\nlog: {{level: error}}\n\
+             storage: {{filesystem: {{rootdirectory: {}}}{storage}}}\n{rest}\nhttp:\n  addr: 127.0.0.1:{port}\n{http}\n",
+            root.display()
+        );
+        fs::write(dir.join("registry.yml"), text).unwrap();
+        Debian::again(dir, port)
     }
 
     /// Put one more image there, as `a/b:TAG`. It lies in this directory on its way.

@@ -1,0 +1,109 @@
+//! Copies an image with its signatures into a registry.
+//!
+//! The order is the argument: blobs, then what refers to them, then the signatures, and last the tag. So whoever asks for
+//! the tag gets the old image or the whole new one, with all that is signed of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    ImageError, ImageSink, NamedManifest, SignedLayer, WholeImage,
+    cosign::tag_of,
+    layout::descriptor_of,
+    sign::{Signable, layers_of},
+    signatures::{self, AllBeside, Beside},
+    sink::put_bytes,
+};
+use oci_spec::image::{ImageManifest, MediaType};
+use slipway_core::{digest::Sha256, kernel::arch::Arch};
+
+pub struct Pushed {
+    /// Of the index, or of the manifest if there is none.
+    pub digest: Sha256,
+    pub sent: u64,
+    /// Bytes of blobs that were there already.
+    pub kept: u64,
+    /// How many came with it.
+    pub signatures: usize,
+    /// What stayed behind of what lies beside the image, and why.
+    pub left: Vec<String>,
+}
+
+/// Put the image there, and its signatures, and have `tag` name it; without a tag its digest does.
+///
+/// `there` is the repository: signatures by others that it has are kept.
+pub fn push(
+    image: &WholeImage,
+    there: &dyn Fn(Sha256) -> Result<Signable, ImageError>,
+    sink: &dyn ImageSink,
+    tag: Option<&str>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Pushed, ImageError> {
+    let mut pushed = Pushed { digest: image.digest(), sent: 0, kept: 0, signatures: 0, left: vec![] };
+    for blob in image.blobs() {
+        let content = || Ok(Box::new(image.read(blob)?) as Box<dyn std::io::Read + Send>);
+        match sink.put_blob(blob, &content, progress)? {
+            true => pushed.sent += blob.size(),
+            false => pushed.kept += blob.size(),
+        }
+    }
+    let manifests: Vec<_> = image.manifests.iter().chain([&image.root]).cloned().collect();
+    sink.put_manifests(&[], &manifests)?;
+    let names = image.names();
+    let AllBeside { found, faults, unknown } = signatures::beside(&*image.store, &names, Arch::NATIVE);
+    pushed.left = faults;
+    // A signature that nobody could read is no reason to publish the image without it.
+    unknown.map_or(Ok(()), Err)?;
+    let mut untagged = BTreeMap::new();
+    for beside in found {
+        if !names.contains(&beside.image) {
+            let why = "it is signed, and is not all here: its signatures stay behind";
+            pushed.left.push(format!("sha256:{}: {why}", beside.image));
+            continue;
+        }
+        put_beside(&beside, there, sink)?;
+        if beside.tag.is_none() {
+            let listed: &mut Vec<_> = untagged.entry(beside.image).or_default();
+            listed.push(descriptor_of(&MediaType::ImageManifest, &beside.manifest)?);
+        }
+        pushed.signatures += beside.signatures;
+    }
+    for (image, manifests) in untagged {
+        there(image)?.list(&manifests)?;
+    }
+    if let Some(tag) = tag {
+        sink.put_manifests(&[], &[NamedManifest { tag: Some(tag.to_owned()), ..image.root.clone() }])?;
+    }
+    Ok(pushed)
+}
+
+/// What is signed of an image: as it is, unless the repository has signatures under that tag already.
+fn put_beside(
+    beside: &Beside,
+    there: &dyn Fn(Sha256) -> Result<Signable, ImageError>,
+    sink: &dyn ImageSink,
+) -> Result<(), ImageError> {
+    let others = match &beside.tag {
+        Some(tag) if *tag == tag_of(beside.image) => Some(there(beside.image)?),
+        _ => None,
+    };
+    if let Some(others) = others {
+        let (theirs, ours) = (others.layers()?, layers_of(&beside.manifest, &beside.blobs)?);
+        let known: BTreeSet<_> = ours.iter().map(SignedLayer::key).collect();
+        let kept: Vec<_> = theirs.into_iter().filter(|layer| !known.contains(&layer.key())).collect();
+        if !kept.is_empty() {
+            return others.put(&kept.into_iter().chain(ours).collect::<Vec<_>>());
+        }
+    }
+    let manifest: ImageManifest = serde_json::from_slice(&beside.manifest)
+        .map_err(|e| ImageError::invalid("a manifest of signatures", e.to_string()))?;
+    let known = |bytes: &[u8]| {
+        let all = [manifest.config()].into_iter().chain(manifest.layers());
+        let digest = format!("sha256:{}", Sha256::of(bytes));
+        all.into_iter().find(|blob| *blob.digest().as_ref() == digest).map(|blob| blob.media_type().clone())
+    };
+    for bytes in &beside.blobs {
+        put_bytes(sink, &known(bytes).unwrap_or(MediaType::ImageConfig), bytes)?;
+    }
+    let (media_type, bytes) = (MediaType::ImageManifest, beside.manifest.clone());
+    sink.put_manifests(&[], &[NamedManifest { media_type, bytes, tag: beside.tag.clone() }])
+}

@@ -1,0 +1,209 @@
+//! `push`, and what is signed in a registry, with Debian's registry; skopeo judges what is there.
+
+use std::fs;
+
+use serde_json::Value;
+use slipway_test_support::{
+    images::{Image, Layer, Layout, Pack, built, dirs},
+    registry::{Authority, Debian, auth_file, run},
+    signing::{Kind, Signer},
+    world::{Outcome, World, installer, program},
+};
+
+use super::signatures::{inspect, listed};
+
+fn named(descriptor: &Value) -> String {
+    descriptor["digest"].as_str().unwrap().to_owned()
+}
+
+/// A layout with an index of two images as `1`: digests of the index and of ours.
+fn layout_of_two(world: &World) -> (Layout, String, String) {
+    let layout = Layout::new(&world.path("two"));
+    let ours = built(world.payload.dir(), Pack::Gzip).write_blobs(&layout);
+    let mut other = Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]);
+    other.arch = "arm64";
+    let other = other.write_blobs(&layout);
+    let index = layout.nested(&[(&other, "arm64"), (&ours, "amd64")]);
+    layout.tag("1", &index);
+    (layout, named(&index), named(&ours))
+}
+
+/// A registry with nothing in it.
+fn empty(world: &World, http: &str, rest: &str) -> Debian {
+    let dir = world.path("registry");
+    fs::create_dir(&dir).unwrap();
+    Debian::empty(&dir, http, rest)
+}
+
+fn push(layout: &Layout, to: &str, extra: &[&str]) -> Outcome {
+    let args = ["push", &layout.source(), to, "--progress=none", "--output=json"];
+    Outcome::of(installer(args).args(extra))
+}
+
+/// What skopeo says is under a tag; nothing if there is none.
+fn digest_at(to: &str) -> Option<String> {
+    let args = ["inspect", "--tls-verify=false", "--raw", to];
+    let outcome = program("skopeo").args(args).output().unwrap();
+    outcome.status.success().then(|| slipway_test_support::registry::digest(&outcome.stdout))
+}
+
+#[test]
+fn an_index_comes_with_all_its_images_and_signatures() {
+    let world = listed();
+    let (layout, index, ours) = layout_of_two(&world);
+    let signer = Signer::new(&world.path(""), "key", Kind::P256);
+    let key = signer.private();
+    Outcome::of(&mut installer(["sign", &layout.source(), "--key", &key, "--progress=none"])).succeeds();
+    fs::write(world.path("says.json"), "{}").unwrap();
+    let says = world.path("says.json").display().to_string();
+    let attest = ["attest", &layout.source(), "--predicate", &says, "--type=cyclonedx", "--key", &key];
+    Outcome::of(&mut installer(attest)).succeeds();
+
+    let debian = empty(&world, "", "");
+    let to = format!("docker://127.0.0.1:{}/a/os:1", debian.port);
+    let report = push(&layout, &to, &["--plain-http"]).succeeds().json();
+    assert_eq!(format!("sha256:{}", report["digest"].as_str().unwrap()), index);
+    assert_eq!((&report["signatures"], &report["kept_bytes"]), (&2.into(), &0.into()), "{report}");
+    assert!(report["sent_bytes"].as_u64().unwrap() > 0, "{report}");
+    // By the judgement of another program: the same bytes, and the other architecture, too.
+    assert_eq!(digest_at(&to).as_deref(), Some(&*index));
+    for image in [&index, &ours] {
+        assert_eq!(digest_at(&format!("docker://127.0.0.1:{}/a/os@{image}", debian.port)).as_ref(), Some(image));
+    }
+    let copy = world.path("copy").display().to_string();
+    let from =
+        ["copy", "--quiet", "--all", "--preserve-digests", "--src-tls-verify=false", &to, &format!("oci:{copy}:1")];
+    run("skopeo", &[&["--insecure-policy"][..], &from].concat());
+    let trusted = inspect(&to, &["--plain-http", &signer.trusted()]).succeeds().json();
+    assert_eq!(trusted["signed_by"].as_array().unwrap().len(), 1, "{trusted}");
+    // The attestation is found by who looks for it: this registry has no API for that.
+    let pulled = world.path("pulled").display().to_string();
+    let args = ["pull", &to, &format!("oci:{pulled}"), "--plain-http", "--output=json", "--progress=none"];
+    assert_eq!(Outcome::of(&mut installer(args)).succeeds().json()["signatures"], 2);
+    // The second time there is nothing to send.
+    let again = push(&layout, &to, &["--plain-http"]).succeeds().json();
+    assert_eq!(again["sent_bytes"], 0, "{again}");
+    assert_eq!(again["kept_bytes"], report["sent_bytes"]);
+}
+
+/// A blob that is damaged is never published, and the tag stays where it is.
+#[test]
+fn the_tag_moves_last() {
+    let world = listed();
+    let debian = empty(&world, "", "");
+    let to = |n: usize| format!("docker://127.0.0.1:{}/a/os{n}:1", debian.port);
+    let old = Layout::new(&world.path("old"));
+    let before = named(&Image::new(vec![Layer::new(dirs().end(), Pack::Gzip)]).write(&old, "1"));
+    let (layout, index, _) = layout_of_two(&world);
+    // The last byte of each file in turn. Each has a repository of its own: what is there already is not read again.
+    let blobs: Vec<_> =
+        fs::read_dir(layout.0.join("blobs/sha256")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    for (n, blob) in blobs.iter().enumerate() {
+        push(&old, &to(n), &["--plain-http"]).succeeds();
+        let whole = fs::read(blob).unwrap();
+        let mut bytes = whole.clone();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(blob, bytes).unwrap();
+        let failed = push(&layout, &to(n), &["--plain-http"]).exits(2);
+        assert!(failed.stderr.contains("SHA-256"), "{}", failed.stderr);
+        assert_eq!(digest_at(&to(n)).as_deref(), Some(&*before), "{}", failed.stderr);
+        fs::write(blob, whole).unwrap();
+    }
+    push(&layout, &to(0), &["--plain-http"]).succeeds();
+    assert_eq!(digest_at(&to(0)).as_deref(), Some(&*index));
+}
+
+#[test]
+fn a_digest_is_compared_and_needs_no_tag() {
+    let world = listed();
+    let debian = empty(&world, "", "");
+    let (layout, index, ours) = layout_of_two(&world);
+    let repository = format!("docker://127.0.0.1:{}/a/os", debian.port);
+    let other = push(&layout, &format!("{repository}@{ours}"), &["--plain-http"]).exits(2);
+    assert!(other.stderr.contains(&index), "{}", other.stderr);
+    assert_eq!(debian.answered(), [], "nothing is sent before that");
+    push(&layout, &format!("{repository}@{index}"), &["--plain-http"]).succeeds();
+    assert_eq!(digest_at(&format!("{repository}@{index}")), Some(index));
+    assert_eq!(digest_at(&format!("{repository}:latest")), None);
+}
+
+#[test]
+fn who_may_not_write_is_told() {
+    let world = listed();
+    let (layout, index, _) = layout_of_two(&world);
+    fs::write(world.path("users"), run("htpasswd", &["-nbB", "me", "secret"])).unwrap();
+    let authority = Authority::new(&world.path(""));
+    let path = |name: &str| world.path(name).display().to_string();
+    let tls = format!("  tls:\n    certificate: {}\n    key: {}\n", path("server.crt"), path("server.key"));
+    let auth = format!("auth: {{htpasswd: {{realm: x, path: {}}}}}", path("users"));
+    let debian = empty(&world, &tls, &auth);
+    let host = format!("127.0.0.1:{}", debian.port);
+    let to = format!("docker://{host}/a/os:1");
+    let ca = format!("--registry-ca={}", authority.trusted().ca_files[0].display());
+    let with = |password: &str| format!("--authfile={}", auth_file(&world.path(""), &host, "me", password).display());
+    let untrusted = push(&layout, &to, &[&with("secret")]).exits(5);
+    assert!(untrusted.stderr.contains("not trusted"), "{}", untrusted.stderr);
+    let denied = push(&layout, &to, &[&ca, &with("wrong-word")]).exits(5);
+    assert!(denied.stderr.contains("401") && !denied.stderr.contains("wrong-word"), "{}", denied.stderr);
+    assert_eq!(denied.json()["id"], "registry-denied");
+    push(&layout, &to, &[&ca, &with("secret")]).succeeds();
+    let there = run("skopeo", &["inspect", "--tls-verify=false", "--creds=me:secret", "--raw", &to]);
+    assert_eq!(slipway_test_support::registry::digest(there.as_bytes()), index);
+}
+
+#[test]
+fn a_registry_that_takes_nothing_is_named() {
+    let world = listed();
+    let (layout, ..) = layout_of_two(&world);
+    let dir = world.path("registry");
+    fs::create_dir(&dir).unwrap();
+    let debian = Debian::read_only(&dir);
+    let to = format!("docker://127.0.0.1:{}/a/os:1", debian.port);
+    let refused = push(&layout, &to, &["--plain-http"]).exits(5);
+    assert!(refused.stderr.contains("it takes no images here"), "{}", refused.stderr);
+    for (source, code, text) in [
+        (format!("dir:{}", world.payload.dir().display()), 2, "is no image"),
+        (to.clone(), 3, "copy it into a layout first"),
+    ] {
+        let args = ["push", &source, &to, "--plain-http", "--progress=none"];
+        let wrong = Outcome::of(&mut installer(args)).exits(code);
+        assert!(wrong.stderr.contains(text), "{}", wrong.stderr);
+    }
+}
+
+/// Signatures of several people meet in a registry, and none takes away another's.
+#[test]
+fn an_image_is_signed_where_it_is() {
+    let world = listed();
+    let (layout, _, ours) = layout_of_two(&world);
+    let debian = empty(&world, "", "");
+    let to = format!("docker://127.0.0.1:{}/a/os:1", debian.port);
+    push(&layout, &to, &["--plain-http"]).succeeds();
+    let signers = ["one", "two"].map(|name| Signer::new(&world.path(""), name, Kind::P256));
+    let sign = |target: &str, signer: &Signer| {
+        let args = ["sign", target, "--key", &signer.private(), "--plain-http", "--progress=none", "--output=json"];
+        Outcome::of(&mut installer(args))
+    };
+    assert_eq!(sign(&to, &signers[0]).succeeds().json()["kept"], 0);
+    // The same again is one signature.
+    assert_eq!(sign(&to, &signers[0]).succeeds().json()["kept"], 0);
+    // One image of the index has a signature of its own.
+    sign(&format!("docker://127.0.0.1:{}/a/os@{ours}", debian.port), &signers[0]).succeeds();
+    // Somebody else signs a copy, and pushes that.
+    sign(&layout.source(), &signers[1]).succeeds();
+    assert_eq!(push(&layout, &to, &["--plain-http"]).succeeds().json()["signatures"], 1);
+    for signer in &signers {
+        let found = inspect(&to, &["--plain-http", &signer.trusted()]).succeeds().json();
+        assert_eq!(found["signed_by"].as_array().unwrap().len(), 1, "{found}");
+    }
+    // Of an image in a registry the signature names the repository, as cosign does.
+    let all = inspect(&to, &["--plain-http"]).succeeds().json().to_string();
+    assert!(all.contains(&format!("127.0.0.1:{}/a/os", debian.port)), "{all}");
+    // What is damaged in the registry is not signed.
+    let blob = ours.strip_prefix("sha256:").unwrap();
+    let stored =
+        world.path("registry/storage/docker/registry/v2/blobs/sha256").join(&blob[..2]).join(blob).join("data");
+    let text = fs::read_to_string(&stored).unwrap();
+    fs::write(&stored, text.replace("\"size\"", "\"sizf\"")).unwrap();
+    sign(&to, &signers[0]).exits(2);
+}
