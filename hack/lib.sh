@@ -167,7 +167,7 @@ static_build() {
     local target flags
     target=$(uname -m)-unknown-linux-gnu
     # Relative relocations in a bitmap (DT_RELR, glibc 2.36) take a twentieth of the room.
-    flags=(-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --cfg 'getrandom_backend="linux_getrandom"')
+    flags=(-C target-feature=+crt-static -C 'link-arg=-Wl,-z,pack-relative-relocs' --cfg 'getrandom_backend="linux_getrandom"')
     release_flags
     # A path may have a space.
     CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
