@@ -75,8 +75,16 @@ impl<T: Transport> Transport for Metered<T> {
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
         // Each request starts a new window: many short answers are not one slow one.
         (self.waited, self.bytes) = (Duration::ZERO, 0);
-        let after = self.until_deadline(*timeout.after)?;
-        self.inner.transmit_output(amount, NextTimeout { after: after.into(), ..timeout })
+        // Who takes nothing for a whole window takes no more: a blob is sent in many pieces.
+        let (theirs, own) = (*timeout.after, self.pace.window);
+        let after = self.until_deadline(theirs.min(own))?;
+        match self.inner.transmit_output(amount, NextTimeout { after: after.into(), ..timeout }) {
+            Err(Error::Timeout(_)) if own < theirs && after == own => {
+                let why = format!("nothing was taken in {} s", own.as_secs_f32());
+                Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
+            }
+            other => other,
+        }
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
@@ -129,6 +137,8 @@ mod tests {
         after: Duration,
         left: Duration,
         bytes: usize,
+        /// It takes nothing.
+        is_stuck: bool,
         buffers: LazyBuffers,
     }
 
@@ -137,7 +147,11 @@ mod tests {
             &mut self.buffers
         }
 
-        fn transmit_output(&mut self, _: usize, _: NextTimeout) -> Result<(), Error> {
+        fn transmit_output(&mut self, _: usize, timeout: NextTimeout) -> Result<(), Error> {
+            if self.is_stuck {
+                sleep(*timeout.after);
+                return Err(Error::Timeout(timeout.reason));
+            }
             Ok(())
         }
 
@@ -161,7 +175,7 @@ mod tests {
 
     fn metered(bytes: usize, after: Duration) -> Metered<Slow> {
         let pace = MinimumSpeed { window: Duration::from_secs(1), least_bytes: 1000 };
-        let inner = Slow { after, left: after, bytes, buffers: LazyBuffers::new(1 << 20, 4096) };
+        let inner = Slow { after, left: after, bytes, is_stuck: false, buffers: LazyBuffers::new(1 << 20, 4096) };
         Metered { inner, pace, deadline: None, waited: Duration::ZERO, bytes: 0 }
     }
 
@@ -207,6 +221,16 @@ mod tests {
         let mut slow = metered(1, Duration::from_millis(300));
         let error = (0..4).find_map(|_| slow.await_input(NextTimeout::default()).err()).unwrap();
         assert!(error.to_string().contains("bytes came in 1 s"), "{error}");
+    }
+
+    #[test]
+    fn who_takes_nothing_is_cut() {
+        let mut stuck = metered(1, Duration::from_millis(1));
+        stuck.inner.is_stuck = true;
+        let error = stuck.transmit_output(1, NextTimeout::default()).unwrap_err();
+        assert!(error.to_string().contains("nothing was taken in 1 s"), "{error}");
+        let theirs = NextTimeout { after: Duration::from_millis(100).into(), ..NextTimeout::default() };
+        assert!(matches!(stuck.transmit_output(1, theirs), Err(Error::Timeout(_))));
     }
 
     #[test]

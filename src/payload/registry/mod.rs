@@ -62,7 +62,7 @@ const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.o
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
 /// A registry may take so long to store a blob that it has got, and says nothing meanwhile.
-const STORING: Duration = Duration::from_secs(600);
+const STORING: Duration = Duration::from_secs(300);
 
 #[derive(Clone)]
 pub struct Registry {
