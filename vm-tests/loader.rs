@@ -88,8 +88,8 @@ fn a_default_that_the_memory_has_no_room_for_gives_way() {
     let large = scratch_dir();
     let payload = large.path().join("payload");
     run("cp", ["-r".as_ref(), World::get().payload(VERSION_2).as_os_str(), payload.as_os_str()]);
-    let script = "cd \"$1\" && rm SHA256SUMS manifest.json && mkdir ../files && truncate -s 150M ../files/zeros && \
-        (cd ../files && echo zeros | cpio --quiet -o -H newc) >>initramfs.xz";
+    let script = "cd \"$1\" && rm SHA256SUMS manifest.json && truncate -s %4 initramfs.xz && mkdir ../files && \
+        truncate -s 150M ../files/zeros && (cd ../files && echo zeros | cpio --quiet -o -H newc) >>initramfs.xz";
     run("sh", ["-c".as_ref(), script.as_ref(), "sh".as_ref(), payload.as_os_str()]);
     run(&World::get().installer, ["checksum".as_ref(), payload.as_os_str()]);
     let image = Image::installed(VERSION, &[]);
