@@ -110,12 +110,11 @@ impl Progress {
     }
 
     fn begin(&mut self, sentence: &str, bytes: u64) {
-        if self.plan.is_none() {
-            self.finish_bar();
-        }
-        self.take_bar_away();
         if let Some(plan) = &mut self.plan {
             plan.before += self.total;
+            self.take_bar_away();
+        } else {
+            self.finish_bar();
         }
         (self.total, self.done, self.begun) = (bytes, 0, Instant::now());
         (self.said, self.pace) = (self.begun, Pace::default());

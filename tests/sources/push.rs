@@ -2,31 +2,17 @@
 
 use std::fs;
 
-use serde_json::Value;
 use slipway_test_support::{
-    images::{Image, Layer, Layout, Pack, built, dirs},
+    images::{Image, Layer, Layout, Pack, dirs},
     registry::{Authority, Debian, auth_file, run},
     signing::{Kind, Signer},
     world::{Outcome, World, installer, program},
 };
 
-use super::signatures::{inspect, listed};
-
-fn named(descriptor: &Value) -> String {
-    descriptor["digest"].as_str().unwrap().to_owned()
-}
-
-/// A layout with an index of two images as `1`: digests of the index and of ours.
-fn layout_of_two(world: &World) -> (Layout, String, String) {
-    let layout = Layout::new(&world.path("two"));
-    let ours = built(world.payload.dir(), Pack::Gzip).write_blobs(&layout);
-    let mut other = Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]);
-    other.arch = "arm64";
-    let other = other.write_blobs(&layout);
-    let index = layout.nested(&[(&other, "arm64"), (&ours, "amd64")]);
-    layout.tag("1", &index);
-    (layout, named(&index), named(&ours))
-}
+use super::signatures::{
+    images::{layout_of_two, named},
+    inspect, listed,
+};
 
 /// A registry with nothing in it.
 fn empty(world: &World, http: &str, rest: &str) -> Debian {

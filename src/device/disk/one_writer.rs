@@ -162,16 +162,18 @@ fn hold(
         // A mount or a mapping may have the whole, of which the kernel shows no partition to claim instead. What lies where this
         // program writes is found later.
         let is_used = || claim::uses_of(node, &[ALL]).is_ok_and(|users| !users.is_empty());
-        if token.is_whole && opener(token).is_none() && (is_way_back || is_used()) {
+        // Looked up once: it reads all of /proc, and this is asked again while another writer is waited for.
+        let is_open = opener(token).is_some();
+        if token.is_whole && !is_open && (is_way_back || is_used()) {
             return Ok(None);
         }
         // A mapping of the whole keeps everybody from its partitions, too, and stays longer than a verb waits. No writer of ours
         // can have come before it.
-        let users = if token.is_whole || opener(token).is_some() { vec![] } else { users_of_whole(node) };
-        match users.is_empty() {
-            false if is_way_back => return Ok(None),
-            false => return Err(OpenError::Claimed { path: name, users }),
-            true => {}
+        if !token.is_whole && !is_open {
+            let users = users_of_whole(node);
+            if !users.is_empty() {
+                return if is_way_back { Ok(None) } else { Err(OpenError::Claimed { path: name, users }) };
+            }
         }
         tries += 1;
         if !wait.goes_on(&|| in_words(opener(token))) {

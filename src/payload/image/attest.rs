@@ -1,7 +1,7 @@
-//! Puts bundles beside an image. Each is the layer of a manifest that has the image as its subject. Those
-//! manifests have no tag: in a layout they are in index.json without a name, where its readers look for them. They are also listed by an index
-//! under the tag `sha256-HEX` (OCI distribution specification, "referrers tag schema"): whoever copies that tag to a
-//! registry has copied all of them.
+//! Puts bundles beside an image. Each is the layer of a manifest that has the image as its subject. Those manifests have no
+//! tag: in a layout they are in index.json without a name, where its readers look for them. They are also listed by an index
+//! under the tag `sha256-HEX` (OCI distribution specification, "referrers tag schema"): whoever copies that tag to a registry
+//! has copied all of them.
 
 use std::collections::BTreeMap;
 

@@ -14,7 +14,7 @@ use super::{failure, inspect, is_refused, listed};
 
 const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 
-fn named(descriptor: &Value) -> String {
+pub fn named(descriptor: &Value) -> String {
     descriptor["digest"].as_str().unwrap().to_owned()
 }
 
@@ -26,7 +26,7 @@ fn layout(world: &World) -> (Layout, String) {
 }
 
 /// A layout with an index of two images as `1`: digests of the index and of ours.
-fn layout_of_two(world: &World) -> (Layout, String, String) {
+pub fn layout_of_two(world: &World) -> (Layout, String, String) {
     let layout = Layout::new(&world.path("two"));
     let ours = built(world.payload.dir(), Pack::Gzip).write_blobs(&layout);
     let mut other = Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]);

@@ -5,7 +5,7 @@ mod attestations;
 mod bundles;
 mod directories;
 mod held;
-mod images;
+pub mod images;
 mod policy;
 mod signing;
 mod upgrades;
