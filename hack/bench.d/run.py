@@ -31,6 +31,8 @@ class Contender:
     after: object = None
     # (text, function from the medians of all rows to the limit in seconds)
     goal: tuple | None = None
+    # Function from the medians of all rows to what this machine cannot do faster, if that is known.
+    floor: object = None
     # The reason, if it cannot run here.
     missing: str | None = None
 

@@ -139,6 +139,10 @@ class Registry:
         quiet("skopeo", "copy", "--insecure-policy", "--preserve-digests", f"--dest-cert-dir={self.certs}", f"oci:{layout}:1", name)
         return name
 
+    def blob(self, file):
+        """Where this blob of a layout that was pushed is found."""
+        return f"https://{self.host}/v2/p/blobs/sha256:{file.name}"
+
     def trust(self):
         return {"SSL_CERT_FILE": str(self.authority)}
 
@@ -162,5 +166,6 @@ class Sources:
         local = [(f"oci {pack}", f"oci:{self.where}/{pack}:1", {}) for pack in ("plain", "zstd", "gzip")]
         return [("dir", f"dir:{self.payload}", {}), *local, ("registry gzip TLS", self.remote, self.registry.trust())]
 
-    def gzip_layer(self):
-        return max((self.where / "gzip/blobs/sha256").iterdir(), key=lambda blob: blob.stat().st_size)
+    def layer(self, pack):
+        """The file of the layer that has the payload."""
+        return max((self.where / pack / "blobs/sha256").iterdir(), key=lambda blob: blob.stat().st_size)

@@ -43,13 +43,13 @@ def rows_of(contenders, n, scratch, targets=None, sources=()):
     medians = {row["name"]: row["seconds"] for row in rows if "seconds" in row}
     for c, row in zip(contenders, rows):
         if c.goal and "seconds" in row:
-            goal(row, c.goal[0], row["seconds"], c.goal[1](medians))
+            goal(row, c.goal[0], row["seconds"], c.goal[1](medians), c.floor and c.floor(medians))
     return rows
 
 
-def goal(row, text, value, limit):
-    """Add a goal to a row: met if `value` is at most `limit`."""
-    row.setdefault("goals", []).append({"goal": text, "value": value, "limit": limit, "met": value <= limit})
+def goal(row, text, value, limit, floor=None):
+    """Add a goal to a row: met if `value` is at most `limit`. `floor` is what this machine cannot do better than."""
+    row.setdefault("goals", []).append({"goal": text, "value": value, "limit": limit, "met": value <= limit, "floor": floor})
 
 
 def verdict(row):
@@ -57,6 +57,8 @@ def verdict(row):
     texts = []
     for g in row.get("goals", []):
         used = f"{g['value'] / g['limit']:.2f} of it" if g["limit"] else f"{g['value']:g}"
+        if g["floor"]:
+            used += f"; this machine's own limit is {g['floor'] / g['limit']:.2f} of it"
         texts.append(f"{'met' if g['met'] else 'MISSED'} {g['goal']} ({used})")
     return "; ".join(texts)
 

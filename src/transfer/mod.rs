@@ -10,4 +10,4 @@ mod stream;
 pub use error::StreamError;
 pub use file_reader::{FileReader, PayloadFiles, Take};
 pub use read_back::{ReadBack, read_back_digest};
-pub use stream::{digest_file, write_stream};
+pub use stream::{digest_file, fill, write_stream};

@@ -27,7 +27,7 @@ const BUFFERS: usize = 4;
 const COMPARE_BYTES: usize = 256 << 10;
 
 /// Like `read_exact`, but the end of the input is no error: returns how many bytes were read.
-fn fill(reader: &mut (impl Read + ?Sized), buf: &mut [u8]) -> io::Result<usize> {
+pub fn fill(reader: &mut (impl Read + ?Sized), buf: &mut [u8]) -> io::Result<usize> {
     let mut n = 0;
     while n < buf.len() {
         match reader.read(&mut buf[n..]) {

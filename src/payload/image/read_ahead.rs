@@ -6,17 +6,22 @@ use std::{
     thread,
 };
 
+use crate::transfer::fill;
+
 // More or larger buffers cost memory and gain no speed.
 const BUFFER_BYTES: usize = 128 << 10;
 const BUFFERS: usize = 4;
 
 pub struct ReadAhead {
-    full: Receiver<io::Result<Vec<u8>>>,
-    free: SyncSender<Vec<u8>>,
-    now: Vec<u8>,
+    full: Receiver<io::Result<Filled>>,
+    free: SyncSender<Box<[u8]>>,
+    now: Filled,
     at: usize,
     ended: bool,
 }
+
+// A buffer and how many bytes of it are filled: none at the end.
+type Filled = (Box<[u8]>, usize);
 
 impl ReadAhead {
     /// Start the thread. It ends with the reader, or soon after this is dropped.
@@ -25,18 +30,17 @@ impl ReadAhead {
         let (free, free_rx) = sync_channel(BUFFERS);
         for _ in 0..BUFFERS {
             // Cannot block: the channel has room for every buffer.
-            let _ = free.send(Vec::with_capacity(BUFFER_BYTES));
+            let _ = free.send(vec![0; BUFFER_BYTES].into_boxed_slice());
         }
         thread::Builder::new().spawn(move || read(reader, &free_rx, &full_tx))?;
-        Ok(ReadAhead { full, free, now: Vec::new(), at: 0, ended: false })
+        Ok(ReadAhead { full, free, now: Default::default(), at: 0, ended: false })
     }
 }
 
-fn read(mut reader: impl Read, free: &Receiver<Vec<u8>>, full: &SyncSender<io::Result<Vec<u8>>>) {
+fn read(mut reader: impl Read, free: &Receiver<Box<[u8]>>, full: &SyncSender<io::Result<Filled>>) {
     while let Ok(mut buf) = free.recv() {
-        buf.clear();
-        let result = reader.by_ref().take(BUFFER_BYTES as u64).read_to_end(&mut buf).map(|_| buf);
-        let last = result.as_ref().map_or(true, Vec::is_empty);
+        let result = fill(&mut reader, &mut buf).map(|n| (buf, n));
+        let last = result.as_ref().map_or(true, |(_, n)| *n == 0);
         if full.send(result).is_err() || last {
             return;
         }
@@ -45,18 +49,18 @@ fn read(mut reader: impl Read, free: &Receiver<Vec<u8>>, full: &SyncSender<io::R
 
 impl BufRead for ReadAhead {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.at == self.now.len() && !self.ended {
+        if self.at == self.now.1 && !self.ended {
             let next =
                 self.full.recv().unwrap_or_else(|_| Err(io::Error::other("the reading thread ended unexpectedly")))?;
-            self.ended = next.is_empty();
-            let done = std::mem::replace(&mut self.now, next);
+            self.ended = next.1 == 0;
+            let (done, _) = std::mem::replace(&mut self.now, next);
             self.at = 0;
             // The thread may be gone: it ends once it has sent everything. The first `now` is an empty placeholder.
-            if done.capacity() > 0 {
+            if !done.is_empty() {
                 let _ = self.free.try_send(done);
             }
         }
-        Ok(&self.now[self.at..])
+        Ok(&self.now.0[self.at..self.now.1])
     }
 
     fn consume(&mut self, bytes: usize) {
