@@ -6,7 +6,7 @@
 use std::{error::Error, io, iter};
 
 use slipway_core::{
-    boot::told::NotBelieved,
+    boot::loader_variable::NotBelieved,
     config::{policy::PolicyError, unattended::InstructionsError, update::UpdateConfigError},
     disk::own::NoDisk,
     media::format::WrongName,

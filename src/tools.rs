@@ -82,7 +82,7 @@ impl Tool {
     }
 
     /// Run it to its end, and return what it says.
-    pub fn says(self, args: &[&str]) -> Result<String, ToolError> {
+    pub fn stdout(self, args: &[&str]) -> Result<String, ToolError> {
         let mut text = String::new();
         self.run_piped(Path::new("."), args, |mut stdout| _ = stdout.read_to_string(&mut text))?;
         Ok(text)

@@ -15,7 +15,7 @@
 //! | [`plan`] | what to do, decided from what was asked and what was found |
 //! | [`report`] | what a command answers, its progress events, and the picture of a disk |
 //! | [`text`] | what comes from outside and is shown to people |
-//! | [`yaml`], [`units`], [`rate`], [`digest`] | values that all of these share |
+//! | [`yaml`], [`units`], [`rate_limit`], [`digest`] | values that all of these share |
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -34,7 +34,7 @@ pub mod media;
 pub mod payload;
 pub mod plan;
 mod prelude;
-pub mod rate;
+pub mod rate_limit;
 pub mod report;
 pub mod text;
 mod toml;

@@ -12,7 +12,7 @@ use slipway_boot::{
 use uefi::{Status, runtime};
 
 use crate::{
-    console::{self, say},
+    console::{self, print},
     disk::{Disk, ESP},
     env::Copies,
     image::Image,
@@ -66,7 +66,7 @@ impl Firmware {
 
     fn refused(&mut self, slot: Slot, refusal: Refusal) -> Fault {
         let Refusal { fault, why, has_run } = refusal;
-        say(&alloc::format!("slot {slot} does not start: {why}"));
+        print(&alloc::format!("slot {slot} does not start: {why}"));
         self.has_run |= has_run;
         fault
     }
@@ -97,7 +97,7 @@ impl Machine for Firmware {
 
     fn load(&mut self, start: Start) -> Result<Loaded, Fault> {
         let Start { slot, trial, .. } = start;
-        say(&alloc::format!("slot {slot} try={}: booting", u8::from(trial)));
+        print(&alloc::format!("slot {slot} try={}: booting", u8::from(trial)));
         self.read(start).map_err(|refusal| self.refused(slot, refusal))
     }
 
@@ -109,26 +109,26 @@ impl Machine for Firmware {
 
     fn reset_if_run(&mut self) {
         if self.has_run {
-            say("starting the machine anew: what has run may have left something behind");
+            print("starting the machine anew: what has run may have left something behind");
             runtime::reset(runtime::ResetType::COLD, Status::LOAD_ERROR, None);
         }
     }
 
-    fn say(&mut self, line: &str) {
-        say(line);
+    fn print(&mut self, line: &str) {
+        print(line);
     }
 
-    fn is_asked(&mut self) -> bool {
+    fn menu_requested(&mut self) -> bool {
         console::pressed_within(LISTEN)
     }
 
     fn choose(&mut self, offered: &[(Slot, &'static str)]) -> Option<Slot> {
-        say("release the key");
+        print("release the key");
         if !console::released() {
             return None;
         }
         for (slot, state) in offered {
-            say(&alloc::format!("slot {slot} ({state}): press {slot} within 30 s to boot it, this time only"));
+            print(&alloc::format!("slot {slot} ({state}): press {slot} within 30 s to boot it, this time only"));
         }
         console::pressed(&offered.iter().map(|(slot, _)| *slot).collect::<Vec<_>>())
     }

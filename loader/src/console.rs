@@ -21,12 +21,12 @@ const QUIET_TICKS: u32 = 10;
 const CHOICE_TICKS: u32 = 300;
 
 /// Prints a line.
-pub fn say(line: &str) {
-    tell(format_args!("{line}"));
+pub fn print(line: &str) {
+    print_fmt(format_args!("{line}"));
 }
 
 /// Prints a line, without an allocation.
-pub fn tell(line: fmt::Arguments<'_>) {
+pub fn print_fmt(line: fmt::Arguments<'_>) {
     let mut console = Console { units: [0; ROOM], filled: 0 };
     // It takes everything, and fails never.
     let _ = console.write_fmt(format_args!("slipway: {line}"));
@@ -54,7 +54,7 @@ struct Console {
 
 impl Console {
     fn push(&mut self, character: char) {
-        // Of what no font has, firmware may make an error, and a disk may name anything.
+        // Firmware may fail on a character it has no glyph for, and a disk may name anything.
         let plain = matches!(character, ' '..='~' | '\r' | '\n');
         self.units[self.filled] = if plain { character as u16 } else { u16::from(b'?') };
         self.filled += 1;

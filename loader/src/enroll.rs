@@ -12,7 +12,7 @@ use slipway_boot::{
 use uefi::{CStr16, cstr16, runtime::VariableVendor};
 
 use crate::{
-    console::{self, say},
+    console::{self, print},
     option_rom,
     slot::Files,
     variable,
@@ -33,28 +33,28 @@ pub fn enroll(keys: &Keys, files: &mut Files) -> bool {
     let wanted = match choose(keys.mode, setup_mode, is_virtual(), problem) {
         Choice::Leave => return false,
         Choice::Refuse(why) => {
-            say(&format!("the keys of this medium are not enrolled: {why}"));
+            print(&format!("the keys of this medium are not enrolled: {why}"));
             return false;
         }
         Choice::Write => true,
         Choice::WriteIfAsked => {
-            say("the firmware is in setup mode: press a key within 5 s to enrol the keys of this medium");
+            print("the firmware is in setup mode: press a key within 5 s to enrol the keys of this medium");
             console::pressed_within(ASKING)
         }
         Choice::WriteUnlessStopped => {
-            say("enrolling the keys of this medium in 15 s: press a key to leave the firmware as it is");
+            print("enrolling the keys of this medium in 15 s: press a key to leave the firmware as it is");
             !console::pressed_within(STOPPING)
         }
     };
     if !wanted {
-        say("the keys of this medium are not enrolled");
+        print("the keys of this medium are not enrolled");
         return false;
     }
-    say("the firmware is in setup mode: enrolling the keys of this medium");
+    print("the firmware is in setup mode: enrolling the keys of this medium");
     match read(keys, files).and_then(write) {
         Ok(()) => true,
         Err(why) => {
-            say(&format!("the keys of this medium are not enrolled: {why}"));
+            print(&format!("the keys of this medium are not enrolled: {why}"));
             false
         }
     }

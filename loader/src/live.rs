@@ -16,7 +16,7 @@ use uefi::{
 };
 
 use crate::{
-    console::{self, say},
+    console::{self, print},
     disk, enroll,
     env::Copies,
     image::Image,
@@ -49,22 +49,22 @@ impl Live {
         if let (Some(keys), Some(mut files)) = (&self.medium.keys, Files::of(self.device))
             && enroll::enroll(keys, &mut files)
         {
-            say("the keys are enrolled, and read back; starting anew with Secure Boot");
+            print("the keys are enrolled, and read back; starting anew with Secure Boot");
             runtime::reset(runtime::ResetType::COLD, Status::SUCCESS, None);
         }
         match self.installed()[..] {
             [] => {}
             [esp] => {
-                say(&format!(
+                print(&format!(
                     "medium {id} has installed a disk: booting it; press a key within 3 s for the live system"
                 ));
                 if !console::pressed_within(CHOICE) {
                     run(esp, LOADER, "the disk");
                 }
             }
-            _ => say("two disks say that they were installed by this medium"),
+            _ => print("two disks say that they were installed by this medium"),
         }
-        say(&format!("medium {id}: booting"));
+        print(&format!("medium {id}: booting"));
         run(self.device, SYSTEM, "the live system");
     }
 
@@ -82,7 +82,7 @@ fn run(partition: Handle, program: &str, name: &str) {
         Ok(image) => image.start(),
         Err(refusal) => refusal,
     };
-    say(&format!("{name} does not start: {}", refusal.why));
+    print(&format!("{name} does not start: {}", refusal.why));
 }
 
 fn medium_of(esp: Handle) -> Option<MediumId> {

@@ -47,7 +47,7 @@ use core::{panic::PanicInfo, time::Duration};
 
 use uefi::{boot as services, prelude::*, runtime};
 
-use crate::{boot::Firmware, console::say, live::Live};
+use crate::{boot::Firmware, console::print, live::Live};
 
 /// How long the loader may take for one slot. Then the firmware resets the machine. The kernel ends this watch when it takes over.
 const WATCHDOG_SECONDS: usize = 300;
@@ -63,10 +63,10 @@ fn main() -> Status {
     } else {
         match Firmware::of_this_disk() {
             Ok(mut firmware) => slipway_boot::run::run(&mut firmware),
-            Err(why) => say(&why),
+            Err(why) => print(&why),
         }
     }
-    say("trying again in 30 s");
+    print("trying again in 30 s");
     services::stall(RETRY);
     runtime::reset(runtime::ResetType::COLD, Status::LOAD_ERROR, None)
 }
@@ -81,7 +81,7 @@ fn watch() {
 /// there was one, so the next start is another one.
 #[panic_handler]
 fn panicked(info: &PanicInfo<'_>) -> ! {
-    console::tell(format_args!("{info}; starting anew in 30 s"));
+    console::print_fmt(format_args!("{info}; starting anew in 30 s"));
     services::stall(RETRY);
     runtime::reset(runtime::ResetType::COLD, Status::ABORTED, None)
 }

@@ -8,7 +8,7 @@ use super::{DiskArgs, KeyArgs, RegistryArgs, values};
 use slipway_core::{
     config::update::{PATH, Policy, Users, WindowLength, source},
     payload::image_ref::ImageRef,
-    rate::ByteRate,
+    rate_limit::ByteRate,
 };
 
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::{DiskArgs, PlatformArg, SourceArgs, values};
-use slipway_core::{boot::efi_loader::EfiLoader, digest::Sha256, kernel::arch::Arch, rate::ByteRate};
+use slipway_core::{boot::efi_loader::EfiLoader, digest::Sha256, kernel::arch::Arch, rate_limit::ByteRate};
 
 /// What all these verbs share.
 #[derive(Debug, Args)]

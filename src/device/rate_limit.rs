@@ -13,7 +13,7 @@ use std::{
 
 use super::block_io::BlockIo;
 use slipway_core::{
-    rate::{ByteRate, TokenBucket},
+    rate_limit::{ByteRate, TokenBucket},
     units::{Extent, SectorSize},
 };
 

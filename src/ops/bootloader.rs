@@ -11,7 +11,9 @@ use slipway_core::{
     report::{BiosImage, BootloaderReport, ChangeReport, FailureKind, MAY_OFFER_MENU, Observer},
 };
 
-use super::{Change, ChangeOptions, DiskRequest, InstalledDisk, clones::Clones, firmware::Firmware, installed_disk};
+use super::{
+    Change, ChangeOptions, DiskRequest, InstalledDisk, clones::Clones, installed_disk, secure_boot_check::SecureBoot,
+};
 use crate::{
     bootloader::{AssetError, Loaders},
     device::{Access, BlockIo as _},
@@ -160,8 +162,8 @@ pub fn on_the_way(
 /// What is shipped, and what the firmware that starts the disk would say to it. Of an image file that is not known.
 pub fn offered(loaders: &Loaders, arch: Arch, disk: &DiskIdentity) -> Offered {
     let firmware = match disk.kind {
-        DiskKind::Disk => Firmware::of_this_machine(),
-        DiskKind::Image => Firmware::NotKnown("it is an image file, for another machine".to_owned()),
+        DiskKind::Disk => SecureBoot::of_this_machine(),
+        DiskKind::Image => SecureBoot::Unknown("it is an image file, for another machine".to_owned()),
     };
-    probe::offered(loaders, arch, &|image| firmware.says(image))
+    probe::offered(loaders, arch, &|image| firmware.verdict(image))
 }

@@ -1,10 +1,10 @@
 //! Watches over a trial from outside of all else that runs: if it is not confirmed in time, the machine starts anew, and
-//! GRUB goes back to the system before.
+//! The boot loader goes back to the system before.
 //!
 //! Whatever may hang has a thread of its own: looking at the disk, and the reboot itself. The thread that keeps the time
 //! touches neither a disk nor a file.
 
-mod eye;
+mod linux_platform;
 
 use std::{
     io,
@@ -21,8 +21,8 @@ use anyhow::anyhow;
 use slipway_core::{
     boot::{
         env::BootEnv,
+        loader_variable::{self, BootWords, NotBelieved},
         running::{self, Trial},
-        told::{self, BootWords, NotBelieved},
         trial::{Next, next},
     },
     report::{FailureKind, GuardReport, Observer},
@@ -33,7 +33,7 @@ use crate::{
     error::{Failure, OrFail as _},
     machine::{self, Kernel, Watchdog},
 };
-use eye::Eye;
+use linux_platform::LinuxPlatform;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +71,8 @@ const TIMES: Times = Times {
     reboot: Duration::from_secs(20),
 };
 
-/// What the guard does. Each may take for ever, except `uptime`, `feed` and `force`.
-pub trait Hands: Send + Sync + 'static {
+/// The calls of the guard. Each may block for ever, except `uptime`, `feed` and `force`.
+pub trait GuardPlatform: Send + Sync + 'static {
     fn uptime(&self) -> Duration;
     /// The boot state; `None` if it cannot be read.
     fn look(&self) -> Option<BootEnv>;
@@ -85,8 +85,8 @@ pub trait Hands: Send + Sync + 'static {
     fn feed(&self);
 }
 
-/// What the thread that may hang tells.
-enum Told {
+/// The replies of the thread that may hang.
+enum WorkerReply {
     Looked(Option<Box<BootEnv>>),
     Recorded(Result<(), String>),
     Synced,
@@ -122,7 +122,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<GuardReport
         request.watchdog.as_ref().map(|path| Watchdog::open(path).map_err(|e| anyhow!("{}: {e}", path.display())));
     let watchdog = watchdog.transpose().or_fail(FailureKind::Environment)?;
     machine::harden().iter().for_each(|lack| observer.note(&format!("the guard {lack}")));
-    let eye = Arc::new(Eye::new(kernel, trial, deadline, request.disk.clone(), watchdog));
+    let eye = Arc::new(LinuxPlatform::new(kernel, trial, deadline, request.disk.clone(), watchdog));
     let secs = deadline.saturating_sub(eye.uptime()).as_secs();
     observer
         .note(&format!("slot {} is on trial: if it is not confirmed within {secs} s, the machine reboots", trial.slot));
@@ -140,7 +140,7 @@ pub fn cmdline(
     mount: impl FnOnce() -> io::Result<()>,
 ) -> Result<String, Failure> {
     let mut words = read()?;
-    if !told::says_where_from(&words.line) && words.not_believed.is_none() {
+    if !loader_variable::says_where_from(&words.line) && words.not_believed.is_none() {
         mount().map_err(|e| {
             let (kind, what) = match e.kind() {
                 io::ErrorKind::Unsupported => (FailureKind::Unsupported, NO_EFIVARFS),
@@ -164,36 +164,36 @@ pub fn cmdline(
 }
 
 /// Until the trial is over, which is why it returns; or it fails to reboot.
-pub fn watch<H: Hands>(
-    hands: &Arc<H>,
+pub fn watch<H: GuardPlatform>(
+    platform: &Arc<H>,
     trial: Trial,
     deadline: Duration,
     times: Times,
     observer: &mut dyn Observer,
 ) -> anyhow::Result<&'static str> {
     // Both are started while there still is memory for them.
-    let ((ask, asked), (tell, told)) = (channel(), channel());
+    let ((ask, asked), (reply, replies)) = (channel(), channel());
     let (reboot, rebooting) = (channel(), channel());
     thread::Builder::new().spawn({
-        let hands = Arc::clone(hands);
-        move || look_and_record(&*hands, times.look, &asked, &tell)
+        let platform = Arc::clone(platform);
+        move || look_and_record(&*platform, times.look, &asked, &reply)
     })?;
     thread::Builder::new().spawn({
-        let hands = Arc::clone(hands);
+        let platform = Arc::clone(platform);
         move || {
             if reboot.1.recv().is_ok() {
-                let _ = rebooting.0.send(hands.reboot());
+                let _ = rebooting.0.send(platform.reboot());
             }
         }
     })?;
     let mut env = None;
     loop {
-        hands.feed();
-        match next(trial.slot, env.as_deref(), hands.uptime(), deadline) {
+        platform.feed();
+        match next(trial.slot, env.as_deref(), platform.uptime(), deadline) {
             Next::Done(why) => return Ok(why),
-            Next::Wait(left) => match told.recv_timeout(left.min(times.look)) {
+            Next::Wait(left) => match replies.recv_timeout(left.min(times.look)) {
                 // What was seen once counts until something else is.
-                Ok(Told::Looked(seen)) => env = seen.or(env),
+                Ok(WorkerReply::Looked(seen)) => env = seen.or(env),
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(left.min(times.look)),
                 _ => {}
             },
@@ -202,7 +202,7 @@ pub fn watch<H: Hands>(
     }
     observer.note(&format!("slot {} is not confirmed: the machine reboots", trial.slot));
     if ask.send(()).is_ok() {
-        end(&told, times, observer);
+        end(&replies, times, observer);
     }
     let _ = reboot.0.send(());
     let why = match rebooting.1.recv_timeout(times.reboot) {
@@ -210,13 +210,13 @@ pub fn watch<H: Hands>(
         Err(_) => "the kernel hangs while it stops its devices".to_owned(),
     };
     observer.note(&format!("{why}: the machine is reset"));
-    hands.force()?;
+    platform.force()?;
     Err(anyhow!("the machine cannot be reset: {why}"))
 }
 
-fn look_and_record(hands: &dyn Hands, every: Duration, asked: &Receiver<()>, tell: &Sender<Told>) {
+fn look_and_record(platform: &dyn GuardPlatform, every: Duration, asked: &Receiver<()>, replies: &Sender<WorkerReply>) {
     loop {
-        if tell.send(Told::Looked(hands.look().map(Box::new))).is_err() {
+        if replies.send(WorkerReply::Looked(platform.look().map(Box::new))).is_err() {
             return;
         }
         match asked.recv_timeout(every) {
@@ -225,26 +225,26 @@ fn look_and_record(hands: &dyn Hands, every: Duration, asked: &Receiver<()>, tel
             Ok(()) => break,
         }
     }
-    let _ = tell.send(Told::Recorded(hands.record()));
-    hands.sync();
-    let _ = tell.send(Told::Synced);
+    let _ = replies.send(WorkerReply::Recorded(platform.record()));
+    platform.sync();
+    let _ = replies.send(WorkerReply::Synced);
 }
 
 /// Wait for the record and for what is written out, each for its time at most.
-fn end(told: &Receiver<Told>, times: Times, observer: &mut dyn Observer) {
+fn end(replies: &Receiver<WorkerReply>, times: Times, observer: &mut dyn Observer) {
     loop {
-        match told.recv_timeout(times.record) {
-            Ok(Told::Looked(_)) => {}
-            Ok(Told::Recorded(Ok(()))) => break,
-            Ok(Told::Recorded(Err(e))) => {
+        match replies.recv_timeout(times.record) {
+            Ok(WorkerReply::Looked(_)) => {}
+            Ok(WorkerReply::Recorded(Ok(()))) => break,
+            Ok(WorkerReply::Recorded(Err(e))) => {
                 observer.note(&format!("why is not recorded on the disk: {e}"));
                 break;
             }
-            Ok(Told::Synced) => return,
+            Ok(WorkerReply::Synced) => return,
             Err(_) => return observer.note("why is not recorded on the disk: it does not answer"),
         }
     }
-    if told.recv_timeout(times.sync).is_err() {
+    if replies.recv_timeout(times.sync).is_err() {
         observer.note("not all that programs have written is on their disks");
     }
 }

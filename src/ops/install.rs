@@ -16,7 +16,7 @@ use super::{
     DiskRequest, SystemRequest, after_failure,
     efi_signer::EfiSigner,
     payload,
-    secure_boot::{self, WithUki},
+    secure_boot_uki::{self, WithUki},
 };
 use crate::{
     bootloader::Assets,
@@ -101,7 +101,7 @@ impl Toolbox {
         let mut assets = Assets::load(*arch, *efi_loader).or_fail(FailureKind::Environment)?;
         let signer = secure_boot.as_ref().map(|signed| EfiSigner::open(&signed.signer, observer)).transpose()?;
         if let Some(signer) = &signer {
-            assets.efi = secure_boot::signed(&assets.efi, arch.efi_image(), signer)?;
+            assets.efi = secure_boot_uki::signed(&assets.efi, arch.efi_image(), signer)?;
         }
         let settled = request.with(Ids::none(0));
         if [Part::State, Part::Ephemeral].iter().any(|part| settled.formats(*part)) {
@@ -130,7 +130,7 @@ pub fn onto(
     let (source, payload) = match (&request.system.secure_boot, &tools.signer) {
         (Some(secure_boot), Some(signer)) => {
             let platform = request.system.kernel_args.platform;
-            let recipe = secure_boot::recipe(secure_boot, platform, &request.kernel_args, request.system.arch);
+            let recipe = secure_boot_uki::recipe(secure_boot, platform, &request.kernel_args, request.system.arch);
             WithUki::made(payload, &named, &recipe, signer, observer)?
         }
         _ => (WithUki::none(payload.source), payload.facts),

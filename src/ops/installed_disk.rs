@@ -11,7 +11,7 @@ use slipway_core::{
     disk::{identity::DiskIdentity, layout::Part},
     plan::bootloader::RenewalRequest,
     plan::{self, Asked, Plan, Refusals, RequestBase, Step, SystemFacts},
-    rate::ByteRate,
+    rate_limit::ByteRate,
     report::{ChangeReport, FailureKind, Observer},
 };
 

@@ -4,7 +4,7 @@ use super::{
     ImageRequest, input,
     output::finish,
     payload::{self, OpenSource, Payload},
-    secure_boot::WithUki,
+    secure_boot_uki::WithUki,
     secure_medium::SecureMedium,
     source_failure::source_failure,
     trust::{self, Located},

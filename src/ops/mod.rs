@@ -15,7 +15,6 @@ pub mod confirm;
 mod copies;
 pub mod efi_signer;
 pub mod enroll;
-mod firmware;
 pub mod grow;
 pub mod guard;
 pub mod health;
@@ -39,7 +38,8 @@ mod reading;
 pub mod repair;
 mod request;
 pub mod rollback;
-pub mod secure_boot;
+mod secure_boot_check;
+pub mod secure_boot_uki;
 mod secure_medium;
 mod select_disk;
 pub mod sign;
@@ -73,7 +73,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use slipway_core::{boot::told::BootWords, plan::Refusals, report::FailureKind, text::quoted};
+use slipway_core::{boot::loader_variable::BootWords, plan::Refusals, report::FailureKind, text::quoted};
 
 use crate::{
     error::{Failure, OrFail as _},

@@ -30,7 +30,7 @@ use super::{
     enroll, input,
     keys::{Others, enrolment},
     payload::Payload,
-    secure_boot::{self, WithUki},
+    secure_boot_uki::{self, WithUki},
     uki,
 };
 use crate::{
@@ -100,7 +100,7 @@ impl SecureMedium {
         let arch = request.system.arch;
         let signer = EfiSigner::open(&secure.signer, observer)?;
         let assets = AssetFiles::load(arch).or_fail(FailureKind::Environment)?;
-        let loader = secure_boot::signed(assets.loader(), arch.efi_image(), &signer)?;
+        let loader = secure_boot_uki::signed(assets.loader(), arch.efi_image(), &signer)?;
         let files = assets.with_loader(loader.clone()).into_iter();
         let assets = files.map(|(name, content)| (format!("{ASSETS_DIR}/{arch}/{name}"), content)).collect();
         let keys = match (&request.enroll, kind) {
@@ -129,7 +129,7 @@ impl SecureMedium {
         observer: &mut dyn Observer,
     ) -> Result<(WithUki, PayloadFacts), Failure> {
         let args = &request.system.kernel_args;
-        let recipe = secure_boot::recipe(&self.request, args.platform, &args.fresh(), self.arch);
+        let recipe = secure_boot_uki::recipe(&self.request, args.platform, &args.fresh(), self.arch);
         let was_signed = payload.source.signed().is_some();
         let (with, facts) = WithUki::made(payload, named, &recipe, &self.signer, observer)?;
         if was_signed && with.signed().is_none() {
@@ -185,7 +185,7 @@ impl SecureMedium {
                 kernel,
             };
             let program = uki::assembled(&self.stub, &parts, self.arch)?;
-            secure_boot::signed(&program, "the live system", &self.signer)
+            secure_boot_uki::signed(&program, "the live system", &self.signer)
         }))
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 };
 use slipway_core::{
     boot::{
-        env::{Fault, Refused},
+        env::{BootFailure, Fault},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
         trial::Failed,
@@ -43,7 +43,7 @@ pub fn run(request: &DiskRequest, full: Option<bool>, observer: &mut dyn Observe
             None => doubtful(&system),
         };
         reader.check(slots, &mut system, observer);
-        Ok((see(&disk, &system, writer), system))
+        Ok((inspect(&disk, &system, writer), system))
     };
     let is_good = |(seen, facts): &(Seen, SystemFacts)| seen.all_problems(facts).is_empty();
     let ((seen, facts), writer) = reading::settled(&disk, look, is_good)?;
@@ -52,10 +52,10 @@ pub fn run(request: &DiskRequest, full: Option<bool>, observer: &mut dyn Observe
 }
 
 pub(super) fn status(disk: &Disk, facts: SystemFacts, writer: Option<&Writer>) -> StatusReport {
-    report(see(disk, &facts, writer), facts)
+    report(inspect(disk, &facts, writer), facts)
 }
 
-pub(super) fn see(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> Seen {
+pub(super) fn inspect(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> Seen {
     let (problems, notes) = copies::problems(disk, facts, writer);
     let clones = Clones::look(disk, &facts.gpt);
     let (boot_chain, bootloaders) = probe::boot_chain_and_loaders(disk, &facts.gpt);
@@ -166,7 +166,7 @@ fn slot_status(facts: &SystemFacts, s: Slot) -> SlotStatus {
 /// The slot that the boot loader could not start, and why. What it says of a trial is the end of that trial.
 fn refused(facts: &SystemFacts) -> Option<(Slot, String)> {
     let env = facts.env.as_ref()?;
-    let Refused { slot, fault } = env.refused.filter(|refused| env.states[refused.slot] != SlotState::Tried)?;
+    let BootFailure { slot, fault } = env.refused.filter(|refused| env.states[refused.slot] != SlotState::Tried)?;
     let default = if slot == env.default { ", the default" } else { "" };
     Some((slot, format!("the boot loader could not start slot {slot}{default}: {}", found(fault))))
 }

@@ -11,7 +11,7 @@ use slipway_core::{
         self, Asked, Plan, Refusals, RequestBase, RunsFrom, Step, SystemFacts, UpgradeRequest,
         bootloader::RenewalRequest,
     },
-    rate::ByteRate,
+    rate_limit::ByteRate,
     report::{ChangeReport, Observer},
 };
 

@@ -15,7 +15,7 @@ pub fn run(request: &DiskRequest, observer: &mut dyn Observer) -> Result<VerifyR
         let mut facts = super::ours(reader.look(), &request.path.display().to_string())?;
         let used: Vec<_> = in_use(&facts).collect();
         let slots = reader.check(used, &mut facts, observer);
-        let seen = status::see(&disk, &facts, writer);
+        let seen = status::inspect(&disk, &facts, writer);
         let next_step = seen.next_step(&facts);
         // A clone of the disk is no damage to it.
         let (problems, notes) = copies::problems(&disk, &facts, writer);

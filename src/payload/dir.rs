@@ -22,10 +22,10 @@ use crate::{
 };
 use slipway_core::payload::{
     facts::{PayloadFacts, stub_lack},
+    format_checks::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs, look_at},
     manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
     unified::Unified,
     unused::TEXTS,
-    whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs, look_at},
 };
 
 /// Base64 is wrapped at 64 columns or at these. The shortest signature has 88 digits.

@@ -21,12 +21,12 @@ use slipway_core::{
     },
     payload::{
         facts::{PayloadFacts, stub_lack},
+        format_checks::{
+            HEAD_BYTES, Unbootable, Unconfirmed, check_head, configured, fits_a_slot, is_initramfs, squashfs_needs,
+        },
         manifest::{self, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, UKI, version_id},
         unified::Unified,
         unused::{TEXTS, is_installed, is_small, is_used},
-        whole::{
-            HEAD_BYTES, Unbootable, Unconfirmed, check_head, configured, fits_a_slot, is_initramfs, squashfs_needs,
-        },
     },
     text::{is_printable, printable},
 };

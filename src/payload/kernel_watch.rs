@@ -1,4 +1,4 @@
-//! Finds out how a kernel was configured, while its file goes by.
+//! Finds out how a kernel was configured, while its file is streamed.
 //!
 //! Linux keeps its `.config` if it was built with CONFIG_IKCONFIG. Debian's kernels are not; but what a decoder says when it
 //! fails is in any kernel that has it. Both stand in the kernel proper, which is unpacked here and not kept.
@@ -14,7 +14,7 @@ use liblzma::{stream::Stream, write::XzDecoder};
 use memchr::memmem::Finder;
 use slipway_core::{
     kernel::config::{CONFIG_MARKS, KernelOptions, MESSAGES, kernel_proper},
-    payload::whole::HEAD_BYTES,
+    payload::format_checks::HEAD_BYTES,
 };
 
 // Whatever a file claims, no more comes out of it, and no decoder takes more memory. A kernel of a distribution has 60 MB; its

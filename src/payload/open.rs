@@ -1,3 +1,5 @@
+//! Opens a file of a payload: regular files only, without waiting for a FIFO.
+
 use std::{fs::File, io, os::unix::fs::OpenOptionsExt as _, path::Path};
 
 use nix::libc;

@@ -1,3 +1,5 @@
+//! The open source of a payload: a directory, an image layout, or an image in a registry.
+
 use super::{
     ChecksumPolicy, DirSource, SignedList, SourceRef,
     image::{ImageError, ImageSource, ImageStore, Inspection, Local},

@@ -4,9 +4,9 @@ use std::io::{self, Read};
 
 use crate::transfer::{FileReader, Take, sha256::Hasher};
 use slipway_core::payload::{
+    format_checks::{InitramfsWatch, Unbootable, UnifiedWatch, is_initramfs},
     manifest::UKI,
     unified::Unified,
-    whole::{InitramfsWatch, Unbootable, UnifiedWatch, is_initramfs},
 };
 
 /// Hand out a file of a payload. If it is an initramfs that ends too early, or a unified kernel image in which is something

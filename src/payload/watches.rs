@@ -6,9 +6,9 @@ use super::kernel_watch::{KernelWatch, within};
 use slipway_core::{
     kernel::config::KernelOptions,
     payload::{
+        format_checks::{InitramfsWatch, Unbootable, UnifiedWatch, is_initramfs, parts},
         manifest::{KERNEL, UKI},
         unified::Unified,
-        whole::{InitramfsWatch, Unbootable, UnifiedWatch, is_initramfs, parts},
     },
 };
 

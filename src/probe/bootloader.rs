@@ -26,8 +26,8 @@ use slipway_core::{
     efi::{boot_image::BootImage, pe::Pe, sbat::Sbat},
     kernel::{arch::Arch, efi_stub::StubLack},
     payload::{
+        format_checks::HEAD_BYTES,
         manifest::{KERNEL, UKI},
-        whole::HEAD_BYTES,
     },
     plan::{
         BiosFacts, GptFacts,

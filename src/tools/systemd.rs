@@ -18,7 +18,7 @@ pub const REBOOT_SERVICE: &str = "slipway-reboot.service";
 /// When a calendar expression comes next after a moment, both in seconds since 1970 UTC. None if never again.
 pub fn next(calendar: &str, after: u64) -> Result<Option<u64>, ToolError> {
     let base = format!("--base-time=@{after}");
-    let text = Tool::SystemdAnalyze.says(&["calendar", &base, "--", calendar])?;
+    let text = Tool::SystemdAnalyze.stdout(&["calendar", &base, "--", calendar])?;
     // The clock of the child is in UTC: `    Next elapse: Sat 2026-11-28 01:00:00 UTC`, or `never`.
     let said = text.lines().find_map(|line| line.trim().strip_prefix("Next elapse: "));
     let words: Vec<&str> = said.unwrap_or_default().split_whitespace().collect();
@@ -68,7 +68,7 @@ const LOGIND: &str = "org.freedesktop.login1";
 
 fn manager(method: &str) -> Result<Value, ToolError> {
     let interface = "org.freedesktop.login1.Manager";
-    let text = Tool::Busctl.says(&["--json=short", "call", LOGIND, "/org/freedesktop/login1", interface, method])?;
+    let text = Tool::Busctl.stdout(&["--json=short", "call", LOGIND, "/org/freedesktop/login1", interface, method])?;
     serde_json::from_str(&text).map_err(|e| ToolError::Failed { program: "busctl", why: format!("{method}: {e}") })
 }
 
@@ -81,7 +81,7 @@ fn rows(answer: &Value) -> Vec<Value> {
 fn is_a_user(session: &str) -> bool {
     let interface = "org.freedesktop.login1.Session";
     let asked = ["--json=short", "get-property", LOGIND, session, interface, "Class", "State"];
-    let Ok(text) = Tool::Busctl.says(&asked) else { return true };
+    let Ok(text) = Tool::Busctl.stdout(&asked) else { return true };
     let mut said = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_default());
     let (class, state) = (said.next().unwrap_or_default(), said.next().unwrap_or_default());
     class["data"].as_str().is_none_or(|class| class.starts_with("user")) && state["data"] != "closing"
@@ -90,11 +90,11 @@ fn is_a_user(session: &str) -> bool {
 /// Have systemd run a command whenever a window opens, and once after this time. A timer of an earlier call is replaced; while
 /// a window is open and its service runs, nothing changes.
 pub fn run_in_windows(windows: &[String], again: Option<Duration>, command: &[String]) -> Result<(), ToolError> {
-    if Tool::Systemctl.says(&["is-active", "--quiet", REBOOT_SERVICE]).is_ok() {
+    if Tool::Systemctl.stdout(&["is-active", "--quiet", REBOOT_SERVICE]).is_ok() {
         return Ok(());
     }
     // It fails if there is none.
-    _ = Tool::Systemctl.says(&["stop", REBOOT_TIMER]);
+    _ = Tool::Systemctl.stdout(&["stop", REBOOT_TIMER]);
     let again = again.map(|pause| format!("--on-active={}", pause.as_secs()));
     let calendars = windows.iter().map(|window| format!("--on-calendar={window}"));
     let times: Vec<_> = again.into_iter().chain(calendars).collect();
@@ -103,12 +103,12 @@ pub fn run_in_windows(windows: &[String], again: Option<Duration>, command: &[St
     let own = ["--quiet", "--collect", "--same-dir", "--unit=slipway-reboot", name];
     let words = own.into_iter().chain(times.iter().map(String::as_str)).chain(["--"]);
     let words: Vec<&str> = words.chain(command.iter().map(String::as_str)).collect();
-    Tool::SystemdRun.says(&words).map(drop)
+    Tool::SystemdRun.stdout(&words).map(drop)
 }
 
 /// Ask logind for a reboot. It returns before the machine goes down.
 pub fn reboot(inhibitors: &Inhibitors) -> Result<(), ToolError> {
     // Others than those that were asked about may hold it back, too: newer versions of systemd heed them for root.
     let words: &[&str] = if *inhibitors == Inhibitors::All { &["reboot"] } else { &["-i", "reboot"] };
-    Tool::Systemctl.says(words).map(drop)
+    Tool::Systemctl.stdout(words).map(drop)
 }

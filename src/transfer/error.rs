@@ -1,3 +1,5 @@
+//! Errors of copying a file to the disk and reading it back.
+
 use std::io;
 
 #[derive(Debug, thiserror::Error)]

@@ -1,3 +1,5 @@
+//! The files of a payload as readers, and the digest that they may lend.
+
 use std::{fs::File, io::Read};
 
 use super::sha256::Hasher;

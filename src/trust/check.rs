@@ -86,7 +86,7 @@ fn accepted(demanded: &Requirement, evidence: &Evidence, found: &Attached) -> Re
     }
     let makers = in_time(makers, found, demanded.now)?;
     // From here on the content is what the owner of a trusted key has written.
-    let (over, identity) = said(evidence, found)?;
+    let (over, identity) = signed_content(evidence, found)?;
     match (&demanded.identity, identity) {
         (None, _) => {}
         (Some(wanted), Some(named)) if *wanted == named => {}
@@ -113,7 +113,7 @@ fn in_time<'k>(makers: Vec<&'k PublicKey>, found: &Attached, now: u64) -> Result
 
 /// What the signed bytes are about: the digest of the payload's that they name, and the repository. An error says why this
 /// would be no signature of the payload, by any key.
-fn said(evidence: &Evidence, found: &Attached) -> Result<(Sha256, Option<String>), String> {
+fn signed_content(evidence: &Evidence, found: &Attached) -> Result<(Sha256, Option<String>), String> {
     match found.form {
         Form::Sums => Ok((Sha256::of(&found.signed), None)),
         Form::SimpleSigning => named(Claim::parse(&found.signed)?, evidence),
@@ -126,7 +126,7 @@ pub fn found(keys: &[PublicKey], now: u64, evidence: &Evidence) -> Vec<FoundSign
     let one = |found: &Attached| {
         let makers: Vec<_> = keys.iter().filter(|key| key.verifies(&found.signed, &found.signature)).collect();
         let made_by = (!keys.is_empty()).then(|| makers.iter().map(|key| key.id).collect());
-        let problem = about_another(evidence, found).or_else(|| said(evidence, found).err());
+        let problem = about_another(evidence, found).or_else(|| signed_content(evidence, found).err());
         let problem = problem.or_else(|| in_time(makers, found, now).err());
         FoundSignature { place: found.place.clone(), form: found.form.name().to_owned(), made_by, problem }
     };

@@ -2,7 +2,7 @@
 
 use slipway_core::{
     boot::{
-        env::{BootEnv, Fault, Refused},
+        env::{BootEnv, BootFailure, Fault},
         history::{Ending, Entry, History, RECORD_BYTES, TrialEnd, Verb, new_file},
         running::Running,
         slot::{Slot, SlotState},
@@ -146,7 +146,7 @@ fn what_boot_env_does_not_change_is_entered_once_it_is_done() {
 fn the_next_change_tells_how_a_trial_ended() {
     let ended = |refused: Option<Fault>, history: Option<History>| {
         let facts = disk(SlotState::Tried, Verb::Upgrade);
-        let refused = refused.map(|fault| Refused { slot: Slot::B, fault });
+        let refused = refused.map(|fault| BootFailure { slot: Slot::B, fault });
         let env = BootEnv { refused, ..facts.env.clone().unwrap() };
         let history = history.or(facts.history.clone());
         let facts = with_env(SystemFacts { history, ..facts }, env);

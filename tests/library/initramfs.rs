@@ -9,7 +9,7 @@ use liblzma::{
     write::XzEncoder,
 };
 use proptest::prelude::*;
-use slipway_core::payload::whole::{InitramfsWatch, Unbootable};
+use slipway_core::payload::format_checks::{InitramfsWatch, Unbootable};
 use slipway_test_support::{
     files::{cpio, initramfs},
     world::noise,

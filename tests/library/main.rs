@@ -6,6 +6,7 @@
 
 mod auto_upgrade;
 mod command_definition;
+mod diagram;
 mod epoch;
 mod failure_report;
 mod fuzz_seeds;
@@ -19,7 +20,6 @@ mod machine_config;
 mod menu_plan;
 mod next_step;
 mod offline_plan;
-mod picture;
 mod registry;
 mod report_fixtures;
 mod report_schema;

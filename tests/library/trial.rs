@@ -10,14 +10,14 @@ use std::{
     time::Duration,
 };
 
-use slipway::ops::guard::{Hands, Times, cmdline, deadline, watch};
+use slipway::ops::guard::{GuardPlatform, Times, cmdline, deadline, watch};
 use slipway_core::{
     boot::{
         env::BootEnv,
         history::{Entry, Verb},
+        loader_variable::BootWords,
         running::{Running, Trial},
         slot::{PerSlot, Slot, SlotState},
-        told::BootWords,
         trial::Failed,
     },
     plan::{self, Plan, Step, SystemFacts},
@@ -162,7 +162,7 @@ impl Machine {
     }
 }
 
-impl Hands for Machine {
+impl GuardPlatform for Machine {
     fn uptime(&self) -> Duration {
         Duration::from_millis(if self.clock_stands { 0 } else { self.millis.fetch_add(10, SeqCst) })
     }

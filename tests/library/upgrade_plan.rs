@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use slipway_core::{
     boot::{
-        env::{BootEnv, Fault, Marker, Refused},
+        env::{BootEnv, BootFailure, Fault, Marker},
         rule::{SlotView, next_boot},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
@@ -153,7 +153,7 @@ fn what_grub_refused_for_a_wrong_digest_may_come_again() {
     for (fault, bad) in [(Fault::Digest, false), (Fault::Load, true)] {
         for (slot, blamed) in [(Slot::B, bad), (Slot::A, true)] {
             let mut facts = came_back();
-            let env = BootEnv { refused: Some(Refused { slot, fault }), ..facts.env.unwrap() };
+            let env = BootEnv { refused: Some(BootFailure { slot, fault }), ..facts.env.unwrap() };
             facts.env_copies = [Some(env.clone()), Some(env.clone())];
             facts.env = Some(env);
             let again = plan::upgrade(&system::upgrade(), &facts, &payload(1));

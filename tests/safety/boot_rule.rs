@@ -19,7 +19,7 @@ use slipway::{
 };
 use slipway_core::{
     boot::{
-        env::{BootEnv, Fault, MARKER, Marker, PATHS, Refused},
+        env::{BootEnv, BootFailure, Fault, MARKER, Marker, PATHS},
         slot::{PerSlot, Slot, SlotState},
     },
     digest::Sha256,
@@ -123,11 +123,11 @@ fn foreseen(rig: &Rig) -> Booted {
 }
 
 /// The slot that GRUB wants to start first, if it is damaged: the trial, or what comes first without one.
-fn refused(env: &BootEnv, whole: &PerSlot<bool>) -> Option<Refused> {
+fn refused(env: &BootEnv, whole: &PerSlot<bool>) -> Option<BootFailure> {
     let good = |slot| env.states[slot] == SlotState::Good;
     let first = if good(!env.default) && !good(env.default) { !env.default } else { env.default };
     let slot = env.once.unwrap_or(first);
-    (env.check && !whole[slot]).then_some(Refused { slot, fault: Fault::Digest })
+    (env.check && !whole[slot]).then_some(BootFailure { slot, fault: Fault::Digest })
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_save_keeps_what_grub_does_not_know() {
         rig.write(rig.cfgs.b, &[0; 512]);
         assert_eq!(rig.boot(), Booted { slot: Some(Slot::A), trial: false });
         let fault = if check { Fault::Digest } else { Fault::Load };
-        let marked = BootEnv { refused: Some(Refused { slot: Slot::B, fault }), ..spent };
+        let marked = BootEnv { refused: Some(BootFailure { slot: Slot::B, fault }), ..spent };
         assert_eq!(rig.copies().map(|copy| BootEnv::parse(&copy)), [Some(marked.clone()), Some(marked)]);
         rig.write(rig.cfgs.b, &rig.read(rig.cfgs.a));
     }

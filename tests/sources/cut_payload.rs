@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use slipway_core::{
     digest::Sha256,
     kernel::efi_stub::StubLack,
-    payload::whole::{HEAD_BYTES, InitramfsWatch, Unbootable, check_head},
+    payload::format_checks::{HEAD_BYTES, InitramfsWatch, Unbootable, check_head},
 };
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},

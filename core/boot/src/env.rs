@@ -4,8 +4,8 @@
 //! a flush between, so a power loss damages at most one. The valid copy with the higher sequence number counts,
 //! `boot.env` on a tie. If both are lost, the marker `slot.env` in each slot still tells which slot is good.
 
+pub use crate::boot_failure::{BootFailure, Fault};
 use crate::prelude::*;
-pub use crate::refused::{Fault, Refused};
 use crate::slot::{PerSlot, Slot, SlotState};
 use crate::{digest::Sha256, env_block::EnvBlock, medium_id::MediumId};
 
@@ -17,8 +17,8 @@ pub const MARKER: &str = "slot.env";
 const MAX_SEQ: u64 = 999_999_999;
 // As many digests as fit into the sector beside everything else.
 const MAX_BAD: usize = 4;
-/// The key by which the UEFI loader notes, in the copy that does not count, which slot it is about to open. Nothing but the loader
-/// goes by it, and whatever writes the boot state anew leaves it out.
+/// The key by which the UEFI loader notes, in the copy that does not count, which slot it is about to open. Nothing but
+/// the loader goes by it, and whatever writes the boot state anew leaves it out.
 pub const OPENING: &str = "opening";
 /// What this version knows.
 const KEYS: [&str; 17] = [
@@ -53,18 +53,20 @@ pub struct BootEnv {
     pub once: Option<Slot>,
     /// The state of each slot.
     pub states: PerSlot<SlotState>,
-    /// Whether GRUB checks kernel and initramfs before it loads them; `check=off` in the block turns it off.
+    /// Whether the boot loader checks kernel and initramfs before it loads them; `check=off` in the block turns it off.
     pub check: bool,
     /// No person at the keyboard may choose a slot: `menu=off` in the block.
     #[cfg_attr(feature = "data", serde(default, skip_serializing_if = "core::ops::Not::not"))]
     pub no_menu: bool,
-    /// When the installer last changed the state of each slot. GRUB, which turns `trial` into `tried`, records no time.
+    /// When the installer last changed the state of each slot. The boot loader, which turns `trial` into `tried`, records
+    /// no time.
     pub since: PerSlot<Option<u64>>,
     /// The slot activated last; with its state this tells how the trial ended.
     pub last_trial: Option<Slot>,
-    /// The slot that GRUB was to start and did not, and why. It counts until the installer changes the slot's state.
+    /// The slot that the boot loader was to start and did not, and why. It counts until the installer changes the slot's
+    /// state.
     #[cfg_attr(feature = "data", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub refused: Option<Refused>,
+    pub refused: Option<BootFailure>,
     /// Systems (files and kernel command line) that failed their trial or were rolled back, latest first. An upgrade
     /// refuses them by default. Earlier versions wrote the digest of the payload's files, which still counts.
     pub bad: Vec<Sha256>,
@@ -142,7 +144,7 @@ impl BootEnv {
             no_menu: block.get("menu") == Some("off"),
             since: PerSlot { a: time("a_since"), b: time("b_since") },
             last_trial: slot("last_trial"),
-            refused: block.get("refused").and_then(Refused::parse),
+            refused: block.get("refused").and_then(BootFailure::parse),
             bad: block.get("bad").unwrap_or_default().split(',').filter_map(|d| d.parse().ok()).take(MAX_BAD).collect(),
             format_ephemeral: block.get("format") == Some("ephemeral"),
             medium: block.get("medium").and_then(|v| v.parse().ok()),
@@ -194,12 +196,12 @@ impl BootEnv {
         EnvBlock::new(pairs)
     }
 
-    /// Make room for the longest of everything else: first the oldest systems that failed are forgotten, as a fifth one would
-    /// make it, and then what a later version has written.
+    /// Make room for the longest of everything else: first the oldest systems that failed are forgotten, as a fifth one
+    /// would make it, and then what a later version has written.
     fn fit(&mut self) {
         let has_room = |env: &BootEnv| {
             let (medium, history) = (Some(MediumId(u64::MAX)), Some(MAX_SEQ as u32));
-            let refused = Some(Refused { slot: Slot::A, fault: Fault::Digest });
+            let refused = Some(BootFailure { slot: Slot::A, fault: Fault::Digest });
             let longest = BootEnv { medium, history, refused, format_ephemeral: true, no_menu: true, ..env.clone() };
             longest.block().has_room()
         };
@@ -339,8 +341,8 @@ impl BootEnv {
         }
     }
 
-    /// Whether the system in this slot failed its trial. What GRUB refused for a wrong digest was never started: the
-    /// disk is to blame.
+    /// Whether the system in this slot failed its trial. What the boot loader refused for a wrong digest was never
+    /// started: the disk is to blame.
     pub fn came_back(&self, slot: Slot) -> bool {
         let state = self.states[slot];
         state == SlotState::Bad || (state == SlotState::Tried && self.fault(slot) != Some(Fault::Digest))
@@ -351,7 +353,7 @@ impl BootEnv {
         slot != self.default && self.states[slot] == SlotState::Empty && self.since[slot].is_some()
     }
 
-    /// What GRUB found wrong with this slot.
+    /// What the boot loader found wrong with this slot.
     pub fn fault(&self, slot: Slot) -> Option<Fault> {
         self.refused.filter(|refused| refused.slot == slot).map(|refused| refused.fault)
     }

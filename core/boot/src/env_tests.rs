@@ -41,7 +41,7 @@ fn every_state_round_trips() {
                 assert_eq!(BootEnv::parse(e.render().as_bytes()), Some(e.clone()));
                 (e.check, e.no_menu) = (false, true);
                 (e.medium, e.rebuilt, e.history) = (Some(MediumId(0xbeef)), true, Some(7));
-                e.refused = Some(Refused { slot: Slot::A, fault: Fault::Load });
+                e.refused = Some(BootFailure { slot: Slot::A, fault: Fault::Load });
                 assert_eq!(BootEnv::parse(e.render().as_bytes()), Some(e));
             }
         }
@@ -82,7 +82,7 @@ fn the_longest_state_fits_into_a_sector() {
     }
     assert_eq!(e.bad.len(), MAX_BAD);
     assert_eq!(e.bad[0], Sha256([8; 32]), "the latest is kept");
-    e.refused = Some(Refused { slot: Slot::B, fault: Fault::Digest });
+    e.refused = Some(BootFailure { slot: Slot::B, fault: Fault::Digest });
     let text = e.render();
     assert_eq!(text.len(), 512);
     assert!(text.contains("##"), "GRUB needs room to save");
@@ -183,7 +183,7 @@ fn changes() {
 
 #[test]
 fn a_mark_of_grub_lasts_until_its_slot_changes() {
-    let refused = Some(Refused { slot: Slot::B, fault: Fault::Digest });
+    let refused = Some(BootFailure { slot: Slot::B, fault: Fault::Digest });
     let e = BootEnv { refused, ..env(Slot::A, None, SlotState::Good, SlotState::Tried) };
     let text = e.render();
     assert!(text.contains("\nrefused=B:digest\n#"), "{text}");

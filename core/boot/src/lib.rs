@@ -7,12 +7,12 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`slot`] | the slots and their states |
-//! | [`env`](mod@env), [`env_block`], [`refused`] | `boot.env` and its copies, a slot's marker, and the format of both |
+//! | [`env`](mod@env), [`env_block`], [`boot_failure`] | `boot.env` and its copies, a slot's marker, and the format of both |
 //! | [`esp`] | where both copies lie on the ESP |
 //! | [`rule`] | which slot the next boot starts |
 //! | [`run`] | a boot: the try is spent, a slot is started, another one takes its place |
 //! | [`slot_cfg`] | what a slot boots with |
-//! | [`tell`] | whether a slot starts that cannot be told which one it is |
+//! | [`slot_variable`] | whether a slot starts that cannot be told which one it is |
 //! | [`digest`] | SHA-256, and lists of digests |
 //! | [`enroll`], [`enroll_mode`], [`option_rom`] | whether the keys on a live medium go into the firmware, and what speaks against it |
 //! | [`live`] | what lies where on a live medium that the loader starts |
@@ -26,6 +26,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod boot_failure;
 pub mod digest;
 pub mod enroll;
 pub mod enroll_mode;
@@ -36,9 +37,8 @@ pub mod live;
 pub mod medium_id;
 pub mod option_rom;
 mod prelude;
-pub mod refused;
 pub mod rule;
 pub mod run;
 pub mod slot;
 pub mod slot_cfg;
-pub mod tell;
+pub mod slot_variable;

@@ -34,7 +34,7 @@ pub struct NextBoot {
 pub struct Order {
     /// The slot to boot.
     pub first: Slot,
-    /// The slot to boot if that one does not start. None if nothing says that it is good.
+    /// The slot to boot if that one does not start. None if it is not good.
     pub second: Option<Slot>,
 }
 

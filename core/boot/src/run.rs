@@ -17,7 +17,7 @@
 use crate::prelude::*;
 
 use crate::{
-    env::{BootEnv, Fault, Marker, OPENING, Refused},
+    env::{BootEnv, BootFailure, Fault, Marker, OPENING},
     env_block::EnvBlock,
     rule::Order,
     slot::{PerSlot, Slot, SlotState},
@@ -52,9 +52,9 @@ pub trait Machine {
     /// Starts the machine anew if a slot has run. Comes back if none has.
     fn reset_if_run(&mut self);
     /// A line for a person at the console.
-    fn say(&mut self, line: &str);
+    fn print(&mut self, line: &str);
     /// Whether a key was pressed: a person wants to choose.
-    fn is_asked(&mut self) -> bool;
+    fn menu_requested(&mut self) -> bool;
     /// Offers these slots, each with a word for its state. The chosen slot, if any: there may be no person.
     fn choose(&mut self, offered: &[(Slot, &'static str)]) -> Option<Slot>;
 }
@@ -63,8 +63,8 @@ pub trait Machine {
 pub fn run(machine: &mut impl Machine) {
     let mut state = State::read(machine);
     // Where both copies are lost, nothing says that the menu is off.
-    if state.env().is_none_or(|env| !env.no_menu) && machine.is_asked() {
-        by_hand(machine, &state);
+    if state.env().is_none_or(|env| !env.no_menu) && machine.menu_requested() {
+        boot_menu(machine, &state);
     }
     if let Some((trial, spent)) = state.env().and_then(BootEnv::spent) {
         let written = state.write(machine, &[("once", ""), (key(trial), &SlotState::Tried.to_string())]);
@@ -74,17 +74,17 @@ pub fn run(machine: &mut impl Machine) {
         let flushed = [0, 1].into_iter().all(|copy| written[copy] || state.envs[copy].is_none());
         if flushed && state.env().is_some_and(recorded) {
             let fault = start(machine, Start { slot: trial, trial: true, check: spent.check }, |_| ());
-            state.refuse(machine, Refused { slot: trial, fault });
-            machine.say(&format!("trial of slot {trial} failed, booting the default"));
+            state.refuse(machine, BootFailure { slot: trial, fault });
+            machine.print(&format!("trial of slot {trial} failed, booting the default"));
             machine.reset_if_run();
             state = State::read(machine);
         } else {
-            machine.say(&format!("boot.env cannot be written: not trying slot {trial}"));
+            machine.print(&format!("boot.env cannot be written: not trying slot {trial}"));
         }
     }
     let order = state.env().map_or_else(
         || {
-            machine.say("both copies of boot.env are lost, reading the slots' own markers");
+            machine.print("both copies of boot.env are lost, reading the slots' own markers");
             Order::by_markers(&PerSlot::new(|slot| Marker::parse(&machine.read_marker(slot)?)))
         },
         Order::by_env,
@@ -94,7 +94,7 @@ pub fn run(machine: &mut impl Machine) {
     let order = after_a_hang(machine, &mut state, order);
     for slot in order.slots() {
         if slot != order.first {
-            machine.say(&format!("falling back to slot {slot}"));
+            machine.print(&format!("falling back to slot {slot}"));
         }
         let note = |machine: &mut _, text: &str| {
             if order.second.is_some() {
@@ -105,11 +105,11 @@ pub fn run(machine: &mut impl Machine) {
         let fault = start(machine, Start { slot, trial: false, check }, |machine| note(machine, ""));
         // A default may be passed over at every boot: only the first refusal is noted.
         if state.env().is_some_and(|env| env.refused.is_none()) {
-            state.refuse(machine, Refused { slot, fault });
+            state.refuse(machine, BootFailure { slot, fault });
             state = State::read(machine);
         }
     }
-    machine.say("no slot can be booted");
+    machine.print("no slot can be booted");
 }
 
 /// Loads a slot and starts it. `through` is called between the two.
@@ -135,9 +135,9 @@ fn after_a_hang(machine: &mut impl Machine, state: &mut State, order: Order) -> 
             if state.opening() == Some(hung) {
                 return order;
             }
-            machine.say(&format!("the last start of slot {hung} did not get through: booting slot {second}"));
+            machine.print(&format!("the last start of slot {hung} did not get through: booting slot {second}"));
             if state.env().is_some_and(|env| env.refused.is_none()) {
-                state.refuse(machine, Refused { slot: hung, fault: Fault::Hung });
+                state.refuse(machine, BootFailure { slot: hung, fault: Fault::Hung });
                 *state = State::read(machine);
             }
             Order { first: second, second: Some(hung) }
@@ -148,7 +148,7 @@ fn after_a_hang(machine: &mut impl Machine, state: &mut State, order: Order) -> 
 
 /// A slot by a person's choice. It boots as what it is, not as a trial, and nothing is written: the boot after it is the one
 /// that would have been now. Comes back if nothing is chosen, or what was chosen does not start.
-fn by_hand(machine: &mut impl Machine, state: &State) {
+fn boot_menu(machine: &mut impl Machine, state: &State) {
     let word = |slot: Slot| match state.env().map(|env| env.states[slot]) {
         Some(SlotState::Empty) => None,
         Some(state) => Some((slot, state.plain())),
@@ -226,7 +226,7 @@ impl State {
 
     /// Notes why a slot did not start. Only where both copies say the same, so that a sector which this write destroys is no
     /// loss.
-    fn refuse(&self, machine: &mut impl Machine, refused: Refused) {
+    fn refuse(&self, machine: &mut impl Machine, refused: BootFailure) {
         if let [Some(first), Some(second)] = &self.envs
             && first == second
         {

@@ -56,7 +56,7 @@ pub enum SlotState {
     Empty,
     /// Written and verified: may be tried once.
     Trial,
-    /// GRUB started the trial; not confirmed, or not yet.
+    /// The boot loader started the trial; not confirmed, or not yet.
     Tried,
     /// Freshly installed, or confirmed by the running system.
     Good,

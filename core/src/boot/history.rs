@@ -132,8 +132,8 @@ pub struct TrialEnd {
     pub panic: Option<String>,
 }
 
-/// The trial that is over by the boot state, though no verb has said so: GRUB has spent it, and another system runs. Or
-/// its slot was emptied since, by an upgrade that was cut off.
+/// The trial that is over by the boot state, though no verb has said so: the boot loader has spent it, and another system
+/// runs. Or its slot was emptied since, by an upgrade that was cut off.
 fn trial_over(env: &BootEnv, running: Running) -> Option<(Slot, Ending)> {
     let emptied = env.last_trial.filter(|slot| env.states[*slot] == SlotState::Empty);
     let tried = Slot::BOTH.into_iter().find(|slot| env.states[*slot] == SlotState::Tried);

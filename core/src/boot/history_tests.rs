@@ -195,7 +195,7 @@ fn which_trial_is_over() {
     assert_eq!(over(&emptied, A), Some((Slot::B, Ending::NotConfirmed)), "an upgrade was cut off");
     assert_eq!(over(&BootEnv { last_trial: None, ..emptied }, A), None);
     for (fault, how) in [(Fault::Digest, Ending::Refused), (Fault::Load, Ending::NotLoaded)] {
-        let refused = Some(crate::boot::env::Refused { slot: Slot::B, fault });
+        let refused = Some(crate::boot::env::BootFailure { slot: Slot::B, fault });
         assert_eq!(over(&BootEnv { refused, ..tried.clone() }, A), Some((Slot::B, how)));
     }
 }

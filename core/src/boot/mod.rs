@@ -2,8 +2,8 @@
 
 pub mod efi_loader;
 pub mod history;
+pub mod loader_variable;
 pub mod running;
-pub mod told;
 pub mod trial;
 
-pub use slipway_boot::{enroll, env, env_block, esp, live, refused, rule, run, slot, slot_cfg};
+pub use slipway_boot::{boot_failure, enroll, env, env_block, esp, live, rule, run, slot, slot_cfg};

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     payload::image_ref::ImageRef,
-    rate::ByteRate,
+    rate_limit::ByteRate,
     toml,
     yaml::{Entry, Value, text},
 };

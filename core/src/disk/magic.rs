@@ -1,4 +1,4 @@
-//! What a disk or a partition holds, judged by its first bytes.
+//! Recognises file systems, images and archives by their magic numbers.
 
 /// Bytes from the start that [`recognise`] needs.
 pub const HEAD_BYTES: usize = 68 << 10;
@@ -16,7 +16,7 @@ pub struct Magic {
     magic: &'static [u8],
 }
 
-const fn held(name: &'static str, short: &'static str, at: usize, magic: &'static [u8]) -> Magic {
+const fn content(name: &'static str, short: &'static str, at: usize, magic: &'static [u8]) -> Magic {
     Magic { name, short, packed: false, at, magic }
 }
 
@@ -33,21 +33,21 @@ const MAGICS: [Magic; 21] = [
     packed("a file compressed with xz", "xz", b"\xfd7zXZ\0"),
     packed("a file compressed with zstd", "zstd", b"\x28\xb5\x2f\xfd"),
     packed("a file compressed with gzip", "gzip", b"\x1f\x8b\x08"),
-    held("an XFS file system", "XFS", 0, b"XFSB"),
-    held("a LUKS volume", "LUKS", 0, b"LUKS\xba\xbe"),
-    held("a squashfs", "squashfs", 0, b"hsqs"),
-    held("META tags", "Talos ADV", 0, b"\x5a\x4b\x3c\x2d"),
-    held("an LVM physical volume", "LVM", 512, b"LABELONE"),
-    held("an md RAID member", "md RAID", 4096, b"\xfc\x4e\x2b\xa9"),
-    held("swap space", "swap", 4086, b"SWAPSPACE2"),
-    held("an ISO 9660 image", "ISO 9660", 32769, b"CD001"),
-    held("a btrfs file system", "btrfs", 65600, b"_BHRfS_M"),
-    held("a FAT file system", "FAT32", 82, b"FAT32   "),
-    held("a FAT file system", "FAT", 54, b"FAT1"),
-    held("an exFAT file system", "exFAT", 3, b"EXFAT   "),
-    held("an NTFS file system", "NTFS", 3, b"NTFS    "),
-    held("an ext2/3/4 file system", "ext2/3/4", 1080, b"\x53\xef"),
-    held("an MBR partition table or boot sector", "boot sector", 510, b"\x55\xaa"),
+    content("an XFS file system", "XFS", 0, b"XFSB"),
+    content("a LUKS volume", "LUKS", 0, b"LUKS\xba\xbe"),
+    content("a squashfs", "squashfs", 0, b"hsqs"),
+    content("META tags", "Talos ADV", 0, b"\x5a\x4b\x3c\x2d"),
+    content("an LVM physical volume", "LVM", 512, b"LABELONE"),
+    content("an md RAID member", "md RAID", 4096, b"\xfc\x4e\x2b\xa9"),
+    content("swap space", "swap", 4086, b"SWAPSPACE2"),
+    content("an ISO 9660 image", "ISO 9660", 32769, b"CD001"),
+    content("a btrfs file system", "btrfs", 65600, b"_BHRfS_M"),
+    content("a FAT file system", "FAT32", 82, b"FAT32   "),
+    content("a FAT file system", "FAT", 54, b"FAT1"),
+    content("an exFAT file system", "exFAT", 3, b"EXFAT   "),
+    content("an NTFS file system", "NTFS", 3, b"NTFS    "),
+    content("an ext2/3/4 file system", "ext2/3/4", 1080, b"\x53\xef"),
+    content("an MBR partition table or boot sector", "boot sector", 510, b"\x55\xaa"),
 ];
 
 /// Whether it is an ISO 9660 image, by the volume descriptor in sector 16 (ECMA-119, 8.1.2).

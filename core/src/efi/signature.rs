@@ -1,4 +1,4 @@
-//! Signatures as they are read: SignedData of PKCS #7 (RFC 2315), as far as firmware looks at it.
+//! Parses Authenticode signatures: SignedData of PKCS #7 (RFC 2315), as far as firmware looks at it.
 
 use crate::prelude::*;
 

@@ -3,10 +3,10 @@
 use crate::prelude::*;
 
 use super::{
+    format_checks::Unconfirmed,
     manifest::{FileInfo, Manifest, ROOTFS, UKI},
     signer::Signer,
     unified::Unified,
-    whole::Unconfirmed,
 };
 use crate::{
     digest::Sha256,

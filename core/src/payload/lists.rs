@@ -8,8 +8,8 @@ use crate::prelude::*;
 use alloc::collections::BTreeMap;
 
 use super::{
+    format_checks::is_initramfs,
     manifest::{BOOT_SHA256, KERNEL, MANIFEST, Manifest, ROOTFS, SLOT_CFG, UKI},
-    whole::is_initramfs,
 };
 use crate::digest::{Sha256, Sums};
 

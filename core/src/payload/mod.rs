@@ -1,6 +1,7 @@
 //! Payloads: kernel, initramfs and squashfs, and their metadata.
 
 pub mod facts;
+pub mod format_checks;
 pub mod image_ref;
 pub mod lists;
 pub mod manifest;
@@ -8,4 +9,3 @@ pub mod signer;
 pub mod unified;
 pub mod unused;
 pub mod version;
-pub mod whole;

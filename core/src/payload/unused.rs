@@ -3,8 +3,8 @@
 use crate::prelude::*;
 
 use super::{
+    format_checks::is_initramfs,
     manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
-    whole::is_initramfs,
 };
 use crate::text::printable;
 

@@ -7,7 +7,7 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
-    rebuilt::confirmed,
+    rebuild_boot_state::default_if_lost,
     slots::{Draft, EnvCopies},
 };
 use crate::{
@@ -27,7 +27,7 @@ pub fn confirm(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusal
     // The trial that runs may be the only system that is left.
     let mut copies = EnvCopies::or_rebuilt(system, base.now, || {
         let whole = system.slots[slot].damage().is_none();
-        confirmed(system).or(trial.then_some(!slot)).filter(|_| whole)
+        default_if_lost(system).or(trial.then_some(!slot)).filter(|_| whole)
     })?;
     let env = copies.env.clone();
     let already = is_confirmed(&env, system, slot, trial)?;

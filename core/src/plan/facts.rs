@@ -127,9 +127,9 @@ pub struct SlotFacts {
     pub later: Vec<String>,
     /// The marker, if it is valid.
     pub marker: Option<Marker>,
-    /// Why GRUB would not load the slot: a file that does not match `boot.sha256`.
+    /// Why the boot loader would not load the slot: a file that does not match `boot.sha256`.
     pub boot_problem: Option<String>,
-    /// Whether GRUB would load the slot.
+    /// Whether the boot loader would load the slot.
     pub verifies: bool,
     /// Byte offset of the marker on the disk; `None` if it is not one whole sector and cannot be replaced in place.
     pub marker_at: Option<u64>,
@@ -163,7 +163,7 @@ impl SlotFacts {
         self.manifest.as_ref().and_then(|m| m.version.as_deref()).unwrap_or("(no version)")
     }
 
-    /// What is wrong with the slot, if anything: by all files if they were checked, else by those GRUB loads.
+    /// What is wrong with the slot, if anything: by all files if they were checked, else by those the boot loader loads.
     pub fn damage(&self) -> Option<&str> {
         match &self.whole {
             Some(Err(why)) => Some(why),

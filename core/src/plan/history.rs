@@ -5,7 +5,7 @@
 //! boot.env anew (`wipe`, `bootloader update`, `repair` of a single copy, and the record of a trial that fails) writes it at
 //! its end, and says so in the record.
 //!
-//! No verb fails for it ([`Plan::is_spare`](super::Plan::is_spare)).
+//! No command fails because it cannot be written ([`Plan::is_spare`](super::Plan::is_spare)).
 
 use crate::prelude::*;
 
@@ -20,7 +20,7 @@ use crate::{
     disk::layout::Part,
 };
 
-/// What an entry says and no step does.
+/// The parts of an entry that come from the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// Who asked for the change.

@@ -24,7 +24,7 @@ mod intruder;
 mod kernel_note;
 mod lba0;
 mod meta;
-mod rebuilt;
+mod rebuild_boot_state;
 mod refusal;
 mod renewal;
 mod repair;

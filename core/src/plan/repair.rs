@@ -2,8 +2,9 @@
 //! markers if both copies are lost. An ESP on which nothing is left is made again (`esp.rs`).
 //!
 //! What boots afterwards is what would have booted before: the copy of a pair that counts is not written, and if both
-//! copies of boot.env are lost, the new ones say what GRUB reads from the markers. Only a good slot that is damaged gives
-//! way to a good slot that is whole. A slot that was never confirmed does not become the default in this way.
+//! copies of boot.env are lost, the new ones say what the boot loader reads from the markers. Only a good slot that is
+//! damaged gives way to a good slot that is whole. A slot that was never confirmed does not become the default in this
+//! way.
 
 use crate::prelude::*;
 
@@ -14,7 +15,7 @@ use super::{
     bootloader::RenewalRequest,
     esp,
     meta::MetaChange,
-    rebuilt::{boot_state, is_marked_good},
+    rebuild_boot_state::{current_or_rebuilt, is_marked_good},
     slots::{Draft, EnvCopies},
 };
 use crate::{
@@ -27,8 +28,8 @@ use crate::{
     text::quoted,
 };
 
-/// Plan the repair. Slots that boot.env or their marker calls good must have been compared with their checksums. `request`: what
-/// an ESP that is lost is made again with ([`makes_esp`]).
+/// Plan the repair. Slots that boot.env or their marker calls good must have been compared with their checksums.
+/// `request`: what an ESP that is lost is made again with ([`makes_esp`]).
 pub fn repair(base: &RequestBase, system: &SystemFacts, request: Option<&RenewalRequest>) -> Result<Plan, Refusals> {
     let boots = boots(system);
     if system.env.is_none() && boots.is_none() {
@@ -37,7 +38,7 @@ pub fn repair(base: &RequestBase, system: &SystemFacts, request: Option<&Renewal
     let mut draft = Draft::new(base, system);
     let (env, loader) = match request.filter(|_| esp::is_lost(system)) {
         Some(request) => {
-            let env = boot_state(system, base.now, || boots)?;
+            let env = current_or_rebuilt(system, base.now, || boots)?;
             let loader = draft.make_esp(&env, request)?;
             (env, Some(loader))
         }

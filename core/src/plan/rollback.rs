@@ -7,7 +7,7 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
-    rebuilt::confirmed,
+    rebuild_boot_state::default_if_lost,
     slots::{Draft, EnvCopies},
 };
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
 /// default.
 pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
     // A damaged slot does not keep a system from leaving it.
-    let copies = EnvCopies::or_rebuilt(system, base.now, || confirmed(system))?;
+    let copies = EnvCopies::or_rebuilt(system, base.now, || default_if_lost(system))?;
     let back = Back::of(&copies.env, system)?;
     Ok(plan(base, system, copies, back))
 }
@@ -76,7 +76,7 @@ fn plan(base: &RequestBase, system: &SystemFacts, mut copies: EnvCopies, back: B
     draft.plan(Goal::Rollback, result, "the boot state is the old one".to_owned())
 }
 
-/// Whether GRUB would boot this slot by the markers alone, as it does when boot.env is lost.
+/// Whether the boot loader would boot this slot by the markers alone, as it does when boot.env is lost.
 fn boots_by_markers(system: &SystemFacts, slot: Slot) -> bool {
     let good = |s: Slot| system.slots[s].marker.as_ref().filter(|m| m.state == SlotState::Good).map(|m| m.seq);
     match (good(slot), good(!slot)) {
@@ -117,7 +117,7 @@ impl Back {
             return whole(default).map(|()| Back::GiveUp(running));
         }
         if running != default {
-            // GRUB skipped a default that does not verify, so the running slot is the only good one.
+            // The boot loader skipped a default that does not verify, so the running slot is the only good one.
             let passed_over = whole(default).is_err() && env.states[running] == SlotState::Good;
             return if passed_over { whole(running).map(|()| Back::To(running)) } else { Ok(Back::Already) };
         }

@@ -10,7 +10,7 @@ use super::{
     bootloader::{BootloaderChange, KernelLook},
     history::{self, About},
     meta::MetaChange,
-    rebuilt::{boot_state, confirmed},
+    rebuild_boot_state::{current_or_rebuilt, default_if_lost},
     step::ends,
 };
 use crate::{
@@ -93,7 +93,7 @@ impl EnvCopies {
     /// system of this disk that is undamaged. One copy that can be written is enough.
     pub fn of(system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
         let whole = |slot: &Slot| system.slots[*slot].damage().is_none();
-        Self::or_rebuilt(system, now, || system.running.slot().filter(whole).and_then(|_| confirmed(system)))
+        Self::or_rebuilt(system, now, || system.running.slot().filter(whole).and_then(|_| default_if_lost(system)))
     }
 
     /// The boot state as found, or rebuilt with `default` as the slot that boots.
@@ -101,7 +101,7 @@ impl EnvCopies {
         if system.env_at == [None; 2] {
             return Err(Refusal::NoBootEnv);
         }
-        let env = boot_state(system, now, default)?;
+        let env = current_or_rebuilt(system, now, default)?;
         let entry = system.history.as_ref().and_then(|history| history.next(system.env.as_ref()));
         let (at, copies) = (system.env_at, system.env_copies.clone());
         Ok(EnvCopies { env, is_rebuilt: system.env.is_none(), at, copies, entry })

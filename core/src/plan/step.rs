@@ -188,7 +188,7 @@ pub(super) fn ends(extent: Extent) -> (Extent, Extent) {
     (Extent { offset: extent.offset, len: head }, Extent { offset: extent.end() - tail, len: tail })
 }
 
-/// Zero the first MiB of a slot, so that neither GRUB nor the installer finds anything of its old content.
+/// Zero the first MiB of a slot, so that neither the boot loader nor the installer finds anything of its old content.
 pub(super) fn blank_slot(slot: Slot, extent: Extent) -> Step {
     let head = Extent { offset: extent.offset, len: MIB.min(extent.len) };
     Step::Blank { part: slot.into(), head, tail: Extent { offset: extent.end(), len: 0 } }

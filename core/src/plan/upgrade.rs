@@ -7,8 +7,8 @@
 //! 0. **Prepare.** What can fail without touching the disk fails now: `mkfs.xfs`, if EPHEMERAL is to be wiped.
 //! 1. **Deactivate.** boot.env says that the target is empty and the kept slot is the default. From here on the boot
 //!    rule ignores whatever the target holds.
-//! 2. **Blank** the target's first MiB. If both copies of boot.env are lost later, GRUB goes by the slots' own markers;
-//!    a slot that is half old and half new must not have one.
+//! 2. **Blank** the target's first MiB. If both copies of boot.env are lost later, the boot loader goes by the slots' own
+//!    markers; a slot that is half old and half new must not have one.
 //! 3. **Write** the payload, the volume's boot sector last. Its digests are checked on the way. Bytes that are already
 //!    in place are not written again.
 //! 4. **Verify.** Every byte, written or left in place, is read back past the page cache and compared. Reading follows
@@ -23,8 +23,8 @@
 //! 6. **Hand over.** META gets the label of the kept slot (tag 0x06, where machined looks for it). Then EPHEMERAL is
 //!    wiped, if that was asked for. Not earlier: only now is the new system known to be whole. The history gets its entry,
 //!    which does not count until the commit names it (`history.rs`).
-//! 7. **Activate:** the commit. One sector of boot.env says that the next boot tries the target, once. GRUB records
-//!    that the try is spent before it touches the slot. Unless the new system runs `confirm`, the boot after that
+//! 7. **Activate:** the commit. One sector of boot.env says that the next boot tries the target, once. The boot loader
+//!    records that the try is spent before it touches the slot. Unless the new system runs `confirm`, the boot after that
 //!    starts the kept slot again.
 //!
 //! `stage` ends after step 4 and marks the target as ready for a trial: it changes nothing of how the machine boots.
@@ -160,8 +160,8 @@ pub fn takes_an_upgrade(runs_from: RunsFrom, system: &SystemFacts) -> bool {
     !meta_is_lost && Slots::of(runs_from, system, 0).is_ok_and(taken)
 }
 
-/// Whether an upgrade is what is left beside a reinstallation: nothing runs from the disk, and the slot that it would keep is
-/// damaged. What is not known any more is no reason against it then.
+/// Whether an upgrade is what is left beside a reinstallation: nothing runs from the disk, and the slot that it would
+/// keep is damaged. What is not known any more is no reason against it then.
 pub fn is_last_resort(runs_from: RunsFrom, system: &SystemFacts, kept: Slot) -> bool {
     runs_from == RunsFrom::Offline && system.slots[kept].damage().is_some()
 }
@@ -359,7 +359,7 @@ impl Candidate<'_> {
         let (now, part, extent) = (request.base.now, Part::from(target), system.gpt.part(target.into()));
         let before = slots.copies.env.clone();
         draft.is_about(target, self.payload.version.clone());
-        // If both copies of boot.env are lost while the target has no marker, GRUB needs this one.
+        // If both copies of boot.env are lost while the target has no marker, the boot loader needs this one.
         let marked = system.slots[kept].marker.as_ref().is_some_and(|m| m.state == SlotState::Good);
         let may_be_marked = !is_last_resort(request.runs_from, system, kept);
         if before.states[kept] == SlotState::Good && !marked && may_be_marked {

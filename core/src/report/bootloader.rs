@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::rows::{Row, lines};
 use crate::{efi::boot_image::BootImage, plan::bootloader::BootloaderChange};
 
-/// What is said where that is so.
+/// Shown when the menu is off and a boot loader may ignore that.
 pub const MAY_OFFER_MENU: &str = "off, but a boot loader without an epoch may not know that, and offer it all the same: \
                                   `installer bootloader update` replaces it";
 

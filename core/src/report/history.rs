@@ -86,7 +86,7 @@ pub struct TrialOutcome {
     pub reason: Option<String>,
     /// The last words of its kernel, if the firmware kept them.
     pub panic: Option<String>,
-    /// Whether it stands in the history. Otherwise it is what the boot state says now; the next change records it.
+    /// Whether the history has it; otherwise it is derived from the boot state; the next change records it.
     pub recorded: bool,
 }
 

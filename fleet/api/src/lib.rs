@@ -9,15 +9,15 @@
 //! * [`machine`]: the part of Talos' machine API that the facade has, made from `proto/machine/machine.proto`
 //! * [`bound`], [`codec`]: the maxima of texts and lists, which both sides enforce
 //! * [`text`]: text from elsewhere, safe to show
-//! * [`word`]: the enums, their words, and the node's own types that they stand for
-//! * [`goal`]: requests to and from the node's own [`Request`](slipway_node::goal::Request)
+//! * [`word`]: the protocol's enums: their names in logs and JSON, and the node's types they map to
+//! * [`request`]: requests to and from the node's own [`Request`](slipway_node::request::Request)
 //! * [`show`]: plans, operations and events from the node's own types
 //! * [`reason`]: why a call is refused: one stable word each, its gRPC code, and what to do
 
 pub mod bound;
 pub mod codec;
-pub mod goal;
 pub mod reason;
+pub mod request;
 pub mod show;
 mod slots;
 pub mod text;

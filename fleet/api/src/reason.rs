@@ -1,6 +1,6 @@
 //! Why a call is refused. The word is stable, and is in the metadata `slipway-reason` of the answer.
 
-use slipway_node::journal::Refused;
+use slipway_node::journal::Refusal;
 use tonic::{Code, Status, metadata::MetadataValue};
 
 use crate::text::clean_and_cut;
@@ -144,15 +144,15 @@ impl Reason {
     }
 }
 
-impl From<&Refused> for Reason {
-    fn from(refused: &Refused) -> Self {
+impl From<&Refusal> for Reason {
+    fn from(refused: &Refusal) -> Self {
         match refused {
-            Refused::Busy(_) => Self::Busy,
-            Refused::StaleToken { .. } => Self::StaleToken,
-            Refused::Denied { .. } => Self::PayloadDenied,
-            Refused::OnTrial => Self::OnTrial,
-            Refused::UnknownDisk => Self::UnknownDisk,
-            Refused::Invalid(_) => Self::Invalid,
+            Refusal::Busy(_) => Self::Busy,
+            Refusal::StaleToken { .. } => Self::StaleToken,
+            Refusal::Denied { .. } => Self::PayloadDenied,
+            Refusal::OnTrial => Self::OnTrial,
+            Refusal::UnknownDisk => Self::UnknownDisk,
+            Refusal::Invalid(_) => Self::Invalid,
         }
     }
 }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_answer_says_what_to_do() {
-        let status = Reason::from(&Refused::OnTrial).status(Refused::OnTrial);
+        let status = Reason::from(&Refusal::OnTrial).status(Refusal::OnTrial);
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert!(status.message().contains("slipwayctl confirm"), "{}", status.message());
         let long = Reason::Failed.status("x".repeat(1 << 20));

@@ -3,9 +3,9 @@
 use slipway_core::boot::slot::Slot;
 use slipway_node::{
     facts::{Disk, Facts},
-    goal::Request,
     journal::{Asked, Journal},
     operation::{Course, Operation, Shape},
+    request::Request,
     sequence::{self, Outcome},
     step::Step,
 };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serializer;
 use slipway_core::boot::slot;
-use slipway_node::{goal, step};
+use slipway_node::{request, step};
 
 use crate::v1::{CertificateUse, Goal, HealthState, OnFailure, RequestState, Slot, SlotState, Step};
 
@@ -74,7 +74,7 @@ macro_rules! same {
 }
 
 same! {
-    goal::Goal => Goal { Stage Upgrade Rollback Reboot }
+    request::Goal => Goal { Stage Upgrade Rollback Reboot }
     slot::Slot => Slot { A B }
     slot::SlotState => SlotState { Empty Trial Tried Good Bad }
     step::OnFailure => OnFailure { Undo OldSystem TryAgain }

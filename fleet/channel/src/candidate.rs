@@ -1,4 +1,4 @@
-//! An image that was found, and its own words, which are not verified.
+//! An image found in the registry, with its labels, which are not verified.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub struct Candidate {
     pub digest: Sha256,
     /// Its tags, as they are now.
     pub tags: BTreeSet<String>,
-    /// When this channel saw it first. Times that an image itself has may be any.
+    /// When this channel saw it first. An image's own timestamps are not trusted.
     pub first_seen: Timestamp,
     /// Its description, or why that cannot be read.
     pub labels: Result<ImageLabels, String>,
@@ -30,8 +30,8 @@ pub struct Candidate {
     pub payload: Option<Sha256>,
     /// Its signers; `None` if its signatures were not looked for.
     pub signed: Option<Signed>,
-    /// When this channel took it last. The time is that of the controller's clock that took it: for another one whose clock
-    /// is behind, an image is not too young again.
+    /// When this channel took it last. By the clock of the controller that chose it, so
+    /// another controller with a slower clock does not find the image too young again.
     pub taken: Option<Timestamp>,
 }
 
@@ -50,17 +50,17 @@ pub struct ImageLabels {
     pub created: Option<String>,
 }
 
-/// The longest text that is taken from an image, bytes, and the most channels: a person who can push would else fill the
-/// status of a channel, which has room for so much.
-const LONGEST: usize = 64;
-const MOST: usize = 8;
+/// The longest text that is taken from an image, bytes, and the most channels: otherwise a person who can push could fill
+/// the channel's status.
+const MAX_LABEL_BYTES: usize = 64;
+const MAX_CHANNELS: usize = 8;
 
 impl ImageLabels {
     /// From labels and annotations. A text that is too long counts as missing.
     pub fn of(labels: &BTreeMap<String, String>, created: Option<String>) -> Self {
-        let fits = |text: &&str| !text.is_empty() && text.len() <= LONGEST;
+        let fits = |text: &&str| !text.is_empty() && text.len() <= MAX_LABEL_BYTES;
         let channels = labels.get(CHANNEL).into_iter().flat_map(|names| names.split(','));
-        let channels = channels.map(str::trim).filter(fits).take(MOST).map(str::to_owned).collect();
+        let channels = channels.map(str::trim).filter(fits).take(MAX_CHANNELS).map(str::to_owned).collect();
         let own = labels.get(VERSION).map(String::as_str).filter(fits);
         Self { version: own.and_then(version), channels, created: created.filter(|text| fits(&text.as_str())) }
     }

@@ -7,15 +7,16 @@
 //! ```
 //!
 //! * [`spec`]: what a channel is, as people write it
-//! * [`candidate`]: an image that was found, and what it says of itself
+//! * [`candidate`]: an image that was found, with its labels
+//! * [`pattern`]: patterns of tags
 //! * [`choose`]: the choice; no I/O, no clock
-//! * [`why`]: why an image was not chosen, as a sentence
+//! * [`refusal`]: why an image was not chosen, as a sentence
 //! * [`next`](choose::Choice::next): what a node that runs something older gets, floor by floor
-//! * `discover`: looks into a registry, by the installer's own way (feature `registry`)
+//! * `discover`: lists the images of a repository with the installer's client (feature `registry`)
 //! * `payload`: which payload is in an image (feature `registry`)
 //! * [`signatures`]: whose signatures a channel demands
 //! * `signed`: who has signed an image (feature `registry`)
-//! * `look`: one look: what is there, with signatures and payloads of what may be chosen (feature `registry`)
+//! * `lookup`: one lookup: the images, with signatures and payloads of those that may be chosen (feature `registry`)
 
 pub mod candidate;
 pub mod choose;

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use semver::{Version, VersionReq};
 use serde::{Deserialize, Serialize};
 use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::image_ref::parse_digest};
-use slipway_rollout::span::Span;
+use slipway_rollout::duration::PositiveDuration;
 
 use crate::{candidate::version, pattern::Pattern, signatures::Signatures};
 
@@ -31,7 +31,7 @@ pub struct Spec {
     pub arch: Arch,
     /// How often the registry is asked: 30m. Without it, every ten minutes; after a failure at least once a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interval: Option<Span>,
+    pub interval: Option<PositiveDuration>,
     /// Which versions are taken, as Cargo writes it: ">=1.4, <2". Without it, any. A prerelease is in a range only if the
     /// range names one of the same major, minor and patch number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,7 +43,7 @@ pub struct Spec {
     /// How long this channel must have known an image before it is taken: 168h. What an image says of its own age does not
     /// count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_age: Option<Span>,
+    pub min_age: Option<PositiveDuration>,
     /// Versions that a node with an older one goes to first. Each must be there; the range does not hold for them.
     #[serde(default)]
     #[schemars(with = "Vec<String>", length(max = 256))]
@@ -66,8 +66,8 @@ fn amd64() -> Arch {
 
 impl Spec {
     /// How often the registry is asked.
-    pub fn interval(&self) -> Span {
-        self.interval.unwrap_or_else(|| Span::minutes(INTERVAL))
+    pub fn interval(&self) -> PositiveDuration {
+        self.interval.unwrap_or_else(|| PositiveDuration::minutes(INTERVAL))
     }
 }
 
@@ -113,7 +113,7 @@ pub struct Promotion {
     #[schemars(length(min = 1, max = 253))]
     pub channel: String,
     /// For how long an image must have been its choice without a break: 72h.
-    pub after: Span,
+    pub after: PositiveDuration,
 }
 
 /// An image that is never used.

@@ -28,7 +28,7 @@ use slipway_fleet_objects::{
     condition,
     image::ImageDigest,
 };
-use slipway_rollout::span::Span;
+use slipway_rollout::duration::PositiveDuration;
 
 /// The record of a channel's choices.
 const KEPT: usize = 64;
@@ -164,8 +164,8 @@ pub fn is_due(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> bool
 }
 
 /// How long a registry is left alone after a look that came to nothing.
-pub fn again(spec: &Spec) -> Span {
-    spec.interval().min(Span::minutes(1))
+pub fn again(spec: &Spec) -> PositiveDuration {
+    spec.interval().min(PositiveDuration::minutes(1))
 }
 
 /// An image may be taken now whose signatures or payload were not needed yet.

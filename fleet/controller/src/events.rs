@@ -1,5 +1,4 @@
-//! Events for people: `kubectl get events`, and `kubectl describe` of the object. Its name follows from what happened: two
-//! controllers tell it once.
+//! Kubernetes Events. An Event's name is derived from its content, so two controllers write it once.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -21,7 +20,7 @@ pub struct EventRecord {
     pub uid: String,
     /// The event, in one word that stays the same.
     pub reason: &'static str,
-    /// The token that tells it from the last of its kind.
+    /// Distinguishes it from earlier events with the same reason.
     pub which: String,
     /// The same for people.
     pub message: String,

@@ -2,10 +2,10 @@
 //! decided, and does it.
 //!
 //! ```text
-//! ledger, then objects, then nodes ─► Snapshot of each pool ─► decide ─┬─► what stays: waves passed, payload denied
-//!    ▲                                                                 ├─► ledger, by compare-and-set
-//!    │                                                                 ├─► nodes: stage, begin
-//!    └─────────────────────── again: it is the same for any    ◄──────┴─► why not: statuses, events
+//! ledger, then objects, then nodes ─► Facts of each pool ─► decide ─┬─► rollouts: waves passed, payload denied
+//!    ▲                                                              ├─► ledger, by compare-and-set
+//!    │                                                              ├─► nodes: stage, begin
+//!    └──────────────────── again: each round is complete   ◄───────┴─► blocked nodes: statuses, events
 //! ```
 //!
 //! Beside that, channels are looked into, and what they choose is written into their status, which pools follow:
@@ -22,26 +22,27 @@
 //! * [`names`]: of operations and rollouts
 //! * [`cluster`]: objects of the API server, read and written
 //! * [`nodes`]: nodes, looked at and asked
-//! * [`observed`]: what decisions need of a node
+//! * [`observed_node`]: the input of decisions about a node
+//! * [`node_report`]: a node's answer as that input
 //! * [`pools`]: what decisions need of a pool
 //! * [`plans`]: which rollout is followed, and when there is a new one
 //! * [`machines`]: machines of nodes, where nodes are replaced: found, and deleted
 //! * [`volumes`]: what a node would lose with its machine
-//! * [`stock`]: both, as they are now
-//! * [`round`]: what follows from one look
-//! * [`keep`]: what stays of it, written
-//! * [`turn`]: one look, and what follows from it
+//! * [`inventory`]: machines and volumes as they are now, where nodes are replaced
+//! * [`round`]: the decisions of one round, for all pools together
+//! * [`persist`]: writes the state of a round: rollouts, then the ledger
+//! * [`reconcile`]: one round: read, decide, write, ask nodes
 //! * [`channels`]: channels, looked into and written
-//! * [`places`]: how many registries are looked into at once
-//! * [`choices`]: what follows for channels from what was found
-//! * [`follow`]: what a pool gets that follows a channel
+//! * [`registry_concurrency`]: how many registries are asked at once
+//! * [`channel_status`]: a channel's choice and status, from the images found
+//! * [`channel_target`]: the target of a pool that follows a channel
 //! * [`report`]: what people read
-//! * [`events`]: what happened, for people
-//! * [`figures`]: what pools are like, counted
-//! * [`metrics`]: numbers for Prometheus
-//! * [`watch`]: changes in the cluster, which start a turn before its time
-//! * [`wake`]: who is woken by them
-//! * [`serve`]: who asks for them, and whether it is well
+//! * [`events`]: Kubernetes Events
+//! * [`pool_metrics`]: the metrics of pools
+//! * [`metrics`]: metrics for Prometheus
+//! * [`watch`]: changes in the cluster, which start a round early
+//! * [`trigger`]: starts a round early
+//! * [`serve`]: HTTP: metrics and health
 
 pub mod channel_status;
 pub mod channel_target;

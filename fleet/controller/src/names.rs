@@ -2,7 +2,7 @@
 
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::rollout::Rollout;
-use slipway_node::goal::Goal;
+use slipway_node::request::Goal;
 use uuid::Uuid;
 
 /// The operation of this kind for this node in this rollout; `attempt` counts from 0.

@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
-use slipway_node::goal::Request;
+use slipway_node::request::Request;
 use slipway_node_api::{
-    goal,
     reason::Reason,
+    request,
     v1::{AbortRequest, RequestState, StatusRequest, plan_request::Goal},
 };
 use slipway_node_client::{Client, Files, Trust, chain};
@@ -49,7 +49,7 @@ pub enum Answer {
 }
 
 impl Nodes {
-    /// Reached with these certificates, at this port. The files are read with each turn: they may change.
+    /// Reached with these certificates, at this port. The files are read in each round: they may change.
     pub fn new(files: Files, port: u16) -> Self {
         Self { files, port }
     }
@@ -106,7 +106,7 @@ async fn connect(trust: &Trust, address: &str) -> Result<Client, String> {
 
 async fn ask(mut client: Client, ask: &Ask) -> Result<Answer, String> {
     let asked = match ask {
-        Ask::For(request) => match goal::to_wire(request) {
+        Ask::For(request) => match request::to_wire(request) {
             Goal::Stage(request) => client.stage(request).await,
             Goal::Upgrade(request) => client.upgrade(request).await,
             Goal::Rollback(request) => client.rollback(request).await,

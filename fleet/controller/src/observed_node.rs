@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
-use slipway_node::goal::Goal;
+use slipway_node::request::Goal;
 use slipway_node_api::{
     v1::{StatusResponse, Step},
     word,

@@ -1,9 +1,9 @@
-//! Writes the state of a round: first the rollouts, then the ledger. If one of them was written since it was read, that ends
-//! it, and all is looked at anew.
+//! Writes the state of a round: first the rollouts, then the ledger. On a conflict the
+//! round is dropped, and everything is read again.
 //!
-//! A write of one pool that the API server refuses is that pool's own trouble. The round is made again without it: nothing
+//! A write of one pool that the API server refuses affects that pool only. The round is made again without it: nothing
 //! of the pool begins, no grant of it is freed that its rollout would have to remember, and the others go on. Each ledger
-//! that is written is computed as a whole: what one pool does without comes out of no other budget.
+//! is computed for all pools at once, so one pool's rejected grant does not change another's budget.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,11 +20,11 @@ use crate::{
     cluster::{Cluster, Error, Result},
     pools::Members,
     report,
-    round::{Observation, Refused, Round, round},
+    round::{Observation, RejectedWrites, Round, round},
 };
 
-/// For how long a look may be acted on.
-pub const FRESH: Duration = Duration::from_secs(60);
+/// How old an observation may be when it is acted on.
+pub const MAX_OBSERVATION_AGE: Duration = Duration::from_secs(60);
 
 /// The writes.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub async fn persist(
     (looked, now): (Instant, Timestamp),
 ) -> Result<Persisted> {
     let mut kept = round(observation, members, now);
-    let mut refused = Refused { rollouts: rollouts(cluster, &kept, now).await?, ..Refused::default() };
+    let mut refused = RejectedWrites { rollouts: rollouts(cluster, &kept, now).await?, ..RejectedWrites::default() };
     if !refused.rollouts.is_empty() {
         kept = round(Observation { refused: &refused, ..observation }, members, now);
     }
@@ -64,7 +64,7 @@ pub async fn persist(
         }
         Err(e) => return Err(e),
     }
-    let Refused { rollouts, grants } = refused;
+    let RejectedWrites { rollouts, grants } = refused;
     let grants = grants.into_iter().map(|(pool, why)| (pool, format!("its grants cannot be written: {why}")));
     Ok(Persisted { round: kept, refused: grants.chain(rollouts).collect() })
 }
@@ -108,7 +108,7 @@ async fn one_by_one(
     writer: &Writer<'_>,
     observation: Observation<'_>,
     members: &Members<'_>,
-    refused: &mut Refused,
+    refused: &mut RejectedWrites,
     now: Timestamp,
 ) -> Result<DisruptionLedger> {
     let freed = round(Observation { refused, ..observation }, members, now);
@@ -130,7 +130,7 @@ fn nothing(observation: Observation<'_>, members: &Members<'_>, why: &str, now: 
     let why = format!("the ledger cannot be written: {why}");
     let all: BTreeMap<String, String> =
         observation.objects.pools.keys().map(|pool| (pool.clone(), why.clone())).collect();
-    let refused = Refused { rollouts: all.clone(), ..Refused::default() };
+    let refused = RejectedWrites { rollouts: all.clone(), ..RejectedWrites::default() };
     let mut round = round(Observation { refused: &refused, ..observation }, members, now);
     round.freed.clear();
     round.ledger = observation.ledger.status.clone().unwrap_or_default();
@@ -150,7 +150,7 @@ impl Writer<'_> {
             return Ok(read.clone());
         }
         // This program may have stood still. Then nodes and windows are not what they were.
-        if self.looked.elapsed() > FRESH {
+        if self.looked.elapsed() > MAX_OBSERVATION_AGE {
             return Err(Error::Conflict("what was seen is too old".to_owned()));
         }
         self.cluster.write_ledger(read, &round.ledger).await

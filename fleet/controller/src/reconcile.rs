@@ -16,9 +16,9 @@ use slipway_fleet_objects::{
     pool::RunNow,
     upgrade::{NodeUpgrade, NodeUpgradeSpec},
 };
-use slipway_node::goal::{Goal, Request};
+use slipway_node::request::{Goal, Request};
 use slipway_rollout::{
-    decide::Step,
+    decide::Action,
     ledger::{Ledger, Proof},
 };
 
@@ -30,11 +30,11 @@ use crate::{
     names,
     nodes::{Answer, Ask, Nodes},
     observed_node::{self, NodeReading},
-    persist::{FRESH, Persisted, persist},
+    persist::{MAX_OBSERVATION_AGE, Persisted, persist},
     pool_metrics,
     pools::Members,
     report,
-    round::{Observation, PoolRound, Refused, Round, to_look},
+    round::{Observation, PoolRound, RejectedWrites, Round, to_look},
 };
 
 /// When to look again.
@@ -77,7 +77,7 @@ impl Controller {
             .iter()
             .find(|node| Some(observed_node::name(node)) == self.own.as_deref())
             .map(observed_node::uid);
-        let refused = &Refused::default();
+        let refused = &RejectedWrites::default();
         let observation =
             Observation { ledger: &ledger, objects: &objects, looks: &looks, stock: &stock, own, refused };
         let (looked, now) = (Instant::now(), Timestamp::now());
@@ -112,7 +112,7 @@ impl Controller {
             eprintln!("pool {pool}: {why}");
         }
         self.cluster.metrics().pools(&pool_metrics::of(&round, &members, &looks, (&answers, &refused)), epoch);
-        self.tell(observation, &members, &round, (&answers, &refused), now).await;
+        self.publish_status(observation, &members, &round, (&answers, &refused), now).await;
         Ok(again)
     }
 
@@ -140,10 +140,10 @@ impl Controller {
         let mut requests = Vec::new();
         for pool_round in round.pools.values().flatten() {
             for step in &pool_round.decision.steps {
-                let (Step::Stage { uid, .. }
-                | Step::Begin { uid, .. }
-                | Step::Return { uid, .. }
-                | Step::Abort { uid, .. }) = step
+                let (Action::Stage { uid, .. }
+                | Action::Begin { uid, .. }
+                | Action::Return { uid, .. }
+                | Action::Abort { uid, .. }) = step
                 else {
                     continue;
                 };
@@ -156,7 +156,7 @@ impl Controller {
     }
 
     /// Tell people. What they were told already is not written again. What cannot be told does not keep the rest.
-    async fn tell(
+    async fn publish_status(
         &self,
         observation: Observation<'_>,
         members: &Members<'_>,
@@ -177,7 +177,7 @@ impl Controller {
                 }
             };
             if pool.and_then(|pool| pool.status.as_ref()) != Some(&status) {
-                said(self.cluster.tell_pool(name, &status).await);
+                log_error(self.cluster.tell_pool(name, &status).await);
             }
             // A node that is in two pools is the older one's, which speaks of it.
             let own = |node: &&&core::Node| members.pool_of(observed_node::uid(node)) == Some(name.as_str());
@@ -185,7 +185,7 @@ impl Controller {
                 let stuck = pool_round.as_ref().err().map(report::stuck);
                 let Some(status) = nodes.get(observed_node::uid(node)).or(stuck.as_ref()) else { continue };
                 let old = observation.objects.upgrades.get(observed_node::name(node));
-                said(self.cluster.tell_node(&upgrade(node, name), status, old).await);
+                log_error(self.cluster.tell_node(&upgrade(node, name), status, old).await);
             }
         }
         let in_pools: BTreeSet<&str> = observation
@@ -195,14 +195,14 @@ impl Controller {
             .filter_map(|node| members.pool_of(observed_node::uid(node)).map(|_| observed_node::name(node)))
             .collect();
         for (_, upgrade) in observation.objects.upgrades.iter().filter(|(name, _)| !in_pools.contains(name.as_str())) {
-            said(self.cluster.delete("node upgrade", upgrade).await);
+            log_error(self.cluster.delete("node upgrade", upgrade).await);
         }
         for rollout in &round.expired {
-            said(self.cluster.delete("rollout", rollout).await);
+            log_error(self.cluster.delete("rollout", rollout).await);
         }
         for told in happened(round, &observation.ledger.status.clone().unwrap_or_default(), now) {
             eprintln!("{} {}: {}", told.kind, told.name, told.message);
-            said(self.cluster.tell(&told.event(now)).await);
+            log_error(self.cluster.tell(&told.event(now)).await);
         }
     }
 
@@ -212,8 +212,10 @@ impl Controller {
         // Like nodes, machines are asked for by a rollout that is there.
         let courses = round.pools.values().flatten().filter(|pool_round| pool_round.rollout.is_some());
         for step in courses.flat_map(|pool_round| &pool_round.decision.steps) {
-            let Step::Delete { uid, token, machine } = step else { continue };
-            let Some(found) = stock.found(machine).filter(|_| looked.elapsed() <= FRESH) else { continue };
+            let Action::Delete { uid, token, machine } = step else { continue };
+            let Some(found) = stock.found(machine).filter(|_| looked.elapsed() <= MAX_OBSERVATION_AGE) else {
+                continue;
+            };
             let ledger = self.cluster.ledger().await?.status.unwrap_or_default();
             if ledger.held(uid).is_none_or(|grant| grant.token != *token) {
                 continue;
@@ -231,15 +233,15 @@ impl Controller {
 }
 
 /// Messages for people are not waited for: the next look tells them anew.
-fn said(told: Result<()>) {
+fn log_error(told: Result<()>) {
     if let Err(e) = told {
         eprintln!("{e}");
     }
 }
 
 /// A request to a node.
-fn asked(pool_round: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Option<Ask> {
-    let Step::Abort { uid, .. } = step else { return request(pool_round, step, look).map(Ask::For) };
+fn asked(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) -> Option<Ask> {
+    let Action::Abort { uid, .. } = step else { return request(pool_round, step, look).map(Ask::For) };
     let of = pool_round.rollout.as_ref()?.metadata.uid.as_deref()?;
     let why = pool_round.facts.aborted.clone()?;
     let status = look.and_then(|look| look.status.as_ref().ok())?;
@@ -247,20 +249,20 @@ fn asked(pool_round: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Opt
     Some(Ask::Abort(names::operation(of, uid, Goal::Upgrade, attempt), why))
 }
 
-fn request(pool_round: &PoolRound, step: &Step, look: Option<&NodeReading>) -> Option<Request> {
+fn request(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) -> Option<Request> {
     let rollout = pool_round.rollout.as_ref()?;
     let of = rollout.metadata.uid.as_deref()?;
     let spec = &pool_round.desired.pool.spec;
     let (id, goal, token, payload) = match step {
-        Step::Return { uid, token } => {
+        Action::Return { uid, token } => {
             (names::operation(of, uid, Goal::Rollback, 0), Goal::Rollback, Some(*token), None)
         }
-        Step::Stage { uid, payload } => {
+        Action::Stage { uid, payload } => {
             let status = look.and_then(|look| look.status.as_ref().ok())?;
             let id = names::operation(of, uid, Goal::Stage, observed_node::attempt(status, of, uid, Goal::Stage));
             (id, Goal::Stage, None, Some(*payload))
         }
-        Step::Begin { uid, token, payload } => {
+        Action::Begin { uid, token, payload } => {
             let status = look.and_then(|look| look.status.as_ref().ok())?;
             let attempt = observed_node::attempt(status, of, uid, Goal::Upgrade);
             (names::operation(of, uid, Goal::Upgrade, attempt), Goal::Upgrade, Some(*token), Some(*payload))
@@ -299,7 +301,7 @@ pub fn happened(round: &Round, before: &Ledger, now: Timestamp) -> Vec<EventReco
         told.push(EventRecord { kind: "Node", api: "v1", name, uid, reason, which, message, is_warning });
     };
     for step in &round.freed {
-        let Step::Free { uid, proof } = step else { continue };
+        let Action::Free { uid, proof } = step else { continue };
         let Some(grant) = before.held(uid) else { continue };
         let (why, is_warning) = match proof {
             Proof::Well { .. } => ("the node is well".to_owned(), false),
@@ -336,8 +338,8 @@ fn of_rollout(pool_round: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
     let mut grants = false;
     for step in &pool_round.decision.steps {
         match step {
-            Step::Deny { why, .. } => tell("PayloadDenied", String::new(), format!("nothing new begins: {why}")),
-            Step::Grant { .. } => grants = true,
+            Action::Deny { why, .. } => tell("PayloadDenied", String::new(), format!("nothing new begins: {why}")),
+            Action::Grant { .. } => grants = true,
             _ => {}
         }
     }

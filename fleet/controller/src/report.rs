@@ -15,7 +15,7 @@ use slipway_node_api::{
 };
 use slipway_rollout::{
     blocked::Blocked,
-    decide::{BlockedNode, Step},
+    decide::{Action, BlockedNode},
     facts::{Facts, ObservedNode},
 };
 
@@ -75,7 +75,7 @@ pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     let holds = pool_round.facts.ledger.held(&node.uid).is_some();
     // While it may be rebooting no action is needed.
     let remedy = if reboot(pool_round, blocked).is_some() { None } else { why.remedy(&node.name, holds) };
-    said(pool_round, blocked) + &remedy.map(|what| format!(": {what}")).unwrap_or_default()
+    blocked_message(pool_round, blocked) + &remedy.map(|what| format!(": {what}")).unwrap_or_default()
 }
 
 /// Whether the node is away because it reboots in its upgrade, as far as that can be known.
@@ -85,11 +85,11 @@ fn reboot<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Re
 }
 
 /// Why this node does not go, in one word that stays the same.
-pub fn word(pool_round: &PoolRound, blocked: &BlockedNode) -> &'static str {
+pub fn blocked_reason(pool_round: &PoolRound, blocked: &BlockedNode) -> &'static str {
     if reboot(pool_round, blocked).is_some() { "Rebooting" } else { blocked.why.word() }
 }
 
-fn said(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
+fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     let (why, uid) = (&blocked.why, &blocked.node.uid);
     if let (Blocked::Skipped | Blocked::NotInPlan, Some(held)) = (why, pool_round.desired.held.get(uid)) {
         return held.clone();
@@ -112,7 +112,7 @@ fn said(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
 pub fn headline(pool_round: &PoolRound) -> Headline {
     let (decision, facts) = (&pool_round.decision, &pool_round.facts);
     let denied = decision.steps.iter().find_map(|step| match step {
-        Step::Deny { why, .. } => Some(why),
+        Action::Deny { why, .. } => Some(why),
         _ => None,
     });
     if let Some(why) = facts.denied.as_ref().or(denied) {
@@ -166,8 +166,8 @@ pub fn rollout(rollout: &Rollout, pool_round: &PoolRound, now: Timestamp) -> Rol
     let decision = &pool_round.decision;
     for step in &decision.steps {
         match step {
-            Step::Deny { why, .. } => _ = status.denied.get_or_insert_with(|| why.clone()),
-            Step::Pause { why } => _ = status.paused.get_or_insert_with(|| why.clone()),
+            Action::Deny { why, .. } => _ = status.denied.get_or_insert_with(|| why.clone()),
+            Action::Pause { why } => _ = status.paused.get_or_insert_with(|| why.clone()),
             _ => {}
         }
     }
@@ -201,7 +201,7 @@ fn replacing(pool_round: &PoolRound) -> Vec<Replacing> {
     let of = |blocked: &BlockedNode| Replacing {
         node_uid: blocked.node.uid.clone(),
         node: blocked.node.name.clone(),
-        reason: word(pool_round, blocked).to_owned(),
+        reason: blocked_reason(pool_round, blocked).to_owned(),
         message: sentence(pool_round, blocked),
     };
     let mut told = 0;
@@ -305,8 +305,9 @@ pub fn nodes<'a>(
     }
     let of = |observed: &'a ObservedNode| {
         let uid = observed.node.uid.as_str();
-        let blocked =
-            blocked.get(uid).map(|blocked| (word(pool_round, blocked), sentence_of_node(pool_round, blocked)));
+        let blocked = blocked
+            .get(uid)
+            .map(|blocked| (blocked_reason(pool_round, blocked), sentence_of_node(pool_round, blocked)));
         let refused = match answers.get(uid) {
             Some(Answer::Refused(why)) => Some(why.as_str()),
             Some(Answer::New | Answer::Known) | None => None,

@@ -12,12 +12,12 @@ use slipway_fleet_objects::{
 };
 use slipway_rollout::{
     blocked::Blocked,
-    decide::{BlockedNode, Decision, Step, decide, release_grants, successor},
+    decide::{Action, BlockedNode, Decision, decide, release_grants, successor},
+    duration::PositiveDuration,
     facts::{Evidence, Facts, ObservedNode, Replacing, RollbackPolicy},
     ledger::{Ledger, Node, Proof, Role},
     plan::Plan,
     replace,
-    span::Span,
 };
 
 use crate::{
@@ -42,12 +42,12 @@ pub struct Observation<'a> {
     /// The UID of the node that this controller runs on.
     pub own: Option<&'a str>,
     /// The writes that were refused a moment ago.
-    pub refused: &'a Refused,
+    pub refused: &'a RejectedWrites,
 }
 
 /// The refused writes, by pool, and why. That is this pool's own trouble: others go on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
+pub struct RejectedWrites {
     /// Its rollouts. Nothing of the pool begins, and no grant of it is freed by what would have to be remembered there.
     pub rollouts: BTreeMap<String, String>,
     /// Its new grants.
@@ -60,7 +60,7 @@ pub struct Round {
     /// The ledger as it is to be.
     pub ledger: Ledger,
     /// The grants that are freed, and why.
-    pub freed: Vec<Step>,
+    pub freed: Vec<Action>,
     /// The pools, by name.
     pub pools: BTreeMap<String, Result<PoolRound, Problem>>,
     /// Rollouts that are to be made.
@@ -119,7 +119,7 @@ pub struct Reboot {
 
 impl Reboot {
     /// As long as a node may be away before a person has to look: twice what a trial may take, and a start on top.
-    const LIMIT: Span = Span::from_minutes(20);
+    const LIMIT: PositiveDuration = PositiveDuration::from_minutes(20);
 
     fn expected(since: Timestamp) -> Self {
         Self { since, until: Self::LIMIT.after(since) }
@@ -164,7 +164,7 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
             withhold(&mut pool_round, name, observation.refused);
             for step in &pool_round.decision.steps {
                 // The decision has asked this ledger, which is the one that is written; what it says now counts.
-                if let Step::Grant { node, replaces } = step
+                if let Action::Grant { node, replaces } = step
                     && let Ok((granted, _)) =
                         ledger.grant_for(node, replaces.as_deref(), &pool_round.decision.limits, now)
                 {
@@ -197,7 +197,7 @@ fn freed_ledger(
     observation: Observation<'_>,
     members: &Members<'_>,
     (targets, unclear): (&BTreeMap<String, Sha256>, &BTreeSet<&str>),
-    freed: &mut Vec<Step>,
+    freed: &mut Vec<Action>,
 ) -> Ledger {
     let read = observation.ledger.status.clone().unwrap_or_default();
     let mut nodes = Vec::new();
@@ -347,11 +347,11 @@ fn elsewhere(pool: &str, observation: Observation<'_>, members: &Members<'_>) ->
 }
 
 /// A refused write is not acted on, and nodes say so.
-fn withhold(pool_round: &mut PoolRound, pool: &str, refused: &Refused) {
+fn withhold(pool_round: &mut PoolRound, pool: &str, refused: &RejectedWrites) {
     let PoolRound { decision, facts, .. } = pool_round;
     if let Some(why) = refused.rollouts.get(pool) {
         let held = decision.steps.drain(..).filter_map(|step| {
-            let Step::Free { uid, .. } = step else { return None };
+            let Action::Free { uid, .. } = step else { return None };
             let node = facts.ledger.held(&uid)?.node.clone();
             Some(BlockedNode { node, why: Blocked::Unwritten(why.clone()) })
         });
@@ -360,7 +360,7 @@ fn withhold(pool_round: &mut PoolRound, pool: &str, refused: &Refused) {
         decision.blocked.extend(held);
         decision.finished = false;
     } else if refused.grants.contains_key(pool) {
-        decision.steps.retain(|step| !matches!(step, Step::Grant { .. }));
+        decision.steps.retain(|step| !matches!(step, Action::Grant { .. }));
     }
     let Some(why) = refused.rollouts.get(pool).or(refused.grants.get(pool)) else { return };
     let is_all = refused.rollouts.contains_key(pool);
@@ -381,7 +381,7 @@ fn withhold(pool_round: &mut PoolRound, pool: &str, refused: &Refused) {
 
 /// The pool has another target now: what has begun ends, and nothing else begins.
 fn leave(decision: &mut Decision) {
-    decision.steps.retain(|step| !matches!(step, Step::Grant { .. } | Step::Stage { .. }));
+    decision.steps.retain(|step| !matches!(step, Action::Grant { .. } | Action::Stage { .. }));
     for blocked in &mut decision.blocked {
         if matches!(blocked.why, Blocked::Granted | Blocked::Staging) {
             let why = "the pool has another target now: its rollout begins when no node holds a grant any more";

@@ -101,8 +101,14 @@ fn router(face: Arc<HealthState>) -> Router {
     let (numbers, life, ready) = (Arc::clone(&face), Arc::clone(&face), face);
     Router::new()
         .route("/metrics", get(async move || metrics(&numbers)))
-        .route("/healthz", get(async move || told(life.lives(Instant::now()), "no round has ended for two hours")))
-        .route("/readyz", get(async move || told(ready.is_ready(), "the last round failed, or there was none yet")))
+        .route(
+            "/healthz",
+            get(async move || health_response(life.lives(Instant::now()), "no round has ended for two hours")),
+        )
+        .route(
+            "/readyz",
+            get(async move || health_response(ready.is_ready(), "the last round failed, or there was none yet")),
+        )
 }
 
 /// One request. A stranger's mistake needs no record.
@@ -121,7 +127,7 @@ fn metrics(face: &HealthState) -> Response {
     }
 }
 
-fn told(is_so: bool, why: &'static str) -> Response {
+fn health_response(is_so: bool, why: &'static str) -> Response {
     if is_so { "ok\n".into_response() } else { (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response() }
 }
 

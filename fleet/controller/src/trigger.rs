@@ -1,4 +1,4 @@
-//! Triggers that start a turn before its time: an input of decisions has changed. A woken turn looks at everything anew; a
+//! Triggers that start a round early: an input of decisions has changed. A triggered round reads everything anew; a
 //! missing trigger costs nothing but time.
 
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Between two turns, at least.
+/// Between two rounds, at least.
 pub const SOON: Duration = Duration::from_millis(500);
 
-/// The receiver of triggers. However many come during a turn, one more turn follows.
+/// The receiver of triggers. However many come during a round, one more round follows.
 #[derive(Debug, Default)]
 pub struct Triggers {
     /// The decider.
@@ -20,8 +20,8 @@ pub struct Triggers {
     pub channels: Notify,
 }
 
-/// Wait until the next turn: for this long, or until a trigger. The last turn took so long; at least half of the time is
-/// rest, whatever happens and however soon the next turn is wanted.
+/// Wait until the next round: for this long, or until a trigger. The last round took so long; at least half of the time is
+/// rest, whatever happens and however soon the next round is wanted.
 pub async fn rest(pause: Duration, took: Duration, changed: &Notify) {
     let least = SOON.max(took);
     sleep(least).await;
@@ -51,9 +51,9 @@ mod tests {
         let (long, short) = (Duration::from_secs(3600), Duration::from_millis(1));
         let woken = rests(long, short, true);
         assert!(woken >= SOON && woken < long, "{woken:?}");
-        let after_a_long_turn = rests(long, 2 * SOON, true);
-        assert!(after_a_long_turn >= 2 * SOON, "{after_a_long_turn:?}");
-        // Also where more is to be done at once, or looks are as frequent as turns are long.
+        let after_a_long_round = rests(long, 2 * SOON, true);
+        assert!(after_a_long_round >= 2 * SOON, "{after_a_long_round:?}");
+        // Also where more is to be done at once, or rounds are as frequent as they are long.
         assert!(rests(SOON, 2 * SOON, true) >= 2 * SOON);
         assert!(rests(short, 2 * SOON, false) >= 2 * SOON);
         assert!(rests(SOON + short, short, false) >= SOON + short);

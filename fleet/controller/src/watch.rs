@@ -1,4 +1,4 @@
-//! Changes in the cluster, as its API server tells them. They wake the turn, and that is all: what is decided from is read
+//! Changes in the cluster, as its API server tells them. They trigger a round, and that is all: what is decided from is read
 //! anew each time, because a stream of changes may be late, cut, or silent for ever, and says nothing of what it has missed.
 //!
 //! A stream that the API server refuses is said: in the log once, and in the metrics as long as it lasts.
@@ -186,7 +186,7 @@ impl StreamPosition {
     }
 
     /// Whether this is a change.
-    fn told<K>(&mut self, event: WatchEvent<K>, kind: &Kind<K>) -> Result<bool, End> {
+    fn apply_event<K>(&mut self, event: WatchEvent<K>, kind: &Kind<K>) -> Result<bool, End> {
         let (object, to) = match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let to = (kind.mark)(&object);
@@ -302,7 +302,7 @@ where
             Ok(Some(Err(kube::Error::Api(_) | kube::Error::SerdeError(_)))) => return End::Lost,
             Ok(Some(Err(_)) | None) | Err(_) => return End::Cut,
         };
-        match position.told(event, kind) {
+        match position.apply_event(event, kind) {
             Ok(true) => wakes.iter().for_each(|who| who.notify_one()),
             Ok(false) => {}
             Err(end) => return end,
@@ -323,8 +323,8 @@ mod tests {
         from_value(json!({ "type": event, "object": object })).unwrap()
     }
 
-    fn told(position: &mut StreamPosition, event: WatchEvent<Node>) -> Result<bool, End> {
-        position.told(event, &NODE)
+    fn apply_event(position: &mut StreamPosition, event: WatchEvent<Node>) -> Result<bool, End> {
+        position.apply_event(event, &NODE)
     }
 
     fn ready(is_so: &str, heartbeat: &str) -> Value {
@@ -336,20 +336,20 @@ mod tests {
     fn what_is_decided_from_counts_and_a_sign_of_life_does_not() {
         let mut position = StreamPosition::new();
         let (one, two) = ("2026-06-01T12:00:00Z", "2026-06-01T12:05:00Z");
-        assert_eq!(told(&mut position, node("ADDED", "1", json!({}), ready("True", one))), Ok(true));
-        assert_eq!(told(&mut position, node("MODIFIED", "2", json!({}), ready("True", two))), Ok(false));
-        assert_eq!(told(&mut position, node("MODIFIED", "3", json!({}), ready("False", two))), Ok(true));
+        assert_eq!(apply_event(&mut position, node("ADDED", "1", json!({}), ready("True", one))), Ok(true));
+        assert_eq!(apply_event(&mut position, node("MODIFIED", "2", json!({}), ready("True", two))), Ok(false));
+        assert_eq!(apply_event(&mut position, node("MODIFIED", "3", json!({}), ready("False", two))), Ok(true));
         let cordoned = json!({ "unschedulable": true });
-        assert_eq!(told(&mut position, node("MODIFIED", "4", cordoned.clone(), ready("False", two))), Ok(true));
+        assert_eq!(apply_event(&mut position, node("MODIFIED", "4", cordoned.clone(), ready("False", two))), Ok(true));
         assert_eq!(position.version, "4");
         // Cut and begun again where it was, then begun anew: what is told again is not new, and what went is.
         position.ended(&End::Cut);
         assert_eq!(position.version, "4");
         position.ended(&End::Lost);
         assert_eq!(position.version, ALL);
-        assert_eq!(told(&mut position, node("ADDED", "4", cordoned, ready("False", two))), Ok(false));
-        assert_eq!(told(&mut position, node("DELETED", "5", json!({}), json!({}))), Ok(true));
-        assert_eq!(told(&mut position, node("ADDED", "6", json!({}), ready("True", two))), Ok(true));
+        assert_eq!(apply_event(&mut position, node("ADDED", "4", cordoned, ready("False", two))), Ok(false));
+        assert_eq!(apply_event(&mut position, node("DELETED", "5", json!({}), json!({}))), Ok(true));
+        assert_eq!(apply_event(&mut position, node("ADDED", "6", json!({}), ready("True", two))), Ok(true));
     }
 
     #[test]
@@ -374,10 +374,10 @@ mod tests {
         let gone = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410,
             "message": "too old resource version: 1 (2)", "metadata": {} });
         let event: WatchEvent<Node> = from_value(json!({ "type": "ERROR", "object": gone })).unwrap();
-        assert_eq!(told(&mut StreamPosition::new(), event), Err(End::Lost));
+        assert_eq!(apply_event(&mut StreamPosition::new(), event), Err(End::Lost));
         let mut position = StreamPosition::new();
         let bookmark = json!({ "kind": "Node", "apiVersion": "v1", "metadata": { "resourceVersion": "7" } });
         let bookmark = from_value(json!({ "type": "BOOKMARK", "object": bookmark })).unwrap();
-        assert_eq!((told(&mut position, bookmark), position.version.as_str()), (Ok(false), "7"));
+        assert_eq!((apply_event(&mut position, bookmark), position.version.as_str()), (Ok(false), "7"));
     }
 }

@@ -21,14 +21,14 @@ pub struct NodeState {
 
 /// Why a node is not cordoned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum CordonError {
     /// Another operation holds it.
     #[error("operation {0} has cordoned this node: wait for it, or remove the annotation {OWNER} when it is gone")]
     Another(String),
 }
 
 /// The Node while `op` works on it.
-pub fn cordoned(node: &NodeState, op: Uuid) -> Result<NodeState, Refused> {
+pub fn cordoned(node: &NodeState, op: Uuid) -> Result<NodeState, CordonError> {
     let op = op.to_string();
     match &node.owner {
         Some(owner) if *owner == op => {
@@ -36,7 +36,7 @@ pub fn cordoned(node: &NodeState, op: Uuid) -> Result<NodeState, Refused> {
             let before = if node.unschedulable { node.before.clone() } else { Some(false.to_string()) };
             Ok(NodeState { unschedulable: true, owner: node.owner.clone(), before })
         }
-        Some(owner) => Err(Refused::Another(owner.clone())),
+        Some(owner) => Err(CordonError::Another(owner.clone())),
         None => Ok(NodeState { unschedulable: true, owner: Some(op), before: Some(node.unschedulable.to_string()) }),
     }
 }

@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use crate::{
     facts::Facts,
-    goal::{Goal, Request},
     operation::{AsIs, Learned, Operation, Shape, Tried},
+    request::{Goal, Request},
     sequence::{self, Next, Outcome},
     step::Step,
 };
@@ -68,7 +68,7 @@ pub struct Denied {
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum Refusal {
     /// One at a time.
     #[error("operation {0} is under way: wait for it, or abort it")]
     Busy(Uuid),
@@ -102,10 +102,10 @@ pub enum Asked {
 
 impl Journal {
     /// A client requests an operation.
-    pub fn ask(&mut self, request: Request, shape: Shape, facts: &Facts) -> Result<Asked, Refused> {
+    pub fn ask(&mut self, request: Request, shape: Shape, facts: &Facts) -> Result<Asked, Refusal> {
         match &self.operation {
             Some(op) if op.id() == request.id => return Ok(Asked::UnderWay),
-            Some(op) if !supersedes(&request, op) => return Err(Refused::Busy(op.id())),
+            Some(op) if !supersedes(&request, op) => return Err(Refusal::Busy(op.id())),
             _ => {}
         }
         if let Some(ended) = self.ended.iter().find(|ended| ended.request.id == request.id) {
@@ -114,27 +114,27 @@ impl Journal {
             return Ok(Asked::Ended(ended.outcome.clone()));
         }
         if request.goal.writes() == request.source.is_empty() {
-            return Err(Refused::Invalid("a source belongs to a request that writes a payload, and to no other"));
+            return Err(Refusal::Invalid("a source belongs to a request that writes a payload, and to no other"));
         }
         if let Some(token) = request.token.filter(|token| *token <= self.token) {
-            return Err(Refused::StaleToken { token, highest: self.token });
+            return Err(Refusal::StaleToken { token, highest: self.token });
         }
         if let Some(denied) = request.payload.and_then(|payload| self.denial(payload)) {
-            let refused = Refused::Denied { payload: denied.payload, why: denied.why.clone() };
+            let refused = Refusal::Denied { payload: denied.payload, why: denied.why.clone() };
             // It will never be obeyed in another way: the fleet can free the grant.
             self.token = self.token.max(request.token.unwrap_or(0));
             return Err(refused);
         }
-        let disk = facts.disk.as_ref().ok_or(Refused::UnknownDisk)?;
+        let disk = facts.disk.as_ref().ok_or(Refusal::UnknownDisk)?;
         if disk.is_on_trial() {
-            return Err(Refused::OnTrial);
+            return Err(Refusal::OnTrial);
         }
         if request.goal == Goal::Rollback && disk.states[!disk.running] != Some(SlotState::Good) {
-            return Err(Refused::Invalid(
+            return Err(Refusal::Invalid(
                 "the other slot holds no system that was ever confirmed: nothing to go back to",
             ));
         }
-        let op = Operation::new(request, shape, facts).ok_or(Refused::UnknownDisk)?;
+        let op = Operation::new(request, shape, facts).ok_or(Refusal::UnknownDisk)?;
         self.token = self.token.max(op.request.token.unwrap_or(0));
         self.end(Outcome::CameBack(format!("superseded by the operation {}", op.id())), facts);
         self.operation = Some(op);

@@ -7,7 +7,7 @@
 //!                                    └───────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! * [`goal`]: what can be asked of a node
+//! * [`request`]: what can be asked of a node
 //! * [`step`]: the steps of the sequence, what each does, and what its abort does
 //! * [`operation`]: one request and how far it came
 //! * [`journal`]: what a node keeps on its disk; two copies, the newer one that is whole counts
@@ -20,9 +20,9 @@
 pub mod cordon;
 pub mod drain;
 pub mod facts;
-pub mod goal;
 pub mod journal;
 pub mod operation;
 pub mod quorum;
+pub mod request;
 pub mod sequence;
 pub mod step;

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::{
     cordon::NodeState,
     facts::Facts,
-    goal::{Goal, Request},
+    request::{Goal, Request},
     step::Step,
 };
 

@@ -23,8 +23,8 @@ use slipway_core::boot::slot::SlotState;
 
 use crate::{
     facts::{Disk, Facts},
-    goal::Goal,
     operation::{Course, Installed, Operation},
+    request::Goal,
     step::{OnFailure, Step},
 };
 

@@ -22,7 +22,7 @@ pub enum Step {
     Drain,
     /// Give the leadership of etcd away.
     HandOver,
-    /// Look again at drain, grant and quorum: the last look before services stop.
+    /// Look again at pods, lock, quorum and grant: the last look before services stop.
     Recheck,
     /// Leave etcd's cluster, because its data will be gone.
     Leave,

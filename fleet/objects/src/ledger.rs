@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_rollout::ledger::Ledger;
 
-use crate::word::Word;
+use crate::attribution::Attribution;
 
 /// The name of the one ledger of a cluster.
 pub const LEDGER: &str = "cluster";
@@ -47,5 +47,5 @@ pub struct Release {
     pub token: u64,
     /// Whose word this is.
     #[serde(flatten)]
-    pub word: Word,
+    pub word: Attribution,
 }

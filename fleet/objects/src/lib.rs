@@ -14,6 +14,7 @@
 // Each printer column is an attribute, and two of them may be alike in a part.
 #![allow(clippy::duplicated_attributes)]
 
+pub mod attribution;
 pub mod channel;
 pub mod condition;
 pub mod crd;
@@ -23,4 +24,3 @@ pub mod policy;
 pub mod pool;
 pub mod rollout;
 pub mod upgrade;
-pub mod word;

@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_rollout::{
-    amount::Amount,
+    int_or_percent::IntOrPercent,
     ledger::Rate,
     policy::{CanaryStep, Policy, Topology},
     window::{Blackout, Window},
@@ -32,7 +32,7 @@ pub struct UpgradePolicySpec {
     /// down, and is at least one node. It is never all nodes of a pool of two or more. Nodes that are not well count, also
     /// those that are not being upgraded.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_unavailable: Option<Amount>,
+    pub max_unavailable: Option<IntOrPercent>,
     /// How many nodes may begin in how long a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
@@ -51,7 +51,7 @@ pub struct UpgradePolicySpec {
     pub steps: Vec<CanaryStep>,
     /// So many failures stop a rollout: a number, or a percentage of its nodes, rounded down, at least one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub failure_budget: Option<Amount>,
+    pub failure_budget: Option<IntOrPercent>,
 }
 
 impl UpgradePolicySpec {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 use slipway_rollout::{facts::WindowOverride, plan::Order};
 
-use crate::word::Word;
+use crate::attribution::Attribution;
 
 /// Nodes that are upgraded together, and to what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -65,7 +65,7 @@ pub struct NodePoolSpec {
     pub allow_any_version: bool,
     /// Begin nothing new while this is set. What has begun goes on to its end. Only a person takes it away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paused: Option<Word>,
+    pub paused: Option<Attribution>,
     /// Have nodes go back if the payload of a rollout is denied: those that run it already have the system of their other
     /// slot run again. Nothing is downloaded. They go one after the other under the same policies. Without this they stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -178,7 +178,7 @@ pub struct Abort {
     pub rollout_uid: String,
     /// Whose word this is.
     #[serde(flatten)]
-    pub word: Word,
+    pub word: Attribution,
 }
 
 /// A rollout that goes now.
@@ -197,7 +197,7 @@ pub struct RunNow {
     pub soak_of_wave: Option<u32>,
     /// Whose word this is.
     #[serde(flatten)]
-    pub word: Word,
+    pub word: Attribution,
 }
 
 impl RunNow {
@@ -216,7 +216,7 @@ pub struct Skip {
     pub node: String,
     /// Whose word this is.
     #[serde(flatten)]
-    pub word: Word,
+    pub word: Attribution,
 }
 
 /// How far a pool is.

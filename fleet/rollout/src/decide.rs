@@ -1,4 +1,4 @@
-//! From what is seen to what is to be done. One function of snapshot and time: [`decide`].
+//! From what is seen to what is to be done. One function of facts and time: [`decide`].
 //!
 //! * **Frees come first**, also while the rollout is paused: a grant that is not needed is not held.
 //! * **Then staging**, of all nodes that answer, at any time: it disturbs no node. No node goes before all of them have it.
@@ -24,7 +24,7 @@
 //! * Every node that is not done has a reason, and no node that is done has one.
 //!
 //! A canary is bad if it fails, or if it runs the payload, holds no grant any more, and is ill before its soak is over. A
-//! wave that is over stays so: `passed` comes back with the next snapshot. If it is lost, waves are waited for again. A node
+//! wave that is over stays so: `passed` comes back with the next facts. If it is lost, waves are waited for again. A node
 //! whose Node object is gone, or that is left out, is not waited for; but one node must have tried the payload before a wave
 //! of canaries is over.
 
@@ -32,7 +32,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-pub use crate::step::{BlockedNode, Decision, Step, successor};
+pub use crate::action::{Action, BlockedNode, Decision, successor};
 use crate::{
     blocked::Blocked,
     facts::{Evidence, Facts, Failure, FailureEvidence, ObservedNode, Retry, RollbackPolicy},
@@ -76,7 +76,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
             };
             match granted {
                 Ok(replaces) => {
-                    steps.push(Step::Grant { node: node.clone(), replaces: replaces.map(Box::new) });
+                    steps.push(Action::Grant { node: node.clone(), replaces: replaces.map(Box::new) });
                 }
                 Err(waits) => why = waits,
             }
@@ -103,7 +103,12 @@ fn grants(
 
 /// The ledger without what is free, and the actions that make it so. Whether a pool has a rollout makes no difference: a
 /// grant that is not needed is not held.
-pub fn release_grants(ledger: &Ledger, nodes: &[ObservedNode], evidence: &[Evidence], steps: &mut Vec<Step>) -> Ledger {
+pub fn release_grants(
+    ledger: &Ledger,
+    nodes: &[ObservedNode],
+    evidence: &[Evidence],
+    steps: &mut Vec<Action>,
+) -> Ledger {
     let held: BTreeSet<&str> = ledger.grants.iter().map(|grant| grant.node.uid.as_str()).collect();
     let holders = nodes.iter().filter(|observed| held.contains(observed.node.uid.as_str()));
     let well = holders.filter(|observed| observed.is_well()).filter_map(|observed| {
@@ -115,7 +120,7 @@ pub fn release_grants(ledger: &Ledger, nodes: &[ObservedNode], evidence: &[Evide
     for (uid, proof) in well.chain(evidence) {
         // A proof that does not free it is no error: the grant stays, and is named.
         if ledger.take(uid, &proof).is_ok() {
-            steps.push(Step::Free { uid: uid.clone(), proof });
+            steps.push(Action::Free { uid: uid.clone(), proof });
         }
     }
     ledger
@@ -138,7 +143,7 @@ struct Gate {
 
 impl View<'_> {
     /// Why this node does not go; `Granted` if nothing but the ledger can hold it back, `None` if it is done.
-    fn why(&self, wave: Option<usize>, node: &Node, gate: &Gate, steps: &mut Vec<Step>) -> Option<Blocked> {
+    fn why(&self, wave: Option<usize>, node: &Node, gate: &Gate, steps: &mut Vec<Action>) -> Option<Blocked> {
         let uid = node.uid.as_str();
         let payload = self.facts.plan.payload;
         let Some(observed) = self.observed.get(uid) else {
@@ -192,7 +197,7 @@ impl View<'_> {
                 return Some(refused);
             }
         } else if report.staged != Some(payload) {
-            steps.push(Step::Stage { uid: uid.to_owned(), payload });
+            steps.push(Action::Stage { uid: uid.to_owned(), payload });
             return Some(Blocked::Staging);
         }
         let is_later = wave > gate.progress.passed;
@@ -202,7 +207,7 @@ impl View<'_> {
     }
 
     /// Why a node that holds a grant is not done; it is asked to begin, if it was not yet.
-    fn holds(&self, observed: &ObservedNode, grant: &Grant, gate: &Gate, steps: &mut Vec<Step>) -> Blocked {
+    fn holds(&self, observed: &ObservedNode, grant: &Grant, gate: &Gate, steps: &mut Vec<Action>) -> Blocked {
         let token = grant.token;
         if let Some(replaces) = &grant.replaces {
             return self.replaced(grant, replaces, gate, steps);
@@ -213,7 +218,7 @@ impl View<'_> {
         }
         let is_aborted = self.facts.aborted.is_some();
         if report.token == token && is_aborted && report.busy {
-            steps.push(Step::Abort { uid: observed.node.uid.clone(), token });
+            steps.push(Action::Abort { uid: observed.node.uid.clone(), token });
             return Blocked::Aborts { token };
         }
         if report.token == token {
@@ -229,7 +234,7 @@ impl View<'_> {
             if why != Blocked::Granted {
                 return why;
             }
-            steps.push(Step::Return { uid: observed.node.uid.clone(), token });
+            steps.push(Action::Return { uid: observed.node.uid.clone(), token });
             return Blocked::Returns { token };
         }
         // It stays charged: a request may be on its way.
@@ -240,12 +245,12 @@ impl View<'_> {
             return why.clone();
         }
         let (uid, payload) = (observed.node.uid.clone(), self.facts.plan.payload);
-        steps.push(Step::Begin { uid, token, payload });
+        steps.push(Action::Begin { uid, token, payload });
         Blocked::Begins { token }
     }
 
     /// Why a node that holds a grant to be replaced is not done; its machine is deleted, if it was not yet.
-    fn replaced(&self, grant: &Grant, replaces: &Replacement, gate: &Gate, steps: &mut Vec<Step>) -> Blocked {
+    fn replaced(&self, grant: &Grant, replaces: &Replacement, gate: &Gate, steps: &mut Vec<Action>) -> Blocked {
         let (uid, token) = (grant.node.uid.clone(), grant.token);
         if let Where::Waits(why) = replace::replacement_state(self.facts, grant, replaces, &self.successor_machines) {
             return why;
@@ -265,7 +270,7 @@ impl View<'_> {
         {
             return why;
         }
-        steps.push(Step::Delete { uid, token, machine: replaces.machine.clone() });
+        steps.push(Action::Delete { uid, token, machine: replaces.machine.clone() });
         Blocked::Deletes { token, machine: replaces.name.clone() }
     }
 }

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
 use crate::{
+    duration::PositiveDuration,
     ledger::{Ledger, Node, Proof},
     plan::Plan,
     policy::{Closed, Rules},
-    span::Span,
 };
 
 /// A node of the pool, as it was seen.
@@ -265,7 +265,7 @@ impl Facts {
     /// policy has windows.
     pub fn next_window(&self, now: Timestamp) -> Timestamp {
         match self.rules.open(now) {
-            Ok(None) => Span::minutes(60).after(now),
+            Ok(None) => PositiveDuration::minutes(60).after(now),
             Ok(Some(closes)) => self.rules.opens(closes).unwrap_or(Timestamp::MAX),
             Err(Closed { opens, .. }) => opens.unwrap_or(Timestamp::MAX),
         }

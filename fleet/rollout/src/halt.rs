@@ -2,10 +2,10 @@
 //! failed.
 
 use crate::{
+    action::Action,
     blocked::Blocked,
     facts::{Facts, FailureEvidence, ObservedNode, RollbackPolicy, RollbackState},
     ledger::Role,
-    step::Step,
     view::View,
 };
 
@@ -18,7 +18,7 @@ struct Verdict {
 
 impl View<'_> {
     /// Why nothing new begins; and what is done about it, if it is new.
-    pub(crate) fn stop(&self, steps: &mut Vec<Step>) -> Option<Blocked> {
+    pub(crate) fn stop(&self, steps: &mut Vec<Action>) -> Option<Blocked> {
         let facts = self.facts;
         if let Some(why) = &facts.aborted {
             // A node that comes back at a request is no failure of the payload.
@@ -32,10 +32,10 @@ impl View<'_> {
             }
             let why = facts.denied.clone().unwrap_or(why);
             if denies && facts.denied.is_none() {
-                steps.push(Step::Deny { payload: facts.plan.payload, why: why.clone() });
+                steps.push(Action::Deny { payload: facts.plan.payload, why: why.clone() });
             }
             if facts.paused.is_none() {
-                steps.push(Step::Pause { why: why.clone() });
+                steps.push(Action::Pause { why: why.clone() });
             }
             let is_denied = denies || facts.denied.is_some();
             return Some(if is_denied {
@@ -58,9 +58,9 @@ impl View<'_> {
     }
 
     /// A node is to go back, now or once the denial is written.
-    pub(crate) fn is_any_behind(&self, steps: &[Step]) -> bool {
+    pub(crate) fn is_any_behind(&self, steps: &[Action]) -> bool {
         let Facts { rollback, denied, aborted, plan, .. } = self.facts;
-        let is_denied = denied.is_some() || steps.iter().any(|step| matches!(step, Step::Deny { .. }));
+        let is_denied = denied.is_some() || steps.iter().any(|step| matches!(step, Action::Deny { .. }));
         let Some(rollback) = rollback.filter(|_| is_denied && aborted.is_none() && plan.is_whole()) else {
             return false;
         };

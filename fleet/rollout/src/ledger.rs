@@ -28,7 +28,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
-use crate::{amount::Amount, span::Span};
+use crate::{duration::PositiveDuration, int_or_percent::IntOrPercent};
 
 /// Grants that are held at once, at most. A grant of a node that is replaced has about 600 bytes, of the 1.5 MiB that etcd takes.
 pub const MOST: usize = 1000;
@@ -137,7 +137,7 @@ pub struct Rate {
     #[schemars(range(min = 1))]
     pub count: u32,
     /// In any time this long: 1h.
-    pub per: Span,
+    pub per: PositiveDuration,
 }
 
 /// The limits of a pool's policies at this time. The ledger applies it when it is written, not when it was computed.
@@ -146,7 +146,7 @@ pub struct Limits {
     /// How many nodes the pool has.
     pub size: u32,
     /// How many of them may be unavailable at once.
-    pub max_unavailable: Amount,
+    pub max_unavailable: IntOrPercent,
     /// How many zones may be disturbed at once; `None` for any number.
     pub max_domains: Option<u32>,
     /// How many grants in how long a time. All of them hold.
@@ -185,7 +185,7 @@ pub enum Refusal {
     NoZone,
     /// Enough of them for now.
     #[error("{count} nodes in {per}: {}", next(.again))]
-    Rate { count: u32, per: Span, again: Option<Timestamp> },
+    Rate { count: u32, per: PositiveDuration, again: Option<Timestamp> },
     /// The ledger is one object.
     #[error("{most} grants are held, and no more fit into the ledger")]
     Full { most: usize },

@@ -5,38 +5,38 @@
 //! ```text
 //! nodes, rules ─► Plan ─► people agree to its hash
 //!                   │
-//! nodes, ledger, rules, plan ─► Snapshot ─► decide ─► actions ─► stage, begin, pause, deny
-//!                                   ▲          │          └────► grant, free ─► Ledger, by compare-and-set ─┐
-//!                                   │          └─► why not, for each node that is not done                  │
-//!                                   └───────────────────────────────────────────────────────────────────────┘
+//! nodes, ledger, rules, plan ─► Facts ─► decide ─► actions ─► stage, begin, pause, deny
+//!                                 ▲        │          └────► grant, free ─► Ledger, by compare-and-set ─┐
+//!                                 │        └─► blocked: a reason for each node that is not done         │
+//!                                 └────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! * [`amount`]: a number of nodes or a percentage, and how it is rounded
-//! * [`span`]: a length of time
+//! * [`int_or_percent`]: a number of nodes or a percentage, and how it is rounded
+//! * [`duration`]: a length of time
 //! * [`window`]: maintenance windows and blackouts in local time
 //! * [`ledger`]: who may be disturbed; the budget; what frees a grant. This is the safety argument
 //! * [`policy`]: what people allow, and how several policies hold together
 //! * [`plan`]: which nodes, in which wave, in which order, with a hash
 //! * [`facts`]: what is seen of nodes and wishes
 //! * [`replace`]: nodes that are replaced: by whom, and why not
-//! * [`why`]: why a node does not go, as a sentence
-//! * [`step`]: what was decided
-//! * [`decide`]: from what is seen to what is to be done
+//! * [`blocked`]: why a node waits, as a sentence
+//! * [`action`]: the actions that follow
+//! * [`decide`]: from facts to actions
 //! * `view`: who failed, who is done, how far the waves are
 //! * `halt`: what stops a rollout
 //! * [`preview`]: a plan with its earliest times, and what blocks it
 
-pub mod amount;
+pub mod action;
 pub mod blocked;
 pub mod decide;
+pub mod duration;
 pub mod facts;
 mod halt;
+pub mod int_or_percent;
 pub mod ledger;
 pub mod plan;
 pub mod policy;
 pub mod preview;
 pub mod replace;
-pub mod span;
-pub mod step;
 mod view;
 pub mod window;

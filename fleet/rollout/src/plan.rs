@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
 use crate::{
+    duration::PositiveDuration,
     ledger::{Node, Role},
     policy::Rules,
-    span::Span,
 };
 
 /// When the control plane goes.
@@ -36,7 +36,7 @@ pub struct Wave {
     pub nodes: Vec<Node>,
     /// How long all of them must be well before the next wave. A wave with a soak is one of canaries: one failure in it
     /// is enough.
-    pub soak: Option<Span>,
+    pub soak: Option<PositiveDuration>,
 }
 
 /// The plan of a rollout.
@@ -88,12 +88,12 @@ impl Plan {
             }
         }
         let mut plan = Self { pool: pool.to_owned(), payload, waves, hash: Sha256([0; 32]) };
-        plan.hash = plan.named();
+        plan.hash = plan.compute_hash();
         plan
     }
 
     /// The hash of what it says now.
-    pub fn named(&self) -> Sha256 {
+    pub fn compute_hash(&self) -> Sha256 {
         let mut text = String::new();
         // Each word with its length: no two plans give the same text.
         let mut put = |word: &str| text.push_str(&format!("{}:{word},", word.len()));
@@ -110,7 +110,7 @@ impl Plan {
 
     /// Whether it is what it was when it got its hash.
     pub fn is_whole(&self) -> bool {
-        self.named() == self.hash
+        self.compute_hash() == self.hash
     }
 
     /// Each node with the number of its wave, in their order.

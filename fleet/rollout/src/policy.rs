@@ -17,9 +17,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    amount::Amount,
+    duration::PositiveDuration,
+    int_or_percent::IntOrPercent,
     ledger::{Limits, Node, Rate},
-    span::Span,
     window::{Blackout, Window},
 };
 
@@ -36,7 +36,7 @@ pub struct Policy {
     /// Its name, for people.
     pub name: String,
     /// How many nodes of the pool may be unavailable at once.
-    pub max_unavailable: Option<Amount>,
+    pub max_unavailable: Option<IntOrPercent>,
     /// How many nodes may begin in how long a time.
     pub rate: Option<Rate>,
     /// When nodes may begin. Any one of these.
@@ -48,7 +48,7 @@ pub struct Policy {
     /// So many nodes first, counted from the start, and then a time without failure.
     pub steps: Vec<CanaryStep>,
     /// So many failures stop the rollout.
-    pub failure_budget: Option<Amount>,
+    pub failure_budget: Option<IntOrPercent>,
 }
 
 /// In how many zones nodes may be unavailable at once.
@@ -72,9 +72,9 @@ fn one() -> u32 {
 #[serde(deny_unknown_fields)]
 pub struct CanaryStep {
     /// How many nodes, counted from the start: 1, or 10%.
-    pub nodes: Amount,
+    pub nodes: IntOrPercent,
     /// How long all of them must be well before others go: 1h.
-    pub soak: Span,
+    pub soak: PositiveDuration,
 }
 
 /// The policies of a pool.
@@ -158,7 +158,7 @@ impl Rules {
 
     /// The first time from `at` on at which all policies allow to begin.
     pub fn opens(&self, at: Timestamp) -> Option<Timestamp> {
-        let horizon = Span::minutes(HORIZON).after(at);
+        let horizon = PositiveDuration::minutes(HORIZON).after(at);
         let mut time = at;
         for _ in 0..LOOKS {
             let Some((_, later)) = self.0.iter().find_map(|policy| policy.forbids(time)) else { return Some(time) };
@@ -169,9 +169,9 @@ impl Rules {
     }
 
     /// How many of `size` nodes may be unavailable at once.
-    pub fn max_unavailable(&self, size: u32) -> Amount {
+    pub fn max_unavailable(&self, size: u32) -> IntOrPercent {
         let amounts = self.0.iter().filter_map(|policy| policy.max_unavailable);
-        amounts.min_by_key(|amount| amount.unavailable(size)).unwrap_or(Amount::Nodes(1))
+        amounts.min_by_key(|amount| amount.unavailable(size)).unwrap_or(IntOrPercent::Nodes(1))
     }
 
     /// How many failures of `total` nodes stop a rollout.
@@ -196,7 +196,7 @@ impl Rules {
     }
 
     /// After how many of `total` nodes a wave ends, and how long it soaks. Ascending.
-    pub fn steps(&self, total: u32) -> Vec<(u32, Span)> {
+    pub fn steps(&self, total: u32) -> Vec<(u32, PositiveDuration)> {
         let steps = self.0.iter().flat_map(|policy| &policy.steps);
         let mut steps: Vec<_> = steps.map(|step| (step.nodes.share(total), step.soak)).collect();
         // The longer soak first, which is the one that stays.

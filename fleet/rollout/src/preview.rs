@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     decide::{BlockedNode, decide},
+    duration::PositiveDuration,
     facts::{Facts, ObservedNode, WindowOverride},
     ledger::{Ledger, Node, Refusal},
     plan::Plan,
     policy::Rules,
-    span::Span,
 };
 
 /// The preview of a rollout.
@@ -63,7 +63,7 @@ pub struct Progress<'a> {
 }
 
 /// The preview of this snapshot's plan from now on, if each node takes so long.
-pub fn preview(facts: &Facts, takes: Span, now: Timestamp) -> Preview {
+pub fn preview(facts: &Facts, takes: PositiveDuration, now: Timestamp) -> Preview {
     let Facts { plan, rules, nodes, passed, .. } = facts;
     let has_begun = |observed: &&ObservedNode| observed.runs(plan.payload) || observed.failure().is_some();
     let begun = nodes.iter().filter(has_begun).map(|observed| observed.node.uid.as_str());
@@ -80,7 +80,7 @@ pub fn preview(facts: &Facts, takes: Span, now: Timestamp) -> Preview {
 }
 
 /// When the nodes of a plan begin from now on at the earliest, if each takes so long.
-pub fn times(plan: &Plan, rules: &Rules, progress: Progress<'_>, takes: Span, now: Timestamp) -> Times {
+pub fn times(plan: &Plan, rules: &Rules, progress: Progress<'_>, takes: PositiveDuration, now: Timestamp) -> Times {
     let Progress { size, window_override, .. } = progress;
     let mut clock = Clock { rules, size, takes, window_override, ledger: Ledger::default(), ends: Vec::new() };
     let mut at = Some(now);
@@ -111,7 +111,7 @@ pub fn times(plan: &Plan, rules: &Rules, progress: Progress<'_>, takes: Span, no
 struct Clock<'a> {
     rules: &'a Rules,
     size: u32,
-    takes: Span,
+    takes: PositiveDuration,
     window_override: Option<WindowOverride>,
     ledger: Ledger,
     /// When which grant ends.

@@ -195,7 +195,7 @@ pub fn with_successors<'a>(facts: &'a Facts, ledger: &Ledger, of: &BTreeMap<Stri
         *node = successor.node.clone();
     }
     if was_whole {
-        new.plan.hash = new.plan.named();
+        new.plan.hash = new.plan.compute_hash();
     }
     Cow::Owned(new)
 }

@@ -20,7 +20,7 @@ use jiff::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::span::Span;
+use crate::duration::PositiveDuration;
 
 /// The longest window: one that is always open is none.
 const LONGEST: u32 = 24 * 60;
@@ -33,7 +33,7 @@ pub enum Invalid {
     Zone(String),
     /// Too long.
     #[error("a window lasts 24h at most, and this one lasts {0}: leave it out if it is always open")]
-    TooLong(Span),
+    TooLong(PositiveDuration),
     /// It ends before it begins.
     #[error("the blackout ends at {until}, which is not after {from}")]
     EndsFirst { from: DateTime, until: DateTime },
@@ -115,7 +115,7 @@ impl From<Weekday> for Day {
 pub struct Window {
     days: Vec<Day>,
     start: Time,
-    lasts: Span,
+    lasts: PositiveDuration,
     zone: Zone,
 }
 
@@ -135,7 +135,7 @@ struct Written {
     #[schemars(with = "String", regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$"))]
     start: Time,
     /// How long it is open, at most 24h: 4h, 1h 30m.
-    lasts: Span,
+    lasts: PositiveDuration,
     /// The time zone, as the IANA names it: Europe/Berlin, UTC.
     zone: Zone,
 }
@@ -152,14 +152,14 @@ impl Window {
     /// On these days, or on every day if there is none, from `start` on.
     ///
     /// ```
-    /// use slipway_rollout::{span::Span, window::{Day, Window, Zone}};
+    /// use slipway_rollout::{duration::PositiveDuration, window::{Day, Window, Zone}};
     /// # fn main() -> Result<(), Box<dyn core::error::Error>> {
-    /// let window = Window::new(vec![Day::Tue], "22:00".parse()?, Span::minutes(240), Zone::named("Europe/Berlin")?)?;
+    /// let window = Window::new(vec![Day::Tue], "22:00".parse()?, PositiveDuration::minutes(240), Zone::named("Europe/Berlin")?)?;
     /// assert_eq!(window.open("2026-06-02T23:00+02:00".parse()?), Some("2026-06-03T02:00+02:00".parse()?));
     /// assert_eq!(window.open("2026-06-03T02:00+02:00".parse()?), None);
     ///
     /// // Clocks go forward on 29 March at 02:00: there is no 02:30. It opens at 03:30, for the whole hour.
-    /// let window = Window::new(vec![], "02:30".parse()?, Span::minutes(60), Zone::named("Europe/Berlin")?)?;
+    /// let window = Window::new(vec![], "02:30".parse()?, PositiveDuration::minutes(60), Zone::named("Europe/Berlin")?)?;
     /// assert_eq!(window.open("2026-03-29T03:29+02:00".parse()?), None);
     /// assert_eq!(window.open("2026-03-29T03:30+02:00".parse()?), Some("2026-03-29T04:30+02:00".parse()?));
     ///
@@ -169,8 +169,8 @@ impl Window {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(days: Vec<Day>, start: Time, lasts: Span, zone: Zone) -> Result<Self, Invalid> {
-        if lasts > Span::minutes(LONGEST) {
+    pub fn new(days: Vec<Day>, start: Time, lasts: PositiveDuration, zone: Zone) -> Result<Self, Invalid> {
+        if lasts > PositiveDuration::minutes(LONGEST) {
             return Err(Invalid::TooLong(lasts));
         }
         Ok(Self { days, start, lasts, zone })

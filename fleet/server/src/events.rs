@@ -99,13 +99,13 @@ impl EventLog {
             ring.bytes -= oldest.map_or(0, |event| event.encoded_len());
         }
         drop(ring);
-        self.tell();
+        self.notify_watchers();
     }
 
     /// Nothing more comes. Readers get what there is, and then the end.
     pub fn close(&self) {
         self.ring().closed = true;
-        self.tell();
+        self.notify_watchers();
     }
 
     /// Ends when nothing more comes.
@@ -150,7 +150,7 @@ impl EventLog {
         self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self) {
+    fn notify_watchers(&self) {
         self.shared.changed.send_modify(|changes| *changes += 1);
     }
 }

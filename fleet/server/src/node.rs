@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use slipway_node::{
-    goal::Request,
-    journal::{Asked, Refused},
+    journal::{Asked, Refusal},
+    request::Request,
 };
 use slipway_node_api::{
     machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
@@ -36,7 +36,7 @@ pub trait Node: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// `caller` wants the system on trial to be the default. An operation that is under way does this itself:
-    /// [`Error::Refused`] with [`Refused::Busy`].
+    /// [`Error::Refused`] with [`Refusal::Busy`].
     fn confirm(&self, caller: String) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// The node's own status.
@@ -87,7 +87,7 @@ pub type Lines = mpsc::Receiver<Result<Vec<u8>, Error>>;
 pub enum Error {
     /// The journal says no.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] Refusal),
     /// The operation that is to end is not under way.
     #[error("the operation {0} is not under way")]
     NotUnderWay(Uuid),

@@ -1,4 +1,4 @@
-//! Callers.
+//! Identity and role of a caller.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     tls::Trust,
 };
 
-/// How much of a name is kept.
+/// Longest name, in characters.
 const NAME: usize = 64;
 
 /// The other end of a connection.
@@ -22,7 +22,7 @@ pub struct Peer {
     name: String,
     role: Option<Role>,
     certificate: Option<Certificate>,
-    /// The node's address, as the peer knows it.
+    /// The node's address, that the peer connected to.
     pub(crate) at: Option<IpAddr>,
     /// How many streams it may have yet.
     pub(crate) streams: Arc<Semaphore>,

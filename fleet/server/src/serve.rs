@@ -1,4 +1,4 @@
-//! All of it together: listeners, limits, and the end.
+//! Runs the server: listeners, limits, graceful shutdown.
 
 use std::{
     future::{self, Future},

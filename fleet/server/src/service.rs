@@ -2,11 +2,11 @@
 
 use std::{future::Future, sync::Arc};
 
-use slipway_node::goal::Request as NodeRequest;
+use slipway_node::request::Request as NodeRequest;
 use slipway_node_api::{
     bound::cut,
-    goal,
     reason::Reason,
+    request,
     v1::{
         AbortRequest, AbortResponse, AskResponse, ConfirmRequest, ConfirmResponse, Event, LogsRequest, LogsResponse,
         PlanRequest, PlanResponse, RebootRequest, RollbackRequest, StageRequest, StatusRequest, StatusResponse,
@@ -204,7 +204,7 @@ pub(crate) fn peer<T>(request: &Request<T>) -> Result<Peer, Status> {
 }
 
 fn decode(goal: Goal, peer: &Peer) -> Result<NodeRequest, Status> {
-    goal::from_wire(goal, peer.name().to_owned()).map_err(|e| Reason::Malformed.status(e))
+    request::from_wire(goal, peer.name().to_owned()).map_err(|e| Reason::Malformed.status(e))
 }
 
 /// Do `work`, also when the caller goes away meanwhile: the journal is written in whole, or not at all.
@@ -240,7 +240,7 @@ async fn forward<S: Source>(mut source: S, peer: Peer, to: mpsc::Sender<Result<S
 impl<N: Node> NodeService for Service<N> {
     async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
         let (peer, place) = self.admit(&request, Call::Plan)?;
-        let no_goal = || Reason::Malformed.status(goal::Malformed::NoGoal);
+        let no_goal = || Reason::Malformed.status(request::Malformed::NoGoal);
         let request = decode(request.into_inner().goal.ok_or_else(no_goal)?, &peer)?;
         let node = self.node.clone();
         to_its_end(place, async move { node.plan(request).await }).await.map(Response::new)
@@ -269,7 +269,7 @@ impl<N: Node> NodeService for Service<N> {
             // An admin accepts a system that was not found well, as with a confirmation by hand.
             peer.may(Call::Confirm)?;
         }
-        let id = goal::id(&id).map_err(|e| Reason::Malformed.status(e))?;
+        let id = request::id(&id).map_err(|e| Reason::Malformed.status(e))?;
         let (node, caller) = (self.node.clone(), peer.name().to_owned());
         to_its_end(place, async move { node.abort(id, why, as_is, caller).await }).await?;
         Ok(Response::new(AbortResponse {}))

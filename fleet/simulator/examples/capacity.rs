@@ -15,13 +15,13 @@ use slipway_fleet_simulator::{
     world::World,
 };
 use slipway_rollout::{
-    amount::Amount,
     decide::decide,
+    duration::PositiveDuration,
     facts::{Facts, NodeReport, ObservedNode, RollbackState},
+    int_or_percent::IntOrPercent,
     ledger::{Node, Rate, Role},
     plan::{Order, Plan},
     policy::{CanaryStep, Policy, Rules, Topology},
-    span::Span,
     window::{Window, Zone},
 };
 
@@ -39,16 +39,20 @@ fn node(n: usize) -> Node {
 }
 
 fn rules() -> Rules {
-    let window =
-        Window::new(vec![], "00:00".parse().unwrap(), Span::minutes(1200), Zone::named("Europe/Berlin").unwrap());
+    let window = Window::new(
+        vec![],
+        "00:00".parse().unwrap(),
+        PositiveDuration::minutes(1200),
+        Zone::named("Europe/Berlin").unwrap(),
+    );
     let policy = Policy {
         name: "nights".to_owned(),
-        max_unavailable: Some(Amount::Percent(10)),
-        rate: Some(Rate { count: 2000, per: Span::minutes(60) }),
+        max_unavailable: Some(IntOrPercent::Percent(10)),
+        rate: Some(Rate { count: 2000, per: PositiveDuration::minutes(60) }),
         windows: vec![window.unwrap()],
         topology: Some(Topology { key: "topology.kubernetes.io/zone".to_owned(), max_domains: 3 }),
-        steps: vec![CanaryStep { nodes: Amount::Percent(1), soak: Span::minutes(30) }],
-        failure_budget: Some(Amount::Percent(5)),
+        steps: vec![CanaryStep { nodes: IntOrPercent::Percent(1), soak: PositiveDuration::minutes(30) }],
+        failure_budget: Some(IntOrPercent::Percent(5)),
         ..Policy::default()
     };
     Rules::try_from(vec![policy]).unwrap()
@@ -78,7 +82,7 @@ fn pool_facts(nodes: usize, staged: bool, done: usize, now: Timestamp) -> Facts 
 fn go_on(facts: &mut Facts, how: &str, now: Timestamp) {
     let decision = decide(facts, now);
     for action in &decision.steps {
-        if let slipway_rollout::decide::Step::Grant { node, .. } = action {
+        if let slipway_rollout::decide::Action::Grant { node, .. } = action {
             facts.ledger = facts.ledger.grant(node, &decision.limits, now).unwrap().0;
         }
     }

@@ -13,7 +13,7 @@ use slipway_rollout::{
     plan::Plan,
 };
 
-use crate::{clock::Seconds, terms::Terms};
+use crate::{clock::Seconds, policies::Terms};
 
 /// How far back a watch may be.
 const KEPT: Seconds = 3 * 3600;

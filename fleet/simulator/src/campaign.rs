@@ -31,7 +31,7 @@ pub fn replay(seed: u64, nodes: Option<usize>, mutant: Mutant) -> (Vec<String>, 
 }
 
 /// The data for the analysis of a failure: the law, the last that happened, and the command that replays it.
-pub fn told(failure: &Failure, nodes: Option<usize>, mutant: Mutant) -> String {
+pub fn describe_failure(failure: &Failure, nodes: Option<usize>, mutant: Mutant) -> String {
     let (lines, _) = replay(failure.seed, nodes, mutant);
     let from = lines.len().saturating_sub(40);
     let command = Scenario::new(failure.seed, nodes).command(nodes.is_some());

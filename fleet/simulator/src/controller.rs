@@ -11,20 +11,20 @@
 use std::{collections::VecDeque, rc::Rc};
 
 use jiff::Timestamp;
-use slipway_node::goal::Goal;
+use slipway_node::request::Goal;
 use slipway_rollout::{
     blocked::Blocked,
-    decide::{Decision, Step, decide},
+    decide::{Action, Decision, decide},
     facts::{Evidence, Facts, ObservedNode, WindowOverride},
     ledger::{Grant, HIGHEST, Ledger, Node, Proof, Refusal, Role},
 };
 
 use crate::{
     clock::{DAY, Seconds, stamp},
+    controller_state::{Change, PendingAction, Work, Write},
     messages::rounded_up,
     mutant::Mutant,
     view::View,
-    work::{Change, Todo, Work, Write},
     world::{Event, LATEST, World},
 };
 
@@ -132,19 +132,21 @@ impl World {
         work.rollout_version = self.api.rollouts[work.pool].version;
         work.limits = Some(decision.limits.clone());
         let passed = Some(decision.passed).filter(|passed| *passed > view.facts.passed);
-        let todo = decision.steps.iter().cloned().map(Todo::Decided);
+        let todo = decision.steps.iter().cloned().map(PendingAction::Decided);
         let Facts { denied, aborted, finished, .. } = &view.facts;
         let is_over = decision.finished && !finished && denied.is_none() && aborted.is_none();
-        let is_over = is_over && !decision.steps.iter().any(|action| matches!(action, Step::Deny { .. }));
+        let is_over = is_over && !decision.steps.iter().any(|action| matches!(action, Action::Deny { .. }));
         let now_counts = (decision.soaking_since, decision.retry);
         let counted = (view.facts.soaking_since, view.facts.retry);
-        let remember = (now_counts != counted).then_some(Todo::Remember(now_counts.0, now_counts.1));
-        work.todo = todo.chain(passed.map(Todo::Passed)).chain(is_over.then_some(Todo::Finished)).collect();
+        let remember = (now_counts != counted).then_some(PendingAction::Remember(now_counts.0, now_counts.1));
+        work.todo =
+            todo.chain(passed.map(PendingAction::Passed)).chain(is_over.then_some(PendingAction::Finished)).collect();
         work.todo.extend(remember);
         self.mutate(&mut work, &view, &decision);
         work.wait = self.waits(&view, &decision);
         self.is_idle(work.pool, work.todo.is_empty(), &decision);
-        self.trace.say(self.now, || format!("controller {c} looks at pool {}: {}", work.pool, told(&decision)));
+        self.trace
+            .say(self.now, || format!("controller {c} looks at pool {}: {}", work.pool, describe_decision(&decision)));
         work.view = Some(Rc::new(view));
         self.controllers[c].work = Some(work);
         self.after(0, Event::Act(c, life));
@@ -196,7 +198,7 @@ impl World {
             let n = self.named(&node.name)?;
             let age = old(n);
             let is_cut_off = self.now < self.machines[n].cut_off_until && age < 60;
-            let report = self.machines[n].said_at(self.now - age).filter(|_| !is_cut_off);
+            let report = self.machines[n].report_at(self.now - age).filter(|_| !is_cut_off);
             Some(ObservedNode { node: node.clone(), report: report.map(|report| report.taken(offset)) })
         };
         let (mine, others): (Vec<&Node>, Vec<&Node>) =
@@ -315,16 +317,16 @@ impl World {
     }
 
     /// One thing is done. A write goes on its way with the version that it names.
-    fn does(&mut self, work: &mut Work, todo: Todo) -> Option<(u64, Option<Ledger>, Change)> {
+    fn does(&mut self, work: &mut Work, todo: PendingAction) -> Option<(u64, Option<Ledger>, Change)> {
         let view = work.view.clone()?;
         let now = stamp(self.now, view.offset);
         let (version, of_rollout) = (work.version, work.rollout_version);
         match todo {
-            Todo::Decided(Step::Stage { uid, payload }) => {
+            PendingAction::Decided(Action::Stage { uid, payload }) => {
                 self.asks(&view, &uid, Goal::Stage, Some(payload), None);
                 None
             }
-            Todo::Decided(Step::Begin { uid, token, payload }) => {
+            PendingAction::Decided(Action::Begin { uid, token, payload }) => {
                 let limits = work.limits.as_ref()?;
                 let is_open = limits.from <= now && limits.until.is_none_or(|until| now < until);
                 if is_open || self.mutant == Mutant::WindowIgnored {
@@ -332,39 +334,39 @@ impl World {
                 }
                 None
             }
-            Todo::Decided(Step::Return { uid, token }) => {
+            PendingAction::Decided(Action::Return { uid, token }) => {
                 let limits = work.limits.as_ref()?;
                 if limits.from <= now && limits.until.is_none_or(|until| now < until) {
                     self.asks(&view, &uid, Goal::Rollback, None, Some(token));
                 }
                 None
             }
-            Todo::Decided(Step::Abort { uid, token }) => {
+            PendingAction::Decided(Action::Abort { uid, token }) => {
                 self.asks_to_go_back(&view, &uid, token);
                 None
             }
-            Todo::Decided(Step::Grant { node, .. }) => {
+            PendingAction::Decided(Action::Grant { node, .. }) => {
                 let granted = work.ledger.grant(&node, work.limits.as_ref()?, now);
                 self.counts.refused += u64::from(granted.is_err());
                 granted.ok().map(|(ledger, _)| (version, Some(ledger), Change::Grant(node)))
             }
             // No pool replaces its nodes here.
-            Todo::Decided(Step::Delete { .. }) => None,
-            Todo::Decided(Step::Free { uid, proof }) => {
+            PendingAction::Decided(Action::Delete { .. }) => None,
+            PendingAction::Decided(Action::Free { uid, proof }) => {
                 let freed = work.ledger.free(&uid, &proof).ok()?;
                 Some((version, Some(freed), Change::Free(uid, proof)))
             }
-            Todo::Decided(Step::Pause { why }) => Some((of_rollout, None, Change::Pause(why))),
-            Todo::Decided(Step::Deny { why, .. }) => Some((of_rollout, None, Change::Deny(why))),
-            Todo::Passed(passed) => Some((of_rollout, None, Change::Passed(passed))),
-            Todo::Finished => Some((of_rollout, None, Change::Finished)),
-            Todo::Remember(since, retry) => Some((of_rollout, None, Change::Remember(since, retry))),
-            Todo::Drop(uid) => Some((version, Some(dropped(&work.ledger, &uid)), Change::Drop(uid))),
+            PendingAction::Decided(Action::Pause { why }) => Some((of_rollout, None, Change::Pause(why))),
+            PendingAction::Decided(Action::Deny { why, .. }) => Some((of_rollout, None, Change::Deny(why))),
+            PendingAction::Passed(passed) => Some((of_rollout, None, Change::Passed(passed))),
+            PendingAction::Finished => Some((of_rollout, None, Change::Finished)),
+            PendingAction::Remember(since, retry) => Some((of_rollout, None, Change::Remember(since, retry))),
+            PendingAction::Drop(uid) => Some((version, Some(dropped(&work.ledger, &uid)), Change::Drop(uid))),
         }
     }
 }
 
-fn told(decision: &Decision) -> String {
+fn describe_decision(decision: &Decision) -> String {
     let first = decision.blocked.first().map(|blocked| format!("{}: {}", blocked.node.name, blocked.why));
     let first = first.unwrap_or_else(|| "no node waits".to_owned());
     format!("{:?}; {} wait, {first}", decision.steps, decision.blocked.len())

@@ -2,7 +2,7 @@
 
 use crate::{
     clock::{DAY, Seconds},
-    lie::Lie,
+    false_reports::Lie,
     random::Random,
 };
 

@@ -12,41 +12,41 @@
 //! * [`random`]: numbers from a seed
 //! * [`clock`]: virtual time
 //! * [`scenario`]: a fleet, its policies, and what will go wrong
-//! * [`terms`]: policies twice: as the decisions take them, and as numbers for the laws
+//! * [`policies`]: policies twice: as the decisions take them, and as numbers for the laws
 //! * [`faults`]: what goes wrong, and when
 //! * [`api`], [`etcd`]: what all share
 //! * [`machine`], [`node`], [`steps`]: a node: its disk and journal, its loop, what the steps do
-//! * [`view`], [`work`], [`controller`], [`messages`]: what a controller sees, what it is at, what it does, and what is
+//! * [`view`], [`controller_state`], [`controller`], [`messages`]: what a controller sees, what it is at, what it does, and what is
 //!   on its way
-//! * [`people`]: faults from outside, and people
-//! * [`always`], [`granted`], [`reasons`]: what holds at every step; at every grant; of what is said
+//! * [`external_events`]: faults from outside, and people
+//! * [`invariants`], [`grant_laws`], [`reasons`]: what holds at every step; at every grant; of what is said
 //! * [`laws`]: what these remember of the past, and the first law that was broken
 //! * [`mutant`]: what is wrong on purpose
 //! * [`world`]: all of it, in virtual time
 //! * [`trace`], [`campaign`]: one run to read, and many
 
-pub mod always;
 pub mod api;
 pub mod campaign;
 pub mod clock;
 pub mod controller;
+pub mod controller_state;
 pub mod etcd;
+pub mod external_events;
+pub mod false_reports;
 pub mod faults;
-pub mod granted;
+pub mod grant_laws;
+pub mod invariants;
 pub mod laws;
-pub mod lie;
 pub mod machine;
 pub mod messages;
 pub mod mutant;
 pub mod node;
 pub mod payload;
-pub mod people;
+pub mod policies;
 pub mod random;
 pub mod reasons;
 pub mod scenario;
 pub mod steps;
-pub mod terms;
 pub mod trace;
 pub mod view;
-pub mod work;
 pub mod world;

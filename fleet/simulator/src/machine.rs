@@ -12,8 +12,8 @@ use slipway_core::{
 };
 use slipway_node::{
     facts::{Disk, Facts},
-    goal::Goal,
     journal::{Ended, Journal},
+    request::Goal,
     sequence::Outcome,
     step::Step,
 };
@@ -24,7 +24,7 @@ use slipway_rollout::{
 
 use crate::{
     clock::{Seconds, stamp},
-    lie::Lie,
+    false_reports::Lie,
     payload::{NEW, OLD},
     scenario::Quality,
     view::Report,
@@ -130,7 +130,7 @@ impl Machine {
             in_vain: BTreeSet::new(),
             said: VecDeque::new(),
         };
-        machine.says(-3600);
+        machine.record_report(-3600);
         machine
     }
 
@@ -260,7 +260,7 @@ impl Machine {
     /// Its own report, which may be a lie.
     pub fn report(&self) -> Option<Report> {
         let report = self.truth()?;
-        Some(self.lie.map_or(report.clone(), |lie| lie.told(report)))
+        Some(self.lie.map_or(report.clone(), |lie| lie.falsify(report)))
     }
 
     /// The truth.
@@ -279,7 +279,7 @@ impl Machine {
     }
 
     /// Its report is remembered, if it is new.
-    pub fn says(&mut self, now: Seconds) -> bool {
+    pub fn record_report(&mut self, now: Seconds) -> bool {
         let report = self.report();
         let is_new = self.said.back().is_none_or(|(_, last)| *last != report);
         if is_new {
@@ -292,7 +292,7 @@ impl Machine {
     }
 
     /// Its report at that time.
-    pub fn said_at(&self, at: Seconds) -> Option<&Report> {
+    pub fn report_at(&self, at: Seconds) -> Option<&Report> {
         let of_then = self.said.iter().rev().find(|(since, _)| *since <= at);
         of_then.or(self.said.front())?.1.as_ref()
     }

@@ -1,9 +1,9 @@
-//! Rollouts from seeds: many, or one to read.
+//! Runs many simulated rollouts from seeds, or replays one with its trace.
 
 use std::{env, process::ExitCode, time::Instant};
 
 use slipway_fleet_simulator::{
-    campaign::{many, replay, told},
+    campaign::{describe_failure, many, replay},
     mutant::Mutant,
 };
 
@@ -46,7 +46,7 @@ fn campaign(first: u64, count: u64, nodes: Option<usize>) -> ExitCode {
     let (counts, failure) = many(first, count, nodes, Mutant::None);
     println!("{count} rollouts in {:.1} s: {counts:#?}", start.elapsed().as_secs_f64());
     failure.map_or(ExitCode::SUCCESS, |failure| {
-        println!("{}", told(&failure, nodes, Mutant::None));
+        println!("{}", describe_failure(&failure, nodes, Mutant::None));
         ExitCode::FAILURE
     })
 }

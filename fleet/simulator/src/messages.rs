@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use slipway_core::digest::Sha256;
-use slipway_node::goal::{Goal, Request};
+use slipway_node::request::{Goal, Request};
 use slipway_rollout::{
-    amount::Amount,
     blocked::Blocked,
     decide::Decision,
     facts::Facts,
+    int_or_percent::IntOrPercent,
     ledger::{Grant, Ledger, Node},
     policy::{Policy, Rules},
 };
@@ -16,10 +16,10 @@ use uuid::Uuid;
 
 use crate::{
     clock::{Seconds, stamp},
+    controller_state::{Change, PendingAction, Work, Write, WriteResult},
     mutant::Mutant,
-    terms::Terms,
+    policies::Terms,
     view::View,
-    work::{Change, Taken, Todo, Work, Write},
     world::{Event, LATEST, World},
 };
 
@@ -103,7 +103,7 @@ impl World {
         self.after(delay, Event::Answer(c, life, answer.filter(|_| !is_lost)));
     }
 
-    fn ledger_arrives(&mut self, write: &Write, ledger: &Rc<Ledger>) -> Option<Taken> {
+    fn ledger_arrives(&mut self, write: &Write, ledger: &Rc<Ledger>) -> Option<WriteResult> {
         let before = Rc::clone(&self.api.ledger.object);
         let mut to = Rc::clone(ledger);
         let mut version = write.version;
@@ -122,10 +122,10 @@ impl World {
             self.granted(n);
         }
         self.poke();
-        Some(Taken::Ledger(self.api.ledger.version, Rc::clone(&self.api.ledger.object)))
+        Some(WriteResult::Ledger(self.api.ledger.version, Rc::clone(&self.api.ledger.object)))
     }
 
-    fn change_arrives(&mut self, write: &Write) -> Option<Taken> {
+    fn change_arrives(&mut self, write: &Write) -> Option<WriteResult> {
         let pool = write.view.pool;
         if self.api.rollouts.get(pool)?.version != write.version {
             return None;
@@ -141,11 +141,11 @@ impl World {
         });
         self.laws.changed = self.now;
         self.poke();
-        Some(Taken::Rollout(write.version + 1))
+        Some(WriteResult::Rollout(write.version + 1))
     }
 
     /// The outcome of a write. A controller that was not the first, or got no answer, looks again.
-    pub fn answer_arrives(&mut self, c: usize, life: u64, answer: Option<Taken>) {
+    pub fn answer_arrives(&mut self, c: usize, life: u64, answer: Option<WriteResult>) {
         if !self.is_alive(c, life) {
             return;
         }
@@ -157,8 +157,8 @@ impl World {
         };
         if let Some(work) = &mut self.controllers[c].work {
             match taken {
-                Taken::Ledger(version, ledger) => (work.version, work.ledger) = (version, ledger),
-                Taken::Rollout(version) => work.rollout_version = version,
+                WriteResult::Ledger(version, ledger) => (work.version, work.ledger) = (version, ledger),
+                WriteResult::Rollout(version) => work.rollout_version = version,
             }
         }
         self.after(0, Event::Act(c, life));
@@ -176,7 +176,7 @@ impl World {
                 _ => false,
             };
             if goes {
-                work.todo.push_back(Todo::Drop(grant.node.uid.clone()));
+                work.todo.push_back(PendingAction::Drop(grant.node.uid.clone()));
             }
         }
         let Facts { paused, denied, aborted, .. } = &view.facts;
@@ -185,8 +185,8 @@ impl World {
             let begins = |blocked: &slipway_rollout::decide::BlockedNode| {
                 let grant = view.facts.ledger.held(&blocked.node.uid)?;
                 let (uid, payload) = (blocked.node.uid.clone(), view.facts.plan.payload);
-                let begin = slipway_rollout::decide::Step::Begin { uid, token: grant.token, payload };
-                matches!(blocked.why, Blocked::Closed(_)).then_some(Todo::Decided(begin))
+                let begin = slipway_rollout::decide::Action::Begin { uid, token: grant.token, payload };
+                matches!(blocked.why, Blocked::Closed(_)).then_some(PendingAction::Decided(begin))
             };
             work.todo.extend(decision.blocked.iter().filter_map(begins));
         }
@@ -209,11 +209,11 @@ fn on_top(ledger: &Ledger, node: &Node, write: &Write) -> Ledger {
 
 /// Percents as a mutant reads them.
 pub fn rounded_up(terms: &Terms, nodes: usize) -> Rules {
-    let up = |amount: Amount| match amount {
-        Amount::Percent(percent) => {
-            Amount::Nodes(u32::try_from((nodes * usize::from(percent)).div_ceil(100)).unwrap_or(1))
+    let up = |amount: IntOrPercent| match amount {
+        IntOrPercent::Percent(percent) => {
+            IntOrPercent::Nodes(u32::try_from((nodes * usize::from(percent)).div_ceil(100)).unwrap_or(1))
         }
-        Amount::Nodes(_) => amount,
+        IntOrPercent::Nodes(_) => amount,
     };
     let policy = |policy: Policy| Policy { max_unavailable: policy.max_unavailable.map(up), ..policy };
     let policies: Vec<Policy> = terms.0.iter().map(|term| policy(term.policy.clone())).collect();

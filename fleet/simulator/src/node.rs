@@ -3,9 +3,9 @@
 use slipway_core::{boot::slot::SlotState, digest::Sha256};
 use slipway_node::{
     facts::Facts,
-    goal::{Goal, Request},
     journal::{Asked, Journal},
     operation::{Learned, Operation, Shape, Tried},
+    request::{Goal, Request},
     sequence::{Limits, Next, Outcome, next},
     step::{OnFailure, Step},
 };
@@ -62,7 +62,7 @@ impl World {
             (Next::Wait(_), None) => self.schedule(n, 60, Event::Turn),
             _ => self.schedule(n, 0, Event::Turn),
         }
-        self.says(n);
+        self.publish_report(n);
     }
 
     /// How long a step takes.
@@ -105,7 +105,7 @@ impl World {
         self.machines[n].write(journal);
         let again = if step.on_failure() == OnFailure::TryAgain { 300 } else { 30 };
         self.schedule(n, if is_done { 0 } else { again }, Event::Turn);
-        self.says(n);
+        self.publish_report(n);
     }
 
     /// Power is cut before the step, in the middle of it, or after it, before the node could report it.
@@ -157,7 +157,7 @@ impl World {
     fn goes_down(&mut self, n: usize, outage: Seconds, is_ours: bool) {
         self.machines[n].goes_down();
         self.look_at_health(n, is_ours);
-        self.says(n);
+        self.publish_report(n);
         let boot = self.machines[n].boot;
         self.after(outage, Event::Up(n, boot));
     }
@@ -192,7 +192,7 @@ impl World {
             self.after(healthy - self.now, Event::Registers(n));
         }
         self.schedule(n, 2, Event::Turn);
-        self.says(n);
+        self.publish_report(n);
     }
 
     /// A trial that was not confirmed in time ends.
@@ -209,7 +209,7 @@ impl World {
     /// Look whether it is well now.
     pub fn check(&mut self, n: usize, is_ours: bool) {
         self.look_at_health(n, is_ours);
-        self.says(n);
+        self.publish_report(n);
     }
 
     /// The system, and the member of etcd, are as well as they can be. `is_ours`: an operation has made it so.
@@ -229,15 +229,15 @@ impl World {
     }
 
     /// Its report to others, if it is new.
-    pub fn says(&mut self, n: usize) {
-        if self.machines[n].says(self.now) {
+    pub fn publish_report(&mut self, n: usize) {
+        if self.machines[n].record_report(self.now) {
             self.laws.changed = self.now;
             self.poke();
         }
     }
 
     /// A request arrives at whatever machine has this name.
-    pub fn hears(&mut self, name: &str, request: Request) {
+    pub fn receive(&mut self, name: &str, request: Request) {
         let Some(n) = self.named(name) else { return };
         if !self.machines[n].is_up || self.now < self.machines[n].cut_off_until {
             return;
@@ -255,7 +255,7 @@ impl World {
             // A token may have been obeyed with nothing to do.
             if journal != self.machines[n].journal && self.mutant != Mutant::AnyToken {
                 self.machines[n].write(journal);
-                self.says(n);
+                self.publish_report(n);
             }
             return;
         }
@@ -266,7 +266,7 @@ impl World {
         }
         self.machines[n].write(journal);
         self.schedule(n, 0, Event::Turn);
-        self.says(n);
+        self.publish_report(n);
     }
 
     /// The operation is over.

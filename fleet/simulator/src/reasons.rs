@@ -25,8 +25,8 @@ impl World {
         for blocked in &decision.blocked {
             *reasons.entry(&blocked.node.uid).or_default() += 1;
         }
-        let freed = |action: &slipway_rollout::decide::Step| match action {
-            slipway_rollout::decide::Step::Free { uid, .. } => Some(uid.clone()),
+        let freed = |action: &slipway_rollout::decide::Action| match action {
+            slipway_rollout::decide::Action::Free { uid, .. } => Some(uid.clone()),
             _ => None,
         };
         let freed: BTreeSet<String> = decision.steps.iter().filter_map(freed).collect();

@@ -11,8 +11,8 @@ use slipway_rollout::{
 use crate::{
     clock::{DAY, Seconds},
     faults::{self, Planned},
+    policies::{self, Terms},
     random::Random,
-    terms::{self, Terms},
 };
 
 /// The behaviour of a payload on a machine.
@@ -108,7 +108,7 @@ impl Scenario {
             role: Role::Worker,
         };
         let nodes: Vec<Node> = (0..nodes).map(node).collect();
-        let terms = terms::tenth();
+        let terms = policies::tenth();
         let pool = Pool { name: "pool".to_owned(), terms, order: Order::default(), own: None, rollback: None };
         let quality = vec![Quality::Well; nodes.len()];
         let (seed, rates, faults, calm) = (random.number(), Rates::default(), Vec::new(), 0);
@@ -190,7 +190,7 @@ fn pools(random: &mut Random, nodes: &[Node]) -> Vec<Pool> {
         let own = random.per_mille(400).then(|| nodes.get(random.place(nodes.len()))).flatten();
         let order = if random.coin() { Order::ControlPlaneFirst } else { Order::ControlPlaneLast };
         let own = own.map(|node| node.uid.clone());
-        let terms = terms::random(random);
+        let terms = policies::random(random);
         let rollback = random.coin().then(|| RollbackPolicy { control_plane: random.coin() });
         pools.push(Pool { name: name.to_owned(), terms, order, own, rollback });
     }

@@ -3,9 +3,9 @@
 use slipway_core::{boot::slot::SlotState, digest::Sha256};
 use slipway_node::{
     cordon,
-    goal::Goal,
     operation::{Installed, Learned, Operation, Tried},
     quorum::Going,
+    request::Goal,
     step::Step,
 };
 

@@ -7,7 +7,7 @@ use slipway_rollout::facts::{Facts, Failure, NodeReport, RollbackState};
 
 use crate::{
     clock::{Seconds, stamp},
-    terms::Terms,
+    policies::Terms,
 };
 
 /// A machine's own report. Since when is told as a length of time, whatever its clock says: who asks counts back from its

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
-use slipway_node::goal::Request;
+use slipway_node::request::Request;
 use slipway_rollout::{facts::Facts, ledger::Role, plan::Plan};
 
 use crate::{
     api::Api,
     clock::{DAY, Seconds},
+    controller_state::{Controller, Write, WriteResult},
     etcd::Etcd,
     faults::{Fault, When, Who},
     laws::Laws,
@@ -17,7 +18,6 @@ use crate::{
     random::Random,
     scenario::Scenario,
     trace::Trace,
-    work::{Controller, Taken, Write},
 };
 
 /// After this much virtual time the run ends: with one node a week, a rollout takes its time.
@@ -47,7 +47,7 @@ pub enum Event {
     Act(usize, u64),
     /// A write arrives; its answer does. `None`: it is given up.
     Write(usize, u64, Box<Write>),
-    Answer(usize, u64, Option<Taken>),
+    Answer(usize, u64, Option<WriteResult>),
     Fault(Fault, usize),
     /// A Node is made by the kubelet; another machine takes a place; people clean up.
     Registers(usize),
@@ -259,7 +259,7 @@ impl World {
             Event::Up(n, boot) => self.comes_up(n, boot),
             Event::Check(n) => self.check(n, false),
             Event::Guard(n, boot) => self.guard(n, boot),
-            Event::Request(name, request) => self.hears(&name, *request),
+            Event::Request(name, request) => self.receive(&name, *request),
             Event::GoesBack(name, token) => self.goes_back(&name, token),
             Event::Look(c, life) => self.looks(c, life),
             Event::Decide(c, life) => self.decides(c, life),

@@ -1,4 +1,4 @@
-//! The file with contexts, and where a call goes.
+//! The configuration file, and which node a call goes to.
 //!
 //! ```toml
 //! context = "node-1"              # the one that is used without --context

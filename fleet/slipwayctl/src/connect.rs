@@ -1,4 +1,4 @@
-//! To the node of a context.
+//! Connects to the node of a context.
 
 use slipway_node_client::{Error, Files, Trust, connect_socket};
 

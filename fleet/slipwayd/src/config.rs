@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use slipway_node::{operation::Shape, sequence::Limits};
 
-use crate::machine::{containerd, etcd, kube, registry, runtime, units::Init};
+use crate::machine::{containerd, etcd, kube, oci_runtime, registry, units::Init};
 
 /// The file, with every key optional.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -35,7 +35,7 @@ pub struct Config {
     /// containerd, if this node has one that is to be used.
     pub containerd: Option<containerd::Config>,
     /// An OCI runtime, if this node has one that is to be used, and no containerd.
-    pub runtime: Option<runtime::Config>,
+    pub runtime: Option<oci_runtime::Config>,
     /// This node's part of Kubernetes, if it has one.
     pub kubernetes: Option<kube::Config>,
     /// This node's member of etcd, if it has one.

@@ -8,9 +8,9 @@ use std::{
 
 use slipway_node::{
     facts::Facts,
-    goal::Request,
-    journal::{Asked, Journal, Refused},
+    journal::{Asked, Journal, Refusal},
     operation::{Course, Operation, Shape, Tried},
+    request::Request,
     sequence::{self, Limits, Next, Outcome},
     step::Step,
 };
@@ -81,7 +81,7 @@ pub enum Abort {
 /// Hears what happens.
 pub trait Listener: Send + Sync {
     /// This happened to this operation.
-    fn hear(&self, op: &Operation, happened: Happened);
+    fn on_event(&self, op: &Operation, happened: Happened);
 }
 
 /// The shared state of the service: the journal, and its listeners.
@@ -109,7 +109,7 @@ impl<L: Listener> Shared<L> {
     }
 
     /// A client requests an operation. The outer error is of the journal: then nothing has begun.
-    pub fn ask(&self, request: Request, facts: &Facts) -> io::Result<Result<Asked, Refused>> {
+    pub fn ask(&self, request: Request, facts: &Facts) -> io::Result<Result<Asked, Refusal>> {
         let (before, asked, op) = self.store().change(|journal| {
             let before = journal.operation.clone();
             (before, journal.ask(request, self.shape, facts), journal.operation.clone())
@@ -118,10 +118,10 @@ impl<L: Listener> Shared<L> {
             if let Some(before) = before {
                 let _span = span(&before).entered();
                 let why = format!("superseded by the operation {}", op.id());
-                self.listener.hear(&before, Happened::Ended(Outcome::CameBack(why)));
+                self.listener.on_event(&before, Happened::Ended(Outcome::CameBack(why)));
             }
             let _span = span(&op).entered();
-            self.listener.hear(&op, Happened::Asked);
+            self.listener.on_event(&op, Happened::Asked);
         }
         Ok(asked)
     }
@@ -150,7 +150,7 @@ impl<L: Listener> Shared<L> {
         })?;
         if let (Abort::Journalled, Some(op)) = (left, op) {
             let _span = span(&op).entered();
-            self.listener.hear(&op, Happened::AsIs(why.to_owned()));
+            self.listener.on_event(&op, Happened::AsIs(why.to_owned()));
         }
         Ok(left)
     }
@@ -161,7 +161,7 @@ impl<L: Listener> Shared<L> {
     }
 
     /// One decision, and the step that follows from it. The answer is when to come again.
-    pub fn turn(&self, world: &mut dyn World) -> io::Result<Duration> {
+    pub fn run_once(&self, world: &mut dyn World) -> io::Result<Duration> {
         let Some(before) = self.store().journal().operation.clone() else { return Ok(IDLE) };
         let _span = span(&before).entered();
         let facts = world.facts(Some(&before));
@@ -217,7 +217,7 @@ impl<L: Listener> Shared<L> {
             None => {}
             // The machine is asked to reboot. Only another boot shows that it did.
             Some(Happened::Done(Step::Reboot | Step::Return)) => {}
-            Some(happened) => self.listener.hear(op, happened),
+            Some(happened) => self.listener.on_event(op, happened),
         }
         Ok(())
     }
@@ -230,7 +230,7 @@ impl<L: Listener> Shared<L> {
             Next::Wait(why) => Happened::Blocked(op.at, why.clone()),
             Next::End(outcome) => Happened::Ended(outcome.clone()),
         };
-        self.listener.hear(op, happened);
+        self.listener.on_event(op, happened);
     }
 }
 
@@ -248,7 +248,7 @@ struct OfStep<'a, L> {
 
 impl<L: Listener> Watcher for OfStep<'_, L> {
     fn tell(&self, progress: Progress) {
-        self.shared.listener.hear(self.op, Happened::Progress(self.step, progress));
+        self.shared.listener.on_event(self.op, Happened::Progress(self.step, progress));
     }
 
     fn wants_end(&self) -> bool {

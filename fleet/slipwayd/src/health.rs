@@ -4,7 +4,7 @@
 //! * What could not be checked is neither well nor ill.
 //! * The time in a state is counted from the end of the first check that found it, so it is never longer than what is known.
 
-use slipway_node::{goal::Goal, journal::Journal, operation::Operation};
+use slipway_node::{journal::Journal, operation::Operation, request::Goal};
 use slipway_node_api::v1::{self, HealthState};
 use uuid::Uuid;
 
@@ -69,7 +69,7 @@ impl Health {
     }
 
     /// The health at this time, with this journal.
-    pub fn tell(&self, journal: &Journal, now: u64) -> v1::Health {
+    pub fn report(&self, journal: &Journal, now: u64) -> v1::Health {
         let quiet = QuietPeriod::of(journal);
         match self.0.as_ref().filter(|seen| seen.counts(quiet, now)) {
             Some(Seen { look, since, .. }) => v1::Health {

@@ -12,9 +12,9 @@ use std::{
 
 use slipway_node::{
     facts::{Disk, Facts},
-    goal::Request,
-    journal::{Asked, Refused},
+    journal::{Asked, Refusal},
     operation::Operation,
+    request::Request,
     sequence::Outcome,
 };
 use slipway_node_api::{
@@ -45,7 +45,7 @@ const LOOK: Duration = Duration::from_secs(60);
 struct Events(EventLog);
 
 impl Listener for Events {
-    fn hear(&self, op: &Operation, happened: Happened) {
+    fn on_event(&self, op: &Operation, happened: Happened) {
         match &happened {
             Happened::Progress(..) => tracing::debug!("{happened}"),
             Happened::Blocked(..) | Happened::Turned(_) | Happened::AsIs(_) => tracing::warn!("{happened}"),
@@ -116,7 +116,7 @@ impl Worker {
         let (tell, told) = channel();
         thread::spawn(move || looker.work(&told));
         loop {
-            let pause = match self.inner.shared.turn(&mut self.machine) {
+            let pause = match self.inner.shared.run_once(&mut self.machine) {
                 Ok(pause) => pause,
                 Err(e) => {
                     let what = format!("the journal in {} cannot be written: {e}", self.inner.config.state.display());
@@ -217,9 +217,9 @@ impl Inner {
 
     fn confirm(&self, caller: &str) -> Result<(), Error> {
         if let Some(op) = self.shared.journal().operation {
-            return Err(Refused::Busy(op.id()).into());
+            return Err(Refusal::Busy(op.id()).into());
         }
-        let disk = self.facts().disk.ok_or(Refused::UnknownDisk)?;
+        let disk = self.facts().disk.ok_or(Refusal::UnknownDisk)?;
         if !Disk::is_on_trial(&disk) {
             return Err(Error::NotOnTrial);
         }
@@ -231,7 +231,7 @@ impl Inner {
         let version = env!("CARGO_PKG_VERSION");
         // One journal for all of it: a token without what came of it would free what is at work.
         let (facts, journal) = (self.facts(), self.shared.journal());
-        let health = Some(self.health().tell(&journal, facts.uptime));
+        let health = Some(self.health().report(&journal, facts.uptime));
         StatusResponse { health, ..StatusResponse::of(&self.name, version, self.config.shape(), &facts, &journal) }
     }
 

@@ -1,3 +1,5 @@
+//! Errors of images: what is wrong with a blob, a document or a layer.
+
 use std::io;
 
 use slipway_core::text::printable;

@@ -1,3 +1,5 @@
+//! Skipping bytes of a reader.
+
 use std::io::{self, Read};
 
 /// A reader that may know a cheaper way to skip bytes than to read them.

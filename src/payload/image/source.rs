@@ -40,9 +40,9 @@ use slipway_core::{
     kernel::arch::Arch,
     payload::{
         facts::PayloadFacts,
+        format_checks::{HEAD_BYTES, check_head},
         unified::Unified,
         unused::is_used,
-        whole::{HEAD_BYTES, check_head},
     },
 };
 

@@ -1,3 +1,5 @@
+//! The store of an image: blobs and documents by digest, in a layout or a registry.
+
 use std::io::Read;
 
 use oci_spec::image::{Descriptor, DigestAlgorithm};

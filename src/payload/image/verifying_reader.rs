@@ -1,3 +1,5 @@
+//! Verifies digest and length of a blob while it is read.
+
 use std::io::{self, Read};
 
 use super::{ImageError, skip::Skip};

@@ -10,11 +10,11 @@ use serde::Deserialize;
 use ureq::{Agent, Body, http::Response};
 
 use super::{
-    agents::Agents,
     auth_file::{CredentialsFrom, Lookup},
     challenge::{self, Challenge},
-    failure::{self, RequestError},
     foreign,
+    http_clients::Agents,
+    request_error::{self, RequestError},
     url::{Origin, Url, encode},
 };
 
@@ -80,7 +80,7 @@ impl Auth {
     /// The error for a 401 or 403. It says which credentials were used, or where we looked for some.
     pub fn denied(&self, response: Response<Body>, origin: &Origin) -> RequestError {
         let mut failure = RequestError::status(response, origin);
-        failure.kind = failure::RequestErrorKind::Denied;
+        failure.kind = request_error::RequestErrorKind::Denied;
         failure.why = format!("{}: {}", failure.why, self.lookup.origin);
         if matches!(self.lookup.origin, CredentialsFrom::Nowhere { .. }) {
             failure.why += "; many registries answer this way for a repository that does not exist, too";
@@ -123,12 +123,12 @@ impl Auth {
                 // A 404 here is not about the image, so it must not become NotFound.
                 let failure = RequestError::status(answer, &url.origin);
                 let why = format!("the token service failed: {}", failure.why);
-                return Err(RequestError { kind: failure::RequestErrorKind::Fetch, why, ..failure });
+                return Err(RequestError { kind: request_error::RequestErrorKind::Fetch, why, ..failure });
             }
         }
         let mut text = Vec::new();
         let body = answer.body_mut().as_reader();
-        body.take(TOKEN_ANSWER_BYTES + 1).read_to_end(&mut text).map_err(|e| failure::cut(&e, &url.origin))?;
+        body.take(TOKEN_ANSWER_BYTES + 1).read_to_end(&mut text).map_err(|e| request_error::cut(&e, &url.origin))?;
         let parsed = serde_json::from_slice::<TokenAnswer>(&text).ok();
         // Some services leave one of the two empty.
         let token = parsed.and_then(|answer| answer.token.filter(|token| !token.is_empty()).or(answer.access_token));

@@ -1,3 +1,5 @@
+//! Reads a blob from the endpoints of a registry; goes on by a range request where a connection ends.
+
 use std::{
     io::{self, Read},
     sync::Arc,
@@ -8,8 +10,8 @@ use ureq::{BodyReader, http::StatusCode};
 
 use super::{
     endpoint::{Answer, Endpoints, Request, Version},
-    failure::{self, RequestError, header},
     foreign,
+    request_error::{self, RequestError, header},
     retry::RetrySchedule,
     url::Origin,
 };
@@ -154,7 +156,7 @@ impl BlobReader {
         let mut read = |buf: &mut [u8]| loop {
             match connection.body.read(buf) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
-                Err(e) => return Err(failure::cut(&e, &connection.origin)),
+                Err(e) => return Err(request_error::cut(&e, &connection.origin)),
                 Ok(n) => return Ok(n),
             }
         };

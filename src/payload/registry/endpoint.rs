@@ -15,12 +15,12 @@ use ureq::{
 
 use super::{
     Options,
-    agents::Agents,
     auth::Auth,
-    failure::{RequestError, header},
+    http_clients::Agents,
     meter::{MeterConnector, TIME_IS_OVER},
     options::{Patience, is_over},
     proxy::Proxies,
+    request_error::{RequestError, header},
     retry::RetrySchedule,
     tls::TlsConnector,
     url::{Origin, Url},

@@ -1,7 +1,7 @@
 //! Answers that no registry gives: of the login page of a network (a captive portal), of a proxy, of a web server that has the
 //! name or the address.
 
-use super::{failure::RequestError, url::Origin};
+use super::{request_error::RequestError, url::Origin};
 
 const PERHAPS: &str = "perhaps of a login to this network, of a proxy, or of another server by this name";
 

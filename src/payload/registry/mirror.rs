@@ -1,3 +1,5 @@
+//! A mirror of a registry, as `--mirror` names it.
+
 use std::str::FromStr;
 
 use super::url::Url;

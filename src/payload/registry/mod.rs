@@ -11,20 +11,20 @@
 //! A blob that was cut is resumed (`blob`). Digests and sizes are verified by the reader of the image, except for a
 //! digest in the reference itself.
 
-mod agents;
 mod auth;
 mod auth_file;
 mod blob;
 mod challenge;
 mod endpoint;
-mod failure;
 mod foreign;
+mod http_clients;
 mod meter;
 mod mirror;
 mod options;
 mod pages;
 mod proxy;
 mod referrers;
+mod request_error;
 mod retry;
 mod tags;
 mod tls;
@@ -44,8 +44,8 @@ use self::{
     auth::Auth,
     blob::BlobReader,
     endpoint::{Answer, Endpoint, Endpoints, Request},
-    failure::{RequestError, header},
     proxy::Proxies,
+    request_error::{RequestError, header},
     url::{Origin, Url},
 };
 use super::image::{Document, ImageError, ImageStore, Listing, MAX_DOCUMENT_BYTES};
@@ -206,7 +206,7 @@ fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, RequestE
 fn body(response: &mut Response<Body>, origin: &Origin) -> Result<Vec<u8>, RequestError> {
     let mut bytes = Vec::new();
     let body = response.body_mut().as_reader();
-    body.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|e| failure::cut(&e, origin))?;
+    body.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|e| request_error::cut(&e, origin))?;
     if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
         return Err(RequestError::wrong(format!("{origin} sends more than the limit of {MAX_DOCUMENT_BYTES} bytes")));
     }

@@ -1,3 +1,5 @@
+//! Options of access to a registry: mirrors, credentials, patience.
+
 use std::{
     path::PathBuf,
     time::{Duration, Instant},

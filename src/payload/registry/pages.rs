@@ -1,6 +1,6 @@
 //! Lists that come in pages (OCI distribution specification 1.1, "Listing Tags" and "Listing Referrers").
 
-use super::{endpoint::Answer, failure::header};
+use super::{endpoint::Answer, request_error::header};
 
 /// The next page of what is listed under this path, from `Link: <URL>; rel="next"`. Of the URL only the query counts: a mirror or a
 /// proxy may not know under which name it was asked, and no request goes anywhere else.

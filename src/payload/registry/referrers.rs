@@ -5,8 +5,8 @@ use oci_spec::image::{Descriptor, ImageIndex};
 use super::{
     ACCEPT, Registry, document,
     endpoint::{Endpoint, Request},
-    failure::{RequestError, RequestErrorKind},
     pages::next,
+    request_error::{RequestError, RequestErrorKind},
 };
 use crate::payload::image::{ImageError, ImageStore as _, Listing, MAX_BESIDE_BYTES, referrers_tag};
 use slipway_core::digest::Sha256;

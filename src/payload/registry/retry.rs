@@ -1,3 +1,5 @@
+//! Which endpoint is asked next, how often, and with which pauses.
+
 use std::{
     hash::{BuildHasher as _, RandomState},
     thread,
@@ -5,8 +7,8 @@ use std::{
 };
 
 use super::{
-    failure::RequestError,
     options::{Patience, is_over},
+    request_error::RequestError,
 };
 
 /// Decides which endpoint to ask next for one document or blob, how often, and with which pauses.

@@ -5,9 +5,9 @@ use serde::Deserialize;
 use super::{
     Registry, body,
     endpoint::{Answer, Endpoint, Request},
-    failure::RequestError,
     foreign,
     pages::next,
+    request_error::RequestError,
 };
 use crate::payload::image::ImageError;
 use slipway_core::payload::image_ref::is_tag;

@@ -11,7 +11,7 @@ use ureq::http::Method;
 use super::{
     ACCEPT, Registry,
     endpoint::{Answer, Change, Content, Endpoint, Request},
-    failure::{RequestError, RequestErrorKind, header},
+    request_error::{RequestError, RequestErrorKind, header},
     url::Url,
 };
 use crate::payload::image::{BlobContent, ImageError, ImageSink, NamedManifest, sha256_of};

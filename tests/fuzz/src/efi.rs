@@ -7,7 +7,7 @@ use slipway_core::{
         pe::{Pe, without_symbols},
     },
     kernel::efi_stub::StubLack,
-    payload::whole::{HEAD_BYTES, UnifiedWatch, look_at},
+    payload::format_checks::{HEAD_BYTES, UnifiedWatch, look_at},
 };
 
 /// The first byte says what the others are.

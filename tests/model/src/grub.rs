@@ -55,7 +55,7 @@ fn boot_either(medium: &Medium, first: Slot, second: Option<Slot>) -> End {
 }
 
 /// `by_hand`: the slot that is offered when somebody presses a key. It is booted, and nothing is written.
-pub fn by_hand(medium: &Medium) -> Option<Slot> {
+pub fn boot_menu(medium: &Medium) -> Option<Slot> {
     let Some(env) = env_pick(&medium.copies) else {
         let choice = !by_markers_first(medium);
         return slot_verify(medium, choice).then_some(choice);

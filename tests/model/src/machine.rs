@@ -144,8 +144,8 @@ impl Machine {
         state
     }
 
-    fn by_hand(mut state: State) -> Option<State> {
-        let slot = grub::by_hand(&state.medium)?;
+    fn boot_menu(mut state: State) -> Option<State> {
+        let slot = grub::boot_menu(&state.medium)?;
         (state.at, state.by_hand) = (At::Runs { slot, trial: false }, true);
         Some(state)
     }
@@ -362,7 +362,7 @@ impl Model for Machine {
         let state = state.clone();
         let next = match action {
             Action::PowerOn(saves) => Some(self.power_on(state, saves)),
-            Action::ByHand => Self::by_hand(state),
+            Action::ByHand => Self::boot_menu(state),
             Action::CutWhileSaving(n, left) => Self::cut_while_saving(state, n, left),
             Action::Reboot => Some(State { at: At::Off, by_hand: false, cached: None, ..state }),
             Action::PowerCut(lost) => Self::power_cut(state, lost),

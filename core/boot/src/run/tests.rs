@@ -199,11 +199,11 @@ impl Machine for Medium {
         }
     }
 
-    fn say(&mut self, line: &str) {
+    fn print(&mut self, line: &str) {
         self.said.push(line.to_owned());
     }
 
-    fn is_asked(&mut self) -> bool {
+    fn menu_requested(&mut self) -> bool {
         self.hand.is_some()
     }
 
@@ -236,7 +236,7 @@ fn a_slot_that_does_not_start_gives_way_in_the_same_run() {
     let mut medium = Medium::new([&armed(), &armed()], per_slot(true, false));
     assert_eq!(medium.boot(), Some(Start { slot: Slot::A, trial: false, check: true }));
     assert_eq!(medium.started.len(), 2);
-    let refused = Some(Refused { slot: Slot::B, fault: Fault::Digest });
+    let refused = Some(BootFailure { slot: Slot::B, fault: Fault::Digest });
     assert_eq!(medium.envs().map(|env| env.unwrap().refused), [refused; 2]);
     assert!(medium.said.iter().any(|line| line == "trial of slot B failed, booting the default"), "{:?}", medium.said);
 }
@@ -247,7 +247,7 @@ fn a_trial_that_ran_and_came_back_leaves_a_fresh_machine_to_the_default() {
     medium.comes_back.b = true;
     assert_eq!(medium.boot(), Some(Start { slot: Slot::A, trial: false, check: true }));
     assert_eq!((medium.resets, medium.started.len()), (1, 2));
-    let refused = Some(Refused { slot: Slot::B, fault: Fault::Load });
+    let refused = Some(BootFailure { slot: Slot::B, fault: Fault::Load });
     assert_eq!(medium.envs().map(|env| env.unwrap().refused), [refused; 2]);
     // The same by hand: a person's choice is no trial, and nothing is noted.
     let mut medium = Medium::new([&armed(), &armed()], per_slot(true, true));
@@ -362,7 +362,7 @@ fn states() -> impl Strategy<Value = BootEnv> {
         SlotState::Bad,
     ]);
     let fault = prop::sample::select(vec![Fault::Digest, Fault::Load]);
-    let refused = prop::option::of((slot.clone(), fault).prop_map(|(slot, fault)| Refused { slot, fault }));
+    let refused = prop::option::of((slot.clone(), fault).prop_map(|(slot, fault)| BootFailure { slot, fault }));
     (1..4_u64, slot.clone(), prop::option::of(slot), state.clone(), state, any::<bool>(), refused).prop_map(
         |(seq, default, once, a, b, check, refused)| BootEnv {
             seq,
@@ -459,7 +459,7 @@ fn keys_of_a_later_version_stay() {
     let armed = BootEnv { later: later("1"), ..BootEnv::installed(0).armed(Slot::B, 1) };
     let mut medium = Medium::new([&armed, &armed], PerSlot { a: true, b: false });
     assert_eq!(medium.boot().map(|start| start.slot), Some(Slot::A));
-    let refused = Some(Refused { slot: Slot::B, fault: Fault::Digest });
+    let refused = Some(BootFailure { slot: Slot::B, fault: Fault::Digest });
     for env in medium.envs().map(Option::unwrap) {
         assert_eq!((env.once, env.states.b, env.refused, env.later), (None, SlotState::Tried, refused, later("1")));
     }
@@ -468,6 +468,6 @@ fn keys_of_a_later_version_stay() {
     let copies = ["1", "2"].map(|n| BootEnv { later: later(n), ..good.clone() });
     let mut medium = Medium::new(copies.each_ref(), PerSlot { a: false, b: true });
     assert_eq!(medium.boot().map(|start| start.slot), Some(Slot::B));
-    let refused = Some(Refused { slot: Slot::A, fault: Fault::Digest });
+    let refused = Some(BootFailure { slot: Slot::A, fault: Fault::Digest });
     assert_eq!(medium.envs().map(|env| env.unwrap().refused), [refused; 2]);
 }

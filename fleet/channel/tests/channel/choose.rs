@@ -11,12 +11,12 @@ use slipway_channel::{
     signatures::{Signatures, Signed},
     spec::{Deny, Promotion, Select, Spec},
 };
-use slipway_rollout::span::Span;
+use slipway_rollout::duration::PositiveDuration;
 
 use crate::{KEY, OTHER_KEY, digest, hour, image, signatures, stable};
 
-fn hours(hours: u32) -> Span {
-    Span::minutes(hours * 60)
+fn hours(hours: u32) -> PositiveDuration {
+    PositiveDuration::minutes(hours * 60)
 }
 
 fn of(spec: &Spec, candidates: &[Candidate]) -> Choice {

@@ -12,7 +12,7 @@ use slipway_channel::{
     spec::{Deny, Promotion, Select, Spec},
 };
 use slipway_core::digest::Sha256;
-use slipway_rollout::span::Span;
+use slipway_rollout::duration::PositiveDuration;
 
 use crate::{KEY, digest, hour, signatures, stable};
 
@@ -56,7 +56,7 @@ fn a_spec() -> impl Strategy<Value = Spec> {
     let selects =
         vec![Select::Label("stable".to_owned()), Select::Label("beta".to_owned()), tags("*"), tags("stable*")];
     let range = option::of(select(&[">=1.1", "^1", "<2.1", ">=1.1.0-0"][..]).prop_map(|text| text.parse().unwrap()));
-    let age = option::of((1..50_u32).prop_map(|hours| Span::minutes(hours * 60)));
+    let age = option::of((1..50_u32).prop_map(|hours| PositiveDuration::minutes(hours * 60)));
     let deny = vec(
         prop_oneof![
             a_version().prop_map(Deny::Version),
@@ -66,7 +66,7 @@ fn a_spec() -> impl Strategy<Value = Spec> {
     );
     (select(selects), range, age, vec(a_version(), 0..3), deny, any::<bool>(), prop::bool::weighted(0.1)).prop_map(
         |(select, range, min_age, floors, deny, promotes, demands)| {
-            let after = Span::minutes(24 * 60);
+            let after = PositiveDuration::minutes(24 * 60);
             let promote_from = promotes.then(|| Promotion { channel: "beta".to_owned(), after });
             let signatures = demands.then(|| signatures(&[KEY], 1).unwrap());
             Spec { select, range, min_age, floors, deny, promote_from, signatures, ..stable() }

@@ -21,9 +21,9 @@ use slipway_core::{
 use slipway_node::{
     drain::Policy,
     facts::{Disk, Facts},
-    goal::{Goal, Request},
-    journal::{Asked, Refused},
+    journal::{Asked, Refusal},
     operation::{Installed, Learned, Operation, Shape, Tried},
+    request::{Goal, Request},
     sequence,
     step::Step,
 };
@@ -42,7 +42,7 @@ use slipwayd::{
     executor::{Abort, Happened, Listener, Shared},
     health::{Health, Look, QuietPeriod},
     machine::{
-        installer::Trouble,
+        installer::InstallError,
         kube::{Config, Kube},
     },
     store::Store,
@@ -232,7 +232,7 @@ impl State {
 struct Quiet;
 
 impl Listener for Quiet {
-    fn hear(&self, _op: &Operation, _happened: Happened) {}
+    fn on_event(&self, _op: &Operation, _happened: Happened) {}
 }
 
 struct Inner {
@@ -266,8 +266,8 @@ impl World for Hands {
         let again = |done: Result<(), String>| done.map_or_else(Tried::Blocked, |()| Tried::Done(Learned::Nothing));
         let granted = || match op.request.token.map(|token| self.kube.is_granted(token)) {
             None | Some(Ok(())) => Tried::Done(Learned::Nothing),
-            Some(Err(Trouble::Passing(why))) => Tried::Blocked(why),
-            Some(Err(Trouble::Lasting(why))) => Tried::Failed(why),
+            Some(Err(InstallError::Transient(why))) => Tried::Blocked(why),
+            Some(Err(InstallError::Permanent(why))) => Tried::Failed(why),
         };
         let tried = match step {
             Step::Grant => granted(),
@@ -310,7 +310,7 @@ impl StandIn {
         let works = thread::spawn(move || {
             while !hands.inner.stops.load(Ordering::SeqCst) {
                 let inner = Arc::clone(&hands.inner);
-                inner.shared.turn(&mut hands).unwrap();
+                inner.shared.run_once(&mut hands).unwrap();
                 thread::sleep(PAUSE);
             }
         });
@@ -393,7 +393,7 @@ impl Node for Api {
     async fn ask(&self, request: Request) -> Result<Asked, Error> {
         let facts = self.0.state.lock().unwrap().facts();
         let asked = self.0.shared.ask(request, &facts).map_err(|e| Error::Failed(e.to_string()))?;
-        asked.map_err(|refused: Refused| refused.into())
+        asked.map_err(|refused: Refusal| refused.into())
     }
 
     async fn abort(&self, id: Uuid, why: String, _as_is: bool, caller: String) -> Result<(), Error> {
@@ -420,7 +420,7 @@ impl Node for Api {
             let ill = if is_sick { vec!["it is not well".to_owned()] } else { Vec::new() };
             health.saw(Look { ill, unknown: Vec::new() }, quiet, facts.uptime);
         }
-        let health = Some(health.tell(&journal, facts.uptime));
+        let health = Some(health.report(&journal, facts.uptime));
         Ok(StatusResponse { health, ..StatusResponse::of(&self.0.name, "test", SHAPE, &facts, &journal) })
     }
 

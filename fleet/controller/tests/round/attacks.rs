@@ -4,9 +4,9 @@ use jiff::ToSpan as _;
 use serde_json::json;
 use slipway_fleet::{report, round::Round};
 use slipway_fleet_objects::upgrade::NodeUpgradeStatus;
-use slipway_node::goal::Goal;
+use slipway_node::request::Goal;
 use slipway_node_api::v1::{self, Operation, Slot};
-use slipway_rollout::{decide::Step, ledger::HIGHEST};
+use slipway_rollout::{decide::Action, ledger::HIGHEST};
 
 use super::{
     scene::{NEW, Scene, now, payload},
@@ -66,7 +66,8 @@ fn a_budget_that_keeps_pods_is_named_and_sends_nobody_back() {
         for _ in 0..3 {
             let round = scene.round();
             let steps = &round.pools["p"].as_ref().unwrap().decision.steps;
-            let stops = |step: &&Step| matches!(step, Step::Deny { .. } | Step::Pause { .. } | Step::Return { .. });
+            let stops =
+                |step: &&Action| matches!(step, Action::Deny { .. } | Action::Pause { .. } | Action::Return { .. });
             assert_eq!(steps.iter().find(stops), None);
             let told = told(&scene, &round, 2);
             assert!(told.reason == "RetriesLater" && told.message.contains("default/db-0"), "{told:?}");

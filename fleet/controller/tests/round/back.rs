@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use slipway_fleet::{names, reconcile::happened, report};
-use slipway_node::goal::Goal;
+use slipway_node::request::Goal;
 use slipway_node_api::v1::{self, Ended, HealthState, Outcome, Slot};
-use slipway_rollout::decide::Step;
+use slipway_rollout::decide::Action;
 
 use crate::{
     scene::{NEW, Scene, now, payload},
@@ -29,7 +29,7 @@ fn tell(scene: &mut Scene) {
     scene.objects.rollouts[0].status = Some(status);
 }
 
-fn steps(scene: &Scene) -> Vec<Step> {
+fn steps(scene: &Scene) -> Vec<Action> {
     scene.round().pools["p"].as_ref().unwrap().decision.steps.clone()
 }
 
@@ -76,7 +76,7 @@ fn nobody_goes_back_to_a_payload_that_was_denied() {
     // The other slot has a good system: that of another payload.
     scene.says(0).disk.as_mut().unwrap().slots[0].payload = Some(payload("3").into());
     scene.objects.rollouts[first].status = serde_json::from_value(json!({ "denied": "it eats files" })).unwrap();
-    assert!(matches!(&steps(&scene)[..], [Step::Grant { node, .. }] if node.uid == "uid-0"), "{:?}", steps(&scene));
+    assert!(matches!(&steps(&scene)[..], [Action::Grant { node, .. }] if node.uid == "uid-0"), "{:?}", steps(&scene));
     scene.objects.rollouts[other].status = serde_json::from_value(json!({ "denied": "no boot" })).unwrap();
     assert_eq!(steps(&scene), []);
     let stays = "it keeps the payload that is denied: its other slot holds a payload that was denied, too: no boot";
@@ -125,7 +125,7 @@ fn what_people_gave_up_is_not_begun_while_the_pool_goes_to_another_target() {
     let abort = json!({ "rolloutUID": uid, "who": "eve", "why": "the wrong image" });
     let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
     scene.pool("p", json!({ "target": target }));
-    let begins = |scene: &Scene| steps(scene).iter().any(|step| matches!(step, Step::Begin { .. }));
+    let begins = |scene: &Scene| steps(scene).iter().any(|step| matches!(step, Action::Begin { .. }));
     assert!(begins(&scene), "what was granted before goes on to its end");
     scene.pool("p", json!({ "target": target, "abort": abort }));
     assert_eq!(steps(&scene), []);

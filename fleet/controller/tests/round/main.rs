@@ -18,7 +18,7 @@ use serde_json::json;
 use slipway_fleet::{observed_node, pools::Problem, report};
 use slipway_fleet_objects::rollout::Rollout;
 use slipway_node_api::v1::{Denied, HealthState};
-use slipway_rollout::{decide::Step, ledger::Role};
+use slipway_rollout::{decide::Action, ledger::Role};
 
 /// A rollout of all nodes, and every node staged.
 fn staged(nodes: usize) -> Scene {
@@ -42,7 +42,7 @@ fn a_target_gets_one_rollout_and_everybody_is_asked_to_stage() {
     let round = scene.round();
     assert!(round.new.is_empty(), "{:?}", round.new);
     let steps = &round.pools["p"].as_ref().unwrap().decision.steps;
-    assert!(steps.len() == 3 && steps.iter().all(|step| matches!(step, Step::Stage { .. })), "{steps:?}");
+    assert!(steps.len() == 3 && steps.iter().all(|step| matches!(step, Action::Stage { .. })), "{steps:?}");
 }
 
 #[test]
@@ -168,7 +168,11 @@ fn a_new_target_waits_for_the_grants_of_the_old_one() {
     let round = scene.round();
     let pool_round = round.pools["p"].as_ref().unwrap();
     assert!(round.new.is_empty() && round.aside.is_empty());
-    assert!(matches!(pool_round.decision.steps[..], [Step::Begin { token: 1, .. }]), "{:?}", pool_round.decision.steps);
+    assert!(
+        matches!(pool_round.decision.steps[..], [Action::Begin { token: 1, .. }]),
+        "{:?}",
+        pool_round.decision.steps
+    );
     assert_eq!(round.ledger.grants.len(), 1);
     scene.ledger.status.as_mut().unwrap().grants.clear();
     let round = scene.round();

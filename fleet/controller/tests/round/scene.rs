@@ -11,10 +11,10 @@ use slipway_fleet::{
     names,
     observed_node::NodeReading,
     pools::Members,
-    round::{Observation, Refused, Round, round},
+    round::{Observation, RejectedWrites, Round, round},
 };
 use slipway_fleet_objects::ledger::DisruptionLedger;
-use slipway_node::goal::Goal;
+use slipway_node::request::Goal;
 use slipway_node_api::v1::{
     self, Disk, Ended, Health, HealthState, Outcome, Slot, SlotContents, SlotState, StatusResponse,
 };
@@ -35,7 +35,7 @@ pub struct Scene {
     pub objects: Objects,
     pub looks: BTreeMap<String, NodeReading>,
     pub stock: Inventory,
-    pub refused: Refused,
+    pub refused: RejectedWrites,
 }
 
 impl Scene {
@@ -50,8 +50,13 @@ impl Scene {
             nodes: Vec::new(),
         };
         let ledger = DisruptionLedger::new("cluster", Default::default());
-        let mut scene =
-            Self { ledger, objects, looks: BTreeMap::new(), stock: Inventory::default(), refused: Refused::default() };
+        let mut scene = Self {
+            ledger,
+            objects,
+            looks: BTreeMap::new(),
+            stock: Inventory::default(),
+            refused: RejectedWrites::default(),
+        };
         (0..nodes).for_each(|n| scene.node(n));
         scene.pool("p", json!({}));
         scene

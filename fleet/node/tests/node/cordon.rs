@@ -1,7 +1,7 @@
 //! What is written into a Node is taken out again, and nothing else.
 
 use proptest::{option, prelude::*};
-use slipway_node::cordon::{NodeState, Refused, cordoned, released};
+use slipway_node::cordon::{CordonError, NodeState, cordoned, released};
 use uuid::Uuid;
 
 const OURS: Uuid = Uuid::from_u128(1);
@@ -50,7 +50,7 @@ proptest! {
     fn what_another_operation_holds_is_left_alone(node in node()) {
         let is_others = node.owner.as_ref().is_some_and(|owner| *owner != OURS.to_string());
         let owner = node.owner.clone().unwrap_or_default();
-        prop_assert_eq!(cordoned(&node, OURS) == Err(Refused::Another(owner)), is_others);
+        prop_assert_eq!(cordoned(&node, OURS) == Err(CordonError::Another(owner)), is_others);
         if node.owner != Some(OURS.to_string()) {
             prop_assert_eq!(released(&node, OURS), node);
         } else {

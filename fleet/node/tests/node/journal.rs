@@ -8,9 +8,9 @@ use slipway_core::boot::slot::{Slot, SlotState};
 use slipway_node::{
     cordon::NodeState,
     facts::Facts,
-    goal::{Goal, Request},
-    journal::{Asked, Journal, Refused},
+    journal::{Asked, Journal, Refusal},
     operation::{Course, Installed, Learned, Operation, Shape, Tried},
+    request::{Goal, Request},
     sequence::{self, Limits, Next, Outcome},
     step::Step,
 };
@@ -132,7 +132,7 @@ fn a_payload_that_is_denied_is_found_however_it_is_named() {
     let any = crate::request(Goal::Upgrade, true, None);
     let named = Request { payload: Some(digest(TARGET)), ..any.clone() };
     let asked = journal.ask(named, Shape::default(), &facts);
-    assert!(matches!(asked, Err(Refused::Denied { payload, .. }) if payload == digest(TARGET)));
+    assert!(matches!(asked, Err(Refusal::Denied { payload, .. }) if payload == digest(TARGET)));
     assert_eq!(journal.ask(any, Shape::default(), &facts), Ok(Asked::New));
     // The running payload is not denied: a person has made it well.
     let mut runs = journal.clone();
@@ -172,7 +172,7 @@ fn what_cannot_be_is_refused() {
         node: None,
         member: None,
     };
-    assert!(matches!(denies.ask(names, Shape::default(), &facts), Err(Refused::Denied { .. })));
+    assert!(matches!(denies.ask(names, Shape::default(), &facts), Err(Refusal::Denied { .. })));
     assert_eq!((denies.token, &denies.operation), (3, &None));
     let ask = |goal: Goal, source: &str, disk: Option<Disk>| {
         let facts =
@@ -186,16 +186,16 @@ fn what_cannot_be_is_refused() {
     let states = [SlotState::Empty, SlotState::Trial, SlotState::Tried, SlotState::Bad];
     let disk = |b| Some(Disk::new(b, Some(OLDER)));
     for b in states {
-        assert!(matches!(ask(Goal::Rollback, "", disk(b)), Err(Refused::Invalid(_))), "{b}");
+        assert!(matches!(ask(Goal::Rollback, "", disk(b)), Err(Refusal::Invalid(_))), "{b}");
         assert_eq!(ask(Goal::Upgrade, "image", disk(b)), Ok(Asked::New));
     }
     assert_eq!(ask(Goal::Rollback, "", disk(SlotState::Good)), Ok(Asked::New));
     let on_trial = disk(SlotState::Tried).map(|disk| Disk { running: Slot::B, ..disk });
     for (goal, source) in [(Goal::Stage, "image"), (Goal::Upgrade, "image"), (Goal::Rollback, ""), (Goal::Reboot, "")] {
-        assert_eq!(ask(goal, source, on_trial.clone()), Err(Refused::OnTrial));
-        assert_eq!(ask(goal, source, None), Err(Refused::UnknownDisk));
+        assert_eq!(ask(goal, source, on_trial.clone()), Err(Refusal::OnTrial));
+        assert_eq!(ask(goal, source, None), Err(Refusal::UnknownDisk));
         let wrong = if source.is_empty() { "image" } else { "" };
-        assert!(matches!(ask(goal, wrong, disk(SlotState::Good)), Err(Refused::Invalid(_))));
+        assert!(matches!(ask(goal, wrong, disk(SlotState::Good)), Err(Refusal::Invalid(_))));
     }
 }
 
@@ -234,10 +234,10 @@ fn a_stage_of_another_payload_supersedes_a_stage() {
         journal
     };
     let mut journal = under_way(Goal::Stage);
-    let busy = Err(Refused::Busy(Uuid::from_u128(1)));
+    let busy = Err(Refusal::Busy(Uuid::from_u128(1)));
     assert_eq!(journal.ask(of(2, Goal::Upgrade, "os:nope"), Shape::default(), &facts), busy, "the same target");
     assert_eq!(journal.ask(of(2, Goal::Rollback, ""), Shape::default(), &facts), busy, "it writes no payload");
-    assert!(matches!(journal.ask(of(2, Goal::Stage, ""), Shape::default(), &facts), Err(Refused::Invalid(_))));
+    assert!(matches!(journal.ask(of(2, Goal::Stage, ""), Shape::default(), &facts), Err(Refusal::Invalid(_))));
     assert_eq!(journal.operation.as_ref().map(Operation::id), Some(Uuid::from_u128(1)), "what is refused ends nothing");
     assert_eq!(journal.ask(of(3, Goal::Stage, "os:2"), Shape::default(), &facts), Ok(Asked::New));
     let ended = &journal.ended[0];

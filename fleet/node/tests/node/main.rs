@@ -13,9 +13,9 @@ mod quorum;
 mod world;
 
 use slipway_node::{
-    goal::{Goal, Request},
     journal::Journal,
     operation::{Operation, Tried},
+    request::{Goal, Request},
 };
 use uuid::Uuid;
 

@@ -9,8 +9,8 @@ use slipway_core::boot::slot::{Slot, SlotState};
 use slipway_node::{
     cordon::NodeState,
     facts::Facts,
-    goal::Goal,
     operation::{Installed, Operation, Shape},
+    request::Goal,
     sequence::{BACK, FORWARD, Limits, Next, Outcome, next, steps},
     step::Step,
 };

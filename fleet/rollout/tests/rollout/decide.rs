@@ -2,13 +2,13 @@
 
 use jiff::ToSpan;
 use slipway_rollout::{
-    amount::Amount,
-    decide::{Decision, Step, decide},
+    decide::{Action, Decision, decide},
+    duration::PositiveDuration,
     facts::{Evidence, Facts, NodeReport, ObservedNode, RollbackState},
+    int_or_percent::IntOrPercent,
     ledger::{Node, Proof},
     plan::{Order, Plan},
     policy::{CanaryStep, Policy, Rules},
-    span::Span,
     window::{Window, Zone},
 };
 
@@ -29,12 +29,12 @@ pub fn four(policy: Policy) -> Facts {
 }
 
 pub fn two_at_once() -> Policy {
-    Policy { max_unavailable: Some(Amount::Nodes(2)), ..Policy::default() }
+    Policy { max_unavailable: Some(IntOrPercent::Nodes(2)), ..Policy::default() }
 }
 
 pub fn canary() -> Policy {
-    let steps = vec![CanaryStep { nodes: Amount::Nodes(1), soak: Span::minutes(60) }];
-    Policy { steps, failure_budget: Some(Amount::Nodes(2)), ..two_at_once() }
+    let steps = vec![CanaryStep { nodes: IntOrPercent::Nodes(1), soak: PositiveDuration::minutes(60) }];
+    Policy { steps, failure_budget: Some(IntOrPercent::Nodes(2)), ..two_at_once() }
 }
 
 pub fn report(facts: &mut Facts, n: usize) -> &mut NodeReport {
@@ -64,7 +64,7 @@ pub fn look(facts: &Facts) -> Decision {
 /// The places of the nodes that are granted, as they were seen.
 pub fn granted(facts: &Facts) -> Vec<usize> {
     let place = |node: &Node| facts.nodes.iter().position(|observed| observed.node == *node).unwrap();
-    let granted = |step: &Step| if let Step::Grant { node, .. } = step { Some(place(node)) } else { None };
+    let granted = |step: &Action| if let Action::Grant { node, .. } = step { Some(place(node)) } else { None };
     look(facts).steps.iter().filter_map(granted).collect()
 }
 
@@ -79,7 +79,7 @@ pub fn why(facts: &Facts, n: usize) -> String {
 fn nobody_goes_before_all_that_answer_are_staged() {
     let mut fleet = four(two_at_once());
     report(&mut fleet, 3).staged = None;
-    let stage = Step::Stage { uid: fleet.nodes[3].node.uid.clone(), payload: NEW };
+    let stage = Action::Stage { uid: fleet.nodes[3].node.uid.clone(), payload: NEW };
     assert_eq!(look(&fleet).steps, [stage]);
     assert_eq!(why(&fleet, 0), format!("1 nodes are not staged yet, {} among them", name(&fleet, 3)));
     assert_eq!(why(&fleet, 3), "the payload is being written into its other slot");
@@ -90,7 +90,7 @@ fn nobody_goes_before_all_that_answer_are_staged() {
     // It can be staged at any time.
     let mut closed = four(outside());
     report(&mut closed, 0).staged = Some(OLD);
-    assert!(matches!(look(&closed).steps[..], [Step::Stage { .. }]));
+    assert!(matches!(look(&closed).steps[..], [Action::Stage { .. }]));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn the_first_of_the_plan_go_and_the_others_wait_for_them() {
 
 pub fn outside() -> Policy {
     let zone = Zone::named("UTC").unwrap();
-    let window = Window::new(vec![], "12:01".parse().unwrap(), Span::minutes(60), zone).unwrap();
+    let window = Window::new(vec![], "12:01".parse().unwrap(), PositiveDuration::minutes(60), zone).unwrap();
     Policy { name: "late".to_owned(), windows: vec![window], ..two_at_once() }
 }
 
@@ -121,7 +121,7 @@ fn outside_of_a_window_nobody_begins_also_not_for_the_second_time() {
     let token = hold(&mut fleet, 0);
     assert_eq!(look(&fleet).steps, []);
     assert_eq!(why(&fleet, 0), report);
-    let begin = Step::Begin { uid: fleet.nodes[0].node.uid.clone(), token, payload: NEW };
+    let begin = Action::Begin { uid: fleet.nodes[0].node.uid.clone(), token, payload: NEW };
     let later = decide(&fleet, noon() + 1.minutes());
     assert!(later.steps.contains(&begin));
     assert_eq!(later.limits.until, Some(noon() + 61.minutes()));
@@ -132,7 +132,7 @@ fn a_node_with_a_grant_is_asked_until_it_obeys_and_freed_when_it_is_well() {
     let mut fleet = four(two_at_once());
     let token = hold(&mut fleet, 0);
     let uid = fleet.nodes[0].node.uid.clone();
-    assert!(look(&fleet).steps.contains(&Step::Begin { uid: uid.clone(), token, payload: NEW }));
+    assert!(look(&fleet).steps.contains(&Action::Begin { uid: uid.clone(), token, payload: NEW }));
     assert_eq!(why(&fleet, 0), "it has the grant 1, and is asked to begin");
     (report(&mut fleet, 0).token, report(&mut fleet, 0).busy) = (token, true);
     assert_eq!(why(&fleet, 0), "it is being upgraded, with the grant 1");
@@ -154,7 +154,7 @@ fn a_node_with_a_grant_is_asked_until_it_obeys_and_freed_when_it_is_well() {
     fleet.nodes[0].report = Some(ill);
     assert_eq!(granted(&fleet), [1]);
     report(&mut fleet, 0).well = true;
-    assert_eq!(look(&fleet).steps[0], Step::Free { uid, proof: Proof::Well { token } });
+    assert_eq!(look(&fleet).steps[0], Action::Free { uid, proof: Proof::Well { token } });
     assert_eq!((why(&fleet, 0), granted(&fleet)), (String::new(), vec![1, 2]));
     // It obeyed a later one: the ledger was edited.
     report(&mut fleet, 0).token = 7;
@@ -171,7 +171,7 @@ fn absence_and_a_persons_word_free_what_the_ledger_lets_them() {
     let proof = |n: usize, proof: Proof| Evidence { uid: gone[n].node.uid.clone(), proof };
     fleet.evidence = vec![proof(0, Proof::Gone { member_gone: false }), proof(1, Proof::Gone { member_gone: false })];
     let decision = look(&fleet);
-    assert!(matches!(&decision.steps[..], [Step::Free { uid, .. }] if uid == "uid-a-1"));
+    assert!(matches!(&decision.steps[..], [Action::Free { uid, .. }] if uid == "uid-a-1"));
     let report = "its Node is gone, and it holds the grant 2 until that is proven, for etcd's member, too";
     assert_eq!(decision.blocked[0].why.to_string(), report);
     assert!(!decision.finished);
@@ -212,7 +212,7 @@ fn a_bad_canary_denies_the_payload_and_stops_everything() {
             report(&mut fleet, 0).failed = failed("no boot");
             format!("the canary {} failed: no boot", name(&fleet, 0))
         };
-        let (deny, pause) = (Step::Deny { payload: NEW, why: what.clone() }, Step::Pause { why: what.clone() });
+        let (deny, pause) = (Action::Deny { payload: NEW, why: what.clone() }, Action::Pause { why: what.clone() });
         assert_eq!(look(&fleet).steps, [deny, pause]);
         // The one that was granted is not asked to begin with it.
         assert_eq!(why(&fleet, 1), format!("the payload is denied: {what}"));
@@ -220,20 +220,20 @@ fn a_bad_canary_denies_the_payload_and_stops_everything() {
         assert_eq!(look(&fleet).steps, []);
         // What has begun ends, and gives its grant back.
         report(&mut fleet, 1).token = 1;
-        assert!(matches!(look(&fleet).steps[..], [Step::Free { .. }]));
+        assert!(matches!(look(&fleet).steps[..], [Action::Free { .. }]));
     }
 }
 
 #[test]
 fn failures_up_to_the_budget_are_left_behind() {
-    let mut fleet = four(Policy { failure_budget: Some(Amount::Nodes(2)), ..two_at_once() });
+    let mut fleet = four(Policy { failure_budget: Some(IntOrPercent::Nodes(2)), ..two_at_once() });
     report(&mut fleet, 0).failed = failed("no boot");
     assert_eq!(granted(&fleet), [1, 2]);
     assert_eq!(why(&fleet, 0), "it failed: no boot");
     report(&mut fleet, 1).failed = failed("no disk");
     let (first, second) = (name(&fleet, 0), name(&fleet, 1));
     let what = format!("2 of 4 nodes failed, and 2 are enough; {first}: no boot; {second}: no disk");
-    assert!(matches!(&look(&fleet).steps[..], [Step::Deny { why, .. }, Step::Pause { .. }] if *why == what));
+    assert!(matches!(&look(&fleet).steps[..], [Action::Deny { why, .. }, Action::Pause { .. }] if *why == what));
     // A person leaves one out, and goes on.
     fleet.skip.insert(fleet.nodes[0].node.uid.clone());
     assert_eq!(granted(&fleet), [2, 3]);
@@ -249,7 +249,7 @@ fn a_pause_stops_what_is_new_and_lets_go_what_is_over() {
     assert_eq!(look(&fleet).steps, []);
     assert!((0..4).all(|n| why(&fleet, n) == "the rollout is paused: eve: lunch"));
     report(&mut fleet, 0).token = token;
-    assert!(matches!(look(&fleet).steps[..], [Step::Free { .. }]));
+    assert!(matches!(look(&fleet).steps[..], [Action::Free { .. }]));
 }
 
 #[test]
@@ -259,11 +259,11 @@ fn who_is_left_out_is_not_asked_to_begin_with_the_grant_that_it_has() {
     let uid = fleet.nodes[0].node.uid.clone();
     fleet.skip.insert(uid.clone());
     assert_eq!(granted(&fleet), [1]);
-    assert!(!look(&fleet).steps.iter().any(|step| matches!(step, Step::Begin { .. })));
+    assert!(!look(&fleet).steps.iter().any(|step| matches!(step, Action::Begin { .. })));
     assert_eq!(why(&fleet, 0), "it is left out by a person's word");
     // A request may be on its way: it stays charged. What has begun ends.
     report(&mut fleet, 0).token = token;
-    assert_eq!(look(&fleet).steps[0], Step::Free { uid, proof: Proof::Well { token } });
+    assert_eq!(look(&fleet).steps[0], Action::Free { uid, proof: Proof::Well { token } });
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_plan_that_was_edited_is_not_followed() {
 
 #[test]
 fn whoever_came_later_waits_for_the_next_rollout() {
-    let mut fleet = four(Policy { max_unavailable: Some(Amount::Nodes(4)), ..Policy::default() });
+    let mut fleet = four(Policy { max_unavailable: Some(IntOrPercent::Nodes(4)), ..Policy::default() });
     // Made again under the same name.
     fleet.nodes[0].node.uid = "another".to_owned();
     fleet.nodes.push(staged(worker("a-5")));

@@ -2,7 +2,7 @@
 
 use jiff::ToSpan;
 use slipway_rollout::{
-    decide::{Step, decide},
+    decide::{Action, decide},
     facts::{Failure, FailureEvidence, Retry, RollbackPolicy},
     policy::Policy,
 };
@@ -19,8 +19,8 @@ fn failure(evidence: FailureEvidence) -> Option<Failure> {
     Some(Failure { evidence, why: BLOCKED.to_owned() })
 }
 
-fn stops(step: &Step) -> bool {
-    matches!(step, Step::Deny { .. } | Step::Pause { .. } | Step::Return { .. })
+fn stops(step: &Action) -> bool {
+    matches!(step, Action::Deny { .. } | Action::Pause { .. } | Action::Return { .. })
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn an_attempt_that_ended_before_the_reboot_is_repeated_in_the_next_window_and_no
     fleet.ledger.grants.clear();
     assert_eq!(decide(&fleet, noon() + 1.hours()).retry, fleet.retry);
     let decision = decide(&fleet, next);
-    let goes = |step: &Step| matches!(step, Step::Grant { node, .. } if node.name == name(&fleet, 0));
+    let goes = |step: &Action| matches!(step, Action::Grant { node, .. } if node.name == name(&fleet, 0));
     assert!(decision.steps.iter().any(goes), "{decision:?}");
     fleet.retry = decision.retry;
     let token = hold(&mut fleet, 0);
@@ -75,8 +75,8 @@ fn what_is_not_known_pauses_and_denies_nothing_and_what_was_booted_denies() {
         let mut fleet = four(two_at_once());
         report(&mut fleet, 0).failed = failure(evidence);
         let steps = look(&fleet).steps;
-        assert_eq!(steps.iter().any(|step| matches!(step, Step::Deny { .. })), denies, "{steps:?}");
-        assert!(steps.iter().any(|step| matches!(step, Step::Pause { .. })), "{steps:?}");
+        assert_eq!(steps.iter().any(|step| matches!(step, Action::Deny { .. })), denies, "{steps:?}");
+        assert!(steps.iter().any(|step| matches!(step, Action::Pause { .. })), "{steps:?}");
         assert_eq!(granted(&fleet), Vec::<usize>::new());
     }
 }

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use slipway_rollout::{
+    duration::PositiveDuration,
     ledger::{Given, Grant, Ledger, Limits, Node, Proof, Rate, Refusal, ReleaseRefusal},
-    span::Span,
 };
 
 use crate::{at, control_plane, limits, noon, worker};
@@ -122,7 +122,7 @@ fn a_grant_is_given_while_the_window_is_open_also_on_a_second_try() {
 
 #[test]
 fn a_rate_counts_what_was_given_and_not_what_is_held() {
-    let rate = Rate { count: 2, per: Span::minutes(60) };
+    let rate = Rate { count: 2, per: PositiveDuration::minutes(60) };
     let slow = Limits { rates: vec![rate], ..limits(10, 9) };
     let (ledger, token) = Ledger::default().grant(&worker("a-1"), &slow, at("2026-06-01T12:00Z")).unwrap();
     let ledger = ledger.free("uid-a-1", &well(token)).unwrap();
@@ -197,7 +197,7 @@ fn a_person_frees_with_a_reason() {
 
 #[test]
 fn it_is_kept_as_data() {
-    let slow = Limits { rates: vec![Rate { count: 2, per: Span::minutes(60) }], ..limits(10, 9) };
+    let slow = Limits { rates: vec![Rate { count: 2, per: PositiveDuration::minutes(60) }], ..limits(10, 9) };
     let (ledger, _) = Ledger::default().grant(&control_plane("a-1"), &slow, noon()).unwrap();
     let json = r#"{"epoch":1,"grants":[{"node":{"uid":"uid-a-1","name":"a-1","pool":"pool","zone":"a","role":"control-plane"},"token":1,"since":"2026-06-01T12:00:00Z"}],"given":[{"pool":"pool","at":"2026-06-01T12:00:00Z"}]}"#;
     assert_eq!(serde_json::to_string(&ledger).unwrap(), json);

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use jiff::{Timestamp, ToSpan};
 use proptest::{collection::vec, option, prelude::*};
 use slipway_rollout::{
-    amount::Amount,
-    decide::{Decision, Step, decide},
+    decide::{Action, Decision, decide},
     facts::{Evidence, Facts, Machine},
+    int_or_percent::IntOrPercent,
     ledger::{Node, Proof},
     policy::Policy,
 };
@@ -82,8 +82,8 @@ struct World {
 impl World {
     fn new(nodes: usize, max: u32, local_volumes: &[bool], faults: Faults) -> Self {
         let policy = Policy {
-            max_unavailable: Some(Amount::Nodes(max)),
-            failure_budget: Some(Amount::Nodes(2)),
+            max_unavailable: Some(IntOrPercent::Nodes(max)),
+            failure_budget: Some(IntOrPercent::Nodes(2)),
             ..Policy::default()
         };
         let names: Vec<Node> = (0..nodes).map(|n| worker(&format!("a-{n}"))).collect();
@@ -136,7 +136,7 @@ impl World {
         let decision = decide(&self.facts, self.now);
         for grant in &self.facts.ledger.grants {
             let has = |uid: &str| decision.blocked.iter().any(|blocked| blocked.node.uid == uid);
-            let is_freed = |of: &Step| matches!(of, Step::Free { uid, .. } if *uid == grant.node.uid);
+            let is_freed = |of: &Action| matches!(of, Action::Free { uid, .. } if *uid == grant.node.uid);
             assert!(has(&grant.node.uid) || decision.steps.iter().any(is_freed), "{grant:?} has no reason");
         }
         for step in &decision.steps {
@@ -148,22 +148,22 @@ impl World {
         decision
     }
 
-    fn act(&mut self, step: &Step, decision: &Decision) {
+    fn act(&mut self, step: &Action, decision: &Decision) {
         match step {
-            Step::Grant { node, replaces } => {
+            Action::Grant { node, replaces } => {
                 assert!(self.facts.denied.is_none() && !self.facts.replacing.local_volumes.contains_key(&node.uid));
                 let ledger = &self.facts.ledger;
                 self.facts.ledger = ledger.grant_for(node, replaces.as_deref(), &decision.limits, self.now).unwrap().0;
                 let may = if self.replicas > self.nodes { self.budget + 1 } else { self.budget };
                 assert!(self.facts.ledger.grants.len() <= may);
             }
-            Step::Free { uid, proof } => {
+            Action::Free { uid, proof } => {
                 let Proof::Succeeded { machine, node, .. } = proof else { panic!("{proof:?} frees {uid}") };
                 assert!(self.facts.nodes.iter().any(|observed| observed.node.uid == *node && observed.runs(NEW)));
                 assert!(machine.starts_with("machine-x-"), "{machine} was there before");
                 self.facts.ledger = self.facts.ledger.free(uid, proof).unwrap();
             }
-            Step::Delete { uid, token, machine } => {
+            Action::Delete { uid, token, machine } => {
                 assert_eq!(self.facts.ledger.held(uid).unwrap().token, *token);
                 assert!(!self.facts.replacing.local_volumes.contains_key(uid) && self.facts.denied.is_none());
                 let lost = self.faults.lost[self.looks as usize % self.faults.lost.len()];
@@ -174,8 +174,8 @@ impl World {
                     self.going.push((machine.clone(), drains));
                 }
             }
-            Step::Deny { why, .. } => self.facts.denied = Some(why.clone()),
-            Step::Pause { why } => self.facts.paused = Some(why.clone()),
+            Action::Deny { why, .. } => self.facts.denied = Some(why.clone()),
+            Action::Pause { why } => self.facts.paused = Some(why.clone()),
             other => panic!("{other:?}"),
         }
     }

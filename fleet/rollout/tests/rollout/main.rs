@@ -4,9 +4,9 @@
 //! two controllers in every order. No test here needs a cluster, a clock, or a network.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-mod amount;
 mod decide;
 mod evidence;
+mod int_or_percent;
 mod laws;
 mod ledger;
 mod liars;
@@ -23,8 +23,8 @@ mod world;
 use jiff::Timestamp;
 use slipway_core::digest::Sha256;
 use slipway_rollout::{
-    amount::Amount,
     facts::{Failure, FailureEvidence, NodeReport, ObservedNode, RollbackState},
+    int_or_percent::IntOrPercent,
     ledger::{Limits, Node, Role},
 };
 
@@ -54,7 +54,7 @@ fn control_plane(name: &str) -> Node {
 fn limits(size: u32, max_unavailable: u32) -> Limits {
     Limits {
         size,
-        max_unavailable: Amount::Nodes(max_unavailable),
+        max_unavailable: IntOrPercent::Nodes(max_unavailable),
         max_domains: None,
         rates: Vec::new(),
         from: noon(),

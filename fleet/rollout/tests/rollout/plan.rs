@@ -2,13 +2,13 @@
 
 use proptest::{prelude::*, sample::select};
 use slipway_rollout::{
-    amount::Amount,
+    duration::PositiveDuration,
     facts::{Facts, WindowOverride},
+    int_or_percent::IntOrPercent,
     ledger::{Node, Role},
     plan::{Order, Plan},
     policy::{CanaryStep, Policy, Rules},
     preview::{Begins, preview},
-    span::Span,
     window::{Window, Zone},
 };
 
@@ -18,8 +18,11 @@ fn rules(policy: Policy) -> Rules {
     Rules::try_from(vec![policy]).unwrap()
 }
 
-fn steps(steps: &[(Amount, u32)]) -> Vec<CanaryStep> {
-    steps.iter().map(|(nodes, minutes)| CanaryStep { nodes: *nodes, soak: Span::minutes(*minutes) }).collect()
+fn steps(steps: &[(IntOrPercent, u32)]) -> Vec<CanaryStep> {
+    steps
+        .iter()
+        .map(|(nodes, minutes)| CanaryStep { nodes: *nodes, soak: PositiveDuration::minutes(*minutes) })
+        .collect()
 }
 
 /// Three workers in each of two zones, and three of the control plane.
@@ -36,13 +39,15 @@ fn zones(plan: &Plan) -> Vec<String> {
 
 #[test]
 fn zone_after_zone_control_plane_last_own_node_very_last() {
-    let careful =
-        rules(Policy { steps: steps(&[(Amount::Nodes(1), 60), (Amount::Percent(50), 30)]), ..Policy::default() });
+    let careful = rules(Policy {
+        steps: steps(&[(IntOrPercent::Nodes(1), 60), (IntOrPercent::Percent(50), 30)]),
+        ..Policy::default()
+    });
     let make = |order, own| Plan::new("pool", NEW, nodes(), &careful, order, own);
     let last = make(Order::ControlPlaneLast, None);
     assert_eq!(zones(&last), ["a", "aab", "bb", "a!b!c!"]);
     let soaks: Vec<_> = last.waves.iter().map(|wave| wave.soak).collect();
-    assert_eq!(soaks, [Some(Span::minutes(60)), Some(Span::minutes(30)), None, None]);
+    assert_eq!(soaks, [Some(PositiveDuration::minutes(60)), Some(PositiveDuration::minutes(30)), None, None]);
     assert_eq!(zones(&make(Order::ControlPlaneFirst, None)), ["a!", "b!c!", "a", "aabbb"].map(str::to_owned));
     assert_eq!(zones(&make(Order::ControlPlaneLast, Some("uid-a-2"))), ["a", "abb", "b", "a!b!c!", "a"]);
     assert_eq!(zones(&make(Order::ControlPlaneFirst, Some("uid-a-c"))), ["b!", "c!", "aa", "abbb", "a!"]);
@@ -86,7 +91,7 @@ fn the_hash_names_what_is_followed() {
         |plan| plan.pool = "other".to_owned(),
         |plan| plan.payload = OLD,
         |plan| plan.waves[0].nodes.swap(0, 1),
-        |plan| plan.waves[0].soak = Some(Span::minutes(1)),
+        |plan| plan.waves[0].soak = Some(PositiveDuration::minutes(1)),
         |plan| plan.waves[1].nodes.truncate(1),
         |plan| {
             let node = plan.waves[1].nodes.remove(0);
@@ -103,11 +108,12 @@ fn the_hash_names_what_is_followed() {
 #[test]
 fn a_preview_has_the_earliest_times() {
     let policy = Policy {
-        max_unavailable: Some(Amount::Nodes(2)),
+        max_unavailable: Some(IntOrPercent::Nodes(2)),
         windows: vec![
-            Window::new(vec![], "22:00".parse().unwrap(), Span::minutes(60), Zone::named("UTC").unwrap()).unwrap(),
+            Window::new(vec![], "22:00".parse().unwrap(), PositiveDuration::minutes(60), Zone::named("UTC").unwrap())
+                .unwrap(),
         ],
-        steps: steps(&[(Amount::Nodes(1), 30)]),
+        steps: steps(&[(IntOrPercent::Nodes(1), 30)]),
         ..Policy::default()
     };
     let nodes: Vec<Node> =
@@ -116,7 +122,7 @@ fn a_preview_has_the_earliest_times() {
     let plan = Plan::new("pool", NEW, nodes.clone(), &rules, Order::default(), None);
     let observed = nodes.into_iter().map(staged).collect();
     let facts = Facts::new(plan, rules, observed);
-    let preview = preview(&facts, Span::minutes(10), noon());
+    let preview = preview(&facts, PositiveDuration::minutes(10), noon());
     let time = |time: &str| Begins::At(at(&format!("2026-06-{time}Z")));
     // The canary; half an hour later two at once; then the control plane, one by one, of which the second comes too late.
     let expected =
@@ -133,16 +139,17 @@ fn a_preview_has_the_earliest_times() {
 fn a_preview_of_what_goes_now_waits_for_no_window_until_then() {
     let policy = Policy {
         windows: vec![
-            Window::new(vec![], "22:00".parse().unwrap(), Span::minutes(60), Zone::named("UTC").unwrap()).unwrap(),
+            Window::new(vec![], "22:00".parse().unwrap(), PositiveDuration::minutes(60), Zone::named("UTC").unwrap())
+                .unwrap(),
         ],
-        steps: steps(&[(Amount::Nodes(1), 30)]),
+        steps: steps(&[(IntOrPercent::Nodes(1), 30)]),
         ..Policy::default()
     };
     let nodes = ["a-1", "a-2", "a-3"].map(worker);
     let rules = rules(policy);
     let plan = Plan::new("pool", NEW, nodes.clone(), &rules, Order::default(), None);
     let mut facts = Facts::new(plan, rules, nodes.map(staged).to_vec());
-    let begins = |facts: &Facts| preview(facts, Span::minutes(10), noon()).times.begins.concat();
+    let begins = |facts: &Facts| preview(facts, PositiveDuration::minutes(10), noon()).times.begins.concat();
     let times = |all: [&str; 3]| all.map(|time| Begins::At(at(&format!("2026-06-01T{time}Z"))));
     facts.window_override = Some(WindowOverride { until: at("2026-06-01T12:20Z"), soak: Some(0) });
     assert_eq!(begins(&facts), times(["12:00", "12:10", "22:00"]));
@@ -154,9 +161,9 @@ fn a_preview_of_what_goes_now_waits_for_no_window_until_then() {
 
 #[test]
 fn a_preview_of_what_never_begins_has_no_times() {
-    let none = rules(Policy { max_unavailable: Some(Amount::Nodes(0)), ..Policy::default() });
+    let none = rules(Policy { max_unavailable: Some(IntOrPercent::Nodes(0)), ..Policy::default() });
     let plan = Plan::new("pool", NEW, [worker("a-1")], &none, Order::default(), None);
-    let preview = preview(&Facts::new(plan, none, vec![staged(worker("a-1"))]), Span::minutes(10), noon());
+    let preview = preview(&Facts::new(plan, none, vec![staged(worker("a-1"))]), PositiveDuration::minutes(10), noon());
     assert_eq!((preview.times.begins, preview.times.ends), (vec![vec![Begins::Never]], None));
     let report = "0 of the 1 nodes of pool pool may be unavailable at once; there are: none";
     assert_eq!(preview.blocked[0].why.to_string(), report);
@@ -164,15 +171,15 @@ fn a_preview_of_what_never_begins_has_no_times() {
 
 #[test]
 fn a_preview_of_a_rollout_that_is_half_done_has_the_times_of_the_rest() {
-    let policy = Policy { steps: steps(&[(Amount::Nodes(1), 30)]), ..Policy::default() };
+    let policy = Policy { steps: steps(&[(IntOrPercent::Nodes(1), 30)]), ..Policy::default() };
     let nodes: Vec<Node> = ["a-1", "a-2", "a-3"].map(worker).into();
     let rules = rules(policy);
     let plan = Plan::new("pool", NEW, nodes.clone(), &rules, Order::default(), None);
     let canary = plan.waves[0].nodes[0].uid.clone();
     let mut observed: Vec<_> = nodes.into_iter().map(staged).collect();
     let mut facts = Facts::new(plan, rules, observed.clone());
-    let begins = |facts: &_| preview(facts, Span::minutes(10), noon()).times.begins;
-    let time = |minutes| Begins::At(Span::minutes(minutes).after(noon()));
+    let begins = |facts: &_| preview(facts, PositiveDuration::minutes(10), noon()).times.begins;
+    let time = |minutes| Begins::At(PositiveDuration::minutes(minutes).after(noon()));
     assert_eq!(begins(&facts), [vec![Begins::At(noon())], vec![time(40), time(50)]]);
     // The canary runs it. Since when, a preview does not say: what is left of its soak may be nothing.
     observed

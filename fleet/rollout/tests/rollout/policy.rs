@@ -1,10 +1,10 @@
 //! Several policies: all of them hold.
 
 use slipway_rollout::{
-    amount::Amount,
+    duration::PositiveDuration,
+    int_or_percent::IntOrPercent,
     ledger::Rate,
     policy::{CanaryStep, Policy, Rules, Topology},
-    span::Span,
     window::{Blackout, Day, Window, Zone},
 };
 
@@ -15,7 +15,7 @@ fn rules(policies: &[Policy]) -> Rules {
 }
 
 fn window(days: &[Day], start: &str, hours: u32, zone: &str) -> Window {
-    let lasts = Span::minutes(60 * hours);
+    let lasts = PositiveDuration::minutes(60 * hours);
     Window::new(days.to_vec(), start.parse().unwrap(), lasts, Zone::named(zone).unwrap()).unwrap()
 }
 
@@ -27,7 +27,7 @@ fn blackout(from: &str, until: &str) -> Blackout {
 #[test]
 fn without_a_policy_it_is_one_node_at_any_time() {
     let none = Rules::default();
-    assert_eq!(none.max_unavailable(100), Amount::Nodes(1));
+    assert_eq!(none.max_unavailable(100), IntOrPercent::Nodes(1));
     assert_eq!(none.failures(100), 1);
     assert_eq!((none.max_domains(), none.rates().len(), none.steps(100).len()), (None, 0, 0));
     assert_eq!(none.open(at("2026-06-01T12:00Z")), Ok(None));
@@ -35,16 +35,16 @@ fn without_a_policy_it_is_one_node_at_any_time() {
 
 #[test]
 fn the_strictest_counts_for_this_size_of_the_pool() {
-    let percent = Policy { max_unavailable: Some(Amount::Percent(20)), ..Policy::default() };
-    let number = Policy { max_unavailable: Some(Amount::Nodes(3)), ..Policy::default() };
+    let percent = Policy { max_unavailable: Some(IntOrPercent::Percent(20)), ..Policy::default() };
+    let number = Policy { max_unavailable: Some(IntOrPercent::Nodes(3)), ..Policy::default() };
     let both = rules(&[percent, number]);
     assert_eq!(both.max_unavailable(10).unavailable(10), 2);
     assert_eq!(both.max_unavailable(100).unavailable(100), 3);
 
     let failures = |amount| Policy { failure_budget: Some(amount), ..Policy::default() };
-    assert_eq!(rules(&[failures(Amount::Nodes(5)), failures(Amount::Percent(10))]).failures(30), 3);
-    assert_eq!(rules(&[failures(Amount::Nodes(0))]).failures(30), 1);
-    assert_eq!(rules(&[failures(Amount::Percent(10))]).failures(0), 1);
+    assert_eq!(rules(&[failures(IntOrPercent::Nodes(5)), failures(IntOrPercent::Percent(10))]).failures(30), 3);
+    assert_eq!(rules(&[failures(IntOrPercent::Nodes(0))]).failures(30), 1);
+    assert_eq!(rules(&[failures(IntOrPercent::Percent(10))]).failures(0), 1);
 
     let zones = |key: &str, max_domains| {
         let topology = Some(Topology { key: key.to_owned(), max_domains });
@@ -60,17 +60,23 @@ fn the_strictest_counts_for_this_size_of_the_pool() {
 
 #[test]
 fn steps_of_all_of_them_and_the_longer_soak() {
-    let steps = |steps: &[(Amount, u32)]| {
-        let step = |(nodes, minutes): &(Amount, u32)| CanaryStep { nodes: *nodes, soak: Span::minutes(*minutes) };
+    let steps = |steps: &[(IntOrPercent, u32)]| {
+        let step = |(nodes, minutes): &(IntOrPercent, u32)| CanaryStep {
+            nodes: *nodes,
+            soak: PositiveDuration::minutes(*minutes),
+        };
         Policy { steps: steps.iter().map(step).collect(), ..Policy::default() }
     };
-    let one = steps(&[(Amount::Nodes(1), 60), (Amount::Percent(50), 10)]);
-    let two = steps(&[(Amount::Percent(10), 30), (Amount::Nodes(10), 20)]);
+    let one = steps(&[(IntOrPercent::Nodes(1), 60), (IntOrPercent::Percent(50), 10)]);
+    let two = steps(&[(IntOrPercent::Percent(10), 30), (IntOrPercent::Nodes(10), 20)]);
     let of_20 = rules(&[one.clone(), two.clone()]).steps(20);
-    assert_eq!(of_20, [(1, Span::minutes(60)), (2, Span::minutes(30)), (10, Span::minutes(20))]);
+    assert_eq!(
+        of_20,
+        [(1, PositiveDuration::minutes(60)), (2, PositiveDuration::minutes(30)), (10, PositiveDuration::minutes(20))]
+    );
     // Of three nodes, 10 % are one, and ten are all.
     let of_3 = rules(&[two, one]).steps(3);
-    assert_eq!(of_3, [(1, Span::minutes(60)), (3, Span::minutes(20))]);
+    assert_eq!(of_3, [(1, PositiveDuration::minutes(60)), (3, PositiveDuration::minutes(20))]);
 }
 
 #[test]
@@ -129,7 +135,7 @@ fn a_policy_is_written_like_this() {
     // A day is no length of time: it has 23 hours in spring.
     assert!(serde_json::from_str::<Policy>(json).is_err());
     let policy: Policy = serde_json::from_str(&json.replace("1d", "24h")).unwrap();
-    assert_eq!(policy.rate, Some(Rate { count: 5, per: Span::minutes(60) }));
+    assert_eq!(policy.rate, Some(Rate { count: 5, per: PositiveDuration::minutes(60) }));
     assert_eq!(policy.topology.as_ref().unwrap().max_domains, 1);
     let again: Policy = serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
     assert_eq!(again, policy);

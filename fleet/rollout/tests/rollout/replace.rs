@@ -2,9 +2,9 @@
 
 use jiff::{Timestamp, ToSpan};
 use slipway_rollout::{
-    amount::Amount,
-    decide::{Decision, Step, decide},
+    decide::{Action, Decision, decide},
     facts::{Evidence, Facts, Machine},
+    int_or_percent::IntOrPercent,
     ledger::{Ledger, Node, Proof, Refusal, ReleaseRefusal, Replacement, Role, Taken},
     policy::Policy,
     replace::{forget, successor_machines},
@@ -45,14 +45,14 @@ fn turn(fleet: &mut Facts) -> (Decision, Vec<String>) {
     let mut deleted = Vec::new();
     for step in &decision.steps {
         match step {
-            Step::Grant { node, replaces } => {
+            Action::Grant { node, replaces } => {
                 assert!(replaces.is_some(), "{node:?} is not replaced");
                 fleet.ledger = fleet.ledger.grant_for(node, replaces.as_deref(), &decision.limits, noon()).unwrap().0;
             }
-            Step::Free { uid, proof } => fleet.ledger = fleet.ledger.free(uid, proof).unwrap(),
-            Step::Delete { machine, .. } => deleted.push(machine.clone()),
-            Step::Deny { why, .. } => fleet.denied = Some(why.clone()),
-            Step::Pause { why } => fleet.paused = Some(why.clone()),
+            Action::Free { uid, proof } => fleet.ledger = fleet.ledger.free(uid, proof).unwrap(),
+            Action::Delete { machine, .. } => deleted.push(machine.clone()),
+            Action::Deny { why, .. } => fleet.denied = Some(why.clone()),
+            Action::Pause { why } => fleet.paused = Some(why.clone()),
             other => panic!("{other:?}"),
         }
     }
@@ -158,7 +158,7 @@ fn one_machine_succeeds_one_node_and_the_oldest_grant_is_first() {
     comes(&mut fleet, "x-1", NEW);
     let before = fleet.ledger.clone();
     let (decision, _) = turn(&mut fleet);
-    let freed = decision.steps.iter().filter(|step| matches!(step, Step::Free { .. })).count();
+    let freed = decision.steps.iter().filter(|step| matches!(step, Action::Free { .. })).count();
     assert_eq!((freed, before.grants[1].token), (1, fleet.ledger.grants[0].token), "the older one is free");
     assert_eq!(fleet.ledger.taken[0].machines, ["machine-x-1"]);
     let (decision, _) = turn(&mut fleet);
@@ -238,7 +238,7 @@ fn canaries_that_were_replaced_soak_and_fall_ill_as_others_do() {
 #[test]
 fn who_may_not_be_replaced_is_left_alone_and_says_why() {
     let nodes = [worker("a-1"), worker("a-2"), worker("a-3"), control_plane("a-4")];
-    let at_once = Policy { max_unavailable: Some(Amount::Nodes(3)), ..Policy::default() };
+    let at_once = Policy { max_unavailable: Some(IntOrPercent::Nodes(3)), ..Policy::default() };
     let mut fleet = replaced(rollout(&nodes, at_once));
     let at = |name: &str| fleet.nodes.iter().position(|observed| observed.node.name == name).unwrap();
     let (one, two, three, four) = (at("a-1"), at("a-2"), at("a-3"), at("a-4"));
@@ -372,7 +372,7 @@ fn size(ledger: &Ledger) -> usize {
 #[test]
 fn a_set_that_one_node_holds_up_for_ever_does_not_fill_the_ledger() {
     let names: Vec<_> = (0..400).map(|n| worker(&format!("a-{n}"))).collect();
-    let policy = Policy { max_unavailable: Some(Amount::Nodes(40)), ..Policy::default() };
+    let policy = Policy { max_unavailable: Some(IntOrPercent::Nodes(40)), ..Policy::default() };
     let mut fleet = replaced(rollout(&names, policy));
     let (mut largest, mut freed, mut created, mut stuck) = (0, 0, 0, None);
     for look in 0.. {
@@ -382,7 +382,7 @@ fn a_set_that_one_node_holds_up_for_ever_does_not_fill_the_ledger() {
         assert!(look < 200 && freed < 399, "it does not come to its end: {freed}");
         let (decision, deleted) = turn(&mut fleet);
         largest = largest.max(size(&fleet.ledger));
-        freed += decision.steps.iter().filter(|step| matches!(step, Step::Free { .. })).count();
+        freed += decision.steps.iter().filter(|step| matches!(step, Action::Free { .. })).count();
         let stuck = &*stuck.get_or_insert_with(|| fleet.ledger.grants[0].replaces.clone().unwrap().machine);
         for uid in deleted.iter().filter(|uid| *uid != stuck) {
             goes(&mut fleet, uid);

@@ -3,7 +3,7 @@
 use jiff::ToSpan;
 use proptest::{collection::vec, prelude::*};
 use slipway_rollout::{
-    decide::{Step, decide},
+    decide::{Action, decide},
     facts::{Facts, RollbackPolicy, RollbackState, WindowOverride},
     ledger::Proof,
     plan::Order,
@@ -53,7 +53,7 @@ fn nobody_goes_back_before_the_denial_is_written() {
     let mut fleet = denied(two_at_once());
     (fleet.denied, fleet.paused) = (None, None);
     report(&mut fleet, 3).failed = failed("no boot");
-    assert!(matches!(&look(&fleet).steps[..], [Step::Deny { .. }, Step::Pause { .. }]));
+    assert!(matches!(&look(&fleet).steps[..], [Action::Deny { .. }, Action::Pause { .. }]));
     // Nor after people have given it up, nor by a plan that was edited.
     let mut fleet = denied(two_at_once());
     fleet.aborted = Some("eve: enough".to_owned());
@@ -68,7 +68,7 @@ fn a_node_with_a_grant_is_asked_to_go_back_and_freed_when_it_has() {
     let mut fleet = denied(two_at_once());
     let token = hold(&mut fleet, 0);
     let uid = fleet.nodes[0].node.uid.clone();
-    let asked = Step::Return { uid: uid.clone(), token };
+    let asked = Action::Return { uid: uid.clone(), token };
     assert!(look(&fleet).steps.contains(&asked));
     assert_eq!((why(&fleet, 0), granted(&fleet)), ("it has the grant 1, and is asked to go back".to_owned(), vec![1]));
     (report(&mut fleet, 0).token, report(&mut fleet, 0).busy) = (token, true);
@@ -76,13 +76,13 @@ fn a_node_with_a_grant_is_asked_to_go_back_and_freed_when_it_has() {
     let rollback = report(&mut fleet, 0);
     (rollback.runs, rollback.busy, rollback.rollback) = (OLD, false, RollbackState::Available);
     rollback.failed = failed("it went back");
-    assert_eq!(look(&fleet).steps[0], Step::Free { uid, proof: Proof::Well { token } });
+    assert_eq!(look(&fleet).steps[0], Action::Free { uid, proof: Proof::Well { token } });
     assert_eq!((why(&fleet, 0), granted(&fleet)), ("it failed: it went back".to_owned(), vec![1]));
     // It was granted before the denial, and runs the old system: it begins nothing.
     let mut fleet = denied(two_at_once());
     hold(&mut fleet, 2);
     assert_eq!(why(&fleet, 2), "the payload is denied: 2 of 4 nodes failed");
-    assert!(!look(&fleet).steps.iter().any(|step| matches!(step, Step::Begin { .. } | Step::Return { .. })));
+    assert!(!look(&fleet).steps.iter().any(|step| matches!(step, Action::Begin { .. } | Action::Return { .. })));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn windows_and_people_hold_the_way_back_too() {
     assert_eq!(look(&fleet).steps, []);
     let later = decide(&fleet, noon() + 1.minutes());
     let uid = fleet.nodes[1].node.uid.clone();
-    assert!(later.steps.contains(&Step::Return { uid, token }));
+    assert!(later.steps.contains(&Action::Return { uid, token }));
     fleet.window_override = Some(WindowOverride { until: noon() + 1.hours(), soak: None });
     assert_eq!(granted(&fleet), [0]);
     fleet.paused = Some("eve: lunch".to_owned());
@@ -141,7 +141,7 @@ fn what_people_do_to_nodes_of_a_finished_rollout_denies_nothing() {
     }
     assert!(look(&fleet).finished);
     (report(&mut fleet, 0).runs, report(&mut fleet, 0).failed) = (OLD, failed("a person had it go back"));
-    assert!(matches!(look(&fleet).steps[0], Step::Deny { .. }));
+    assert!(matches!(look(&fleet).steps[0], Action::Deny { .. }));
     fleet.finished = true;
     let decision = look(&fleet);
     assert_eq!((decision.steps, decision.finished), (vec![], true));

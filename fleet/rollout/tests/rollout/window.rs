@@ -3,7 +3,7 @@
 use jiff::{Timestamp, ToSpan, Unit, civil::Time, tz::TimeZoneDatabase};
 use proptest::{collection::vec, prelude::*, sample::select};
 use slipway_rollout::{
-    span::Span,
+    duration::PositiveDuration,
     window::{Blackout, Day, Window, Zone},
 };
 
@@ -14,7 +14,8 @@ const ZONES: [&str; 6] =
 const DAYS: [Day; 7] = [Day::Mon, Day::Tue, Day::Wed, Day::Thu, Day::Fri, Day::Sat, Day::Sun];
 
 pub fn window(days: &[Day], start: &str, minutes: u32, zone: &str) -> Window {
-    Window::new(days.to_vec(), start.parse().unwrap(), Span::minutes(minutes), Zone::named(zone).unwrap()).unwrap()
+    Window::new(days.to_vec(), start.parse().unwrap(), PositiveDuration::minutes(minutes), Zone::named(zone).unwrap())
+        .unwrap()
 }
 
 #[test]
@@ -85,7 +86,7 @@ proptest! {
     /// Against a search through all minutes before: the window began at one of them, by the clock on the wall.
     #[test]
     fn open_is_what_a_clock_on_the_wall_says((days, start, minutes, zone) in any_window(), at in any_time()) {
-        let window = Window::new(days.clone(), start, Span::minutes(minutes), Zone::named(zone).unwrap()).unwrap();
+        let window = Window::new(days.clone(), start, PositiveDuration::minutes(minutes), Zone::named(zone).unwrap()).unwrap();
         let tz = TimeZoneDatabase::bundled().get(zone).unwrap();
         let at = at.round(Unit::Minute).unwrap();
         let wall = |at: Timestamp| tz.to_datetime(at);
@@ -108,7 +109,7 @@ proptest! {
     #[test]
     fn it_opens_at_the_first_time_at_which_it_is_open((days, start, minutes, zone) in any_window(), at in any_time()) {
         let minutes = minutes.max(30);
-        let window = Window::new(days, start, Span::minutes(minutes), Zone::named(zone).unwrap()).unwrap();
+        let window = Window::new(days, start, PositiveDuration::minutes(minutes), Zone::named(zone).unwrap()).unwrap();
         let opens = window.opens(at).unwrap();
         prop_assert!(opens >= at);
         let until = window.open(opens).unwrap();

@@ -2,7 +2,7 @@
 
 use jiff::ToSpan;
 use slipway_rollout::{
-    decide::{Step, decide},
+    decide::{Action, decide},
     facts::WindowOverride,
 };
 
@@ -44,7 +44,7 @@ fn the_soak_of_one_wave_is_passed_over_and_a_bad_canary_is_not() {
     assert_eq!((granted(&fleet), look(&fleet).passed), (vec![1, 2], 1));
     report(&mut fleet, 0).well = false;
     assert_eq!(granted(&fleet), Vec::<usize>::new());
-    assert!(matches!(look(&fleet).steps[0], Step::Deny { .. }));
+    assert!(matches!(look(&fleet).steps[0], Action::Deny { .. }));
     // No node has tried it: there is nothing to pass over.
     let mut fleet = four(canary());
     fleet.nodes.remove(0);
@@ -61,7 +61,7 @@ fn what_is_given_up_begins_nothing_and_who_is_at_it_is_asked_to_go_back() {
     report(&mut fleet, 3).staged = None;
     fleet.aborted = Some("eve: the wrong image".to_owned());
     let uid = fleet.nodes[0].node.uid.clone();
-    assert_eq!(look(&fleet).steps, [Step::Abort { uid: uid.clone(), token: first }]);
+    assert_eq!(look(&fleet).steps, [Action::Abort { uid: uid.clone(), token: first }]);
     assert_eq!(why(&fleet, 0), "the rollout is aborted: it is asked to end what it began with the grant 1");
     // A request may be on its way to the second: it stays charged.
     let holds = format!("the rollout is aborted, and it holds the grant {second} without having begun");
@@ -73,7 +73,7 @@ fn what_is_given_up_begins_nothing_and_who_is_at_it_is_asked_to_go_back() {
     report(&mut fleet, 0).busy = false;
     report(&mut fleet, 0).failed = failed("aborted by fleet");
     let decision = look(&fleet);
-    assert!(matches!(&decision.steps[..], [Step::Free { uid: freed, .. }] if *freed == uid), "{decision:?}");
+    assert!(matches!(&decision.steps[..], [Action::Free { uid: freed, .. }] if *freed == uid), "{decision:?}");
     assert!(!decision.finished);
     assert_eq!(why(&fleet, 0), "it failed: aborted by fleet");
     // What was denied before stays so.

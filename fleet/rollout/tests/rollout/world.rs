@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use jiff::{Timestamp, ToSpan};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use slipway_rollout::{
-    amount::Amount,
     blocked::Blocked,
-    decide::{Decision, Step, decide},
+    decide::{Action, Decision, decide},
+    duration::PositiveDuration,
     facts::{Evidence, Facts, NodeReport, ObservedNode, RollbackState, WindowOverride},
+    int_or_percent::IntOrPercent,
     ledger::{Node, Proof, Rate, Refusal, Role},
     plan::{Order, Plan},
     policy::{CanaryStep, Policy, Rules, Topology},
-    span::Span,
     window::{Window, Zone},
 };
 
@@ -30,15 +30,17 @@ pub fn fleet() -> impl Strategy<Value = Vec<Node>> {
     })
 }
 
-fn amount() -> impl Strategy<Value = Amount> {
-    prop_oneof![(1_u32..4).prop_map(Amount::Nodes), (1_u8..=100).prop_map(Amount::Percent)]
+fn amount() -> impl Strategy<Value = IntOrPercent> {
+    prop_oneof![(1_u32..4).prop_map(IntOrPercent::Nodes), (1_u8..=100).prop_map(IntOrPercent::Percent)]
 }
 
 /// A policy whose window, if it has one, is in UTC: its laws need no calendar.
 fn policy() -> impl Strategy<Value = Policy> {
-    let rate = (1_u32..4, 5_u32..300).prop_map(|(count, per)| Rate { count, per: Span::minutes(per) });
-    let steps =
-        vec((amount(), 1_u32..200).prop_map(|(nodes, soak)| CanaryStep { nodes, soak: Span::minutes(soak) }), 0..3);
+    let rate = (1_u32..4, 5_u32..300).prop_map(|(count, per)| Rate { count, per: PositiveDuration::minutes(per) });
+    let steps = vec(
+        (amount(), 1_u32..200).prop_map(|(nodes, soak)| CanaryStep { nodes, soak: PositiveDuration::minutes(soak) }),
+        0..3,
+    );
     let topology = (1_u32..3).prop_map(|max_domains| Topology { key: "zone".to_owned(), max_domains });
     (option::of(amount()), option::of(rate), steps, option::of(topology), option::of(amount())).prop_map(
         |(max_unavailable, rate, steps, topology, failure_budget)| Policy {
@@ -67,7 +69,8 @@ pub fn policies() -> impl Strategy<Value = Vec<Policy>> {
 pub fn with_window(mut policies: Vec<Policy>, hours: Hours) -> Vec<Policy> {
     if let Some((start, lasts)) = hours {
         let start = jiff::civil::Time::new(i8::try_from(start).unwrap(), 0, 0, 0).unwrap();
-        let window = Window::new(vec![], start, Span::minutes(60 * lasts), Zone::named("UTC").unwrap()).unwrap();
+        let window =
+            Window::new(vec![], start, PositiveDuration::minutes(60 * lasts), Zone::named("UTC").unwrap()).unwrap();
         policies.push(Policy { windows: vec![window], ..Policy::default() });
     }
     policies
@@ -234,32 +237,32 @@ impl World {
         }
     }
 
-    fn act(&mut self, step: &Step, decision: &Decision) {
+    fn act(&mut self, step: &Action, decision: &Decision) {
         match step {
-            Step::Stage { uid, payload } => self.body(uid).report.staged = Some(*payload),
-            Step::Delete { .. } => panic!("no node is replaced here"),
-            Step::Grant { node, .. } => {
+            Action::Stage { uid, payload } => self.body(uid).report.staged = Some(*payload),
+            Action::Delete { .. } => panic!("no node is replaced here"),
+            Action::Grant { node, .. } => {
                 self.may_be_granted(node);
                 let (ledger, token) = self.facts.ledger.grant(node, &decision.limits, self.now).unwrap();
                 assert!(token > self.facts.ledger.epoch && ledger.epoch == token);
                 self.facts.ledger = ledger;
                 self.given.push(self.now);
             }
-            Step::Begin { uid, token, payload } => self.begin(uid, *token, *payload),
-            Step::Return { uid, token } => self.goes_back(uid, *token),
-            Step::Free { uid, proof } => {
+            Action::Begin { uid, token, payload } => self.begin(uid, *token, *payload),
+            Action::Return { uid, token } => self.goes_back(uid, *token),
+            Action::Free { uid, proof } => {
                 assert!(self.bodies.iter().all(|body| body.node.uid != *uid || body.left == 0), "it is at work");
                 self.facts.ledger = self.facts.ledger.free(uid, proof).unwrap();
             }
-            Step::Abort { uid, token } => {
+            Action::Abort { uid, token } => {
                 assert!(self.facts.aborted.is_some());
                 assert_eq!(self.facts.ledger.held(uid).unwrap().token, *token);
                 let body = self.body(uid);
                 assert!(body.report.busy && body.report.token == *token);
                 (body.fate, body.left) = (Fate::ComesBack, body.left.min(2));
             }
-            Step::Pause { why } => self.facts.paused = Some(why.clone()),
-            Step::Deny { payload, why } => {
+            Action::Pause { why } => self.facts.paused = Some(why.clone()),
+            Action::Deny { payload, why } => {
                 assert_eq!(*payload, NEW);
                 assert!(self.facts.aborted.is_none(), "who went back because it was asked to is no failure");
                 assert!(!self.facts.finished, "what people do to nodes later says nothing of the payload");
@@ -386,10 +389,10 @@ impl World {
         out.push(node);
         out.sort_by_key(|node| &node.uid);
         out.dedup_by_key(|node| &node.uid);
-        for amount in policies.iter().filter_map(|policy| policy.max_unavailable).chain([Amount::Percent(100)]) {
+        for amount in policies.iter().filter_map(|policy| policy.max_unavailable).chain([IntOrPercent::Percent(100)]) {
             let may = match amount {
-                Amount::Nodes(nodes) => u64::from(nodes),
-                Amount::Percent(percent) => (total * u64::from(percent) / 100).max(1),
+                IntOrPercent::Nodes(nodes) => u64::from(nodes),
+                IntOrPercent::Percent(percent) => (total * u64::from(percent) / 100).max(1),
             };
             assert!(out.len() as u64 <= may && (out.len() as u64) < total.max(2), "over the budget of {amount}");
         }
@@ -430,7 +433,7 @@ impl World {
         for body in &self.bodies {
             let reasons = decision.blocked.iter().filter(|blocked| blocked.node.uid == body.node.uid);
             let reasons: Vec<_> = reasons.map(|blocked| blocked.why.to_string()).collect();
-            let is_freed = |step: &Step| matches!(step, Step::Free { uid, .. } if *uid == body.node.uid);
+            let is_freed = |step: &Action| matches!(step, Action::Free { uid, .. } if *uid == body.node.uid);
             let holds = self.facts.ledger.held(&body.node.uid).is_some() && !decision.steps.iter().any(is_freed);
             let is_well = body.silent == 0 && body.report.well && !body.report.busy;
             let is_to_go_back =

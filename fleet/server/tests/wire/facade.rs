@@ -1,7 +1,7 @@
 //! The part of Talos' machine API: numbers of the wire, what each call becomes, and what is refused.
 
 use prost::Message as _;
-use slipway_node::goal::{Goal, Request as NodeRequest};
+use slipway_node::request::{Goal, Request as NodeRequest};
 use slipway_node_api::{
     machine::{
         ContainerdInstance, DmesgRequest, EtcdAlarmListRequest, EtcdForfeitLeadershipRequest, EtcdMemberListRequest,

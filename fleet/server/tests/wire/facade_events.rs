@@ -113,7 +113,7 @@ fn restarted(site: &Site, ended: Option<Outcome>) -> String {
         source: "oci:image".to_owned(),
         ..Default::default()
     };
-    let request = slipway_node_api::goal::from_wire(Goal::Upgrade(goal), "alice".to_owned()).unwrap();
+    let request = slipway_node_api::request::from_wire(Goal::Upgrade(goal), "alice".to_owned()).unwrap();
     site.node.remember(request, ended);
     id.to_string()
 }

@@ -1,6 +1,6 @@
 //! What a client of Talos reads, and the calls that tell how they go.
 
-use slipway_node::{goal::Goal, sequence::Outcome};
+use slipway_node::{request::Goal, sequence::Outcome};
 use slipway_node_api::{
     machine::{
         ContainerdInstance, Data, DmesgRequest, EtcdAlarmListRequest, EtcdForfeitLeadershipRequest, EtcdMember,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use slipway_node::{goal::Goal, sequence::Outcome};
+use slipway_node::{request::Goal, sequence::Outcome};
 use slipway_node_api::machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},

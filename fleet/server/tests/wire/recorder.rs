@@ -9,9 +9,9 @@ use slipway_core::{
 };
 use slipway_node::{
     facts::{Disk, Facts},
-    goal::Request,
-    journal::{Asked, Journal, Refused},
+    journal::{Asked, Journal, Refusal},
     operation::{Operation, Shape},
+    request::Request,
     sequence::{Next, Outcome, steps},
     step::Step,
 };
@@ -149,7 +149,7 @@ const SHAPE: Shape = Shape { kubernetes: true, etcd: false };
 impl Node for Recorder {
     async fn plan(&self, request: Request) -> Result<PlanResponse, Error> {
         self.record(format!("plan {:?} for {}", request.goal, request.caller)).await;
-        let op = Operation::new(request, SHAPE, &self.facts).ok_or(Refused::UnknownDisk)?;
+        let op = Operation::new(request, SHAPE, &self.facts).ok_or(Refusal::UnknownDisk)?;
         Ok(PlanResponse::of(&op, |step| {
             (step == Step::Drain).then(|| "default/db: no controller makes it again".to_owned())
         }))
@@ -177,7 +177,7 @@ impl Node for Recorder {
     async fn confirm(&self, caller: String) -> Result<(), Error> {
         self.record(format!("confirm for {caller}")).await;
         match &self.journal.lock().unwrap().operation {
-            Some(op) => Err(Refused::Busy(op.id()).into()),
+            Some(op) => Err(Refusal::Busy(op.id()).into()),
             None => Err(Error::NotOnTrial),
         }
     }

@@ -9,7 +9,7 @@ mod mutants;
 use std::env;
 
 use slipway_fleet_simulator::{
-    campaign::{many, replay, run, told},
+    campaign::{describe_failure, many, replay, run},
     mutant::Mutant,
 };
 
@@ -23,7 +23,7 @@ fn no_rollout_breaks_a_law() {
     let (counts, failure) = many(first, rollouts, None, Mutant::None);
     eprintln!("{rollouts} rollouts: {counts:?}");
     if let Some(failure) = failure {
-        panic!("{}", told(&failure, None, Mutant::None));
+        panic!("{}", describe_failure(&failure, None, Mutant::None));
     }
     // Otherwise nothing was tried.
     let each = [counts.grants, counts.reached, counts.came_back, counts.cuts, counts.crashes, counts.conflicts];

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use slipway_core::digest::Sha256;
-use slipway_rollout::span::Span;
+use slipway_rollout::duration::PositiveDuration;
 
 const AFTER: &str = "\
 Examples:
@@ -50,14 +50,14 @@ pub enum Verb {
         pool: String,
         /// How long one node takes, for the times that are shown
         #[arg(long, value_name = "TIME", default_value = "10m", value_parser = span)]
-        takes: Span,
+        takes: PositiveDuration,
     },
     /// Begin nothing new in a pool. What has begun goes on to its end
     Pause {
         /// The pool
         pool: String,
         #[command(flatten)]
-        word: Word,
+        word: AttributionArgs,
     },
     /// Let a paused pool go on
     Resume {
@@ -72,7 +72,7 @@ pub enum Verb {
         /// The pool
         pool: String,
         #[command(flatten)]
-        word: Word,
+        word: AttributionArgs,
     },
     /// Have the rollout of a pool go now, whatever windows and blackouts say. Budgets, rates, zones and order hold as ever
     RunNow {
@@ -80,12 +80,12 @@ pub enum Verb {
         pool: String,
         /// For so long
         #[arg(long = "for", value_name = "TIME", default_value = "4h", value_parser = span)]
-        lasts: Span,
+        lasts: PositiveDuration,
         /// Also pass over the soak of the wave that it is at. Its nodes must be well all the same
         #[arg(long)]
         skip_soak: bool,
         #[command(flatten)]
-        word: Word,
+        word: AttributionArgs,
     },
     /// Leave a node out. The rollout does not wait for it
     Skip {
@@ -95,7 +95,7 @@ pub enum Verb {
         #[arg(long, value_name = "NAME")]
         pool: Option<String>,
         #[command(flatten)]
-        word: Word,
+        word: AttributionArgs,
     },
     /// Leave a node out no more
     Unskip {
@@ -111,13 +111,13 @@ pub enum Verb {
         #[arg(long, value_name = "NUMBER")]
         token: Option<u64>,
         #[command(flatten)]
-        word: Word,
+        word: AttributionArgs,
     },
 }
 
 /// Who says so, and why. Both stay in the object, and are shown wherever it has an effect.
 #[derive(Args, Clone, Debug)]
-pub struct Word {
+pub struct AttributionArgs {
     /// Why, for the person who reads it at night
     #[arg(long, value_name = "TEXT", value_parser = words)]
     pub reason: String,
@@ -132,6 +132,6 @@ fn words(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("it says nothing".to_owned()) } else { Ok(text.to_owned()) }
 }
 
-fn span(text: &str) -> Result<Span, String> {
-    Span::try_from(text.to_owned()).map_err(|e| e.to_string())
+fn span(text: &str) -> Result<PositiveDuration, String> {
+    PositiveDuration::try_from(text.to_owned()).map_err(|e| e.to_string())
 }

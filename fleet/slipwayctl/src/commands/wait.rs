@@ -12,7 +12,7 @@ use crate::{
     show::{self, Output},
 };
 
-/// How long until a node that is away is asked again.
+/// Delay before reconnecting to a node.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Show what happens after `from`, until the operation `id` is over.

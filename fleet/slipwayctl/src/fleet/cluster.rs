@@ -38,13 +38,13 @@ impl Cluster {
                 let read = Kubeconfig::read_from(path).map_err(|e| Failure::file(path, e))?;
                 Config::from_custom_kubeconfig(read, &options).await.map_err(|e| Failure::file(path, e))
             }
-            None if context.is_some() => Config::from_kubeconfig(&options).await.map_err(no_way),
-            None => Config::infer().await.map_err(no_way),
+            None if context.is_some() => Config::from_kubeconfig(&options).await.map_err(config_error),
+            None => Config::infer().await.map_err(config_error),
         };
         let mut config = config?;
         // A person waits for the answer: the client would try for minutes.
         config.default_retry = false;
-        Ok(Self { client: Client::try_from(config).map_err(no_way)? })
+        Ok(Self { client: Client::try_from(config).map_err(config_error)? })
     }
 
     fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
@@ -120,8 +120,8 @@ impl Cluster {
             let patch = json!({ "metadata": { "resourceVersion": version }, "spec": spec });
             match timeout(ANSWER, api.patch(name, &params, &Patch::Merge(patch))).await {
                 Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
-                Ok(answer) => return answer.map(|_| edit).map_err(said),
-                Err(_) => return Err(too_late()),
+                Ok(answer) => return answer.map(|_| edit).map_err(api_error),
+                Err(_) => return Err(timeout_error()),
             }
         }
         Err(Failure::Failed(format!("others have written {name} {TRIES} times meanwhile: nothing was changed")))
@@ -129,18 +129,18 @@ impl Cluster {
 }
 
 async fn within<T>(ask: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    timeout(ANSWER, ask).await.map_err(|_| too_late())?.map_err(said)
+    timeout(ANSWER, ask).await.map_err(|_| timeout_error())?.map_err(api_error)
 }
 
-fn no_way(why: impl std::fmt::Display) -> Failure {
+fn config_error(why: impl std::fmt::Display) -> Failure {
     Failure::Usage(format!("no way to the API server: {why}"))
 }
 
-fn too_late() -> Failure {
+fn timeout_error() -> Failure {
     Failure::Unreachable(format!("the API server does not answer within {} s", ANSWER.as_secs()))
 }
 
-fn said(error: kube::Error) -> Failure {
+fn api_error(error: kube::Error) -> Failure {
     let kube::Error::Api(status) = error else { return Failure::Unreachable(slipway_node_client::chain(&error)) };
     let word = match status.code {
         401 => "unauthorized",

@@ -4,8 +4,8 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_core::digest::Sha256;
-use slipway_fleet_objects::{rollout::Rollout, word::Word};
-use slipway_rollout::span::Span;
+use slipway_fleet_objects::{attribution::Attribution, rollout::Rollout};
+use slipway_rollout::duration::PositiveDuration;
 
 use crate::failure::Failure;
 
@@ -32,12 +32,12 @@ fn refused(word: &str, message: String) -> Result<Edit, Failure> {
     Err(Failure::Refused { word: word.to_owned(), message })
 }
 
-fn signed(word: &Word) -> Value {
+fn signed(word: &Attribution) -> Value {
     json!({ "who": word.who, "why": word.why })
 }
 
 /// Whether this is what was said.
-fn is(value: &Value, word: &Word) -> bool {
+fn is(value: &Value, word: &Attribution) -> bool {
     value["who"] == word.who && value["why"] == word.why
 }
 
@@ -50,7 +50,7 @@ fn entries(object: &Value, list: &str) -> Vec<Value> {
 }
 
 /// Begin nothing new in a pool.
-pub fn pause(pool: &Value, word: &Word) -> Result<Edit, Failure> {
+pub fn pause(pool: &Value, word: &Attribution) -> Result<Edit, Failure> {
     let there = &pool["spec"]["paused"];
     if is(there, word) {
         return Edit::already(format!("is paused already; {word}"));
@@ -110,7 +110,7 @@ fn follows(pool: &Value, rollout: &Rollout) -> Result<(), Failure> {
 }
 
 /// Give a rollout up.
-pub fn abort(pool: &Value, rollout: &Rollout, word: &Word) -> Result<Edit, Failure> {
+pub fn abort(pool: &Value, rollout: &Rollout, word: &Attribution) -> Result<Edit, Failure> {
     follows(pool, rollout)?;
     let (name, uid) = (rollout.metadata.name.as_deref().unwrap_or_default(), &rollout.metadata.uid);
     let status = rollout.status.clone().unwrap_or_default();
@@ -141,9 +141,9 @@ pub fn abort(pool: &Value, rollout: &Rollout, word: &Word) -> Result<Edit, Failu
 pub fn run_now(
     pool: &Value,
     rollout: &Rollout,
-    (lasts, now): (Span, Timestamp),
+    (lasts, now): (PositiveDuration, Timestamp),
     skip_soak: bool,
-    word: &Word,
+    word: &Attribution,
 ) -> Result<Edit, Failure> {
     follows(pool, rollout)?;
     let (name, uid) = (rollout.metadata.name.as_deref().unwrap_or_default(), &rollout.metadata.uid);
@@ -179,7 +179,7 @@ pub fn run_now(
 }
 
 /// Leave a node out.
-pub fn skip(pool: &Value, node: &str, word: &Word) -> Result<Edit, Failure> {
+pub fn skip(pool: &Value, node: &str, word: &Attribution) -> Result<Edit, Failure> {
     let mut skip = entries(pool, "skip");
     if let Some(there) = skip.iter().find(|entry| entry["node"] == node) {
         if is(there, word) {
@@ -204,7 +204,7 @@ pub fn unskip(pool: &Value, node: &str) -> Result<Edit, Failure> {
 }
 
 /// Free the grant of a node.
-pub fn release(ledger: &Value, node: &str, token: Option<u64>, word: &Word) -> Result<Edit, Failure> {
+pub fn release(ledger: &Value, node: &str, token: Option<u64>, word: &Attribution) -> Result<Edit, Failure> {
     let grants = ledger["status"]["grants"].as_array().cloned().unwrap_or_default();
     let held: Vec<u64> = grants
         .iter()
@@ -236,8 +236,8 @@ pub fn release(ledger: &Value, node: &str, token: Option<u64>, word: &Word) -> R
 mod tests {
     use super::*;
 
-    fn alice() -> Word {
-        Word { who: "alice".to_owned(), why: "the fair".to_owned() }
+    fn alice() -> Attribution {
+        Attribution { who: "alice".to_owned(), why: "the fair".to_owned() }
     }
 
     fn word_of(edit: Result<Edit, Failure>) -> String {
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(edit.spec, Some(json!({ "paused": { "who": "alice", "why": "the fair" } })));
         let paused = json!({ "spec": edit.spec });
         assert_eq!(pause(&paused, &alice()).unwrap().spec, None);
-        let bob = Word { who: "bob".to_owned(), ..alice() };
+        let bob = Attribution { who: "bob".to_owned(), ..alice() };
         assert_eq!(word_of(pause(&paused, &bob)), "paused");
         assert_eq!(resume(&paused, None).unwrap().spec, Some(json!({ "paused": null })));
         assert_eq!(resume(&free, None).unwrap().spec, None);
@@ -330,8 +330,9 @@ mod tests {
     fn it_goes_now_until_a_time() {
         let now: Timestamp = "2026-06-01T12:00Z".parse().unwrap();
         let pool = |spec: Value| json!({ "spec": spec, "status": { "rollout": "p-1" } });
-        let run =
-            |pool: &Value, soak, word: &Word| run_now(pool, &rollout("Waiting"), (Span::minutes(60), now), soak, word);
+        let run = |pool: &Value, soak, word: &Attribution| {
+            run_now(pool, &rollout("Waiting"), (PositiveDuration::minutes(60), now), soak, word)
+        };
         let spec = run(&pool(json!({})), true, &alice()).unwrap().spec.unwrap();
         let until = "2026-06-01T13:00:00Z";
         let runs = json!({ "who": "alice", "why": "the fair", "rolloutUID": "one", "until": until, "soakOfWave": 1 });
@@ -339,12 +340,13 @@ mod tests {
         // Hers may be changed by her, and not by bob while it holds.
         let again = run(&pool(spec.clone()), false, &alice()).unwrap().spec.unwrap();
         assert_eq!(again["runNow"]["soakOfWave"], Value::Null);
-        let bob = Word { who: "bob".to_owned(), ..alice() };
+        let bob = Attribution { who: "bob".to_owned(), ..alice() };
         assert_eq!(word_of(run(&pool(spec.clone()), false, &bob)), "runs-now");
         let mut over = spec;
         over["runNow"]["until"] = json!("2026-06-01T12:00:00Z");
         assert!(run(&pool(over), false, &bob).unwrap().spec.is_some());
-        let denied = run_now(&pool(json!({})), &rollout("Denied"), (Span::minutes(60), now), false, &alice());
+        let denied =
+            run_now(&pool(json!({})), &rollout("Denied"), (PositiveDuration::minutes(60), now), false, &alice());
         assert_eq!(word_of(denied), "over");
     }
 

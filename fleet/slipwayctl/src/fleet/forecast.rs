@@ -17,14 +17,14 @@ use slipway_fleet_objects::{
     upgrade::NodeUpgrade,
 };
 use slipway_rollout::{
+    duration::PositiveDuration,
     facts::WindowOverride,
     ledger::Role,
     policy::Rules,
     preview::{self, Begins, Progress},
-    span::Span,
 };
 
-use super::{cluster::Cluster, report::SCHEMA};
+use super::{cluster::Cluster, status_report::SCHEMA};
 use slipway_node_api::text::clean;
 
 use crate::failure::Failure;
@@ -52,7 +52,7 @@ pub struct Forecast {
     /// The hash of the plan: what `resume --plan` agrees to.
     pub plan: Sha256,
     /// How long one node is taken to need.
-    pub takes: Span,
+    pub takes: PositiveDuration,
     /// The waves.
     pub waves: Vec<Wave>,
     /// When the last soak is over, at the earliest; null if that never comes.
@@ -68,7 +68,7 @@ pub struct Wave {
     /// Its number, from 1.
     pub number: u32,
     /// How long all of its nodes must be well before the next wave.
-    pub soak: Option<Span>,
+    pub soak: Option<PositiveDuration>,
     /// Its nodes, in the order in which they go.
     pub nodes: Vec<Member>,
 }
@@ -112,7 +112,7 @@ pub struct Block {
 }
 
 /// The plan that this pool follows.
-pub async fn of(cluster: &Cluster, pool: &str, takes: Span, now: Timestamp) -> Result<Forecast, Failure> {
+pub async fn of(cluster: &Cluster, pool: &str, takes: PositiveDuration, now: Timestamp) -> Result<Forecast, Failure> {
     let rollout = super::rollout_of(cluster, pool).await?;
     let of: NodePool = cluster.get(pool).await?;
     let status = of.status.clone().unwrap_or_default();
@@ -160,7 +160,7 @@ impl Forecast {
         rollout: &Rollout,
         rules: &Rules,
         upgrades: &BTreeMap<&str, &NodeUpgrade>,
-        (takes, window_override, now): (Span, Option<WindowOverride>, Timestamp),
+        (takes, window_override, now): (PositiveDuration, Option<WindowOverride>, Timestamp),
     ) -> Self {
         let plan = &rollout.spec.plan;
         let status = rollout.status.clone().unwrap_or_default();

@@ -10,17 +10,17 @@
 //!
 //! * [`cluster`]: objects, read and changed
 //! * [`edit`]: what a person's word changes in an object
-//! * [`report`]: how far rollouts are, as data
-//! * [`picture`]: the same for people
+//! * [`status_report`]: how far rollouts are, as data
+//! * [`diagram`]: the same for people
 //! * [`forecast`]: a plan, when its nodes begin at the earliest, and what blocks
 
 mod cluster;
+mod diagram;
 mod edit;
 mod forecast;
-mod picture;
-mod report;
 #[cfg(test)]
 mod schema;
+mod status_report;
 mod watch;
 
 use std::{os::unix::fs::MetadataExt as _, path::Path};
@@ -28,10 +28,10 @@ use std::{os::unix::fs::MetadataExt as _, path::Path};
 use jiff::Timestamp;
 use serde_json::json;
 use slipway_fleet_objects::{
+    attribution::Attribution,
     ledger::{DisruptionLedger, LEDGER},
     pool::NodePool,
     rollout::Rollout,
-    word::Word,
 };
 
 use crate::{
@@ -59,7 +59,7 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
             output.answer(&forecast, &forecast.to_string())
         }
         Verb::Pause { pool, word } => {
-            let word = said(word);
+            let word = attribution_of(word);
             in_pool(&cluster, &pool, output, |spec| edit::pause(spec, &word)).await
         }
         Verb::Resume { pool, plan } => {
@@ -70,15 +70,15 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
             in_pool(&cluster, &pool, output, |of| edit::resume(of, plan.zip(rollout.as_ref()))).await
         }
         Verb::Abort { pool, word } => {
-            let (rollout, word) = (rollout_of(&cluster, &pool).await?, said(word));
+            let (rollout, word) = (rollout_of(&cluster, &pool).await?, attribution_of(word));
             in_pool(&cluster, &pool, output, |spec| edit::abort(spec, &rollout, &word)).await
         }
         Verb::RunNow { pool, lasts, skip_soak, word } => {
-            let (rollout, word, now) = (rollout_of(&cluster, &pool).await?, said(word), Timestamp::now());
+            let (rollout, word, now) = (rollout_of(&cluster, &pool).await?, attribution_of(word), Timestamp::now());
             in_pool(&cluster, &pool, output, |spec| edit::run_now(spec, &rollout, (lasts, now), skip_soak, &word)).await
         }
         Verb::Skip { node, pool, word } => {
-            let word = said(word);
+            let word = attribution_of(word);
             let pool = match pool {
                 Some(pool) => pool,
                 None => cluster.pool_of(&node).await?,
@@ -87,16 +87,16 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
         }
         Verb::Unskip { node } => unskip(&cluster, &node, output).await,
         Verb::Unblock { node, token, word } => {
-            let word = said(word);
+            let word = attribution_of(word);
             let edit = |ledger: &serde_json::Value| edit::release(ledger, &node, token, &word);
             let done = cluster.change::<DisruptionLedger>(LEDGER, edit).await?;
-            tell(output, &format!("disruptionledger/{LEDGER}"), &done)
+            print_edit(output, &format!("disruptionledger/{LEDGER}"), &done)
         }
     }
 }
 
-fn said(word: fleet::Word) -> Word {
-    Word { who: word.who.unwrap_or_else(user), why: word.reason }
+fn attribution_of(word: fleet::AttributionArgs) -> Attribution {
+    Attribution { who: word.who.unwrap_or_else(user), why: word.reason }
 }
 
 async fn in_pool(
@@ -106,10 +106,10 @@ async fn in_pool(
     edit: impl Fn(&serde_json::Value) -> Result<Edit, Failure>,
 ) -> Result<(), Failure> {
     let done = cluster.change::<NodePool>(pool, edit).await?;
-    tell(output, &format!("nodepool/{pool}"), &done)
+    print_edit(output, &format!("nodepool/{pool}"), &done)
 }
 
-fn tell(output: &Output, object: &str, done: &Edit) -> Result<(), Failure> {
+fn print_edit(output: &Output, object: &str, done: &Edit) -> Result<(), Failure> {
     let changed = done.spec.is_some();
     output.answer(
         &json!({ "object": object, "changed": changed, "message": done.says }),

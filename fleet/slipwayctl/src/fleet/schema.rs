@@ -4,7 +4,7 @@ use std::{env, fs, path::Path};
 
 use schemars::schema_for;
 
-use super::{forecast::Forecast, report::Report};
+use super::{forecast::Forecast, status_report::Report};
 
 /// `SLIPWAY_UPDATE_GOLDEN=1` writes them anew.
 #[test]

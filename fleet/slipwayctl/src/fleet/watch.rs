@@ -6,8 +6,8 @@ use slipway_fleet_objects::ledger::{DisruptionLedger, LEDGER};
 
 use super::{
     cluster::Cluster,
-    picture::{self, Style},
-    report::{Report, Sight},
+    diagram::{self, Style},
+    status_report::{Report, Sight},
 };
 use crate::{failure::Failure, show::Output};
 
@@ -36,8 +36,8 @@ pub async fn status(cluster: &Cluster, pools: &[String], watch: bool, output: &O
 }
 
 fn show(report: &Report, again: bool, output: &Output) -> Result<(), Failure> {
-    let Some(width) = output.width() else { return output.answer(report, &picture::lines(report)) };
-    let text = picture::picture(report, Style { width, colours: output.has_colours() });
+    let Some(width) = output.width() else { return output.answer(report, &diagram::lines(report)) };
+    let text = diagram::picture(report, Style { width, colours: output.has_colours() });
     if again { output.screen(&text) } else { output.answer(report, &text) }
 }
 

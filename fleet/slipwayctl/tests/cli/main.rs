@@ -4,8 +4,8 @@
 //! the program makes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod certificates;
 mod contexts;
-mod generate;
 mod look;
 mod operations;
 #[path = "../../../server/tests/wire/recorder.rs"]

@@ -14,7 +14,7 @@ use slipway_core::digest::Sha256;
 use super::{
     containerd::Config,
     image::{EFIVARS, Engine, PROGRAM, WITHOUT, container_name},
-    installer::{Place, Trouble},
+    installer::{InstallError, Place},
 };
 use crate::world::{Progress, Watcher};
 
@@ -102,7 +102,7 @@ impl Engine for Ctr {
     }
 
     /// Put the image in an OCI layout into containerd, and return its name there.
-    fn import(&self, layout: &Path, manifest: Sha256, watcher: &dyn Watcher) -> Result<String, Trouble> {
+    fn import(&self, layout: &Path, manifest: Sha256, watcher: &dyn Watcher) -> Result<String, InstallError> {
         let mut child = Command::new(&self.program)
             .args(self.args())
             .args(["images", "import", "--base-name", IMAGE, "--digests", "-"])
@@ -110,18 +110,18 @@ impl Engine for Ctr {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|e| Trouble::Passing(format!("{} cannot be run: {e}", self.program.display())))?;
+            .map_err(|e| InstallError::Transient(format!("{} cannot be run: {e}", self.program.display())))?;
         let fed = child.stdin.take().map_or(Ok(()), |stdin| feed(layout, stdin, watcher));
         let output = child
             .wait_with_output()
-            .map_err(|e| Trouble::Passing(format!("{} is lost: {e}", self.program.display())))?;
+            .map_err(|e| InstallError::Transient(format!("{} is lost: {e}", self.program.display())))?;
         if watcher.wants_end() {
-            return Err(Trouble::Passing("the operation is to end".to_owned()));
+            return Err(InstallError::Transient("the operation is to end".to_owned()));
         }
         if !output.status.success() {
             return Err(self.judged(format!("containerd does not take the image: {}", last_line(&output.stderr))));
         }
-        fed.map_err(|e| Trouble::Passing(format!("{} cannot be read: {e}", layout.display())))?;
+        fed.map_err(|e| InstallError::Transient(format!("{} cannot be read: {e}", layout.display())))?;
         Ok(format!("{IMAGE}@sha256:{manifest}"))
     }
 
@@ -143,10 +143,10 @@ impl Engine for Ctr {
     }
 
     /// A failure in containerd's hands is the image's fault, unless containerd does not answer at all.
-    fn judged(&self, why: String) -> Trouble {
+    fn judged(&self, why: String) -> InstallError {
         match self.run(&["version"]) {
-            Ok(_) => Trouble::Lasting(why),
-            Err(gone) => Trouble::Passing(format!("{why}; {gone}")),
+            Ok(_) => InstallError::Permanent(why),
+            Err(gone) => InstallError::Transient(format!("{why}; {gone}")),
         }
     }
 }

@@ -9,8 +9,8 @@ use kube::{
 use serde::Deserialize;
 
 use super::{
-    installer::Trouble,
-    kube::{Kube, said, within},
+    installer::InstallError,
+    kube::{Kube, error_text, within},
 };
 
 /// The ledger's name. There is one in a cluster.
@@ -38,12 +38,16 @@ struct Holder {
 impl Kube {
     /// Whether the fleet's grant with this token is this node's. If the ledger cannot be read, it may still come; a grant that
     /// is not there does not.
-    pub fn is_granted(&self, token: u64) -> Result<(), Trouble> {
-        let (uid, ledger) = self.look_up().map_err(Trouble::Passing)?;
+    pub fn is_granted(&self, token: u64) -> Result<(), InstallError> {
+        let (uid, ledger) = self.look_up().map_err(InstallError::Transient)?;
         match ledger.grants.iter().filter(|grant| grant.node.uid == uid).map(|grant| grant.token).max() {
             Some(granted) if granted == token => Ok(()),
-            Some(granted) => Err(Trouble::Lasting(format!("the fleet granted the token {granted}, not {token}"))),
-            None => Err(Trouble::Lasting(format!("the fleet's ledger has no grant for this Node, whose UID is {uid}"))),
+            Some(granted) => {
+                Err(InstallError::Permanent(format!("the fleet granted the token {granted}, not {token}")))
+            }
+            None => Err(InstallError::Permanent(format!(
+                "the fleet's ledger has no grant for this Node, whose UID is {uid}"
+            ))),
         }
     }
 
@@ -57,7 +61,8 @@ impl Kube {
             let node = self.get(&Api::all(client.clone())).await?;
             let uid = node.metadata.uid.ok_or_else(|| "this Node has no UID".to_owned())?;
             let ledgers: Api<DynamicObject> = Api::all_with(client, &resource);
-            let ledger = within(ledgers.get(LEDGER)).await?.map_err(|e| format!("the fleet's ledger: {}", said(&e)))?;
+            let ledger =
+                within(ledgers.get(LEDGER)).await?.map_err(|e| format!("the fleet's ledger: {}", error_text(&e)))?;
             Ok::<_, String>((uid, ledger))
         });
         let (uid, mut object) = ledger?;

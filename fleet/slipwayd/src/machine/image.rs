@@ -16,9 +16,9 @@ use slipway_core::{
     digest::Sha256,
     report::{ChangeReport, Document, SlotCheck, VerifyReport},
 };
-use slipway_node::{facts::Disk, goal::Request};
+use slipway_node::{facts::Disk, request::Request};
 
-use super::installer::{Installer, Place, Trouble};
+use super::installer::{InstallError, Installer, Place};
 use crate::world::{Progress, Watcher};
 
 /// Where an image has its installer.
@@ -45,13 +45,13 @@ pub trait Engine: Debug + Send {
     fn clear(&self) -> Result<(), String>;
 
     /// Take the image in an OCI layout; what it is called there.
-    fn import(&self, layout: &Path, manifest: Sha256, watcher: &dyn Watcher) -> Result<String, Trouble>;
+    fn import(&self, layout: &Path, manifest: Sha256, watcher: &dyn Watcher) -> Result<String, InstallError>;
 
     /// Where the image's installer runs.
     fn place(&self, image: &str) -> Arc<dyn Place>;
 
     /// The party at fault.
-    fn judged(&self, why: String) -> Trouble;
+    fn judged(&self, why: String) -> InstallError;
 }
 
 /// Images' own installers.
@@ -87,27 +87,33 @@ impl Images {
 
     /// Have the image's own installer write the other slot. `own` is the node's, which fetches the image and looks
     /// afterwards at what is on the disk.
-    pub fn stage(&self, own: &Installer, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
+    pub fn stage(
+        &self,
+        own: &Installer,
+        request: &Request,
+        watcher: &dyn Watcher,
+    ) -> Result<ChangeReport, InstallError> {
         let source = &request.source;
-        self.clear().map_err(Trouble::Passing)?;
+        self.clear().map_err(InstallError::Transient)?;
         let before = looked(own)?;
         let report = self.run(own, request, watcher);
         // No writer is left when the disk is looked at.
-        let cleared = self.clear().map_err(Trouble::Passing);
+        let cleared = self.clear().map_err(InstallError::Transient);
         let report = report?;
         cleared?;
         watcher.tell(Progress::Part("verify     what the image's installer has written".to_owned()));
-        is_so(&before, &looked(own)?, &own.verify()?, report.payload)
-            .map_err(|why| Trouble::Lasting(format!("the installer in {source} says that it is done, but {why}")))?;
+        is_so(&before, &looked(own)?, &own.verify()?, report.payload).map_err(|why| {
+            InstallError::Permanent(format!("the installer in {source} says that it is done, but {why}"))
+        })?;
         Ok(report)
     }
 
-    fn run(&self, own: &Installer, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
+    fn run(&self, own: &Installer, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, InstallError> {
         let source = &request.source;
         // The digest is resolved here, once: what is fetched under it is what is run.
         let manifest = own.pull(source, &self.layout, watcher)?;
         let image = self.engine.import(&self.layout, manifest, watcher)?;
-        self.remove_layout().map_err(Trouble::Passing)?;
+        self.remove_layout().map_err(InstallError::Transient)?;
         watcher.tell(Progress::Note(format!("the installer in {source} (sha256:{manifest}) writes the slot")));
         let name = format!("the installer in {source}");
         let installer = own.within(self.engine.place(&image), name.clone().into());
@@ -116,7 +122,7 @@ impl Images {
             return installer.report(&ended.report).map_err(|trouble| trouble.of(&name));
         }
         if watcher.wants_end() {
-            return Err(Trouble::Passing(format!("{name} was ended")));
+            return Err(InstallError::Transient(format!("{name} was ended")));
         }
         let (status, words) = (ended.status, ended.words.trim());
         Err(self.engine.judged(format!(
@@ -126,8 +132,8 @@ impl Images {
     }
 }
 
-fn looked(own: &Installer) -> Result<Disk, Trouble> {
-    own.disk().ok_or_else(|| Trouble::Passing("the disk's boot state cannot be read".to_owned()))
+fn looked(own: &Installer) -> Result<Disk, InstallError> {
+    own.disk().ok_or_else(|| InstallError::Transient("the disk's boot state cannot be read".to_owned()))
 }
 
 /// Whether the disk is as it was before, but for this payload in a slot, every byte of it.

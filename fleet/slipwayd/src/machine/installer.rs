@@ -17,7 +17,7 @@ use slipway_core::{
     disk::layout::Part,
     report::{ChangeReport, Document, Event, EventLine, FailureId, FailureKind, Report, StatusReport, VerifyReport},
 };
-use slipway_node::{facts::Disk, goal::Request};
+use slipway_node::{facts::Disk, request::Request};
 
 use super::{
     registry,
@@ -30,19 +30,19 @@ const ENDS: Duration = Duration::from_secs(30);
 
 /// Why the installer did not do it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum InstallError {
     /// It may work later: a registry, a lock, a health check.
-    Passing(String),
+    Transient(String),
     /// It will not work with this request.
-    Lasting(String),
+    Permanent(String),
 }
 
-impl Trouble {
+impl InstallError {
     /// The same, with the name of the program that has it.
     pub fn of(self, name: &str) -> Self {
         match self {
-            Self::Passing(why) => Self::Passing(format!("{name}: {why}")),
-            Self::Lasting(why) => Self::Lasting(format!("{name}: {why}")),
+            Self::Transient(why) => Self::Transient(format!("{name}: {why}")),
+            Self::Permanent(why) => Self::Permanent(format!("{name}: {why}")),
         }
     }
 }
@@ -97,7 +97,7 @@ impl Installer {
         args_without_disk(verb).into_iter().chain(disk).collect()
     }
 
-    fn command(&self, args: &[OsString]) -> Result<Command, Trouble> {
+    fn command(&self, args: &[OsString]) -> Result<Command, InstallError> {
         let made = match &self.within {
             Some(place) => place.command(args),
             None => Ok(Command::new(&self.program)).map(|mut command| {
@@ -105,15 +105,15 @@ impl Installer {
                 command
             }),
         };
-        let mut command = made.map_err(|e| Trouble::Passing(self.cannot_run(&e)))?;
+        let mut command = made.map_err(|e| InstallError::Transient(self.cannot_run(&e)))?;
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         Ok(command)
     }
 
     /// Run it without a watcher, and return its answer.
-    fn answer(&self, verb: &[&str]) -> Result<Vec<u8>, Trouble> {
+    fn answer(&self, verb: &[&str]) -> Result<Vec<u8>, InstallError> {
         let output = self.command(&self.args(verb))?.stderr(Stdio::null()).output();
-        output.map(|output| output.stdout).map_err(|e| Trouble::Passing(self.cannot_run(&e)))
+        output.map(|output| output.stdout).map_err(|e| InstallError::Transient(self.cannot_run(&e)))
     }
 
     /// The boot state of the disk; `None` if it cannot be read, or if the system does not run from it.
@@ -154,27 +154,32 @@ impl Installer {
     }
 
     /// A verb that changes the disk.
-    pub fn run(&self, args: &[&str]) -> Result<ChangeReport, Trouble> {
+    pub fn run(&self, args: &[&str]) -> Result<ChangeReport, InstallError> {
         self.report(&self.answer(&[args, &["--progress", "none"]].concat())?)
     }
 
     /// Confirm the trial that runs, if every program in `checks` agrees.
-    pub fn confirm(&self, checks: &Path) -> Result<ChangeReport, Trouble> {
+    pub fn confirm(&self, checks: &Path) -> Result<ChangeReport, InstallError> {
         let checks = checks.to_string_lossy();
         self.run(&["confirm", "--checks", &checks])
     }
 
     /// Write a payload into the other slot. It ends early if the watcher wants it to.
-    pub fn stage(&self, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
+    pub fn stage(&self, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, InstallError> {
         let ended = self.stage_from(Some(&request.source), request.allow_any_version, watcher)?;
         if ended.report.is_empty() {
-            return Err(Trouble::Passing(format!("{} ended with {}", self.program.display(), ended.status)));
+            return Err(InstallError::Transient(format!("{} ended with {}", self.program.display(), ended.status)));
         }
         self.report(&ended.report)
     }
 
     /// The same from a source, or from where the installer finds its own payload. Nothing is made of the answer yet.
-    pub fn stage_from(&self, source: Option<&str>, any_version: bool, watcher: &dyn Watcher) -> Result<Ended, Trouble> {
+    pub fn stage_from(
+        &self,
+        source: Option<&str>,
+        any_version: bool,
+        watcher: &dyn Watcher,
+    ) -> Result<Ended, InstallError> {
         let mut args = self.args(&["stage"]);
         if any_version {
             args.push("--allow-any-version".into());
@@ -187,12 +192,12 @@ impl Installer {
     }
 
     /// Copy an image into an OCI layout, and return the digest of its manifest.
-    pub fn pull(&self, source: &str, layout: &Path, watcher: &dyn Watcher) -> Result<Sha256, Trouble> {
+    pub fn pull(&self, source: &str, layout: &Path, watcher: &dyn Watcher) -> Result<Sha256, InstallError> {
         let to = format!("oci:{}", layout.display());
         let args = [&args_without_disk(&["pull", source, &to])[..], &self.registry].concat();
         let ended = self.watched(args, watcher)?;
         if ended.report.is_empty() {
-            return Err(Trouble::Passing(format!("{} ended with {}", self.program.display(), ended.status)));
+            return Err(InstallError::Transient(format!("{} ended with {}", self.program.display(), ended.status)));
         }
         match serde_json::from_slice(&ended.report) {
             Ok(Document { report: Report::Pull(pull), .. }) => Ok(pull.manifest),
@@ -201,7 +206,7 @@ impl Installer {
     }
 
     /// Read every file of every slot from the disk, and compare it with its digest.
-    pub fn verify(&self) -> Result<VerifyReport, Trouble> {
+    pub fn verify(&self) -> Result<VerifyReport, InstallError> {
         let answer = self.answer(&["verify", "--progress", "none"])?;
         match serde_json::from_slice(&answer) {
             Ok(Document { report: Report::Verify(report), .. }) => Ok(*report),
@@ -210,15 +215,19 @@ impl Installer {
     }
 
     /// Run it, pass on what it tells, and end it if the watcher wants that.
-    fn watched(&self, mut args: Vec<OsString>, watcher: &dyn Watcher) -> Result<Ended, Trouble> {
+    fn watched(&self, mut args: Vec<OsString>, watcher: &dyn Watcher) -> Result<Ended, InstallError> {
         args.extend(["--progress", "json"].map(Into::into));
-        let mut child =
-            self.command(&args)?.stderr(Stdio::piped()).spawn().map_err(|e| Trouble::Passing(self.cannot_run(&e)))?;
+        let mut child = self
+            .command(&args)?
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| InstallError::Transient(self.cannot_run(&e)))?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let (mut report, mut words) = (Vec::new(), String::new());
         thread::scope(|scope| {
             scope.spawn(|| out.map(|mut out| out.read_to_end(&mut report)));
-            let events = scope.spawn(|| words = err.map(|err| tell(BufReader::new(err), watcher)).unwrap_or_default());
+            let events =
+                scope.spawn(|| words = err.map(|err| forward_events(BufReader::new(err), watcher)).unwrap_or_default());
             // The installer closes its standard error when it ends.
             let mut asked: Option<Instant> = None;
             while !events.is_finished() {
@@ -236,15 +245,15 @@ impl Installer {
                 thread::sleep(Duration::from_millis(200));
             }
         });
-        let status = child.wait().map_err(|e| Trouble::Passing(self.cannot_run(&e)))?;
+        let status = child.wait().map_err(|e| InstallError::Transient(self.cannot_run(&e)))?;
         Ok(Ended { status, report, words })
     }
 
     /// The failure for an answer to another question.
-    fn no_answer(&self, stdout: &[u8]) -> Trouble {
+    fn no_answer(&self, stdout: &[u8]) -> InstallError {
         match self.report(stdout) {
             Err(trouble) => trouble,
-            Ok(_) => Trouble::Lasting(format!("{} answers another question", self.program.display())),
+            Ok(_) => InstallError::Permanent(format!("{} answers another question", self.program.display())),
         }
     }
 
@@ -253,9 +262,10 @@ impl Installer {
     }
 
     /// The report of a verb that changes the disk.
-    pub fn report(&self, stdout: &[u8]) -> Result<ChangeReport, Trouble> {
-        let document: Document = serde_json::from_slice(stdout)
-            .map_err(|e| Trouble::Lasting(format!("{} answers what is no report: {e}", self.program.display())))?;
+    pub fn report(&self, stdout: &[u8]) -> Result<ChangeReport, InstallError> {
+        let document: Document = serde_json::from_slice(stdout).map_err(|e| {
+            InstallError::Permanent(format!("{} answers what is no report: {e}", self.program.display()))
+        })?;
         match document.report {
             Report::Change(change) => Ok(*change),
             Report::Failure(failure) => {
@@ -268,9 +278,9 @@ impl Installer {
                     Some(remedy) => format!("{} ({remedy})", failure.message),
                     None => failure.message,
                 };
-                Err(if may_pass { Trouble::Passing(why) } else { Trouble::Lasting(why) })
+                Err(if may_pass { InstallError::Transient(why) } else { InstallError::Permanent(why) })
             }
-            _ => Err(Trouble::Lasting(format!("{} answers another question", self.program.display()))),
+            _ => Err(InstallError::Permanent(format!("{} answers another question", self.program.display()))),
         }
     }
 }
@@ -292,7 +302,7 @@ fn end(child: &Child) {
 }
 
 /// Pass on what the installer tells while it works. Returns the last line that is no event.
-fn tell(lines: impl BufRead, watcher: &dyn Watcher) -> String {
+fn forward_events(lines: impl BufRead, watcher: &dyn Watcher) -> String {
     let mut words = String::new();
     // An image's installer may write any bytes. All are read: it must not wait for a reader.
     for line in lines.split(b'\n').map_while(Result::ok) {

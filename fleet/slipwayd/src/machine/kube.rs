@@ -92,8 +92,8 @@ impl Kube {
         self.change(|node| Ok(cordon::released(node, op)))
     }
 
-    /// Why the node would not be drained now: the pods that may not go.
-    pub fn blocked(&self) -> Result<()> {
+    /// Fails with the pods that would block a drain now: the pods that may not go.
+    pub fn check_drainable(&self) -> Result<()> {
         let pods = self.runtime.block_on(async { self.pods(&self.client().await?).await })?;
         may_all_go(&pods, self.config.drain)
     }
@@ -147,14 +147,14 @@ impl Kube {
     }
 
     pub(super) async fn get(&self, nodes: &Api<Node>) -> Result<Node> {
-        within(nodes.get(&self.config.node)).await?.map_err(|e| said(&e))
+        within(nodes.get(&self.config.node)).await?.map_err(|e| error_text(&e))
     }
 
     /// Write into the Node what `wanted` makes of it, unless it was changed in between.
     fn change(&self, wanted: impl Fn(&NodeState) -> Result<NodeState>) -> Result<()> {
         self.runtime.block_on(async {
             let nodes = self.nodes().await?;
-            let node = match within(nodes.get_opt(&self.config.node)).await?.map_err(|e| said(&e))? {
+            let node = match within(nodes.get_opt(&self.config.node)).await?.map_err(|e| error_text(&e))? {
                 Some(node) => node,
                 None => return Ok(()),
             };
@@ -170,7 +170,7 @@ impl Kube {
                 "spec": { "unschedulable": to_be.unschedulable },
             });
             let params = PatchParams { field_manager: Some("slipwayd".to_owned()), ..PatchParams::default() };
-            within(nodes.patch(&self.config.node, &params, &Patch::Merge(patch))).await?.map_err(|e| said(&e))?;
+            within(nodes.patch(&self.config.node, &params, &Patch::Merge(patch))).await?.map_err(|e| error_text(&e))?;
             Ok(())
         })
     }
@@ -178,7 +178,7 @@ impl Kube {
     async fn pods(&self, client: &Client) -> Result<Vec<Pod>> {
         let pods: Api<KubePod> = Api::all(client.clone());
         let params = ListParams::default().fields(&format!("spec.nodeName={}", self.config.node));
-        Ok(within(pods.list(&params)).await?.map_err(|e| said(&e))?.items.into_iter().map(pod).collect())
+        Ok(within(pods.list(&params)).await?.map_err(|e| error_text(&e))?.items.into_iter().map(pod).collect())
     }
 
     /// Evict this pod, and no later one of its name. `Ok` if it goes or is gone.
@@ -199,7 +199,7 @@ impl Kube {
             Err(kube::Error::Api(status)) if status.code == 429 => {
                 Err(format!("a disruption budget keeps it: {}", status.message))
             }
-            Err(e) => Err(said(&e)),
+            Err(e) => Err(error_text(&e)),
         }
     }
 }
@@ -251,7 +251,7 @@ fn pod(pod: KubePod) -> Pod {
     }
 }
 
-pub(super) fn said(error: &kube::Error) -> String {
+pub(super) fn error_text(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("the API server says {}: {}", status.code, status.message),
         other => format!("the API server does not answer: {other}"),

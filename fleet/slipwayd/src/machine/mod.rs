@@ -1,7 +1,6 @@
 //! The world as it is on a machine.
 
 pub mod containerd;
-pub mod cri;
 pub mod ctr;
 pub mod etcd;
 pub mod grant;
@@ -10,8 +9,9 @@ pub mod image;
 pub mod installer;
 pub mod kube;
 pub mod mounts;
+pub mod oci_runtime;
+pub mod pods;
 pub mod registry;
-pub mod runtime;
 pub mod units;
 pub mod unpack;
 pub mod volume;
@@ -21,9 +21,9 @@ use std::{fs, io};
 use slipway_core::boot::slot::Slot;
 use slipway_node::{
     facts::Facts,
-    goal::Goal,
     operation::{Installed, Learned, Operation, Tried},
     quorum::Going,
+    request::Goal,
     step::Step,
 };
 
@@ -33,13 +33,13 @@ use crate::{
     world::{Progress, Watcher, World},
 };
 use containerd::Stop;
-use cri::Pods;
 use ctr::Ctr;
 use etcd::Etcd;
 use image::{Engine, Images};
-use installer::{Installer, Trouble};
+use installer::{InstallError, Installer};
 use kube::Kube;
-use runtime::Runtime;
+use oci_runtime::Runtime;
+use pods::Pods;
 
 /// A machine without a cluster, or with one.
 #[derive(Debug)]
@@ -76,9 +76,11 @@ impl Machine {
     /// The obstacle of this step now, as far as a look can say. Nothing is changed.
     pub fn blocked(&self, step: Step, op: &Operation) -> Option<String> {
         match step {
-            Step::Grant => self.is_granted(op).err().map(|(Trouble::Passing(why) | Trouble::Lasting(why))| why),
+            Step::Grant => {
+                self.is_granted(op).err().map(|(InstallError::Transient(why) | InstallError::Permanent(why))| why)
+            }
             Step::Gate => self.of_etcd(step, op).err(),
-            Step::Drain => self.kube.as_ref().and_then(|kube| kube.blocked().err()),
+            Step::Drain => self.kube.as_ref().and_then(|kube| kube.check_drainable().err()),
             Step::Release if !op.request.preserve => self.may_release().err(),
             _ => None,
         }
@@ -107,7 +109,7 @@ impl Machine {
     pub fn confirm(&self) -> Result<(), String> {
         match self.installer.confirm(&self.config.checks) {
             Ok(_) => Ok(()),
-            Err(Trouble::Passing(why) | Trouble::Lasting(why)) => Err(why),
+            Err(InstallError::Transient(why) | InstallError::Permanent(why)) => Err(why),
         }
     }
 
@@ -153,20 +155,20 @@ impl Machine {
     }
 
     /// Whether the fleet's grant is this node's, if the fleet asks.
-    fn is_granted(&self, op: &Operation) -> Result<(), Trouble> {
+    fn is_granted(&self, op: &Operation) -> Result<(), InstallError> {
         match (op.request.token, &self.kube) {
             (None, _) => Ok(()),
             (Some(token), Some(kube)) => kube.is_granted(token),
             // A grant that cannot be looked up is none.
-            (Some(_), None) => {
-                Err(Trouble::Lasting("slipwayd.toml has no [kubernetes]: the fleet's ledger cannot be read".to_owned()))
-            }
+            (Some(_), None) => Err(InstallError::Permanent(
+                "slipwayd.toml has no [kubernetes]: the fleet's ledger cannot be read".to_owned(),
+            )),
         }
     }
 
     /// The last look before services stop. The grant comes last: from here on the node finishes alone.
-    fn recheck(&self, op: &Operation) -> Result<(), Trouble> {
-        self.is_still_fit(op).map_err(Trouble::Passing)?;
+    fn recheck(&self, op: &Operation) -> Result<(), InstallError> {
+        self.is_still_fit(op).map_err(InstallError::Transient)?;
         self.is_granted(op)
     }
 
@@ -299,17 +301,19 @@ impl World for Machine {
             Step::Confirm => done(self.installer.confirm(&self.config.checks)),
             Step::Deactivate | Step::GiveUp => done(self.installer.run(&["rollback"])),
             // Lock, quorum and Node may have been waited for since the grant was read.
-            Step::Cordon => done(self.is_granted(op).and_then(|()| self.of_kube(step, op).map_err(Trouble::Passing))),
+            Step::Cordon => {
+                done(self.is_granted(op).and_then(|()| self.of_kube(step, op).map_err(InstallError::Transient)))
+            }
             Step::Drain | Step::Uncordon => again(self.of_kube(step, op)),
         }
     }
 }
 
-impl From<Trouble> for Tried {
-    fn from(trouble: Trouble) -> Self {
+impl From<InstallError> for Tried {
+    fn from(trouble: InstallError) -> Self {
         match trouble {
-            Trouble::Passing(why) => Tried::Blocked(why),
-            Trouble::Lasting(why) => Tried::Failed(why),
+            InstallError::Transient(why) => Tried::Blocked(why),
+            InstallError::Permanent(why) => Tried::Failed(why),
         }
     }
 }

@@ -101,7 +101,7 @@ pub fn mounts(text: &str) -> Result<Vec<Mount>, Never> {
     lines.map(|line| Mount::parse(line).ok_or_else(|| Never::Unknown(line.to_owned()))).collect()
 }
 
-/// Whether anything of these devices is mounted.
+/// The mounts of these devices.
 pub fn of(text: &str, devices: &[Dev]) -> Result<Vec<Mount>, Never> {
     Ok(mounts(text)?.into_iter().filter(|mount| devices.contains(&mount.dev)).collect())
 }

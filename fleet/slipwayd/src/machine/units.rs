@@ -132,7 +132,7 @@ fn run(argv: &[impl AsRef<str>]) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| cannot(&e))?;
-    let (out, err) = (child.stdout.take().map(heard), child.stderr.take().map(heard));
+    let (out, err) = (child.stdout.take().map(read_all), child.stderr.take().map(read_all));
     let Some(status) = wait(&mut child).map_err(|e| cannot(&e))? else {
         return Err(format!("{shown} did not end within {} s", LONGEST.as_secs()));
     };
@@ -165,7 +165,7 @@ fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
 }
 
 /// All that comes, in the end.
-fn heard(mut from: impl Read + Send + 'static) -> Receiver<String> {
+fn read_all(mut from: impl Read + Send + 'static) -> Receiver<String> {
     let (tell, told) = channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();

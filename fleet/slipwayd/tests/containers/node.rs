@@ -12,8 +12,8 @@ use std::{
 
 use serde_json::{Value, json};
 use slipway_node::{
-    goal::{Goal, Request},
     operation::{Operation, Shape, Tried},
+    request::{Goal, Request},
     step::Step,
 };
 use slipway_test_support::{
@@ -24,7 +24,7 @@ use slipway_test_support::{
 };
 use slipwayd::{
     config::Config,
-    machine::{Machine, registry, runtime},
+    machine::{Machine, oci_runtime, registry},
     world::{Progress, Watcher, World as _},
 };
 use uuid::Uuid;
@@ -186,8 +186,8 @@ impl Node {
         found(&self.layout.0, tag).unwrap()
     }
 
-    fn runtime(&self) -> runtime::Config {
-        runtime::Config { program: daemon::parts().join("runc"), images: self.containerd.path("") }
+    fn runtime(&self) -> oci_runtime::Config {
+        oci_runtime::Config { program: daemon::parts().join("runc"), images: self.containerd.path("") }
     }
 
     /// What a crash has left: an installer that runs, and a part of an image. The installer's process.

@@ -7,8 +7,8 @@ use std::{env, fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Co
 use slipway_core::boot::slot::{PerSlot, Slot, SlotState};
 use slipway_node::{
     facts::{Disk, Facts},
-    goal::{Goal, Request},
     operation::{Learned, Operation, Shape, Tried},
+    request::{Goal, Request},
     step::Step,
 };
 use slipwayd::{

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use slipwayd::machine::cri::Pods;
+use slipwayd::machine::pods::Pods;
 
 use crate::{
     daemon::{Containerd, is_here, kill, lives},

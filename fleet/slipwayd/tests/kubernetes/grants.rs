@@ -9,8 +9,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_node::{
-    goal::{Goal, Request},
     operation::{Learned, Operation, Shape, Tried},
+    request::{Goal, Request},
     step::Step,
 };
 use slipway_node_api::v1::{self, HealthState, StatusResponse};

@@ -6,9 +6,9 @@ use slipway_core::boot::slot::{Slot, SlotState};
 use slipway_node::{
     cordon::NodeState,
     facts::Facts,
-    goal::{Goal, Request},
     journal::Asked,
     operation::{Operation, Shape, Tried},
+    request::{Goal, Request},
     sequence::{Limits, Outcome},
     step::Step,
 };
@@ -26,7 +26,7 @@ use crate::world::{Machine, payload};
 pub struct Heard(Mutex<Vec<String>>);
 
 impl Listener for Heard {
-    fn hear(&self, _op: &Operation, happened: Happened) {
+    fn on_event(&self, _op: &Operation, happened: Happened) {
         self.0.lock().unwrap().push(happened.to_string());
     }
 }
@@ -55,7 +55,7 @@ fn start(dir: &TempDir) -> Shared<Heard> {
 /// Until it is over.
 fn run(shared: &Shared<Heard>, machine: &mut dyn World) {
     while shared.journal().operation.is_some() {
-        shared.turn(machine).unwrap();
+        shared.run_once(machine).unwrap();
     }
 }
 
@@ -127,7 +127,7 @@ fn an_abort_counts_until_it_is_too_late() {
     assert_eq!(shared.abort(request.id, "no").unwrap(), Abort::NotUnderWay);
     shared.ask(request.clone(), &machine.facts(None)).unwrap().unwrap();
     while shared.journal().operation.as_ref().unwrap().at != Step::Drain {
-        shared.turn(&mut machine).unwrap();
+        shared.run_once(&mut machine).unwrap();
     }
     assert_eq!(shared.abort(Uuid::new_v4(), "another one").unwrap(), Abort::NotUnderWay);
     assert_eq!(shared.abort(request.id, "aborted by a person").unwrap(), Abort::Journalled);
@@ -137,7 +137,7 @@ fn an_abort_counts_until_it_is_too_late() {
     machine.blocked = Some(Step::Uncordon);
     shared.ask(late.clone(), &machine.facts(None)).unwrap().unwrap();
     while shared.journal().operation.as_ref().unwrap().at != Step::Uncordon {
-        shared.turn(&mut machine).unwrap();
+        shared.run_once(&mut machine).unwrap();
     }
     assert_eq!(shared.abort(late.id, "no").unwrap(), Abort::TooLate);
 }
@@ -192,13 +192,13 @@ fn a_node_that_never_becomes_well_is_taken_as_it_is() {
     };
     while !is_stuck() {
         assert_eq!(leave(&mut machine, request.id), Abort::TooEarly, "{:?}", shared.journal().operation);
-        shared.turn(&mut machine).unwrap();
+        shared.run_once(&mut machine).unwrap();
     }
     assert_eq!(leave(&mut machine, Uuid::new_v4()), Abort::NotUnderWay);
     assert_eq!(leave(&mut machine, request.id), Abort::Journalled);
     machine.power_cut();
     for _ in 0..5 {
-        shared.turn(&mut machine).unwrap();
+        shared.run_once(&mut machine).unwrap();
     }
     assert!(is_stuck() && !machine.did.contains(&Step::Uncordon), "that was another boot");
     assert_eq!(leave(&mut machine, request.id), Abort::Journalled);
@@ -265,7 +265,7 @@ fn a_power_cut_at_every_step_ends_well() {
                 shared.ask(upgrade(), &machine.facts(None)).unwrap().unwrap();
                 let mut cut = Cut { machine: &mut machine, steps: 0, at, before };
                 while cut.steps < at && shared.journal().operation.is_some() {
-                    shared.turn(&mut cut).unwrap();
+                    shared.run_once(&mut cut).unwrap();
                 }
                 // Another process goes on with what is on the disk.
                 let shared = start(&dir);
@@ -317,7 +317,7 @@ fn a_stage_that_is_superseded_ends_and_the_new_one_begins_at_once() {
     let mut world = Stages { inner: Machine::new(), shared: &shared, next: Some(right.clone()) };
     let facts = world.inner.facts(None);
     shared.ask(wrong.clone(), &facts).unwrap().unwrap();
-    assert_eq!(shared.turn(&mut world).unwrap(), Duration::ZERO);
+    assert_eq!(shared.run_once(&mut world).unwrap(), Duration::ZERO);
     assert_eq!(shared.journal().operation.map(|op| op.request.id), Some(right.id));
     run(&shared, &mut world);
     let ended: Vec<_> = shared.journal().ended.into_iter().map(|of| (of.request.id, of.outcome)).collect();
@@ -333,7 +333,7 @@ fn what_cannot_be_staged_ends_at_once() {
     let (shared, mut machine) = (start(&dir), Machine { fails: Some(Step::Stage), ..Machine::new() });
     let facts = machine.facts(None);
     shared.ask(upgrade(), &facts).unwrap().unwrap();
-    assert_eq!(shared.turn(&mut machine).unwrap(), Duration::ZERO, "it is not tried again");
+    assert_eq!(shared.run_once(&mut machine).unwrap(), Duration::ZERO, "it is not tried again");
     run(&shared, &mut machine);
     assert!(matches!(outcome(&shared), Outcome::CameBack(why) if why.contains("it will not work")));
     assert!(shared.journal().ended[0].failed);

@@ -5,9 +5,9 @@ use std::{fs, thread, time::Duration};
 use slipway_core::boot::slot::{PerSlot, Slot, SlotState};
 use slipway_node::{
     facts::{Disk, Facts},
-    goal::{Goal, Request},
     journal::Journal,
     operation::Shape,
+    request::{Goal, Request},
     sequence::{Next, Outcome},
 };
 use slipway_node_api::v1::HealthState;
@@ -63,7 +63,7 @@ fn ill(why: &str) -> Look {
 }
 
 fn said(health: &Health, journal: &Journal, now: u64) -> (HealthState, u64) {
-    let told = health.tell(journal, now);
+    let told = health.report(journal, now);
     (told.state(), told.seconds)
 }
 
@@ -77,7 +77,7 @@ fn a_time_is_that_which_looks_have_seen() {
     assert_eq!(said(&health, &journal, 1070), (HealthState::Well, 70));
     health.saw(ill("kubelet.service is failed"), quiet, 1120);
     health.saw(ill("kubelet.service is activating"), quiet, 1180);
-    let told = health.tell(&journal, 1190);
+    let told = health.report(&journal, 1190);
     assert_eq!((told.state(), told.seconds), (HealthState::Ill, 70));
     assert_eq!(told.reasons, ["kubelet.service is activating"]);
     // Its state is unknown for the time when it could not be looked at.
@@ -87,7 +87,7 @@ fn a_time_is_that_which_looks_have_seen() {
     assert_eq!(said(&health, &journal, 1310), (HealthState::Well, 10));
     // What is ill is so, whatever else could not be looked at.
     health.saw(Look { unknown: vec!["etcd".to_owned()], ..ill("a unit") }, quiet, 1360);
-    let told = health.tell(&journal, 1360);
+    let told = health.report(&journal, 1360);
     assert_eq!((told.state(), told.reasons.len()), (HealthState::Ill, 2));
 }
 
@@ -114,7 +114,7 @@ fn what_was_seen_before_an_operation_is_not_known_after_it() {
     assert_eq!(said(&health, &journal, 1020), (HealthState::Well, 20));
     begins(&mut journal, Goal::Reboot);
     assert_eq!(QuietPeriod::of(&journal), None);
-    assert_eq!(health.tell(&journal, 1030).reasons, ["an operation is under way"]);
+    assert_eq!(health.report(&journal, 1030).reasons, ["an operation is under way"]);
     ends(&mut journal);
     assert_eq!(said(&health, &journal, 1040), (HealthState::Unknown, 0));
     health.saw(Look::default(), QuietPeriod::of(&journal).unwrap(), 1050);

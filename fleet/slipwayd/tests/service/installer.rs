@@ -5,10 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use slipway_node::goal::{Goal, Request};
+use slipway_node::request::{Goal, Request};
 use slipwayd::{
     machine::{
-        installer::{Installer, Trouble},
+        installer::{InstallError, Installer},
         registry,
     },
     world::{Progress, Watcher},
@@ -102,7 +102,7 @@ fn a_remedy_is_said_once() {
         let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         let dir = tempdir().unwrap();
         let trouble = that_answers(&dir, &path).stage(&request(false), &NoWatcher).unwrap_err();
-        let (Trouble::Passing(why) | Trouble::Lasting(why)) = trouble;
+        let (InstallError::Transient(why) | InstallError::Permanent(why)) = trouble;
         assert!(why.starts_with(report["message"].as_str().unwrap()), "{why}");
         if let Some(remedy) = report["remedy"].as_str() {
             assert_eq!(why.matches(remedy).count(), 1, "{why}");

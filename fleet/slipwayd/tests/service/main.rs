@@ -25,7 +25,7 @@ use std::{
 
 use slipwayd::{
     config::Config,
-    machine::{containerd, runtime},
+    machine::{containerd, oci_runtime},
 };
 
 /// A program of a few lines. Another program writes it: what this one has open for writing, a child of another test
@@ -57,7 +57,7 @@ fn the_shipped_configuration_is_read_and_says_what_the_defaults_are() {
         fs::write(&whole, text).unwrap();
         Config::read(&whole).unwrap()
     };
-    assert_eq!(read(&format!("[runtime]\n{runtime}")).runtime, Some(runtime::Config::default()));
+    assert_eq!(read(&format!("[runtime]\n{runtime}")).runtime, Some(oci_runtime::Config::default()));
     let config = read(&format!("{before}[{after}"));
     assert!(config.kubernetes.is_some() && config.etcd.is_some() && config.api.tls.is_some());
     let kubelet = Some("kubelet.service".to_owned());

@@ -116,7 +116,7 @@ fn end(step: Step, fault: Fault) -> String {
                 _ => "",
             };
         }
-        shared.turn(&mut world).unwrap();
+        shared.run_once(&mut world).unwrap();
         if world.machine.boot != boot {
             shared = start();
         }

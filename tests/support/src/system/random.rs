@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use slipway_core::{
     boot::{
-        env::{BootEnv, Fault, Marker, Refused},
+        env::{BootEnv, BootFailure, Fault, Marker},
         rule::{SlotView, next_boot},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
@@ -65,7 +65,7 @@ prop_compose! {
         env.last_trial = [None, Some(default), Some(!default)][usize::from(tried)];
         let fault = if mark % 2 == 0 { Fault::Digest } else { Fault::Load };
         let slot = if mark < 2 { default } else { !default };
-        env.refused = (mark < 4).then_some(Refused { slot, fault });
+        env.refused = (mark < 4).then_some(BootFailure { slot, fault });
         // Most boot states are such as the installer makes.
         if usual > 0 {
             env.states[default] = SlotState::Good;

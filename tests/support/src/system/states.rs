@@ -2,7 +2,7 @@
 
 use slipway_core::{
     boot::{
-        env::{BootEnv, Fault, Marker, Refused},
+        env::{BootEnv, BootFailure, Fault, Marker},
         rule::next_boot,
         running::Running,
         slot::{PerSlot, Slot, SlotState},
@@ -67,7 +67,7 @@ pub fn interrupted() -> SystemFacts {
 
 /// GRUB was to start this slot, and found this.
 pub fn refused(facts: SystemFacts, slot: Slot, fault: Fault) -> SystemFacts {
-    with_env(facts, |env| BootEnv { refused: Some(Refused { slot, fault }), ..env })
+    with_env(facts, |env| BootEnv { refused: Some(BootFailure { slot, fault }), ..env })
 }
 
 /// It is being tried.

@@ -11,7 +11,7 @@ fn both_good() -> BootEnv {
 
 #[test]
 fn a_default_that_hangs_gives_way_at_the_next_start_and_has_its_chance_after_that() {
-    let hung = Some(Refused { slot: Slot::B, fault: Fault::Hung });
+    let hung = Some(BootFailure { slot: Slot::B, fault: Fault::Hung });
     for copies in
         [[both_good(), both_good()], [both_good(), BootEnv::installed(1)], [BootEnv::installed(1), both_good()]]
     {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use slipway_core::boot::slot::SlotState;
 use slipway_node::{
     facts::Facts,
-    goal::Goal,
     journal::Journal,
     operation::{Installed, Learned, Operation, Shape, Tried},
     quorum::Going,
+    request::Goal,
     sequence::{Limits, Next, next},
     step::Step,
 };

@@ -3,8 +3,8 @@
 use slipway_core::boot::slot::SlotState;
 use slipway_node::{
     cordon,
-    goal::Goal,
     operation::{Installed, Learned, Operation, Tried},
+    request::Goal,
     step::Step,
 };
 

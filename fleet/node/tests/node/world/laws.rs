@@ -3,9 +3,9 @@
 use slipway_core::boot::slot::SlotState;
 use slipway_node::{
     facts::Facts,
-    goal::{Goal, Request},
-    journal::{Asked, Refused},
+    journal::{Asked, Refusal},
     operation::Operation,
+    request::{Goal, Request},
     sequence::{Limits, Next, Outcome, next},
     step::Step,
 };
@@ -80,17 +80,17 @@ fn asks(machine: &Machine, state: &State) -> bool {
     };
     let again = ask(same.clone());
     if state.op().is_some() {
-        return again == (Ok(Asked::UnderWay), true) && ask(other) == (Err(Refused::Busy(same.id)), true);
+        return again == (Ok(Asked::UnderWay), true) && ask(other) == (Err(Refusal::Busy(same.id)), true);
     }
     let Some(ended) = state.journal.ended.first() else { return false };
     let stale = ask(Request { token: machine.token, ..other.clone() });
-    let is_stale = machine.token.is_none() || matches!(stale, (Err(Refused::StaleToken { .. }), true));
+    let is_stale = machine.token.is_none() || matches!(stale, (Err(Refusal::StaleToken { .. }), true));
     let denied = state.journal.denial(digest(TARGET)).is_some();
     let names = Request { payload: other.goal.writes().then(|| digest(TARGET)), ..other };
     let is_free = match ask(names.clone()) {
-        (Err(Refused::Denied { .. }), true) => denied,
-        (Err(Refused::OnTrial), true) => state.disk.is_trial(),
-        (Err(Refused::Invalid(_)), true) => state.disk.states[!state.disk.running] != SlotState::Good,
+        (Err(Refusal::Denied { .. }), true) => denied,
+        (Err(Refusal::OnTrial), true) => state.disk.is_trial(),
+        (Err(Refusal::Invalid(_)), true) => state.disk.states[!state.disk.running] != SlotState::Good,
         (Ok(Asked::New), false) => !(denied && names.payload.is_some()),
         _ => false,
     };

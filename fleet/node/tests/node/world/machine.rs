@@ -9,9 +9,9 @@ use std::{
 use slipway_core::boot::slot::{Slot, SlotState};
 use slipway_node::{
     cordon::NodeState,
-    goal::Goal,
     journal::Journal,
     operation::{Course, Learned, Shape, Tried},
+    request::Goal,
     sequence::{Limits, Next, next},
     step::Step,
 };

@@ -19,7 +19,7 @@ mod state;
 use std::{env, time::Instant};
 
 use machine::Machine;
-use slipway_node::{goal::Goal, operation::Shape};
+use slipway_node::{operation::Shape, request::Goal};
 use stateright::{Checker as _, Expectation, HasDiscoveries, Model as _, Property};
 
 /// States to see at least, in a large run.

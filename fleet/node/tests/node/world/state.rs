@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use slipway_core::boot::slot::{Slot, SlotState};
 use slipway_node::{
-    cordon::NodeState, facts::Facts, goal::Goal, journal::Journal, operation::Operation, sequence::Outcome, step::Step,
+    cordon::NodeState, facts::Facts, journal::Journal, operation::Operation, request::Goal, sequence::Outcome,
+    step::Step,
 };
 
 use super::disk::{Disk, Ephemeral, OLD, TARGET, digest};

@@ -8,9 +8,9 @@ use std::{
 };
 
 use slipway_rollout::{
-    amount::Amount,
-    decide::{Step, decide},
+    decide::{Action, decide},
     facts::{Facts, NodeReport, ObservedNode, RollbackState},
+    int_or_percent::IntOrPercent,
     ledger::{Grant, Ledger, Limits, Node, Role},
     plan::{Order, Plan},
     policy::{Policy, Rules},
@@ -51,7 +51,7 @@ struct Write {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Controller {
-    todo: Vec<Step>,
+    todo: Vec<Action>,
     limits: Option<Limits>,
     /// What it read, and of which version that was.
     version: u8,
@@ -115,7 +115,7 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(nodes: &[Node], budget: u32, tokens: u64, mutant: Mutant) -> Self {
-        let policy = Policy { max_unavailable: Some(Amount::Nodes(budget)), ..Policy::default() };
+        let policy = Policy { max_unavailable: Some(IntOrPercent::Nodes(budget)), ..Policy::default() };
         let rules = Rules::try_from(vec![policy]).unwrap();
         let plan = Plan::new("pool", NEW, nodes.to_vec(), &rules, Order::default(), None);
         let nodes: Vec<Node> = plan.nodes().map(|(_, node)| node.clone()).collect();
@@ -166,15 +166,15 @@ impl Cluster {
             return None;
         }
         let to = match controller.todo.remove(0) {
-            Step::Begin { uid, token, .. } => {
+            Action::Begin { uid, token, .. } => {
                 state.begins.insert((self.number(&uid), token));
                 None
             }
-            Step::Grant { node, .. } => {
+            Action::Grant { node, .. } => {
                 let limits = controller.limits.as_ref()?;
                 controller.read.grant(&node, limits, noon()).ok().map(|(ledger, _)| ledger)
             }
-            Step::Free { uid, proof } => controller.read.free(&uid, &proof).ok(),
+            Action::Free { uid, proof } => controller.read.free(&uid, &proof).ok(),
             other => panic!("{other:?} without a fault"),
         };
         let (version, from) = (controller.version, Arc::clone(&controller.read));

@@ -6,15 +6,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
+    attribution::Attribution,
     pool::{NodePool, RunNow, Skip},
     rollout::{Rollout, RolloutStatus},
     upgrade::{NodeUpgrade, NodeUpgradeStatus},
-    word::Word,
 };
 use slipway_rollout::{
+    duration::PositiveDuration,
     ledger::{Ledger, Node},
     plan::Wave as Planned,
-    span::Span,
 };
 
 /// The version of what is printed. It changes only when a key goes away or changes its meaning.
@@ -48,7 +48,7 @@ pub struct Pool {
     /// No controller has looked since the pool was changed.
     pub behind: bool,
     /// Who has paused it, and why.
-    pub paused: Option<Word>,
+    pub paused: Option<Attribution>,
     /// Who has it go now, and until when.
     pub run_now: Option<RunNow>,
     /// Nodes that people leave out.
@@ -88,7 +88,7 @@ pub struct Wave {
     /// Where it is.
     pub stage: Stage,
     /// How long all of its nodes must be well before the next wave.
-    pub soak: Option<Span>,
+    pub soak: Option<PositiveDuration>,
     /// Its nodes, in the order in which they go.
     pub nodes: Vec<Member>,
 }

@@ -27,25 +27,25 @@ pub enum Shown<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The system starts, and is told its slot.
-    Told,
+    Set,
     /// It starts, and does not know its slot.
-    NotTold,
+    NotSet,
     /// It does not start.
-    Refused,
+    DoNotStart,
 }
 
 /// `words`: what it is to be told, if that is known.
 pub fn verdict(words: Option<&str>, trial: bool, shown: Shown<'_>) -> Verdict {
     match shown {
         Shown::Variable { attributes: ATTRIBUTES, value } if words.is_some_and(|words| words.as_bytes() == value) => {
-            Verdict::Told
+            Verdict::Set
         }
-        _ if trial => Verdict::Refused,
-        Shown::Nothing => Verdict::NotTold,
+        _ if trial => Verdict::DoNotStart,
+        Shown::Nothing => Verdict::NotSet,
         // No reader believes it.
-        Shown::Variable { attributes, .. } if attributes != ATTRIBUTES => Verdict::NotTold,
+        Shown::Variable { attributes, .. } if attributes != ATTRIBUTES => Verdict::NotSet,
         // It would be believed, and is about something else.
-        Shown::Variable { .. } | Shown::Unknown => Verdict::Refused,
+        Shown::Variable { .. } | Shown::Unknown => Verdict::DoNotStart,
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn what_was_set_is_told() {
-        assert_eq!(verdicts(Some(WORDS), variable(6, WORDS)), [Verdict::Told; 2]);
+        assert_eq!(verdicts(Some(WORDS), variable(6, WORDS)), [Verdict::Set; 2]);
     }
 
     /// Stored, authenticated, for the boot services alone, or with bits that have no meaning: whatever it says.
@@ -76,11 +76,11 @@ mod tests {
         for attributes in [0x27, 0x26, 0x07, 0x17, 0x02, 0x00, 0x0600_0000, 0x0100_0006] {
             for words in [WORDS, "slipway.slot=B slipway.shell", ""] {
                 let verdicts = verdicts(Some(WORDS), variable(attributes, words));
-                assert_eq!(verdicts, [Verdict::NotTold, Verdict::Refused], "{attributes:#x} {words:?}");
+                assert_eq!(verdicts, [Verdict::NotSet, Verdict::DoNotStart], "{attributes:#x} {words:?}");
             }
         }
-        assert_eq!(verdicts(Some(WORDS), Shown::Nothing), [Verdict::NotTold, Verdict::Refused]);
-        assert_eq!(verdicts(None, Shown::Nothing), [Verdict::NotTold, Verdict::Refused]);
+        assert_eq!(verdicts(Some(WORDS), Shown::Nothing), [Verdict::NotSet, Verdict::DoNotStart]);
+        assert_eq!(verdicts(None, Shown::Nothing), [Verdict::NotSet, Verdict::DoNotStart]);
     }
 
     /// A system would take itself for another one.
@@ -88,9 +88,9 @@ mod tests {
     fn what_would_be_believed_and_was_not_set_is_left_to_nobody() {
         let others = [WORDS.replace("=A", "=B"), WORDS.replace("try=0", "try=1"), format!("{WORDS}\0"), String::new()];
         for other in &others {
-            assert_eq!(verdicts(Some(WORDS), variable(6, other)), [Verdict::Refused; 2], "{other:?}");
+            assert_eq!(verdicts(Some(WORDS), variable(6, other)), [Verdict::DoNotStart; 2], "{other:?}");
         }
-        assert_eq!(verdicts(None, variable(6, WORDS)), [Verdict::Refused; 2], "the disk is not known");
-        assert_eq!(verdicts(Some(WORDS), Shown::Unknown), [Verdict::Refused; 2]);
+        assert_eq!(verdicts(None, variable(6, WORDS)), [Verdict::DoNotStart; 2], "the disk is not known");
+        assert_eq!(verdicts(Some(WORDS), Shown::Unknown), [Verdict::DoNotStart; 2]);
     }
 }

@@ -1,24 +1,26 @@
 //! Rounding, and what is never allowed.
 
 use proptest::prelude::*;
-use slipway_rollout::amount::Amount;
+use slipway_rollout::int_or_percent::IntOrPercent;
 
-fn amount() -> impl Strategy<Value = Amount> {
+fn amount() -> impl Strategy<Value = IntOrPercent> {
     prop_oneof![
-        any::<u32>().prop_map(Amount::Nodes),
-        (0_u32..20).prop_map(Amount::Nodes),
-        (1_u8..=100).prop_map(Amount::Percent)
+        any::<u32>().prop_map(IntOrPercent::Nodes),
+        (0_u32..20).prop_map(IntOrPercent::Nodes),
+        (1_u8..=100).prop_map(IntOrPercent::Percent)
     ]
 }
 
 #[test]
 fn it_is_written_as_a_number_or_a_percentage() {
-    for (text, amount) in [("3", Amount::Nodes(3)), ("0", Amount::Nodes(0)), ("\"25%\"", Amount::Percent(25))] {
-        assert_eq!(serde_json::from_str::<Amount>(text).unwrap(), amount);
+    for (text, amount) in
+        [("3", IntOrPercent::Nodes(3)), ("0", IntOrPercent::Nodes(0)), ("\"25%\"", IntOrPercent::Percent(25))]
+    {
+        assert_eq!(serde_json::from_str::<IntOrPercent>(text).unwrap(), amount);
         assert_eq!(serde_json::to_string(&amount).unwrap(), text);
     }
     for text in ["\"0%\"", "\"101%\"", "\"300%\"", "\"3\"", "\"%\"", "\"+5%\"", "\"-5%\"", "\"5 %\"", "-1", "2.5"] {
-        assert!(serde_json::from_str::<Amount>(text).is_err(), "{text}");
+        assert!(serde_json::from_str::<IntOrPercent>(text).is_err(), "{text}");
     }
 }
 
@@ -35,7 +37,7 @@ proptest! {
 
     #[test]
     fn a_percentage_is_rounded_down_and_is_at_least_one(percent in 1_u8..=100, total in 2_u32..100_000) {
-        let may = u64::from(Amount::Percent(percent).unavailable(total));
+        let may = u64::from(IntOrPercent::Percent(percent).unavailable(total));
         prop_assert!(may >= 1);
         prop_assert!(may == 1 || may * 100 <= u64::from(total) * u64::from(percent));
         // No more is lost than the fraction of one node.

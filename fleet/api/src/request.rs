@@ -1,7 +1,7 @@
 //! Requests, to and from the wire.
 
 use slipway_core::digest::Sha256;
-use slipway_node::goal::{Goal, Request};
+use slipway_node::request::{Goal, Request};
 use uuid::Uuid;
 
 use crate::v1::{RebootRequest, RollbackRequest, StageRequest, UpgradeRequest, plan_request::Goal as Wire};

@@ -4,10 +4,10 @@ use std::fmt;
 
 use jiff::{ToSpan as _, civil::DateTime, civil::Time, tz::TimeZone};
 use slipway_rollout::{
-    amount::Amount,
+    duration::PositiveDuration,
+    int_or_percent::IntOrPercent,
     ledger::Rate,
     policy::{CanaryStep, Policy, Rules, Topology},
-    span::Span,
     window::{Blackout, Day, Window, Zone},
 };
 
@@ -96,16 +96,16 @@ impl Terms {
     }
 }
 
-fn part(amount: Amount, of: u64) -> u64 {
+fn part(amount: IntOrPercent, of: u64) -> u64 {
     match amount {
-        Amount::Nodes(nodes) => u64::from(nodes),
-        Amount::Percent(percent) => (of * u64::from(percent) / 100).max(1),
+        IntOrPercent::Nodes(nodes) => u64::from(nodes),
+        IntOrPercent::Percent(percent) => (of * u64::from(percent) / 100).max(1),
     }
 }
 
 /// A tenth of the nodes at once, at any time.
 pub fn tenth() -> Terms {
-    let policy = Policy { max_unavailable: Some(Amount::Percent(10)), ..Policy::default() };
+    let policy = Policy { max_unavailable: Some(IntOrPercent::Percent(10)), ..Policy::default() };
     Terms(vec![Term { policy, hours: Vec::new(), blackouts: Vec::new() }])
 }
 
@@ -146,18 +146,18 @@ fn small(random: &mut Random, from: i64, to: i64) -> u32 {
     u32::try_from(random.from_to(from, to)).unwrap_or(1)
 }
 
-fn amount(random: &mut Random, least: i64) -> Amount {
+fn amount(random: &mut Random, least: i64) -> IntOrPercent {
     // Nothing may go: that is a wish, too, but a rare one.
     let from = if random.per_mille(30) { least } else { 1 };
     if random.coin() {
-        Amount::Nodes(small(random, from, 4))
+        IntOrPercent::Nodes(small(random, from, 4))
     } else {
-        Amount::Percent(u8::try_from(random.from_to(1, 100)).unwrap_or(1))
+        IntOrPercent::Percent(u8::try_from(random.from_to(1, 100)).unwrap_or(1))
     }
 }
 
 fn rate(random: &mut Random) -> Rate {
-    Rate { count: small(random, 1, 3), per: Span::minutes(small(random, 5, 300)) }
+    Rate { count: small(random, 1, 3), per: PositiveDuration::minutes(small(random, 5, 300)) }
 }
 
 fn topology(random: &mut Random) -> Topology {
@@ -165,7 +165,7 @@ fn topology(random: &mut Random) -> Topology {
 }
 
 fn step(random: &mut Random) -> CanaryStep {
-    CanaryStep { nodes: amount(random, 1), soak: Span::minutes(small(random, 1, 200)) }
+    CanaryStep { nodes: amount(random, 1), soak: PositiveDuration::minutes(small(random, 1, 200)) }
 }
 
 fn window(random: &mut Random) -> Hours {
@@ -181,7 +181,7 @@ fn written(hours: &Hours) -> Option<Window> {
     let zone = Zone::named(if hours.ahead == 0 { "UTC" } else { "Asia/Kolkata" }).ok()?;
     let days = hours.days.iter().filter_map(|day| DAYS.get(usize::try_from(*day).ok()?).copied()).collect();
     let start = Time::midnight().checked_add(hours.from.seconds()).ok()?;
-    Window::new(days, start, Span::minutes(u32::try_from(hours.lasts / 60).ok()?), zone).ok()
+    Window::new(days, start, PositiveDuration::minutes(u32::try_from(hours.lasts / 60).ok()?), zone).ok()
 }
 
 fn dark(from: Seconds, until: Seconds) -> Option<Blackout> {

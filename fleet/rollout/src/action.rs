@@ -12,10 +12,10 @@ use crate::{
     ledger::{Limits, Node, Proof, Replacement},
 };
 
-/// Something to do. Each may be done twice.
+/// An action. Each is idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Step {
+pub enum Action {
     /// Have the node write the payload into its other slot.
     Stage { uid: String, payload: Sha256 },
     /// Write the grant into the ledger, if it allows that with the limits of this decision.
@@ -54,7 +54,7 @@ pub struct BlockedNode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The steps, in this order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<Action>,
     /// The limits of every grant among them.
     pub limits: Limits,
     /// Why nodes do not go, in the plan's order.
@@ -74,7 +74,7 @@ pub struct Decision {
 }
 
 /// The successor, if that frees a grant.
-pub fn successor(step: &Step) -> Option<(String, String)> {
-    let Step::Free { uid, proof: Proof::Succeeded { node, .. } } = step else { return None };
+pub fn successor(step: &Action) -> Option<(String, String)> {
+    let Action::Free { uid, proof: Proof::Succeeded { node, .. } } = step else { return None };
     Some((uid.clone(), node.clone()))
 }

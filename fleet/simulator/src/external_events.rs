@@ -12,7 +12,7 @@ use crate::{
     etcd::Peer,
     faults::Fault,
     machine::Machine,
-    terms,
+    policies,
     world::{Event, World},
 };
 
@@ -50,7 +50,7 @@ impl World {
             Fault::Cordons | Fault::Uncordons => self.cordons(n, fault == Fault::Cordons),
             Fault::Lies(lie, seconds) => {
                 (self.machines[n].lie, self.machines[n].has_lied) = (Some(lie), true);
-                self.says(n);
+                self.publish_report(n);
                 self.after(seconds, Event::IsHonest(n));
             }
             Fault::Word => self.word(n),
@@ -180,7 +180,7 @@ impl World {
                 self.api.edit(pool, |rollout| rollout.window_override = Some((until, soak.then_some(rollout.passed))));
             }
             Fault::EditsPolicies(pool) => {
-                let terms = terms::random(&mut self.random);
+                let terms = policies::random(&mut self.random);
                 self.trace.say(self.now, || format!("policies of pool {pool}: {terms}"));
                 self.api.terms[pool] = Rc::new(terms);
                 self.api.changed(self.now);
@@ -199,7 +199,7 @@ impl World {
     /// It says what is so again.
     pub fn is_honest(&mut self, n: usize) {
         self.machines[n].lie = None;
-        self.says(n);
+        self.publish_report(n);
     }
 
     /// A person lets it go on. What the controllers have paused stays so.
@@ -265,7 +265,7 @@ impl World {
     fn echo(&mut self) {
         let at = self.random.place(self.sent.len());
         if let Some((name, request)) = self.sent.get(at).cloned() {
-            self.hears(&name, request);
+            self.receive(&name, request);
         }
     }
 

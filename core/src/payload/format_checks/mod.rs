@@ -1,4 +1,4 @@
-//! What a file of a payload says of its own length, compared with what there is.
+//! Checks that each payload file is complete and of a supported format.
 //!
 //! A payload that was cut off on its way has the right beginning, and `installer checksum` would make it official. So
 //! every file is asked where it ends:

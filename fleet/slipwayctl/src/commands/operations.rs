@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use slipway_node::goal::{Goal as NodeGoal, Request};
+use slipway_node::request::{Goal as NodeGoal, Request};
 use slipway_node_api::{
-    goal::to_wire,
+    request::to_wire,
     v1::{
         AbortRequest, AskResponse, ConfirmRequest, PlanRequest, RequestState, StatusRequest, plan_request::Goal as Wire,
     },
@@ -60,12 +60,12 @@ pub async fn ask(context: &Context, goal: Goal, output: &Output) -> Result<(), F
     let mut client = connect(context).await?;
     if !ask.wait {
         let answer = send(&mut client, &request).await?;
-        return told(&answer, output);
+        return print_answer(&answer, output);
     }
     // From here on events count: what is asked for begins after it.
     let from = client.status(StatusRequest {}).await?.into_inner().events;
     let answer = send(&mut client, &request).await?;
-    told(&answer, output)?;
+    print_answer(&answer, output)?;
     if answer.state() == RequestState::Ended {
         return Ok(());
     }
@@ -89,7 +89,7 @@ async fn send(client: &mut Client, request: &Request) -> Result<AskResponse, Fai
 }
 
 /// The node's answer. An operation that was undone is a failure.
-fn told(answer: &AskResponse, output: &Output) -> Result<(), Failure> {
+fn print_answer(answer: &AskResponse, output: &Output) -> Result<(), Failure> {
     let says = match answer.state() {
         RequestState::New => "begins",
         RequestState::UnderWay => "is under way already",

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, rc::Rc};
 
 use jiff::Timestamp;
 use slipway_rollout::{
-    decide::Step,
+    decide::Action,
     facts::Retry,
     ledger::{Ledger, Limits, Node, Proof},
 };
@@ -13,9 +13,9 @@ use crate::{clock::Seconds, view::View};
 
 /// One thing to do.
 #[derive(Clone, Debug)]
-pub enum Todo {
+pub enum PendingAction {
     /// The decision.
-    Decided(Step),
+    Decided(Action),
     /// So many waves are over.
     Passed(usize),
     /// It is over.
@@ -62,7 +62,7 @@ pub struct Work {
     pub read: Seconds,
     pub view: Option<Rc<View>>,
     pub limits: Option<Limits>,
-    pub todo: VecDeque<Todo>,
+    pub todo: VecDeque<PendingAction>,
     pub wait: Seconds,
 }
 
@@ -87,7 +87,7 @@ pub struct Controller {
 
 /// The result of an accepted write.
 #[derive(Clone, Debug)]
-pub enum Taken {
+pub enum WriteResult {
     Ledger(u64, Rc<Ledger>),
     Rollout(u64),
 }

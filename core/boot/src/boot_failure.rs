@@ -1,20 +1,20 @@
-//! The mark that GRUB leaves in boot.env when a slot does not start.
+//! The mark that the boot loader leaves in boot.env when a slot does not start.
 
 use core::fmt;
 
 use crate::slot::Slot;
 
-/// What GRUB records when it was to start a slot, as a trial or as the default, and could not.
+/// What the boot loader records when it was to start a slot, as a trial or as the default, and could not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
-pub struct Refused {
+pub struct BootFailure {
     /// The slot that was to boot.
     pub slot: Slot,
-    /// What GRUB found.
+    /// What the boot loader found.
     pub fault: Fault,
 }
 
-/// Why GRUB did not start a slot.
+/// Why the boot loader did not start a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 #[cfg_attr(feature = "data", serde(rename_all = "lowercase"))]
@@ -27,7 +27,7 @@ pub enum Fault {
     Hung,
 }
 
-impl Refused {
+impl BootFailure {
     /// Parse what grub.cfg writes, such as `B:digest`.
     pub fn parse(text: &str) -> Option<Self> {
         let (slot, fault) = text.split_once(':')?;
@@ -37,11 +37,11 @@ impl Refused {
             "hung" => Fault::Hung,
             _ => return None,
         };
-        Some(Refused { slot: slot.parse().ok()?, fault })
+        Some(BootFailure { slot: slot.parse().ok()?, fault })
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for BootFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fault = match self.fault {
             Fault::Digest => "digest",

@@ -1,4 +1,4 @@
-//! Whether the firmware of this machine would start an image: Secure Boot, as far as its variables tell.
+//! Whether the firmware of this machine would start an image: Secure Boot, judged by its variables.
 //!
 //! A part that cannot be looked at is reported as unknown. The caller decides what follows from that.
 
@@ -22,17 +22,17 @@ use crate::{
 const FIRMWARE: &str = "/sys/firmware";
 const SECURE_BOOT: &str = "SecureBoot";
 
-/// The firmware of a machine.
-pub enum Firmware {
+/// Whether Secure Boot is on, and what it trusts.
+pub enum SecureBoot {
     /// It starts anything.
-    WithoutSecureBoot,
-    /// Secure Boot is on.
-    WithSecureBoot { db: Database, dbx: Database },
+    Off,
+    /// It starts what db signs and dbx does not forbid.
+    On { db: Database, dbx: Database },
     /// It is unknown, for this reason.
-    NotKnown(String),
+    Unknown(String),
 }
 
-impl Firmware {
+impl SecureBoot {
     pub fn of_this_machine() -> Self {
         Self::seen(Path::new(FIRMWARE), &Efivarfs::of_this_machine())
     }
@@ -42,19 +42,19 @@ impl Firmware {
         let is_empty = |dir: &Path| fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none());
         let efi = dir.join("efi");
         if is_empty(dir) {
-            return Firmware::NotKnown(format!("{} is empty, as in a container", dir.display()));
+            return SecureBoot::Unknown(format!("{} is empty, as in a container", dir.display()));
         }
         if !efi.exists() {
             // Started by a BIOS, which verifies nothing.
-            return Firmware::WithoutSecureBoot;
+            return SecureBoot::Off;
         }
         if is_empty(&efi.join("efivars")) {
-            return Firmware::NotKnown(format!("efivarfs is not mounted on {}", efi.join("efivars").display()));
+            return SecureBoot::Unknown(format!("efivarfs is not mounted on {}", efi.join("efivars").display()));
         }
         match variables.flag(SECURE_BOOT) {
             Ok(Some(true)) => Self::databases(variables),
-            Ok(_) => Firmware::WithoutSecureBoot,
-            Err(e) => Firmware::NotKnown(format!("{SECURE_BOOT}: {e}")),
+            Ok(_) => SecureBoot::Off,
+            Err(e) => SecureBoot::Unknown(format!("{SECURE_BOOT}: {e}")),
         }
     }
 
@@ -65,17 +65,17 @@ impl Firmware {
             entries.map(|entries| Database::of(variable, &entries)).map_err(|e| format!("{}: {e}", variable.name()))
         };
         match (read(Variable::Db), read(Variable::Dbx)) {
-            (Ok(db), Ok(dbx)) => Firmware::WithSecureBoot { db, dbx },
-            (Err(why), _) | (_, Err(why)) => Firmware::NotKnown(why),
+            (Ok(db), Ok(dbx)) => SecureBoot::On { db, dbx },
+            (Err(why), _) | (_, Err(why)) => SecureBoot::Unknown(why),
         }
     }
 
     /// What it says to an image.
-    pub fn says(&self, image: &[u8]) -> FirmwareSays {
+    pub fn verdict(&self, image: &[u8]) -> FirmwareSays {
         match self {
-            Firmware::WithoutSecureBoot => FirmwareSays::AnythingStarts,
-            Firmware::NotKnown(why) => FirmwareSays::NotKnown(why.clone()),
-            Firmware::WithSecureBoot { db, dbx } => match judge(image, db, dbx, &claim::is_true) {
+            SecureBoot::Off => FirmwareSays::AnythingStarts,
+            SecureBoot::Unknown(why) => FirmwareSays::NotKnown(why.clone()),
+            SecureBoot::On { db, dbx } => match judge(image, db, dbx, &claim::is_true) {
                 Ok(()) => FirmwareSays::Starts,
                 Err(why) => FirmwareSays::Refuses(why.to_string()),
             },
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Variables of a firmware that is none.
+    /// Fake EFI variables.
     struct Variables {
         secure_boot: io::Result<Option<bool>>,
         db: RefCell<Option<io::Result<Option<Vec<u8>>>>>,
@@ -118,29 +118,40 @@ mod tests {
         }
     }
 
-    fn says(dirs: &str, secure_boot: io::Result<Option<bool>>, db: io::Result<Option<Vec<u8>>>) -> FirmwareSays {
+    fn verdict_with(
+        dirs: &str,
+        secure_boot: io::Result<Option<bool>>,
+        db: io::Result<Option<Vec<u8>>>,
+    ) -> FirmwareSays {
         let dir = tempfile::tempdir().unwrap();
         if !dirs.is_empty() {
             fs::create_dir_all(dir.path().join(dirs)).unwrap();
         }
         let variables = Variables { secure_boot, db: RefCell::new(Some(db)) };
-        Firmware::seen(dir.path(), &variables).says(b"no program")
+        SecureBoot::seen(dir.path(), &variables).verdict(b"no program")
     }
 
     #[test]
     fn what_cannot_be_looked_at_is_not_known() {
         let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
         let unknown = |says: FirmwareSays| matches!(says, FirmwareSays::NotKnown(_));
-        assert!(unknown(says("", Ok(Some(true)), Ok(None))), "a container");
-        assert!(unknown(says("efi", Ok(Some(true)), Ok(None))), "no efivarfs");
-        assert!(unknown(says("efi/efivars/x", Err(denied()), Ok(None))));
-        assert!(unknown(says("efi/efivars/x", Ok(Some(true)), Err(denied()))));
-        assert!(unknown(says("efi/efivars/x", Ok(Some(true)), Ok(Some(vec![1, 2, 3])))), "no list of signatures");
-        assert_eq!(says("acpi", Ok(Some(true)), Ok(None)), FirmwareSays::AnythingStarts, "a BIOS");
-        assert_eq!(says("efi/efivars/x", Ok(Some(false)), Ok(None)), FirmwareSays::AnythingStarts);
-        assert_eq!(says("efi/efivars/x", Ok(None), Ok(None)), FirmwareSays::AnythingStarts, "one without Secure Boot");
+        assert!(unknown(verdict_with("", Ok(Some(true)), Ok(None))), "a container");
+        assert!(unknown(verdict_with("efi", Ok(Some(true)), Ok(None))), "no efivarfs");
+        assert!(unknown(verdict_with("efi/efivars/x", Err(denied()), Ok(None))));
+        assert!(unknown(verdict_with("efi/efivars/x", Ok(Some(true)), Err(denied()))));
+        assert!(
+            unknown(verdict_with("efi/efivars/x", Ok(Some(true)), Ok(Some(vec![1, 2, 3])))),
+            "no list of signatures"
+        );
+        assert_eq!(verdict_with("acpi", Ok(Some(true)), Ok(None)), FirmwareSays::AnythingStarts, "a BIOS");
+        assert_eq!(verdict_with("efi/efivars/x", Ok(Some(false)), Ok(None)), FirmwareSays::AnythingStarts);
+        assert_eq!(
+            verdict_with("efi/efivars/x", Ok(None), Ok(None)),
+            FirmwareSays::AnythingStarts,
+            "one without Secure Boot"
+        );
         let list = digest_list(&[Sha256::of(b"another")], Uuid::nil());
-        let refused = says("efi/efivars/x", Ok(Some(true)), Ok(Some(list)));
+        let refused = verdict_with("efi/efivars/x", Ok(Some(true)), Ok(Some(list)));
         assert!(matches!(refused, FirmwareSays::Refuses(_)), "{refused:?}");
     }
 }

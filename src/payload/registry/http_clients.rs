@@ -1,4 +1,4 @@
-//! The clients that send requests: one for each way to a host.
+//! The clients that send requests: direct or through a proxy.
 
 use ureq::{Agent, Proxy};
 
@@ -18,7 +18,7 @@ impl Agents {
         Agents { direct: make(None), proxied, proxies }
     }
 
-    /// For a host; and the name of the proxy, if it goes through one.
+    /// The client for a host, and the name of its proxy if it uses one.
     pub fn of(&self, origin: &Origin) -> (&Agent, Option<&str>) {
         let proxy = self.proxies.of_origin(origin);
         match (proxy, &self.proxied[usize::from(origin.tls)]) {

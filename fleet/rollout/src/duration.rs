@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 /// A length of time, longer than nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Span(SignedDuration);
+pub struct PositiveDuration(SignedDuration);
 
-impl JsonSchema for Span {
+impl JsonSchema for PositiveDuration {
     fn schema_name() -> Cow<'static, str> {
-        "Span".into()
+        "PositiveDuration".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
@@ -34,30 +34,30 @@ impl JsonSchema for Span {
 /// A text that is no length of time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no length of time: write one like \"90s\", \"4h\" or \"1h 30m\"; it must be longer than nothing")]
-pub struct NoSpan(String);
+pub struct InvalidDuration(String);
 
-impl TryFrom<String> for Span {
-    type Error = NoSpan;
+impl TryFrom<String> for PositiveDuration {
+    type Error = InvalidDuration;
 
-    fn try_from(text: String) -> Result<Self, NoSpan> {
+    fn try_from(text: String) -> Result<Self, InvalidDuration> {
         let length = text.parse::<SignedDuration>().ok().filter(SignedDuration::is_positive);
-        length.map(Self).ok_or(NoSpan(text))
+        length.map(Self).ok_or(InvalidDuration(text))
     }
 }
 
-impl From<Span> for String {
-    fn from(span: Span) -> Self {
+impl From<PositiveDuration> for String {
+    fn from(span: PositiveDuration) -> Self {
         span.to_string()
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for PositiveDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#}", self.0)
     }
 }
 
-impl Span {
+impl PositiveDuration {
     /// So many minutes, of which there must be at least one.
     pub const fn from_minutes(minutes: u32) -> Self {
         assert!(minutes > 0, "a span is longer than nothing");

@@ -53,7 +53,7 @@ impl Lie {
     }
 
     /// The report with this lie in it.
-    pub fn told(self, mut report: Report) -> Report {
+    pub fn falsify(self, mut report: Report) -> Report {
         match self {
             Self::Token(token) => report.token = token,
             Self::Well => (report.well, report.busy, report.since) = (true, false, -3_000_000_000),

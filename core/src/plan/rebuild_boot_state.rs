@@ -1,4 +1,4 @@
-//! The boot state in force, or what the slots' own markers tell of it where both copies are lost.
+//! The boot state in force, rebuilt from the slots' own markers where both copies are lost.
 
 use super::{Refusal, SystemFacts};
 use crate::boot::{
@@ -11,8 +11,12 @@ use crate::boot::{
 const NOT_KNOWN: &str = "it is not known from the running system what they held: it is damaged on the disk, is not what the \
                          slots' own markers would boot, or was not booted from this disk";
 
-/// The boot state in force. If it is lost: the one that the markers tell, with `default` as the slot that boots.
-pub fn boot_state(system: &SystemFacts, now: u64, default: impl FnOnce() -> Option<Slot>) -> Result<BootEnv, Refusal> {
+/// The boot state in force. If it is lost: rebuilt from the markers, with `default` as the slot that boots.
+pub fn current_or_rebuilt(
+    system: &SystemFacts,
+    now: u64,
+    default: impl FnOnce() -> Option<Slot>,
+) -> Result<BootEnv, Refusal> {
     if let Some(env) = &system.env {
         return Ok(env.clone());
     }
@@ -35,10 +39,10 @@ pub fn is_marked_good(system: &SystemFacts, slot: Slot) -> bool {
     system.slots[slot].marker.as_ref().is_some_and(|marker| marker.state == SlotState::Good)
 }
 
-/// The slot that a system of this disk may take for the default if boot.env is lost: the one that runs, if its marker says
-/// that it was confirmed, else the other, if that one's does. That what runs is no trial does not make it good: the boot
-/// menu starts any slot in that way. It counts only where no marker says anything better.
-pub fn confirmed(system: &SystemFacts) -> Option<Slot> {
+/// The default to assume if boot.env is lost: the running slot if its marker is good, else the other slot if its marker is
+/// good, else the running slot if no trial runs. A slot that a person chose in the boot menu is no trial either, so this last
+/// one is weak evidence.
+pub fn default_if_lost(system: &SystemFacts) -> Option<Slot> {
     let Running::This { slot, trial } = system.running else { return None };
     let marked = [slot, !slot].into_iter().find(|slot| is_marked_good(system, *slot));
     marked.or((!trial).then_some(slot))

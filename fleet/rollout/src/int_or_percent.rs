@@ -1,4 +1,4 @@
-//! So many nodes, or so many of a hundred.
+//! A number of nodes, or a percentage.
 //!
 //! * A percent is rounded down, and is at least one node.
 //! * What may be unavailable is never all of a pool of two or more nodes. That holds for a number, too: it was written
@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 /// A number of nodes, or a share of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Form", into = "Form")]
-pub enum Amount {
-    /// So many.
+pub enum IntOrPercent {
+    /// A number of nodes.
     Nodes(u32),
-    /// So many of a hundred: 1 to 100.
+    /// A percentage, 1 to 100.
     Percent(u8),
 }
 
@@ -31,9 +31,9 @@ enum Form {
     Text(String),
 }
 
-impl JsonSchema for Amount {
+impl JsonSchema for IntOrPercent {
     fn schema_name() -> Cow<'static, str> {
-        "Amount".into()
+        "IntOrPercent".into()
     }
 
     /// A number or a text, as Kubernetes has it: the pattern holds for texts, the minimum for numbers.
@@ -50,34 +50,34 @@ impl JsonSchema for Amount {
 /// A text that is no amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no amount: write a number, or a percentage from \"1%\" to \"100%\"")]
-pub struct NoAmount(String);
+pub struct InvalidIntOrPercent(String);
 
-impl TryFrom<Form> for Amount {
-    type Error = NoAmount;
+impl TryFrom<Form> for IntOrPercent {
+    type Error = InvalidIntOrPercent;
 
-    fn try_from(form: Form) -> Result<Self, NoAmount> {
+    fn try_from(form: Form) -> Result<Self, InvalidIntOrPercent> {
         match form {
             Form::Nodes(nodes) => Ok(Self::Nodes(nodes)),
             Form::Text(text) => {
                 let digits = text.strip_suffix('%').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
                 let percent =
                     digits.and_then(|digits| digits.parse().ok()).filter(|percent| (1..=100).contains(percent));
-                percent.map(Self::Percent).ok_or(NoAmount(text))
+                percent.map(Self::Percent).ok_or(InvalidIntOrPercent(text))
             }
         }
     }
 }
 
-impl From<Amount> for Form {
-    fn from(amount: Amount) -> Self {
+impl From<IntOrPercent> for Form {
+    fn from(amount: IntOrPercent) -> Self {
         match amount {
-            Amount::Nodes(nodes) => Self::Nodes(nodes),
-            Amount::Percent(_) => Self::Text(amount.to_string()),
+            IntOrPercent::Nodes(nodes) => Self::Nodes(nodes),
+            IntOrPercent::Percent(_) => Self::Text(amount.to_string()),
         }
     }
 }
 
-impl fmt::Display for Amount {
+impl fmt::Display for IntOrPercent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nodes(nodes) => write!(f, "{nodes}"),
@@ -86,7 +86,7 @@ impl fmt::Display for Amount {
     }
 }
 
-impl Amount {
+impl IntOrPercent {
     fn of(self, total: u32) -> u32 {
         match self {
             Self::Nodes(nodes) => nodes,
@@ -100,15 +100,15 @@ impl Amount {
     /// How many of a pool of `total` nodes may be unavailable at once.
     ///
     /// ```
-    /// use slipway_rollout::amount::Amount;
+    /// use slipway_rollout::int_or_percent::IntOrPercent;
     ///
-    /// assert_eq!(Amount::Percent(25).unavailable(10), 2); // 2.5, rounded down
-    /// assert_eq!(Amount::Percent(10).unavailable(4), 1); // at least one
-    /// assert_eq!(Amount::Percent(100).unavailable(5), 4); // never all of them
-    /// assert_eq!(Amount::Nodes(3).unavailable(10), 3);
-    /// assert_eq!(Amount::Nodes(3).unavailable(2), 1); // a number neither
-    /// assert_eq!(Amount::Nodes(0).unavailable(10), 0); // nothing goes
-    /// assert_eq!(Amount::Percent(1).unavailable(1), 1); // a single node can be upgraded
+    /// assert_eq!(IntOrPercent::Percent(25).unavailable(10), 2); // 2.5, rounded down
+    /// assert_eq!(IntOrPercent::Percent(10).unavailable(4), 1); // at least one
+    /// assert_eq!(IntOrPercent::Percent(100).unavailable(5), 4); // never all of them
+    /// assert_eq!(IntOrPercent::Nodes(3).unavailable(10), 3);
+    /// assert_eq!(IntOrPercent::Nodes(3).unavailable(2), 1); // a number is capped, too
+    /// assert_eq!(IntOrPercent::Nodes(0).unavailable(10), 0); // nothing goes
+    /// assert_eq!(IntOrPercent::Percent(1).unavailable(1), 1); // a single node can be upgraded
     /// ```
     pub fn unavailable(self, total: u32) -> u32 {
         let most = if total >= 2 { total - 1 } else { total };
@@ -118,13 +118,13 @@ impl Amount {
     /// So many of `total` nodes, at least one and at most all: the size of a step, or how many failures are too many.
     ///
     /// ```
-    /// use slipway_rollout::amount::Amount;
+    /// use slipway_rollout::int_or_percent::IntOrPercent;
     ///
-    /// assert_eq!(Amount::Percent(10).share(25), 2); // 2.5, rounded down
-    /// assert_eq!(Amount::Percent(100).share(25), 25);
-    /// assert_eq!(Amount::Nodes(0).share(25), 1); // the first failure
-    /// assert_eq!(Amount::Nodes(7).share(5), 5);
-    /// assert_eq!(Amount::Percent(50).share(0), 0);
+    /// assert_eq!(IntOrPercent::Percent(10).share(25), 2); // 2.5, rounded down
+    /// assert_eq!(IntOrPercent::Percent(100).share(25), 25);
+    /// assert_eq!(IntOrPercent::Nodes(0).share(25), 1); // the first failure
+    /// assert_eq!(IntOrPercent::Nodes(7).share(5), 5);
+    /// assert_eq!(IntOrPercent::Percent(50).share(0), 0);
     /// ```
     pub fn share(self, total: u32) -> u32 {
         self.of(total).max(1).min(total)

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use slipway_node::goal::Goal;
+use slipway_node::request::Goal;
 use slipway_rollout::{
     facts::{Failure, FailureEvidence, NodeReport, ObservedNode},
     ledger::{Ledger, Node, Role},
@@ -12,9 +12,9 @@ use slipway_rollout::{
 
 use crate::{
     clock::{Seconds, stamp},
+    controller_state::{Change, Write},
     payload::NEW,
     view::View,
-    work::{Change, Write},
     world::World,
 };
 

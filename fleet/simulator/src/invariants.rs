@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use slipway_node::{goal::Goal, operation::Operation, sequence::Outcome, step::Step};
+use slipway_node::{operation::Operation, request::Goal, sequence::Outcome, step::Step};
 use slipway_rollout::ledger::{Ledger, Proof, Role};
 
 use crate::{
-    work::{Change, Write},
+    controller_state::{Change, Write},
     world::World,
 };
 

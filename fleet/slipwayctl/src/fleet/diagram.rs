@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Mark, Member, Pool, Report, Stage, Wave};
+use super::status_report::{Mark, Member, Pool, Report, Stage, Wave};
 use slipway_node_api::text::clean;
 
 /// The abilities of the terminal.
@@ -75,11 +75,11 @@ pub fn lines(report: &Report) -> String {
 }
 
 fn line(node: &Member) -> String {
-    clean(&format!("{}  {}  {}", node.name, node.reason, says(node)))
+    clean(&format!("{}  {}  {}", node.name, node.reason, message_of(node)))
 }
 
 /// Why it does not go, with what is being done on it.
-fn says(node: &Member) -> String {
+fn message_of(node: &Member) -> String {
     node.step.as_ref().map_or_else(|| node.message.clone(), |step| format!("{step}: {}", node.message))
 }
 
@@ -166,7 +166,7 @@ impl Style {
     fn reasons(self, pool: &Pool, text: &mut String) {
         let mut groups: Vec<(Vec<&Member>, String)> = Vec::new();
         for node in all(pool).filter(|node| !matches!(node.mark, Mark::Done | Mark::Gone)) {
-            let says = says(node);
+            let says = message_of(node);
             match groups.iter_mut().find(|(nodes, of)| *of == says && nodes.iter().all(|of| of.mark == node.mark)) {
                 Some((nodes, _)) => nodes.push(node),
                 None => groups.push((vec![node], says)),
@@ -224,7 +224,7 @@ impl Style {
 mod tests {
     use slipway_core::digest::Sha256;
 
-    use super::{super::report::Followed, *};
+    use super::{super::status_report::Followed, *};
 
     fn node(name: &str, mark: Mark, reason: &str, message: &str) -> Member {
         let (name, reason, message) = (name.to_owned(), reason.to_owned(), message.to_owned());

@@ -9,14 +9,14 @@ use crate::prelude::*;
 
 use core::fmt;
 
-use slipway_boot::tell;
+use slipway_boot::slot_variable;
 use uuid::Uuid;
 
 use super::slot::Slot;
 
 /// Those that the loader gives it, as efivarfs shows them in front of the value. Without `NON_VOLATILE`: the firmware
 /// forgets the variable with the power, and takes no such variable once the kernel runs.
-const ATTRIBUTES: [u8; 4] = tell::ATTRIBUTES.to_le_bytes();
+const ATTRIBUTES: [u8; 4] = slot_variable::ATTRIBUTES.to_le_bytes();
 
 /// The words of a boot, and why some are not among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl BootWords {
             return without(None);
         }
         let told = variable().map_err(NotBelieved::Unreadable);
-        match told.and_then(|value| value.as_deref().map(Told::parse).transpose()) {
+        match told.and_then(|value| value.as_deref().map(LoaderVariable::parse).transpose()) {
             Ok(Some(told)) => BootWords { line: format!("{line} {told}"), not_believed: None },
             Ok(None) => without(None),
             Err(why) => without(Some(why)),
@@ -53,7 +53,7 @@ pub fn says_where_from(cmdline: &str) -> bool {
 
 /// What the variable says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct LoaderVariable {
     /// The slot that was started.
     pub slot: Slot,
     /// GUID of its disk.
@@ -62,7 +62,7 @@ pub struct Told {
     pub trial: bool,
 }
 
-impl Told {
+impl LoaderVariable {
     /// Read the variable as efivarfs shows it.
     pub fn parse(value: &[u8]) -> Result<Self, NotBelieved> {
         let (attributes, words) = value.split_first_chunk().ok_or(NotBelieved::Words)?;
@@ -78,16 +78,16 @@ impl Told {
         let mut value = |key| words.next()?.strip_prefix(key)?.strip_prefix('=');
         let slot = value("slipway.slot")?.parse().ok()?;
         let disk = value("slipway.disk")?.parse().ok()?;
-        let told = Told { slot, disk, trial: value("slipway.try")? == "1" };
+        let told = LoaderVariable { slot, disk, trial: value("slipway.try")? == "1" };
         // Nothing is missing, doubled, behind it or spelt in another way.
         (told.to_string() == text).then_some(told)
     }
 }
 
 /// As the loader writes it.
-impl fmt::Display for Told {
+impl fmt::Display for LoaderVariable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told { slot, disk, trial } = self;
+        let LoaderVariable { slot, disk, trial } = self;
         write!(f, "slipway.slot={slot} slipway.disk={disk} slipway.try={}", u8::from(*trial))
     }
 }
@@ -137,8 +137,8 @@ mod tests {
         [&attributes[..], words.as_bytes()].concat()
     }
 
-    fn told(words: &str) -> Result<Told, NotBelieved> {
-        Told::parse(&value(ATTRIBUTES, words))
+    fn told(words: &str) -> Result<LoaderVariable, NotBelieved> {
+        LoaderVariable::parse(&value(ATTRIBUTES, words))
     }
 
     fn boot(cmdline: &str, variable: &[u8]) -> BootWords {
@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn what_the_loader_writes() {
         let disk = GUID.parse().unwrap();
-        assert_eq!(told(&words("A", GUID, "0")), Ok(Told { slot: Slot::A, disk, trial: false }));
-        assert_eq!(told(&words("B", GUID, "1")), Ok(Told { slot: Slot::B, disk, trial: true }));
+        assert_eq!(told(&words("A", GUID, "0")), Ok(LoaderVariable { slot: Slot::A, disk, trial: false }));
+        assert_eq!(told(&words("B", GUID, "1")), Ok(LoaderVariable { slot: Slot::B, disk, trial: true }));
     }
 
     #[test]
@@ -185,9 +185,9 @@ mod tests {
         for bad in bad {
             assert_eq!(told(&bad), Err(NotBelieved::Words), "{bad:?}");
         }
-        assert_eq!(Told::parse(&[&ATTRIBUTES[..], b"slipway.slot=\xff"].concat()), Err(NotBelieved::Words));
+        assert_eq!(LoaderVariable::parse(&[&ATTRIBUTES[..], b"slipway.slot=\xff"].concat()), Err(NotBelieved::Words));
         for short in [&[][..], &[6], &[6, 0, 0]] {
-            assert_eq!(Told::parse(short), Err(NotBelieved::Words));
+            assert_eq!(LoaderVariable::parse(short), Err(NotBelieved::Words));
         }
     }
 
@@ -255,8 +255,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_told_is_read(b in any::<bool>(), guid in any::<u128>(), trial in any::<bool>()) {
-            let told = Told { slot: if b { Slot::B } else { Slot::A }, disk: Uuid::from_u128(guid), trial };
-            prop_assert_eq!(Told::parse(&value(ATTRIBUTES, &told.to_string())), Ok(told));
+            let told = LoaderVariable { slot: if b { Slot::B } else { Slot::A }, disk: Uuid::from_u128(guid), trial };
+            prop_assert_eq!(LoaderVariable::parse(&value(ATTRIBUTES, &told.to_string())), Ok(told));
         }
 
         /// Whatever is in it: it adds to the command line what the loader writes, or nothing and the reason.
@@ -271,7 +271,7 @@ mod tests {
                 prop_assert_eq!(added, "");
                 prop_assert!(!says_where_from(&cmdline) || found.not_believed.is_none());
             } else {
-                let told = Told::parse(&variable).unwrap();
+                let told = LoaderVariable::parse(&variable).unwrap();
                 prop_assert_eq!(added, format!(" {told}"));
                 prop_assert_eq!(value(ATTRIBUTES, &told.to_string()), variable);
             }

@@ -18,7 +18,7 @@ use slipway_core::{
     report::Observer,
 };
 
-use super::Hands;
+use super::GuardPlatform;
 use crate::{
     device::{BlockIo as _, Disk},
     machine::{Kernel, Watchdog},
@@ -32,7 +32,7 @@ const LOCK: Duration = Duration::from_secs(5);
 /// For systemd's answer: it may be what hangs.
 const SYSTEMD: Duration = Duration::from_secs(2);
 
-pub struct Eye {
+pub struct LinuxPlatform {
     kernel: Kernel,
     trial: Trial,
     deadline: Duration,
@@ -53,7 +53,7 @@ impl Observer for Quiet {
     fn note(&mut self, _: &str) {}
 }
 
-impl Eye {
+impl LinuxPlatform {
     pub const fn new(
         kernel: Kernel,
         trial: Trial,
@@ -61,7 +61,7 @@ impl Eye {
         path: Option<PathBuf>,
         watchdog: Option<Watchdog>,
     ) -> Self {
-        Eye { kernel, trial, deadline, path, watchdog: Mutex::new(watchdog), seen: Mutex::new(None) }
+        LinuxPlatform { kernel, trial, deadline, path, watchdog: Mutex::new(watchdog), seen: Mutex::new(None) }
     }
 
     /// The trial is over. A driver that cannot be stopped resets the machine, so the end is not silent.
@@ -96,7 +96,7 @@ impl Eye {
     }
 }
 
-impl Hands for Eye {
+impl GuardPlatform for LinuxPlatform {
     fn uptime(&self) -> Duration {
         Kernel::uptime()
     }

@@ -15,12 +15,12 @@ use slipway_core::digest::Sha256;
 
 use super::{
     image::{EFIVARS, Engine, PROGRAM, WITHOUT, container_name},
-    installer::{Place, Trouble},
+    installer::{InstallError, Place},
     unpack::unpack,
 };
 use crate::world::Watcher;
 
-/// All that root may, in the order of their bits. capability.h of Linux 5.9, which is the last that has new ones.
+/// All Linux capabilities, in the order of their numbers. capability.h of Linux 5.9, which is the last that has new ones.
 const CAPABILITIES: [&str; 41] = [
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
@@ -141,17 +141,17 @@ impl Engine for Runtime {
         })
     }
 
-    fn import(&self, layout: &Path, manifest: Sha256, watcher: &dyn Watcher) -> Result<String, Trouble> {
+    fn import(&self, layout: &Path, manifest: Sha256, watcher: &dyn Watcher) -> Result<String, InstallError> {
         let unpacked = unpack(layout, manifest, &self.bundle.join("rootfs"), watcher);
         let env = unpacked.map_err(|e| match e.kind() {
-            _ if watcher.wants_end() => Trouble::Passing("the operation is to end".to_owned()),
-            io::ErrorKind::InvalidData => Trouble::Lasting(format!("the image cannot be unpacked: {e}")),
-            _ => Trouble::Passing(format!("the image cannot be unpacked into {}: {e}", self.bundle.display())),
+            _ if watcher.wants_end() => InstallError::Transient("the operation is to end".to_owned()),
+            io::ErrorKind::InvalidData => InstallError::Permanent(format!("the image cannot be unpacked: {e}")),
+            _ => InstallError::Transient(format!("the image cannot be unpacked into {}: {e}", self.bundle.display())),
         })?;
-        let held = held().map_err(|e| Trouble::Passing(format!("/proc/self/status cannot be read: {e}")))?;
+        let held = held().map_err(|e| InstallError::Transient(format!("/proc/self/status cannot be read: {e}")))?;
         let text = spec(&env, held, Path::new(EFIVARS).is_dir()).to_string();
         fs::write(self.bundle.join("config.json"), text)
-            .map_err(|e| Trouble::Passing(format!("{}: {e}", self.bundle.display())))?;
+            .map_err(|e| InstallError::Transient(format!("{}: {e}", self.bundle.display())))?;
         Ok(self.bundle.display().to_string())
     }
 
@@ -160,10 +160,10 @@ impl Engine for Runtime {
         Arc::new(Run { program, containers, bundle })
     }
 
-    fn judged(&self, why: String) -> Trouble {
+    fn judged(&self, why: String) -> InstallError {
         match self.run(&["--version"]) {
-            Ok(_) => Trouble::Lasting(why),
-            Err(gone) => Trouble::Passing(format!("{why}; {gone}")),
+            Ok(_) => InstallError::Permanent(why),
+            Err(gone) => InstallError::Transient(format!("{why}; {gone}")),
         }
     }
 }
