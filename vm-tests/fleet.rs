@@ -136,7 +136,7 @@ impl Site {
         let (cluster, pki) = (Cluster::start(), scratch_dir());
         cluster.applies(&manifests().path().join("manifests"));
         let authority = Authority::new(pki.path());
-        authority.certify("tls", "/O=slipway:admin/CN=slipway-fleet", "DNS:slipway-fleet");
+        authority.certify("tls", "/O=slipway:controller/CN=slipway-fleet", "DNS:slipway-fleet");
         for (n, name) in NODES.iter().enumerate() {
             authority.certify(name, &format!("/CN={name}"), &format!("IP:{}", address(n)));
         }

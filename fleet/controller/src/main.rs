@@ -36,7 +36,7 @@ use tokio::{
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// A directory with ca.crt, tls.crt and tls.key: the CA of the nodes, and a certificate with the role slipway:admin
+    /// A directory with ca.crt, tls.crt and tls.key: the CA of the nodes, and a certificate with the role slipway:controller
     #[arg(long, value_name = "DIR", default_value = "/etc/slipway/pki")]
     pki: PathBuf,
     /// The port at which nodes listen

@@ -3,6 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use rustls::pki_types::CertificateDer;
+use slipway_node::request::Request;
 use slipway_node_api::reason::Reason;
 use tokio::sync::Semaphore;
 use tonic::Status;
@@ -70,12 +71,25 @@ impl Peer {
     /// Whether it may make this call.
     pub(crate) fn may(&self, call: Call) -> Result<(), Status> {
         self.trusted()?;
-        let least = call.least();
-        if self.role.is_some_and(|role| role >= least) {
+        if self.role.is_some_and(|role| role.may(call)) {
             return Ok(());
         }
-        let has = self.role.map_or("no role", Role::name);
+        let (least, has) = (call.least(), self.role.map_or("no role", Role::name));
         Err(Reason::Forbidden.status(format!("{call:?} needs the role {least}, and {} has {has}", self.name)))
+    }
+
+    /// Whether it may begin this operation by this call. A controller begins nothing that was not granted.
+    pub(crate) fn may_begin(&self, call: Call, request: &Request) -> Result<(), Status> {
+        if request.allow_outage {
+            self.may(Call::Outage)?;
+        }
+        let needs_grant = self.role == Some(Role::Controller) && call.needs_grant();
+        if needs_grant && request.token.is_none() {
+            let why =
+                format!("{call:?} needs a grant, and {} has asked without one: the role of a controller", self.name);
+            return Err(Reason::Forbidden.status(why));
+        }
+        Ok(())
     }
 }
 

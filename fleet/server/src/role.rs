@@ -2,11 +2,13 @@
 
 use std::fmt;
 
-/// The rights of a caller. Each role includes those before it.
+/// The rights of a caller. Each role includes those before it; what [`GRANTED`] has is the controller's alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Look.
     Reader,
+    /// Look, and begin what the fleet's ledger has granted.
+    Controller,
     /// Keep what runs running: start anew, and end what is under way.
     Operator,
     /// Change what runs.
@@ -15,15 +17,21 @@ pub enum Role {
 
 impl Role {
     /// Every role, the least first.
-    pub const ALL: [Self; 3] = [Self::Reader, Self::Operator, Self::Admin];
+    pub const ALL: [Self; 4] = [Self::Reader, Self::Controller, Self::Operator, Self::Admin];
 
     /// As it is in the subject of a certificate: an entry `O=`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reader => "slipway:reader",
+            Self::Controller => "slipway:controller",
             Self::Operator => "slipway:operator",
             Self::Admin => "slipway:admin",
         }
+    }
+
+    /// Whether it may make this call. The node asks a controller for a grant, too ([`Call::needs_grant`]).
+    pub fn may(self, call: Call) -> bool {
+        self >= call.least() || (self == Self::Controller && GRANTED.contains(&call))
     }
 
     /// The role of this name.
@@ -89,7 +97,15 @@ pub const LEAST: [(Call, Role); 14] = [
     (Call::Outage, Role::Admin),
 ];
 
+/// The calls that a controller may make beside a reader's. Staging and an abort disturb nothing; the others need a grant.
+pub const GRANTED: [Call; 5] = [Call::Stage, Call::Upgrade, Call::Rollback, Call::Outage, Call::Abort];
+
 impl Call {
+    /// Whether a controller may make it with a token alone, which the node looks up in the ledger.
+    pub fn needs_grant(self) -> bool {
+        matches!(self, Self::Upgrade | Self::Rollback | Self::Outage)
+    }
+
     /// The least role for it.
     pub fn least(self) -> Role {
         // A call that the table lacks is for admins alone.
@@ -121,6 +137,12 @@ mod tests {
             let name = if call == Call::Outage { "`allow_outage`".to_owned() } else { format!("{call:?}") };
             let row = document.lines().find(|line| line.starts_with("| ") && line.contains(&name));
             assert!(row.is_some_and(|row| row.ends_with(&format!("| `{role}` |"))), "{name}: {row:?}");
+        }
+        let controller =
+            document.split("\n\n").find(|part| part.starts_with("`slipway:controller`")).unwrap_or_default();
+        for call in GRANTED {
+            let name = if call == Call::Outage { "`allow_outage`".to_owned() } else { format!("{call:?}") };
+            assert!(controller.contains(&name), "{name}: {controller}");
         }
     }
 }

@@ -64,9 +64,7 @@ impl<N: Node> Service<N> {
     pub(crate) async fn begin<T>(&self, request: &Request<T>, call: Call, goal: Goal) -> Result<AskResponse, Status> {
         let (peer, place) = self.admit(request, call)?;
         let request = decode(goal, &peer)?;
-        if request.allow_outage {
-            peer.may(Call::Outage)?;
-        }
+        peer.may_begin(call, &request)?;
         let (node, id) = (self.node.clone(), request.id);
         let asked = to_its_end(place, async move { node.ask(request).await }).await?;
         Ok(AskResponse::of(id, &asked))

@@ -319,7 +319,7 @@ pub enum Gen {
     Client {
         /// Who; this name is in the node's reports
         name: String,
-        /// reader: look. operator: also reboot and abort. admin: also stage, upgrade, roll back, confirm
+        /// reader: look. controller: also stage, and begin what the fleet has granted. operator: also reboot and abort. admin: also stage, upgrade, roll back, confirm
         #[arg(long, value_name = "ROLE")]
         role: Role,
         /// How many days it is valid
@@ -339,6 +339,8 @@ pub enum Gen {
 pub enum Role {
     /// Look.
     Reader,
+    /// Look; stage, and begin what the fleet has granted: for slipway-fleet.
+    Controller,
     /// Also reboot and abort.
     Operator,
     /// Everything.

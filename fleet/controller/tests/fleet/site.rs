@@ -215,7 +215,7 @@ impl Site {
             fs::write(pki.join(format!("{file}.crt")), params.signed_by(&key, &ca).unwrap().pem()).unwrap();
             fs::write(pki.join(format!("{file}.key")), key.serialize_pem()).unwrap();
         };
-        leaf("tls", "slipway:admin", Vec::new(), ExtendedKeyUsagePurpose::ClientAuth);
+        leaf("tls", "slipway:controller", Vec::new(), ExtendedKeyUsagePurpose::ClientAuth);
         for n in 1..=nodes {
             leaf(&format!("n{n}"), "", vec![address(n).to_string()], ExtendedKeyUsagePurpose::ServerAuth);
         }

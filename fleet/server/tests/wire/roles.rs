@@ -68,13 +68,47 @@ async fn each_role_and_each_call() {
         for (what, least) in LEAST {
             let before = site.node.calls().len();
             let outcome = call(&client, what).await;
-            let may = role.is_some_and(|role| role >= least);
+            let is_controllers = role == Some(Role::Controller) && matches!(what, Call::Stage | Call::Abort);
+            let may = is_controllers || role.is_some_and(|role| role >= least);
             assert_eq!(is_forbidden(&outcome), !may, "{name:?} {what:?}: {outcome:?}");
             // What is forbidden does not come to the node; a watch never does.
             let came = site.node.calls().len() - before;
             assert_eq!(came, usize::from(may && what != Call::Watch), "{name:?} {what:?}");
         }
     }
+}
+
+/// With a token the node looks the grant up.
+#[tokio::test]
+async fn a_controller_begins_with_a_grant_alone() {
+    let site = Site::new().await;
+    let mut client = site.client(&site.ca.client("fleet", Some("slipway:controller"), 3)).await;
+    let upgrade = |token, allow_outage| UpgradeRequest {
+        id: id(),
+        source: "oci:image".to_owned(),
+        token,
+        allow_outage,
+        ..Default::default()
+    };
+    let rollback = |token| RollbackRequest { id: id(), token, ..Default::default() };
+    for outcome in [
+        client.upgrade(upgrade(None, false)).await.map(drop),
+        client.upgrade(upgrade(None, true)).await.map(drop),
+        client.rollback(rollback(None)).await.map(drop),
+        client.reboot(RebootRequest { id: id(), token: Some(7), ..Default::default() }).await.map(drop),
+        client.confirm(ConfirmRequest {}).await.map(drop),
+    ] {
+        assert!(is_forbidden(&outcome), "{outcome:?}");
+    }
+    assert!(site.node.calls().is_empty(), "{:?}", site.node.calls());
+    for outcome in [
+        client.upgrade(upgrade(Some(7), false)).await.map(drop),
+        client.upgrade(upgrade(Some(8), true)).await.map(drop),
+        client.rollback(rollback(Some(9))).await.map(drop),
+    ] {
+        assert!(!is_forbidden(&outcome), "{outcome:?}");
+    }
+    assert_eq!(site.node.calls().len(), 3);
 }
 
 #[tokio::test]

@@ -53,6 +53,7 @@ pub fn run(dir: &Path, what: Gen, output: &Output) -> Result<(), Failure> {
             let mut params = params(&name, days)?;
             let role = match role {
                 Role::Reader => "slipway:reader",
+                Role::Controller => "slipway:controller",
                 Role::Operator => "slipway:operator",
                 Role::Admin => "slipway:admin",
             };
