@@ -71,6 +71,8 @@ pub struct PoolMetrics {
     pub grants: usize,
     /// Something of it cannot be written.
     pub refused: bool,
+    /// When the first certificate expires that one of its nodes names, seconds since 1970; `None` if none does.
+    pub certificate_expiry: Option<i64>,
 }
 
 /// How a request to the API server ended.
@@ -101,6 +103,7 @@ struct Now {
     budget: Family<OfPool, Gauge>,
     failures: Family<OfPool, Gauge>,
     refused: Family<OfPool, Gauge>,
+    certificate_expiry: Family<OfPool, Gauge>,
     states: Family<InState, Gauge>,
     nodes: Family<InState, Gauge>,
     takes: Family<Takes, Gauge>,
@@ -129,6 +132,13 @@ impl Default for Metrics {
         registry.register("failures", "Nodes that failed in the rollout that is followed", now.failures.clone());
         let help = "1 if the API server refuses to write something of a pool, and nothing of it begins";
         registry.register("pool_refused", help, now.refused.clone());
+        let help = "When the first certificate of a pool's nodes expires";
+        registry.register_with_unit(
+            "certificate_expiry_timestamp",
+            help,
+            Unit::Seconds,
+            now.certificate_expiry.clone(),
+        );
         registry.register("pool_state", "1 for the word that the pool's status has", now.states.clone());
         registry.register("nodes", "Nodes of a pool, by the word of their NodeUpgrade", now.nodes.clone());
         registry.register("channel_takes", "1 for the version that a channel takes", now.takes.clone());
@@ -173,7 +183,7 @@ impl Metrics {
     /// Set the metrics of all pools, and of the ledger.
     pub fn pools(&self, pools: &BTreeMap<String, PoolMetrics>, epoch: u64) {
         let now = self.now();
-        for family in [&now.grants, &now.budget, &now.failures, &now.refused] {
+        for family in [&now.grants, &now.budget, &now.failures, &now.refused, &now.certificate_expiry] {
             family.clear();
         }
         now.states.clear();
@@ -185,6 +195,9 @@ impl Metrics {
             set(&now.refused.get_or_create(&pool), usize::from(figures.refused));
             if let Some(budget) = figures.budget {
                 now.budget.get_or_create(&pool).set(i64::from(budget));
+            }
+            if let Some(expiry) = figures.certificate_expiry {
+                now.certificate_expiry.get_or_create(&pool).set(expiry);
             }
             let in_state = |state: &String| InState { pool: name.clone(), state: state.clone() };
             now.states.get_or_create(&in_state(&figures.state)).set(1);

@@ -47,9 +47,17 @@ fn of_course(
         state: report::state(pool_round).to_owned(),
         budget: Some(limits.max_unavailable.unavailable(limits.size)),
         failures: pool_round.facts.nodes.iter().filter(|of| counts(of)).count(),
+        certificate_expiry: certificate_expiry(pool_round, looks),
         nodes,
         ..PoolMetrics::default()
     }
+}
+
+/// When the first certificate expires. A node names its own, and the authorities that it trusts.
+fn certificate_expiry(pool_round: &PoolRound, looks: &BTreeMap<String, NodeReading>) -> Option<i64> {
+    let looks =
+        pool_round.facts.nodes.iter().filter_map(|observed| looks.get(&observed.node.uid)?.status.as_ref().ok());
+    looks.flat_map(|status| &status.certificates).map(|certificate| certificate.expires).min()
 }
 
 /// An attempt that ended before the reboot is repeated: the node has not failed.

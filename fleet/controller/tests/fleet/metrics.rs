@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
@@ -71,6 +72,7 @@ fn the_numbers_are_those_of_the_objects() {
     assert_eq!((of_pool("grants") as usize, all["slipway_fleet_ledger_epoch"]), (site.ledger().grants.len(), 2.0));
     let state = format!("slipway_fleet_pool_state{{pool=\"p\",state=\"{}\"}}", site.pool_status().state);
     assert_eq!(all[&state], 1.0);
+    assert!(of_pool("certificate_expiry_timestamp_seconds") > Timestamp::now().as_second() as f64);
     assert_eq!(all["slipway_fleet_channel_takes{channel=\"stable\",version=\"1.0.0\"}"], 1.0);
     assert!(all["slipway_fleet_channel_looks_total{channel=\"stable\",result=\"Answered\"}"] >= 1.0);
     assert!(all["slipway_fleet_api_requests_total{result=\"answered\"}"] > 20.0);
