@@ -159,21 +159,22 @@ release_flags() {
     while read -r dir; do flags+=("--remap-path-prefix=$dir=/crates"); done <<<"$dirs"
 }
 
-# A static release build: static_build ARGUMENTS of cargo build. It is in the directory $built then.
+# A static build: static_build PROFILE ARGUMENTS of cargo build. It is in the directory $built then.
 # crt-static for the target only: procedural macros, which run here, cannot be static. Random numbers by the
 # system call: without libc's symbols the crate would wait for /dev/random to become ready, which on a machine
 # without a hardware source nothing makes it.
 static_build() {
-    local target flags
+    local target flags profile=$1
+    shift
     target=$(uname -m)-unknown-linux-gnu
     # Relative relocations in a bitmap (DT_RELR, glibc 2.36) take a twentieth of the room.
     flags=(-C target-feature=+crt-static -C 'link-arg=-Wl,-z,pack-relative-relocs' --cfg 'getrandom_backend="linux_getrandom"')
     release_flags
     # A path may have a space.
     CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
-        in_build_dir cargo build --quiet --release --locked --target "$target" --target-dir target "$@"
+        in_build_dir cargo build --quiet --profile "$profile" --locked --target "$target" --target-dir target "$@"
     # shellcheck disable=SC2034 # for who sources this
-    built=$top/target/$target/release
+    built=$top/target/$target/${profile/#dev/debug}
 }
 
 # Beside Rust itself its core library for this target is needed, which rustup brings.
