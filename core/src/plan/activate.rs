@@ -15,7 +15,7 @@ use crate::{boot::slot::SlotState, disk::layout::Part};
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct ActivateRequest {
     pub base: RequestBase,
-    /// Whether the installer runs on this disk.
+    /// Place that the installer runs from.
     pub runs_from: RunsFrom,
     /// Keep EPHEMERAL.
     pub preserve: bool,

@@ -1,5 +1,4 @@
-//! What a machine that upgrades itself does now. Two questions, each answered from facts alone: whether to upgrade, and
-//! whether to reboot.
+//! Decision of a machine that upgrades itself, from facts alone: whether to upgrade, and whether to reboot.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +41,7 @@ pub enum Advance {
     Upgrade,
 }
 
-/// What comes next, by the digest of the image that the registry has, once that was asked.
+/// The next step for the digest of the image that the registry has, once that was asked.
 pub fn advance(system: &SystemFacts, registry: Option<Sha256>) -> Advance {
     let (Running::This { slot, trial }, Some(env)) = (system.running, &system.env) else {
         // The upgrade itself says why it is refused.
@@ -64,8 +63,8 @@ pub fn advance(system: &SystemFacts, registry: Option<Sha256>) -> Advance {
     }
 }
 
-/// The same once the payload was looked at, which may be the same under another digest. `planned` is what an upgrade would
-/// do if both slots are undamaged on the disk.
+/// The next step once the payload was looked at: another digest may name the same one. `planned` is the upgrade's plan
+/// if both slots are undamaged on the disk.
 pub fn advance_with(system: &SystemFacts, planned: Result<Plan, Refusals>) -> Result<Advance, Refusals> {
     match planned {
         Err(Refusals(all)) if all.iter().any(|refusal| matches!(refusal, Refusal::KnownBad { .. })) => {

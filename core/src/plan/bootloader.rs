@@ -1,10 +1,10 @@
-//! Whether the boot loaders of a disk are renewed, and why not. How, is in `renewal.rs`.
+//! Decides whether the boot loaders of a disk are renewed, and why not. Steps: `renewal.rs`.
 //!
 //! A disk has two: the UEFI image on the ESP, and boot code with a core image for BIOS. The installer ships one set of
 //! both. A set has an epoch, and none follows one with a higher epoch: nothing overrides that, because the way to go back
 //! to a loader that must not be used any more is to install it.
 //!
-//! Everything that is not certain is a reason to leave the loaders as they are: they start what is there.
+//! Everything that is not certain is a reason to leave the loaders as they are: they start the disk's systems.
 
 use crate::prelude::*;
 
@@ -40,13 +40,13 @@ static NO_LINKS: Chain = Chain(Vec::new());
 /// A renewal with every choice made.
 #[derive(Clone, Debug)]
 pub struct RenewalRequest {
-    /// What is shipped.
+    /// The installer's boot loaders.
     pub offered: Offered,
     /// The loader for UEFI. None: Slipway's own, unless GRUB was chosen for this disk.
     pub loader: Option<EfiLoader>,
-    /// Whatever the firmware says.
+    /// Renew against the firmware's verdict.
     pub ignore_secure_boot: bool,
-    /// Replace what is damaged, too.
+    /// Replace damaged parts, too.
     pub mend: bool,
 }
 
@@ -63,7 +63,7 @@ pub enum Left {
     /// The disk is for other machines.
     #[error("the boot loaders that are offered are for {offered}, and the disk starts on {has}")]
     OtherArch { has: Arch, offered: Arch },
-    /// It cannot be known whether what is shipped is newer.
+    /// It cannot be known whether the shipped loader is newer.
     #[error("{0} cannot be read, so it is not known what starts this disk")]
     Unreadable(String),
     /// The set on the disk has a higher epoch.
@@ -75,7 +75,7 @@ pub enum Left {
     /// Firmware with Secure Boot would not start it.
     #[error("firmware with Secure Boot would not start {what}: {why}")]
     NotStarted { what: String, why: String },
-    /// It cannot be looked up what the firmware would do.
+    /// The firmware's verdict cannot be looked up.
     #[error(
         "the loader on the disk is signed for Secure Boot, or may be, and it is not known whether the firmware starts \
          {what}: {why}"
@@ -84,13 +84,13 @@ pub enum Left {
     /// This installer does not ship it.
     #[error("this installer ships no {0}")]
     NotShipped(&'static str),
-    /// A link is neither what was recorded nor what would come.
+    /// A link has neither the recorded digest nor the new one.
     #[error("the boot chain is damaged ({0})")]
     Damaged(String),
-    /// The disk would move from GRUB to Slipway's loader, which does not start what it has.
+    /// The disk would move from GRUB to Slipway's loader, which does not start its kernel.
     #[error("Slipway's loader does not start the kernel of slot {slot} under UEFI: {lack}")]
     Kernel { slot: Slot, lack: StubLack },
-    /// The same, and its content cannot be looked at.
+    /// The content of that kernel cannot be looked at.
     #[error("it cannot be told whether Slipway's loader starts the kernel of slot {slot} under UEFI: {why}")]
     KernelUnread { slot: Slot, why: String },
     /// The next boot tries a slot.
@@ -99,7 +99,7 @@ pub enum Left {
 }
 
 impl Left {
-    /// What to do: a clause behind the reason.
+    /// The remedy: a clause behind the reason.
     pub fn remedy(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Left::OtherArch { has, .. } => return format!("--arch {has} names it").into(),
@@ -161,7 +161,7 @@ impl fmt::Display for BootloaderChange {
     }
 }
 
-/// What has to be done.
+/// The loaders to renew.
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Due<'a> {
     pub map: &'a FatMap,
@@ -172,7 +172,7 @@ pub struct Due<'a> {
     /// The list as it is, and as it is to be.
     pub list: Option<(&'a Chain, Chain)>,
     pub change: BootloaderChange,
-    /// Which check was overridden: for the history.
+    /// The check that was overridden: for the history.
     pub overridden: Option<String>,
 }
 
@@ -191,7 +191,7 @@ impl RenewalRequest {
         }
     }
 
-    /// What is to be done, or why not. Both loaders are renewed, or none. `kernels` are those that the slots will have.
+    /// The renewal to do, or why not. Both loaders are renewed, or none. `kernels` are those that the slots will have.
     pub fn due<'a>(
         &'a self,
         facts: &'a BootloaderFacts,
@@ -248,7 +248,7 @@ impl RenewalRequest {
         older.map_or(Ok(()), |(has, offered)| Err(Left::Older { has, offered }))
     }
 
-    /// The half that the boot code does not start, if what it starts is not what is shipped.
+    /// The half that the boot code does not start, if the started one is not the shipped one.
     pub(super) fn bios(&self, facts: &BootloaderFacts, sector: SectorSize) -> Option<(usize, &BiosFacts)> {
         // A BIOS reads sectors of 512 bytes only.
         let (found, offered) =
@@ -282,7 +282,7 @@ impl RenewalRequest {
                 links.push((Link::BootCode { len: BOOT_CODE_BYTES as u64 }, *boot_code));
                 links.push((Link::CoreImage { len: core.size }, core.sha256));
             }
-            // What is not shipped stays what it is.
+            // A loader that is not shipped stays as it is.
             None => {
                 let listed = facts.list.iter().flatten().flat_map(|list| &list.0);
                 links.extend(listed.filter(|(link, _)| !matches!(link, Link::File(_))).cloned());
@@ -296,7 +296,7 @@ pub(super) fn boot_code(facts: &BootloaderFacts) -> Sha256 {
     facts.bios.as_ref().map_or_else(|| Sha256::of(&[]), |bios| bios.boot_code)
 }
 
-/// Whether a disk that moves to Slipway's loader boots as before. Both slots count: either may be the way back.
+/// Checks that a disk that moves to Slipway's loader boots as before. Both slots count: either may be the way back.
 fn starts_kernels(new: &EfiOffered, found: &EfiFound, kernels: &PerSlot<KernelLook>) -> Result<(), Left> {
     let own = Some(EfiLoader::Slipway);
     if new.image.loader != own || found.image.loader == own {
@@ -317,16 +317,16 @@ fn starts_kernels(new: &EfiOffered, found: &EfiFound, kernels: &PerSlot<KernelLo
     Ok(())
 }
 
-/// Whether firmware that starts the image on the disk starts the new one.
+/// Checks that firmware that starts the image on the disk starts the new one.
 fn starts(new: &EfiOffered, found: &EfiFound) -> Result<(), Left> {
     let what = new.image.to_string();
     let not = |why: &str| Err(Left::NotStarted { what: what.clone(), why: why.to_owned() });
-    // What cannot be read may have been signed.
+    // An image that cannot be read may have been signed.
     let may_be_signed = found.image.signed || found.sha256.is_none();
     match &new.firmware {
         FirmwareSays::Refuses(why) => not(why),
         _ if found.image.signed && !new.image.signed => not("the loader on the disk is signed, and this one is not"),
-        // Firmware with Secure Boot would not have started what is not signed.
+        // Firmware with Secure Boot would not have started an unsigned image.
         FirmwareSays::NotKnown(why) if may_be_signed => Err(Left::FirmwareNotKnown { what, why: why.clone() }),
         FirmwareSays::NotKnown(_) | FirmwareSays::Starts | FirmwareSays::AnythingStarts => Ok(()),
     }

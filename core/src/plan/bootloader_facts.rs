@@ -1,4 +1,4 @@
-//! What is known of boot loaders: of those on a disk, and of those that the installer ships.
+//! Facts about boot loaders: those on a disk, and those that the installer ships.
 
 use crate::prelude::*;
 
@@ -23,7 +23,7 @@ pub struct BiosFacts {
     pub core: FileInfo,
 }
 
-/// What the installer ships.
+/// The installer's boot loaders.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Offered {
@@ -41,11 +41,11 @@ pub struct Offered {
 pub struct EfiOffered {
     pub file: FileInfo,
     pub image: BootImage,
-    /// What the firmware of the running machine would say to it.
+    /// The answer of the running machine's firmware to it.
     pub firmware: FirmwareSays,
 }
 
-/// What a firmware says to a UEFI image.
+/// The answer of a firmware to a UEFI image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirmwareSays {
     /// Secure Boot is off: it starts anything.
@@ -66,14 +66,14 @@ pub struct BiosOffered {
     pub epoch: u32,
 }
 
-/// What is on the disk.
+/// The boot loaders on a disk.
 #[derive(Clone, Debug)]
 pub struct BootloaderFacts {
     /// The clusters of the ESP, or why no file there can be replaced.
     pub esp: Result<FatMap, String>,
-    /// The UEFI image. None if there is none.
+    /// The UEFI image, if there is one.
     pub efi: Option<EfiFound>,
-    /// The architecture of another one, if there is none of what is shipped.
+    /// The architecture of another loader, if the disk has none of the shipped one.
     pub other: Option<Arch>,
     /// The list of the boot chain. None on a disk of an installer that made none.
     pub list: Result<Option<Chain>, String>,
@@ -81,11 +81,11 @@ pub struct BootloaderFacts {
     pub bios: Option<BiosFound>,
     /// The kernel of each slot.
     pub kernels: PerSlot<KernelLook>,
-    /// What in the boot chain is not what the list says.
+    /// Parts of the boot chain that differ from the list.
     pub damage: Vec<String>,
 }
 
-/// What keeps Slipway's loader from starting a kernel, or why it could not be looked at.
+/// The reason that keeps Slipway's loader from starting a kernel, or why it could not be looked at.
 pub type KernelLook = Result<Option<StubLack>, String>;
 
 impl BootloaderFacts {
@@ -103,19 +103,19 @@ impl BootloaderFacts {
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the fields are what their names say")]
 pub struct EfiFound {
-    /// None: it cannot be read. Then nothing is known of the image either.
+    /// None: the image cannot be read. Then `image` is unknown, too.
     pub sha256: Option<Sha256>,
     pub image: BootImage,
 }
 
-/// What a BIOS finds on a disk.
+/// Boot code for a BIOS.
 #[derive(Clone, Debug)]
 pub struct BiosFound {
-    /// Of the boot code in LBA 0.
+    /// Digest of the boot code in LBA 0.
     pub boot_code: Sha256,
-    /// Which half of the BIOS partition it starts, if one.
+    /// The half of the BIOS partition that it starts, if any.
     pub half: Option<usize>,
-    /// Of the first bytes of each half, as many as the shipped core image has. None: they cannot be read.
+    /// Digests of the first bytes of each half, as many as the shipped core image has. None: they cannot be read.
     pub cores: [Option<Sha256>; 2],
     /// The epoch of the core image that is started; 0 if it does not say one.
     pub epoch: u32,

@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// What a slot is to hold.
+/// The content that a slot is to hold.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct SlotContent<'a> {
@@ -49,7 +49,7 @@ impl SlotContent<'_> {
     }
 
     fn cmdline(&self, slot: Slot) -> Result<Cmdline, Refusal> {
-        // What firmware starts takes no other words, and what GRUB starts out of the same file is the same system.
+        // Firmware starts a UKI with no other words, and GRUB starts the same system out of the same file.
         if let Some(unified) = &self.payload.unified {
             return Ok(Cmdline::parse(&unified.cmdline));
         }
@@ -92,7 +92,7 @@ impl SlotContent<'_> {
         self.guids[part as usize - 1]
     }
 
-    /// What [`Self::volume`] will say of itself in `slot`.
+    /// The description that [`Self::volume`] will put into `slot`.
     pub fn described(&self, slot: Slot) -> Result<Described, Refusal> {
         let Texts { manifest, sums, .. } = self.texts(slot)?;
         Ok(Described { system: self.digest(slot)?, manifest, sums })
@@ -158,9 +158,9 @@ pub struct Described {
 
 /// The kernel arguments in which placeholders may stand: the payload's own, and those that were asked for.
 pub struct Words {
-    /// Of the payload, if it has a `cmdline`.
+    /// The payload's `cmdline`, if it has one.
     pub own: Option<String>,
-    /// Of `--extra-kernel-arg`, in order.
+    /// Words of `--extra-kernel-arg`, in order.
     pub extra: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
 //! Enrolment: the keys of Secure Boot go into the variables of a firmware that is in setup mode.
 //!
 //! The order of the writes: db, KEK, PK. PK is the commit point. Until it is there the firmware stays in setup mode: it
-//! starts everything, and takes the same writes again. With it, only what db lets start does from the next boot on, so
-//! whatever could then not start is looked for before the first write.
+//! starts everything, and takes the same writes again. With it, only programs that db allows start from the next boot
+//! on, so the plan looks for others before the first write.
 
 use crate::prelude::*;
 
@@ -24,14 +24,14 @@ use crate::{
     text::printable,
 };
 
-/// What the firmware says.
+/// Facts about the firmware.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirmwareFacts {
     /// Whether it takes keys without a signature, for it has no platform key.
     pub setup_mode: bool,
     /// Whether this boot was verified.
     pub secure_boot: bool,
-    /// What its variables hold; none: it has no such variable.
+    /// The contents of its variables; none: it has no such variable.
     pub held: BTreeMap<Variable, Vec<u8>>,
 }
 
@@ -44,16 +44,16 @@ pub struct Judged {
     pub problem: Option<String>,
 }
 
-/// The machine, and what it would start.
+/// The machine, and the programs that it would start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnrollFacts {
-    /// What the firmware says.
+    /// Facts about the firmware.
     pub firmware: FirmwareFacts,
     /// Whether the machine is a virtual one; none if it does not say.
     pub virtual_machine: Option<bool>,
-    /// What the next boot starts.
+    /// Programs of the next boot.
     pub programs: Vec<Judged>,
-    /// What it may come back to.
+    /// Programs of the fallback.
     pub fallback: Vec<Judged>,
     /// Drivers in the ROMs of PCI devices.
     pub option_roms: Vec<Judged>,
@@ -88,7 +88,7 @@ pub struct EnrollStep {
 }
 
 impl EnrollPlan {
-    /// SHA-256 of what the plan does, as JSON: without the sentences that are for people.
+    /// SHA-256 of the plan's actions, as JSON: without the sentences that are for people.
     pub fn hash(&self) -> Sha256 {
         let plan = EnrollPlan { warnings: vec![], result: String::new(), ..self.clone() };
         // Cannot fail: the plan holds only strings, numbers and lists.

@@ -1,13 +1,14 @@
 //! The ESP made again where firmware finds no boot loader on it. Both slots and all data stay as they are.
 //!
-//! UEFI starts nothing from such a disk. A BIOS may: GRUB's core image lies in a partition of its own, and without boot.env it
-//! goes by the slots' markers. So a boot state that is kept must say what the markers say, because they count between the first
-//! write and the last.
+//! UEFI starts nothing from such a disk. A BIOS may: GRUB's core image lies in a partition of its own, and without
+//! boot.env it goes by the slots' markers. So a kept boot state must agree with the markers, because they count between
+//! the first write and the last.
 //!
-//! What only the boot state knows (since when a system is good, which ones are bad, the live medium) is lost if the power goes
-//! meanwhile.
+//! Facts that only the boot state has (since when a system is good, which ones are bad, the live medium) is lost if the
+//! power goes meanwhile.
 //!
-//! 1. **Blank** both ends: nothing takes what is left there for a file system, while other files are written over it or later.
+//! 1. **Blank** both ends: nothing takes the rest there for a file system, while other files are written over it or
+//!    later.
 //! 2. **Write** the files, then the FATs and the directories, and behind a flush the boot sector. That one sector makes a whole
 //!    file system of it.
 //! 3. **Verify**: all of it is read back past the page cache.
@@ -44,7 +45,7 @@ use crate::{
     units::SectorSize,
 };
 
-/// The list of a boot chain: the UEFI image, and what a BIOS starts.
+/// The list of a boot chain: the UEFI image, and the BIOS loader.
 pub fn chain(arch: Arch, efi: &FileInfo, bios: Option<&BiosFacts>) -> Chain {
     let mut chain = vec![(Link::File(arch.efi_path()), efi.sha256)];
     if let Some(BiosFacts { boot_code, core }) = bios {
@@ -54,16 +55,16 @@ pub fn chain(arch: Arch, efi: &FileInfo, bios: Option<&BiosFacts>) -> Chain {
     Chain(chain)
 }
 
-/// What an ESP holds.
+/// The content of an ESP.
 pub struct EspContent<'a> {
     pub arch: Arch,
     pub efi: &'a FileInfo,
     pub env: &'a BootEnv,
     pub chain: Chain,
     pub drive: Option<DriveRecord>,
-    /// Of the history.
+    /// First entry of the history.
     pub first: Entry,
-    /// Of the partition.
+    /// GUID of the partition.
     pub guid: Uuid,
     /// Seconds since 1970 UTC.
     pub time: u64,

@@ -1,4 +1,4 @@
-//! What probing finds: the facts that plans are made from.
+//! Findings of the probe: the facts that plans are made from.
 
 use crate::prelude::*;
 
@@ -29,7 +29,7 @@ use crate::{
     units::{Extent, SectorSize},
 };
 
-/// What a disk holds before an install.
+/// Content of a disk before an install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// The first and last MiB are zero, or there is a GPT without partitions.
@@ -56,9 +56,9 @@ pub struct DiskFacts {
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct AssetFacts {
     pub efi: FileInfo,
-    /// Which loader `efi` is, if it says so.
+    /// The loader in `efi`, if it says so.
     pub loader: Option<EfiLoader>,
-    /// What a BIOS starts; x86 only.
+    /// The BIOS boot code; x86 only.
     pub bios: Option<BiosFacts>,
 }
 
@@ -96,9 +96,9 @@ impl fmt::Display for Intruder {
 /// The two copies of a GPT.
 #[derive(Clone, Debug)]
 pub struct GptCopies {
-    /// Whether primary header and entries are valid; if not, why.
+    /// The fault of the primary header or its entries, if they are not valid.
     pub primary: Result<(), GptError>,
-    /// The same for the backup copy.
+    /// The fault of the backup copy.
     pub backup: Result<(), GptError>,
     /// Byte offset of the backup header, if it is valid.
     pub backup_offset: Option<u64>,
@@ -123,7 +123,7 @@ impl GptFacts {
 pub struct SlotFacts {
     /// The manifest, if it can be read.
     pub manifest: Option<Manifest>,
-    /// What in it only a later version knows.
+    /// Parts of it that only a later version knows.
     pub later: Vec<String>,
     /// The marker, if it is valid.
     pub marker: Option<Marker>,
@@ -133,8 +133,8 @@ pub struct SlotFacts {
     pub verifies: bool,
     /// Byte offset of the marker on the disk; `None` if it is not one whole sector and cannot be replaced in place.
     pub marker_at: Option<u64>,
-    /// Whether every file that `SHA256SUMS` lists matches it, the squashfs included. `None`: not checked, because that
-    /// takes long.
+    /// Result of comparing every file that `SHA256SUMS` lists, the squashfs included. `None`: not checked, because
+    /// that takes long.
     pub whole: Option<Result<(), String>>,
     /// `SHA256SUMS`. What is whole holds what it lists, and that need not be signed.
     pub listed: Option<Sums>,
@@ -153,7 +153,7 @@ impl SlotFacts {
         self.manifest.as_ref().map(Manifest::system_digest)
     }
 
-    /// What the boot rule goes by.
+    /// The facts that the boot rule goes by.
     pub fn view(&self) -> SlotView {
         SlotView { verifies: self.verifies, marker: self.marker.clone() }
     }
@@ -163,7 +163,7 @@ impl SlotFacts {
         self.manifest.as_ref().and_then(|m| m.version.as_deref()).unwrap_or("(no version)")
     }
 
-    /// What is wrong with the slot, if anything: by all files if they were checked, else by those the boot loader loads.
+    /// The fault of the slot, if any: by all files if they were checked, else by those the boot loader loads.
     pub fn damage(&self) -> Option<&str> {
         match &self.whole {
             Some(Err(why)) => Some(why),
@@ -196,11 +196,11 @@ pub struct SystemFacts {
     pub data: BTreeMap<Part, VolumeHolds>,
     /// The boot loaders, if the change is about them.
     pub bootloader: Option<BootloaderFacts>,
-    /// What the disk did not return, each with the place and the error. None of it is needed to boot.
+    /// Places that the disk did not return, each with the error. None of them is needed to boot.
     pub unreadable: Vec<String>,
 }
 
-/// What STATE or EPHEMERAL holds, by its first bytes.
+/// Content of STATE or EPHEMERAL, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeHolds {
     /// An XFS file system.
@@ -212,17 +212,17 @@ pub enum VolumeHolds {
 }
 
 impl SystemFacts {
-    /// What STATE or EPHEMERAL holds; `Other` if nothing was found.
+    /// Content of STATE or EPHEMERAL; `Other` if nothing was found.
     pub fn held(&self, part: Part) -> VolumeHolds {
         self.data.get(&part).copied().unwrap_or(VolumeHolds::Other)
     }
 
-    /// What is known of the system that `kept` holds: from its manifest, or from that of the other slot if damage took it.
+    /// The manifest of the system in `kept`: its own, or that of the other slot if damage took it.
     pub fn manifest(&self, kept: Slot) -> Option<&Manifest> {
         self.slots[kept].manifest.as_ref().or_else(|| self.slots[!kept].manifest.as_ref())
     }
 
-    /// What a later version has written that this one does not understand.
+    /// Things that a later version has written and this one does not understand.
     pub fn of_a_later_version(&self) -> Vec<String> {
         let keys: Vec<&str> = self.env.iter().flat_map(|env| &env.later).map(|(key, _)| key.as_str()).collect();
         let env = (!keys.is_empty())
@@ -243,7 +243,7 @@ impl SystemFacts {
         env.into_iter().chain(Slot::BOTH.into_iter().filter_map(of_slot)).collect()
     }
 
-    /// What is wrong on the disk and does not keep a plan from its goal.
+    /// Faults on the disk that do not keep a plan from its goal.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.unreadable.clone();
         warnings.extend(self.of_a_later_version());

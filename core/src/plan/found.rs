@@ -1,4 +1,4 @@
-//! What is on a disk after a plan failed: told from what was found there then, not from the plan.
+//! State of a disk after a plan failed: told from the facts found there then, not from the plan.
 
 use crate::prelude::*;
 
@@ -37,7 +37,7 @@ fn written(step: &Step) -> Option<&BootEnv> {
     }
 }
 
-/// What the next boot starts, and what it goes by.
+/// The slot that the next boot starts, and the states of both.
 fn boots(now: &SystemFacts) -> String {
     let next = match (now.next.slot, now.next.trial) {
         (Some(slot), true) => format!("slot {slot} is tried next"),

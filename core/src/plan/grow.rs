@@ -10,7 +10,7 @@
 //! 3. **Commit:** LBA 1. One sector names the new entries and the new backup. Before it every reader finds the old
 //!    table, after it the new one; they differ in the last block of EPHEMERAL and in nothing else.
 //! 4. The entries are written where the old ones were, and LBA 1 names them there: not every program looks elsewhere.
-//! 5. The kernel is told of the larger partition, and XFS grows into it while it is mounted. Whatever interrupts this,
+//! 5. The kernel is told of the larger partition, and XFS grows into it while it is mounted. After any interruption,
 //!    the next run goes on here.
 //!
 //! LBA 0 is left alone: no reader uses the size of its protective entry, and without LBA 0 nothing boots.
@@ -30,7 +30,7 @@ use crate::{
     units::{Extent, Lba, MIB, SectorSize, approx, round_down},
 };
 
-/// What growing needs to know of a disk.
+/// The facts of a disk that growing needs.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct GrowFacts {
@@ -46,7 +46,7 @@ pub struct GrowFacts {
     pub known: Option<Known>,
 }
 
-/// What EPHEMERAL holds, judged by its beginning and its end.
+/// Content of EPHEMERAL, judged by its beginning and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// Zeros: the OS makes it.
@@ -64,7 +64,7 @@ pub enum Held {
 pub struct Known {
     /// Its size.
     pub bytes: u64,
-    /// Where an XFS file system on it is mounted for writing, and its size.
+    /// Mount point of an XFS file system on it that is mounted for writing, and its size.
     pub mounted: Option<(String, XfsSize)>,
 }
 
@@ -145,7 +145,7 @@ pub fn grow(disk: &str, facts: &GrowFacts) -> Result<(Plan, Option<GrownGpt>), R
     Ok((plan, table))
 }
 
-/// Where EPHEMERAL can end: in front of the next partition, or of the backup GPT.
+/// The end that EPHEMERAL can have: in front of the next partition, or of the backup GPT.
 fn room(primary: &RawTable, facts: &GrowFacts) -> Result<u64, Refusals> {
     let (ephemeral, entries) = (facts.gpt.part(Part::Ephemeral), primary.entries());
     let extents = entries.iter().filter_map(|entry| Some((entry, entry.extent(facts.sector)?)));
@@ -244,7 +244,7 @@ fn mounted(facts: &GrowFacts) -> Option<&(String, XfsSize)> {
 /// `bytes` is the size of EPHEMERAL afterwards.
 fn file_system(facts: &GrowFacts, bytes: u64) -> FileSystemGrowth {
     match (facts.held, mounted(facts)) {
-        // What the kernel has not yet written to the superblock counts.
+        // The kernel's size counts, also while the superblock does not have it yet.
         (_, Some((_, xfs))) if xfs.can_grow(bytes) => FileSystemGrowth::Grows,
         (_, Some(_)) => FileSystemGrowth::Full,
         (Held::Xfs(xfs), None) if xfs.can_grow(bytes) => FileSystemGrowth::LeftUntilMounted,
@@ -271,7 +271,7 @@ fn result(growth: Growth, held: Held) -> String {
     }
 }
 
-/// One of these steps as a line of a dry run.
+/// Describes a step as a line of a dry run.
 pub fn described(plan: &Plan, step: &Step, at: &dyn Fn(&Extent) -> String) -> String {
     match step {
         Step::ClearEnd { part, extent } => format!("clear      old labels at the new end of {part}: {}", at(extent)),

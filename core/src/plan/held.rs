@@ -1,8 +1,8 @@
-//! Whether a slot holds a payload.
+//! Decides whether a slot holds a payload.
 //!
-//! That its files are what its own lists say proves nothing: a person who replaces a file can list it. So the lists are
-//! compared with those that an upgrade to this payload would write, which come from the payload, and so from what was
-//! signed.
+//! That a slot's files match its own lists proves nothing: a person who replaces a file can list it. So the lists are
+//! compared with those that an upgrade to this payload would write. These come from the payload, and so from signed
+//! data.
 
 use crate::prelude::*;
 
@@ -21,9 +21,9 @@ impl Described {
         slot.system() == Some(self.system)
     }
 
-    /// Names of the files that are not what would be written; empty if the slot holds this system. Only for a slot that is
-    /// whole. What tells the same system by other words does not count: which image it came in, how its command line was
-    /// asked for, and who has signed it ([`Self::is_recorded_in`]).
+    /// Names of the files that differ from those to be written; empty if the slot holds this system. Only for a slot
+    /// that is whole. Other records of the same system do not count: its image, the request for its command line, and
+    /// its signers ([`Self::is_recorded_in`]).
     pub fn differing(&self, slot: &SlotFacts) -> Vec<String> {
         let Some(listed) = &slot.listed else { return vec![MANIFEST.to_owned()] };
         let (wanted, has) = (&self.sums.0, &listed.0);
@@ -39,15 +39,15 @@ impl Described {
         let same = (arch, files, unified, cmdline) == (&found.arch, &found.files, &found.unified, &found.cmdline)
             // A fleet knows the payload by it.
             && *payload_cmdline == found.payload_cmdline;
-        // What a slot says of its version is made printable where it is read.
+        // The version in a slot is made printable where it is read.
         let version = version.as_deref().map(printable) == found.version;
-        // An unsigned epoch is none.
+        // An unsigned epoch does not count.
         let epoch = self.manifest.signed_by.is_empty() || self.manifest.epoch == found.epoch;
         same && version && epoch
     }
 
-    /// Whether the slot records what the next upgrade goes by: who has signed it, and the kernel arguments that were asked
-    /// for. An unsigned payload takes no record of a signature away. The order of the signatures beside it means nothing.
+    /// Whether the slot records the input of the next upgrade: its signers, and the requested kernel arguments. An
+    /// unsigned payload takes no record of a signature away. The order of the signatures beside it means nothing.
     pub fn is_recorded_in(&self, slot: &SlotFacts) -> bool {
         let Manifest { kernel_args, signed_by, .. } = &self.manifest;
         let keys = |signed_by: &[Sha256]| signed_by.iter().copied().collect::<BTreeSet<_>>();

@@ -23,7 +23,7 @@ use crate::{
 /// The parts of an entry that come from the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Who asked for the change.
+    /// The requester of the change.
     pub by: Option<String>,
     /// Why.
     pub reason: Option<String>,
@@ -31,7 +31,7 @@ pub struct Asked {
     pub panic: Option<String>,
 }
 
-/// What a plan is about.
+/// The subject of a plan.
 #[derive(Default)]
 pub struct About {
     pub slot: Option<Slot>,
@@ -39,7 +39,7 @@ pub struct About {
     pub volumes: Vec<Part>,
     /// Whether the boot menu is on.
     pub menu: Option<bool>,
-    /// Why the trial that runs is not confirmed. It takes the place of what was recorded of it before.
+    /// Why the trial that runs is not confirmed. It replaces the trial's earlier record.
     pub failed: Option<(Failed, Option<u32>)>,
     pub asked: Asked,
 }
@@ -98,7 +98,7 @@ const fn verb(goal: Goal) -> Option<Verb> {
         Goal::Trial => Verb::Trial,
         Goal::Bootloader => Verb::Bootloader,
         Goal::Menu => Verb::Menu,
-        // They change neither what boots nor what is kept, and the ESP may be mounted.
+        // These change neither the next boot nor the kept data, and the ESP may be mounted.
         Goal::Meta | Goal::Grow => return None,
     })
 }

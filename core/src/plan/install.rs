@@ -75,7 +75,7 @@ pub struct InstallRequest {
     pub arch: Arch,
     /// Accept an unsigned payload: for the history, which says so.
     pub allow_unsigned: bool,
-    /// Who asked for it: for the history.
+    /// The requester, for the history.
     pub by: String,
     /// The live medium, if it installs unattended. boot.env records it, so that it does not install twice.
     pub medium: Option<MediumId>,
@@ -224,7 +224,7 @@ fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: V
     if request.zero {
         steps.push(Step::Erase { extent: Extent { offset: MIB, len: end - 2 * MIB } });
     } else {
-        // What is written leaves most of a partition as it is, and an old label at its end would still count.
+        // Writing leaves most of a partition as it is, and an old label at its end would still count.
         let formatted = DATA.into_iter().filter(|part| request.formats(*part));
         let core = Some(Part::Bios).filter(|_| bios);
         steps.extend([Part::Esp].into_iter().chain(core).chain([slot]).chain(formatted).map(blank));
@@ -302,7 +302,7 @@ fn esp(
     EspContent { arch, efi, env: &env, chain, drive, first, guid, time, sector }.volume()
 }
 
-/// Of the history.
+/// First entry of the history.
 fn first_entry(request: &InstallRequest, payload: &PayloadFacts) -> Entry {
     let (slot, version, by) = (Some(SLOT), payload.version.clone(), Some(request.by.clone()));
     let reason = (request.allow_unsigned && payload.signed_by.is_empty()).then(|| UNSIGNED.to_owned());

@@ -1,4 +1,4 @@
-//! What is said of a kernel that not every boot loader starts.
+//! Notes about a kernel that not every boot loader starts.
 
 use crate::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::{
 pub fn kernel_note(lack: Option<StubLack>, arch: Arch, loader: Option<EfiLoader>) -> Option<String> {
     let lack = lack?;
     match (lack, loader) {
-        // Of GRUBs only that of x86 starts a kernel by other means.
+        // Only GRUB for x86 starts a kernel by other means.
         (StubLack::Missing, _) if !arch.has_bios() => Some(format!(
             "the kernel does not boot: {lack}, without which nothing starts it under UEFI; take another kernel"
         )),

@@ -24,7 +24,7 @@ pub struct Lba0Facts {
     pub sector: SectorSize,
     /// Digest of what LBA 0 holds.
     pub found: Sha256,
-    /// Digest of what it shall hold.
+    /// Digest of its new content.
     pub mended: Sha256,
     /// The disk was installed with boot code for a BIOS, and nothing has it any more.
     pub boot_code_lost: bool,

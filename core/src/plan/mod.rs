@@ -243,9 +243,9 @@ fn tags<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u8, Vec<u
 }
 
 impl Plan {
-    /// SHA-256 of what the plan does, as JSON: without the history, and without the sentences that are for people. Equal requests,
-    /// disks and payloads give equal hashes, provided the request carries the same time; `--plan-hash` therefore compares plans
-    /// made for time 0.
+    /// SHA-256 of the plan's actions, as JSON: without the history, and without the sentences that are for people.
+    /// Equal requests, disks and payloads give equal hashes, provided the request carries the same time; `--plan-hash`
+    /// therefore compares plans made for time 0.
     pub fn hash(&self) -> Sha256 {
         let done = Plan {
             bootloader: self.bootloader.clone().map(|change| BootloaderChange { mends: vec![], ..change }),
@@ -259,8 +259,8 @@ impl Plan {
         Sha256::of(&serde_json::to_vec(&done).unwrap_or_default())
     }
 
-    /// What two plans are compared by. Which number an entry gets depends on records that nothing boots from: one that
-    /// cannot be read every time must not stand in the way of a change.
+    /// The part by which two plans are compared. The number of an entry depends on records that nothing boots from:
+    /// one that cannot be read every time must not stand in the way of a change.
     fn without_history(&self) -> Plan {
         let mut plan = self.clone();
         plan.steps.retain(|step| !matches!(step, Step::WriteHistory { .. }));
@@ -288,7 +288,7 @@ impl Plan {
     /// one, because it destroys the other slot.
     pub const fn is_spare(&self, step: &Step) -> bool {
         match step {
-            // What they are about is in force. Lost clusters do no harm.
+            // The subjects of these steps are in force. Lost clusters do no harm.
             Step::ForgetCached { .. } | Step::FreeClusters { .. } | Step::CountFree { .. } => true,
             // The record of a trial is all that its plan is about.
             Step::WriteHistory { .. } => !matches!(self.goal, Goal::Trial),
@@ -304,7 +304,7 @@ impl Plan {
     pub fn boots_the_same(&self, other: &Plan) -> bool {
         let boot_envs = |plan: &Plan| {
             let mut envs: Vec<BootEnv> = Vec::new();
-            // What is there before the plan; later writes to a copy find what the plan has written.
+            // The copies before the plan; later writes to a copy find the bytes that the plan has written.
             let mut before: [Option<Option<BootEnv>>; 2] = [None, None];
             for step in &plan.steps {
                 if let Step::WriteBootEnv { copy, env, over, .. } = step {
@@ -338,8 +338,8 @@ impl Plan {
         }
     }
 
-    /// What will be on the disk if step `failed` (from 0) does not come to its end: for who watches, and for a run that a signal
-    /// ends. Once a step has failed, [`found()`] tells what is there.
+    /// State of the disk if step `failed` (from 0) does not come to its end: for observers, and for a run that a signal
+    /// ends. Once a step has failed, [`found()`] tells the state.
     pub fn left_by(&self, failed: usize) -> Left {
         let wrote = |steps: &[Step]| steps.iter().any(|step| !step.writes().is_empty());
         let (before, after) = self.steps.split_at(failed);
@@ -363,7 +363,7 @@ impl Plan {
         Left::new(state, Left::AGAIN)
     }
 
-    /// What changes in META, for people: the tags that were asked for. The one of an upgrade is its own affair.
+    /// The changes in META, for people: the tags that were asked for. The tag of an upgrade is left out.
     fn meta_change(&self) -> String {
         let own = |key: &u8| *key == slots::META_UPGRADE && self.goal != Goal::Meta;
         let keys = |word: &str, keys: &mut dyn Iterator<Item = &u8>| {
@@ -379,7 +379,7 @@ impl Plan {
         made.or_else(|| self.system.as_ref()?.volumes.get(&part))
     }
 
-    /// One step as a line of a dry run.
+    /// Describes a step as a line of a dry run.
     pub fn describe(&self, step: &Step) -> String {
         // Partitions begin at whole MiB, and two plans differ where a place does.
         let place = |offset: u64| match offset.is_multiple_of(MIB) {
@@ -458,7 +458,7 @@ impl Plan {
     }
 }
 
-/// One of the two copies of something, by its number.
+/// Name of a copy, by its number.
 const fn which(copy: u8) -> &'static str {
     if copy == 1 { "first copy" } else { "second copy" }
 }
@@ -467,7 +467,7 @@ const fn which(copy: u8) -> &'static str {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exactly = |extent: &Extent| format!("{} bytes at byte {}", extent.len, extent.offset);
-        // Whether the menu is on is another matter.
+        // "menu on" would say that the menu is on.
         let on = if self.goal == Goal::Menu { "of" } else { "on" };
         write!(f, "{} {on} {}", self.goal, self.disk)?;
         if let Some(system) = &self.system {

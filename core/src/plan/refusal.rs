@@ -47,7 +47,7 @@ pub enum Refusal {
     /// A placeholder in a kernel argument is unknown, or has no value.
     #[error("{place}, {source}")]
     Placeholder { place: String, source: PlaceholderError },
-    /// Where there is no slot the system would find no root file system.
+    /// Without a slot the system would find no root file system.
     #[error("the payload finds its root file system only in a slot ({words}), and {on} has none: it would not start")]
     RootInSlot { on: &'static str, words: String },
     /// The META tags do not fit.
@@ -80,7 +80,7 @@ pub enum Refusal {
          is not overwritten"
     )]
     OnlyWayBack { running: Slot, target: Slot, why: String },
-    /// From a live medium, or offline: it is not certain what the disk boots.
+    /// From a live medium, or offline: the slot that the disk boots is not certain.
     #[error(
         "the boot state of the installation on it is not settled: {0}; so it is not known which slot is safe to write"
     )]
@@ -190,13 +190,13 @@ impl From<Refusal> for Refusals {
     }
 }
 
-/// Of a payload, if it is signed.
+/// Epoch of a payload, if it is signed.
 fn epoch_of(signed: Option<u32>) -> String {
     signed.map_or_else(|| "none that is signed".to_owned(), |epoch| epoch.to_string())
 }
 
 impl Refusal {
-    /// Whether the disk, the environment or the input is at fault.
+    /// The place of the fault: disk, environment or input.
     pub const fn kind(&self) -> FailureKind {
         match self {
             Refusal::Version { .. }
@@ -256,7 +256,7 @@ impl Refusal {
 
 /// For programs.
 impl Refusal {
-    /// What this is, for programs to decide by. No two reasons share one.
+    /// The identifier, for programs to decide by. No two reasons share one.
     pub const fn id(&self) -> FailureId {
         match self {
             Refusal::InUse(_) => FailureId::DiskInUse,
@@ -313,7 +313,7 @@ impl Refusal {
 
 /// For people.
 impl Refusal {
-    /// What to do, if anything helps: a clause behind the reason.
+    /// The remedy, if anything helps: a clause behind the reason.
     pub fn remedy(&self) -> Option<Cow<'static, str>> {
         Some(match self {
             Refusal::Layout(error) => error.remedy().into(),
@@ -330,7 +330,7 @@ impl Refusal {
         })
     }
 
-    /// Of those whose remedy is always the same.
+    /// Remedies that are always the same.
     const fn own_remedy(&self) -> Option<&'static str> {
         Some(match self {
             Refusal::InUse(_) => "unmount, swapoff or detach it first",

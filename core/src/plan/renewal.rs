@@ -5,8 +5,8 @@
 //! 1. **Write** what nothing refers to: the core image into the half of the BIOS partition that the boot code does not
 //!    start; the UEFI image, and two lists of the boot chain, into clusters of the ESP that no file has. Each is flushed and
 //!    read back.
-//! 2. **Link** these clusters, in each copy of the FAT. Each new file has sectors of the FAT of its own: what a power cut
-//!    makes of them does no harm.
+//! 2. **Link** these clusters, in each copy of the FAT. Each new file has sectors of the FAT of its own: a power cut in
+//!    them does no harm.
 //! 3. **Refer** to them, by one sector each, and each after one more look at all that it is about to refer to:
 //!    - the list that names old and new. Either is good from now on, so `verify` tells the truth at every moment;
 //!    - the UEFI image: the sector with its directory entry;
@@ -57,7 +57,7 @@ impl Draft<'_> {
         Ok(change)
     }
 
-    /// What starts the disk under UEFI afterwards, as far as that was looked up.
+    /// The loader that starts the disk under UEFI afterwards, as far as that was looked up.
     pub fn loader_afterwards(&self) -> Option<EfiLoader> {
         let renewed = self.bootloader.as_ref().and_then(|change| Some(&change.efi.as_ref()?.to));
         let found = || Some(&self.system.bootloader.as_ref()?.efi.as_ref()?.image);
@@ -112,7 +112,8 @@ fn steps(due: &Due, path: &str, gpt: &GptFacts, sector: SectorSize) -> Result<Ve
     Ok(steps)
 }
 
-/// What a BIOS starts, renewed: the core image into the half that is not started, and the boot code that starts it from there.
+/// Steps that renew the BIOS loader: the core image into the half that is not started, and the boot code that starts it
+/// from there.
 pub fn bios_steps(
     gpt: &GptFacts,
     sector: SectorSize,
@@ -168,7 +169,6 @@ struct Esp<'a> {
 }
 
 impl Esp<'_> {
-    /// On the disk.
     const fn on_disk(&self, extent: Extent) -> Extent {
         Extent { offset: self.at.offset + extent.offset, len: extent.len }
     }
@@ -200,7 +200,7 @@ impl Esp<'_> {
         }
     }
 
-    /// What no file has once all that is new is in force.
+    /// Steps that free the clusters of replaced files.
     fn tidy_up(&self, new: &[New]) -> Vec<Step> {
         let linked: Vec<Run> = new.iter().map(|new| new.run).collect();
         // The list that names old and new is replaced by the one that names the new.
@@ -210,7 +210,7 @@ impl Esp<'_> {
         for file in new {
             old.extend(file.old.runs.iter().filter(|run| !old.contains(run)).copied().collect::<Vec<_>>());
         }
-        // What is lost in the sectors that are written above is gone already.
+        // Clusters in the sectors that are written above are freed already.
         let written: Vec<Extent> = linked.iter().map(|run| self.map.sectors(0, *run)).collect();
         let is_written = |run: &Run| written.iter().any(|sectors| sectors.contains(self.map.sectors(0, *run)));
         let lost = self.map.lost().into_iter().filter(|run| !is_written(run));

@@ -1,8 +1,8 @@
-//! Repair: what is lost and stands on the disk a second time is written again, and boot.env is made from the slots'
+//! Repair: lost parts with a second copy on the disk are written again, and boot.env is made from the slots'
 //! markers if both copies are lost. An ESP on which nothing is left is made again (`esp.rs`).
 //!
-//! What boots afterwards is what would have booted before: the copy of a pair that counts is not written, and if both
-//! copies of boot.env are lost, the new ones say what the boot loader reads from the markers. Only a good slot that is
+//! The next boot starts the same slot as before: the copy of a pair that counts is not written, and if both copies of
+//! boot.env are lost, the new ones say the same as the boot loader reads from the markers. Only a good slot that is
 //! damaged gives way to a good slot that is whole. A slot that was never confirmed does not become the default in this
 //! way.
 
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Plan the repair. Slots that boot.env or their marker calls good must have been compared with their checksums.
-/// `request`: what an ESP that is lost is made again with ([`makes_esp`]).
+/// `request`: the loaders for a lost ESP that is made again ([`makes_esp`]).
 pub fn repair(base: &RequestBase, system: &SystemFacts, request: Option<&RenewalRequest>) -> Result<Plan, Refusals> {
     let boots = boots(system);
     if system.env.is_none() && boots.is_none() {
@@ -92,7 +92,7 @@ pub fn repair(base: &RequestBase, system: &SystemFacts, request: Option<&Renewal
     Ok(Plan { left, ..draft.plan(Goal::Repair, result, meanwhile.to_owned()) })
 }
 
-/// Both copies of boot.env say the same afterwards: what the one that counts says, or what the markers say.
+/// Both copies of boot.env agree afterwards: with the one that counts, or with the markers.
 fn write_env(draft: &mut Draft, boots: Option<Slot>) -> Result<BootEnv, Refusal> {
     let mut copies = EnvCopies::or_rebuilt(draft.system, draft.base.now, || boots)?;
     let env = copies.env.clone();
@@ -101,7 +101,7 @@ fn write_env(draft: &mut Draft, boots: Option<Slot>) -> Result<BootEnv, Refusal>
     Ok(env)
 }
 
-/// Whether a repair makes the ESP again, if it gets what that takes: all slots and data stay.
+/// Whether a repair makes the ESP again, if it gets the loaders: all slots and data stay.
 pub fn makes_esp(system: &SystemFacts) -> bool {
     esp::is_lost(system) && (system.env.is_some() || boots(system).is_some())
 }
@@ -116,7 +116,7 @@ fn boots(system: &SystemFacts) -> Option<Slot> {
     boots.or_else(|| damaged_default(system))
 }
 
-/// What is true of the boot state afterwards. `loader` is what starts an ESP that was made again.
+/// The boot state afterwards, for people. `loader` starts an ESP that was made again.
 fn what(system: &SystemFacts, loader: Option<&str>) -> String {
     const REBUILT: &str = "the boot state is made again from the slots' own markers";
     match (loader, &system.env) {
@@ -130,13 +130,13 @@ fn what(system: &SystemFacts, loader: Option<&str>) -> String {
     }
 }
 
-/// What is wrong with the slots that are called good.
+/// Faults of the slots that are called good.
 fn damage(system: &SystemFacts, env: &BootEnv) -> Vec<String> {
     let good = Slot::BOTH.into_iter().filter(|slot| env.states[*slot] == SlotState::Good);
     good.filter_map(|slot| Some(format!("slot {slot} is damaged ({})", system.slots[slot].damage()?))).collect()
 }
 
-/// What is left to do where no slot is whole.
+/// The remedy where no slot is whole.
 fn stuck(base: &RequestBase, system: &SystemFacts, default: Slot, damage: &[String]) -> String {
     let (disk, damage) = (quoted(&base.disk), damage.join(", "));
     let offline = if system.running.slot().is_none() { " --offline" } else { "" };
@@ -147,8 +147,8 @@ fn stuck(base: &RequestBase, system: &SystemFacts, default: Slot, damage: &[Stri
     )
 }
 
-/// The default of a boot state that is made again where no slot is whole, and nothing runs from the disk: then an upgrade
-/// writes the other slot, and the data stays. It must not start what was never confirmed, so it is one that is damaged.
+/// The default of a boot state that is made again where no slot is whole, and nothing runs from the disk: then an
+/// upgrade writes the other slot, and the data stays. An unconfirmed slot must not start, so the default is a damaged one.
 fn damaged_default(system: &SystemFacts) -> Option<Slot> {
     let is_at_rest = system.running.slot().is_none();
     let damaged = || Slot::BOTH.into_iter().filter(|slot| is_at_rest && system.slots[*slot].damage().is_some());

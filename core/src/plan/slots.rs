@@ -1,5 +1,5 @@
-//! What all plans that change the boot state share: who is the kept slot and who the target, how boot.env is written,
-//! and how a plan is assembled.
+//! Shared parts of all plans that change the boot state: the kept slot and the target, writing boot.env, and
+//! assembling a plan.
 
 use crate::prelude::*;
 
@@ -38,7 +38,7 @@ pub enum Ephemeral {
     Blank,
 }
 
-/// Where the installer runs, which decides the slot that an upgrade keeps.
+/// Place that the installer runs from. It decides the slot that an upgrade keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunsFrom {
     /// On this disk. The running slot is kept.
@@ -66,7 +66,7 @@ impl RunsFrom {
     }
 }
 
-/// What every request carries.
+/// The part that every request carries.
 #[derive(Clone, Debug)]
 pub struct RequestBase {
     /// Path of the disk, for people.
@@ -151,7 +151,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Decides who is who, or refuses where that is not certain.
+    /// Decides the roles of the slots, or refuses where they are not certain.
     pub fn of(origin: RunsFrom, system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
         let (kept, what) = match origin {
             RunsFrom::Inside => (running(system, now)?, "runs"),
@@ -163,7 +163,7 @@ impl Slots {
                 if let Some(slot) = system.running.slot() {
                     return Err(Refusal::NotOffline(slot));
                 }
-                // Which trials may be pending is the verb's to say.
+                // The verb decides which trials may be pending.
                 let kept = default(system, |_| true, true)?;
                 (kept, if system.slots[kept].damage().is_some() { "is the default" } else { "boots by default" })
             }
@@ -172,8 +172,8 @@ impl Slots {
         Ok(Slots { kept, name, target: !kept, copies: EnvCopies::of(system, now)?, origin })
     }
 
-    /// Offline, a pending trial is settled inside the system, unless it is the very one that is asked for: then an
-    /// earlier run was interrupted, or this is the second. One that is damaged is no trial any more.
+    /// Offline, a pending trial is settled inside the system, unless the request is for the same trial: then an
+    /// earlier run was interrupted, or this is the second. A damaged slot is no trial any more.
     pub fn check_pending(&self, system: &SystemFacts, is_asked_for: bool) -> Result<(), Refusal> {
         match self.copies.env.once.filter(|trial| system.slots[*trial].damage().is_none()) {
             Some(trial) if self.origin == RunsFrom::Offline && !is_asked_for => Err(pending(trial)),
@@ -181,7 +181,7 @@ impl Slots {
         }
     }
 
-    /// What is so until the commit, for people.
+    /// State of the disk until the commit, for people.
     pub fn meanwhile(&self, system: &SystemFacts) -> String {
         let is_whole = system.slots[self.kept].damage().is_none();
         let kept = format!("{}, {}", self.name, if is_whole { "still boots" } else { "is damaged as before" });
@@ -256,9 +256,9 @@ fn pending(trial: Slot) -> Refusal {
     Refusal::Unsettled(format!("slot {trial} is to be tried at the next boot"))
 }
 
-/// The default slot of a disk that nothing runs from. Refused unless it is certain what boots: a lost boot state is not
-/// rebuilt from outside, and no trial may be pending except one of our own. `may_be_damaged`: it is enough that the other slot
-/// is not the one that boots, so that nothing is lost if that one is written.
+/// The default slot of a disk that nothing runs from. Refused unless the next boot is certain: a lost boot state is not
+/// rebuilt from outside, and no trial may be pending except one of our own. `may_be_damaged`: it is enough that the
+/// other slot is not the one that boots, so that nothing is lost if that one is written.
 fn default(system: &SystemFacts, own_trial: impl Fn(&BootEnv) -> bool, may_be_damaged: bool) -> Result<Slot, Refusal> {
     let unsettled = |why: String| Err(Refusal::Unsettled(why));
     if let Some(slot) = system.running.slot() {
@@ -290,10 +290,10 @@ pub struct Draft<'a> {
     touched: Vec<Part>,
     meta: MetaChange,
     about: About,
-    /// It is made again.
+    /// The new ESP, if it is made again.
     pub esp: Option<Volume>,
     pub bootloader: Option<BootloaderChange>,
-    /// What keeps Slipway's loader from starting the kernel of each slot.
+    /// The reason that keeps Slipway's loader from starting the kernel of each slot.
     pub kernels: PerSlot<KernelLook>,
     pub warnings: Vec<String>,
 }
@@ -309,12 +309,12 @@ impl<'a> Draft<'a> {
         Draft { base, system, prepare, steps, touched, meta, about, esp: None, bootloader: None, kernels, warnings }
     }
 
-    /// Which slot the change is about, and what is in it afterwards: for the history.
+    /// Sets the slot that the change is about, and its version afterwards: for the history.
     pub fn is_about(&mut self, slot: Slot, version: Option<String>) {
         (self.about.slot, self.about.version) = (Some(slot), version);
     }
 
-    /// The same with what is in the slot already.
+    /// Sets the slot with the version that is in it already.
     pub fn is_about_slot(&mut self, slot: Slot) {
         let version = self.system.slots[slot].manifest.as_ref().and_then(|m| m.version.clone());
         self.is_about(slot, version);
@@ -325,7 +325,7 @@ impl<'a> Draft<'a> {
         self.about.menu = Some(on);
     }
 
-    /// A reason that a person has to answer for, beside any that was given in words. First, because what is too long is cut
+    /// A reason that a person has to answer for, beside any that was given in words. First, because a long text is cut
     /// at its end.
     pub fn is_because(&mut self, reason: &str) {
         let said = self.about.asked.reason.take();
@@ -391,8 +391,8 @@ impl<'a> Draft<'a> {
 
     /// Wipe EPHEMERAL, and make XFS on it again if it held XFS and `blank` is false.
     ///
-    /// boot.env records what is to be made before the old content goes, so that the next run can finish an interrupted
-    /// wipe. A pending trial is cancelled: it must not boot with half an EPHEMERAL.
+    /// boot.env records the volumes to be made before the old content goes, so that the next run can finish an
+    /// interrupted wipe. A pending trial is cancelled: it must not boot with half an EPHEMERAL.
     pub fn wipe_ephemeral(&mut self, copies: &mut EnvCopies, blank: bool) {
         let held = self.system.held(Part::Ephemeral);
         let format =

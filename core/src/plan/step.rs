@@ -174,8 +174,8 @@ impl Step {
     }
 }
 
-/// What an older use of a range has left at its beginning counts up to here: the second header of LUKS2, of 4 KiB, begins 4 MiB
-/// behind it at most, and VMFS 2 MiB (util-linux, libblkid/src/superblocks).
+/// Traces of an older use of a range count up to here: the second header of LUKS2, of 4 KiB, begins 4 MiB behind it at
+/// most, and VMFS 2 MiB (util-linux, libblkid/src/superblocks).
 const HEAD_BYTES: u64 = 5 * MIB;
 /// And from here before its end: Promise's RAID has a mark 3087 sectors before it.
 pub(super) const TAIL_BYTES: u64 = 2 * MIB;

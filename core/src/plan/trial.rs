@@ -1,4 +1,4 @@
-//! What a trial that is not confirmed leaves on the disk: why.
+//! Reasons that a trial leaves on the disk when it is not confirmed.
 //!
 //! It goes into the history, whose records nothing boots from. boot.env is not written, so what boots next stays as it is.
 

@@ -1,5 +1,5 @@
-//! Which action an unattended installation takes on a disk: install, upgrade, or nothing. The install or upgrade itself
-//! is planned, and may be refused, as usual.
+//! The action that an unattended installation takes on a disk: install, upgrade, or nothing. The install or upgrade
+//! itself is planned, and may be refused, as usual.
 
 use crate::prelude::*;
 
@@ -15,7 +15,7 @@ use crate::{
     report::FailureId,
 };
 
-/// What a disk holds, seen from a live system.
+/// Content of a disk, seen from a live system.
 #[derive(Clone, Debug)]
 pub enum DiskHolds {
     /// Nothing.
@@ -62,7 +62,7 @@ impl DiskHolds {
         }
     }
 
-    /// What leaves it unknown whether a live medium has made it, for people.
+    /// The reason why it is unknown whether a live medium has made it, for people.
     fn why_unknown(&self) -> String {
         match self {
             DiskHolds::Unknown(why) => format!("cannot be looked at ({why})"),
@@ -74,15 +74,15 @@ impl DiskHolds {
     }
 }
 
-/// What an unattended installation does.
+/// Action of an unattended installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A fresh install.
     Install {
         /// Overwrite a disk that is not empty.
         force: bool,
-        /// Other disks that may hold what this live medium has installed, for people. Only an empty disk is installed
-        /// all the same.
+        /// Other disks that may hold this live medium's installation, for people. Only an empty disk is installed all
+        /// the same.
         despite: Vec<String>,
     },
     /// Upgrade the slot that does not boot by default.
@@ -120,7 +120,7 @@ pub enum LeftAlone {
     Elsewhere {
         /// Path of that disk.
         disk: String,
-        /// What it holds.
+        /// The content of the disk.
         what: String,
     },
     /// Another disk cannot be looked at, and `talos.halt_if_installed=1` is given.
@@ -132,7 +132,7 @@ pub enum LeftAlone {
     MayBeElsewhere {
         /// Path of that disk.
         disk: String,
-        /// What went wrong.
+        /// The fault.
         why: String,
     },
     /// Another disk may be the one that this live medium has installed.
@@ -144,7 +144,7 @@ pub enum LeftAlone {
     Doubt {
         /// Path of that disk.
         disk: String,
-        /// What leaves it unknown.
+        /// The reason why it is unknown.
         why: String,
     },
     /// Another disk is a copy of this one.
@@ -179,7 +179,7 @@ pub enum LeftAlone {
 }
 
 impl LeftAlone {
-    /// What this is, for programs to decide by.
+    /// The identifier, for programs to decide by.
     pub const fn id(&self) -> FailureId {
         match self {
             LeftAlone::Medium => FailureId::UnattendedMedium,

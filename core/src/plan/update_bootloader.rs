@@ -8,7 +8,7 @@ use super::{
     slots::{Draft, Slots},
 };
 
-/// Plan it, or report the reason against it. While a trial runs or is to run, what is known to boot is the old loader.
+/// Plan it, or report the reason against it. While a trial runs or is to run, only the old loader is known to boot.
 pub fn update_bootloader(
     base: &RequestBase,
     runs_from: RunsFrom,

@@ -6,14 +6,14 @@
 //!
 //! 0. **Prepare.** What can fail without touching the disk fails now: `mkfs.xfs`, if EPHEMERAL is to be wiped.
 //! 1. **Deactivate.** boot.env says that the target is empty and the kept slot is the default. From here on the boot
-//!    rule ignores whatever the target holds.
+//!    rule ignores the target's content.
 //! 2. **Blank** the target's first MiB. If both copies of boot.env are lost later, the boot loader goes by the slots' own
 //!    markers; a slot that is half old and half new must not have one.
 //! 3. **Write** the payload, the volume's boot sector last. Its digests are checked on the way. Bytes that are already
 //!    in place are not written again.
 //! 4. **Verify.** Every byte, written or left in place, is read back past the page cache and compared. Reading follows
-//!    close behind the write, but only where the data has been flushed. If the disk returns anything else than what was
-//!    to be written, the upgrade ends here, and the kept slot is still the default.
+//!    close behind the write, but only where the data has been flushed. If the disk returns any other bytes than the
+//!    written ones, the upgrade ends here, and the kept slot is still the default.
 //! 5. **Renew the boot loaders**, if the installer ships others (`renewal.rs`). Not earlier: the new system is known to be
 //!    whole, so the upgrade does not end for a payload that is bad. Not later: from step 1 on boot.env says that no trial is
 //!    pending, so old and new loader find the same to do, to start the kept slot. The trial is the new loader's first, and
@@ -32,8 +32,8 @@
 //! either. The loaders are those of the installer that activates, if it ships any: slipwayd's is that of the running system,
 //! so there they come one upgrade later, out of a system that has been confirmed.
 //!
-//! From a live medium, and of a disk that nothing runs from ([`RunsFrom::Offline`]), the kept slot is the one that boots
-//! by default, and there must be no doubt which one that is. From a medium the commit also records which one did the work.
+//! From a live medium, and of a disk that nothing runs from ([`RunsFrom::Offline`]), the kept slot is the one that
+//! boots by default, and that must be certain. From a medium the commit also records which medium did the work.
 
 use crate::prelude::*;
 
@@ -66,7 +66,7 @@ pub(super) const UNSIGNED: &str = "--allow-unsigned: without a valid signature";
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct UpgradeRequest {
     pub base: RequestBase,
-    /// Whether the installer runs on this disk.
+    /// Place that the installer runs from.
     pub runs_from: RunsFrom,
     /// Activate as well; otherwise the target is only staged.
     pub activate: bool,
@@ -160,8 +160,8 @@ pub fn takes_an_upgrade(runs_from: RunsFrom, system: &SystemFacts) -> bool {
     !meta_is_lost && Slots::of(runs_from, system, 0).is_ok_and(taken)
 }
 
-/// Whether an upgrade is what is left beside a reinstallation: nothing runs from the disk, and the slot that it would
-/// keep is damaged. What is not known any more is no reason against it then.
+/// Whether an upgrade is the only choice beside a reinstallation: nothing runs from the disk, and the slot that it
+/// would keep is damaged. Lost facts are no reason against it then.
 pub fn is_last_resort(runs_from: RunsFrom, system: &SystemFacts, kept: Slot) -> bool {
     runs_from == RunsFrom::Offline && system.slots[kept].damage().is_some()
 }
@@ -172,7 +172,7 @@ impl Candidate<'_> {
         self.claimed_by(slot).is_some_and(|names| names.is_empty())
     }
 
-    /// What is not these files in an undamaged slot that says it holds them.
+    /// Differences from these files in an undamaged slot that says it holds them.
     fn claimed_by(&self, slot: Slot) -> Option<Vec<String>> {
         let (wanted, facts) = (&self.wanted[slot], &self.system.slots[slot]);
         (wanted.is_claimed_by(facts) && facts.whole == Some(Ok(()))).then(|| wanted.differing(facts))
@@ -236,15 +236,15 @@ impl Candidate<'_> {
         if refusals.is_empty() { Ok(()) } else { Err(Refusals(refusals)) }
     }
 
-    /// Whether the payload's epoch is lower than that of the slot that is kept. An unsigned epoch may come from any writer:
-    /// on the disk it protects nothing, and in the payload it is none.
+    /// Refuses a payload whose epoch is lower than that of the slot that is kept. An unsigned epoch may come from any
+    /// writer: on the disk it protects nothing, and in the payload it does not count.
     fn older(&self, kept: Slot) -> Option<Refusal> {
         let manifest = self.system.manifest(kept).filter(|manifest| !manifest.signed_by.is_empty());
         let (has, offered) = (manifest?.epoch, self.payload.signed_epoch());
         (offered.unwrap_or_default() < has).then_some(Refusal::Older { slot: kept, has, offered })
     }
 
-    /// A later version may have signed what is kept.
+    /// A later version may have signed the kept system.
     fn unreadable(&self, kept: Slot) -> Option<Refusal> {
         let SlotFacts { manifest, later, .. } = &self.system.slots[kept];
         let (allow, allowed) = match self.payload.signed_by.is_empty() {
@@ -255,7 +255,7 @@ impl Candidate<'_> {
         refused.then(|| Refusal::LaterSlot { slot: kept, what: later.join(", "), allow })
     }
 
-    /// What had to be allowed, for the history.
+    /// The allowances that were needed, for the history.
     fn allowed_by(&self, kept: Slot) -> Option<String> {
         let unsigned = self.request.allow_unsigned && self.payload.signed_by.is_empty();
         let older = self.older(kept).filter(|_| self.request.allow_older);

@@ -76,7 +76,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Where every file lies. Planning, writing and reading back all use this one answer.
+    /// Lays out every file. Planning, writing and reading back all use this one answer.
     pub fn lay_out(&self, part: Part, extent: Extent, sector: SectorSize) -> Result<VolumeLayout, FatError> {
         let files = self.files.iter().map(|f| FileSpec { path: f.path.clone(), size: f.size });
         let spec = VolumeSpec {

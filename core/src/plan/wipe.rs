@@ -13,7 +13,7 @@ use crate::disk::layout::Part;
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct WipeRequest {
     pub base: RequestBase,
-    /// Which volumes: STATE, EPHEMERAL.
+    /// The volumes: STATE, EPHEMERAL.
     pub parts: Vec<Part>,
     /// Whether to make XFS on them. `None`: only on those that hold XFS now, or that boot.env says are to hold it.
     pub format: Option<bool>,
