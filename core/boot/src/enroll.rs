@@ -13,7 +13,7 @@ pub const DIR: &str = "loader/keys/auto";
 /// The variables, in the order in which they are written. A file has the name of its variable, and ends in `.auth`.
 pub const ORDER: [&str; 3] = ["db", "KEK", "PK"];
 
-/// What to do about the keys of a medium.
+/// Choice about the keys of a medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// Nothing is to be done: the firmware has a platform key, or it is not wanted.
@@ -40,8 +40,8 @@ pub fn choose(mode: EnrollMode, setup_mode: bool, is_virtual: bool, problem: Opt
     }
 }
 
-/// What a variable holds after a change of it (EFI_VARIABLE_AUTHENTICATION_2): a time, the signature with its length in front,
-/// and then this.
+/// Content of a variable after a change of it. The change (EFI_VARIABLE_AUTHENTICATION_2) has a time, the signature
+/// with its length in front, and then the content.
 pub fn content(change: &[u8]) -> Option<&[u8]> {
     const TIME_BYTES: usize = 16;
     let signature = change.get(TIME_BYTES..)?;

@@ -19,7 +19,7 @@ pub enum EnrollMode {
 }
 
 impl EnrollMode {
-    /// Every mode, its name, and what it does.
+    /// Every mode, its name, and its effect.
     pub const ALL: [(EnrollMode, &'static str, &'static str); 4] = [
         (EnrollMode::Manual, "manual", "a person asks: on any machine, if it starts afterwards as far as can be told"),
         (

@@ -17,10 +17,10 @@ pub const MARKER: &str = "slot.env";
 const MAX_SEQ: u64 = 999_999_999;
 // As many digests as fit into the sector beside everything else.
 const MAX_BAD: usize = 4;
-/// The key by which the UEFI loader notes, in the copy that does not count, which slot it is about to open. Nothing but
-/// the loader goes by it, and whatever writes the boot state anew leaves it out.
+/// The key by which the UEFI loader notes, in the copy that does not count, which slot it is about to open. Only the
+/// loader reads it, and every writer of a new boot state leaves it out.
 pub const OPENING: &str = "opening";
-/// What this version knows.
+/// The keys that this version knows.
 const KEYS: [&str; 17] = [
     "seq",
     "default",
@@ -115,7 +115,7 @@ impl BootEnv {
         let mut env = BootEnv { seq: seq.unwrap_or(1), default: running, rebuilt: true, ..Self::installed(now) };
         let good = |s: Slot| s == running || marks[s].as_ref().is_some_and(|m| m.state == SlotState::Good);
         env.states = PerSlot::new(|s| if good(s) { SlotState::Good } else { SlotState::Empty });
-        // Of a slot that it calls empty nothing is known.
+        // Nothing is known of an empty slot.
         env.since = PerSlot::new(|s| good(s).then_some(now));
         env
     }
@@ -129,7 +129,7 @@ impl BootEnv {
         Some(env)
     }
 
-    /// The same without what only a later version knows. A boot loader changes the block itself, where all of it stays.
+    /// The state without keys of later versions. A boot loader changes the block itself, which keeps them.
     pub fn of(block: &EnvBlock) -> Option<Self> {
         // An unknown state reads as `empty`: not booting such a slot is the safe choice.
         let state = |key| block.get(key).and_then(|v| v.parse().ok()).unwrap_or(SlotState::Empty);
@@ -197,7 +197,7 @@ impl BootEnv {
     }
 
     /// Make room for the longest of everything else: first the oldest systems that failed are forgotten, as a fifth one
-    /// would make it, and then what a later version has written.
+    /// would make it, and then the keys of a later version.
     fn fit(&mut self) {
         let has_room = |env: &BootEnv| {
             let (medium, history) = (Some(MediumId(u64::MAX)), Some(MAX_SEQ as u32));
@@ -273,7 +273,7 @@ impl BootEnv {
     pub fn staged(&self, target: Slot, now: u64) -> Self {
         self.changed(|next| {
             next.set(target, SlotState::Trial, now);
-            // That trial was of what the slot held before.
+            // The last trial was of the slot's earlier content.
             next.last_trial = next.last_trial.filter(|tried| *tried != target);
         })
     }
@@ -306,7 +306,7 @@ impl BootEnv {
         self.changed(|next| next.once = None)
     }
 
-    /// The trial of the running `slot` succeeded: it is the default from now on. What it holds goes by these digests.
+    /// The trial of the running `slot` succeeded: it is the default from now on. These digests name its system.
     pub fn confirmed(&self, slot: Slot, names: &[Sha256], now: u64) -> Self {
         self.changed(|next| {
             (next.default, next.once) = (slot, None);
@@ -341,8 +341,8 @@ impl BootEnv {
         }
     }
 
-    /// Whether the system in this slot failed its trial. What the boot loader refused for a wrong digest was never
-    /// started: the disk is to blame.
+    /// Whether the system in this slot failed its trial. A system that the boot loader refused for a wrong digest
+    /// was never started: the disk is to blame.
     pub fn came_back(&self, slot: Slot) -> bool {
         let state = self.states[slot];
         state == SlotState::Bad || (state == SlotState::Tried && self.fault(slot) != Some(Fault::Digest))
@@ -353,18 +353,18 @@ impl BootEnv {
         slot != self.default && self.states[slot] == SlotState::Empty && self.since[slot].is_some()
     }
 
-    /// What the boot loader found wrong with this slot.
+    /// The fault that the boot loader found in this slot.
     pub fn fault(&self, slot: Slot) -> Option<Fault> {
         self.refused.filter(|refused| refused.slot == slot).map(|refused| refused.fault)
     }
 
-    /// What goes by one of these digests works after all.
+    /// Forgets these digests as bad: their systems work after all.
     pub fn forget_bad(&mut self, names: &[Sha256]) {
         self.bad.retain(|bad| !names.contains(bad));
     }
 }
 
-/// The keys of a block that this version does not know, each once. What is no name of a key is damage.
+/// The keys of a block that this version does not know, each once. An invalid name of a key is damage.
 fn later(block: &EnvBlock) -> Vec<(String, String)> {
     let is_name =
         |key: &str| !key.is_empty() && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
@@ -377,8 +377,8 @@ fn later(block: &EnvBlock) -> Vec<(String, String)> {
     later
 }
 
-// As the boot rule accepts it: at most nine digits, no leading zero. GRUB compares 32-bit numbers: it would read a
-// leading zero as octal, and more digits would wrap.
+// Parses it as the boot rule does: at most nine digits, no leading zero. GRUB compares 32-bit numbers: it would
+// read a leading zero as octal, and more digits would wrap.
 fn parse_seq(text: &str) -> Option<u64> {
     let digits = text.len() <= 9 && text.bytes().all(|b| b.is_ascii_digit());
     let seq = text.parse().ok()?;

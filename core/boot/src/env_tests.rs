@@ -4,7 +4,7 @@ fn env(default: Slot, once: Option<Slot>, a: SlotState, b: SlotState) -> BootEnv
     BootEnv { seq: 7, default, once, states: PerSlot { a, b }, since: PerSlot::default(), ..BootEnv::installed(0) }
 }
 
-/// What an upgrade leaves that was interrupted. An install leaves an empty slot too, and so does a lost boot.env.
+/// The rest of an interrupted upgrade. An install leaves an empty slot too, and so does a lost boot.env.
 #[test]
 fn an_incomplete_slot() {
     let installed = BootEnv::installed(1);
@@ -14,7 +14,7 @@ fn an_incomplete_slot() {
     assert_eq!((rebuilt.since, rebuilt.is_incomplete(Slot::A)), (PerSlot { a: None, b: Some(3) }, false));
 }
 
-/// The last trial was of what the slot held before.
+/// The last trial was of the slot's earlier content.
 #[test]
 fn a_staged_system_had_no_trial() {
     let armed = BootEnv::installed(1).armed(Slot::B, 2);
@@ -103,12 +103,12 @@ fn what_a_later_version_has_written_stays() {
     assert_eq!((&read, read.later.as_slice(), read.check), (&changed, kept.as_slice(), false));
     assert_eq!(later.spent(), None);
 
-    // What is healed is written as it was read.
+    // Healing writes the block as it was read.
     let tight = format!("# GRUB Environment Block\nseq=7\ndefault=A\nx={}\ny=1\n", "x".repeat(442));
     let tight = BootEnv::parse(format!("{tight:#<512}").as_bytes()).unwrap();
     assert_eq!((tight.later.len(), BootEnv::parse(tight.render().as_bytes())), (1, Some(tight.clone())));
 
-    // Garbage is no key, and what has no room goes last.
+    // Garbage is no key, and a key without room goes last.
     assert_eq!(with("no name=1\n=2\nUP=3\n").later, []);
     let mut full = with(&format!("long={}\n", "x".repeat(150)));
     for n in 0..9 {

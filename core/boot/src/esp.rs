@@ -1,4 +1,4 @@
-//! Where the copies of the boot state lie on the ESP: as much of FAT32 as finds two files of one sector.
+//! Finds the copies of the boot state on the ESP: as much of FAT32 as finds two files of one sector.
 //!
 //! The loader reads and writes these sectors by their place. A file system driver would write the directory with them, and
 //! could answer a read from its own memory.
@@ -13,14 +13,14 @@ const DIRECTORY: &[u8; 11] = b"SLIPWAY    ";
 const COPIES: [&[u8; 11]; 2] = [b"BOOT    ENV", b"BOOT2   ENV"];
 const ENTRY_BYTES: usize = 32;
 const ATTR_DIRECTORY: u8 = 0x10;
-// Also set in each entry of a long name.
+// Each entry of a long name has this bit, too.
 const ATTR_VOLUME_LABEL: u8 = 0x08;
-// The installer's own directories have one cluster. This bounds what a damaged volume can cost.
+// The installer's own directories have one cluster. This bounds the cost of a damaged volume.
 const MAX_CLUSTERS: u32 = 64;
 const END_OF_CHAIN: u32 = 0x0fff_fff8;
 
-/// The byte offset of each copy ([`crate::env::PATHS`]) in the partition. `None` for one that is not there, or is not a file of
-/// one sector.
+/// The byte offset of each copy ([`crate::env::PATHS`]) in the partition. `None` for a missing copy, or one that is not
+/// a file of one sector.
 pub fn copies(read: &mut Read) -> [Option<u64>; 2] {
     let mut found = || {
         let volume = Volume::open(read)?;
@@ -33,7 +33,7 @@ pub fn copies(read: &mut Read) -> [Option<u64>; 2] {
             let whole = file.attr & ATTR_DIRECTORY == 0 && file.bytes as usize == SECTOR_BLOCK_BYTES;
             volume.offset(file.cluster).filter(|_| whole)
         });
-        // One sector is no second copy of itself.
+        // A sector is no second copy of itself.
         Some([first, second.filter(|_| first != second)])
     };
     found().unwrap_or_default()
@@ -77,7 +77,7 @@ impl Volume {
         })
     }
 
-    /// Of a cluster that the volume has.
+    /// Byte offset of a cluster that the volume has.
     fn offset(&self, cluster: u32) -> Option<u64> {
         let index = cluster.checked_sub(2).filter(|index| *index < self.clusters)?;
         Some(self.data + u64::from(index) * self.cluster_bytes)
@@ -94,7 +94,7 @@ impl Volume {
         let mut cluster = directory;
         for _ in 0..MAX_CLUSTERS {
             let at = self.offset(cluster)?;
-            // Sector by sector: one that cannot be read hides only what is in it.
+            // Sector by sector: an unreadable one hides only its own entries.
             for sector in (0..self.cluster_bytes).step_by(512) {
                 let mut bytes = [0; 512];
                 if !read(at + sector, &mut bytes) {
@@ -177,7 +177,7 @@ mod tests {
         let mut cut = v.clone();
         cut[32 * 512 + 8..][..4].copy_from_slice(&END_OF_CHAIN.to_le_bytes());
         assert_eq!(copies(&mut reader(&cut)), [None, None]);
-        // One sector is dead: the other copies stay where they are.
+        // With one dead sector, the other copies stay where they are.
         let mut read = reader(&v);
         let mut dead = |offset: u64, buffer: &mut [u8]| offset != 40 * 512 && read(offset, buffer);
         assert_eq!(copies(&mut dead), [of(5), of(9)]);

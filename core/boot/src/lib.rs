@@ -1,8 +1,7 @@
 //! The boot state, and the rule that goes by it.
 //!
-//! Below [`slipway_core`](../slipway_core/index.html), because the UEFI loader runs this very code and has room for little
-//! else. What `installer status` foresees, what the model check and the crash sweep walk through, and what the loader does
-//! are one text.
+//! Below [`slipway_core`](../slipway_core/index.html), because the UEFI loader runs this very code and has room for
+//! little else. The forecast of `installer status`, the model check, the crash sweep and the loader share one text.
 //!
 //! | module | what it holds |
 //! |---|---|

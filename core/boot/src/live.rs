@@ -4,12 +4,12 @@ use crate::prelude::*;
 
 use crate::{digest::Sha256, enroll_mode::EnrollMode, env_block::EnvBlock, medium_id::MediumId};
 
-/// What the medium says about itself. Where this file is, the loader is on a live medium and on no disk.
+/// The medium's description of itself. Where this file is, the loader is on a live medium and on no disk.
 pub const MEDIUM: &str = "slipway/medium.env";
 /// The live system, a unified kernel image, where systemd-boot looks for such.
 pub const SYSTEM: &str = "EFI/Linux/slipway.efi";
 
-/// The medium's own words. They are not signed: whatever they say, the firmware decides what starts.
+/// The medium's own words. They are not signed: in any case the firmware decides which programs start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveMedium {
     /// Its name. A disk that it has installed is booted in its place.
@@ -23,7 +23,8 @@ pub struct LiveMedium {
 pub struct Keys {
     /// When to enrol them.
     pub mode: EnrollMode,
-    /// Of the three files together, in the order in which they are written. Firmware in setup mode takes a damaged db.
+    /// Digest of the three files together, in the order in which they are written. Firmware in setup mode takes a
+    /// damaged db.
     pub digest: Sha256,
 }
 
@@ -59,7 +60,7 @@ mod tests {
             let medium = LiveMedium { id: MediumId(0x12ab), keys };
             assert_eq!(LiveMedium::parse(medium.render().as_bytes()), Some(medium));
         }
-        // What cannot be read is not enrolled.
+        // Keys that cannot be read are not enrolled.
         let odd = LiveMedium::parse(b"# GRUB Environment Block\nmedium=00000000000012ab\nenroll=force\nkeys=12\n");
         assert_eq!(odd, Some(LiveMedium { id: MediumId(0x12ab), keys: None }));
         assert_eq!(LiveMedium::parse(b"# GRUB Environment Block\nmedium=12ab\n"), None);

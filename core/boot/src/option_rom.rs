@@ -6,7 +6,7 @@ use crate::prelude::*;
 const SIGNATURE: &[u8] = &[0x55, 0xaa];
 const STRUCTURE: &[u8] = b"PCIR";
 const STRUCTURE_BYTES: usize = 0x18;
-// Of an image, and of the program in it.
+// Constants of an image, and of the program in it.
 const BLOCK_BYTES: usize = 512;
 const EFI_CODE: u8 = 3;
 const EFI_SIGNATURE: u32 = 0xef1;
@@ -25,7 +25,7 @@ pub enum Driver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("image {0} in it is cut short, or is none")]
 pub struct RomError(
-    /// Which one, from 1.
+    /// Its number, from 1.
     pub usize,
 );
 

@@ -8,7 +8,7 @@ use crate::{
     slot::{PerSlot, Slot, SlotState},
 };
 
-/// What the boot rule finds in a slot.
+/// Facts of a slot for the boot rule.
 #[derive(Clone, Debug, Default)]
 pub struct SlotView {
     /// Whether kernel, initramfs and slot.cfg match boot.sha256.
@@ -43,7 +43,7 @@ impl Order {
     pub fn by_env(env: &BootEnv) -> Self {
         let (default, other) = (env.default, !env.default);
         match (env.states[default], env.states[other]) {
-            // The other slot may boot only if it is good. Without it, the default is tried whatever its state.
+            // The other slot may boot only if it is good. Without it, the default is tried in any state.
             (_, state) if state != SlotState::Good => Order { first: default, second: None },
             (SlotState::Good, _) => Order { first: default, second: Some(other) },
             // The default is not good, but the other slot is.

@@ -1,4 +1,4 @@
-//! A boot by the rule: what the UEFI loader does, with the firmware behind [`Machine`].
+//! A boot by the rule: the steps of the UEFI loader, with the firmware behind [`Machine`].
 //!
 //! The order of these writes and starts is the loader's safety argument:
 //!
@@ -9,10 +9,10 @@
 //!    started and came back leaves things behind: variables, measurements in the TPM, memory. A trial can leave them to a
 //!    reset, because its try is spent. A default cannot: it would come back at every boot, and the other slot never start.
 //! 3. Why it did not start is noted, where no boot depends on the sector that this note could destroy.
-//! 4. A default that hangs the firmware is reset by the watchdog, and would be opened again and again. So before a default is
-//!    opened, if there is another slot to go to, its name is noted in the copy that does not count, and taken away once all of it
-//!    is in memory. Who finds the note starts the other slot. That one takes the note away, so the default has its chance at the
-//!    next boot: one slow or interrupted start gives up nothing.
+//! 4. A default that hangs the firmware is reset by the watchdog, and would be opened again and again. So before a
+//!    default is opened, if there is another slot to go to, its name is noted in the copy that does not count, and
+//!    taken away once all of it is in memory. A loader that finds the note starts the other slot. That one takes the
+//!    note away, so the default has its chance at the next boot: one slow or interrupted start gives up nothing.
 
 use crate::prelude::*;
 
@@ -40,8 +40,8 @@ pub trait Machine {
     type Loaded;
     /// The content of a copy of the boot state ([`crate::env::PATHS`]), from the medium; `None` if it cannot be read.
     fn read_copy(&mut self, copy: usize) -> Option<Vec<u8>>;
-    /// Writes one sector over a copy, and flushes it. False if the device does not say that it has: what is read back then may
-    /// be on no medium.
+    /// Writes one sector over a copy, and flushes it. False if the device does not say that it has: bytes that are read
+    /// back then may be on no medium.
     fn write_copy(&mut self, copy: usize, sector: &[u8]) -> bool;
     /// The content of a slot's marker.
     fn read_marker(&mut self, slot: Slot) -> Option<Vec<u8>>;
@@ -62,7 +62,7 @@ pub trait Machine {
 /// Boots. Comes back only if no slot can be booted.
 pub fn run(machine: &mut impl Machine) {
     let mut state = State::read(machine);
-    // Where both copies are lost, nothing says that the menu is off.
+    // If both copies are lost, nothing says that the menu is off.
     if state.env().is_none_or(|env| !env.no_menu) && machine.menu_requested() {
         boot_menu(machine, &state);
     }
@@ -70,7 +70,8 @@ pub fn run(machine: &mut impl Machine) {
         let written = state.write(machine, &[("once", ""), (key(trial), &SlotState::Tried.to_string())]);
         state = State::read(machine);
         let recorded = |env: &BootEnv| env.once.is_none() && env.states[trial] == SlotState::Tried;
-        // What is not flushed may be as it was at the next boot, and then count. A copy on a dead sector cannot be read.
+        // A copy that is not flushed may have its old bytes at the next boot, and then count. One on a dead sector
+        // cannot be read.
         let flushed = [0, 1].into_iter().all(|copy| written[copy] || state.envs[copy].is_none());
         if flushed && state.env().is_some_and(recorded) {
             let fault = start(machine, Start { slot: trial, trial: true, check: spent.check }, |_| ());
@@ -146,8 +147,8 @@ fn after_a_hang(machine: &mut impl Machine, state: &mut State, order: Order) -> 
     }
 }
 
-/// A slot by a person's choice. It boots as what it is, not as a trial, and nothing is written: the boot after it is the one
-/// that would have been now. Comes back if nothing is chosen, or what was chosen does not start.
+/// A slot by a person's choice. It boots as it is, not as a trial, and nothing is written: the boot after it goes by
+/// the rule. Comes back if nothing is chosen, or what was chosen does not start.
 fn boot_menu(machine: &mut impl Machine, state: &State) {
     let word = |slot: Slot| match state.env().map(|env| env.states[slot]) {
         Some(SlotState::Empty) => None,
@@ -197,10 +198,10 @@ impl State {
         for (key, value) in values {
             block.set(key, value);
         }
-        // Without room for it nothing is written, and what is read next says so.
+        // Without room for it nothing is written, and the next read shows that.
         let Some(sector) = block.render_sector() else { return written };
         for (copy, written) in written.iter_mut().enumerate() {
-            // Only over what is a copy: a damaged directory may lead anywhere, also into the block of another boot loader.
+            // Only over a copy: a damaged directory may lead anywhere, also into the block of another boot loader.
             *written = self.envs[copy].is_some() && machine.write_copy(copy, sector.as_bytes());
         }
         written

@@ -1,4 +1,4 @@
-//! What a slot boots with: `slot.cfg`, an environment block that the installer writes and a boot loader reads.
+//! Boot configuration of a slot: `slot.cfg`, an environment block that the installer writes and a boot loader reads.
 
 use crate::prelude::*;
 
@@ -6,7 +6,7 @@ use crate::{env_block::EnvBlock, slot::Slot};
 
 /// As a path in the slot.
 pub const SLOT_CFG: &str = "slot.cfg";
-/// Digests of what a boot loader loads, as a path in the slot.
+/// Digests of the files that a boot loader loads, as a path in the slot.
 pub const BOOT_SHA256: &str = "boot.sha256";
 /// A unified kernel image, as a path in the slot. Where there is one, it boots instead of kernel and initramfs.
 pub const UKI: &str = "uki.efi";

@@ -1,40 +1,40 @@
-//! Whether a slot starts after the loader has set the variable that tells a system which slot it is.
+//! Decides whether a slot starts after the loader has set the variable that tells a system which slot it is.
 //!
-//! Another program may have left one there that the firmware neither deletes nor overwrites: one that is authenticated. So
-//! what counts is what the firmware shows afterwards. A default that is not told its slot is better than a machine that
-//! starts nothing. A trial that is not told would have no guard.
+//! Another program may have left a variable of this name that the firmware neither deletes nor overwrites: an
+//! authenticated one. So the value that the firmware shows afterwards counts. A default that does not know its slot is
+//! better than a machine that starts nothing. A trial that does not know it would have no guard.
 
 /// `BOOTSERVICE_ACCESS` and `RUNTIME_ACCESS`. A reader believes the variable with these alone.
 pub const ATTRIBUTES: u32 = 6;
 
-/// What the firmware shows under the variable's name.
+/// Value that the firmware shows under the variable's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown<'a> {
-    /// There is none.
+    /// The variable does not exist.
     Nothing,
-    /// There is one.
+    /// The variable exists.
     Variable {
-        /// As the firmware has them.
+        /// The attributes that the firmware reports.
         attributes: u32,
         /// Its content.
         value: &'a [u8],
     },
-    /// It does not say.
+    /// The firmware does not say.
     Unknown,
 }
 
-/// What becomes of the start.
+/// Decision about the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The system starts, and is told its slot.
     Set,
     /// It starts, and does not know its slot.
     NotSet,
-    /// It does not start.
+    /// The system does not start.
     DoNotStart,
 }
 
-/// `words`: what it is to be told, if that is known.
+/// `words`: the system's slot in words, if that is known.
 pub fn verdict(words: Option<&str>, trial: bool, shown: Shown<'_>) -> Verdict {
     match shown {
         Shown::Variable { attributes: ATTRIBUTES, value } if words.is_some_and(|words| words.as_bytes() == value) => {
@@ -56,7 +56,7 @@ mod tests {
 
     const WORDS: &str = "slipway.slot=A slipway.disk=0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0 slipway.try=0";
 
-    /// Of a default, and of a trial.
+    /// Verdicts on a default, and on a trial.
     fn verdicts(words: Option<&str>, shown: Shown<'_>) -> [Verdict; 2] {
         [false, true].map(|trial| verdict(words, trial, shown))
     }
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(verdicts(Some(WORDS), variable(6, WORDS)), [Verdict::Set; 2]);
     }
 
-    /// Stored, authenticated, for the boot services alone, or with bits that have no meaning: whatever it says.
+    /// Stored, authenticated, for the boot services alone, or with bits that have no meaning: with any text.
     #[test]
     fn what_nobody_believes_stops_no_default_and_every_trial() {
         for attributes in [0x27, 0x26, 0x07, 0x17, 0x02, 0x00, 0x0600_0000, 0x0100_0006] {

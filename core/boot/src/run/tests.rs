@@ -10,13 +10,13 @@ use crate::{
     rule::{SlotView, next_boot},
 };
 
-/// What happens to a write.
+/// Fate of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Write {
     Done,
-    /// The medium says nothing and keeps what it has.
+    /// The medium reports nothing and keeps its old bytes.
     Lost,
-    /// So many bytes are new.
+    /// Only so many bytes are new.
     Torn(usize),
     /// The sector is dead afterwards.
     Dead,
@@ -24,7 +24,7 @@ enum Write {
     Unflushed(AtNextBoot),
 }
 
-/// What the next boot reads of a write that was not flushed.
+/// Bytes that the next boot reads of a write that was not flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AtNextBoot {
     Lost,
@@ -33,9 +33,9 @@ enum AtNextBoot {
 
 #[derive(Clone, Debug)]
 struct Medium {
-    /// As they are read now.
+    /// The copies as they are read now.
     copies: [Option<Vec<u8>>; 2],
-    /// What the next boot reads of a copy whose new bytes are lost until then.
+    /// Bytes that the next boot reads of a copy whose new bytes are lost until then.
     older: [Option<Vec<u8>>; 2],
     markers: PerSlot<Option<Marker>>,
     verifies: PerSlot<bool>,
@@ -46,7 +46,7 @@ struct Medium {
     /// Since the machine was started anew.
     ran: Vec<Start>,
     resets: usize,
-    /// What happens to the writes, in turn; then all are done.
+    /// Fates of the writes, in turn; then all are done.
     writes: Vec<Write>,
     /// The power fails in front of this write.
     cut_at: Option<usize>,
@@ -249,7 +249,7 @@ fn a_trial_that_ran_and_came_back_leaves_a_fresh_machine_to_the_default() {
     assert_eq!((medium.resets, medium.started.len()), (1, 2));
     let refused = Some(BootFailure { slot: Slot::B, fault: Fault::Load });
     assert_eq!(medium.envs().map(|env| env.unwrap().refused), [refused; 2]);
-    // The same by hand: a person's choice is no trial, and nothing is noted.
+    // By hand: a person's choice is no trial, and nothing is noted.
     let mut medium = Medium::new([&armed(), &armed()], per_slot(true, true));
     (medium.comes_back.a, medium.hand) = (true, Some(Slot::A));
     assert_eq!(medium.boot(), Some(Start { slot: Slot::B, trial: true, check: true }));
@@ -329,7 +329,7 @@ fn a_slot_that_is_chosen_boots_once_and_nothing_is_written() {
     assert_eq!(medium.boot(), Some(Start { slot: Slot::B, trial: false, check: true }));
     assert_eq!(medium.offered, [(Slot::A, "good"), (Slot::B, "untried")]);
     assert_eq!(medium.written, 0);
-    // It does not start: the rule goes on as if no key had been pressed.
+    // The slot does not start: the rule goes on as if no key had been pressed.
     medium.verifies.b = false;
     assert_eq!(medium.boot(), Some(Start { slot: Slot::A, trial: false, check: true }));
     let empty = BootEnv::installed(1);
@@ -346,7 +346,7 @@ fn where_nobody_may_choose_no_key_does_anything() {
     medium.hand = Some(Slot::A);
     assert_eq!(medium.boot(), Some(Start { slot: Slot::B, trial: true, check: true }), "the trial that is due");
     assert_eq!(medium.offered, []);
-    // What spends the try writes the rest as it was.
+    // The write that spends the try keeps the rest.
     assert!(medium.envs().into_iter().flatten().all(|env| env.no_menu));
     assert_eq!(medium.boot(), Some(Start { slot: Slot::A, trial: false, check: true }));
     assert_eq!(medium.offered, []);
@@ -409,7 +409,7 @@ fn writes() -> impl Strategy<Value = Vec<Write>> {
 }
 
 proptest! {
-    /// What the installer foresees is what boots, where the medium keeps what is written.
+    /// The slot that the installer foresees boots, where the medium keeps its writes.
     #[test]
     fn what_is_foreseen_boots(mut medium in media()) {
         // A try that cannot be spent in one of the copies is spent in the other.
@@ -418,8 +418,8 @@ proptest! {
         prop_assert_eq!((found.map(|start| start.slot), found.is_some_and(|start| start.trial)), foreseen);
     }
 
-    /// Whatever becomes of the writes, wherever the power fails, and whether or not what runs comes back: a trial never runs
-    /// twice, and what runs otherwise is what the rule allowed before.
+    /// For any fate of the writes, any power cut, and a system that comes back or not: a trial never runs twice, and
+    /// any other system that runs was allowed by the rule before.
     #[test]
     fn a_trial_never_comes_twice(
         mut medium in media(), writes in writes(), cut_at in prop::option::of(0..4_usize), comes_back in any::<[bool; 2]>(),
@@ -452,7 +452,7 @@ proptest! {
     }
 }
 
-/// The loader changes what it knows, in place, and goes by nothing else.
+/// The loader changes the keys that it knows, in place, and reads no others.
 #[test]
 fn keys_of_a_later_version_stay() {
     let later = |n: &str| vec![("lock".to_owned(), n.to_owned())];

@@ -1,4 +1,4 @@
-//! A default that hangs the firmware, and what is no copy of the boot state.
+//! A default that hangs the firmware, and sectors that are no copy of the boot state.
 
 use proptest::prelude::*;
 
@@ -82,8 +82,8 @@ fn what_is_no_copy_of_the_boot_state_is_never_written() {
 }
 
 proptest! {
-    /// One of two good slots hangs the firmware, a write is lost, torn or destroys its sector, the power fails: the other one comes
-    /// up, and nothing is lost of the boot state.
+    /// One of two good slots hangs the firmware, a write is lost, torn or destroys its sector, the power fails: the
+    /// other slot comes up, and the boot state is whole.
     #[test]
     fn a_slot_that_hangs_keeps_no_other_from_booting(
         hangs_b in any::<bool>(), bad in (0..6_usize, write()), cut_at in prop::option::of(0..4_usize),
