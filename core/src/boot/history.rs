@@ -1,9 +1,9 @@
 //! The history of a disk: what was changed, when, by whom, and how each trial ended.
 //!
 //! A file on the ESP, as large as it ever gets, with room for 64 records. Each fills one sector, so a power cut damages
-//! at most the one that is being written. It is written *before* the change, and boot.env, whose write puts the change in
-//! force, names its number in the same sector. So there is no instant at which a change is in force without its entry, or
-//! an entry counts whose change is not in force.
+//! at most the one that is being written. It is written *before* the change, and boot.env, whose write puts the change
+//! in force, names its number in the same sector. So a change is never in force without its entry, and no entry counts
+//! before its change is in force.
 //!
 //! Every attempt gets a number of its own, and its record says which one boot.env named before it. So an entry is in force
 //! if boot.env names it, or if a later record says that it did. An entry without such a name did not take effect. It stays,
@@ -25,7 +25,7 @@ use crate::{digest::Sha256, disk::layout::Part};
 
 /// The history, as a path on the ESP.
 pub const HISTORY: &str = "slipway/history";
-/// How many entries there is room for.
+/// The number of entries that there is room for.
 pub const RECORDS: u32 = 64;
 /// Bytes of a record. On a disk with larger sectors spaces follow.
 pub const RECORD_BYTES: usize = 512;
@@ -216,14 +216,14 @@ impl Entry {
         matches!(self.verb, Verb::Upgrade | Verb::Activate | Verb::Later)
     }
 
-    /// The same with its texts cut to what a record has room for. A text that was cut ends in `…`.
+    /// The entry with its texts cut to the room of a record. A text that was cut ends in `…`.
     pub fn fitted(mut self) -> Self {
         for (text, max) in self.texts() {
             cut(text, max);
         }
         while self.line().len() >= RECORD_BYTES {
             let texts = self.texts().into_iter().map(|(text, _)| text);
-            // There is one: without texts the longest entry is shorter.
+            // Always true: without texts the longest entry is shorter.
             let Some(longest) = texts.max_by_key(|text| text.len()).filter(|text| !text.is_empty()) else { break };
             let max = longest.trim_end_matches('…').len().saturating_sub(1);
             cut(longest, max);
@@ -279,8 +279,8 @@ impl Entry {
         (1..=MAX_NUMBER).contains(&entry.n).then_some(entry)
     }
 
-    /// What can be told of an entry that only a later version understands. Its number and the one that it names are what the
-    /// other entries hang on, so those it must have.
+    /// The known part of an entry that only a later version understands. It must have its own number and the one that
+    /// it names, because the other entries depend on these.
     fn of_later(mut said: serde_json::Map<String, serde_json::Value>) -> Option<Self> {
         fn taken<T: serde::de::DeserializeOwned>(value: Option<serde_json::Value>) -> Option<T> {
             serde_json::from_value(value?).ok()
@@ -295,7 +295,7 @@ impl Entry {
         (entry.slot, entry.version) = (taken(take("slot")), taken(take("version")));
         (entry.by, entry.reason) = (taken(take("by")), taken(take("reason")));
         (entry.after, entry.done) = (after, taken(take("done")).unwrap_or(false));
-        // The verb may begin a trial, and the entry may tell of the end of one: the boot state says what is so.
+        // The verb may begin a trial, and the entry may tell of the end of one: the boot state decides.
         entry.ended = taken(take("ended"));
         Some(Entry { later: Some(later), ..entry })
     }
@@ -307,7 +307,7 @@ fn sum(json: &str) -> String {
     digits
 }
 
-/// Cut a text to so many bytes, between characters. Less than `…` has room for is nothing.
+/// Cut a text to so many bytes, between characters. It becomes empty where `…` has no room.
 fn cut(text: &mut String, max: usize) {
     if text.len() > max {
         let room = max.saturating_sub('…'.len_utf8());
@@ -345,8 +345,8 @@ pub struct History {
 }
 
 impl History {
-    /// Read the file, which begins at byte `at` of the disk. `None` if its size is none that a history has. Records that
-    /// are blank, damaged or in the place of another one are left out.
+    /// Read the file, which begins at byte `at` of the disk. `None` if a history cannot have its size. Records that are
+    /// blank, damaged or in the place of another one are left out.
     pub fn decode(at: u64, bytes: &[u8]) -> Option<Self> {
         let stride = bytes.len() / RECORDS as usize;
         if stride < RECORD_BYTES || bytes.len() != stride * RECORDS as usize {
@@ -359,7 +359,7 @@ impl History {
         Some(History { at, stride: stride as u64, entries, is_kept: true })
     }
 
-    /// The same where nothing proves that its sectors belong to no other file: no entry is added to it.
+    /// Marks a history whose sectors may belong to another file: no entry is added to it.
     #[must_use]
     pub fn unproven(self) -> Self {
         History { is_kept: false, ..self }
@@ -379,7 +379,7 @@ impl History {
         self.entries.iter().find(|entry| entry.n == n)
     }
 
-    /// Whether an entry took effect. `None` if that is not known: what names it is lost.
+    /// Whether an entry took effect. `None`: not known, because the record that names it is lost.
     pub fn took_effect(&self, entry: &Entry, env: Option<&BootEnv>) -> Option<bool> {
         let named = env.and_then(|env| env.history);
         let is_named = named == Some(entry.n) || self.entries.iter().any(|other| other.after == Some(entry.n));
@@ -387,7 +387,7 @@ impl History {
         if is_named || entry.done || entry.verb == Verb::Install {
             return Some(true);
         }
-        // The next one in force, if there is one, says what was in force before it.
+        // The next entry in force, if there is one, names the one before it.
         let in_force = self.entries.iter().filter_map(|other| other.after).chain(named);
         match in_force.filter(|n| *n > entry.n).min() {
             Some(next) => self.entry(next).and_then(|next| next.after).map(|_| false),
@@ -406,13 +406,13 @@ impl History {
         Some(self.newest(env) + 1).filter(|n| *n <= MAX_NUMBER && self.is_kept)
     }
 
-    /// Byte offset on the disk of the record with this number, and what is there now.
+    /// Byte offset on the disk of the record with this number, and its entry there now.
     pub fn place(&self, n: u32) -> (u64, Option<&Entry>) {
         let there = self.entries.iter().find(|entry| place(entry.n) == place(n));
         (self.at + u64::from(place(n)) * self.stride, there)
     }
 
-    /// How many entries there should be and are not.
+    /// The number of entries that are missing.
     pub fn lost(&self, env: Option<&BootEnv>) -> u32 {
         let newest = self.newest(env);
         // The write of another one may have failed, and the oldest was in its place.

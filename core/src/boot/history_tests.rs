@@ -97,7 +97,7 @@ fn decoded(entries: &[Entry]) -> History {
     History::decode(0, &file(entries, 512)).unwrap()
 }
 
-/// What the entries say, from the oldest on.
+/// Effects of the entries, from the oldest on.
 fn effects(entries: &[Entry], named: Option<u32>) -> Vec<Option<bool>> {
     let history = decoded(entries);
     history.entries().iter().map(|entry| history.took_effect(entry, Some(&env(named)))).collect()
@@ -150,7 +150,7 @@ fn the_oldest_gives_way() {
     assert_eq!(history.lost(Some(&env(Some(99)))), 0, "36 gave its place to 100, which did not take effect");
     let (at, over) = history.place(101);
     assert_eq!((at, over.map(|entry| entry.n)), (1000 + 36 * 512, Some(37)));
-    // A record in another one's place is none.
+    // A record in another one's place does not count.
     let mut moved = file(&entries, 512);
     moved.copy_within(0..512, 512);
     let moved = History::decode(1000, &moved).unwrap();
@@ -231,7 +231,7 @@ proptest! {
     }
 }
 
-/// With the digest of what it says, as a later version would write it.
+/// A record with the digest of its text, as a later version would write it.
 fn record(json: &str) -> String {
     let line = format!("{} {json}", &Sha256::of(json.as_bytes()).to_string()[..16]);
     format!("{line:<511}\n")
@@ -249,7 +249,7 @@ fn entries_of_a_later_version_count() {
         ..Entry::new(2, 5, Verb::Later)
     };
     assert_eq!(later, Entry { after: Some(1), later: Some("exchange".into()), ..expected });
-    // A verb that is known, with what is not.
+    // A known verb, with unknown values.
     let ended =
         parse(r#"{"n":3,"time":5,"verb":"upgrade","slot":"C","ended":{"slot":"B","how":"melted"},"done":true}"#)
             .unwrap();
@@ -267,7 +267,7 @@ fn entries_of_a_later_version_count() {
     }
     assert_eq!(parse(r#"{"n":0,"time":5,"verb":"exchange"}"#), None);
 
-    // It is in force because boot.env names it, and so is the one before, which it names.
+    // boot.env names the last entry, which names the one before, so both are in force.
     let mut bytes = file(&[Entry { verb: Verb::Install, ..entry(1) }], 512);
     bytes[512..1024].copy_from_slice(record(full).as_bytes());
     let history = History::decode(0, &bytes).unwrap();
@@ -277,6 +277,6 @@ fn entries_of_a_later_version_count() {
         [Some(true); 2]
     );
     assert_eq!((history.next(Some(&named)), history.lost(Some(&named))), (Some(3), 0));
-    // One that is not in force keeps its number, too.
+    // An entry that is not in force keeps its number, too.
     assert_eq!(history.next(Some(&env(Some(1)))), Some(3));
 }

@@ -1,9 +1,9 @@
-//! What the UEFI loader says of a boot in the variable `SlipwayBoot`, and when it counts.
+//! The UEFI loader's record of a boot in the variable `SlipwayBoot`, and when it counts.
 //!
-//! The command line of a unified kernel image is signed and the same in every boot, so the loader says there which slot it
-//! started. A variable outlives what it was written for, and others can write one of that name: an operating system, one that is
-//! stored. Neither may tell a system who it is. So it counts only where the command line says nothing, only if it is not stored,
-//! and only if it is what the loader writes, byte for byte.
+//! The command line of a unified kernel image is signed and the same in every boot, so the loader records there which
+//! slot it started. A variable outlives its purpose, and other programs can write one of that name: an operating
+//! system, a stored one. None of these may name the slot of a system. So it counts only if the command line names none,
+//! only if it is not stored, and only if it equals the loader's own, byte for byte.
 
 use crate::prelude::*;
 
@@ -14,14 +14,14 @@ use uuid::Uuid;
 
 use super::slot::Slot;
 
-/// Those that the loader gives it, as efivarfs shows them in front of the value. Without `NON_VOLATILE`: the firmware
-/// forgets the variable with the power, and takes no such variable once the kernel runs.
+/// Attributes that the loader gives it, as efivarfs shows them in front of the value. Without `NON_VOLATILE`: the
+/// firmware forgets the variable with the power, and takes no such variable once the kernel runs.
 const ATTRIBUTES: [u8; 4] = slot_variable::ATTRIBUTES.to_le_bytes();
 
 /// The words of a boot, and why some are not among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootWords {
-    /// Those of the kernel command line, and behind them those of the variable if it counts.
+    /// Words of the kernel command line, and behind them those of the variable if it counts.
     pub line: String,
     /// Why a variable that is there does not count. The system does not know its slot then.
     pub not_believed: Option<NotBelieved>,
@@ -44,14 +44,14 @@ impl BootWords {
     }
 }
 
-/// Whether a kernel command line itself says what was booted. A live medium runs from no slot: what a loader said before,
-/// whose slot did not start, is not about it.
+/// Whether a kernel command line itself names the booted system. A live medium runs from no slot: a variable of an
+/// earlier loader, whose slot did not start, is not about it.
 pub fn says_where_from(cmdline: &str) -> bool {
     let says = |word: &str| word.starts_with("slipway.disk=") || word.starts_with("slipway.medium=");
     cmdline.split_ascii_whitespace().any(says)
 }
 
-/// What the variable says.
+/// Content of the variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoaderVariable {
     /// The slot that was started.
@@ -84,7 +84,7 @@ impl LoaderVariable {
     }
 }
 
-/// As the loader writes it.
+/// The loader's own text.
 impl fmt::Display for LoaderVariable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LoaderVariable { slot, disk, trial } = self;
@@ -95,7 +95,7 @@ impl fmt::Display for LoaderVariable {
 /// Why the variable does not count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotBelieved {
-    /// It is stored, or may be written by others.
+    /// It is stored, or other programs may write it.
     #[error(
         "the variable SlipwayBoot of the firmware is not believed: its attributes are {}, and those that the loader gives it are \
          {}, so another program wrote it; which slot runs, and whether it is a trial, is not known",
@@ -212,7 +212,7 @@ mod tests {
         let found = boot(&line, &stale);
         assert_eq!(found, BootWords { line: line.trim_end().to_owned(), not_believed: None });
         assert_eq!(Running::of(&found.line, disk), Running::This { slot: Slot::A, trial: false });
-        // Whatever it says: it need not make sense to say that this is no such image.
+        // Any value counts: no sensible value would mean that this is no such image.
         for line in ["slipway.disk=", "slipway.disk=sda quiet", "slipway.medium=1 quiet"] {
             assert_eq!(boot(line, &stale), BootWords { line: line.to_owned(), not_believed: None });
             let unasked = BootWords::of(line, || panic!("it is not asked for"));
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Where it does not count, the system does not know its slot: as where there is none.
+    /// If the variable does not count, the system does not know its slot: as without a variable.
     #[test]
     fn not_believed() {
         let disk = GUID.parse().unwrap();
@@ -259,7 +259,7 @@ mod tests {
             prop_assert_eq!(LoaderVariable::parse(&value(ATTRIBUTES, &told.to_string())), Ok(told));
         }
 
-        /// Whatever is in it: it adds to the command line what the loader writes, or nothing and the reason.
+        /// Any content of the variable adds the loader's own words to the command line, or nothing and the reason.
         #[test]
         fn nothing_else_gets_in(
             variable in prop_oneof![like_it(), prop::collection::vec(any::<u8>(), 0..150)],

@@ -1,4 +1,4 @@
-//! Which system is running, from what the boot rule put on the kernel command line: `slipway.slot`, `slipway.disk` and
+//! The running system, from the boot rule's words on the kernel command line: `slipway.slot`, `slipway.disk` and
 //! `slipway.try`. It is never guessed from anything else.
 
 use core::fmt;
@@ -78,12 +78,12 @@ impl Trial {
     }
 }
 
-/// How long a trial may take, as the operator has set it: `slipway.deadline` on the kernel command line.
+/// The time that a trial may take, as the operator has set it: `slipway.deadline` on the kernel command line.
 pub fn deadline(cmdline: &str) -> Option<&str> {
     value(cmdline, "slipway.deadline")
 }
 
-/// Whether the boot rule, the payload or the operator has set what the kernel does after a panic.
+/// Whether the boot rule, the payload or the operator has set the kernel's action after a panic.
 pub fn says_what_a_panic_does(cmdline: &str) -> bool {
     value(cmdline, "panic").is_some()
 }

@@ -41,7 +41,7 @@ impl Failed {
         Failed { check: None, message: plain(&format!("not confirmed within {limit}{more}")), times: 1 }
     }
 
-    /// The same after what was recorded before.
+    /// Adds the earlier records of the same failure.
     pub fn after(mut self, before: &Failed) -> Self {
         if self.check == before.check {
             self.times = before.times.saturating_add(1);
@@ -72,7 +72,7 @@ fn plain(text: &str) -> String {
     text.trim().to_owned()
 }
 
-/// What a program said last: as many of its last lines as fit into a message. They may be cut in front, and need not be
+/// The last lines of a program's output, as many as fit into a message. They may be cut in front, and need not be
 /// UTF-8.
 pub fn last_words(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
@@ -97,7 +97,7 @@ pub fn is_over(slot: Slot, env: &BootEnv) -> Option<&'static str> {
     }
 }
 
-/// What the guard of a trial does next.
+/// Next action of a trial's guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Nothing any more, for this reason.
@@ -111,7 +111,7 @@ pub enum Next {
 /// `env` is the boot state as it was last seen; `None` if it was not seen yet. `uptime` counts from the start of the kernel,
 /// so that a guard that is started again gives no more time.
 ///
-/// A disk that does not answer is no reason to go on waiting: the trial may be what has broken it.
+/// A disk that does not answer is no reason to go on waiting: the trial may have broken it.
 pub fn next(slot: Slot, env: Option<&BootEnv>, uptime: Duration, deadline: Duration) -> Next {
     if let Some(why) = env.and_then(|env| is_over(slot, env)) {
         return Next::Done(why);
@@ -122,8 +122,8 @@ pub fn next(slot: Slot, env: Option<&BootEnv>, uptime: Duration, deadline: Durat
     }
 }
 
-/// What systemd waits for and what has failed, from `systemctl list-jobs` and `systemctl list-units --failed`, both with
-/// `--plain --no-legend`. Empty if there is neither.
+/// Jobs that systemd waits for and units that have failed, from `systemctl list-jobs` and `systemctl list-units
+/// --failed`, both with `--plain --no-legend`. Empty if there is neither.
 pub fn waits_for(jobs: &str, failed: &str) -> String {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     // JOB UNIT TYPE STATE: what waits does so for what runs.
@@ -165,7 +165,7 @@ mod tests {
             }
         }
 
-        /// Whatever a check says fits, in one line.
+        /// Any output of a check fits, in one line.
         #[test]
         fn messages(output in prop::collection::vec(any::<u8>(), 0..2000)) {
             let failed = Failed::check("10-x", &last_words(&output));
