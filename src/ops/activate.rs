@@ -17,22 +17,22 @@ use crate::{device::Access, error::Failure, execute::Sources};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Whether a slot of this disk is running.
+    /// Place that the installer runs from.
     pub runs_from: RunsFrom,
     /// Keep EPHEMERAL. Otherwise it is erased, so nothing may use it.
     pub preserve: bool,
     /// Leave the boot loaders as they are.
     pub keep_bootloader: bool,
-    /// What starts the disk under UEFI. None: see [`RenewalRequest`].
+    /// The UEFI loader of the disk. None: see [`RenewalRequest`].
     pub efi_loader: Option<EfiLoader>,
-    /// Of the boot loaders.
+    /// Architecture of the boot loaders.
     pub arch: Arch,
 }
 
 pub struct Activate {
     pub runs_from: RunsFrom,
     pub preserve: bool,
-    /// How the boot loaders are renewed.
+    /// The renewal of the boot loaders.
     pub renewal: Option<RenewalRequest>,
 }
 

@@ -1,5 +1,4 @@
-//! What a failure tells of the disk is looked up on the disk: a write that failed may be there, and another program may have
-//! been at work.
+//! Looks up on the disk how a failure left it: a failed write may be there, and another program may have been at work.
 
 use slipway_core::{
     boot::env::BootEnv,
@@ -84,7 +83,7 @@ pub fn of_lba0(error: ExecuteError, disk: &dyn BlockIo) -> ExecuteError {
     })
 }
 
-// What is not flushed is lost with the power, and what can be read says nothing then.
+// Bytes that are not flushed are lost with the power, and reading them back proves nothing then.
 fn looked_up(
     error: ExecuteError,
     disk: &dyn BlockIo,

@@ -1,4 +1,5 @@
-//! Says something about an image in an OCI layout or a registry, signed. What it is said about is verified first, to its last byte.
+//! Attests something about an image in an OCI layout or a registry, signed. The image is verified first, to its last
+//! byte.
 
 use std::{
     fs,
@@ -29,7 +30,7 @@ pub struct Request {
     pub registry: Options,
 }
 
-/// What cannot be said.
+/// Why a predicate cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PredicateError {
     #[error("{path}: {source}", path = path.display())]

@@ -1,5 +1,5 @@
-//! A machine that follows a tag of a registry: asks what the tag names, upgrades if that is something else than what runs,
-//! and reboots when it may.
+//! A machine that follows a tag of a registry: resolves the tag, upgrades if it names another system than the running
+//! one, and reboots when it may.
 
 use std::{thread, time::Duration};
 
@@ -25,7 +25,7 @@ use crate::{
     tools::{ToolError, systemd},
 };
 
-/// How often a reboot that is held back is tried while a window is open.
+/// Interval between attempts of a reboot that is held back while a window is open.
 const AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
@@ -33,13 +33,13 @@ pub struct Request {
     pub disk: DiskRequest,
     /// The image to follow.
     pub image: ImageRef,
-    /// How to upgrade to it. Its source is the image, by tag.
+    /// The upgrade to do. Its source is the image, by tag.
     pub upgrade: upgrade::Request,
     pub reboot: RebootRequest,
     /// Leave the registry alone, and reboot into what waits for it.
     pub reboot_only: bool,
     pub dry_run: bool,
-    /// Who asks, for the history of the disk.
+    /// The requester, for the history of the disk.
     pub by: String,
 }
 
@@ -51,7 +51,7 @@ pub struct RebootRequest {
     pub length: WindowLength,
     pub inhibitors: Inhibitors,
     pub users: Users,
-    /// What systemd runs when a window opens.
+    /// Command that systemd runs when a window opens.
     pub command: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<AutoUpgrade
     Ok(report)
 }
 
-/// What was written stays, and no exit code that promises an untouched disk is right.
+/// The upgrade's writes stay, so no exit code that promises an untouched disk is right.
 fn failed(slot: Slot, Failure { error, .. }: Failure) -> Failure {
     let what = format!("the upgrade is done, and the next boot tries slot {slot}; only the reboot was not asked for");
     Failure { kind: FailureKind::Install, error: error.context(what) }
@@ -90,7 +90,7 @@ fn look(request: &Request) -> Result<Found, Failure> {
     Ok((disk.identity().clone(), installed_disk::look(&request.disk, &disk)?.system))
 }
 
-/// What waits for its reboot, without asking the registry.
+/// Reports an upgrade that waits for its reboot, without asking the registry.
 fn waiting(request: &Request, found: &Found) -> AutoUpgradeReport {
     let decision = pending(&found.1).map_or(Advance::NothingWaits, |slot| Advance::Reboot { slot });
     report(request, found, None, decision)
@@ -130,10 +130,10 @@ fn upgraded(request: &Request, found: &Found, observer: &mut dyn Observer) -> Re
     upgrade.source.source = Some(SourceRef::Docker(pinned));
     let facts = payload::open(&upgrade.source, upgrade.arch)?;
     let policy = ChecksumPolicy::of(upgrade.source.strict);
-    // A layer is compared while it is written. Into what waits already nothing is written, so the machine starts it only after
-    // all of the image was read. Who is told that it has nothing to do could as well be told of an old image, so that
-    // costs no download. What is damaged is seen when the upgrade is carried out, which reads all of the slots: too much for
-    // a question that comes every hour.
+    // A layer is compared while it is written. Nothing is written into a slot that waits already, so the machine starts
+    // it only after all of the image was read. A registry that answers "nothing to do" could as well name an old image,
+    // so that costs no download. Damage is seen when the upgrade is carried out, which reads all of the slots: too much
+    // for a question that comes every hour.
     let firmware = device::firmware_kernel_args();
     let planned =
         |payload: &PayloadFacts| advance_with(system, upgrade::if_undamaged(&upgrade, payload, &firmware, system));
@@ -150,7 +150,7 @@ fn upgraded(request: &Request, found: &Found, observer: &mut dyn Observer) -> Re
     Ok(report)
 }
 
-/// What the tag names in the registry.
+/// The digest that the tag has in the registry.
 fn asked(request: &Request, observer: &mut dyn Observer) -> Result<Sha256, Failure> {
     let source = SourceRef::Docker(request.image.clone());
     observer.phase(&format!("ask        {source}"), 0);
@@ -158,7 +158,7 @@ fn asked(request: &Request, observer: &mut dyn Observer) -> Result<Sha256, Failu
     registry.and_then(|registry| registry.digest()).map_err(|e| source_failure(&source, e.into()))
 }
 
-/// Decide about the reboot, and do what was decided. None if the slot no longer waits for it.
+/// Decide about the reboot, and act on it. None if the slot no longer waits for it.
 fn rebooted(request: &Request, slot: Slot, observer: &mut dyn Observer) -> Result<Option<RebootReport>, Failure> {
     let mut report = decided(&request.reboot, slot)?;
     // From a window's own service: until the window closes.

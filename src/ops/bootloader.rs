@@ -1,4 +1,4 @@
-//! The boot loaders of an installed disk: what they are, and how they are renewed.
+//! The boot loaders of an installed disk: their state, and their renewal.
 
 use slipway_core::{
     boot::{efi_loader::EfiLoader, slot::Slot},
@@ -24,11 +24,11 @@ use crate::{
 
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Whether a slot of this disk is running.
+    /// Place that the installer runs from.
     pub runs_from: RunsFrom,
-    /// What starts the disk under UEFI. None: see [`RenewalRequest`].
+    /// The UEFI loader of the disk. None: see [`RenewalRequest`].
     pub efi_loader: Option<EfiLoader>,
-    /// Whatever the firmware says.
+    /// Renew against the firmware's verdict.
     pub ignore_secure_boot: bool,
     pub arch: Arch,
 }
@@ -139,7 +139,7 @@ pub fn load(arch: Arch) -> Result<Loaders, Failure> {
     Loaders::load(arch).or_fail(FailureKind::Environment)
 }
 
-/// What a verb that arms a trial renews the boot loaders by, and how. None if nothing goes with the installer: such a verb
+/// Renewal of the boot loaders by a verb that arms a trial. None if the installer has no loaders with it: such a verb
 /// also does its work without.
 pub fn on_the_way(
     arch: Arch,
@@ -159,7 +159,7 @@ pub fn on_the_way(
     Some((loaders, RenewalRequest { offered, loader, ignore_secure_boot: false, mend: false }))
 }
 
-/// What is shipped, and what the firmware that starts the disk would say to it. Of an image file that is not known.
+/// The installer's loaders, and the verdicts of the firmware that starts the disk. For an image file these are not known.
 pub fn offered(loaders: &Loaders, arch: Arch, disk: &DiskIdentity) -> Offered {
     let firmware = match disk.kind {
         DiskKind::Disk => SecureBoot::of_this_machine(),

@@ -1,4 +1,4 @@
-//! Disks with the disk GUID of this one: what `status` says of them, and what an upgrade does not do beside them.
+//! Disks with the disk GUID of this one: their lines in `status`, and the limits that they set to an upgrade.
 
 use anyhow::Context as _;
 use slipway_core::{
@@ -34,7 +34,7 @@ pub struct Clones<'d> {
 }
 
 impl<'d> Clones<'d> {
-    /// Where the disks of the machine cannot be listed, none is known: nothing that is refused here harms a disk.
+    /// If the disks of the machine cannot be listed, it has no clones: a refusal here protects no disk.
     pub fn look(disk: &'d Disk, gpt: &GptFacts) -> Self {
         let others = probe::clones(disk, gpt.disk_guid).unwrap_or_default();
         Clones { own: disk.identity(), record: probe::drive_record(disk, gpt), others }
@@ -58,7 +58,7 @@ impl<'d> Clones<'d> {
         self.others.iter().map(of).collect()
     }
 
-    /// Which disk to detach, and why. None if there is no other one.
+    /// The disk to detach, and why. None if there is no other one.
     pub fn detach(&self) -> Option<String> {
         let other = self.others.first()?;
         let (own, other_path) = (&self.own.path, &other.path);
@@ -70,7 +70,7 @@ impl<'d> Clones<'d> {
         })
     }
 
-    /// Said of a disk that is a copy, also when it is the only one left: that is what a drive is replaced by.
+    /// A note about a disk that is a copy, also when it is the only one left: a replaced drive has such a copy.
     pub fn note(&self) -> Option<String> {
         let drive = self.record.as_ref().filter(|drive| self.own.kind == DiskKind::Disk && !drive.is(self.own))?;
         Some(format!("the system was installed on another drive ({drive}) and copied to this one"))

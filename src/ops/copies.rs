@@ -1,5 +1,5 @@
-//! What is on a disk twice: the partition table, the boot state, META. One copy of each is enough, so what is wrong with the
-//! other has to be reported.
+//! Structures that a disk has twice: the partition table, the boot state, META. One copy of each is enough, so faults
+//! of the other have to be reported.
 
 use slipway_core::{
     boot::env::PATHS,
@@ -13,8 +13,8 @@ use crate::device::{BlockIo as _, Disk};
 
 const WHICH: [&str; 2] = ["first", "second"];
 
-/// What is wrong with the copies of the partition table, and what is worth knowing. `bytes` is the size of the disk,
-/// `sector` that of a sector. `grows`: the table is one of ours, which `grow` takes.
+/// Faults of the copies of the partition table, and notes. `bytes` is the size of the disk, `sector` that of a
+/// sector. `grows`: the table is one of ours, which `grow` takes.
 pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64, grows: bool) -> (Vec<String>, Vec<String>) {
     let (mut problems, mut notes) = (Vec::new(), Vec::new());
     if let Err(e) = &copies.primary {
@@ -40,8 +40,8 @@ pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64, grows: bool) ->
     (problems, notes)
 }
 
-/// The same of everything that is on the disk twice. While a program writes, two good copies may differ: one is written
-/// after the other.
+/// Faults and notes of all structures that the disk has twice. While a program writes, two good copies may differ: one
+/// is written after the other.
 pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (Vec<String>, Vec<String>) {
     let (mut problems, mut notes) = of_the_table(&facts.gpt.copies, disk.size(), disk.sector_size().bytes(), true);
     notes.extend(facts.of_a_later_version());
@@ -72,7 +72,7 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
     if writer.is_none() && facts.meta.valid == [true, true] && !facts.meta.copies_equal {
         problems.push("the two copies of META differ; the first one is used".to_owned());
     }
-    // What there is once: the ESP, and the volumes of the OS.
+    // Structures that a disk has once: the ESP, and the volumes of the OS.
     let once = facts.unreadable.iter().filter(|what| !what.contains("GPT") && !what.starts_with("META: ADV"));
     problems.extend(once.cloned());
     (problems, notes)

@@ -1,4 +1,4 @@
-//! Who signs what firmware verifies: an RSA key, and the certificate that firmware knows it by.
+//! Signer of programs that firmware verifies: an RSA key, and the certificate that firmware knows it by.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use crate::{
     trust::{Kind, PublicKey, SigningKey},
 };
 
-// Of a file with a certificate or a key.
+// Limit of a file with a certificate or a key.
 const MAX_BYTES: u64 = 1 << 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

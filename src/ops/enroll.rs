@@ -58,7 +58,7 @@ pub struct Machine<'m> {
     pub option_roms: &'m dyn Fn() -> std::io::Result<Vec<OptionRom>>,
 }
 
-/// What to do where there are no variables.
+/// The remedy where there are no variables.
 pub const MOUNT_EFIVARFS: &str = "`mount -t efivarfs efivarfs /sys/firmware/efi/efivars` mounts it";
 
 /// Why nothing can be enrolled.
@@ -81,7 +81,7 @@ pub fn run(request: &Request, machine: &Machine<'_>, observer: &mut dyn Observer
     let keys = read_keys(&KeyFiles::of(&request.dir))?;
     let firmware = firmware(machine.variables)?;
     let mut facts = EnrollFacts { firmware, virtual_machine: machine.is_virtual, ..EnrollFacts::default() };
-    // It is held until the end, so that no program gives it another system meanwhile.
+    // The disk is held until the end, so that no program changes its system meanwhile.
     let mut disk = None;
     let unattended = request.mode == EnrollMode::IfSafe && machine.is_virtual != Some(true);
     if facts.firmware.setup_mode && request.mode != EnrollMode::Off && !unattended {
@@ -133,7 +133,7 @@ pub fn read_keys(files: &KeyFiles) -> Result<KeySet, Failure> {
     parse_keys(files, [&read(pk)?, &read(kek)?, &read(db)?])
 }
 
-/// What is in PK, KEK and db is sound, and belongs together. `files` are their names.
+/// Checks that PK, KEK and db are sound, and belong together. `files` are their names.
 pub fn parse_keys(files: &KeyFiles, [pk, kek, db]: [&[u8]; 3]) -> Result<KeySet, Failure> {
     let wrong = |variable: Variable| {
         let path = match variable {
@@ -166,7 +166,7 @@ fn firmware(variables: &dyn EfiVariables) -> Result<FirmwareFacts, Failure> {
     Ok(facts)
 }
 
-/// What would start with the keys in force. The disk that was looked at is returned.
+/// Programs that would start with the keys in force. Also returns the disk that was looked at.
 fn look(
     request: &Request,
     machine: &Machine<'_>,
@@ -221,7 +221,7 @@ fn of_disk(
     Ok(Some(disk))
 }
 
-/// What the firmware would decide.
+/// The decisions of the firmware.
 struct Judge {
     db: Database,
     dbx: Database,
@@ -259,7 +259,7 @@ impl Judge {
         }
     }
 
-    /// One for each EFI driver in it, or for a ROM that cannot be read.
+    /// Judges each EFI driver in it, or the ROM if it cannot be read.
     fn rom(&self, rom: OptionRom) -> Vec<Judged> {
         let OptionRom { device, content } = rom;
         let unknown = |why: String| vec![Judged { name: device.clone(), problem: Some(why) }];

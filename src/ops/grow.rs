@@ -16,7 +16,7 @@ use crate::{
     probe,
 };
 
-/// A disk that is to grow, as it was found, and what is to be done.
+/// A disk that is to grow, as it was found, and its plan.
 pub struct Growing<'d> {
     disk: &'d dyn BlockIo,
     facts: GrowFacts,
@@ -88,7 +88,7 @@ pub fn run(
     options: &ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    // Mostly there is nothing to do. To find that out takes no lock, and wakes no program that watches for writers.
+    // Mostly there is nothing to do. This check takes no lock, and wakes no program that watches for writers.
     let looked = disk.look()?;
     if let Ok(growing) = Growing::look(&looked, &looked.identity().path)
         && growing.plan.steps.is_empty()

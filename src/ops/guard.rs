@@ -1,8 +1,8 @@
 //! Watches over a trial from outside of all else that runs: if it is not confirmed in time, the machine starts anew, and
 //! The boot loader goes back to the system before.
 //!
-//! Whatever may hang has a thread of its own: looking at the disk, and the reboot itself. The thread that keeps the time
-//! touches neither a disk nor a file.
+//! Each action that may hang has a thread of its own: looking at the disk, and the reboot itself. The thread that keeps
+//! the time touches neither a disk nor a file.
 
 mod linux_platform;
 
@@ -35,12 +35,12 @@ use crate::{
 };
 use linux_platform::LinuxPlatform;
 
-/// What is asked for.
+/// Options of the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// None: the disk that the system was booted from.
     pub disk: Option<PathBuf>,
-    /// Since the start of the kernel. None: what the kernel command line says, or else ten minutes.
+    /// Since the start of the kernel. None: the one on the kernel command line, or else ten minutes.
     pub deadline: Option<Duration>,
     /// A watchdog to feed meanwhile.
     pub watchdog: Option<PathBuf>,
@@ -51,10 +51,10 @@ const NO_EFIVARFS: &str = "this kernel does not show the variables of the firmwa
     one, nothing guards it, and it cannot be confirmed; give the kernel efivarfs (CONFIG_EFIVAR_FS), and leave out efi=noruntime";
 const NOT_BELIEVED: &str = "if this is a trial, nothing guards it, and it cannot be confirmed";
 
-/// How long each part of it may take.
+/// Durations of its parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Between two looks at the boot state.
+    /// Interval between two looks at the boot state.
     pub look: Duration,
     /// For recording why, at the deadline.
     pub record: Duration,
@@ -92,7 +92,7 @@ enum WorkerReply {
     Synced,
 }
 
-/// Until when, and what is wrong with what the kernel command line says: a trial is guarded whatever it says.
+/// The deadline, and the fault of the one on the kernel command line: a trial is guarded in any case.
 pub fn deadline(asked: Option<Duration>, cmdline: &str) -> (Duration, Option<String>) {
     let default = Duration::from_secs(600);
     match (asked, running::deadline(cmdline)) {
@@ -131,10 +131,10 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<GuardReport
     Ok(GuardReport { slot: Some(trial.slot), why: why.to_owned() })
 }
 
-/// With what the UEFI loader says, which nothing else can see in an initramfs that has not mounted the firmware's variables.
-/// If they cannot be seen it is an error: that this is no trial is not known then. Where they never can, it is another one,
-/// for which systemd does not start the guard again (`RestartPreventExitStatus` of its unit). The same goes for what is not
-/// believed.
+/// With the UEFI loader's variable, which an initramfs cannot see before it has mounted the firmware's variables. If
+/// they cannot be seen, it is an error: this may be a trial. If they never can, it is another error, for which systemd
+/// does not start the guard again (`RestartPreventExitStatus` of its unit). A variable that does not count is such an
+/// error, too.
 pub fn cmdline(
     mut read: impl FnMut() -> Result<BootWords, Failure>,
     mount: impl FnOnce() -> io::Result<()>,
@@ -192,7 +192,7 @@ pub fn watch<H: GuardPlatform>(
         match next(trial.slot, env.as_deref(), platform.uptime(), deadline) {
             Next::Done(why) => return Ok(why),
             Next::Wait(left) => match replies.recv_timeout(left.min(times.look)) {
-                // What was seen once counts until something else is.
+                // The last boot state counts until another is seen.
                 Ok(WorkerReply::Looked(seen)) => env = seen.or(env),
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(left.min(times.look)),
                 _ => {}
@@ -230,7 +230,7 @@ fn look_and_record(platform: &dyn GuardPlatform, every: Duration, asked: &Receiv
     let _ = replies.send(WorkerReply::Synced);
 }
 
-/// Wait for the record and for what is written out, each for its time at most.
+/// Wait for the record and for pending writes, each for its time at most.
 fn end(replies: &Receiver<WorkerReply>, times: Times, observer: &mut dyn Observer) {
     loop {
         match replies.recv_timeout(times.record) {

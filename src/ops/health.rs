@@ -17,12 +17,12 @@ use slipway_core::{
 use super::{Change, ChangeOptions, DiskRequest, installed_disk};
 use crate::{device::Access, error::Failure, tools::limited};
 
-/// Between the SIGTERM and the SIGKILL for a check whose time is up.
+/// Time between the SIGTERM and the SIGKILL for a check whose time is up.
 const GRACE: Duration = Duration::from_secs(5);
-/// So much of a check's output is shown.
+/// Limit of a check's output that is shown.
 const MAX_SHOWN: usize = 16 << 10;
 
-/// Where the checks are, and how long each may take.
+/// The directory of the checks, and the time that each may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checks {
     pub dir: PathBuf,
@@ -35,7 +35,7 @@ pub struct Checks {
 pub struct NotWell(pub Failed);
 
 impl Checks {
-    /// Run them all, up to the first that fails. What is in doubt is a failure.
+    /// Run them all, up to the first that fails. Doubt counts as failure.
     pub fn run(&self, observer: &mut dyn Observer) -> Result<(), NotWell> {
         let shown = self.dir.display();
         let names =
@@ -85,8 +85,9 @@ impl Checks {
     }
 }
 
-/// As run-parts(8) has it, which cron has taught to people: names of letters, digits, `_` and `-`. What is left out by
-/// mistake would never fail, so it is named. Hidden files are not: editors and package managers leave them.
+/// As run-parts(8) has it, which cron has taught to people: names of letters, digits, `_` and `-`. A check that is
+/// left out by mistake would never fail, so it is named. Hidden files are not: editors and package managers leave
+/// them.
 fn is_check(name: &str, path: &Path, observer: &mut dyn Observer) -> io::Result<bool> {
     if name.starts_with('.') {
         return Ok(false);
@@ -141,11 +142,11 @@ impl Lines<'_> {
     }
 }
 
-/// What the system on trial leaves on the disk for the next one.
+/// The record that the system on trial leaves on the disk for the next one.
 pub struct Record<'f>(pub &'f Failed);
 
 impl Change for Record<'_> {
-    // What boots next is not touched, so nothing has to be known of it.
+    // The next boot is not touched, so no slot has to be verified.
     fn to_verify(&self, _: &SystemFacts) -> Option<slipway_core::boot::slot::Slot> {
         None
     }

@@ -1,4 +1,4 @@
-//! Shows what was done to a disk, and how each trial ended.
+//! Shows the changes of a disk, and how each trial ended.
 
 use slipway_core::{
     plan::SystemFacts,
@@ -24,7 +24,7 @@ pub fn run(request: &DiskRequest, limit: Option<usize>) -> Result<HistoryReport,
     Ok(HistoryReport { disk, kept, entries, lost, columns: None })
 }
 
-/// How many records cannot be read.
+/// The number of records that cannot be read.
 fn lost(system: &SystemFacts) -> u32 {
     system.history.as_ref().map_or(0, |history| history.lost(system.env.as_ref()))
 }

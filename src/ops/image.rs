@@ -54,7 +54,7 @@ fn disk(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, F
         zero: false,
         medium: None,
         identifiers: Identifiers::Seeded { seed, time },
-        // The same for everybody, so that the image is.
+        // The same on every machine, so that the image is.
         by: "image".to_owned(),
     };
     let tools = Toolbox::open(&install, observer)?;

@@ -53,7 +53,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectRepo
     })
 }
 
-/// What its maker may have forgotten. None of it keeps the payload from being installed.
+/// Likely omissions of its maker. None of them keeps the payload from being installed.
 fn notes(facts: &PayloadFacts) -> Vec<String> {
     let mut notes = Vec::new();
     if facts.version.is_none() {

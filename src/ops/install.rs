@@ -40,7 +40,7 @@ pub struct Request {
     /// The live medium that installs unattended, so that it recognizes this disk later.
     pub medium: Option<MediumId>,
     pub identifiers: Identifiers,
-    /// Who asks, for the history of the disk.
+    /// The requester, for the history of the disk.
     pub by: String,
 }
 
@@ -48,7 +48,7 @@ pub struct Request {
 pub enum Identifiers {
     /// Random GUIDs, and the time of day.
     Fresh,
-    /// The same every time, for reproducible images.
+    /// Identifiers that are the same every time, for reproducible images.
     Seeded {
         /// The GUIDs are made from this. None: from the plan without GUIDs, which describes all that goes onto the
         /// disk.
@@ -65,7 +65,7 @@ impl Request {
             force: self.force,
             zero: self.zero,
             format_data: system.format_data.unwrap_or(true),
-            // An explicit --format-data overrides what the config says about encryption.
+            // An explicit --format-data overrides the config's encryption.
             encrypted: if system.format_data.is_none() { system.encrypted.clone() } else { vec![] },
             bootable_mbr: system.bootable_mbr,
             no_menu: !system.boot_menu,
@@ -87,7 +87,7 @@ pub fn run(disk: &DiskRequest, request: &Request, observer: &mut dyn Observer) -
     onto(&opened, opened.path(), request, &tools, observer)
 }
 
-/// What an install needs from this machine, besides a disk and a payload.
+/// Parts of this machine that an install needs, besides a disk and a payload.
 pub struct Toolbox {
     assets: Assets,
     /// For Secure Boot.
@@ -111,7 +111,7 @@ impl Toolbox {
     }
 }
 
-/// `name` is what the user calls the disk: for an image, not the temporary file.
+/// `name` is the user's name for the disk: for an image, not the temporary file.
 pub fn onto(
     disk: &Disk,
     name: &Path,

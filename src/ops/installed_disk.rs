@@ -1,5 +1,5 @@
-//! How an installed disk is changed: probe it, verify the slots that matter, make the plan, claim the partitions, look
-//! again, execute, and look a last time.
+//! Changes an installed disk: probe it, verify the slots that matter, make the plan, claim the partitions, look again,
+//! execute, and look a last time.
 //!
 //! Until the partitions are claimed another program can write to them, and a raw write to the disk is possible at any
 //! time. So the plan is made a second time once they are claimed, and must be the same.
@@ -29,10 +29,10 @@ pub trait Change {
     /// each slot.
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot>;
 
-    /// Called twice: the hash of the plan is made without the time of day and without who asks.
+    /// Called twice: the hash of the plan is made without the time of day and the requester.
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals>;
 
-    /// How the boot loaders are renewed, if the change is about them.
+    /// The renewal of the boot loaders, if the change is about them.
     fn renewal(&self) -> Option<&RenewalRequest> {
         None
     }
@@ -48,7 +48,7 @@ pub trait Change {
     }
 }
 
-/// The disk, the payload or the request is not what a plan was made for. Nothing was written.
+/// The disk, the payload or the request differs from the plan's. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanChanged {
     #[error(
@@ -165,8 +165,8 @@ impl<'d> InstalledDisk<'d> {
         plan.map_err(|refusals| super::refused(refusals, name))
     }
 
-    /// Claim the partitions that the plan writes to, so that they cannot be mounted, and plan once more for what the disk
-    /// holds then. Refuses if the two plans differ in what boots.
+    /// Claim the partitions that the plan writes to, so that they cannot be mounted, and plan once more for the content
+    /// then. Refuses if the two plans differ in the next boot.
     pub fn hold(&mut self, change: &dyn Change, planned: &PlannedChange) -> Result<Plan, Failure> {
         let parts = [Part::Esp, Part::BootA, Part::BootB, Part::State, Part::Ephemeral];
         let gpt = &self.system.gpt;
@@ -199,7 +199,7 @@ impl<'d> InstalledDisk<'d> {
         self.is_there(plan).with_context(|| self.identity.path.clone()).or_fail(FailureKind::Install)
     }
 
-    /// Whether the boot rule will find what the plan wrote.
+    /// Checks that the boot rule will find the plan's writes.
     fn is_there(&self, plan: &Plan) -> Result<(), WrittenOver> {
         let found = probe::look_again(self.disk, &self.kernel_cmdline, &self.system).map_err(WrittenOver::NotSeen)?;
         let env = plan.steps.iter().rev().find_map(|step| match step {
@@ -261,7 +261,7 @@ pub fn change(
     look(disk, &opened)?.change(change, Sources::default(), options, observer)
 }
 
-/// A note, if what the kernel was booted with is not believed.
+/// A note, if the kernel's boot variable does not count.
 pub fn note_doubt(observer: &mut dyn Observer) -> Result<(), Failure> {
     if let Some(doubt) = super::boot_words()?.not_believed {
         observer.note(&doubt.to_string());

@@ -41,8 +41,8 @@ impl KernelArgsRequest {
         KernelArgs { firmware, ..args }
     }
 
-    /// For an upgrade: what was not requested is taken from the kept slot. If that slot's arguments cannot be read,
-    /// everything must be requested explicitly.
+    /// For an upgrade: values that were not requested come from the kept slot. If that slot's arguments cannot be
+    /// read, everything must be requested explicitly.
     pub fn kept_from(&self, runs_from: RunsFrom, system: &SystemFacts) -> Result<KernelArgs, Refusal> {
         let all_said = self.platform.is_some() && self.config.is_some() && !self.extra.is_empty();
         let none_said = self.platform.is_none() && self.config.is_none() && self.extra.is_empty();
@@ -74,7 +74,7 @@ pub fn add_extra_kernel_args(config: &MachineConfig, args: Vec<String>, observer
     missing.into_iter().chain(args).collect()
 }
 
-/// As it is stored.
+/// The stored name.
 fn name(platform: Platform) -> String {
     platform.name().to_owned()
 }

@@ -40,23 +40,23 @@ const PCR_KEY_BITS: u32 = 2048;
 /// More than all files together have.
 const ROOM_BYTES: usize = 64 << 10;
 const DAYS: &str = "3650";
-// Of a name in a certificate (RFC 5280, ub-common-name).
+// Limit of a name in a certificate (RFC 5280, ub-common-name).
 const MAX_NAME: usize = 64;
 
 #[derive(Clone, Debug)]
 pub struct Request {
     pub dir: PathBuf,
-    /// Whose certificate goes into the variables; none: openssl makes a key and a certificate.
+    /// Signer whose certificate goes into the variables; none: openssl makes a key and a certificate.
     pub signer: Option<EfiSignerRequest>,
     pub common_name: String,
     pub others: Others,
     /// Programs for dbx. Nothing else is made then.
     pub revoke: Vec<PathBuf>,
-    /// Of the changes, seconds since 1970, UTC.
+    /// Time of the changes, seconds since 1970, UTC.
     pub time: u32,
 }
 
-/// Certificates besides that of who signs.
+/// Certificates besides the signer's.
 #[derive(Clone, Debug, Default)]
 pub struct Others {
     /// For db.
@@ -67,7 +67,7 @@ pub struct Others {
     pub well_known: bool,
 }
 
-/// What to do where the files are there.
+/// The remedy where the files are there.
 pub const ANOTHER_DIRECTORY: &str = "name another directory";
 
 /// Why there are no keys.
@@ -94,7 +94,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<KeysReport,
         (Some(_), []) => &["PK.auth", "KEK.auth", "db.auth"],
         (None, []) => &[CERTIFICATE, CERTIFICATE_DER, KEY, PCR_KEY, "PK.auth", "KEK.auth", "db.auth"],
     };
-    // All of them first: half a set is worth nothing.
+    // Check all names first: half a set is worth nothing.
     if let Some(there) = names.iter().map(|name| request.dir.join(name)).find(|path| path.symlink_metadata().is_ok()) {
         return Err(KeysError::Exists(there)).or_fail(FailureKind::Input);
     }
@@ -188,7 +188,7 @@ pub fn enrolment(others: &Others, time: u32, signer: &EfiSigner) -> Result<[(&'s
     ])
 }
 
-/// What is appended to dbx.
+/// The entries to append to dbx.
 fn revocation(request: &Request, signer: &EfiSigner) -> Result<Vec<u8>, Failure> {
     let mut digests = Vec::new();
     for path in &request.revoke {
@@ -209,7 +209,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
     Err(KeysError::Name(name.to_owned())).or_fail(FailureKind::Input)
 }
 
-/// All of them or none.
+/// Writes all files or none.
 fn put_all(dir: &Path, files: &Files) -> Result<(), Failure> {
     let mut made = 0;
     let put_each = files.iter().try_for_each(|(name, content)| put(&dir.join(name), content).map(|()| made += 1));

@@ -64,7 +64,7 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let cmdline = cmdline(kind, platform, &kernel_args, &facts, observer).or_fail(FailureKind::Input)?;
     let medium = medium(request, kind, cmdline, &parts);
     let cmdline = medium.cmdline.to_string();
-    // Otherwise a wrong word would only be found by an unattended machine, where no one reads the message.
+    // Otherwise only an unattended machine would find a wrong word, with no reader of its message.
     if let Err(wrong @ InstructionsError::Word { .. }) = Instructions::of(&cmdline, None) {
         return Err(wrong).or_fail(FailureKind::Input);
     }
@@ -142,7 +142,7 @@ impl Making<'_> {
 fn examined(mut opened: OpenSource, request: &ImageRequest, observer: &mut dyn Observer) -> Result<Payload, Failure> {
     let system = &request.system;
     if let SourceRef::Dir(_) = opened.named() {
-        // They are carried even if no policy demands them.
+        // The medium has them even if no policy demands them.
         opened.signatures(observer)?;
     }
     let policy = ChecksumPolicy::of(system.source.strict);
@@ -211,7 +211,7 @@ fn container(named: &SourceRef, request: &ImageRequest, observer: &mut dyn Obser
     Ok(archive)
 }
 
-/// Whether all is on the medium that the signed list names. If not, the signatures say nothing of what is there.
+/// Whether all is on the medium that the signed list names. If not, the signatures say nothing of its content.
 fn is_carried(signed: &SignedList, facts: &PayloadFacts, observer: &mut dyn Observer) -> bool {
     let carried =
         |name: &str| name == MANIFEST || TEXTS.contains(&name) || facts.files.iter().any(|file| file.name == name);
@@ -262,8 +262,8 @@ fn cmdline(
     })
 }
 
-/// Of the words that are left out those by which the system finds something in its slot, and that no other word takes the place
-/// of: without them it finds no root file system.
+/// The omitted words by which the system finds something in its slot, and that no other word replaces: without them it
+/// finds no root file system.
 fn only_in_a_slot(left_out: &[String], args: &KernelArgs) -> Vec<String> {
     let key = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
     let asked = args.extra.iter().filter(|_| !args.payload_only);

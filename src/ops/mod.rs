@@ -80,16 +80,16 @@ use crate::{
     probe::ProbeError,
 };
 
-/// What the UEFI loader says about this boot (`loader/src/variable.rs`).
+/// The UEFI loader's record of this boot (`loader/src/variable.rs`).
 const BOOT_VARIABLE: &str = "/sys/firmware/efi/efivars/SlipwayBoot-b6ef5d2f-8d3a-4a0c-9c1e-5a1f5d6c0b57";
 
-/// Of the running kernel. A unified kernel image brings its own, which is signed. What the boot rule has to say is in a
-/// variable of the firmware then, and stands behind it here.
+/// Command line of the running kernel. A unified kernel image brings its own, which is signed. The boot rule's words
+/// are in a variable of the firmware then, and stand behind it here.
 pub fn kernel_cmdline() -> Result<String, Failure> {
     boot_words().map(|words| words.line)
 }
 
-/// The same, and why the variable does not count if it is there and does not. That is no failure: a verb that does not know
+/// The words of this boot, and why an existing variable does not count. That is no failure: a verb that does not know
 /// which slot runs may still go back.
 pub fn boot_words() -> Result<BootWords, Failure> {
     let line = fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(FailureKind::Environment)?;
@@ -114,7 +114,7 @@ fn utc(seconds: u64) -> String {
     humantime::format_rfc3339_seconds(time.unwrap_or(SystemTime::UNIX_EPOCH)).to_string()
 }
 
-/// What was found on a disk that should be one of ours. `name` is what the user calls it.
+/// The facts of a disk that should be one of ours. `name` is the user's name for it.
 fn ours<T>(found: Result<T, ProbeError>, name: &str) -> Result<T, Failure> {
     let context = match &found {
         Err(ProbeError::NoTable(_) | ProbeError::Foreign(_)) => format!(
@@ -129,7 +129,7 @@ fn ours<T>(found: Result<T, ProbeError>, name: &str) -> Result<T, Failure> {
     found.context(context).or_fail(FailureKind::Install)
 }
 
-/// `name` is what the user calls the disk.
+/// `name` is the user's name for the disk.
 fn refused(refusals: Refusals, name: &str) -> Failure {
     Failure { kind: refusals.kind(), error: anyhow::Error::new(refusals).context(name.to_owned()) }
 }

@@ -22,7 +22,7 @@ pub struct OpenSource {
     located: Located,
     source: Source,
     trust: TrustRequest,
-    // What was asked for before it is needed.
+    // Signatures that were fetched ahead of their use.
     evidence: Option<Evidence>,
 }
 
@@ -84,8 +84,8 @@ impl OpenSource {
         self.look_until(policy, inspection, |_| true, limiter, observer)
     }
 
-    /// The same for something that may write nothing: no write compares a layer then. So all of an image is read if what it
-    /// declares is not `enough`.
+    /// Looks for a verb that may write nothing: no write compares a layer then. So all of an image is read if its
+    /// declarations are not `enough`.
     pub fn look_until(
         mut self,
         policy: ChecksumPolicy,
@@ -100,8 +100,8 @@ impl OpenSource {
             None => self.source.evidence().map_err(|e| source_failure(&self.located.source, e)),
         };
         let signed_by = trust::signers(&self.trust, &self.located, evidence, observer)?;
-        // What a signature is over is compared before the first write. From a registry that would fetch everything twice; there
-        // the digest that is signed is that of the image, and each layer is compared on its way.
+        // The signed bytes are compared before the first write. From a registry that would fetch everything twice;
+        // there the digest that is signed is that of the image, and each layer is compared on its way.
         let inspection = match &self.located.source {
             SourceRef::Docker(_) => inspection,
             _ if signed_by.is_empty() => inspection,

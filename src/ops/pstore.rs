@@ -12,7 +12,7 @@ use slipway_core::{
     plan::SystemFacts,
 };
 
-/// Where the kernel shows what the firmware kept, and where systemd-pstore(8) moves it.
+/// The directory where the kernel shows the firmware's records, and the one where systemd-pstore(8) moves them.
 const PSTORE: [&str; 2] = ["/sys/fs/pstore", "/var/lib/systemd/pstore"];
 /// The end of a kernel's log: a panic comes with a backtrace.
 const TAIL_BYTES: u64 = 16 << 10;
@@ -63,7 +63,7 @@ fn tail(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// `Kernel panic - not syncing: …`, without what the kernel puts in front of a line.
+/// `Kernel panic - not syncing: …`, without the kernel's prefix of a line.
 fn panic_line(log: &str) -> Option<String> {
     const BEGINS: [&str; 3] = ["Kernel panic", "Oops", "BUG:"];
     BEGINS.iter().find_map(|begin| {

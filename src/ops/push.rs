@@ -24,7 +24,7 @@ pub struct Request {
     pub registry: Options,
 }
 
-/// What cannot be pushed.
+/// Why a payload cannot be pushed.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
     #[error("{0}: a payload directory is no image; put it into one first (docs/sources-and-registries.md)")]
@@ -38,7 +38,7 @@ pub enum PushError {
 const PULL: &str = "copy it into a layout first, with `installer pull`";
 
 impl PushError {
-    /// What to do about it, as the message ends with it.
+    /// The remedy, as the message ends with it.
     pub const fn remedy(&self) -> Option<&'static str> {
         match self {
             PushError::Registry(_) => Some(PULL),

@@ -1,8 +1,8 @@
 //! Reading a disk without a lock, while others may write to it.
 //!
-//! `status`, `verify`, `inspect` and `meta get` neither wait for a writer nor make one wait. What is good is good while
-//! another program writes, unless the state has changed since the look began: then half of it is from before. What looks
-//! damaged may be half-written: it counts only if it is found once more, or if no program wrote while it was read.
+//! `status`, `verify`, `inspect` and `meta get` neither wait for a writer nor make one wait. A good finding holds while
+//! another program writes, unless the state has changed since the look began: then half of it is from before. Apparent
+//! damage may be half-written: it counts only if it is found once more, or if no program wrote while it was read.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
@@ -22,8 +22,8 @@ use crate::{
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Looks until the answer is good and of one state, or no program writes, or it has been looked often enough. `look` gets
-/// who writes.
+/// Looks until the answer is good and of one state, or no program writes, or it has been looked often enough. `look`
+/// gets the writer.
 pub fn settled<T>(
     disk: &Disk,
     mut look: impl FnMut(Option<&Writer>) -> Result<T, Failure>,
@@ -34,7 +34,7 @@ pub fn settled<T>(
         let (before, state) = (disk.writer(), probe::written_first(disk));
         let answer = look(before.as_ref());
         let writer = disk.writer().or(before);
-        // One that came and went has left a trace.
+        // A writer that came and went has left a trace.
         let same_state = probe::written_first(disk) == state;
         let enough = (writer.is_none() && same_state) || tries == TRIES;
         match answer {

@@ -1,5 +1,5 @@
-//! Writes again what is lost and stands on the disk a second time, boot.env if both copies are lost, and an ESP on which no boot
-//! loader is left.
+//! Writes again lost parts with a second copy on the disk, boot.env if both copies are lost, and an ESP on which no
+//! boot loader is left.
 
 use std::cell::LazyCell;
 
@@ -23,11 +23,11 @@ use crate::{
     probe::{self, MendedLba0},
 };
 
-/// What could be repaired is, and something is left.
+/// The rest that a repair could not mend.
 #[derive(Debug, thiserror::Error)]
 #[error("{result}; not repaired:{}", listed(left))]
 pub struct NotRepaired {
-    /// What is true now, as a sentence.
+    /// The state now, as a sentence.
     result: String,
     /// Each with its remedy.
     left: Vec<String>,
@@ -39,12 +39,12 @@ fn listed(left: &[String]) -> String {
 
 #[derive(Clone, Debug)]
 pub struct Repair {
-    /// What an ESP is made again with. None: it is not lost.
+    /// The loaders for an ESP that is made again. None: it is not lost.
     pub renewal: Option<RenewalRequest>,
 }
 
 impl Change for Repair {
-    /// What is called good must be whole before it is marked so.
+    /// A slot that is called good must be whole before it is marked so.
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
         let good = |slot: &Slot| system.env.as_ref().is_none_or(|env| env.states[*slot] == SlotState::Good);
         first_unverified(Slot::BOTH.into_iter().filter(good), system)
@@ -87,7 +87,7 @@ pub fn run(
     Err(NotRepaired { result, left }).context(report.disk.path).or_fail(FailureKind::Install)
 }
 
-/// What starts the slots: nothing on the ESP says it any more.
+/// The architecture of the slots: nothing on the ESP says it any more.
 fn arch_of(system: &SystemFacts) -> Arch {
     let known = Slot::BOTH.into_iter().find_map(|slot| system.slots[slot].manifest.as_ref());
     known.map_or(Arch::NATIVE, |manifest| manifest.arch)

@@ -28,9 +28,9 @@ use crate::{
 pub struct DiskRequest {
     /// Whole disk or image file.
     pub path: PathBuf,
-    /// How long to wait for another program's lock on it.
+    /// Time to wait for another program's lock on it.
     pub lock_timeout: Duration,
-    /// What was found under this path, if it was not named by the user. It is opened only if it is still that.
+    /// The disk found under this path, if the user did not name it. It is opened only if it is still that disk.
     pub found: Option<DiskIdentity>,
 }
 
@@ -75,7 +75,7 @@ pub struct ChangeOptions {
     pub dry_run: bool,
     /// Carry out only the plan with this hash.
     pub plan_hash: Option<Sha256>,
-    /// Who asks, for the history of the disk.
+    /// The requester, for the history of the disk.
     pub by: Option<String>,
     /// Why, for the same.
     pub reason: Option<String>,
@@ -111,14 +111,14 @@ pub struct SystemRequest {
     pub boot_menu: bool,
     pub kernel_args: KernelArgsRequest,
     pub meta: Vec<(u8, Vec<u8>)>,
-    /// What boots the disk under UEFI.
+    /// The disk's boot loader for UEFI.
     pub efi_loader: EfiLoader,
     /// Sign the loader, and make a signed unified kernel image of the payload.
     pub secure_boot: Option<SecureBootRequest>,
     pub arch: Arch,
 }
 
-/// Who signs loader and unified kernel image, and what that is made of.
+/// The signer of loader and unified kernel image, and the parts of that image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecureBootRequest {
     pub signer: EfiSignerRequest,
@@ -126,7 +126,7 @@ pub struct SecureBootRequest {
     pub pcr: Option<PcrRequest>,
 }
 
-/// Who signs which values of PCR 11.
+/// The signer of values of PCR 11, and the phases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcrRequest {
     /// The file with the private key.
@@ -142,11 +142,11 @@ pub struct EnrollFrom {
     pub mode: EnrollMode,
 }
 
-/// Where the keys come from that a live medium enrols.
+/// Source of the keys that a live medium enrols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediumKeys {
     Files(KeyFiles),
-    /// They hold the certificate of who signs the medium.
+    /// The variables hold the certificate of the medium's signer.
     Signers {
         /// Microsoft's certificates, too.
         well_known: bool,

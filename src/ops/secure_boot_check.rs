@@ -1,4 +1,4 @@
-//! Whether the firmware of this machine would start an image: Secure Boot, judged by its variables.
+//! Predicts whether the firmware of this machine would start an image: Secure Boot, judged by its variables.
 //!
 //! A part that cannot be looked at is reported as unknown. The caller decides what follows from that.
 
@@ -22,7 +22,7 @@ use crate::{
 const FIRMWARE: &str = "/sys/firmware";
 const SECURE_BOOT: &str = "SecureBoot";
 
-/// Whether Secure Boot is on, and what it trusts.
+/// State of Secure Boot, and the certificates that it trusts.
 pub enum SecureBoot {
     /// It starts anything.
     Off,
@@ -37,7 +37,7 @@ impl SecureBoot {
         Self::seen(Path::new(FIRMWARE), &Efivarfs::of_this_machine())
     }
 
-    /// `dir` is what the kernel says about the firmware.
+    /// `dir` is the kernel's directory about the firmware.
     fn seen(dir: &Path, variables: &dyn EfiVariables) -> Self {
         let is_empty = |dir: &Path| fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none());
         let efi = dir.join("efi");
@@ -70,7 +70,7 @@ impl SecureBoot {
         }
     }
 
-    /// What it says to an image.
+    /// The firmware's answer to an image.
     pub fn verdict(&self, image: &[u8]) -> FirmwareSays {
         match self {
             SecureBoot::Off => FirmwareSays::AnythingStarts,

@@ -24,7 +24,7 @@ use crate::{
     transfer::{PayloadFiles, Take},
 };
 
-/// What a unified kernel image of a payload is made of.
+/// Parts of a payload's unified kernel image.
 pub fn recipe(request: &SecureBootRequest, platform: Option<Platform>, kernel_args: &KernelArgs, arch: Arch) -> Recipe {
     let SecureBootRequest { stub, pcr, .. } = request.clone();
     Recipe { stub, platform, kernel_args: kernel_args.clone(), arch, uname: None, pcr }
@@ -51,7 +51,7 @@ impl WithUki {
         self.source.signed().filter(|_| self.uki.is_none())
     }
 
-    /// As it is.
+    /// The payload as it is.
     pub const fn none(source: Source) -> Self {
         WithUki { source, uki: None }
     }

@@ -1,5 +1,5 @@
-//! A live medium that starts with Secure Boot. Its loader and its whole system are signed; the payload that it carries, and the
-//! boot assets, are in the system's initramfs, and so in what is signed.
+//! A live medium that starts with Secure Boot. Its loader and its whole system are signed; the payload that it carries,
+//! and the boot assets, are in the system's initramfs, and so are signed.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ use crate::{
 };
 
 const OS_RELEASE: &str = "os-release";
-/// Where firmware's menu finds the certificate, and Talos has it.
+/// Place where firmware's menu finds the certificate, and Talos has it.
 const CERTIFICATE: &str = "EFI/keys/uki-signing-cert.der";
 
 /// The keys that a medium enrols.
@@ -77,7 +77,7 @@ impl Enrolment {
     }
 }
 
-/// Who signs a medium, and what of it does not depend on its payload.
+/// The signer of a medium, and the parts that do not depend on its payload.
 pub struct SecureMedium {
     signer: EfiSigner,
     request: SecureBootRequest,
@@ -141,7 +141,7 @@ impl SecureMedium {
         Ok((with, facts))
     }
 
-    /// Of all that a medium has from here, besides its payload.
+    /// Digest of all parts that a medium has from here, besides its payload.
     pub fn digest(&self) -> Sha256 {
         let mut own = Sums(
             [("certificate".to_owned(), self.signed_by()), ("loader".to_owned(), Sha256::of(&self.loader))].into(),
@@ -163,7 +163,7 @@ impl SecureMedium {
         files
     }
 
-    /// Makes the live system of its kernel and its initramfs. The command line is in what is signed.
+    /// Makes the live system of its kernel and its initramfs. The signature covers the command line.
     pub fn unify(&self, source: &WithUki, medium: &Medium) -> Result<Box<Unify<'_>>, Failure> {
         let mut os_release = None;
         let read = source.each(&[OS_RELEASE], &mut |_, reader| {

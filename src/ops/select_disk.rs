@@ -9,7 +9,7 @@ use slipway_core::{
 
 use crate::device::DiskList;
 
-/// It is not certain which disk a selector means. Nothing was written.
+/// A selector that does not mean one certain disk. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum NotTheOne {
     /// A disk cannot be looked at.

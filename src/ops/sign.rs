@@ -1,4 +1,5 @@
-//! Signs a payload directory, or an image in an OCI layout or a registry. What is signed is verified first, to its last byte.
+//! Signs a payload directory, or an image in an OCI layout or a registry. The content is verified first, to its last
+//! byte.
 
 use std::path::Path;
 
@@ -36,7 +37,7 @@ pub struct Request {
     pub identity: Option<String>,
 }
 
-/// What cannot be signed.
+/// Why a payload cannot be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
     #[error("{0}: nothing can be added to an archive; {COPY}")]
@@ -53,7 +54,7 @@ const COPY: &str = "copy the image into a layout with `installer pull`, and sign
 const LIST: &str = "run `installer checksum` first";
 
 impl SignError {
-    /// What to do about it, as the message ends with it.
+    /// The remedy, as the message ends with it.
     pub const fn remedy(&self) -> Option<&'static str> {
         match self {
             SignError::Archive(_) => Some(COPY),

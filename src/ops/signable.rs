@@ -1,4 +1,4 @@
-//! Opens an image together with the place where what is signed of it goes.
+//! Opens an image together with the place for its signatures.
 
 use crate::payload::{
     SourceRef,

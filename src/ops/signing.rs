@@ -1,4 +1,4 @@
-//! Who signs: private keys in files, and a command.
+//! Signers: private keys in files, and a command.
 
 use std::{
     fs,
@@ -43,7 +43,7 @@ pub enum SigningSetupError {
     Twice { first: PathBuf, second: PathBuf },
 }
 
-/// All who sign. No key is there twice. A file that others than its owner may read is noted.
+/// All signers. No key is there twice. A file that others than its owner may read is noted.
 pub fn keys(request: &SigningRequest, observer: &mut dyn Observer) -> Result<Vec<SigningKey>, Failure> {
     let mut found = Vec::<(&Path, SigningKey)>::new();
     let of_files = request.keys.iter().map(|path| (path.as_path(), None));

@@ -21,7 +21,7 @@ pub fn check(disk: &Disk, facts: &SystemFacts, slot: Slot, observer: &mut dyn Ob
     }
 }
 
-// By what was read of its files, and not by what the manifest says of them.
+// By the bytes that were read of its files, and not by the manifest.
 fn payload_of(manifest: &Manifest, read: &[FileCheck]) -> Option<Sha256> {
     let mut manifest = manifest.clone();
     for file in &mut manifest.files {

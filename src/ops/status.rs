@@ -1,4 +1,4 @@
-//! Describes an installed disk: what is on it, which slot boots next, and why.
+//! Describes an installed disk: its content, the slot that boots next, and why.
 
 use super::{
     DiskRequest,
@@ -28,7 +28,7 @@ use slipway_core::{
     text::printable,
 };
 
-/// How many entries of the history are shown.
+/// The number of history entries that are shown.
 const RECENT: usize = 3;
 
 /// `full`: whether every file of every slot is read, as `verify` does; `None`: of those that nothing else vouches for.
@@ -72,7 +72,7 @@ pub(super) fn inspect(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>)
     }
 }
 
-/// What `status` has seen beside the facts that plans are made from.
+/// Observations of `status` beside the facts that plans are made from.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Seen {
@@ -84,9 +84,9 @@ pub struct Seen {
     /// Beside those of the boot chain and the slots.
     pub problems: Vec<String>,
     pub notes: Vec<String>,
-    /// Which disk to detach, if another one has the same disk GUID.
+    /// The disk to detach, if another one has the same disk GUID.
     pub detach: Option<String>,
-    /// Who writes to the disk meanwhile.
+    /// Another program that writes to the disk meanwhile.
     pub writer: Option<Writer>,
     /// Why it is not known which slot runs, although the firmware has a variable that says so. Nothing is wrong with the disk.
     pub not_believed: Option<String>,
@@ -101,7 +101,7 @@ impl Seen {
         found.chain(refused.map(|(_, text)| text)).collect()
     }
 
-    /// What to do next.
+    /// The next step for the user.
     pub fn next_step(&self, facts: &SystemFacts) -> NextStep {
         let beside = Beside {
             disk: &self.disk.path,
@@ -163,7 +163,7 @@ fn slot_status(facts: &SystemFacts, s: Slot) -> SlotStatus {
     }
 }
 
-/// The slot that the boot loader could not start, and why. What it says of a trial is the end of that trial.
+/// The slot that the boot loader could not start, and why. For a trial, this is its end.
 fn refused(facts: &SystemFacts) -> Option<(Slot, String)> {
     let env = facts.env.as_ref()?;
     let BootFailure { slot, fault } = env.refused.filter(|refused| env.states[refused.slot] != SlotState::Tried)?;
@@ -216,13 +216,13 @@ fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
             command("confirm")
         ),
         (SlotState::Tried, Some(why)) if why.check.is_some() => &format!(": was not confirmed: {why}"),
-        // That it was not confirmed is what it says.
+        // The reason itself says that it was not confirmed.
         (SlotState::Tried, Some(why)) => &format!(": was {why}"),
         (SlotState::Tried, None) => ", was tried and never confirmed",
         (SlotState::Bad, Some(why)) => &format!(", was tried and given up; {why}"),
         (SlotState::Bad, None) => ", was tried and given up",
         (SlotState::Good, _) => ", was tried and confirmed",
-        // What was tried is gone.
+        // The system that was tried is gone.
         (SlotState::Empty, _) => return None,
     };
     Some(format!("slot {slot}, {version}{how}"))

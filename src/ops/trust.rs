@@ -1,4 +1,4 @@
-//! Whose signatures a source needs: by the command line, the policy, or the keys beside the program, in this order.
+//! The signatures that a source needs: by the command line, the policy, or the keys beside the program, in this order.
 
 use std::{
     collections::VecDeque,
@@ -39,7 +39,7 @@ pub struct TrustRequest {
     pub allow_unsigned: bool,
 }
 
-/// Why it is not known whom to trust.
+/// Why the trusted keys are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustSetupError {
     #[error("{path}: {source}", path = path.display())]
@@ -74,7 +74,7 @@ const LAST_RULE: &str = "a last rule with source = \"*\" is for all others";
 const NAME_IT: &str = "name it as it is called here, or copy it";
 
 impl NoRule {
-    /// What to do about it, as the message ends with it.
+    /// The remedy, as the message ends with it.
     pub const fn remedy(&self) -> &'static str {
         match self {
             NoRule::Fits { .. } => LAST_RULE,
@@ -89,11 +89,11 @@ struct Demand {
     required: bool,
 }
 
-/// A source, as it is opened, and all names that it goes by: the one that was given, and where each link leads. A person who
-/// may change a link on the way decides what is opened, so the rules for all of them hold.
+/// A source, as it is opened, and all names that it goes by: the one that was given, and where each link leads. A
+/// person who may change a link on the way decides which source is opened, so the rules for all of them hold.
 ///
-/// The links are followed once. From then on only the last name is used: if a link appears there afterwards, what that leads
-/// to is still asked for what the rules say of this name.
+/// The links are followed once. From then on only the last name is used: if a link appears there afterwards, its target
+/// must still satisfy the rules for this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
     pub source: SourceRef,
@@ -133,17 +133,17 @@ impl Located {
     }
 }
 
-/// What the kernel opens by a name, and `None` if there is nothing to open. A link of `/proc`, such as `/proc/PID/root`
-/// and `/proc/self/fd/N`, leads where its text does not.
+/// Identity of the file that the kernel opens by a name; `None` if it opens none. A link of `/proc`, such as
+/// `/proc/PID/root` and `/proc/self/fd/N`, leads where its text does not.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-// As the kernel's.
+// The kernel's own limit.
 const MAX_LINKS: usize = 40;
 
-/// The names of a path, without `.` and `..`: as it is written, and after each link on the way. In the last one nothing is a
-/// link. Where there is nothing of the name, opening it fails later.
+/// The names of a path, without `.` and `..`: as it is written, and after each link on the way. The last one has no
+/// links. If the name does not exist, opening it fails later.
 fn ways(path: &Path) -> Vec<PathBuf> {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let (mut ways, mut at, mut links) = (vec![plain(&whole)], PathBuf::from("/"), 0);
@@ -185,8 +185,8 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// The signers of a payload: none if nothing is demanded of this source. An error if what is demanded is not met, unless the
-/// request lets it pass. `evidence` is called only if it is needed.
+/// The signers of a payload: none if nothing is demanded of this source. An error if the demands are not met, unless
+/// the request lets it pass. `evidence` is called only if it is needed.
 pub fn signers(
     request: &TrustRequest,
     source: &Located,
@@ -201,7 +201,7 @@ pub fn signers(
         return Ok(vec![]);
     }
     let source = &source.source;
-    // What is missing may be missing; a registry that does not answer says nothing of that.
+    // If none is demanded, a signature may be missing; a registry that does not answer does not show that.
     let required = demands.iter().any(|demand| demand.required);
     let verdict = evidence().and_then(|evidence| verdict(&demands, evidence, source, observer));
     match verdict {
@@ -221,7 +221,7 @@ pub fn signers(
     }
 }
 
-/// Who has signed, by all demands together. One that is not required may be missed.
+/// The signers, by all demands together. A demand that is not required may be missed.
 fn verdict(
     demands: &[Demand],
     mut evidence: Evidence,
@@ -247,8 +247,8 @@ fn verdict(
     Ok(signers)
 }
 
-/// The signatures that are there, and which of the keys that are named for this source made them. What is wrong with the
-/// keys is said by [`signers`].
+/// The signatures that are there, and which of the keys that are named for this source made them. [`signers`] reports
+/// faults of the keys.
 pub fn found(request: &TrustRequest, source: &Located, evidence: &Evidence) -> Vec<FoundSignature> {
     let demands = demands(request, source).unwrap_or_default();
     let keys: Vec<_> = demands.into_iter().flat_map(|demand| demand.requirement.keys).collect();
@@ -275,7 +275,7 @@ fn demands(request: &TrustRequest, source: &Located) -> Result<Vec<Demand>, Fail
     }
 }
 
-/// What the rules for the names of a source demand, each rule once. A rule without keys demands nothing.
+/// Demands of the rules for a source's names, each rule once. A rule without keys demands nothing.
 fn by_policy(path: &Path, source: &Located) -> Result<Vec<Demand>, Failure> {
     let name = path.display().to_string();
     let text = read(path).or_fail(FailureKind::Input)?;
@@ -350,7 +350,7 @@ pub(super) fn keys(files: &[PathBuf]) -> Result<Vec<PublicKey>, Failure> {
     Ok(one_of_each(keys))
 }
 
-/// One that two files hold is one key. Where certificates bound it in time, it counts in the time of any of them, and a file
+/// A key in two files is one key. Where certificates bound it in time, it counts in the time of any of them, and a file
 /// with the key alone does not widen that.
 fn one_of_each(all: Vec<PublicKey>) -> Vec<PublicKey> {
     let mut keys = Vec::<PublicKey>::new();
@@ -419,7 +419,7 @@ mod tests {
         let all = |paths: &[&str]| paths.iter().map(|path| root.join(path)).collect::<Vec<_>>();
         assert_eq!(names("a/real"), all(&["a/real"]));
         assert_eq!(names("first/deep"), all(&["first/deep", "a/second/deep", "a/real/deep"]));
-        // `..` is that of where a link leads, as for the kernel; what the text says is a name, too.
+        // `..` is the parent of a link's target, as for the kernel; the literal path is a name, too.
         assert_eq!(names("first/../x"), all(&["x", "a/x"]));
         assert_eq!(names("a/real/../../first/."), all(&["first", "a/second", "a/real"]));
         assert_eq!(names("nothing/at/all"), all(&["nothing/at/all"]));

@@ -71,7 +71,7 @@ pub struct FromPayload {
     pub recipe: Recipe,
 }
 
-/// How a UKI is made of a payload.
+/// Recipe of a payload's UKI.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     pub stub: PathBuf,
@@ -83,10 +83,10 @@ pub struct Recipe {
     pub pcr: Option<PcrRequest>,
 }
 
-/// Where Debian's systemd-boot-efi and others have systemd's stubs.
+/// Directory of systemd's stubs in Debian's systemd-boot-efi and others.
 pub const STUBS: &str = "/usr/lib/systemd/boot/efi";
 
-/// What to do where systemd's stub is not there.
+/// The remedy where systemd's stub is missing.
 pub const INSTALL_STUB: &str = "install systemd-boot-efi (Debian, Ubuntu; elsewhere it is often part of systemd or systemd-boot), \
                                 or name the stub by --stub";
 
@@ -219,14 +219,14 @@ pub fn assembled(stub: &Path, parts: &Parts, arch: Arch) -> Result<Vec<u8>, Fail
 
 type Measured = (Option<String>, Result<PcrValue, PcrError>);
 
-/// The stub's version, and what it measures.
+/// The stub's version, and its measurements.
 fn measured(uki: &[u8], from: &Recipe) -> Result<Measured, Failure> {
     let wrong = |source| UkiMakeError::Program { path: from.stub.clone(), source };
     let uki = Pe::parse(uki).map_err(wrong).or_fail(FailureKind::Input)?;
     Ok((stub_version(&uki), PcrValue::of(&uki)))
 }
 
-/// What goes into `.pcrsig`.
+/// Content of `.pcrsig`.
 fn policies(value: PcrValue, phases: &[String], key: &SigningKey) -> Result<String, Failure> {
     let mut signed = Vec::new();
     for phases in phases {
@@ -237,7 +237,7 @@ fn policies(value: PcrValue, phases: &[String], key: &SigningKey) -> Result<Stri
     Ok(pcr::document(key.public_key().bytes(), &signed))
 }
 
-/// Kernel, initramfs and os-release, if it has one. They are what the checksums say.
+/// Kernel, initramfs and os-release, if it has one. They match the checksums.
 fn read(source: &Source, listed: [&FileInfo; 2], observer: &mut dyn Observer) -> anyhow::Result<[Option<Vec<u8>>; 3]> {
     let names = [listed[0].name.as_str(), listed[1].name.as_str(), OS_RELEASE];
     let mut files = [None, None, None];

@@ -26,7 +26,7 @@ use crate::{
     probe,
 };
 
-/// What is requested besides the words on the kernel command line.
+/// Options besides the words on the kernel command line.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub config: Option<MachineConfig>,
@@ -37,7 +37,7 @@ pub struct Request {
     pub allow_any_version: bool,
     /// For an upgrade: take one with a lower epoch than that of the signed system that is kept.
     pub allow_older: bool,
-    /// Who asks, for the history of the disk.
+    /// The requester, for the history of the disk.
     pub by: String,
     pub system: SystemRequest,
 }
@@ -78,8 +78,7 @@ impl LiveSystem {
         Disk::open_and_say(path, Access::Read, sector, self.request.lock_timeout, says)
     }
 
-    /// The disk that is asked for, and what it is called. It stays open from here on, because its path may come to mean
-    /// another disk.
+    /// The requested disk, and its name. It stays open from here on, because its path may come to mean another disk.
     fn target(&self, observer: &mut dyn Observer) -> Result<(Disk, String), Failure> {
         let begins = |name: &str| format!("{} asks for an installation onto {name}", self.instructions.by);
         match &self.instructions.disk {
@@ -137,7 +136,7 @@ impl LiveSystem {
         Ok((!probe::is_medium(&disk)?).then_some(disk))
     }
 
-    /// What the other disks hold that firmware could start.
+    /// Contents of the other disks that firmware could start.
     fn others(&self, target: &Disk, observer: &mut dyn Observer) -> Result<Vec<(String, DiskHolds)>, Failure> {
         let list = device::disks().or_fail(FailureKind::Environment)?;
         let mut found = Vec::new();

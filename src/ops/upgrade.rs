@@ -40,7 +40,7 @@ pub enum Afterwards {
 
 #[derive(Clone, Debug)]
 pub enum UpgradeArgs {
-    /// What was not requested is taken from the kept slot.
+    /// Values that were not requested come from the kept slot.
     Kept(KernelArgsRequest),
     /// Exactly these: machined passes all of them.
     Given(KernelArgs),
@@ -48,7 +48,7 @@ pub enum UpgradeArgs {
 
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Whether a slot of this disk is running.
+    /// Place that the installer runs from.
     pub runs_from: RunsFrom,
     pub source: SourceRequest,
     pub afterwards: Afterwards,
@@ -64,7 +64,7 @@ pub struct Request {
     pub limit_rate: Option<ByteRate>,
     /// Leave the boot loaders as they are.
     pub keep_bootloader: bool,
-    /// What starts the disk under UEFI. None: see [`RenewalRequest`].
+    /// The UEFI loader of the disk. None: see [`RenewalRequest`].
     pub efi_loader: Option<EfiLoader>,
 }
 
@@ -73,7 +73,7 @@ pub struct Upgrade<'a> {
     pub payload: &'a PayloadFacts,
     /// Arguments that the firmware adds to a payload's own.
     pub firmware: &'a [String],
-    /// How the boot loaders are renewed.
+    /// The renewal of the boot loaders.
     pub renewal: Option<RenewalRequest>,
     pub dry_run: bool,
 }
@@ -103,7 +103,7 @@ impl Change for Upgrade<'_> {
         let same = system.slots[!kept].payload() == Some(self.digest());
         let default = system.env.as_ref().is_some_and(|env| env.default == !kept);
         let only = system.slots[kept].damage().is_some();
-        // A pending trial that is damaged is none.
+        // A damaged slot is no pending trial.
         let pending = system.env.as_ref().is_some_and(|env| env.once == Some(!kept));
         (unverified(!kept) && (same || default || only || pending)).then_some(!kept)
     }
@@ -166,8 +166,8 @@ pub fn if_undamaged(
     Upgrade { request, payload, firmware, renewal: None, dry_run: true }.decide(&base, &system)
 }
 
-/// Whether the payload is written, and so compared on its way, whatever more is found in the slots: damage only makes a
-/// plan write that would not. One that is refused may be found otherwise later.
+/// Whether the payload is written, and so compared on its way, for any later finding in the slots: damage only adds
+/// writes to a plan. A refused plan may differ later.
 fn is_written(request: &Request, payload: &PayloadFacts, firmware: &[String], system: &SystemFacts) -> bool {
     let writes = |plan: Plan| plan.steps.iter().any(|step| matches!(step, Step::WriteVolume { .. }));
     let digest = payload.manifest().payload_digest();
@@ -187,7 +187,7 @@ pub fn run(
     onto(&opened, &disk.path, request, options, observer)
 }
 
-/// `name` is what the user calls the disk.
+/// `name` is the user's name for the disk.
 pub fn onto(
     disk: &Disk,
     name: &Path,

@@ -4,7 +4,7 @@
 use slipway_core::efi::signature_list::certificate_list;
 use uuid::{Uuid, uuid};
 
-/// Whom the entries name as their owner, as on other machines.
+/// Owner that the entries name, as on other machines.
 const MICROSOFT: Uuid = uuid!("77fa9abd-0359-4d32-bd60-28f4e78f784b");
 
 const KEK: [&[u8]; 2] = [

@@ -74,7 +74,7 @@ impl LinuxPlatform {
         DiskRequest::of(self.path.clone(), LOCK, &mut Quiet).ok()
     }
 
-    /// Where the disk is: not before its driver is.
+    /// Finds the disk, once its driver is there.
     fn find(&self) -> Option<(Disk, [Option<u64>; 2])> {
         let disk = self.disk()?.look().ok()?;
         let gpt = probe::gpt(&disk).ok().filter(|gpt| gpt.disk_guid == self.trial.disk)?;
@@ -141,7 +141,7 @@ impl GuardPlatform for LinuxPlatform {
 
     fn feed(&self) {
         let mut watchdog = self.watchdog.lock().unwrap_or_else(PoisonError::into_inner);
-        // A watchdog that cannot be fed resets the machine, which is what it is for.
+        // A watchdog that cannot be fed resets the machine, as intended.
         watchdog.as_mut().map(Watchdog::feed);
     }
 }
