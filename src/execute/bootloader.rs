@@ -1,5 +1,5 @@
-//! The steps of a renewal of the boot loaders. What a step is about to refer to is looked at once more, past the page cache:
-//! another program may have written to the ESP since the plan was made.
+//! The steps of a renewal of the boot loaders. The data that a step will refer to is read once more, past the page
+//! cache: another program may have written to the ESP since the plan was made.
 
 use anyhow::{Context as _, anyhow, bail};
 use slipway_core::{
@@ -45,7 +45,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// That the boot code starts another core image than the one at `extent`: a new disk has no boot code yet.
+    /// Checks that the boot code starts another core image than the one at `extent`: a new disk has no boot code yet.
     pub(super) fn is_not_started(&self, extent: Extent) -> anyhow::Result<()> {
         if self.plan.table.is_some() {
             return Ok(());
@@ -94,7 +94,7 @@ impl Executor<'_, '_> {
         self.small(extent.offset, bytes)
     }
 
-    /// Whether sectors of the FAT hold what they did when the plan was made.
+    /// Checks that sectors of the FAT hold the same as when the plan was made.
     fn are_unchanged(&self, extents: &[Extent], over: Sha256) -> anyhow::Result<()> {
         let held = extents.iter().map(|extent| self.read(*extent)).collect::<anyhow::Result<Vec<_>>>()?;
         if Sha256::of(&held.concat()) == over { Ok(()) } else { Err(changed_esp()) }

@@ -1,5 +1,5 @@
-//! What stands on the disk twice, boot.env and META: written with care for what other programs do meanwhile, and with one
-//! copy where the other's sector is dead.
+//! Writes the structures that a disk has twice, boot.env and META: with care for other programs' writes meanwhile, and
+//! with one copy where the other's sector is dead.
 
 use slipway_core::{
     boot::{
@@ -17,7 +17,7 @@ use slipway_core::{
 use super::{Executor, Expect};
 use crate::probe;
 
-/// Another program has changed what a step was about to write over. The step wrote nothing.
+/// Another program has changed the bytes that a step was about to replace. The step wrote nothing.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{what} is not what it was when the plan was made: another program has written to the disk, and what it wrote is left \
@@ -46,7 +46,7 @@ impl Failed {
         self.source.downcast_ref::<ChangedMeanwhile>().is_none()
     }
 
-    /// What is told where the plan reaches its goal without the step, or (if it is not `spare`) with the other copy.
+    /// The note where the plan reaches its goal without the step, or (if it is not `spare`) with the other copy.
     pub fn spared(&self, step: &Step, spare: bool) -> String {
         let without = match step {
             Step::WriteMarker { .. } => "it counts only if both copies of the boot state are lost",
@@ -68,8 +68,8 @@ impl Failed {
 }
 
 impl Executor<'_, '_> {
-    /// Check that a sector holds what it did when the plan was made. One that holds nothing known, or cannot be read, is
-    /// written over.
+    /// Check that a sector holds the same as when the plan was made. One that holds nothing known, or cannot be read,
+    /// is written over.
     pub(super) fn still_holds<T: PartialEq>(
         &self,
         offset: u64,
@@ -88,13 +88,13 @@ impl Executor<'_, '_> {
     /// Check that a copy of boot.env is still where it was when the plan was made: its old place may be another file's.
     pub(super) fn still_there(&self, copy: u8, offset: u64) -> Result<(), ChangedMeanwhile> {
         let path = PATHS[usize::from(copy != 1)];
-        // Where the ESP cannot be read any more, no program has moved it.
+        // If the ESP cannot be read any more, no program has moved the copy.
         let moved =
             self.esp().and_then(|esp| probe::boot_env_place(self.disk, esp, path)).is_some_and(|at| at != offset);
         if moved { Err(ChangedMeanwhile { what: path.to_owned() }) } else { Ok(()) }
     }
 
-    /// The same of a record of the history, which is not written where that cannot be looked up.
+    /// Check that a record of the history is still in its place. If that cannot be looked up, it is not written.
     pub(super) fn is_in_history(&self, offset: u64) -> Result<(), ChangedMeanwhile> {
         let record = Extent { offset, len: self.disk.sector_size().bytes() };
         let found = self.esp().and_then(|esp| probe::history_place(self.disk, esp));
@@ -119,10 +119,10 @@ impl Executor<'_, '_> {
         self.small(extent.offset, bytes)
     }
 
-    /// Whether a reader finds what this copy, or the other one, was to hold.
+    /// Whether a reader finds the planned content of this copy, or of the other one.
     pub(super) fn is_found(&self, step: &Step) -> bool {
-        // A new disk must be able to hold everything, and a second copy is what a repair is for. What was not flushed can
-        // be read, and is lost with the power.
+        // A new disk must be able to hold everything, and a repair is there for the second copy. Bytes that were not
+        // flushed can be read, and are lost with the power.
         if matches!(self.plan.goal, Goal::Install | Goal::Repair) || self.disk.sync().is_err() {
             return false;
         }
@@ -149,7 +149,7 @@ impl Executor<'_, '_> {
         let begins = !std::mem::replace(&mut self.meta_begun, true);
         let extent = meta_extent(copy, offset);
         let meta = self.look_at_meta(extent)?.clone();
-        // The copy that counts goes last: which one that is was decided with the plan.
+        // The copy that counts goes last: the plan has decided which.
         let other_order = begins && extent.offset + meta.write_order()[0] != offset;
         // A program that has written META since has not seen our first copy.
         let mut bytes = vec![0; ADV_BYTES];
@@ -183,7 +183,7 @@ impl Executor<'_, '_> {
             self.meta = Some(Meta::decode(&[]));
         }
         if self.meta.is_none() {
-            // What another program wrote through the node of the partition may still be in its page cache, and would
+            // Writes of another program through the node of the partition may still be in its page cache, and would
             // overwrite the new tags later.
             if let Err(e) = self.disk.forget_cached(extent) {
                 let what = "failed: dropping what the kernel cached of META";

@@ -55,7 +55,7 @@ fn is_there(auth: &Auth, firmware: &dyn EfiVariables) -> bool {
     firmware.read(auth.variable).is_ok_and(|held| held.as_ref() == Some(&auth.content))
 }
 
-/// What the firmware holds now, asked once more, and what to do.
+/// The firmware's state now, asked once more, and the remedy.
 fn left(plan: &EnrollPlan, firmware: &dyn EfiVariables) -> Left {
     match firmware.flag(SETUP_MODE) {
         Ok(Some(true)) => {

@@ -23,7 +23,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    // What was written before goes with the table that was there when it was planned.
+    // Headers that were written before belong to the table that was planned for.
     fn primary_header(&self, extent: Extent, entries: Place) -> anyhow::Result<Vec<Expect>> {
         let (grown, over) = self.sources.grown.ok_or_else(|| anyhow!("the plan needs a table"))?;
         let mut found = vec![0; extent.len as usize];

@@ -57,7 +57,7 @@ pub struct ExecuteError {
     pub sentence: String,
     /// Whether a step that writes was begun.
     pub wrote: bool,
-    /// What is on the disk now, and what the user can do. Only a look at the disk tells that, and the executor knows no more than
+    /// State of the disk now, and the remedy. Only a look at the disk tells that, and the executor knows no more than
     /// whether it has written.
     pub left: Left,
     pub kind: FailureKind,
@@ -168,15 +168,15 @@ struct Executor<'scope, 'a> {
     observer: &'a mut dyn Observer,
     prepared: BTreeMap<Part, PreparedXfs>,
     unverified: BTreeMap<Part, Unverified<'scope>>,
-    /// As it was found before the first write to it.
+    /// META before the first write to it.
     meta: Option<Meta>,
     /// Whether a copy of the ADV was written, or tried to be.
     meta_begun: bool,
-    /// What could not be written: it may hold anything.
+    /// Ranges that could not be written: they may hold anything.
     unwritten: Vec<Extent>,
 }
 
-/// What a step must have left on the disk.
+/// Bytes that a step must have left on the disk.
 enum Expect {
     Bytes(u64, Vec<u8>),
     Xfs(Part, Extent),

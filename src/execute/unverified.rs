@@ -1,4 +1,4 @@
-//! What is kept of a volume between its writing and its `verify` step.
+//! Record of a volume between its writing and its `verify` step.
 
 use crate::transfer::{ReadBack, checksum::Checksum};
 

@@ -1,4 +1,4 @@
-//! A fast checksum, to compare what was written with what is read back.
+//! A fast checksum, to compare written bytes with the ones read back.
 
 use twox_hash::XxHash3_128;
 

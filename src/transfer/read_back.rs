@@ -81,7 +81,7 @@ impl<'scope> ReadBack<'scope> {
             both: None,
         };
         let advance = move |bytes| {
-            // There is no receiver if the write failed and `finish` is never called.
+            // No receiver exists if the write failed and `finish` is never called.
             let _ = advanced.send(bytes);
         };
         let work = move || sums(disk, pieces, Checksummer::update, Checksummer::finish, &mut { advance });
@@ -89,7 +89,7 @@ impl<'scope> ReadBack<'scope> {
         Ok(ReadBack { written: Written { pieces: written, bytes }, progress, thread })
     }
 
-    /// Read what is left and return the checksums, in the order of the files. The caller must have flushed everything.
+    /// Read the rest and return the checksums, in the order of the files. The caller must have flushed everything.
     pub fn finish(self, progress: &mut dyn FnMut(u64)) -> Result<Vec<Checksum>, StreamError> {
         let ReadBack { written, progress: advanced, thread } = self;
         let _ = written.pieces.send(None);
@@ -180,7 +180,7 @@ impl Iterator for Flushed<'_> {
 // A buffer, how many bytes of it are filled, and whether a file ends there.
 type Filled = (AlignedBuf, usize, bool);
 
-/// One digest or checksum for each file; hashing runs beside reading.
+/// Digest or checksum of each file; hashing runs beside reading.
 fn sums<S: Default, V>(
     disk: &dyn BlockIo,
     pieces: impl Iterator<Item = Result<Piece, StreamError>> + Send,

@@ -23,7 +23,7 @@ use slipway_core::{digest::Sha256, units::Extent};
 const PIECE_BYTES: usize = 512 << 10;
 // More buffers cost memory and gain no speed.
 const BUFFERS: usize = 4;
-// Bytes read from the disk at once to compare them with what is about to be written.
+// Bytes read from the disk at once to compare them with the bytes to be written.
 const COMPARE_BYTES: usize = 256 << 10;
 
 /// Like `read_exact`, but the end of the input is no error: returns how many bytes were read.
@@ -109,7 +109,7 @@ impl OldContent {
 }
 
 /// Write exactly `size` bytes of `reader` to the beginning of `to` and fill the rest of `to`, which must be less than
-/// 512 KiB, with zeros. Return digest and checksum of what was read.
+/// 512 KiB, with zeros. Return digest and checksum of the bytes read.
 ///
 /// Pieces that the disk already holds are not written again. Nothing is flushed: the caller must do that. `behind` is
 /// told of every piece, and `progress` of every byte, that is on the disk.
@@ -236,7 +236,7 @@ mod tests {
     use crate::transfer::{ReadBack, read_back_digest};
     use slipway_core::units::{MIB, SectorSize};
 
-    /// A device with a volatile cache. `read_back` returns only what was flushed.
+    /// A device with a volatile cache. `read_back` returns only flushed bytes.
     struct Cached(Mutex<State>);
 
     #[derive(Default)]
