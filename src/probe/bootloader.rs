@@ -40,16 +40,16 @@ use slipway_core::{
     units::{Extent, MIB, SectorSize},
 };
 
-// Of a UEFI image: no known boot loader is larger.
+// Limit of a UEFI image: no known boot loader is larger.
 const MAX_IMAGE_BYTES: u64 = 16 * MIB;
 
-/// Which clusters of the ESP files have.
+/// The clusters of the ESP that files have.
 pub fn fat_map(disk: &dyn BlockIo, esp: Extent, paths: &[&str]) -> Result<FatMap, MapError> {
     let mut read = |offset: u64, buf: &mut [u8]| disk.read_back(esp.offset + offset, buf).is_ok();
     FatMap::look(esp.len, disk.sector_size().bytes(), paths, &mut read)
 }
 
-/// What starts a disk, as far as `request` asks.
+/// The boot loaders of a disk, as far as `request` asks.
 pub fn bootloader(disk: &dyn BlockIo, gpt: &GptFacts, request: &RenewalRequest) -> BootloaderFacts {
     let (esp, path) = (gpt.part(Part::Esp), request.path());
     let mut digests = Digests::default();
@@ -120,7 +120,7 @@ fn kernel(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot) -> KernelLook {
     Ok(StubLack::of(&head))
 }
 
-/// What starts a disk, whatever is shipped.
+/// The boot loaders of a disk, whichever ones are shipped.
 pub fn bootloaders(disk: &dyn BlockIo, gpt: &GptFacts) -> Bootloaders {
     bootloaders_by(disk, gpt, &mut Digests::default())
 }
@@ -138,7 +138,7 @@ fn bootloaders_by(disk: &dyn BlockIo, gpt: &GptFacts, digests: &mut Digests) -> 
     }
 }
 
-/// Both in one look: whether the boot chain is what the list says, and what starts the disk.
+/// Both in one look: the comparison of the boot chain with the list, and the loaders of the disk.
 pub fn boot_chain_and_loaders(disk: &dyn BlockIo, gpt: &GptFacts) -> (ChainCheck, Bootloaders) {
     let mut digests = Digests::default();
     let bootloaders = bootloaders_by(disk, gpt, &mut digests);
@@ -186,7 +186,7 @@ fn core_epoch(disk: &dyn BlockIo, half: Extent) -> Result<Option<u32>, ProbeErro
     Ok(Sbat::parse(&sector).map(|sbat| sbat.epoch()))
 }
 
-/// What is shipped; `firmware` is what that of the running machine would say to an image.
+/// The shipped loaders; `firmware` gives the answer of the running machine's firmware to an image.
 pub fn offered(loaders: &Loaders, arch: Arch, firmware: &dyn Fn(&[u8]) -> FirmwareSays) -> Offered {
     let efi = |bytes: &[u8]| EfiOffered {
         file: info(arch.efi_image(), bytes),
@@ -195,7 +195,7 @@ pub fn offered(loaders: &Loaders, arch: Arch, firmware: &dyn Fn(&[u8]) -> Firmwa
     };
     let own = |bytes: &Vec<u8>| {
         let offered = efi(bytes);
-        // An image that was made before there were epochs does not say what it is.
+        // An image that was made before there were epochs does not name its loader.
         EfiOffered { image: BootImage { loader: Some(EfiLoader::Slipway), ..offered.image }, ..offered }
     };
     Offered {

@@ -1,4 +1,4 @@
-//! What the ESP says about the disk as a whole: the boot chain, and the drive that it was installed on.
+//! Records on the ESP about the disk as a whole: the boot chain, and the drive that it was installed on.
 
 use super::{error::ProbeError, read::read};
 use crate::{
@@ -19,7 +19,7 @@ use slipway_core::{
     units::{Extent, MIB},
 };
 
-/// Digests of what was read of a disk in one look, so that nothing is read twice in it.
+/// Digests of the files that one look at a disk has read, so that it reads nothing twice.
 #[derive(Default)]
 pub struct Digests(Vec<(Vec<Extent>, Sha256)>);
 
@@ -44,7 +44,7 @@ pub fn boot_chain(disk: &dyn BlockIo, gpt: &GptFacts) -> ChainCheck {
     boot_chain_by(disk, gpt, &mut Digests::default())
 }
 
-/// The same, after some of it was read.
+/// Compares the chain after some of it was read.
 pub fn boot_chain_by(disk: &dyn BlockIo, gpt: &GptFacts, digests: &mut Digests) -> ChainCheck {
     let esp = gpt.part(Part::Esp);
     let unusable = |why: String| ChainCheck { recorded: true, errors: vec![why], ..ChainCheck::default() };
@@ -94,7 +94,7 @@ fn place(disk: &dyn BlockIo, volume: &FatVolume, gpt: &GptFacts, link: &Link) ->
         Link::BootCode { len } => Ok(Some(vec![Extent { offset: 0, len: *len }])),
         Link::CoreImage { len } => {
             let bios = gpt.part(Part::Bios);
-            // Where the boot code starts nothing of ours it is damaged itself.
+            // Boot code that starts nothing of ours is damaged itself.
             let half = started_half(disk, bios).map_err(|e| e.to_string())?.unwrap_or(0);
             let core = Extent { len: *len, ..bios::halves(bios)[half] };
             if bios.contains(core) {
@@ -106,7 +106,7 @@ fn place(disk: &dyn BlockIo, volume: &FatVolume, gpt: &GptFacts, link: &Link) ->
     }
 }
 
-/// Which half of the BIOS partition the boot code starts.
+/// The half of the BIOS partition that the boot code starts.
 fn started_half(disk: &dyn BlockIo, bios: Extent) -> Result<Option<usize>, ProbeError> {
     let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
     read(disk, 0, &mut lba0)?;
@@ -129,8 +129,8 @@ fn compared(link: &Link, extents: &[Extent], expected: Sha256, actual: Sha256) -
     }
 }
 
-/// The drive that this disk was installed on. `None` if nothing says so, and where it cannot be read: nothing depends on
-/// it but what a user is told.
+/// The drive that this disk was installed on. `None` if nothing says so, and where it cannot be read: only messages to
+/// a user depend on it.
 pub fn drive_record(disk: &dyn BlockIo, gpt: &GptFacts) -> Option<DriveRecord> {
     let read =
         || -> Result<Option<Vec<u8>>, ReadError> { FatVolume::open(disk, gpt.part(Part::Esp))?.read_small(DRIVE, MIB) };

@@ -21,10 +21,10 @@ use slipway_core::{
 };
 
 /// The clones of a disk. The boot rule hands the disk GUID to the system, and with a clone attached that says no longer
-/// which disk was booted. A disk that cannot be read is none: it cannot be mistaken for this one either.
+/// which disk was booted. An unreadable disk is not one: it cannot be mistaken for this one either.
 pub fn clones(disk: &Disk, guid: Uuid) -> io::Result<Vec<DiskIdentity>> {
     let own = disk.identity();
-    // An image file is not what a machine was booted from.
+    // A machine is not booted from an image file.
     if own.kind == DiskKind::Image {
         return Ok(vec![]);
     }
@@ -39,11 +39,11 @@ pub fn clones(disk: &Disk, guid: Uuid) -> io::Result<Vec<DiskIdentity>> {
 /// Disks of this machine.
 #[derive(Default)]
 pub struct DisksWith {
-    /// Those with the GUID, each drive once.
+    /// Disks with the GUID, each drive once.
     pub disks: Vec<DiskIdentity>,
-    /// They are drives. Loop devices and the like have been looked at only where this is false.
+    /// Whether they are drives. Loop devices and the like have been looked at only where this is false.
     pub are_hardware: bool,
-    /// Those whose GUID is not known: the path, and why.
+    /// Disks whose GUID is not known: the path, and why.
     pub unknown: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a target disk holds before an installation: nothing, or something that needs `--force`.
+//! Content of a target disk before an installation: nothing, or something that needs `--force`.
 
 use super::{error::ProbeError, gpt::for_other_sectors, lba0};
 use std::io;

@@ -24,12 +24,12 @@ pub(super) struct Gpt {
     backup_lba: Lba,
     // The last block holds a backup that does not belong to the primary.
     foreign_backup: bool,
-    // Where there is a table after all, for sectors of another size.
+    // A table that exists after all, for sectors of another size.
     other: Option<String>,
 }
 
 impl Gpt {
-    /// Whatever is in LBA 0. `lba0::read_gpt` is for a disk whose table counts.
+    /// Ignores LBA 0. `lba0::read_gpt` is for a disk whose table counts.
     pub fn tables(disk: &dyn BlockIo) -> Self {
         let sector = disk.sector_size();
         let primary = table(disk, Lba(1));
@@ -148,7 +148,7 @@ fn overlap(parts: &[Extent; 7]) -> Option<(Part, Part)> {
     sorted.windows(2).find(|pair| pair[0].0.end() > pair[1].0.offset).map(|pair| (pair[0].1, pair[1].1))
 }
 
-// One that says nothing of where it lies lies nowhere.
+// An entry without a readable range lies nowhere.
 fn intruders(entries: &[Entry], parts: &[Extent; 7], sector: SectorSize) -> Vec<Intruder> {
     let is_ours = |entry: &&Entry| Part::ALL.iter().any(|part| part.number() == entry.number);
     let others = entries.iter().filter(|entry| !is_ours(entry));

@@ -1,4 +1,4 @@
-//! What growing needs to know: both copies of the partition table, and what EPHEMERAL holds.
+//! Facts that growing needs: both copies of the partition table, and the content of EPHEMERAL.
 
 use super::{error::ProbeError, gpt::raw_table, lba0::gpt, read::read};
 use crate::device::BlockIo;
@@ -12,7 +12,7 @@ use slipway_core::{
     units::{Extent, Lba},
 };
 
-/// Reads little, so that a disk where there is nothing to grow costs next to nothing. Also what stands in LBA 1.
+/// Reads little, so the check of a disk that cannot grow costs next to nothing. Also reads LBA 1.
 pub fn grow_facts(disk: &dyn BlockIo) -> Result<(GrowFacts, Vec<u8>), ProbeError> {
     let (sector, disk_bytes) = (disk.sector_size(), disk.size());
     let gpt = gpt(disk)?;
@@ -33,7 +33,7 @@ fn held(disk: &dyn BlockIo, part: Extent) -> Result<Held, ProbeError> {
         return Ok(Held::Unsafe("an md RAID member"));
     }
     Ok(match recognise(&head) {
-        // Of a LUKS volume the header stands at the beginning, both copies of it.
+        // A LUKS volume has both copies of its header at the beginning.
         Some(magic) if matches!(magic.short, "LUKS" | "ext2/3/4" | "btrfs" | "LVM") => Held::Other(magic.name),
         Some(magic) => match XfsSize::of(&head) {
             Some(size) => Held::Xfs(size),

@@ -1,4 +1,4 @@
-//! What a disk holds, as `installer unattended` on a live system needs to know it.
+//! Content of a disk, for `installer unattended` on a live system.
 
 use super::{ProbeError, content::found, partitions::partitions, system::system};
 use crate::device::BlockIo;

@@ -1,4 +1,5 @@
-//! LBA 0 says whether a disk has a GPT. Where it says none: what the disk holds instead, and what brings the table back.
+//! LBA 0 says whether a disk has a GPT. If it has none: the content of the disk instead, and the remedy that brings the
+//! table back.
 
 use super::{
     error::ProbeError,
@@ -75,7 +76,7 @@ fn has_boot_state(disk: &dyn BlockIo, esp: Extent) -> bool {
 // the table says.
 fn behind_lost_lba0(disk: &dyn BlockIo) -> Option<GptFacts> {
     let head = head(disk, Extent { offset: 0, len: disk.size() })?;
-    // A table that begins at LBA 1 is what a wrong bit makes of a protective MBR.
+    // A wrong bit turns a protective MBR into a table that begins at LBA 1.
     let is_protective = |entries: Vec<mbr::Entry>| entries.iter().all(|entry| entry.first == Lba(1));
     let is_free = match recognise(&head) {
         None => true,

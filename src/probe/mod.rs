@@ -1,4 +1,4 @@
-//! Finds out what is on a disk. Nothing here writes.
+//! Finds out the content of a disk. Nothing here writes.
 
 mod bootloader;
 mod chain;

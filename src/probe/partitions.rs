@@ -33,7 +33,7 @@ pub struct TableFacts {
     pub extended: Vec<u32>,
 }
 
-/// Read the GPT, or else the MBR. For a disk with neither the error says what it holds instead.
+/// Read the GPT, or else the MBR. For a disk with neither the error names the content instead.
 pub fn partitions(disk: &dyn BlockIo) -> Result<TableFacts, ProbeError> {
     if disk.size() == 0 {
         return Err(ProbeError::NoTable("it is smaller than one sector".to_owned()));

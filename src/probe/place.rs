@@ -1,5 +1,5 @@
-//! Where the files lie that are written in place: boot.env, the slots' markers, the history. And what proves that a place is
-//! theirs.
+//! Places of the files that are written in place (boot.env, the slots' markers, the history), and the proof that a
+//! place is theirs.
 //!
 //! These places are found through directory entries, and one wrong bit of an entry leads into another file. So a place counts
 //! only if it holds the block that is expected there, or if the map of the whole volume shows that no other file has it.
@@ -36,18 +36,18 @@ pub fn boot_env(disk: &dyn BlockIo, volume: &FatVolume, path: &str) -> Option<u6
     sector(disk, volume, path, |bytes| BootEnv::parse(bytes).is_some())
 }
 
-/// The same of both. Of two that lead to one sector the second is lost.
+/// Byte offsets of both copies. If two lead to one sector, the second is lost.
 pub fn boot_envs(disk: &dyn BlockIo, volume: &FatVolume) -> [Option<u64>; 2] {
     let [first, second] = PATHS.map(|path| boot_env(disk, volume, path));
     [first, second.filter(|_| first != second)]
 }
 
-/// The same of one copy, on the ESP at `esp`.
+/// Byte offset of one copy, on the ESP at `esp`.
 pub fn boot_env_place(disk: &dyn BlockIo, esp: Extent, path: &str) -> Option<u64> {
     boot_env(disk, &FatVolume::open(disk, esp).ok()?, path)
 }
 
-/// Where the history lies on the disk: whole sectors, one behind the other.
+/// Place of the history on the disk: whole sectors, one behind the other.
 pub fn history(disk: &dyn BlockIo, volume: &FatVolume) -> Option<Extent> {
     let (file, sector) = (volume.find(HISTORY).ok()??, disk.sector_size().bytes());
     let records = u64::from(RECORDS);
@@ -57,7 +57,7 @@ pub fn history(disk: &dyn BlockIo, volume: &FatVolume) -> Option<Extent> {
     }
 }
 
-/// The same, if it may be written: no other file has any of it.
+/// Place of the history, if it may be written: no other file has any of it.
 pub fn history_place(disk: &dyn BlockIo, esp: Extent) -> Option<Extent> {
     let volume = FatVolume::open(disk, esp).ok()?;
     history(disk, &volume).filter(|place| is_its_own(disk, &volume, HISTORY, *place))

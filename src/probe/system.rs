@@ -1,4 +1,4 @@
-//! What an installed disk holds: partition table, boot state, slots, META.
+//! Content of an installed disk: partition table, boot state, slots, META.
 
 use std::collections::BTreeMap;
 
@@ -42,8 +42,8 @@ use slipway_core::{
 
 /// `cmdline` is the command line of the running kernel.
 ///
-/// Of what there are two copies of, one that cannot be read counts as lost, as it does for GRUB. What no plan needs
-/// may be unreadable, too. [`SystemFacts::unreadable`] names it all.
+/// An unreadable copy of two counts as lost, as it does for GRUB. Data that no plan needs may be unreadable, too.
+/// [`SystemFacts::unreadable`] names all of it.
 pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeError> {
     look(disk, cmdline, None, &|gpt, slot| slot_facts(disk, gpt, slot, None))
 }
@@ -105,15 +105,15 @@ pub fn boot_env(disk: &dyn BlockIo, gpt: &GptFacts) -> Option<BootEnv> {
     BootEnv::pick(&[first.1, second.1]).cloned()
 }
 
-/// What a writer changes before the content of a slot: the disk GUID, both copies of boot.env, META. Equal values mean that
-/// no program began to replace a slot in between. None without a partition table of ours.
+/// The structures that a writer changes before the content of a slot: the disk GUID, both copies of boot.env, META.
+/// Equal values mean that no program began to replace a slot in between. None without a partition table of ours.
 pub fn written_first(disk: &dyn BlockIo) -> Option<(Uuid, [Option<BootEnv>; 2], Meta)> {
     let gpt = gpt(disk).ok()?;
     let ([first, second], _) = esp(disk, gpt.part(Part::Esp), &mut vec![]);
     Some((gpt.disk_guid, [first.1, second.1], meta_of(disk, gpt.part(Part::Meta)).0))
 }
 
-// What STATE and EPHEMERAL hold. LUKS1 and LUKS2 begin with the same magic (LUKS2 On-Disk Format, 2.1).
+// Content of STATE and EPHEMERAL. LUKS1 and LUKS2 begin with the same magic (LUKS2 On-Disk Format, 2.1).
 fn data(disk: &dyn BlockIo, gpt: &GptFacts, unreadable: &mut Vec<String>) -> BTreeMap<Part, VolumeHolds> {
     let held = |part: Part| {
         let mut head = [0; 6];
@@ -130,14 +130,14 @@ fn data(disk: &dyn BlockIo, gpt: &GptFacts, unreadable: &mut Vec<String>) -> BTr
     [Part::State, Part::Ephemeral].map(held).into()
 }
 
-/// META, and what of it cannot be read. An unreadable copy is not a valid one.
+/// META, and its unreadable parts. An unreadable copy is not a valid one.
 pub fn meta_of(disk: &dyn BlockIo, extent: Extent) -> (Meta, Vec<String>) {
     let (mut bytes, mut unreadable) = (vec![0; META_BYTES as usize], Vec::new());
     for (name, at, len) in Meta::PARTS {
         let part = &mut bytes[at..at + len];
         if let Err(e) = read(disk, extent.offset + at as u64, part) {
             unreadable.push(format!("META: {name} cannot be read: {e}"));
-            // Not zeros: those would say that META is new.
+            // Not zeros: they would mean that META is new.
             part.fill(0xff);
         }
     }
@@ -177,7 +177,7 @@ fn esp<'d>(disk: &'d dyn BlockIo, esp: Extent, unreadable: &mut Vec<String>) -> 
     ([(first, one), (second, two)], Some(volume))
 }
 
-// The records that cannot be read are lost, and the others are not. `kept` is what was found out about its place before.
+// The records that cannot be read are lost, and the others are not. `kept` has earlier findings about its place.
 fn history(disk: &dyn BlockIo, volume: &FatVolume, kept: Option<bool>) -> Option<History> {
     let file = place::history(disk, volume)?;
     let mut bytes = vec![0; file.len as usize];
@@ -194,7 +194,7 @@ fn history(disk: &dyn BlockIo, volume: &FatVolume, kept: Option<bool>) -> Option
     Some(if kept { found } else { found.unproven() })
 }
 
-// `known` is what was found out about the content of large files before.
+// `known` has earlier findings about the content of large files.
 fn slot_facts(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot, known: Option<&SlotFacts>) -> SlotFacts {
     let volume = match FatVolume::open(disk, gpt.part(slot.into())) {
         Ok(volume) => volume,
@@ -231,7 +231,7 @@ fn slot_facts(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot, known: Option<&Slo
     }
 }
 
-// What the boot loader would start, and the installer has not written.
+// A file that the boot loader would start, and the installer has not written.
 fn disputed(volume: &FatVolume, found: &SlotFacts) -> Option<String> {
     let boot = boot_list(volume)?;
     let names: Vec<String> = boot.0.keys().cloned().collect();
@@ -245,7 +245,7 @@ fn boot_list(volume: &FatVolume) -> Option<Sums> {
     Sums::parse(&bytes).ok()
 }
 
-// Slipway's loader starts it before all else, whatever slot.cfg says, and refuses the slot if boot.sha256 does not list it.
+// Slipway's loader starts it before all else, against slot.cfg, and refuses the slot if boot.sha256 does not list it.
 fn unlisted_uki(volume: &FatVolume) -> Option<String> {
     volume.find(UKI).ok()??;
     let is_listed = |list: Sums| list.0.contains_key(UKI);
@@ -253,8 +253,7 @@ fn unlisted_uki(volume: &FatVolume) -> Option<String> {
         .then(|| format!("{UKI}: {BOOT_SHA256} does not list it, and Slipway's loader starts nothing else where it is"))
 }
 
-// Only one that is what SHA256SUMS says: what is in it decides what an upgrade keeps and refuses, and a disk may return
-// a wrong bit.
+// Only a manifest that matches SHA256SUMS: it decides what an upgrade keeps and refuses, and a disk may return a wrong bit.
 fn manifest(volume: &FatVolume) -> (Option<Manifest>, Vec<String>) {
     let small = |name| volume.read_small(name, MIB).ok().flatten();
     let Some(bytes) = small(MANIFEST) else { return (None, vec![]) };
@@ -299,7 +298,7 @@ pub fn check_slot(
     for check in checks.iter_mut().filter(|c| matches!(c.state, FileState::Good | FileState::Unlisted)) {
         // Firmware finds a file by its short name, too.
         let is_uki = uki.as_ref().is_some_and(|uki| *uki == check.name && !uki.eq_ignore_ascii_case(UKI));
-        // Of two by one name it is unknown which one it takes.
+        // If two have one name, it is unknown which one it takes.
         let is_twice = names.iter().filter(|name| check.name.eq_ignore_ascii_case(name)).count() > 1;
         if is_uki || is_twice || lists.dispute(&check.name) {
             check.state = FileState::Disputed;
@@ -311,7 +310,7 @@ pub fn check_slot(
     Ok(checks)
 }
 
-/// How many bytes [`check_slot`] will read.
+/// The number of bytes that [`check_slot`] will read.
 pub fn slot_bytes(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot) -> u64 {
     let files = slot_volume(disk, gpt, slot).ok().and_then(|v| v.root_files().ok());
     files.unwrap_or_default().iter().map(|(_, size)| size).sum()
