@@ -1,13 +1,13 @@
-//! What a BIOS starts: the boot code in LBA 0, and the core image in the BIOS partition.
+//! BIOS boot: the boot code in LBA 0, and the core image in the BIOS partition.
 //!
 //! The partition has room for two core images, one in each half. The boot code says which one is started, so another one
 //! comes into force by one sector.
 
 use crate::units::{Extent, SectorSize};
 
-// Where the boot code says at which LBA the core image begins (GRUB, `GRUB_BOOT_MACHINE_KERNEL_SECTOR`).
+// Offset in the boot code of the core image's first LBA (GRUB, `GRUB_BOOT_MACHINE_KERNEL_SECTOR`).
 const KERNEL_SECTOR: usize = 0x5c;
-// Where the first sector of a core image says how many sectors follow it (`GRUB_BOOT_MACHINE_LIST_SIZE`).
+// Offset in a core image's first sector of the number of sectors behind it (`GRUB_BOOT_MACHINE_LIST_SIZE`).
 const BLOCK_LIST_SECTORS: usize = 0x1fc;
 /// Bytes of the sectors that a BIOS reads.
 pub const SECTOR: u64 = SectorSize::S512.bytes();
@@ -18,14 +18,14 @@ pub const fn halves(part: Extent) -> [Extent; 2] {
     [Extent { offset: part.offset, len }, Extent { offset: part.offset + len, len }]
 }
 
-/// Which of them the boot code of LBA 0 starts. None if it starts something else.
+/// The half that the boot code of LBA 0 starts. None if it starts something else.
 pub fn started(lba0: &[u8], part: Extent) -> Option<usize> {
     let lba = lba0.get(KERNEL_SECTOR..KERNEL_SECTOR + 8)?;
     let lba = lba.iter().rev().fold(0, |lba: u64, byte| lba << 8 | u64::from(*byte));
     halves(part).iter().position(|half| half.offset / SECTOR == lba)
 }
 
-/// Where the SBAT text of a core image begins, in bytes from the beginning of the image: in a sector behind those that
+/// Offset of the SBAT text of a core image, in bytes from the beginning of the image: in a sector behind those that
 /// are loaded. `first` is its first sector.
 pub fn sbat_at(first: &[u8]) -> Option<u64> {
     let sectors = first.get(BLOCK_LIST_SECTORS..BLOCK_LIST_SECTORS + 2)?;

@@ -1,5 +1,5 @@
-//! The boot chain: what the firmware starts before any slot. An install lists its digests on the ESP, so that `verify`
-//! and `status` can tell whether it is still what was written.
+//! The boot chain: the programs that the firmware starts before any slot. An install lists its digests on the ESP, so
+//! that `verify` and `status` can tell whether it is unchanged.
 
 use crate::prelude::*;
 
@@ -11,7 +11,7 @@ use crate::digest::Sha256;
 /// The list, as a path on the ESP.
 pub const CHAIN: &str = "slipway/chain.sha256";
 
-// How the list names what is not a file. FAT has no name with a colon.
+// Names in the list of entries that are not files. FAT has no name with a colon.
 const BOOT_CODE: &str = "boot-code:";
 const CORE_IMAGE: &str = "core-image:";
 
@@ -92,7 +92,7 @@ impl Chain {
         Chain(self.0.iter().chain(more).cloned().collect())
     }
 
-    /// The links, each with what it may be.
+    /// The links, each with the digests that it may have.
     pub fn links(&self) -> Vec<Vec<&(Link, Sha256)>> {
         let mut links: Vec<Vec<&(Link, Sha256)>> = Vec::new();
         for row in &self.0 {

@@ -1,5 +1,5 @@
-//! Which drive a disk was installed on. A copy of a disk has the same disk GUID and the same record, but not the same
-//! drive around it: so the record tells the original from its copies.
+//! The drive that a disk was installed on. A copy of a disk has the same disk GUID and the same record, but not the
+//! same drive around it: so the record tells the original from its copies.
 
 use crate::prelude::*;
 
@@ -21,7 +21,7 @@ impl DriveRecord {
         if disk.kind == DiskKind::Image {
             return None;
         }
-        // A shell compares whole lines: what it cannot compare is not recorded.
+        // A shell compares whole lines: values that it cannot compare are not recorded.
         let plain = |value: &Option<String>| value.clone().filter(|v| !v.is_empty() && !v.contains(char::is_control));
         Some(DriveRecord { wwid: plain(&disk.wwid), serial: plain(&disk.serial) }).filter(Self::says_something)
     }

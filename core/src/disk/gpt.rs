@@ -348,7 +348,7 @@ mod tests {
         }
     }
 
-    /// What another tool wrote is whole, and is not called damaged.
+    /// A table of another tool is whole, and is not called damaged.
     #[test]
     fn tables_of_another_kind_are_not_supported() {
         let (_, table) = sample(SectorSize::S512);

@@ -38,7 +38,7 @@ impl RawTable {
         (self.bytes.len() as u64).div_ceil(sector.bytes())
     }
 
-    /// Where a backup must begin on a disk with so many bytes, and what partitions must end before.
+    /// Place of the backup on a disk with so many bytes. Partitions must end before it.
     pub fn backup(&self, disk_bytes: u64, sector: SectorSize) -> Option<Extent> {
         let len = (self.array_blocks(sector) + 1) * sector.bytes();
         let end = disk_bytes - disk_bytes % sector.bytes();
@@ -75,7 +75,7 @@ impl RawTable {
         Some(table)
     }
 
-    /// Where the header, which is that of a primary, says that the entries stand.
+    /// Place of the entries according to the header, which is that of a primary.
     pub fn place(&self, sector: SectorSize) -> Option<Place> {
         let away = HOME + self.array_blocks(sector);
         match self.header.entries_lba.0 {
@@ -124,7 +124,7 @@ pub enum Place {
 /// A grown table as bytes to write.
 #[derive(Clone, Debug)]
 pub struct GrownGpt {
-    /// As it is in the end.
+    /// The final table.
     pub gpt: Gpt,
     /// LBA 1 as long as the entries are away.
     pub away_header: Vec<u8>,

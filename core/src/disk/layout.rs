@@ -1,4 +1,4 @@
-//! Where the partitions lie on the disk.
+//! Places of the partitions on the disk.
 //!
 //! Their numbers and order are fixed, because the boot rule addresses them by number. An upgrade never resizes one.
 //! They start and end on multiples of 1 MiB.
@@ -103,7 +103,7 @@ impl core::fmt::Display for Part {
 }
 
 // FAT32 needs 65,525 clusters. On 4096-byte sectors they take 256 MiB, and the FATs come on top.
-/// Where the ESP begins.
+/// Byte offset of the ESP.
 pub const ESP_OFFSET: u64 = MIB;
 /// Size of the ESP.
 pub const ESP_BYTES: u64 = 300 * MIB;
@@ -172,7 +172,7 @@ pub enum LayoutError {
 }
 
 impl LayoutError {
-    /// What to do: a clause behind the reason.
+    /// The remedy: a clause behind the reason.
     pub const fn remedy(&self) -> &'static str {
         match self {
             LayoutError::TooSmall { .. } => "a smaller --slot-size needs less",

@@ -77,7 +77,7 @@ impl Adv {
         self.0.iter().map(|(tag, value)| (*tag, value.as_slice()))
     }
 
-    /// Of all tags with their values.
+    /// Digest of all tags with their values.
     pub fn digest(&self) -> Sha256 {
         let rows = self.iter().map(|(tag, value)| [&[tag], &(value.len() as u64).to_le_bytes()[..], value].concat());
         Sha256::of(&rows.collect::<Vec<_>>().concat())

@@ -1,4 +1,4 @@
-//! What is on a disk: partition table, layout, META, file systems.
+//! Structures on a disk: partition table, layout, META, file systems.
 
 pub mod bios;
 pub mod chain;

@@ -1,4 +1,4 @@
-//! Which disk of a machine is the one that its system was booted from, for verbs to which no disk was named.
+//! Finds the disk that the system was booted from, for verbs to which no disk was named.
 
 use crate::prelude::*;
 
@@ -17,7 +17,7 @@ pub struct Candidate {
     pub record: Option<DriveRecord>,
 }
 
-/// What a machine has.
+/// Disks of a machine that may be its own.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
     /// All disks with the GUID, each drive once.
@@ -89,7 +89,7 @@ const NAME_ONE: &str = "give --disk PATH, or a machine config on stdin that name
 const LIKE: &str = "give --disk PATH; `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks";
 
 impl NoDisk {
-    /// What to do about it, as the message ends with it.
+    /// The remedy, as the message ends with it.
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::Install => NAME_ONE,
@@ -103,7 +103,7 @@ fn lines(title: &str, lines: &[String]) -> String {
     if lines.is_empty() { String::new() } else { format!(". {title}{}", each.collect::<String>()) }
 }
 
-/// The only disk with the GUID, or, among clones, the only one that is the drive that was installed.
+/// The only disk with the GUID, or, among clones, the only installed drive.
 ///
 /// A drive that another one was copied to, for good, is taken, too. But firmware starts from hardware, and while a disk
 /// cannot be looked at that may be the original.
@@ -132,7 +132,7 @@ pub fn own_disk(guid: Uuid, candidates: Candidates) -> Result<OwnDisk, NoDisk> {
     Ok(OwnDisk { disk, copies, installed })
 }
 
-/// A disk by what is printed on the drive.
+/// A disk by the text that is printed on the drive.
 struct Named<'d>(&'d DiskIdentity);
 
 impl fmt::Display for Named<'_> {
@@ -211,7 +211,7 @@ mod tests {
             }
             assert_eq!(text.ends_with("Not looked at:\n  - /dev/sdz: I/O"), !unknown.is_empty(), "{text}");
         }
-        // That is what a drive is replaced by.
+        // A replaced drive has such a copy.
         let own = own_disk(GUID, Candidates { unknown: vec![], ..copy() }).unwrap();
         let note = own.note().unwrap();
         assert!(note.contains("/dev/sda (model M, serial S2)") && note.contains("another drive (serial S1)"), "{note}");

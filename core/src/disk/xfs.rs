@@ -1,4 +1,4 @@
-//! How large an XFS file system is, and how large it can become.
+//! Size of an XFS file system, and the size that it can reach.
 
 /// Fewest blocks of an allocation group (`XFS_MIN_AG_BLOCKS`): the kernel makes no smaller one at the end.
 const MIN_GROUP: u64 = 64;
@@ -27,7 +27,7 @@ impl XfsSize {
         Self::new(be32(4)?, be32(84)?, be64(8)?)
     }
 
-    /// How many blocks it can have on so many bytes.
+    /// The number of blocks that it can have on so many bytes.
     pub const fn within(&self, bytes: u64) -> u64 {
         let blocks = bytes / self.block;
         let rest = blocks % self.group;

@@ -16,8 +16,8 @@ pub const MIN_CLUSTERS: u64 = 65_525;
 // Readers round differently: keep a distance from the limit.
 const CLUSTER_MARGIN: u64 = 16;
 const MAX_CLUSTER_BYTES: u64 = 32 << 10;
-/// What UEFI firmware reads at once for its cache of a volume: one sector in it that cannot be read, and the end of a file
-/// beside it cannot be read either. (EDK II, FatPkg.)
+/// The bytes that UEFI firmware reads at once for its cache of a volume: one sector in it that cannot be read, and the
+/// end of a file beside it cannot be read either. (EDK II, FatPkg.)
 pub(super) const CACHE_BYTES: u64 = 64 << 10;
 pub(super) const END_OF_CHAIN: u32 = 0x0fff_ffff;
 
@@ -70,7 +70,7 @@ pub struct VolumeSpec {
     pub files: Vec<FileSpec>,
 }
 
-/// Where a file's data lies.
+/// Place of a file's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// Path from the root.
@@ -116,7 +116,7 @@ pub enum FatError {
     BadName(String),
 }
 
-/// In tenths of a MiB, what is needed rounded up: so what is too few is the difference of the two numbers before it.
+/// The shortage in tenths of a MiB, with the need rounded up: so it is the difference of the two numbers before it.
 fn too_few(need: u64, have: u64) -> String {
     let tenths = |bytes: u64| u128::from(bytes) * 10;
     let (need, have) = (tenths(need).div_ceil(u128::from(MIB)), tenths(have) / u128::from(MIB));
@@ -174,8 +174,8 @@ impl Geometry {
         self.data + (cluster as u64 - 2) * self.cluster
     }
 
-    // Where a file begins that has room around it, if this is the first free cluster. A large one starts on a MiB. One
-    // exists, because cluster sizes divide a MiB.
+    // First cluster of a file that has room around it, if this is the first free cluster. A large one starts on a MiB.
+    // One exists, because cluster sizes divide a MiB.
     const fn spaced(&self, cluster: u64, file: &FileSpec) -> u64 {
         let at = self.data + (cluster - 2) * self.cluster;
         if file.size >= MIB { cluster + (at.next_multiple_of(MIB) - at) / self.cluster } else { cluster }

@@ -1,7 +1,7 @@
 //! Every cluster of a FAT32 volume that a file or a directory has: what must be known before one file is replaced.
 //!
-//! A reader makes the best of what it finds. This refuses what is not certain: a cluster that is taken for free and is not
-//! would be written over. Clusters that the FAT calls used and that nothing refers to are no file's. A power cut while a
+//! A reader makes the best of what it finds. This module refuses doubt: a used cluster that is taken for free would be
+//! written over. Clusters that the FAT calls used and that nothing refers to belong to no file. A power cut while a
 //! file was replaced leaves such.
 
 use crate::prelude::*;
@@ -26,7 +26,7 @@ const FIRST_END_OF_CHAIN: u32 = 0x0fff_fff8;
 const FAT_ENTRY_BYTES: u64 = 4;
 // Entries 0 and 1 of a FAT stand for no cluster.
 const RESERVED: usize = 2;
-// Our own directories have one cluster. These bound what a damaged volume can cost.
+// Our own directories have one cluster. These bound the cost of a damaged volume.
 const MAX_DIRECTORY_BYTES: u64 = 1 << 20;
 const MAX_DIRECTORIES: usize = 4096;
 
@@ -73,7 +73,7 @@ pub struct FileAt {
 pub struct FoundFile {
     /// Byte offset of its directory entry in the volume.
     pub entry: u64,
-    /// What that says.
+    /// Content of that entry.
     pub at: FileAt,
     /// Its clusters, in order.
     pub runs: Vec<Run>,
@@ -88,7 +88,7 @@ pub struct FatMap {
     fats: Vec<u64>,
     data: u64,
     fs_info: u64,
-    /// What the volume says about how many clusters are free.
+    /// The volume's own count of free clusters.
     free_count: Option<u32>,
     tables: Vec<Vec<u8>>,
     // By number of the cluster: a file, a directory or a bad sector has it.
@@ -128,12 +128,12 @@ impl FatMap {
         self.files.get(path)
     }
 
-    /// How many clusters a file of so many bytes takes.
+    /// The number of clusters that a file of so many bytes takes.
     pub const fn clusters(&self, bytes: u64) -> u32 {
         bytes.div_ceil(self.cluster) as u32
     }
 
-    /// How many copies of the FAT there are.
+    /// The number of copies of the FAT.
     pub const fn copies(&self) -> usize {
         self.fats.len()
     }
@@ -174,13 +174,13 @@ impl FatMap {
         Extent { offset: self.fats[copy] + begin, len: end - begin }
     }
 
-    /// What these sectors of a copy hold.
+    /// Content of these sectors of a copy.
     pub fn held(&self, copy: usize, sectors: Extent) -> &[u8] {
         let at = (sectors.offset - self.fats[copy]) as usize;
         &self.tables[copy][at..at + sectors.len as usize]
     }
 
-    /// What they hold once these clusters are a chain, and all others in them are free.
+    /// Their content once these clusters are a chain, and all others in them are free.
     pub fn linked(&self, copy: usize, sectors: Extent, run: Run) -> Vec<u8> {
         let mut bytes = vec![0; sectors.len as usize];
         let before = ((sectors.offset - self.fats[copy]) / FAT_ENTRY_BYTES) as u32;
@@ -191,7 +191,7 @@ impl FatMap {
         bytes
     }
 
-    /// What they hold once those of these clusters that no file has are free.
+    /// Their content once those of these clusters that no file has are free.
     pub fn freed(&self, copy: usize, sectors: Extent, runs: &[Run]) -> Vec<u8> {
         let mut bytes = self.held(copy, sectors).to_vec();
         let before = ((sectors.offset - self.fats[copy]) / FAT_ENTRY_BYTES) as usize;
@@ -346,7 +346,7 @@ impl BootSector {
             return other("no FAT32");
         }
         let short = |at: usize| u64::from(u16::from_le_bytes([b[at], b[at + 1]]));
-        // One sector is written whole or not at all. That holds for those of the disk.
+        // A sector is written whole or not at all. That holds for sectors of the disk.
         if short(11) != sector {
             return other("its sectors are not those of the disk");
         }
@@ -381,7 +381,7 @@ impl BootSector {
     }
 }
 
-/// What a directory entry, 32 bytes, says of its file.
+/// Place and length of a file, from its directory entry of 32 bytes.
 pub fn file_at(raw: &[u8]) -> FileAt {
     let high = u32::from(u16::from_le_bytes([raw[20], raw[21]])) << 16;
     FileAt { cluster: high | u32::from(u16::from_le_bytes([raw[26], raw[27]])), bytes: le32(raw, 28) }
@@ -394,7 +394,7 @@ pub fn put_file_at(raw: &mut [u8], at: FileAt) {
     put(raw, 28, at.bytes);
 }
 
-// None if that is not what the sector says; `0xffff_ffff` stands for an unknown number.
+// None if the sector does not give it; `0xffff_ffff` stands for an unknown number.
 fn free_count(sector: &[u8]) -> Option<u32> {
     let is_one = sector.len() >= 512 && &sector[..4] == b"RRaA" && &sector[484..488] == b"rrAa";
     is_one.then(|| le32(sector, 488))
@@ -411,7 +411,7 @@ fn runs(numbers: impl IntoIterator<Item = u32>) -> Vec<Run> {
     runs
 }
 
-// What cannot be read in one go is not read: the rest names the sector.
+// Reads in one go, or not at all: the rest names the sector.
 fn read_all(offset: u64, bytes: &mut [u8], sector: usize, read: &mut Read) -> Result<(), MapError> {
     if read(offset, bytes) {
         return Ok(());

@@ -10,7 +10,7 @@ const LEN: u64 = 40 * MIB;
 const LOADER: &str = "EFI/BOOT/BOOTX64.EFI";
 const LIST: &str = "slipway/chain.sha256";
 
-/// A volume with these files. What is in them does not matter.
+/// A volume with these files. Their content does not matter.
 fn volume() -> Vec<u8> {
     let files = [(LOADER, 300_000), ("slipway/boot.env", 512), (LIST, 700), ("empty", 0)];
     let files = files.map(|(path, size)| FileSpec { path: path.to_owned(), size });
@@ -80,7 +80,7 @@ fn what_nothing_refers_to_is_lost_and_can_be_freed() {
         let lost = look(&bytes).unwrap().lost();
         assert_eq!(lost, if copy == 0 { vec![run] } else { vec![] });
     }
-    // What a file has is never freed.
+    // Clusters of a file are never freed.
     let live = look(&bytes).unwrap();
     let all = Run { first: 2, count: 700 };
     let sectors = live.sectors(0, all);
@@ -124,7 +124,7 @@ fn contradictions_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever a volume holds, nothing panics, and what is given to a new file is no file's.
+    /// For any content of a volume, nothing panics, and clusters for a new file belong to no other file.
     #[test]
     fn damage_never_gives_away_what_a_file_has(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
