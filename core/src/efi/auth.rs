@@ -17,16 +17,16 @@ pub enum AuthError {
     /// It is something else.
     #[error("it is no change of a variable of Secure Boot (EFI_VARIABLE_AUTHENTICATION_2)")]
     Malformed,
-    /// What it sets the variable to cannot be read.
+    /// Its content for the variable cannot be read.
     #[error("it is a change of a variable, but {0}")]
     Lists(#[from] ListError),
     /// It would empty the variable.
     #[error("it holds no signatures: it would empty the variable")]
     Empty,
-    /// There has to be one certificate.
+    /// It needs one certificate.
     #[error("it holds {0} signatures, and PK has one certificate")]
     NotOne(usize),
-    /// Firmware cannot verify by what is in it.
+    /// Firmware cannot verify by its content.
     #[error("a certificate in it cannot be used: its key is not RSA of 2048 to 4096 bits")]
     Unusable,
     /// No key that the firmware would ask for has signed it.
@@ -34,21 +34,21 @@ pub enum AuthError {
     Signature {
         /// The variable.
         name: &'static str,
-        /// Whose signature firmware would take.
+        /// The signer that firmware would accept.
         by: &'static str,
     },
 }
 
-/// What a file sets a variable to.
+/// Change of a variable, as a file holds it.
 #[derive(Clone, Debug)]
 pub struct Auth {
-    /// Which one.
+    /// The variable.
     pub variable: Variable,
     /// All of the file: what firmware takes.
     pub file: Vec<u8>,
     /// The lists, as the variable holds them afterwards.
     pub content: Vec<u8>,
-    /// What is in them.
+    /// The entries of its lists.
     pub entries: Vec<Entry>,
     signed: Signed,
     message: Vec<u8>,
@@ -94,8 +94,8 @@ pub struct KeySet {
 }
 
 impl KeySet {
-    /// Whether firmware that holds these keys would have taken these changes: PK signed by itself, KEK by PK, db by KEK
-    /// or PK. In setup mode firmware asks for the first alone.
+    /// Checks that firmware that holds these keys would have taken these changes: PK signed by itself, KEK by PK, db by
+    /// KEK or PK. In setup mode firmware asks for the first alone.
     pub fn check(&self, verify: Verifier<'_>) -> Result<(), (Variable, AuthError)> {
         let KeySet { pk, kek, db } = self;
         let own = pk.certificates();

@@ -1,4 +1,4 @@
-//! Which boot loader a UEFI image is.
+//! Identifies the boot loader in a UEFI image.
 
 use crate::prelude::*;
 
@@ -27,7 +27,7 @@ pub struct BootImage {
 }
 
 impl BootImage {
-    /// Of a file. What is no program says nothing.
+    /// Reads a file. One that is no program yields the default.
     pub fn of(bytes: &[u8]) -> Self {
         let Ok(pe) = Pe::parse(bytes) else { return BootImage::default() };
         let signed = pe.is_signed();

@@ -10,7 +10,7 @@ use crate::digest::Sha256;
 
 // AlgorithmIdentifier of a key: rsaEncryption, no parameters (RFC 3279).
 const RSA_OID: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01";
-// What firmware verifies by.
+// Key sizes that firmware verifies with.
 const RSA_BYTES: core::ops::RangeInclusive<usize> = 256..=512;
 
 /// Why a certificate cannot be used.
@@ -32,7 +32,7 @@ pub struct Certificate {
     subject: Vec<u8>,
     serial: Vec<u8>,
     key: Vec<u8>,
-    /// What its issuer has signed.
+    /// The bytes that its issuer has signed.
     signed: Vec<u8>,
     /// AlgorithmIdentifier, without tag and length.
     algorithm: Vec<u8>,
@@ -40,7 +40,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Read one in DER form, as far as needed. Whether it is valid is for those who trust it.
+    /// Read one in DER form, as far as needed. Its users decide whether it is valid.
     pub fn parse(bytes: &[u8]) -> Result<Self, CertificateError> {
         let fields = Fields::of(bytes).ok_or(CertificateError::Malformed)?;
         let key = rsa_key(fields.info).ok_or(CertificateError::NotRsa)?;
@@ -56,7 +56,7 @@ impl Certificate {
         })
     }
 
-    /// All of it, DER.
+    /// The whole certificate, DER.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
@@ -72,7 +72,7 @@ impl Certificate {
     }
 
     /// Its signature, as one that this issuer's key would have made. None if the issuer has another name, or the
-    /// algorithm is none that is known here.
+    /// algorithm is unknown here.
     pub(super) fn signed_by<'c>(&'c self, issuer: &'c Certificate) -> Option<Claim<'c>> {
         let hash = Hash::of_rsa(&self.algorithm).filter(|_| self.issuer == issuer.subject)?;
         Some(Claim { key: &issuer.key, hash, message: &self.signed, signature: &self.signature })
@@ -95,7 +95,7 @@ pub(super) fn rsa_encryption() -> Vec<u8> {
     der::element(SEQUENCE, &[RSA_OID, NULL])
 }
 
-/// What any certificate says of a key, each part in DER form.
+/// The part of any certificate that describes a key, each field in DER form.
 #[derive(Clone, Copy, Debug)]
 pub struct Outline<'b> {
     /// SubjectPublicKeyInfo.
@@ -104,11 +104,11 @@ pub struct Outline<'b> {
     pub validity: &'b [u8],
     /// Name: a sequence of sets.
     pub subject: &'b [u8],
-    /// The Name of who has signed it.
+    /// The Name of its signer.
     pub issuer: &'b [u8],
     /// AlgorithmIdentifier of its signature, without tag and length.
     pub algorithm: &'b [u8],
-    /// What comes behind the key; empty in version 1.
+    /// The bytes behind the key; empty in version 1.
     pub extensions: &'b [u8],
 }
 
@@ -120,7 +120,7 @@ impl<'b> Outline<'b> {
     }
 }
 
-// What is needed of a certificate, each part whole but for the times, and algorithm and signature.
+// The needed fields of a certificate, each whole but for the times, and algorithm and signature.
 struct Fields<'b> {
     signed: &'b [u8],
     serial: &'b [u8],

@@ -1,9 +1,9 @@
-//! What a key would have to verify. Nothing in the core does cryptography: the caller brings what decides.
+//! Claims that a key would have to verify. The core does no cryptography itself: the caller brings the verifier.
 
 // PKCS #1 v1.5 (RFC 8017): all but the last byte of sha256WithRSAEncryption and those beside it.
 const RSA_WITH: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01";
 
-/// What is signed is hashed by this.
+/// Hash of the signed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "they are what their names say")]
 pub enum Hash {
@@ -13,7 +13,7 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// Of a signature by an RSA key: the content of its AlgorithmIdentifier.
+    /// Hash of an RSA signature, from the content of its AlgorithmIdentifier.
     pub(super) fn of_rsa(algorithm: &[u8]) -> Option<Self> {
         match algorithm.strip_prefix(RSA_WITH)?.first()? {
             11 => Some(Hash::Sha256),
@@ -24,14 +24,14 @@ impl Hash {
     }
 }
 
-/// That a key has signed something: by PKCS #1 v1.5.
+/// The claim that a key has signed a message: by PKCS #1 v1.5.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'c> {
     /// RSAPublicKey, DER.
     pub key: &'c [u8],
-    /// By what the message is hashed.
+    /// Hash of the message.
     pub hash: Hash,
-    /// What was signed.
+    /// The signed bytes.
     pub message: &'c [u8],
     /// The signature.
     pub signature: &'c [u8],

@@ -1,5 +1,5 @@
-//! What db lets start, and dbx does not: the decision that firmware with Secure Boot makes about a program (UEFI 2.10,
-//! section 32.5.3.3), as far as SHA-256 and RSA go. Whatever cannot be decided is refused.
+//! Decision of firmware with Secure Boot about a program: db lets it start, and dbx does not forbid it (UEFI 2.10,
+//! section 32.5.3.3), as far as SHA-256 and RSA go. Undecidable cases are refused.
 
 use crate::prelude::*;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::digest::Sha256;
 
-// How many certificates may stand between a signer and the one that is trusted. Real ones have one or two.
+// Limit of the certificates between a signer and the one that is trusted. Real ones have one or two.
 const MAX_CHAIN: usize = 4;
 
 /// Why a program does not start.
@@ -39,7 +39,7 @@ pub enum Distrust {
     SignerForbidden,
 }
 
-/// What one of the two variables says.
+/// Content of one of the two variables.
 #[derive(Clone, Debug, Default)]
 pub struct Database {
     certificates: Vec<Certificate>,
@@ -49,7 +49,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// Of all entries of this variable.
+    /// Collects all entries of this variable.
     pub fn of(variable: Variable, entries: &[Entry]) -> Self {
         let mut database = Database::default();
         for Entry { signature, .. } in entries {
@@ -66,7 +66,7 @@ impl Database {
         database
     }
 
-    /// Of a variable that is none: something in it may be unknown.
+    /// For a missing variable: something in it may be unknown.
     pub fn unreadable() -> Self {
         Database { unknown: true, ..Database::default() }
     }
@@ -87,7 +87,7 @@ impl Database {
     }
 }
 
-/// Whether a program would start with these two in force.
+/// Decides whether a program would start with these two in force.
 pub fn judge(program: &[u8], db: &Database, dbx: &Database, verify: Verifier<'_>) -> Result<(), Distrust> {
     if dbx.unknown {
         return Err(Distrust::UnknownRevocation);

@@ -50,7 +50,7 @@ pub fn split(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     (whole[0] == tag).then_some((content, rest))
 }
 
-/// Splits off the next element, whatever it is: with its tag and length, and what follows it.
+/// Splits off the next element of any kind: with its tag and length, and the rest behind it.
 pub fn split_whole(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let header = header_bytes(bytes)?;
     let length = match bytes[1] {
@@ -70,7 +70,7 @@ pub fn only(bytes: &[u8], tag: u8) -> Option<&[u8]> {
     split(bytes, tag).filter(|(_, rest)| rest.is_empty()).map(|(content, _)| content)
 }
 
-/// Bytes of tag and length. Tags of one byte, lengths up to 16 MiB: what is longer is no certificate.
+/// Bytes of tag and length. Tags of one byte, lengths up to 16 MiB: a longer one is no certificate.
 fn header_bytes(bytes: &[u8]) -> Option<usize> {
     let header = match bytes.get(1)? {
         0..=0x7f => 2,

@@ -1,7 +1,7 @@
-//! What UEFI starts and what it believes: programs in PE format, their signatures, unified kernel images, and the
-//! variables with the certificates of Secure Boot.
+//! UEFI formats and trust: programs in PE format, their signatures, unified kernel images, and the variables with
+//! the certificates of Secure Boot.
 //!
-//! Nothing here signs. The owner of the key signs what a function here returns.
+//! Nothing here signs. The owner of the key signs the bytes that a function here returns.
 
 pub mod auth;
 pub mod boot_image;

@@ -11,7 +11,7 @@ use sha2::Digest as _;
 use super::{pe::Pe, uki::stub_version};
 use crate::digest::Sha256;
 
-/// What systemd measures as the boot goes on, and what `systemd-measure` signs if nothing else is asked for.
+/// Phases that systemd measures as the boot goes on, and that `systemd-measure` signs by default.
 pub const PHASES: [&str; 4] = [
     "enter-initrd",
     "enter-initrd:leave-initrd",
@@ -38,7 +38,7 @@ const ALG_SHA256: u16 = 0x000b;
 /// Why a value cannot be told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PcrError {
-    /// What a stub measures depends on its version.
+    /// A stub's measurements depend on its version.
     #[error("the stub does not say which version of systemd it is from, so what it measures is not known")]
     NoVersion,
     /// It measures in another way.
@@ -54,7 +54,7 @@ pub enum PcrError {
 pub struct PcrValue(pub Sha256);
 
 impl PcrValue {
-    /// What PCR 11 holds when the stub starts the kernel.
+    /// Value of PCR 11 when the stub starts the kernel.
     pub fn of(uki: &Pe<'_>) -> Result<Self, PcrError> {
         let version = stub_version(uki).ok_or(PcrError::NoVersion)?;
         let digits = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());

@@ -1,7 +1,7 @@
 //! Programs in PE format, as UEFI starts them, and the digest that their signatures are over (Authenticode).
 //!
-//! A file is taken only if its headers and sections follow one another without a gap and nothing but signatures is behind
-//! them. Of other files, those who sign and those who verify disagree about what is hashed.
+//! A file is taken only if its headers and sections follow one another without a gap and nothing but signatures is
+//! behind them. For other files, signers and verifiers disagree about the bytes to hash.
 
 use crate::prelude::*;
 
@@ -48,11 +48,11 @@ pub enum PeError {
     /// Bytes that belong to nothing.
     #[error("a gap of {bytes} bytes between {before} and {after}, about which signers disagree")]
     Gap {
-        /// How many.
+        /// Their number.
         bytes: usize,
-        /// What is in front of them.
+        /// The part in front of them.
         before: String,
-        /// What is behind them.
+        /// The part behind them.
         after: String,
     },
     /// Bytes that belong to two.
@@ -75,9 +75,9 @@ pub enum PeError {
     /// There is no more room in its headers.
     #[error("its headers have room for {room} more sections, and {need} are needed")]
     NoRoom {
-        /// How many fit.
+        /// The number of sections that fit.
         room: usize,
-        /// How many there are.
+        /// The number of sections needed.
         need: usize,
     },
     /// It would be larger than the format allows.
@@ -92,9 +92,9 @@ pub struct Section {
     pub name: String,
     /// Bytes in memory.
     pub virtual_bytes: u32,
-    /// Where it lies in memory, from the beginning of the program.
+    /// Address in memory, from the beginning of the program.
     pub virtual_address: u32,
-    /// Where it lies in the file.
+    /// Its range in the file.
     pub file: Range<usize>,
 }
 
@@ -102,11 +102,11 @@ pub struct Section {
 #[derive(Clone, Debug)]
 pub struct Pe<'b> {
     bytes: &'b [u8],
-    /// Where the COFF header begins.
+    /// Offset of the COFF header.
     coff: usize,
     headers: usize,
     sections: Vec<Section>,
-    /// Where the last section ends.
+    /// End of the last section.
     end: usize,
 }
 
@@ -123,7 +123,7 @@ impl<'b> Pe<'b> {
         }
     }
 
-    /// Headers and sections, whatever follows them.
+    /// Headers and sections; anything may follow them.
     fn headers(bytes: &'b [u8]) -> Result<Self, PeError> {
         if bytes.get(..2) != Some(b"MZ") {
             return Err(PeError::Other("it does not begin with MZ"));
@@ -156,7 +156,7 @@ impl<'b> Pe<'b> {
         Ok(pe)
     }
 
-    /// Where the last section ends, if they all follow one another.
+    /// End of the last section, if they all follow one another.
     fn end_of_sections(&self) -> Result<usize, PeError> {
         let mut filled: Vec<_> = self.sections.iter().filter(|section| !section.file.is_empty()).collect();
         filled.sort_by_key(|section| section.file.start);
@@ -196,7 +196,7 @@ impl<'b> Pe<'b> {
         &self.sections
     }
 
-    /// What is in the section of this name, without what fills it up to a multiple of its alignment.
+    /// Content of the section of this name, without the padding up to a multiple of its alignment.
     pub fn content(&self, name: &str) -> Option<&'b [u8]> {
         let section = self.sections.iter().find(|section| section.name == name)?;
         let content = &self.bytes[section.file.clone()];
@@ -299,7 +299,7 @@ impl<'b> Pe<'b> {
         Ok(bytes)
     }
 
-    /// Where the last section ends in memory.
+    /// End of the last section in memory.
     fn end_in_memory(&self) -> Result<u32, PeError> {
         let mut end = self.headers as u32;
         for Section { virtual_address, virtual_bytes, file, .. } in &self.sections {
@@ -320,7 +320,7 @@ impl<'b> Pe<'b> {
 }
 
 /// A program without the symbols that its linker has left behind its last section. They are not loaded, and were no
-/// section: what is appended behind them leaves a gap.
+/// section: bytes appended behind them leave a gap.
 pub fn without_symbols(bytes: &[u8]) -> Result<Vec<u8>, PeError> {
     let pe = Pe::headers(bytes)?;
     let tail = &bytes[pe.end..];

@@ -130,7 +130,7 @@ fn a_signature_is_put_in_and_replaced() {
     // Sections come in front of signatures, which then are of another program.
     let more = pe.with_sections(&[(".more", b"x")]).unwrap();
     assert!(!parse(&more).unwrap().is_signed());
-    // What does not lead from one signature to the next.
+    // Bytes that do not lead from one signature to the next.
     let mut wrong = one;
     wrong[plain.len()] = 7;
     assert_eq!(parse(&wrong).unwrap().signatures(), Err(PeError::Signatures));
@@ -193,7 +193,7 @@ proptest! {
     fn no_program_is_too_odd(edits in prop::collection::vec((0_usize..0x800, any::<u32>()), 0..6), cut in 0_usize..0x900) {
         let mut bytes = parse(&small_program()).unwrap().with_signature(&[3; 40]).unwrap();
         for (at, value) in edits {
-            // Most of what is read are small numbers in the headers.
+            // Most of the bytes that are read are small numbers in the headers.
             let value = if value & 1 == 0 { value } else { value & 0xfff };
             put(&mut bytes, at, value);
         }

@@ -22,7 +22,7 @@ struct Row {
 }
 
 impl Sbat {
-    /// Read a text, with zeros behind it or not. None if it is none.
+    /// Read a text, with zeros behind it or not. None if it is not SBAT.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let text = bytes.split(|byte| *byte == 0).next()?;
         let text = core::str::from_utf8(text).ok()?;

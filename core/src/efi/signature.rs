@@ -14,7 +14,7 @@ use crate::digest::Sha256;
 #[derive(Clone, Debug)]
 pub struct Signed {
     certificates: Vec<Certificate>,
-    /// What is signed, without tag and length, if it is in there.
+    /// The signed content, without tag and length, if it is in there.
     content: Option<Vec<u8>>,
     /// ContentType, whole.
     kind: Vec<u8>,
@@ -25,14 +25,14 @@ pub struct Signed {
 struct Signer {
     /// IssuerAndSerialNumber, whole.
     name: Vec<u8>,
-    /// What is signed in place of the content: a SET, whole.
+    /// Attributes that are signed in place of the content: a SET, whole.
     attributes: Option<Vec<u8>>,
     signature: Vec<u8>,
 }
 
 impl Signed {
-    /// Read one that is hashed by SHA-256, alone or in a ContentInfo. What fills it up behind its end is passed over, as
-    /// it stands so in programs. Certificates that firmware cannot verify by are left out.
+    /// Read one that is hashed by SHA-256, alone or in a ContentInfo. Padding behind its end is passed over, as
+    /// programs have it. Certificates that firmware cannot verify by are left out.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (body, _filling) = der::split(bytes, SEQUENCE)?;
         let body = match body.strip_prefix(SIGNED_DATA) {
@@ -74,7 +74,7 @@ impl Signed {
         Some(Sha256(digest.try_into().ok()?))
     }
 
-    /// The certificates whose keys have signed `bytes`, or, without them, what is in there.
+    /// The certificates whose keys have signed `bytes`, or, without them, the enclosed content.
     pub fn signers(&self, bytes: Option<&[u8]>, verify: Verifier<'_>) -> Vec<&Certificate> {
         let Some(content) = bytes.or(self.content.as_deref()) else { return vec![] };
         let signed = |certificate: &&Certificate| {
@@ -97,7 +97,7 @@ impl Signer {
         };
         let (_encryption, rest) = der::split(rest, SEQUENCE)?;
         let (signature, _not_signed) = der::split(rest, OCTET_STRING)?;
-        // They are signed as a SET and carried with another tag.
+        // The attributes are signed as a SET and carried with another tag.
         let attributes = attributes.map(|content| der::element(SET, &[content]));
         Some(Signer { name: name.to_vec(), attributes, signature: signature.to_vec() })
     }

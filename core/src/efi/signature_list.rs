@@ -1,4 +1,4 @@
-//! Lists of signatures, as the variables of Secure Boot hold them: certificates and digests, and who has put them in
+//! Lists of signatures, as the variables of Secure Boot hold them: certificates and digests, and their owners
 //! (EFI_SIGNATURE_LIST; UEFI 2.10, section 32.4.1).
 
 use crate::prelude::*;
@@ -14,28 +14,28 @@ const CERTIFICATE_DIGEST: Uuid = uuid!("3bd2a492-96c0-4079-b420-fcf98ef103ed");
 
 const GUID_BYTES: usize = 16;
 const LIST_BYTES: usize = GUID_BYTES + 3 * 4;
-// Of a revoked certificate's digest: when it was revoked.
+// Time of revocation, behind a revoked certificate's digest.
 const TIME_BYTES: usize = 16;
 
-/// What an entry names.
+/// Certificate or digest of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signature {
     /// An X.509 certificate, DER.
     Certificate(Vec<u8>),
     /// A program, by its Authenticode digest.
     Program(Sha256),
-    /// A certificate, by the digest of what is signed in it. Only dbx has such.
+    /// A certificate, by the digest of its signed part. Only dbx has such.
     RevokedCertificate(Sha256),
     /// Something else, such as a digest of another kind.
     Other(Uuid),
 }
 
-/// One of them, and who has put it in.
+/// An entry of a list, with its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// As the list says; it is not verified.
     pub owner: Uuid,
-    /// What it names.
+    /// Its certificate or digest.
     pub signature: Signature,
 }
 
@@ -43,7 +43,7 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("list {number} of its signatures is cut short, or its sizes contradict each other")]
 pub struct ListError {
-    /// Which one, from 1.
+    /// Its number, from 1.
     pub number: usize,
 }
 
@@ -90,7 +90,7 @@ fn signature(kind: Uuid, content: &[u8]) -> Option<Signature> {
     })
 }
 
-/// A list with one certificate. `owner` tells who has put it in.
+/// A list with one certificate of this `owner`.
 pub fn certificate_list(certificate: &[u8], owner: Uuid) -> Vec<u8> {
     list(X509, owner, &[certificate])
 }

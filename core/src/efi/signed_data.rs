@@ -20,11 +20,11 @@ pub(super) const SHA256: &[u8] = b"\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01"
 pub(super) const INDIRECT_DATA: &[u8] = b"\x06\x0a\x2b\x06\x01\x04\x01\x82\x37\x02\x01\x04";
 const PE_IMAGE_DATA: &[u8] = b"\x06\x0a\x2b\x06\x01\x04\x01\x82\x37\x02\x01\x0f";
 
-/// What is to be signed, and what the signature becomes.
+/// The bytes to be signed, and the form that the signature gets.
 #[derive(Clone, Debug)]
 pub struct Unsigned {
     certificate: Certificate,
-    /// ContentInfo: the type of what is signed, and in an Authenticode signature the content.
+    /// ContentInfo: the type of the signed content, and in an Authenticode signature the content.
     content: Vec<u8>,
     /// Content of the attributes that are signed in its place; none if it is signed itself.
     attributes: Vec<Vec<u8>>,
@@ -35,7 +35,7 @@ impl Unsigned {
     /// A signature of a program (Authenticode), by its digest.
     pub fn of_program(digest: Sha256, certificate: &Certificate) -> Self {
         let indirect = der::element(SEQUENCE, &[image_data(), digest_info(digest)]);
-        // What is hashed is without tag and length.
+        // The hash is over the content without tag and length.
         let hashed = der::only(&indirect, SEQUENCE).map(Sha256::of).unwrap_or_else(|| Sha256::of(&[]));
         let attribute = |name: &[u8], value: &[u8]| der::element(SEQUENCE, &[name, &der::element(SET, &[value])]);
         let attributes = vec![
@@ -45,13 +45,13 @@ impl Unsigned {
         Unsigned {
             certificate: certificate.clone(),
             content: der::element(SEQUENCE, &[INDIRECT_DATA, &der::element(der::tagged(0), &[indirect])]),
-            // They are signed as a SET and carried with another tag.
+            // The attributes are signed as a SET and carried with another tag.
             message: der::set_of(SET, attributes.clone()),
             attributes,
         }
     }
 
-    /// A signature of bytes that are elsewhere, without attributes: what a variable of UEFI takes.
+    /// A signature of bytes that are elsewhere, without attributes: the form that a variable of UEFI takes.
     pub fn of_bytes(bytes: &[u8], certificate: &Certificate) -> Self {
         Unsigned {
             certificate: certificate.clone(),
@@ -61,7 +61,7 @@ impl Unsigned {
         }
     }
 
-    /// What the key of the certificate signs: by PKCS #1 v1.5, with SHA-256.
+    /// Bytes that the key of the certificate signs: by PKCS #1 v1.5, with SHA-256.
     pub fn message(&self) -> &[u8] {
         &self.message
     }
@@ -91,7 +91,7 @@ impl Unsigned {
         der::element(SEQUENCE, &parts)
     }
 
-    /// The same in a ContentInfo, as a program carries it.
+    /// The signature in a ContentInfo, as a program carries it.
     pub fn signed_and_wrapped(&self, signature: &[u8]) -> Vec<u8> {
         der::element(SEQUENCE, &[SIGNED_DATA, &der::element(der::tagged(0), &[self.signed(signature)])])
     }

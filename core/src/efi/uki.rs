@@ -6,11 +6,11 @@ use crate::prelude::*;
 use super::pe::{self, Pe, PeError};
 use crate::kernel::arch::Arch;
 
-// How these sections of a stub begin.
+// First bytes of these sections of a stub.
 const SBAT: &[u8] = b"sbat,1,";
 const MAGIC: &[u8] = b"#### LoaderInfo: systemd-stub ";
 
-/// What goes into a UKI.
+/// Parts of a UKI.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     /// `os-release` of the system.
@@ -21,7 +21,7 @@ pub struct Parts<'a> {
     pub uname: Option<&'a str>,
     /// The public key (PEM) that predictions of PCR 11 are signed with.
     pub pcr_public_key: Option<&'a [u8]>,
-    /// Those predictions, see [`super::pcr`].
+    /// The signed predictions, see [`super::pcr`].
     pub pcr_signatures: Option<&'a [u8]>,
     /// The initramfs.
     pub initramfs: &'a [u8],
@@ -44,9 +44,9 @@ pub enum UkiError {
     /// It is for other machines.
     #[error("the stub is for {stub}, and the kernel for {kernel}")]
     Arch {
-        /// Where it starts.
+        /// Architecture of the stub.
         stub: String,
-        /// Where the kernel starts.
+        /// Architecture of the kernel.
         kernel: Arch,
     },
     /// The kernel is no program.
@@ -91,9 +91,9 @@ pub fn assemble(stub: &[u8], parts: &Parts<'_>, arch: Arch) -> Result<Vec<u8>, U
     stub.with_sections(&sections).map_err(UkiError::Stub)
 }
 
-/// A stub whose sections are all in its headers. Debian's for arm64 (systemd 252) has headers that gnu-efi wrote by hand: they
-/// name code and data, and what is behind these is never loaded. Of that, SBAT and version become sections, as other stubs
-/// have them: a shim looks for the one, and what PCR 11 will hold depends on the other.
+/// A stub whose sections are all in its headers. Debian's for arm64 (systemd 252) has headers that gnu-efi wrote by
+/// hand: they name code and data, and the rest behind these is never loaded. Of the rest, SBAT and version become
+/// sections, as other stubs have them: a shim looks for the one, and the value of PCR 11 depends on the other.
 fn with_all_sections(stub: &[u8]) -> Result<Vec<u8>, PeError> {
     let whole = pe::without_symbols(stub);
     if !matches!(whole, Err(PeError::Tail(_))) {
@@ -171,7 +171,7 @@ pub(super) mod tests {
         let same = pe::loaded(&stub).unwrap().0;
         assert_eq!(Pe::parse(same).unwrap().sections(), &uki.sections()[..2], "what is loaded stays where it was");
 
-        // Anything else behind a program is not known, and neither is a stub for x86 of this kind.
+        // Other bytes behind a program are unknown, and so is a stub for x86 of this kind.
         for unknown in [&tail[..20], &tail[25..], b"tail"] {
             let error = assemble(&bare_stub(unknown), &PARTS, Arch::Arm64).unwrap_err();
             assert_eq!(error, UkiError::Stub(PeError::Tail(unknown.len())));

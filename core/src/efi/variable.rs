@@ -12,7 +12,8 @@ const GLOBAL: Uuid = uuid!("8be4df61-93ca-11d2-aa0d-00e098032b8c");
 const SECURITY_DATABASE: Uuid = uuid!("d719b2cb-3d3a-4596-a3bc-dad00e67656f");
 const PKCS7: Uuid = uuid!("4aafd29d-68df-49ee-8aa9-347d375665a7");
 
-/// Of these variables: non-volatile, for boot services and at run time, changed only with a signature that has a time.
+/// Attributes of these variables: non-volatile, for boot services and at run time, changed only with a signature that
+/// has a time.
 pub const ATTRIBUTES: u32 = 0x27;
 const APPEND: u32 = 0x40;
 
@@ -43,7 +44,7 @@ pub enum Variable {
 }
 
 impl Variable {
-    /// All of them.
+    /// All variables.
     pub const ALL: [Variable; 4] = [Variable::Pk, Variable::Kek, Variable::Db, Variable::Dbx];
 
     /// Its name, as firmware and the files have it.
@@ -64,7 +65,7 @@ impl Variable {
         }
     }
 
-    /// What of a change of it is signed: to set it to this content, or to append that.
+    /// The signed bytes of a change of it: to set it to this content, or to append that.
     pub fn message(self, append: bool, time: &[u8], content: &[u8]) -> Vec<u8> {
         let attributes = if append { ATTRIBUTES | APPEND } else { ATTRIBUTES };
         let mut message: Vec<u8> = self.name().encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -94,20 +95,20 @@ pub struct Change {
 
 impl Change {
     /// Set a variable to these lists, or append them. `seconds` since 1970, UTC: firmware refuses to set a variable to
-    /// something older than what it holds.
+    /// older content than it has.
     pub fn new(variable: Variable, append: bool, content: Vec<u8>, seconds: u32, by: &Certificate) -> Self {
         let time = efi_time(seconds);
         let message = variable.message(append, &time, &content);
         Change { time, content, unsigned: Unsigned::of_bytes(&message, by) }
     }
 
-    /// What the key of the certificate signs: by PKCS #1 v1.5, with SHA-256.
+    /// Bytes that the key of the certificate signs: by PKCS #1 v1.5, with SHA-256.
     pub fn message(&self) -> &[u8] {
         self.unsigned.message()
     }
 
-    /// EFI_VARIABLE_AUTHENTICATION_2 with this signature, and the lists behind it: what firmware takes, and what an `.auth`
-    /// file holds.
+    /// EFI_VARIABLE_AUTHENTICATION_2 with this signature, and the lists behind it: the form for firmware, and for an
+    /// `.auth` file.
     pub fn signed(&self, signature: &[u8]) -> Vec<u8> {
         let signed = self.unsigned.signed(signature);
         let mut bytes = self.time.to_vec();
@@ -126,7 +127,7 @@ pub(super) struct Parts<'b> {
     pub time: &'b [u8],
     /// SignedData.
     pub signed: &'b [u8],
-    /// What the variable is set to.
+    /// New content of the variable.
     pub content: &'b [u8],
 }
 
