@@ -1,4 +1,4 @@
-//! What reading a payload finds out.
+//! Facts that reading a payload yields.
 
 use crate::prelude::*;
 
@@ -22,16 +22,16 @@ pub struct PayloadFacts {
     pub arch: Arch,
     /// `VERSION_ID` of its os-release.
     pub version: Option<String>,
-    /// That of its manifest.json, see [`Manifest::epoch`]. It counts only if it was signed.
+    /// The epoch in its manifest.json, see [`Manifest::epoch`]. It counts only if it was signed.
     pub epoch: u32,
     /// Kernel, initramfs and, if there are such, squashfs and unified kernel image: always in this order. The first two are
     /// not there if they are in the unified kernel image alone.
     pub files: Vec<FileInfo>,
-    /// What is in the unified kernel image, if kernel and initramfs are no files.
+    /// Contents of the unified kernel image, if kernel and initramfs are no files.
     pub unified: Option<Unified>,
-    /// What keeps Slipway's own loader from starting it under UEFI.
+    /// The reason that keeps Slipway's own loader from starting it under UEFI.
     pub stub_lack: Option<StubLack>,
-    /// What its kernel would have to be built with, and does not say. Empty if only the checksums were read.
+    /// Options that its kernel needs, and does not list. Empty if only the checksums were read.
     pub unconfirmed: Vec<Unconfirmed>,
     /// Content of its `cmdline` file, if it has one.
     pub cmdline: Option<String>,
@@ -54,12 +54,12 @@ impl PayloadFacts {
         self.unified.is_none().then(|| [&self.files[0], &self.files[1]])
     }
 
-    /// What boots: kernel, initramfs and, if there is one, the unified kernel image.
+    /// The files that boot: kernel, initramfs and, if there is one, the unified kernel image.
     pub fn boots(&self) -> impl Iterator<Item = &FileInfo> {
         self.files.iter().filter(|file| file.name != ROOTFS)
     }
 
-    /// What a placeholder of the payload's own stands for. A version that is more than one word to the kernel is none.
+    /// Value of a placeholder of the payload's own. A version that is more than one word to the kernel has none.
     pub fn value(&self, of: Placeholder) -> Option<String> {
         let squashfs = || self.files.iter().find(|file| file.name == ROOTFS);
         match of {
@@ -91,8 +91,8 @@ impl PayloadFacts {
     }
 }
 
-/// What keeps Slipway's own loader from starting these files under UEFI, by the first bytes of their kernel. A unified kernel
-/// image beside it is what starts there.
+/// The reason that keeps Slipway's own loader from starting these files under UEFI, by the first bytes of their kernel.
+/// With a unified kernel image beside it, that one starts there.
 pub fn stub_lack(files: &[FileInfo], kernel: &[u8]) -> Option<StubLack> {
     if files.iter().any(|file| file.name == UKI) { None } else { StubLack::of(kernel) }
 }

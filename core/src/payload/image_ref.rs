@@ -24,7 +24,7 @@ pub struct ImageRef {
 }
 
 impl ImageRef {
-    /// What to ask a registry for: the digest if there is one, otherwise the tag.
+    /// The reference for a registry: the digest if there is one, otherwise the tag.
     pub fn wanted(&self) -> String {
         match (&self.digest, &self.tag) {
             (Some(digest), _) => format!("sha256:{digest}"),
@@ -39,7 +39,7 @@ impl ImageRef {
     }
 }
 
-/// Which part of a name is wrong.
+/// The invalid part of a name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum ImageRefError {
@@ -107,7 +107,7 @@ pub fn below_registry(text: &str) -> Result<String, ImageRefError> {
     }
 }
 
-/// One name for a registry. 443 is the port of TLS; who has asked for plain HTTP names the same host by it.
+/// The one name of a registry. 443 is the port of TLS; with plain HTTP the name means the same host.
 fn registry(host: &str) -> String {
     let host = host.to_ascii_lowercase();
     host.strip_suffix(":443").unwrap_or(&host).to_owned()
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!((both.tag.as_deref(), both.wanted()), (Some("1"), format!("sha256:{}", "ab".repeat(32))));
     }
 
-    /// Another rule would be for it otherwise.
+    /// Otherwise another rule would apply.
     #[test]
     fn a_registry_has_one_name() {
         let place = |text: &str| text.parse::<ImageRef>().unwrap().place();
@@ -227,7 +227,7 @@ mod tests {
             assert_eq!(below_registry(text).as_deref(), Ok(named));
         }
         assert_eq!(below_registry("R.io:443").as_deref(), Ok("r.io"));
-        // It is asked as it is named.
+        // Requests use the name as given.
         assert_eq!(shown("r.io:443/a"), "r.io:443/a:latest");
     }
 

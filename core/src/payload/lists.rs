@@ -13,7 +13,7 @@ use super::{
 };
 use crate::digest::{Sha256, Sums};
 
-/// What the lists of a slot say.
+/// Content of a slot's lists.
 #[derive(Clone, Debug)]
 pub struct Lists {
     /// SHA256SUMS.
@@ -35,7 +35,7 @@ impl Lists {
             file.map(|file| file.sha256)
         });
         let unlisted = sum.is_none() && (boots || is_own(name) || is_of_payload(name));
-        // What boots is in boot.sha256, and what is in boot.sha256 is what the others say.
+        // Files that boot are in boot.sha256, and its entries agree with the other lists.
         let by_boot = boot.is_some_and(|boot| boot != sum && (boots || boot.is_some()));
         unlisted || by_boot || in_manifest.is_some_and(|listed| listed != sum)
     }

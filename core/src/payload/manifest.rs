@@ -28,7 +28,7 @@ pub const SHA256SUMS: &str = "SHA256SUMS";
 pub const SHA256SUMS_SIG: &str = "SHA256SUMS.sig";
 /// Checksums of what boots. The squashfs is left out, because GRUB hashes slowly.
 pub const BOOT_SHA256: &str = slot_cfg::BOOT_SHA256;
-/// What a boot loader must know to boot a slot.
+/// The slot's file for the boot loader.
 pub const SLOT_CFG: &str = slot_cfg::SLOT_CFG;
 /// Describes a payload for tools.
 pub const MANIFEST: &str = "manifest.json";
@@ -90,7 +90,7 @@ const fn is_zero(epoch: &u32) -> bool {
     *epoch == 0
 }
 
-/// The epoch in a `manifest.json`; 0 if it has none. Whatever else is in it does not matter.
+/// The epoch in a `manifest.json`; 0 if it has none. The rest of it does not matter.
 pub fn epoch(manifest: &[u8]) -> Result<u32, String> {
     let members: serde_json::Map<_, _> = serde_json::from_slice(manifest).map_err(|e| e.to_string())?;
     let Some(epoch) = members.get("epoch") else { return Ok(0) };
@@ -136,11 +136,11 @@ impl Manifest {
         }
     }
 
-    /// The manifest of a slot. It must stay readable whatever wrote it: the slot may be the way back. So control
+    /// The manifest of a slot. It must stay readable from any writer: the slot may be the way back. So control
     /// characters in the version, which earlier installers took, become escapes here.
     ///
-    /// With what of it only a later version knows: `format 2`, or names of keys. None if all of it is known; and all that is
-    /// known if there is no manifest.
+    /// With the parts that only a later version knows: `format 2`, or names of keys. None if all of it is known; and
+    /// all that is known if there is no manifest.
     pub fn of_slot(bytes: &[u8]) -> (Option<Self>, Vec<String>) {
         let mut later = Vec::new();
         let found = Self::parse(bytes).ok().or_else(|| Self::of_later(bytes, &mut later));
@@ -148,7 +148,7 @@ impl Manifest {
         (found.map(printed), later)
     }
 
-    /// What this version understands of one that a later version wrote.
+    /// The part of a later version's manifest that this version understands.
     fn of_later(bytes: &[u8], later: &mut Vec<String>) -> Option<Self> {
         type Members = serde_json::Map<String, serde_json::Value>;
         const KNOWN: [&str; 12] = [
@@ -232,7 +232,7 @@ fn sums(files: &[FileInfo]) -> Sums {
     Sums(files.iter().map(|f| (f.name.clone(), f.sha256)).collect())
 }
 
-/// Where GRUB finds kernel and initramfs of a slot.
+/// Place where GRUB finds kernel and initramfs of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are what their names say")]
 pub enum GrubLoads {
@@ -254,7 +254,7 @@ pub struct SlotCfg {
 }
 
 impl SlotCfg {
-    /// As the text of the file.
+    /// Text of the file.
     pub fn render(&self) -> String {
         let loads = match &self.loads {
             GrubLoads::Files { kernel, initrd } => {
@@ -311,7 +311,7 @@ mod tests {
             signed_by: vec![],
         };
         assert_eq!(Manifest::parse(m.render().as_bytes()), Ok(m.clone()));
-        // An epoch of 0 is none, so that earlier installers read what has none.
+        // An epoch of 0 counts as none, so earlier installers can read a manifest without one.
         assert!(!m.render().contains("epoch"));
         let counted = Manifest { epoch: 3, ..m.clone() };
         assert_eq!(Manifest::parse(counted.render().as_bytes()), Ok(counted.clone()));
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(Manifest::parse(text.as_bytes()).unwrap().version.as_deref(), Some("1\x1b[31m\n2"));
     }
 
-    /// As the installer of another version left it, in a slot that is to be kept.
+    /// A manifest of another version's installer, in a slot that is to be kept.
     #[test]
     fn a_slot_of_a_later_version_is_read_as_far_as_it_is_known() {
         let key = Sha256::of(b"key");

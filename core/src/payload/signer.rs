@@ -1,4 +1,4 @@
-//! Who has signed a payload.
+//! Signers of a payload.
 
 use crate::prelude::*;
 

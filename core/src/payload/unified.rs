@@ -37,7 +37,7 @@ pub struct Unified {
     pub cmdline: String,
 }
 
-/// Where the parts of a unified kernel image lie in the file.
+/// Places of the parts of a unified kernel image in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
     /// The kernel.

@@ -13,7 +13,7 @@ pub const TEXTS: [&str; 2] = ["cmdline", "os-release"];
 
 // A directory that holds much else is not told file by file.
 const MOST_NAMED: usize = 8;
-// So many letters may be wrong in a name.
+// Limit of wrong letters in a name.
 const MISSPELT: usize = 2;
 
 /// Whether a file of this name goes into a slot.

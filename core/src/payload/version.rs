@@ -1,4 +1,4 @@
-//! Which version may follow which, as in Talos: the same major version, at most two minor versions up or one down.
+//! Allowed sequences of versions, as in Talos: the same major version, at most two minor versions up or one down.
 
 use core::fmt;
 
@@ -24,7 +24,7 @@ impl Version {
         Some(Version { major, minor })
     }
 
-    /// Whether `new` may follow this version; if not, why.
+    /// Checks that `new` may follow this version; the error says why not.
     pub fn may_become(self, new: Version) -> Result<(), &'static str> {
         if new.major != self.major {
             Err("another major version")

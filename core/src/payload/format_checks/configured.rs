@@ -1,4 +1,4 @@
-//! Whether the kernel of a payload was built with what reading the payload's files takes.
+//! Checks that the kernel of a payload was built with the options that its files need.
 
 use core::fmt;
 
@@ -17,7 +17,7 @@ pub struct Unconfirmed {
     pub option: &'static str,
 }
 
-/// What the kernel that these options are of does not say of what this file needs. An error if it says that it lacks some of it.
+/// Options that this file needs and the kernel's own list leaves open. An error if the kernel lacks one of them.
 pub fn configured(file: &str, needs: &[&'static str], kernel: &KernelOptions) -> Result<Vec<Unconfirmed>, Unbootable> {
     let mut unconfirmed = Vec::new();
     for option in needs {
@@ -30,7 +30,7 @@ pub fn configured(file: &str, needs: &[&'static str], kernel: &KernelOptions) ->
     Ok(unconfirmed)
 }
 
-/// What to do for a kernel without this option.
+/// The remedy for a kernel without this option.
 fn instead(option: &str, kernel: &KernelOptions) -> String {
     let has = |option: &&str| kernel.has(option) == Some(true);
     let (how, names): (_, Vec<_>) = if option.starts_with("CONFIG_RD_") {
@@ -41,7 +41,7 @@ fn instead(option: &str, kernel: &KernelOptions) -> String {
         let known = COMPRESSORS.iter().filter(|(_, option)| has(option));
         ("make it with `mksquashfs -comp` and", known.map(|(name, _)| (*name).to_owned()).collect())
     } else {
-        // Of the filters of xz.
+        // The reason lies in the filters of xz.
         return "make it by xz without a filter for programs, or take a kernel that has this option".to_owned();
     };
     if names.is_empty() {

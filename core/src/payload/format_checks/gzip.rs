@@ -77,7 +77,7 @@ impl Gzip {
         Next::Heading { skip: skip + crc, need: 0 }
     }
 
-    /// How many bytes were taken, and [`Next::Stream`] if there must be more.
+    /// Returns the number of bytes taken, and [`Next::Stream`] if there must be more.
     pub fn inflate(&mut self, bytes: &[u8]) -> (usize, Next) {
         let mut taken = 0;
         loop {

@@ -10,7 +10,7 @@ use super::{
 
 /// Watches the bytes of an initramfs, in pieces of any size. It keeps no more than one heading of them.
 ///
-/// What it finds, by the format of each part:
+/// Its findings, by the format of each part:
 ///
 /// | format | a file that was cut is found |
 /// |---|---|
@@ -19,8 +19,8 @@ use super::{
 /// | lz4 (`lz4 -l`) | except between two blocks of 8 MiB: the format has no end mark |
 /// | bzip2, lzma | only below the size of the shortest stream |
 ///
-/// A cut between two parts, give or take a byte, is not found, and neither is one behind a part of the last row. What
-/// follows the first part and is in no format passes: Linux keeps what it has unpacked until there.
+/// A cut between two parts, give or take a byte, is not found, and neither is one behind a part of the last row.
+/// Bytes of no format behind the first part pass: Linux keeps the files unpacked until there.
 pub struct InitramfsWatch {
     at: u64,
     // Bytes to pass over before the next heading.
@@ -31,7 +31,7 @@ pub struct InitramfsWatch {
     needs: Vec<&'static str>,
 }
 
-/// Where Linux looks for an archive that is not compressed: `unpack_to_rootfs` in init/initramfs.c.
+/// Alignment at which Linux looks for an archive that is not compressed: `unpack_to_rootfs` in init/initramfs.c.
 const CPIO_ALIGN: u64 = 4;
 
 enum State {
@@ -59,7 +59,7 @@ impl Default for InitramfsWatch {
 }
 
 impl InitramfsWatch {
-    /// Whether an initramfs may begin with these bytes.
+    /// Checks that an initramfs may begin with these bytes.
     pub fn begins(head: &[u8]) -> Result<(), Unbootable> {
         let mut watch = InitramfsWatch::default();
         watch.see(head);
@@ -69,7 +69,7 @@ impl InitramfsWatch {
         }
     }
 
-    /// The options that a kernel needs to unpack what was seen, such as `CONFIG_RD_XZ`.
+    /// The options that a kernel needs to unpack the parts seen so far, such as `CONFIG_RD_XZ`.
     pub fn needs(&self) -> &[&'static str] {
         &self.needs
     }
@@ -109,7 +109,7 @@ impl InitramfsWatch {
         }
     }
 
-    /// How many of the next bytes need not be shown: say [`Self::pass`] in place of them.
+    /// The number of next bytes that need not be shown: say [`Self::pass`] in place of them.
     pub const fn passes_over(&self) -> u64 {
         if self.is_settled() { u64::MAX } else { self.skip }
     }
@@ -140,7 +140,7 @@ impl InitramfsWatch {
                 }
                 Some((part, need)) => {
                     (self.state, self.need) = (State::In(part), need);
-                    // What was read is the beginning of the first heading.
+                    // The bytes read so far begin the first heading.
                     self.heading = heading;
                 }
                 None if *came => self.state = State::Settled,

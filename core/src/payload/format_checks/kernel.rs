@@ -1,8 +1,8 @@
 //! The length of a kernel, by its headers: `setup_sects` and `syssize` on x86 (Documentation/arch/x86/boot.rst), and the
 //! sections of the PE program that it is for UEFI (Microsoft, "PE Format"; the same on arm64).
 //!
-//! A kernel may be longer: a signature for Secure Boot stands behind what the headers count. `image_size` of arm64 is no
-//! help, because it counts memory that the file does not fill.
+//! A kernel may be longer: a signature for Secure Boot stands behind the bytes that the headers count. `image_size` of
+//! arm64 is no help, because it counts memory that the file does not fill.
 
 use super::{Unbootable, cut, le16, le32};
 use crate::kernel::arch::Arch;
@@ -32,7 +32,7 @@ fn setup_and_system(head: &[u8]) -> Option<u64> {
     Some((setup + 1) * 512 + system)
 }
 
-/// Where the last section ends in the file. None if there are no sections, or if they are not in the head.
+/// End of the last section in the file. None if there are no sections, or if they are not in the head.
 fn end_of_sections(head: &[u8]) -> Option<u64> {
     let pe = usize::try_from(le32(head, 0x3c)?).ok()?;
     if !head.starts_with(b"MZ") || head.get(pe..)?.get(..4)? != b"PE\0\0" {

@@ -16,15 +16,15 @@ enum At {
         /// lzop 0.94 and later write a level and a second half of the time.
         is_new: bool,
     },
-    /// How many bytes come out of a block; none do of the end.
+    /// Number of bytes that come out of a block; the end has none.
     BlockOut,
-    /// How many go in, and a checksum.
+    /// Number of bytes that go in, and a checksum.
     BlockIn { out: u32 },
 }
 
 const MAGIC: &[u8] = b"\x89LZO\0\r\n\x1a\n";
 const NEW: u16 = 0x940;
-// Which checksums each block has: of what comes out (Adler-32 and CRC-32), and of what goes in.
+// Flags of a block's checksums: of its output (Adler-32 and CRC-32), and of its input.
 const CHECKS_OUT: u32 = 0x1 | 0x100;
 const CHECKS_IN: u32 = 0x2 | 0x200;
 const FILTER: u32 = 0x800;
@@ -43,7 +43,7 @@ impl Lzop {
     pub fn next(&mut self, heading: &[u8]) -> Next {
         match self.at {
             At::Method => {
-                // Of the methods those of LZO1X have these numbers.
+                // The methods of LZO1X have these numbers.
                 if !heading.starts_with(MAGIC) || !matches!(heading[15], 1..=3) {
                     return Next::Damaged;
                 }

@@ -29,7 +29,7 @@ pub use uki::{UnifiedWatch, look_at, parts};
 use super::manifest::{INITRAMFS, KERNEL, ROOTFS, UKI};
 use crate::{kernel::arch::Arch, prelude::*, units::approx};
 
-/// What [`check_head`] must see of a file that is longer, bytes.
+/// The bytes that [`check_head`] must see of a longer file.
 pub const HEAD_BYTES: u64 = 1024;
 
 /// Why a file of a payload cannot boot.
@@ -98,7 +98,7 @@ pub fn check_head(name: &str, head: &[u8], size: u64) -> Result<Option<Arch>, Un
     }
 }
 
-/// Whether a slot's file system can hold a file of so many bytes.
+/// Checks that a slot's file system can hold a file of so many bytes.
 pub fn fits_a_slot(size: u64) -> Result<(), Unbootable> {
     if u32::try_from(size).is_err() { Err(Unbootable::TooLarge(size)) } else { Ok(()) }
 }

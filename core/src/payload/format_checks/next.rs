@@ -1,6 +1,6 @@
-//! What a part of an initramfs says of the bytes that follow.
+//! Requests of an initramfs part for the bytes that follow.
 
-/// What a part wants after a heading.
+/// Request of a part after a heading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Pass over `skip` bytes; the next `need` bytes are a heading.
@@ -11,7 +11,7 @@ pub enum Next {
     End { skip: u64 },
     /// Nothing is known of what follows.
     Unknown,
-    /// The heading is none.
+    /// It is not a heading.
     Damaged,
     /// Linux does not unpack it: what is wrong with the part, and the option that makes another.
     Refused(&'static str),

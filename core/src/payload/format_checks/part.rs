@@ -16,14 +16,14 @@ pub enum Part {
     Zstd(Zstd),
     Lz4,
     Lzop(Lzop),
-    /// Where these two end cannot be told without decompressing them.
+    /// The end of these two cannot be told without decompressing them.
     Bzip2,
     Lzma,
     /// All headings were seen; the end comes behind what is passed over.
     Ended(&'static str),
 }
 
-/// Where in a frame of zstd it is.
+/// Position in a frame of zstd.
 pub enum Zstd {
     Frame,
     /// The frame has one segment: in place of a window it says how many bytes it has. The lowest byte of that was read.
@@ -36,7 +36,7 @@ pub enum Zstd {
     },
 }
 
-/// What a part begins with, and the size of its first heading.
+/// First bytes of a part, and the size of its first heading.
 type Magic = (&'static [u8], fn() -> Part, usize);
 
 /// A file inside an archive.
@@ -58,7 +58,7 @@ impl Part {
         (b"\x28\xb5\x2f\xfd", || Part::Zstd(Zstd::Frame), MAGIC_BYTES),
         (b"\x02\x21\x4c\x18", || Part::Lz4, 8),
         (b"\x89LZO", || Part::Lzop(Lzop::new()), Lzop::FIRST_BYTES),
-        // Of these, what their shortest form has.
+        // Bytes of the shortest form of these.
         (b"BZh", || Part::Bzip2, 14),
         (b"\x5d\0", || Part::Lzma, 18),
     ];
@@ -175,7 +175,7 @@ impl Cpio {
 }
 
 impl Zstd {
-    /// What the decoder of the kernel has memory for (`ZSTD_WINDOWSIZE_MAX` in lib/decompress_unzstd.c).
+    /// Memory limit of the kernel's decoder (`ZSTD_WINDOWSIZE_MAX` in lib/decompress_unzstd.c).
     const LARGEST_WINDOW: u64 = 128 << 20;
     const TOO_LARGE: &str =
         "has a window of more than 128 MiB, for which Linux has no memory: zstd without --long and --ultra";

@@ -22,9 +22,9 @@ pub const COMPRESSORS: [(&str, &str); 6] = [
     ("lz4", "CONFIG_SQUASHFS_LZ4"),
     ("zstd", "CONFIG_SQUASHFS_ZSTD"),
 ];
-// Of them, which squashfs in Linux knows by its number only.
+// Linux's squashfs knows this one by its number only.
 const NEVER_IN_LINUX: &str = "lzma";
-// Of the superblock's flags: options of the compressor follow it, behind the two bytes of a block of metadata.
+// Flag of the superblock: options of the compressor follow it, behind the two bytes of a block of metadata.
 const HAS_OPTIONS: u64 = 0x400;
 const OPTIONS_AT: usize = SUPERBLOCK_BYTES as usize + 2;
 // The only version of lz4's (fs/squashfs/lz4_wrapper.c).
@@ -63,7 +63,7 @@ pub fn check(head: &[u8], size: u64) -> Result<(), Unbootable> {
 /// The options that a kernel needs to mount it. A filter of xz is one of several that each block may have gone through.
 pub fn needs(head: &[u8]) -> Vec<&'static str> {
     let Some(Ok((name, compressor))) = compressor(head) else { return vec![] };
-    // They begin with the size of the dictionary.
+    // The options begin with the size of the dictionary.
     let filters = option(head, 4).filter(|_| name == "xz").unwrap_or_default();
     // In the order of mksquashfs (xz_wrapper.c), which is that of their numbers in xz.
     let filters = FOR_PROGRAMS.into_iter().enumerate().filter(|(bit, _)| filters & (1 << bit) != 0);

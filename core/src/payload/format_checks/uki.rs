@@ -1,5 +1,5 @@
-//! What a unified kernel image is and how long, by its headers (PE/COFF specification; UAPI Group, "Unified Kernel Image").
-//! Whether it is signed the firmware finds out: that takes a key which is not here.
+//! Recognises a unified kernel image and its length, by its headers (PE/COFF specification; UAPI Group, "Unified Kernel
+//! Image"). The firmware verifies signatures: that takes a key which is not here.
 
 use crate::prelude::*;
 
@@ -30,7 +30,7 @@ pub fn check(head: &[u8], size: u64) -> Result<Arch, Unbootable> {
     Ok(arch)
 }
 
-/// Where kernel, initramfs and command line are. An error, too, if GRUB cannot read them there.
+/// Places of kernel, initramfs and command line. An error, too, if GRUB cannot read them there.
 pub fn places(head: &[u8]) -> Result<Places, Unbootable> {
     let (_, sections) = sections(head)?;
     let [kernel, initramfs, cmdline] = NEEDED.map(|name| find(&sections, name));
@@ -45,7 +45,7 @@ pub fn places(head: &[u8]) -> Result<Places, Unbootable> {
     })
 }
 
-/// Where kernel and initramfs lie in the file, bytes. `None` if it is no unified kernel image.
+/// Ranges of kernel and initramfs in the file, bytes. `None` if it is no unified kernel image.
 pub fn parts(head: &[u8]) -> Option<[Range<u64>; 2]> {
     let (_, sections) = sections(head).ok()?;
     let of =
@@ -56,11 +56,11 @@ pub fn parts(head: &[u8]) -> Option<[Range<u64>; 2]> {
 
 struct Section {
     name: [u8; 8],
-    /// Of its content.
+    /// Length of its content.
     bytes: u64,
-    /// Of its content and what fills it up.
+    /// Length of its content with the padding.
     filled: u64,
-    /// Where it begins in the file.
+    /// Offset in the file.
     from: u64,
 }
 
@@ -135,7 +135,7 @@ impl UnifiedWatch {
     }
 }
 
-/// What is in it, where any of its bytes can be read. `head` are the first [`super::HEAD_BYTES`].
+/// Its contents, where any of its bytes can be read. `head` are the first [`super::HEAD_BYTES`].
 pub fn look_at<E>(
     head: &[u8],
     read: impl FnOnce(Range<u64>) -> Result<Vec<u8>, E>,

@@ -40,7 +40,7 @@ struct Index {
 }
 
 const LZMA2: u64 = 0x21;
-/// Of each architecture one, by the option of the kernel that has it; the first one has the number 4 (section 5.3.2).
+/// One filter for each architecture, by its kernel option; the first one has the number 4 (section 5.3.2).
 pub const FOR_PROGRAMS: [&str; 8] = [
     "CONFIG_XZ_DEC_X86",
     "CONFIG_XZ_DEC_POWERPC",
