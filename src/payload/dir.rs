@@ -129,15 +129,15 @@ impl DirSource {
         self.kept.get(SHA256SUMS).and_then(Seen::small)
     }
 
-    /// What is signed of a payload that has signatures: the list, its files, and the signatures, as they were read. After
-    /// [`Self::evidence`] and [`Self::facts`].
+    /// The signed part of a payload that has signatures: the list, its files, and the signatures, as they were read.
+    /// After [`Self::evidence`] and [`Self::facts`].
     pub fn signed(&self) -> Option<SignedList<'_>> {
         let kept = |name: &str| self.kept.get(name).and_then(Seen::small);
         let (sums, signatures) = (kept(SHA256SUMS)?, kept(SHA256SUMS_SIG)?);
         Some(SignedList { sums, manifest: kept(MANIFEST), signatures })
     }
 
-    /// Of all files in it, for progress.
+    /// Size of all files in it, for progress.
     pub fn bytes(&self) -> u64 {
         let sizes = fs::read_dir(&self.dir).into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
         sizes.filter(fs::Metadata::is_file).map(|meta| meta.len()).sum()
@@ -161,7 +161,8 @@ impl DirSource {
         self.dir.join(name).symlink_metadata().is_ok()
     }
 
-    /// Those of kernel, initramfs, squashfs and unified kernel image that exist. Of several initramfs only the first is used.
+    /// Names of the kernel, initramfs, squashfs and unified kernel image that exist. Of several initramfs only the
+    /// first is used.
     fn installed(&self) -> Vec<&'static str> {
         let initramfs = INITRAMFS.into_iter().find(|name| self.is_there(name));
         let names = [KERNEL].into_iter().chain(initramfs).chain([ROOTFS, UKI]);
@@ -242,7 +243,7 @@ impl PayloadFiles for DirSource {
                 return take(name, &mut text);
             }
             let mut file = self.open(name).map_err(|source| self.io_error(name, source))?;
-            // Of a unified kernel image `declared` has looked into the file.
+            // For a unified kernel image, `declared` has looked into the file.
             hand_out(name, None, &mut file, take).map_err(|error| match error.downcast() {
                 Ok(why) => PayloadError::Unbootable { path: self.dir.join(name), why }.into(),
                 Err(other) => other,
@@ -264,7 +265,7 @@ fn one_by_one(text: &[u8]) -> Vec<Vec<u8>> {
     }
 }
 
-/// Whether a unified kernel image has in it what manifest.json says, if that says anything.
+/// Checks that a unified kernel image holds the contents of manifest.json, if that lists any.
 fn has_in_it(unified: Option<&Unified>, head: &[u8], file: &File) -> io::Result<bool> {
     let Some(unified) = unified else { return Ok(true) };
     let found = look_at(head, |range| {

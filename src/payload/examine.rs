@@ -50,7 +50,7 @@ pub enum PayloadError {
     Io { path: PathBuf, source: io::Error },
     #[error("{path}: empty (0 bytes)", path = path.display())]
     Empty { path: PathBuf },
-    /// The content is not what the file's name says.
+    /// The content does not match the file's name.
     #[error("{path}: {why}", path = path.display())]
     WrongContent { path: PathBuf, why: &'static str },
     #[error("{path}: kernel arguments, {source}", path = path.display())]
@@ -84,7 +84,7 @@ fn name_another(flag: &str) -> String {
 }
 
 impl PayloadError {
-    /// What to do about it, as the message ends with it.
+    /// The remedy, as the message ends with it.
     pub fn remedy(&self) -> Option<String> {
         match self {
             PayloadError::Misnamed { .. } => Some(rename()),
@@ -121,13 +121,13 @@ pub struct Seen {
     pub sha256: Sha256,
     // The first bytes. Of a small file all of them; one byte over the limit shows that it is too large.
     head: Vec<u8>,
-    // Whether an initramfs goes on to its end. Of other files the first bytes tell.
+    // The check of an initramfs to its end. For other files the first bytes tell.
     to_its_end: Result<(), Unbootable>,
-    // What is in a unified kernel image.
+    // Contents of a unified kernel image.
     unified: Option<Result<Unified, Unbootable>>,
     // The options of a kernel that reading it takes.
     needs: Vec<&'static str>,
-    // What the kernel in it says of those that it has.
+    // The options that the kernel in it was built with.
     options: Option<KernelOptions>,
 }
 
@@ -229,7 +229,7 @@ impl Found {
         // A file that SHA256SUMS does not list was compared with nothing.
         let listed = sums.as_ref().is_some_and(|sums| sums.0.contains_key(MANIFEST));
         let epoch = if listed { self.epoch()? } else { 0 };
-        // The slot gets what is in the file. A caller that trusts the list would write what that says.
+        // The slot gets the file's content. A caller that trusts the list would write the list's.
         let said = self.small(MANIFEST)?.filter(|_| listed).and_then(|text| Manifest::parse(text).ok());
         if let (Some(seen), Some(said)) = (self.files.get(UKI), said) {
             self.is_in(seen, said.unified.as_ref())?;
@@ -316,8 +316,8 @@ impl Found {
         }))
     }
 
-    /// What the kernels in it do not say of what the files take that they read. A unified kernel image has a kernel of its own, which
-    /// reads its own initramfs.
+    /// Options that the payload's files need and its kernels leave open. A unified kernel image has a kernel of its
+    /// own, which reads its own initramfs.
     fn unconfirmed(&self, files: &[FileInfo]) -> Result<Vec<Unconfirmed>, PayloadError> {
         let mut unconfirmed = Vec::new();
         let options = |file: &FileInfo| Some((file.name == UKI, self.files[&file.name].options.as_ref()?));
@@ -369,7 +369,7 @@ impl Found {
         Ok(separate.into_iter().chain(beside).collect())
     }
 
-    /// Distributions call it by other names. In a directory the one that was meant can be told.
+    /// Distributions call it by other names. In a directory the intended one can be told.
     fn no_initramfs(&self) -> PayloadError {
         let path = self.place.join(INITRAMFS[0]);
         let names = fs::read_dir(&self.place).into_iter().flatten().flatten();
@@ -380,7 +380,7 @@ impl Found {
         }
     }
 
-    /// What is in the unified kernel image, if kernel and initramfs are nowhere else.
+    /// Contents of the unified kernel image, if kernel and initramfs are nowhere else.
     fn unified(&self, files: &[FileInfo]) -> Result<Option<Unified>, PayloadError> {
         if files.iter().any(|file| file.name == KERNEL) {
             return Ok(None);
@@ -389,7 +389,7 @@ impl Found {
         seen.transpose().map_err(|why| self.unbootable(UKI, why))
     }
 
-    /// Whether a unified kernel image has in it what manifest.json says, if that says anything.
+    /// Checks that a unified kernel image holds the contents of manifest.json, if that lists any.
     fn is_in(&self, seen: &Seen, said: Option<&Unified>) -> Result<(), PayloadError> {
         match (&seen.unified, said) {
             (Some(found), Some(said)) if found.as_ref() != Ok(said) => {

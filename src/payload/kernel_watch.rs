@@ -1,7 +1,8 @@
 //! Finds out how a kernel was configured, while its file is streamed.
 //!
-//! Linux keeps its `.config` if it was built with CONFIG_IKCONFIG. Debian's kernels are not; but what a decoder says when it
-//! fails is in any kernel that has it. Both stand in the kernel proper, which is unpacked here and not kept.
+//! Linux keeps its `.config` if it was built with CONFIG_IKCONFIG. Debian's kernels are not; but every kernel with a
+//! decoder has the decoder's messages of failures. Both stand in the kernel proper, which is unpacked here and not
+//! kept.
 
 use std::{
     collections::BTreeSet,
@@ -17,8 +18,8 @@ use slipway_core::{
     payload::format_checks::HEAD_BYTES,
 };
 
-// Whatever a file claims, no more comes out of it, and no decoder takes more memory. A kernel of a distribution has 60 MB; its
-// dictionary has 128 MiB at most (scripts/xz_wrap.sh, and `zstd --ultra -22`).
+// No file yields more bytes, and no decoder takes more memory. A kernel of a distribution has 60 MB; its dictionary has
+// 128 MiB at most (scripts/xz_wrap.sh, and `zstd --ultra -22`).
 const MOST_BYTES: u64 = 128 << 20;
 const XZ_MEMORY_BYTES: u64 = 160 << 20;
 const ZSTD_WINDOW_LOG: u32 = 27;
@@ -40,7 +41,7 @@ pub struct KernelWatch {
 // As many bytes as it takes to know a compression by.
 const MAGIC_BYTES: usize = 6;
 
-/// Those of these bytes, which begin at `from` in a file, that lie in this part of it.
+/// The part of these bytes, which begin at `from` in a file, that lies in this range of it.
 pub fn within<'b>(part: &Range<u64>, from: u64, bytes: &'b [u8]) -> &'b [u8] {
     let at = |offset: u64| offset.saturating_sub(from).min(bytes.len() as u64) as usize;
     &bytes[at(part.start)..at(part.end).max(at(part.start))]
@@ -92,7 +93,7 @@ impl KernelWatch {
         unpack.take(bytes);
     }
 
-    /// What it says of its options, after the last byte.
+    /// The kernel's options, after the last byte.
     pub fn finish(self) -> KernelOptions {
         self.unpack.map(Unpack::finish).unwrap_or_default()
     }
@@ -154,7 +155,7 @@ impl Unpack {
     }
 
     fn finish(mut self) -> KernelOptions {
-        // What the decoder still holds. That the stream goes on is no concern of this.
+        // Flush the decoder's rest. An unfinished stream does not matter here.
         if let Some(decoder) = self.decoder() {
             let _ = decoder.flush();
         }
@@ -208,7 +209,7 @@ impl Write for Lz4 {
 #[derive(Default)]
 struct Scan {
     seen: u64,
-    // What was not searched yet, and before it as much as may be the beginning of something.
+    // Bytes that were not searched yet, behind as many as may begin a match.
     window: Vec<u8>,
     messages: BTreeSet<&'static str>,
     config: Config,
@@ -221,13 +222,13 @@ enum Config {
     /// Compressed, as far as it came.
     Begun(Vec<u8>),
     Found(KernelOptions),
-    /// What looked like one was none.
+    /// It looked like one, and is none.
     Unreadable,
 }
 
-// What is searched at once.
+// Bytes that are searched at once.
 const WINDOW_BYTES: usize = 1 << 20;
-// One byte less than the longest of what is searched for.
+// One byte less than the longest text that is searched for.
 const OVERLAP_BYTES: usize = 63;
 
 impl Scan {
@@ -243,7 +244,7 @@ impl Scan {
         }
         let [begin, _] = CONFIG_MARKS;
         if let (Config::Sought, Some(at)) = (&self.config, Finder::new(begin).find(&self.window)) {
-            // Where the gzip stream begins.
+            // Beginning of the gzip stream.
             self.config = Config::Begun(self.window.split_off(at + begin.len() - 3));
             self.window.clear();
             return self.collect();

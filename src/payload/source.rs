@@ -55,7 +55,7 @@ impl Source {
         }
     }
 
-    /// What there is to show that it was signed.
+    /// Evidence that it was signed.
     pub fn evidence(&mut self) -> anyhow::Result<Evidence> {
         match self {
             Source::Dir(dir) => Ok(dir.evidence()?),

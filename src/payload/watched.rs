@@ -1,4 +1,4 @@
-//! Looks at what is handed out on its way.
+//! Examines files while they are handed out.
 
 use std::io::{self, Read};
 

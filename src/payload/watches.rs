@@ -1,4 +1,4 @@
-//! What is found out about a file of a payload while all of it goes by.
+//! Examines a file of a payload while all of it goes by.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use slipway_core::{
 
 pub struct Watches {
     at: u64,
-    // Where its kernel and its initramfs lie in the file. `None` as long as that is not known.
+    // Ranges of its kernel and its initramfs in the file. `None` as long as they are not known.
     parts: Option<[Range<u64>; 2]>,
     unified: Option<UnifiedWatch>,
     kernel: Option<KernelWatch>,
@@ -22,7 +22,7 @@ pub struct Watches {
 }
 
 pub struct Watched {
-    /// Whether an initramfs goes on to its end.
+    /// The check of an initramfs to its end.
     pub to_its_end: Result<(), Unbootable>,
     pub unified: Option<Result<Unified, Unbootable>>,
     pub needs: Vec<&'static str>,
@@ -46,7 +46,7 @@ impl Watches {
         if let Some(unified) = &mut self.unified {
             unified.see(bytes);
         }
-        // What has no such parts is refused by its head.
+        // The check of the head refuses a file without such parts.
         let parts = self.parts.get_or_insert_with(|| parts(head).unwrap_or([0..0, 0..0]));
         let [kernel, initramfs] = parts.each_ref().map(|part| within(part, self.at, bytes));
         if let Some(watch) = &mut self.kernel {

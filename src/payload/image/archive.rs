@@ -1,7 +1,7 @@
 //! Writes one image as an OCI archive: an OCI layout in a tar archive.
 //!
 //! All offsets are known before the first layer is read, so the archive can be streamed into the middle of a file. The
-//! same image gives the same bytes whatever store it comes from.
+//! same image gives the same bytes from any store.
 
 use std::{collections::BTreeSet, io::Read};
 
@@ -56,7 +56,7 @@ impl Archive {
         let image = resolve(&*store, arch)?;
         let manifest = Sha256::of(&image.manifest.bytes);
         let names = image.names();
-        // A registry that cannot say what it has beside an image still has the image.
+        // A registry that cannot list the documents beside an image still has the image.
         let AllBeside { found, faults: left, unknown } = signatures::beside(&*store, &names, arch);
         let (parts, bytes, beside) = (Vec::new(), 0, None);
         let mut archive = Archive { store, manifest, names, parts, bytes, beside, left, unknown, arch };
@@ -78,7 +78,7 @@ impl Archive {
         self.beside
     }
 
-    /// What stays behind of what lies beside the image, and why.
+    /// Documents beside the image that stay behind, and why.
     pub fn left(&self) -> &[String] {
         &self.left
     }
@@ -144,7 +144,8 @@ impl Archive {
         Ok(())
     }
 
-    /// The manifests that hold signatures, their blobs, and what is signed if that is an index: it says that the image is one of it.
+    /// The manifests that hold signatures, their blobs, and a signed index if there is one: it says that the image is
+    /// one of it.
     fn documents_beside(&self, image: &Resolved, beside: &[Beside]) -> Result<Vec<Vec<u8>>, ImageError> {
         let mut all = Vec::new();
         let mut indexes = BTreeSet::new();

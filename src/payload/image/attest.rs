@@ -1,7 +1,7 @@
-//! Puts bundles beside an image. Each is the layer of a manifest that has the image as its subject. Those manifests have no
-//! tag: in a layout they are in index.json without a name, where its readers look for them. They are also listed by an index
-//! under the tag `sha256-HEX` (OCI distribution specification, "referrers tag schema"): whoever copies that tag to a registry
-//! has copied all of them.
+//! Puts bundles beside an image. Each is the layer of a manifest that has the image as its subject. Those manifests
+//! have no tag: in a layout they are in index.json without a name, where its readers look for them. They are also
+//! listed by an index under the tag `sha256-HEX` (OCI distribution specification, "referrers tag schema"): a copy of
+//! that tag has all of them.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use slipway_core::digest::Sha256;
 
 const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
 const EMPTY: &[u8] = b"{}";
-// By which cosign finds what it looks for without reading the bundles.
+// The key by which cosign finds a bundle without reading it.
 const CONTENT: (&str, &str) = ("dev.sigstore.bundle.content", "dsse-envelope");
 const PREDICATE_TYPE: &str = "dev.sigstore.bundle.predicateType";
 
@@ -35,7 +35,7 @@ impl Signable {
     pub fn attach(&self, new: &[Vec<u8>], predicate_type: &str, replaced: &[Sha256]) -> Result<String, ImageError> {
         let tag = referrers_tag(self.digest());
         let invalid = |e: oci_spec::OciSpecError| ImageError::invalid(&tag, e.to_string());
-        // Those that cannot be read are not listed under the tag; in index.json they stay.
+        // Unreadable ones are not listed under the tag; in index.json they stay.
         let mut beside = self.image.store.referrers(self.digest())?.found;
         beside.retain(|manifest| sha256_of(manifest).is_ok_and(|digest| !replaced.contains(&digest)));
         let mut manifests = Vec::new();
@@ -73,7 +73,7 @@ impl Signable {
     }
 }
 
-/// The index under the tag that lists what is beside an image.
+/// The index under the tag that lists the documents beside an image.
 fn list_of(tag: &str, beside: &[Descriptor]) -> Result<NamedManifest, ImageError> {
     // Digests and sizes alone: skopeo copies no index with byte for byte that has more of a manifest than it knows.
     let plain = |d: &Descriptor| Descriptor::new(d.media_type().clone(), d.size(), d.digest().clone());

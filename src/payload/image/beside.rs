@@ -1,5 +1,5 @@
-//! Reads what lies beside an image, within limits. A person who can attach data to an image can attach much of it, large and
-//! broken: that must neither fill the memory nor hide other attached data.
+//! Reads the documents beside an image, within limits. A person who can attach data to an image can attach much of it,
+//! large and broken: that must neither fill the memory nor hide other attached data.
 
 use oci_spec::image::{Descriptor, ImageManifest};
 
@@ -15,14 +15,14 @@ use slipway_core::digest::Sha256;
 /// All manifests beside an image that are read, and all documents in them. Small ones come first, so that large ones crowd none
 /// out.
 pub const MAX_BESIDE_BYTES: u64 = 32 << 20;
-/// So many manifests, and so many documents. Of a registry each is a request.
+/// Limit of manifests, and of documents. For a registry each is a request.
 const MAX_BESIDE: usize = 1000;
-/// Of a manifest.
+/// Limit of a manifest.
 const MAX_LAYERS: usize = 1000;
-/// That are told.
+/// Limit of the faults that are told.
 const MAX_FAULTS: usize = 16;
 
-/// What may still be read of one kind.
+/// Limits on further reading of one kind.
 struct Budget {
     bytes: u64,
     documents: usize,
@@ -46,7 +46,7 @@ impl Budget {
 
 /// A manifest that holds signatures of an image.
 pub struct Holder {
-    /// What is signed.
+    /// The signed manifest.
     pub image: Sha256,
     /// For messages.
     pub name: String,
@@ -54,9 +54,9 @@ pub struct Holder {
     pub tag: Option<String>,
     pub bytes: Vec<u8>,
     pub config: Descriptor,
-    /// Those that may be signatures, with their places in the manifest.
+    /// Layers that may be signatures, with their places in the manifest.
     pub layers: Vec<(usize, Descriptor)>,
-    /// How many others it has.
+    /// The number of its other layers.
     pub others: usize,
 }
 
@@ -70,7 +70,7 @@ impl Holder {
         Holder { image, name, tag, bytes, config, layers, others }
     }
 
-    /// Those that may be signatures, with their places for messages.
+    /// Layers that may be signatures, with their places for messages.
     pub fn signatures(&self) -> impl Iterator<Item = (String, &Descriptor)> {
         self.layers.iter().map(|(n, layer)| (format!("{}, layer {}", self.name, n + 1), layer))
     }
@@ -88,7 +88,7 @@ impl<'s> Reader<'s> {
         Reader { store, faults: Vec::new(), untold: 0, unanswered: None }
     }
 
-    /// What could not be read, for people; and the first one that is not known, because no answer came.
+    /// Faults of reading, for people; and the first one that leaves it open, because no answer came.
     pub fn finish(mut self) -> (Vec<String>, Option<ImageError>) {
         if self.untold > 0 {
             self.faults.push(format!("and {} more like these", self.untold));
@@ -109,7 +109,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Of what is listed, that which can be.
+    /// The readable items of a listing.
     fn listed<T>(&mut self, place: &str, listing: Result<Listing<T>, ImageError>) -> Vec<T> {
         match listing {
             Ok(Listing { found, faults }) => {
@@ -166,7 +166,7 @@ impl<'s> Reader<'s> {
                 return None;
             }
         };
-        // What else refers to an image may have any form.
+        // Other documents that refer to an image may have any form.
         let manifest = serde_json::from_slice::<ImageManifest>(&bytes).ok()?;
         if !manifest.layers().iter().any(is_bundle) {
             return None;
@@ -212,7 +212,7 @@ impl<'s> Reader<'s> {
     }
 }
 
-/// What tells a signature from others: the document, and in the old form what lies beside it.
+/// Key of a signature: the document, and in the old form its annotation as well.
 pub fn key_of(layer: &Descriptor) -> (String, Option<&String>) {
     (layer.digest().to_string(), signature_in(layer))
 }

@@ -1,11 +1,11 @@
-//! How cosign and OCI name what lies beside an image: tags, and the kinds of layers that are signatures.
+//! Names by cosign and OCI for documents beside an image: tags, and the kinds of layers that are signatures.
 
 use oci_spec::image::Descriptor;
 use slipway_core::digest::Sha256;
 
 use crate::trust::{SIMPLE_SIGNING, bundle};
 
-/// The annotation that has a signature, of a layer that is what was signed.
+/// The annotation with the signature of a layer, which is the signed document.
 pub const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 
 /// The tag under which the signatures of an image are.
@@ -18,7 +18,7 @@ pub fn referrers_tag(image: Sha256) -> String {
     format!("sha256-{image}")
 }
 
-/// Whether what is under this tag is about an image, and is none itself.
+/// Whether this tag is of a document about an image, and not of an image.
 pub fn is_about_an_image(tag: &str) -> bool {
     signed_by_tag(&format!("{}.sig", tag.trim_end_matches(".sig"))).is_some()
 }
@@ -34,7 +34,7 @@ pub fn is_bundle(layer: &Descriptor) -> bool {
     layer.media_type().to_string() == bundle::MEDIA_TYPE
 }
 
-/// Others than those that cosign writes are passed over: what is not understood is no signature.
+/// Only the forms that cosign writes count: an unknown form is no signature.
 pub fn signature_in(layer: &Descriptor) -> Option<&String> {
     let signature = layer.annotations().as_ref().and_then(|all| all.get(SIGNATURE));
     signature.filter(|_| layer.media_type().to_string() == SIMPLE_SIGNING)

@@ -1,4 +1,4 @@
-//! What an image says of itself: labels and annotations.
+//! An image's description of itself: labels and annotations.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use slipway_core::{digest::Sha256, kernel::arch::Arch};
 /// The image's own words, which are not verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// Digest of what the reference names: the index, or the manifest if there is none.
+    /// Digest that the reference names: of the index, or of the manifest if there is none.
     pub digest: Sha256,
     /// Labels of its configuration, and annotations of index and manifest. Where names meet, the manifest comes before
     /// the index, and an annotation before a label.

@@ -1,4 +1,4 @@
-//! Errors of images: what is wrong with a blob, a document or a layer.
+//! Errors of images: faults of a blob, a document or a layer.
 
 use std::io;
 

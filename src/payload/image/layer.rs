@@ -1,8 +1,8 @@
 //! One layer: reads its blob from the store and decompresses it to a tar archive. The blob's digest and the archive's
 //! (`diff_id`) are both verified.
 //!
-//! How it is compressed is seen by what it is, as docker and podman do: builders have called gzip a plain archive. Whatever it
-//! is called, the archive is the one of `diff_id`.
+//! Its first bytes tell the compression, as in docker and podman: builders have called gzip a plain archive. Under any
+//! name, the archive is the one of `diff_id`.
 //!
 //! OCI image specification 1.1, "Image Layer Filesystem Changeset". Several gzip members (RFC 1952) or zstd frames
 //! (RFC 8878) may follow each other; anything else after them is an error.

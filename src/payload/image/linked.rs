@@ -1,8 +1,8 @@
-//! What a hard link in a layer stands for: the content that its target had when the link was made.
+//! Resolves a hard link in a layer: to the content that its target had when the link was made.
 //!
-//! The target has gone by when the link comes, and may lie in a layer below. So its layer is read again: once to find the entry
-//! that counts, and once for its content. Both go to the layer's end, which compares the layer's digest. This is what a link
-//! costs, from a registry as well; images without links are read once.
+//! The target has gone by when the link comes, and may lie in a layer below. So its layer is read again: once to find
+//! the entry that counts, and once for its content. Both go to the layer's end, which compares the layer's digest. A
+//! link has this cost, from a registry as well; images without links are read once.
 
 use super::{
     ImageError, ImageStore,
@@ -13,7 +13,7 @@ use super::{
 
 // Each link costs reading layers again, so a hostile image must not have them without end.
 const MOST_HOPS: usize = 8;
-/// So many links there may be in the payload's directory, which has nine files that are used.
+/// Limit of links in the payload's directory, which has nine files that are used.
 pub const MOST_LINKS: usize = 16;
 
 /// An entry of a layer, by its offset in it. Later ones have larger offsets.

@@ -30,7 +30,7 @@ use slipway_core::{
 
 /// Annotation with the name (tag) of an image in a layout (annotations.md).
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
-// Annotation with which `cosign save` says what is what.
+// Annotation with which `cosign save` marks the kinds.
 const KIND: &str = "kind";
 const COSIGN: &str = "dev.cosignproject.cosign/";
 const IMAGE: &str = "dev.cosignproject.cosign/image";
@@ -56,7 +56,7 @@ trait Files: Send + Sync {
     /// `path` is relative to the layout.
     fn open(&self, path: &str) -> io::Result<Box<dyn Read + Send>>;
 
-    /// What it is if it is no layout, and what to do with it; begins with `; `.
+    /// Its kind if it is no layout, and the remedy; begins with `; `.
     fn instead(&self) -> Option<&'static str>;
 }
 
@@ -69,11 +69,11 @@ pub struct Local {
     subjects: Mutex<Subjects>,
 }
 
-/// What manifests are about, by their digests. An index.json may list the same one thousands of times.
+/// Subjects of manifests, by their digests. An index.json may list the same one thousands of times.
 #[derive(Default)]
 struct Subjects {
     known: BTreeMap<String, Option<Sha256>>,
-    // Of all that were read.
+    // Size of all manifests that were read.
     bytes: u64,
 }
 
@@ -142,8 +142,8 @@ impl Local {
         Ok(Document { media_type: Some(descriptor.media_type().to_string()), bytes })
     }
 
-    /// Those that index.json lists and that fit, each once, the small ones first, within the limit for what lies beside an
-    /// image.
+    /// Manifests that index.json lists and that fit, each once, the small ones first, within the limit for what lies
+    /// beside an image.
     fn documents(&self, fits: impl Fn(&Descriptor) -> bool) -> Result<Listing<Document>, ImageError> {
         let index = self.index()?;
         let wanted = index.manifests().iter().filter(|descriptor| fits(descriptor));
@@ -201,7 +201,7 @@ impl Local {
 
     fn pick<'i>(&self, index: &'i ImageIndex) -> Result<&'i Descriptor, ImageError> {
         let named = |d: &Descriptor| annotation(d, REF_NAME);
-        // One that cannot be read is not about another one, and is found to be unreadable when it is used.
+        // An unreadable one has no subject here, and fails when it is used.
         let is_beside =
             |d: &Descriptor| is_beside_an_image(d) || self.subject(d).is_ok_and(|subject| subject.is_some());
         let fits = |d: &&Descriptor| match &self.wanted {
@@ -240,7 +240,7 @@ impl Local {
 }
 
 impl ImageStore for Local {
-    /// Those that index.json lists under it.
+    /// Manifests that index.json lists under it.
     fn named(&self, tag: &str) -> Result<Vec<Document>, ImageError> {
         let Listing { found, faults } =
             self.documents(|descriptor| annotation(descriptor, REF_NAME).as_deref() == Some(tag))?;
@@ -260,7 +260,7 @@ impl ImageStore for Local {
     }
 
     fn tagged(&self, tag: &str) -> Result<Listing<Document>, ImageError> {
-        // Those that `cosign save` writes have no name.
+        // Manifests that `cosign save` writes have no name.
         self.documents(|d| {
             annotation(d, REF_NAME).as_deref() == Some(tag) || annotation(d, KIND).as_deref() == Some(SIGNATURES)
         })

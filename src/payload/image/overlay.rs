@@ -1,4 +1,4 @@
-//! Which files of the payload's directory are visible, when layers are read from the uppermost down.
+//! Finds the visible files of the payload's directory, when layers are read from the uppermost down.
 //!
 //! OCI image specification 1.1, layer.md ("Whiteouts", "Opaque Whiteout"): a whiteout hides files of lower layers, not
 //! files of its own layer.
@@ -13,10 +13,10 @@ const MAX_NAMES: usize = 1000;
 const WHITEOUT: &str = ".wh.";
 const OPAQUE: &str = ".wh..wh..opq";
 
-/// What the layers read so far decide for those below them.
+/// Decisions of the layers read so far for those below them.
 pub struct UpperLayers {
     dir: [String; 3],
-    // How many components of `dir` exist as directories in an upper layer.
+    // Number of `dir`'s components that exist as directories in an upper layer.
     dir_depth: usize,
     files: BTreeSet<String>,
     // Names that hide a file of a lower layer: whiteouts and directories.
@@ -24,8 +24,8 @@ pub struct UpperLayers {
     opaque: bool,
 }
 
-/// What the layer that is being read decides for those below. It takes effect only after the whole layer, because a
-/// whiteout does not hide files of its own layer.
+/// Decisions of the layer that is being read for those below. They take effect only after the whole layer, because
+/// a whiteout does not hide files of its own layer.
 #[derive(Default)]
 pub struct CurrentLayer {
     dir_depth: usize,

@@ -30,9 +30,9 @@ pub struct Pulled {
     pub manifest: Sha256,
     pub fetched: u64,
     pub kept: u64,
-    /// How many came with it.
+    /// The number of signatures that came with it.
     pub signatures: usize,
-    /// What stayed behind of what lies beside the image, and why.
+    /// Documents beside the image that stayed behind, and why.
     pub left: Vec<String>,
     /// Why it is unknown whether there are more.
     pub unknown: Option<ImageError>,
@@ -82,8 +82,8 @@ impl<'s> Pull<'s> {
         }
         write(&blobs.join(pulled.manifest.to_string()), &manifest.bytes)?;
         let mut listed = vec![(manifest_descriptor(&self.image)?, tag.map(str::to_owned))];
-        // A registry that cannot say what it has beside an image still has the image. Who demands a signature has looked
-        // before, and looks again in what was copied.
+        // A registry that cannot list the documents beside an image still has the image. A caller that demands a
+        // signature has looked before, and looks again in the copy.
         let AllBeside { found, faults, unknown } = signatures::beside(self.store, &self.image.names(), self.arch);
         (pulled.left, pulled.unknown) = (faults, unknown);
         for signed in found.iter().map(|beside| beside.image).collect::<BTreeSet<_>>() {
@@ -114,7 +114,7 @@ impl<'s> Pull<'s> {
         Ok(true)
     }
 
-    /// Write what is signed of the image: a manifest and its blobs.
+    /// Write the image's signatures: a manifest and its blobs.
     fn write_signatures(
         beside: &Beside,
         blobs: &Path,
@@ -127,7 +127,7 @@ impl<'s> Pull<'s> {
         Ok(())
     }
 
-    /// Where it is an index that is signed, the index comes along as a blob, because it says that the manifest is one of it.
+    /// If an index is signed, the index comes along as a blob, because it says that the manifest is one of it.
     fn write_index(&self, signed: Sha256, blobs: &Path) -> Result<(), ImageError> {
         let index = match self.image.index.as_ref() {
             Some(bytes) if signed == self.image.root => Some(bytes.clone()),

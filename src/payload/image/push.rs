@@ -1,7 +1,7 @@
 //! Copies an image with its signatures into a registry.
 //!
-//! The order is the argument: blobs, then what refers to them, then the signatures, and last the tag. So whoever asks for
-//! the tag gets the old image or the whole new one, with all that is signed of it.
+//! The order is the argument: blobs, then their manifests, then the signatures, and last the tag. So a reader of the
+//! tag gets the old image or the whole new one, with all of its signatures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +17,14 @@ use oci_spec::image::{ImageManifest, MediaType};
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
 
 pub struct Pushed {
-    /// Of the index, or of the manifest if there is none.
+    /// Digest of the index, or of the manifest if there is none.
     pub digest: Sha256,
     pub sent: u64,
     /// Bytes of blobs that were there already.
     pub kept: u64,
-    /// How many came with it.
+    /// The number of signatures that came with it.
     pub signatures: usize,
-    /// What stayed behind of what lies beside the image, and why.
+    /// Documents beside the image that stayed behind, and why.
     pub left: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub fn push(
     let names = image.names();
     let AllBeside { found, faults, unknown } = signatures::beside(&*image.store, &names, Arch::NATIVE);
     pushed.left = faults;
-    // A signature that nobody could read is no reason to publish the image without it.
+    // An unreadable signature must not let the image be published without it.
     unknown.map_or(Ok(()), Err)?;
     let mut untagged = BTreeMap::new();
     for beside in found {
@@ -76,7 +76,7 @@ pub fn push(
     Ok(pushed)
 }
 
-/// What is signed of an image: as it is, unless the repository has signatures under that tag already.
+/// Puts an image's signatures there: as they are, unless the repository has some under that tag already.
 fn put_beside(
     beside: &Beside,
     there: &dyn Fn(Sha256) -> Result<Signable, ImageError>,

@@ -19,14 +19,14 @@ use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::image_ref::parse
 const MAX_LAYERS: usize = 1000;
 
 pub struct Resolved {
-    /// Digest of what the reference names: the index, or the manifest if there is none.
+    /// Digest that the reference names: of the index, or of the manifest if there is none.
     pub root: Sha256,
     /// The index itself, if the reference names one.
     pub index: Option<Vec<u8>>,
     pub manifest: Document,
     pub config: Descriptor,
     pub configuration: ImageConfiguration,
-    /// Of the index and the manifest; where names meet, the manifest's.
+    /// Annotations of the index and the manifest; where names meet, the manifest's.
     pub annotations: BTreeMap<String, String>,
     /// Lowest first.
     pub layers: Vec<Layer>,
@@ -107,7 +107,7 @@ fn meaning(document: &Document, what: &str) -> Result<Meaning, ImageError> {
     }
 }
 
-/// What an index or a manifest refers to.
+/// References of an index or a manifest.
 pub struct Parts {
     pub manifests: Vec<Descriptor>,
     /// Configuration and layers.

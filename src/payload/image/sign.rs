@@ -34,7 +34,7 @@ impl SignedLayer {
         SignedLayer { descriptor: layer.clone(), document, signature: signature_in(layer).cloned() }
     }
 
-    /// What tells it from others.
+    /// The key that tells it from others.
     pub fn key(&self) -> (String, Option<String>) {
         (self.descriptor.digest().to_string(), self.signature.clone())
     }
@@ -52,12 +52,12 @@ impl Signable {
         Signable { image, sink }
     }
 
-    /// Digest of the index, or of the manifest if there is none: what is signed.
+    /// Digest that is signed: of the index, or of the manifest if there is none.
     pub fn digest(&self) -> Sha256 {
         self.image.digest()
     }
 
-    /// Of all that is read by [`Self::check`].
+    /// Size of all that [`Self::check`] reads.
     pub fn bytes(&self) -> u64 {
         self.image.bytes()
     }
@@ -72,7 +72,7 @@ impl Signable {
         tag_of(self.digest())
     }
 
-    /// What is under that tag now. All of it is kept, so what cannot be read is an error here.
+    /// The layers under that tag now. All are kept, so one that cannot be read is an error here.
     pub fn layers(&self) -> Result<Vec<SignedLayer>, ImageError> {
         let tag = self.tag();
         let (mut all, mut bytes_left) = (Vec::new(), MAX_BESIDE_BYTES);
@@ -91,7 +91,7 @@ impl Signable {
         Ok(all)
     }
 
-    /// Put these layers under that tag, in place of what is there.
+    /// Put these layers under that tag, in place of the present ones.
     pub fn put(&self, layers: &[SignedLayer]) -> Result<(), ImageError> {
         let invalid = |e: oci_spec::OciSpecError| ImageError::invalid(self.tag(), e.to_string());
         let diff_ids: Vec<_> = layers.iter().map(|layer| layer.descriptor.digest().to_string()).collect();

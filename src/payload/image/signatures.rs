@@ -51,9 +51,9 @@ fn names(reader: &mut Reader, images: &[Sha256], arch: Arch) -> Vec<Sha256> {
     names
 }
 
-/// Indexes that `pull` has left in a layout together with their signatures, and of which one of these manifests is the image
-/// for this architecture. Who has signed such an index has signed the digest of the manifest, and no other one is installed
-/// from it.
+/// Indexes that `pull` has left in a layout together with their signatures, and of which one of these manifests is the
+/// image for this architecture. A signature of such an index covers the digest of the manifest, and no other one is
+/// installed from it.
 fn indexes_of(reader: &mut Reader, images: &[Sha256], arch: Arch) -> Vec<Sha256> {
     let store = reader.store;
     let signed = match store.signed() {
@@ -94,7 +94,7 @@ pub struct Bundle {
     pub signatures: Vec<String>,
 }
 
-/// All of them. One that cannot be read is passed over.
+/// All bundles of an image. Unreadable ones are passed over.
 pub fn bundles(store: &dyn ImageStore, image: Sha256) -> Result<Vec<Bundle>, ImageError> {
     let mut reader = Reader::new(store);
     let mut holders = reader.holders(&[image]);
@@ -147,7 +147,7 @@ fn attached(place: &str, layer: &Descriptor, bytes: Vec<u8>) -> Result<Vec<Attac
     }
     let (signed, mut signatures) = bundle::open(&bytes)?;
     let validity = bundle::validity(&bytes)?;
-    // One more than are looked at, so that it shows.
+    // Keep one more than the limit, so that the excess shows.
     signatures.truncate(MAX_OF_ONE_BUNDLE + 1);
     let signed: std::sync::Arc<[u8]> = signed.into();
     let one = |signature: String| {
@@ -157,11 +157,11 @@ fn attached(place: &str, layer: &Descriptor, bytes: Vec<u8>) -> Result<Vec<Attac
     Ok(signatures.into_iter().map(one).collect())
 }
 
-/// What lies beside an image and is copied with it.
+/// A document beside an image that is copied with it.
 pub struct Beside {
-    /// What is signed: the manifest of the image, or an index that names it.
+    /// The signed manifest: that of the image, or an index that names it.
     pub image: Sha256,
-    /// The tag under which it is listed; none if it says itself what it is about.
+    /// The tag under which it is listed; none if it names its subject itself.
     pub tag: Option<String>,
     pub manifest: Vec<u8>,
     /// Its configuration, and those of its layers that may be signatures.
@@ -169,11 +169,11 @@ pub struct Beside {
     pub signatures: usize,
 }
 
-/// All of that.
+/// All documents beside an image.
 #[derive(Default)]
 pub struct AllBeside {
     pub found: Vec<Beside>,
-    /// What is left behind, and why.
+    /// Documents that are left behind, and why.
     pub faults: Vec<String>,
     /// Why it is unknown whether this is all.
     pub unknown: Option<ImageError>,

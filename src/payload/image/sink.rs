@@ -1,4 +1,4 @@
-//! Where images are put: an OCI layout directory here, a registry in [`crate::payload::registry`].
+//! Destinations of images: an OCI layout directory here, a registry in [`crate::payload::registry`].
 
 use std::{
     io::Read,
@@ -37,8 +37,8 @@ pub trait ImageSink {
         progress: &mut dyn FnMut(u64),
     ) -> Result<bool, ImageError>;
 
-    /// Put manifests in this order: what they refer to has to be there. A layout names all of them at once, and names the
-    /// `replaced` ones no more; a registry keeps those.
+    /// Put manifests in this order: their references have to be there. A layout names all of them at once, and names
+    /// the `replaced` ones no more; a registry keeps those.
     fn put_manifests(&self, replaced: &[Sha256], manifests: &[NamedManifest]) -> Result<(), ImageError>;
 }
 
@@ -64,7 +64,7 @@ impl LayoutSink {
 }
 
 impl ImageSink for LayoutSink {
-    /// It is written in every case: what is there may be damaged.
+    /// Writes the blob in every case: one that is there may be damaged.
     fn put_blob(
         &self,
         blob: &Descriptor,

@@ -3,10 +3,10 @@
 //! Layers are read from the uppermost down: a file or whiteout in an upper layer overrides every lower one. Reading
 //! stops once all wanted files are found.
 //!
-//! Within a layer a later entry of the same name takes the place of an earlier one, as for a program that unpacks it. An inspection
-//! that reads a layer to its end knows which one is the last, and the write passes over the others. The write alone goes by what
-//! SHA256SUMS and manifest.json say, for it hands out what it reads: an entry of another size is passed over, and one behind the
-//! right one must be the same.
+//! Within a layer a later entry of the same name takes the place of an earlier one, as for a program that unpacks it.
+//! An inspection that reads a layer to its end knows which one is the last, and the write passes over the others. The
+//! write alone goes by SHA256SUMS and manifest.json, because it hands out its bytes at once: an entry of another size
+//! is passed over, and one behind the right one must be the same.
 //!
 //! OCI image specification 1.1, layer.md ("Whiteouts", "Opaque Whiteout").
 
@@ -63,14 +63,14 @@ pub struct ImageSource {
 /// The result of the inspection. The write fails unless it finds the same.
 #[derive(Default)]
 struct Expected {
-    // Of all files that were read or that SHA256SUMS lists.
+    // Digests of all files that were read or that SHA256SUMS lists.
     digests: BTreeMap<String, Sha256>,
-    // Of the files that are installed, bytes.
+    // Sizes of the files that are installed, bytes.
     sizes: BTreeMap<String, u64>,
-    // Of the files in layers that were read to their end: the entries that count.
+    // Places of files in layers that were read to their end: the entries that count.
     places: BTreeMap<String, Place>,
     cmdline: Option<String>,
-    // What manifest.json says is in the unified kernel image, if that is all that boots.
+    // Contents of the unified kernel image by manifest.json, if that image is all that boots.
     unified: Option<Unified>,
 }
 
@@ -130,7 +130,7 @@ impl ImageSource {
                     cut_short = Some(place.layer);
                     Next::Stop
                 }
-                // What is wrong may be put right by a later entry of the same layer.
+                // A later entry of the same layer may put the fault right.
                 Ok(Some(_)) | Err(_) => Next::Layer,
             })
         })?;
@@ -205,7 +205,7 @@ impl ImageSource {
 /// Called with the name of a file, its content, and where its entry is.
 type Visit<'v> = dyn FnMut(&str, &mut Content<'_, LayerReader>, Place) -> anyhow::Result<Next> + 'v;
 
-/// How `walk` goes on: what the last file of a layer was answered with.
+/// The next step of `walk`: the answer to the last file of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     File,
@@ -299,7 +299,7 @@ impl ImageSource {
         }
     }
 
-    /// What a file has in it if it is what the inspection found or was told of.
+    /// Contents of a file, if it is the one that the inspection found or was told of.
     fn compare(
         &self,
         name: &str,

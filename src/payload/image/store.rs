@@ -17,7 +17,7 @@ pub struct Document {
     pub bytes: Vec<u8>,
 }
 
-/// What a store lists, and why not all of that can be read.
+/// Items that a store lists, and the faults of those that cannot be read.
 #[derive(Debug)]
 pub struct Listing<T> {
     pub found: Vec<T>,
@@ -36,7 +36,7 @@ impl<T> From<Vec<T>> for Listing<T> {
     }
 }
 
-/// Where the parts of one image are stored. Unless a method says otherwise, the content is not verified.
+/// Store of the parts of one image. Unless a method says otherwise, the content is not verified.
 pub trait ImageStore: Send + Sync {
     /// The index or manifest that the reference names, at most [`MAX_DOCUMENT_BYTES`]. If the reference has a digest,
     /// it has been compared.

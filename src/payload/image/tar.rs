@@ -54,7 +54,7 @@ pub struct Entry {
     pub size: u64,
     /// Byte offset of its content in the archive.
     pub at: u64,
-    /// Components of what a hard link links to.
+    /// Components of a hard link's target.
     pub link: Vec<String>,
 }
 
@@ -156,8 +156,9 @@ impl<R: Skip> Entries<R> {
         }
     }
 
-    /// Of a sparse file in GNU's old format: blocks of its map may follow the header, and do not count in its size. The last byte
-    /// but seven of each says whether another one follows; in the header it is before the real size.
+    /// Passes over the map of a sparse file in GNU's old format: blocks of it may follow the header, and do not count
+    /// in its size. The last byte but seven of each says whether another one follows; in the header it is before the
+    /// real size.
     fn pass_over_map(&mut self, header: &Header) -> io::Result<()> {
         const IN_HEADER: usize = 482;
         const IN_BLOCK: usize = 504;
@@ -209,8 +210,8 @@ impl<R: Skip> Entries<R> {
         Ok(Entry { path, kind, size: self.content, at: self.at, link })
     }
 
-    /// Split a path. A leading `/` is the root of the image, as for those who unpack it: kaniko and others write it. `..` is
-    /// refused: no image builder writes it.
+    /// Split a path. A leading `/` is the root of the image, as for programs that unpack it: kaniko and others write
+    /// it. `..` is refused: no image builder writes it.
     fn components(&self, path: &[u8]) -> io::Result<Vec<String>> {
         let shown = String::from_utf8_lossy(path);
         let parts = shown.split('/').filter(|part| !matches!(*part, "" | "."));

@@ -16,9 +16,9 @@ use slipway_core::digest::Sha256;
 
 pub struct WholeImage {
     pub store: Box<dyn ImageStore>,
-    /// Of the index, or of the manifest if there is none.
+    /// The index, or the manifest if there is none.
     pub root: NamedManifest,
-    /// Of an index: the manifests in it.
+    /// The manifests of an index.
     pub manifests: Vec<NamedManifest>,
     // All that it consists of, each once.
     blobs: BTreeMap<Sha256, Descriptor>,

@@ -40,7 +40,7 @@ struct TokenAnswer {
 }
 
 impl Auth {
-    /// `actions` is what is asked for if the registry names no scope: `pull`, or `pull,push`.
+    /// `actions` is the scope's part if the registry names no scope: `pull`, or `pull,push`.
     pub fn new(lookup: Lookup, origin: Origin, repository: &str, actions: &str) -> Self {
         Auth { lookup, origin, scope: format!("repository:{repository}:{actions}"), header: Mutex::new(None) }
     }
@@ -49,7 +49,7 @@ impl Auth {
         self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Get a new Authorization header after a 401. `rejected` is the one that was sent.
+    /// Get a new Authorization header after a 401 for the `rejected` one.
     pub fn renew(
         &self,
         agents: &Agents,

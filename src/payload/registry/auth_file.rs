@@ -42,7 +42,7 @@ impl Lookup {
 pub enum CredentialsFrom {
     /// The key of an entry, and the file it is in.
     Entry(String, PathBuf),
-    /// The same, but they are not sent: the connection has no TLS, and no flag has asked for that.
+    /// The same entry, but not sent: the connection has no TLS, and no flag has asked for that.
     Withheld(String, PathBuf),
     /// No file has an entry for the registry.
     Nowhere {

@@ -30,7 +30,7 @@ pub struct BlobReader {
     schedule: RetrySchedule,
     connection: Option<Connection>,
     version: Option<Version>,
-    // It is asked for from the beginning, and what came already is passed over.
+    // The blob is requested from the beginning, and bytes that came already are passed over.
     without_ranges: bool,
     state: State,
 }

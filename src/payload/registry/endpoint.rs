@@ -26,7 +26,7 @@ use super::{
     url::{Origin, Url},
 };
 
-// One is usual. Docker and skopeo follow as many.
+// One is usual. Docker and skopeo have the same limit.
 const MAX_REDIRECTS: usize = 10;
 
 /// The mirrors, then the registry itself.
@@ -64,7 +64,7 @@ pub struct Request<'a> {
     pub head: bool,
 }
 
-/// What changes something in a registry.
+/// Request that changes something in a registry.
 pub struct Change<'a> {
     pub method: Method,
     pub url: &'a Url,
@@ -74,7 +74,7 @@ pub struct Change<'a> {
 
 pub enum Content<'a> {
     Bytes(&'a [u8]),
-    /// So many bytes. They are read once: an attempt that has begun to send them cannot send them again.
+    /// Stream of so many bytes. They are read once: an attempt that has begun to send them cannot send them again.
     Stream(&'a mut dyn Read, u64),
 }
 
@@ -255,7 +255,7 @@ impl Endpoint {
         sent.map_err(|e| RequestError::no_answer(e, &url.origin, proxy))
     }
 
-    /// Where an answer's Location leads, if it may.
+    /// Target of an answer's Location, if it is allowed.
     pub fn next(&self, url: &Url, response: &Response<Body>) -> Result<Url, RequestError> {
         let location = header(response, "location");
         let Some(next) = location.and_then(|location| url.join(location)) else {

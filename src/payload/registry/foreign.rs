@@ -5,7 +5,7 @@ use super::{request_error::RequestError, url::Origin};
 
 const PERHAPS: &str = "perhaps of a login to this network, of a proxy, or of another server by this name";
 
-/// What an answer is that should be JSON and is none. `None`: it is JSON.
+/// Describes an answer that should be JSON and is not. `None`: it is JSON.
 pub fn no_json(bytes: &[u8], origin: &Origin) -> Option<RequestError> {
     let says = |what: &str| Some(RequestError::fetch(format!("{origin} answers {what}, not as a registry does")));
     if let Some(page) = page(bytes) {
@@ -28,7 +28,7 @@ pub fn page(bytes: &[u8]) -> Option<String> {
     text.starts_with(b"<").then(|| format!("with a web page ({PERHAPS})"))
 }
 
-/// The same, of an answer whose content was not read yet. No registry calls a blob so.
+/// Recognises a web page before its content is read. No registry calls a blob so.
 pub fn is_page(content_type: Option<&str>) -> Option<String> {
     let kind = content_type?.split(';').next()?.trim().to_ascii_lowercase();
     ["text/html", "application/xhtml+xml"].contains(&kind.as_str()).then(|| format!("with a web page ({PERHAPS})"))

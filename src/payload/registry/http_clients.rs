@@ -4,7 +4,7 @@ use ureq::{Agent, Proxy};
 
 use super::{proxy::Proxies, url::Origin};
 
-/// Who sends requests: directly, and through the proxies that the environment names.
+/// Clients that send requests: directly, and through the proxies that the environment names.
 pub struct Agents {
     direct: Agent,
     // Without TLS, and with it.

@@ -56,7 +56,7 @@ impl<T: Transport> Metered<T> {
         io::Error::new(io::ErrorKind::TimedOut, format!("only {bytes} bytes came in {seconds} s")).into()
     }
 
-    /// How long a caller waits who would wait so long; the end of the time is an error.
+    /// Shortens a caller's wait to the time that is left; the end of the time is an error.
     fn until_deadline(&self, theirs: Duration) -> Result<Duration, Error> {
         let Some(deadline) = self.deadline else { return Ok(theirs) };
         let left = deadline.saturating_duration_since(Instant::now());
@@ -75,7 +75,7 @@ impl<T: Transport> Transport for Metered<T> {
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
         // Each request starts a new window: many short answers are not one slow one.
         (self.waited, self.bytes) = (Duration::ZERO, 0);
-        // Who takes nothing for a whole window takes no more: a blob is sent in many pieces.
+        // A server that takes nothing for a whole window takes no more: a blob is sent in many pieces.
         let (theirs, own) = (*timeout.after, self.pace.window);
         let after = self.until_deadline(theirs.min(own))?;
         match self.inner.transmit_output(amount, NextTimeout { after: after.into(), ..timeout }) {

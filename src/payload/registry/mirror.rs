@@ -31,7 +31,7 @@ impl FromStr for Mirror {
         if host.is_empty() || host.contains('/') {
             return Err(form());
         }
-        // Do not show what is before an `@`: it may be a password.
+        // Do not show the part before an `@`: it may be a password.
         let bad = || MirrorError::Url(address.rsplit('@').next().unwrap_or_default().to_owned());
         let mut base = Url::parse(address).filter(|url| !url.path.contains('?')).ok_or_else(bad)?;
         let path = base.path.trim_end_matches('/');

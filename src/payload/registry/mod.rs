@@ -108,7 +108,7 @@ impl Registry {
         self.other(Some(tag.to_owned()), None)
     }
 
-    /// The same by its digest.
+    /// The image of this digest in the same repository.
     pub fn of_digest(&self, digest: Sha256) -> Self {
         self.other(None, Some(digest))
     }
@@ -117,7 +117,7 @@ impl Registry {
         Registry { image: ImageRef { tag, digest, ..self.image.clone() }, endpoints: Arc::clone(&self.endpoints) }
     }
 
-    /// What it names.
+    /// The image that it names.
     pub fn image(&self) -> &ImageRef {
         &self.image
     }
@@ -127,7 +127,7 @@ impl Registry {
         format!("{kind} {wanted} in docker://{}/{}", self.image.host, self.image.repository)
     }
 
-    /// The digest of what the reference names: of the index, where there is one. Only headers are asked for, unless the
+    /// The digest that the reference names: of the index, where there is one. Only headers are asked for, unless the
     /// registry does not say it there.
     pub fn digest(&self) -> Result<Sha256, ImageError> {
         let wanted = self.image.wanted();
@@ -152,7 +152,7 @@ impl Registry {
         self.take(&format!("manifests/{wanted}"), &self.what("manifest", wanted), head, take)
     }
 
-    /// What is at this path of the repository; `what` is for messages.
+    /// Fetches this path of the repository; `what` is for messages.
     fn take<T>(
         &self,
         path: &str,
@@ -165,7 +165,7 @@ impl Registry {
         taken.map_err(|failure| failure.into_error(what))
     }
 
-    /// What the first endpoint says that answers as it should.
+    /// The answer of the first endpoint that answers as it should.
     fn first<T>(&self, mut ask: impl FnMut(&Endpoint) -> Result<T, RequestError>) -> Result<T, RequestError> {
         let mut schedule = self.endpoints.schedule();
         loop {
@@ -185,7 +185,7 @@ fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, RequestE
     let said = header(&response, "docker-content-digest").and_then(parse_digest);
     let bytes = body(&mut response, &origin)?;
     let (digest, found) = (wanted.or(said), Sha256::of(&bytes));
-    // What has the right digest is the registry's, whatever it is.
+    // Content with the right digest is the registry's, in any form.
     if digest != Some(found)
         && let Some(foreign) = foreign::no_json(&bytes, &origin)
     {
@@ -202,7 +202,7 @@ fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, RequestE
     }
 }
 
-/// All of it, at most [`MAX_DOCUMENT_BYTES`].
+/// The whole body, at most [`MAX_DOCUMENT_BYTES`].
 fn body(response: &mut Response<Body>, origin: &Origin) -> Result<Vec<u8>, RequestError> {
     let mut bytes = Vec::new();
     let body = response.body_mut().as_reader();

@@ -21,8 +21,8 @@ pub struct Options {
     /// `--mirror HOST=URL`: asked before the registry, in this order.
     pub mirrors: Vec<Mirror>,
     pub patience: Patience,
-    /// When everything must be over: then what is under way is cut, and nothing is tried again. Without it, only what
-    /// brings nothing for too long is.
+    /// When everything must be over: then requests under way are cut, and nothing is tried again. Without it, only
+    /// requests that bring nothing for too long are cut.
     pub deadline: Option<Instant>,
 }
 

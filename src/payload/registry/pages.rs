@@ -2,8 +2,8 @@
 
 use super::{endpoint::Answer, request_error::header};
 
-/// The next page of what is listed under this path, from `Link: <URL>; rel="next"`. Of the URL only the query counts: a mirror or a
-/// proxy may not know under which name it was asked, and no request goes anywhere else.
+/// The next page of the list under this path, from `Link: <URL>; rel="next"`. Of the URL only the query counts: a
+/// mirror or a proxy may not know under which name it was asked, and no request goes anywhere else.
 pub fn next(answer: &Answer, path: &str) -> Option<String> {
     let link = header(&answer.response, "link")?;
     let (url, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;

@@ -1,4 +1,4 @@
-//! Which proxy a request goes through: by the environment, as Go's `httpproxy` and curl read it.
+//! Chooses the proxy of a request: by the environment, as Go's `httpproxy` and curl read it.
 //!
 //! ureq passes over a value that it cannot use, and would ask the registry directly. So the decision is made here, and what
 //! cannot be used is an error that names the variable.
@@ -41,7 +41,7 @@ enum Exception {
 }
 
 impl Proxies {
-    /// Of this process.
+    /// The proxies of this process.
     pub fn of_environment() -> Result<Self, ImageError> {
         Self::of(&|name| env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty()))
     }
@@ -126,7 +126,7 @@ impl Exception {
     }
 }
 
-/// Of `USER:PASSWORD@HOST:PORT/…`. In place of a port that is none ureq would take that of the scheme.
+/// Checks `USER:PASSWORD@HOST:PORT/…`. In place of an invalid port ureq would take that of the scheme.
 fn has_no_port_or_a_good_one(address: &str) -> bool {
     let authority = address.split('/').next().unwrap_or_default();
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);

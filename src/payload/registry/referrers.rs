@@ -1,4 +1,4 @@
-//! What refers to an image (OCI distribution specification 1.1, "Listing Referrers").
+//! Referrers of an image (OCI distribution specification 1.1, "Listing Referrers").
 
 use oci_spec::image::{Descriptor, ImageIndex};
 
@@ -15,11 +15,11 @@ use slipway_core::digest::Sha256;
 const MAX_PAGES: usize = 100;
 
 impl Registry {
-    /// By the API for them, or where there is none, by the tag `sha256-HEX`. All pages come from one endpoint: mirrors may differ.
+    /// By the API for them, or without one, by the tag `sha256-HEX`. All pages come from one endpoint: mirrors may differ.
     pub(super) fn referrers_of(&self, image: Sha256) -> Result<Listing<Descriptor>, ImageError> {
         let what = self.what("referrers", &format!("sha256:{image}"));
         match self.first(|endpoint| listed(endpoint, image, &what)) {
-            // What else than 404 a registry says that has no such API is not specified.
+            // A registry without such an API need not answer 404: other answers are not specified.
             Err(RequestError { kind: RequestErrorKind::NotFound | RequestErrorKind::Unsupported, .. }) => {
                 self.by_tag(image, &what)
             }

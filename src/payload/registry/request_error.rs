@@ -17,7 +17,7 @@ use crate::payload::image::ImageError;
 const LONGEST_RETRY_AFTER: u64 = 60;
 const ERROR_BODY_BYTES: u64 = 16 << 10;
 
-/// Which [`ImageError`] it becomes.
+/// The [`ImageError`] that it becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestErrorKind {
     NotFound,
@@ -31,7 +31,7 @@ pub enum RequestErrorKind {
 #[derive(Clone, Debug)]
 pub struct RequestError {
     pub kind: RequestErrorKind,
-    /// What happened and what helps. Names no credentials, and of a URL only the host: the rest may carry a signature.
+    /// The fault and the remedy. Names no credentials, and of a URL only the host: the rest may carry a signature.
     pub why: String,
     /// Try again after this time; none if that would not help.
     pub again: Option<Duration>,
@@ -62,8 +62,7 @@ impl RequestError {
         }
     }
 
-    /// No answer came: an error of the connection, TLS or HTTP.
-    /// `proxy` is what it was asked through.
+    /// No answer came: an error of the connection, TLS or HTTP. `proxy` is the proxy of the request.
     pub fn no_answer(error: ureq::Error, origin: &Origin, proxy: Option<&str>) -> Self {
         if let Some(failed) = proxy.and_then(|proxy| of_proxy(&error, proxy, origin)) {
             return failed;
@@ -122,7 +121,7 @@ impl RequestError {
     }
 }
 
-/// What kept the proxy itself from being reached. Once it has been, the answer is about who was asked through it.
+/// The fault that kept the proxy itself from being reached. Later answers are about the host behind it.
 fn of_proxy(error: &ureq::Error, proxy: &str, origin: &Origin) -> Option<RequestError> {
     let why = match error {
         ureq::Error::Io(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
@@ -143,7 +142,7 @@ fn of_proxy(error: &ureq::Error, proxy: &str, origin: &Origin) -> Option<Request
     Some(RequestError::passing(format!("{proxy} {why}, and {origin} is to be asked through it")))
 }
 
-/// What a proxy answers that does not connect: ureq says `proxy server responded 407/407`.
+/// Refusal of a proxy that does not connect: ureq says `proxy server responded 407/407`.
 fn refused_by_proxy(text: &str, proxy: &str, origin: &Origin) -> RequestError {
     let status = text.rsplit('/').next().and_then(|status| status.parse::<u16>().ok());
     match status {
@@ -168,7 +167,7 @@ fn silent_dns(origin: &Origin) -> RequestError {
     RequestError::passing(format!("DNS does not answer for {origin}"))
 }
 
-/// How the standard library begins what getaddrinfo(3) says.
+/// The standard library's words in front of a message of getaddrinfo(3).
 const LOOKUP: &str = "failed to lookup address information: ";
 
 /// The standard library has no kind of error for what getaddrinfo(3) says, only a text: its own words and then those of
@@ -278,7 +277,7 @@ mod tests {
         RequestError::status(response.body(Body::builder().data(body)).unwrap(), &Origin::new(true, "r.io"))
     }
 
-    /// The resolver of the system answers with an I/O error, and only its text tells what it is.
+    /// The resolver of the system answers with an I/O error, and only its text tells the cause.
     #[test]
     fn a_name_that_dns_does_not_know() {
         use std::net::ToSocketAddrs as _;

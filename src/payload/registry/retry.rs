@@ -1,4 +1,4 @@
-//! Which endpoint is asked next, how often, and with which pauses.
+//! Schedule of requests: the next endpoint, the number of attempts, and the pauses.
 
 use std::{
     hash::{BuildHasher as _, RandomState},

@@ -12,9 +12,9 @@ use super::{
 use crate::payload::image::ImageError;
 use slipway_core::payload::image_ref::is_tag;
 
-// Limit on memory and time; no one looks for a release in a larger repository.
+// Limit on memory and time; a larger repository is not for releases.
 const MAX_TAGS: usize = 100_000;
-// Without a number: registries refuse one that is too large for them.
+// Without a number: registries refuse a number that is too large for them.
 const LIST: &str = "tags/list";
 
 #[derive(Deserialize)]

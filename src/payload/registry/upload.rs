@@ -83,13 +83,13 @@ fn has_blob(endpoint: &Endpoint, digest: &str) -> Result<bool, RequestError> {
     match endpoint.get(&Request { path: &path, accept: ACCEPT, start: 0, version: None, head: true }) {
         Ok(_) => Ok(true),
         Err(failure) if failure.kind == RequestErrorKind::NotFound => Ok(false),
-        // A repository that does not exist yet may answer so to who may only read; the upload tells whether it may be made.
+        // A missing repository may answer so to a client that may only read; the upload tells whether it may be made.
         Err(failure) if failure.kind == RequestErrorKind::Denied => Ok(false),
         Err(failure) => Err(failure),
     }
 }
 
-/// `fault` is what is wrong with the bytes themselves: then another attempt does not help.
+/// `fault` is a fault of the bytes themselves: then another attempt does not help.
 fn upload(
     endpoint: &Endpoint,
     blob: &Descriptor,
@@ -144,7 +144,7 @@ fn stored(answer: &Answer, blob: &Descriptor) -> Result<(), RequestError> {
     }
 }
 
-/// Counts what is sent, and keeps the error of the reader: ureq would call it one of the connection.
+/// Counts the sent bytes, and keeps the error of the reader: ureq would call it one of the connection.
 struct Source<'a> {
     reader: Box<dyn Read + Send + 'a>,
     /// Bytes that are still to come.
@@ -157,8 +157,8 @@ impl Source<'_> {
     fn next(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let n = self.reader.read(buf)?;
         self.left = self.left.saturating_sub(n as u64);
-        // The digest is compared at the end, which nobody reads to who knows the length. So no registry gets the last bytes of
-        // content that is wrong.
+        // The reader compares the digest at its end, which a client that knows the length does not reach. So no
+        // registry gets the last bytes of wrong content.
         if n > 0 && self.left == 0 {
             io::copy(&mut self.reader, &mut io::sink())?;
         }

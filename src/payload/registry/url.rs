@@ -1,4 +1,4 @@
-//! `http[s]://HOST[:PORT]/PATH[?QUERY]`: registries, token services and what they redirect to.
+//! `http[s]://HOST[:PORT]/PATH[?QUERY]`: registries, token services and the targets of their redirects.
 
 use std::fmt;
 
@@ -100,7 +100,7 @@ fn without_dots(path: &str) -> String {
                 continue;
             }
         }
-        // What ends in dots is a directory.
+        // A path that ends in dots is a directory.
         if is_last {
             kept.push("");
         }

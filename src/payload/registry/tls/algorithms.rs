@@ -1,4 +1,4 @@
-//! Which algorithm of a certificate is not supported, in words.
+//! Names the unsupported algorithm of a certificate.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use slipway_core::efi::{
 
 use super::named::key_of;
 
-/// What of a certificate is not supported, and what helps.
+/// The unsupported part of a certificate, and the remedy.
 ///
-/// ring, which does our cryptography, has neither P-521 nor SHA-512 with ECDSA. What has (aws-lc-rs, or RustCrypto's curves for
-/// these alone) would make the program larger than it may be.
+/// ring, which does our cryptography, has neither P-521 nor SHA-512 with ECDSA. A library with these (aws-lc-rs, or
+/// RustCrypto's curves for these alone) would make the program larger than it may be.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}, and that is not supported; {remedy}")]
 pub struct Unsupported {
@@ -22,7 +22,7 @@ pub struct Unsupported {
     remedy: &'static str,
 }
 
-/// Who issued it is of no matter to who names the certificate itself.
+/// A certificate that is itself named may have any issuer.
 const NAME_IT: &str = "give the registry's own certificate to --registry-ca, or have it issued anew, with ECDSA on P-256 or P-384 or \
                        with RSA of 2048 bits or more, and with SHA-256 or SHA-384";
 const ANOTHER_KEY: &str = "have the certificate issued anew for a key of ECDSA on P-256 or P-384, of RSA of 2048 bits or more, or of \
@@ -34,7 +34,7 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 const RSA: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01";
 const EC: &[u8] = b"\x2a\x86\x48\xce\x3d\x02\x01";
 
-/// What there may be, by its object identifier (RFC 3279, 5480, 5758, 8017, 8410, 5639; SEC 2).
+/// Known algorithms and curves, by object identifier (RFC 3279, 5480, 5758, 8017, 8410, 5639; SEC 2).
 const NAMES: [(&[u8], &str); 25] = [
     (b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04", "MD5 and RSA"),
     (b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05", "SHA-1 and RSA"),
@@ -110,7 +110,7 @@ fn unsupported_key(info: &[u8], algorithms: &WebPkiSupportedAlgorithms) -> Optio
 /// Tag of OBJECT IDENTIFIER.
 const OID: u8 = 0x06;
 
-/// What an algorithm or a curve is called that begins with this object identifier.
+/// Name of the algorithm or curve that begins with this object identifier.
 fn name(algorithm: &[u8]) -> String {
     let Some((id, _)) = der::split(algorithm, OID) else { return "an algorithm that it does not name".to_owned() };
     match NAMES.iter().find(|(own, _)| *own == id) {

@@ -1,4 +1,4 @@
-//! Between ureq and rustls. ureq has such a connector, too, but one that takes no verifier of certificates.
+//! Connects ureq with rustls. ureq's own connector takes no verifier of certificates.
 
 use std::{
     fmt,

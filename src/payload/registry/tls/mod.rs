@@ -1,4 +1,4 @@
-//! TLS to registries: whom is trusted, and what is said of a certificate that is refused.
+//! TLS to registries: the trusted certificates, and the message about a certificate that is refused.
 
 mod algorithms;
 mod connector;

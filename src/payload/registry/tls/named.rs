@@ -1,5 +1,5 @@
-//! The very certificate that was given as trusted, presented by a server. Who issued it and what else it may be used for
-//! are of no matter then. Its time, its name and its key are.
+//! The very certificate that was given as trusted, presented by a server. Its issuer and its other uses do not matter
+//! then. Its time, its name and its key do.
 
 use rustls::{
     CertificateError, DigitallySignedStruct, Error,
@@ -33,7 +33,7 @@ impl<'c> Named<'c> {
         Some(Named { certificate, outline, validity: validity(outline.validity)? })
     }
 
-    /// Whether it is for this name, and now.
+    /// Checks that it is for this name, and now.
     pub fn check(&self, name: &ServerName<'_>, now: UnixTime) -> Result<(), CertificateError> {
         let at = |seconds| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
         let (not_before, not_after) = (at(self.validity.not_before), at(self.validity.not_after));

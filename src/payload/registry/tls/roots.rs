@@ -1,4 +1,4 @@
-//! Which certificates are trusted: the authorities of browsers (built in, because the container image has no bundle), the
+//! Trusted certificates: the authorities of browsers (built in, because the container image has no bundle), the
 //! system's bundle, the registry's own directory, and `--registry-ca`.
 
 use std::{
@@ -20,10 +20,10 @@ const BUNDLES: [&str; 3] =
 // With a directory HOST[:PORT] for each registry (containers-certs.d(5), dockerd's "certs.d").
 const DIRS: [&str; 2] = ["/etc/containers/certs.d", "/etc/docker/certs.d"];
 
-/// What is trusted.
+/// Trusted certificates.
 pub struct Roots {
     pub authorities: RootCertStore,
-    /// Those that lie in files: a server that presents the very same certificate is trusted, too.
+    /// Certificates in files: a server that presents the very same one is trusted, too.
     pub given: Vec<CertificateDer<'static>>,
 }
 
@@ -39,7 +39,7 @@ impl Roots {
         };
         for file in in_dirs(&DIRS.map(Path::new), host)?.iter().chain(&options.ca_files) {
             let certificates = load(file, "")?;
-            // In a bundle of the system some may be odd. What is given for a registry is to be used.
+            // In a bundle of the system some may be odd. A certificate that is given for a registry must be usable.
             if let Some(at) = certificates.iter().position(|certificate| Named::of(certificate).is_none()) {
                 let why = format!("certificate {} in it is damaged", at + 1);
                 return Err(ImageError::invalid(file.display().to_string(), why));

@@ -1,7 +1,7 @@
-//! Whose certificate is accepted: one from an authority that is trusted, and the very certificate that was given as trusted.
+//! Accepts a certificate from an authority that is trusted, and the very certificate that was given as trusted.
 //!
-//! What docker's documentation makes for a registry is self-signed, and a CA certificate besides. webpki accepts no such
-//! certificate of a server (CaUsedAsEndEntity), and none of version 1. curl, Go and OpenSSL do, if it is the very one.
+//! Docker's documentation makes a registry's certificate self-signed, and a CA certificate besides. webpki accepts no
+//! such certificate of a server (CaUsedAsEndEntity), and none of version 1. curl, Go and OpenSSL do, if it is the very one.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Verifier {
         self.given.iter().find(|given| *given == certificate).and_then(Named::of)
     }
 
-    /// What this says of a signature, or of one by a given certificate that rustls cannot read.
+    /// Verdict on a signature, also on one by a given certificate that rustls cannot read.
     fn signature(
         &self,
         said: Result<HandshakeSignatureValid, Error>,
@@ -57,7 +57,7 @@ impl Verifier {
         said.map_err(|error| self.in_words(error, &[certificate]))
     }
 
-    /// The error; or what is not supported in one of these certificates or in who issued them, if it is about that.
+    /// The error, or the unsupported part of these certificates or of their issuers, if it is about that.
     fn in_words(&self, error: Error, presented: &[&CertificateDer<'_>]) -> Error {
         use CertificateError as E;
         let about_algorithms = matches!(
