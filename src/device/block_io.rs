@@ -42,7 +42,7 @@ pub trait BlockIo: Sync {
         write_zeros(self, extent)
     }
 
-    /// Tell the device that a range is unused. What it reads as afterwards is undefined.
+    /// Tell the device that a range is unused. Reading it is undefined afterwards.
     fn discard(&self, _extent: Extent) -> io::Result<()> {
         Ok(())
     }
@@ -63,7 +63,7 @@ pub trait BlockIo: Sync {
         Ok(())
     }
 
-    /// What the kernel knows of the partition that begins at this byte; none of a disk that it reads no partitions of.
+    /// The kernel's entry of the partition that begins at this byte; none of a disk that it reads no partitions of.
     fn known(&self, _offset: u64) -> io::Result<Option<Known>> {
         Ok(None)
     }

@@ -44,9 +44,9 @@ use slipway_core::units::{Extent, SectorSize, round_down};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Takes a shared lock: what is read belongs together.
+    /// Takes a shared lock: all reads see one state.
     Read,
-    /// Takes no lock, and does not wait: others may write meanwhile. [`Disk::writer`] tells who.
+    /// Takes no lock, and does not wait: other programs may write meanwhile. [`Disk::writer`] names them.
     ///
     /// A shared lock for as long as `verify` reads, which is minutes, would make an upgrade that comes then wait, and
     /// fail.
@@ -98,7 +98,7 @@ fn mount_it(how: &str) -> String {
 }
 
 impl OpenError {
-    /// What to do about it, as the message ends with it.
+    /// The remedy, as the message ends with it.
     pub fn remedy(&self) -> Option<String> {
         match self {
             OpenError::NotADisk { why, .. } => why.remedy(),
@@ -137,14 +137,14 @@ pub struct Disk {
     claim: Mutex<Option<File>>,
     // Held open for their `O_EXCL` claims. The first keeps other writers of this disk away.
     parts: Mutex<Vec<File>>,
-    // The same of what the disk lies on.
+    // Claims of the device or file below the disk.
     _below: (Vec<File>, Option<Flock<File>>),
     access: Access,
     size: u64,
-    // Of a block device, if the kernel counts.
+    // Sequence number of a block device, if the kernel counts.
     sequence: Option<u64>,
     sector: SectorSize,
-    // A flush has failed: what is on the disk is unknown from then on.
+    // A flush has failed: the content of the disk is unknown from then on.
     lost: AtomicBool,
 }
 
@@ -162,7 +162,7 @@ impl Disk {
         Self::open_and_say(path, access, sector, patience, &mut |_| ())
     }
 
-    /// The same. `says` gets a sentence if it has to wait for longer than a moment.
+    /// Does the same as `open`. `says` gets a sentence if it has to wait for longer than a moment.
     pub fn open_and_say(
         path: &Path,
         access: Access,

@@ -15,7 +15,7 @@ use slipway_core::efi::variable::{ATTRIBUTES, Variable};
 
 use super::ioctl;
 
-/// Where the kernel shows them. It makes the directory under UEFI only; who mounts something there is left open.
+/// Mount point of efivarfs. The kernel makes the directory under UEFI only; any program may mount it.
 const EFIVARS: &str = "/sys/firmware/efi/efivars";
 const EFIVARFS: FsType = FsType(0xde5e_81e4);
 // In front of each value.
@@ -42,7 +42,7 @@ pub fn mount_efivarfs() -> io::Result<()> {
 
 /// A firmware's variables of Secure Boot.
 pub trait EfiVariables {
-    /// What it holds; none if there is no such variable.
+    /// Content of the variable; none if there is no such variable.
     fn read(&self, variable: Variable) -> io::Result<Option<Vec<u8>>>;
 
     /// Whether a variable of this name, which the firmware itself sets, is 1. None if there is no such variable.
@@ -52,7 +52,7 @@ pub trait EfiVariables {
     fn change(&self, variable: Variable, auth: &[u8]) -> io::Result<()>;
 }
 
-/// Those of this machine.
+/// The variables of this machine.
 #[derive(Clone, Debug)]
 pub struct Efivarfs {
     dir: PathBuf,
@@ -87,13 +87,13 @@ impl EfiVariables for Efivarfs {
             Err(e) => return Err(e),
         }
         let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
-        // One write is one call of the firmware.
+        // A write is one call of the firmware.
         let all = [&ATTRIBUTES.to_le_bytes(), auth].concat();
         let written = file.write(&all)?;
         if written != all.len() {
             return Err(io::Error::other(format!("the kernel took {written} of {} bytes", all.len())));
         }
-        // The variable is set, whatever becomes of the flag.
+        // The variable is set, even if the flag is not.
         let _ = File::open(&path).and_then(|file| ioctl::set_immutable(&file, true));
         Ok(())
     }

@@ -32,7 +32,7 @@ pub enum NotADisk {
 const NAME_ANOTHER: &str = "name a whole disk or an image file";
 
 impl NotADisk {
-    /// What to do about it, as the message ends with it.
+    /// The remedy, as the message ends with it.
     pub fn remedy(&self) -> Option<String> {
         match self {
             NotADisk::Directory => Some(NAME_ANOTHER.to_owned()),

@@ -61,7 +61,7 @@ mod raw {
     nix::ioctl_read!(xfs_geometry, b'X', 100, XfsGeometry);
     nix::ioctl_write_ptr!(xfs_grow_data, b'X', 110, XfsGrowth);
 
-    /// `struct xfs_fsop_geom_v1`: only what is needed has a name.
+    /// `struct xfs_fsop_geom_v1`: only the needed fields have names.
     #[repr(C)]
     pub struct XfsGeometry {
         pub block: u32,
@@ -94,7 +94,7 @@ mod raw {
     pub struct DmBuffer(pub [u8; super::DM_BUFFER]);
 }
 
-/// The type, device numbers and inode of what a path leads to, as far as the kernel knows them without asking a server: a
+/// The type, device numbers and inode of a path's target, as far as the kernel knows them without asking a server: a
 /// server of NFS or FUSE may be gone.
 pub fn status_without_sync(path: &Path) -> io::Result<libc::statx> {
     let path = CString::new(path.as_os_str().as_bytes())?;
@@ -216,7 +216,7 @@ pub fn grow_xfs(file: &File, blocks: u64, most_inodes: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// What a loop device lies on.
+/// The file or device below a loop device.
 pub struct LoopStatus {
     pub dev: u64,
     pub inode: u64,
@@ -283,7 +283,7 @@ fn dm_targets(buffer: &[u8]) -> Option<Vec<DmTarget>> {
 mod tests {
     use super::*;
 
-    // As the kernel answers for two targets, 7 and 9 sectors long.
+    // The kernel's answer for two targets, 7 and 9 sectors long.
     #[test]
     fn targets_of_device_mapper() {
         let mut answer = vec![0; DM_HEADER];

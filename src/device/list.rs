@@ -68,13 +68,13 @@ fn traits(name: &str, blocks: u64, links: &BTreeMap<PathBuf, Vec<String>>) -> Di
     let sys = Path::new(SYS_BLOCK).join(name);
     let text = |names: &[&str]| names.iter().find_map(|n| read_trimmed(&sys.join(n))).unwrap_or_default();
     let number = |name: &str| text(&[name]).parse().unwrap_or(0u64);
-    // Two levels above the disk is what it is attached to: …/block/sda, …/nvme0/nvme0n1.
+    // Two levels above the disk is its controller: …/block/sda, …/nvme0/nvme0n1.
     let place = fs::canonicalize(&sys).unwrap_or_default();
     let bus = place.parent().and_then(Path::parent).and_then(|p| p.strip_prefix("/sys/devices").ok());
     let bus_path = bus.map_or_else(String::new, |p| format!("/{}", p.display()));
     let dev_path = dev_path(name);
     DiskTraits {
-        // sysfs counts in 512-byte units, whatever the sector size.
+        // sysfs counts in 512-byte units, for any sector size.
         size: blocks.saturating_mul(512),
         io_size: number("queue/optimal_io_size"),
         sector_size: number("queue/logical_block_size"),
@@ -94,7 +94,7 @@ fn traits(name: &str, blocks: u64, links: &BTreeMap<PathBuf, Vec<String>>) -> Di
     }
 }
 
-// How a disk is attached, from its name and its place in the device tree. Empty for virtual devices.
+// Transport of a disk, from its name and its place in the device tree. Empty for virtual devices.
 fn transport(name: &str, bus_path: &str) -> &'static str {
     const NAMES: [(&str, &str); 4] = [("nvme", "nvme"), ("mmcblk", "mmc"), ("vd", "virtio"), ("xvd", "xen")];
     const PLACES: [(&str, &str); 6] = [

@@ -16,7 +16,7 @@ pub struct OptionRom {
     pub content: io::Result<Vec<u8>>,
 }
 
-/// All of them, by address. A machine without PCI has none.
+/// All option ROMs, by address. A machine without PCI has none.
 pub fn option_roms() -> io::Result<Vec<OptionRom>> {
     let entries = match fs::read_dir(DEVICES) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && Path::new("/sys/devices").is_dir() => return Ok(vec![]),
@@ -34,7 +34,7 @@ pub fn option_roms() -> io::Result<Vec<OptionRom>> {
     Ok(dirs.into_iter().map(rom).collect())
 }
 
-/// The kernel shows a ROM while `1` is what was written last.
+/// The kernel shows a ROM if `1` was the last write.
 fn content(rom: &Path) -> io::Result<Vec<u8>> {
     let switch = |text: &[u8]| fs::OpenOptions::new().write(true).open(rom)?.write_all(text);
     switch(b"1")?;

@@ -2,7 +2,7 @@
 //! device, `/run/slipway/MAJOR:MINOR:INODE` for an image file (of its file system, as in /proc/locks). For other users
 //! than root it is in `$XDG_RUNTIME_DIR/slipway`.
 //!
-//! It is for people who look. No write depends on it, so its errors are ignored, and it is never flushed.
+//! It is for observers. No write depends on it, so its errors are ignored, and it is never flushed.
 
 use std::{
     env,
@@ -45,7 +45,7 @@ impl ProgressFile {
         Some(ProgressFile { path: dir.join(key), written: false })
     }
 
-    /// Replaces what it said before, as a whole.
+    /// Replaces its earlier content, as a whole.
     pub fn write(&mut self, progress: &WriterProgress) {
         self.written |= self.replace(progress).is_ok();
     }
@@ -70,7 +70,7 @@ impl Drop for ProgressFile {
     }
 }
 
-/// What the process `pid` left about a disk. Anything else in its place is ignored.
+/// Progress that the process `pid` left about a disk. Anything else in its place is ignored.
 pub fn read(key: &str, pid: u32) -> Option<WriterProgress> {
     let bases = [Some(PathBuf::from("/run")), own_runtime_dir()];
     let files = bases.into_iter().flatten().map(|base| base.join("slipway").join(key));

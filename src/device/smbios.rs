@@ -1,4 +1,4 @@
-//! What the firmware says in SMBIOS: kernel arguments, and whether the machine is a virtual one.
+//! The firmware's records in SMBIOS: kernel arguments, and whether the machine is a virtual one.
 
 use std::{
     fs,

@@ -40,7 +40,7 @@ pub struct FatVolume<'d> {
     data: u64,
     clusters: u64,
     root: u32,
-    /// What other readers ask of a boot sector, and this one does not need.
+    /// Field of a boot sector that other readers need, and this one does not.
     odd: Option<&'static str>,
 }
 
@@ -73,7 +73,7 @@ impl<'d> FatVolume<'d> {
             return Err(not("impossible sector or cluster size"));
         }
         let reserved = u64::from(u16::from_le_bytes([b[14], b[15]]));
-        // What lies behind the end of the partition is not there.
+        // Bytes behind the end of the partition do not exist.
         let total = u64::from(le32(&b, 32)).min(extent.len / sector);
         let fat_sectors = u64::from(le32(&b, 36));
         // The data area follows the reserved sectors and the FATs, of which byte 16 gives the number.
@@ -94,7 +94,7 @@ impl<'d> FatVolume<'d> {
         })
     }
 
-    /// Whether GRUB and firmware take it for a file system, too: what they refuse does not boot.
+    /// Checks that GRUB and firmware take it for a file system, too: if they refuse it, it does not boot.
     pub fn is_read_by_all(&self) -> Result<(), ReadError> {
         let mut first = [0; 4];
         // Entry 0 of a FAT repeats the media byte. Firmware and installers disagree about bit 3 (GRUB, fs/fat.c). What cannot be
@@ -120,7 +120,7 @@ impl<'d> FatVolume<'d> {
         })
     }
 
-    /// The same as every boot loader does: GRUB does not look at the short name of a file that has a long one.
+    /// Finds a file as every boot loader does: GRUB does not look at the short name of a file that has a long one.
     pub fn find_by_name(&self, path: &str) -> Result<Option<FatFile>, ReadError> {
         // Nor at one with attributes that have no meaning.
         self.find_by(path, |entry, part| entry.name.eq_ignore_ascii_case(part) && entry.attributes & 0xc0 == 0)
@@ -161,7 +161,7 @@ impl<'d> FatVolume<'d> {
         Ok(self.read_found(path, limit)?.map(|(_, bytes)| bytes))
     }
 
-    /// The same, and where it lies.
+    /// Reads a small file, and finds its place.
     pub fn read_found(&self, path: &str, limit: u64) -> Result<Option<(FatFile, Vec<u8>)>, ReadError> {
         self.read(path, self.find(path)?, limit)
     }
@@ -211,7 +211,7 @@ impl<'d> FatVolume<'d> {
 
     // The clusters of a chain. A chain that leaves the volume or does not end yields an error.
     fn chain(&self, first: u32) -> impl Iterator<Item = Result<u32, ReadError>> {
-        // What follows a cluster is looked up when it is asked for: the FAT is not needed for a file of one cluster.
+        // The next cluster is looked up when it is asked for: the FAT is not needed for a file of one cluster.
         let mut next = Some(Ok(first));
         let mut seen = 0;
         let mut window = FatWindow { at: u64::MAX, bytes: Vec::new() };

@@ -14,7 +14,7 @@ use crate::device::{
     ioctl,
 };
 
-/// What a device can lie on.
+/// A store that a device can lie on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     Device(u64),
@@ -26,7 +26,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// None for what is neither a block device nor a regular file.
+    /// None if it is neither a block device nor a regular file.
     pub fn of(meta: &fs::Metadata) -> Option<Self> {
         match meta.file_type() {
             kind if kind.is_block_device() => Some(Store::Device(meta.rdev())),
@@ -35,7 +35,7 @@ impl Store {
         }
     }
 
-    /// The same of a path, without waiting for a server that is gone.
+    /// The store of a path, without waiting for a server that is gone.
     pub fn at(path: &Path) -> Option<Self> {
         let status = ioctl::status_without_sync(path).ok()?;
         let device = |major, minor| makedev(u64::from(major), u64::from(minor));
@@ -70,7 +70,7 @@ pub struct Device {
     on: Vec<(Store, Extent)>,
 }
 
-/// Where a loop device begins, and on what.
+/// Store of a loop device, and its offset there.
 pub struct Backing {
     pub store: Store,
     pub offset: u64,
@@ -90,7 +90,7 @@ impl Devices {
         Devices::read(Path::new("/sys"), &backing, &mapped)
     }
 
-    // sysfs does not tell where a mapping lies, and not for sure what a loop device lies on: these ask the kernel.
+    // sysfs does not tell where a mapping lies, and not for sure the store of a loop device: these ask the kernel.
     fn read(
         sys: &Path,
         backing: &dyn Fn(&Path, &Path) -> Option<Backing>,
@@ -138,14 +138,14 @@ impl Devices {
         self.0.iter().filter_map(move |device| {
             let on = device.on.iter().filter(|(on, _)| *on == store);
             let shared = on.flat_map(|(_, lies)| wanted.iter().filter_map(|wanted| within(*lies, *wanted)));
-            // Which of its own bytes those are is only known of a device that lies on one range: not of md, or dm-crypt.
+            // The range of its own bytes is known only for a device on one range: not for md, or dm-crypt.
             let one_range = matches!(device.on[..], [(_, lies)] if lies != ALL);
             let shared: Vec<_> = if one_range { shared.collect() } else { shared.map(|_| ALL).collect() };
             (!shared.is_empty()).then_some((device, shared))
         })
     }
 
-    /// What a loop device lies on.
+    /// The store below a loop device.
     pub fn loop_on(&self, store: Store) -> Option<Store> {
         let device = self.0.iter().find(|device| device.kind == Kind::Loop && Store::Device(device.rdev) == store)?;
         device.on.first().map(|(below, _)| *below)
@@ -175,7 +175,7 @@ impl Device {
     }
 }
 
-// What both ranges share, counted from the beginning of the first.
+// The part that both ranges share, counted from the beginning of the first.
 fn within(lies: Extent, wanted: Extent) -> Option<Extent> {
     let end = |extent: Extent| extent.offset.saturating_add(extent.len);
     let (from, to) = (lies.offset.max(wanted.offset), end(lies).min(end(wanted)));
@@ -200,7 +200,7 @@ fn node_of(sys: &Path) -> PathBuf {
     Path::new("/dev").join(sys.file_name().unwrap_or_default().to_string_lossy().replace('!', "/"))
 }
 
-// sysfs counts in 512-byte units, whatever the sector size (Documentation/ABI/stable/sysfs-block).
+// sysfs counts in 512-byte units, for any sector size (Documentation/ABI/stable/sysfs-block).
 fn bytes(sys: &Path, attribute: &str) -> Option<u64> {
     read_trimmed(&sys.join(attribute))?.parse::<u64>().ok()?.checked_mul(512)
 }
@@ -325,7 +325,7 @@ mod tests {
     fn ranges_of_devices() {
         let devices = machine();
         let everything = r#"/dev/dm-2 Mapping("dm-2 (secret)") 0"#;
-        // What does not tell where it lies may lie anywhere.
+        // A device that does not tell its place may lie anywhere.
         assert_eq!(names(&devices, 0, 0, GIB), [everything]);
         assert_eq!(
             names(&devices, 0, 2 * GIB, 2 * GIB + 1),

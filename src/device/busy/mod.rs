@@ -1,8 +1,8 @@
-//! Who uses any byte of a range of a disk or image file: through partitions, loop devices, device mapper, md, swap and
-//! mounts, one on top of the other.
+//! Finds the users of any byte of a range of a disk or image file: through partitions, loop devices, device mapper,
+//! md, swap and mounts, one on top of the other.
 //!
-//! The kernel's own claim (`O_EXCL`) is what keeps others away, but it only knows exact devices: a loop device on a
-//! range of a disk does not claim it. This finds those, and says who it is.
+//! The kernel's own claim (`O_EXCL`) keeps others away, but it only knows exact devices: a loop device on a range
+//! of a disk does not claim it. This module finds those users, and names them.
 
 mod devices;
 mod mounts;
@@ -19,7 +19,7 @@ use super::identity::DiskNode;
 pub use devices::{ALL, Device, Devices, Kind, NoSysfs, Store};
 pub use mounts::xfs_mounts;
 
-/// The uses of these ranges. Partitions are none by themselves.
+/// The uses of these ranges. A partition alone is no use.
 pub fn uses_of(node: &DiskNode, extents: &[Extent]) -> Result<Vec<DiskUse>, NoSysfs> {
     let Some(store) = store_of(&node.path) else { return Ok(vec![]) };
     let (devices, mounts, swaps) = (Devices::of_this_machine()?, mounts::mounts(), mounts::swaps());

@@ -28,7 +28,7 @@ pub fn mounts() -> Vec<Mount> {
     let mut views: BTreeSet<(PathBuf, PathBuf)> = BTreeSet::new();
     let own = PathBuf::from("/proc/self");
     let own_namespace = fs::read_link(own.join("ns/mnt")).ok();
-    // Those whose paths people know come first: of each mount one place is told.
+    // Mounts whose paths people know come first: one path is told for each.
     for (pid, process) in [(0, own)].into_iter().chain(processes::all()) {
         // A view that may not be examined is read all the same.
         let view = view(&process);
@@ -47,7 +47,7 @@ pub fn mounts() -> Vec<Mount> {
     mounts
 }
 
-/// Where the XFS on this device is mounted for writing, as this process sees it.
+/// Mount points where this process sees the device's XFS mounted for writing.
 pub fn xfs_mounts(rdev: u64) -> Vec<PathBuf> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     text.lines().filter_map(|line| xfs_mount(line, rdev)).collect()

@@ -33,7 +33,7 @@ pub fn with_open(stores: &[Store], wanted: impl Fn(&str) -> bool) -> Option<(u32
     let opened = |process: &Path| {
         let mut descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
         descriptors.find_map(|descriptor| {
-            // Follows the link to what is open, whatever became of its path.
+            // Follows the link to the open file, also if its path is gone.
             let open = Store::at(&descriptor.path())?;
             let which = stores.iter().position(|store| *store == open)?;
             let info = fs::read_to_string(process.join("fdinfo").join(descriptor.file_name())).unwrap_or_default();

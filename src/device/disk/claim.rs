@@ -34,7 +34,7 @@ impl Disk {
         let extents = if entire { &all } else { extents };
         let looked = uses_of(&self.node, extents).and_then(|users| Ok((users, parts_on(&self.node, extents)?)));
         let (users, parts) = match looked {
-            // What could undo a single sector is a file system in use that has this very sector in its cache.
+            // Only a file system in use that caches this very sector could undo a write to it.
             Err(OpenError::Blind { .. }) if ways_back => return Ok(()),
             other => other?,
         };
@@ -69,7 +69,7 @@ impl Disk {
         if ways_back {
             return Ok(());
         }
-        // Its dirty pages would be written when it closes, over what was written and verified here.
+        // Its dirty pages would be written when it closes, over the verified writes.
         match busy::writer_of(&parts) {
             Some(user) => Err(self.claimed(vec![user])),
             None => Ok(()),
@@ -80,8 +80,8 @@ impl Disk {
         OpenError::Claimed { path: self.node.path.display().to_string(), users }
     }
 
-    /// Have the kernel forget all partitions of the disk: a program that has one open would write its dirty pages over what
-    /// is written here, as late as when it closes it. A program that came since the disk was looked at is found, too.
+    /// Have the kernel forget all partitions of the disk: a program that has one open would write its dirty pages over
+    /// the writes here, as late as when it closes it. A program that came since the disk was looked at is found, too.
     pub(super) fn drop_parts(&self) -> Result<(), OpenError> {
         self.claim_parts(&[ALL])?;
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -115,7 +115,7 @@ impl Disk {
     }
 }
 
-/// Who uses these ranges.
+/// Users of these ranges.
 pub fn uses_of(node: &DiskNode, extents: &[Extent]) -> Result<Vec<DiskUse>, OpenError> {
     busy::uses_of(node, extents).map_err(|NoSysfs| no_sysfs(node))
 }

@@ -55,7 +55,7 @@ impl Disk {
     }
 }
 
-/// Where the XFS on a device is mounted for writing, and opened there. Another mount may lie over the place.
+/// Mount point where a device's XFS is mounted for writing, opened. Another mount may lie over the place.
 fn mounted_xfs(rdev: u64) -> Option<(PathBuf, File)> {
     xfs_mounts(rdev).into_iter().find_map(|place| {
         let opened = File::open(&place).ok()?;

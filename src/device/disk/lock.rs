@@ -33,7 +33,7 @@ impl<'s> Wait<'s> {
         Wait { name: name.to_owned(), start: Instant::now(), patience, said: false, says }
     }
 
-    /// Waits for a moment, and says for whom once that is worth it. False if there is no patience left.
+    /// Waits for a moment, and names the holder once that is worth it. False if there is no patience left.
     pub fn goes_on(&mut self, holder: &dyn Fn() -> String) -> bool {
         let patient = self.start.elapsed() < self.patience;
         if patient && !self.said && self.start.elapsed() >= WORTH_A_WORD {
@@ -87,7 +87,7 @@ fn lock_all_bytes(file: &File) -> bool {
         l_len: 0,
         l_pid: 0,
     };
-    // Where a file system knows no such locks no program has one.
+    // If a file system knows no such locks, no program has one.
     !matches!(fcntl(file, FcntlArg::F_OFD_SETLK(&all)), Err(nix::Error::EAGAIN | nix::Error::EACCES))
 }
 
@@ -112,7 +112,7 @@ fn named(file: &File, kinds: &[&str]) -> String {
     in_words(holder(file, kinds))
 }
 
-/// Who has it, if that can be seen.
+/// Its holder, if that can be seen.
 pub fn in_words(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another program".to_owned(), processes::named)
 }

@@ -1,7 +1,7 @@
 //! One writer for one device. A `flock` is on a node, and a device can have many nodes: a container has its own, and a loop
 //! device may lie on another device. The kernel's exclusive claim (`O_EXCL`) is on the device itself.
 //!
-//! The device as a whole cannot be claimed while a partition of it is mounted. So who writes claims the BIOS partition,
+//! The device as a whole cannot be claimed while a partition of it is mounted. So a writer claims the BIOS partition,
 //! which no program mounts and no other claims; and the whole device where the kernel reads no partitions of it.
 
 use std::{
@@ -36,27 +36,27 @@ const BIOS: Extent = Extent { offset: BIOS_OFFSET, len: BIOS_BYTES };
 const INSTANTS: u32 = 5;
 const INSTANT: Duration = Duration::from_millis(5);
 
-/// What a writer holds until it is dropped.
+/// Claims that a writer holds until it is dropped.
 #[derive(Default)]
 pub struct Claims {
     /// The BIOS partition.
     pub part: Option<File>,
     /// The device as a whole.
     pub whole: Option<File>,
-    /// The same of the devices that it lies on.
+    /// Claims of the devices that it lies on.
     pub below: Vec<File>,
-    /// And of the file.
+    /// Lock of the file that it lies on.
     pub file: Option<Flock<File>>,
 }
 
-/// What stands for a device.
+/// File that stands for a device.
 struct Token {
     path: PathBuf,
     rdev: u64,
     is_whole: bool,
 }
 
-/// Claims the device for who writes. Waits for up to `patience` while another writer has it.
+/// Claims the device for a writer. Waits for up to `patience` while another writer has it.
 pub fn claim(
     node: &DiskNode,
     access: Access,
@@ -92,11 +92,11 @@ pub fn claim(
     Ok(claims)
 }
 
-/// Whether a program has the device claimed for writing, and which process that is, if it can be seen.
+/// The process that has the device claimed for writing: `None` if none has, `Some(None)` if it cannot be seen.
 pub fn holder(node: &DiskNode) -> Option<Option<u32>> {
     let devices = Devices::of_this_machine().ok().filter(|_| node.disk.kind == DiskKind::Disk)?;
     let token = token(&devices, store_of(&node.path)?, Some(&node.path))?;
-    // Another program that looks has it for an instant.
+    // Another program's check may hold it for an instant.
     for _ in 0..INSTANTS {
         match claimed(&token, false) {
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => thread::sleep(INSTANT),
@@ -125,7 +125,7 @@ fn token(devices: &Devices, store: Store, node: Option<&Path>) -> Option<Token> 
     Some(Token { path, rdev, is_whole: true })
 }
 
-// A claim is one whatever it is open for, and udev looks anew at what was open for writing.
+// A claim counts in any open mode, and udev looks anew at a device that was open for writing.
 fn claimed(token: &Token, write: bool) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(write).custom_flags(libc::O_EXCL).open(&token.path)?;
     // The nodes of a container may be those of another day.
@@ -167,8 +167,8 @@ fn hold(
         if token.is_whole && !is_open && (is_way_back || is_used()) {
             return Ok(None);
         }
-        // A mapping of the whole keeps everybody from its partitions, too, and stays longer than a verb waits. No writer of ours
-        // can have come before it.
+        // A mapping of the whole keeps all programs from its partitions, too, and stays longer than a verb waits. No
+        // writer of ours can have come before it.
         if !token.is_whole && !is_open {
             let users = users_of_whole(node);
             if !users.is_empty() {

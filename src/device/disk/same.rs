@@ -1,4 +1,4 @@
-//! Whether it is still the same disk, whatever its path means by now.
+//! Checks that it is still the same disk, also if its path means another one by now.
 
 use std::{
     fs, io,
@@ -18,7 +18,7 @@ use crate::device::identity::sysfs;
 
 impl Disk {
     /// Open this disk again with another access: through its descriptor, because the path may mean another disk by now.
-    /// The lock is given up for a moment, so look again at what was found before.
+    /// The lock is given up for a moment, so check the earlier findings again.
     pub fn reopen(
         self,
         access: Access,

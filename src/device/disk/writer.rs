@@ -1,4 +1,4 @@
-//! Whether another program writes to a disk, for those who read it without a lock.
+//! Detects another program that writes to a disk, for readers without a lock.
 
 use std::{fs::File, os::unix::fs::MetadataExt as _};
 
@@ -13,10 +13,10 @@ use super::{Disk, Opened, lock, one_writer};
 use crate::device::{busy::processes, progress_file};
 
 impl Disk {
-    /// Who has it locked for writing right now. The question is asked with a shared lock that is given up at once: a
-    /// writer that comes in this very moment tries again after 50 ms.
+    /// The program that has it locked for writing right now. The question is asked with a shared lock that is given
+    /// up at once: a writer that comes in this very moment tries again after 50 ms.
     pub fn writer(&self) -> Option<Writer> {
-        // Who has a lock keeps writers out, and would lose it by asking.
+        // A program with a lock keeps writers out, and would lose it by asking.
         let Opened::Unlocked(file) = &self.lock else { return None };
         let file = file.try_clone().ok()?;
         let pid = match Flock::lock(file, FlockArg::LockSharedNonblock) {
@@ -46,7 +46,7 @@ fn has_write_lock(file: &File) -> bool {
     let conflicts = |kind, start, len| {
         let (l_type, l_whence) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short);
         let mut asked = libc::flock { l_type, l_whence, l_start: start, l_len: len, l_pid: 0 };
-        // Where a file system knows no such locks no program has one.
+        // If a file system knows no such locks, no program has one.
         fcntl(file, FcntlArg::F_OFD_GETLK(&mut asked)).is_ok() && asked.l_type != libc::F_UNLCK as libc::c_short
     };
     conflicts(libc::F_RDLCK, 0, 0) || conflicts(libc::F_WRLCK, 101, 1)
