@@ -1,4 +1,4 @@
-//! Compares an output file, written in order, with what is read back from the disk.
+//! Compares an output file, written in order, with the bytes read back from the disk.
 
 use std::{
     fs::File,
@@ -9,7 +9,7 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use crate::transfer::{digest_file, sha256::Hasher};
 
-/// Hashes what is written, for [`Self::verify`].
+/// Hashes the written bytes, for [`Self::verify`].
 pub struct Written<'a> {
     file: &'a File,
     hasher: Hasher,

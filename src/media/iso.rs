@@ -43,11 +43,11 @@ const MBR: &str = "mbr.img";
 // A little more than the smallest FAT32 has.
 const MIN_ESP_BYTES: u64 = 36 * MIB;
 const BLOCK_BYTES: u64 = 2048;
-// What xorriso changes in the El Torito image: the boot info table (mkisofs(8), "EL TORITO BOOT INFORMATION TABLE") and
-// the address that GRUB expects (xorrisofs(1), `--grub2-boot-info`).
+// The bytes that xorriso changes in the El Torito image: the boot info table (mkisofs(8), "EL TORITO BOOT INFORMATION
+// TABLE") and the address that GRUB expects (xorrisofs(1), `--grub2-boot-info`).
 const PATCHED: [Range<usize>; 2] = [8..64, 2548..2556];
 
-/// What an ISO has besides its [`LiveContents`].
+/// Parts of an ISO besides its [`LiveContents`].
 pub struct Iso<'a> {
     pub medium: &'a Medium,
     /// Content of `medium.env`.
@@ -232,8 +232,7 @@ impl Iso<'_> {
         bios.into_iter().chain([ESP, MEDIUM_ENV, SHA256SUMS, LIVE_KERNEL, LIVE_INITRAMFS]).collect()
     }
 
-    // Compare every file on the ISO with what it should be. `run` has only checked that the disk kept what xorriso
-    // made.
+    // Compare every file on the ISO with its source. `run` has only checked that the disk kept xorriso's output.
     fn compare(
         &self,
         iso: &NamedTempFile,

@@ -36,7 +36,7 @@ pub enum LiveError {
     /// The payload cannot be read, or has changed since it was examined.
     #[error(transparent)]
     Payload(anyhow::Error),
-    /// The same for the container image.
+    /// The container image cannot be read, or has changed.
     #[error(transparent)]
     Container(anyhow::Error),
     #[error("the initramfs would have {}: GRUB cannot load more than {}", approx(*bytes), approx(MAX_INITRAMFS_BYTES))]
@@ -56,20 +56,20 @@ pub enum LiveError {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'t> {
-    /// What is done now, and how many bytes that will be.
+    /// The phase that begins, and its number of bytes.
     Phase(&'t str, u64),
-    /// That many more bytes of the phase are done.
+    /// More bytes of the phase that are done.
     Bytes(u64),
 }
 
 pub struct LiveContents<'a> {
     pub source: &'a dyn PayloadFiles,
-    /// What was found when `source` was examined.
+    /// Findings of the examination of `source`.
     pub facts: &'a PayloadFacts,
-    /// Those of its files which a live medium starts.
+    /// Files of the payload that a live medium starts.
     pub kernel: &'a FileInfo,
     pub initramfs: &'a FileInfo,
-    /// What is signed of the payload. Without it the medium gets a list of its own.
+    /// The signed part of the payload. Without it the medium gets a list of its own.
     pub signed: Option<SignedList<'a>>,
     /// The installer's container image.
     pub container: Option<&'a Archive>,
@@ -82,7 +82,7 @@ pub struct LiveContents<'a> {
 /// Makes a signed unified kernel image of a kernel and an initramfs.
 pub type Unify<'a> = dyn Fn(&[u8], &[u8]) -> Result<Vec<u8>, Failure> + 'a;
 
-/// The same of what lies in these regions, with these sizes.
+/// Unifies the content of these regions, with these sizes.
 pub fn unified(unify: &Unify, parts: [(Region, u64); 2], target: &OutputFile) -> Result<Vec<u8>, LiveError> {
     let load = |(region, size): (Region, u64)| {
         let mut bytes = Vec::new();
@@ -108,7 +108,7 @@ impl Region<'_> {
 }
 
 impl LiveContents<'_> {
-    /// How many bytes [`Self::write`] will write. Kernel and initramfs of the payload count twice.
+    /// The number of bytes that [`Self::write`] will write. Kernel and initramfs of the payload count twice.
     pub fn bytes(&self) -> u64 {
         let files = self.facts.files.iter().chain([self.kernel, self.initramfs]);
         let more = self.more.iter().map(|(_, content)| content.len() as u64);

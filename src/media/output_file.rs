@@ -31,7 +31,7 @@ const INSTALL: &str = "`image` makes a file, use `install` to write to a disk";
 const ANOTHER: &str = "create that directory or choose another one";
 
 impl OutputFileError {
-    /// What to do about it, as the message ends with it.
+    /// The remedy, as the message ends with it.
     pub const fn remedy(&self) -> Option<&'static str> {
         match self {
             OutputFileError::Exists(_) => Some(FORCE),

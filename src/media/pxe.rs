@@ -21,7 +21,7 @@ use slipway_core::{
 
 const BLOCK_BYTES: u64 = 512;
 
-/// What the archive has besides its [`LiveContents`].
+/// Parts of the archive besides its [`LiveContents`].
 pub struct Pxe<'a> {
     /// Content of `boot.ipxe`.
     pub script: &'a str,

@@ -13,7 +13,7 @@ use super::{
     signing::{SigningError, SigningKey},
 };
 
-/// The type of what is said: the URI that names it.
+/// The type of a statement: the URI that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PredicateType(String);
 

@@ -1,7 +1,7 @@
 //! Sigstore bundles, version 0.3, as cosign makes them for an image: a DSSE envelope around an in-toto statement.
 //!
-//! What is signed is the envelope's type and payload, joined unambiguously (DSSE, "PAE"). All that is read of a statement
-//! is read from these very bytes.
+//! The signature is over the envelope's type and payload, joined unambiguously (DSSE, "PAE"). All that is read of a
+//! statement is read from these very bytes.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use super::{
     simple_signing::Claim,
 };
 
-/// Of the layer that holds a bundle.
+/// Media type of the layer that holds a bundle.
 pub const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 pub(super) const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 pub(super) const STATEMENT: &str = "https://in-toto.io/Statement/v1";
@@ -101,7 +101,7 @@ fn parse(bundle: &[u8]) -> Result<Bundle, String> {
     serde_json::from_slice(bundle).map_err(|e| format!("not a bundle around an envelope: {e}"))
 }
 
-/// What is signed: type and payload, so that none can be taken for the other (DSSE, "PAE").
+/// The signed bytes: type and payload, so that none can be taken for the other (DSSE, "PAE").
 pub(super) fn joined(kind: &str, payload: &[u8]) -> Vec<u8> {
     [format!("DSSEv1 {} {kind} {} ", kind.len(), payload.len()).as_bytes(), payload].concat()
 }
@@ -115,15 +115,15 @@ pub fn claim(signed: &[u8]) -> Result<Claim, String> {
     Ok(Claim { images: images(statement), identity: None })
 }
 
-/// What is said about which images.
+/// An attestation, and its images.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Attested {
     pub predicate_type: String,
     pub images: Vec<Sha256>,
 }
 
-/// What the signed bytes say, if they are an attestation. For people and for a writer that replaces it: as a signature it
-/// counts never.
+/// The attestation in the signed bytes, if they are one. For people and for a writer that replaces it: it never counts
+/// as a signature.
 pub fn attested(signed: &[u8]) -> Option<Attested> {
     let statement = statement(signed).ok().filter(|statement| statement.predicate_type != SIGNATURE)?;
     Some(Attested { predicate_type: statement.predicate_type.clone(), images: images(statement) })

@@ -1,5 +1,5 @@
-//! X.509 certificates that name a key: which one, and when it counts. Nothing else of a certificate is looked at. Who issued
-//! it does not matter if the certificate itself is named.
+//! X.509 certificates that name a key: the key, and the time when it counts. The rest of a certificate is ignored. Its
+//! issuer does not matter if the certificate itself is named.
 
 use std::{
     fmt,
@@ -47,7 +47,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// Key (SubjectPublicKeyInfo, DER) and validity of a certificate in DER form. `None`: it is none.
+/// Key (SubjectPublicKeyInfo, DER) and validity of a certificate in DER form. `None`: not a certificate.
 pub fn read(certificate: &[u8]) -> Option<(&[u8], Validity)> {
     let outline = Outline::of(certificate)?;
     Some((outline.info, validity(outline.validity)?))
@@ -60,7 +60,7 @@ pub fn validity(times: &[u8]) -> Option<Validity> {
     rest.is_empty().then_some(Validity { not_before, not_after })
 }
 
-/// A time of RFC 5280: always UTC, to the second. What is before 1970 counts as 1970.
+/// A time of RFC 5280: always UTC, to the second. Times before 1970 count as 1970.
 fn time(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (digits, century, rest) = match *bytes.first()? {
         UTC_TIME => {
@@ -86,7 +86,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0, |sum, digit| digit.is_ascii_digit().then(|| sum * 10 + u64::from(digit - b'0')))
 }
 
-/// Of the Gregorian calendar, whose years begin in March here: then a leap day is the last of its year.
+/// Days in the Gregorian calendar. Years begin in March here: then a leap day is the last of its year.
 fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year.saturating_sub(1), month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;

@@ -1,4 +1,4 @@
-//! Whether the signatures of a payload are enough.
+//! Decides whether the signatures of a payload are enough.
 
 use slipway_core::{
     digest::Sha256,
@@ -13,13 +13,13 @@ use super::{
     simple_signing::Claim,
 };
 
-// That are told: others can put thousands beside an image.
+// Limit of the faults that are told: others can put thousands beside an image.
 const MAX_FAULTS: usize = 16;
 
-/// What is demanded of a payload.
+/// Demand on a payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// Who may sign.
+    /// Keys that may sign.
     pub keys: Vec<PublicKey>,
     /// By how many different keys.
     pub threshold: usize,
@@ -27,7 +27,7 @@ pub struct Requirement {
     pub identity: Option<String>,
     /// When that is asked, seconds since 1970 UTC.
     pub now: u64,
-    /// Who demands it, for messages.
+    /// The source of the demand, for messages.
     pub by: String,
 }
 
@@ -36,7 +36,7 @@ pub struct Requirement {
 pub enum TrustError {
     #[error("{}: no signature, and {by} demands one: looked for {looked_for}", printable(place))]
     Missing { place: String, by: String, looked_for: String },
-    /// There are signatures, and none counts.
+    /// Signatures exist, and none counts.
     #[error("{}: no valid signature, and {by} demands one: {}", printable(place), printable(&faults.join("; ")))]
     Invalid { place: String, by: String, faults: Vec<String> },
     /// Some count.
@@ -48,7 +48,7 @@ pub enum TrustError {
     TooFew { place: String, by: String, need: usize, have: usize, faults: Vec<String> },
 }
 
-/// Who has signed a payload, one entry for each key; an error if that is not enough.
+/// The signers of a payload, one entry for each key; an error if they are not enough.
 pub fn check(demanded: &Requirement, evidence: &Evidence) -> Result<Vec<Signer>, TrustError> {
     let (place, by) = (evidence.place.clone(), demanded.by.clone());
     if evidence.signatures.is_empty() && evidence.faults.is_empty() {
@@ -57,7 +57,7 @@ pub fn check(demanded: &Requirement, evidence: &Evidence) -> Result<Vec<Signer>,
     let (mut signers, mut faults) = (Vec::<Signer>::new(), Vec::new());
     for signature in &evidence.signatures {
         match accepted(demanded, evidence, signature) {
-            // Another signature by the same key counts no more.
+            // A second signature by the same key does not count.
             Ok(found) => found.into_iter().for_each(|signer| {
                 if signers.iter().all(|known| known.key != signer.key) {
                     signers.push(signer);
@@ -78,14 +78,14 @@ pub fn check(demanded: &Requirement, evidence: &Evidence) -> Result<Vec<Signer>,
     }
 }
 
-/// The keys that made this signature, if what it says is true of the payload.
+/// The keys that made this signature, if its content is true of the payload.
 fn accepted(demanded: &Requirement, evidence: &Evidence, found: &Attached) -> Result<Vec<Signer>, String> {
     let makers: Vec<_> = demanded.keys.iter().filter(|key| key.verifies(&found.signed, &found.signature)).collect();
     if makers.is_empty() {
         return Err("none of the trusted keys made it, or what it signs was changed afterwards".to_owned());
     }
     let makers = in_time(makers, found, demanded.now)?;
-    // From here on the content is what the owner of a trusted key has written.
+    // From here on the owner of a trusted key has written the content.
     let (over, identity) = signed_content(evidence, found)?;
     match (&demanded.identity, identity) {
         (None, _) => {}
@@ -99,7 +99,7 @@ fn accepted(demanded: &Requirement, evidence: &Evidence, found: &Attached) -> Re
     Ok(makers.iter().map(signer).collect())
 }
 
-/// Those of the keys that count now. By the certificate that named the key, and by the one that came with the signature.
+/// The keys that count now. By the certificate that named the key, and by the one that came with the signature.
 fn in_time<'k>(makers: Vec<&'k PublicKey>, found: &Attached, now: u64) -> Result<Vec<&'k PublicKey>, String> {
     if let Some(why) = found.validity.and_then(|validity| validity.problem(now)) {
         return Err(why);
@@ -111,7 +111,7 @@ fn in_time<'k>(makers: Vec<&'k PublicKey>, found: &Attached, now: u64) -> Result
     }
 }
 
-/// What the signed bytes are about: the digest of the payload's that they name, and the repository. An error says why this
+/// Subject of the signed bytes: the digest of the payload's that they name, and the repository. An error says why this
 /// would be no signature of the payload, by any key.
 fn signed_content(evidence: &Evidence, found: &Attached) -> Result<(Sha256, Option<String>), String> {
     match found.form {
@@ -146,7 +146,7 @@ fn list(images: &[Sha256]) -> String {
     images.iter().map(|image| format!("sha256:{image}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Which of the payload's digests the signer has named, and which repository.
+/// The payload's digest that the signer has named, and the repository.
 fn named(claim: Claim, evidence: &Evidence) -> Result<(Sha256, Option<String>), String> {
     let Claim { images, identity } = claim;
     match images.iter().find(|image| evidence.images.contains(image)) {

@@ -1,4 +1,4 @@
-//! Whether a key has signed what firmware would verify by it.
+//! Checks that a key has signed a claim that firmware would verify by it.
 
 use ring::signature::{
     RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, UnparsedPublicKey,

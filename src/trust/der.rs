@@ -23,7 +23,7 @@ pub fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     (found == tag && shortest).then(|| rest.split_at_checked(length))?
 }
 
-/// The same, and nothing may follow.
+/// Content of an element that nothing may follow.
 pub fn only(bytes: &[u8], tag: u8) -> Option<&[u8]> {
     element(bytes, tag).filter(|(_, rest)| rest.is_empty()).map(|(content, _)| content)
 }

@@ -1,4 +1,4 @@
-//! What a source has to show for a payload.
+//! Evidence that a source has for a payload.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ pub struct Evidence {
     pub place: String,
     /// For a container image: the digests by which a signature may name it, the named one first. Empty for a directory.
     pub images: Vec<Sha256>,
-    /// Where signatures were looked for, for messages.
+    /// Places that were searched for signatures, for messages.
     pub looked_for: String,
     pub signatures: Vec<Attached>,
-    /// What lies there and could not be read, for messages. Others may have put it there: it decides nothing.
+    /// Documents there that could not be read, for messages. Others may have put them there: they decide nothing.
     pub faults: Vec<String>,
     /// Why it is not known whether there is more: a registry has not answered.
     pub unanswered: Option<anyhow::Error>,
 }
 
-/// One signature with what it is over.
+/// One signature with the signed bytes.
 #[derive(Clone, Debug)]
 pub struct Attached {
-    /// Where it was found, for messages.
+    /// Its place, for messages.
     pub place: String,
     pub form: Form,
     /// The bytes that are signed.
@@ -35,19 +35,19 @@ pub struct Attached {
     pub validity: Option<Validity>,
 }
 
-/// What the signed bytes are.
+/// Kind of the signed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The SHA256SUMS of the payload, the very bytes that its files are then compared with.
     Sums,
     /// A document that names a container image (cosign's "simple signing").
     SimpleSigning,
-    /// The same in a bundle: an in-toto statement with its type.
+    /// Such a document in a bundle: an in-toto statement with its type.
     Statement,
 }
 
 impl Form {
-    /// As it stands in a report.
+    /// Its name in a report.
     pub const fn name(self) -> &'static str {
         match self {
             Form::Sums => "checksums",

@@ -47,7 +47,7 @@ pub enum Kind {
 pub struct PublicKey {
     /// Names the key: SHA-256 of its DER form, as `openssl pkey -pubin -outform DER | sha256sum` prints it.
     pub id: Sha256,
-    /// Where it comes from, for people.
+    /// Its origin, for people.
     pub name: String,
     pub kind: Kind,
     /// When it counts, if certificates say so: in the time of any of them.
@@ -96,7 +96,7 @@ impl PublicKey {
         Some(PublicKey { id: Sha256::of(der), name: name.to_owned(), kind, validity: Vec::new(), key: key.to_vec() })
     }
 
-    /// Of the two halves of a key: `key` is a point, or for RSA a sequence of modulus and exponent.
+    /// Joins the two halves of a key: `key` is a point, or for RSA a sequence of modulus and exponent.
     pub(super) fn new(kind: Kind, key: &[u8], name: &str) -> Option<Self> {
         let algorithm = match kind {
             Kind::EcdsaP256 => P256,

@@ -1,7 +1,7 @@
-//! Signatures of payloads: who has signed what, and whether that is enough.
+//! Signatures of payloads: the signers and the signed bytes, and whether they are enough.
 //!
 //! The sources bring the evidence ([`Evidence`]: the very bytes that are then used, and the signatures that lie beside
-//! them), the caller says what is demanded ([`Requirement`]), and [`check()`] compares the two. Nothing here reads a
+//! them), the caller brings the demands ([`Requirement`]), and [`check()`] compares the two. Nothing here reads a
 //! payload. [`SigningKey`] makes signatures. The cryptography is `ring`'s.
 
 mod attestation;

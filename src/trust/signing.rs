@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(raw.sign(b"hello").unwrap(), key.sign(b"hello").unwrap());
         let text = by(&format!("echo {good}"));
         assert_eq!(text.sign(b"hello").unwrap(), key.sign(b"hello").unwrap());
-        // It does not read what is to be signed, and that is more than a pipe holds.
+        // The command does not read its input, which is more than a pipe holds.
         assert!(matches!(text.sign(&vec![0; 1 << 20]), Err(SigningError::Wrong { .. })));
         assert!(matches!(by("true").sign(b"hello"), Err(SigningError::Wrong { .. })));
         let error = by("exit 3").sign(b"hello").unwrap_err();

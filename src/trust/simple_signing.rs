@@ -1,11 +1,11 @@
-//! What cosign signs for an image: a small document that names it by its digest ("simple signing", the format of
-//! atomic-signature.json in containers-image).
+//! The document that cosign signs for an image. It names the image by its digest ("simple signing", the format
+//! of atomic-signature.json in containers-image).
 
 use serde::Deserialize;
 use serde_json::json;
 use slipway_core::{digest::Sha256, payload::image_ref::parse_digest};
 
-/// Of the layer that holds such a document.
+/// Media type of the layer that holds such a document.
 pub const MEDIA_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const TYPE: &str = "cosign container image signature";
 
@@ -44,7 +44,7 @@ pub fn document(image: Sha256, repository: &str) -> Vec<u8> {
     json!({"critical": critical, "optional": null}).to_string().into_bytes()
 }
 
-/// What such a document says.
+/// Content of such a document.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Claim {
     pub images: Vec<Sha256>,
