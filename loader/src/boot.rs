@@ -22,9 +22,9 @@ use crate::{
     uki, variable,
 };
 
-/// How long a person may press a key before a slot is chosen. Firmware forgets the keys that were pressed before it starts a
-/// loader, and a fast disk answers at once: without this, a key that was pressed ten times a second was missed at two starts
-/// of five.
+/// Time for a person to press a key before a slot is chosen. Firmware forgets the keys that were pressed before it
+/// starts a loader, and a fast disk answers at once: without this time, a key that was pressed ten times a second was
+/// missed at two starts of five.
 const LISTEN: Duration = Duration::from_millis(200);
 
 /// The firmware of this machine, as seen from its disk.

@@ -15,7 +15,7 @@ use uefi::{
 };
 
 const TICK: Duration = Duration::from_millis(100);
-/// How long a key that was held may go on: it has repeated itself, and the firmware keeps many of them.
+/// Limit for a key that was held: it has repeated itself, and the firmware keeps many of them.
 const MAX_HELD_TICKS: u32 = 400;
 const QUIET_TICKS: u32 = 10;
 const CHOICE_TICKS: u32 = 300;
@@ -46,7 +46,7 @@ pub fn key() -> Option<Key> {
 /// Characters that are printed at once.
 const ROOM: usize = 64;
 
-/// What is to be printed next, in UTF-16, with room for the zero at its end.
+/// The text to be printed next, in UTF-16, with room for the zero at its end.
 struct Console {
     units: [u16; ROOM],
     filled: usize,
@@ -113,7 +113,7 @@ pub fn released() -> bool {
     false
 }
 
-/// One of these slots, by its letter, within 30 s.
+/// The slot whose letter is pressed within 30 s.
 pub fn pressed(slots: &[Slot]) -> Option<Slot> {
     for _ in 0..CHOICE_TICKS {
         if let Some(Key::Printable(letter)) = key() {

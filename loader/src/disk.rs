@@ -63,7 +63,7 @@ impl Disk {
     fn connect(&self) {
         for handle in boot::find_handles::<BlockIO>().unwrap_or_default() {
             if self.is_whole(handle) || partition_of(handle).is_some_and(|(path, _)| path == self.path) {
-                // What cannot be connected is not found later, and that is said then.
+                // A device that cannot be connected is not found later, which is an error then.
                 let _ = boot::connect_controller(handle, &[], None, true);
             }
         }
@@ -95,7 +95,7 @@ fn nodes_of(handle: Handle) -> Option<(Vec<u8>, Option<u32>)> {
     let mut before = Vec::new();
     let mut number = None;
     for node in path.node_iter() {
-        // What follows a partition, such as a file or another table in it, is no partition.
+        // Nodes behind a partition, such as a file or another table in it, are no partition.
         if number.is_some() {
             return None;
         }

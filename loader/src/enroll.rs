@@ -1,5 +1,5 @@
-//! Puts the keys of a live medium into a firmware that is in setup mode. What is decided, and the order of the writes, is in
-//! `slipway_boot::enroll`.
+//! Puts the keys of a live medium into a firmware that is in setup mode. The decision, and the order of the writes, are
+//! in `slipway_boot::enroll`.
 
 use alloc::{format, string::String, vec::Vec};
 use core::time::Duration;
@@ -20,9 +20,9 @@ use crate::{
 
 /// The largest change of a variable.
 const MAX_BYTES: u64 = 1 << 20;
-/// How long a person may take to ask for it.
+/// Time for a person to ask for it.
 const ASKING: Duration = Duration::from_secs(5);
-/// How long a person may take to stop it, as with systemd-boot.
+/// Time for a person to stop it, as with systemd-boot.
 const STOPPING: Duration = Duration::from_secs(15);
 
 /// Whether they were written, so that the machine has to start anew.
@@ -82,7 +82,7 @@ fn write(changes: Vec<Vec<u8>>) -> Result<(), String> {
     for (change, (name, vendor)) in changes.iter().zip(&VARIABLES) {
         let content = content(change).ok_or_else(|| format!("{name}.auth is no change of a variable"))?;
         let is_held = || variable::held(name, vendor).is_some_and(|held| *held == *content);
-        // A run that was interrupted goes on with what is missing.
+        // A run that was interrupted goes on with the missing keys.
         if is_held() {
             continue;
         }

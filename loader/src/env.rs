@@ -1,4 +1,4 @@
-//! The boot state's two sectors on the ESP, read and written by their place. What is read is from the device, not from a
+//! The boot state's two sectors on the ESP, read and written by their place. Reads come from the device, not from a
 //! file system's memory.
 
 use alloc::{vec, vec::Vec};
@@ -22,7 +22,7 @@ impl Copies {
         Ok(Copies { partition, at })
     }
 
-    /// One copy.
+    /// Reads one copy.
     pub fn read(&mut self, copy: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; SECTOR_BLOCK_BYTES];
         self.partition.read(self.at[copy]?, &mut bytes)?;
@@ -69,7 +69,7 @@ impl Blocks {
 struct Block {
     media: u32,
     lba: u64,
-    /// Where in the block the wanted byte is.
+    /// Offset of the wanted byte in the block.
     inside: usize,
     room: Vec<u8>,
     align: usize,

@@ -19,15 +19,15 @@ pub struct Image {
 }
 
 impl Image {
-    /// Loads a program, as the file with this name in a partition. Under Secure Boot the firmware refuses it here unless db
-    /// has who signed it, and dbx does not.
+    /// Loads a program, as the file with this name in a partition. Under Secure Boot the firmware refuses it here
+    /// unless db has its signer, and dbx does not.
     pub fn load(bytes: &[u8], partition: Handle, name: &str) -> Result<Self, Refusal> {
         let path = path_of(partition, name).ok_or_else(|| Refusal::load("the partition has no device path"))?;
         let file_path = <&DevicePath>::try_from(path.as_slice()).ok();
         Self::of(LoadImageSource::FromBuffer { buffer: bytes, file_path }, name)
     }
 
-    /// The same with a file that nothing was read of yet: the firmware reads it. `name` has `/` between directories.
+    /// Loads a file that was not read yet: the firmware reads it. `name` has `/` between directories.
     pub fn load_file(partition: Handle, name: &str) -> Result<Self, Refusal> {
         let path = path_of(partition, &name.replace('/', "\\"))
             .ok_or_else(|| Refusal::load("the partition has no device path"))?;

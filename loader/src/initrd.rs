@@ -18,7 +18,7 @@ static PATH: [u8; 24] = [
     0x68, 0x7f, 0xff, 0x04, 0x00,
 ];
 
-/// What the firmware is given: first the protocol, as its caller sees it.
+/// The object for the firmware: first the protocol, as its caller sees it.
 #[repr(C)]
 struct Provider {
     protocol: LoadFile2Protocol,
@@ -69,7 +69,7 @@ impl Drop for Offer {
             match taken_back {
                 Ok(()) => drop(Box::from_raw(self.provider)),
                 Err(e) if e.status() == Status::NOT_FOUND => drop(Box::from_raw(self.provider)),
-                // A program may still call it: it stays, with what it points to.
+                // A program may still call it: it stays, with its content.
                 Err(_) => mem::forget(mem::take(&mut self.content)),
             }
         }

@@ -1,5 +1,5 @@
-//! Starts a slot with a kernel and an initramfs as files. Only where Secure Boot is off: what the firmware would verify then is
-//! the kernel alone.
+//! Starts a slot with a kernel and an initramfs as files. Only where Secure Boot is off: otherwise the firmware would
+//! verify the kernel alone.
 
 use alloc::format;
 

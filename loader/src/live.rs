@@ -26,7 +26,7 @@ use crate::{
 const LOADER: &str = if cfg!(target_arch = "aarch64") { "EFI/BOOT/BOOTAA64.EFI" } else { "EFI/BOOT/BOOTX64.EFI" };
 /// The largest description of a medium.
 const MEDIUM_BYTES: u64 = 4 << 10;
-/// How long a person may take to say that the live system is meant.
+/// Time for a person to choose the live system.
 const CHOICE: Duration = Duration::from_secs(3);
 
 /// The medium that the loader was started from.

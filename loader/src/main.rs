@@ -49,7 +49,8 @@ use uefi::{boot as services, prelude::*, runtime};
 
 use crate::{boot::Firmware, console::print, live::Live};
 
-/// How long the loader may take for one slot. Then the firmware resets the machine. The kernel ends this watch when it takes over.
+/// Time for the loader to start one slot. Then the firmware resets the machine. The kernel ends this watch when it
+/// takes over.
 const WATCHDOG_SECONDS: usize = 300;
 /// There may be no person to press a key: a disk that cannot boot now may be reached later.
 const RETRY: Duration = Duration::from_secs(30);
@@ -77,8 +78,8 @@ fn watch() {
     let _ = services::set_watchdog_timer(WATCHDOG_SECONDS, 0, None);
 }
 
-/// There is none that we know of, but for memory that is used up. A machine that is off is of no use: the try is spent, if
-/// there was one, so the next start is another one.
+/// No panic is known, except for memory that is used up. A machine that is off is of no use: the try is spent, if there
+/// was one, so the next start is another one.
 #[panic_handler]
 fn panicked(info: &PanicInfo<'_>) -> ! {
     console::print_fmt(format_args!("{info}; starting anew in 30 s"));

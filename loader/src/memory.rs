@@ -1,4 +1,4 @@
-//! What memory the firmware still has.
+//! Free memory of the firmware.
 
 use uefi::{
     boot::{self, MemoryType, PAGE_SIZE},

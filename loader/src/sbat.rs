@@ -1,4 +1,4 @@
-//! Which loader this is, for readers of the file: the installer, which puts none in place of one with a higher epoch, and
+//! Identity of this loader, for readers of the file: the installer, which never replaces one with a higher epoch, and
 //! shim (its `SBAT.md`).
 
 const TEXT: &[u8] = include_bytes!("sbat.csv");

@@ -1,5 +1,5 @@
-//! The files of a slot, read whole and compared with their digests before anything is done with them. What is checked is what
-//! is booted: nothing is read a second time.
+//! The files of a slot, read whole and compared with their digests before anything is done with them. The bytes that
+//! are checked are booted: nothing is read a second time.
 
 use alloc::{format, string::String, vec::Vec};
 

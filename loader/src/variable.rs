@@ -1,4 +1,4 @@
-//! Variables of the firmware: whether Secure Boot is on, and what the system is told of this boot.
+//! Variables of the firmware: whether Secure Boot is on, and the facts of this boot for the system.
 
 use alloc::{boxed::Box, format, string::String};
 
@@ -14,10 +14,10 @@ use uefi::{
 
 use crate::{console::print, disk, env::Blocks, slot::Refusal};
 
-/// What the loader tells the system.
+/// The loader's message to the system.
 const BOOT: (&CStr16, VariableVendor) =
     (cstr16!("SlipwayBoot"), VariableVendor(guid!("b6ef5d2f-8d3a-4a0c-9c1e-5a1f5d6c0b57")));
-/// What systemd's stub tells it: the partition that it was started from. It is left alone if it is there already.
+/// The message of systemd's stub: the partition that it was started from. It is left alone if it is there already.
 const PARTITION: (&CStr16, VariableVendor) =
     (cstr16!("LoaderDevicePartUUID"), VariableVendor(guid!("4a67b082-0a4c-41cf-b6c7-440b29bb8c4f")));
 
@@ -36,7 +36,7 @@ fn is_on(name: &CStr16) -> bool {
     runtime::get_variable(name, &VariableVendor::GLOBAL_VARIABLE, &mut value).is_ok_and(|(value, _)| value == [1])
 }
 
-/// What a variable of Secure Boot holds.
+/// Content of a variable of Secure Boot.
 pub fn held(name: &CStr16, vendor: &VariableVendor) -> Option<Box<[u8]>> {
     runtime::get_variable_boxed(name, vendor).ok().map(|(value, _)| value)
 }
@@ -50,12 +50,12 @@ pub fn change(name: &CStr16, vendor: &VariableVendor, change: &[u8]) -> uefi::Re
     runtime::set_variable(name, vendor, attributes, change)
 }
 
-/// Takes back what an earlier start has told, or another program that wants it to be believed: a system that was started and
-/// came back is not the one that runs next, and a variable that outlives the power is not from a loader.
+/// Deletes the message of an earlier start, or of another program that forges it: a system that was started and came
+/// back does not run next, and a variable that outlives the power is not from a loader.
 pub fn forget() {
     for (name, vendor) in [BOOT, PARTITION] {
-        // Mostly it is not there. If it cannot be deleted, it is no reason not to boot: a kernel with a command line of its own
-        // goes by that, and for the others `tell` looks at what is left.
+        // Mostly it is not there. If it cannot be deleted, it is no reason not to boot: a kernel with a command line of
+        // its own goes by that, and for the others `tell` looks at the variable again.
         let _ = runtime::delete_variable(name, &vendor);
     }
 }
