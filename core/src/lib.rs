@@ -1,7 +1,7 @@
 //! The pure part of Slipway: formats, plans, the boot rule, reports.
 //!
 //! This crate has no `std`. So it has no files, no processes, no clock, no randomness and no threads, and the compiler
-//! holds it to that. Whatever changes from one run to the next comes in as a value.
+//! holds it to that. Inputs that change from one run to the next come in as values.
 //!
 //! | module | what it holds |
 //! |---|---|

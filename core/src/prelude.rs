@@ -1,4 +1,4 @@
-//! What `std` would bring into scope by itself.
+//! The names that `std` would bring into scope by itself.
 
 pub(crate) use alloc::{
     borrow::ToOwned,

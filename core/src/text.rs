@@ -18,7 +18,8 @@ pub fn is_printable(text: &str) -> bool {
     !text.contains(is_obeyed)
 }
 
-/// A value from outside, in one line: escapes such as `\n` and `\x1b` in place of what a terminal would obey.
+/// A value from outside, in one line: escapes such as `\n` and `\x1b` in place of characters that a terminal would
+/// obey.
 pub fn printable(text: &str) -> String {
     escaped(text, &[])
 }

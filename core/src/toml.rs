@@ -19,7 +19,7 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, ConfigError> {
     Ok(tables.swap_remove(0).entries)
 }
 
-/// One `[[NAME]]` with its keys.
+/// A table `[[NAME]]` with its keys.
 #[derive(Debug)]
 pub struct Table {
     /// Its heading.
@@ -27,7 +27,7 @@ pub struct Table {
     pub entries: Vec<Entry>,
 }
 
-/// All tables `[[name]]` of a text, in its order. There is nothing else in it.
+/// All tables `[[name]]` of a text, in its order. The text may have nothing else.
 pub fn tables(text: &str, name: &str) -> Result<Vec<Table>, ConfigError> {
     let mut tables = read(text, Some(name))?;
     let before = tables.remove(0);
@@ -75,9 +75,9 @@ struct Keys<'s> {
     /// The name that tables may have.
     name: Option<&'s str>,
     tables: Vec<Table>,
-    /// Where the heading begins whose name comes next.
+    /// Position of the heading whose name comes next.
     heading: Option<Pos>,
-    /// Whose value comes next.
+    /// The key whose value comes next.
     key: Option<(Pos, String)>,
     /// The list that has not ended yet.
     list: Option<(Pos, Vec<Rc<Node>>)>,
@@ -107,7 +107,7 @@ impl<'s> Keys<'s> {
         }
     }
 
-    /// Of the table that has not ended yet. There is always one.
+    /// Entries of the table that has not ended yet. There is always one.
     fn entries(&mut self) -> &mut Vec<Entry> {
         let last = self.tables.len() - 1;
         &mut self.tables[last].entries

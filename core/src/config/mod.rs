@@ -1,8 +1,8 @@
 //! The machine config: reads what concerns an installation from the YAML documents that machined passes on stdin.
 //!
-//! Keys and types are those of Talos' reference (v1alpha1 config, `UnattendedInstallConfig`, `VolumeConfig`). What does
-//! not concern an installation is skipped silently. The rest is read strictly: a wrong type or an unknown key in
-//! `machine.install` is an error, because an overlooked key may be the one that names the disk.
+//! Keys and types are those of Talos' reference (v1alpha1 config, `UnattendedInstallConfig`, `VolumeConfig`). Settings
+//! that do not concern an installation are skipped silently. The rest is read strictly: a wrong type or an unknown key
+//! in `machine.install` is an error, because an overlooked key may be the one that names the disk.
 
 use crate::prelude::*;
 
@@ -19,7 +19,7 @@ pub use selector::{DiskTraits, Selector};
 use super::yaml::{self, Field};
 use crate::disk::layout::Part;
 
-/// What a machine config says about an installation.
+/// Installation settings of a machine config.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct MachineConfig {
@@ -41,7 +41,7 @@ pub struct MachineConfig {
     pub warnings: Vec<String>,
 }
 
-/// How a machine config names the disk.
+/// Choice of the disk in a machine config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskChoice {
     /// By path.

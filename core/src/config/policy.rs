@@ -1,5 +1,5 @@
-//! `/etc/slipway/policy.toml`: whose signatures a payload needs, by where it comes from. Read strictly: an overlooked key
-//! may be the one that demands a signature.
+//! `/etc/slipway/policy.toml`: the signatures that a payload needs, by its source. Read strictly: an overlooked key may
+//! be the one that demands a signature.
 
 use crate::prelude::*;
 
@@ -15,7 +15,7 @@ use crate::{
     yaml::{Entry, Pos, text},
 };
 
-/// Where it is.
+/// Path of the policy.
 pub const PATH: &str = "/etc/slipway/policy.toml";
 const RULE: &str = "rule";
 
@@ -31,11 +31,11 @@ pub struct Policy {
     pub rules: Vec<Rule>,
 }
 
-/// What a payload of some sources needs.
+/// Requirements on the payloads of some sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the other fields are named after their keys, which docs/signatures.md explains")]
 pub struct Rule {
-    /// Where it stands in the file.
+    /// Its position in the file.
     pub at: Pos,
     pub source: Scope,
     /// Files with public keys.
@@ -90,7 +90,7 @@ impl FromStr for Scope {
             return Ok(Scope::Any);
         }
         let wrong = |why: &str| Err(format!("{text:?} {why}: {}", Self::FORMS));
-        // One at the end is of no matter.
+        // A slash at the end does not matter.
         let whole = text.strip_suffix('/').unwrap_or(text);
         match text.split_once(':') {
             Some(("docker", rest)) => match rest.strip_prefix("//") {
@@ -100,7 +100,7 @@ impl FromStr for Scope {
                 Some(name) if !name.trim_matches('/').is_empty() => {
                     // Written in another way than sources are, it would be for none.
                     match below_registry(name.strip_suffix('/').unwrap_or(name)) {
-                        // There is no such image, and the author means one of another name.
+                        // No such image exists; the author means one of another name.
                         Ok(below) if is_one_word_of_docker_hub(&below) && !name.ends_with('/') => {
                             wrong("is no image (Debian's is docker.io/library/debian); for all below it, end it in /")
                         }
@@ -143,7 +143,7 @@ impl Policy {
     fn read(bytes: &[u8]) -> Result<Self, ConfigError> {
         let tables = toml::tables(text(bytes)?, RULE)?;
         if tables.is_empty() {
-            // With no rule every payload would be refused; that is not what an empty file says.
+            // With no rule every payload would be refused; an empty file does not mean that.
             return Err(ConfigError::new(Pos::behind(""), "there is no [[rule]] in it"));
         }
         let mut rules = Vec::<Rule>::new();
@@ -269,7 +269,7 @@ keys = ["/c.pem"]
             let text = format!("[[rule]]\nsource = \"{source}\"\nkeys = [\"/a\"]\n");
             assert!(error(&text).starts_with("line 2, column 10: source: "), "{source}: {}", error(&text));
         }
-        // They would be for no source, and what they are meant for would fall to a rule below.
+        // These would match no source, and their sources would fall to a rule below.
         for source in [
             "docker://r.io//os",
             "docker://r.io/os//",
@@ -312,7 +312,7 @@ keys = ["/c.pem"]
         assert!(one_word.contains("Debian's is docker.io/library/debian"), "{one_word}");
     }
 
-    /// Whatever the rules, each of them counts for the source that it names.
+    /// Under any rules, each of them counts for the source that it names.
     #[test]
     fn every_rule_counts() {
         let sources = ["*", "dir:/", "dir:/a", "dir:/a/b", "dir:/ab", "oci:/a", "docker://r.io", "docker://r.io/a"];

@@ -144,11 +144,11 @@ impl fmt::Display for Op {
 /// A condition on a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
-    /// All of them hold.
+    /// All conditions hold.
     All(Vec<Selector>),
     /// At least one of them holds.
     Any(Vec<Selector>),
-    /// It does not hold.
+    /// The condition does not hold.
     Not(Box<Selector>),
     /// A field is true.
     Truth(&'static str),
@@ -229,7 +229,7 @@ impl Selector {
 
 const KEYS: [&str; 9] = ["size", "name", "model", "serial", "modalias", "uuid", "wwid", "busPath", "type"];
 
-/// What one key asks for. An empty text asks for nothing.
+/// Condition of one key. An empty text sets none.
 fn of_key(key: &str, value: &str) -> Result<Option<Selector>, String> {
     let glob = |name| (!value.is_empty()).then(|| Selector::Glob(name, value.to_owned()));
     let transport = |name: &str| Selector::Text("transport", Op::Equal, name.to_owned());

@@ -28,10 +28,10 @@ const INSTALL: &str = "slipway.install";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Instructions {
-    /// Where it is asked for, for people.
+    /// The place of the request, for people.
     pub by: &'static str,
     pub disk: DiskChoice,
-    /// What to do with an installation on it.
+    /// Treatment of an installation on it.
     pub existing: ExistingInstallation,
     pub then: Then,
     /// Do nothing if another disk holds an installation, unless `existing` is given.
@@ -39,7 +39,7 @@ pub struct Instructions {
     pub medium: Option<MediumId>,
 }
 
-/// What to do with an installation that is found on the disk.
+/// Treatment of an installation that is found on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExistingInstallation {
     /// Leave it alone and refuse to install.
@@ -94,7 +94,7 @@ const NAME_A_DISK: &str = "give machine.install.disk, machine.install.diskSelect
     machine config on stdin, or slipway.install=/dev/… on the kernel command line";
 
 impl InstructionsError {
-    /// What to do about it, as the message ends with it.
+    /// The remedy, as the message ends with it.
     pub const fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::NoDisk(_) => Some(NAME_A_DISK),

@@ -20,10 +20,10 @@ use crate::{
 
 pub use super::value::Placed;
 
-/// Where it is.
+/// Path of the file.
 pub const PATH: &str = "/etc/slipway/update.toml";
 
-/// What the file says, with the defaults of what it does not say.
+/// Content of the file, with the defaults of missing keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are named after their keys, which assets/update.toml explains")]
 pub struct UpdateConfig {
@@ -72,7 +72,7 @@ pub enum Policy {
     Now,
 }
 
-/// What is done about users who are logged in.
+/// Treatment of users who are logged in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Users {
     /// The reboot waits until they are gone.
@@ -82,7 +82,7 @@ pub enum Users {
 }
 
 impl Policy {
-    /// All of them, with what they mean.
+    /// All policies, with their meanings.
     pub const ALL: [(Policy, &'static str, &'static str); 3] = [
         (Policy::Never, "never", "another program reboots"),
         (Policy::Window, "window", "while a window is open"),
@@ -91,21 +91,21 @@ impl Policy {
 }
 
 impl Users {
-    /// All of them, with what they mean.
+    /// All choices, with their meanings.
     pub const ALL: [(Users, &'static str, &'static str); 2] = [
         (Users::Wait, "wait", "the reboot waits until they are gone"),
         (Users::Ignore, "ignore", "the reboot logs them out"),
     ];
 }
 
-/// Which programs may hold a reboot back (systemd-inhibit(1), mode `block`).
+/// Programs that may hold a reboot back (systemd-inhibit(1), mode `block`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inhibitors {
-    /// All of them.
+    /// Every program.
     All,
     /// None.
     None,
-    /// Those with these names.
+    /// Programs with these names.
     Only(Vec<String>),
 }
 
@@ -120,10 +120,9 @@ impl Inhibitors {
     }
 }
 
-/// How long a window is open: `90min`, `2h`; from a minute to a week.
+/// Length of a window: `90min`, `2h`; from a minute to a week.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowLength {
-    /// In minutes.
     minutes: u32,
 }
 

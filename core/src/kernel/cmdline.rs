@@ -223,7 +223,7 @@ pub fn arguments(text: &str) -> Vec<(String, Option<String>)> {
 pub struct ControlCharacter {
     /// Where, from 0.
     pub at: usize,
-    /// Which.
+    /// Its value.
     pub byte: u8,
 }
 

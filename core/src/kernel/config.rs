@@ -1,25 +1,25 @@
-//! How a kernel was configured, as far as its image tells, and where in the image that stands.
+//! Configuration of a kernel, as far as its image tells, and its place in the image.
 
 use crate::prelude::*;
 
 use alloc::collections::BTreeSet;
 use core::ops::Range;
 
-/// What a kernel says of the options that it was built with.
+/// A kernel's own list of the options that it was built with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelOptions {
-    /// Those that are built in or modules, if its `.config` is in it (CONFIG_IKCONFIG).
+    /// Options that are built in or modules, if its `.config` is in it (CONFIG_IKCONFIG).
     config: Option<BTreeSet<String>>,
-    /// Those whose messages are in it.
+    /// Options whose messages are in it.
     seen: BTreeSet<&'static str>,
 }
 
-/// What stands before and behind the `.config` in a kernel (kernel/configs.c). The last three bytes of the first one are those
-/// that any gzip stream begins with: the configuration is one.
+/// The bytes before and behind the `.config` in a kernel (kernel/configs.c). The last three bytes of the first one are
+/// those that any gzip stream begins with: the configuration is one.
 pub const CONFIG_MARKS: [&[u8]; 2] = [b"IKCFG_ST\x1f\x8b\x08", b"IKCFG_ED"];
 
-/// What the decoders of a kernel say when they fail (lib/decompress_*.c), and the option that each is built with. No other part
-/// of Linux says it.
+/// Messages of a kernel's decoders when they fail (lib/decompress_*.c), and the option that each is built with. No
+/// other part of Linux has them.
 pub const MESSAGES: [(&str, &str); 7] = [
     ("Not a gzip file", "CONFIG_RD_GZIP"),
     ("Compressed file ends unexpectedly", "CONFIG_RD_BZIP2"),
@@ -30,7 +30,7 @@ pub const MESSAGES: [(&str, &str); 7] = [
     ("ZSTD-compressed data is probably corrupt", "CONFIG_RD_ZSTD"),
 ];
 
-// Of some thousand lines, those that are needed here.
+// The needed lines, of some thousand.
 const KEPT: [&str; 3] = ["CONFIG_RD_", "CONFIG_SQUASHFS_", "CONFIG_XZ_DEC_"];
 
 impl KernelOptions {
@@ -46,7 +46,7 @@ impl KernelOptions {
         KernelOptions { config: None, seen: seen.into_iter().collect() }
     }
 
-    /// Whether it was built with this option, `CONFIG_RD_XZ` for example. `None`: it does not say.
+    /// Whether it was built with this option, `CONFIG_RD_XZ` for example. `None`: unknown.
     pub fn has(&self, option: &str) -> Option<bool> {
         match &self.config {
             Some(on) => Some(on.contains(option)),
@@ -55,7 +55,7 @@ impl KernelOptions {
     }
 }
 
-/// Where in a kernel's file the kernel proper lies, in bytes, by the first 1 KiB of the file: compressed on x86
+/// Range of the kernel proper in a kernel's file, in bytes, by the first 1 KiB of the file: compressed on x86
 /// (Documentation/arch/x86/boot.rst, `payload_offset`) and in a program that unpacks itself under UEFI
 /// (drivers/firmware/efi/libstub/zboot-header.S); else it is the whole file.
 pub fn kernel_proper(head: &[u8]) -> Range<u64> {

@@ -1,5 +1,5 @@
-//! Whether a kernel starts under UEFI as Slipway's own loader starts it: as a program, which asks for its initramfs by the
-//! LoadFile2 protocol.
+//! Checks that a kernel starts under UEFI as Slipway's own loader starts it: as a program, which asks for its initramfs
+//! by the LoadFile2 protocol.
 //!
 //! The kernel's EFI stub makes it a program. Since Linux 5.8 its PE header has 1 or more for the major version of the image,
 //! on every architecture, which says that the stub asks for the initramfs so (include/linux/pe.h; GRUB 2.12 goes by the same
@@ -38,7 +38,7 @@ impl StubLack {
     }
 }
 
-/// Of a kernel, as the end of a sentence.
+/// A fault of a kernel, as the end of a sentence.
 impl fmt::Display for StubLack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,4 +1,5 @@
-//! Placeholders in kernel arguments, such as `@slot-partuuid@`: what is only known when a slot of a disk is written.
+//! Placeholders in kernel arguments, such as `@slot-partuuid@`: values that are only known when a slot of a disk is
+//! written.
 //!
 //! The same payload goes into slot A of one disk and into slot B of another, so its `cmdline` cannot name its own
 //! partition. Neither GRUB, the kernel, systemd nor a shell takes `@` for something of its own. `@@` is a literal `@`.
@@ -8,7 +9,7 @@ use crate::prelude::*;
 
 use core::fmt;
 
-/// What stands for a value.
+/// Placeholder of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placeholder {
     /// The slot's letter, `A` or `B`.
@@ -61,14 +62,14 @@ pub struct PlaceholderError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The fault.
     pub why: Unsettled,
 }
 
 /// Why a placeholder cannot be settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unsettled {
-    /// There is none of this name.
+    /// No placeholder has this name.
     Unknown(String),
     /// The `@` behind the name is missing.
     Unclosed(&'static str),
@@ -131,7 +132,7 @@ pub fn settle(text: &str, value: &dyn Fn(Placeholder) -> Option<String>) -> Resu
     Ok(settled)
 }
 
-/// Whether every placeholder is one; whether it has a value only a plan can tell.
+/// Checks that every placeholder is known; only a plan can tell whether it has a value.
 pub fn check(text: &str) -> Result<(), PlaceholderError> {
     settle(text, &|_| Some(String::new())).map(|_| ())
 }
@@ -142,7 +143,7 @@ pub fn names_a_disk(text: &str) -> bool {
     matches!(settle(text, &no_disk), Err(PlaceholderError { why: Unsettled::NoValue(..), .. }))
 }
 
-// Capitals and underscores are in no name. Who writes @SLOT@ is told so.
+// Capitals and underscores are in no name. The writer of @SLOT@ is told so.
 const fn is_of_a_name(c: char) -> bool {
     matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '_')
 }

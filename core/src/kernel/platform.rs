@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::kernel::arch::Arch;
 
-/// Where the machine runs, such as bare metal or a cloud.
+/// Environment of the machine, such as bare metal or a cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Platform(&'static str);
 

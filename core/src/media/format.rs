@@ -135,11 +135,11 @@ pub enum WrongName {
         path: String,
         /// Its ending.
         ending: String,
-        /// What the ending stands for.
+        /// The format of that ending.
         promised: &'static str,
-        /// What is made.
+        /// The format that is made.
         kind: ImageKind,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// Only small letters choose a compression, as they do for xz(1) itself.
@@ -159,7 +159,7 @@ fn in_small_letters(name: &str) -> String {
 }
 
 impl WrongName {
-    /// What to do about it, as the message ends with it.
+    /// The remedy, as the message ends with it.
     pub fn remedy(&self) -> String {
         match self {
             Self::Format { remedy, .. } => remedy.clone(),
@@ -168,7 +168,7 @@ impl WrongName {
     }
 }
 
-/// What endings of file names stand for, in lower case, and the formats whose images are that. Other endings (`img`,
+/// Endings of file names, in lower case: their meaning, and the formats whose images have it. Other endings (`img`,
 /// `bin`) promise nothing.
 const ENDINGS: [(&str, &str, &[ImageKind]); 35] = [
     ("raw", "the bytes of a disk", &[ImageKind::Raw]),

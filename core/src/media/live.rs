@@ -1,8 +1,9 @@
 //! Live media: their titles, and the text files on them.
 //!
 //! The initramfs of a live medium is the payload's own with an archive appended to it. The archive has the payload with
-//! its checksums in `/slipway/payload/`, and the installer's container image, if one was given, as `/slipway/image.tar`.
-//! So the live system runs from memory, needs no driver for the medium it came from, and has at hand what it installs.
+//! its checksums in `/slipway/payload/`, and the installer's container image, if one was given, as
+//! `/slipway/image.tar`. So the live system runs from memory, needs no driver for the medium it came from, and has its
+//! payload at hand.
 
 use crate::prelude::*;
 
@@ -44,7 +45,7 @@ pub fn disk_guid(id: MediumId) -> Uuid {
     Uuid::new_v8(bytes)
 }
 
-/// What a live medium says about itself.
+/// A live medium's description of itself.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the fields are what their names say")]
 pub struct Medium {

@@ -1,4 +1,4 @@
-//! What starts a disk, and the answer of `bootloader status`.
+//! Boot loaders of a disk, and the answer of `bootloader status`.
 
 use crate::prelude::*;
 

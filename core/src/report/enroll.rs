@@ -38,7 +38,7 @@ pub struct EnrollReport {
 }
 
 impl EnrollReport {
-    /// What was looked at, one line for each.
+    /// Writes one line for each program.
     fn write_judged(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (what, judged) in
             [("starts", &self.programs), ("way back", &self.fallback), ("option ROM", &self.option_roms)]

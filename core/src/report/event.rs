@@ -98,9 +98,9 @@ pub trait Observer {
     fn note(&mut self, text: &str);
     /// A disk is locked for writing from here on. `key` tells it apart from all others of this machine.
     fn holds(&mut self, _disk: &str, _key: &str) {}
-    /// What is on that disk if the command ends now, or at any time before this is called again.
+    /// State of the disk if the command ends now, or at any time before this is called again.
     fn left(&mut self, _left: Left) {}
-    /// Nothing goes on until somebody else acts.
+    /// The command waits until another program or a person acts.
     fn waits(&mut self, text: &str) {
         self.note(text);
     }

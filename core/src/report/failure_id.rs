@@ -1,19 +1,19 @@
-//! Identifiers of failures: what a program decides by, where a person reads the message.
+//! Identifiers of failures: a program decides by them, where a person reads the message.
 
 /// Makes the type from the table, so that every identifier stands in one place.
 macro_rules! identifiers {
     ($($name:ident = $id:literal: $meaning:literal;)*) => {
-        /// What failed. An identifier keeps its meaning; new ones may come with every version.
+        /// Identifier of a failure. It keeps its meaning; new ones may come with every version.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum FailureId {
             $(#[doc = $meaning] $name,)*
         }
 
         impl FailureId {
-            /// All of them, in the order of `docs/reports-and-events.md`.
+            /// All identifiers, in the order of `docs/reports-and-events.md`.
             pub const ALL: &[FailureId] = &[$(FailureId::$name),*];
 
-            /// As it stands in a report: lower case, words joined by hyphens.
+            /// The name in a report: lower case, words joined by hyphens.
             pub const fn name(self) -> &'static str {
                 match self { $(FailureId::$name => $id,)* }
             }
@@ -34,7 +34,7 @@ identifiers! {
     Predicate = "predicate": "What is to be said of an image cannot be read, or is no JSON object.";
     ImageName = "image-name": "The name of `image --out` promises another format than the one made.";
 
-    // Which disk.
+    // The choice of the disk.
     NoDiskGiven = "no-disk-given": "No disk is named.";
     NoDiskMatches = "no-disk-matches": "No disk matches the selector.";
     DiskAmbiguous = "disk-ambiguous": "More than one disk is meant.";
@@ -51,7 +51,7 @@ identifiers! {
     DiskError = "disk-error": "The disk cannot be opened or read.";
     DiskIsCopy = "disk-is-copy": "The disk is a copy of another one, which is attached and is the original.";
 
-    // What is on it.
+    // Content of the disk.
     NotASlipwayDisk = "not-a-slipway-disk": "The disk has another layout, or none.";
     TableUnreadable = "table-unreadable": "The partition table cannot be read.";
     DiskDamaged = "disk-damaged": "A file system on the disk, or a file in it, is damaged.";
@@ -144,7 +144,7 @@ identifiers! {
     RegistryDenied = "registry-denied": "The registry wants other credentials.";
     RegistryUnreachable = "registry-unreachable": "The registry cannot be reached, or did not deliver.";
 
-    // What the machine lacks, and what is made.
+    // Lacks of the machine, and files that are made.
     ToolMissing = "tool-missing": "An external program is not installed.";
     ToolFailed = "tool-failed": "An external program failed.";
     SideFile = "side-file": "The file in memory on which mkfs.xfs works cannot be made.";

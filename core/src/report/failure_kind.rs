@@ -41,7 +41,7 @@ impl FailureKind {
         self as u8
     }
 
-    /// What the exit code means, for help and manual pages.
+    /// Meaning of the exit code, for help and manual pages.
     pub const fn meaning(self) -> &'static str {
         match self {
             FailureKind::Other => "unknown flag or verb, or only the report cannot be written",

@@ -90,12 +90,12 @@ pub struct TrialOutcome {
     pub recorded: bool,
 }
 
-/// What is known of a disk besides the history itself.
+/// Facts about a disk besides the history itself.
 #[derive(Clone, Copy)]
 pub struct Now<'a> {
     /// The boot.env that counts.
     pub env: Option<&'a BootEnv>,
-    /// What runs.
+    /// The running system.
     pub running: Running,
     /// The last words of the kernel whose trial is over.
     pub panic: Option<&'a str>,
@@ -159,7 +159,7 @@ impl HistoryEntry {
         format!("{time}  {verb:<8}  {}", what.join(", "))
     }
 
-    /// What came of it, if that is not what was asked for or not what the line says.
+    /// The outcome, if it differs from the request or from the line.
     fn outcome(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.later.is_some() {
@@ -180,7 +180,7 @@ impl HistoryEntry {
         lines
     }
 
-    /// All of it, in lines of this width.
+    /// The whole report, in lines of this width.
     fn lines(&self, width: usize) -> Vec<String> {
         let line = self.line().trim_end().to_owned();
         let by = self.by.as_deref().map(|by| format!("by {}", printable(by)));

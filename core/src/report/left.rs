@@ -1,4 +1,4 @@
-//! What a run that did not come to its end has left on the disk, and what to do.
+//! State in which an unfinished run has left the disk, and the remedy.
 
 use crate::prelude::*;
 
@@ -7,12 +7,12 @@ use core::fmt;
 /// Nothing was written, and that is certain.
 pub const NOTHING_WRITTEN: &str = "nothing was written";
 
-/// What a run has left that failed, or that a signal ended.
+/// State that a run has left which failed, or which a signal ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// What is on the disk, as a sentence.
+    /// State of the disk, as a sentence.
     pub state: String,
-    /// What to do, as a sentence; none if nothing more is known than what is always right.
+    /// The remedy, as a sentence; none if only the usual ones are known.
     pub remedy: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! What a command answers: reports as text or JSON, progress events, kinds of failures.
+//! Answers of a command: reports as text or JSON, progress events, kinds of failures.
 //!
 //! A caller in Rust can parse the JSON back into these types.
 
@@ -78,7 +78,7 @@ pub struct Document {
     pub report: Report,
 }
 
-/// That of documents which do not say.
+/// Schema of documents without one.
 const fn first_schema() -> u32 {
     1
 }

@@ -1,4 +1,4 @@
-//! What to type next, from the facts about an installed disk.
+//! The next command for the user, from the facts about an installed disk.
 //!
 //! A verb is named only where the plan of that verb is not refused for these facts, and would change something.
 
@@ -38,18 +38,18 @@ impl NextStep {
     }
 }
 
-/// What is known of a disk beside the facts that plans are made from.
+/// Facts about a disk beside those that plans are made from.
 #[derive(Clone, Debug)]
 pub struct Beside<'a> {
     /// Path of the disk.
     pub disk: &'a str,
-    /// Which disk to detach, and why, if another one has the same disk GUID.
+    /// The disk to detach, and why, if another one has the same disk GUID.
     pub detach: Option<String>,
     /// Whether the boot chain is damaged.
     pub chain_damaged: bool,
     /// Whether there are problems at all.
     pub problems: bool,
-    /// Who writes to the disk meanwhile.
+    /// Another program that writes to the disk.
     pub writer: Option<&'a Writer>,
 }
 
@@ -111,7 +111,7 @@ pub fn command_for(verb: &str, disk: &str, facts: &SystemFacts) -> String {
     format!("installer {verb} --disk {}{offline}", quoted(disk))
 }
 
-/// What is to be done without a command of ours.
+/// A step without a command of ours.
 fn words(why: impl Into<String>) -> NextStep {
     NextStep { command: None, why: why.into() }
 }
@@ -125,7 +125,7 @@ struct Deciding<'a> {
 
 /// The rows: each is about one thing, and says nothing where all is well with it.
 impl Deciding<'_> {
-    /// What it does changes what is to be done.
+    /// The other program's writes change the next step.
     fn writer(&self) -> Option<NextStep> {
         self.beside.writer.map(|writer| words(format!("wait: {}", writer.what())))
     }
@@ -289,7 +289,7 @@ impl Deciding<'_> {
         self.beside.problems.then(|| self.command("installer verify --disk {disk}", VERIFIES))
     }
 
-    /// What was not read may be damaged.
+    /// Slots that were not read may be damaged.
     fn not_read(&self) -> Option<NextStep> {
         let is_read = in_use(self.facts).all(|slot| self.facts.slots[slot].whole.is_some());
         let verify = format!("installer verify --disk {}", quoted(self.beside.disk));
@@ -331,7 +331,7 @@ impl Deciding<'_> {
         self.facts.meta.valid == [false, false] && !self.facts.meta.blank
     }
 
-    /// What a trial must know of the slot that it falls back to.
+    /// Damage of the slot that a trial would fall back to.
     fn no_way_back(&self) -> Option<String> {
         let default = self.facts.env.as_ref()?.default;
         self.facts.slots[default].damage()?;
@@ -356,7 +356,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// What only the system of the disk itself can mend, seen from elsewhere.
+    /// Faults that only the disk's own system can mend, seen from elsewhere.
     fn inside(&self, what: &str) -> Option<NextStep> {
         let next = self.facts.next.slot.filter(|_| self.facts.running.slot().is_none())?;
         let why =

@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 use crate::text::{printable, wrap};
 
-/// A label, and what is so. A row without a label goes on with the one before. No line breaks within a command in
+/// A label, and its text. A row without a label goes on with the one before. No line breaks within a command in
 /// backquotes, nor at a no-break space, which is shown as a blank. Those at the beginning indent the whole text.
 pub type Row = (&'static str, String);
 

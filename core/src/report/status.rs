@@ -106,8 +106,8 @@ pub struct SlotStatus {
 }
 
 impl SlotStatus {
-    /// Whether what is in use, or was, is not what was installed. Nothing in an empty slot is whole, which is no reason for
-    /// alarm.
+    /// Whether a system that is in use, or was, differs from the installed one. Nothing in an empty slot is whole,
+    /// which is no reason for alarm.
     pub fn is_damaged(&self) -> bool {
         let is_used = self.state.map_or(self.version.is_some(), |state| state != SlotState::Empty);
         is_used && self.problem.is_some()
@@ -202,7 +202,7 @@ impl StatusReport {
             (Some(since), _) => format!(" since {since}"),
             (None, _) => String::new(),
         };
-        // What was confirmed once is not what is there now.
+        // The system that was confirmed once is not the one that is there now.
         let (state, since) = match (&found.problem, &found.since, found.state) {
             (Some(_), Some(since), Some(SlotState::Good)) => ("confirmed", format!(" {since}")),
             _ => (state, since),

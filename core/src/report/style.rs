@@ -3,7 +3,7 @@
 /// The narrowest picture in columns, because the list needs that much. On a narrower terminal the lines break.
 pub const MIN_WIDTH: usize = 60;
 
-/// How a picture is drawn.
+/// Style of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// Columns of a line; fewer than 60 count as 60.

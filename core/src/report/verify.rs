@@ -65,7 +65,7 @@ pub struct FileCheck {
 }
 
 impl FileCheck {
-    /// What is wrong with it.
+    /// Its fault.
     pub fn problem(&self) -> Option<String> {
         self.state.is_damage().then(|| format!("{}: {}", self.name, self.finding()))
     }
@@ -117,7 +117,7 @@ pub struct ChainCheck {
 }
 
 impl ChainCheck {
-    /// What is wrong with it.
+    /// Its faults.
     pub fn problems(&self) -> Vec<String> {
         let links = self.links.iter().filter_map(FileCheck::problem);
         links.chain(self.errors.iter().cloned()).map(|problem| format!("boot chain: {problem}")).collect()
@@ -137,7 +137,7 @@ pub struct SlotCheck {
 }
 
 impl SlotCheck {
-    /// What is wrong with it.
+    /// Its faults.
     pub fn problems(&self) -> Vec<String> {
         self.files.iter().filter_map(FileCheck::problem).chain(self.error.clone()).collect()
     }

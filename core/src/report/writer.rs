@@ -1,4 +1,4 @@
-//! Who writes to a disk while others read it, and how far that is.
+//! Programs that write to a disk while others read it, and their progress.
 
 use crate::prelude::*;
 
@@ -38,7 +38,7 @@ pub struct WriterProgress {
 }
 
 impl WriterProgress {
-    /// How many of `total` bytes are done, in percent, if they are counted.
+    /// Percentage of `total` bytes that are done, if they are counted.
     pub fn percent(done: u64, total: u64) -> Option<u8> {
         (total > 0).then(|| (u128::from(done.min(total)) * 100 / u128::from(total)) as u8)
     }
@@ -96,7 +96,7 @@ impl Writer {
         self.progress.as_ref().is_none_or(|progress| writes(&progress.verb))
     }
 
-    /// What it does, without how far it is.
+    /// Its activity, without the progress.
     pub(super) fn what(&self) -> String {
         let what = self.progress.as_ref().map(WriterProgress::what);
         format!("{} {}", self.who(), what.as_deref().unwrap_or(LOCKED))

@@ -39,7 +39,7 @@ impl fmt::Display for Pos {
 pub struct ConfigError {
     /// Its place.
     pub at: Pos,
-    /// What is wrong, with the path of the key.
+    /// The fault, with the path of the key.
     pub what: String,
 }
 

@@ -1,5 +1,5 @@
-//! Base profiles: one word for what an image is for. Names, platforms, formats and sizes are those of Talos' imager,
-//! except sizes that are too small for two slots of 1 GiB.
+//! Base profiles: one word for the purpose of an image. Names, platforms, formats and sizes are those of Talos'
+//! imager, except sizes that are too small for two slots of 1 GiB.
 
 use crate::prelude::*;
 

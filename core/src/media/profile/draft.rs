@@ -1,4 +1,4 @@
-//! An incomplete profile: what a base profile says, overridden by the keys of a profile or by arguments.
+//! An incomplete profile: the values of a base profile, overridden by the keys of a profile or by arguments.
 
 use crate::prelude::*;
 

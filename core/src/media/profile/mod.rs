@@ -2,7 +2,7 @@
 //!
 //! A profile starts from a base profile ([`Draft::base`]) or from nothing, and its own keys override the base. Unknown
 //! keys are errors. A known key that asks for something unsupported, such as an overlay, is refused with its line and
-//! column, never ignored: who asks for a signed image must not get another. A key that asks for nothing
+//! column, never ignored: a request for a signed image must not yield another. A key that asks for nothing
 //! (`secureboot: false`, `systemExtensions: []`) counts as absent.
 
 use crate::prelude::*;
@@ -54,7 +54,7 @@ pub struct Profile {
     pub enroll: Option<EnrollMode>,
 }
 
-/// What a profile makes.
+/// Product of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
     /// An image of this format: one of a disk, or an ISO.
@@ -72,7 +72,7 @@ pub struct DiskOptions {
     pub efi_loader: EfiLoader,
 }
 
-/// Where the payload of a profile comes from.
+/// Source of a profile's payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PayloadInput {
     /// `input.kernel` and `input.initramfs`: the directory that holds both, without a trailing slash.
@@ -120,7 +120,7 @@ impl Profile {
     }
 }
 
-/// What is wrong with a profile, without the place.
+/// Fault of a profile, without the place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// It is invalid.
@@ -131,7 +131,7 @@ pub enum Fault {
     Unsupported(String),
 }
 
-/// What is wrong with a profile, and where.
+/// Fault of a profile, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {fault}")]
 pub struct ProfileError {

@@ -43,7 +43,7 @@ impl OutputKind {
         by_name(&KINDS, name, "kind of output")
     }
 
-    /// What to make; a disk image has the format `disk_format`. Refuses kinds that we do not make.
+    /// The product; a disk image has the format `disk_format`. Refuses kinds that we do not make.
     pub fn product(self, disk_format: Option<ImageKind>) -> Result<Option<Product>, Fault> {
         let what = match self {
             OutputKind::Image => return Ok(disk_format.map(Product::Image)),
@@ -66,7 +66,7 @@ pub const GRUB: &str = "grub";
 /// `output.outFormat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutFormat {
-    /// Not compressed.
+    /// No compression.
     Raw,
     /// A compressed tar archive with `disk.raw` in it.
     TarGz,
@@ -126,7 +126,7 @@ impl OutFormat {
         }
     }
 
-    /// What the file name ends with.
+    /// The suffix of the file name.
     pub const fn suffix(self) -> &'static str {
         match self {
             OutFormat::Raw => "",

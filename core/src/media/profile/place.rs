@@ -1,4 +1,4 @@
-//! What is wrong with a key, with its place.
+//! Faults of a key, with its place.
 
 use super::{Fault, ProfileError};
 use crate::yaml::{ConfigError, Field};

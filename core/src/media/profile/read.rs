@@ -138,7 +138,7 @@ fn customization(field: &Field, draft: &mut Draft) -> Result<()> {
 
 fn meta(contents: &Field) -> Result<Vec<(u8, String)>> {
     let mut tags = Vec::new();
-    // Aliases can expand a small document to a huge one, so count what they expand to.
+    // Aliases can expand a small document to a huge one, so count the expanded bytes.
     let mut bytes = 0;
     for item in contents.items()? {
         item.only(&["key", "value"])?;
@@ -177,7 +177,7 @@ fn input(field: &Field) -> Result<Option<PayloadInput>> {
     }
 }
 
-/// What a unified kernel image begins with.
+/// The stub at the beginning of a unified kernel image.
 fn stub(input: &Field, has_uki: bool) -> Result<Option<String>> {
     match file(input, "sdStub")? {
         Some(path) if !has_uki => {
@@ -311,7 +311,7 @@ fn image_options(options: &Field, draft: &mut Draft) -> Result<()> {
     Ok(())
 }
 
-/// What disk images and ISOs can both have: a boot loader, which enrols keys.
+/// Options that disk images and ISOs share: a boot loader, which enrols keys.
 fn loader<T>(
     options: &Field,
     draft: &mut Draft,

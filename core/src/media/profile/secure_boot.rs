@@ -1,4 +1,4 @@
-//! `secureboot`: who signs what firmware starts.
+//! `secureboot`: the signers of the programs that firmware starts.
 
 use crate::prelude::*;
 
@@ -28,13 +28,13 @@ pub(super) const FILES: [&str; 3] = ["platformKeyPath", "keyExchangeKeyPath", "s
 /// Files with keys and certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecureBoot {
-    /// Of the key that signs programs: `input.secureboot.secureBootSigner.keyPath`.
+    /// Path of the key that signs programs: `input.secureboot.secureBootSigner.keyPath`.
     pub key: String,
-    /// Of its certificate: `certPath` beside it.
+    /// Path of its certificate: `certPath` beside it.
     pub certificate: String,
-    /// Of the key that signs which values PCR 11 may have: `input.secureboot.pcrSigner.keyPath`.
+    /// Path of the key that signs values of PCR 11: `input.secureboot.pcrSigner.keyPath`.
     pub pcr_key: String,
-    /// What a signed ISO enrols.
+    /// Keys that a signed ISO enrols.
     pub enrolled: EnrolledKeys,
 }
 
@@ -43,14 +43,14 @@ pub struct SecureBoot {
 pub enum EnrolledKeys {
     /// The signed changes in these files: `input.secureboot.platformKeyPath`, `keyExchangeKeyPath` and `signatureKeyPath`.
     Files([String; 3]),
-    /// PK.auth, KEK.auth and db.auth in [`DEFAULT_DIR`]. If they are not there, changes with the certificate of who signs.
+    /// PK.auth, KEK.auth and db.auth in [`DEFAULT_DIR`]. If they are not there, changes with the signer's certificate.
     Own {
         /// `input.secureboot.includeWellKnownCerts`: with Microsoft's certificates beside it.
         well_known: bool,
     },
 }
 
-/// Where Talos' imager has keys and certificates.
+/// Directory of keys and certificates in Talos' imager.
 pub const DEFAULT_DIR: &str = "/secureboot";
 
 impl Default for SecureBoot {
@@ -66,7 +66,7 @@ impl Default for SecureBoot {
 }
 
 impl SecureBoot {
-    /// What `input` says of it. `enrolls`: whether the image can bring keys for firmware.
+    /// Reads its part of `input`. `enrolls`: whether the image can bring keys for firmware.
     pub(super) fn read(input: &Field, enrolls: bool) -> Result<Self> {
         let mut found = SecureBoot::default();
         let Some(field) = input.get("secureboot")?.filter(|field| !field.asks_nothing()) else { return Ok(found) };
@@ -123,7 +123,7 @@ fn enrolled(field: &Field, enrolls: bool) -> Result<EnrolledKeys> {
     }
 }
 
-/// What is said where an image is to bring keys that cannot.
+/// Message where an image is to bring keys that cannot.
 pub(super) const NO_KEYS_ON_IT: &str = "only an ISO with `secureboot: true` brings keys for firmware: make them with `installer \
                                         keys`, and run `installer enroll` on the machine";
 

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-/// What a region gets.
+/// Space of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Width in columns.

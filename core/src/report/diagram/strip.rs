@@ -100,7 +100,7 @@ impl Strip {
         columns(&wanted, rows * width - 1).unwrap_or_default()
     }
 
-    /// What the signs mean, and which boxes are not to scale.
+    /// Meaning of the signs, and the boxes that are not to scale.
     pub fn legend(&self) -> Vec<String> {
         let (style, glyphs) = (self.style, self.style.glyphs());
         let has = |pick: fn(&What) -> bool| self.cells.iter().any(|cell| pick(&cell.what));

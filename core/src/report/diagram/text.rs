@@ -17,7 +17,8 @@ pub fn width(text: &str) -> usize {
     text.chars().map(columns).sum()
 }
 
-/// Replace with `?` what could harm a terminal, what the style cannot show, and what is wider than `widest` columns.
+/// Replace with `?` characters that could harm a terminal, that the style cannot show, or that are wider than `widest`
+/// columns.
 pub fn clean(text: &str, style: Style, widest: usize) -> String {
     let shown = |c: char| (1..=widest).contains(&columns(c)) && (style.unicode || c.is_ascii());
     text.chars().map(|c| if shown(c) { c } else { '?' }).collect()
