@@ -20,7 +20,7 @@ pub const ASSETS_ENV: &str = "SLIPWAY_ASSETS";
 /// Slipway's own loader among the assets. On the ESP it has the name that every loader has there.
 const LOADER: &str = "loader.efi";
 const IMAGE_DIR: &str = "/usr/share/slipway/assets";
-/// Where a live system has the files of its medium, and so the assets whose loader was signed with it.
+/// Directory of a live medium's files, and so of the assets whose loader was signed with it.
 const MEDIUM_DIR: &str = "/run/slipway/assets";
 
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ fn build_them(arch: Arch) -> String {
 }
 
 impl AssetError {
-    /// What to do about it, as the message ends with it.
+    /// The remedy, as the message ends with it.
     pub fn remedy(&self) -> Option<String> {
         match self {
             AssetError::NotFound { arch, .. } => Some(build_them(*arch)),
@@ -75,7 +75,7 @@ pub struct BiosAssets {
     core: Vec<u8>,
 }
 
-/// What installed disks of one architecture are renewed with, checked against their SHA256SUMS.
+/// Loaders for the installed disks of one architecture, checked against their SHA256SUMS.
 #[derive(Clone, Debug)]
 pub struct Loaders {
     pub grub: Vec<u8>,
@@ -194,7 +194,7 @@ impl AssetFiles {
         &self.0[LOADER]
     }
 
-    /// The same with another loader, as files for a directory.
+    /// The files with another loader, for a directory.
     pub fn with_loader(mut self, loader: Vec<u8>) -> Vec<(String, Vec<u8>)> {
         self.0.insert(LOADER.to_owned(), loader);
         let sums = Sums(self.0.iter().map(|(name, content)| (name.clone(), Sha256::of(content))).collect());

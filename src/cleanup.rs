@@ -1,4 +1,4 @@
-//! What has to go when a signal ends the program: side files, and the programs that it has started.
+//! Cleans up when a signal ends the program: side files, and the programs that it has started.
 
 use std::{
     fs, io, mem,

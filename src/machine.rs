@@ -1,4 +1,4 @@
-//! What is done to the machine as a whole: it is watched over, and started anew.
+//! Actions on the machine as a whole: it is watched over, and started anew.
 
 use std::{
     ffi::CStr,
@@ -25,10 +25,10 @@ const ROOT_OF_INIT: &CStr = c"1/root";
 
 // Seconds from a panic to the reboot; 0 is for ever.
 const PANIC: &str = "/proc/sys/kernel/panic";
-// What the boot rule has on the command line of a trial.
+// The value that the boot rule has on the command line of a trial.
 const PANIC_SECONDS: &str = "10";
 
-/// What of the kernel is needed when nothing else can be opened any more.
+/// Files of the kernel, for when nothing else can be opened any more.
 pub struct Kernel {
     proc: File,
     sysrq: Option<File>,
@@ -55,14 +55,15 @@ impl Kernel {
         }
     }
 
-    /// The same for a kernel that hangs while it stops its devices.
+    /// Start a machine anew whose kernel hangs while it stops its devices.
     pub fn force(&self) -> io::Result<()> {
         let mut sysrq = self.sysrq.as_ref().ok_or_else(|| io::Error::other("/proc/sysrq-trigger cannot be opened"))?;
         sysrq.write_all(b"b")
     }
 
     /// Go where process 1 is. A program that was started in an initramfs is left behind when the system moves on to its
-    /// root, and sees neither its /dev nor its /proc any more. Only root can, and only who was left behind has to.
+    /// root, and sees neither its /dev nor its /proc any more. Only root can, and only a program that was left behind
+    /// has to.
     pub fn follow_init(&self) -> io::Result<()> {
         let own = fs::metadata("/")?;
         fchdir(&self.proc)?;
@@ -79,11 +80,11 @@ pub fn reboot_on_panic() -> io::Result<()> {
     if fs::read_to_string(PANIC)?.trim() == "0" { fs::write(PANIC, PANIC_SECONDS) } else { Ok(()) }
 }
 
-/// Keep this process going when the rest of the machine does not: it stays in memory when its disk is gone, is not chosen
-/// when memory runs out, and runs before programs that never stop. What is not allowed is done without.
+/// Keep this process going when the rest of the machine does not: it stays in memory when its disk is gone, is not
+/// chosen when memory runs out, and runs before programs that never stop. Steps that are not allowed are skipped.
 pub fn harden() -> Vec<String> {
     let mut lacks = Vec::new();
-    // What is there now is read in, and what comes is kept once it is used.
+    // Pages that exist are read in; later ones are kept once they are used.
     let locked = mlockall(MlockAllFlags::MCL_CURRENT)
         .and_then(|()| mlockall(MlockAllFlags::MCL_FUTURE | MlockAllFlags::from_bits_retain(libc::MCL_ONFAULT)));
     if let Err(e) = locked {

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whom the result is for. However a run ends, it puts one report on stdout or, for people, a line on stderr.
+/// Receiver of the result. However a run ends, it puts one report on stdout or, for people, a line on stderr.
 struct Caller {
     output: Output,
     /// For people: with every detail.
@@ -76,7 +76,7 @@ impl Caller {
     fn done(&self, report: Report, told: Vec<String>) -> ExitCode {
         let is_bad = report.is_bad();
         let written = match self.print(report, told) {
-            // A reader that has seen enough, such as head(1), has no part in what was done.
+            // A reader that has seen enough, such as head(1), does not change the result.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,
         };

@@ -72,7 +72,7 @@ impl PreparedXfs {
         let side = side.map_err(|e| MkfsError::SideFile(e.into()))?;
         let side = File::from(side);
         side.set_len(len).map_err(MkfsError::SideFile)?;
-        // -K: nothing to discard in a file. -f: no question about what the file holds.
+        // -K: nothing to discard in a file. -f: no question about the file's content.
         let mut args: Vec<OsString> = vec![
             "-q".into(),
             "-f".into(),

@@ -43,10 +43,10 @@ use crate::{
     trust::{SigningError, TrustError},
 };
 
-/// What is known of an error by its type.
+/// Facts about an error by its type.
 struct Known {
     id: Id,
-    /// What to do, if the error itself knows it.
+    /// The remedy, if the error itself knows it.
     remedy: Option<String>,
     /// Whether it is certain that nothing was written, if the plan was not carried out.
     untouched: bool,
@@ -122,7 +122,7 @@ pub fn usage(text: &str, kind: FailureKind, verb: Option<&str>) -> FailureReport
     }
 }
 
-/// What to do where the message does not say it: what `docs/troubleshooting.md` says, as far as it is always right.
+/// Remedies for messages without one: those of `docs/troubleshooting.md` that are always right.
 const fn remedy(id: Id) -> Option<&'static str> {
     Some(match id {
         Id::NoSuchDisk => "check the name; `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks",
@@ -151,7 +151,7 @@ const fn remedy(id: Id) -> Option<&'static str> {
     })
 }
 
-/// The errors from the outermost to the innermost. An `io::Error` hides the one that is in it.
+/// The errors from the outermost to the innermost. An `io::Error` hides its inner error.
 fn causes(failure: &Failure) -> impl Iterator<Item = &(dyn Error + 'static)> {
     let mut next = Some::<&(dyn Error + 'static)>(failure.error.as_ref());
     iter::from_fn(move || {
@@ -171,8 +171,8 @@ fn one_line(sentence: &str) -> String {
     sentence.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether it is certain that nothing was written, by the verb and by what the exit codes promise. (Verbs that are not
-/// about a disk may have written files.)
+/// Whether it is certain that nothing was written, by the verb and by the promise of the exit codes. (Verbs that are
+/// not about a disk may have written files.)
 fn untouched(kind: FailureKind, verb: Option<&str>, by_type: bool) -> bool {
     match verb {
         Some("pull" | "push" | "checksum" | "sign" | "attest" | "uki" | "keys" | "man" | "completions") => false,
@@ -185,7 +185,7 @@ fn known(cause: &(dyn Error + 'static)) -> Option<Known> {
     request(cause).or_else(|| disk(cause)).or_else(|| payload(cause)).or_else(|| machine(cause))
 }
 
-/// What was asked for, and why it is not done.
+/// Refused requests, with the reason.
 fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
     if let Some(refusals) = cause.downcast_ref::<Refusals>() {
         // The one that the exit code is from.
@@ -248,7 +248,7 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
     simple.into_iter().find_map(|(is, known)| is.then_some(known)).or_else(|| signing(cause))
 }
 
-/// What cannot be signed or pushed.
+/// Errors of signing and pushing.
 fn signing(cause: &(dyn Error + 'static)) -> Option<Known> {
     if let Some(error) = cause.downcast_ref() {
         let id = match error {
@@ -351,7 +351,7 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
     })
 }
 
-/// What the machine lacks, and the file that `image` makes. (A transparent error hides the one that is in it.)
+/// Lacks of the machine, and the file that `image` makes. (A transparent error hides the one that is in it.)
 fn machine(cause: &(dyn Error + 'static)) -> Option<Known> {
     if let Some(error) = cause.downcast_ref() {
         return Some(tool(error));

@@ -43,7 +43,7 @@ fn package(name: &str) -> String {
 }
 
 impl ToolError {
-    /// What to do about it, as the message ends with it.
+    /// The remedy, as the message ends with it.
     pub fn remedy(&self) -> Option<String> {
         match self {
             ToolError::Missing(_, name) => Some(package(name)),
@@ -81,7 +81,7 @@ impl Tool {
         self.run_with_progress(args, &mut |_| ())
     }
 
-    /// Run it to its end, and return what it says.
+    /// Run it to its end, and return its output.
     pub fn stdout(self, args: &[&str]) -> Result<String, ToolError> {
         let mut text = String::new();
         self.run_piped(Path::new("."), args, |mut stdout| _ = stdout.read_to_string(&mut text))?;

@@ -1,4 +1,4 @@
-//! Who asks for a change: the history of the disk names them.
+//! The requester of a change: the history of the disk names it.
 
 use std::{
     env, fs,
@@ -7,7 +7,7 @@ use std::{
 
 /// The user, who that user was at login, and the program that began it: `root, login alice, from sshd`.
 pub fn by() -> String {
-    // What owns this process.
+    // The owner of this process.
     let user = fs::metadata("/proc/self").map_or(0, |process| process.uid());
     let login = fs::read_to_string("/proc/self/loginuid").ok().and_then(|text| text.trim().parse().ok());
     // The kernel's word for none.

@@ -53,7 +53,7 @@ fn read(path: &Path) -> Result<UpdateConfig, Failure> {
     UpdateConfig::parse(&bytes).with_context(|| name.to_string()).or_fail(FailureKind::Input)
 }
 
-/// Arguments come before what the file says.
+/// Arguments come before the file's values.
 fn request(
     args: AutoUpgradeArgs,
     mut config: UpdateConfig,
@@ -149,7 +149,7 @@ fn is_a_calendar(config: &Path, window: &Placed<String>) -> Result<(), Failure> 
     }
 }
 
-/// What an argument gave has no place.
+/// A value from an argument has no position.
 fn wrong(config: &Path, at: Option<Pos>, what: &str) -> Failure {
     let error = match at {
         Some(at) => {

@@ -30,7 +30,7 @@ pub fn image_request(args: &ImageArgs, environment: Environment) -> Result<Image
         seed: args.seed.clone(),
         container: args.container.clone(),
         enroll: args.enroll.enroll_from.as_deref().map(|dir| {
-            // There may be no person to ask.
+            // No person may be there to answer.
             let keys = MediumKeys::Files(KeyFiles::of(dir));
             EnrollFrom { keys, mode: args.enroll.enroll_keys.unwrap_or(EnrollMode::IfSafe) }
         }),

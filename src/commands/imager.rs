@@ -35,7 +35,7 @@ use slipway_core::{
     report::{FailureKind, Observer, Report},
 };
 
-/// A hint for users who give a file name instead of a base profile.
+/// A hint for users with a file name instead of a base profile.
 const STDIN: &str = "to use a profile from a file, run `imager - < FILE`";
 
 pub fn run(args: &Imager, progress: &mut Tracker) -> Result<Report, Failure> {

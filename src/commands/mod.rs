@@ -37,7 +37,7 @@ pub use image::image_request;
 pub use imager::image_request as imager_request;
 pub use stdin::StdinError;
 
-/// How a run ended, and the notes that were told on the way.
+/// Result of a run, and the notes that were told on the way.
 pub type Ended = (Result<Report, Failure>, Vec<String>);
 
 pub fn run(cli: Cli, environment: Environment) -> Ended {

@@ -23,7 +23,7 @@ use crate::{
     payload::registry::{Options, Patience},
 };
 
-/// Where a container image brings the keys whose signatures it demands.
+/// Directory in a container image with the keys whose signatures it demands.
 const KEYS_DIR: &str = "/usr/share/slipway/keys";
 const KEYS_ENV: &str = "SLIPWAY_KEYS";
 
@@ -94,7 +94,7 @@ fn keys_dir() -> Option<PathBuf> {
     named.or_else(|| is_there(Path::new(KEYS_DIR)).then(|| KEYS_DIR.into()))
 }
 
-/// One that cannot be looked at, or a link that leads nowhere, is not none: reading it fails, and says why.
+/// A path that cannot be looked at, or a dangling link, counts as there: reading it fails, and says why.
 fn is_there(path: &Path) -> bool {
     path.symlink_metadata().map_or_else(|e| e.kind() != io::ErrorKind::NotFound, |_| true)
 }
@@ -114,7 +114,7 @@ impl SigningArgs {
 }
 
 impl SystemArgs {
-    /// The same, for a system that starts with Secure Boot if a key is given.
+    /// The request for a system that starts with Secure Boot if a key is given.
     pub fn signed_request(&self, signed: &SecureBootArgs, defaults: &Defaults) -> Result<SystemRequest, Failure> {
         let request = self.request(defaults)?;
         let Some(secure_boot) = signed.request(self.arch) else { return Ok(request) };

@@ -26,7 +26,7 @@ use slipway_core::{
 
 /// Longest silence in milliseconds. It can be short: machined has the config before it starts the installer.
 const PATIENCE: u16 = 10_000;
-/// Silence in milliseconds after which the user is told what is waited for.
+/// Silence in milliseconds after which the user is told the reason for the wait.
 const WORTH_A_WORD: u16 = 500;
 
 /// Nothing that could be a config came.

@@ -1,4 +1,4 @@
-//! What stdout can show.
+//! Abilities of stdout.
 
 use std::env;
 

@@ -18,16 +18,16 @@ use nix::{
 use super::signals;
 use crate::cleanup;
 
-/// So much of the end of an output is kept.
+/// Bytes that are kept of the end of an output.
 const TAIL_BYTES: usize = 4096;
-/// How often it is looked whether the program has ended. What it has started may keep its output open.
+/// Interval of checks whether the program has ended. Its children may keep its output open.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How a program ended.
+/// End of a program.
 pub struct Ended {
     /// `None`: it was killed after its time.
     pub status: Option<ExitStatus>,
-    /// The end of what it wrote to stdout and stderr.
+    /// The end of its output on stdout and stderr.
     pub said: Vec<u8>,
 }
 
@@ -105,7 +105,7 @@ impl Output<'_> {
         self.read(LOOK).map(drop)
     }
 
-    /// What is in the pipe. Others may go on writing to it for ever.
+    /// Reads the rest in the pipe. Other programs may go on writing to it for ever.
     fn read_rest(&mut self) -> io::Result<()> {
         const PIECES: usize = 32;
         for _ in 0..PIECES {
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!((ended.said.len(), bytes), (TAIL_BYTES, 1_000_004), "all of it is handed on, the end is kept");
     }
 
-    /// What it has left behind has its output, and is not waited for.
+    /// A child that it leaves behind has its output, and is not waited for.
     #[test]
     fn a_program_that_leaves_another_one() {
         let begun = Instant::now();

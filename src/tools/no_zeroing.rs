@@ -1,4 +1,4 @@
-//! Keeps mkfs.xfs from zeroing what is zero: the log of a new file system has up to 2 GiB, and no option leaves it out.
+//! Keeps mkfs.xfs from zeroing zeros: the log of a new file system has up to 2 GiB, and no option leaves it out.
 //!
 //! mkfs.xfs zeroes it with `fallocate(FALLOC_FL_ZERO_RANGE)`, or by writing where a file system cannot do that. A file
 //! system that can allocates the whole range, one in memory cannot. All files that mkfs.xfs is given here are new and
@@ -61,7 +61,7 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     thread::scope(|scope| scope.spawn(filtered).join()).unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
-// For this thread, and what it starts.
+// For this thread, and its children.
 fn install() {
     let mut filter = FILTER;
     let program = sock_fprog { len: FILTER.len() as u16, filter: filter.as_mut_ptr() };

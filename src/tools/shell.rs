@@ -12,8 +12,8 @@ use crate::cleanup;
 // A signature has at most 1 KiB.
 const MAX_OUTPUT_BYTES: u64 = 1 << 16;
 
-/// What `sh -c COMMAND` prints when it gets these bytes on stdin. It keeps stderr and the terminal: it may have to ask its
-/// user for something. It need not read all of its input.
+/// Output of `sh -c COMMAND` for these bytes on stdin. The command keeps stderr and the terminal: it may have to ask
+/// its user for something. It need not read all of its input.
 #[expect(clippy::disallowed_methods, reason = "this is a part of `tools`")]
 pub fn filter(command: &str, input: &[u8]) -> Result<Vec<u8>, ToolError> {
     let failed = |why: String| ToolError::Failed { program: "the signing command", why };

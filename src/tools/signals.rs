@@ -13,7 +13,7 @@ pub fn in_child(command: &mut Command) {
     unblocked_in_child(command);
 }
 
-/// The same for a program that talks with its user: it stays in the group that the terminal listens to.
+/// Prepares a program that talks with its user: it stays in the group that the terminal listens to.
 pub fn unblocked_in_child(command: &mut Command) {
     // Only where it is needed: with it, the whole process is copied to start a program.
     if SigSet::thread_get_mask().is_ok_and(|blocked| blocked == SigSet::empty()) {

@@ -1,5 +1,5 @@
-//! What systemd and logind are asked: when a calendar expression comes next, who holds a reboot back, and the reboot itself.
-//! By their programs: a D-Bus library would be larger than all of this.
+//! Questions to systemd and logind: when a calendar expression comes next, which inhibitors hold a reboot back, and the
+//! reboot itself. By their programs: a D-Bus library would be larger than all of this.
 
 use std::{
     collections::BTreeSet,
@@ -42,7 +42,7 @@ pub fn is_there(windows: bool) -> Result<(), ToolError> {
     all.try_for_each(|tool| tool.find().map(drop))
 }
 
-/// Who holds a reboot back, each in words.
+/// Reasons that hold a reboot back, each in words.
 pub fn held_back(inhibitors: &Inhibitors, users: Users) -> Result<Vec<String>, ToolError> {
     let mut reasons = vec![];
     if *inhibitors != Inhibitors::None {
@@ -57,7 +57,7 @@ pub fn held_back(inhibitors: &Inhibitors, users: Users) -> Result<Vec<String>, T
     if users == Users::Wait {
         let sessions = rows(&manager("ListSessions")?);
         let here = sessions.iter().filter(|session| is_a_user(session[4].as_str().unwrap_or_default()));
-        // One who is there twice is said once.
+        // Name a user with two sessions once.
         let names: BTreeSet<_> = here.map(|session| session[2].as_str().unwrap_or_default()).collect();
         reasons.extend(names.iter().map(|name| format!("user {name} is logged in")));
     }
@@ -77,7 +77,8 @@ fn rows(answer: &Value) -> Vec<Value> {
     answer["data"][0].as_array().cloned().unwrap_or_default()
 }
 
-/// Not a login screen, a user's systemd, or a session that is ending. One that cannot be asked counts: it is asked again.
+/// Not a login screen, a user's systemd, or a session that is ending. A session that does not answer counts: it is
+/// asked again.
 fn is_a_user(session: &str) -> bool {
     let interface = "org.freedesktop.login1.Session";
     let asked = ["--json=short", "get-property", LOGIND, session, interface, "Class", "State"];
@@ -93,7 +94,7 @@ pub fn run_in_windows(windows: &[String], again: Option<Duration>, command: &[St
     if Tool::Systemctl.stdout(&["is-active", "--quiet", REBOOT_SERVICE]).is_ok() {
         return Ok(());
     }
-    // It fails if there is none.
+    // It fails if there is no such timer.
     _ = Tool::Systemctl.stdout(&["stop", REBOOT_TIMER]);
     let again = again.map(|pause| format!("--on-active={}", pause.as_secs()));
     let calendars = windows.iter().map(|window| format!("--on-calendar={window}"));

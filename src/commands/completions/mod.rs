@@ -34,7 +34,7 @@ pub fn completions(shell: Shell) -> Report {
 
 /// A program, or a verb of one.
 struct Verb {
-    /// What leads to it; the first is the program's name.
+    /// The words that lead to it; the first is the program's name.
     words: Vec<String>,
     about: String,
     /// Its own verbs.
@@ -56,7 +56,7 @@ struct Flag {
     repeats: bool,
 }
 
-/// What a value can be.
+/// Kind of a value.
 enum Value {
     Words(Vec<String>),
     Source,

@@ -13,7 +13,7 @@ pub struct Entry {
 enum Of {
     /// All of `installer`.
     Verbs,
-    /// Those of commands with this flag or argument.
+    /// Pages of commands with this flag or argument.
     With(&'static str),
     /// These.
     Pages(&'static [&'static str]),
@@ -74,7 +74,7 @@ const WITH_TOOLS: &[&str] = &[
     "imager",
 ];
 
-/// What is read and written outside of the arguments.
+/// Files that are read and written outside of the arguments.
 pub const FILES: &[Entry] = &[
     entry("/dev/disk/by-id/", Of::With("disk"), "names of disks that stay the same from boot to boot."),
     entry(

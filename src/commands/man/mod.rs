@@ -1,4 +1,5 @@
-//! `installer man DIR`: the manual pages. What the definition of the command line does not say is in [`pages`] and [`mod@entries`].
+//! `installer man DIR`: the manual pages. Text beside the definition of the command line is in [`pages`] and
+//! [`mod@entries`].
 
 mod entries;
 mod pages;
@@ -32,7 +33,7 @@ use pages::Page;
 
 /// Programs of a system's administrator.
 const SECTION: &str = "8";
-/// The page that has what all verbs share.
+/// The page about the parts that all verbs share.
 const PROGRAM: &str = "installer";
 /// The day of the pages if `SOURCE_DATE_EPOCH` is not set, seconds since 1970 UTC: 2026-11-22. It moves with a release.
 const RELEASED: u32 = 1_795_305_600;
@@ -160,7 +161,7 @@ fn synopsis(command: &Command) -> Roff {
     roff
 }
 
-/// What follows the options.
+/// The sections behind the options.
 fn own_sections(command: &Command, name: &str, page: &Page) -> Roff {
     let mut roff = Roff::new();
     if name == "imager"
@@ -215,7 +216,7 @@ fn closing(name: &str, page: &Page) -> Roff {
     roff
 }
 
-/// Each section brings the definition of an apostrophe, and one is enough. What is in backticks is bold. Text is broken
+/// Each section brings the definition of an apostrophe, and one is enough. Text in backticks is bold. Text is broken
 /// into lines that an editor shows whole, as mandoc wants it.
 fn finished(text: &str) -> String {
     let is_definition = |line: &str| line.starts_with(".ie \\n(.g") || line.starts_with(".el .ds Aq");

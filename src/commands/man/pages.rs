@@ -1,17 +1,17 @@
-//! What manual pages say beside the definition of the command line. A test parses each example.
+//! Text of manual pages beside the definition of the command line. A test parses each example.
 
-/// What one page has for itself.
+/// Text of one page.
 pub struct Page {
     name: &'static str,
-    /// What it does, and the command.
+    /// Its purpose, and the command.
     pub examples: &'static [(&'static str, &'static str)],
     /// Verbs with pages of their own.
     pub see_also: &'static [&'static str],
-    /// For the description, after what the help says.
+    /// For the description, after the text of the help.
     pub more: &'static str,
 }
 
-/// What a page has for itself. A verb must have a page.
+/// Text of a page. A verb must have a page.
 pub fn of(name: &str) -> &'static Page {
     PAGES.iter().find(|page| page.name == name).unwrap_or(&NONE)
 }
