@@ -1,5 +1,6 @@
-//! The EFI drivers in the ROMs of PCI devices, as the firmware has read them. It starts them before any loader, and with Secure
-//! Boot only those that db lets start. The loader verifies no signatures, so it takes every one for one that would not.
+//! The EFI drivers in the ROMs of PCI devices, as the firmware has read them. It starts them before any loader, and
+//! with Secure Boot only drivers that db allows. The loader verifies no signatures, so it assumes that no driver is
+//! allowed.
 #![expect(unsafe_code, reason = "the firmware has ROMs in memory, and says where by a pointer")]
 
 use alloc::{format, string::String};

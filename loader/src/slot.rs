@@ -102,7 +102,7 @@ impl Files {
         Some(bytes)
     }
 
-    /// The digests of what boots; none if they are not checked.
+    /// The digests of the files that boot; none if they are not checked.
     pub fn digests(&mut self, check: bool) -> Result<Option<Sums>, Refusal> {
         if !check {
             return Ok(None);

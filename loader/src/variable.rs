@@ -21,7 +21,7 @@ const BOOT: (&CStr16, VariableVendor) =
 const PARTITION: (&CStr16, VariableVendor) =
     (cstr16!("LoaderDevicePartUUID"), VariableVendor(guid!("4a67b082-0a4c-41cf-b6c7-440b29bb8c4f")));
 
-/// Whether the firmware verifies what it starts. If it does not say, it does not.
+/// Whether the firmware verifies the programs that it starts. If it does not say, it does not.
 pub fn secure_boot() -> bool {
     is_on(cstr16!("SecureBoot"))
 }

@@ -28,7 +28,7 @@ pub enum Fault {
 }
 
 impl BootFailure {
-    /// Parse what grub.cfg writes, such as `B:digest`.
+    /// Parse the text of grub.cfg, such as `B:digest`.
     pub fn parse(text: &str) -> Option<Self> {
         let (slot, fault) = text.split_once(':')?;
         let fault = match fault {

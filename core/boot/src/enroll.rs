@@ -28,7 +28,8 @@ pub enum Choice {
     WriteUnlessStopped,
 }
 
-/// The decision. `is_virtual` is true only if the machine certainly is one. `problem`: what would not start afterwards.
+/// The decision. `is_virtual` is true only if the machine certainly is one. `problem`: a program that would not start
+/// afterwards.
 pub fn choose(mode: EnrollMode, setup_mode: bool, is_virtual: bool, problem: Option<String>) -> Choice {
     match (mode, problem) {
         _ if !setup_mode => Choice::Leave,

@@ -156,7 +156,7 @@ impl BootEnv {
 
     /// One sector of text.
     pub fn render(&self) -> String {
-        // The longest form of what this version knows is below 512 bytes, and the rest fits: see `parse` and `fit`.
+        // The longest form of this version's keys is below 512 bytes, and the rest fits: see `parse` and `fit`.
         self.block().render_sector().unwrap_or_default()
     }
 

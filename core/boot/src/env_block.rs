@@ -97,7 +97,7 @@ impl EnvBlock {
     }
 }
 
-// Returns the text up to the next unescaped newline, with escapes removed, and what follows.
+// Returns the text up to the next unescaped newline, with escapes removed, and the rest.
 fn unescape_line(bytes: &[u8]) -> (Vec<u8>, &[u8]) {
     let mut value = Vec::new();
     let mut at = 0;

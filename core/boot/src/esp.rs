@@ -203,7 +203,7 @@ mod tests {
             let mut v = volume();
             for (at, value) in changes {
                 let at = at.index(v.len());
-                // Mostly where it matters.
+                // Mostly in the sectors that matter.
                 v[if at % 3 == 0 { at } else { at % 90 }] = value;
             }
             for offset in copies(&mut reader(&v)).into_iter().flatten() {

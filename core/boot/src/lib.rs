@@ -1,4 +1,4 @@
-//! The boot state, and the rule that goes by it.
+//! The boot state, and the boot rule that reads it.
 //!
 //! Below [`slipway_core`](../slipway_core/index.html), because the UEFI loader runs this very code and has room for
 //! little else. The forecast of `installer status`, the model check, the crash sweep and the loader share one text.

@@ -1,4 +1,4 @@
-//! A live medium that the UEFI loader starts: what lies where on its file system for UEFI.
+//! A live medium that the UEFI loader starts: the places on its file system for UEFI.
 
 use crate::prelude::*;
 

@@ -47,7 +47,7 @@ pub trait Machine {
     fn read_marker(&mut self, slot: Slot) -> Option<Vec<u8>>;
     /// Reads a slot, and loads it. May never come back: the slot's volume is read by the firmware.
     fn load(&mut self, start: Start) -> Result<Self::Loaded, Fault>;
-    /// Starts what was loaded. Comes back only if it does not go on.
+    /// Starts the loaded system. Comes back only if it does not go on.
     fn start(&mut self, loaded: Self::Loaded) -> Fault;
     /// Starts the machine anew if a slot has run. Comes back if none has.
     fn reset_if_run(&mut self);
@@ -148,7 +148,7 @@ fn after_a_hang(machine: &mut impl Machine, state: &mut State, order: Order) -> 
 }
 
 /// A slot by a person's choice. It boots as it is, not as a trial, and nothing is written: the boot after it goes by
-/// the rule. Comes back if nothing is chosen, or what was chosen does not start.
+/// the rule. Comes back if nothing is chosen, or the chosen slot does not start.
 fn boot_menu(machine: &mut impl Machine, state: &State) {
     let word = |slot: Slot| match state.env().map(|env| env.states[slot]) {
         Some(SlotState::Empty) => None,
@@ -188,8 +188,8 @@ impl State {
         BootEnv::pick(&self.envs)
     }
 
-    /// Writes the copy that counts over both, with these values. What else it says stays as it is. Which copies the device says
-    /// that it has written.
+    /// Writes the copy that counts over both, with these values. Its other keys stay. Returns the copies that the
+    /// device confirms as written.
     fn write(&self, machine: &mut impl Machine, values: &[(&str, &str)]) -> [bool; 2] {
         let mut written = [false; 2];
         let Some(mut block) = BootEnv::which(&self.envs).and_then(|copy| self.blocks[copy].clone()) else {
@@ -213,8 +213,8 @@ impl State {
         self.blocks[1 - counts].as_ref()?.get(OPENING)?.parse().ok()
     }
 
-    /// Notes which slot is about to be opened; an empty text takes the note away. Only in the copy that does not count, and only if
-    /// the other one is whole: what becomes of the sector is no matter then.
+    /// Notes which slot is about to be opened; an empty text takes the note away. Only in the copy that does not count,
+    /// and only if the other one is whole: the fate of the sector does not matter then.
     fn write_opening(&self, machine: &mut impl Machine, slot: &str) {
         let ([Some(_), Some(_)], Some(counts)) = (&self.envs, BootEnv::which(&self.envs)) else { return };
         let copy = 1 - counts;

@@ -25,7 +25,7 @@ pub struct SlotCfg {
 }
 
 impl SlotCfg {
-    /// Parse the file. `None` if a key is missing or cannot be what it has to be.
+    /// Parse the file. `None` if a key is missing or invalid.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let block = EnvBlock::parse(bytes)?;
         // A slot has no directories.

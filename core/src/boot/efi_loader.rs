@@ -14,7 +14,7 @@ pub enum EfiLoader {
 }
 
 impl EfiLoader {
-    /// Every loader, its name, and what sets it apart.
+    /// Every loader, its name, and its distinction.
     pub const ALL: [(EfiLoader, &'static str, &'static str); 2] = [
         (
             EfiLoader::Slipway,

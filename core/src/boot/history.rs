@@ -1,4 +1,4 @@
-//! The history of a disk: what was changed, when, by whom, and how each trial ended.
+//! The history of a disk: each change, its time, its requester, and how each trial ended.
 //!
 //! A file on the ESP, as large as it ever gets, with room for 64 records. Each fills one sector, so a power cut damages
 //! at most the one that is being written. It is written *before* the change, and boot.env, whose write puts the change
@@ -211,7 +211,7 @@ impl Entry {
         }
     }
 
-    /// Whether it begins a trial, or may: what came of a trial belongs to no entry from before.
+    /// Whether it begins a trial, or may: the outcome of a trial belongs to no entry from before.
     pub const fn arms(&self) -> bool {
         matches!(self.verb, Verb::Upgrade | Verb::Activate | Verb::Later)
     }

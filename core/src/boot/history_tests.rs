@@ -126,7 +126,7 @@ fn what_nobody_names_is_not_in_force() {
     }
 }
 
-/// No two attempts have one number: what boot.env names can be no other.
+/// No two attempts have one number: boot.env names exactly one of them.
 #[test]
 fn a_number_is_given_once() {
     let two = decoded(&[entry(1), entry(2)]);

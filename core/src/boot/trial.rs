@@ -1,4 +1,5 @@
-//! A trial while it runs: whether it still waits for its confirmation, how long it may, and what kept it from it.
+//! A trial while it runs: whether it still waits for its confirmation, how long it may, and the reason why it is not
+//! confirmed.
 
 use crate::prelude::*;
 
@@ -126,7 +127,7 @@ pub fn next(slot: Slot, env: Option<&BootEnv>, uptime: Duration, deadline: Durat
 /// --failed`, both with `--plain --no-legend`. Empty if there is neither.
 pub fn waits_for(jobs: &str, failed: &str) -> String {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    // JOB UNIT TYPE STATE: what waits does so for what runs.
+    // JOB UNIT TYPE STATE: waiting jobs wait for running ones.
     let jobs = jobs.lines().map(words).filter(|job| job.get(3).is_some_and(|state| state == "running"));
     let jobs: Vec<String> = jobs.filter_map(|mut job| (job.len() > 1).then(|| job.swap_remove(1))).collect();
     let failed: Vec<String> = failed.lines().filter_map(|line| words(line).into_iter().next()).collect();

@@ -99,7 +99,7 @@ pub enum Reboot {
     Now,
 }
 
-/// Whether to reboot. What does not count under this policy is not looked at.
+/// Whether to reboot. Reasons that do not count under this policy are not looked at.
 pub const fn reboot(policy: Policy, window_is_open: bool, held_back: bool) -> Reboot {
     match (policy, window_is_open, held_back) {
         (Policy::Never, ..) => Reboot::Never,

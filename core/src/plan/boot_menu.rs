@@ -1,7 +1,7 @@
 //! `bootloader menu`: whether a person at the keyboard may choose a slot while the machine starts.
 //!
-//! That is one key of boot.env, and all else in it stays as it is: what boots next, and a trial that is pending or runs. The
-//! commit is one sector, so a power cut leaves the menu as it was or as it is to be.
+//! That is one key of boot.env, and all else in it stays as it is: the next boot, and a trial that is pending or runs.
+//! The commit is one sector, so a power cut leaves the menu as it was or as it is to be.
 
 use crate::prelude::*;
 

@@ -50,7 +50,7 @@ pub struct RenewalRequest {
     pub mend: bool,
 }
 
-/// Why the boot loaders stay as they are. The message is the reason alone; [`Left::remedy`] is what to do.
+/// Why the boot loaders stay as they are. The message is the reason alone; [`Left::remedy`] is the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum Left {
@@ -167,7 +167,7 @@ pub struct Due<'a> {
     pub map: &'a FatMap,
     /// The new UEFI image.
     pub efi: Option<&'a EfiOffered>,
-    /// The half for the new core image, what goes there, and the boot code that it takes the place of.
+    /// The half for the new core image, its new content, and the boot code that it takes the place of.
     pub bios: Option<(usize, &'a BiosFacts, Sha256)>,
     /// The list as it is, and as it is to be.
     pub list: Option<(&'a Chain, Chain)>,
@@ -306,8 +306,8 @@ fn starts_kernels(new: &EfiOffered, found: &EfiFound, kernels: &PerSlot<KernelLo
         match &kernels[slot] {
             Ok(None) => {}
             Ok(Some(lack)) => return Err(Left::Kernel { slot, lack: *lack }),
-            // GRUB may start what could not be read just now. An unknown image starts nothing: then the disk only gains by
-            // another one.
+            // GRUB may start an image that could not be read just now. An unknown image starts nothing: then the disk
+            // only gains by another one.
             Err(why) if found.image.loader == Some(EfiLoader::Grub) => {
                 return Err(Left::KernelUnread { slot, why: why.clone() });
             }

@@ -156,7 +156,7 @@ pub struct Described {
     pub sums: Sums,
 }
 
-/// The kernel arguments in which placeholders may stand: the payload's own, and those that were asked for.
+/// The kernel arguments in which placeholders may stand: the payload's own, and the requested ones.
 pub struct Words {
     /// The payload's `cmdline`, if it has one.
     pub own: Option<String>,
@@ -207,7 +207,8 @@ pub fn kernel_args_notes(args: &KernelArgs, payload: &PayloadFacts) -> Vec<Strin
         let note = "the payload has no cmdline file to use alone, so the installer builds the kernel command line";
         return vec![note.to_owned()];
     };
-    // machined always passes a platform and a config. What only repeats the payload, or says `none`, needs no note.
+    // machined always passes a platform and a config. An argument that only repeats the payload, or says `none`, needs
+    // no note.
     let same = own.split_whitespace().any(|word| word == format!("talos.platform={}", args.platform));
     let platform = (!args.platform.is_empty() && !same).then(|| format!("--platform={}", args.platform));
     let config = (!matches!(args.config.as_str(), "" | "none")).then(|| format!("--config={}", args.config));

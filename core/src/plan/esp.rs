@@ -12,8 +12,8 @@
 //! 2. **Write** the files, then the FATs and the directories, and behind a flush the boot sector. That one sector makes a whole
 //!    file system of it.
 //! 3. **Verify**: all of it is read back past the page cache.
-//! 4. **BIOS**, if its loader is another one than the installer's: the half of its partition that is not started, then LBA 0. The
-//!    list of the boot chain names the new one, and what it says can be compared.
+//! 4. **BIOS**, if its loader is another one than the installer's: the half of its partition that is not started, then
+//!    LBA 0. The list of the boot chain names the new one, and can be compared.
 
 use crate::prelude::*;
 
@@ -82,8 +82,8 @@ impl EspContent<'_> {
     }
 }
 
-/// Whether the ESP is one to be made again: no boot loader is left on it, and what boots under a BIOS boots meanwhile, too. A
-/// trial that has not run yet is no way back: its fallback is.
+/// Whether the ESP is one to be made again: no boot loader is left on it, and a system that boots under a BIOS boots
+/// meanwhile, too. A trial that has not run yet is no way back: its fallback is.
 pub fn is_lost(system: &SystemFacts) -> bool {
     let views = PerSlot::new(|slot: Slot| system.slots[slot].view());
     let is_safe = |env: &BootEnv| {
@@ -105,7 +105,7 @@ pub fn boot_env(plan: &Plan) -> Option<BootEnv> {
 }
 
 impl Draft<'_> {
-    /// Make the ESP again, with this boot state. Returns what starts the disk under UEFI then, for people.
+    /// Make the ESP again, with this boot state. Returns the loader that starts the disk under UEFI then, for people.
     pub fn make_esp(&mut self, env: &BootEnv, request: &RenewalRequest) -> Result<String, Refusal> {
         let (gpt, sector) = (&self.system.gpt, self.system.sector);
         let unread = || Left::Unreadable("the ESP".to_owned());

@@ -136,7 +136,7 @@ pub struct SlotFacts {
     /// Result of comparing every file that `SHA256SUMS` lists, the squashfs included. `None`: not checked, because
     /// that takes long.
     pub whole: Option<Result<(), String>>,
-    /// `SHA256SUMS`. What is whole holds what it lists, and that need not be signed.
+    /// `SHA256SUMS`. A whole slot holds the listed files, which need not be signed.
     pub listed: Option<Sums>,
     /// Files that `SHA256SUMS` does not list, found when the others were checked. fsck leaves such files.
     pub unlisted: Vec<String>,
@@ -148,7 +148,7 @@ impl SlotFacts {
         self.manifest.as_ref().map(Manifest::payload_digest)
     }
 
-    /// The digest that names what boots: the files and their command line.
+    /// The digest that names the system: the files and their command line.
     pub fn system(&self) -> Option<Sha256> {
         self.manifest.as_ref().map(Manifest::system_digest)
     }

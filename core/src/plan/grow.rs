@@ -3,8 +3,8 @@
 //!
 //! Everything may be mounted, and the old table is valid until the new one is:
 //!
-//! 1. **The new end** is cleared: what an older use of the disk has left there, such as the label of a RAID member, would
-//!    count for EPHEMERAL. Then **the backup GPT** is written at the end of the disk. Until step 3 no reader looks there,
+//! 1. **The new end** is cleared: traces of an older use of the disk, such as the label of a RAID member, would count
+//!    for EPHEMERAL. Then **the backup GPT** is written at the end of the disk. Until step 3 no reader looks there,
 //!    because the primary is valid and names the old backup. That one is not touched; the grown EPHEMERAL covers it.
 //! 2. **The new entries** are written beside the old ones, where no header names them.
 //! 3. **Commit:** LBA 1. One sector names the new entries and the new backup. Before it every reader finds the old
@@ -177,7 +177,7 @@ fn room(primary: &RawTable, facts: &GrowFacts) -> Result<u64, Refusals> {
     Ok(round_down(room, MIB).max(ephemeral.end()))
 }
 
-/// The table with EPHEMERAL in its new place, and the steps that write what of it is not on the disk.
+/// The table with EPHEMERAL in its new place, and the steps that write the parts that are not on the disk.
 fn table(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Result<(Option<GrownGpt>, Vec<Step>), Refusals> {
     let (sector, bytes) = (facts.sector, facts.disk_bytes);
     let (first, last) = (Lba(1), Lba(bytes / sector.bytes() - 1));

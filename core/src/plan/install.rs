@@ -4,9 +4,9 @@
 //! replaces whole or not at all, decides whether the disk has a partition table. It is **cleared first and written
 //! last**: before step 1 every reader sees the complete old table, then none, and after step 5 the complete new one.
 //!
-//! 0. **Prepare.** What can fail without touching the disk fails now: room in an image file, `mkfs.xfs`. Then the kernel
-//!    forgets the old partitions: each has a page cache of its own, and a program that has one open would write it to the disk
-//!    when closing it, long after step 3.
+//! 0. **Prepare.** Steps that can fail without touching the disk fail now: room in an image file, `mkfs.xfs`. Then the
+//!    kernel forgets the old partitions: each has a page cache of its own, and a program that has one open would write
+//!    it to the disk when closing it, long after step 3.
 //! 1. **Clear** LBA 0, then the rest of the old tables and signatures at both ends of the disk.
 //!    And both ends of the partitions that get a file system: old labels there would outlive it.
 //! 2. **Write** the ESP, the BIOS core image, and BOOT-A with the payload. Nothing refers to them yet. A payload that

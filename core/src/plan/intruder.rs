@@ -6,7 +6,8 @@ use super::{Goal, GptFacts, Plan, Refusal, Refusals, Step, facts::Intruder};
 
 /// Refuses a plan that writes to a partition of ours on which a foreign one lies.
 ///
-/// The ways back write single sectors that hold blocks of ours already. They go on, without what they only tidy up.
+/// The ways back write single sectors that hold blocks of ours already. They go on, without the steps that only tidy
+/// up.
 pub fn beside_others(mut plan: Plan, gpt: &GptFacts) -> Result<Plan, Refusals> {
     let is_way_back = matches!(plan.goal, Goal::Confirm | Goal::Rollback | Goal::Repair);
     let is_ours = |step: &Step| matches!(step, Step::WriteBootEnv { .. } | Step::WriteMarker { .. });

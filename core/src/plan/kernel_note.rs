@@ -7,7 +7,7 @@ use crate::{
     kernel::{arch::Arch, efi_stub::StubLack},
 };
 
-/// A warning of a kernel that does not start under UEFI; `loader` is what starts the disk there, if that is known. It is no
+/// A warning of a kernel that does not start under UEFI; `loader` starts the disk there, if that is known. It is no
 /// reason for a refusal: the machine may have a BIOS, whose GRUB starts any kernel.
 pub fn kernel_note(lack: Option<StubLack>, arch: Arch, loader: Option<EfiLoader>) -> Option<String> {
     let lack = lack?;

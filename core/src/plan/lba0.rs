@@ -22,7 +22,7 @@ use crate::{
 pub struct Lba0Facts {
     pub disk_guid: Uuid,
     pub sector: SectorSize,
-    /// Digest of what LBA 0 holds.
+    /// Digest of the content of LBA 0.
     pub found: Sha256,
     /// Digest of its new content.
     pub mended: Sha256,
@@ -30,8 +30,8 @@ pub struct Lba0Facts {
     pub boot_code_lost: bool,
 }
 
-/// Plan the repair of LBA 0. What else is lost is another repair's to find: only this repair takes a disk without LBA 0 for
-/// one of ours.
+/// Plan the repair of LBA 0. Another repair finds other losses: only this repair takes a disk without LBA 0 for one of
+/// ours.
 pub fn lba0(base: &RequestBase, facts: &Lba0Facts) -> Plan {
     let Lba0Facts { disk_guid, sector, found, mended, boot_code_lost } = *facts;
     let (disk, extent) = (quoted(&base.disk), Extent { offset: 0, len: sector.bytes() });

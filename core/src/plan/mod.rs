@@ -1,7 +1,7 @@
 //! Deciding: a request and the facts about the disk become a plan, which is a list of steps.
 //!
-//! Planning is pure: no files, no clock, no randomness. The same input always gives the same plan, so a run does
-//! exactly what its dry run printed.
+//! Planning is pure: no files, no clock, no randomness. The same input always gives the same plan, so a run
+//! takes exactly the steps that its dry run printed.
 
 use crate::prelude::*;
 

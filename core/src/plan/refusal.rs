@@ -16,7 +16,7 @@ use crate::{
     units::approx,
 };
 
-/// One reason to refuse a request. The message is the reason alone; [`Refusal::remedy`] is what to do.
+/// One reason to refuse a request. The message is the reason alone; [`Refusal::remedy`] is the remedy.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what the fields are; sizes are bytes")]
 pub enum Refusal {
@@ -150,7 +150,7 @@ pub enum Refusal {
     /// A program that boots next would not start.
     #[error("{program}: {why}, so this machine would not start any more")]
     WouldNotStart { program: String, why: String },
-    /// Nothing says what boots next.
+    /// No record tells the next boot.
     #[error("nothing says what this machine starts next, so it may not start any more")]
     NextUnknown,
     /// A driver in a ROM would not start.

@@ -1,10 +1,10 @@
-//! The renewal of the boot loaders: an order of writes that leaves the old or the new one, whole, if power is lost after any
-//! step. It is a plan of its own (`bootloader update`) and a part of what arms a trial, `upgrade` and `activate`
-//! (`upgrade.rs` says where, and why there).
+//! The renewal of the boot loaders: an order of writes that leaves the old or the new one, whole, if power is lost
+//! after any step. It is a plan of its own (`bootloader update`) and a part of the verbs that arm a trial, `upgrade`
+//! and `activate` (`upgrade.rs` says where, and why there).
 //!
-//! 1. **Write** what nothing refers to: the core image into the half of the BIOS partition that the boot code does not
-//!    start; the UEFI image, and two lists of the boot chain, into clusters of the ESP that no file has. Each is flushed and
-//!    read back.
+//! 1. **Write** parts that nothing refers to: the core image into the half of the BIOS partition that the boot code
+//!    does not start; the UEFI image, and two lists of the boot chain, into clusters of the ESP that no file has. Each
+//!    is flushed and read back.
 //! 2. **Link** these clusters, in each copy of the FAT. Each new file has sectors of the FAT of its own: a power cut in
 //!    them does no harm.
 //! 3. **Refer** to them, by one sector each, and each after one more look at all that it is about to refer to:

@@ -89,8 +89,8 @@ pub struct EnvCopies {
 }
 
 impl EnvCopies {
-    /// The boot state as found. If both copies are lost it is rebuilt from the markers and what runs, but only inside a
-    /// system of this disk that is undamaged. One copy that can be written is enough.
+    /// The boot state as found. If both copies are lost it is rebuilt from the markers and the running slot, but only
+    /// inside a system of this disk that is undamaged. One copy that can be written is enough.
     pub fn of(system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
         let whole = |slot: &Slot| system.slots[*slot].damage().is_none();
         Self::or_rebuilt(system, now, || system.running.slot().filter(whole).and_then(|_| default_if_lost(system)))
@@ -283,10 +283,10 @@ fn default(system: &SystemFacts, own_trial: impl Fn(&BootEnv) -> bool, may_be_da
 pub struct Draft<'a> {
     pub base: &'a RequestBase,
     pub system: &'a SystemFacts,
-    /// Comes before everything else: what can fail without touching the disk.
+    /// Comes before everything else: steps that can fail without touching the disk.
     prepare: Vec<Step>,
     steps: Vec<Step>,
-    /// The kernel must forget what it cached of these partitions.
+    /// The kernel must forget its caches of these partitions.
     touched: Vec<Part>,
     meta: MetaChange,
     about: About,
@@ -345,7 +345,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Change META, in one go with what else changes there.
+    /// Change META, in one go with other changes there.
     pub fn set_meta(&mut self, change: MetaChange) {
         let MetaChange { set, removed, steps } = change;
         let here = |step: &Step| matches!(step, Step::WriteMetaCopy { .. } | Step::WriteMetaLegacy { .. });

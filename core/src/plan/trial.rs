@@ -1,6 +1,7 @@
 //! Reasons that a trial leaves on the disk when it is not confirmed.
 //!
-//! It goes into the history, whose records nothing boots from. boot.env is not written, so what boots next stays as it is.
+//! It goes into the history, whose records nothing boots from. boot.env is not written, so the next boot stays as it
+//! is.
 
 use crate::prelude::*;
 
@@ -18,7 +19,7 @@ pub fn unconfirmed(system: &SystemFacts) -> Option<Slot> {
     over.is_none().then_some(slot)
 }
 
-/// Record why the running trial is not confirmed. One record for each trial: what failed last, and how often. A missed
+/// Record why the running trial is not confirmed. One record for each trial: the last failure, and how often. A missed
 /// deadline says less than the check that failed, and does not take its place.
 pub fn record_failure(base: &RequestBase, system: &SystemFacts, failed: &Failed) -> Result<Plan, Refusals> {
     let Some(slot) = unconfirmed(system) else {

@@ -196,7 +196,7 @@ impl LeftAlone {
     }
 }
 
-/// Decide what to do with `disk`. `others` are the machine's other disks, by path.
+/// Decide about `disk`. `others` are the machine's other disks, by path.
 ///
 /// Device names move: today's /dev/sda need not be the disk that the words mean, nor the one that this medium has
 /// installed. So a disk that is not empty is only written to when every other disk has been looked at, and none of them

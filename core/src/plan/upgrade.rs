@@ -4,7 +4,7 @@
 //! All files of the kept slot were compared with their checksums before planning, and an upgrade never writes to it,
 //! except for its one-sector marker. So the machine boots a whole system if power is lost after any of these steps:
 //!
-//! 0. **Prepare.** What can fail without touching the disk fails now: `mkfs.xfs`, if EPHEMERAL is to be wiped.
+//! 0. **Prepare.** Steps that can fail without touching the disk fail now: `mkfs.xfs`, if EPHEMERAL is to be wiped.
 //! 1. **Deactivate.** boot.env says that the target is empty and the kept slot is the default. From here on the boot
 //!    rule ignores the target's content.
 //! 2. **Blank** the target's first MiB. If both copies of boot.env are lost later, the boot loader goes by the slots' own
@@ -14,12 +14,12 @@
 //! 4. **Verify.** Every byte, written or left in place, is read back past the page cache and compared. Reading follows
 //!    close behind the write, but only where the data has been flushed. If the disk returns any other bytes than the
 //!    written ones, the upgrade ends here, and the kept slot is still the default.
-//! 5. **Renew the boot loaders**, if the installer ships others (`renewal.rs`). Not earlier: the new system is known to be
-//!    whole, so the upgrade does not end for a payload that is bad. Not later: from step 1 on boot.env says that no trial is
-//!    pending, so old and new loader find the same to do, to start the kept slot. The trial is the new loader's first, and
-//!    if that fails to come up, it fails as a trial does. What keeps the loaders from being renewed does not keep the
-//!    system from being upgraded: they stay as they are, and a note says why. A write that fails ends the upgrade here;
-//!    the kept slot is the default, and `--keep-bootloader` leaves the loaders alone.
+//! 5. **Renew the boot loaders**, if the installer ships others (`renewal.rs`). Not earlier: the new system is known to
+//!    be whole, so the upgrade does not end for a payload that is bad. Not later: from step 1 on boot.env says that no
+//!    trial is pending, so old and new loader find the same to do, to start the kept slot. The trial is the new
+//!    loader's first, and if that fails to come up, it fails as a trial does. A reason against the renewal is none
+//!    against the upgrade: they stay as they are, and a note says why. A write that fails ends the upgrade here; the
+//!    kept slot is the default, and `--keep-bootloader` leaves the loaders alone.
 //! 6. **Hand over.** META gets the label of the kept slot (tag 0x06, where machined looks for it). Then EPHEMERAL is
 //!    wiped, if that was asked for. Not earlier: only now is the new system known to be whole. The history gets its entry,
 //!    which does not count until the commit names it (`history.rs`).
@@ -28,9 +28,9 @@
 //!    starts the kept slot again.
 //!
 //! `stage` ends after step 4 and marks the target as ready for a trial: it changes nothing of how the machine boots.
-//! `activate` verifies both slots again and does the rest, from step 5 on. What `stage` left in boot.env is no pending trial
-//! either. The loaders are those of the installer that activates, if it ships any: slipwayd's is that of the running system,
-//! so there they come one upgrade later, out of a system that has been confirmed.
+//! `activate` verifies both slots again and does the rest, from step 5 on. The state that `stage` left in boot.env is
+//! no pending trial either. The loaders are those of the installer that activates, if it ships any: slipwayd's is that
+//! of the running system, so there they come one upgrade later, out of a system that has been confirmed.
 //!
 //! From a live medium, and of a disk that nothing runs from ([`RunsFrom::Offline`]), the kept slot is the one that
 //! boots by default, and that must be certain. From a medium the commit also records which medium did the work.
@@ -58,7 +58,7 @@ use crate::{
     text::quoted,
 };
 
-/// The reason in the history of what `--allow-unsigned` let pass.
+/// The history's reason for an unsigned payload that `--allow-unsigned` let pass.
 pub(super) const UNSIGNED: &str = "--allow-unsigned: without a valid signature";
 
 /// An upgrade with every choice made; planning interprets nothing.
@@ -130,7 +130,7 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
     let new = Candidate { request, system, payload, wanted, volume, cmdline };
     let mut draft = Draft::new(&request.base, system);
     draft.warnings.extend(kernel_args_notes(&request.args, payload));
-    // In any other state it would be written anew, and so is what its manifest does not tell in full.
+    // In any other state it would be written anew, and so are facts that its manifest does not tell in full.
     let is_recorded = new.wanted[target].is_recorded_in(&system.slots[target]);
     let is_staged = new.is_in(target) && is_recorded && slots.copies.env.states[target] == SlotState::Trial;
     slots.check_pending(system, is_staged && !new.is_in(kept))?;
@@ -277,8 +277,8 @@ impl Candidate<'_> {
         if self.request.activate { Goal::Upgrade } else { Goal::Stage }
     }
 
-    /// The kept slot already holds the payload, so the target is left alone. What else the upgrade promises is still
-    /// done: cancel another trial, set META tags, wipe EPHEMERAL, record the medium.
+    /// The kept slot already holds the payload, so the target is left alone. The other promises of the upgrade are
+    /// still kept: cancel another trial, set META tags, wipe EPHEMERAL, record the medium.
     fn nothing_new(&self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, kept) = (self.request, slots.kept);
         draft.is_about(kept, self.payload.version.clone());

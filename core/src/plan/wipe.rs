@@ -15,7 +15,7 @@ pub struct WipeRequest {
     pub base: RequestBase,
     /// The volumes: STATE, EPHEMERAL.
     pub parts: Vec<Part>,
-    /// Whether to make XFS on them. `None`: only on those that hold XFS now, or that boot.env says are to hold it.
+    /// Whether to make XFS on them. `None`: only on volumes that hold XFS now, or shall hold it by boot.env.
     pub format: Option<bool>,
 }
 

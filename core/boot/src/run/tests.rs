@@ -153,7 +153,7 @@ impl Machine for Medium {
         self.writes_to[copy] += 1;
         match how {
             Write::Unflushed(AtNextBoot::Lost) => self.older[copy] = self.kept()[copy].clone(),
-            // A flush takes what was written before with it. That nothing was written, it does not say.
+            // A flush takes the earlier writes with it. It does not report that nothing was written.
             Write::Lost => {}
             _ => self.older[copy] = None,
         }
