@@ -15,7 +15,7 @@ use crate::device::EfiVariables;
 
 const SETUP_MODE: &str = "SetupMode";
 
-/// `keys` are those that the plan was made for.
+/// `keys` are the keys of the plan.
 pub fn enroll(
     plan: &EnrollPlan,
     keys: &KeySet,

@@ -80,7 +80,7 @@ pub struct Sources<'a> {
     pub assets: Option<&'a Assets>,
     /// Needed by plans that renew the boot loaders.
     pub loaders: Option<&'a Loaders>,
-    /// Needed by plans that change a partition table: the new table, and what LBA 1 holds before.
+    /// Needed by plans that change a partition table: the new table, and the content of LBA 1 before.
     pub grown: Option<(&'a GrownGpt, &'a [u8])>,
     /// Needed by plans that mend LBA 0.
     pub lba0: Option<&'a [u8]>,

@@ -36,7 +36,7 @@ pub struct Request {
     /// The upgrade to do. Its source is the image, by tag.
     pub upgrade: upgrade::Request,
     pub reboot: RebootRequest,
-    /// Leave the registry alone, and reboot into what waits for it.
+    /// Leave the registry alone, and reboot into the slot that waits for it.
     pub reboot_only: bool,
     pub dry_run: bool,
     /// The requester, for the history of the disk.

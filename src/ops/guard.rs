@@ -58,7 +58,7 @@ pub struct Times {
     pub look: Duration,
     /// For recording why, at the deadline.
     pub record: Duration,
-    /// For writing out what programs have written.
+    /// For writing out the programs' data.
     pub sync: Duration,
     /// For the kernel to stop its devices.
     pub reboot: Duration,
@@ -151,8 +151,8 @@ pub fn cmdline(
         // Another program may have mounted them since they were looked for.
         words = read()?;
     }
-    // No machine is rebooted for a trial that may be none. What cannot be read now may be readable later; the others stay as
-    // they are as long as the machine runs.
+    // No machine is rebooted for a trial that may be none. An unreadable variable may be readable later; the other
+    // errors stay as long as the machine runs.
     let kind = |doubt: &NotBelieved| match doubt {
         NotBelieved::Unreadable(_) => FailureKind::Environment,
         NotBelieved::Attributes(_) | NotBelieved::Words => FailureKind::Unsupported,

@@ -1,4 +1,4 @@
-//! Describes what a source would install.
+//! Describes the payload that a source would install.
 
 use slipway_core::{
     kernel::{arch::Arch, cmdline::split_words},

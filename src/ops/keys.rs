@@ -161,7 +161,7 @@ fn new_keys(request: &Request, observer: &mut dyn Observer) -> Result<(EfiSigner
     Ok((signer, files))
 }
 
-/// PK, KEK and db with this one certificate, and those that were named. `time`: seconds since 1970, UTC.
+/// PK, KEK and db with this one certificate, and the named ones. `time`: seconds since 1970, UTC.
 pub fn enrolment(others: &Others, time: u32, signer: &EfiSigner) -> Result<[(&'static str, Vec<u8>); 3], Failure> {
     let own = certificate_list(signer.certificate.der(), owner_of(&signer.file));
     let with = |paths: &[PathBuf]| -> Result<Vec<u8>, Failure> {

@@ -74,7 +74,7 @@ impl<'d> MetaOnDisk<'d> {
         Ok(MetaOnDisk { disk, gpt, meta, unreadable })
     }
 
-    /// While others may write.
+    /// Reads while other programs may write.
     fn settled(disk: &'d Disk, name: &str) -> Result<Self, Failure> {
         let whole =
             |found: &Self| found.unreadable.is_empty() && found.meta.valid == [true; 2] && found.meta.copies_equal;
@@ -100,7 +100,7 @@ impl<'d> MetaOnDisk<'d> {
         Ok(plan)
     }
 
-    /// The report shows what was read back from the disk.
+    /// The report shows the tags read back from the disk.
     pub fn carry_out(&self, plan: &Plan, change: &Change, observer: &mut dyn Observer) -> Result<MetaReport, Failure> {
         plan.warnings.iter().for_each(|warning| observer.note(warning));
         execute::run(plan, self.disk, Sources::default(), observer)

@@ -23,7 +23,7 @@ const MAX_FILES: usize = 256;
 /// The last words of the kernel whose trial is over, as far as this machine kept them.
 pub fn panic(system: &SystemFacts) -> Option<String> {
     let env = system.env.as_ref()?;
-    // Elsewhere it would be another machine's.
+    // On any other disk it would be another machine's.
     let Running::This { .. } = system.running else { return None };
     let (slot, how) = system.history.as_ref()?.over(env, system.running)?;
     let since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(env.since[slot]?))?;
@@ -31,7 +31,7 @@ pub fn panic(system: &SystemFacts) -> Option<String> {
 }
 
 /// The line that says why the kernel panicked, in the oldest of the dumps that are not older than `since`: the trial is
-/// what boots first after that. Later ones are another system's.
+/// the first boot after that. Later ones are another system's.
 fn last_panic(dirs: &[&Path], since: SystemTime) -> Option<String> {
     let mut dumps = Vec::new();
     dirs.iter().for_each(|dir| find_dumps(dir, MAX_DEPTH, &mut dumps));

@@ -1,4 +1,4 @@
-//! Reading a disk without a lock, while others may write to it.
+//! Reading a disk without a lock, while other programs may write to it.
 //!
 //! `status`, `verify`, `inspect` and `meta get` neither wait for a writer nor make one wait. A good finding holds while
 //! another program writes, unless the state has changed since the look began: then half of it is from before. Apparent

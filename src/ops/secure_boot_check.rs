@@ -1,6 +1,6 @@
 //! Predicts whether the firmware of this machine would start an image: Secure Boot, judged by its variables.
 //!
-//! A part that cannot be looked at is reported as unknown. The caller decides what follows from that.
+//! A part that cannot be looked at is reported as unknown. The caller decides about it.
 
 use std::{fs, path::Path};
 
@@ -18,7 +18,7 @@ use crate::{
     trust::claim,
 };
 
-/// There on every machine with Linux that says what its firmware is, and empty in many containers.
+/// There on every machine with Linux that names its firmware, and empty in many containers.
 const FIRMWARE: &str = "/sys/firmware";
 const SECURE_BOOT: &str = "SecureBoot";
 
@@ -26,7 +26,7 @@ const SECURE_BOOT: &str = "SecureBoot";
 pub enum SecureBoot {
     /// It starts anything.
     Off,
-    /// It starts what db signs and dbx does not forbid.
+    /// It starts programs that db signs and dbx does not forbid.
     On { db: Database, dbx: Database },
     /// It is unknown, for this reason.
     Unknown(String),

@@ -6,8 +6,8 @@ use crate::payload::{
     registry::{Options, Registry},
 };
 
-/// An image that can be signed, and what people call the place: `oci:DIR` or `docker://HOST/REPOSITORY`. `None`: the source
-/// is no such image.
+/// An image that can be signed, and the place's name for people: `oci:DIR` or `docker://HOST/REPOSITORY`. `None`: the
+/// source is no such image.
 pub fn signable(target: &SourceRef, options: &Options) -> Result<Option<(Signable, String)>, ImageError> {
     Ok(match target {
         SourceRef::Oci(dir, wanted) => {

@@ -81,7 +81,7 @@ pub struct Seen {
     pub bytes: u64,
     pub boot_chain: ChainCheck,
     pub bootloaders: Bootloaders,
-    /// Beside those of the boot chain and the slots.
+    /// Other problems than those of the boot chain and the slots.
     pub problems: Vec<String>,
     pub notes: Vec<String>,
     /// The disk to detach, if another one has the same disk GUID.

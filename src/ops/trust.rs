@@ -310,8 +310,8 @@ fn by_rule(rule: &Rule, policy: &str) -> Result<Demand, Failure> {
     Ok(Demand { requirement, required: *required })
 }
 
-/// An error if a rule names a link, and this source is there or where it leads. Named by its own name, it would be under no
-/// such rule. A person who may put a link there has no say about other sources.
+/// An error if a rule names a link, and this source is there or where it leads. Named by its own name, it would be
+/// under no such rule. A person who may put a link there must not decide about other sources.
 fn lead_nowhere(policy: &Policy, name: &str, source: &Located) -> Result<(), TrustSetupError> {
     let scheme = match source.source {
         SourceRef::Docker(_) => return Ok(()),
@@ -363,9 +363,9 @@ fn one_of_each(all: Vec<PublicKey>) -> Vec<PublicKey> {
     keys
 }
 
-/// The keys of a directory. Its existence demands signatures: if none of its files is a key, or one is not taken for one,
-/// that is an error and not a machine that demands nothing. What begins with a dot (such as `..data` where Kubernetes mounts
-/// a secret) and a README are no keys.
+/// The keys of a directory. Its existence demands signatures: if none of its files is a key, or one is not taken for
+/// one, that is an error and not a machine that demands nothing. Names that begin with a dot (such as `..data` where
+/// Kubernetes mounts a secret) and a README are no keys.
 fn in_dir(dir: &Path) -> Result<Vec<PathBuf>, TrustSetupError> {
     let failed = |source| TrustSetupError::Unreadable { path: dir.to_owned(), source };
     let entries = fs::read_dir(dir).map_err(failed)?;

@@ -297,7 +297,7 @@ fn to_sign(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// systemd's stub. Where it is looked for unasked it belongs to a package.
+/// systemd's stub. At its default path it belongs to a package.
 fn read_stub(path: &Path) -> Result<Vec<u8>, Failure> {
     if path.starts_with(STUBS) && !path.exists() {
         return Err(UkiMakeError::NoStub(path.to_owned())).or_fail(FailureKind::Dependency);

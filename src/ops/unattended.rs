@@ -148,7 +148,7 @@ impl LiveSystem {
             let held = match self.open(path, None, observer) {
                 Ok(disk) => probe::holding(&disk, &self.cmdline),
                 Err(e) if e.is_no_medium() => continue,
-                // We install onto no such disk.
+                // Such a disk is never installed onto.
                 Err(device::OpenError::SectorSize { why, .. }) => DiskHolds::Something(why),
                 Err(e) => DiskHolds::Unknown(e.to_string()),
             };

@@ -92,8 +92,9 @@ impl Upgrade<'_> {
 }
 
 impl Change for Upgrade<'_> {
-    /// The kept slot is the way back, so all of it is verified; a dry run only reads what GRUB loads. The target slot
-    /// is verified if it may hold the payload already, may be the only slot that boots, or waits for its trial.
+    /// The kept slot is the way back, so all of it is verified; a dry run only reads the files that GRUB loads. The
+    /// target slot is verified if it may hold the payload already, may be the only slot that boots, or waits for its
+    /// trial.
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
         let kept = self.request.runs_from.kept(system)?;
         let unverified = |slot: Slot| system.slots[slot].whole.is_none();

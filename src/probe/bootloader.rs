@@ -151,7 +151,7 @@ struct BootCode {
     epoch: u32,
 }
 
-// None of a disk that no BIOS starts, and where that cannot be read.
+// None if no BIOS starts the disk, or if it cannot be read.
 fn boot_code(disk: &dyn BlockIo, part: Extent, list: Option<&Chain>) -> Option<BootCode> {
     if disk.sector_size() != SectorSize::S512 {
         return None;

@@ -80,7 +80,7 @@ impl DisksWith {
     }
 }
 
-/// Whether it may be what firmware starts from.
+/// Whether firmware may start from it.
 fn may_boot(disk: &DiskTraits) -> bool {
     !disk.cdrom && !device::lies_on_others(disk)
 }

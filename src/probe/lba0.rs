@@ -66,7 +66,7 @@ fn is_begun(disk: &dyn BlockIo) -> bool {
     has_boot_state(disk, Extent { offset: ESP_OFFSET, len: ESP_BYTES })
 }
 
-// Whether there is an ESP of ours. What its files say is not looked at.
+// Whether there is an ESP of ours. Its files are not read.
 fn has_boot_state(disk: &dyn BlockIo, esp: Extent) -> bool {
     let volume = FatVolume::open(disk, esp);
     volume.is_ok_and(|volume| PATHS.iter().any(|path| matches!(volume.find(path), Ok(Some(_)))))

@@ -1,4 +1,4 @@
-//! The partition table of any disk, and what its partitions hold, judged by their first bytes.
+//! The partition table of any disk, and the content of its partitions, judged by their first bytes.
 
 use uuid::Uuid;
 

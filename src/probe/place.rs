@@ -63,8 +63,8 @@ pub fn history_place(disk: &dyn BlockIo, esp: Extent) -> Option<Extent> {
     history(disk, &volume).filter(|place| is_its_own(disk, &volume, HISTORY, *place))
 }
 
-/// Whether the map of the volume shows that this file lies there, and that no other one has any of it. What cannot be looked at,
-/// or contradicts itself, proves nothing.
+/// Whether the map of the volume shows that this file lies there, and that no other one has any of it. An unreadable or
+/// contradictory map proves nothing.
 pub fn is_its_own(disk: &dyn BlockIo, volume: &FatVolume, path: &str, place: Extent) -> bool {
     let base = volume.extent();
     let Ok(map) = fat_map(disk, base, &[path]) else { return false };

@@ -316,7 +316,7 @@ pub fn slot_bytes(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot) -> u64 {
     files.unwrap_or_default().iter().map(|(_, size)| size).sum()
 }
 
-/// A slot in which every file is what SHA256SUMS says.
+/// A slot in which every file matches SHA256SUMS.
 pub struct Whole {
     pub listed: Sums,
     /// Names of files that SHA256SUMS does not list: nothing uses them, so they do no harm.

@@ -29,7 +29,7 @@ use crate::{
 
 /// For another program's lock on the disk, when the record is written.
 const LOCK: Duration = Duration::from_secs(5);
-/// For systemd's answer: it may be what hangs.
+/// For systemd's answer: systemd itself may hang.
 const SYSTEMD: Duration = Duration::from_secs(2);
 
 pub struct LinuxPlatform {
