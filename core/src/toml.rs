@@ -37,7 +37,7 @@ pub fn tables(text: &str, name: &str) -> Result<Vec<Table>, ConfigError> {
     }
 }
 
-/// The first one is what stands before all headings.
+/// The first one has the keys before all headings.
 fn read(text: &str, name: Option<&str>) -> Result<Vec<Table>, ConfigError> {
     let source = Source::new(text);
     let tokens = source.lex().into_vec();

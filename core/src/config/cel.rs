@@ -266,7 +266,7 @@ fn one_or(mut parts: Vec<Selector>, many: fn(Vec<Selector>) -> Selector) -> Sele
 mod tests {
     use super::*;
 
-    /// The printed form shows what was understood.
+    /// The printed form shows how a text was understood.
     fn understood(text: &str) -> String {
         parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).to_string()
     }

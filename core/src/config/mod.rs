@@ -1,4 +1,4 @@
-//! The machine config: reads what concerns an installation from the YAML documents that machined passes on stdin.
+//! The machine config: reads the installation settings from the YAML documents that machined passes on stdin.
 //!
 //! Keys and types are those of Talos' reference (v1alpha1 config, `UnattendedInstallConfig`, `VolumeConfig`). Settings
 //! that do not concern an installation are skipped silently. The rest is read strictly: a wrong type or an unknown key

@@ -86,7 +86,7 @@ impl Chain {
         self.0.iter().map(|(link, digest)| format!("{digest}  {}\n", name(link))).collect()
     }
 
-    /// This list, and what another one says that this one does not.
+    /// This list, and the entries of another one that it lacks.
     pub fn and(&self, other: &Chain) -> Chain {
         let more = other.0.iter().filter(|row| !self.0.contains(row));
         Chain(self.0.iter().chain(more).cloned().collect())

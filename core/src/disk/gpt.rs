@@ -4,7 +4,7 @@
 //! - It writes primary and backup GPT in one call, mixed and without a flush. The order of these writes is our commit.
 //! - It numbers partitions in the order it finds them.
 //! - It looks for the backup header only in the last block, so an image on a larger disk loses its backup.
-//! - On a hostile header it panics, or allocates what the header claims (up to 512 GiB).
+//! - On a hostile header it panics, or allocates as much as the header claims (up to 512 GiB).
 
 use crate::prelude::*;
 
@@ -36,7 +36,7 @@ pub enum GptError {
     /// Entry array CRC-32 does not match.
     #[error("GPT partition entry array CRC is wrong: the table is damaged")]
     EntriesCrc,
-    /// A field is outside what the specification or this program allows.
+    /// A field is outside the range that the specification or this program allows.
     #[error("GPT header is not usable: {0}")]
     Unusable(&'static str),
     /// It is whole, and of a kind that this program does not read.

@@ -21,7 +21,7 @@ pub struct RawTable {
 }
 
 impl RawTable {
-    /// Fails if the bytes are not those that the header means.
+    /// Fails if the bytes do not match the header.
     pub fn new(header: Header, mut bytes: Vec<u8>) -> Result<Self, GptError> {
         header.decode_entries(&bytes)?;
         bytes.truncate(header.entries_bytes());

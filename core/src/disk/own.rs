@@ -13,7 +13,7 @@ use super::{drive::DriveRecord, identity::DiskIdentity};
 pub struct Candidate {
     /// The disk.
     pub disk: DiskIdentity,
-    /// The drive that was installed, by what this disk says of it. It need not be this one.
+    /// The drive that was installed, by this disk's record. It need not be this one.
     pub record: Option<DriveRecord>,
 }
 
@@ -144,7 +144,7 @@ impl fmt::Display for Named<'_> {
 }
 
 impl OwnDisk {
-    /// Said where there are copies, or where it is one: which one was taken.
+    /// A note if there are copies, or if the disk is one: it names the disk that was taken.
     pub fn note(&self) -> Option<String> {
         if let Some(drive) = &self.installed {
             let disk = Named(&self.disk);
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    /// The one that was booted may be among those that could not be looked at, or have dropped off the bus.
+    /// The booted disk may be unreadable, or have dropped off the bus.
     #[test]
     fn a_copy_is_not_taken_where_its_original_may_be_the_one_that_was_booted() {
         let copy = || candidates(&[("/dev/sda", "S2", Some("S1"))]);

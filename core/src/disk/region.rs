@@ -162,7 +162,7 @@ mod tests {
     }
 
     proptest! {
-        // For any table: every partition appears once and in order, and free is exactly what no partition has.
+        // For any table: every partition appears once and in order, and exactly the bytes without a partition are free.
         #[test]
         fn every_byte_is_somebodys(
             disk in 1..500u64,

@@ -44,7 +44,7 @@ pub enum AuthError {
 pub struct Auth {
     /// The variable.
     pub variable: Variable,
-    /// All of the file: what firmware takes.
+    /// The whole file, as firmware takes it.
     pub file: Vec<u8>,
     /// The lists, as the variable holds them afterwards.
     pub content: Vec<u8>,

@@ -43,7 +43,7 @@ pub fn set_of(tag: u8, mut elements: Vec<Vec<u8>>) -> Vec<u8> {
     element(tag, &elements)
 }
 
-/// Splits off an element with this tag: its content, and what follows it. Lengths must be the shortest ones.
+/// Splits off an element with this tag: its content, and the rest behind it. Lengths must be the shortest ones.
 pub fn split(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (whole, rest) = split_whole(bytes)?;
     let content = &whole[header_bytes(whole)?..];

@@ -1,5 +1,5 @@
-//! PCR 11 of a UKI: what systemd's stub measures before it starts the kernel, and what systemd adds as the boot goes on.
-//! With a signature over it, a secret can be sealed to the signer and not to one version.
+//! PCR 11 of a UKI: the measurements of systemd's stub before it starts the kernel, and those of systemd as the boot
+//! goes on. With a signature over it, a secret can be sealed to the signer and not to one version.
 
 use crate::prelude::*;
 
@@ -87,7 +87,7 @@ impl PcrValue {
         phases.split(':').filter(|word| !word.is_empty()).fold(self, |value, word| value.extended(word.as_bytes()))
     }
 
-    /// The digest of a policy that demands this value of PCR 11 (TPM2_PolicyPCR), which is what gets signed.
+    /// The digest of a policy that demands this value of PCR 11 (TPM2_PolicyPCR), to be signed.
     pub fn policy(self) -> Sha256 {
         let mut message = vec![0; 32];
         message.extend(POLICY_PCR.to_be_bytes());

@@ -42,7 +42,7 @@ pub enum PeError {
     /// It is something else.
     #[error("not an EFI program: {0}")]
     Other(&'static str),
-    /// It is shorter than what its headers say.
+    /// It is shorter than its headers say.
     #[error("it ends within {0}")]
     Cut(String),
     /// Bytes that belong to nothing.
@@ -340,7 +340,7 @@ pub fn without_symbols(bytes: &[u8]) -> Result<Vec<u8>, PeError> {
     Ok(bytes)
 }
 
-/// A program up to the end of its last section, and what lies behind that.
+/// A program up to the end of its last section, and the bytes behind that.
 pub fn loaded(bytes: &[u8]) -> Result<(&[u8], &[u8]), PeError> {
     Ok(bytes.split_at(Pe::headers(bytes)?.end))
 }

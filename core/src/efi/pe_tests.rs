@@ -111,7 +111,7 @@ fn the_digest_covers_everything_but_what_signing_changes() {
             not_covered += usize::from(same);
         }
     }
-    // The checksum and what follows the last section; a wrong entry is refused.
+    // The checksum and the bytes behind the last section; a wrong entry is refused.
     assert_eq!(not_covered, 2 * (4 + signed.len() - plain.len()));
 }
 

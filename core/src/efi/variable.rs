@@ -122,7 +122,7 @@ impl Change {
     }
 }
 
-/// The parts of an EFI_VARIABLE_AUTHENTICATION_2 and what follows it.
+/// The parts of an EFI_VARIABLE_AUTHENTICATION_2 and the content behind it.
 pub(super) struct Parts<'b> {
     pub time: &'b [u8],
     /// SignedData.

@@ -143,8 +143,8 @@ impl fmt::Display for Cmdline {
     }
 }
 
-// Room for what GRUB and the boot rule add: `BOOT_IMAGE`, `panic=10`, `slipway.slot`, `slipway.disk` and `slipway.try`,
-// 118 bytes for a trial on hd0. Beyond the kernel's limit GRUB silently drops words from the end.
+// Room for the words of GRUB and the boot rule: `BOOT_IMAGE`, `panic=10`, `slipway.slot`, `slipway.disk` and
+// `slipway.try`, 118 bytes for a trial on hd0. Beyond the kernel's limit GRUB silently drops words from the end.
 const ADDED_BYTES: usize = 128;
 
 /// Why a command line would not reach the kernel unchanged.

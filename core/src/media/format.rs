@@ -246,7 +246,7 @@ impl ImageKind {
 /// Size of a VHD's footer in bytes.
 pub const VHD_FOOTER_BYTES: usize = 512;
 
-/// Replaces what qemu-img takes from the clock and a random generator, so that images are reproducible.
+/// Replaces the values that qemu-img takes from the clock and a random generator, so that images are reproducible.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
     /// The disk GUID.

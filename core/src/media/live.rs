@@ -32,7 +32,7 @@ pub const PAYLOAD_DIR: &str = "slipway/payload";
 pub const ASSETS_DIR: &str = "slipway/assets";
 /// The container image in the initramfs (OCI archive).
 pub const CONTAINER: &str = "slipway/image.tar";
-/// The file in `boot/` of an ISO that tells GRUB what to boot.
+/// The file in `boot/` of an ISO that tells GRUB its task.
 pub const MEDIUM_ENV: &str = "medium.env";
 /// The largest initramfs in bytes that GRUB can load: kernel and initramfs must both lie below 2 GiB.
 /// (`initrd_addr_max`, Documentation/arch/x86/boot.rst)

@@ -72,7 +72,7 @@ impl PayloadFacts {
         }
     }
 
-    /// The payload's manifest, without what only a slot's manifest has.
+    /// The payload's manifest, without the fields of a slot's manifest.
     pub fn manifest(&self) -> Manifest {
         Manifest {
             format: Manifest::FORMAT,

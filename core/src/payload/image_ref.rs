@@ -33,7 +33,7 @@ impl ImageRef {
         }
     }
 
-    /// Its repository, as [`below_registry`] writes what rules are for.
+    /// Its repository, in the form of [`below_registry`] for rules.
     pub fn place(&self) -> String {
         format!("{}/{}", registry(&self.host), self.repository)
     }

@@ -1,7 +1,7 @@
 //! The lists of a slot: SHA256SUMS, boot.sha256 and manifest.json. The installer writes them together, so they agree.
 //!
-//! SHA256SUMS alone does not say what boots. A boot loader goes by boot.sha256, an upgrade by manifest.json, and Slipway's
-//! loader starts a unified kernel image because it is there.
+//! SHA256SUMS alone does not tell which files boot. A boot loader goes by boot.sha256, an upgrade by manifest.json, and
+//! Slipway's loader starts a unified kernel image because it is there.
 
 use crate::prelude::*;
 

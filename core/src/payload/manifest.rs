@@ -26,7 +26,7 @@ pub const UKI: &str = slot_cfg::UKI;
 pub const SHA256SUMS: &str = "SHA256SUMS";
 /// Signatures over the bytes of [`SHA256SUMS`], beside it.
 pub const SHA256SUMS_SIG: &str = "SHA256SUMS.sig";
-/// Checksums of what boots. The squashfs is left out, because GRUB hashes slowly.
+/// Checksums of the files that boot. The squashfs is left out, because GRUB hashes slowly.
 pub const BOOT_SHA256: &str = slot_cfg::BOOT_SHA256;
 /// The slot's file for the boot loader.
 pub const SLOT_CFG: &str = slot_cfg::SLOT_CFG;
@@ -199,7 +199,7 @@ impl Manifest {
         manifest
     }
 
-    /// The digest that names this payload: its files and its own kernel command line. What a user adds to that does not count,
+    /// The digest that names this payload: its files and its own kernel command line. A user's additions do not count,
     /// so it is the same on all machines, and the same in the payload and in the slot that it was written to.
     pub fn payload_digest(&self) -> Sha256 {
         // Only a slot has kernel arguments that were asked for.
@@ -210,7 +210,7 @@ impl Manifest {
         }
     }
 
-    /// In a slot: the digest that names what boots from it, see [`system_digest`].
+    /// In a slot: the digest that names its system, see [`system_digest`].
     pub fn system_digest(&self) -> Sha256 {
         match &self.cmdline {
             Some(cmdline) => system_digest(&self.files, cmdline),

@@ -26,7 +26,7 @@ pub fn is_used(name: &str) -> bool {
     is_installed(name) || (is_small(name) && name != SHA256SUMS_SIG)
 }
 
-/// Whether it is one of those that are read into memory.
+/// Whether this file is read into memory.
 pub fn is_small(name: &str) -> bool {
     name == SHA256SUMS || name == SHA256SUMS_SIG || name == MANIFEST || TEXTS.contains(&name)
 }

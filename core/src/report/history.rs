@@ -208,8 +208,8 @@ fn end_of(entries: &mut [HistoryEntry], slot: Slot, outcome: TrialOutcome) {
     }
 }
 
-/// The last entries, as `status` shows them, without why a trial failed, which its last trial says. What belongs to one
-/// stands below it, further to the right.
+/// The last entries, as `status` shows them, without why a trial failed, which its last trial says. Lines that belong
+/// to one stand below it, further to the right.
 pub(super) fn recent(entries: &[HistoryEntry]) -> Vec<Row> {
     let entries = entries.iter().filter(|entry| entry.verb != Verb::Trial);
     let rows = entries.zip(["history", "", ""]).flat_map(|(entry, label)| {

@@ -53,7 +53,7 @@ pub struct Beside<'a> {
     pub writer: Option<&'a Writer>,
 }
 
-/// Decide. What comes first is more urgent, or stands in the way of the rest.
+/// Decide. Earlier rows are more urgent, or stand in the way of the rest.
 pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
     let base = RequestBase { disk: beside.disk.to_owned(), now: 0, asked: Asked::default() };
     let runs_from = if facts.running.slot().is_some() { RunsFrom::Inside } else { RunsFrom::Offline };
@@ -104,7 +104,7 @@ pub fn in_use(facts: &SystemFacts) -> impl Iterator<Item = Slot> {
 const VERIFIES: &str = "reads everything, and names what is damaged";
 const TAGS_LOST: &str = "The tags of META are lost";
 
-/// A verb for this disk, as a shell takes it. What runs from the disk decides whether it is at rest.
+/// A verb for this disk, as a shell takes it. The disk is at rest if nothing runs from it.
 pub fn command_for(verb: &str, disk: &str, facts: &SystemFacts) -> String {
     let is_at_rest = facts.running.slot().is_none() && matches!(verb, "activate" | "rollback" | "bootloader update");
     let offline = if is_at_rest { " --offline" } else { "" };

@@ -27,8 +27,8 @@ pub enum FileState {
 }
 
 impl FileState {
-    /// Whether the slot is not what was installed. A file that nothing lists and nothing uses does no harm: fsck leaves such
-    /// files.
+    /// Whether the slot differs from the installed system. A file that nothing lists and nothing uses does no harm:
+    /// fsck leaves such files.
     pub const fn is_damage(self) -> bool {
         matches!(self, FileState::Damaged | FileState::Missing | FileState::Disputed)
     }
@@ -143,7 +143,7 @@ impl SlotCheck {
     }
 }
 
-/// Said where nothing can be compared.
+/// Shown if nothing can be compared.
 pub(super) const NOT_RECORDED: &str = "not recorded at install, nothing to compare with";
 
 impl fmt::Display for VerifyReport {

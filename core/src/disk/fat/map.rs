@@ -1,4 +1,4 @@
-//! Every cluster of a FAT32 volume that a file or a directory has: what must be known before one file is replaced.
+//! Every cluster of a FAT32 volume that a file or a directory has: needed before one file is replaced.
 //!
 //! A reader makes the best of what it finds. This module refuses doubt: a used cluster that is taken for free would be
 //! written over. Clusters that the FAT calls used and that nothing refers to belong to no file. A power cut while a

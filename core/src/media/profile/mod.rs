@@ -32,7 +32,7 @@ use crate::{
     yaml::{ConfigError, Pos},
 };
 
-/// A complete profile: what to make, and from what.
+/// A complete profile: the product, and its sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Profile {

@@ -162,7 +162,7 @@ pub fn disk_format_options(kind: ImageKind, options: &str) -> Result<(), Fault> 
     }
 }
 
-/// `bootloader` of `output.imageOptions`: what boots the disk under UEFI. Under BIOS that is GRUB in either case.
+/// `bootloader` of `output.imageOptions`: the disk's boot loader under UEFI. Under BIOS that is GRUB in either case.
 pub fn disk_loader(name: &str) -> Result<EfiLoader, Fault> {
     match name {
         DUAL_BOOT => Ok(EfiLoader::Slipway),
@@ -190,7 +190,7 @@ fn other_loader(name: &str, remedy: &str) -> Fault {
     }
 }
 
-/// The name that a profile gives to what boots a disk.
+/// A profile's name of a disk's boot loader.
 pub const fn loader_name(loader: EfiLoader) -> &'static str {
     match loader {
         EfiLoader::Slipway => DUAL_BOOT,

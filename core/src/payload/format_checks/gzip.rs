@@ -1,4 +1,4 @@
-//! The end of a gzip member (RFC 1952). Nothing but decompressing finds the end of its stream; what comes out is
+//! The end of a gzip member (RFC 1952). Nothing but decompressing finds the end of its stream; the output is
 //! dropped.
 
 use crate::prelude::*;

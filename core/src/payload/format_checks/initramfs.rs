@@ -154,7 +154,7 @@ impl InitramfsWatch {
         }
     }
 
-    // `at` is where in the file the part said what is next.
+    // `at` is the place in the file where the part announced the next one.
     fn go_on(&mut self, next: Next, at: u64) {
         let part = match core::mem::replace(&mut self.state, State::Settled) {
             State::In(part) | State::Streaming(part) => part,

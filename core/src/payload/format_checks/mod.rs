@@ -1,7 +1,7 @@
 //! Checks that each payload file is complete and of a supported format.
 //!
 //! A payload that was cut off on its way has the right beginning, and `installer checksum` would make it official. So
-//! every file is asked where it ends:
+//! the end of every file is checked:
 //!
 //! - A kernel, a squashfs and a unified kernel image say it in their first 1 KiB: [`check_head`].
 //! - An initramfs says it piece by piece. [`InitramfsWatch`] sees the bytes go by and keeps none of them.
@@ -83,8 +83,8 @@ pub fn is_initramfs(name: &str) -> bool {
     INITRAMFS.contains(&name)
 }
 
-/// Check what the first [`HEAD_BYTES`] of a file say: its format, and for a kernel and a squashfs its length. `size` is
-/// that of the file. Returns the architecture of a kernel. Files of other names always pass.
+/// Check the first [`HEAD_BYTES`] of a file: its format, and for a kernel and a squashfs its length. `size` is that of
+/// the file. Returns the architecture of a kernel. Files of other names always pass.
 pub fn check_head(name: &str, head: &[u8], size: u64) -> Result<Option<Arch>, Unbootable> {
     if [KERNEL, ROOTFS, UKI].contains(&name) || is_initramfs(name) {
         fits_a_slot(size)?;
@@ -103,7 +103,7 @@ pub fn fits_a_slot(size: u64) -> Result<(), Unbootable> {
     if u32::try_from(size).is_err() { Err(Unbootable::TooLarge(size)) } else { Ok(()) }
 }
 
-// Sizes that a file claims: what does not fit is too large for any file.
+// Sizes that a file claims: one that does not fit is too large for any file.
 const fn cut(what: &'static str, needs: u64, has: u64) -> Result<(), Unbootable> {
     if needs > has { Err(Unbootable::Cut { what, needs, has }) } else { Ok(()) }
 }
@@ -124,7 +124,7 @@ fn le64(bytes: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// FAT32's own limit: `install` would refuse what `inspect` calls good.
+    /// FAT32's own limit: otherwise `install` would refuse a file that `inspect` calls good.
     #[test]
     fn what_no_slot_holds() {
         const MOST: u64 = u32::MAX as u64;

@@ -9,10 +9,10 @@ pub enum Next {
     Stream,
     /// The part ends behind `skip` more bytes.
     End { skip: u64 },
-    /// Nothing is known of what follows.
+    /// The next bytes are unknown.
     Unknown,
     /// It is not a heading.
     Damaged,
-    /// Linux does not unpack it: what is wrong with the part, and the option that makes another.
+    /// Linux does not unpack it: the fault of the part, and the option that makes another.
     Refused(&'static str),
 }

@@ -19,7 +19,7 @@ pub enum Part {
     /// The end of these two cannot be told without decompressing them.
     Bzip2,
     Lzma,
-    /// All headings were seen; the end comes behind what is passed over.
+    /// All headings were seen; the end comes behind the bytes that are passed over.
     Ended(&'static str),
 }
 
@@ -103,7 +103,7 @@ impl Part {
         [decoder, None]
     }
 
-    /// Whether the file may end where this heading would begin. `begun` is what there is of it.
+    /// Whether the file may end where this heading would begin. `begun` is its beginning.
     pub fn may_end(&self, begun: &[u8]) -> bool {
         // The blocks of lz4 have no end mark.
         matches!(self, Part::Lz4) && begun.iter().all(|byte| *byte == 0)
@@ -153,7 +153,7 @@ impl Cpio {
                 }
                 Self::after(name, content)
             }
-            // Zeros that fill the last entry up, or a block, count as those that may stand between two parts.
+            // Zeros that fill up the last entry, or a block, count as zeros between two parts.
             Cpio::Name { .. } if heading == Self::TRAILER => Next::End { skip: 0 },
             Cpio::Name { content } => {
                 let (name, content) = (Self::TRAILER.len() as u64, *content);
@@ -205,7 +205,7 @@ impl Zstd {
         };
         let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
         let header = 5 + usize::from(!single) + dictionary + content_size;
-        // One byte of what follows the descriptor was read: of the size, where there is no dictionary. Linux has none.
+        // One byte behind the descriptor was read: of the size, where there is no dictionary. Linux has none.
         let rest = header - heading.len();
         if single && dictionary == 0 && content_size >= 4 {
             *self = Zstd::Size { low: window, checksum };
@@ -243,7 +243,7 @@ fn lz4_block(heading: &[u8]) -> Next {
         Some(0) => Next::End { skip: 0 },
         Some(MAGIC) => Next::Heading { skip: 0, need: 4 },
         Some(size) if size <= MOST_BYTES => Next::Heading { skip: size, need: 4 },
-        // Linux takes what follows for the size of a block, and fails there.
+        // Linux takes the next bytes for the size of a block, and fails there.
         _ if Part::may_begin(&heading[heading.len() - 4..]) => Next::Refused(
             "is followed by another archive at once: put four zeros or more between the two, or compress it with zstd or xz",
         ),

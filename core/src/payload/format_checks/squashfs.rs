@@ -75,7 +75,7 @@ fn option(head: &[u8], at: usize) -> Option<u64> {
     le16(head, 24).filter(|flags| flags & HAS_OPTIONS != 0).and_then(|_| le32(head, OPTIONS_AT + at))
 }
 
-/// By what it is compressed. `None`: the superblock is cut off before it.
+/// The compressor. `None`: the superblock is cut off before it.
 fn compressor(head: &[u8]) -> Option<Result<(&'static str, &'static str), Unbootable>> {
     let number = le16(head, 20)?;
     let known = usize::try_from(number).ok().and_then(|number| COMPRESSORS.get(number.checked_sub(1)?));

@@ -18,7 +18,7 @@ const SECTION_BYTES: usize = 40;
 /// Without these it is a program, and no system.
 const NEEDED: [&[u8]; 3] = [b".linux\0\0", b".initrd\0", b".cmdline"];
 
-/// `head` are the first [`super::HEAD_BYTES`]: the headers of a stub and of what is added to it have room there.
+/// `head` are the first [`super::HEAD_BYTES`]: the headers of a stub and of its added sections have room there.
 pub fn check(head: &[u8], size: u64) -> Result<Arch, Unbootable> {
     let (arch, sections) = sections(head)?;
     for section in &sections {
@@ -149,7 +149,7 @@ pub fn look_at<E>(
     })
 }
 
-/// `bytes` are those of the command line.
+/// `bytes` is the command line.
 fn unified(places: Places, bytes: &[u8]) -> Result<Unified, Unbootable> {
     let Places { kernel, initramfs, cmdline } = places;
     let text = core::str::from_utf8(bytes).ok().filter(|_| bytes.len() as u64 == cmdline.end - cmdline.start);

@@ -16,7 +16,7 @@ use crate::{
 const INDENT: usize = 6;
 /// Widest column for offsets and sizes. The usual ones fit.
 const SIZE: usize = 10;
-/// Widest column for what a partition holds: the longest name of a signature.
+/// Widest column for a partition's content: the longest name of a signature.
 const HOLDS: usize = 11;
 
 struct Row {

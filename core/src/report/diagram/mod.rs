@@ -37,7 +37,7 @@ struct Glyphs {
     bottom: [char; 3],
     table: char,
     free: char,
-    /// Marks what boots next.
+    /// Marks the next boot.
     next: char,
     /// Marks a text that was cut off.
     cut: char,

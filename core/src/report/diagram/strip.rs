@@ -31,7 +31,7 @@ const CUT: usize = 7;
 const DAMAGED: &str = "DAMAGED";
 
 struct Cell {
-    /// Name in the legend: the partition's number, or what it is.
+    /// Name in the legend: the partition's number, or its kind.
     name: String,
     bytes: u64,
     least: usize,
@@ -199,7 +199,7 @@ impl Cell {
     }
 }
 
-/// The last line of a box: the state of a slot and whether it boots next, else what the partition holds.
+/// The last line of a box: the state of a slot and whether it boots next, else the partition's content.
 fn state(partition: &Partition, report: &LayoutReport) -> Vec<String> {
     let Some((slot, system)) = slot_of(partition, report) else { return partition.holds.iter().cloned().collect() };
     let facts = &system.slots[slot];
