@@ -35,7 +35,7 @@ pub struct XfsSpec {
     pub uuid: Uuid,
     pub sector: SectorSize,
     /// Seconds since 1970 UTC. Sets the times in the inodes to this and their generation numbers to 0, so that the same
-    /// specification gives the same bytes. `None` leaves what mkfs.xfs wrote.
+    /// specification gives the same bytes. `None` leaves the values of mkfs.xfs.
     pub time: Option<u64>,
 }
 

@@ -138,7 +138,7 @@ impl Tool {
         Err(failed(format!("{status}: {}", self.complaint(&String::from_utf8_lossy(&text)))))
     }
 
-    // The line of stderr that says what went wrong.
+    // The line of stderr that names the fault.
     fn complaint(self, text: &str) -> &str {
         let mut lines = text.trim().lines();
         let severe = |line: &&str| [" : SORRY :", " : FAILURE :", " : FATAL :"].iter().any(|word| line.contains(word));

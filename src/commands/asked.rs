@@ -29,7 +29,7 @@ fn name(uid: u32) -> String {
     users.next().map_or_else(|| format!("uid {uid}"), str::to_owned)
 }
 
-/// The nearest process above this one that says something: not a shell, nor what changes the user.
+/// The nearest process above this one that says something: not a shell, nor a program that changes the user.
 fn program() -> Option<String> {
     const QUIET: [&str; 13] =
         ["sh", "bash", "dash", "ash", "zsh", "fish", "ksh", "sudo", "su", "doas", "env", "timeout", "nohup"];

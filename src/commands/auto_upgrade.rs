@@ -133,7 +133,7 @@ fn options(args: &AutoUpgradeArgs, config: &UpdateConfig) -> Result<Options, Fai
     })
 }
 
-/// systemd knows what it takes. Where it is not installed nothing can run in a window, and that is said later.
+/// systemd decides. Where it is not installed nothing can run in a window, and that is said later.
 fn is_a_calendar(config: &Path, window: &Placed<String>) -> Result<(), Failure> {
     match systemd::next(&window.value, 0) {
         Ok(_) | Err(ToolError::Missing(..)) => Ok(()),

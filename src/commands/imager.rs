@@ -169,7 +169,7 @@ fn pcr(signed: &SecureBoot) -> PcrRequest {
     PcrRequest { key: signed.pcr_key.clone().into(), phases: PHASES.map(str::to_owned).to_vec() }
 }
 
-/// As Talos' imager does, takes the files that lie where it has them. Some of them are not enough.
+/// As Talos' imager does, takes the files from its directory. A part of them is not enough.
 fn enroll_from(mode: EnrollMode, keys: &EnrolledKeys, dir: &Path) -> Result<EnrollFrom, Failure> {
     let keys = match keys {
         EnrolledKeys::Files([pk, kek, db]) => {

@@ -1,9 +1,9 @@
 //! Reads the machine config, or a profile, from stdin.
 //!
 //! machined always passes a pipe, writes the config or nothing, and closes it. A terminal is never read. A service has
-//! /dev/null. What is left is a pipe that stays open without data, for example under ssh without a terminal. That is an
-//! error after a timeout. Treating silence as "no config" would be dangerous: an install without the intended config
-//! would format volumes that are to be encrypted.
+//! /dev/null. The remaining case is a pipe that stays open without data, for example under ssh without a terminal. That
+//! is an error after a timeout. Treating silence as "no config" would be dangerous: an install without the intended
+//! config would format volumes that are to be encrypted.
 
 use std::{
     fs::File,

@@ -22,8 +22,8 @@ pub struct DiskList {
     pub unknown: Vec<(String, String)>,
 }
 
-/// All whole disks. Not listed are drives without a medium, devices without content, and what loses its content when
-/// the power goes (RAM disks, zram), or is too small for a system (floppies).
+/// All whole disks. Not listed are drives without a medium, devices without content, and those that lose their
+/// content when the power goes (RAM disks, zram), or are too small for a system (floppies).
 pub fn disks() -> io::Result<DiskList> {
     let (links, mut list) = (links(), DiskList::default());
     let mut names = Vec::new();
@@ -52,7 +52,7 @@ pub fn disks() -> io::Result<DiskList> {
 }
 
 /// Whether firmware can start from such a disk only through the disks below it, which are listed, too: a logical or
-/// encrypted volume, a mapped partition, and what unites the paths to one disk.
+/// encrypted volume, a mapped partition, and a device that unites the paths to one disk.
 pub fn lies_on_others(disk: &DiskTraits) -> bool {
     let name = disk.dev_path.trim_start_matches("/dev/");
     let uuid = read_trimmed(&Path::new(SYS_BLOCK).join(name).join("dm/uuid")).unwrap_or_default();

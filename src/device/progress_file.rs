@@ -88,7 +88,7 @@ fn parse(file: &Path) -> Option<WriterProgress> {
     serde_json::from_slice(&bytes).ok()
 }
 
-/// Removes what killed runs left.
+/// Removes the files of killed runs.
 fn clear(dir: &Path) {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     for (n, path) in entries.map(|entry| entry.path()).enumerate() {

@@ -1,7 +1,7 @@
 //! Limits the rate of reads and writes so that other programs on the machine keep their share of the disk.
 //!
 //! This is a limit in bytes per second, not an I/O class. `ioprio_set` has no effect with the scheduler `none` (NVMe,
-//! virtio), nor on the CPU time of hashing. Limiting the disk also slows what feeds it: hashing, decompression, the
+//! virtio), nor on the CPU time of hashing. Limiting the disk also slows its sources: hashing, decompression, the
 //! source and the network.
 
 use std::{

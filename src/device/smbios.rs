@@ -23,8 +23,8 @@ pub fn kernel_args() -> Vec<String> {
         .collect()
 }
 
-/// Whether this is a virtual machine, by what systemd-boot goes by: the processor's flag, or else SMBIOS (type 0). None if
-/// neither says anything.
+/// Whether this is a virtual machine, by the rule of systemd-boot: the processor's flag, or else SMBIOS (type 0). None
+/// if neither says anything.
 pub fn is_virtual_machine() -> Option<bool> {
     let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = processors.lines().filter_map(|line| line.strip_prefix("flags")?.split_once(':'));

@@ -97,8 +97,8 @@ impl<'d> FatVolume<'d> {
     /// Checks that GRUB and firmware take it for a file system, too: if they refuse it, it does not boot.
     pub fn is_read_by_all(&self) -> Result<(), ReadError> {
         let mut first = [0; 4];
-        // Entry 0 of a FAT repeats the media byte. Firmware and installers disagree about bit 3 (GRUB, fs/fat.c). What cannot be
-        // read contradicts nothing: the ways back work without the FAT.
+        // Entry 0 of a FAT repeats the media byte. Firmware and installers disagree about bit 3 (GRUB, fs/fat.c). An
+        // unreadable entry contradicts nothing: the ways back work without the FAT.
         let is_read = read(self.disk, self.fat, &mut first).is_ok();
         let begins = !is_read || le32(&first, 0) & 0x0fff_ffff | 8 == 0x0fff_fff8;
         match self.odd {

@@ -53,7 +53,7 @@ pub struct Iso<'a> {
     /// Content of `medium.env`.
     pub env: &'a str,
     pub assets: &'a IsoAssets,
-    /// In place of GRUB under UEFI: what starts with Secure Boot.
+    /// In place of GRUB under UEFI: the programs that start with Secure Boot.
     pub signed: Option<SignedEsp<'a>>,
     /// Time of all files, seconds since 1970 UTC.
     pub time: u32,

@@ -116,7 +116,7 @@ impl LiveContents<'_> {
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// Refuse what GRUB could not load. Ignores the few KiB of headers and small files.
+    /// Refuse a medium that GRUB could not load. Ignores the few KiB of headers and small files.
     pub fn fits(&self) -> Result<(), LiveError> {
         match self.bytes() {
             bytes if bytes > MAX_INITRAMFS_BYTES => Err(LiveError::TooLarge { bytes }),
@@ -185,7 +185,7 @@ impl LiveContents<'_> {
         to.finish().map_err(error)
     }
 
-    // Add what `installer checksum` would write. Check the files that no digest covers.
+    // Add the list of `installer checksum`. Check the files that no digest covers.
     fn add_checksums(&self, texts: &mut BTreeMap<String, Vec<u8>>) -> Result<(), LiveError> {
         let text = |name: &str| texts.get(name).map(|bytes| String::from_utf8_lossy(bytes));
         let same = text("cmdline").as_deref().map(str::trim) == self.facts.cmdline.as_deref()
@@ -269,7 +269,7 @@ struct Builder<'f> {
 }
 
 impl Builder<'_> {
-    // Record what another writer puts at this offset.
+    // Record the bytes of another writer at this offset.
     fn expect(&mut self, file: &FileInfo, at: u64) {
         self.pieces.push(Piece { name: file.name.clone(), at, size: file.size, sha256: file.sha256 });
     }

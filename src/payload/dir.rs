@@ -63,8 +63,9 @@ impl DirSource {
         open_regular(&self.dir.join(name))
     }
 
-    /// Inspect the payload. If `inspection` allows it, trust what `installer checksum` recorded, as long as it fits the
-    /// files. Otherwise hash every file and compare with SHA256SUMS. `progress` gets the number of bytes read.
+    /// Inspect the payload. If `inspection` allows it, trust the facts that `installer checksum` recorded, as long as
+    /// they fit the files. Otherwise hash every file and compare with SHA256SUMS. `progress` gets the number of bytes
+    /// read.
     pub fn facts(
         &mut self,
         policy: ChecksumPolicy,
@@ -169,8 +170,8 @@ impl DirSource {
         names.filter(|name| self.is_there(name)).collect()
     }
 
-    /// The recorded facts, if they fit the files by name, size and what these say of their own length. If they do not,
-    /// the full inspection that follows finds out why.
+    /// The recorded facts, if they fit the files by name, size and the length in their headers. If they do not, the
+    /// full inspection that follows finds out why.
     fn declared(&self, found: &Found, installed: &[&str]) -> Result<Option<PayloadFacts>, PayloadError> {
         if !found.files.contains_key(MANIFEST) {
             return Ok(None);
@@ -275,7 +276,7 @@ fn has_in_it(unified: Option<&Unified>, head: &[u8], file: &File) -> io::Result<
     Ok(found?.as_ref() == Ok(unified))
 }
 
-/// Reads the headings of an initramfs. What cannot be told without decompressing it shows while it is written.
+/// Reads the headings of an initramfs. Faults that only decompressing shows appear while it is written.
 fn goes_on_to_its_end(file: &mut File, size: u64) -> io::Result<bool> {
     const READ_BYTES: usize = 16 << 10;
     let (mut at, mut watch, mut buf) = (0, InitramfsWatch::default(), vec![0; READ_BYTES]);

@@ -109,7 +109,7 @@ pub fn run_in_windows(windows: &[String], again: Option<Duration>, command: &[St
 
 /// Ask logind for a reboot. It returns before the machine goes down.
 pub fn reboot(inhibitors: &Inhibitors) -> Result<(), ToolError> {
-    // Others than those that were asked about may hold it back, too: newer versions of systemd heed them for root.
+    // Other inhibitors may hold it back, too: newer versions of systemd heed them for root.
     let words: &[&str] = if *inhibitors == Inhibitors::All { &["reboot"] } else { &["-i", "reboot"] };
     Tool::Systemctl.stdout(words).map(drop)
 }

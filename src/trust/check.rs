@@ -13,7 +13,7 @@ use super::{
     simple_signing::Claim,
 };
 
-// Limit of the faults that are told: others can put thousands beside an image.
+// Limit of the faults that are told: other people can put thousands beside an image.
 const MAX_FAULTS: usize = 16;
 
 /// Demand on a payload.

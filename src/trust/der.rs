@@ -5,7 +5,7 @@ pub const BIT_STRING: u8 = 0x03;
 pub const OCTET_STRING: u8 = 0x04;
 pub const SEQUENCE: u8 = 0x30;
 
-/// Splits off an element with this tag: its content, and what follows it. Lengths must be the shortest ones.
+/// Splits off an element with this tag: its content, and the rest behind it. Lengths must be the shortest ones.
 pub fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&found, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;

@@ -15,7 +15,7 @@ pub struct Evidence {
     /// Places that were searched for signatures, for messages.
     pub looked_for: String,
     pub signatures: Vec<Attached>,
-    /// Documents there that could not be read, for messages. Others may have put them there: they decide nothing.
+    /// Documents there that could not be read, for messages. Other people may have put them there: they decide nothing.
     pub faults: Vec<String>,
     /// Why it is not known whether there is more: a registry has not answered.
     pub unanswered: Option<anyhow::Error>,

@@ -72,7 +72,7 @@ impl fmt::Debug for SigningKey {
 
 impl SigningKey {
     /// The private key of a PEM file: PKCS#8 (`PRIVATE KEY`), SEC1 (`EC PRIVATE KEY`) or PKCS#1 (`RSA PRIVATE KEY`).
-    /// `name` is what people call it.
+    /// `name` is its name for people.
     pub fn parse(pem: &[u8], name: &str) -> Result<Self, SigningKeyError> {
         if pem.windows(9).any(|word| word == b"ENCRYPTED") {
             return Err(SigningKeyError::Encrypted);

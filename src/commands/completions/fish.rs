@@ -48,7 +48,7 @@ fn place_value(place: &Flag) -> String {
     format!(" {}{words}", if files { "-F" } else { "-f" })
 }
 
-/// Whether files are offered, and what besides.
+/// Whether files are offered, and which other values.
 fn offers(value: &Value) -> (bool, Option<String>) {
     match value {
         Value::Words(words) => (false, Some(words.join(" "))),

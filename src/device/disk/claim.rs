@@ -24,9 +24,9 @@ use slipway_core::{
 };
 
 impl Disk {
-    /// Claim the partitions on these ranges with `O_EXCL`, as a mount does, until this disk is closed, so that no program
-    /// can mount them. Writes out and drops the page cache of their nodes. The rest of a disk may be in use, but an image
-    /// file must not be in use at all, nor what was opened as a whole.
+    /// Claim the partitions on these ranges with `O_EXCL`, as a mount does, until this disk is closed, so that no
+    /// program can mount them. Writes out and drops the page cache of their nodes. The rest of a disk may be in use,
+    /// but an image file must not be in use at all, nor a device that was opened as a whole.
     pub(super) fn claim_parts(&self, extents: &[Extent]) -> Result<(), OpenError> {
         let ways_back = self.access == Access::BootState;
         let all = [ALL];

@@ -128,7 +128,7 @@ fn token(devices: &Devices, store: Store, node: Option<&Path>) -> Option<Token> 
 // A claim counts in any open mode, and udev looks anew at a device that was open for writing.
 fn claimed(token: &Token, write: bool) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(write).custom_flags(libc::O_EXCL).open(&token.path)?;
-    // The nodes of a container may be those of another day.
+    // The nodes of a container may be out of date.
     if file.metadata()?.rdev() != token.rdev {
         return Err(io::Error::new(io::ErrorKind::NotFound, "it is the node of another device"));
     }
@@ -159,8 +159,8 @@ fn hold(
             Err(_) if is_way_back => return Ok(None),
             Err(source) => return Err(OpenError::Io { path: token.path.display().to_string(), source }),
         }
-        // A mount or a mapping may have the whole, of which the kernel shows no partition to claim instead. What lies where this
-        // program writes is found later.
+        // A mount or a mapping may have the whole, of which the kernel shows no partition to claim instead. Users of
+        // the written ranges are found later.
         let is_used = || claim::uses_of(node, &[ALL]).is_ok_and(|users| !users.is_empty());
         // Looked up once: it reads all of /proc, and this is asked again while another writer is waited for.
         let is_open = opener(token).is_some();
@@ -200,7 +200,7 @@ fn wait_for(token: &Token, node: &DiskNode, patience: Duration, says: &mut dyn F
     }
     match hold(token, node, Access::Whole, patience, says) {
         Err(locked @ OpenError::Locked { .. }) => Err(locked),
-        // The claim on the whole says what else is wrong.
+        // The claim on the whole reports other faults.
         _ => Ok(()),
     }
 }

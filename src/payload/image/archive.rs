@@ -29,7 +29,7 @@ pub struct Archive {
     names: [Sha256; 2],
     parts: Vec<Part>,
     bytes: u64,
-    // Names what lies beside the image.
+    // Digest of the documents beside the image.
     beside: Option<Sha256>,
     left: Vec<String>,
     unknown: Option<ImageError>,

@@ -12,7 +12,7 @@ pub enum ImageError {
     #[error("{}: not found{}", printable(what), printable(hint))]
     NotFound {
         what: String,
-        /// Empty, or text that begins with `; ` and says what exists instead.
+        /// Empty, or text that begins with `; ` and names the alternatives.
         hint: String,
     },
     /// Content, structure, digest or size is wrong.

@@ -142,7 +142,7 @@ impl Local {
         Ok(Document { media_type: Some(descriptor.media_type().to_string()), bytes })
     }
 
-    /// Manifests that index.json lists and that fit, each once, the small ones first, within the limit for what lies
+    /// Manifests that index.json lists and that fit, each once, the small ones first, within the limit for documents
     /// beside an image.
     fn documents(&self, fits: impl Fn(&Descriptor) -> bool) -> Result<Listing<Document>, ImageError> {
         let index = self.index()?;

@@ -112,7 +112,7 @@ impl UpperLayers {
     }
 }
 
-/// Whether an entry takes away what the layers below have at this path: a whiteout, or anything but a directory above it.
+/// Whether an entry hides the lower layers at this path: a whiteout, or anything but a directory above it.
 pub fn hides_below(entry: &Entry, path: &[String]) -> bool {
     let Some((name, dir)) = entry.path.split_last() else { return false };
     let below = path.strip_prefix(dir).unwrap_or_default();

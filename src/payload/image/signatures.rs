@@ -2,8 +2,8 @@
 //! under the tag `sha256-HEX.sig`, each of whose layers is a signed document, with the signature in an annotation. In the
 //! new one it is a manifest that has the image as its subject, with a bundle as its layer.
 //!
-//! Many may put something beside an image. So what cannot be read is a fault that is told and passed over, and everything
-//! is read within [limits](super::beside).
+//! Many people may put documents beside an image. So an unreadable one is a fault that is told and passed over, and
+//! everything is read within [limits](super::beside).
 
 use std::collections::BTreeSet;
 
@@ -179,8 +179,8 @@ pub struct AllBeside {
     pub unknown: Option<ImageError>,
 }
 
-/// The signatures of an image as they are stored, not verified. Data that is no signature stays where it is: any person may
-/// have put it there, of any size.
+/// The signatures of an image as they are stored, not verified. Data that is no signature stays where it is: any person
+/// may have put it there, in any size.
 pub fn beside(store: &dyn ImageStore, images: &[Sha256], arch: Arch) -> AllBeside {
     let mut reader = Reader::new(store);
     let images = names(&mut reader, images, arch);

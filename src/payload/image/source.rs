@@ -76,7 +76,7 @@ struct Expected {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inspection {
-    /// Trust what `installer checksum` recorded; the write compares the files.
+    /// Trust the facts that `installer checksum` recorded; the write compares the files.
     Declared,
     Everything,
 }

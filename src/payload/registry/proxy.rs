@@ -1,7 +1,7 @@
 //! Chooses the proxy of a request: by the environment, as Go's `httpproxy` and curl read it.
 //!
-//! ureq passes over a value that it cannot use, and would ask the registry directly. So the decision is made here, and what
-//! cannot be used is an error that names the variable.
+//! ureq passes over a value that it cannot use, and would ask the registry directly. So the decision is made here, and
+//! a value that cannot be used is an error that names the variable.
 
 use std::{env, net::IpAddr};
 
@@ -18,7 +18,7 @@ pub struct Proxies {
     without: Vec<Exception>,
 }
 
-/// A proxy, and what to call it.
+/// A proxy, and its name for messages.
 #[derive(Clone, Debug)]
 pub struct Named {
     pub proxy: Proxy,

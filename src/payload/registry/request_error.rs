@@ -170,8 +170,8 @@ fn silent_dns(origin: &Origin) -> RequestError {
 /// The standard library's words in front of a message of getaddrinfo(3).
 const LOOKUP: &str = "failed to lookup address information: ";
 
-/// The standard library has no kind of error for what getaddrinfo(3) says, only a text: its own words and then those of
-/// the C library, glibc's or musl's.
+/// The standard library has no kind of error for a message of getaddrinfo(3), only a text: its own words and then those
+/// of the C library, glibc's or musl's.
 fn lookup(text: &str, origin: &Origin) -> Option<RequestError> {
     let detail = text.strip_prefix(LOOKUP)?;
     Some(match detail {

@@ -24,8 +24,8 @@ struct Page {
 }
 
 impl Registry {
-    /// All tags of the repository, sorted. What cannot be a tag is left out. All of them come from one endpoint: mirrors
-    /// may differ.
+    /// All tags of the repository, sorted. Invalid tags are left out. All of them come from one endpoint: mirrors may
+    /// differ.
     pub fn tags(&self) -> Result<Vec<String>, ImageError> {
         self.first(tags_of).map_err(|failure| failure.into_error(&self.what("the list", "of tags")))
     }
