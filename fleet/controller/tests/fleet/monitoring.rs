@@ -16,7 +16,13 @@ fn said() -> String {
     let metrics = Metrics::default();
     metrics.round(RoundEnd::Done, Duration::from_secs(1), Timestamp::UNIX_EPOCH);
     let nodes = [("Done".to_owned(), 1)].into();
-    let pool = PoolMetrics { state: "UpToDate".to_owned(), budget: Some(1), nodes, ..PoolMetrics::default() };
+    let pool = PoolMetrics {
+        state: "UpToDate".to_owned(),
+        budget: Some(1),
+        nodes,
+        certificate_expiry: Some(1),
+        ..PoolMetrics::default()
+    };
     metrics.pools(&[("p".to_owned(), pool)].into(), 1);
     metrics.channels([("stable".to_owned(), "1.0.0".to_owned())].into_iter());
     metrics.looked("stable", "Answered");
