@@ -25,14 +25,13 @@ def upgrade_section(disk, sources, bench):
     dry = Contender("upgrade --dry-run", verb(changed, "--dry-run"), "the plan only", ours=True,
                     goal=("100 ms", lambda _: 0.1))
     whole = Contender("upgrade, whole", verb(new), "everything, read-back", ours=True)
-    whole.before = node.go_back
     again = Contender("the same upgrade again", verb(new), "slot compared", ours=True)
     status = Contender("status", node.argv("status"), "boot files", ours=True, goal=("60 ms", lambda _: 0.06))
     # What `status` reads of both slots: kernel and initramfs, 20 MiB each.
     boot_files = Contender("dd of as many bytes as both slots' boot files", ["dd", f"if={disk.device}", "of=/dev/null", "bs=512k",
                                                                              f"skip={SLOT_A // MIB * 2}", "count=80", "iflag=direct"])
     status.floor = lambda m: m[boot_files.name]
-    # A pending trial would be verified, too: usually there is none.
+    # A pending trial would be verified, too: usually there is none. What is dry leaves the slot as `whole` needs it.
     dry.before = node.go_back
     rows = rows_of([boot_files, dry, whole, again, status], bench.rounds, bench.where)
     targets = (disk.file, disk.device)
