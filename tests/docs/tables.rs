@@ -165,6 +165,7 @@ pub const NOT_RUN: &[NotRun] = &[
 
 /// Flags of other programs that the documents name, and whose they are.
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
+    ("--against", "hack/bench"),
     ("--bench", "cargo"),
     ("--delta", "xz"),
     ("--x86", "xz"),
@@ -179,6 +180,7 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--features", "cargo"),
     ("--for", "hack/campaign"),
     ("--ignored", "a test program"),
+    ("--record", "hack/bench"),
     ("--report", "hack/campaign"),
     ("--shard", "hack/campaign"),
     ("--label", "pkcs11-tool"),
