@@ -76,7 +76,7 @@ def ours(disk, sources, slot, wanted=None):
             verifies = (HASHED if name == "dir" else IMAGE) + (", read-back" if back else ", no read-back")
             found.append(Contender(f"{name}{', read-back' if back else ''}", argv, verifies, ours=True, env=env | MALLOC,
                                    before=disk.overwrite, goal=goals.get((name, back)),
-                                   floor=back and (lambda m: m.get("both direct, at once"))))
+                                   floor=(lambda m: m.get("both direct, at once")) if back else None))
     return found
 
 
@@ -96,14 +96,17 @@ def processor_goals(rows):
     cpu = {row["name"]: row["cpu"] for row in rows if "cpu" in row}
     seconds = {row["name"]: row["seconds"] for row in rows if "seconds" in row}
     one, two = seconds["SHA-256 in memory"], seconds["SHA-256, two digests at once"]
-    directory = cpu["dir, read-back"]
+    directory, gunzip, unzstd = (cpu[name] for name in ("dir, read-back", "gunzip alone, ours", "unzstd alone, ours"))
+    packed = lambda bare: ("CPU 1.1 (dir + decompressor)", 1.1 * (directory + bare), directory + bare + two)
+    goals = {
+        "oci plain, read-back": ("CPU 1.15 dir", 1.15 * directory, directory + two - one),
+        "oci gzip, read-back": packed(gunzip),
+        "oci zstd, read-back": packed(unzstd),
+    }
     for row in rows:
-        pack = row["name"].removeprefix("oci ").removesuffix(", read-back")
-        if row["name"] == "oci plain, read-back":
-            goal(row, "CPU 1.15 dir", row["cpu"], 1.15 * directory, directory + two - one)
-        elif row["name"] in ("oci gzip, read-back", "oci zstd, read-back"):
-            bare = cpu[f"{'gunzip' if pack == 'gzip' else 'unzstd'} alone, ours"]
-            goal(row, "CPU 1.1 (dir + decompressor)", row["cpu"], 1.1 * (directory + bare), directory + bare + two)
+        if row["name"] in goals:
+            text, limit, floor = goals[row["name"]]
+            goal(row, text, row["cpu"], limit, floor)
 
 
 def mib(row, what):

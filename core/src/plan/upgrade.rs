@@ -17,8 +17,8 @@
 //! 5. **Renew the boot loaders**, if the installer ships others (`renewal.rs`). Not earlier: the new system is known to
 //!    be whole, so the upgrade does not end for a payload that is bad. Not later: from step 1 on boot.env says that no
 //!    trial is pending, so old and new loader find the same to do, to start the kept slot. The trial is the new
-//!    loader's first, and if that fails to come up, it fails as a trial does. A reason against the renewal is none
-//!    against the upgrade: they stay as they are, and a note says why. A write that fails ends the upgrade here; the
+//!    loader's first, and if that fails to come up, it fails as a trial does. A reason against the renewal does not
+//!    stop the upgrade: the loaders stay as they are, and a note says why. A write that fails ends the upgrade here; the
 //!    kept slot is the default, and `--keep-bootloader` leaves the loaders alone.
 //! 6. **Hand over.** META gets the label of the kept slot (tag 0x06, where machined looks for it). Then EPHEMERAL is
 //!    wiped, if that was asked for. Not earlier: only now is the new system known to be whole. The history gets its entry,
