@@ -225,7 +225,7 @@ loader_limit_bytes=128000
 # The files that installer, loader and boot images are built from, each ended by a zero byte.
 source_files() {
     find Cargo.toml Cargo.lock LICENSE hack/build hack/lib.sh hack/notices assets core loader/Cargo.toml loader/Cargo.lock \
-        loader/src src -type f -print0
+        loader/src payload src -type f -print0
 }
 
 # What makes GRUB's images for an architecture: its modules, as the directory $modules.

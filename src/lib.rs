@@ -13,7 +13,7 @@
 //! * [`probe`]: looks at a disk, never writes
 //! * [`execute`]: carries out a plan, the only module that does
 //! * [`transfer`]: streams files to the disk, hashes them and reads them back
-//! * [`payload`]: opens payloads in directories, container images and registries
+//! * `payload`: opens payloads in directories, container images and registries; a crate that the fleet has, too
 //! * [`trust`]: verifies and makes the signatures of payloads
 //! * [`media`]: makes disk images and live media
 //! * [`device`]: block devices and image files
@@ -23,13 +23,11 @@
 //! * [`tools`]: runs external programs
 //! * [`machine`]: resets the machine, feeds its watchdog
 //! * [`cleanup`]: what goes when a signal ends the program
-//! * [`atomic_file`]: files that appear under their name when they are complete
 //! * [`error`]: failures and their exit codes
 //! * [`report_failure`]: failures as JSON documents, and which identifier each has
 //!
 //! `docs/architecture.md` tells where to find what, why the order of writes is safe, and what each word means.
 
-pub mod atomic_file;
 pub mod bootloader;
 pub mod cleanup;
 pub mod cli;
@@ -42,9 +40,10 @@ pub mod machine;
 pub mod media;
 pub mod mkfs;
 pub mod ops;
-pub mod payload;
 pub mod probe;
 pub mod report_failure;
 pub mod tools;
 pub mod transfer;
 pub mod trust;
+
+pub use slipway_payload as payload;

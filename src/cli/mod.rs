@@ -44,7 +44,8 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-use crate::payload::{LayoutRef, SourceRef, registry::Mirror};
+pub use crate::payload::registry::RegistryArgs;
+use crate::payload::{LayoutRef, SourceRef};
 use slipway_core::{
     boot::efi_loader::EfiLoader,
     kernel::arch::Arch,
@@ -313,25 +314,6 @@ pub struct SourceArgs {
     pub trust: TrustArgs,
     #[command(flatten)]
     pub registry: RegistryArgs,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct RegistryArgs {
-    /// Use HTTP for the registry, not HTTPS, and let credentials go to mirrors without TLS [default: false].
-    #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
-    pub plain_http: Option<bool>,
-    /// Check the registry's certificate [default: true].
-    #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
-    pub tls_verify: Option<bool>,
-    /// Also trust the certificate authorities in this PEM file. Repeatable.
-    #[arg(long, help_heading = "Registry", value_name = "FILE")]
-    pub registry_ca: Vec<PathBuf>,
-    /// Credentials file in the format of docker and podman [default: their usual files].
-    #[arg(long, help_heading = "Registry", value_name = "FILE")]
-    pub authfile: Option<PathBuf>,
-    /// Ask a mirror before the registry: HOST=URL. Repeatable; mirrors are asked in the given order.
-    #[arg(long, help_heading = "Registry", value_name = "HOST=URL")]
-    pub mirror: Vec<Mirror>,
 }
 
 #[derive(Debug, Args)]

@@ -12,8 +12,8 @@ use slipway_core::{
 use super::{asked, defaults::Defaults, input};
 use crate::{
     cli::{
-        ChangeArgs, DiskArgs, KeyArgs, OfflineArg, ReadArgs, RegistryArgs, SecureBootArgs, SigningArgs, SourceArgs,
-        SystemArgs, TrustArgs,
+        ChangeArgs, DiskArgs, KeyArgs, OfflineArg, ReadArgs, SecureBootArgs, SigningArgs, SourceArgs, SystemArgs,
+        TrustArgs,
     },
     error::Failure,
     ops::{
@@ -58,20 +58,6 @@ impl SourceArgs {
             strict: self.strict,
             registry: self.registry.options(),
             trust: self.trust.request(),
-        }
-    }
-}
-
-impl RegistryArgs {
-    pub fn options(&self) -> Options {
-        Options {
-            plain_http: self.plain_http.unwrap_or(false),
-            insecure_tls: self.tls_verify == Some(false),
-            ca_files: self.registry_ca.clone(),
-            auth_file: self.authfile.clone(),
-            mirrors: self.mirror.clone(),
-            patience: Patience::default(),
-            deadline: None,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::{atomic_file, cleanup};
+use crate::payload::side_file::{publish, side};
 use slipway_core::media::format::Compression;
 
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ impl OutputFile {
     /// A temporary directory beside it, removed on drop.
     pub fn side_dir(&self) -> Result<TempDir, OutputFileError> {
         let make = || tempfile::Builder::new().prefix(".slipway-").tempdir_in(&self.dir);
-        let dir = cleanup::side(make, |dir| dir.path().to_owned());
+        let dir = side(make, |dir| dir.path().to_owned());
         dir.map_err(|e| self.no_file(e))
     }
 
@@ -95,7 +95,7 @@ impl OutputFile {
     pub fn side(&self) -> Result<NamedTempFile, OutputFileError> {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix(".slipway-").permissions(Permissions::from_mode(0o666));
-        let file = cleanup::side(|| builder.tempfile_in(&self.dir), |file| file.path().to_owned());
+        let file = side(|| builder.tempfile_in(&self.dir), |file| file.path().to_owned());
         file.map_err(|e| self.no_file(e))
     }
 
@@ -103,7 +103,7 @@ impl OutputFile {
     /// is either the old file or all of the new one.
     pub fn publish(&self, file: NamedTempFile) -> Result<u64, OutputFileError> {
         let size = file.as_file().metadata().map_err(|e| self.error(e))?.len();
-        match atomic_file::publish(file, &self.path, self.replace) {
+        match publish(file, &self.path, self.replace) {
             Ok(()) => Ok(size),
             // Another program created it meanwhile.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(OutputFileError::Exists(self.path.clone())),

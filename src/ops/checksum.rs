@@ -14,10 +14,13 @@ use super::{
     payload::{self, Payload},
 };
 use crate::{
-    atomic_file::publish,
-    cleanup,
     error::{Failure, OrFail as _},
-    payload::{ChecksumPolicy, SourceRef, TEXTS, image::Inspection, registry::Options},
+    payload::{
+        ChecksumPolicy, SourceRef, TEXTS,
+        image::Inspection,
+        registry::Options,
+        side_file::{publish, side},
+    },
 };
 use slipway_core::{
     digest::{self, Sha256},
@@ -70,7 +73,7 @@ pub(super) fn write(dir: &Path, files: &[(PathBuf, String)]) -> Result<(), Failu
 fn replace(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
     let new = |(_, text): &(PathBuf, String)| {
         let make = || tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir);
-        let mut file = cleanup::side(make, |file| file.path().to_owned())?;
+        let mut file = side(make, |file| file.path().to_owned())?;
         file.write_all(text.as_bytes())?;
         // A lack of room shows here at the latest, before either file is replaced.
         file.as_file().sync_all()?;

@@ -24,8 +24,8 @@ use super::{
     well_known,
 };
 use crate::{
-    cleanup,
     error::{Failure, OrFail as _},
+    payload::side_file::side,
     tools::Tool,
 };
 
@@ -135,7 +135,7 @@ type Files = Vec<(&'static str, Vec<u8>)>;
 fn new_keys(request: &Request, observer: &mut dyn Observer) -> Result<(EfiSigner, Files), Failure> {
     let io = |source| KeysError::Io { path: request.dir.clone(), source };
     let make = || tempfile::Builder::new().prefix(".slipway-").tempdir_in(&request.dir);
-    let side = cleanup::side(make, |dir| dir.path().to_owned()).map_err(io).or_fail(FailureKind::Input)?;
+    let side = side(make, |dir| dir.path().to_owned()).map_err(io).or_fail(FailureKind::Input)?;
     has_room(side.path()).map_err(io).or_fail(FailureKind::Environment)?;
     let path = |name: &str| side.path().join(name);
     let text = |name: &str| path(name).display().to_string();

@@ -2,12 +2,14 @@
 
 pub mod checksum;
 mod error;
-mod file_reader;
 mod read_back;
-pub mod sha256;
 mod stream;
 
 pub use error::StreamError;
-pub use file_reader::{FileReader, PayloadFiles, Take};
 pub use read_back::{ReadBack, read_back_digest};
-pub use stream::{digest_file, fill, write_stream};
+pub use slipway_payload::{
+    digest_file::digest_file,
+    file_reader::{FileReader, PayloadFiles, Take},
+    sha256,
+};
+pub use stream::write_stream;

@@ -1,7 +1,7 @@
 //! Copying a file to the disk: one pass, a few bounded buffers; reading, hashing and writing run in parallel.
 
 use std::{
-    io::{self, Read},
+    io::{self},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread::{self, Scope, ScopedJoinHandle},
 };
@@ -11,13 +11,11 @@ use super::{
     read_back::{Piece, Written},
 };
 use crate::{
-    device::{AlignedBuf, BlockIo, CHUNK_BYTES},
-    transfer::{
-        checksum::{Checksum, Checksummer},
-        sha256::Hasher,
-    },
+    device::{AlignedBuf, BlockIo},
+    transfer::checksum::{Checksum, Checksummer},
 };
 use slipway_core::{digest::Sha256, units::Extent};
+use slipway_payload::digest_file::{Digests, fill};
 
 // Bytes of one write: a multiple of every cluster size that we format with.
 const PIECE_BYTES: usize = 512 << 10;
@@ -25,58 +23,6 @@ const PIECE_BYTES: usize = 512 << 10;
 const BUFFERS: usize = 4;
 // Bytes read from the disk at once to compare them with the bytes to be written.
 const COMPARE_BYTES: usize = 256 << 10;
-
-/// Like `read_exact`, but the end of the input is no error: returns how many bytes were read.
-pub fn fill(reader: &mut (impl Read + ?Sized), buf: &mut [u8]) -> io::Result<usize> {
-    let mut n = 0;
-    while n < buf.len() {
-        match reader.read(&mut buf[n..]) {
-            Ok(0) => break,
-            Ok(more) => n += more,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(n)
-}
-
-/// Hash a reader to its end; return digest and length. `pass` sees every byte on the way.
-pub fn digest_file(reader: &mut dyn FileReader, mut pass: impl FnMut(&[u8])) -> io::Result<(Sha256, u64)> {
-    let mut digests = Digests { file: Hasher::default(), outer: reader.lend_digest() };
-    let mut buf = vec![0; CHUNK_BYTES];
-    let mut total = 0;
-    loop {
-        let n = fill(reader, &mut buf)?;
-        digests.update(&buf[..n]);
-        total += n as u64;
-        pass(&buf[..n]);
-        if n < buf.len() {
-            return Ok((digests.finish(reader), total));
-        }
-    }
-}
-
-struct Digests {
-    file: Hasher,
-    // The layer's, if the file is in one.
-    outer: Option<Hasher>,
-}
-
-impl Digests {
-    fn update(&mut self, bytes: &[u8]) {
-        match &mut self.outer {
-            Some(outer) => Hasher::update_both(&mut self.file, outer, bytes),
-            None => self.file.update(bytes),
-        }
-    }
-
-    fn finish(self, reader: &mut dyn FileReader) -> Sha256 {
-        if let Some(outer) = self.outer {
-            reader.return_digest(outer);
-        }
-        self.file.finish()
-    }
-}
 
 /// Finds pieces that need no write because the disk already holds them, for example from an earlier installation.
 ///
@@ -128,7 +74,7 @@ pub fn write_stream(
         // Cannot block: the channel has room for every buffer.
         let _ = done.send((AlignedBuf::new(PIECE_BYTES), 0));
     }
-    let digests = Digests { file: Hasher::default(), outer: reader.lend_digest() };
+    let digests = Digests::begin(reader);
     thread::scope(move |scope| {
         let hashing = spawn(scope, move || hash_pieces(to_hash, &hashed, digests))?;
         let writing = spawn(scope, move || write_pieces(disk, to, size, to_write, &done, behind))?;

@@ -12,11 +12,11 @@ use ring::{
 };
 use rustls::pki_types::{PrivateKeyDer, pem::PemObject as _};
 
-use super::{
+use crate::tools::{ToolError, shell};
+use slipway_payload::trust::{
     der::{self, BIT_STRING, INTEGER, OCTET_STRING, SEQUENCE},
     key::{ED25519_ID, Kind, P256, PublicKey, RSA, decoded},
 };
-use crate::tools::{ToolError, shell};
 
 // In a SEC1 key the public half stands in this field (RFC 5915).
 const PUBLIC_FIELD: u8 = 0xa1;

@@ -5,14 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use slipway::payload::{
-    image::{Description, ImageError},
-    registry::{Options, Registry},
-};
 use slipway_core::{
     digest::Sha256,
     kernel::arch::Arch,
     payload::image_ref::{ImageRef, ImageRefError},
+};
+use slipway_payload::{
+    image::{Description, ImageError},
+    registry::{Options, Registry},
 };
 
 use crate::{

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use slipway::payload::registry::Options;
 use slipway_core::digest::Sha256;
+use slipway_payload::registry::Options;
 
 use crate::{
     candidate::Candidate,

@@ -10,12 +10,12 @@ use std::{
 };
 
 use oci_spec::image::Descriptor;
-use slipway::payload::{
+use slipway_core::digest::Sha256;
+use slipway_payload::{
     ChecksumPolicy, SourceRef,
     image::{Document, ImageError, ImageSource, ImageStore, Inspection},
     registry::Registry,
 };
-use slipway_core::digest::Sha256;
 
 use crate::discover::{Limits, Repository};
 

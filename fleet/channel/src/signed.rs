@@ -6,11 +6,12 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use slipway::{
-    payload::{SourceRef, image::ImageSource},
+use slipway_core::digest::Sha256;
+use slipway_payload::{
+    SourceRef,
+    image::ImageSource,
     trust::{Evidence, PublicKey, Requirement, check},
 };
-use slipway_core::digest::Sha256;
 
 use crate::{
     discover::Repository,

@@ -16,7 +16,6 @@ use std::{
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::{Value, from_value};
-use slipway::payload::registry::Options;
 use slipway_channel::{
     candidate::Candidate,
     choose::Source,
@@ -26,6 +25,7 @@ use slipway_channel::{
     spec::Spec,
 };
 use slipway_fleet_objects::channel::ChannelStatus;
+use slipway_payload::registry::Options;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::{

@@ -12,7 +12,6 @@ use anyhow::{Context as _, Result};
 use clap::{Parser, error::ErrorKind};
 use jiff::Timestamp;
 use kube::{Client, Config};
-use slipway::cli::RegistryArgs;
 use slipway_fleet::{
     channels::Channels,
     cluster::Cluster,
@@ -24,6 +23,7 @@ use slipway_fleet::{
     watch::watch,
 };
 use slipway_node_client::{Files, PORT};
+use slipway_payload::registry::RegistryArgs;
 use tokio::{
     net::TcpListener,
     runtime::Builder,

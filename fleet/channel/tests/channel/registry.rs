@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use slipway::payload::registry::Options;
 use slipway_channel::{
     candidate::Candidate,
     choose::choose,
@@ -14,6 +13,7 @@ use slipway_channel::{
     spec::{Select, Spec},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
+use slipway_payload::registry::Options;
 use slipway_test_support::{
     images::{Layout, Tar},
     registry::{

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use slipway::payload::registry::Options;
 use slipway_channel::{
     discover::{Limits, Repository},
     payload::payload,
     spec::Spec,
 };
 use slipway_core::digest::Sha256;
+use slipway_payload::registry::Options;
 use slipway_test_support::registry::{Debian, Image, plain};
 use tempfile::TempDir;
 

@@ -1,0 +1,31 @@
+//! The files of a payload as readers, and the digest that they may lend.
+
+use std::{fs::File, io::Read};
+
+use crate::sha256::Hasher;
+
+/// Reads one file of a payload.
+///
+/// A file in an image layer counts towards two digests: its own and the layer's. A caller that hashes the file can borrow
+/// the layer's hasher and feed both in one pass, which is cheaper than two passes.
+pub trait FileReader: Read {
+    /// Borrow the hasher of the layer, if there is one. The caller must feed it every byte it reads from here on, and
+    /// return it. Until then the layer cannot be verified: reading to its end is an error.
+    fn lend_digest(&mut self) -> Option<Hasher> {
+        None
+    }
+
+    fn return_digest(&mut self, _digest: Hasher) {}
+}
+
+impl FileReader for File {}
+impl FileReader for &[u8] {}
+
+/// Called with the name of a file and its content.
+pub type Take<'t> = dyn FnMut(&str, &mut dyn FileReader) -> anyhow::Result<()> + 't;
+
+pub trait PayloadFiles {
+    /// Pass each of these files to `take` once, in the order of the source; `take` must read it to its end. Optional
+    /// text files that the payload does not have are left out.
+    fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()>;
+}

@@ -1,0 +1,440 @@
+//! Images in local files: a directory in the OCI image layout, or a tar archive of one.
+//!
+//! OCI image specification 1.1, image-layout.md.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType};
+
+use super::{
+    Document, ImageError, ImageStore, Listing,
+    beside::MAX_BESIDE_BYTES,
+    cosign,
+    resolve::checked_document,
+    skip::Skip,
+    store::{MAX_DOCUMENT_BYTES, read_document, sha256_of},
+    tar::{Entries, EntryKind},
+};
+use crate::open::open_regular;
+use slipway_core::{
+    digest::Sha256,
+    disk::magic::{HEAD_BYTES, recognise},
+};
+
+/// Annotation with the name (tag) of an image in a layout (annotations.md).
+pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
+// Annotation with which `cosign save` marks the kinds.
+const KIND: &str = "kind";
+const COSIGN: &str = "dev.cosignproject.cosign/";
+const IMAGE: &str = "dev.cosignproject.cosign/image";
+const SIGNATURES: &str = "dev.cosignproject.cosign/sigs";
+// Limits on memory that no real image reaches.
+const MAX_FILES: usize = 10_000;
+// All manifests in an index.json that have no name, and so may be about another one.
+const MAX_NAMELESS_BYTES: u64 = 256 << 20;
+// `blobs/sha512/` and 128 digits are shorter.
+const MAX_NAME_BYTES: usize = 256;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocalRef {
+    /// The layout has only one image.
+    Only,
+    Tag(String),
+    Digest(Sha256),
+    /// By its place in index.json, from 0.
+    Number(usize),
+}
+
+trait Files: Send + Sync {
+    /// `path` is relative to the layout.
+    fn open(&self, path: &str) -> io::Result<Box<dyn Read + Send>>;
+
+    /// Its kind if it is no layout, and the remedy; begins with `; `.
+    fn instead(&self) -> Option<&'static str>;
+}
+
+pub struct Local {
+    files: Box<dyn Files>,
+    // For messages.
+    path: PathBuf,
+    name: String,
+    wanted: LocalRef,
+    subjects: Mutex<Subjects>,
+}
+
+/// Subjects of manifests, by their digests. An index.json may list the same one thousands of times.
+#[derive(Default)]
+struct Subjects {
+    known: BTreeMap<String, Option<Sha256>>,
+    // Size of all manifests that were read.
+    bytes: u64,
+}
+
+impl Local {
+    pub fn directory(dir: &Path, wanted: LocalRef, name: String) -> Result<Self, ImageError> {
+        Self::new(Box::new(Directory(dir.to_owned())), dir, name, wanted).check_version()
+    }
+
+    pub fn archive(file: &Path, wanted: LocalRef, name: String) -> Result<Self, ImageError> {
+        if file.is_dir() {
+            let hint = "; it is a directory: write oci:DIR".to_owned();
+            return Err(ImageError::NotFound { what: format!("an archive at {}", file.display()), hint });
+        }
+        let files = Archive::index(file).map_err(|source| io_error(&file.display().to_string(), source))?;
+        Self::new(Box::new(files), file, name, wanted).check_version()
+    }
+
+    fn new(files: Box<dyn Files>, path: &Path, name: String, wanted: LocalRef) -> Self {
+        Local { files, path: path.to_owned(), name, wanted, subjects: Mutex::default() }
+    }
+
+    fn check_version(self) -> Result<Self, ImageError> {
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct OciLayout {
+            image_layout_version: String,
+        }
+        let bytes = self.read("oci-layout").map_err(|error| match self.files.instead() {
+            Some(instead) => ImageError::NotFound { what: self.what("oci-layout"), hint: instead.to_owned() },
+            None => error,
+        })?;
+        let what = self.what("oci-layout");
+        let layout: OciLayout =
+            serde_json::from_slice(&bytes).map_err(|e| ImageError::invalid(&what, e.to_string()))?;
+        match layout.image_layout_version.as_str() {
+            version if version.starts_with("1.") => Ok(self),
+            other => Err(ImageError::invalid(what, format!("layout version {other:?} is not supported; 1.0.0 is"))),
+        }
+    }
+
+    fn what(&self, path: &str) -> String {
+        format!("{}/{path}", self.path.display())
+    }
+
+    fn open(&self, path: &str) -> Result<Box<dyn Read + Send>, ImageError> {
+        self.files.open(path).map_err(|source| io_error(&self.what(path), source))
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>, ImageError> {
+        read_document(self.open(path)?, &self.what(path))
+    }
+
+    fn blob_path(descriptor: &Descriptor) -> Result<String, ImageError> {
+        Ok(format!("blobs/sha256/{}", sha256_of(descriptor)?))
+    }
+
+    fn index(&self) -> Result<ImageIndex, ImageError> {
+        let bytes = self.read("index.json")?;
+        serde_json::from_slice(&bytes)
+            .map_err(|e| ImageError::invalid(self.what("index.json"), format!("not an image index: {e}")))
+    }
+
+    fn listed(&self, descriptor: &Descriptor) -> Result<Document, ImageError> {
+        let what = format!("{}: {}", self.name, descriptor.digest());
+        let bytes = checked_document(self, descriptor, &what)?;
+        Ok(Document { media_type: Some(descriptor.media_type().to_string()), bytes })
+    }
+
+    /// Manifests that index.json lists and that fit, each once, the small ones first, within the limit for documents
+    /// beside an image.
+    fn documents(&self, fits: impl Fn(&Descriptor) -> bool) -> Result<Listing<Document>, ImageError> {
+        let index = self.index()?;
+        let wanted = index.manifests().iter().filter(|descriptor| fits(descriptor));
+        let each: BTreeMap<_, _> = wanted.map(|d| ((d.size(), d.digest().to_string()), d)).collect();
+        let (mut listing, mut bytes_left) = (Listing::default(), MAX_BESIDE_BYTES);
+        for ((bytes, digest), descriptor) in each {
+            let Some(left) = bytes_left.checked_sub(bytes) else {
+                let why = format!("more than {} MiB of it are listed: not looked at", MAX_BESIDE_BYTES >> 20);
+                listing.faults.push(ImageError::invalid(format!("{}: {digest}", self.name), why));
+                break;
+            };
+            bytes_left = left;
+            match self.listed(descriptor) {
+                Ok(document) => listing.found.push(document),
+                Err(error) => listing.faults.push(error),
+            }
+        }
+        Ok(listing)
+    }
+
+    /// The manifests in index.json that are about another one, with the digest of that.
+    fn subjects(&self) -> Result<Listing<(Descriptor, Sha256)>, ImageError> {
+        let mut listing = Listing::default();
+        for descriptor in self.index()?.manifests() {
+            match self.subject(descriptor) {
+                Ok(Some(subject)) => listing.found.push((descriptor.clone(), subject)),
+                Ok(None) => {}
+                Err(error) => listing.faults.push(error),
+            }
+        }
+        Ok(listing)
+    }
+
+    fn subject(&self, descriptor: &Descriptor) -> Result<Option<Sha256>, ImageError> {
+        if annotation(descriptor, REF_NAME).is_some() || *descriptor.media_type() != MediaType::ImageManifest {
+            return Ok(None);
+        }
+        let digest = descriptor.digest().to_string();
+        let mut subjects = self.subjects.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = subjects.known.get(&digest) {
+            return Ok(*known);
+        }
+        subjects.bytes = subjects.bytes.saturating_add(descriptor.size().min(MAX_DOCUMENT_BYTES));
+        if subjects.bytes > MAX_NAMELESS_BYTES {
+            let why = format!("more than {} MiB of manifests without a name", MAX_NAMELESS_BYTES >> 20);
+            return Err(ImageError::invalid(self.what("index.json"), why));
+        }
+        let document = self.listed(descriptor)?;
+        // A blob that is no manifest has no subject; a reader that takes it for an image finds that out.
+        let manifest = serde_json::from_slice::<ImageManifest>(&document.bytes).ok();
+        let subject = manifest.and_then(|manifest| manifest.subject().as_ref().and_then(|s| sha256_of(s).ok()));
+        subjects.known.insert(digest, subject);
+        Ok(subject)
+    }
+
+    fn pick<'i>(&self, index: &'i ImageIndex) -> Result<&'i Descriptor, ImageError> {
+        let named = |d: &Descriptor| annotation(d, REF_NAME);
+        // An unreadable one has no subject here, and fails when it is used.
+        let is_beside =
+            |d: &Descriptor| is_beside_an_image(d) || self.subject(d).is_ok_and(|subject| subject.is_some());
+        let fits = |d: &&Descriptor| match &self.wanted {
+            LocalRef::Only => !is_beside(d),
+            LocalRef::Tag(tag) => named(d).as_ref() == Some(tag),
+            LocalRef::Digest(digest) => sha256_of(d).is_ok_and(|have| have == *digest),
+            LocalRef::Number(_) => false,
+        };
+        let found: Vec<_> = match &self.wanted {
+            LocalRef::Number(number) => index.manifests().get(*number).into_iter().collect(),
+            _ => index.manifests().iter().filter(fits).collect(),
+        };
+        let images: Vec<_> = index.manifests().iter().filter(|d| !is_beside(d)).collect();
+        let names: Vec<_> = images.iter().filter_map(|d| named(d)).collect();
+        let there = match names.as_slice() {
+            [] => format!("{} without a name (:@0 is the first)", images.len()),
+            names => names.join(", "),
+        };
+        match (found.as_slice(), &self.wanted) {
+            ([one], _) => Ok(one),
+            // The same image listed more than once is not ambiguous.
+            ([one, rest @ ..], _) if rest.iter().all(|d| d.digest() == one.digest()) => Ok(one),
+            ([], _) => {
+                Err(ImageError::NotFound { what: self.name.clone(), hint: format!("; the images in it: {there}") })
+            }
+            (_, LocalRef::Only) => Err(ImageError::invalid(
+                &self.name,
+                format!("more than one image in it: add :TAG, one of {there}; or :@0 for the first"),
+            )),
+            _ => Err(ImageError::invalid(
+                &self.name,
+                "its index.json lists more than one image of this name: :@0 is the first image in it",
+            )),
+        }
+    }
+}
+
+impl ImageStore for Local {
+    /// Manifests that index.json lists under it.
+    fn named(&self, tag: &str) -> Result<Vec<Document>, ImageError> {
+        let Listing { found, faults } =
+            self.documents(|descriptor| annotation(descriptor, REF_NAME).as_deref() == Some(tag))?;
+        faults.into_iter().next().map_or(Ok(found), Err)
+    }
+
+    fn root(&self) -> Result<Document, ImageError> {
+        self.listed(self.pick(&self.index()?)?)
+    }
+
+    fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>, ImageError> {
+        self.read(&Self::blob_path(descriptor)?)
+    }
+
+    fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError> {
+        self.open(&Self::blob_path(descriptor)?)
+    }
+
+    fn tagged(&self, tag: &str) -> Result<Listing<Document>, ImageError> {
+        // Manifests that `cosign save` writes have no name.
+        self.documents(|d| {
+            annotation(d, REF_NAME).as_deref() == Some(tag) || annotation(d, KIND).as_deref() == Some(SIGNATURES)
+        })
+    }
+
+    fn referrers(&self, image: Sha256) -> Result<Listing<Descriptor>, ImageError> {
+        let Listing { found, faults } = self.subjects()?;
+        let about = found.into_iter().filter(|(_, subject)| *subject == image);
+        Ok(Listing { found: about.map(|(descriptor, _)| descriptor).collect(), faults })
+    }
+
+    fn signed(&self) -> Result<Vec<Sha256>, ImageError> {
+        let index = self.index()?;
+        let names = index.manifests().iter().filter_map(|d| annotation(d, REF_NAME));
+        let mut signed: Vec<_> = names.filter_map(|name| cosign::signed_by_tag(&name)).collect();
+        signed.extend(self.subjects()?.found.into_iter().map(|(_, subject)| subject));
+        signed.sort();
+        signed.dedup();
+        Ok(signed)
+    }
+
+    fn by_digest(&self, digest: Sha256) -> Result<Option<Vec<u8>>, ImageError> {
+        match self.read(&format!("blobs/sha256/{digest}")) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(ImageError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+fn annotation(descriptor: &Descriptor, name: &str) -> Option<String> {
+    descriptor.annotations().as_ref().and_then(|all| all.get(name)).cloned()
+}
+
+/// Signatures and the like are listed beside the image that they belong to.
+fn is_beside_an_image(descriptor: &Descriptor) -> bool {
+    let kind = annotation(descriptor, KIND);
+    kind.is_some_and(|kind| kind.starts_with(COSIGN) && !kind.starts_with(IMAGE))
+        || annotation(descriptor, REF_NAME).is_some_and(|name| cosign::is_about_an_image(&name))
+}
+
+fn io_error(what: &str, source: io::Error) -> ImageError {
+    match source.kind() {
+        io::ErrorKind::NotFound => ImageError::NotFound { what: what.to_owned(), hint: String::new() },
+        io::ErrorKind::InvalidData => ImageError::invalid(what, source.to_string()),
+        _ => ImageError::Io { what: what.to_owned(), source },
+    }
+}
+
+struct Directory(PathBuf);
+
+impl Files for Directory {
+    fn open(&self, path: &str) -> io::Result<Box<dyn Read + Send>> {
+        open_regular(&self.0.join(path)).map(|file| Box::new(file) as Box<dyn Read + Send>)
+    }
+
+    fn instead(&self) -> Option<&'static str> {
+        let has = |name: &str| self.0.join(name).is_file();
+        match () {
+            () if self.0.is_file() => Some("; it is a file: for an archive write oci-archive:FILE"),
+            () if has("oci-layout") => None,
+            () if has("manifest.json") && has("version") => Some(
+                "; it is what skopeo's transport `dir:` writes: convert it with `skopeo copy dir:DIR oci:NEW:NAME`",
+            ),
+            () if has("manifest.json") => Some(DOCKER_ARCHIVE),
+            () => None,
+        }
+    }
+}
+
+struct Archive {
+    file: Arc<File>,
+    files: BTreeMap<String, Slice>,
+    // docker's own list of images.
+    has_manifest_json: bool,
+}
+
+const DOCKER_ARCHIVE: &str = "; it is what `docker save` before Docker 25 and `podman save` write: convert it with \
+                              `skopeo copy docker-archive:FILE oci-archive:NEW:NAME`";
+
+impl Archive {
+    fn index(path: &Path) -> io::Result<Self> {
+        let file = Arc::new(open_regular(path)?);
+        let end = file.metadata()?.len();
+        let mut head = Vec::new();
+        let slice = Slice { file: file.clone(), at: 0, end };
+        Slice { file: file.clone(), ..slice }.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+        if let Some(packed) = recognise(&head).filter(|s| s.packed) {
+            let why = format!("{}: decompress it first (its layers may stay compressed)", packed.name);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let mut entries = Entries::new(slice);
+        let (mut files, mut has_manifest_json) = (BTreeMap::<String, Slice>::new(), false);
+        while let Some(entry) = entries.next()? {
+            if entry.kind == EntryKind::Directory {
+                continue;
+            }
+            let name = entry.path.join("/");
+            has_manifest_json |= name == "manifest.json";
+            // Archives may hold other files, such as docker's manifest.json.
+            if name.len() > MAX_NAME_BYTES
+                || !(name == "oci-layout" || name == "index.json" || name.starts_with("blobs/"))
+            {
+                continue;
+            }
+            let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name:?} in it {why}")));
+            let slice = match entry.kind {
+                EntryKind::File => Slice { file: file.clone(), at: entry.at, end: entry.at + entry.size },
+                EntryKind::HardLink => match files.get(&entry.link.join("/")) {
+                    Some(Slice { at, end, .. }) => Slice { file: file.clone(), at: *at, end: *end },
+                    None => {
+                        let why = format!(
+                            "is a hard link to {:?}, which is no file of the image before it",
+                            entry.link.join("/")
+                        );
+                        return wrong(&format!("{why}: `skopeo copy` makes the archive anew"));
+                    }
+                },
+                other => return wrong(&format!("is {other}, not a regular file")),
+            };
+            if slice.end > end {
+                return wrong(&format!("ends at byte {}, the archive at {end}: it is truncated", slice.end));
+            }
+            // A later one takes the place of an earlier one, as for a program that unpacks it.
+            files.insert(name.clone(), slice);
+            if files.len() > MAX_FILES {
+                return wrong(&format!("is one of more than {MAX_FILES} files: not an image"));
+            }
+        }
+        Ok(Archive { file, files, has_manifest_json })
+    }
+}
+
+impl Files for Archive {
+    fn open(&self, path: &str) -> io::Result<Box<dyn Read + Send>> {
+        let slice = self.files.get(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(Slice { file: self.file.clone(), ..*slice }))
+    }
+
+    fn instead(&self) -> Option<&'static str> {
+        Some(DOCKER_ARCHIVE).filter(|_| self.has_manifest_json && !self.files.contains_key("oci-layout"))
+    }
+}
+
+struct Slice {
+    file: Arc<File>,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Slice {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let want = buf.len().min(usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX));
+        let n = self.file.read_at(&mut buf[..want], self.at)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+impl Skip for Slice {
+    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        match self.at.checked_add(bytes) {
+            Some(at) if at <= self.end => {
+                self.at = at;
+                Ok(())
+            }
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the archive ends at byte {}, inside the content of an entry: it is truncated", self.end),
+            )),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Copies one image into an OCI layout directory, for use without a network.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io,
+    path::Path,
+};
+
+use oci_spec::image::{Descriptor, MediaType};
+
+use super::{
+    ImageError, ImageStore,
+    layout::{descriptor_of, index, io_error, write, write_blob},
+    resolve::{Resolved, resolve},
+    signatures::{self, AllBeside, Beside},
+    store::sha256_of,
+    verifying_reader::{Length, VerifyingReader},
+};
+use crate::{open::open_regular, trust::Evidence};
+use slipway_core::{digest::Sha256, kernel::arch::Arch};
+
+pub struct Pull<'s> {
+    store: &'s dyn ImageStore,
+    image: Resolved,
+    arch: Arch,
+}
+
+pub struct Pulled {
+    pub manifest: Sha256,
+    pub fetched: u64,
+    pub kept: u64,
+    /// The number of signatures that came with it.
+    pub signatures: usize,
+    /// Documents beside the image that stayed behind, and why.
+    pub left: Vec<String>,
+    /// Why it is unknown whether there are more.
+    pub unknown: Option<ImageError>,
+}
+
+impl<'s> Pull<'s> {
+    pub fn new(store: &'s dyn ImageStore, arch: Arch) -> Result<Self, ImageError> {
+        Ok(Pull { store, image: resolve(store, arch)?, arch })
+    }
+
+    /// The signatures that lie beside the image.
+    pub fn evidence(&self) -> Evidence {
+        signatures::evidence(self.store, &self.image.names(), self.arch)
+    }
+
+    fn blobs(&self) -> impl Iterator<Item = &Descriptor> {
+        let layers = self.image.layers.iter().map(|layer| &layer.descriptor);
+        [&self.image.config].into_iter().chain(layers)
+    }
+
+    /// Size of all blobs, as the manifest claims.
+    pub fn bytes(&self) -> u64 {
+        self.blobs().fold(0, |sum, blob| blob.size().saturating_add(sum))
+    }
+
+    /// Copy the image into `dir` under the name `tag`. Blobs that are already complete are kept.
+    ///
+    /// A blob gets its name only once its digest is right and it is flushed, and index.json is replaced last: after a
+    /// power cut the layout is still valid.
+    pub fn into(self, dir: &Path, tag: Option<&str>, progress: &mut dyn FnMut(u64)) -> Result<Pulled, ImageError> {
+        let blobs = dir.join("blobs/sha256");
+        fs::create_dir_all(&blobs).map_err(|e| io_error(&blobs, e))?;
+        // Flush the directories before anything in them.
+        for made in blobs.ancestors().take(4).filter(|path| path.is_dir()) {
+            File::open(made).and_then(|dir| dir.sync_all()).map_err(|e| io_error(made, e))?;
+        }
+        let manifest = &self.image.manifest;
+        let manifest_digest = Sha256::of(&manifest.bytes);
+        let (left, unknown) = (Vec::new(), None);
+        let mut pulled = Pulled { manifest: manifest_digest, fetched: 0, kept: 0, signatures: 0, left, unknown };
+        for descriptor in self.blobs() {
+            let size = descriptor.size();
+            match self.copy(descriptor, &blobs, progress)? {
+                true => pulled.fetched += size,
+                false => pulled.kept += size,
+            }
+        }
+        write(&blobs.join(pulled.manifest.to_string()), &manifest.bytes)?;
+        let mut listed = vec![(manifest_descriptor(&self.image)?, tag.map(str::to_owned))];
+        // A registry that cannot list the documents beside an image still has the image. A caller that demands a
+        // signature has looked before, and looks again in the copy.
+        let AllBeside { found, faults, unknown } = signatures::beside(self.store, &self.image.names(), self.arch);
+        (pulled.left, pulled.unknown) = (faults, unknown);
+        for signed in found.iter().map(|beside| beside.image).collect::<BTreeSet<_>>() {
+            self.write_index(signed, &blobs)?;
+        }
+        for beside in found {
+            Self::write_signatures(&beside, &blobs, &mut listed)?;
+            pulled.signatures += beside.signatures;
+        }
+        write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
+        let index = index(dir, &[], listed)?;
+        write(&dir.join("index.json"), index.as_bytes())?;
+        Ok(pulled)
+    }
+
+    /// Copy a blob, unless it is complete already. Returns whether it was copied.
+    fn copy(&self, descriptor: &Descriptor, blobs: &Path, progress: &mut dyn FnMut(u64)) -> Result<bool, ImageError> {
+        let digest = sha256_of(descriptor)?;
+        let path = blobs.join(digest.to_string());
+        if is_complete(&path, descriptor.size(), digest) {
+            progress(descriptor.size());
+            return Ok(false);
+        }
+        let what = format!("blob {}", descriptor.digest());
+        let length = Length::Exactly(descriptor.size());
+        let blob = VerifyingReader::new(self.store.blob(descriptor)?, what.clone(), digest, length);
+        write_blob(blob, &what, &path, progress)?;
+        Ok(true)
+    }
+
+    /// Write the image's signatures: a manifest and its blobs.
+    fn write_signatures(
+        beside: &Beside,
+        blobs: &Path,
+        listed: &mut Vec<(Descriptor, Option<String>)>,
+    ) -> Result<(), ImageError> {
+        for bytes in beside.blobs.iter().chain([&beside.manifest]) {
+            write(&blobs.join(Sha256::of(bytes).to_string()), bytes)?;
+        }
+        listed.push((descriptor_of(&MediaType::ImageManifest, &beside.manifest)?, beside.tag.clone()));
+        Ok(())
+    }
+
+    /// If an index is signed, the index comes along as a blob, because it says that the manifest is one of it.
+    fn write_index(&self, signed: Sha256, blobs: &Path) -> Result<(), ImageError> {
+        let index = match self.image.index.as_ref() {
+            Some(bytes) if signed == self.image.root => Some(bytes.clone()),
+            _ => self.store.by_digest(signed)?,
+        };
+        match index.filter(|bytes| Sha256::of(bytes) == signed) {
+            Some(bytes) => write(&blobs.join(signed.to_string()), &bytes),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_complete(path: &Path, size: u64, digest: Sha256) -> bool {
+    let Ok(file) = open_regular(path) else { return false };
+    let mut reader = VerifyingReader::new(file, String::new(), digest, Length::Exactly(size));
+    io::copy(&mut reader, &mut io::sink()).is_ok()
+}
+
+pub fn manifest_descriptor(image: &Resolved) -> Result<Descriptor, ImageError> {
+    let media_type = image.manifest.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
+    descriptor_of(&media_type, &image.manifest.bytes)
+}

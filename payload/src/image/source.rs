@@ -1,0 +1,314 @@
+//! A payload in a container image: the directory `/usr/install/ARCH` of the merged layers, without unpacking them.
+//!
+//! Layers are read from the uppermost down: a file or whiteout in an upper layer overrides every lower one. Reading
+//! stops once all wanted files are found.
+//!
+//! Within a layer a later entry of the same name takes the place of an earlier one, as for a program that unpacks it.
+//! An inspection that reads a layer to its end knows which one is the last, and the write passes over the others. The
+//! write alone goes by SHA256SUMS and manifest.json, because it hands out its bytes at once: an entry of another size
+//! is passed over, and one behind the right one must be the same.
+//!
+//! OCI image specification 1.1, layer.md ("Whiteouts", "Opaque Whiteout").
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use anyhow::{Context as _, bail};
+
+use super::{
+    ImageError, ImageStore,
+    layer::{Layer, LayerReader},
+    linked::{Layers, MOST_LINKS, Place},
+    overlay::{CurrentLayer, UpperLayers},
+    resolve::{Resolved, resolve},
+    signatures,
+    tar::{Content, Entries, EntryKind},
+};
+use crate::{
+    SourceRef,
+    examine::{ChecksumPolicy, Found, PayloadError, Seen},
+    file_reader::{PayloadFiles, Take},
+    trust::Evidence,
+    watched,
+};
+use slipway_core::{
+    digest::Sha256,
+    kernel::arch::Arch,
+    payload::{
+        facts::PayloadFacts,
+        format_checks::{HEAD_BYTES, check_head},
+        unified::Unified,
+        unused::is_used,
+    },
+};
+
+// An inspection reads layers up to this size to their end, which verifies their digest before anything is written.
+// Larger layers (an image with everything in one) are read only as far as needed; the write verifies them.
+const WHOLE_INSPECTION_BYTES: u64 = 16 << 20;
+
+pub struct ImageSource {
+    store: Box<dyn ImageStore>,
+    root: Sha256,
+    names: [Sha256; 2],
+    layers: Vec<Layer>,
+    source: SourceRef,
+    arch: Arch,
+    expected: Expected,
+}
+
+/// The result of the inspection. The write fails unless it finds the same.
+#[derive(Default)]
+struct Expected {
+    // Digests of all files that were read or that SHA256SUMS lists.
+    digests: BTreeMap<String, Sha256>,
+    // Sizes of the files that are installed, bytes.
+    sizes: BTreeMap<String, u64>,
+    // Places of files in layers that were read to their end: the entries that count.
+    places: BTreeMap<String, Place>,
+    cmdline: Option<String>,
+    // Contents of the unified kernel image by manifest.json, if that image is all that boots.
+    unified: Option<Unified>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inspection {
+    /// Trust the facts that `installer checksum` recorded; the write compares the files.
+    Declared,
+    Everything,
+}
+
+impl ImageSource {
+    /// Find the image for this architecture. Reads manifest and configuration but no layers.
+    pub fn open(store: Box<dyn ImageStore>, source: SourceRef, arch: Arch) -> Result<Self, ImageError> {
+        let image = resolve(&*store, arch)?;
+        let names = image.names();
+        let Resolved { root, layers, .. } = image;
+        Ok(ImageSource { store, root, names, layers, source, arch, expected: Expected::default() })
+    }
+
+    /// Compressed size of all layers, as the manifest claims.
+    pub fn bytes(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| layer.descriptor.size().saturating_add(sum))
+    }
+
+    /// The signatures that lie beside the image.
+    pub fn evidence(&self) -> Evidence {
+        signatures::evidence(&*self.store, &self.names, self.arch)
+    }
+
+    /// Names of the files that the inspection found in the payload's directory, or in SHA256SUMS, sorted.
+    pub fn names(&self) -> Vec<String> {
+        self.expected.digests.keys().cloned().collect()
+    }
+
+    /// Inspect the payload. `progress` gets the number of bytes read from its files.
+    pub fn facts(
+        &mut self,
+        policy: ChecksumPolicy,
+        inspection: Inspection,
+        progress: &mut dyn FnMut(u64),
+    ) -> anyhow::Result<PayloadFacts> {
+        let mut found = Found { place: self.place(), files: BTreeMap::new() };
+        let (mut places, mut cut_short) = (BTreeMap::new(), None);
+        let upper = self.walk(&mut |name, content, place| {
+            let what = found.place.join(name);
+            let seen =
+                Seen::read(name, content, progress).map_err(|e| ImageError::of_io(&what.to_string_lossy(), e))?;
+            found.files.insert(name.to_owned(), seen);
+            places.insert(name.to_owned(), place);
+            if inspection == Inspection::Everything {
+                return Ok(Next::File);
+            }
+            let large = self.layers[place.layer].descriptor.size() > WHOLE_INSPECTION_BYTES;
+            Ok(match found.declared(&self.source) {
+                Ok(None) => Next::File,
+                Ok(Some(_)) if large => {
+                    cut_short = Some(place.layer);
+                    Next::Stop
+                }
+                // A later entry of the same layer may put the fault right.
+                Ok(Some(_)) | Err(_) => Next::Layer,
+            })
+        })?;
+        places.retain(|_, place| Some(place.layer) != cut_short);
+        let declared = match inspection {
+            Inspection::Declared => found.declared(&self.source)?,
+            Inspection::Everything => None,
+        };
+        let facts = match declared {
+            Some(facts) => facts,
+            None => found.facts(policy, &self.source)?,
+        };
+        let facts = PayloadFacts { image: Some(self.root), ..facts };
+        self.expected = Expected {
+            digests: found.digests()?,
+            sizes: facts.files.iter().map(|file| (file.name.clone(), file.size)).collect(),
+            places,
+            cmdline: facts.cmdline.clone(),
+            unified: facts.unified.clone(),
+        };
+        let hidden = |name: &&String| upper.hides(name) && !found.files.contains_key(*name);
+        match self.expected.digests.keys().find(hidden) {
+            None => Ok(facts),
+            Some(name) => Err(found.incomplete("lists a file that is not there:", name).into()),
+        }
+    }
+
+    fn place(&self) -> PathBuf {
+        PathBuf::from(format!("{} /usr/install/{}", self.store.name(), self.arch))
+    }
+
+    fn walk(&self, visit: &mut Visit) -> anyhow::Result<UpperLayers> {
+        let mut upper = UpperLayers::new(self.arch);
+        let (again, mut links) = (Layers { store: &*self.store, list: &self.layers }, 0);
+        for (n, layer) in self.layers.iter().enumerate().rev() {
+            let what = layer.name();
+            let in_layer = |error| ImageError::of_io(&what, error);
+            let mut entries = Entries::new(layer.open(&*self.store)?);
+            let mut current = CurrentLayer::default();
+            let mut next = Next::File;
+            while let Some(entry) = entries.next().map_err(in_layer)? {
+                let name = upper.visible_file(&entry, &mut current).map_err(|why| ImageError::invalid(&what, why))?;
+                let Some(name) = name else { continue };
+                let place = Place { layer: n, at: entry.at };
+                next = match entry.kind {
+                    EntryKind::HardLink if links == MOST_LINKS => {
+                        let why = format!(
+                            "more than {MOST_LINKS} hard links in the payload's directory: put plain files there"
+                        );
+                        return Err(ImageError::invalid(what, why).into());
+                    }
+                    EntryKind::HardLink => {
+                        links += 1;
+                        again.with_content(place, &entry, &mut |content| visit(&name, content, place))?
+                    }
+                    _ => visit(&name, &mut entries.content(), place)?,
+                };
+                if next == Next::Stop {
+                    return Ok(upper);
+                }
+            }
+            entries.drain().map_err(in_layer)?;
+            upper.add(current);
+            if next == Next::Layer || upper.is_opaque() {
+                break;
+            }
+        }
+        Ok(upper)
+    }
+}
+
+/// Called with the name of a file, its content, and where its entry is.
+type Visit<'v> = dyn FnMut(&str, &mut Content<'_, LayerReader>, Place) -> anyhow::Result<Next> + 'v;
+
+/// The next step of `walk`: the answer to the last file of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    File,
+    /// Read this layer to its end, which verifies its digest, then stop.
+    Layer,
+    Stop,
+}
+
+impl PayloadFiles for ImageSource {
+    fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()> {
+        // Read all files that were inspected or are listed, not only `names`: this verifies the digests of their
+        // layers.
+        let mut missing: BTreeSet<_> = self.expected.digests.keys().map(String::as_str).collect();
+        // Why entries were passed over of which another may follow in the same layer.
+        let mut others = BTreeMap::new();
+        self.walk(&mut |name, content, place| {
+            let known = self.expected.places.get(name);
+            let what = self.place().join(name).display().to_string();
+            if !self.expected.digests.contains_key(name) {
+                if is_used(name) {
+                    return Err(PayloadError::incomplete(&self.place(), "does not list", name).into());
+                }
+            } else if known.is_some_and(|known| *known != place) {
+                // Another entry counts.
+            } else if !missing.contains(name) {
+                self.compare(name, content, &what)?.ok_or_else(|| ImageError::invalid(&what, AGAIN))?;
+            } else {
+                match self.take_one(name, content, &what, names, take)? {
+                    Ok(()) => drop(missing.remove(name)),
+                    Err(other) if known.is_none() => drop(others.insert(name.to_owned(), other)),
+                    Err(other) => return Err(other),
+                }
+            }
+            Ok(if missing.is_empty() { Next::Layer } else { Next::File })
+        })?;
+        match missing.first() {
+            None => Ok(()),
+            Some(name) => Err(others
+                .remove(*name)
+                .unwrap_or_else(|| PayloadError::Missing { path: self.place().join(name) }.into())),
+        }
+    }
+}
+
+const OTHER: &str = "its content does not match SHA256SUMS and manifest.json";
+const AGAIN: &str = "it is there again in its layer with another content, and the later one counts: make the layer anew with \
+                     every file once";
+
+impl ImageSource {
+    /// Pass on or compare a file. The inner error: it is another than the inspection told of.
+    fn take_one(
+        &self,
+        name: &str,
+        content: &mut Content<'_, LayerReader>,
+        what: &str,
+        names: &[&str],
+        take: &mut Take,
+    ) -> anyhow::Result<anyhow::Result<()>> {
+        let wanted = names.contains(&name);
+        match self.expected.sizes.get(name).filter(|_| wanted) {
+            Some(size) if content.left() == *size => {
+                self.hand_out(name, content, *size, take).context(what.to_owned())?
+            }
+            Some(size) => {
+                let why = format!("it has {} bytes in its layer, but manifest.json says {size}", content.left());
+                return Ok(Err(ImageError::invalid(what, why).into()));
+            }
+            None => match self.compare(name, content, what)? {
+                Some(seen) => {
+                    if let (true, Some(mut text)) = (wanted, seen.small()) {
+                        take(name, &mut text).context(what.to_owned())?;
+                    }
+                }
+                None => return Ok(Err(ImageError::invalid(what, OTHER).into())),
+            },
+        }
+        Ok(Ok(()))
+    }
+
+    /// Pass on a file that is installed. The write compares its digest.
+    fn hand_out(
+        &self,
+        name: &str,
+        content: &mut Content<'_, LayerReader>,
+        size: u64,
+        take: &mut Take,
+    ) -> anyhow::Result<()> {
+        match check_head(name, content.peek(HEAD_BYTES)?, size)? {
+            Some(other) if other != self.arch => bail!("a kernel for {other}, not for {}", self.arch),
+            _ => watched::hand_out(name, self.expected.unified.as_ref(), content, take),
+        }
+    }
+
+    /// Contents of a file, if it is the one that the inspection found or was told of.
+    fn compare(
+        &self,
+        name: &str,
+        content: &mut Content<'_, LayerReader>,
+        what: &str,
+    ) -> Result<Option<Seen>, ImageError> {
+        let seen = Seen::read(name, content, &mut |_| ()).map_err(|e| ImageError::of_io(what, e))?;
+        let same = match name {
+            "cmdline" => seen.trimmed() == self.expected.cmdline.as_deref().map(str::as_bytes),
+            _ => true,
+        };
+        Ok(Some(seen).filter(|seen| same && self.expected.digests.get(name) == Some(&seen.sha256)))
+    }
+}

@@ -1,0 +1,343 @@
+//! Reads a tar archive entry by entry, in one pass and with bounded memory.
+//!
+//! It refuses everything that tar readers interpret differently: an image must not show us other files than it showed
+//! to the tool that checked it. The `tar` crate decodes header fields.
+//!
+//! POSIX.1-2017 pax interchange format, sections "ustar Interchange Format" and "pax Extended Header"; GNU's long names
+//! (types `L` and `K`).
+
+use std::io::{self, Read};
+
+use tar::{EntryType, Header};
+
+use super::{skip::Skip, verifying_reader::VerifyingReader};
+use crate::{file_reader::FileReader, sha256::Hasher};
+
+// Headers take one block, and contents are padded to whole blocks.
+const BLOCK_BYTES: u64 = 512;
+// Largest extended header or long name. A path has at most 4 KiB; the rest is for extended attributes.
+const MAX_EXTENSION_BYTES: u64 = 1 << 20;
+// `PATH_MAX` of Linux.
+const MAX_PATH_BYTES: usize = 4096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file without holes.
+    File,
+    Directory,
+    Symlink,
+    HardLink,
+    /// A file with holes, stored without them.
+    Sparse,
+    /// A device node, fifo, or a type unknown to this version.
+    Special,
+}
+
+impl std::fmt::Display for EntryKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            EntryKind::File => "a regular file",
+            EntryKind::Directory => "a directory",
+            EntryKind::Symlink => "a symbolic link",
+            EntryKind::HardLink => "a hard link",
+            EntryKind::Sparse => "a sparse file",
+            EntryKind::Special => "a device node, fifo or unknown kind of file",
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Components; none is empty, `.` or `..`.
+    pub path: Vec<String>,
+    pub kind: EntryKind,
+    pub size: u64,
+    /// Byte offset of its content in the archive.
+    pub at: u64,
+    /// Components of a hard link's target.
+    pub link: Vec<String>,
+}
+
+pub struct Entries<R> {
+    reader: R,
+    at: u64,
+    // Unread bytes of the current entry's content.
+    content: u64,
+    padding: u64,
+}
+
+#[derive(Default)]
+struct Extension {
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    size: Option<u64>,
+    sparse: bool,
+}
+
+impl<R: Skip> Entries<R> {
+    pub fn new(reader: R) -> Self {
+        Entries { reader, at: 0, content: 0, padding: 0 }
+    }
+
+    /// The next entry. The archive ends at a block of zeros or, as GNU tar reads it, where the input ends between two
+    /// entries.
+    pub fn next(&mut self) -> io::Result<Option<Entry>> {
+        let mut extension = Extension::default();
+        loop {
+            let left = self.content + self.padding;
+            self.reader.skip(left)?;
+            (self.at, self.content, self.padding) = (self.at + left, 0, 0);
+            let Some(header) = self.header()? else { return Ok(None) };
+            let size = header.entry_size().map_err(|e| self.wrong(&format!("its size cannot be read ({e})")))?;
+            self.content = size;
+            self.padding = (BLOCK_BYTES - size % BLOCK_BYTES) % BLOCK_BYTES;
+            if self.at.checked_add(size).and_then(|end| end.checked_add(self.padding)).is_none() {
+                return Err(self.wrong(&format!("it claims an impossible size of {size} bytes")));
+            }
+            match header.entry_type() {
+                EntryType::GNULongName => {
+                    let name = self.long_name()?;
+                    self.once(&mut extension.path, name)?;
+                }
+                EntryType::GNULongLink => {
+                    let name = self.long_name()?;
+                    self.once(&mut extension.link, name)?;
+                }
+                EntryType::XHeader => self.pax(&mut extension)?,
+                EntryType::XGlobalHeader => {
+                    let mut global = Extension::default();
+                    self.pax(&mut global)?;
+                    if global.path.is_some() || global.link.is_some() || global.size.is_some() || global.sparse {
+                        return Err(self.wrong("a global extended header changes names or sizes of all that follows"));
+                    }
+                }
+                kind => {
+                    if kind == EntryType::GNUSparse {
+                        self.pass_over_map(&header)?;
+                    }
+                    return self.entry(&header, kind, extension).map(Some);
+                }
+            }
+        }
+    }
+
+    pub fn content(&mut self) -> Content<'_, R> {
+        Content(self)
+    }
+
+    /// Read to the end of the input: bytes after the end of the archive still count for the layer's digest.
+    pub fn drain(mut self) -> io::Result<()> {
+        io::copy(&mut self.reader, &mut io::sink()).map(drop)
+    }
+
+    fn header(&mut self) -> io::Result<Option<Header>> {
+        let mut header = Header::new_old();
+        let block = header.as_mut_bytes();
+        let mut have = 0;
+        while have < block.len() {
+            match self.reader.read(&mut block[have..]) {
+                Ok(0) if have == 0 => return Ok(None),
+                Ok(0) => return Err(self.wrong("the archive ends inside its header: it is truncated")),
+                Ok(n) => have += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if block.iter().all(|b| *b == 0) {
+            return Ok(None);
+        }
+        self.at += BLOCK_BYTES;
+        // The checksum counts its own field as spaces (POSIX, ustar header).
+        let sum = block.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u32::from(*b) });
+        let sum: u32 = sum.sum();
+        match header.cksum() {
+            Ok(stored) if stored == sum => Ok(Some(header)),
+            _ => Err(self.wrong("the checksum of its header is wrong: not a tar archive, or damaged")),
+        }
+    }
+
+    /// Passes over the map of a sparse file in GNU's old format: blocks of it may follow the header, and do not count
+    /// in its size. The last byte but seven of each says whether another one follows; in the header it is before the
+    /// real size.
+    fn pass_over_map(&mut self, header: &Header) -> io::Result<()> {
+        const IN_HEADER: usize = 482;
+        const IN_BLOCK: usize = 504;
+        let mut follows = header.as_bytes()[IN_HEADER] != 0;
+        let mut block = [0; BLOCK_BYTES as usize];
+        while follows {
+            self.reader.read_exact(&mut block)?;
+            self.at += BLOCK_BYTES;
+            follows = block[IN_BLOCK] != 0;
+        }
+        Ok(())
+    }
+
+    fn entry(&self, header: &Header, entry_type: EntryType, extension: Extension) -> io::Result<Entry> {
+        // A name in the header may be cut off behind any byte if there is a longer one.
+        let name = extension.path.unwrap_or_else(|| header.path_bytes().into_owned());
+        let path = self.components(&name)?;
+        let kind = match entry_type {
+            // Types `7` and NUL are plain files. Before ustar, a trailing slash marked a directory.
+            EntryType::Regular | EntryType::Continuous if extension.sparse => EntryKind::Sparse,
+            EntryType::Regular | EntryType::Continuous if name.ends_with(b"/") => EntryKind::Directory,
+            EntryType::Regular | EntryType::Continuous => EntryKind::File,
+            EntryType::Directory => EntryKind::Directory,
+            EntryType::Symlink => EntryKind::Symlink,
+            EntryType::Link => EntryKind::HardLink,
+            EntryType::GNUSparse => EntryKind::Sparse,
+            _ => EntryKind::Special,
+        };
+        if extension.size.is_some_and(|size| size != self.content) {
+            return Err(self.wrong("its extended header gives another size than its header"));
+        }
+        // Readers disagree whether content after such a header is skipped or is the next header. Only for unknown types
+        // do all of them skip it.
+        let empty = match kind {
+            EntryKind::File | EntryKind::Sparse => false,
+            EntryKind::Special => matches!(entry_type, EntryType::Char | EntryType::Block | EntryType::Fifo),
+            EntryKind::Directory | EntryKind::Symlink | EntryKind::HardLink => true,
+        };
+        if empty && self.content > 0 {
+            return Err(self.wrong(&format!("{kind} with {} bytes of content", self.content)));
+        }
+        let link = match kind {
+            EntryKind::HardLink => {
+                let link = extension.link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
+                self.components(&link.unwrap_or_default())?
+            }
+            _ => vec![],
+        };
+        Ok(Entry { path, kind, size: self.content, at: self.at, link })
+    }
+
+    /// Split a path. A leading `/` is the root of the image, as for programs that unpack it: kaniko and others write
+    /// it. `..` is refused: no image builder writes it.
+    fn components(&self, path: &[u8]) -> io::Result<Vec<String>> {
+        let shown = String::from_utf8_lossy(path);
+        let parts = shown.split('/').filter(|part| !matches!(*part, "" | "."));
+        let parts: Vec<_> = parts.map(str::to_owned).collect();
+        if parts.iter().any(|part| part == "..") {
+            return Err(self.wrong(&format!("{shown:?} leaves the tree")));
+        }
+        if path.len() > MAX_PATH_BYTES {
+            return Err(self.wrong(&format!("a path of {} bytes", path.len())));
+        }
+        if path.contains(&0) {
+            return Err(self.wrong(&format!("{shown:?} has a zero byte in it")));
+        }
+        Ok(parts)
+    }
+
+    fn extension_bytes(&mut self) -> io::Result<Vec<u8>> {
+        if self.content > MAX_EXTENSION_BYTES {
+            return Err(self.wrong(&format!("an extended header of {} bytes", self.content)));
+        }
+        let mut bytes = Vec::new();
+        self.content().read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn long_name(&mut self) -> io::Result<Vec<u8>> {
+        let mut name = self.extension_bytes()?;
+        // GNU tar writes a trailing zero byte.
+        if name.last() == Some(&0) {
+            name.pop();
+        }
+        Ok(name)
+    }
+
+    /// Read records of the form `LENGTH KEY=VALUE\n`; the length is that of the whole record.
+    fn pax(&mut self, extension: &mut Extension) -> io::Result<()> {
+        let bytes = self.extension_bytes()?;
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let (key, value, next) = pax_record(rest).ok_or_else(|| self.wrong("a malformed extended header"))?;
+            rest = next;
+            match key {
+                b"path" => self.once(&mut extension.path, value.to_vec())?,
+                b"linkpath" => self.once(&mut extension.link, value.to_vec())?,
+                b"size" => {
+                    let size = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+                    let size = size.ok_or_else(|| self.wrong("its extended size is not a number"))?;
+                    self.once(&mut extension.size, size)?;
+                }
+                key if key.starts_with(b"GNU.sparse.") => extension.sparse = true,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Readers disagree which of two names counts, and no writer makes two. So refuse them.
+    fn once<T>(&self, place: &mut Option<T>, value: T) -> io::Result<()> {
+        match place.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(self.wrong("its extended headers give it two names or two sizes")),
+        }
+    }
+
+    fn wrong(&self, why: &str) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, format!("tar entry near byte {}: {why}", self.at))
+    }
+
+    /// The input ended, and only `more` of the unread content came.
+    fn ends_early(&self, more: u64) -> io::Error {
+        self.wrong(&format!("the archive ends {} bytes before its content does", self.content - more))
+    }
+}
+
+fn pax_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let space = bytes.iter().take(20).position(|b| *b == b' ')?;
+    let len: usize = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;
+    let record = bytes.get(space + 1..len)?.strip_suffix(b"\n")?;
+    let equals = record.iter().position(|b| *b == b'=')?;
+    Some((&record[..equals], &record[equals + 1..], &bytes[len..]))
+}
+
+pub struct Content<'a, R>(&'a mut Entries<R>);
+
+impl<R> Content<'_, R> {
+    pub const fn left(&self) -> u64 {
+        self.0.content
+    }
+}
+
+impl<R: Read> Content<'_, VerifyingReader<R>> {
+    /// The next bytes, at most `bytes`, without consuming them.
+    pub fn peek(&mut self, bytes: u64) -> io::Result<&[u8]> {
+        let bytes = bytes.min(self.left());
+        let there = self.0.reader.peek(bytes)?.len() as u64;
+        if there < bytes {
+            return Err(self.0.ends_early(there));
+        }
+        self.0.reader.peek(bytes)
+    }
+}
+
+impl<R: Read> FileReader for Content<'_, VerifyingReader<R>> {
+    fn lend_digest(&mut self) -> Option<Hasher> {
+        self.0.reader.lend_digest()
+    }
+
+    fn return_digest(&mut self, digest: Hasher) {
+        self.0.reader.return_digest(digest);
+    }
+}
+
+impl<R: Skip> Read for Content<'_, R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let want = buf.len().min(usize::try_from(self.0.content).unwrap_or(usize::MAX));
+        // Some decompressors fail on an empty buffer.
+        if want == 0 {
+            return Ok(0);
+        }
+        let n = match self.0.reader.read(&mut buf[..want]) {
+            Ok(0) => return Err(self.0.ends_early(0)),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(self.0.ends_early(0)),
+            read => read?,
+        };
+        self.0.content -= n as u64;
+        self.0.at += n as u64;
+        Ok(n)
+    }
+}

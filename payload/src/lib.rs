@@ -1,0 +1,32 @@
+//! Payloads: kernel, initramfs and squashfs, or a unified kernel image, as they come from a directory, a container image or a
+//! registry; and who has signed them. What installer and fleet share.
+//!
+//! * [`image`]: container images, wherever they are stored
+//! * [`registry`]: registries as stores of images
+//! * [`trust`]: verifies signatures
+//! * [`file_reader`]: the files of a payload as readers
+//! * [`digest_file`]: the digest of a file that is read to its end
+//! * [`sha256`]: SHA-256 of one message, or of two that share their bytes
+//! * [`side_file`]: files that get their name when they are complete
+
+pub mod digest_file;
+mod dir;
+mod examine;
+pub mod file_reader;
+pub mod image;
+mod kernel_watch;
+mod open;
+pub mod registry;
+pub mod sha256;
+pub mod side_file;
+mod source;
+mod source_ref;
+pub mod trust;
+mod watched;
+mod watches;
+
+pub use dir::{DirSource, SignedList, WRAPPED_COLUMNS};
+pub use examine::{ChecksumPolicy, PayloadError};
+pub use slipway_core::payload::unused::TEXTS;
+pub use source::{Source, image_store};
+pub use source_ref::{LayoutRef, SourceRef};

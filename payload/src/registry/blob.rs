@@ -1,0 +1,226 @@
+//! Reads a blob from the endpoints of a registry; goes on by a range request where a connection ends.
+
+use std::{
+    io::{self, Read},
+    sync::Arc,
+    time::Duration,
+};
+
+use ureq::{BodyReader, http::StatusCode};
+
+use super::{
+    endpoint::{Answer, Endpoints, Request, Version},
+    foreign,
+    request_error::{self, RequestError, header},
+    retry::RetrySchedule,
+    url::Origin,
+};
+use crate::image::ImageError;
+
+const SKIP_BYTES: usize = 64 << 10;
+
+/// Reads a blob from beginning to end and resumes where a connection was cut. The caller must verify the digest.
+pub struct BlobReader {
+    endpoints: Arc<Endpoints>,
+    what: String,
+    // Relative to the repository: `blobs/sha256:…`.
+    path: String,
+    size: u64,
+    position: u64,
+    schedule: RetrySchedule,
+    connection: Option<Connection>,
+    version: Option<Version>,
+    // The blob is requested from the beginning, and bytes that came already are passed over.
+    without_ranges: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    Ended,
+    Failed,
+}
+
+struct Connection {
+    body: BodyReader<'static>,
+    origin: Origin,
+    // The server told the length, so the end of this body is the end of the blob and not a cut.
+    whole: bool,
+    // Bytes to discard first: a server without Range support starts from the beginning.
+    skip: u64,
+}
+
+impl BlobReader {
+    /// Sends the first request, so that a missing blob is an error here and not while reading.
+    pub fn open(endpoints: Arc<Endpoints>, what: String, path: String, size: u64) -> Result<Self, ImageError> {
+        let schedule = endpoints.schedule();
+        let mut reader = BlobReader {
+            endpoints,
+            what,
+            path,
+            size,
+            position: 0,
+            schedule,
+            connection: None,
+            version: None,
+            without_ranges: false,
+            state: State::Running,
+        };
+        while reader.connection.is_none() {
+            reader.connect().or_else(|failure| reader.failed(failure))?;
+        }
+        Ok(reader)
+    }
+
+    fn connect(&mut self) -> Result<(), RequestError> {
+        let accept = "application/octet-stream, */*;q=0.5";
+        let start = if self.without_ranges { 0 } else { self.position };
+        let request = Request { path: &self.path, accept, start, version: self.version.as_ref(), head: false };
+        let answer = match self.endpoints.list[self.schedule.endpoint()].get(&request) {
+            Ok(answer) => answer,
+            Err(failure) => {
+                // A 412 may come from another server behind the same name that uses other ETags. Ask again without
+                // If-Match: the digest shows whether the bytes fit together.
+                let other = self.version.take().map(|_| Duration::ZERO);
+                let mut again = failure.again.or(other);
+                // Some stores know no ranges, and say so with 416, 400, 403 or 501. They have it from the beginning.
+                if again.is_none() && start > 0 {
+                    self.without_ranges = true;
+                    again = Some(Duration::ZERO);
+                }
+                return Err(RequestError { again, ..failure });
+            }
+        };
+        let origin = &answer.origin;
+        if let Some(page) = foreign::is_page(header(&answer.response, "content-type")) {
+            return Err(RequestError::fetch(format!("{origin} answers {page}, not as a registry does")));
+        }
+        let length = header(&answer.response, "content-length").and_then(|text| text.trim().parse::<u64>().ok());
+        let (whole, skip) = if answer.response.status() == StatusCode::PARTIAL_CONTENT {
+            self.check_range(&answer)?;
+            (false, 0)
+        } else {
+            if let Some(length) = length.filter(|length| *length != self.size) {
+                let side = if length > self.size { "longer" } else { "shorter" };
+                return Err(RequestError::wrong(format!(
+                    "{origin} has {length} bytes: {side} than its descriptor says ({} bytes)",
+                    self.size
+                )));
+            }
+            let chunked = header(&answer.response, "transfer-encoding").is_some();
+            (length.is_some() || chunked, self.position)
+        };
+        self.version = answer.strong_etag();
+        let origin = answer.origin;
+        self.connection = Some(Connection { body: answer.response.into_body().into_reader(), origin, whole, skip });
+        Ok(())
+    }
+
+    fn check_range(&self, answer: &Answer) -> Result<(), RequestError> {
+        let (origin, text) = (&answer.origin, header(&answer.response, "content-range").unwrap_or_default());
+        // `bytes START-END/TOTAL` (RFC 9110, section 14.4).
+        let parsed = text.trim().strip_prefix("bytes ").and_then(|rest| {
+            let (range, total) = rest.split_once('/')?;
+            Some((range.split_once('-')?.0.trim().parse::<u64>().ok()?, total.trim()))
+        });
+        let Some((_, total)) = parsed.filter(|(start, _)| *start == self.position) else {
+            return Err(RequestError::wrong(format!(
+                "{origin} answers with another range than bytes {}-, which was asked for: Content-Range {text:?}",
+                self.position
+            )));
+        };
+        if total != "*" && total.parse() != Ok(self.size) {
+            return Err(RequestError::wrong(format!(
+                "{origin} has a blob of {total} bytes: its descriptor says {}",
+                self.size
+            )));
+        }
+        Ok(())
+    }
+
+    /// Prepare for another attempt; an error if none is left.
+    fn failed(&mut self, failure: RequestError) -> Result<(), ImageError> {
+        self.connection = None;
+        let names = &self.endpoints.names;
+        self.schedule.failed(failure, names).map_err(|mut failure| {
+            self.state = State::Failed;
+            if self.position > 0 {
+                failure.why = format!("after {} of {} bytes: {}", self.position, self.size, failure.why);
+            }
+            failure.into_error(&self.what)
+        })
+    }
+
+    fn read_some(connection: &mut Connection, buf: &mut [u8]) -> Result<usize, RequestError> {
+        let mut read = |buf: &mut [u8]| loop {
+            match connection.body.read(buf) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
+                Err(e) => return Err(request_error::cut(&e, &connection.origin)),
+                Ok(n) => return Ok(n),
+            }
+        };
+        if connection.skip > 0 {
+            let mut scratch = vec![0; SKIP_BYTES];
+            while connection.skip > 0 {
+                let most = usize::try_from(connection.skip).unwrap_or(SKIP_BYTES).min(SKIP_BYTES);
+                match read(&mut scratch[..most])? {
+                    0 => return Ok(0),
+                    n => connection.skip -= n as u64,
+                }
+            }
+        }
+        read(buf)
+    }
+
+    /// Nothing may follow the last byte. An error of the connection no longer matters here: all bytes came.
+    fn check_end(&mut self) -> Result<(), ImageError> {
+        self.state = State::Ended;
+        let mut one = [0];
+        match self.connection.take().map(|mut connection| Self::read_some(&mut connection, &mut one)) {
+            Some(Ok(1..)) => {
+                self.state = State::Failed;
+                Err(ImageError::invalid(&self.what, format!("longer than its descriptor says ({} bytes)", self.size)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Read for BlobReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self.state {
+            State::Failed => return Err(io::Error::other(format!("{}: read again after an error", self.what))),
+            State::Ended => return Ok(0),
+            State::Running if buf.is_empty() => return Ok(0),
+            State::Running => (),
+        }
+        if self.position == self.size {
+            self.check_end().map_err(ImageError::into_io)?;
+            return Ok(0);
+        }
+        let most = usize::try_from(self.size - self.position).unwrap_or(buf.len()).min(buf.len());
+        loop {
+            let Some(connection) = &mut self.connection else {
+                self.connect().or_else(|failure| self.failed(failure)).map_err(ImageError::into_io)?;
+                continue;
+            };
+            let failure = match Self::read_some(connection, &mut buf[..most]) {
+                Ok(0) if connection.whole => RequestError::wrong(format!(
+                    "{} has {} bytes: shorter than its descriptor says ({} bytes)",
+                    connection.origin,
+                    self.position - connection.skip,
+                    self.size
+                )),
+                Ok(0) => RequestError::passing(format!("{} closed the connection too early", connection.origin)),
+                Ok(n) => {
+                    self.position += n as u64;
+                    self.schedule.advance(n as u64);
+                    return Ok(n);
+                }
+                Err(failure) => failure,
+            };
+            self.failed(failure).map_err(ImageError::into_io)?;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Referrers of an image (OCI distribution specification 1.1, "Listing Referrers").
+
+use oci_spec::image::{Descriptor, ImageIndex};
+
+use super::{
+    ACCEPT, Registry, document,
+    endpoint::{Endpoint, Request},
+    pages::next,
+    request_error::{RequestError, RequestErrorKind},
+};
+use crate::image::{ImageError, ImageStore as _, Listing, MAX_BESIDE_BYTES, referrers_tag};
+use slipway_core::digest::Sha256;
+
+// Any person may add referrers. So a list without an end must not take long.
+const MAX_PAGES: usize = 100;
+
+impl Registry {
+    /// By the API for them, or without one, by the tag `sha256-HEX`. All pages come from one endpoint: mirrors may differ.
+    pub(super) fn referrers_of(&self, image: Sha256) -> Result<Listing<Descriptor>, ImageError> {
+        let what = self.what("referrers", &format!("sha256:{image}"));
+        match self.first(|endpoint| listed(endpoint, image, &what)) {
+            // A registry without such an API need not answer 404: other answers are not specified.
+            Err(RequestError { kind: RequestErrorKind::NotFound | RequestErrorKind::Unsupported, .. }) => {
+                self.by_tag(image, &what)
+            }
+            listed => listed.map_err(|failure| failure.into_error(&what)),
+        }
+    }
+
+    fn by_tag(&self, image: Sha256, what: &str) -> Result<Listing<Descriptor>, ImageError> {
+        let listed = self.tagged(&referrers_tag(image))?.found;
+        let all = listed.iter().map(|document| manifests(&document.bytes));
+        let all = all.collect::<Result<Vec<_>, _>>().map_err(|why| ImageError::invalid(what, why))?;
+        Ok(all.concat().into())
+    }
+}
+
+/// The first pages, and a fault if there are more.
+fn listed(endpoint: &Endpoint, image: Sha256, what: &str) -> Result<Listing<Descriptor>, RequestError> {
+    let path = format!("referrers/sha256:{image}");
+    let (mut listing, mut bytes, mut page) = (Listing::default(), 0, path.clone());
+    for _ in 0..MAX_PAGES {
+        let request = Request { path: &page, accept: ACCEPT, start: 0, version: None, head: false };
+        let answer = endpoint.get(&request)?;
+        let following = next(&answer, &path);
+        let document = document(answer, None)?;
+        let found = manifests(&document.bytes)
+            .map_err(|why| RequestError::wrong(format!("what {} sends is {why}", endpoint.name())))?;
+        listing.found.extend(found);
+        bytes += document.bytes.len() as u64;
+        match following {
+            Some(following) if bytes <= MAX_BESIDE_BYTES => page = following,
+            Some(_) => break,
+            None => return Ok(listing),
+        }
+    }
+    let most = format!("more than {MAX_PAGES} pages, or {} MiB, are listed", MAX_BESIDE_BYTES >> 20);
+    listing.faults.push(ImageError::invalid(what, format!("{most}: the rest is not looked at")));
+    Ok(listing)
+}
+
+fn manifests(index: &[u8]) -> Result<Vec<Descriptor>, String> {
+    let index = serde_json::from_slice::<ImageIndex>(index);
+    index.map(|index| index.manifests().clone()).map_err(|e| format!("not an image index: {e}"))
+}

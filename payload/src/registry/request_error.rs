@@ -1,0 +1,328 @@
+//! Why a request failed, in words that name a remedy, and whether to try again.
+
+use std::{
+    io::{self, Read},
+    time::Duration,
+};
+
+use rustls::{AlertDescription, CertificateError};
+use serde::Deserialize;
+use ureq::{Body, http::Response};
+
+use super::{tls::Unsupported, url::Origin};
+use crate::image::ImageError;
+
+// Longest `Retry-After` that we wait for, seconds: someone may be watching the machine. Dates are ignored, because the
+// clock may be wrong before a system is installed.
+const LONGEST_RETRY_AFTER: u64 = 60;
+const ERROR_BODY_BYTES: u64 = 16 << 10;
+
+/// The [`ImageError`] that it becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestErrorKind {
+    NotFound,
+    Invalid,
+    Denied,
+    Fetch,
+    /// A [`Self::Fetch`] of which the registry says that it does not know such requests.
+    Unsupported,
+}
+
+#[derive(Clone, Debug)]
+pub struct RequestError {
+    pub kind: RequestErrorKind,
+    /// The fault and the remedy. Names no credentials, and of a URL only the host: the rest may carry a signature.
+    pub why: String,
+    /// Try again after this time; none if that would not help.
+    pub again: Option<Duration>,
+}
+
+impl RequestError {
+    /// An error that would happen again.
+    pub fn fetch(why: impl Into<String>) -> Self {
+        RequestError { kind: RequestErrorKind::Fetch, why: why.into(), again: None }
+    }
+
+    /// An error that may pass, so that it is worth another try.
+    pub fn passing(why: impl Into<String>) -> Self {
+        RequestError { kind: RequestErrorKind::Fetch, why: why.into(), again: Some(Duration::ZERO) }
+    }
+
+    pub fn wrong(why: impl Into<String>) -> Self {
+        RequestError { kind: RequestErrorKind::Invalid, why: why.into(), again: None }
+    }
+
+    pub fn into_error(self, what: &str) -> ImageError {
+        let what = what.to_owned();
+        match self.kind {
+            RequestErrorKind::NotFound => ImageError::NotFound { what, hint: format!("; {}", self.why) },
+            RequestErrorKind::Invalid => ImageError::Invalid { what, why: self.why },
+            RequestErrorKind::Denied => ImageError::Denied { what, why: self.why },
+            RequestErrorKind::Fetch | RequestErrorKind::Unsupported => ImageError::Fetch { what, why: self.why },
+        }
+    }
+
+    /// No answer came: an error of the connection, TLS or HTTP. `proxy` is the proxy of the request.
+    pub fn no_answer(error: ureq::Error, origin: &Origin, proxy: Option<&str>) -> Self {
+        if let Some(failed) = proxy.and_then(|proxy| of_proxy(&error, proxy, origin)) {
+            return failed;
+        }
+        match error {
+            ureq::Error::Io(e) => cut(&e, origin),
+            ureq::Error::HostNotFound => unknown_name(origin),
+            ureq::Error::Timeout(ureq::Timeout::Connect) => RequestError::passing(format!("{origin} does not answer")),
+            ureq::Error::Timeout(ureq::Timeout::Resolve) => silent_dns(origin),
+            ureq::Error::Timeout(e) => RequestError::passing(format!("{origin} is too slow ({e})")),
+            ureq::Error::Protocol(e) if !origin.tls => RequestError::fetch(format!(
+                "{origin} does not answer in HTTP ({e}); if it speaks TLS, leave out --plain-http or write https://"
+            )),
+            ureq::Error::Protocol(e) => RequestError::passing(format!("{origin} does not answer in HTTP: {e}")),
+            ureq::Error::LargeResponseHeader(..) => {
+                RequestError::fetch(format!("{origin} answers with too large a header"))
+            }
+            ureq::Error::Tls(_) => RequestError::fetch(format!("{origin} has a host name that TLS does not allow")),
+            _ => RequestError::fetch(format!("the request to {origin} could not be made")),
+        }
+    }
+
+    pub fn status(mut response: Response<Body>, origin: &Origin) -> Self {
+        let status = response.status();
+        let retry_after = header(&response, "retry-after").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let code = error_code(&mut response);
+        let code = code.map_or_else(String::new, |code| format!(", {code}"));
+        let answer = format!("{origin} answers {}{code}", status.as_u16());
+        let again = Some(Duration::from_secs(u64::min(retry_after, LONGEST_RETRY_AFTER)));
+        match status.as_u16() {
+            404 => RequestError { kind: RequestErrorKind::NotFound, why: answer, again: None },
+            400 if !origin.tls => RequestError {
+                kind: RequestErrorKind::Unsupported,
+                why: format!("{answer}; if it speaks TLS, leave out --plain-http or write https://"),
+                again: None,
+            },
+            400 | 405 | 406 | 501 => RequestError { kind: RequestErrorKind::Unsupported, why: answer, again: None },
+            429 => RequestError {
+                kind: RequestErrorKind::Fetch,
+                why: format!("{answer}: too many requests, wait or log in"),
+                again,
+            },
+            407 => RequestError::fetch(format!(
+                "{answer}: the proxy wants a user and a password, write http://USER:PASSWORD@HOST"
+            )),
+            // RFC 6585.
+            511 => RequestError::fetch(format!("{answer}: this network wants a login first (a captive portal)")),
+            408 | 425 => RequestError { kind: RequestErrorKind::Fetch, why: answer, again },
+            500.. => RequestError {
+                kind: RequestErrorKind::Fetch,
+                why: format!("{answer}: the server is broken or overloaded"),
+                again,
+            },
+            _ => RequestError::fetch(answer),
+        }
+    }
+}
+
+/// The fault that kept the proxy itself from being reached. Later answers are about the host behind it.
+fn of_proxy(error: &ureq::Error, proxy: &str, origin: &Origin) -> Option<RequestError> {
+    let why = match error {
+        ureq::Error::Io(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            "refuses connections: nothing listens there"
+        }
+        ureq::Error::Io(e) if e.to_string().starts_with(LOOKUP) => "has a name that is not known",
+        ureq::Error::HostNotFound => "has a name that is not known",
+        ureq::Error::Timeout(ureq::Timeout::Resolve) => "has a name that DNS does not answer for",
+        ureq::Error::Timeout(ureq::Timeout::Connect) => "does not answer",
+        ureq::Error::Io(e)
+            if matches!(e.kind(), io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) =>
+        {
+            "cannot be reached"
+        }
+        ureq::Error::ConnectProxyFailed(e) => return Some(refused_by_proxy(e, proxy, origin)),
+        _ => return None,
+    };
+    Some(RequestError::passing(format!("{proxy} {why}, and {origin} is to be asked through it")))
+}
+
+/// Refusal of a proxy that does not connect: ureq says `proxy server responded 407/407`.
+fn refused_by_proxy(text: &str, proxy: &str, origin: &Origin) -> RequestError {
+    let status = text.rsplit('/').next().and_then(|status| status.parse::<u16>().ok());
+    match status {
+        // Asking again could lock the account.
+        Some(407) => RequestError::fetch(format!(
+            "{proxy} wants a user and a password, or not the ones it has (407): write http://USER:PASSWORD@HOST:PORT, with \
+             %40 for @ and so on"
+        )),
+        Some(status @ 400..500) => {
+            RequestError::fetch(format!("{proxy} does not connect to {origin}: it answers {status}"))
+        }
+        Some(status) => RequestError::passing(format!("{proxy} cannot reach {origin}: it answers {status}")),
+        None => RequestError::passing(format!("{proxy} cannot reach {origin}: {text}")),
+    }
+}
+
+fn unknown_name(origin: &Origin) -> RequestError {
+    RequestError::passing(format!("the name of {origin} is not known to DNS"))
+}
+
+fn silent_dns(origin: &Origin) -> RequestError {
+    RequestError::passing(format!("DNS does not answer for {origin}"))
+}
+
+/// The standard library's words in front of a message of getaddrinfo(3).
+const LOOKUP: &str = "failed to lookup address information: ";
+
+/// The standard library has no kind of error for a message of getaddrinfo(3), only a text: its own words and then those
+/// of the C library, glibc's or musl's.
+fn lookup(text: &str, origin: &Origin) -> Option<RequestError> {
+    let detail = text.strip_prefix(LOOKUP)?;
+    Some(match detail {
+        "Temporary failure in name resolution" | "Try again" => silent_dns(origin),
+        "Name or service not known"
+        | "No address associated with hostname"
+        | "Name does not resolve"
+        | "Name has no usable address" => unknown_name(origin),
+        other => RequestError::passing(format!("the name of {origin} cannot be looked up: {other}")),
+    })
+}
+
+pub fn cut(error: &io::Error, origin: &Origin) -> RequestError {
+    if let Some(e) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return tls(e, origin);
+    }
+    if let Some(error) = lookup(&error.to_string(), origin) {
+        return error;
+    }
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            RequestError::passing(format!("{origin} refuses connections: nothing listens there"))
+        }
+        io::ErrorKind::UnexpectedEof => RequestError::passing(format!("{origin} closed the connection too early")),
+        _ => RequestError::passing(format!("the connection to {origin} failed: {error}")),
+    }
+}
+
+fn tls(error: &rustls::Error, origin: &Origin) -> RequestError {
+    let remedy = "add the authority with --registry-ca FILE, or skip the check with --tls-verify=false";
+    match error {
+        rustls::Error::InvalidCertificate(e) => RequestError::fetch(match e {
+            // BadSignature: the authority was made anew under the same name.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                format!("the certificate of {origin} is from an authority that is not trusted; {remedy}")
+            }
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => {
+                format!("the certificate of {origin} is not valid now: {e}; is the clock of this machine right?")
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("the certificate of {origin} is for another name: {e}")
+            }
+            CertificateError::Other(other) if other.0.is::<Unsupported>() => {
+                format!("TLS with {origin}: {}; or skip the check with --tls-verify=false", other.0)
+            }
+            // `openssl req -x509` makes the one by default, `openssl x509 -req -signkey` the other.
+            e if ["CaUsedAsEndEntity", "UnsupportedCertVersion"].iter().any(|kind| e.to_string().contains(kind)) => {
+                format!(
+                    "the certificate of {origin} is a CA certificate (CA:TRUE) or of version 1, and such a one is trusted only \
+                 where it was given itself: give this very certificate to --registry-ca, or have another signed"
+                )
+            }
+            e => format!("the certificate of {origin} is not accepted: {e}; {remedy}"),
+        }),
+        rustls::Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
+        | rustls::Error::PeerIncompatible(_) => RequestError::fetch(format!(
+            "TLS with {origin} failed: it shares no version or algorithm with Slipway, which has TLS 1.2 and 1.3, ECDHE with \
+             AES-GCM or ChaCha20, and certificates with ECDSA on P-256 or P-384, RSA or Ed25519. A registry that has a key on \
+             P-521 or Ed448 needs another one, on P-256 for example ({error})"
+        )),
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => RequestError::fetch(format!(
+            "{origin} asks for a certificate of the client, and Slipway presents none: use a mirror that asks for none \
+             (--mirror)"
+        )),
+        rustls::Error::InvalidMessage(_) => {
+            RequestError::fetch(format!("{origin} does not speak TLS; if it speaks plain HTTP, add --plain-http"))
+        }
+        e => RequestError::passing(format!("TLS with {origin} failed: {e}")),
+    }
+}
+
+pub fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
+    response.headers().get(name)?.to_str().ok()
+}
+
+/// The error code of the distribution specification, such as `MANIFEST_UNKNOWN`. The message beside it is dropped: it
+/// might quote credentials from the request.
+fn error_code(response: &mut Response<Body>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Errors {
+        errors: Vec<Detail>,
+    }
+    #[derive(Deserialize)]
+    struct Detail {
+        code: String,
+    }
+    let mut text = Vec::new();
+    response.body_mut().as_reader().take(ERROR_BODY_BYTES).read_to_end(&mut text).ok()?;
+    let code = serde_json::from_slice::<Errors>(&text).ok()?.errors.into_iter().next()?.code;
+    let plain = code.len() <= 64 && code.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'_'));
+    plain.then_some(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, retry_after: &str, body: &str) -> RequestError {
+        let response = Response::builder().status(status).header("Retry-After", retry_after);
+        RequestError::status(response.body(Body::builder().data(body)).unwrap(), &Origin::new(true, "r.io"))
+    }
+
+    /// The resolver of the system answers with an I/O error, and only its text tells the cause.
+    #[test]
+    fn a_name_that_dns_does_not_know() {
+        use std::net::ToSocketAddrs as _;
+        let origin = Origin::new(true, "no.such.host.invalid");
+        let why = |error: io::Error| {
+            let said = RequestError::no_answer(ureq::Error::Io(error), &origin, None);
+            assert_eq!(said.again, Some(Duration::ZERO));
+            said.why
+        };
+        let here = why(("no.such.host.invalid", 443).to_socket_addrs().map(drop).unwrap_err());
+        assert!(here.contains("is not known to DNS") || here.contains("DNS does not answer for"), "{here}");
+        let text = |detail: &str| io::Error::other(format!("failed to lookup address information: {detail}"));
+        // glibc's words, then those of musl.
+        for unknown in ["Name or service not known", "No address associated with hostname", "Name does not resolve"] {
+            let says = "the name of https://no.such.host.invalid is not known to DNS";
+            assert_eq!(why(text(unknown)), says, "{unknown}");
+        }
+        for silent in ["Temporary failure in name resolution", "Try again"] {
+            assert_eq!(why(text(silent)), "DNS does not answer for https://no.such.host.invalid", "{silent}");
+        }
+    }
+
+    #[test]
+    fn what_may_pass_is_asked_again() {
+        for (status, retry_after, seconds) in [
+            (429, "7", Some(7)),
+            (429, "86400", Some(60)),
+            (503, "Fri, 31 Dec 1999 23:59:59 GMT", Some(0)),
+            (500, "-1", Some(0)),
+            (408, "", Some(0)),
+            (400, "7", None),
+            (404, "7", None),
+            (416, "", None),
+        ] {
+            let again = answer(status, retry_after, "").again;
+            assert_eq!(again, seconds.map(Duration::from_secs), "{status} {retry_after}");
+        }
+    }
+
+    #[test]
+    fn only_codes_are_repeated() {
+        let why = |body: &str| answer(500, "", body).why;
+        assert!(why(r#"{"errors": [{"code": "DENIED", "message": "secret"}]}"#).contains("500, DENIED: "));
+        for body in [r#"{"errors": [{"code": "a secret"}]}"#, r#"{"errors": []}"#, "secret", ""] {
+            assert!(why(body).contains("https://r.io answers 500: "), "{}", why(body));
+        }
+    }
+}

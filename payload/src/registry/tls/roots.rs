@@ -1,0 +1,118 @@
+//! Trusted certificates: the authorities of browsers (built in, because the container image has no bundle), the
+//! system's bundle, the registry's own directory, and `--registry-ca`.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
+
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
+
+use super::{super::Options, named::Named};
+use crate::image::ImageError;
+
+// Debian, Alpine and Talos; Fedora; SUSE. `SSL_CERT_FILE` replaces them.
+const BUNDLES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
+// With a directory HOST[:PORT] for each registry (containers-certs.d(5), dockerd's "certs.d").
+const DIRS: [&str; 2] = ["/etc/containers/certs.d", "/etc/docker/certs.d"];
+
+/// Trusted certificates.
+pub struct Roots {
+    pub authorities: RootCertStore,
+    /// Certificates in files: a server that presents the very same one is trusted, too.
+    pub given: Vec<CertificateDer<'static>>,
+}
+
+impl Roots {
+    /// For connections to one registry, `HOST[:PORT]`.
+    pub fn of(host: &str, options: &Options) -> Result<Self, ImageError> {
+        let mut given = match env::var_os("SSL_CERT_FILE").filter(|name| !name.is_empty()) {
+            Some(named) => load(Path::new(&named), " ($SSL_CERT_FILE)")?,
+            None => match BUNDLES.iter().map(Path::new).find(|path| path.exists()) {
+                Some(bundle) => load(bundle, "")?,
+                None => Vec::new(),
+            },
+        };
+        for file in in_dirs(&DIRS.map(Path::new), host)?.iter().chain(&options.ca_files) {
+            let certificates = load(file, "")?;
+            // In a bundle of the system some may be odd. A certificate that is given for a registry must be usable.
+            if let Some(at) = certificates.iter().position(|certificate| Named::of(certificate).is_none()) {
+                let why = format!("certificate {} in it is damaged", at + 1);
+                return Err(ImageError::invalid(file.display().to_string(), why));
+            }
+            given.extend(certificates);
+        }
+        let mut authorities: RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
+        authorities.add_parsable_certificates(given.iter().cloned());
+        Ok(Roots { authorities, given })
+    }
+}
+
+fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
+    let mut files = Vec::new();
+    for dir in dirs.iter().map(|dir| dir.join(host)) {
+        let failed = |source| ImageError::Io { what: dir.display().to_string(), source };
+        let entries = match fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(failed(e)),
+        };
+        let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+        files.extend(paths.into_iter().filter(|path| path.extension().is_some_and(|e| e == "crt")));
+    }
+    Ok(files)
+}
+
+fn load(file: &Path, named_by: &str) -> Result<Vec<CertificateDer<'static>>, ImageError> {
+    let what = || format!("{}{named_by}", file.display());
+    let text = fs::read(file).map_err(|source| ImageError::Io { what: what(), source })?;
+    let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates
+        .map_err(|e| ImageError::invalid(what(), format!("not a list of certificates in PEM form: {e}")))?;
+    if !certificates.is_empty() {
+        return Ok(certificates);
+    }
+    let der = CertificateDer::from(text);
+    let why = match Named::of(&der) {
+        Some(_) => {
+            "it is a certificate in DER form, and PEM is needed: openssl x509 -inform DER -in FILE -out FILE.pem"
+        }
+        None => "it holds no certificate in PEM form",
+    };
+    Err(ImageError::invalid(what(), why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_certificates_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ca.crt");
+        let broken = "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n";
+        for (text, why) in [("", "holds no certificate"), ("hello", "holds no certificate"), (broken, "PEM form")] {
+            fs::write(&path, text).unwrap();
+            let error = load(&path, "").unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("ca.crt"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_registrys_directory_gives_its_authorities() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (dir, names) in [(&one, ["ca.crt", "client.cert"]), (&two, ["other.crt", "client.key"])] {
+            let dir = dir.path().join("r.io:5000");
+            fs::create_dir(&dir).unwrap();
+            names.iter().for_each(|name| fs::write(dir.join(name), "").unwrap());
+        }
+        let dirs = [one.path(), Path::new("/nosuch"), two.path()];
+        let expected = [one.path().join("r.io:5000/ca.crt"), two.path().join("r.io:5000/other.crt")];
+        assert_eq!(in_dirs(&dirs, "r.io:5000").unwrap(), expected);
+        assert!(in_dirs(&dirs, "r.io").unwrap().is_empty());
+    }
+}
