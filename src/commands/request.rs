@@ -20,7 +20,6 @@ use crate::{
         ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, SystemRequest, TrustRequest,
         signing::{CommandRequest, SigningRequest},
     },
-    payload::registry::{Options, Patience},
 };
 
 /// Directory in a container image with the keys whose signatures it demands.

@@ -1,7 +1,6 @@
 //! Copying a file to the disk: one pass, a few bounded buffers; reading, hashing and writing run in parallel.
 
 use std::{
-    io::{self},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread::{self, Scope, ScopedJoinHandle},
 };
@@ -176,7 +175,7 @@ fn write_pieces(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::{io, sync::Mutex};
 
     use super::*;
     use crate::transfer::{ReadBack, read_back_digest};
