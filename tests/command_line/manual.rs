@@ -168,9 +168,10 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
 
 /// Names in capitals in the files that read the environment.
 fn variables_of_the_source() -> BTreeSet<String> {
-    let src = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src");
+    let top = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let files = ["src", "payload/src"].map(|dir| files_below(&top.join(dir))).concat();
     let mut found = BTreeSet::new();
-    for file in files_below(&src).iter().filter(|file| file.extension().is_some_and(|e| e == "rs")) {
+    for file in files.iter().filter(|file| file.extension().is_some_and(|e| e == "rs")) {
         let text = fs::read_to_string(file).unwrap();
         let text = text.split("#[cfg(test)]").next().unwrap();
         if !text.contains("env::var") && !file.ends_with("cli/environment.rs") {

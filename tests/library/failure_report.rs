@@ -126,6 +126,7 @@ fn no_two_refusals_share_an_identifier() {
 fn every_identifier_is_used() {
     let mut code = String::new();
     read_all(&project().join("src"), &mut code);
+    read_all(&project().join("payload/src"), &mut code);
     read_all(&project().join("core/src"), &mut code);
     for id in FailureId::ALL {
         let name = format!("Id::{id:?}");

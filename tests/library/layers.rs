@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 /// Layer of every module of the installer. Below all of them is `slipway_core`, which the compiler keeps pure.
-const LAYERS: [(&str, u8); 20] = [
+const LAYERS: [(&str, u8); 19] = [
     ("error", 1),
     ("cleanup", 1),
     ("device", 2),
@@ -14,7 +14,6 @@ const LAYERS: [(&str, u8); 20] = [
     ("mkfs", 2),
     ("bootloader", 2),
     ("media", 2),
-    ("atomic_file", 2),
     ("tools", 2),
     ("machine", 2),
     ("probe", 3),

@@ -258,6 +258,7 @@ fn a_second_build_elsewhere_has_the_same_digest() {
         "assets",
         "core",
         "loader",
+        "payload",
         "src",
         "fleet",
         "vm-tests",

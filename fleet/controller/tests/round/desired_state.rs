@@ -1,4 +1,4 @@
-//! `fleet/docs/desired.md`: each test that it names exists.
+//! `fleet/docs/wishes.md`: each test that it names exists.
 
 use std::{fs, path::Path};
 
