@@ -39,7 +39,7 @@ fn file<'a>(set: &'a FileDescriptorSet, name: &str) -> Result<&'a FileDescriptor
     set.file.iter().find(|file| file.name() == name).ok_or_else(|| format!("{name} is not there"))
 }
 
-/// In JSON the fields that are enums are words.
+/// In JSON the fields that are enums are names.
 fn words(file: &FileDescriptorProto) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for message in &file.message_type {
@@ -47,7 +47,7 @@ fn words(file: &FileDescriptorProto) -> Vec<(String, String)> {
             let name = field.type_name().rsplit('.').next().unwrap_or_default();
             let of = if field.proto3_optional() { "optional" } else { "one" };
             let path = format!("{}.{}.{}", file.package(), message.name(), field.name());
-            all.push((path, format!("#[serde(serialize_with = \"crate::word::{of}::<{name}, _>\")]")));
+            all.push((path, format!("#[serde(serialize_with = \"crate::enum_name::{of}::<{name}, _>\")]")));
         }
     }
     all

@@ -9,19 +9,19 @@
 //! * [`machine`]: the part of Talos' machine API that the facade has, made from `proto/machine/machine.proto`
 //! * [`bound`], [`codec`]: the maxima of texts and lists, which both sides enforce
 //! * [`text`]: text from elsewhere, safe to show
-//! * [`word`]: the protocol's enums: their names in logs and JSON, and the node's types they map to
+//! * [`enum_name`]: the protocol's enums: their names in logs and JSON, and the node's types they map to
 //! * [`request`]: requests to and from the node's own [`Request`](slipway_node::request::Request)
 //! * [`show`]: plans, operations and events from the node's own types
 //! * [`reason`]: why a call is refused: one stable word each, its gRPC code, and what to do
 
 pub mod bound;
 pub mod codec;
+pub mod enum_name;
 pub mod reason;
 pub mod request;
 pub mod show;
 mod slots;
 pub mod text;
-pub mod word;
 
 /// The messages of Talos' clients, made from `proto/machine/machine.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

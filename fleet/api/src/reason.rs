@@ -118,7 +118,7 @@ impl Reason {
     }
 
     /// The word in the metadata.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         self.row().0
     }
 
@@ -140,7 +140,7 @@ impl Reason {
     /// The reason in an answer; `None` if it did not come from a node.
     pub fn of(status: &Status) -> Option<Self> {
         let word = status.metadata().get(KEY)?.to_str().ok()?;
-        Self::ALL.into_iter().find(|reason| reason.word() == word)
+        Self::ALL.into_iter().find(|reason| reason.name() == word)
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
     fn words_are_different_and_come_back() {
         for reason in Reason::ALL {
             assert_eq!(Reason::of(&reason.status("it cannot be")), Some(reason));
-            assert!(reason.word().bytes().all(|byte| byte == b'-' || byte.is_ascii_lowercase()));
+            assert!(reason.name().bytes().all(|byte| byte == b'-' || byte.is_ascii_lowercase()));
         }
         assert_eq!(Reason::of(&Status::unavailable("no answer")), None);
     }

@@ -190,7 +190,7 @@ impl What {
     }
 
     /// The operation goes back, for `why`.
-    pub fn turns(op: Uuid, why: &str) -> Self {
+    pub fn turned_back(op: Uuid, why: &str) -> Self {
         Self::TurnedBack(v1::TurnedBack { id: op.to_string(), why: why.to_owned() })
     }
 

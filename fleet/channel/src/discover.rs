@@ -74,7 +74,7 @@ pub enum DiscoverError {
 
 impl DiscoverError {
     /// The reason in one word, which stays the same.
-    pub fn word(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::Name { .. } | Self::Tagged(_) => "RepositoryInvalid",
             Self::TooMany { .. } => "TooManyTags",

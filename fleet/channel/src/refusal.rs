@@ -56,7 +56,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// The reason in one word, which stays the same.
-    pub fn word(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::Unreadable(_) => "Unreadable",
             Self::OtherChannel { .. } => "OtherChannel",

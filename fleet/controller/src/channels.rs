@@ -99,7 +99,7 @@ pub struct Channels {
     limits: Limits,
     places: Arc<RegistryConcurrency>,
     read: Arc<Mutex<Read>>,
-    wakes: Arc<Triggers>,
+    triggers: Arc<Triggers>,
 }
 
 /// A channel and its looks.
@@ -114,14 +114,14 @@ fn known(object: &DynamicObject) -> std::result::Result<Known, serde_json::Error
 impl Channels {
     /// Looked into as these options of the installer say. Credentials and certificates are read with each look: their
     /// files may change.
-    pub fn new(cluster: Cluster, options: Options, wakes: Arc<Triggers>) -> Self {
+    pub fn new(cluster: Cluster, options: Options, triggers: Arc<Triggers>) -> Self {
         Self {
             cluster,
             options,
             limits: Limits::default(),
             places: Arc::new(RegistryConcurrency::new(AT_ONCE)),
             read: Arc::default(),
-            wakes,
+            triggers,
         }
     }
 
@@ -130,7 +130,7 @@ impl Channels {
         let mut looks = JoinSet::new();
         let mut busy = Busy::default();
         loop {
-            match self.turn(&mut busy).await {
+            match self.reconcile(&mut busy).await {
                 Ok(due) => {
                     for (name, begun, job) in due {
                         busy.under_way.insert(name.clone());
@@ -144,13 +144,13 @@ impl Channels {
                     busy.under_way.remove(&done.name);
                     busy.ended.push(done);
                 }
-                () = rest(interval, SOON, &self.wakes.channels) => {}
+                () = rest(interval, SOON, &self.triggers.channels) => {}
             }
         }
     }
 
     /// Write what follows from the looks that have ended. What is to be looked into now.
-    async fn turn(
+    async fn reconcile(
         &self,
         busy: &mut Busy,
     ) -> Result<Vec<(String, Begun, impl Future<Output = std::result::Result<Vec<Candidate>, Failed>> + use<>)>> {
@@ -218,7 +218,7 @@ impl Channels {
         self.cluster.write_channel(read, status).await?;
         if (&before.latest, &before.floors) != (&status.latest, &status.floors) {
             // Pools follow it.
-            self.wakes.turn.notify_one();
+            self.triggers.rounds.notify_one();
         }
         let Some(latest) = status.latest.as_ref().filter(|latest| before.latest.as_ref() != Some(*latest)) else {
             return Ok(());
@@ -273,7 +273,7 @@ impl Channels {
             let failed = |word, why| Err(Failed { word, why });
             match job.await {
                 Ok(Ok(candidates)) => Ok(candidates),
-                Ok(Err(e)) => failed(e.word(), e.to_string()),
+                Ok(Err(e)) => failed(e.reason(), e.to_string()),
                 Err(e) => failed("RegistryFails", format!("the look did not come to its end: {e}")),
             }
         }

@@ -90,25 +90,25 @@ async fn run(args: Args) -> Result<()> {
     let mut config = Config::infer().await.context("no way to the API server")?;
     // A turn is tried again as a whole: the client would wait for minutes by itself.
     config.default_retry = false;
-    let (client, wakes) = (Client::try_from(config)?, Arc::<Triggers>::default());
+    let (client, triggers) = (Client::try_from(config)?, Arc::<Triggers>::default());
     let cluster = Cluster::new(client.clone());
     let file = |name: &str| args.pki.join(name);
     let files = Files { ca: file("ca.crt"), certificate: file("tls.crt"), key: file("tls.key") };
     let interval = Duration::from_secs(args.interval);
     let face = Arc::new(HealthState::new(Arc::clone(cluster.metrics())));
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen at {}", args.listen))?;
-    let channels = Channels::new(cluster.clone(), args.registry.options(), Arc::clone(&wakes));
+    let channels = Channels::new(cluster.clone(), args.registry.options(), Arc::clone(&triggers));
     let controller = Controller::new(cluster, Nodes::new(files, args.port), args.node);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let turns = async {
+    let rounds = async {
         loop {
             let begun = Instant::now();
-            let turn = controller.reconcile().await;
-            let end = if turn.is_ok() { RoundEnd::Done } else { RoundEnd::Failed };
+            let round = controller.reconcile().await;
+            let end = if round.is_ok() { RoundEnd::Done } else { RoundEnd::Failed };
             let took = begun.elapsed();
             face.metrics.round(end, took, Timestamp::now());
-            face.round(turn.is_ok());
-            let pause = match turn {
+            face.round(round.is_ok());
+            let pause = match round {
                 Ok(Requeue::Now) => SOON,
                 Ok(Requeue::Later) => interval,
                 Err(e) => {
@@ -116,15 +116,15 @@ async fn run(args: Args) -> Result<()> {
                     interval
                 }
             };
-            rest(pause, took, &wakes.turn).await;
+            rest(pause, took, &triggers.rounds).await;
         }
     };
     // The next process begins anew what is cut short here.
     tokio::select! {
-        () = turns => {}
+        () = rounds => {}
         never = serve(listener, Arc::clone(&face)) => match never {},
         never = channels.run(interval) => match never {},
-        never = watch(client, Arc::clone(&wakes), Arc::clone(&face.metrics)) => match never {},
+        never = watch(client, Arc::clone(&triggers), Arc::clone(&face.metrics)) => match never {},
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }

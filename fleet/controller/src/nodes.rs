@@ -122,7 +122,7 @@ async fn ask(mut client: Client, ask: &Ask) -> Result<Answer, String> {
         Ok(true) => Ok(Answer::New),
         Ok(false) => Ok(Answer::Known),
         Err(status) => match Reason::of(&status) {
-            Some(reason) => Err(format!("the node refuses ({}): {}", reason.word(), status.message())),
+            Some(reason) => Err(format!("the node refuses ({}): {}", reason.name(), status.message())),
             None => Err(chain(&status)),
         },
     }

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
 use slipway_node::request::Goal;
 use slipway_node_api::{
+    enum_name,
     v1::{StatusResponse, Step},
-    word,
 };
 use slipway_rollout::{
     facts::{Failure, FailureEvidence, NodeReport, ObservedNode, RollbackState},
@@ -121,7 +121,7 @@ pub fn attempt(status: &StatusResponse, rollout: &str, node: &str, goal: Goal) -
 /// The obstacle of a node's operation, in the node's own words: the step and what its last try met.
 pub fn blocker(status: &StatusResponse) -> Option<String> {
     let operation = status.operation.as_ref()?;
-    operation.blocked.as_ref().map(|blocked| format!("{}: {blocked}", word::of::<Step>(operation.step)))
+    operation.blocked.as_ref().map(|blocked| format!("{}: {blocked}", enum_name::of::<Step>(operation.step)))
 }
 
 /// Close the way back if it leads onto a payload that was denied: `denied` has why, by digest.

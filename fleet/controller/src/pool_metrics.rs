@@ -66,6 +66,6 @@ fn counts(node: &ObservedNode) -> bool {
 }
 
 fn of_problem(problem: &Problem, members: usize) -> PoolMetrics {
-    let nodes = BTreeMap::from([(problem.word().to_owned(), members)]);
+    let nodes = BTreeMap::from([(problem.reason().to_owned(), members)]);
     PoolMetrics { state: "Invalid".to_owned(), nodes, ..PoolMetrics::default() }
 }

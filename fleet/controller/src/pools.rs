@@ -51,7 +51,7 @@ pub enum Problem {
 
 impl Problem {
     /// The reason in one word, which stays the same.
-    pub fn word(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::Pool(_) => "PoolInvalid",
             Self::PolicyMissing(_) => "PolicyMissing",

@@ -10,8 +10,8 @@ use slipway_fleet_objects::{
     upgrade::NodeUpgradeStatus,
 };
 use slipway_node_api::{
+    enum_name,
     v1::{StatusResponse, Step as NodeStep},
-    word,
 };
 use slipway_rollout::{
     blocked::Blocked,
@@ -86,7 +86,7 @@ fn reboot<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Re
 
 /// Why this node does not go, in one word that stays the same.
 pub fn blocked_reason(pool_round: &PoolRound, blocked: &BlockedNode) -> &'static str {
-    if reboot(pool_round, blocked).is_some() { "Rebooting" } else { blocked.why.word() }
+    if reboot(pool_round, blocked).is_some() { "Rebooting" } else { blocked.why.reason() }
 }
 
 fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
@@ -285,7 +285,7 @@ pub fn invalid(
         if waits { "; until that is mended, spec.abort is not acted on: no node is asked to go back" } else { "" };
     let message = short(format!("{problem}{waits}"));
     status.nodes = count(members);
-    status.conditions = condition::set(&status.conditions, "Valid", false, problem.word(), &message, now);
+    status.conditions = condition::set(&status.conditions, "Valid", false, problem.reason(), &message, now);
     status.conditions = condition::set(&status.conditions, "UpToDate", false, "Invalid", &message, now);
     (status.state, status.message) = ("Invalid".to_owned(), message);
     status
@@ -335,7 +335,7 @@ fn node(
     NodeUpgradeStatus {
         reason: reason.to_owned(),
         message: short(message),
-        step: status.and_then(|status| Some(word::of::<NodeStep>(status.operation.as_ref()?.step))),
+        step: status.and_then(|status| Some(enum_name::of::<NodeStep>(status.operation.as_ref()?.step))),
         runs: report.map(|report| report.runs),
         staged: report.and_then(|report| report.staged),
         well: report.map(|report| report.well),
@@ -345,7 +345,7 @@ fn node(
 
 /// The status of a node whose pool cannot be understood.
 pub fn stuck(problem: &Problem) -> NodeUpgradeStatus {
-    let (reason, message) = (problem.word().to_owned(), short(problem.to_string()));
+    let (reason, message) = (problem.reason().to_owned(), short(problem.to_string()));
     NodeUpgradeStatus { reason, message, ..NodeUpgradeStatus::default() }
 }
 

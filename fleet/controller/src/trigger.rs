@@ -14,8 +14,8 @@ pub const SOON: Duration = Duration::from_millis(500);
 /// The receiver of triggers. However many come during a round, one more round follows.
 #[derive(Debug, Default)]
 pub struct Triggers {
-    /// The decider.
-    pub turn: Notify,
+    /// Rounds of decisions.
+    pub rounds: Notify,
     /// The scheduler of looks into channels.
     pub channels: Notify,
 }

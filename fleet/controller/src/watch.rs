@@ -206,18 +206,18 @@ impl StreamPosition {
 }
 
 /// Streams of all kinds, for ever.
-pub async fn watch(client: Client, wakes: Arc<Triggers>, metrics: Arc<Metrics>) -> Infallible {
+pub async fn watch(client: Client, triggers: Arc<Triggers>, metrics: Arc<Metrics>) -> Infallible {
     let to = Streams { client, metrics };
     let (all, ledger) = (WatchParams::default(), WatchParams::default().fields(&format!("metadata.name={LEDGER}")));
-    let (turn, both): (&[&Notify], &[&Notify]) = (&[&wakes.turn], &[&wakes.turn, &wakes.channels]);
+    let (rounds, both): (&[&Notify], &[&Notify]) = (&[&triggers.rounds], &[&triggers.rounds, &triggers.channels]);
     let (never, ..) = tokio::join!(
-        ours::<NodePool>(&to, &all, turn),
-        ours::<UpgradePolicy>(&to, &all, turn),
+        ours::<NodePool>(&to, &all, rounds),
+        ours::<UpgradePolicy>(&to, &all, rounds),
         ours::<Channel>(&to, &all, both),
-        ours::<Rollout>(&to, &all, turn),
-        ours::<NodeUpgrade>(&to, &all, turn),
-        ours::<DisruptionLedger>(&to, &ledger, turn),
-        nodes(&to, &all, turn),
+        ours::<Rollout>(&to, &all, rounds),
+        ours::<NodeUpgrade>(&to, &all, rounds),
+        ours::<DisruptionLedger>(&to, &ledger, rounds),
+        nodes(&to, &all, rounds),
     );
     never
 }
@@ -234,7 +234,7 @@ impl Streams {
     }
 }
 
-async fn ours<K>(streams: &Streams, params: &WatchParams, wakes: &[&Notify]) -> Infallible
+async fn ours<K>(streams: &Streams, params: &WatchParams, triggers: &[&Notify]) -> Infallible
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
@@ -242,19 +242,19 @@ where
     let open = async |version: &str| api.watch_metadata(params, version).await;
     let kind =
         Kind::<PartialObjectMeta<K>> { meta: |object| &object.metadata, mark: |object| generation(&object.metadata) };
-    follow(open, &kind, wakes, streams.voice::<K>()).await
+    follow(open, &kind, triggers, streams.voice::<K>()).await
 }
 
-async fn nodes(streams: &Streams, params: &WatchParams, wakes: &[&Notify]) -> Infallible {
+async fn nodes(streams: &Streams, params: &WatchParams, triggers: &[&Notify]) -> Infallible {
     let api = Api::<Node>::all_with(streams.client.clone(), &ApiResource::erase::<core::Node>(&()));
-    follow(async |version: &str| api.watch(params, version).await, &NODE, wakes, streams.voice::<core::Node>()).await
+    follow(async |version: &str| api.watch(params, version).await, &NODE, triggers, streams.voice::<core::Node>()).await
 }
 
 /// The stream of one kind. When it ends it begins again, after a pause that grows while it lasts no time.
 async fn follow<K, S>(
     open: impl AsyncFn(&str) -> kube::Result<S>,
     kind: &Kind<K>,
-    wakes: &[&Notify],
+    triggers: &[&Notify],
     mut voice: WatchReporter<'_>,
 ) -> Infallible
 where
@@ -264,7 +264,7 @@ where
     let mut pause = least;
     loop {
         let begun = Instant::now();
-        let end = stream(&open, &mut position, kind, wakes, &mut voice).await;
+        let end = stream(&open, &mut position, kind, triggers, &mut voice).await;
         position.ended(&end);
         if let End::Refused(why) = end
             && let Some(new) = voice.refused(why)
@@ -280,7 +280,7 @@ async fn stream<K, S>(
     open: impl AsyncFn(&str) -> kube::Result<S>,
     position: &mut StreamPosition,
     kind: &Kind<K>,
-    wakes: &[&Notify],
+    triggers: &[&Notify],
     voice: &mut WatchReporter<'_>,
 ) -> End
 where
@@ -303,7 +303,7 @@ where
             Ok(Some(Err(_)) | None) | Err(_) => return End::Cut,
         };
         match position.apply_event(event, kind) {
-            Ok(true) => wakes.iter().for_each(|who| who.notify_one()),
+            Ok(true) => triggers.iter().for_each(|who| who.notify_one()),
             Ok(false) => {}
             Err(end) => return end,
         }

@@ -168,7 +168,7 @@ impl Journal {
                 op.begin(step, facts);
                 return Some(step);
             }
-            Next::Turn(why) => op.turn(&why),
+            Next::TurnBack(why) => op.turn_back(&why),
             Next::Found(step) => op.found(step, facts),
             Next::Wait(why) => op.blocker = Some(why),
             Next::End(outcome) => self.end(outcome, facts),

@@ -195,7 +195,7 @@ impl Operation {
     }
 
     /// The way back, for `why`. The first reason counts.
-    pub fn turn(&mut self, why: &str) {
+    pub fn turn_back(&mut self, why: &str) {
         if self.is_forward() {
             self.course = Course::Back(why.to_owned());
             // The way back has its own steps, and one of them may be the one that was just done.
@@ -226,7 +226,7 @@ impl Operation {
             Tried::Blocked(why) => self.blocker = Some(why),
             Tried::Failed(why) if may_turn => {
                 self.failed = true;
-                self.turn(&format!("{}: {why}", self.at));
+                self.turn_back(&format!("{}: {why}", self.at));
             }
             Tried::Failed(why) => self.blocker = Some(why),
         }

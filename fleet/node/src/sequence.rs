@@ -76,7 +76,7 @@ pub enum Next {
     /// Begin this step.
     Begin(Step),
     /// Turn back, for this reason.
-    Turn(String),
+    TurnBack(String),
     /// The disk says that this step is done.
     Found(Step),
     /// Nothing can be decided. It names what is missing.
@@ -189,7 +189,7 @@ fn forward(op: &Operation, facts: &Facts, disk: &Disk, limits: Limits) -> Next {
     if may_turn {
         let why = op.abort.clone().or_else(|| blocked_too_long(op, facts, limits));
         if let Some(why) = why {
-            return Next::Turn(why);
+            return Next::TurnBack(why);
         }
     }
     // An operation starts at a place where it may have no step.
@@ -205,7 +205,7 @@ fn forward(op: &Operation, facts: &Facts, disk: &Disk, limits: Limits) -> Next {
         None => Next::Begin(step),
         // It cannot begin, so its time is counted from where the one before it began.
         Some(why) if may_turn && spent(op, facts) > limits.of(op.at).saturating_add(limits.of(step)) => {
-            Next::Turn(format!("{step}: {why}"))
+            Next::TurnBack(format!("{step}: {why}"))
         }
         Some(why) => Next::Wait(why.to_owned()),
     }
@@ -226,7 +226,7 @@ fn after_a_boot(op: &Operation, facts: &Facts, disk: &Disk) -> Option<Next> {
     if op.boot == facts.boot {
         return None;
     }
-    let turn = |why: &str| Some(Next::Turn(why.to_owned()));
+    let turn = |why: &str| Some(Next::TurnBack(why.to_owned()));
     let runs_old = runs(disk, &op.from);
     match op.at {
         // Nothing was disturbed, and the same system runs: it goes on.

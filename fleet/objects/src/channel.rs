@@ -168,7 +168,7 @@ impl Candidate {
             unreadable: of.labels.as_ref().err().map(|why| why.chars().take(LONGEST).collect()),
             payload: of.payload,
             signed: of.signed.clone(),
-            reason: why.map_or("Chosen", Refusal::word).to_owned(),
+            reason: why.map_or("Chosen", Refusal::reason).to_owned(),
             refused_because: why.map(|why| why.to_string().chars().take(2 * LONGEST).collect()),
         }
     }

@@ -173,7 +173,7 @@ impl Blocked {
     }
 
     /// The reason in one word, which stays the same: for conditions, and for programs.
-    pub fn word(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::PlanChanged => "PlanChanged",
             Self::Paused(_) => "Paused",

@@ -38,7 +38,7 @@ impl World {
     }
 
     /// The node looks and decides.
-    pub fn turn(&mut self, n: usize, ticket: u64) {
+    pub fn reconcile_node(&mut self, n: usize, ticket: u64) {
         let machine = &self.machines[n];
         if machine.ticket != ticket || !machine.is_up || machine.to_do.is_some() {
             return;
@@ -59,8 +59,8 @@ impl World {
                 let takes = self.takes(step);
                 self.schedule(n, takes, Event::Perform);
             }
-            (Next::Wait(_), None) => self.schedule(n, 60, Event::Turn),
-            _ => self.schedule(n, 0, Event::Turn),
+            (Next::Wait(_), None) => self.schedule(n, 60, Event::Reconcile),
+            _ => self.schedule(n, 0, Event::Reconcile),
         }
         self.publish_report(n);
     }
@@ -104,7 +104,7 @@ impl World {
         journal.settle(op.id(), tried);
         self.machines[n].write(journal);
         let again = if step.on_failure() == OnFailure::TryAgain { 300 } else { 30 };
-        self.schedule(n, if is_done { 0 } else { again }, Event::Turn);
+        self.schedule(n, if is_done { 0 } else { again }, Event::Reconcile);
         self.publish_report(n);
     }
 
@@ -191,7 +191,7 @@ impl World {
         if self.uid(n).is_none() {
             self.after(healthy - self.now, Event::Registers(n));
         }
-        self.schedule(n, 2, Event::Turn);
+        self.schedule(n, 2, Event::Reconcile);
         self.publish_report(n);
     }
 
@@ -265,7 +265,7 @@ impl World {
             journal.token = journal.token.max(self.machines[n].journal.token);
         }
         self.machines[n].write(journal);
-        self.schedule(n, 0, Event::Turn);
+        self.schedule(n, 0, Event::Reconcile);
         self.publish_report(n);
     }
 

@@ -31,7 +31,7 @@ pub const LATEST: Seconds = 3600;
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A node decides; what it decided is done. Both only if nothing was scheduled for it since.
-    Turn(usize, u64),
+    Reconcile(usize, u64),
     Perform(usize, u64),
     /// A machine comes up; its services do; the watchdog looks at a trial. All of one boot.
     Up(usize, u64),
@@ -254,7 +254,7 @@ impl World {
 
     fn happens(&mut self, event: Event) {
         match event {
-            Event::Turn(n, ticket) => self.turn(n, ticket),
+            Event::Reconcile(n, ticket) => self.reconcile_node(n, ticket),
             Event::Perform(n, ticket) => self.performs(n, ticket),
             Event::Up(n, boot) => self.comes_up(n, boot),
             Event::Check(n) => self.check(n, false),

@@ -14,8 +14,8 @@ pub enum Failure {
     #[error("{0}")]
     Usage(String),
     /// The node says no, for a reason with a stable word.
-    #[error("refused ({word}): {message}")]
-    Refused { word: String, message: String },
+    #[error("refused ({reason}): {message}")]
+    Refused { reason: String, message: String },
     /// The other side does not answer, or one side does not trust the other.
     #[error("unreachable: {0}")]
     Unreachable(String),
@@ -31,7 +31,7 @@ impl Failure {
         match self {
             Self::Failed(text) => Self::Failed(of(text)),
             Self::Usage(text) => Self::Usage(of(text)),
-            Self::Refused { word, message } => Self::Refused { word, message: of(message) },
+            Self::Refused { reason, message } => Self::Refused { reason, message: of(message) },
             Self::Unreachable(text) => Self::Unreachable(of(text)),
             Self::Unfinished(text) => Self::Unfinished(of(text)),
         }
@@ -70,15 +70,15 @@ impl From<Status> for Failure {
         let message = status.message().to_owned();
         match (Reason::of(&status), status.code()) {
             (Some(Reason::Failed), _) => Self::Failed(message),
-            (Some(reason), _) => Self::Refused { word: reason.word().to_owned(), message },
+            (Some(reason), _) => Self::Refused { reason: reason.name().to_owned(), message },
             // A node of another version may have other reasons.
             (
                 None,
                 Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied | Code::ResourceExhausted,
-            ) => Self::Refused { word: "other".to_owned(), message },
-            (None, Code::OutOfRange) => Self::Refused { word: "too-large".to_owned(), message },
+            ) => Self::Refused { reason: "other".to_owned(), message },
+            (None, Code::OutOfRange) => Self::Refused { reason: "too-large".to_owned(), message },
             (None, Code::Unimplemented) => Self::Refused {
-                word: "unimplemented".to_owned(),
+                reason: "unimplemented".to_owned(),
                 message: "the node does not know this call".to_owned(),
             },
             (None, Code::Internal) => Self::Failed(message),

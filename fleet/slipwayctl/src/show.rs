@@ -9,12 +9,12 @@ use std::{
 use serde::Serialize;
 use serde_json::json;
 use slipway_node_api::{
+    enum_name,
     text::clean,
     v1::{
         Certificate, CertificateUse, Disk, Ended, Event, Goal, Health, HealthState, OnFailure, Operation, Outcome,
         PlanResponse, Position, Slot, SlotContents, SlotState, StatusResponse, Step, event::What,
     },
-    word,
 };
 
 use crate::{cli::Form, failure::Failure};
@@ -110,8 +110,8 @@ impl Output {
     pub fn failure(&self, failure: &Failure) {
         if self.form == Form::Json {
             let mut object = json!({ "kind": failure.kind(), "message": failure.to_string() });
-            if let Failure::Refused { word, message } = failure {
-                object = json!({ "kind": failure.kind(), "reason": word, "message": message });
+            if let Failure::Refused { reason, message } = failure {
+                object = json!({ "kind": failure.kind(), "reason": reason, "message": message });
             }
             let _ = self.text(&json!({ "failure": object }).to_string());
         } else {
@@ -161,13 +161,13 @@ fn line(event: &Event) -> String {
         Some(What::Asked(of)) => {
             let outage = if of.allow_outage { ", although etcd may lose its quorum" } else { "" };
             let version = if of.allow_any_version { ", whatever its version" } else { "" };
-            format!("{} {} {} for {}{outage}{version}", word::of::<Goal>(of.goal), of.id, of.source, of.caller)
+            format!("{} {} {} for {}{outage}{version}", enum_name::of::<Goal>(of.goal), of.id, of.source, of.caller)
         }
         Some(What::StepBegun(of)) if of.place > 0 => format!("[{}/{}] {}", of.place, of.places, of.does),
         Some(What::StepBegun(of)) => format!("[back] {}", of.does),
         Some(What::StepProgress(of)) => bar(of.done, of.total),
-        Some(What::StepBlocked(of)) => format!("{} is blocked: {}", word::of::<Step>(of.step), of.why),
-        Some(What::StepDone(of)) => format!("{} is done", word::of::<Step>(of.step)),
+        Some(What::StepBlocked(of)) => format!("{} is blocked: {}", enum_name::of::<Step>(of.step), of.why),
+        Some(What::StepDone(of)) => format!("{} is done", enum_name::of::<Step>(of.step)),
         Some(What::TurnedBack(of)) => format!("going back: {}", of.why),
         Some(What::Ended(of)) => ended(of),
         Some(What::Notice(of)) => of.text.clone(),
@@ -183,7 +183,7 @@ fn line(event: &Event) -> String {
 /// How an operation ended, as a sentence.
 pub fn ended(of: &Ended) -> String {
     let how = missed(of.outcome.as_ref()).unwrap_or_else(|| "reached its goal".to_owned());
-    format!("{} {} {how}", word::of::<Goal>(of.goal), of.id)
+    format!("{} {} {how}", enum_name::of::<Goal>(of.goal), of.id)
 }
 
 /// Why its goal was not reached, if it was not.
@@ -241,7 +241,7 @@ pub fn health(of: &Health) -> String {
     let time =
         if of.state() == HealthState::Unknown { String::new() } else { format!(" for {}", duration(of.seconds)) };
     let why = if of.reasons.is_empty() { String::new() } else { format!(": {}", of.reasons.join("; ")) };
-    format!("{}{time}{why}", word::of::<HealthState>(of.state))
+    format!("{}{time}{why}", enum_name::of::<HealthState>(of.state))
 }
 
 /// When a certificate expires, with a warning in the last thirty days.
@@ -264,9 +264,9 @@ fn slots(disk: &Disk) -> Vec<(&'static str, String)> {
         let running = if of.slot == disk.running { ", running" } else { "" };
         let next = if disk.next == Some(of.slot) { ", next" } else { "" };
         let payload = of.payload.as_deref().unwrap_or("unknown");
-        let state = of.state.map_or_else(|| "?".to_owned(), word::of::<SlotState>);
+        let state = of.state.map_or_else(|| "?".to_owned(), enum_name::of::<SlotState>);
         let version = of.version.as_deref().map(|version| format!(", version {version}")).unwrap_or_default();
-        let slot = word::of::<Slot>(of.slot).to_uppercase();
+        let slot = enum_name::of::<Slot>(of.slot).to_uppercase();
         ("slot", format!("{slot} {state}{running}{next}{version}, payload {payload}"))
     };
     disk.slots.iter().map(slot).collect()
@@ -276,7 +276,7 @@ fn operation(op: &Operation) -> Vec<(&'static str, String)> {
     let step = if op.place > 0 { format!("[{}/{}]", op.place, op.places) } else { "[back]".to_owned() };
     let done = if op.done { ", done" } else { "" };
     let mut rows = vec![
-        ("doing", format!("{} {} {} for {}", word::of::<Goal>(op.goal), op.id, op.source, op.caller)),
+        ("doing", format!("{} {} {} for {}", enum_name::of::<Goal>(op.goal), op.id, op.source, op.caller)),
         ("step", format!("{step} {}{done}", op.does)),
     ];
     rows.extend(op.back.as_ref().map(|why| ("back", why.clone())));

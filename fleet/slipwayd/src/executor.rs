@@ -40,7 +40,7 @@ pub enum Happened {
     /// A step, or the decision about the next, waits for something.
     Blocked(Step, String),
     /// It turned back.
-    Turned(String),
+    TurnedBack(String),
     /// An admin takes the node as it is.
     AsIs(String),
     /// It is over.
@@ -56,7 +56,7 @@ impl fmt::Display for Happened {
             Self::Progress(_, Progress::Part(text) | Progress::Note(text)) => f.write_str(text),
             Self::Done(step) => write!(f, "done: {step}"),
             Self::Blocked(step, why) => write!(f, "blocked: {step}: {why}"),
-            Self::Turned(why) => write!(f, "turns back: {why}"),
+            Self::TurnedBack(why) => write!(f, "turns back: {why}"),
             Self::AsIs(why) => write!(f, "the node is taken as it is: {why}"),
             Self::Ended(Outcome::Reached) => f.write_str("ended: it is what was asked for"),
             Self::Ended(Outcome::CameBack(why)) => write!(f, "ended: it is as before: {why}"),
@@ -208,7 +208,7 @@ impl<L: Listener> Shared<L> {
             journal.settle(op.id(), tried);
             Some(match &journal.operation.as_ref()?.course {
                 // A failure that leads back waits for nothing. On the way back every failure is tried again.
-                Course::Back(why) if was_forward => Happened::Turned(why.clone()),
+                Course::Back(why) if was_forward => Happened::TurnedBack(why.clone()),
                 _ => happened,
             })
         })?;
@@ -225,7 +225,7 @@ impl<L: Listener> Shared<L> {
     fn tell(&self, op: &Operation, next: &Next) {
         let happened = match next {
             Next::Begin(step) => Happened::Began(*step),
-            Next::Turn(why) => Happened::Turned(why.clone()),
+            Next::TurnBack(why) => Happened::TurnedBack(why.clone()),
             Next::Found(step) => Happened::Done(*step),
             Next::Wait(why) => Happened::Blocked(op.at, why.clone()),
             Next::End(outcome) => Happened::Ended(outcome.clone()),

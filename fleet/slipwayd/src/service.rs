@@ -48,7 +48,7 @@ impl Listener for Events {
     fn on_event(&self, op: &Operation, happened: Happened) {
         match &happened {
             Happened::Progress(..) => tracing::debug!("{happened}"),
-            Happened::Blocked(..) | Happened::Turned(_) | Happened::AsIs(_) => tracing::warn!("{happened}"),
+            Happened::Blocked(..) | Happened::TurnedBack(_) | Happened::AsIs(_) => tracing::warn!("{happened}"),
             Happened::Ended(Outcome::CameBack(_) | Outcome::Left(_)) => tracing::error!("{happened}"),
             Happened::Asked | Happened::Began(_) | Happened::Done(_) | Happened::Ended(Outcome::Reached) => {
                 tracing::info!("{happened}");
@@ -62,7 +62,7 @@ impl Listener for Events {
             Happened::Progress(_, Progress::Part(text) | Progress::Note(text)) => What::notice(text),
             Happened::Done(step) => What::step_ends(id, step),
             Happened::Blocked(step, why) => What::blocked(id, step, &why),
-            Happened::Turned(why) => What::turns(id, &why),
+            Happened::TurnedBack(why) => What::turned_back(id, &why),
             Happened::AsIs(why) => What::notice(format!("operation {id}: the node is taken as it is: {why}")),
             Happened::Ended(outcome) => What::ends(op, &outcome),
         });

@@ -179,7 +179,7 @@ fn a_registry_that_does_not_answer_is_an_error_and_no_empty_list() {
     };
     let missing = failure(&format!("127.0.0.1:{}/a/c", site.debian.port));
     assert!(missing.to_string().contains("NAME_UNKNOWN"), "{missing}");
-    assert_eq!(missing.word(), "RepositoryMissing");
+    assert_eq!(missing.reason(), "RepositoryMissing");
     assert!(matches!(failure("registry.example/A"), DiscoverError::Name { .. }));
     assert!(matches!(failure(&format!("{}:1", site.repository())), DiscoverError::Tagged(_)));
     // Certificates and mirrors are the installer's business: what it refuses is refused here.
@@ -187,7 +187,7 @@ fn a_registry_that_does_not_answer_is_an_error_and_no_empty_list() {
     let tls = Options { plain_http: false, ..plain() };
     let refused = discover(&site.spec(&select), &tls, Limits::default(), &[], hour(0)).unwrap_err();
     assert!(refused.to_string().contains("does not speak TLS"), "{refused}");
-    assert_eq!(refused.word(), "RegistryFails");
+    assert_eq!(refused.reason(), "RegistryFails");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_look_costs_no_more_than_was_said() {
     assert_eq!(found(2).unwrap().len(), 2);
     let refused = found(1).unwrap_err();
     assert_eq!(
-        (refused.word(), matches!(refused, DiscoverError::TooMany { tags: 2, limit: 1 })),
+        (refused.reason(), matches!(refused, DiscoverError::TooMany { tags: 2, limit: 1 })),
         ("TooManyTags", true)
     );
     // What no pattern means does not count.
@@ -230,7 +230,7 @@ fn the_payload_of_what_is_chosen_is_read_from_its_checksums() {
     let all = at(&spec, Limits { payload_bytes: 1 << 20, ..Limits::default() }, &all);
     let choice = choose(&spec, &all, None, hour(0));
     assert_eq!(choice.chosen.unwrap().digest, new.name());
-    let why = choice.refused.values().find(|why| why.word() == "Unreadable").unwrap().to_string();
+    let why = choice.refused.values().find(|why| why.reason() == "Unreadable").unwrap().to_string();
     assert!(why.contains("is not known after 1 MiB"), "{why}");
     let whole = at(&spec, Limits::default(), &all);
     let why = whole.iter().find_map(|of| of.labels.clone().err()).unwrap();
@@ -346,7 +346,7 @@ fn a_look_has_an_end_whatever_the_registry_does() {
         let deadline = Instant::now() + Duration::from_secs(2);
         let options = Options { deadline: Some(deadline), ..plain() };
         let error = lookup(&spec, &options, Limits::default(), &[], None, hour(0)).unwrap_err();
-        assert_eq!(error.word(), "TooLong", "{error}");
+        assert_eq!(error.reason(), "TooLong", "{error}");
         let late = deadline.elapsed();
         assert!(late < Duration::from_secs(2), "{late:?} after its time");
     }

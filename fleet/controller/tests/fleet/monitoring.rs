@@ -74,7 +74,7 @@ fn alerts_and_dashboard_ask_for_what_is_said() {
 /// The words of states come from the rollout, and not from a string here.
 #[test]
 fn the_state_that_is_worth_an_alert_has_this_word() {
-    let word = Blocked::SilentHolder { token: 1 }.word();
+    let word = Blocked::SilentHolder { token: 1 }.reason();
     for file in ["rules.yaml", "dashboard.json"] {
         let text = fs::read_to_string(monitoring().join(file)).unwrap();
         assert!(text.replace("\\\"", "\"").contains(&format!("state=\"{word}\"")), "{file}");

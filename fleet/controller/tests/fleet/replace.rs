@@ -59,7 +59,7 @@ impl Provider {
     }
 
     /// What goes is gone, and another one comes.
-    fn turn(&mut self, site: &mut Site) {
+    fn replace_deleted(&mut self, site: &mut Site) {
         let machines = site.api_of(API, "Machine", Some("default"));
         let all = site.runtime.block_on(machines.list(&ListParams::default())).unwrap().items;
         for going in all.iter().filter(|of| of.metadata.deletion_timestamp.is_some()) {
@@ -80,7 +80,7 @@ impl Provider {
     fn until(&mut self, site: &mut Site, what: &str, is_so: impl Fn(&Site) -> bool) {
         let mut looks = 0;
         while !is_so(site) {
-            self.turn(site);
+            self.replace_deleted(site);
             sleep(Duration::from_millis(100));
             looks += 1;
             if looks % 100 == 0 {

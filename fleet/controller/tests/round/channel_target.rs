@@ -191,7 +191,7 @@ fn a_channel_without_an_image_begins_nothing() {
     let round = scene.round();
     let problem = round.pools["p"].as_ref().unwrap_err();
     assert_eq!(
-        (problem.word(), problem.to_string().as_str()),
+        (problem.reason(), problem.to_string().as_str()),
         ("NoTarget", "the Channel \"stable\" has no image: there is no image")
     );
 }

@@ -70,7 +70,7 @@ fn two_pools_share_one_ledger_and_one_place_of_the_control_plane() {
     assert_eq!(round.ledger.grants.len(), 1, "{:?}", round.ledger);
     assert_eq!(round.ledger.grants[0].node.role, Role::ControlPlane);
     let waits = &round.pools["q"].as_ref().unwrap().decision.blocked[0].why;
-    assert_eq!(waits.word(), "ControlPlane");
+    assert_eq!(waits.reason(), "ControlPlane");
 }
 
 #[test]
@@ -143,11 +143,11 @@ fn what_cannot_be_understood_begins_nothing() {
     scene.pool("p", json!({ "policies": ["gone"] }));
     assert_eq!(problem(&scene), Problem::PolicyMissing("gone".to_owned()));
     scene.objects.policies.insert("gone".to_owned(), Err("it has a slip of the pen".to_owned()));
-    assert_eq!(problem(&scene).word(), "PolicyInvalid");
+    assert_eq!(problem(&scene).reason(), "PolicyInvalid");
     scene.pool("p", json!({ "target": { "channel": "stable" } }));
-    assert_eq!(problem(&scene).word(), "NoTarget");
+    assert_eq!(problem(&scene).reason(), "NoTarget");
     scene.objects.pools.insert("p".to_owned(), Err("it has one, too".to_owned()));
-    assert_eq!(problem(&scene).word(), "PoolInvalid");
+    assert_eq!(problem(&scene).reason(), "PoolInvalid");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_plan_that_was_edited_begins_nothing() {
     scene.objects.rollouts[0].spec.plan.waves[0].nodes.reverse();
     let round = scene.round();
     assert!(round.ledger.grants.is_empty());
-    assert_eq!(round.pools["p"].as_ref().unwrap().decision.blocked[0].why.word(), "PlanChanged");
+    assert_eq!(round.pools["p"].as_ref().unwrap().decision.blocked[0].why.reason(), "PlanChanged");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn way_back(op: &Operation, at: Step) -> Option<Vec<Step>> {
     }
     op.abort = Some("an admin wants it to end".to_owned());
     match next(&op, &facts(&disk, boot), Limits::default()) {
-        Next::Turn(why) => op.turn(&why),
+        Next::TurnBack(why) => op.turn_back(&why),
         _ => return None,
     }
     let mut way = Vec::new();
@@ -183,8 +183,8 @@ proptest! {
         plain.to = Some(plain.from.clone());
         let mut late = plain.clone();
         (late.at, late.done) = (at, true);
-        plain.turn("why");
-        late.turn("why");
+        plain.turn_back("why");
+        late.turn_back("why");
         let next = |op: &Operation| next(op, &first(), Limits::default());
         prop_assert_eq!(next(&late), next(&plain));
     }
@@ -214,7 +214,7 @@ fn a_step_that_cannot_begin_has_its_time() {
         let blind = |after: u64| Facts { uptime: 1000 + after, node: None, member: None, ..first() };
         assert_eq!(next(&op, &first(), limits), Next::Begin(step));
         assert!(matches!(next(&op, &blind(time), limits), Next::Wait(_)), "{step:?}");
-        assert!(matches!(next(&op, &blind(time + 1), limits), Next::Turn(_)), "{step:?}");
+        assert!(matches!(next(&op, &blind(time + 1), limits), Next::TurnBack(_)), "{step:?}");
     }
 }
 
@@ -229,7 +229,7 @@ fn a_step_that_is_blocked_has_its_time() {
     op.begin(Step::Drain, &at(1004));
     assert_eq!(next(&op, &at(1005), limits), Next::Begin(Step::Drain));
     op.blocker = Some("a pod".to_owned());
-    assert_eq!(next(&op, &at(1006), limits), Next::Turn("evict the pods: a pod (after 5 s)".to_owned()));
+    assert_eq!(next(&op, &at(1006), limits), Next::TurnBack("evict the pods: a pod (after 5 s)".to_owned()));
 
     let mut disk = Disk::new(SlotState::Tried, Some(TARGET));
     disk.running = Slot::B;
@@ -240,7 +240,7 @@ fn a_step_that_is_blocked_has_its_time() {
     op.found(Step::Reboot, &new(30));
     op.begin(Step::Prove, &new(40));
     assert_eq!(next(&op, &new(480), limits), Next::Begin(Step::Prove));
-    assert!(matches!(next(&op, &new(481), limits), Next::Turn(_)));
+    assert!(matches!(next(&op, &new(481), limits), Next::TurnBack(_)));
 }
 
 /// A machine that would not come up again stays up.
@@ -252,7 +252,7 @@ fn nothing_is_rebooted_into_nothing() {
     op.begin(Step::Activate, &facts);
     op.done = true;
     let mut back = op.clone();
-    back.turn("why");
+    back.turn_back("why");
     let sees = |op: &Operation, facts: &Facts| next(op, facts, Limits::default());
     assert_eq!((sees(&op, &facts), sees(&back, &facts)), (Next::Begin(Step::Reboot), Next::Begin(Step::Return)));
     facts.disk.as_mut().unwrap().next = None;
@@ -310,6 +310,6 @@ fn a_boot_that_comes_early_is_the_boot() {
         assert_eq!(next(&op, &facts(&new, "second"), Limits::default()), Next::Found(Step::Reboot));
         // It was cut before.
         let old = Disk::new(SlotState::Trial, Some(TARGET));
-        assert!(matches!(next(&op, &facts(&old, "second"), Limits::default()), Next::Turn(_)));
+        assert!(matches!(next(&op, &facts(&old, "second"), Limits::default()), Next::TurnBack(_)));
     }
 }

@@ -58,7 +58,7 @@ fn an_attempt_that_ended_before_the_reboot_is_repeated_in_the_next_window_and_no
     let token = hold(&mut fleet, 0);
     report(&mut fleet, 0).token = token;
     let decision = decide(&fleet, next + 1.hours());
-    let reason = decision.blocked.iter().find(|of| of.node.name == name(&fleet, 0)).unwrap().why.word();
+    let reason = decision.blocked.iter().find(|of| of.node.name == name(&fleet, 0)).unwrap().why.reason();
     assert_eq!(reason, "RetriesLater");
 }
 

@@ -79,7 +79,7 @@ fn comes(fleet: &mut Facts, name: &str, runs: slipway_core::digest::Sha256) {
 
 fn reason(decision: &Decision, name: &str) -> &'static str {
     let of = decision.blocked.iter().find(|blocked| blocked.node.name == name);
-    of.map_or("Done", |blocked| blocked.why.word())
+    of.map_or("Done", |blocked| blocked.why.reason())
 }
 
 #[test]

@@ -19,6 +19,7 @@ use std::{
 
 use prost::Message;
 use slipway_node_api::{
+    enum_name,
     machine::{
         Any, Error, Event, EventsRequest, MachineStatusEvent, PhaseEvent, SequenceEvent,
         machine_status_event::{MachineStage, MachineStatus, UnmetCondition},
@@ -26,7 +27,6 @@ use slipway_node_api::{
     },
     reason::Reason,
     v1::{self, Position, event::What},
-    word,
 };
 use tonic::Status;
 
@@ -86,7 +86,7 @@ impl TalosState {
     /// Before the first event that is kept: what the node was doing when its service started.
     fn before(operation: Option<&v1::Operation>) -> Self {
         let (goal, stage) = match operation {
-            Some(op) => (word::of::<v1::Goal>(op.goal), stage(op.goal())),
+            Some(op) => (enum_name::of::<v1::Goal>(op.goal), stage(op.goal())),
             None => (String::new(), MachineStage::Running),
         };
         Self { goal, stage }
@@ -96,7 +96,7 @@ impl TalosState {
     fn say(&mut self, event: &v1::Event) -> Vec<TalosEvent> {
         match &event.what {
             Some(What::Asked(asked)) => {
-                self.goal = word::of::<v1::Goal>(asked.goal);
+                self.goal = enum_name::of::<v1::Goal>(asked.goal);
                 self.stage = stage(asked.goal());
                 let starts = TalosEvent::sequence(&self.goal, sequence_event::Action::Start, None, &asked.id);
                 let disturbs = self.stage != MachineStage::Running;
@@ -124,7 +124,7 @@ impl TalosState {
     fn say_end(&mut self, ended: &v1::Ended) -> Vec<TalosEvent> {
         self.stage = MachineStage::Running;
         let why = ended.outcome.as_ref().and_then(|outcome| outcome.came_back.as_deref());
-        let goal = word::of::<v1::Goal>(ended.goal);
+        let goal = enum_name::of::<v1::Goal>(ended.goal);
         let stops = TalosEvent::sequence(&goal, sequence_event::Action::Stop, why, &ended.id);
         let unmet = why.map(|why| (goal.as_str(), why));
         vec![stops, TalosEvent::machine(self.stage, why.is_none(), unmet, &ended.id)]
@@ -142,7 +142,7 @@ fn stage(goal: v1::Goal) -> MachineStage {
 
 /// The word of a step as it came.
 pub(super) fn step_word(step: i32) -> String {
-    word::of::<v1::Step>(step)
+    enum_name::of::<v1::Step>(step)
 }
 
 /// A part's place: the number of its event, and its own in it.

@@ -129,7 +129,7 @@ impl Recorder {
             self.log.push(What::step_ends(op.id(), step));
         }
         if let Outcome::CameBack(why) = outcome {
-            self.log.push(What::turns(op.id(), why));
+            self.log.push(What::turned_back(op.id(), why));
         }
         self.end(outcome.clone());
     }

@@ -115,7 +115,7 @@ pub async fn abort(
         None => {
             let under_way = client.status(StatusRequest {}).await?.into_inner().operation;
             let nothing = || Failure::Refused {
-                word: "not-under-way".to_owned(),
+                reason: "not-under-way".to_owned(),
                 message: "no operation is under way".to_owned(),
             };
             under_way.ok_or_else(nothing)?.id

@@ -96,7 +96,7 @@ impl Cluster {
         let pools = self.pools().await?;
         let names: Vec<String> =
             pools.values().flatten().filter(|pool| has(pool)).filter_map(|pool| pool.metadata.name.clone()).collect();
-        let refused = |message| Err(Failure::Refused { word: "no-pool".to_owned(), message });
+        let refused = |message| Err(Failure::Refused { reason: "no-pool".to_owned(), message });
         match &names[..] {
             [name] => Ok(name.clone()),
             [] => refused(format!("the node {node} is in no pool")),
@@ -149,5 +149,5 @@ fn api_error(error: kube::Error) -> Failure {
         400 | 422 => "invalid",
         _ => return Failure::Failed(format!("the API server says {}: {}", status.code, status.message)),
     };
-    Failure::Refused { word: word.to_owned(), message: status.message.clone() }
+    Failure::Refused { reason: word.to_owned(), message: status.message.clone() }
 }

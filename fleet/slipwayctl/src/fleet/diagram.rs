@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::status_report::{Mark, Member, Pool, Report, Stage, Wave};
+use super::status_report::{Member, NodeStatus, Pool, Report, Stage, Wave};
 use slipway_node_api::text::clean;
 
 /// The abilities of the terminal.
@@ -25,20 +25,20 @@ const RED: &str = "31";
 const BOLD: &str = "1";
 const DIM: &str = "2";
 
-/// Each mark, its sign, its colour, and what it means.
-const SIGNS: [(Mark, char, &str, &str); 8] = [
-    (Mark::Done, '#', GREEN, "done"),
-    (Mark::UnderWay, '>', YELLOW, "under way"),
-    (Mark::Waits, '.', DIM, "waits"),
-    (Mark::Failed, 'x', RED, "failed"),
-    (Mark::Ill, '!', RED, "not well"),
-    (Mark::Silent, '?', RED, "does not answer"),
-    (Mark::LeftOut, '-', DIM, "left out"),
-    (Mark::Gone, '_', DIM, "gone"),
+/// Each status, its sign, its colour, and what it means.
+const SIGNS: [(NodeStatus, char, &str, &str); 8] = [
+    (NodeStatus::Done, '#', GREEN, "done"),
+    (NodeStatus::UnderWay, '>', YELLOW, "under way"),
+    (NodeStatus::Waits, '.', DIM, "waits"),
+    (NodeStatus::Failed, 'x', RED, "failed"),
+    (NodeStatus::Ill, '!', RED, "not well"),
+    (NodeStatus::Silent, '?', RED, "does not answer"),
+    (NodeStatus::LeftOut, '-', DIM, "left out"),
+    (NodeStatus::Gone, '_', DIM, "gone"),
 ];
 
-fn sign(mark: Mark) -> (char, &'static str) {
-    SIGNS.iter().find(|(of, ..)| *of == mark).map_or((' ', DIM), |(_, sign, colour, _)| (*sign, *colour))
+fn sign(status: NodeStatus) -> (char, &'static str) {
+    SIGNS.iter().find(|(of, ..)| *of == status).map_or((' ', DIM), |(_, sign, colour, _)| (*sign, *colour))
 }
 
 fn stage(wave: &Wave) -> &'static str {
@@ -103,7 +103,7 @@ pub fn picture(report: &Report, style: Style) -> String {
         text.push('\n');
     }
     let nodes = || report.pools.iter().flat_map(all);
-    let used = SIGNS.iter().filter(|(mark, ..)| nodes().any(|node| node.mark == *mark));
+    let used = SIGNS.iter().filter(|(status, ..)| nodes().any(|node| node.status == *status));
     let legend: Vec<String> = used.map(|(_, sign, _, means)| format!("{sign} {means}")).collect();
     style.wrap(&legend.join("   "), 0, &mut text);
     text
@@ -153,8 +153,8 @@ impl Style {
         for some in nodes.chunks(room) {
             let _ = write!(text, "  {title:<MARGIN$}");
             // One colour for neighbours of one kind.
-            for same in some.chunk_by(|a, b| a.mark == b.mark) {
-                let (sign, colour) = same.first().map_or((' ', DIM), |node| sign(node.mark));
+            for same in some.chunk_by(|a, b| a.status == b.status) {
+                let (sign, colour) = same.first().map_or((' ', DIM), |node| sign(node.status));
                 text.push_str(&self.paint(&sign.to_string().repeat(same.len()), colour));
             }
             text.push('\n');
@@ -165,24 +165,24 @@ impl Style {
     /// Why nodes are not done: each that needs a person's eye, and the others by their reason.
     fn reasons(self, pool: &Pool, text: &mut String) {
         let mut groups: Vec<(Vec<&Member>, String)> = Vec::new();
-        for node in all(pool).filter(|node| !matches!(node.mark, Mark::Done | Mark::Gone)) {
+        for node in all(pool).filter(|node| !matches!(node.status, NodeStatus::Done | NodeStatus::Gone)) {
             let says = message_of(node);
-            match groups.iter_mut().find(|(nodes, of)| *of == says && nodes.iter().all(|of| of.mark == node.mark)) {
+            match groups.iter_mut().find(|(nodes, of)| *of == says && nodes.iter().all(|of| of.status == node.status)) {
                 Some((nodes, _)) => nodes.push(node),
                 None => groups.push((vec![node], says)),
             }
         }
         // Faults come first, then nodes under way, then nodes that wait.
-        let weight = |mark: Mark| match mark {
-            Mark::Failed | Mark::Ill | Mark::Silent => 0,
-            Mark::UnderWay => 1,
+        let weight = |status: NodeStatus| match status {
+            NodeStatus::Failed | NodeStatus::Ill | NodeStatus::Silent => 0,
+            NodeStatus::UnderWay => 1,
             _ => 2,
         };
-        groups.sort_by_key(|(nodes, _)| nodes.first().map_or(3, |node| weight(node.mark)));
+        groups.sort_by_key(|(nodes, _)| nodes.first().map_or(3, |node| weight(node.status)));
         let left: usize = groups.iter().skip(NAMED).map(|(nodes, _)| nodes.len()).sum();
         for (nodes, says) in groups.iter().take(NAMED) {
             let Some(first) = nodes.first() else { continue };
-            let (sign, colour) = sign(first.mark);
+            let (sign, colour) = sign(first.status);
             let name = match nodes.len() {
                 1 => first.name.clone(),
                 many => format!("{} and {} more", first.name, many - 1),
@@ -226,9 +226,9 @@ mod tests {
 
     use super::{super::status_report::Followed, *};
 
-    fn node(name: &str, mark: Mark, reason: &str, message: &str) -> Member {
+    fn node(name: &str, status: NodeStatus, reason: &str, message: &str) -> Member {
         let (name, reason, message) = (name.to_owned(), reason.to_owned(), message.to_owned());
-        Member { name, mark, reason, message, step: None, token: None }
+        Member { name, status, reason, message, step: None, token: None }
     }
 
     fn wave(number: u32, stage: Stage, nodes: Vec<Member>) -> Wave {
@@ -236,12 +236,12 @@ mod tests {
     }
 
     fn report() -> Report {
-        let done = |name: &str| node(name, Mark::Done, "Done", "it runs the payload, and is well");
-        let waits = |name: &str| node(name, Mark::Waits, "After", "n4 is before it, and cannot go yet");
-        let mut under_way = node("n4", Mark::UnderWay, "UnderWay", "it is being upgraded, with the grant 6");
+        let done = |name: &str| node(name, NodeStatus::Done, "Done", "it runs the payload, and is well");
+        let waits = |name: &str| node(name, NodeStatus::Waits, "After", "n4 is before it, and cannot go yet");
+        let mut under_way = node("n4", NodeStatus::UnderWay, "UnderWay", "it is being upgraded, with the grant 6");
         under_way.step = Some("drain".to_owned());
         let second = vec![done("n2"), done("n3"), under_way, waits("n5"), waits("n6"), waits("n7")];
-        let third = vec![node("n8", Mark::Failed, "Failed", "it failed: no\x1b[2J boot")];
+        let third = vec![node("n8", NodeStatus::Failed, "Failed", "it failed: no\x1b[2J boot")];
         let waves =
             vec![wave(1, Stage::Over, vec![done("n1")]), wave(2, Stage::GoesOn, second), wave(3, Stage::Waits, third)];
         let rollout = Followed {
@@ -293,7 +293,7 @@ workers  Running  3 of 8 nodes done
     #[test]
     fn no_line_is_wider_than_the_terminal() {
         let mut report = report();
-        let many = (0..150).map(|n| node(&format!("m{n}"), Mark::Done, "Done", "")).collect();
+        let many = (0..150).map(|n| node(&format!("m{n}"), NodeStatus::Done, "Done", "")).collect();
         report.pools[0].rollout.as_mut().unwrap().waves.push(wave(4, Stage::Waits, many));
         for width in [40, 80, 200] {
             let text = picture(&report, Style { width, colours: false });

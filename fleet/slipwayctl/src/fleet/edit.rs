@@ -29,7 +29,7 @@ impl Edit {
 }
 
 fn refused(word: &str, message: String) -> Result<Edit, Failure> {
-    Err(Failure::Refused { word: word.to_owned(), message })
+    Err(Failure::Refused { reason: word.to_owned(), message })
 }
 
 fn signed(word: &Attribution) -> Value {
@@ -80,7 +80,7 @@ pub fn resume(pool: &Value, agreed: Option<(Sha256, &Rollout)>) -> Result<Edit, 
 
 /// Whether what goes on is the plan of this hash.
 fn goes_on(pool: &Value, hash: Sha256, rollout: &Rollout) -> Result<(), Failure> {
-    let refused = |word: &str, message| Err(Failure::Refused { word: word.to_owned(), message });
+    let refused = |reason: &str, message| Err(Failure::Refused { reason: reason.to_owned(), message });
     let (plan, name) = (&rollout.spec.plan, rollout.metadata.name.as_deref().unwrap_or_default());
     if plan.hash != hash {
         return refused("another-plan", format!("the pool {} follows the plan {} of {name}", plan.pool, plan.hash));
@@ -106,7 +106,7 @@ fn follows(pool: &Value, rollout: &Rollout) -> Result<(), Failure> {
         return Ok(());
     }
     let message = format!("the pool follows another rollout now, {}: look again", text(&pool["status"]["rollout"]));
-    Err(Failure::Refused { word: "another-rollout".to_owned(), message })
+    Err(Failure::Refused { reason: "another-rollout".to_owned(), message })
 }
 
 /// Give a rollout up.
@@ -242,7 +242,7 @@ mod tests {
 
     fn word_of(edit: Result<Edit, Failure>) -> String {
         match edit {
-            Err(Failure::Refused { word, .. }) => word,
+            Err(Failure::Refused { reason, .. }) => reason,
             other => panic!("{other:?}"),
         }
     }

@@ -141,13 +141,13 @@ fn rules(pool: &NodePool, policies: Vec<UpgradePolicy>) -> Result<Rules, Failure
     let mut chosen = Vec::new();
     for name in &pool.spec.policies {
         let missing = || Failure::Refused {
-            word: "policy-missing".to_owned(),
+            reason: "policy-missing".to_owned(),
             message: format!("there is no UpgradePolicy {name:?}: nothing begins"),
         };
         chosen.push(by_name.remove(name).ok_or_else(missing)?.spec.policy(name));
     }
     let conflict = |why: slipway_rollout::policy::TwoKeys| Failure::Refused {
-        word: "policies-conflict".to_owned(),
+        reason: "policies-conflict".to_owned(),
         message: why.to_string(),
     };
     Rules::try_from(chosen).map_err(conflict)

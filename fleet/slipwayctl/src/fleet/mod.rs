@@ -123,7 +123,10 @@ async fn rollout_of(cluster: &Cluster, pool: &str) -> Result<Rollout, Failure> {
     let status = of.status.unwrap_or_default();
     let Some(name) = status.rollout else {
         let why = if status.message.is_empty() { "no controller has looked at it yet" } else { &status.message };
-        return Err(Failure::Refused { word: "no-plan".to_owned(), message: format!("{pool} follows no plan: {why}") });
+        return Err(Failure::Refused {
+            reason: "no-plan".to_owned(),
+            message: format!("{pool} follows no plan: {why}"),
+        });
     };
     cluster.get(&name).await
 }
@@ -136,7 +139,7 @@ async fn unskip(cluster: &Cluster, node: &str, output: &Output) -> Result<(), Fa
         pools.values().flatten().filter(is_out).filter_map(|pool| pool.metadata.name.clone()).collect();
     if names.is_empty() {
         let message = format!("no pool leaves {node} out");
-        return Err(Failure::Refused { word: "not-skipped".to_owned(), message });
+        return Err(Failure::Refused { reason: "not-skipped".to_owned(), message });
     }
     for pool in names {
         in_pool(cluster, &pool, output, |spec| edit::unskip(spec, node)).await?;

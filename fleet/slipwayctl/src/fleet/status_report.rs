@@ -114,7 +114,7 @@ pub struct Member {
     /// Its name.
     pub name: String,
     /// Where it is.
-    pub mark: Mark,
+    pub status: NodeStatus,
     /// Why it does not go, in one word that stays the same; Done if nothing is left to do.
     pub reason: String,
     /// The same for people.
@@ -128,7 +128,7 @@ pub struct Member {
 /// Where a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mark {
+pub enum NodeStatus {
     /// It runs the payload, and is well.
     Done,
     /// Something is being done with it.
@@ -148,22 +148,22 @@ pub enum Mark {
 }
 
 /// Where a node is about which the controller says this word.
-fn mark(reason: &str) -> Mark {
+fn status_of(reason: &str) -> NodeStatus {
     match reason {
-        "Done" => Mark::Done,
+        "Done" => NodeStatus::Done,
         "UnderWay" | "Begins" | "Granted" | "Staging" | "Aborts" | "Returns" | "Deletes" | "MachineGoes"
-        | "SuccessorJoins" | "SuccessorNotWell" | "NoSuccessor" => Mark::UnderWay,
-        "Failed" => Mark::Failed,
-        "NotWell" | "Overtaken" | "KeepsDenied" | "SuccessorDiffers" | "SuccessorElsewhere" => Mark::Ill,
-        "Silent" | "SilentWithGrant" | "GoneWithGrant" => Mark::Silent,
-        "Skipped" => Mark::LeftOut,
-        _ => Mark::Waits,
+        | "SuccessorJoins" | "SuccessorNotWell" | "NoSuccessor" => NodeStatus::UnderWay,
+        "Failed" => NodeStatus::Failed,
+        "NotWell" | "Overtaken" | "KeepsDenied" | "SuccessorDiffers" | "SuccessorElsewhere" => NodeStatus::Ill,
+        "Silent" | "SilentWithGrant" | "GoneWithGrant" => NodeStatus::Silent,
+        "Skipped" => NodeStatus::LeftOut,
+        _ => NodeStatus::Waits,
     }
 }
 
 /// The objects that were read.
 #[derive(Debug)]
-pub struct Sight {
+pub struct ClusterObjects {
     /// Pools by name, or why one is not understood.
     pub pools: BTreeMap<String, Result<NodePool, String>>,
     /// Rollouts.
@@ -176,11 +176,11 @@ pub struct Sight {
 
 impl Report {
     /// Of these pools, or of all if none is named.
-    pub fn new(sight: &Sight, names: &[String]) -> Self {
+    pub fn new(objects: &ClusterObjects, names: &[String]) -> Self {
         let is_named = |name: &str| names.is_empty() || names.iter().any(|of| of == name);
-        let pools = sight.pools.iter().filter(|(name, _)| is_named(name));
+        let pools = objects.pools.iter().filter(|(name, _)| is_named(name));
         let pools = pools.map(|(name, pool)| match pool {
-            Ok(pool) => sight.pool(name, pool),
+            Ok(pool) => objects.pool(name, pool),
             Err(why) => Pool::invalid(name, why),
         });
         Self { schema: SCHEMA, pools: pools.collect() }
@@ -205,7 +205,7 @@ impl Pool {
     }
 }
 
-impl Sight {
+impl ClusterObjects {
     fn pool(&self, name: &str, pool: &NodePool) -> Pool {
         let status = pool.status.clone().unwrap_or_default();
         let is_new = status.state.is_empty();
@@ -264,7 +264,7 @@ impl Sight {
         if let Some(of) = status.replacing.iter().find(|of| of.node_uid == node.uid) {
             let token = self.ledger.held(&node.uid).map(|grant| grant.token);
             let (reason, message) = (of.reason.clone(), of.message.clone());
-            return Member { name: node.name.clone(), mark: mark(&reason), reason, message, step: None, token };
+            return Member { name: node.name.clone(), status: status_of(&reason), reason, message, step: None, token };
         }
         if let Some(upgrade) = status.succeeded.get(&node.uid).and_then(|heir| members.get(heir.as_str())) {
             let heir = member(upgrade);
@@ -274,13 +274,13 @@ impl Sight {
             return member(upgrade);
         }
         let token = self.ledger.held(&node.uid).map(|grant| grant.token);
-        let (mark, message) = match token {
+        let (status, message) = match token {
             Some(token) => {
-                (Mark::Silent, format!("its Node is not in the pool any more, and it holds the grant {token}"))
+                (NodeStatus::Silent, format!("its Node is not in the pool any more, and it holds the grant {token}"))
             }
-            None => (Mark::Gone, "its Node is not in the pool any more".to_owned()),
+            None => (NodeStatus::Gone, "its Node is not in the pool any more".to_owned()),
         };
-        Member { name: node.name.clone(), mark, reason: "Gone".to_owned(), message, step: None, token }
+        Member { name: node.name.clone(), status, reason: "Gone".to_owned(), message, step: None, token }
     }
 }
 
@@ -290,7 +290,8 @@ fn is_of(now: &RunNow, rollout: &Rollout) -> bool {
 
 fn stage(n: usize, passed: usize, wave: &Planned, nodes: &[Member]) -> Stage {
     let is_settled = |member: &Member| {
-        matches!(member.mark, Mark::Done | Mark::Failed | Mark::LeftOut | Mark::Gone) && member.token.is_none()
+        matches!(member.status, NodeStatus::Done | NodeStatus::Failed | NodeStatus::LeftOut | NodeStatus::Gone)
+            && member.token.is_none()
     };
     match n.cmp(&passed) {
         std::cmp::Ordering::Less => Stage::Over,
@@ -304,9 +305,16 @@ fn member(upgrade: &NodeUpgrade) -> Member {
     let name = upgrade.metadata.name.clone().unwrap_or_default();
     let Some(NodeUpgradeStatus { reason, message, step, token, .. }) = upgrade.status.clone() else {
         let message = "no controller has said anything of it yet".to_owned();
-        return Member { name, mark: Mark::Waits, reason: "Unknown".to_owned(), message, step: None, token: None };
+        return Member {
+            name,
+            status: NodeStatus::Waits,
+            reason: "Unknown".to_owned(),
+            message,
+            step: None,
+            token: None,
+        };
     };
-    Member { name, mark: mark(&reason), reason, message, step, token }
+    Member { name, status: status_of(&reason), reason, message, step, token }
 }
 
 #[cfg(test)]
@@ -330,19 +338,19 @@ mod tests {
             "status": { "state": "Running", "rollout": "p-1" } });
         let heir = json!({ "metadata": { "name": "n9" }, "spec": { "nodeUID": "u9", "pool": "p" },
             "status": { "reason": "Done", "message": "it runs it" } });
-        let sight = Sight {
+        let objects = ClusterObjects {
             pools: BTreeMap::from([("p".to_owned(), Ok(serde_json::from_value(pool).unwrap()))]),
             rollouts: vec![serde_json::from_value(rollout).unwrap()],
             upgrades: vec![serde_json::from_value(heir).unwrap()],
             ledger: Ledger::default(),
         };
-        let pool = Report::new(&sight, &[]).pools.remove(0);
+        let pool = Report::new(&objects, &[]).pools.remove(0);
         assert!(pool.others.is_empty(), "{:?}", pool.others);
         let [one, two] = &pool.rollout.as_ref().unwrap().waves[0].nodes[..] else { panic!("two nodes") };
         assert_eq!(
-            (one.mark, one.name.as_str(), one.message.as_str()),
-            (Mark::Done, "n9", "it runs it (in the place of n1)")
+            (one.status, one.name.as_str(), one.message.as_str()),
+            (NodeStatus::Done, "n9", "it runs it (in the place of n1)")
         );
-        assert_eq!((two.mark, two.name.as_str(), two.reason.as_str()), (Mark::UnderWay, "n2", "NoSuccessor"));
+        assert_eq!((two.status, two.name.as_str(), two.reason.as_str()), (NodeStatus::UnderWay, "n2", "NoSuccessor"));
     }
 }

@@ -7,7 +7,7 @@ use slipway_fleet_objects::ledger::{DisruptionLedger, LEDGER};
 use super::{
     cluster::Cluster,
     diagram::{self, Style},
-    status_report::{Report, Sight},
+    status_report::{ClusterObjects, Report},
 };
 use crate::{failure::Failure, show::Output};
 
@@ -46,8 +46,8 @@ async fn look(cluster: &Cluster, names: &[String]) -> Result<Report, Failure> {
         tokio::try_join!(cluster.pools(), cluster.list(), cluster.list(), cluster.find::<DisruptionLedger>(LEDGER),)?;
     if let Some(missing) = names.iter().find(|name| !pools.contains_key(*name)) {
         let message = format!("there is no NodePool {missing:?}");
-        return Err(Failure::Refused { word: "not-found".to_owned(), message });
+        return Err(Failure::Refused { reason: "not-found".to_owned(), message });
     }
     let ledger = ledger.and_then(|ledger| ledger.status).unwrap_or_default();
-    Ok(Report::new(&Sight { pools, rollouts, upgrades, ledger }, names))
+    Ok(Report::new(&ClusterObjects { pools, rollouts, upgrades, ledger }, names))
 }

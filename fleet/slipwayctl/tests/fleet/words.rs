@@ -52,8 +52,8 @@ fn what_runs_is_the_plan_that_was_looked_at() {
     let pool = &status["pools"][0];
     assert_eq!((pool["rollout"]["plan"].clone(), pool["state"].clone()), (json!(hash), json!("Waiting")));
     assert_eq!(pool["rollout"]["waves"][0]["stage"], "soaks");
-    assert_eq!(pool["rollout"]["waves"][0]["nodes"][0]["mark"], "done");
-    assert_eq!(pool["rollout"]["waves"][1]["nodes"][0]["mark"], "waits");
+    assert_eq!(pool["rollout"]["waves"][0]["nodes"][0]["status"], "done");
+    assert_eq!(pool["rollout"]["waves"][1]["nodes"][0]["status"], "waits");
     // Not on a terminal: a line for each, and no colours.
     let lines = site.fleet(&["status", "p"]).ok();
     assert!(lines.lines().any(|line| line == "p  wave 1  soaks, soak 1h"), "{lines}");
@@ -127,7 +127,7 @@ fn a_grant_that_nobody_gives_back_is_freed_by_a_persons_word() {
     let status = site.json(&["status"]);
     let nodes = status["pools"][0]["rollout"]["waves"][0]["nodes"].as_array().unwrap().clone();
     let of = nodes.iter().find(|node| node["name"] == name).unwrap();
-    assert_eq!((of["token"].clone(), of["mark"].clone()), (json!(grant.token), json!("under-way")), "{of}");
+    assert_eq!((of["token"].clone(), of["status"].clone()), (json!(grant.token), json!("under-way")), "{of}");
     let runtime = &site.runtime;
     site.nodes[n - 1].fall_silent(runtime);
     // It may be rebooting, as far as is known: a person who knows better need not wait.

@@ -93,7 +93,7 @@ impl State {
         let facts = Facts { uptime, member, ..facts(&node.disk, node.boot) };
         let op = node.journal.operation.as_ref().filter(|_| node.to_do.is_none())?;
         let next = next(op, &facts, Limits::default());
-        if uptime == LATE && !matches!(next, Next::Turn(_)) {
+        if uptime == LATE && !matches!(next, Next::TurnBack(_)) {
             return None;
         }
         let mut journal = Journal::clone(&node.journal);

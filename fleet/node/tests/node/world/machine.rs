@@ -183,7 +183,7 @@ impl Machine {
         let facts = state.facts(uptime);
         let Some(op) = state.op().cloned() else { return false };
         let next = next(&op, &facts, Limits::default());
-        if uptime == LATE && !matches!(next, Next::Turn(_)) {
+        if uptime == LATE && !matches!(next, Next::TurnBack(_)) {
             return false;
         }
         let mut journal = Journal::clone(&state.journal);

@@ -1,4 +1,4 @@
-//! The enums of the protocol: their words, and the node's own types that they stand for.
+//! The enums of the protocol: their names, and the node's own types that they stand for.
 
 use std::fmt;
 
@@ -9,24 +9,24 @@ use slipway_node::{request, step};
 use crate::v1::{CertificateUse, Goal, HealthState, OnFailure, RequestState, Slot, SlotState, Step};
 
 /// An enum of the protocol.
-pub trait Word: TryFrom<i32> + Copy {
-    /// Its word, in lower case: as people, logs and JSON have it.
-    fn word(self) -> String;
+pub trait EnumName: TryFrom<i32> + Copy {
+    /// Its name, in lower case: as people, logs and JSON have it.
+    fn name(self) -> String;
 }
 
-/// The word of a value as it came; `value-N` for one that this program does not know.
-pub fn of<E: Word>(value: i32) -> String {
-    E::try_from(value).map_or_else(|_| format!("value-{value}"), Word::word)
+/// The name of a value as it came; `value-N` for one that this program does not know.
+pub fn of<E: EnumName>(value: i32) -> String {
+    E::try_from(value).map_or_else(|_| format!("value-{value}"), EnumName::name)
 }
 
-/// A field that is an enum, as a word.
-pub(crate) fn one<E: Word, S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
+/// A field that is an enum, by its name.
+pub(crate) fn one<E: EnumName, S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&of::<E>(*value))
 }
 
 /// The same for a field that may be absent.
 #[allow(clippy::ref_option, reason = "serde gives a reference to the field")]
-pub(crate) fn optional<E: Word, S: Serializer>(value: &Option<i32>, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn optional<E: EnumName, S: Serializer>(value: &Option<i32>, to: S) -> Result<S::Ok, S::Error> {
     match value {
         Some(value) => one::<E, S>(value, to),
         None => to.serialize_none(),
@@ -35,8 +35,8 @@ pub(crate) fn optional<E: Word, S: Serializer>(value: &Option<i32>, to: S) -> Re
 
 macro_rules! words {
     ($($name:ident $prefix:literal)*) => {$(
-        impl Word for $name {
-            fn word(self) -> String {
+        impl EnumName for $name {
+            fn name(self) -> String {
                 let name = self.as_str_name();
                 name.strip_prefix($prefix).unwrap_or(name).to_ascii_lowercase().replace('_', "-")
             }
@@ -44,7 +44,7 @@ macro_rules! words {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.word())
+                f.write_str(&self.name())
             }
         }
     )*};
@@ -92,7 +92,7 @@ mod tests {
     fn each_step_has_the_word_that_the_journal_has() {
         for step in step::Step::ALL {
             let word = serde_json::to_value(step).unwrap();
-            assert_eq!(Step::from(step).word(), word.as_str().unwrap());
+            assert_eq!(Step::from(step).name(), word.as_str().unwrap());
         }
     }
 
