@@ -23,6 +23,10 @@ pub enum Reason {
     Busy,
     /// The fleet has granted something newer.
     StaleToken,
+    /// The fleet has not granted it to this node.
+    NotGranted,
+    /// The fleet's ledger cannot be read.
+    NoLedger,
     /// The payload was tried, and was not well.
     PayloadDenied,
     /// The system that runs is not confirmed.
@@ -59,12 +63,14 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Forbidden,
         Self::Distrusted,
         Self::Malformed,
         Self::Busy,
         Self::StaleToken,
+        Self::NotGranted,
+        Self::NoLedger,
         Self::PayloadDenied,
         Self::OnTrial,
         Self::UnknownDisk,
@@ -93,6 +99,12 @@ impl Reason {
             Self::Malformed => ("malformed", Code::InvalidArgument, "correct the request"),
             Self::Busy => ("busy", Code::FailedPrecondition, "`slipwayctl status` shows how far it is"),
             Self::StaleToken => ("stale-token", Code::FailedPrecondition, "take a new grant from the fleet"),
+            Self::NotGranted => {
+                ("not-granted", Code::FailedPrecondition, "send a token that the fleet granted to this node, or none")
+            }
+            Self::NoLedger => {
+                ("no-ledger", Code::Unavailable, "see that the node reaches the API server, then ask again")
+            }
             Self::PayloadDenied => {
                 ("payload-denied", Code::FailedPrecondition, "build and publish a corrected payload")
             }
@@ -149,6 +161,7 @@ impl From<&Refusal> for Reason {
         match refused {
             Refusal::Busy(_) => Self::Busy,
             Refusal::StaleToken { .. } => Self::StaleToken,
+            Refusal::NotGranted { .. } => Self::NotGranted,
             Refusal::Denied { .. } => Self::PayloadDenied,
             Refusal::OnTrial => Self::OnTrial,
             Refusal::UnknownDisk => Self::UnknownDisk,

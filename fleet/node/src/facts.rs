@@ -21,6 +21,9 @@ pub struct Facts {
     pub node: Option<NodeState>,
     /// Our member of etcd; only looked at before a step that needs it.
     pub member: Option<u64>,
+    /// The token of the grant that the fleet's ledger names as this node's; only looked at before a request with a token is
+    /// taken.
+    pub grant: Option<u64>,
 }
 
 /// The slots of the disk that the node runs from.

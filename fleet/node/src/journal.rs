@@ -28,7 +28,8 @@ const KEPT: usize = 32;
 pub struct Journal {
     /// Rises with every write.
     pub seq: u64,
-    /// The highest token that was ever obeyed, whatever came of it.
+    /// The highest token that was ever obeyed, whatever came of it. The ledger named it as this node's grant before: a request
+    /// alone raises nothing, whoever sends it, so no token of a liar stands above those that the fleet gives later.
     #[serde(default)]
     pub token: u64,
     /// The operation that is under way.
@@ -75,6 +76,9 @@ pub enum Refusal {
     /// The fleet has granted something newer since.
     #[error("the token {token} is not above {highest}, which this node has obeyed")]
     StaleToken { token: u64, highest: u64 },
+    /// The ledger does not name it as this node's grant.
+    #[error("the fleet's ledger does not name the token {token} as this node's grant")]
+    NotGranted { token: u64 },
     /// It was tried.
     #[error("the payload {payload} was tried on this node and is denied: {why}")]
     Denied { payload: Sha256, why: String },
@@ -101,7 +105,9 @@ pub enum Asked {
 }
 
 impl Journal {
-    /// A client requests an operation.
+    /// A client requests an operation. A token counts only where the facts have it as this node's grant. Token and operation
+    /// come into the journal with one write: a crash before it leaves neither, and the ledger is looked up again when the
+    /// fleet repeats its request; a crash after it leaves both.
     pub fn ask(&mut self, request: Request, shape: Shape, facts: &Facts) -> Result<Asked, Refusal> {
         match &self.operation {
             Some(op) if op.id() == request.id => return Ok(Asked::UnderWay),
@@ -109,9 +115,12 @@ impl Journal {
             _ => {}
         }
         if let Some(ended) = self.ended.iter().find(|ended| ended.request.id == request.id) {
+            let outcome = ended.outcome.clone();
             // Nothing more comes of it: the fleet can free the grant.
-            self.token = self.token.max(request.token.unwrap_or(0));
-            return Ok(Asked::Ended(ended.outcome.clone()));
+            if is_granted(&request, facts) {
+                self.obey(&request);
+            }
+            return Ok(Asked::Ended(outcome));
         }
         if request.goal.writes() == request.source.is_empty() {
             return Err(Refusal::Invalid("a source belongs to a request that writes a payload, and to no other"));
@@ -119,10 +128,13 @@ impl Journal {
         if let Some(token) = request.token.filter(|token| *token <= self.token) {
             return Err(Refusal::StaleToken { token, highest: self.token });
         }
+        if let Some(token) = request.token.filter(|_| !is_granted(&request, facts)) {
+            return Err(Refusal::NotGranted { token });
+        }
         if let Some(denied) = request.payload.and_then(|payload| self.denial(payload)) {
             let refused = Refusal::Denied { payload: denied.payload, why: denied.why.clone() };
             // It will never be obeyed in another way: the fleet can free the grant.
-            self.token = self.token.max(request.token.unwrap_or(0));
+            self.obey(&request);
             return Err(refused);
         }
         let disk = facts.disk.as_ref().ok_or(Refusal::UnknownDisk)?;
@@ -135,10 +147,15 @@ impl Journal {
             ));
         }
         let op = Operation::new(request, shape, facts).ok_or(Refusal::UnknownDisk)?;
-        self.token = self.token.max(op.request.token.unwrap_or(0));
+        self.obey(&op.request);
         self.end(Outcome::CameBack(format!("superseded by the operation {}", op.id())), facts);
         self.operation = Some(op);
         Ok(Asked::New)
+    }
+
+    /// Its token counts from now on: no lower one is obeyed any more.
+    fn obey(&mut self, request: &Request) {
+        self.token = self.token.max(request.token.unwrap_or(0));
     }
 
     /// An admin takes the node as it is. `false` if the operation can still end without.
@@ -239,6 +256,11 @@ impl Journal {
     pub fn newest(copies: [Option<Self>; 2]) -> Option<Self> {
         copies.into_iter().flatten().max_by_key(|journal| journal.seq)
     }
+}
+
+/// Whether the ledger names the token of `request` as this node's grant.
+fn is_granted(request: &Request, facts: &Facts) -> bool {
+    request.token.is_some() && request.token == facts.grant
 }
 
 /// Whether `request` takes the place of the operation that is under way. A stage disturbs nothing, so one of another payload

@@ -106,6 +106,9 @@ pub enum Error {
     /// The node does not have what is asked for.
     #[error("{0}")]
     NotHere(String),
+    /// The fleet's ledger cannot be read, so no token counts: why.
+    #[error("the request has a token, and {0}")]
+    NoLedger(String),
     /// etcd did not do it, or did not answer.
     #[error("{0}")]
     Etcd(String),
@@ -123,6 +126,7 @@ impl From<&Error> for Reason {
             Error::TooEarly(_) => Self::Busy,
             Error::NotOnTrial => Self::NotOnTrial,
             Error::NotHere(_) => Self::NotHere,
+            Error::NoLedger(_) => Self::NoLedger,
             Error::Etcd(_) => Self::Etcd,
             Error::Failed(_) => Self::Failed,
         }

@@ -3,8 +3,14 @@
 use std::rc::Rc;
 
 use slipway_core::boot::env::BootEnv;
-use slipway_node::{cordon::NodeState, sequence::may_turn};
+use slipway_node::{
+    cordon::NodeState,
+    request::{Goal, Request},
+    sequence::may_turn,
+};
 use slipway_rollout::ledger::{Node, Role};
+
+use uuid::Uuid;
 
 use crate::{
     api::Object,
@@ -12,6 +18,7 @@ use crate::{
     etcd::Peer,
     faults::Fault,
     machine::Machine,
+    payload::NEW,
     policies,
     world::{Event, World},
 };
@@ -53,6 +60,7 @@ impl World {
                 self.publish_report(n);
                 self.after(seconds, Event::IsHonest(n));
             }
+            Fault::Forged(above) => self.forged(n, above),
             Fault::Word => self.word(n),
             Fault::Aborts => self.aborts(n),
             Fault::Echo => self.echo(),
@@ -260,6 +268,28 @@ impl World {
         }
         op.abort = Some("aborted by fleet".to_owned());
         self.machines[n].write(journal);
+    }
+
+    /// The ledger does not name its token, so nothing may come of it.
+    fn forged(&mut self, n: usize, above: u64) {
+        let goal = [Goal::Stage, Goal::Upgrade, Goal::Rollback, Goal::Reboot][self.random.place(4)];
+        let token = self.api.ledger.object.highest().saturating_add(1).saturating_add(above);
+        // Or one that is over: then only its token is new.
+        let ended = self.machines[n].journal.ended.first().map(|ended| ended.request.id);
+        let id = ended.filter(|_| self.random.coin()).unwrap_or_else(|| Uuid::from_u64_pair(self.random.number(), 0));
+        let request = Request {
+            id,
+            goal,
+            source: if goal.writes() { "docker://registry.example/os:2".to_owned() } else { String::new() },
+            payload: goal.writes().then_some(NEW),
+            preserve: true,
+            token: Some(token),
+            allow_outage: true,
+            allow_any_version: false,
+            caller: "mallory".to_owned(),
+        };
+        let name = self.machines[n].name.clone();
+        self.receive(&name, request);
     }
 
     fn echo(&mut self) {

@@ -58,6 +58,8 @@ pub enum Fault {
     Uncordons,
     /// It lies about something, for so long.
     Lies(Lie, Seconds),
+    /// Somebody with the certificate of a controller asks it to begin, with a token so far above all that were given.
+    Forged(u64),
     /// A person frees its grant, without looking whether it is at work.
     Word,
     Aborts,
@@ -98,7 +100,7 @@ fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
     let c = random.place(controllers);
     let short = random.from_to(5, 900);
     let long = random.from_to(600, 6 * 3600);
-    match random.below(29) {
+    match random.below(31) {
         0 | 1 => Fault::PowerCut(if random.coin() { short } else { long }),
         2 => Fault::Dies(random.coin().then_some(long)),
         3 | 4 => Fault::Partition(if random.coin() { short } else { long }),
@@ -125,6 +127,7 @@ fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
         22 => Fault::Aborts,
         23 => Fault::GivesUp(random.place(pools)),
         25..=27 => Fault::Lies(Lie::any(random), long),
+        28 | 29 => Fault::Forged(if random.coin() { u64::MAX } else { random.below(100) }),
         24 => Fault::Hurries(random.place(pools), long, random.coin()),
         _ => Fault::Echo,
     }

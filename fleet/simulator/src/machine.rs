@@ -218,7 +218,14 @@ impl Machine {
             blank: false,
         };
         let uptime = u64::try_from(now - self.booted).unwrap_or(0);
-        Facts { boot: format!("{}.{}", self.life, self.boot), uptime, disk: Some(disk), node: None, member: None }
+        Facts {
+            boot: format!("{}.{}", self.life, self.boot),
+            uptime,
+            disk: Some(disk),
+            node: None,
+            member: None,
+            grant: None,
+        }
     }
 
     /// How the payload failed: it is denied here, or could not be written; or the upgrade came back before it was booted,

@@ -9,6 +9,8 @@ pub enum Mutant {
     GrantsEnd,
     /// The budget is of a ledger that was read some minutes ago.
     CachedBudget,
+    /// A node takes the token of a request without a look into the ledger.
+    UnreadToken,
     /// A node does not read its grant again.
     NoReread,
     /// Percents are rounded up.
@@ -29,9 +31,10 @@ pub enum Mutant {
 
 impl Mutant {
     /// Each of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::GrantsEnd,
         Self::CachedBudget,
+        Self::UnreadToken,
         Self::NoReread,
         Self::RoundsUp,
         Self::WindowIgnored,

@@ -236,6 +236,17 @@ impl World {
         }
     }
 
+    /// The grant that the ledger names as this machine's, for a request with this token; an error if it does not answer.
+    fn grant_of(&self, n: usize, token: Option<u64>) -> Result<Option<u64>, ()> {
+        match token {
+            None => Ok(None),
+            // The mutant takes the request's word for it.
+            Some(token) if self.mutant == Mutant::UnreadToken => Ok(Some(token)),
+            Some(_) if !self.reaches_api(n) => Err(()),
+            Some(_) => Ok(self.uid(n).and_then(|uid| self.api.ledger.object.held(uid)).map(|grant| grant.token)),
+        }
+    }
+
     /// A request arrives at whatever machine has this name.
     pub fn receive(&mut self, name: &str, request: Request) {
         let Some(n) = self.named(name) else { return };
@@ -245,12 +256,21 @@ impl World {
         let shape = Shape { kubernetes: true, etcd: self.etcd.has(n) };
         let facts = self.facts(n, None);
         let (token, goal) = (request.token, request.goal);
+        let facts = match self.grant_of(n, token) {
+            Ok(grant) => Facts { grant, ..facts },
+            Err(()) => {
+                self.trace.say(self.now, || format!("{name} is asked for {goal:?}, and cannot read the ledger"));
+                return;
+            }
+        };
         let mut journal = self.machines[n].journal.clone();
         if self.mutant == Mutant::AnyToken {
             journal.token = 0;
         }
         let asked = journal.ask(request, shape, &facts);
         self.trace.say(self.now, || format!("{name} is asked for {goal:?}, token {token:?}: {asked:?}"));
+        let (obeyed, given) = (journal.token, self.api.ledger.object.highest());
+        self.laws.must(obeyed <= given, || format!("tokens: {name} remembers {obeyed}, and {given} was given"));
         if asked != Ok(Asked::New) {
             // A token may have been obeyed with nothing to do.
             if journal != self.machines[n].journal && self.mutant != Mutant::AnyToken {

@@ -184,7 +184,8 @@ impl Inner {
     }
 
     fn plan(&self, request: Request) -> Result<PlanResponse, Error> {
-        let facts = self.facts();
+        // The plan names what blocks the look for the grant. It asks no server here: readers may call for it.
+        let facts = Facts { grant: request.token, ..self.facts() };
         let mut journal = self.shared.journal();
         journal.ask(request, self.config.shape(), &facts)?;
         let op = journal.operation.ok_or_else(|| Error::Failed("that request is over".to_owned()))?;
@@ -193,9 +194,19 @@ impl Inner {
     }
 
     fn ask(&self, request: Request) -> Result<Asked, Error> {
-        let asked = self.shared.ask(request, &self.facts()).map_err(|e| self.no_journal(&e))??;
+        let facts = Facts { grant: self.grant_for(&request)?, ..self.facts() };
+        let asked = self.shared.ask(request, &facts).map_err(|e| self.no_journal(&e))??;
         self.wake();
         Ok(asked)
+    }
+
+    /// What the ledger has for a request with a token. One that is under way was looked up when it came first.
+    fn grant_for(&self, request: &Request) -> Result<Option<u64>, Error> {
+        let is_known = self.shared.journal().operation.is_some_and(|op| op.id() == request.id);
+        if is_known || request.token.is_none() {
+            return Ok(None);
+        }
+        self.machine()?.grant().map_err(Error::NoLedger)
     }
 
     fn abort(&self, id: Uuid, why: &str, as_is: bool, caller: &str) -> Result<(), Error> {

@@ -48,7 +48,7 @@ use slipwayd::{
     store::Store,
     world::{Watcher, World},
 };
-use tokio::{net::TcpListener, runtime::Runtime, sync::oneshot};
+use tokio::{net::TcpListener, runtime::Runtime, sync::oneshot, task::spawn_blocking};
 use uuid::Uuid;
 
 use crate::releases;
@@ -187,7 +187,7 @@ impl State {
 
     fn facts(&self) -> Facts {
         let (disk, uptime) = (Some(self.disk.clone()), self.started.elapsed().as_secs() + self.skipped);
-        Facts { boot: self.boot.to_string(), uptime, disk, node: None, member: None }
+        Facts { boot: self.boot.to_string(), uptime, disk, node: None, member: None, grant: None }
     }
 
     fn change(&mut self, step: Step, op: &Operation) -> Tried {
@@ -240,6 +240,7 @@ struct Inner {
     shared: Shared<Quiet>,
     state: Mutex<State>,
     health: Mutex<Health>,
+    kube: Config,
     chronicle: Arc<Chronicle>,
     stops: AtomicBool,
 }
@@ -303,9 +304,9 @@ impl StandIn {
         let shared = Shared::new(store, SHAPE, sequence::Limits::default(), Quiet);
         let state = Mutex::new(State::new(Arc::clone(&chronicle)));
         let stops = AtomicBool::new(false);
-        let inner = Inner { name: name.to_owned(), shared, state, health: Mutex::default(), chronicle, stops };
-        let inner = Arc::new(inner);
         let config = Config { node: name.to_owned(), kubeconfig: kubeconfig.to_owned(), drain: Policy::default() };
+        let (name, health, kube) = (name.to_owned(), Mutex::default(), config.clone());
+        let inner = Arc::new(Inner { name, shared, state, health, kube, chronicle, stops });
         let mut hands = Hands { inner: Arc::clone(&inner), kube: Kube::new(config).unwrap() };
         let works = thread::spawn(move || {
             while !hands.inner.stops.load(Ordering::SeqCst) {
@@ -391,7 +392,12 @@ impl Node for Api {
     }
 
     async fn ask(&self, request: Request) -> Result<Asked, Error> {
-        let facts = self.0.state.lock().unwrap().facts();
+        let kube = Kube::new(self.0.kube.clone()).unwrap();
+        let grant = match request.token {
+            Some(_) => spawn_blocking(move || kube.grant()).await.unwrap().map_err(Error::NoLedger)?,
+            None => None,
+        };
+        let facts = Facts { grant, ..self.0.state.lock().unwrap().facts() };
         let asked = self.0.shared.ask(request, &facts).map_err(|e| Error::Failed(e.to_string()))?;
         asked.map_err(|refused: Refusal| refused.into())
     }

@@ -26,19 +26,21 @@ fn full() -> Journal {
         disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()),
         node: Some(NodeState { unschedulable: true, ..Default::default() }),
         member: Some(0x8e9e_05c5_2164_694d),
+        grant: None,
     };
     let mut journal = Journal { seq: 40, ..Journal::default() };
     let shape = Shape { kubernetes: true, etcd: true };
     journal.deny(digest(OLDER), "reboot: the machine came back to the old system");
     let first = crate::request(Goal::Rollback, true, Some(6));
-    assert_eq!(journal.ask(first, shape, &facts("boot-1", 10)), Ok(Asked::New));
+    let granted = |token, facts| Facts { grant: Some(token), ..facts };
+    assert_eq!(journal.ask(first, shape, &granted(6, facts("boot-1", 10))), Ok(Asked::New));
     assert_eq!(journal.take(Next::End(Outcome::CameBack("drain: a pod".to_owned())), &facts("boot-1", 11)), None);
     let second = Request {
         id: Uuid::from_u128(2),
         payload: Some(digest(TARGET)),
         ..crate::request(Goal::Upgrade, false, Some(7))
     };
-    assert_eq!(journal.ask(second, shape, &facts("boot-2", 20)), Ok(Asked::New));
+    assert_eq!(journal.ask(second, shape, &granted(7, facts("boot-2", 20))), Ok(Asked::New));
     for step in [Step::Stage, Step::Cordon, Step::Leave, Step::Stop] {
         assert_eq!(journal.take(Next::Begin(step), &facts("boot-2", 30)), Some(step));
         crate::settle(
@@ -128,6 +130,7 @@ fn a_payload_that_is_denied_is_found_however_it_is_named() {
         disk: Some(Disk::new(SlotState::Empty, None).seen()),
         node: None,
         member: None,
+        grant: None,
     };
     let any = crate::request(Goal::Upgrade, true, None);
     let named = Request { payload: Some(digest(TARGET)), ..any.clone() };
@@ -165,21 +168,34 @@ fn what_cannot_be_is_refused() {
     let mut denies = Journal { token: 2, ..Journal::default() };
     denies.deny(digest(TARGET), "it was not well");
     let names = Request { payload: Some(digest(TARGET)), ..crate::request(Goal::Upgrade, true, Some(3)) };
+    let granted = |facts| Facts { grant: Some(3), ..facts };
     let facts = Facts {
         boot: "b".to_owned(),
         uptime: 0,
         disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()),
         node: None,
         member: None,
+        grant: None,
     };
-    assert!(matches!(denies.ask(names, Shape::default(), &facts), Err(Refusal::Denied { .. })));
+    assert_eq!(
+        denies.ask(names.clone(), Shape::default(), &facts),
+        Err(Refusal::NotGranted { token: 3 }),
+        "the ledger has not named it"
+    );
+    assert!(matches!(denies.ask(names, Shape::default(), &granted(facts)), Err(Refusal::Denied { .. })));
     assert_eq!((denies.token, &denies.operation), (3, &None));
     let ask = |goal: Goal, source: &str, disk: Option<Disk>| {
-        let facts =
-            Facts { boot: "b".to_owned(), uptime: 0, disk: disk.map(|disk| disk.seen()), node: None, member: None };
+        let facts = Facts {
+            boot: "b".to_owned(),
+            uptime: 0,
+            disk: disk.map(|disk| disk.seen()),
+            node: None,
+            member: None,
+            grant: None,
+        };
         let request = Request { source: source.to_owned(), ..crate::request(goal, true, Some(3)) };
         let mut journal = Journal { token: 2, ..Journal::default() };
-        let asked = journal.ask(request, Shape::default(), &facts);
+        let asked = journal.ask(request, Shape::default(), &granted(facts));
         assert_eq!((journal.operation.is_some(), journal.token == 3), (asked.is_ok(), asked.is_ok()));
         asked
     };
@@ -209,14 +225,55 @@ fn a_token_of_a_request_that_is_over_is_obeyed_with_nothing_to_do() {
         disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()),
         node: None,
         member: None,
+        grant: None,
     };
     journal.take(Next::End(Outcome::Reached), &facts);
     let again = Request { token: Some(9), ..journal.ended[0].request.clone() };
+    let obeyed = journal.token;
+    assert_eq!(journal.ask(again.clone(), Shape::default(), &facts), Ok(Asked::Ended(Outcome::Reached)));
+    assert_eq!(journal.token, obeyed, "the ledger has not named it");
+    let facts = Facts { grant: Some(9), ..facts };
     assert_eq!(journal.ask(again.clone(), Shape::default(), &facts), Ok(Asked::Ended(Outcome::Reached)));
     assert_eq!((journal.token, &journal.operation), (9, &None));
     let late = Request { token: Some(8), ..again };
     assert_eq!(journal.ask(late, Shape::default(), &facts), Ok(Asked::Ended(Outcome::Reached)));
     assert_eq!(journal.token, 9);
+}
+
+/// A stolen certificate, or a liar on the way, sends a very high token: a node that remembered it would refuse all that the
+/// fleet gives later. Whatever is asked for, and however it is answered.
+#[test]
+fn only_the_ledger_raises_the_highest_token() {
+    let good = Facts { disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()), ..facts_of("boot-2") };
+    let on_trial = Disk { running: Slot::B, ..Disk::new(SlotState::Tried, Some(OLDER)) };
+    let disks = [good.disk.clone(), Some(on_trial.seen()), None];
+    let mut before = full();
+    before.take(Next::End(Outcome::Reached), &good);
+    before.deny(digest(TARGET), "it was not well");
+    let known = before.ended[0].request.id;
+    let (obeyed, highest) = (before.token, (1 << 53) - 1);
+    for goal in [Goal::Stage, Goal::Upgrade, Goal::Rollback, Goal::Reboot] {
+        let any = crate::request(goal, true, None);
+        for token in [obeyed + 1, highest, u64::MAX] {
+            for grant in [None, Some(obeyed), Some(obeyed + 2)] {
+                let new = Uuid::from_u128(77);
+                let of = |disk| [(new, None, disk), (known, None, disk), (new, Some(digest(TARGET)), disk)];
+                for (id, payload, disk) in disks.iter().flat_map(of) {
+                    let request = Request { id, payload, token: Some(token), ..any.clone() };
+                    let facts = Facts { grant, disk: disk.clone(), ..good.clone() };
+                    let mut journal = before.clone();
+                    let asked = journal.ask(request.clone(), Shape::default(), &facts);
+                    assert_eq!(journal, before, "{request:?} {asked:?}");
+                }
+            }
+        }
+        // What the fleet gives next is obeyed.
+        let next = Request { id: Uuid::from_u128(77), token: Some(obeyed + 1), ..any };
+        let facts = Facts { grant: Some(obeyed + 1), ..good.clone() };
+        let mut journal = before.clone();
+        assert_eq!(journal.ask(next, Shape::default(), &facts), Ok(Asked::New));
+        assert_eq!(journal.token, obeyed + 1);
+    }
 }
 
 /// A stage disturbs nothing: one of another payload takes its place at once, and nothing else does.
@@ -254,7 +311,7 @@ fn a_stage_of_another_payload_supersedes_a_stage() {
 }
 
 fn facts_of(boot: &str) -> Facts {
-    Facts { boot: boot.to_owned(), uptime: 0, disk: None, node: None, member: None }
+    Facts { boot: boot.to_owned(), uptime: 0, disk: None, node: None, member: None, grant: None }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::world::disk::{Disk, OLD, OLDER, TARGET, digest};
 
 fn facts(disk: &Disk, boot: &str) -> Facts {
     let node = Some(NodeState::default());
-    Facts { boot: boot.to_owned(), uptime: 0, disk: Some(disk.seen()), node, member: Some(7) }
+    Facts { boot: boot.to_owned(), uptime: 0, disk: Some(disk.seen()), node, member: Some(7), grant: None }
 }
 
 fn first() -> Facts {

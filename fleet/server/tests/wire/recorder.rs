@@ -71,7 +71,8 @@ impl Recorder {
             versions: PerSlot { a: Some("1.4.0".to_owned()), b: None },
             blank: false,
         };
-        let facts = Facts { boot: "boot-1".to_owned(), uptime: 7200, disk: Some(disk), node: None, member: None };
+        let facts =
+            Facts { boot: "boot-1".to_owned(), uptime: 7200, disk: Some(disk), node: None, member: None, grant: None };
         Arc::new(Self {
             calls: Mutex::default(),
             came: Semaphore::new(0),
@@ -157,7 +158,9 @@ impl Node for Recorder {
 
     async fn ask(&self, request: Request) -> Result<Asked, Error> {
         self.record(format!("{:?} {} for {}", request.goal, request.source, request.caller)).await;
-        let asked = self.journal.lock().unwrap().ask(request, SHAPE, &self.facts)?;
+        // Each token was granted.
+        let facts = Facts { grant: request.token, ..self.facts.clone() };
+        let asked = self.journal.lock().unwrap().ask(request, SHAPE, &facts)?;
         if let (Asked::New, Then::Ends(outcome)) = (&asked, &*self.then.lock().unwrap()) {
             let op = self.journal.lock().unwrap().operation.clone().unwrap();
             self.play(&op, outcome);

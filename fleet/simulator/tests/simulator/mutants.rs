@@ -27,7 +27,7 @@ fn each_mutant_is_noticed() {
             Mutant::NoReread => &["grants:"],
             Mutant::RoundsUp => &["budget:"],
             Mutant::WindowIgnored => &["windows:"],
-            Mutant::AnyToken => &["tokens:"],
+            Mutant::AnyToken | Mutant::UnreadToken => &["tokens:"],
             Mutant::JournalLost => &["tokens:", "cordons:", "ends:", "reboots:", "locks:", "grants:", "frees:"],
             Mutant::BelievesTokens => &["tokens:"],
             Mutant::SoaksByNodes => &["soaks:"],

@@ -35,12 +35,24 @@ struct Holder {
     uid: String,
 }
 
+impl Ledger {
+    /// The token of the grant that this Node holds.
+    fn token(&self, uid: &str) -> Option<u64> {
+        self.grants.iter().filter(|grant| grant.node.uid == uid).map(|grant| grant.token).max()
+    }
+}
+
 impl Kube {
+    /// The token of the grant that the ledger names as this node's; `None` if it names none.
+    pub fn grant(&self) -> Result<Option<u64>, String> {
+        self.look_up().map(|(uid, ledger)| ledger.token(&uid))
+    }
+
     /// Whether the fleet's grant with this token is this node's. If the ledger cannot be read, it may still come; a grant that
     /// is not there does not.
     pub fn is_granted(&self, token: u64) -> Result<(), InstallError> {
         let (uid, ledger) = self.look_up().map_err(InstallError::Transient)?;
-        match ledger.grants.iter().filter(|grant| grant.node.uid == uid).map(|grant| grant.token).max() {
+        match ledger.token(&uid) {
             Some(granted) if granted == token => Ok(()),
             Some(granted) => {
                 Err(InstallError::Permanent(format!("the fleet granted the token {granted}, not {token}")))

@@ -41,6 +41,9 @@ use kube::Kube;
 use oci_runtime::Runtime;
 use pods::Pods;
 
+/// A grant that cannot be looked up is none.
+const NO_LEDGER: &str = "slipwayd.toml has no [kubernetes]: the fleet's ledger cannot be read";
+
 /// A machine without a cluster, or with one.
 #[derive(Debug)]
 pub struct Machine {
@@ -154,15 +157,17 @@ impl Machine {
         })
     }
 
+    /// The token of the grant that the fleet's ledger names as this node's; `None` if it names none.
+    pub fn grant(&self) -> Result<Option<u64>, String> {
+        self.kube.as_ref().ok_or_else(|| NO_LEDGER.to_owned())?.grant()
+    }
+
     /// Whether the fleet's grant is this node's, if the fleet asks.
     fn is_granted(&self, op: &Operation) -> Result<(), InstallError> {
         match (op.request.token, &self.kube) {
             (None, _) => Ok(()),
             (Some(token), Some(kube)) => kube.is_granted(token),
-            // A grant that cannot be looked up is none.
-            (Some(_), None) => Err(InstallError::Permanent(
-                "slipwayd.toml has no [kubernetes]: the fleet's ledger cannot be read".to_owned(),
-            )),
+            (Some(_), None) => Err(InstallError::Permanent(NO_LEDGER.to_owned())),
         }
     }
 
@@ -280,7 +285,7 @@ impl World for Machine {
         let node = self.kube.as_ref().filter(|_| cordons).and_then(|kube| kube.node().ok());
         // Without its name, a boot would be taken for another one.
         let disk = if boot.is_empty() { None } else { self.installer.disk() };
-        Facts { boot, uptime, disk, node, member }
+        Facts { boot, uptime, disk, node, member, grant: None }
     }
 
     fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {

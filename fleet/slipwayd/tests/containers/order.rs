@@ -87,7 +87,7 @@ fn in_a_process_of_its_own() {
         payloads: PerSlot { a: None, b: None },
         next: Some(Slot::A),
     };
-    let facts = Facts { boot: "a boot".to_owned(), uptime: 1, disk: Some(disk), node: None, member: None };
+    let facts = Facts { boot: "a boot".to_owned(), uptime: 1, disk: Some(disk), node: None, member: None, grant: None };
     let request = Request {
         id: Uuid::new_v4(),
         goal: Goal::Reboot,

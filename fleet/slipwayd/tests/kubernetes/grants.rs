@@ -9,6 +9,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_node::{
+    journal::Refusal,
     operation::{Learned, Operation, Shape, Tried},
     request::{Goal, Request},
     step::Step,
@@ -16,7 +17,7 @@ use slipway_node::{
 use slipway_node_api::v1::{self, HealthState, StatusResponse};
 use slipway_node_server::{
     events::{Bound, EventLog},
-    node::Node as _,
+    node::{Error, Node as _},
 };
 use slipway_rollout::ledger::{Grant, Ledger, Node, Proof, Role};
 use slipway_test_cluster::{self as server, Server};
@@ -274,6 +275,19 @@ fn where_nobody_can_look_nothing_begins() {
     server.end();
     assert!(node.blocked(Step::Grant).contains("does not answer"));
     assert!(node.blocked(Step::Recheck).contains("does not answer"));
+    // Nor is a token remembered that nobody has looked up.
+    let dir = tempdir().unwrap();
+    let asked = |config: Config| {
+        let (service, _worker) = start("n1".to_owned(), config, EventLog::new(Bound::default())).unwrap();
+        let asked = others.runtime.block_on(service.ask(request()));
+        let status = others.runtime.block_on(service.status()).unwrap();
+        assert_eq!((status.token, status.operation), (0, None));
+        asked.unwrap_err()
+    };
+    assert!(matches!(asked(config(&server, dir.path())), Error::NoLedger(why) if why.contains("does not answer")));
+    let dir = tempdir().unwrap();
+    let alone = Config { kubernetes: None, ..config(&server, dir.path()) };
+    assert!(matches!(asked(alone), Error::NoLedger(why) if why.contains("[kubernetes]")));
     // Who is in no cluster can look nothing up.
     let dir = tempdir().unwrap();
     let mut alone = Machine::new(Config { kubernetes: None, ..config(&server, dir.path()) }).unwrap();
@@ -314,6 +328,12 @@ fn a_grant_that_is_taken_back_is_seen_before_services_stop() {
     let (node, worker) = start("n1".to_owned(), config(&server, dir.path()), log).unwrap();
     thread::spawn(|| worker.work());
     let request = request();
+    // Whatever token somebody sends: it does not stand above the one that the fleet gave.
+    for token in [TOKEN - 1, TOKEN + 1, (1 << 53) - 1, u64::MAX] {
+        let forged = Request { id: Uuid::new_v4(), token: Some(token), ..request.clone() };
+        let refused = others.runtime.block_on(node.ask(forged)).unwrap_err();
+        assert_eq!(refused, Error::Refused(Refusal::NotGranted { token }));
+    }
     others.runtime.block_on(node.ask(request.clone())).unwrap();
     let under_way = until(&others, &node, |status| {
         status.operation.as_ref().is_some_and(|op| op.step() == v1::Step::Drain && op.blocked.is_some())

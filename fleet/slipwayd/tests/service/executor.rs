@@ -101,6 +101,7 @@ fn a_system_that_is_not_well_comes_back_and_is_denied() {
     assert_eq!(machine.disk.states[Slot::B], Some(SlotState::Bad));
     assert_eq!(machine.node, cordoned, "a person had cordoned it before");
     let again = Request { payload: Some(payload("new")), token: Some(8), ..upgrade() };
+    machine.grant = Some(8);
     let refused = shared.ask(again, &machine.facts(None)).unwrap().unwrap_err().to_string();
     assert!(refused.contains("is denied"), "{refused}");
 }
@@ -134,7 +135,7 @@ fn an_abort_counts_until_it_is_too_late() {
     run(&shared, &mut machine);
     assert_eq!(outcome(&shared), Outcome::CameBack("aborted by a person".to_owned()));
     let late = Request { token: Some(9), ..upgrade() };
-    machine.blocked = Some(Step::Uncordon);
+    (machine.blocked, machine.grant) = (Some(Step::Uncordon), Some(9));
     shared.ask(late.clone(), &machine.facts(None)).unwrap().unwrap();
     while shared.journal().operation.as_ref().unwrap().at != Step::Uncordon {
         shared.run_once(&mut machine).unwrap();

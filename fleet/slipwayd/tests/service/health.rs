@@ -36,7 +36,7 @@ fn facts() -> Facts {
         versions: PerSlot { a: None, b: None },
         blank: false,
     };
-    Facts { boot: "boot".to_owned(), uptime: 0, disk: Some(disk), node: None, member: None }
+    Facts { boot: "boot".to_owned(), uptime: 0, disk: Some(disk), node: None, member: None, grant: None }
 }
 
 fn begins(journal: &mut Journal, goal: Goal) {

@@ -28,6 +28,8 @@ pub struct Machine {
     /// A step that fails.
     pub fails: Option<Step>,
     pub uptime: u64,
+    /// The token that the ledger names as this node's grant.
+    pub grant: Option<u64>,
 }
 
 pub fn payload(name: &str) -> Sha256 {
@@ -56,6 +58,7 @@ impl Machine {
             blocked: None,
             fails: None,
             uptime: 100,
+            grant: Some(7),
         }
     }
 
@@ -99,7 +102,7 @@ impl World for Machine {
     fn facts(&mut self, _op: Option<&Operation>) -> Facts {
         self.uptime += 1;
         let (disk, node) = (Some(self.disk.clone()), Some(self.node.clone()));
-        Facts { boot: self.boot.to_string(), uptime: self.uptime, disk, node, member: None }
+        Facts { boot: self.boot.to_string(), uptime: self.uptime, disk, node, member: None, grant: self.grant }
     }
 
     fn perform(&mut self, step: Step, op: &Operation, _watcher: &dyn Watcher) -> Tried {

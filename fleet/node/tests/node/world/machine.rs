@@ -25,6 +25,9 @@ use super::{
 };
 use crate::request;
 
+/// The token of the grant.
+pub const TOKEN: u64 = 5;
+
 /// Later than every limit.
 pub const LATE: u64 = 100_000;
 
@@ -134,7 +137,7 @@ impl Machine {
     /// A control-plane node that the fleet asks, and two faults in any order.
     pub fn new(goal: Goal, preserve: bool) -> Self {
         let shape = Shape { kubernetes: true, etcd: true };
-        Self { goal, preserve, shape, token: Some(5), faults: 2, ends: Arc::default() }
+        Self { goal, preserve, shape, token: Some(TOKEN), faults: 2, ends: Arc::default() }
     }
 
     fn start(&self, (b, payload): (SlotState, Option<u8>), ill: bool, node: NodeState, denied: bool) -> Option<State> {

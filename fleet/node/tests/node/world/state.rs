@@ -8,7 +8,10 @@ use slipway_node::{
     step::Step,
 };
 
-use super::disk::{Disk, Ephemeral, OLD, TARGET, digest};
+use super::{
+    disk::{Disk, Ephemeral, OLD, TARGET, digest},
+    machine::TOKEN,
+};
 
 /// Who holds the lock in etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,6 +132,7 @@ impl State {
             disk: Some(self.disk.seen()),
             node: Some(self.node.clone()),
             member: self.member.then_some(7),
+            grant: self.grant.then_some(TOKEN),
         }
     }
 
