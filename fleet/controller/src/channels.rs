@@ -137,7 +137,7 @@ impl Channels {
                         looks.spawn(async move { Ended { name, begun, outcome: job.await } });
                     }
                 }
-                Err(e) => eprintln!("{e}"),
+                Err(e) => tracing::error!("{e}"),
             }
             tokio::select! {
                 Some(Ok(done)) = looks.join_next() => {
@@ -160,7 +160,7 @@ impl Channels {
             match known(object) {
                 Ok(known) => _ = all.insert(name.clone(), known),
                 // A write over it could lose data.
-                Err(e) => eprintln!("channel {name}: its status cannot be understood, and is left as it is: {e}"),
+                Err(e) => tracing::error!(channel = name, "its status cannot be understood, and is left as it is: {e}"),
             }
         }
         let metrics = self.cluster.metrics();
@@ -180,7 +180,7 @@ impl Channels {
                 // The faster controller has seen as much.
                 Err(Error::Conflict(_)) => {}
                 Err(e) => {
-                    eprintln!("{e}");
+                    tracing::error!(channel = name, "{e}");
                     busy.refused.insert(name.clone(), (now, all.get(name).map_or(0, |known| known.generation)));
                 }
             }
@@ -233,9 +233,9 @@ impl Channels {
             message: format!("{} is taken: {}", latest.version, latest.image),
             is_warning: false,
         };
-        eprintln!("Channel {name}: {}", told.message);
+        told.log();
         if let Err(e) = self.cluster.tell(&told.event(now)).await {
-            eprintln!("{e}");
+            tracing::warn!("{e}");
         }
         Ok(())
     }

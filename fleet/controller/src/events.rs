@@ -29,6 +29,16 @@ pub struct EventRecord {
 }
 
 impl EventRecord {
+    /// The same in the log of this process.
+    pub fn log(&self) {
+        let Self { kind, name, reason, message, .. } = self;
+        if self.is_warning {
+            tracing::warn!(reason, "{kind} {name}: {message}");
+        } else {
+            tracing::info!(reason, "{kind} {name}: {message}");
+        }
+    }
+
     /// As the API server takes it.
     pub fn event(&self, now: Timestamp) -> Event {
         let Self { kind, api, name, uid, reason, which, message, is_warning } = self;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use clap::{Parser, error::ErrorKind};
+use clap::Parser;
 use jiff::Timestamp;
 use kube::{Client, Config};
 use slipway_fleet::{
@@ -24,6 +24,7 @@ use slipway_fleet::{
 };
 use slipway_node_client::{Files, PORT};
 use slipway_payload::registry::RegistryArgs;
+use slipway_program::log::{self, LogArgs};
 use tokio::{
     net::TcpListener,
     runtime::Builder,
@@ -53,13 +54,16 @@ struct Args {
     listen: SocketAddr,
     #[command(flatten)]
     registry: RegistryArgs,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match slipway_program::parse::<Args>() {
         Ok(args) => args,
-        Err(error) => return usage(&error),
+        Err(code) => return code,
     };
+    log::init(args.log);
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().context("no event queue");
     let ended = runtime.and_then(|runtime| {
         let ended = runtime.block_on(run(args));
@@ -70,25 +74,15 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {e:#}");
+            tracing::error!("{e:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// As the installer's: 1 for an unknown flag or verb, 2 for a wrong value.
-fn usage(error: &clap::Error) -> ExitCode {
-    let _ = error.print();
-    ExitCode::from(match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
-        ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::MissingRequiredArgument => 2,
-        _ => 1,
-    })
-}
-
 async fn run(args: Args) -> Result<()> {
     let mut config = Config::infer().await.context("no way to the API server")?;
-    // A turn is tried again as a whole: the client would wait for minutes by itself.
+    // A round is tried again as a whole: the client would wait for minutes by itself.
     config.default_retry = false;
     let (client, triggers) = (Client::try_from(config)?, Arc::<Triggers>::default());
     let cluster = Cluster::new(client.clone());
@@ -112,7 +106,7 @@ async fn run(args: Args) -> Result<()> {
                 Ok(Requeue::Now) => SOON,
                 Ok(Requeue::Later) => interval,
                 Err(e) => {
-                    eprintln!("{e}");
+                    tracing::error!("{e}");
                     interval
                 }
             };

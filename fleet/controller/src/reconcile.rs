@@ -96,7 +96,10 @@ impl Controller {
         }
         for rollout in &round.new {
             match self.cluster.make_rollout(rollout).await {
-                Ok(true) => eprintln!("made rollout {}", rollout.metadata.name.as_deref().unwrap_or_default()),
+                Ok(true) => {
+                    let rollout_name = rollout.metadata.name.as_deref().unwrap_or_default();
+                    tracing::info!(pool = rollout.spec.plan.pool, "made rollout {rollout_name}");
+                }
                 Ok(false) => {}
                 // That is the pool's own trouble, and the others go on.
                 Err(e @ Error::Refused { .. }) => {
@@ -109,7 +112,7 @@ impl Controller {
         }
         let epoch = round.ledger.epoch;
         for (pool, why) in &refused {
-            eprintln!("pool {pool}: {why}");
+            tracing::error!(pool, "{why}");
         }
         self.cluster.metrics().pools(&pool_metrics::of(&round, &members, &looks, (&answers, &refused)), epoch);
         self.publish_status(observation, &members, &round, (&answers, &refused), now).await;
@@ -201,7 +204,7 @@ impl Controller {
             log_error(self.cluster.delete("rollout", rollout).await);
         }
         for told in happened(round, &observation.ledger.status.clone().unwrap_or_default(), now) {
-            eprintln!("{} {}: {}", told.kind, told.name, told.message);
+            told.log();
             log_error(self.cluster.tell(&told.event(now)).await);
         }
     }
@@ -235,7 +238,7 @@ impl Controller {
 /// Messages for people are not waited for: the next look tells them anew.
 fn log_error(told: Result<()>) {
     if let Err(e) = told {
-        eprintln!("{e}");
+        tracing::warn!("{e}");
     }
 }
 

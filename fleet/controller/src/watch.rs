@@ -269,7 +269,7 @@ where
         if let End::Refused(why) = end
             && let Some(new) = voice.refused(why)
         {
-            eprintln!("{new}");
+            tracing::warn!("{new}");
         }
         pause = if begun.elapsed() > most { least } else { (2 * pause).min(most) };
         sleep(pause).await;

@@ -19,16 +19,14 @@ mod show;
 
 use std::process::ExitCode;
 
-use clap::{Parser as _, error::ErrorKind};
-
 use cli::Cli;
 use failure::Failure;
 use show::Output;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match slipway_program::parse::<Cli>() {
         Ok(cli) => cli,
-        Err(error) => return usage(&error),
+        Err(code) => return code,
     };
     let output = Output::new(cli.target.output);
     // One thread: there is one connection.
@@ -44,14 +42,4 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
-}
-
-/// As the installer's: 1 for an unknown flag or verb, 2 for a wrong value.
-fn usage(error: &clap::Error) -> ExitCode {
-    let _ = error.print();
-    ExitCode::from(match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
-        ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::MissingRequiredArgument => 2,
-        _ => 1,
-    })
 }

@@ -7,12 +7,10 @@
 //! * [`executor`]: the loop of look, decide, journal, do
 //! * [`health`]: how the node is, while nothing disturbs it
 //! * [`service`]: the API's side: who asks, who watches
-//! * [`diagnostics`]: this service's own log
 //! * [`logs`]: the logs of the kernel and of other services
 //! * [`machine`]: the world as it is on a machine: the installer, the init system, mounts
 
 pub mod config;
-pub mod diagnostics;
 pub mod executor;
 pub mod health;
 pub mod logs;

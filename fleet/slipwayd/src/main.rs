@@ -3,7 +3,7 @@
 use std::{future::Future, path::PathBuf, process::ExitCode, sync::Arc, thread};
 
 use anyhow::{Context as _, Result};
-use clap::{Parser, error::ErrorKind};
+use clap::Parser;
 use slipway_node_server::{
     accept,
     events::{Bound, EventLog},
@@ -11,11 +11,8 @@ use slipway_node_server::{
     serve::{Listeners, serve},
     tls::{Files, Trust},
 };
-use slipwayd::{
-    config::Config,
-    diagnostics::{self, LogFormat, LogLevel},
-    service,
-};
+use slipway_program::log::{self, LogArgs};
+use slipwayd::{config::Config, service};
 use tokio::{
     net::TcpListener,
     runtime::Builder,
@@ -35,20 +32,16 @@ struct Args {
     /// The configuration. Without this file everything has its default: a machine without a cluster
     #[arg(long, value_name = "FILE", default_value = "/etc/slipway/slipwayd.toml")]
     config: PathBuf,
-    /// How lines of the log are written: for journald and people, or one JSON object a line
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: LogFormat,
-    /// The least important lines of the log that are written
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    log_level: LogLevel,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match slipway_program::parse::<Args>() {
         Ok(args) => args,
-        Err(error) => return usage(&error),
+        Err(code) => return code,
     };
-    diagnostics::init(args.log_format, args.log_level);
+    log::init(args.log);
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -56,16 +49,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// As the installer's: 1 for an unknown flag or verb, 2 for a wrong value.
-fn usage(error: &clap::Error) -> ExitCode {
-    let _ = error.print();
-    ExitCode::from(match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
-        ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::MissingRequiredArgument => 2,
-        _ => 1,
-    })
 }
 
 fn run(args: &Args) -> Result<()> {

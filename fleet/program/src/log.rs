@@ -1,11 +1,17 @@
-//! This service's own log, on standard error.
+//! A service's own log, on standard error.
 //!
-//! As text, each line begins with `<N>`, from which journald takes the level. Where the log was stopped with the other
-//! services, standard error has no reader any more: what cannot be written is dropped, and the work goes on.
+//! As text, each line begins with its level: for journald as `<N>`, which journald takes off again, and elsewhere (in a pod,
+//! under OpenRC) as a word. Where the log was stopped with the other services, standard error has no reader any more: what
+//! cannot be written is dropped, and the work goes on.
 
-use std::{fmt, io};
+use std::{
+    env, fmt,
+    fs::File,
+    io,
+    os::{fd::AsFd as _, unix::fs::MetadataExt as _},
+};
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::{
     filter::LevelFilter,
@@ -25,7 +31,7 @@ pub enum LogFormat {
 /// Least important lines that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// The failed output.
+    /// What failed.
     Error,
     /// Also what blocks, and what is undone.
     Warn,
@@ -46,25 +52,52 @@ impl From<LogLevel> for LevelFilter {
     }
 }
 
+/// The flags of a service's log.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct LogArgs {
+    /// How lines of the log are written: for journald and people, or one JSON object a line
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+    /// The least important lines of the log that are written
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LogLevel,
+}
+
 /// Write lines of this process from now on. Called twice, the first call counts.
-pub fn init(format: LogFormat, level: LogLevel) {
-    let builder = Fmt::builder().with_writer(io::stderr).with_max_level(level).log_internal_errors(false);
-    let _ = match format {
-        LogFormat::Text => tracing::subscriber::set_global_default(builder.event_format(Journald).finish()),
+pub fn init(args: LogArgs) {
+    let builder = Fmt::builder().with_writer(io::stderr).with_max_level(args.log_level).log_internal_errors(false);
+    let _ = match args.log_format {
+        LogFormat::Text => tracing::subscriber::set_global_default(
+            builder.event_format(Lines { for_journald: is_journald() }).finish(),
+        ),
         LogFormat::Json => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish()),
     };
 }
 
-/// `<4>operation{id=… goal=Upgrade}: blocked: …`
-struct Journald;
+/// Whether journald reads standard error: systemd says in `JOURNAL_STREAM` which device and inode the stream to it has.
+/// A process with another standard error may have inherited the variable.
+fn is_journald() -> bool {
+    let stream = io::stderr().as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
+    stream.is_ok_and(|of| env::var("JOURNAL_STREAM").is_ok_and(|name| name == format!("{}:{}", of.dev(), of.ino())))
+}
 
-impl<S, N> FormatEvent<S, N> for Journald
+/// `<4>operation{id=… goal=Upgrade}: blocked: …` for journald, `WARN operation{…}: …` elsewhere.
+struct Lines {
+    for_journald: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        write!(to, "<{}>", priority(*event.metadata().level()))?;
+        let level = *event.metadata().level();
+        if self.for_journald {
+            write!(to, "<{}>", priority(level))?;
+        } else {
+            write!(to, "{level} ")?;
+        }
         for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
             let extensions = span.extensions();
             let fields = extensions.get::<FormattedFields<N>>().map_or("", |fields| fields.fields.as_str());
@@ -104,15 +137,14 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_line_has_its_level_and_its_operation() {
+    fn written(for_journald: bool) -> String {
         let buffer = Buffer::default();
         let to = buffer.clone();
         let subscriber = Fmt::builder()
             .with_writer(move || to.clone())
             .with_ansi(false)
             .with_max_level(LevelFilter::INFO)
-            .event_format(Journald)
+            .event_format(Lines { for_journald })
             .finish();
         tracing::subscriber::with_default(subscriber, || {
             tracing::error!("alone");
@@ -120,7 +152,13 @@ mod tests {
             tracing::warn!("blocked: {}", "the drain");
             tracing::debug!("left out");
         });
-        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
-        assert_eq!(text, "<3>alone\n<4>operation{id=7 goal=\"Upgrade\"}: blocked: the drain\n");
+        String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_line_has_its_level_and_its_operation() {
+        let operation = "operation{id=7 goal=\"Upgrade\"}: blocked: the drain\n";
+        assert_eq!(written(true), format!("<3>alone\n<4>{operation}"));
+        assert_eq!(written(false), format!("ERROR alone\nWARN {operation}"));
     }
 }

@@ -1,0 +1,48 @@
+//! What the fleet's programs have in common.
+//!
+//! * [`parse`]: the command line, and how a wrong one ends
+//! * [`log`]: the log of a service: levels, spans, text or JSON
+
+use std::process::ExitCode;
+
+use clap::{Parser, error::ErrorKind};
+
+#[cfg(feature = "log")]
+pub mod log;
+
+/// The arguments of this process. If there are none to go on with, the message is printed, and the process ends with
+/// the code that is returned: 0 after `--help` and `--version`, 2 for a wrong or missing value, 1 for anything else, such
+/// as an unknown flag. The installer has the same codes.
+pub fn parse<P: Parser>() -> Result<P, ExitCode> {
+    P::try_parse().map_err(|error| {
+        // A closed standard output changes nothing about the code.
+        let _ = error.print();
+        ExitCode::from(code(error.kind()))
+    })
+}
+
+fn code(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::MissingRequiredArgument => 2,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Args {
+        #[arg(long)]
+        #[allow(dead_code, reason = "only whether it can be read counts")]
+        port: u16,
+    }
+
+    #[test]
+    fn a_wrong_value_is_not_a_wrong_flag() {
+        let of = |args: &[&str]| code(Args::try_parse_from([&["p"], args].concat()).unwrap_err().kind());
+        assert_eq!([of(&["--help"]), of(&["--port", "x"]), of(&[]), of(&["--ports", "1"])], [0, 2, 2, 1]);
+    }
+}
