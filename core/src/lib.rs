@@ -15,7 +15,7 @@
 //! | [`plan`] | what to do, decided from what was asked and what was found |
 //! | [`report`] | what a command answers, its progress events, and the picture of a disk |
 //! | [`text`] | what comes from outside and is shown to people |
-//! | [`yaml`], [`units`], [`rate_limit`], [`digest`] | values that all of these share |
+//! | [`glob`], [`yaml`], [`units`], [`rate_limit`], [`digest`] | values that all of these share |
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -29,6 +29,7 @@ pub mod boot;
 pub mod config;
 pub mod disk;
 pub mod efi;
+pub mod glob;
 pub mod kernel;
 pub mod media;
 pub mod payload;

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 
 use super::{DiskArgs, KeyArgs, RegistryArgs, values};
 use slipway_core::{
-    config::update::{PATH, Policy, Users, WindowLength, source},
+    config::update::{PATH, RebootPolicy, Users, WindowLength, source},
     payload::image_ref::ImageRef,
     rate_limit::ByteRate,
 };
@@ -35,8 +35,8 @@ pub struct AutoUpgradeArgs {
     #[arg(long, value_name = "RATE")]
     pub limit_rate: Option<ByteRate>,
     /// When to reboot [default: `reboot` in the file].
-    #[arg(long, value_parser = values::named(Policy::ALL))]
-    pub reboot: Option<Policy>,
+    #[arg(long, value_parser = values::named(RebootPolicy::ALL))]
+    pub reboot: Option<RebootPolicy>,
     /// When a window opens, as OnCalendar= of systemd.time(7). Repeatable [default: `reboot_window` in the file].
     #[arg(long, value_name = "CALENDAR")]
     pub reboot_window: Vec<String>,

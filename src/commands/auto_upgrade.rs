@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow};
 use slipway_core::{
     config::{
         ConfigError,
-        update::{Inhibitors, Placed, Policy, UpdateConfig, UpdateConfigError},
+        update::{Inhibitors, Placed, RebootPolicy, UpdateConfig, UpdateConfigError},
     },
     kernel::arch::Arch,
     plan::RunsFrom,
@@ -21,7 +21,7 @@ use crate::{
     ops::{
         KernelArgsRequest, SourceRequest,
         auto_upgrade::{self, RebootRequest, Request},
-        upgrade::{self, UpgradeArgs},
+        upgrade::{self, KernelArgsChoice},
     },
     payload::{
         SourceRef,
@@ -68,7 +68,7 @@ fn request(
         config.inhibitors = if all { Inhibitors::All } else { Inhibitors::None };
     }
     let policy = args.reboot.unwrap_or(config.reboot);
-    if policy == Policy::Window && config.reboot_window.is_empty() {
+    if policy == RebootPolicy::Window && config.reboot_window.is_empty() {
         let why = "reboot = \"window\" needs a window: add reboot_window = [\"Sat 02:00 Europe/Berlin\"]";
         return input(Err(format!("{}: {why}", args.config.display())));
     }
@@ -88,7 +88,7 @@ fn request(
             trust: args.trust.request(),
         },
         afterwards: activated(true, defaults),
-        kernel_args: UpgradeArgs::Kept(KernelArgsRequest {
+        kernel_args: KernelArgsChoice::Kept(KernelArgsRequest {
             platform: None,
             config: None,
             extra: vec![],

@@ -70,7 +70,7 @@ fn upgrade(
         runs_from: RunsFrom::Inside,
         source: system.source,
         afterwards: activated(preserve, defaults),
-        kernel_args: upgrade::UpgradeArgs::Given(system.kernel_args.fresh()),
+        kernel_args: upgrade::KernelArgsChoice::Given(system.kernel_args.fresh()),
         meta: system.meta,
         retry_bad: false,
         allow_any_version: false,

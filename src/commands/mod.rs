@@ -1,4 +1,5 @@
-//! Turns the arguments of each verb into a request, one short file for each. [`crate::ops`] carries the requests out.
+//! Turns the arguments of each verb into a request, which [`crate::ops`] carries out. Most verbs have a file of their own;
+//! `change` has those that change the state of a disk.
 
 mod asked;
 mod auto_upgrade;

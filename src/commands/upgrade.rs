@@ -11,7 +11,7 @@ use crate::{
     error::Failure,
     ops::{
         self, KernelArgsRequest,
-        upgrade::{Afterwards, Request, UpgradeArgs as KernelArgs},
+        upgrade::{Afterwards, KernelArgsChoice, Request},
     },
 };
 
@@ -41,7 +41,7 @@ fn request(args: &StageArgs, afterwards: Afterwards, defaults: &Defaults) -> Req
         runs_from: args.offline.runs_from(),
         source: args.source.request(),
         afterwards,
-        kernel_args: KernelArgs::Kept(KernelArgsRequest {
+        kernel_args: KernelArgsChoice::Kept(KernelArgsRequest {
             platform: args.platform.map(|platform| platform.0),
             config: args.config.clone(),
             extra: args.extra_kernel_arg.clone(),

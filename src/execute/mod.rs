@@ -123,13 +123,13 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
         }
         let failed = match (first.take(), failed) {
             (None, None) => continue,
-            (None, Some(failed)) if !(failed.may_be_spared() || plan.is_spare(step)) => failed,
-            (None, Some(failed)) if !plan.is_spare(step) && plan.other_copy_follows(n) => {
+            (None, Some(failed)) if !(failed.may_be_spared() || plan.is_optional(step)) => failed,
+            (None, Some(failed)) if !plan.is_optional(step) && plan.other_copy_follows(n) => {
                 first = Some(failed);
                 continue;
             }
-            (None, Some(failed)) | (Some(failed), None) if plan.is_spare(step) || executor.is_found(step) => {
-                executor.observer.note(&failed.spared(step, plan.is_spare(step)));
+            (None, Some(failed)) | (Some(failed), None) if plan.is_optional(step) || executor.is_found(step) => {
+                executor.observer.note(&failed.spared(step, plan.is_optional(step)));
                 continue;
             }
             (Some(failed), _) | (None, Some(failed)) => failed,

@@ -6,7 +6,7 @@ use std::{thread, time::Duration};
 use anyhow::Context as _;
 use slipway_core::{
     boot::slot::Slot,
-    config::update::{Inhibitors, Policy, Users, WindowLength},
+    config::update::{Inhibitors, RebootPolicy, Users, WindowLength},
     digest::Sha256,
     disk::identity::DiskIdentity,
     payload::{facts::PayloadFacts, image_ref::ImageRef},
@@ -45,7 +45,7 @@ pub struct Request {
 
 #[derive(Clone, Debug)]
 pub struct RebootRequest {
-    pub policy: Policy,
+    pub policy: RebootPolicy,
     /// As systemd's OnCalendar has them.
     pub windows: Vec<String>,
     pub length: WindowLength,
@@ -56,9 +56,9 @@ pub struct RebootRequest {
 }
 
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<AutoUpgradeReport, Failure> {
-    if request.reboot.policy != Policy::Never {
+    if request.reboot.policy != RebootPolicy::Never {
         // An upgrade whose reboot cannot be asked for would wait for ever.
-        systemd::is_there(request.reboot.policy == Policy::Window).or_fail(FailureKind::Dependency)?;
+        systemd::is_there(request.reboot.policy == RebootPolicy::Window).or_fail(FailureKind::Dependency)?;
     }
     let found = look(request)?;
     let mut report = if request.reboot_only { waiting(request, &found) } else { upgraded(request, &found, observer)? };
@@ -162,7 +162,7 @@ fn asked(request: &Request, observer: &mut dyn Observer) -> Result<Sha256, Failu
 fn rebooted(request: &Request, slot: Slot, observer: &mut dyn Observer) -> Result<Option<RebootReport>, Failure> {
     let mut report = decided(&request.reboot, slot)?;
     // From a window's own service: until the window closes.
-    while request.reboot_only && report.decision == Reboot::HeldBack && report.policy == Policy::Window {
+    while request.reboot_only && report.decision == Reboot::HeldBack && report.policy == RebootPolicy::Window {
         observer.waits(&format!("reboot waits: {}", report.held_back_by.join(", ")));
         thread::sleep(AGAIN);
         // A person may have rolled back.
@@ -177,7 +177,7 @@ fn rebooted(request: &Request, slot: Slot, observer: &mut dyn Observer) -> Resul
     let RebootRequest { policy, windows, inhibitors, command, .. } = &request.reboot;
     match report.decision {
         Reboot::Now => systemd::reboot(inhibitors),
-        Reboot::WaitsForWindow | Reboot::HeldBack if *policy == Policy::Window && !request.reboot_only => {
+        Reboot::WaitsForWindow | Reboot::HeldBack if *policy == RebootPolicy::Window && !request.reboot_only => {
             // A window that is open closes before the next one opens.
             let again = (report.decision == Reboot::HeldBack).then_some(AGAIN);
             systemd::run_in_windows(windows, again, command)
@@ -189,9 +189,9 @@ fn rebooted(request: &Request, slot: Slot, observer: &mut dyn Observer) -> Resul
 }
 
 fn decided(request: &RebootRequest, slot: Slot) -> Result<RebootReport, Failure> {
-    let by_window = request.policy == Policy::Window;
+    let by_window = request.policy == RebootPolicy::Window;
     let (open, opens) = if by_window { windows(request)? } else { (true, None) };
-    let asks = request.policy != Policy::Never && open;
+    let asks = request.policy != RebootPolicy::Never && open;
     let held_back_by = if asks { systemd::held_back(&request.inhibitors, request.users) } else { Ok(vec![]) };
     let held_back_by = held_back_by.context("who holds a reboot back").or_fail(FailureKind::Dependency)?;
     Ok(RebootReport {

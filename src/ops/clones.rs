@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use slipway_core::{
     disk::{
-        drive::DriveRecord,
+        drive_record::DriveRecord,
         identity::{DiskIdentity, DiskKind},
     },
     plan::GptFacts,
@@ -41,7 +41,7 @@ impl<'d> Clones<'d> {
     }
 
     fn is_original(&self, disk: &DiskIdentity) -> bool {
-        self.record.as_ref().is_some_and(|drive| drive.is(disk))
+        self.record.as_ref().is_some_and(|drive| drive.matches(disk))
     }
 
     pub fn problems(&self) -> Vec<String> {
@@ -72,7 +72,7 @@ impl<'d> Clones<'d> {
 
     /// A note about a disk that is a copy, also when it is the only one left: a replaced drive has such a copy.
     pub fn note(&self) -> Option<String> {
-        let drive = self.record.as_ref().filter(|drive| self.own.kind == DiskKind::Disk && !drive.is(self.own))?;
+        let drive = self.record.as_ref().filter(|drive| self.own.kind == DiskKind::Disk && !drive.matches(self.own))?;
         Some(format!("the system was installed on another drive ({drive}) and copied to this one"))
     }
 

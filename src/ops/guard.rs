@@ -1,5 +1,5 @@
 //! Watches over a trial from outside of all else that runs: if it is not confirmed in time, the machine starts anew, and
-//! The boot loader goes back to the system before.
+//! the boot loader goes back to the system before.
 //!
 //! Each action that may hang has a thread of its own: looking at the disk, and the reboot itself. The thread that keeps
 //! the time touches neither a disk nor a file.

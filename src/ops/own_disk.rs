@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use slipway_core::{
     boot::running::booted_disk,
     disk::{
-        drive::DriveRecord,
+        drive_record::DriveRecord,
         identity::DiskIdentity,
         own::{Candidate, Candidates, NoDisk, own_disk},
     },

@@ -31,7 +31,7 @@ pub fn the_one(selector: &Selector, list: &DiskList, by: &str) -> Result<PathBuf
         )));
     }
     let (selected, others): (Vec<_>, Vec<_>) =
-        disks.iter().map(|disk| (disk, selector.against(disk))).partition(|(_, against)| against.is_none());
+        disks.iter().map(|disk| (disk, selector.mismatch(disk))).partition(|(_, against)| against.is_none());
     let lines = |disks: Vec<(&DiskTraits, Option<String>)>| {
         let line = |(disk, against): (&DiskTraits, Option<String>)| {
             let DiskTraits { dev_path, size, model, serial, .. } = disk;

@@ -18,7 +18,7 @@ use super::{
     install::{self, Identifiers, Toolbox},
     kernel_args::add_extra_kernel_args,
     the_one,
-    upgrade::{self, Afterwards, UpgradeArgs},
+    upgrade::{self, Afterwards, KernelArgsChoice},
 };
 use crate::{
     device::{self, Access, Disk},
@@ -103,7 +103,7 @@ impl LiveSystem {
         let mut candidates = Vec::new();
         for disk in mem::take(&mut list.disks).into_iter().filter(|disk| !disk.cdrom) {
             let path = &disk.dev_path;
-            if selector.against(&disk).is_none() {
+            if selector.mismatch(&disk).is_none() {
                 let looked = self.candidate(&disk, observer).with_context(|| {
                     format!(
                         "{path} matches what {by} selects, and cannot be looked at; nothing was written. Detach it, or \
@@ -248,7 +248,7 @@ impl LiveSystem {
             source: system.source,
             afterwards: Afterwards::Activated { preserve: true, blank_ephemeral: false },
             // Kernel arguments that are not requested here are taken from the kept slot.
-            kernel_args: UpgradeArgs::Kept(system.kernel_args),
+            kernel_args: KernelArgsChoice::Kept(system.kernel_args),
             meta: system.meta,
             retry_bad,
             allow_any_version,

@@ -39,7 +39,7 @@ pub enum Afterwards {
 }
 
 #[derive(Clone, Debug)]
-pub enum UpgradeArgs {
+pub enum KernelArgsChoice {
     /// Values that were not requested come from the kept slot.
     Kept(KernelArgsRequest),
     /// Exactly these: machined passes all of them.
@@ -52,7 +52,7 @@ pub struct Request {
     pub runs_from: RunsFrom,
     pub source: SourceRequest,
     pub afterwards: Afterwards,
-    pub kernel_args: UpgradeArgs,
+    pub kernel_args: KernelArgsChoice,
     pub meta: Vec<(u8, Vec<u8>)>,
     /// Write a payload again although its trial failed before.
     pub retry_bad: bool,
@@ -116,8 +116,8 @@ impl Change for Upgrade<'_> {
             Afterwards::Activated { preserve, blank_ephemeral } => (true, preserve, blank_ephemeral),
         };
         let args = match &request.kernel_args {
-            UpgradeArgs::Given(args) => args.clone(),
-            UpgradeArgs::Kept(said) => said.kept_from(request.runs_from, system)?,
+            KernelArgsChoice::Given(args) => args.clone(),
+            KernelArgsChoice::Kept(said) => said.kept_from(request.runs_from, system)?,
         };
         let firmware = if args.payload_only { self.firmware.to_vec() } else { vec![] };
         let request = UpgradeRequest {

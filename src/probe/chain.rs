@@ -11,7 +11,7 @@ use slipway_core::{
     disk::{
         bios,
         chain::{CHAIN, Chain, Link},
-        drive::{DRIVE, DriveRecord},
+        drive_record::{DRIVE, DriveRecord},
         layout::Part,
     },
     plan::GptFacts,

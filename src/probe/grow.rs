@@ -8,7 +8,7 @@ use slipway_core::{
         magic::{HEAD_BYTES, recognise},
         xfs::XfsSize,
     },
-    plan::{GrowFacts, Held},
+    plan::{EphemeralContent, GrowFacts},
     units::{Extent, Lba},
 };
 
@@ -26,21 +26,23 @@ pub fn grow_facts(disk: &dyn BlockIo) -> Result<(GrowFacts, Vec<u8>), ProbeError
     Ok((GrowFacts { gpt, sector, disk_bytes, primary, last, held, known }, lba1))
 }
 
-fn held(disk: &dyn BlockIo, part: Extent) -> Result<Held, ProbeError> {
+fn held(disk: &dyn BlockIo, part: Extent) -> Result<EphemeralContent, ProbeError> {
     let mut head = vec![0; part.len.min(HEAD_BYTES as u64) as usize];
     read(disk, part.offset, &mut head)?;
     if has_raid_at_end(disk, part)? {
-        return Ok(Held::Unsafe("an md RAID member"));
+        return Ok(EphemeralContent::Unsafe("an md RAID member"));
     }
     Ok(match recognise(&head) {
         // A LUKS volume has both copies of its header at the beginning.
-        Some(magic) if matches!(magic.short, "LUKS" | "ext2/3/4" | "btrfs" | "LVM") => Held::Other(magic.name),
+        Some(magic) if matches!(magic.short, "LUKS" | "ext2/3/4" | "btrfs" | "LVM") => {
+            EphemeralContent::Other(magic.name)
+        }
         Some(magic) => match XfsSize::of(&head) {
-            Some(size) => Held::Xfs(size),
-            None => Held::Unsafe(magic.name),
+            Some(size) => EphemeralContent::Xfs(size),
+            None => EphemeralContent::Unsafe(magic.name),
         },
-        None if head.iter().all(|byte| *byte == 0) => Held::Blank,
-        None => Held::Unsafe("something that is not known"),
+        None if head.iter().all(|byte| *byte == 0) => EphemeralContent::Blank,
+        None => EphemeralContent::Unsafe("something that is not known"),
     })
 }
 

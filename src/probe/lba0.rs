@@ -12,10 +12,10 @@ use slipway_core::{
     digest::Sha256,
     disk::{
         chain::{CHAIN, Chain, Link},
+        foreign_mbr,
         gpt::{BOOT_CODE_BYTES, is_protective_mbr, protective_mbr_of},
         layout::{ESP_BYTES, ESP_OFFSET, Part},
         magic::recognise,
-        mbr,
     },
     plan::{GptFacts, Lba0Facts},
     units::{Extent, Lba, MIB},
@@ -77,10 +77,10 @@ fn has_boot_state(disk: &dyn BlockIo, esp: Extent) -> bool {
 fn behind_lost_lba0(disk: &dyn BlockIo) -> Option<GptFacts> {
     let head = head(disk, Extent { offset: 0, len: disk.size() })?;
     // A wrong bit turns a protective MBR into a table that begins at LBA 1.
-    let is_protective = |entries: Vec<mbr::Entry>| entries.iter().all(|entry| entry.first == Lba(1));
+    let is_protective = |entries: Vec<foreign_mbr::Entry>| entries.iter().all(|entry| entry.first == Lba(1));
     let is_free = match recognise(&head) {
         None => true,
-        Some(found) => found.short == "boot sector" && mbr::partitions(&head).is_none_or(is_protective),
+        Some(found) => found.short == "boot sector" && foreign_mbr::partitions(&head).is_none_or(is_protective),
     };
     let gpt = is_free.then(|| Gpt::tables(disk)).and_then(|gpt| ours(disk, &gpt).ok())?;
     has_boot_state(disk, gpt.part(Part::Esp)).then_some(gpt)

@@ -10,9 +10,8 @@ use super::{
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
-        gpt,
+        foreign_mbr, gpt,
         magic::recognise,
-        mbr,
         partition_type::{gpt_type, mbr_type},
         region::{Partition, Region, TableKind, cover},
     },
@@ -105,7 +104,9 @@ fn of_mbr(disk: &dyn BlockIo) -> Result<Option<TableFacts>, ProbeError> {
     let mut lba0 = vec![0; sector.bytes() as usize];
     read(disk, 0, &mut lba0)?;
     // A protective MBR means that the disk has a GPT, and reading that has failed.
-    let Some(entries) = mbr::partitions(&lba0).filter(|_| !gpt::is_protective_mbr(&lba0)) else { return Ok(None) };
+    let Some(entries) = foreign_mbr::partitions(&lba0).filter(|_| !gpt::is_protective_mbr(&lba0)) else {
+        return Ok(None);
+    };
     let mut regions = vec![Region::Table { name: "MBR".into(), extent: Extent { offset: 0, len: sector.bytes() } }];
     regions.extend(entries.iter().map(|entry| {
         let extent = entry.extent(sector);

@@ -9,7 +9,7 @@ use slipway_core::{
         running::Running,
         slot::{PerSlot, Slot, SlotState},
     },
-    config::update::{Policy, UpdateConfig},
+    config::update::{RebootPolicy, UpdateConfig},
     digest::Sha256,
     plan::{
         Plan, Refusal, Refusals, SystemFacts,
@@ -81,13 +81,13 @@ fn the_same_payload_under_another_digest() {
 #[test]
 fn when_it_reboots() {
     for (policy, open, held, decision) in [
-        (Policy::Never, true, false, Reboot::Never),
-        (Policy::Window, false, false, Reboot::WaitsForWindow),
-        (Policy::Window, false, true, Reboot::WaitsForWindow),
-        (Policy::Window, true, true, Reboot::HeldBack),
-        (Policy::Window, true, false, Reboot::Now),
-        (Policy::Now, false, true, Reboot::HeldBack),
-        (Policy::Now, false, false, Reboot::Now),
+        (RebootPolicy::Never, true, false, Reboot::Never),
+        (RebootPolicy::Window, false, false, Reboot::WaitsForWindow),
+        (RebootPolicy::Window, false, true, Reboot::WaitsForWindow),
+        (RebootPolicy::Window, true, true, Reboot::HeldBack),
+        (RebootPolicy::Window, true, false, Reboot::Now),
+        (RebootPolicy::Now, false, true, Reboot::HeldBack),
+        (RebootPolicy::Now, false, false, Reboot::Now),
     ] {
         assert_eq!(reboot(policy, open, held), decision, "{policy:?} {open} {held}");
     }
@@ -135,7 +135,7 @@ fn the_example_explains_every_key() {
     };
     let all: String = text.lines().map(line).collect();
     let parsed = UpdateConfig::parse(all.as_bytes()).unwrap();
-    assert_eq!((parsed.reboot, parsed.mirrors.len()), (Policy::Window, 1));
+    assert_eq!((parsed.reboot, parsed.mirrors.len()), (RebootPolicy::Window, 1));
     for key in UpdateConfig::KEYS {
         assert_eq!(all.lines().filter(|line| line.starts_with(&format!("{key} = "))).count(), 1, "{key}");
     }

@@ -8,7 +8,7 @@ use slipway_core::{
         layout::{Layout, MIN_EPHEMERAL_IMAGE, Part},
         xfs::XfsSize,
     },
-    plan::{self, FileSystemGrowth, GptFacts, GrowFacts, Held, Known, Plan, Refusals, Step},
+    plan::{self, EphemeralContent, FileSystemGrowth, GptFacts, GrowFacts, Known, Plan, Refusals, Step},
     units::{GIB, Lba, MIB, SectorSize},
 };
 use slipway_test_support::{golden::assert_golden, system};
@@ -30,7 +30,7 @@ fn facts(sector: SectorSize) -> GrowFacts {
     let ephemeral = gpt.part(Part::Ephemeral).len;
     let mounted = Some(("/var".to_owned(), xfs(ephemeral)));
     let known = Some(Known { bytes: ephemeral, mounted });
-    let held = Held::Xfs(xfs(ephemeral));
+    let held = EphemeralContent::Xfs(xfs(ephemeral));
     GrowFacts { gpt, sector, disk_bytes: DISK, primary: Some(primary), last: None, held, known }
 }
 
@@ -72,7 +72,7 @@ fn after(facts: &GrowFacts, done: usize) -> GrowFacts {
 fn texts() {
     for (name, facts) in [
         ("grow.txt", facts(SectorSize::S512)),
-        ("grow-4096.txt", GrowFacts { held: Held::Blank, known: None, ..facts(SectorSize::S4096) }),
+        ("grow-4096.txt", GrowFacts { held: EphemeralContent::Blank, known: None, ..facts(SectorSize::S4096) }),
     ] {
         let plan = grow(&facts).unwrap();
         let text = format!("{plan}  then: {}\n  when it fails before its commit: {}\n", plan.result, plan.meanwhile);
@@ -131,11 +131,11 @@ fn what_becomes_of_the_file_system() {
     for (facts, growth, steps) in [
         (facts.clone(), Grows, 8),
         (unmounted(facts.held), LeftUntilMounted, 7),
-        (unmounted(Held::Blank), No, 7),
-        (unmounted(Held::Other("a LUKS volume")), LeftToTheOs, 7),
+        (unmounted(EphemeralContent::Blank), No, 7),
+        (unmounted(EphemeralContent::Other("a LUKS volume")), LeftToTheOs, 7),
         (GrowFacts { known: None, ..facts.clone() }, LeftUntilMounted, 6),
         // What the superblock says is older than what the kernel says.
-        (GrowFacts { held: Held::Xfs(xfs(MIB)), ..after(&facts, 8) }, Full, 0),
+        (GrowFacts { held: EphemeralContent::Xfs(xfs(MIB)), ..after(&facts, 8) }, Full, 0),
     ] {
         let plan = grow(&facts).unwrap();
         assert_eq!((plan.growth.unwrap().file_system, plan.steps.len()), (growth, steps), "{facts:?}");
@@ -149,7 +149,7 @@ fn what_is_refused() {
     let mut damaged = GrowFacts { primary: None, ..facts.clone() };
     damaged.gpt.copies.primary = Err(GptError::HeaderCrc);
     assert!(refused(&damaged).contains("the primary GPT is damaged (GPT header CRC is wrong"));
-    let unknown = GrowFacts { held: Held::Unsafe("swap space"), ..facts.clone() };
+    let unknown = GrowFacts { held: EphemeralContent::Unsafe("swap space"), ..facts.clone() };
     assert!(refused(&unknown).contains("EPHEMERAL holds swap space, which may keep"));
     let end = facts.gpt.part(Part::Ephemeral).end();
     for disk_bytes in [end, end + 16384, end + 16384 + 512, IMAGE - 512] {
@@ -158,6 +158,6 @@ fn what_is_refused() {
     }
     // A disk that is as large as it was, and holds what is not known: nothing is to be done.
     let full = after(&facts, 8);
-    assert_eq!(grow(&GrowFacts { held: Held::Unsafe("swap space"), ..full }).unwrap().steps, []);
+    assert_eq!(grow(&GrowFacts { held: EphemeralContent::Unsafe("swap space"), ..full }).unwrap().steps, []);
     assert_eq!(Place::Home, facts.primary.unwrap().place(SectorSize::S512).unwrap());
 }

@@ -68,7 +68,7 @@ fn one_record_and_nothing_that_boots() {
     assert_golden("tests/golden/trial.txt", &format!("{plan}\n"));
     let writes: Vec<_> = plan.steps.iter().filter(|step| !step.writes().is_empty()).collect();
     assert!(matches!(writes[..], [Step::WriteHistory { .. }]), "{plan}");
-    assert!(!plan.is_spare(writes[0]), "that it is not recorded is told");
+    assert!(!plan.is_optional(writes[0]), "that it is not recorded is told");
 }
 
 #[test]

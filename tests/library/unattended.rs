@@ -119,7 +119,7 @@ impl Machine {
     }
 
     fn decides(&self) -> Result<Action, LeftAlone> {
-        let orders = Instructions {
+        let instructions = Instructions {
             by: "the test",
             disk: DiskChoice::Path("/dev/vda".to_owned()),
             existing: self.existing,
@@ -128,7 +128,7 @@ impl Machine {
             medium: self.us,
         };
         let others = self.others.iter().enumerate().map(|(n, disk)| (format!("/dev/vd{n}"), self.sees(*disk)));
-        plan::unattended(&orders, &self.sees(self.target), &others.collect::<Vec<_>>())
+        plan::unattended(&instructions, &self.sees(self.target), &others.collect::<Vec<_>>())
     }
 
     /// Forbids an installation beside another, unless something is said about those that there are.

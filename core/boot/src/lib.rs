@@ -1,7 +1,7 @@
 //! The boot state, and the boot rule that reads it.
 //!
 //! Below [`slipway_core`](../slipway_core/index.html), because the UEFI loader runs this very code and has room for
-//! little else. The forecast of `installer status`, the model check, the crash sweep and the loader share one text.
+//! little else. The forecast of `installer status`, the model check, the crash sweep and the loader share this code.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | [`rule`] | which slot the next boot starts |
 //! | [`run`] | a boot: the try is spent, a slot is started, another one takes its place |
 //! | [`slot_cfg`] | what a slot boots with |
-//! | [`slot_variable`] | whether a slot starts that cannot be told which one it is |
+//! | [`slot_variable`] | whether a slot may start when the loader cannot tell it which one it is |
 //! | [`digest`] | SHA-256, and lists of digests |
 //! | [`enroll`], [`enroll_mode`], [`option_rom`] | whether the keys on a live medium go into the firmware, and what speaks against it |
 //! | [`live`] | what lies where on a live medium that the loader starts |

@@ -7,7 +7,7 @@
 //!
 //! Every attempt gets a number of its own, and its record says which one boot.env named before it. So an entry is in force
 //! if boot.env names it, or if a later record says that it did. An entry without such a name did not take effect. It stays,
-//! because an upgrade that was cut off is worth to be known, too.
+//! because an upgrade that was cut off is worth knowing, too.
 
 use crate::prelude::*;
 
@@ -91,9 +91,9 @@ pub enum Ending {
     GivenUp,
     /// Rolled back, or overwritten, before it was started.
     Cancelled,
-    /// the boot loader refused it: a file does not match its digest.
+    /// The boot loader refused it: a file does not match its digest.
     Refused,
-    /// the boot loader could not load its kernel or initramfs.
+    /// The boot loader could not load its kernel or initramfs.
     NotLoaded,
 }
 

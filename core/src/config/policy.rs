@@ -98,7 +98,7 @@ impl FromStr for Scope {
                     wrong("has a tag, a digest or a star in it, and a rule is for a whole repository")
                 }
                 Some(name) if !name.trim_matches('/').is_empty() => {
-                    // Written in another way than sources are, it would be for none.
+                    // In a spelling that sources never have, it would match none.
                     match below_registry(name.strip_suffix('/').unwrap_or(name)) {
                         // No such image exists; the author means one of another name.
                         Ok(below) if is_one_word_of_docker_hub(&below) && !name.ends_with('/') => {
@@ -197,7 +197,7 @@ impl Rule {
     }
 }
 
-/// Relative to any working directory, any key would do.
+/// A relative path would name another key in each working directory.
 fn absolute(keys: Vec<Placed<String>>, at: Pos) -> Result<Vec<Placed<String>>, ConfigError> {
     match keys.iter().find(|key| !key.value.starts_with('/')) {
         Some(key) => {

@@ -28,7 +28,7 @@ const INSTALL: &str = "slipway.install";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Instructions {
-    /// The place of the request, for people.
+    /// What asks for the installation, for people: a kernel argument, or the machine config.
     pub by: &'static str,
     pub disk: DiskChoice,
     /// Treatment of an installation on it.
@@ -200,7 +200,7 @@ mod tests {
         Instructions::of(cmdline, config.as_ref())
     }
 
-    fn orders(cmdline: &str, config: &str) -> Instructions {
+    fn instructions(cmdline: &str, config: &str) -> Instructions {
         of(cmdline, config).unwrap_or_else(|e| panic!("{e}")).unwrap_or_else(|| panic!("nothing is asked for"))
     }
 
@@ -216,15 +216,15 @@ mod tests {
     #[test]
     fn the_disk_is_named_by_the_word_then_by_the_config() {
         let path = |path: &str| DiskChoice::Path(path.into());
-        let by_word = orders("slipway.install=/dev/vda", INSTALL_CONFIG);
+        let by_word = instructions("slipway.install=/dev/vda", INSTALL_CONFIG);
         assert_eq!((by_word.disk, by_word.by), (path("/dev/vda"), "slipway.install on the kernel command line"));
-        assert_eq!(orders("slipway.install=config", INSTALL_CONFIG).disk, path("/dev/vdc"));
-        let by_config = orders("quiet", INSTALL_CONFIG);
+        assert_eq!(instructions("slipway.install=config", INSTALL_CONFIG).disk, path("/dev/vdc"));
+        let by_config = instructions("quiet", INSTALL_CONFIG);
         assert_eq!((by_config.disk, by_config.by), (path("/dev/vdc"), "the machine config"));
-        assert!(matches!(orders("", UNATTENDED).disk, DiskChoice::Selector(_)));
+        assert!(matches!(instructions("", UNATTENDED).disk, DiskChoice::Selector(_)));
         let selector = Selector::of_words("serial:a b,size:>= 1GB").unwrap();
         for cmdline in ["\"slipway.install=serial:a b,size:>= 1GB\"", "slipway.install=\"serial:a b,size:>= 1GB\""] {
-            assert_eq!(orders(cmdline, "").disk, DiskChoice::Selector(selector.clone()), "{cmdline}");
+            assert_eq!(instructions(cmdline, "").disk, DiskChoice::Selector(selector.clone()), "{cmdline}");
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
     fn an_installation_is_kept_unless_something_else_is_said() {
         let existing = |words: &str, more: &str| {
             let config = format!("machine: {{install: {{disk: /dev/vda{more}}}}}\n");
-            of(words, &config).map(|orders| orders.unwrap().existing)
+            of(words, &config).map(|found| found.unwrap().existing)
         };
         assert_eq!(existing("", ""), Ok(ExistingInstallation::Refuse));
         assert_eq!(existing("", ", wipe: false"), Ok(ExistingInstallation::Refuse));
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_comes_after_it() {
-        let then = |cmdline: &str, more: &str| orders(cmdline, &format!("{UNATTENDED}{more}")).then;
+        let then = |cmdline: &str, more: &str| instructions(cmdline, &format!("{UNATTENDED}{more}")).then;
         assert_eq!(then("", ""), Then::Reboot);
         assert_eq!(then("", "reboot: true\n"), Then::Reboot);
         assert_eq!(then("", "reboot: false\n"), Then::Stay);
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn medium_and_halt() {
-        let of = |words: &str| orders(&format!("slipway.install=/dev/vda {words}"), "");
+        let of = |words: &str| instructions(&format!("slipway.install=/dev/vda {words}"), "");
         assert_eq!((of("").medium, of("").halt_if_installed), (None, false));
         let all = of("slipway.medium=00000000000000ff talos.halt_if_installed=1");
         assert_eq!((all.medium, all.halt_if_installed), (Some(MediumId(255)), true));

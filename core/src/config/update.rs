@@ -34,7 +34,7 @@ pub struct UpdateConfig {
     pub authfile: Option<String>,
     pub mirrors: Vec<Placed<String>>,
     pub limit_rate: Option<ByteRate>,
-    pub reboot: Policy,
+    pub reboot: RebootPolicy,
     pub reboot_window: Vec<Placed<String>>,
     pub reboot_window_length: WindowLength,
     pub inhibitors: Inhibitors,
@@ -51,7 +51,7 @@ impl Default for UpdateConfig {
             authfile: None,
             mirrors: vec![],
             limit_rate: None,
-            reboot: Policy::Never,
+            reboot: RebootPolicy::Never,
             reboot_window: vec![],
             reboot_window_length: WindowLength::HOUR,
             inhibitors: Inhibitors::All,
@@ -63,7 +63,7 @@ impl Default for UpdateConfig {
 /// When the machine reboots by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Policy {
+pub enum RebootPolicy {
     /// Another program does.
     Never,
     /// While a window is open.
@@ -81,12 +81,12 @@ pub enum Users {
     Ignore,
 }
 
-impl Policy {
+impl RebootPolicy {
     /// All policies, with their meanings.
-    pub const ALL: [(Policy, &'static str, &'static str); 3] = [
-        (Policy::Never, "never", "another program reboots"),
-        (Policy::Window, "window", "while a window is open"),
-        (Policy::Now, "now", "right after an upgrade"),
+    pub const ALL: [(RebootPolicy, &'static str, &'static str); 3] = [
+        (RebootPolicy::Never, "never", "another program reboots"),
+        (RebootPolicy::Window, "window", "while a window is open"),
+        (RebootPolicy::Now, "now", "right after an upgrade"),
     ];
 }
 
@@ -212,7 +212,7 @@ impl UpdateConfig {
             "authfile" => self.authfile = Some(value.text()?.to_owned()),
             "mirrors" => self.mirrors = value.texts()?,
             "limit_rate" => self.limit_rate = Some(value.parsed(str::parse)?),
-            "reboot" => self.reboot = value.one_of(&Policy::ALL)?,
+            "reboot" => self.reboot = value.one_of(&RebootPolicy::ALL)?,
             "reboot_window" => self.reboot_window = value.texts()?,
             "reboot_window_length" => self.reboot_window_length = value.parsed(str::parse)?,
             "inhibitors" => {
@@ -264,7 +264,7 @@ logged_in_users = "ignore"
         assert!(config.plain_http && !config.tls_verify);
         assert_eq!((config.registry_ca.len(), config.authfile.as_deref()), (1, Some("/etc/slipway/auth.json")));
         assert_eq!(config.mirrors[0].at, Some(Pos { line: 7, column: 12 }));
-        assert_eq!((config.limit_rate, config.reboot), ("20MiB".parse().ok(), Policy::Window));
+        assert_eq!((config.limit_rate, config.reboot), ("20MiB".parse().ok(), RebootPolicy::Window));
         assert_eq!(config.reboot_window[0].value, "Sat,Sun 02:00 Europe/Berlin");
         assert_eq!((config.reboot_window_length.seconds(), config.logged_in_users), (7200, Users::Ignore));
         assert_eq!(config.inhibitors, Inhibitors::Only(vec!["backup".to_owned()]));

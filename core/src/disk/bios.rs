@@ -1,7 +1,7 @@
 //! BIOS boot: the boot code in LBA 0, and the core image in the BIOS partition.
 //!
-//! The partition has room for two core images, one in each half. The boot code says which one is started, so another one
-//! comes into force by one sector.
+//! The partition has room for two core images, one in each half. The boot code says which one is started, so one sector's
+//! write switches between them.
 
 use crate::units::{Extent, SectorSize};
 

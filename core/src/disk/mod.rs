@@ -2,14 +2,14 @@
 
 pub mod bios;
 pub mod chain;
-pub mod drive;
+pub mod drive_record;
 pub mod fat;
+pub mod foreign_mbr;
 pub mod gpt;
 pub mod gpt_grow;
 pub mod identity;
 pub mod layout;
 pub mod magic;
-pub mod mbr;
 pub mod meta;
 pub mod own;
 pub mod partition_type;

@@ -6,7 +6,7 @@ use core::fmt;
 
 use uuid::Uuid;
 
-use super::{drive::DriveRecord, identity::DiskIdentity};
+use super::{drive_record::DriveRecord, identity::DiskIdentity};
 
 /// A disk with the GUID that the kernel command line names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +109,8 @@ fn lines(title: &str, lines: &[String]) -> String {
 /// cannot be looked at that may be the original.
 pub fn own_disk(guid: Uuid, candidates: Candidates) -> Result<OwnDisk, NoDisk> {
     let Candidates { mut disks, are_hardware, unknown } = candidates;
-    let is_original = |candidate: &Candidate| candidate.record.as_ref().is_some_and(|drive| drive.is(&candidate.disk));
+    let is_original =
+        |candidate: &Candidate| candidate.record.as_ref().is_some_and(|drive| drive.matches(&candidate.disk));
     let originals: Vec<usize> = (0..disks.len()).filter(|n| is_original(&disks[*n])).collect();
     let chosen = match (disks.len(), &originals[..]) {
         (0, _) => return Err(NoDisk::NotFound { guid, unknown }),
@@ -121,7 +122,7 @@ pub fn own_disk(guid: Uuid, candidates: Candidates) -> Result<OwnDisk, NoDisk> {
         }
     };
     let Candidate { disk, record } = disks.remove(chosen);
-    let installed = record.filter(|drive| !drive.is(&disk));
+    let installed = record.filter(|drive| !drive.matches(&disk));
     if let Some(drive) = &installed
         && (!are_hardware || !unknown.is_empty())
     {

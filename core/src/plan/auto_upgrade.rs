@@ -8,7 +8,7 @@ use crate::{
         running::Running,
         slot::{Slot, SlotState},
     },
-    config::update::Policy,
+    config::update::RebootPolicy,
     digest::Sha256,
 };
 
@@ -100,11 +100,11 @@ pub enum Reboot {
 }
 
 /// Whether to reboot. Reasons that do not count under this policy are not looked at.
-pub const fn reboot(policy: Policy, window_is_open: bool, held_back: bool) -> Reboot {
+pub const fn reboot(policy: RebootPolicy, window_is_open: bool, held_back: bool) -> Reboot {
     match (policy, window_is_open, held_back) {
-        (Policy::Never, ..) => Reboot::Never,
-        (Policy::Window, false, _) => Reboot::WaitsForWindow,
-        (Policy::Window | Policy::Now, _, true) => Reboot::HeldBack,
-        (Policy::Window | Policy::Now, _, false) => Reboot::Now,
+        (RebootPolicy::Never, ..) => Reboot::Never,
+        (RebootPolicy::Window, false, _) => Reboot::WaitsForWindow,
+        (RebootPolicy::Window | RebootPolicy::Now, _, true) => Reboot::HeldBack,
+        (RebootPolicy::Window | RebootPolicy::Now, _, false) => Reboot::Now,
     }
 }

@@ -36,7 +36,7 @@ use crate::{
     },
     disk::{
         chain::{CHAIN, Chain, Link},
-        drive::{DRIVE, DriveRecord},
+        drive_record::{DRIVE, DriveRecord},
         gpt::BOOT_CODE_BYTES,
         layout::Part,
     },

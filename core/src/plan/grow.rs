@@ -41,14 +41,14 @@ pub struct GrowFacts {
     pub primary: Option<RawTable>,
     /// The copy with its header in the last block.
     pub last: Option<RawTable>,
-    pub held: Held,
+    pub held: EphemeralContent,
     /// EPHEMERAL as the kernel knows it. None of an image file, or if the kernel reads no partitions of the disk.
     pub known: Option<Known>,
 }
 
 /// Content of EPHEMERAL, judged by its beginning and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum EphemeralContent {
     /// Zeros: the OS makes it.
     Blank,
     /// An XFS file system, by its superblock on the disk.
@@ -109,7 +109,7 @@ pub fn grow(disk: &str, facts: &GrowFacts) -> Result<(Plan, Option<GrownGpt>), R
     let before = facts.gpt.part(Part::Ephemeral);
     let after = Extent { len: room(primary, facts)? - before.offset, ..before };
     if after.len > before.len
-        && let Held::Unsafe(what) = facts.held
+        && let EphemeralContent::Unsafe(what) = facts.held
     {
         return Err(refused(format!(
             "EPHEMERAL holds {what}, which may keep its description at the end of the partition, so it is left as it is"
@@ -247,14 +247,14 @@ fn file_system(facts: &GrowFacts, bytes: u64) -> FileSystemGrowth {
         // The kernel's size counts, also while the superblock does not have it yet.
         (_, Some((_, xfs))) if xfs.can_grow(bytes) => FileSystemGrowth::Grows,
         (_, Some(_)) => FileSystemGrowth::Full,
-        (Held::Xfs(xfs), None) if xfs.can_grow(bytes) => FileSystemGrowth::LeftUntilMounted,
-        (Held::Xfs(_), None) => FileSystemGrowth::Full,
-        (Held::Blank, None) => FileSystemGrowth::None,
-        (Held::Other(_) | Held::Unsafe(_), None) => FileSystemGrowth::LeftToTheOs,
+        (EphemeralContent::Xfs(xfs), None) if xfs.can_grow(bytes) => FileSystemGrowth::LeftUntilMounted,
+        (EphemeralContent::Xfs(_), None) => FileSystemGrowth::Full,
+        (EphemeralContent::Blank, None) => FileSystemGrowth::None,
+        (EphemeralContent::Other(_) | EphemeralContent::Unsafe(_), None) => FileSystemGrowth::LeftToTheOs,
     }
 }
 
-fn result(growth: Growth, held: Held) -> String {
+fn result(growth: Growth, held: EphemeralContent) -> String {
     let size = approx(growth.after);
     match (growth.file_system, held) {
         (FileSystemGrowth::Grows | FileSystemGrowth::Full, _) => {
@@ -264,7 +264,7 @@ fn result(growth: Growth, held: Held) -> String {
             "EPHEMERAL has {size}; its file system is smaller, and XFS grows only while it is mounted: run the same command \
              again then"
         ),
-        (_, Held::Other(what) | Held::Unsafe(what)) => {
+        (_, EphemeralContent::Other(what) | EphemeralContent::Unsafe(what)) => {
             format!("EPHEMERAL has {size}; it holds {what}, which only the OS can grow")
         }
         _ => format!("EPHEMERAL has {size}; it is blank"),

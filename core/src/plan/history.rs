@@ -5,7 +5,7 @@
 //! boot.env anew (`wipe`, `bootloader update`, `repair` of a single copy, and the record of a trial that fails) writes it at
 //! its end, and says so in the record.
 //!
-//! No command fails because it cannot be written ([`Plan::is_spare`](super::Plan::is_spare)).
+//! No command fails because it cannot be written ([`Plan::is_optional`](super::Plan::is_optional)).
 
 use crate::prelude::*;
 

@@ -37,7 +37,7 @@ use crate::{
         slot::{Slot, SlotState},
     },
     disk::{
-        drive::DriveRecord,
+        drive_record::DriveRecord,
         identity::DiskKind,
         layout::{Layout, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, gpt_bytes},
         meta::{ADV_BYTES, Adv},

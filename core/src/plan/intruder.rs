@@ -13,7 +13,7 @@ pub fn beside_others(mut plan: Plan, gpt: &GptFacts) -> Result<Plan, Refusals> {
     let is_ours = |step: &Step| matches!(step, Step::WriteBootEnv { .. } | Step::WriteMarker { .. });
     let mut steps = core::mem::take(&mut plan.steps);
     if is_way_back {
-        steps.retain(|step| is_ours(step) || !plan.is_spare(step) || met(step, gpt).is_none());
+        steps.retain(|step| is_ours(step) || !plan.is_optional(step) || met(step, gpt).is_none());
     }
     let mut overwritten: Vec<&Intruder> =
         steps.iter().filter(|step| !(is_way_back && is_ours(step))).filter_map(|step| met(step, gpt)).collect();

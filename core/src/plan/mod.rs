@@ -47,7 +47,7 @@ pub use enroll::{EnrollFacts, EnrollPlan, EnrollStep, FirmwareFacts, Judged, enr
 pub use esp::boot_env as made_boot_env;
 pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, GptFacts, Intruder, SlotFacts, SystemFacts, VolumeHolds};
 pub use found::found;
-pub use grow::{FileSystemGrowth, GrowFacts, Growth, Held, Known, grow};
+pub use grow::{EphemeralContent, FileSystemGrowth, GrowFacts, Growth, Known, grow};
 pub use history::Asked;
 pub use install::{InstallRequest, install};
 pub use intruder::beside_others;
@@ -286,7 +286,7 @@ impl Plan {
     /// tells of a change without being needed for it. The ways back also work without META, where they only drop a label,
     /// and without a marker, which counts only where both copies of boot.env are lost. An upgrade is not begun without
     /// one, because it destroys the other slot.
-    pub const fn is_spare(&self, step: &Step) -> bool {
+    pub const fn is_optional(&self, step: &Step) -> bool {
         match step {
             // The subjects of these steps are in force. Lost clusters do no harm.
             Step::ForgetCached { .. } | Step::FreeClusters { .. } | Step::CountFree { .. } => true,

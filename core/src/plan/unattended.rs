@@ -202,7 +202,7 @@ impl LeftAlone {
 /// installed. So a disk that is not empty is only written to when every other disk has been looked at, and none of them
 /// may be that one.
 pub fn unattended(
-    orders: &Instructions,
+    instructions: &Instructions,
     disk: &DiskHolds,
     others: &[(String, DiskHolds)],
 ) -> Result<Action, LeftAlone> {
@@ -210,16 +210,16 @@ pub fn unattended(
     // does not name the medium yet, so it is done again.
     let all = iter::once((None, disk)).chain(others.iter().map(|(path, held)| (Some(path), held)));
     for (elsewhere, held) in all {
-        if let (DiskHolds::System(system), Some(true)) = (held, held.made_by(orders.medium)) {
+        if let (DiskHolds::System(system), Some(true)) = (held, held.made_by(instructions.medium)) {
             return Ok(Action::Done { elsewhere: elsewhere.cloned(), slot: system.next.slot });
         }
     }
-    if orders.halt_if_installed && orders.existing == ExistingInstallation::Refuse {
+    if instructions.halt_if_installed && instructions.existing == ExistingInstallation::Refuse {
         none_installed(others)?;
     }
-    let doubts = others.iter().filter(|(_, held)| held.made_by(orders.medium).is_none());
+    let doubts = others.iter().filter(|(_, held)| held.made_by(instructions.medium).is_none());
     let mut doubts = doubts.map(|(path, held)| (path.clone(), held.why_unknown()));
-    let action = match (disk, orders.existing) {
+    let action = match (disk, instructions.existing) {
         (DiskHolds::Unknown(why), _) => return Err(LeftAlone::Unknown(why.clone())),
         (DiskHolds::Medium, _) => return Err(LeftAlone::Medium),
         // Nothing is lost, and one dead disk must not keep a machine from being installed.
@@ -231,10 +231,10 @@ pub fn unattended(
             unique(system, others)?;
             Action::Upgrade
         }
-        (DiskHolds::System(_), ExistingInstallation::Overwrite) if orders.medium.is_none() => {
+        (DiskHolds::System(_), ExistingInstallation::Overwrite) if instructions.medium.is_none() => {
             return Err(LeftAlone::NoName);
         }
-        (DiskHolds::System(_), ExistingInstallation::Overwrite) if disk.made_by(orders.medium).is_none() => {
+        (DiskHolds::System(_), ExistingInstallation::Overwrite) if disk.made_by(instructions.medium).is_none() => {
             return Err(LeftAlone::StateLost);
         }
         (_, ExistingInstallation::Overwrite) => Action::Install { force: true, despite: vec![] },

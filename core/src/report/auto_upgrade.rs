@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::ChangeReport;
 use crate::{
     boot::slot::Slot,
-    config::update::Policy,
+    config::update::RebootPolicy,
     digest::Sha256,
     disk::identity::DiskIdentity,
     plan::auto_upgrade::{Advance, Reboot},
@@ -42,7 +42,7 @@ pub struct AutoUpgradeReport {
 pub struct RebootReport {
     /// The slot that waits for it.
     pub slot: Slot,
-    pub policy: Policy,
+    pub policy: RebootPolicy,
     pub decision: Reboot,
     /// The windows, as systemd's OnCalendar has them.
     pub windows: Vec<String>,

@@ -31,23 +31,23 @@ where
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = Sends<T>;
-    type Decoder = Receives<U>;
+    type Encoder = BoundedEncoder<T>;
+    type Decoder = BoundedDecoder<U>;
 
-    fn encoder(&mut self) -> Sends<T> {
-        Sends(PhantomData)
+    fn encoder(&mut self) -> BoundedEncoder<T> {
+        BoundedEncoder(PhantomData)
     }
 
-    fn decoder(&mut self) -> Receives<U> {
-        Receives(PhantomData)
+    fn decoder(&mut self) -> BoundedDecoder<U> {
+        BoundedDecoder(PhantomData)
     }
 }
 
-/// One direction of [`Bounded`].
+/// Cuts answers to their maxima, and encodes.
 #[derive(Debug)]
-pub struct Sends<T>(PhantomData<T>);
+pub struct BoundedEncoder<T>(PhantomData<T>);
 
-impl<T: Message + Bound> Encoder for Sends<T> {
+impl<T: Message + Bound> Encoder for BoundedEncoder<T> {
     type Item = T;
     type Error = Status;
 
@@ -63,11 +63,11 @@ impl<T: Message + Bound> Encoder for Sends<T> {
     }
 }
 
-/// The other direction of [`Bounded`].
+/// Decodes; refuses a request above a maximum, and cuts an answer.
 #[derive(Debug)]
-pub struct Receives<U>(PhantomData<U>);
+pub struct BoundedDecoder<U>(PhantomData<U>);
 
-impl<U: Message + Bound + Default> Decoder for Receives<U> {
+impl<U: Message + Bound + Default> Decoder for BoundedDecoder<U> {
     type Item = U;
     type Error = Status;
 

@@ -20,7 +20,7 @@ pub mod enum_name;
 pub mod reason;
 pub mod request;
 pub mod show;
-mod slots;
+mod status;
 pub mod text;
 
 /// The messages of Talos' clients, made from `proto/machine/machine.proto`.

@@ -122,7 +122,7 @@ impl Reason {
             // Clients of Talos try again when a node is unavailable, and then get all that is kept.
             Self::MissedEvents => ("missed-events", Code::Unavailable, "ask again for all that the node still has"),
             Self::OtherNode => ("other-node", Code::FailedPrecondition, "connect to that node itself"),
-            Self::NotHere => ("not-here", Code::Unimplemented, "no other role or time changes that"),
+            Self::NotHere => ("not-here", Code::Unimplemented, "another role or another try gets the same answer"),
             Self::Etcd => ("etcd", Code::Unavailable, "look at the members of etcd, then try again"),
             Self::GoesDown => ("goes-down", Code::Unavailable, "ask again when it is back"),
             Self::Failed => ("failed", Code::Internal, "the node's own log says more"),

@@ -8,7 +8,7 @@ use semver::Version;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
-use crate::signatures::Signed;
+use crate::signature_demand::Signed;
 
 /// The label or annotation that names an image's channels, separated by commas: `stable` or `beta,alpha`.
 pub const CHANNEL: &str = "dev.slipway.channel";

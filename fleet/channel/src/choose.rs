@@ -138,7 +138,7 @@ fn may_be_used(
 ) -> Result<Version, Refusal> {
     belongs(&spec.select, candidate)?;
     let version = candidate.version();
-    if let Some(deny) = spec.deny.iter().find(|deny| deny.means(candidate.digest, version.as_ref())) {
+    if let Some(deny) = spec.deny.iter().find(|deny| deny.matches(candidate.digest, version.as_ref())) {
         return Err(Refusal::Denied(deny.clone()));
     }
     let version = version.ok_or(Refusal::NoVersion)?;

@@ -1,4 +1,4 @@
-//! The content of a registry: tags, digests, and descriptions of images. By the installer's own way there, with its
+//! The content of a registry: tags, digests, and descriptions of images. It uses the installer's client, with its
 //! credentials, mirrors and TLS. One client serves all images of a repository: their requests share connections and tokens.
 //! It blocks.
 
@@ -35,7 +35,7 @@ impl Default for Limits {
     }
 }
 
-/// Why a registry could not be looked into. Then nothing is known that was not known before.
+/// Why a lookup failed. What was known before stays as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoverError {
     /// The channel's repository is no name of one.
@@ -67,7 +67,7 @@ pub enum DiscoverError {
         /// The images read by then: the next look need not read them again.
         read: Vec<Candidate>,
     },
-    /// The registry.
+    /// The registry or an image cannot be read.
     #[error(transparent)]
     Image(#[from] ImageError),
 }

@@ -14,8 +14,8 @@
 //! * [`next`](choose::Choice::next): what a node that runs something older gets, floor by floor
 //! * `discover`: lists the images of a repository with the installer's client (feature `registry`)
 //! * `payload`: which payload is in an image (feature `registry`)
-//! * [`signatures`]: whose signatures a channel demands
-//! * `signed`: who has signed an image (feature `registry`)
+//! * [`signature_demand`]: whose signatures a channel demands
+//! * `signature_lookup`: who has signed an image (feature `registry`)
 //! * `lookup`: one lookup: the images, with signatures and payloads of those that may be chosen (feature `registry`)
 
 pub mod candidate;
@@ -28,7 +28,7 @@ pub mod pattern;
 #[cfg(feature = "registry")]
 pub mod payload;
 pub mod refusal;
-pub mod signatures;
+pub mod signature_demand;
 #[cfg(feature = "registry")]
-pub mod signed;
+pub mod signature_lookup;
 pub mod spec;

@@ -11,8 +11,8 @@ use crate::{
     choose::{Source, choose},
     discover::{DiscoverError, Limits, Repository, discover},
     payload::payload,
-    signatures::Signatures,
-    signed::signed,
+    signature_demand::Signatures,
+    signature_lookup::signed,
     spec::Spec,
 };
 

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
+use slipway_core::glob::glob;
 
 /// A pattern of tags.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -12,14 +13,14 @@ pub struct Pattern(String);
 /// A text that no tag could match.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} matches no tag: write letters, digits, `_`, `.`, `-`, and `*` for any text")]
-pub struct NoPattern(String);
+pub struct PatternError(String);
 
 impl TryFrom<String> for Pattern {
-    type Error = NoPattern;
+    type Error = PatternError;
 
-    fn try_from(text: String) -> Result<Self, NoPattern> {
+    fn try_from(text: String) -> Result<Self, PatternError> {
         let may_be = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '*');
-        if !text.is_empty() && text.chars().all(may_be) { Ok(Self(text)) } else { Err(NoPattern(text)) }
+        if !text.is_empty() && text.chars().all(may_be) { Ok(Self(text)) } else { Err(PatternError(text)) }
     }
 }
 
@@ -36,16 +37,8 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
-    /// Whether a tag is like this.
+    /// Whether a tag matches.
     pub fn matches(&self, tag: &str) -> bool {
-        let mut parts = self.0.split('*');
-        // There is always a first part.
-        let Some(mut rest) = parts.next().and_then(|first| tag.strip_prefix(first)) else { return false };
-        let Some(last) = parts.next_back() else { return rest.is_empty() };
-        for part in parts {
-            let Some(at) = rest.find(part) else { return false };
-            rest = &rest[at + part.len()..];
-        }
-        rest.ends_with(last)
+        glob(&self.0, tag)
     }
 }

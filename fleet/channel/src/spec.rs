@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::image_ref::parse_digest};
 use slipway_rollout::duration::PositiveDuration;
 
-use crate::{candidate::version, pattern::Pattern, signatures::Signatures};
+use crate::{candidate::version, pattern::Pattern, signature_demand::Signatures};
 
 /// The default interval between looks into a registry, minutes.
 const INTERVAL: u32 = 10;
@@ -139,14 +139,14 @@ impl JsonSchema for Deny {
 /// A text that is neither a version nor a digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither a version such as 1.2.3 nor a digest such as sha256: and 64 hex digits")]
-pub struct NoDeny(String);
+pub struct DenyError(String);
 
 impl TryFrom<String> for Deny {
-    type Error = NoDeny;
+    type Error = DenyError;
 
-    fn try_from(text: String) -> Result<Self, NoDeny> {
+    fn try_from(text: String) -> Result<Self, DenyError> {
         let digest = parse_digest(&text).map(Self::Digest);
-        digest.or_else(|| version(&text).map(Self::Version)).ok_or(NoDeny(text))
+        digest.or_else(|| version(&text).map(Self::Version)).ok_or(DenyError(text))
     }
 }
 
@@ -166,8 +166,8 @@ impl fmt::Display for Deny {
 }
 
 impl Deny {
-    /// Whether it is meant.
-    pub fn means(&self, digest: Sha256, version: Option<&Version>) -> bool {
+    /// Whether it denies an image.
+    pub fn matches(&self, digest: Sha256, version: Option<&Version>) -> bool {
         match self {
             Self::Digest(denied) => *denied == digest,
             Self::Version(denied) => version.is_some_and(|version| denied.cmp_precedence(version).is_eq()),

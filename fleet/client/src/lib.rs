@@ -1,4 +1,4 @@
-//! To a node: TLS with certificates on both sides, or its Unix socket.
+//! Connections to nodes: TLS with certificates on both sides, or the Unix socket.
 
 use std::{
     error, io,
@@ -103,7 +103,7 @@ impl Trust {
                 Ok::<_, io::Error>(TokioIo::new(tls))
             }
         });
-        // The scheme is tonic's word for who makes the TLS; the connector does.
+        // `http`, because the connector makes the TLS: with `https` tonic would make it, too.
         let channel = endpoint(&format!("http://{node}"))?.connect_with_connector(connector).await;
         let channel = channel.map_err(|e| Error::Unreachable(format!("{node}: {}", chain(&e))))?;
         Ok(client(channel))

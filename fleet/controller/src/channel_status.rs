@@ -30,7 +30,7 @@ use slipway_fleet_objects::{
 };
 use slipway_rollout::duration::PositiveDuration;
 
-/// The record of a channel's choices.
+/// So many choices are kept in `status.held`.
 const KEPT: usize = 64;
 /// The longest message of a condition.
 const LONGEST: usize = 1000;
@@ -42,7 +42,7 @@ const SHORT: usize = 80;
 
 /// A channel as it was read.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct KnownChannel {
     /// The UID of the object: another one after it was deleted and made again.
     pub uid: Option<String>,
     /// The spec, or why it cannot be understood.
@@ -55,23 +55,23 @@ pub struct Known {
 
 /// The starting point of a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Begun {
+pub struct LookStart {
     uid: Option<String>,
     generation: i64,
     looked_at: Option<Timestamp>,
     answered_at: Option<Timestamp>,
 }
 
-impl Begun {
+impl LookStart {
     /// A look that begins now.
-    pub fn of(known: &Known) -> Self {
+    pub fn of(known: &KnownChannel) -> Self {
         let ChannelStatus { looked_at, answered_at, .. } = known.status;
         Self { uid: known.uid.clone(), generation: known.generation, looked_at, answered_at }
     }
 
     /// Whether what came of it may be written over this. Otherwise another controller was faster, or other things are wanted
     /// now. Another controller's missing answer takes nothing from one that came.
-    fn counts(&self, known: &Known, answered: bool) -> bool {
+    fn counts(&self, known: &KnownChannel, answered: bool) -> bool {
         let now = Self::of(known);
         *self == if answered { Self { looked_at: self.looked_at, ..now } } else { now }
     }
@@ -79,7 +79,7 @@ impl Begun {
 
 /// Why a look found nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct LookFailure {
     /// In one word that stays the same.
     pub word: &'static str,
     /// The same for people.
@@ -97,7 +97,7 @@ fn found(status: &ChannelStatus) -> Vec<candidate::Candidate> {
 
 /// The images that the next look need not read again. Of another repository or another architecture only the times count: an
 /// index has one digest, and another image and payload for each architecture.
-pub fn carried(known: &Known) -> Vec<candidate::Candidate> {
+pub fn carried(known: &KnownChannel) -> Vec<candidate::Candidate> {
     let is_the_same = known.spec.as_ref().is_ok_and(|spec| known.status.looked_into.as_ref() == Some(&place(spec)));
     let of_another_place = |candidate: candidate::Candidate| candidate::Candidate {
         labels: Err("it was read in another place".to_owned()),
@@ -114,14 +114,14 @@ fn short(message: &str) -> String {
 }
 
 /// The choice of a channel; `None` if there is nothing that it could be made among.
-pub fn choice(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Option<Choice> {
+pub fn choice(name: &str, all: &BTreeMap<String, KnownChannel>, now: Timestamp) -> Option<Choice> {
     choice_of(name, all, &mut BTreeSet::new(), now)
 }
 
 /// `path` has the channels that are promoted from this one: one that comes back to itself has no source.
 fn choice_of<'a>(
     name: &'a str,
-    all: &'a BTreeMap<String, Known>,
+    all: &'a BTreeMap<String, KnownChannel>,
     path: &mut BTreeSet<&'a str>,
     now: Timestamp,
 ) -> Option<Choice> {
@@ -137,7 +137,7 @@ fn choice_of<'a>(
 
 fn source_of<'a>(
     spec: &'a Spec,
-    all: &'a BTreeMap<String, Known>,
+    all: &'a BTreeMap<String, KnownChannel>,
     path: &mut BTreeSet<&'a str>,
     now: Timestamp,
 ) -> Option<Source> {
@@ -147,13 +147,13 @@ fn source_of<'a>(
 }
 
 /// The channel that this one is promoted from, as decisions take it.
-pub fn source(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Option<Source> {
+pub fn source(name: &str, all: &BTreeMap<String, KnownChannel>, now: Timestamp) -> Option<Source> {
     source_of(all.get(name)?.spec.as_ref().ok()?, all, &mut BTreeSet::from([name]), now)
 }
 
 /// Whether the registry is to be asked now.
-pub fn is_due(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> bool {
-    let Some(Known { spec: Ok(spec), generation, status, .. }) = all.get(name) else { return false };
+pub fn is_due(name: &str, all: &BTreeMap<String, KnownChannel>, now: Timestamp) -> bool {
+    let Some(KnownChannel { spec: Ok(spec), generation, status, .. }) = all.get(name) else { return false };
     let Some(looked_at) = status.looked_at.filter(|at| *at <= now) else { return true };
     let answered = status.conditions.iter().any(|of| of.type_ == "Looked" && of.status == "True");
     if status.looked_generation != *generation || (answered && lacks(name, spec, status, all, now)) {
@@ -169,7 +169,13 @@ pub fn again(spec: &Spec) -> PositiveDuration {
 }
 
 /// An image may be taken now whose signatures or payload were not needed yet.
-fn lacks(name: &str, spec: &Spec, status: &ChannelStatus, all: &BTreeMap<String, Known>, now: Timestamp) -> bool {
+fn lacks(
+    name: &str,
+    spec: &Spec,
+    status: &ChannelStatus,
+    all: &BTreeMap<String, KnownChannel>,
+    now: Timestamp,
+) -> bool {
     let (found, source) = (found(status), source(name, all, now));
     lacks_payload(spec, &found, source.as_ref(), now).is_some()
         || lacks_signatures(spec, &found, source.as_ref(), now).is_some()
@@ -177,9 +183,9 @@ fn lacks(name: &str, spec: &Spec, status: &ChannelStatus, all: &BTreeMap<String,
 
 /// The state after a look that ended now; `None` if its result does not count any more.
 pub fn looked(
-    known: &Known,
-    begun: &Begun,
-    outcome: Result<Vec<candidate::Candidate>, Failed>,
+    known: &KnownChannel,
+    begun: &LookStart,
+    outcome: Result<Vec<candidate::Candidate>, LookFailure>,
     now: Timestamp,
 ) -> Option<ChannelStatus> {
     if !begun.counts(known, outcome.is_ok()) {
@@ -195,15 +201,15 @@ pub fn looked(
             status.looked_into = known.spec.as_ref().ok().map(place);
             (true, "Answered", message)
         }
-        Err(Failed { word, why }) => (false, word, short(&why)),
+        Err(LookFailure { word, why }) => (false, word, short(&why)),
     };
     status.conditions = condition::set(&status.conditions, "Looked", is_so, word, &message, now);
     Some(status)
 }
 
 /// The status of a channel for people, and the choice that pools follow.
-pub fn status(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Option<ChannelStatus> {
-    let Known { spec, generation, status, .. } = all.get(name)?;
+pub fn status(name: &str, all: &BTreeMap<String, KnownChannel>, now: Timestamp) -> Option<ChannelStatus> {
+    let KnownChannel { spec, generation, status, .. } = all.get(name)?;
     let mut status = status.clone();
     status.observed_generation = *generation;
     let (is_so, word, message) = match (spec, choice(name, all, now)) {
@@ -211,11 +217,11 @@ pub fn status(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Opti
         (Ok(spec), None) => {
             // The earlier choice may be of another place, where signatures were not looked for.
             if spec.signatures.is_some() {
-                hold(&mut status, None, now);
+                set_latest(&mut status, None, now);
             }
             (false, "NotLooked", format!("{} was not looked into yet", spec.repository))
         }
-        (Ok(spec), Some(choice)) => take(spec, &choice, &mut status, now),
+        (Ok(spec), Some(choice)) => write_choice(spec, &choice, &mut status, now),
     };
     status.conditions = condition::set(&status.conditions, "Ready", is_so, word, &short(&message), now);
     fit(&mut status);
@@ -226,7 +232,7 @@ fn size(of: &impl Serialize) -> usize {
     serde_json::to_vec(of).map_or(usize::MAX, |bytes| bytes.len())
 }
 
-/// Have a status be no larger than etcd takes: reasons become short, then images are left out, from the end. What is taken and
+/// Cut a status to the size that etcd takes: reasons become short, then images are left out, from the end. What is taken and
 /// what is gone through on the way there stays.
 fn fit(status: &mut ChannelStatus) {
     let all = size(status);
@@ -263,7 +269,12 @@ fn fit(status: &mut ChannelStatus) {
 }
 
 /// Write a choice down. Whether there is an image to take, why in one word, and for people.
-fn take(spec: &Spec, choice: &Choice, status: &mut ChannelStatus, now: Timestamp) -> (bool, &'static str, String) {
+fn write_choice(
+    spec: &Spec,
+    choice: &Choice,
+    status: &mut ChannelStatus,
+    now: Timestamp,
+) -> (bool, &'static str, String) {
     let mut candidates = found(status);
     candidates.sort_by_key(|of| Reverse((of.version(), of.first_seen, of.digest)));
     let payloads: BTreeMap<Sha256, Sha256> =
@@ -280,13 +291,13 @@ fn take(spec: &Spec, choice: &Choice, status: &mut ChannelStatus, now: Timestamp
     };
     status.floors = choice.floors.iter().map(floor).collect();
     let Some(chosen) = &choice.chosen else {
-        hold(status, None, now);
+        set_latest(status, None, now);
         return (false, "NothingChosen", nothing(status));
     };
     match whole(chosen) {
         Some(latest) => {
             let message = format!("{} is taken", latest.version);
-            hold(status, Some(latest), now);
+            set_latest(status, Some(latest), now);
             (true, "Chosen", message)
         }
         None => {
@@ -299,7 +310,7 @@ fn take(spec: &Spec, choice: &Choice, status: &mut ChannelStatus, now: Timestamp
                 floor.zip(below.as_ref()).is_some_and(|(floor, below)| floor.cmp_precedence(below).is_lt())
             };
             status.floors.retain(is_below);
-            hold(status, still, now);
+            set_latest(status, still, now);
             (false, "PayloadUnknown", format!("{} is the choice; its payload is looked up", chosen.version))
         }
     }
@@ -316,8 +327,8 @@ fn nothing(status: &ChannelStatus) -> String {
     }
 }
 
-/// From now on this is taken.
-fn hold(status: &mut ChannelStatus, latest: Option<Latest>, now: Timestamp) {
+/// Set `latest`, and record in `held` since when it is the choice.
+fn set_latest(status: &mut ChannelStatus, latest: Option<Latest>, now: Timestamp) {
     let digest = latest.as_ref().map(|latest| latest.digest);
     let open = status.held.last_mut().filter(|held| held.until.is_none());
     let held = open.as_ref().map(|held| held.digest);

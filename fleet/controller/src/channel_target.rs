@@ -27,13 +27,13 @@ use crate::{
 
 /// The target of a pool now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Goal {
+pub struct ChannelTarget {
     /// The installer image.
     pub image: String,
     /// The digest that names its payload.
     pub payload: Sha256,
     /// Why nodes are left as they are, by UID.
-    pub held: BTreeMap<String, String>,
+    pub left_as_is: BTreeMap<String, String>,
     /// UIDs of those of them that run the channel's choice already, while others go through a floor.
     pub ahead: BTreeSet<String>,
 }
@@ -46,7 +46,7 @@ pub struct Pool<'a> {
     /// Its nodes.
     pub nodes: &'a [&'a core::Node],
     /// The nodes' reports, by UID.
-    pub looks: &'a BTreeMap<String, NodeReading>,
+    pub readings: &'a BTreeMap<String, NodeReading>,
     /// Names of nodes that people leave out.
     pub skip: &'a BTreeSet<&'a str>,
     /// The rollouts of all pools.
@@ -61,8 +61,13 @@ impl Pool<'_> {
         (!own.is_empty()).then(|| nodes.collect())
     }
 
-    /// The lowest image that a node wants which has not failed at it. Where all have failed, that stays in sight.
-    fn votes<'w>(&self, status: &ChannelStatus, latest: &'w Latest, wants: &BTreeMap<&str, &'w Latest>) -> &'w Latest {
+    /// The lowest image that any node wants and has not failed with. If all have failed, the lowest that any wants.
+    fn lowest_wanted<'w>(
+        &self,
+        status: &ChannelStatus,
+        latest: &'w Latest,
+        wants: &BTreeMap<&str, &'w Latest>,
+    ) -> &'w Latest {
         let votes = self.nodes.iter().filter_map(|node| {
             let image = *wants.get(observed_node::uid(node))?;
             self.failed(node, image.payload).is_none().then_some(image)
@@ -77,7 +82,7 @@ impl Pool<'_> {
 
     /// Why a node that wants `image` is left as it is while the pool goes to `target`.
     fn waits(&self, node: &core::Node, image: &Latest, target: &Latest) -> String {
-        if runs(self.looks.get(observed_node::uid(node))) == Some(image.payload) {
+        if runs(self.readings.get(observed_node::uid(node))) == Some(image.payload) {
             return format!(
                 "it runs {}, the channel's choice; others of its pool go through {} first",
                 image.version, target.version
@@ -93,7 +98,7 @@ impl Pool<'_> {
     fn failed(&self, node: &core::Node, payload: Sha256) -> Option<String> {
         let of = self.rollouts.iter().filter(|of| of.spec.plan.pool == self.name && of.spec.plan.payload == payload);
         let uids: Vec<&str> = of.filter_map(|of| of.metadata.uid.as_deref()).collect();
-        let look = self.looks.get(observed_node::uid(node))?;
+        let look = self.readings.get(observed_node::uid(node))?;
         let node = observed_node::member(node, self.name, "");
         // Also one that ended before the reboot: a node that a budget blocks keeps no other node at a floor.
         observed_node::report(look, &node, payload, &uids).ok()?.failed.map(|failure| failure.why)
@@ -101,7 +106,7 @@ impl Pool<'_> {
 }
 
 /// The target of the nodes of a pool. The error is for people.
-pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<Goal, String> {
+pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<ChannelTarget, String> {
     let status = channel.status.clone().unwrap_or_default();
     let Some(latest) = &status.latest else {
         let ready = status.conditions.iter().find(|of| of.type_ == "Ready");
@@ -120,11 +125,11 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<Goal, Str
             && planned.as_ref().is_none_or(|planned| planned.contains(uid))
     };
 
-    let mut held = BTreeMap::new();
+    let mut left_as_is = BTreeMap::new();
     let mut wants: BTreeMap<&str, &Latest> = BTreeMap::new();
     for node in pool.nodes.iter().filter(|node| !pool.skip.contains(observed_node::name(node))) {
         let uid = observed_node::uid(node);
-        let Some(runs) = runs(pool.looks.get(uid)) else { continue };
+        let Some(runs) = runs(pool.readings.get(uid)) else { continue };
         let version = versions.get(&runs);
         if runs == latest.payload || (version.is_none() && is_taken_over(uid, &runs)) {
             wants.insert(uid, latest);
@@ -132,20 +137,20 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<Goal, Str
         }
         match choice.next(version) {
             Ok(image) => _ = images.get(&image.digest).map(|image| wants.insert(uid, image)),
-            Err(nothing) => _ = held.insert(uid.to_owned(), nothing.to_string()),
+            Err(nothing) => _ = left_as_is.insert(uid.to_owned(), nothing.to_string()),
         }
     }
-    let target = pool.votes(&status, latest, &wants);
+    let target = pool.lowest_wanted(&status, latest, &wants);
     let mut ahead = BTreeSet::new();
     for node in pool.nodes {
         let uid = observed_node::uid(node);
         let Some(image) = wants.get(uid).filter(|image| **image != target) else { continue };
-        held.insert(uid.to_owned(), pool.waits(node, image, target));
-        if runs(pool.looks.get(uid)) == Some(image.payload) {
+        left_as_is.insert(uid.to_owned(), pool.waits(node, image, target));
+        if runs(pool.readings.get(uid)) == Some(image.payload) {
             ahead.insert(uid.to_owned());
         }
     }
-    Ok(Goal { image: target.image.clone(), payload: target.payload, held, ahead })
+    Ok(ChannelTarget { image: target.image.clone(), payload: target.payload, left_as_is, ahead })
 }
 
 /// The channel's choice, as it is written.

@@ -21,7 +21,7 @@ use slipway_channel::{
     choose::Source,
     discover::{DiscoverError, Limits, named},
     lookup::resume_lookup,
-    signatures::Signatures,
+    signature_demand::Signatures,
     spec::Spec,
 };
 use slipway_fleet_objects::channel::ChannelStatus;
@@ -29,7 +29,7 @@ use slipway_payload::registry::Options;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::{
-    channel_status::{self, Begun, Failed, Known, place},
+    channel_status::{self, KnownChannel, LookFailure, LookStart, place},
     cluster::{Cluster, Error, Result},
     events::EventRecord,
     registry_concurrency::RegistryConcurrency,
@@ -44,8 +44,8 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 /// A look that has ended.
 struct Ended {
     name: String,
-    begun: Begun,
-    outcome: std::result::Result<Vec<Candidate>, Failed>,
+    begun: LookStart,
+    outcome: std::result::Result<Vec<Candidate>, LookFailure>,
 }
 
 /// The partial results of looks that did not end, by channel.
@@ -85,7 +85,7 @@ struct Busy {
 
 impl Busy {
     /// Whether this channel is left alone for now.
-    fn rests(&self, name: &str, known: &Known, spec: &Spec, now: Timestamp) -> bool {
+    fn rests(&self, name: &str, known: &KnownChannel, spec: &Spec, now: Timestamp) -> bool {
         let waits =
             |(at, of): &(Timestamp, i64)| *of == known.generation && now < channel_status::again(spec).after(*at);
         self.under_way.contains(name) || self.refused.get(name).is_some_and(waits)
@@ -102,13 +102,18 @@ pub struct Channels {
     triggers: Arc<Triggers>,
 }
 
-/// A channel and its looks.
-fn known(object: &DynamicObject) -> std::result::Result<Known, serde_json::Error> {
+/// A channel, as the API server has it.
+fn known(object: &DynamicObject) -> std::result::Result<KnownChannel, serde_json::Error> {
     let part = |name: &str| object.data.get(name).cloned().unwrap_or(Value::Null);
     let status: Option<ChannelStatus> = from_value(part("status"))?;
     let spec = from_value::<Spec>(part("spec")).map_err(|e| e.to_string());
     let uid = object.metadata.uid.clone();
-    Ok(Known { uid, spec, generation: object.metadata.generation.unwrap_or(0), status: status.unwrap_or_default() })
+    Ok(KnownChannel {
+        uid,
+        spec,
+        generation: object.metadata.generation.unwrap_or(0),
+        status: status.unwrap_or_default(),
+    })
 }
 
 impl Channels {
@@ -153,7 +158,8 @@ impl Channels {
     async fn reconcile(
         &self,
         busy: &mut Busy,
-    ) -> Result<Vec<(String, Begun, impl Future<Output = std::result::Result<Vec<Candidate>, Failed>> + use<>)>> {
+    ) -> Result<Vec<(String, LookStart, impl Future<Output = std::result::Result<Vec<Candidate>, LookFailure>> + use<>)>>
+    {
         let (objects, now) = (self.cluster.channels().await?, Timestamp::now());
         let mut all = BTreeMap::new();
         for (name, object) in &objects {
@@ -196,7 +202,7 @@ impl Channels {
             {
                 due.push((
                     name.clone(),
-                    Begun::of(known),
+                    LookStart::of(known),
                     self.lookup(
                         name,
                         spec.clone(),
@@ -247,12 +253,12 @@ impl Channels {
         spec: Spec,
         known: Vec<Candidate>,
         source: Option<Source>,
-    ) -> impl Future<Output = std::result::Result<Vec<Candidate>, Failed>> + use<> {
+    ) -> impl Future<Output = std::result::Result<Vec<Candidate>, LookFailure>> + use<> {
         let (name, options, limits) = (name.to_owned(), self.options.clone(), self.limits);
         let (places, read) = (Arc::clone(&self.places), Arc::clone(&self.read));
         let registry = named(&spec.repository).map_or_else(|_| spec.repository.clone(), |name| name.host);
         async move {
-            // The gate is never closed. Waiting for a place takes none of the look's own time.
+            // The semaphores are never closed. Waiting for a place takes none of the look's own time.
             let taken = places.of(&registry).await;
             let job = spawn_blocking(move || {
                 let before = read.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
@@ -270,7 +276,7 @@ impl Channels {
                 drop(taken);
                 found
             });
-            let failed = |word, why| Err(Failed { word, why });
+            let failed = |word, why| Err(LookFailure { word, why });
             match job.await {
                 Ok(Ok(candidates)) => Ok(candidates),
                 Ok(Err(e)) => failed(e.reason(), e.to_string()),
@@ -280,7 +286,7 @@ impl Channels {
     }
 }
 
-/// These, with what the others know of them, and the others. Times of these count.
+/// Both lists, one candidate for each digest. Where both have it, `known` counts, with its times; `others` fills what it lacks.
 fn with(known: Vec<Candidate>, others: Vec<Candidate>) -> Vec<Candidate> {
     let mut all: BTreeMap<_, _> = others.into_iter().map(|other| (other.digest, other)).collect();
     for of in known {

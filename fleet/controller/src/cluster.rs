@@ -23,7 +23,7 @@ use slipway_fleet_objects::{
 use slipway_rollout::ledger::Ledger;
 use tokio::time::timeout;
 
-use crate::metrics::{Answer, Metrics};
+use crate::metrics::{ApiAnswer, Metrics};
 
 /// How long the API server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -143,11 +143,11 @@ impl Cluster {
             self.each::<UpgradePolicy>("policies"),
             self.each::<Channel>("channels"),
             self.within_list("rollouts", self.all::<Rollout>()),
-            self.lean("nodes' upgrades", self.all::<NodeUpgrade>(), |upgrade| {
+            self.list_trimmed("nodes' upgrades", self.all::<NodeUpgrade>(), |upgrade| {
                 upgrade.metadata.managed_fields = None;
                 true
             }),
-            self.lean("nodes", self.all::<core::Node>(), |node| {
+            self.list_trimmed("nodes", self.all::<core::Node>(), |node| {
                 // Most of a Node, and no decision needs it.
                 node.metadata.managed_fields = None;
                 node.status.iter_mut().for_each(|status| status.images = None);
@@ -269,18 +269,18 @@ impl Cluster {
     where
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
-        self.lean(what, api, |_| true).await
+        self.list_trimmed(what, api, |_| true).await
     }
 
-    /// All objects of a kind as they were at one time, in pages: those that `is_needed`, without what it takes away.
-    pub(crate) async fn lean<K>(&self, what: &str, api: Api<K>, is_needed: fn(&mut K) -> bool) -> Result<Vec<K>>
+    /// All objects of a kind as they were at one time, in pages: `trim` drops fields, and whole objects where it returns false.
+    pub(crate) async fn list_trimmed<K>(&self, what: &str, api: Api<K>, trim: fn(&mut K) -> bool) -> Result<Vec<K>>
     where
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
         let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
         loop {
             let mut page = self.within(what, api.list(&params)).await?;
-            page.items.retain_mut(is_needed);
+            page.items.retain_mut(trim);
             all.append(&mut page.items);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
@@ -294,10 +294,10 @@ impl Cluster {
         let (counts, answer) = match timeout(ANSWER, ask).await {
             Err(_) => {
                 let why = format!("the API server does not answer within {} s", ANSWER.as_secs());
-                (Answer::Silent, Err(failed(why)))
+                (ApiAnswer::Silent, Err(failed(why)))
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
-                (Answer::Conflict, Err(Error::Conflict(what.to_owned())))
+                (ApiAnswer::Conflict, Err(Error::Conflict(what.to_owned())))
             }
             Ok(Err(kube::Error::Api(status))) => {
                 let why = format!("the API server says {}: {}", status.code, status.message);
@@ -305,10 +305,10 @@ impl Cluster {
                 // error within the server (500) may be of this object alone: it is too large for etcd, or some webhook fails.
                 let passes = matches!(status.code, 410 | 429 | 502..=504);
                 let what = what.to_owned();
-                (Answer::Refused, Err(if passes { failed(why) } else { Error::Refused { what, why } }))
+                (ApiAnswer::Refused, Err(if passes { failed(why) } else { Error::Refused { what, why } }))
             }
-            Ok(Err(e)) => (Answer::Silent, Err(failed(format!("the API server does not answer: {e}")))),
-            Ok(Ok(answer)) => (Answer::Answered, Ok(answer)),
+            Ok(Err(e)) => (ApiAnswer::Silent, Err(failed(format!("the API server does not answer: {e}")))),
+            Ok(Ok(answer)) => (ApiAnswer::Answered, Ok(answer)),
         };
         self.metrics.asked(counts);
         answer

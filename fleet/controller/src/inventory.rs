@@ -9,7 +9,7 @@ use slipway_rollout::{facts::Machine, ledger::Ledger};
 
 use crate::{
     cluster::{Cluster, Objects, Result},
-    machines::{ClusterApi, Found, Provider as _},
+    cluster_api::{ClusterApi, Found, Provider as _},
     observed_node, volumes,
 };
 
@@ -18,7 +18,7 @@ use crate::{
 pub struct Inventory {
     /// The machines, or why they are not known.
     pub found: std::result::Result<Vec<Found>, String>,
-    /// The volumes that nodes would lose, by UID.
+    /// Which volumes a node would lose with its machine, as a sentence, by the UID of the Node.
     pub local_volumes: BTreeMap<String, String>,
 }
 
@@ -62,11 +62,11 @@ impl Inventory {
 
 async fn local_volumes(cluster: &Cluster, objects: &Objects) -> Result<BTreeMap<String, String>> {
     let of_cluster: Api<PersistentVolume> = Api::all(cluster.client().clone());
-    let volumes = cluster.lean("volumes", of_cluster, volumes::is_needed).await?;
+    let volumes = cluster.list_trimmed("volumes", of_cluster, volumes::is_needed).await?;
     let mut pods = Vec::new();
     if volumes::needs_pods(&volumes) {
         let of_cluster: Api<Pod> = Api::all(cluster.client().clone());
-        pods = cluster.lean("pods", of_cluster, volumes::is_needed_of).await?;
+        pods = cluster.list_trimmed("pods", of_cluster, volumes::is_needed_of).await?;
     }
     Ok(volumes::local_volumes(&objects.nodes, &volumes, &pods))
 }

@@ -26,7 +26,7 @@
 //! * [`node_report`]: a node's answer as that input
 //! * [`pools`]: what decisions need of a pool
 //! * [`plans`]: which rollout is followed, and when there is a new one
-//! * [`machines`]: machines of nodes, where nodes are replaced: found, and deleted
+//! * [`cluster_api`]: Machines of Cluster API, where nodes are replaced: found, and deleted
 //! * [`volumes`]: what a node would lose with its machine
 //! * [`inventory`]: machines and volumes as they are now, where nodes are replaced
 //! * [`round`]: the decisions of one round, for all pools together
@@ -48,9 +48,9 @@ pub mod channel_status;
 pub mod channel_target;
 pub mod channels;
 pub mod cluster;
+pub mod cluster_api;
 pub mod events;
 pub mod inventory;
-pub mod machines;
 pub mod metrics;
 pub mod names;
 pub mod node_report;

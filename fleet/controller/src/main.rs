@@ -18,7 +18,7 @@ use slipway_fleet::{
     metrics::RoundEnd,
     nodes::Nodes,
     reconcile::{Controller, Requeue},
-    serve::{HealthState, serve},
+    serve::{ControllerHealth, serve},
     trigger::{SOON, Triggers, rest},
     watch::watch,
 };
@@ -89,7 +89,7 @@ async fn run(args: Args) -> Result<()> {
     let file = |name: &str| args.pki.join(name);
     let files = Files { ca: file("ca.crt"), certificate: file("tls.crt"), key: file("tls.key") };
     let interval = Duration::from_secs(args.interval);
-    let face = Arc::new(HealthState::new(Arc::clone(cluster.metrics())));
+    let health = Arc::new(ControllerHealth::new(Arc::clone(cluster.metrics())));
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen at {}", args.listen))?;
     let channels = Channels::new(cluster.clone(), args.registry.options(), Arc::clone(&triggers));
     let controller = Controller::new(cluster, Nodes::new(files, args.port), args.node);
@@ -100,8 +100,8 @@ async fn run(args: Args) -> Result<()> {
             let round = controller.reconcile().await;
             let end = if round.is_ok() { RoundEnd::Done } else { RoundEnd::Failed };
             let took = begun.elapsed();
-            face.metrics.round(end, took, Timestamp::now());
-            face.round(round.is_ok());
+            health.metrics.round(end, took, Timestamp::now());
+            health.round(round.is_ok());
             let pause = match round {
                 Ok(Requeue::Now) => SOON,
                 Ok(Requeue::Later) => interval,
@@ -116,9 +116,9 @@ async fn run(args: Args) -> Result<()> {
     // The next process begins anew what is cut short here.
     tokio::select! {
         () = rounds => {}
-        never = serve(listener, Arc::clone(&face)) => match never {},
+        never = serve(listener, Arc::clone(&health)) => match never {},
         never = channels.run(interval) => match never {},
-        never = watch(client, Arc::clone(&triggers), Arc::clone(&face.metrics)) => match never {},
+        never = watch(client, Arc::clone(&triggers), Arc::clone(&health.metrics)) => match never {},
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }

@@ -77,7 +77,7 @@ pub struct PoolMetrics {
 
 /// How a request to the API server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ApiAnswer {
     /// As it should.
     Answered,
     /// Another program has written the object meanwhile.
@@ -230,12 +230,12 @@ impl Metrics {
     }
 
     /// A request to the API server has ended.
-    pub fn asked(&self, answer: Answer) {
+    pub fn asked(&self, answer: ApiAnswer) {
         let result = match answer {
-            Answer::Answered => "answered",
-            Answer::Conflict => "conflict",
-            Answer::Refused => "refused",
-            Answer::Silent => "silent",
+            ApiAnswer::Answered => "answered",
+            ApiAnswer::Conflict => "conflict",
+            ApiAnswer::Refused => "refused",
+            ApiAnswer::Silent => "silent",
         };
         self.requests.get_or_create(&Ended { result }).inc();
     }

@@ -72,8 +72,8 @@ pub async fn persist(
 /// The statuses of rollouts. Why some are refused, by pool.
 async fn rollouts(cluster: &Cluster, round: &Round, now: Timestamp) -> Result<BTreeMap<String, String>> {
     let aside = round.aside.iter().map(|of| (&of.rollout, report::aside(of, now)));
-    let courses = round.pools.values().flatten();
-    let followed = courses
+    let pool_rounds = round.pools.values().flatten();
+    let followed = pool_rounds
         .filter_map(|pool_round| pool_round.rollout.as_ref().map(|of| (of, report::rollout(of, pool_round, now))));
     let mut refused = BTreeMap::new();
     for (rollout, status) in aside.chain(followed) {

@@ -122,7 +122,7 @@ pub fn next(
         !observed.runs(desired.payload)
             && !planned.contains(uid)
             && !successor_machines.contains(uid)
-            && !desired.held.contains_key(uid)
+            && !desired.left_as_is.contains_key(uid)
     };
     let may_go = |observed: &ObservedNode| {
         let waits_for_nothing =

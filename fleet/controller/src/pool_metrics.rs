@@ -18,12 +18,12 @@ use crate::{
 pub fn of(
     round: &Round,
     members: &Members<'_>,
-    looks: &BTreeMap<String, NodeReading>,
+    readings: &BTreeMap<String, NodeReading>,
     (answers, refused): (&BTreeMap<String, Answer>, &BTreeMap<String, String>),
 ) -> BTreeMap<String, PoolMetrics> {
     let pools = round.pools.iter().map(|(name, pool_round)| {
         let mut figures = match pool_round {
-            Ok(pool_round) => of_course(pool_round, looks, answers),
+            Ok(pool_round) => of_round(pool_round, readings, answers),
             Err(problem) => of_problem(problem, members.of(name).len()),
         };
         figures.refused = refused.contains_key(name);
@@ -33,13 +33,13 @@ pub fn of(
     pools.collect()
 }
 
-fn of_course(
+fn of_round(
     pool_round: &PoolRound,
-    looks: &BTreeMap<String, NodeReading>,
+    readings: &BTreeMap<String, NodeReading>,
     answers: &BTreeMap<String, Answer>,
 ) -> PoolMetrics {
     let mut nodes = BTreeMap::new();
-    for status in report::nodes(pool_round, looks, answers).into_values() {
+    for status in report::nodes(pool_round, readings, answers).into_values() {
         *nodes.entry(status.reason).or_default() += 1;
     }
     let limits = &pool_round.decision.limits;
@@ -47,17 +47,17 @@ fn of_course(
         state: report::state(pool_round).to_owned(),
         budget: Some(limits.max_unavailable.unavailable(limits.size)),
         failures: pool_round.facts.nodes.iter().filter(|of| counts(of)).count(),
-        certificate_expiry: certificate_expiry(pool_round, looks),
+        certificate_expiry: certificate_expiry(pool_round, readings),
         nodes,
         ..PoolMetrics::default()
     }
 }
 
 /// When the first certificate expires. A node names its own, and the authorities that it trusts.
-fn certificate_expiry(pool_round: &PoolRound, looks: &BTreeMap<String, NodeReading>) -> Option<i64> {
-    let looks =
-        pool_round.facts.nodes.iter().filter_map(|observed| looks.get(&observed.node.uid)?.status.as_ref().ok());
-    looks.flat_map(|status| &status.certificates).map(|certificate| certificate.expires).min()
+fn certificate_expiry(pool_round: &PoolRound, readings: &BTreeMap<String, NodeReading>) -> Option<i64> {
+    let readings =
+        pool_round.facts.nodes.iter().filter_map(|observed| readings.get(&observed.node.uid)?.status.as_ref().ok());
+    readings.flat_map(|status| &status.certificates).map(|certificate| certificate.expires).min()
 }
 
 /// An attempt that ended before the reboot is repeated: the node has not failed.

@@ -16,7 +16,7 @@ use slipway_rollout::{
 };
 
 use crate::{
-    channel_target::{Goal, Pool, follow},
+    channel_target::{ChannelTarget, Pool, follow},
     cluster::Objects,
     observed_node::{self, NodeReading},
 };
@@ -77,7 +77,7 @@ pub struct DesiredState {
     /// UIDs of nodes that are left out.
     pub skip: BTreeSet<String>,
     /// Why the channel leaves nodes as they are, by UID; they are also in `skip`.
-    pub held: BTreeMap<String, String>,
+    pub left_as_is: BTreeMap<String, String>,
     /// UIDs of those of them that run the channel's choice already, while others go through a floor.
     pub ahead: BTreeSet<String>,
     /// The label that says where a node is.
@@ -153,7 +153,7 @@ pub fn desired_state(
     name: &str,
     objects: &Objects,
     members: &Members<'_>,
-    looks: &BTreeMap<String, NodeReading>,
+    readings: &BTreeMap<String, NodeReading>,
 ) -> Result<DesiredState, Problem> {
     let pool = match objects.pools.get(name) {
         Some(Ok(pool)) => pool,
@@ -167,14 +167,14 @@ pub fn desired_state(
         pool.spec.policies.iter().map(|name| policy(name, &objects.policies)).collect::<Result<Vec<_>, _>>()?;
     let rules = Rules::try_from(policies).map_err(|e| Problem::PoliciesConflict(e.to_string()))?;
     let left_out: BTreeSet<&str> = pool.spec.skip.iter().map(|skip| skip.node.as_str()).collect();
-    let followers = Pool { name, nodes: members.of(name), looks, skip: &left_out, rollouts: &objects.rollouts };
+    let followers = Pool { name, nodes: members.of(name), readings, skip: &left_out, rollouts: &objects.rollouts };
     let goal = target(&pool.spec, objects, followers);
-    let Goal { image, payload, held, ahead } = goal.map_err(Problem::NoTarget)?;
+    let ChannelTarget { image, payload, left_as_is, ahead } = goal.map_err(Problem::NoTarget)?;
     let zones = rules.zone_label().unwrap_or(ZONE).to_owned();
     let is_skipped = |node: &&&core::Node| left_out.contains(observed_node::name(node));
     let skip = members.of(name).iter().filter(is_skipped).map(|node| observed_node::uid(node).to_owned());
-    let skip = skip.chain(held.keys().cloned()).collect();
-    Ok(DesiredState { pool: pool.clone(), rules, image, payload, skip, held, ahead, zones })
+    let skip = skip.chain(left_as_is.keys().cloned()).collect();
+    Ok(DesiredState { pool: pool.clone(), rules, image, payload, skip, left_as_is, ahead, zones })
 }
 
 fn policy(name: &str, policies: &BTreeMap<String, Result<UpgradePolicy, String>>) -> Result<Policy, Problem> {
@@ -185,10 +185,10 @@ fn policy(name: &str, policies: &BTreeMap<String, Result<UpgradePolicy, String>>
     }
 }
 
-fn target(pool: &NodePoolSpec, objects: &Objects, followers: Pool<'_>) -> Result<Goal, String> {
+fn target(pool: &NodePoolSpec, objects: &Objects, followers: Pool<'_>) -> Result<ChannelTarget, String> {
     match pool.target.named() {
         Some(Named::Image(image, payload)) => {
-            Ok(Goal { image: image.to_owned(), payload, held: BTreeMap::new(), ahead: BTreeSet::new() })
+            Ok(ChannelTarget { image: image.to_owned(), payload, left_as_is: BTreeMap::new(), ahead: BTreeSet::new() })
         }
         Some(Named::Channel(name)) => match objects.channels.get(name) {
             None => Err(format!("there is no Channel {name:?}")),

@@ -24,9 +24,9 @@ use slipway_rollout::{
 
 use crate::{
     cluster::{Cluster, Error, Objects, Result},
+    cluster_api::{ClusterApi, Provider as _},
     events::EventRecord,
     inventory::Inventory,
-    machines::{ClusterApi, Provider as _},
     names,
     nodes::{Answer, Ask, Nodes},
     observed_node::{self, NodeReading},
@@ -66,20 +66,26 @@ impl Controller {
         let objects = self.cluster.objects().await?;
         let members = Members::new(&objects);
         let read = ledger.status.clone().unwrap_or_default();
-        let looks = self.nodes.look(&to_look(&objects, &members, &read)).await;
-        if self.is_behind(&ledger, &looks).await? {
+        let readings = self.nodes.look(&to_look(&objects, &members, &read)).await;
+        if self.is_behind(&ledger, &readings).await? {
             return Ok(Requeue::Now);
         }
         // After the nodes, some of which may have kept everybody waiting: volumes must not be older than they look.
-        let stock = Inventory::look(&self.cluster, &objects, &read).await;
+        let inventory = Inventory::look(&self.cluster, &objects, &read).await;
         let own = objects
             .nodes
             .iter()
             .find(|node| Some(observed_node::name(node)) == self.own.as_deref())
             .map(observed_node::uid);
         let refused = &RejectedWrites::default();
-        let observation =
-            Observation { ledger: &ledger, objects: &objects, looks: &looks, stock: &stock, own, refused };
+        let observation = Observation {
+            ledger: &ledger,
+            objects: &objects,
+            readings: &readings,
+            inventory: &inventory,
+            own,
+            refused,
+        };
         let (looked, now) = (Instant::now(), Timestamp::now());
         let Persisted { round, mut refused } = match persist(&self.cluster, observation, &members, (looked, now)).await
         {
@@ -89,8 +95,8 @@ impl Controller {
             Err(e) => return Err(e),
         };
         let mut again = if round.ledger == read { Requeue::Later } else { Requeue::Now };
-        let mut answers = self.ask(&objects, &looks, &round).await;
-        answers.extend(self.delete(&stock, &round, looked).await?);
+        let mut answers = self.ask(&objects, &readings, &round).await;
+        answers.extend(self.delete(&inventory, &round, looked).await?);
         if answers.values().any(|answer| *answer == Answer::New) {
             again = Requeue::Now;
         }
@@ -114,16 +120,16 @@ impl Controller {
         for (pool, why) in &refused {
             tracing::error!(pool, "{why}");
         }
-        self.cluster.metrics().pools(&pool_metrics::of(&round, &members, &looks, (&answers, &refused)), epoch);
+        self.cluster.metrics().pools(&pool_metrics::of(&round, &members, &readings, (&answers, &refused)), epoch);
         self.publish_status(observation, &members, &round, (&answers, &refused), now).await;
         Ok(again)
     }
 
     /// Whether a node knows of a token that is newer than the ledger that was read, because the ledger was written
     /// meanwhile. That is no fault.
-    async fn is_behind(&self, read: &DisruptionLedger, looks: &BTreeMap<String, NodeReading>) -> Result<bool> {
+    async fn is_behind(&self, read: &DisruptionLedger, readings: &BTreeMap<String, NodeReading>) -> Result<bool> {
         let highest = read.status.as_ref().map_or(0, Ledger::highest);
-        let mut tokens = looks.values().filter_map(|look| Some(look.status.as_ref().ok()?.token));
+        let mut tokens = readings.values().filter_map(|look| Some(look.status.as_ref().ok()?.token));
         if !tokens.any(|token| token > highest) {
             return Ok(false);
         }
@@ -135,7 +141,7 @@ impl Controller {
     async fn ask(
         &self,
         objects: &Objects,
-        looks: &BTreeMap<String, NodeReading>,
+        readings: &BTreeMap<String, NodeReading>,
         round: &Round,
     ) -> BTreeMap<String, Answer> {
         let nodes: BTreeMap<&str, &core::Node> =
@@ -150,7 +156,7 @@ impl Controller {
                 else {
                     continue;
                 };
-                if let Some((node, ask)) = nodes.get(uid.as_str()).zip(asked(pool_round, step, looks.get(uid))) {
+                if let Some((node, ask)) = nodes.get(uid.as_str()).zip(asked(pool_round, step, readings.get(uid))) {
                     requests.push(((*node).clone(), ask));
                 }
             }
@@ -172,7 +178,7 @@ impl Controller {
             let (status, nodes) = match pool_round {
                 Ok(pool_round) => {
                     let why = refused.get(name).map(String::as_str);
-                    (report::pool(pool_round, why, now), report::nodes(pool_round, observation.looks, answers))
+                    (report::pool(pool_round, why, now), report::nodes(pool_round, observation.readings, answers))
                 }
                 Err(problem) => {
                     let rollouts = &observation.objects.rollouts;
@@ -203,20 +209,20 @@ impl Controller {
         for rollout in &round.expired {
             log_error(self.cluster.delete("rollout", rollout).await);
         }
-        for told in happened(round, &observation.ledger.status.clone().unwrap_or_default(), now) {
+        for told in events(round, &observation.ledger.status.clone().unwrap_or_default(), now) {
             told.log();
             log_error(self.cluster.tell(&told.event(now)).await);
         }
     }
 
     /// Have machines deleted. The grant is looked at again at last: who freed it by hand means that nothing begins.
-    async fn delete(&self, stock: &Inventory, round: &Round, looked: Instant) -> Result<BTreeMap<String, Answer>> {
+    async fn delete(&self, inventory: &Inventory, round: &Round, looked: Instant) -> Result<BTreeMap<String, Answer>> {
         let mut answers = BTreeMap::new();
         // Like nodes, machines are asked for by a rollout that is there.
-        let courses = round.pools.values().flatten().filter(|pool_round| pool_round.rollout.is_some());
-        for step in courses.flat_map(|pool_round| &pool_round.decision.steps) {
+        let pool_rounds = round.pools.values().flatten().filter(|pool_round| pool_round.rollout.is_some());
+        for step in pool_rounds.flat_map(|pool_round| &pool_round.decision.steps) {
             let Action::Delete { uid, token, machine } = step else { continue };
-            let Some(found) = stock.found(machine).filter(|_| looked.elapsed() <= MAX_OBSERVATION_AGE) else {
+            let Some(found) = inventory.found(machine).filter(|_| looked.elapsed() <= MAX_OBSERVATION_AGE) else {
                 continue;
             };
             let ledger = self.cluster.ledger().await?.status.unwrap_or_default();
@@ -297,7 +303,7 @@ fn upgrade(node: &core::Node, pool: &str) -> NodeUpgrade {
 }
 
 /// The events of this round, for people.
-pub fn happened(round: &Round, before: &Ledger, now: Timestamp) -> Vec<EventRecord> {
+pub fn events(round: &Round, before: &Ledger, now: Timestamp) -> Vec<EventRecord> {
     let mut told = Vec::new();
     let mut of_node = |node: &slipway_rollout::ledger::Node, reason, token: u64, message, is_warning| {
         let (name, uid, which) = (node.name.clone(), node.uid.clone(), token.to_string());

@@ -91,7 +91,7 @@ pub fn blocked_reason(pool_round: &PoolRound, blocked: &BlockedNode) -> &'static
 
 fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     let (why, uid) = (&blocked.why, &blocked.node.uid);
-    if let (Blocked::Skipped | Blocked::NotInPlan, Some(held)) = (why, pool_round.desired.held.get(uid)) {
+    if let (Blocked::Skipped | Blocked::NotInPlan, Some(held)) = (why, pool_round.desired.left_as_is.get(uid)) {
         return held.clone();
     }
     if let Some(Reboot { since, until }) = reboot(pool_round, blocked) {
@@ -294,7 +294,7 @@ pub fn invalid(
 /// The status of each node for people, by UID: why it does not go, and why it did not do what it was asked for.
 pub fn nodes<'a>(
     pool_round: &'a PoolRound,
-    looks: &BTreeMap<String, NodeReading>,
+    readings: &BTreeMap<String, NodeReading>,
     answers: &BTreeMap<String, Answer>,
 ) -> BTreeMap<&'a str, NodeUpgradeStatus> {
     let blocked = pool_round.blocked();
@@ -312,7 +312,7 @@ pub fn nodes<'a>(
             Some(Answer::Refused(why)) => Some(why.as_str()),
             Some(Answer::New | Answer::Known) | None => None,
         };
-        let mut status = node(observed, blocked, looks.get(uid), refused);
+        let mut status = node(observed, blocked, readings.get(uid), refused);
         status.token = pool_round.facts.ledger.held(uid).map(|grant| grant.token);
         status.wave = waves.get(uid).copied();
         status.silent_since = pool_round.rebooting.get(uid).map(|reboot| reboot.since);

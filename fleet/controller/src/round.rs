@@ -36,9 +36,9 @@ pub struct Observation<'a> {
     /// The other objects.
     pub objects: &'a Objects,
     /// The nodes, by UID.
-    pub looks: &'a BTreeMap<String, NodeReading>,
+    pub readings: &'a BTreeMap<String, NodeReading>,
     /// Machines and volumes, where nodes are replaced.
-    pub stock: &'a Inventory,
+    pub inventory: &'a Inventory,
     /// The UID of the node that this controller runs on.
     pub own: Option<&'a str>,
     /// The writes that were refused a moment ago.
@@ -141,7 +141,7 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
         .objects
         .pools
         .keys()
-        .map(|name| (name, desired_state(name, observation.objects, members, observation.looks)));
+        .map(|name| (name, desired_state(name, observation.objects, members, observation.readings)));
     let desired: Vec<(&String, Result<DesiredState, Problem>)> = desired.collect();
     let targets = desired.iter().filter_map(|(name, desired)| Some(((*name).clone(), desired.as_ref().ok()?.payload)));
     // That rollout could not remember successors.
@@ -206,7 +206,7 @@ fn freed_ledger(
         // Whatever the payload is: health and token are the same.
         nodes.push(
             observed_node::observe(
-                observation.looks.get(observed_node::uid(node)),
+                observation.readings.get(observed_node::uid(node)),
                 observed_node::member(node, pool, ""),
                 Sha256([0; 32]),
                 &[],
@@ -216,7 +216,7 @@ fn freed_ledger(
     }
     let mut evidence = evidence(observation, &read);
     let pool = |uid: &str| read.held(uid).map(|grant| grant.node.pool.as_str());
-    let succeeded = replace::succeeded(&read, &nodes, &observation.stock.machines().unwrap_or_default(), targets);
+    let succeeded = replace::succeeded(&read, &nodes, &observation.inventory.machines().unwrap_or_default(), targets);
     evidence.extend(succeeded.into_iter().filter(|of| pool(&of.uid).is_none_or(|pool| !unclear.contains(pool))));
     let token = |of: &&ObservedNode| of.report.as_ref().map_or(0, |report| report.token);
     let tokens = nodes.iter().filter(|of| !of.node.pool.is_empty()).map(|of| token(&of)).collect();
@@ -224,7 +224,7 @@ fn freed_ledger(
         pool(&observed.node.uid).is_none_or(|pool| !observation.refused.rollouts.contains_key(pool))
     });
     let mut ledger = release_grants(&read, &nodes, &evidence, freed);
-    if let Ok(machines) = observation.stock.machines() {
+    if let Ok(machines) = observation.inventory.machines() {
         replace::forget(&mut ledger, &machines);
     }
     ledger.rebuild(tokens);
@@ -269,7 +269,7 @@ fn pool_round(
     let mut nodes = Vec::new();
     for node in members.of(name) {
         let uid = observed_node::uid(node);
-        let look = observation.looks.get(uid);
+        let look = observation.readings.get(uid);
         let (mut observed, why) =
             observed_node::observe(look, observed_node::member(node, name, &desired.zones), plan.payload, &uids);
         observed_node::closes(&mut observed, look, &denied);
@@ -284,7 +284,7 @@ fn pool_round(
         nodes.push(observed);
     }
     let status = rollout.and_then(|rollout| rollout.status.clone()).unwrap_or_default();
-    let replacing = replacing(&desired, observation.stock, &status, succeeded, &plan);
+    let replacing = replacing(&desired, observation.inventory, &status, succeeded, &plan);
     let facts = Facts {
         plan,
         passed: status.passed as usize,
@@ -316,7 +316,7 @@ fn pool_round(
 /// The facts of nodes that are replaced. A node whose grant is freed in this round has a successor as of now.
 fn replacing(
     desired: &DesiredState,
-    stock: &Inventory,
+    inventory: &Inventory,
     status: &RolloutStatus,
     succeeded: &BTreeMap<String, String>,
     plan: &Plan,
@@ -329,8 +329,8 @@ fn replacing(
     Replacing {
         wanted: pool.spec.strategy == Strategy::Replace,
         target: Some(*payload),
-        machines: stock.machines(),
-        local_volumes: if allows { BTreeMap::new() } else { stock.local_volumes.clone() },
+        machines: inventory.machines(),
+        local_volumes: if allows { BTreeMap::new() } else { inventory.local_volumes.clone() },
         succeeded: status.succeeded.clone().into_iter().chain(new).collect(),
     }
 }
@@ -340,7 +340,7 @@ fn elsewhere(pool: &str, observation: Observation<'_>, members: &Members<'_>) ->
     let others = observation.objects.nodes.iter().filter(|node| observed_node::role(node) == Role::ControlPlane);
     let others = others.filter_map(|node| {
         let of = members.pool_of(observed_node::uid(node)).unwrap_or_default();
-        let look = observation.looks.get(observed_node::uid(node));
+        let look = observation.readings.get(observed_node::uid(node));
         (of != pool).then(|| observed_node::observe(look, observed_node::member(node, of, ""), Sha256([0; 32]), &[]).0)
     });
     others.filter(|observed: &ObservedNode| !observed.is_well()).map(|observed| observed.node).collect()

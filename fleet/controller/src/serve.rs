@@ -49,14 +49,14 @@ const LARGEST: usize = 16 << 10;
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The public state of the controller.
-pub struct HealthState {
+pub struct ControllerHealth {
     /// Its numbers.
     pub metrics: Arc<Metrics>,
     ready: AtomicBool,
     ended: Mutex<Instant>,
 }
 
-impl HealthState {
+impl ControllerHealth {
     /// Of one that begins now.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, ready: AtomicBool::new(false), ended: Mutex::new(Instant::now()) }
@@ -81,8 +81,8 @@ impl HealthState {
 }
 
 /// Answer `/metrics`, `/healthz` and `/readyz`, for ever.
-pub async fn serve(listener: TcpListener, face: Arc<HealthState>) -> Infallible {
-    let router = router(face);
+pub async fn serve(listener: TcpListener, health: Arc<ControllerHealth>) -> Infallible {
+    let router = router(health);
     let mut open = VecDeque::<AbortHandle>::with_capacity(PLACES);
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -97,13 +97,13 @@ pub async fn serve(listener: TcpListener, face: Arc<HealthState>) -> Infallible 
     }
 }
 
-fn router(face: Arc<HealthState>) -> Router {
-    let (numbers, life, ready) = (Arc::clone(&face), Arc::clone(&face), face);
+fn router(health: Arc<ControllerHealth>) -> Router {
+    let (numbers, live, ready) = (Arc::clone(&health), Arc::clone(&health), health);
     Router::new()
         .route("/metrics", get(async move || metrics(&numbers)))
         .route(
             "/healthz",
-            get(async move || health_response(life.lives(Instant::now()), "no round has ended for two hours")),
+            get(async move || health_response(live.lives(Instant::now()), "no round has ended for two hours")),
         )
         .route(
             "/readyz",
@@ -118,8 +118,8 @@ async fn answer(stream: TcpStream, router: Router) {
     let _ = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
 }
 
-fn metrics(face: &HealthState) -> Response {
-    match face.metrics.text() {
+fn metrics(health: &ControllerHealth) -> Response {
+    match health.metrics.text() {
         Ok(text) => {
             ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
         }
@@ -137,14 +137,14 @@ mod tests {
 
     #[test]
     fn it_lives_while_rounds_end_and_is_ready_if_the_last_came_to_its_end() {
-        let face = HealthState::new(Arc::default());
+        let health = ControllerHealth::new(Arc::default());
         let later = Instant::now() + LIVES;
-        assert!(!face.is_ready() && face.lives(Instant::now()) && !face.lives(later + Duration::from_secs(9)));
-        face.round(false);
-        assert!(!face.is_ready() && face.lives(later - Duration::from_secs(9)));
-        face.round(true);
-        assert!(face.is_ready());
-        face.round(false);
-        assert!(!face.is_ready());
+        assert!(!health.is_ready() && health.lives(Instant::now()) && !health.lives(later + Duration::from_secs(9)));
+        health.round(false);
+        assert!(!health.is_ready() && health.lives(later - Duration::from_secs(9)));
+        health.round(true);
+        assert!(health.is_ready());
+        health.round(false);
+        assert!(!health.is_ready());
     }
 }

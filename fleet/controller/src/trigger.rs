@@ -8,7 +8,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Between two rounds, at least.
+/// The shortest pause between two rounds.
 pub const SOON: Duration = Duration::from_millis(500);
 
 /// The receiver of triggers. However many come during a round, one more round follows.

@@ -44,9 +44,9 @@ use crate::{metrics::Metrics, trigger::Triggers};
 const ANSWER: Duration = Duration::from_secs(15);
 /// A stream that says nothing for so long is dead: the API server ends each after 290 s.
 const SILENT: Duration = Duration::from_secs(300);
-/// Before the first attempt after one that failed, and before the last of many.
+/// The shortest and the longest pause before a stream is opened again.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// Whatever the API server has at hand, all of it, and then what changes.
+/// As `resourceVersion`: all objects from the cache of the API server, then the changes.
 const ALL: &str = "0";
 
 /// A Node, as far as its changes count.
@@ -68,7 +68,7 @@ struct NodeStatus {
 /// The part of an object that counts: the same as long as nothing of it has changed.
 type Fingerprint = u64;
 
-fn mark(of: impl Hash) -> Fingerprint {
+fn fingerprint(of: impl Hash) -> Fingerprint {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
     hasher.finish()
@@ -76,16 +76,16 @@ fn mark(of: impl Hash) -> Fingerprint {
 
 /// The spec of an object of ours has a generation; labels and status do not count for it.
 fn generation(meta: &ObjectMeta) -> Fingerprint {
-    mark((meta.generation, meta.deletion_timestamp.is_some()))
+    fingerprint((meta.generation, meta.deletion_timestamp.is_some()))
 }
 
-const NODE: Kind<Node> = Kind { meta: |node| &node.metadata, mark: of_node };
+const NODE: Kind<Node> = Kind { meta: |node| &node.metadata, fingerprint: of_node };
 
 fn of_node(node: &Node) -> Fingerprint {
     let status = node.status.clone().unwrap_or_default();
     let addresses: Vec<_> = status.addresses.into_iter().map(|of| (of.type_, of.address)).collect();
     let ready = status.conditions.into_iter().find(|of| of.type_ == "Ready").map(|of| of.status);
-    mark((&node.metadata.labels, node.spec.unschedulable, addresses, ready))
+    fingerprint((&node.metadata.labels, node.spec.unschedulable, addresses, ready))
 }
 
 /// The objects of one kind, as far as a stream has told, by UID.
@@ -115,7 +115,7 @@ impl Known {
 /// The parts that count of the objects of one kind.
 struct Kind<K> {
     meta: fn(&K) -> &ObjectMeta,
-    mark: fn(&K) -> Fingerprint,
+    fingerprint: fn(&K) -> Fingerprint,
 }
 
 /// Where a stream goes on.
@@ -189,7 +189,7 @@ impl StreamPosition {
     fn apply_event<K>(&mut self, event: WatchEvent<K>, kind: &Kind<K>) -> Result<bool, End> {
         let (object, to) = match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                let to = (kind.mark)(&object);
+                let to = (kind.fingerprint)(&object);
                 (object, Some(to))
             }
             WatchEvent::Deleted(object) => (object, None),
@@ -229,7 +229,7 @@ struct Streams {
 }
 
 impl Streams {
-    fn voice<K: Resource<DynamicType = ()>>(&self) -> WatchReporter<'_> {
+    fn reporter<K: Resource<DynamicType = ()>>(&self) -> WatchReporter<'_> {
         WatchReporter { resource: K::plural(&()).into_owned(), metrics: &self.metrics, said: None }
     }
 }
@@ -240,14 +240,17 @@ where
 {
     let api = Api::<K>::all(streams.client.clone());
     let open = async |version: &str| api.watch_metadata(params, version).await;
-    let kind =
-        Kind::<PartialObjectMeta<K>> { meta: |object| &object.metadata, mark: |object| generation(&object.metadata) };
-    follow(open, &kind, triggers, streams.voice::<K>()).await
+    let kind = Kind::<PartialObjectMeta<K>> {
+        meta: |object| &object.metadata,
+        fingerprint: |object| generation(&object.metadata),
+    };
+    follow(open, &kind, triggers, streams.reporter::<K>()).await
 }
 
 async fn nodes(streams: &Streams, params: &WatchParams, triggers: &[&Notify]) -> Infallible {
     let api = Api::<Node>::all_with(streams.client.clone(), &ApiResource::erase::<core::Node>(&()));
-    follow(async |version: &str| api.watch(params, version).await, &NODE, triggers, streams.voice::<core::Node>()).await
+    follow(async |version: &str| api.watch(params, version).await, &NODE, triggers, streams.reporter::<core::Node>())
+        .await
 }
 
 /// The stream of one kind. When it ends it begins again, after a pause that grows while it lasts no time.
@@ -255,7 +258,7 @@ async fn follow<K, S>(
     open: impl AsyncFn(&str) -> kube::Result<S>,
     kind: &Kind<K>,
     triggers: &[&Notify],
-    mut voice: WatchReporter<'_>,
+    mut reporter: WatchReporter<'_>,
 ) -> Infallible
 where
     S: Stream<Item = kube::Result<WatchEvent<K>>>,
@@ -264,10 +267,10 @@ where
     let mut pause = least;
     loop {
         let begun = Instant::now();
-        let end = stream(&open, &mut position, kind, triggers, &mut voice).await;
+        let end = stream(&open, &mut position, kind, triggers, &mut reporter).await;
         position.ended(&end);
         if let End::Refused(why) = end
-            && let Some(new) = voice.refused(why)
+            && let Some(new) = reporter.refused(why)
         {
             tracing::warn!("{new}");
         }
@@ -281,7 +284,7 @@ async fn stream<K, S>(
     position: &mut StreamPosition,
     kind: &Kind<K>,
     triggers: &[&Notify],
-    voice: &mut WatchReporter<'_>,
+    reporter: &mut WatchReporter<'_>,
 ) -> End
 where
     S: Stream<Item = kube::Result<WatchEvent<K>>>,
@@ -289,11 +292,11 @@ where
     let opened = match timeout(ANSWER, open(&position.version)).await {
         Ok(Ok(opened)) => opened,
         Ok(Err(kube::Error::Api(status))) => {
-            return refusal(&status, &voice.resource).map_or(End::Lost, End::Refused);
+            return refusal(&status, &reporter.resource).map_or(End::Lost, End::Refused);
         }
         Ok(Err(_)) | Err(_) => return End::Cut,
     };
-    voice.opened();
+    reporter.opened();
     let mut events = pin!(opened);
     loop {
         let event = match timeout(SILENT, events.next()).await {
@@ -355,7 +358,7 @@ mod tests {
     #[test]
     fn a_stream_that_is_refused_is_said_once_and_again_when_it_was_there_in_between() {
         let metrics = Metrics::default();
-        let mut voice = WatchReporter { resource: "nodes".to_owned(), metrics: &metrics, said: None };
+        let mut reporter = WatchReporter { resource: "nodes".to_owned(), metrics: &metrics, said: None };
         let status = |code: u16| {
             from_value(json!({ "status": "Failure", "code": code, "message": "no", "reason": "Any" })).unwrap()
         };
@@ -363,10 +366,10 @@ mod tests {
         let why = refusal(&status(403), "nodes").unwrap();
         assert!(why.contains("403: no") && why.contains("needs the verb watch for nodes"), "{why}");
         let counts = || metrics.text().unwrap().contains("slipway_fleet_watch_refused{resource=\"nodes\"} 1");
-        assert!(voice.refused(why.clone()).unwrap().contains("403") && counts());
-        assert_eq!(voice.refused(why.clone()), None);
-        voice.opened();
-        assert!(!counts() && voice.refused(why).is_some());
+        assert!(reporter.refused(why.clone()).unwrap().contains("403") && counts());
+        assert_eq!(reporter.refused(why.clone()), None);
+        reporter.opened();
+        assert!(!counts() && reporter.refused(why).is_some());
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub enum Fate {
     Stays,
     /// It is evicted.
     Evict,
-    /// It goes already: wait.
+    /// It is being deleted: wait.
     Goes,
     /// It may not go.
     Blocks(&'static str),
@@ -73,6 +73,6 @@ pub fn fate(pod: &Pod, policy: Policy) -> Fate {
 }
 
 /// The pods that have to go before the node is drained, whatever may be lost.
-pub fn left(pods: &[Pod]) -> impl Iterator<Item = &Pod> {
+pub fn remaining(pods: &[Pod]) -> impl Iterator<Item = &Pod> {
     pods.iter().filter(|pod| fate(pod, Policy { empty_dir: true, bare: true }) != Fate::Stays)
 }

@@ -159,7 +159,7 @@ impl Journal {
     }
 
     /// An admin takes the node as it is. `false` if the operation can still end without.
-    pub fn leave(&mut self, why: &str, facts: &Facts) -> bool {
+    pub fn accept_as_is(&mut self, why: &str, facts: &Facts) -> bool {
         let Some(op) = self.operation.as_mut().filter(|op| sequence::may_be_left(op, facts)) else { return false };
         op.as_is = Some(AsIs { why: why.to_owned(), boot: facts.boot.clone() });
         true

@@ -5,9 +5,9 @@
 //! * The disk changes what boots in one step, the last one before the reboot, and only for one boot.
 //! * What was locked is given back last, when the node is well again. It has no end of its own.
 //! * The fleet's grant is looked at before a request is taken, before anything is locked, when the node is cordoned, and
-//!   again before services stop: it may have been taken back. From there on the node finishes alone. It gives nothing back: the fleet frees the grant
-//!   of a node that says that it is well, that nothing is under way, and that this was the highest token it obeyed,
-//!   whatever came of it.
+//!   again before services stop: it may have been taken back. From there on the node finishes alone. It gives nothing back:
+//!   the fleet frees the grant of a node that says that it is well, that nothing is under way, and that this was the highest
+//!   token it obeyed, whatever came of it.
 //! * The disk has the last word on what runs: a journal that says otherwise is wrong.
 //! * What was looked at before a boot counts for nothing after it: the system is proven anew before anything is given
 //!   back.

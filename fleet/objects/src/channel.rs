@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use slipway_channel::{candidate, choose, refusal::Refusal, signatures::Signed, spec::Spec};
+use slipway_channel::{candidate, choose, refusal::Refusal, signature_demand::Signed, spec::Spec};
 use slipway_core::digest::Sha256;
 
 use crate::image::ImageDigest;
@@ -49,7 +49,7 @@ pub struct ChannelStatus {
     pub candidates: Vec<Candidate>,
     /// So many more were found, and are left out: etcd takes no larger object. They are those of the lowest versions, and
     /// those without one. None of them is taken.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u32,
     /// The image that a NodePool of this channel takes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ pub struct ChannelStatus {
     pub conditions: Vec<Condition>,
 }
 
-fn is_none(number: &u32) -> bool {
+fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 

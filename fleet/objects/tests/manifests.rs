@@ -11,7 +11,7 @@ use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 use slipway_channel::{
     candidate::{Candidate, ImageLabels},
-    signatures::Signed,
+    signature_demand::Signed,
 };
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{

@@ -95,7 +95,7 @@ pub fn times(plan: &Plan, rules: &Rules, progress: Progress<'_>, takes: Positive
             at = at.and_then(|at| clock.begins(node, at));
             times.push(at.map_or(Begins::Never, Begins::At));
         }
-        // A soak that is going on has an end that is not known here: not before now. One that did not begin is whole.
+        // When a running soak ends is not known here, only that it is not before now. One that has not begun counts in full.
         let soak = wave.soak.filter(|_| n >= progress.passed && times.iter().any(|time| *time != Begins::Already));
         begins.push(times);
         // The wave is over when its last node is.

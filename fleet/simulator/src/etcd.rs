@@ -8,7 +8,7 @@ pub struct Peer {
     /// The machine it runs on.
     pub machine: usize,
     pub up: bool,
-    /// When it went down last without any operation's doing; how many such failures there were before.
+    /// The value of `Etcd::failures` when it last went down by no operation.
     pub failed: u64,
 }
 
@@ -20,9 +20,9 @@ pub struct Etcd {
     pub leader: usize,
     /// The machine that holds the upgrade lock. It has no end of its own.
     pub lock: Option<usize>,
-    /// Failures without any operation's doing; people who change the list of members count, too.
+    /// Counts members that went down by no operation, and changes of the member list by people.
     pub failures: u64,
-    /// Which of them was the last change of that list.
+    /// The value of `failures` after the last change of the member list.
     pub edited: u64,
 }
 

@@ -30,10 +30,10 @@ use crate::{
     view::Report,
 };
 
-/// How long what it said is remembered: a message may be as late as that.
+/// How long reports are kept: a message may be this late.
 pub const REMEMBERED: Seconds = 2 * 3600;
 
-/// So many times in a row the payload could not be written: it is given up.
+/// A payload is given up after so many failed stages in a row.
 const TRIES: usize = 3;
 
 /// A machine, and the service on it.
@@ -56,7 +56,7 @@ pub struct Machine {
     /// When its services are there.
     pub healthy_from: Seconds,
     pub journal: Journal,
-    /// The copy of it that counted before.
+    /// The older of the two copies on the medium.
     pub journal_before: Journal,
     /// The step that the journal announces.
     pub to_do: Option<Step>,

@@ -164,7 +164,7 @@ impl World {
         self.after(0, Event::Act(c, life));
     }
 
-    /// The additions of a mutant.
+    /// Adds the wrong actions of a mutant.
     pub fn mutate(&self, work: &mut Work, view: &View, decision: &Decision) {
         let now = stamp(self.now, view.offset).as_second();
         for grant in &view.facts.ledger.grants {
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// Whether the member of etcd is gone that the machine had which was this node.
+    /// Whether the etcd member of this Node's machine is gone.
     pub fn is_member_gone(&self, node: &Node) -> bool {
         let Some((n, life)) = self.uids.get(&node.uid).copied() else { return true };
         !self.etcd.has(n) || self.machines[n].life != life
@@ -207,7 +207,7 @@ fn on_top(ledger: &Ledger, node: &Node, write: &Write) -> Ledger {
     ledger
 }
 
-/// Percents as a mutant reads them.
+/// The rules with percents rounded up: [`Mutant::RoundsUp`].
 pub fn rounded_up(terms: &Terms, nodes: usize) -> Rules {
     let up = |amount: IntOrPercent| match amount {
         IntOrPercent::Percent(percent) => {

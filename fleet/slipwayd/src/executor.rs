@@ -21,7 +21,7 @@ use crate::{
     world::{Progress, Watcher, World},
 };
 
-/// Until the next try where the journal could not be written, or the machine is going down.
+/// The pause before the next try if the journal could not be written, or the machine is going down.
 pub const AGAIN: Duration = Duration::from_secs(5);
 /// Between two looks for something to do.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -65,7 +65,7 @@ impl fmt::Display for Happened {
     }
 }
 
-/// The result of an abort.
+/// The result of [`Shared::abort`] or [`Shared::accept_as_is`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
     /// It is in the journal, and counts from the next decision on.
@@ -139,11 +139,11 @@ impl<L: Listener> Shared<L> {
     }
 
     /// An admin takes the node as it is: the operation with this name ends although the node is not well.
-    pub fn leave(&self, id: Uuid, why: &str, facts: &Facts) -> io::Result<Abort> {
+    pub fn accept_as_is(&self, id: Uuid, why: &str, facts: &Facts) -> io::Result<Abort> {
         let (left, op) = self.store().change(|journal| {
             let left = match () {
                 () if journal.operation.as_ref().is_none_or(|op| op.id() != id) => Abort::NotUnderWay,
-                () if journal.leave(why, facts) => Abort::Journalled,
+                () if journal.accept_as_is(why, facts) => Abort::Journalled,
                 () => Abort::TooEarly,
             };
             (left, journal.operation.clone())

@@ -212,7 +212,7 @@ impl Inner {
     fn abort(&self, id: Uuid, why: &str, as_is: bool, caller: &str) -> Result<(), Error> {
         let because = if why.is_empty() { String::new() } else { format!(": {why}") };
         let aborted = if as_is {
-            self.shared.leave(id, &format!("{caller}{because}"), &self.facts())
+            self.shared.accept_as_is(id, &format!("{caller}{because}"), &self.facts())
         } else {
             self.shared.abort(id, &format!("aborted by {caller}{because}"))
         };

@@ -33,7 +33,7 @@ fn without_places(parsed: &Result<Option<MachineConfig>, slipway_core::config::C
 /// What a selector shows to people is an expression again, and one that means the same disks.
 fn means_what_it_shows(selector: &Selector) {
     let shown = selector.to_string();
-    let verdicts = |selector: &Selector| disks().map(|disk| selector.against(&disk).is_none());
+    let verdicts = |selector: &Selector| disks().map(|disk| selector.mismatch(&disk).is_none());
     let own = verdicts(selector);
     let not = Selector::Not(Box::new(selector.clone()));
     assert_eq!(verdicts(&not), own.map(|meant| !meant), "{shown}");

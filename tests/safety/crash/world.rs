@@ -16,7 +16,7 @@ use slipway::{
         meta::{self, MetaOnDisk},
         repair::Repair,
         rollback::Rollback,
-        upgrade::{self, Afterwards, Upgrade, UpgradeArgs},
+        upgrade::{self, Afterwards, KernelArgsChoice, Upgrade},
         wipe::Wipe,
     },
     payload::{ChecksumPolicy, image::Inspection},
@@ -392,7 +392,7 @@ impl Verb {
         let afterwards =
             if activate { Afterwards::Activated { preserve, blank_ephemeral } } else { Afterwards::Staged };
         Some(upgrade::Request {
-            kernel_args: UpgradeArgs::Kept(KernelArgsRequest::default()),
+            kernel_args: KernelArgsChoice::Kept(KernelArgsRequest::default()),
             meta: if activate { vec![(0x0b, b"said".to_vec())] } else { vec![] },
             retry_bad,
             ..system::upgrade_request(runs_from, afterwards)

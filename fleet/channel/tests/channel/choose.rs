@@ -8,7 +8,7 @@ use slipway_channel::{
     choose::{Choice, Held, NoUpdate, Source, choose},
     lookup::lacks_signatures,
     refusal::Refusal,
-    signatures::{Signatures, Signed},
+    signature_demand::{Signatures, Signed},
     spec::{Deny, Promotion, Select, Spec},
 };
 use slipway_rollout::duration::PositiveDuration;

@@ -8,7 +8,7 @@ use slipway_channel::{
     candidate::{Candidate, ImageLabels},
     choose::{Choice, Held, NoUpdate, Source, choose},
     refusal::Refusal,
-    signatures::Signed,
+    signature_demand::Signed,
     spec::{Deny, Promotion, Select, Spec},
 };
 use slipway_core::digest::Sha256;

@@ -5,9 +5,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod choose;
+mod holding_proxy;
 mod laws;
 mod pattern;
-mod proxy;
 mod registry;
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use slipway_channel::{
     candidate::{Candidate, ImageLabels, version},
-    signatures::Signatures,
+    signature_demand::Signatures,
     spec::{Select, Spec},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch};

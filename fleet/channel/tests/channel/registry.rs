@@ -9,7 +9,7 @@ use slipway_channel::{
     choose::choose,
     discover::{self, DiscoverError, Limits, Repository},
     lookup::{lookup, resume_lookup},
-    signatures::Signatures,
+    signature_demand::Signatures,
     spec::{Select, Spec},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
@@ -25,7 +25,7 @@ use slipway_test_support::{
 };
 use tempfile::TempDir;
 
-use crate::{hour, proxy::Proxy, signatures, stable};
+use crate::{holding_proxy::Proxy, hour, signatures, stable};
 
 fn labelled(labels: Value, annotations: Value) -> Image {
     Image::new().labelled(labels, annotations)

@@ -19,5 +19,5 @@ mod replace;
 mod rights;
 mod rollouts;
 mod site;
-mod versions;
+mod v1alpha1;
 mod watches;

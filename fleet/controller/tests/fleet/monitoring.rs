@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf, process::Command, time::Dura
 
 use jiff::Timestamp;
 use serde_json::Value;
-use slipway_fleet::metrics::{Answer, Metrics, PoolMetrics, RoundEnd};
+use slipway_fleet::metrics::{ApiAnswer, Metrics, PoolMetrics, RoundEnd};
 use slipway_rollout::blocked::Blocked;
 
 fn monitoring() -> PathBuf {
@@ -27,7 +27,7 @@ fn said() -> String {
     metrics.channels([("stable".to_owned(), "1.0.0".to_owned())].into_iter());
     metrics.looked("stable", "Answered");
     metrics.watch_refused("nodes", false);
-    metrics.asked(Answer::Answered);
+    metrics.asked(ApiAnswer::Answered);
     metrics.text().unwrap()
 }
 

@@ -11,7 +11,7 @@ use kube::{
 use serde_json::{Value, json};
 use slipway_fleet::{
     cluster::{Cluster, Error},
-    machines::{ClusterApi, Provider as _},
+    cluster_api::{ClusterApi, Provider as _},
 };
 
 use crate::{

@@ -28,7 +28,7 @@ fn arrive(scene: &mut Scene, n: usize) {
 
 fn told(scene: &Scene, round: &Round, n: usize) -> NodeUpgradeStatus {
     let pool_round = round.pools["p"].as_ref().unwrap();
-    report::nodes(pool_round, &scene.looks, &Default::default())[format!("uid-{n}").as_str()].clone()
+    report::nodes(pool_round, &scene.readings, &Default::default())[format!("uid-{n}").as_str()].clone()
 }
 
 fn keep(scene: &mut Scene, round: &Round) {
@@ -171,7 +171,7 @@ fn one_node_changes_few_statuses() {
         let statuses = |scene: &Scene| -> Vec<String> {
             let round = scene.round();
             let pool_round = round.pools["p"].as_ref().unwrap();
-            let told = report::nodes(pool_round, &scene.looks, &Default::default());
+            let told = report::nodes(pool_round, &scene.readings, &Default::default());
             told.into_iter().map(|(uid, status)| format!("{uid} {status:?}")).collect()
         };
         let changes = |a: &[String], b: &[String]| a.iter().zip(b).filter(|(a, b)| a != b).count();

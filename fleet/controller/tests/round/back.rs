@@ -1,7 +1,7 @@
 //! Who goes back, and who does not.
 
 use serde_json::json;
-use slipway_fleet::{names, reconcile::happened, report};
+use slipway_fleet::{names, reconcile::events, report};
 use slipway_node::request::Goal;
 use slipway_node_api::v1::{self, Ended, HealthState, Outcome, Slot};
 use slipway_rollout::decide::Action;
@@ -161,7 +161,7 @@ fn that_it_goes_now_is_told_while_it_does() {
     let uid = scene.objects.rollouts[0].metadata.uid.clone();
     let told = |scene: &Scene| {
         let before = scene.ledger.status.clone().unwrap_or_default();
-        let all = happened(&scene.round(), &before, now());
+        let all = events(&scene.round(), &before, now());
         all.iter().map(|told| told.reason).collect::<Vec<_>>()
     };
     let word = |until: &str| json!({ "runNow": { "rolloutUID": uid, "until": until, "who": "eve", "why": "a hole" } });

@@ -8,7 +8,7 @@ use slipway_channel::{
     candidate::{Candidate, ImageLabels, version},
     spec::Spec,
 };
-use slipway_fleet::channel_status::{Begun, Failed, Known, carried, is_due, looked, source, status};
+use slipway_fleet::channel_status::{KnownChannel, LookFailure, LookStart, carried, is_due, looked, source, status};
 use slipway_fleet_objects::channel::ChannelStatus;
 
 use crate::scene::{now, payload};
@@ -31,13 +31,13 @@ fn image(text: &str, first_seen: Timestamp) -> Candidate {
 }
 
 /// Channels, as they are read and written.
-struct Board(BTreeMap<String, Known>);
+struct Board(BTreeMap<String, KnownChannel>);
 
 impl Board {
     fn new(channels: &[(&str, Value)]) -> Self {
         let known = |more: &Value| {
             let uid = Some("uid".to_owned());
-            Known { uid, spec: Ok(spec(more.clone())), generation: 1, status: Default::default() }
+            KnownChannel { uid, spec: Ok(spec(more.clone())), generation: 1, status: Default::default() }
         };
         Self(channels.iter().map(|(name, more)| ((*name).to_owned(), known(more))).collect())
     }
@@ -48,17 +48,23 @@ impl Board {
     }
 
     /// A look ends, and what follows is written.
-    fn lookup(&mut self, name: &str, outcome: Result<Vec<Candidate>, Failed>, now: Timestamp) {
+    fn lookup(&mut self, name: &str, outcome: Result<Vec<Candidate>, LookFailure>, now: Timestamp) {
         let begun = self.begin(name);
         assert!(self.end(name, &begun, outcome, now), "no other controller has looked");
     }
 
-    fn begin(&self, name: &str) -> Begun {
-        Begun::of(&self.0[name])
+    fn begin(&self, name: &str) -> LookStart {
+        LookStart::of(&self.0[name])
     }
 
     /// Whether it was written.
-    fn end(&mut self, name: &str, begun: &Begun, outcome: Result<Vec<Candidate>, Failed>, now: Timestamp) -> bool {
+    fn end(
+        &mut self,
+        name: &str,
+        begun: &LookStart,
+        outcome: Result<Vec<Candidate>, LookFailure>,
+        now: Timestamp,
+    ) -> bool {
         let new = looked(&self.0[name], begun, outcome, now);
         let is_written = new.is_some();
         new.into_iter().for_each(|new| self.0.get_mut(name).unwrap().status = new);
@@ -92,8 +98,8 @@ impl Board {
     }
 }
 
-fn down() -> Failed {
-    Failed { word: "RegistryFails", why: "no answer".to_owned() }
+fn down() -> LookFailure {
+    LookFailure { word: "RegistryFails", why: "no answer".to_owned() }
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn to(version: &str, nodes: &[&str]) -> Vec<(String, Vec<String>)> {
 fn said(scene: &Scene, n: usize) -> String {
     let round = scene.round();
     let pool_round = round.pools["p"].as_ref().unwrap();
-    report::nodes(pool_round, &scene.looks, &Default::default())[format!("uid-{n}").as_str()].message.clone()
+    report::nodes(pool_round, &scene.readings, &Default::default())[format!("uid-{n}").as_str()].message.clone()
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn who_is_skipped_or_has_failed_at_a_floor_holds_nobody_there() {
     runs(&mut scene, 1, "1.0.0");
     let round = scene.round();
     let desired = &round.pools["p"].as_ref().unwrap().desired;
-    assert_eq!((desired.payload, desired.held.contains_key("uid-0")), (payload("1.4.0"), false));
+    assert_eq!((desired.payload, desired.left_as_is.contains_key("uid-0")), (payload("1.4.0"), false));
     // Nor does the pool leave a floor at which all have failed.
     let failed = scene.says(0).denied.clone();
     (1..3).for_each(|n| {

@@ -105,7 +105,7 @@ fn a_grant_is_freed_by_the_well_node_by_absence_and_by_word_and_by_nothing_else(
     scene.silence(n);
     assert!(is_held(&scene), "silence is no proof");
     let round = scene.round();
-    let told = report::nodes(round.pools["p"].as_ref().unwrap(), &scene.looks, &Default::default());
+    let told = report::nodes(round.pools["p"].as_ref().unwrap(), &scene.readings, &Default::default());
     assert!(told[held.node.uid.as_str()].message.starts_with("rebooting since "), "{told:?}");
     scene.ledger.spec.release = serde_json::from_value(json!([{ "token": 7, "who": "a", "why": "b" }])).unwrap();
     assert!(is_held(&scene), "the word is for another grant");

@@ -3,7 +3,7 @@
 
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
-use slipway_fleet::{machines::Found, report};
+use slipway_fleet::{cluster_api::Found, report};
 use slipway_fleet_objects::rollout::RolloutStatus;
 use slipway_rollout::{
     facts::Machine,
@@ -35,7 +35,7 @@ fn refuse(scene: &mut Scene, pool: &str) {
 fn why(scene: &Scene, pool: &str, n: usize) -> String {
     let round = scene.round();
     let pool_round = round.pools[pool].as_ref().unwrap();
-    report::nodes(pool_round, &scene.looks, &Default::default())[format!("uid-{n}").as_str()].reason.clone()
+    report::nodes(pool_round, &scene.readings, &Default::default())[format!("uid-{n}").as_str()].reason.clone()
 }
 
 fn held(ledger: &Ledger) -> Vec<&str> {
@@ -101,7 +101,7 @@ fn machine(n: usize, created: &str) -> Found {
 fn replaced() -> (Scene, Grant) {
     let mut scene = Scene::new(2);
     scene.pool("p", json!({ "strategy": "Replace" }));
-    scene.stock.found = Ok((0..2).map(|n| machine(n, "2026-06-01T11:00Z")).collect());
+    scene.inventory.found = Ok((0..2).map(|n| machine(n, "2026-06-01T11:00Z")).collect());
     scene.roll();
     scene.ledger.status = Some(scene.round().ledger);
     let grant = scene.ledger.status.as_ref().unwrap().grants[0].clone();
@@ -109,7 +109,7 @@ fn replaced() -> (Scene, Grant) {
     scene.objects.nodes.remove(0);
     scene.node(2);
     scene.says(2).disk.as_mut().unwrap().slots[0].payload = Some(payload(NEW).into());
-    scene.stock.found = Ok(vec![machine(1, "2026-06-01T11:00Z"), machine(2, "2026-06-01T11:30Z")]);
+    scene.inventory.found = Ok(vec![machine(1, "2026-06-01T11:00Z"), machine(2, "2026-06-01T11:30Z")]);
     (scene, grant)
 }
 

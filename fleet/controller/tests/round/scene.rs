@@ -33,8 +33,8 @@ pub fn now() -> Timestamp {
 pub struct Scene {
     pub ledger: DisruptionLedger,
     pub objects: Objects,
-    pub looks: BTreeMap<String, NodeReading>,
-    pub stock: Inventory,
+    pub readings: BTreeMap<String, NodeReading>,
+    pub inventory: Inventory,
     pub refused: RejectedWrites,
 }
 
@@ -53,8 +53,8 @@ impl Scene {
         let mut scene = Self {
             ledger,
             objects,
-            looks: BTreeMap::new(),
-            stock: Inventory::default(),
+            readings: BTreeMap::new(),
+            inventory: Inventory::default(),
             refused: RejectedWrites::default(),
         };
         (0..nodes).for_each(|n| scene.node(n));
@@ -77,15 +77,15 @@ impl Scene {
         let disk = Disk { running: Slot::A.into(), next: Some(Slot::A.into()), slots };
         let health = Health { state: HealthState::Well.into(), seconds: 90, reasons: Vec::new() };
         let status = StatusResponse { node: name, disk: Some(disk), health: Some(health), ..Default::default() };
-        self.looks.insert(uid, NodeReading { status: Ok(status), at: now() });
+        self.readings.insert(uid, NodeReading { status: Ok(status), at: now() });
     }
 
     pub fn says(&mut self, n: usize) -> &mut StatusResponse {
-        self.looks.get_mut(&format!("uid-{n}")).unwrap().status.as_mut().unwrap()
+        self.readings.get_mut(&format!("uid-{n}")).unwrap().status.as_mut().unwrap()
     }
 
     pub fn silence(&mut self, n: usize) {
-        self.looks.get_mut(&format!("uid-{n}")).unwrap().status = Err("no answer".to_owned());
+        self.readings.get_mut(&format!("uid-{n}")).unwrap().status = Err("no answer".to_owned());
     }
 
     pub fn label(&mut self, n: usize, key: &str, value: &str) {
@@ -118,8 +118,8 @@ impl Scene {
 
     pub fn round(&self) -> Round {
         let members = Members::new(&self.objects);
-        let (ledger, objects, looks, stock) = (&self.ledger, &self.objects, &self.looks, &self.stock);
-        let observation = Observation { ledger, objects, looks, stock, own: None, refused: &self.refused };
+        let (ledger, objects, readings, inventory) = (&self.ledger, &self.objects, &self.readings, &self.inventory);
+        let observation = Observation { ledger, objects, readings, inventory, own: None, refused: &self.refused };
         round(observation, &members, now())
     }
 

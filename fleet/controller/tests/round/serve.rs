@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use slipway_fleet::serve::{HealthState, PLACES, serve};
+use slipway_fleet::serve::{ControllerHealth, PLACES, serve};
 use tokio::{
     net::TcpListener,
     runtime::{Builder, Runtime},
@@ -21,7 +21,7 @@ fn port() -> (Runtime, SocketAddr) {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
-    runtime.spawn(serve(listener, Arc::new(HealthState::new(Arc::default()))));
+    runtime.spawn(serve(listener, Arc::new(ControllerHealth::new(Arc::default()))));
     (runtime, address)
 }
 

@@ -1,6 +1,6 @@
 //! Which pods go: each of the few facts about a pod, in every combination.
 
-use slipway_node::drain::{Fate, Pod, Policy, fate, left};
+use slipway_node::drain::{Fate, Pod, Policy, fate, remaining};
 
 /// Every pod that differs in what counts, and every policy.
 fn all() -> impl Iterator<Item = (Pod, Policy)> {
@@ -34,7 +34,7 @@ fn a_pod_stays_only_if_it_belongs_to_the_node() {
     assert_eq!(all().count(), 192);
     for (pod, policy) in all() {
         assert_eq!(fate(&pod, policy) == Fate::Stays, belongs(&pod), "{pod:?}");
-        assert_eq!(left(std::slice::from_ref(&pod)).next().is_none(), belongs(&pod), "{pod:?}");
+        assert_eq!(remaining(std::slice::from_ref(&pod)).next().is_none(), belongs(&pod), "{pod:?}");
     }
 }
 
@@ -62,10 +62,10 @@ fn what_is_allowed_blocks_nothing() {
 #[test]
 fn one_pod_that_is_left_is_enough() {
     let (stays, goes): (Vec<_>, Vec<_>) = all().map(|(pod, _)| pod).partition(belongs);
-    assert_eq!(left(&stays).count(), 0);
+    assert_eq!(remaining(&stays).count(), 0);
     for pod in goes {
         let mut pods = stays.clone();
         pods.insert(pods.len() / 2, pod.clone());
-        assert_eq!(left(&pods).collect::<Vec<_>>(), [&pod]);
+        assert_eq!(remaining(&pods).collect::<Vec<_>>(), [&pod]);
     }
 }

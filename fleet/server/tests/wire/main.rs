@@ -4,6 +4,7 @@
 //! The API over real TLS on the loopback and real Unix sockets. What stands behind it is in [`recorder`].
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod calls;
 mod certificates;
 mod doors;
 mod facade;
@@ -14,6 +15,5 @@ mod limits;
 mod recorder;
 mod roles;
 mod site;
-mod socket;
 mod tls;
 mod watch;

@@ -114,7 +114,7 @@ impl Kube {
                 };
                 waiting.push(format!("{}/{}: {why}", pod.namespace, pod.name));
             }
-            if waiting.is_empty() { Ok(()) } else { Err(left(&waiting)) }
+            if waiting.is_empty() { Ok(()) } else { Err(pods_left(&waiting)) }
         })
     }
 
@@ -125,9 +125,10 @@ impl Kube {
             return Err("the node was uncordoned meanwhile".to_owned());
         }
         let pods = self.runtime.block_on(async { self.pods(&self.client().await?).await })?;
-        let came: Vec<_> =
-            drain::left(&pods).map(|pod| format!("{}/{}: it came after the drain", pod.namespace, pod.name)).collect();
-        if came.is_empty() { Ok(()) } else { Err(left(&came)) }
+        let came: Vec<_> = drain::remaining(&pods)
+            .map(|pod| format!("{}/{}: it came after the drain", pod.namespace, pod.name))
+            .collect();
+        if came.is_empty() { Ok(()) } else { Err(pods_left(&came)) }
     }
 
     /// Read each time: credentials are renewed while the service runs.
@@ -204,18 +205,18 @@ impl Kube {
     }
 }
 
-/// The pods that may not go.
+/// Fails with the pods that may not go.
 fn may_all_go(pods: &[Pod], policy: Policy) -> Result<()> {
     let blocks = |pod: &Pod| match drain::fate(pod, policy) {
         Fate::Blocks(why) => Some(format!("{}/{}: {why}", pod.namespace, pod.name)),
         _ => None,
     };
     let blocked: Vec<_> = pods.iter().filter_map(blocks).collect();
-    if blocked.is_empty() { Ok(()) } else { Err(left(&blocked)) }
+    if blocked.is_empty() { Ok(()) } else { Err(pods_left(&blocked)) }
 }
 
-/// The pods that are left, the first of them by name.
-fn left(pods: &[String]) -> String {
+/// An error that names the first of these pods, and counts the rest.
+fn pods_left(pods: &[String]) -> String {
     let named = pods.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
     let more = pods.len().saturating_sub(NAMED);
     let more = if more == 0 { String::new() } else { format!("; and {more} more") };

@@ -1,4 +1,4 @@
-//! The containers in pods' sandboxes, and their end, by the CRI. They outlive the kubelet and containerd, and holds volumes.
+//! The containers in pods' sandboxes, and their end, by the CRI. They outlive the kubelet and containerd, and hold volumes.
 
 use std::{
     fs, io,

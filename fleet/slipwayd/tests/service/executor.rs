@@ -184,7 +184,8 @@ fn a_node_that_never_becomes_well_is_taken_as_it_is() {
     let dir = tempdir().unwrap();
     let (shared, mut machine) = (start(&dir), Machine { sick: true, blocked: Some(Step::ProveOld), ..Machine::new() });
     let request = upgrade();
-    let leave = |machine: &mut Machine, id| shared.leave(id, "alice: kubelet is gone", &machine.facts(None)).unwrap();
+    let leave =
+        |machine: &mut Machine, id| shared.accept_as_is(id, "alice: kubelet is gone", &machine.facts(None)).unwrap();
     assert_eq!(leave(&mut machine, request.id), Abort::NotUnderWay);
     shared.ask(request.clone(), &machine.facts(None)).unwrap().unwrap();
     let is_stuck = || {

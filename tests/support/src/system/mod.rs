@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use slipway::{
     ops::{
         SourceRequest, TrustRequest,
-        upgrade::{Afterwards, Request, UpgradeArgs},
+        upgrade::{Afterwards, KernelArgsChoice, Request},
     },
     payload::{self, registry::Options},
 };
@@ -57,7 +57,7 @@ pub fn upgrade_request(runs_from: RunsFrom, afterwards: Afterwards) -> Request {
             trust: TrustRequest::default(),
         },
         afterwards,
-        kernel_args: UpgradeArgs::Given(KernelArgs::default()),
+        kernel_args: KernelArgsChoice::Given(KernelArgs::default()),
         meta: vec![],
         retry_bad: true,
         allow_any_version: true,

@@ -3,7 +3,7 @@
 //!
 //! A member answers at once or not at all: what members that see different leaders say is in the laws of the arithmetic.
 
-mod cluster;
+mod model;
 mod nodes;
 
 use std::time::Instant;

@@ -14,7 +14,7 @@ use slipway_node::{
 };
 use stateright::{Model, Property};
 
-use super::cluster::{Etcd, NODES, disk};
+use super::model::{Etcd, NODES, disk};
 use crate::world::{
     disk::{Disk, TARGET, digest},
     machine::LATE,

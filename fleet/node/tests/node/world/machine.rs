@@ -267,7 +267,7 @@ impl Machine {
             }
             Fault::AsIs => {
                 let mut journal = Journal::clone(&state.journal);
-                if !journal.leave("an admin takes it as it is", &state.facts(0)) {
+                if !journal.accept_as_is("an admin takes it as it is", &state.facts(0)) {
                     return None;
                 }
                 let may_be = state.found_ill && !state.disk.is_trial();
@@ -357,7 +357,7 @@ impl Machine {
             .op()
             .is_some_and(|op| matches!(op.at, Step::Prove | Step::ProveOld) && !op.done && op.blocker.is_some());
         let mut left = Journal::clone(&state.journal);
-        let may_be_left = left.leave("an admin takes it as it is", &state.facts(0)) || state.disk.is_trial();
+        let may_be_left = left.accept_as_is("an admin takes it as it is", &state.facts(0)) || state.disk.is_trial();
         is_never_well && waits && may_be_left
     }
 }

@@ -15,7 +15,7 @@ use slipway_payload::{
 
 use crate::{
     discover::Repository,
-    signatures::{Signatures, Signed},
+    signature_demand::{Signatures, Signed},
 };
 
 /// The longest reason that is kept, characters: a registry writes a part of it.

@@ -47,7 +47,7 @@ impl DriveRecord {
     }
 
     /// Whether this is the drive: by WWID, or by serial number where one of the two has no WWID.
-    pub fn is(&self, disk: &DiskIdentity) -> bool {
+    pub fn matches(&self, disk: &DiskIdentity) -> bool {
         match (&self.wwid, &disk.wwid) {
             (Some(recorded), Some(own)) => recorded == own,
             _ => self.serial.is_some() && self.serial == disk.serial,
@@ -97,12 +97,12 @@ mod tests {
     #[test]
     fn the_wwid_counts_then_the_serial_number() {
         let record = |wwid, serial| DriveRecord::of(&disk(wwid, serial)).unwrap();
-        assert!(record(Some("w"), Some("s")).is(&disk(Some("w"), Some("s"))));
-        assert!(record(Some("w"), None).is(&disk(Some("w"), Some("t"))));
-        assert!(!record(Some("w"), Some("s")).is(&disk(Some("v"), Some("s"))), "two namespaces of one NVMe drive");
-        assert!(record(Some("w"), Some("s")).is(&disk(None, Some("s"))), "a kernel that knows no WWID");
-        assert!(record(None, Some("s")).is(&disk(Some("w"), Some("s"))));
-        assert!(!record(None, Some("s")).is(&disk(Some("w"), Some("t"))));
-        assert!(!record(Some("w"), None).is(&disk(None, None)), "nothing is not equal to nothing");
+        assert!(record(Some("w"), Some("s")).matches(&disk(Some("w"), Some("s"))));
+        assert!(record(Some("w"), None).matches(&disk(Some("w"), Some("t"))));
+        assert!(!record(Some("w"), Some("s")).matches(&disk(Some("v"), Some("s"))), "two namespaces of one NVMe drive");
+        assert!(record(Some("w"), Some("s")).matches(&disk(None, Some("s"))), "a kernel that knows no WWID");
+        assert!(record(None, Some("s")).matches(&disk(Some("w"), Some("s"))));
+        assert!(!record(None, Some("s")).matches(&disk(Some("w"), Some("t"))));
+        assert!(!record(Some("w"), None).matches(&disk(None, None)), "nothing is not equal to nothing");
     }
 }

@@ -1,4 +1,4 @@
-//! Machines of nodes: found, and deleted.
+//! Machines of Cluster API (cluster.x-k8s.io): which is a Node's, and deleting it.
 //!
 //! [`ClusterApi`] reads objects of cluster.x-k8s.io, in the version that the API server prefers, and deletes them. What
 //! follows is theirs: cordon, drain with PodDisruptionBudgets, the infrastructure, the Node. A MachineSet makes a machine
@@ -41,7 +41,7 @@ pub struct Found {
     pub namespace: String,
     /// Its name there.
     pub name: String,
-    /// Which writing of it was read.
+    /// Its `resourceVersion` when it was read.
     pub version: String,
     /// The kind, in the version in which it was read.
     pub kind: ApiResource,
@@ -75,7 +75,7 @@ impl Provider for ClusterApi<'_> {
         let none = || Error::Failed { what: GROUP.to_owned(), why: "the API server knows no Machine".to_owned() };
         let (kind, _) = group.recommended_kind("Machine").ok_or_else(none)?;
         let machines: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-        let machines = self.cluster.lean("machines", machines, spare).await?;
+        let machines = self.cluster.list_trimmed("machines", machines, trim).await?;
         let nodes = by_name(nodes);
         Ok(machines.iter().filter_map(|object| found(object, &nodes, &kind)).collect())
     }
@@ -91,8 +91,8 @@ impl Provider for ClusterApi<'_> {
     }
 }
 
-/// Take away unneeded fields of a Machine. All of them are needed.
-fn spare(machine: &mut DynamicObject) -> bool {
+/// Drops the fields of a Machine that no decision needs. Every Machine is kept: always true.
+fn trim(machine: &mut DynamicObject) -> bool {
     machine.metadata.managed_fields = None;
     machine.metadata.annotations = None;
     machine.data = json!({ "status": { "nodeRef": machine.data["status"]["nodeRef"].take() } });
@@ -198,7 +198,7 @@ mod tests {
         .unwrap();
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1beta1", "Machine"));
         let (nodes, before) = ([node(json!({}))], object.clone());
-        assert!(spare(&mut object));
+        assert!(trim(&mut object));
         assert_eq!(object.data, json!({ "status": { "nodeRef": { "name": "n1", "uid": "u1" } } }));
         let [lean, whole] = [&object, &before].map(|of| found(of, &by_name(&nodes), &kind).unwrap().machine);
         assert_eq!((&lean, lean.node.as_deref()), (&whole, Some("u1")));

@@ -1,4 +1,4 @@
-//! The signatures that a channel demands, and whether an image has enough of them. No I/O: [`signed`](crate::signed) looks.
+//! The signatures that a channel demands, and whether an image has enough of them. No I/O: [`signature_lookup`](crate::signature_lookup) looks.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -9,7 +9,7 @@ use slipway_core::digest::Sha256;
 
 /// The signatures that an image needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "Written", rename_all = "camelCase")]
+#[serde(try_from = "RawSignatures", rename_all = "camelCase")]
 #[schemars(!try_from, deny_unknown_fields, extend("x-kubernetes-validations" = [{
     "rule": "!has(self.threshold) || self.threshold <= size(self.keys)",
     "message": "threshold is no more than the number of keys",
@@ -31,7 +31,7 @@ fn one() -> usize {
 /// The same as people write it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct RawSignatures {
     keys: Vec<Key>,
     #[serde(default = "one")]
     threshold: usize,
@@ -40,19 +40,19 @@ struct Written {
 /// A demand that no image can meet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("signatures.threshold is {need}, and signatures.keys has {have} different keys")]
-pub struct Unmeetable {
+pub struct ThresholdError {
     need: usize,
     have: usize,
 }
 
-impl TryFrom<Written> for Signatures {
-    type Error = Unmeetable;
+impl TryFrom<RawSignatures> for Signatures {
+    type Error = ThresholdError;
 
-    fn try_from(Written { keys, threshold }: Written) -> Result<Self, Unmeetable> {
+    fn try_from(RawSignatures { keys, threshold }: RawSignatures) -> Result<Self, ThresholdError> {
         let demand = Self { keys, threshold };
         match demand.ids().len() {
             have if (1..=have).contains(&threshold) => Ok(demand),
-            have => Err(Unmeetable { need: threshold, have }),
+            have => Err(ThresholdError { need: threshold, have }),
         }
     }
 }
@@ -68,7 +68,7 @@ pub struct Key {
 /// A text that is not one public key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an entry of signatures.keys is one public key in PEM form (-----BEGIN PUBLIC KEY-----), and this is {0:?}")]
-pub struct NotAKey(String);
+pub struct PublicKeyError(String);
 
 impl Key {
     /// In PEM form, as it was written.
@@ -78,13 +78,13 @@ impl Key {
 }
 
 impl TryFrom<String> for Key {
-    type Error = NotAKey;
+    type Error = PublicKeyError;
 
-    fn try_from(pem: String) -> Result<Self, NotAKey> {
+    fn try_from(pem: String) -> Result<Self, PublicKeyError> {
         let keys: Result<Vec<_>, _> = SubjectPublicKeyInfoDer::pem_slice_iter(pem.as_bytes()).collect();
         match keys.as_deref() {
             Ok([der]) => Ok(Self { id: Sha256::of(der), pem }),
-            _ => Err(NotAKey(pem.chars().take(40).collect())),
+            _ => Err(PublicKeyError(pem.chars().take(40).collect())),
         }
     }
 }
