@@ -43,8 +43,8 @@ pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
     }
 }
 
-/// A disk counts as empty if its first and last MiB are zero, or hold nothing but a GPT without partitions. Anything else,
-/// known or not, may be data in use.
+/// A disk counts as empty if its first and last MiB are zero, or hold nothing but a GPT without partitions, and nothing that
+/// is known stands where first partitions begin. Anything else, known or not, may be data in use.
 pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     let len = disk.size().min(MIB) as usize;
     if len == 0 {
@@ -58,7 +58,7 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     let (in_head, in_tail) = (head.iter().position(|b| *b != 0), tail.iter().position(|b| *b != 0));
     let last = Lba(disk.size() / disk.sector_size().bytes() - 1);
     if in_head.or(in_tail).is_none() || is_empty_gpt(head, tail, disk.sector_size(), last) {
-        return Ok(Found::Nothing);
+        return Ok(lba0::without_table(disk).map_or(Found::Nothing, Found::Something));
     }
     if let Err(lost @ ProbeError::Lba0Lost) = lba0::gpt(disk) {
         return Ok(Found::Something(format!("a Slipway system: {lost}; `installer repair` brings it back")));

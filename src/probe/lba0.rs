@@ -8,14 +8,18 @@ use super::{
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{
-    boot::env::PATHS,
+    boot::{
+        env::{BootEnv, PATHS},
+        slot::{Slot, SlotState},
+    },
     digest::Sha256,
     disk::{
         chain::{CHAIN, Chain, Link},
         foreign_mbr,
         gpt::{BOOT_CODE_BYTES, is_protective_mbr, protective_mbr_of},
-        layout::{ESP_BYTES, ESP_OFFSET, Part},
+        layout::{BIOS_BYTES, BIOS_OFFSET, ESP_BYTES, ESP_OFFSET, META_BYTES, Part, STATE_BYTES},
         magic::recognise,
+        xfs::was_mounted,
     },
     plan::{GptFacts, Lba0Facts},
     units::{Extent, Lba, MIB},
@@ -56,14 +60,58 @@ fn no_table(disk: &dyn BlockIo) -> ProbeError {
         Some(s) => format!("the disk begins with {}", s.name),
         None if head.iter().any(|byte| *byte != 0) => "the disk begins with data of no known format".to_owned(),
         None if is_begun(disk) => "an installation on it has not ended: run it again, it begins anew".to_owned(),
+        None if let Some(is) = without_table(disk) => is,
         None => format!("the disk begins with {} zeros: it is empty, or erased", head.len()),
     };
     ProbeError::NoTable(format!("{WHY}; {is}"))
 }
 
+/// What stands behind the place of an erased partition table, in words: a system of ours that was in use, or what begins
+/// where a first partition usually does. None if nothing known does, or only an installation that has not ended.
+pub(super) fn without_table(disk: &dyn BlockIo) -> Option<String> {
+    if let Some(env) = boot_state(disk) {
+        return is_used(disk, &env).then(|| "a Slipway system that was in use, without a partition table".to_owned());
+    }
+    let first = Extent { offset: ESP_OFFSET, len: disk.size().checked_sub(ESP_OFFSET)? };
+    let found = head(disk, first).and_then(|head| recognise(&head))?;
+    Some(format!("{} at byte {ESP_OFFSET}, without a partition table", found.name))
+}
+
 // An install writes the ESP, at the same place on every disk, long before the table.
 fn is_begun(disk: &dyn BlockIo) -> bool {
-    has_boot_state(disk, Extent { offset: ESP_OFFSET, len: ESP_BYTES })
+    boot_state(disk).is_some_and(|env| !is_used(disk, &env))
+}
+
+// The boot state on an ESP at its usual place.
+fn boot_state(disk: &dyn BlockIo) -> Option<BootEnv> {
+    let volume = FatVolume::open(disk, Extent { offset: ESP_OFFSET, len: ESP_BYTES }).ok()?;
+    PATHS.iter().find_map(|path| BootEnv::parse(&volume.read_small(path, MIB).ok()??))
+}
+
+// Whether there is more than an install that has not ended can have written.
+fn is_used(disk: &dyn BlockIo, env: &BootEnv) -> bool {
+    let is_changed =
+        env.history.is_some_and(|n| n > 1) || env.states[Slot::B] != SlotState::Empty || env.last_trial.is_some();
+    is_changed || has_data(disk).unwrap_or(true)
+}
+
+// Whether STATE or EPHEMERAL holds something else than a file system that was never mounted. The volume of slot A tells where
+// they lie. None if it cannot be read.
+fn has_data(disk: &dyn BlockIo) -> Option<bool> {
+    let slot = BIOS_OFFSET + BIOS_BYTES;
+    let mut boot_sector = vec![0; disk.sector_size().bytes() as usize];
+    disk.read_back(slot, &mut boot_sector).ok()?;
+    let sectors = u32::from_le_bytes(*boot_sector[32..].first_chunk()?);
+    // Not written yet: the data volumes come later.
+    if sectors == 0 {
+        return Some(false);
+    }
+    let state = slot + 2 * u64::from(sectors) * disk.sector_size().bytes() + META_BYTES;
+    let mut found = [state, state + STATE_BYTES].into_iter().map(|offset| {
+        let head = head(disk, Extent { offset, len: disk.size().checked_sub(offset)? })?;
+        Some(recognise(&head).is_some_and(|magic| magic.short != "XFS" || was_mounted(&head)))
+    });
+    found.try_fold(false, |any, one| Some(any || one?))
 }
 
 // Whether there is an ESP of ours. Its files are not read.

@@ -437,12 +437,13 @@ impl History {
     fn is_open(&self, slot: Slot, env: &BootEnv) -> bool {
         for entry in self.entries.iter().rev() {
             let is_in_force = self.took_effect(entry, Some(env)) == Some(true);
+            // Before what it ended: an upgrade may say how the last trial of this slot ended, and begin the next one.
+            if is_in_force && entry.arms() && entry.slot == Some(slot) {
+                return true;
+            }
             let tells = |end: &TrialEnd| end.slot == slot && (is_in_force || end.how.was_before());
             if entry.ended.as_ref().is_some_and(tells) {
                 return false;
-            }
-            if is_in_force && entry.arms() && entry.slot == Some(slot) {
-                return true;
             }
         }
         false

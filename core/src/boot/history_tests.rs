@@ -178,6 +178,9 @@ fn the_end_of_a_trial_is_told_once() {
     assert_eq!(over(&[entry(1), ended(2, 1, Ending::GivenUp)], 1), open, "it was not given up: that was cut off");
     assert_eq!(over(&[entry(1), ended(2, 1, Ending::NotConfirmed), after(3, 2)], 3), open, "of the trial before");
     assert_eq!(over(&[entry(1), after(2, 1)], 1), open, "of the one that was armed");
+    let both = Entry { verb: Verb::Upgrade, slot: Some(Slot::B), ..ended(2, 1, Ending::NotConfirmed) };
+    assert_eq!(over(&[entry(1), both.clone()], 2), open, "it ended one trial, and began the next");
+    assert_eq!(over(&[entry(1), both], 1), None, "the next one never began");
     assert_eq!(over(&[Entry { verb: Verb::Stage, ..entry(1) }], 1), None, "none began");
 }
 

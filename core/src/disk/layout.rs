@@ -113,7 +113,8 @@ pub const BIOS_BYTES: u64 = MIB;
 pub const BIOS_OFFSET: u64 = ESP_OFFSET + ESP_BYTES;
 /// Bytes of META; machined requires exactly this size.
 pub const META_BYTES: u64 = MIB;
-const STATE_BYTES: u64 = 100 * MIB;
+/// Bytes of STATE.
+pub const STATE_BYTES: u64 = 100 * MIB;
 /// Default bytes of a slot.
 pub const DEFAULT_SLOT_BYTES: u64 = GIB;
 /// Fewest bytes of EPHEMERAL on a disk.

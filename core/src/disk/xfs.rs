@@ -1,4 +1,4 @@
-//! Size of an XFS file system, and the size that it can reach.
+//! Size of an XFS file system, and the size that it can reach; whether it was ever in use.
 
 /// Fewest blocks of an allocation group (`XFS_MIN_AG_BLOCKS`): the kernel makes no smaller one at the end.
 const MIN_GROUP: u64 = 64;
@@ -38,6 +38,12 @@ impl XfsSize {
     pub const fn can_grow(&self, bytes: u64) -> bool {
         self.within(bytes) > self.blocks
     }
+}
+
+/// Whether a file system with this superblock was ever mounted: the kernel writes the place in the log (`sb_lsn`) when it
+/// mounts one, and `mkfs.xfs` leaves 0 there. True for what cannot be told.
+pub fn was_mounted(superblock: &[u8]) -> bool {
+    superblock.get(240..248).is_none_or(|lsn| lsn.iter().any(|byte| *byte != 0))
 }
 
 #[cfg(test)]

@@ -145,6 +145,18 @@ impl Devices {
         })
     }
 
+    /// What these bytes of a device lie on: the device as it is known, the store below it, and the bytes there. None
+    /// if it lies on nothing else, or where it lies is not known.
+    pub fn below(&self, store: Store, wanted: &[Extent]) -> Option<(&Device, Store, Vec<Extent>)> {
+        let device = self.0.iter().find(|device| Store::Device(device.rdev) == store)?;
+        let [(below, lies)] = device.on[..] else { return None };
+        let there = |wanted: &Extent| {
+            let len = wanted.len.min(lies.len.checked_sub(wanted.offset)?);
+            Some(Extent { offset: lies.offset.checked_add(wanted.offset)?, len })
+        };
+        (lies != ALL).then(|| (device, below, wanted.iter().filter_map(there).collect()))
+    }
+
     /// The store below a loop device.
     pub fn loop_on(&self, store: Store) -> Option<Store> {
         let device = self.0.iter().find(|device| device.kind == Kind::Loop && Store::Device(device.rdev) == store)?;
@@ -340,6 +352,14 @@ mod tests {
         assert_eq!(names(&devices, 1, 0, GIB), [""; 0]);
         assert_eq!(names(&devices, 1, GIB / 2, GIB), [r#"/dev/dm-0 Mapping("dm-0 (volume)") 0"#]);
         assert_eq!(names(&devices, 20, 0, GIB), ["/dev/dm-1 Partition { number: None } 0"]);
+        let below = |minor: u64, offset: u64, len: u64| {
+            let (_, below, there) = devices.below(Store::Device(number(minor)), &[Extent { offset, len }])?;
+            Some((below, there[0].offset, there[0].len))
+        };
+        assert_eq!(below(2, 5, 1), Some((Store::Device(number(0)), 4 * GIB + 5, 1)));
+        assert_eq!(below(1, GIB, u64::MAX), Some((Store::Device(number(0)), 2 * GIB, GIB)));
+        // A disk lies on nothing, and an md array somewhere.
+        assert_eq!((below(0, 0, 1), below(10, 0, 1)), (None, None));
         assert!(Devices::read(Path::new("/nowhere"), &|_, _| None, &|_| None).is_err());
     }
 }

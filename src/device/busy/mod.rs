@@ -25,6 +25,7 @@ pub fn uses_of(node: &DiskNode, extents: &[Extent]) -> Result<Vec<DiskUse>, NoSy
     let (devices, mounts, swaps) = (Devices::of_this_machine()?, mounts::mounts(), mounts::swaps());
     let mut uses: Vec<DiskUse> = Vec::new();
     let mut next = vec![(store, node.path.display().to_string(), extents.to_vec())];
+    next.extend(beside(&devices, store, extents));
     // A device is asked about once for each range of it: a cycle, which no kernel makes, would end, too.
     let mut asked = Vec::new();
     while let Some((store, name, wanted)) = next.pop() {
@@ -53,6 +54,23 @@ pub fn uses_of(node: &DiskNode, extents: &[Extent]) -> Result<Vec<DiskUse>, NoSy
         asked.push((store, wanted));
     }
     Ok(uses)
+}
+
+/// The other devices that lie on the same bytes of a store below: two loop devices on one file, or a loop device on a disk,
+/// and a partition of it. Alone they are no use. Mappings are left out: the kernel lets none lie on bytes of another.
+fn beside(devices: &Devices, store: Store, extents: &[Extent]) -> Vec<(Store, String, Vec<Extent>)> {
+    let mut others = Vec::new();
+    let (mut above, mut wanted) = (store, extents.to_vec());
+    while let Some((device, below, there)) = devices.below(above, &wanted) {
+        let shares =
+            |other: &Device| matches!(other.kind, Kind::Loop | Kind::Partition { .. }) && other.rdev != device.rdev;
+        let lie_there = devices.on(below, &there).filter(|(other, _)| shares(other));
+        others.extend(
+            lie_there.map(|(other, shared)| (Store::Device(other.rdev), other.node.display().to_string(), shared)),
+        );
+        (above, wanted) = (below, there);
+    }
+    others
 }
 
 /// The partitions that lie on any of these ranges. An image file has none of its own.

@@ -89,6 +89,26 @@ fn an_image_attached_to_a_loop_device() {
     world.install(&image, &[]).succeeds();
 }
 
+/// Two loop devices on one file are one disk: what is mounted on the other one is in use, whole or a part of it.
+#[test]
+fn a_mount_on_another_loop_device_of_the_same_file() {
+    let world = World::new();
+    let (disk, state) = disk_with_state(&world);
+    let [offset, len] = [("offset", state.offset), ("sizelimit", state.len)].map(|(name, n)| format!("--{name}={n}"));
+    let other = Loop::attach(&world.path("disk.img"), &[&offset, &len]);
+    let mount = Mount::new(&other.node, world.path("state"));
+    let texts = ["in use", other.node.to_str().unwrap(), "mounted on", mount.point.to_str().unwrap()];
+    refused_on(&disk, INSTALL, &texts, || world.install(&disk.node, &["--force"]));
+    refused_on(&disk, INSTALL, &texts, || on_disk(&disk.node, &["wipe", "STATE"]));
+    // The same bytes, reached from above.
+    let upper = Loop::attach(&disk.node, &[]);
+    refused_on(&disk, INSTALL, &texts, || world.install(&upper.node, &["--force"]));
+    drop(upper);
+    drop(mount);
+    // Attached alone it is no use.
+    world.install(&disk.node, &["--force"]).succeeds();
+}
+
 /// The same file by another name: a hard link here, a bind mount in a container.
 #[test]
 fn an_image_attached_by_another_name() {

@@ -6,8 +6,8 @@ use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
-        IMAGE_BYTES, IMAGE_BYTES_4096, SLOT_4096, World, finished, flip, json_of, on_disk, program, refused, tool,
-        write_at,
+        IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, SLOT_4096, World, finished, flip, json_of, on_disk, partition,
+        program, refused, tool, write_at,
     },
 };
 
@@ -190,5 +190,56 @@ fn disks_that_are_not_ours() {
     tool!("sgdisk", "--new=1:2048:+1M", "--change-name=1:EFI", &image);
     for verb in verbs {
         refused(&image, INSTALL, &["`installer inspect ", "not a Slipway disk"], || on_disk(&image, verb));
+    }
+}
+
+/// What begins where a first partition usually does.
+#[test]
+fn an_ext4_whose_table_was_erased() {
+    needs_force("an ext2/3/4 file system at byte 1048576, without a partition table", |_, image| {
+        dos_label(image);
+        tool!("mkfs.ext4", "-q", "-F", "-E", "offset=1048576", image, "100M");
+        write_at(image, 0, &[0; 512]);
+    });
+}
+
+const ERASED: &str = "a Slipway system that was in use, without a partition table";
+
+/// Both tables and LBA 0 are gone, as `sgdisk --zap-all` leaves a disk.
+fn erase_tables(image: &Path) {
+    tool!("sgdisk", "--zap-all", image);
+}
+
+#[test]
+fn a_slipway_disk_whose_table_was_erased() {
+    needs_force(ERASED, |world, image| {
+        world.install(image, &[]).succeeds();
+        on_disk(image, &["bootloader", "menu", "off"]).succeeds();
+        erase_tables(image);
+        on_disk(image, &["status"]).exits(INSTALL).says(&[ERASED]);
+    });
+}
+
+#[test]
+fn a_slipway_disk_with_data_whose_table_was_erased() {
+    needs_force(ERASED, |world, image| {
+        world.install(image, &["--format-data=true"]).succeeds();
+        let state = partition(image, "STATE");
+        let disk = Loop::attach(image, &[]);
+        drop(Mount::new(&disk.partition(6, state).node, world.path("state")));
+        drop(disk);
+        erase_tables(image);
+    });
+}
+
+/// As an installation leaves it that was cut off before its end: that begins anew.
+#[test]
+fn a_new_slipway_disk_without_a_table_is_an_install_that_has_not_ended() {
+    for data in ["--format-data=true", "--format-data=false"] {
+        let world = World::new();
+        let image = world.installed(&[data]);
+        erase_tables(&image);
+        on_disk(&image, &["status"]).exits(INSTALL).says(&["an installation on it has not ended"]);
+        world.install(&image, &[data]).succeeds();
     }
 }
