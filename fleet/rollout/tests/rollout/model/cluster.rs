@@ -1,23 +1,25 @@
 //! One ledger, two controllers, the nodes, and what is on its way between them.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap, HashSet},
     env,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
+use jiff::ToSpan;
 use slipway_rollout::{
     decide::{Action, decide},
-    facts::{Facts, NodeReport, ObservedNode, RollbackState},
+    facts::Facts,
     int_or_percent::IntOrPercent,
-    ledger::{Grant, Ledger, Limits, Node, Role},
+    ledger::{Grant, HIGHEST, Ledger, Limits, Node, Role},
     plan::{Order, Plan},
     policy::{Policy, Rules},
 };
 use stateright::{Model, Property};
 
-use crate::{NEW, OLD, noon};
+use super::said::Said;
+use crate::{NEW, noon};
 
 /// What is done wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +31,17 @@ pub enum Mutant {
     OldBudget,
     /// Whatever token a node names, it frees its grant.
     AnyToken,
+    /// The ledger goes on above whatever any node says that it obeyed.
+    BelievesTokens,
+    /// A node remembers the token of a request before it looks into the ledger.
+    UnreadToken,
+    /// What a node says counts for the one that it names, and not for the one that was asked.
+    BelievesNames,
+    /// A node that does not stage is waited for, however long it takes.
+    WaitsForAll,
 }
 
-/// A node, and what it says of itself.
+/// A node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Body {
     runs: bool,
@@ -68,7 +78,7 @@ pub struct State {
     controllers: [Controller; 2],
     nodes: Vec<Body>,
     /// What each node has ever said: any of it may be what a controller sees.
-    said: Vec<BTreeSet<Body>>,
+    said: Vec<BTreeSet<Said>>,
     /// Requests to begin that were ever sent: each may arrive at any time, and again.
     begins: BTreeSet<(usize, u64)>,
     /// Writes of controllers that crashed since.
@@ -77,13 +87,15 @@ pub struct State {
     may_be_late: u8,
     /// Tokens fell.
     fell: bool,
+    /// The rollout was paused, or its payload denied.
+    stopped: bool,
 }
 
 /// One thing that can happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A controller reads the ledger and decides. Of each node it sees something that was said at some time.
-    Look(usize, Vec<Body>),
+    Look(usize, Vec<Said>),
     /// It does the first thing of what it decided.
     Do(usize),
     /// Its write arrives, and it hears what came of it.
@@ -93,6 +105,8 @@ pub enum Event {
     ArrivesLate(usize),
     /// A request to begin arrives.
     Hear(usize, u64),
+    /// A request to begin arrives, with the certificate of a controller and a token that was never given.
+    HearForged(usize),
     /// A node is done, and well.
     Done(usize),
     /// What is never to be: a grant ends by time, or by a report without a look at its token.
@@ -111,7 +125,21 @@ pub struct Cluster {
     tokens: u64,
     /// How many writes come late.
     late: u8,
+    /// The first node of the plan says whatever it likes, and somebody has the certificate of a controller.
+    has_liar: bool,
+    /// How many controllers there are: with a liar one, because of what it may say there are a hundred times as many states.
+    controllers: usize,
+    decided: Mutex<HashMap<View, Option<Decided>>>,
+    views: Mutex<HashMap<Seen, Arc<Vec<Vec<Said>>>>>,
+    ended: Mutex<HashMap<Quiet, bool>>,
 }
+
+/// What a decision depends on here.
+type View = (Arc<Ledger>, Vec<Said>);
+type Decided = (Vec<Action>, Limits);
+/// What the views of a state depend on, and how a state without controllers ends.
+type Seen = (Arc<Ledger>, Vec<BTreeSet<Said>>);
+type Quiet = (Arc<Ledger>, Vec<Body>, BTreeSet<(usize, u64)>);
 
 impl Cluster {
     pub fn new(nodes: &[Node], budget: u32, tokens: u64, mutant: Mutant) -> Self {
@@ -122,42 +150,81 @@ impl Cluster {
         // With a budget of two there are twenty times as many states.
         let is_large = env::var_os("SLIPWAY_FLEET_STATES").is_some();
         let late = u8::from(budget == 1 || nodes[0].role == Role::ControlPlane) + u8::from(is_large);
-        Self { nodes, rules, plan, budget, mutant, tokens, late }
+        let (has_liar, decided, views, ended) = (false, Mutex::default(), Mutex::default(), Mutex::default());
+        let controllers = 2;
+        Self { nodes, rules, plan, budget, mutant, tokens, late, has_liar, controllers, decided, views, ended }
+    }
+
+    /// One of the nodes lies. One that fails is not enough to stop the others.
+    pub fn with_liar(self) -> Self {
+        let mut policies: Vec<Policy> = self.rules.into();
+        let controllers = if env::var_os("SLIPWAY_FLEET_STATES").is_some() { 2 } else { 1 };
+        policies[0].failure_budget = Some(IntOrPercent::Nodes(2));
+        Self { rules: Rules::try_from(policies).unwrap(), has_liar: true, controllers, late: 0, ..self }
+    }
+
+    fn lies(&self, n: usize) -> bool {
+        self.has_liar && n == 0
     }
 
     fn number(&self, uid: &str) -> usize {
         self.nodes.iter().position(|node| node.uid == uid).unwrap()
     }
 
-    fn facts(&self, state: &State, observed: &[Body]) -> Facts {
-        let of = |(node, body): (&Node, &Body)| {
-            let (runs, busy, token) = (if body.runs { NEW } else { OLD }, body.work.is_some(), body.obeyed);
-            let report = NodeReport {
-                runs,
-                staged: Some(NEW),
-                well: true,
-                since: noon(),
-                busy,
-                token,
-                failed: None,
-                rollback: RollbackState::Unavailable,
-            };
-            ObservedNode { node: node.clone(), report: Some(report) }
-        };
-        let nodes = self.nodes.iter().zip(observed).map(of).collect();
-        let ledger = Ledger::clone(&state.ledger);
-        Facts { ledger, ..Facts::new(self.plan.clone(), self.rules.clone(), nodes) }
+    fn facts(&self, ledger: &Ledger, said: &[Said]) -> Facts {
+        let mut said = said.to_vec();
+        if self.mutant == Mutant::BelievesNames {
+            said[1] = said[0];
+        }
+        let nodes = self.nodes.iter().zip(&said).map(|(node, said)| said.observed(node)).collect();
+        let mut ledger = ledger.clone();
+        let tokens = said.iter().map(|said| said.token());
+        match self.mutant {
+            Mutant::BelievesTokens => ledger.epoch = tokens.fold(ledger.epoch, u64::max),
+            _ => ledger.rebuild(tokens.collect()),
+        }
+        // So long after that, the ones that did not stage are not waited for.
+        let created = (self.mutant != Mutant::WaitsForAll).then(|| noon() - 2.hours());
+        Facts { ledger, created, ..Facts::new(self.plan.clone(), self.rules.clone(), nodes) }
     }
 
-    fn look(&self, state: &mut State, c: usize, observed: &[Body]) -> Option<()> {
-        let decision = decide(&self.facts(state, observed), noon());
-        if decision.steps.is_empty() {
-            return None;
-        }
-        let (todo, limits) = (decision.steps, Some(decision.limits));
+    /// What a controller does that sees this; `None` for nothing.
+    fn decides(&self, ledger: &Arc<Ledger>, said: &[Said]) -> Option<Decided> {
+        let mut decided = self.decided.lock().unwrap();
+        let view = (Arc::clone(ledger), said.to_vec());
+        let decision = decided.entry(view).or_insert_with(|| {
+            let decision = decide(&self.facts(ledger, said), noon());
+            let disturbs = |step: &Action| !matches!(step, Action::Stage { .. });
+            let steps: Vec<Action> = decision.steps.into_iter().filter(disturbs).collect();
+            (!steps.is_empty()).then_some((steps, decision.limits))
+        });
+        decision.clone()
+    }
+
+    fn look(&self, state: &mut State, c: usize, said: &[Said]) -> Option<()> {
+        let (todo, limits) = self.decides(&state.ledger, said)?;
         let read = Arc::clone(&state.ledger);
-        state.controllers[c] = Controller { todo, limits, version: state.version, read, sent: None };
+        state.controllers[c] = Controller { todo, limits: Some(limits), version: state.version, read, sent: None };
         Some(())
+    }
+
+    /// All that a controller may see of the nodes, once for each decision that follows.
+    fn views(&self, state: &State) -> Arc<Vec<Vec<Said>>> {
+        let seen = (Arc::clone(&state.ledger), state.said.clone());
+        if let Some(views) = self.views.lock().unwrap().get(&seen) {
+            return Arc::clone(views);
+        }
+        let lies: BTreeSet<Said> = Said::lies(state.ledger.epoch).into_iter().collect();
+        let all = state.said.iter().enumerate().map(|(n, said)| if self.lies(n) { &lies } else { said });
+        let views = all.fold(vec![Vec::new()], |views: Vec<Vec<Said>>, said| {
+            let with = |view: &Vec<Said>, said: &Said| view.iter().chain([said]).copied().collect();
+            views.iter().flat_map(|view| said.iter().map(move |said| with(view, said))).collect()
+        });
+        let mut known = HashSet::new();
+        let is_new = |view: &Vec<Said>| known.insert(self.decides(&state.ledger, view));
+        let views = Arc::new(views.into_iter().filter(is_new).collect());
+        self.views.lock().unwrap().insert(seen, Arc::clone(&views));
+        views
     }
 
     fn act(&self, state: &mut State, c: usize) -> Option<()> {
@@ -175,6 +242,11 @@ impl Cluster {
                 controller.read.grant(&node, limits, noon()).ok().map(|(ledger, _)| ledger)
             }
             Action::Free { uid, proof } => controller.read.free(&uid, &proof).ok(),
+            // One node that fails, or says so, is not enough.
+            Action::Pause { .. } | Action::Deny { .. } => {
+                state.stopped = true;
+                None
+            }
             other => panic!("{other:?} without a fault"),
         };
         let (version, from) = (controller.version, Arc::clone(&controller.read));
@@ -227,11 +299,13 @@ impl Cluster {
                 let _ = self.write(state, &write);
             }
             Event::Hear(n, token) => self.hears(state, n, token)?,
+            Event::HearForged(n) => self.hears(state, n, HIGHEST)?,
             Event::Done(n) => {
                 let body = &mut state.nodes[n];
                 body.work.take()?;
                 body.runs = true;
-                state.said[n].insert(*body);
+                let said = body.says();
+                state.said[n].insert(said);
             }
             Event::Ends(n) => {
                 let mut ledger = Ledger::clone(&state.ledger);
@@ -245,6 +319,11 @@ impl Cluster {
     /// The node begins, if the token is new to it and the ledger has its grant.
     fn hears(&self, state: &mut State, n: usize, token: u64) -> Option<()> {
         let body = &mut state.nodes[n];
+        if self.mutant == Mutant::UnreadToken && body.work.is_none() {
+            body.obeyed = body.obeyed.max(token);
+            let said = body.says();
+            state.said[n].insert(said);
+        }
         let granted = state.ledger.held(&self.nodes[n].uid)?.token;
         if token <= body.obeyed || body.work.is_some() || granted != token {
             return None;
@@ -252,23 +331,49 @@ impl Cluster {
         body.obeyed = token;
         // Nothing is disturbed where the payload runs.
         body.work = (!body.runs).then_some(token);
-        state.said[n].insert(*body);
+        let said = body.says();
+        state.said[n].insert(said);
         Some(())
     }
 
     /// All nodes are done when nothing goes wrong any more. Where controllers crash and then see the latest, it is the
-    /// same: only that state is looked at.
+    /// same: only that state is looked at. A liar says for ever what it says, and all but it are done.
     fn ends(&self, state: &State) -> bool {
         let is_quiet = state.controllers.iter().all(|controller| *controller == Controller::default());
         if !is_quiet || !state.late.is_empty() {
             return true;
         }
+        let quiet = (Arc::clone(&state.ledger), state.nodes.clone(), state.begins.clone());
+        if let Some(ends) = self.ended.lock().unwrap().get(&quiet) {
+            return *ends;
+        }
+        let ends = self.ends_whatever_is_said(state);
+        self.ended.lock().unwrap().insert(quiet, ends);
+        ends
+    }
+
+    fn ends_whatever_is_said(&self, state: &State) -> bool {
+        if !self.has_liar {
+            return self.ends_with(state, None);
+        }
+        let truth = state.nodes.iter().map(|body| body.says());
+        let with = |lie: Said| [lie].into_iter().chain(truth.clone().skip(1)).collect::<Vec<_>>();
+        let mut known = HashSet::new();
+        let mut lies = Said::lies(state.ledger.epoch);
+        lies.retain(|lie| known.insert(self.decides(&state.ledger, &with(*lie))));
+        lies.into_iter().all(|lie| self.ends_with(state, Some(lie)))
+    }
+
+    fn ends_with(&self, state: &State, lie: Option<Said>) -> bool {
         let mut state = state.clone();
         for _ in 0..40 {
-            if state.ledger.grants.is_empty() && state.nodes.iter().all(|body| body.runs) {
+            let all_run = state.nodes.iter().enumerate().all(|(n, body)| body.runs || self.lies(n));
+            let is_liars = |grant: &Grant| self.has_liar && grant.node == self.nodes[0];
+            if all_run && state.ledger.grants.iter().all(is_liars) {
                 return true;
             }
-            let latest = state.nodes.clone();
+            let mut latest: Vec<Said> = state.nodes.iter().map(|body| body.says()).collect();
+            latest[0] = lie.unwrap_or(latest[0]);
             let _ = self.happens(&mut state, Event::Look(0, latest));
             for _ in 0..8 {
                 let _ = self.happens(&mut state, Event::Do(0));
@@ -286,7 +391,11 @@ impl Cluster {
 
     /// No more than the budget, and one of the control plane: of what is held, and of what is disturbed.
     fn is_within(&self, state: &State) -> bool {
-        let is_at_work = |node: &&Node| state.nodes[self.number(&node.uid)].work.is_some();
+        // A liar may free its own grant while it is at work: that is its own doing.
+        let is_at_work = |node: &&Node| {
+            let n = self.number(&node.uid);
+            state.nodes[n].work.is_some() && !self.lies(n)
+        };
         let held: Vec<&Node> = state.ledger.grants.iter().map(|grant| &grant.node).collect();
         let at_work: Vec<&Node> = self.nodes.iter().filter(is_at_work).collect();
         [held, at_work].iter().all(|nodes| {
@@ -297,7 +406,16 @@ impl Cluster {
 
     fn all_hold(&self, state: &State) -> bool {
         let granted = |n: usize| state.ledger.held(&self.nodes[n].uid).map(|grant| grant.token);
-        state.nodes.iter().enumerate().all(|(n, body)| body.work.is_none() || granted(n) == body.work)
+        let holds = |(n, body): (usize, &Body)| body.work.is_none() || granted(n) == body.work || self.lies(n);
+        state.nodes.iter().enumerate().all(holds)
+    }
+}
+
+impl Body {
+    /// The truth.
+    fn says(&self) -> Said {
+        let busy = self.work.is_some();
+        Said::Report { runs: self.runs, staged: true, well: true, busy, token: self.obeyed, failed: None }
     }
 }
 
@@ -311,20 +429,13 @@ impl Controller {
 }
 
 impl State {
-    /// All that a controller may see of the nodes.
-    fn views(&self) -> Vec<Vec<Body>> {
-        self.said.iter().fold(vec![Vec::new()], |views, said| {
-            let with = |view: &Vec<Body>, body: &Body| view.iter().chain([body]).copied().collect();
-            views.iter().flat_map(|view| said.iter().map(move |body| with(view, body))).collect()
-        })
-    }
-
     fn put(&mut self, ledger: Arc<Ledger>, mutant: Mutant) {
         let tokens: BTreeSet<u64> = ledger.grants.iter().map(|grant| grant.token).collect();
         let is_twice = tokens.len() < ledger.grants.len();
         let is_new = |token: &u64| !self.ledger.grants.iter().any(|grant| grant.token == *token);
         let is_old = tokens.iter().filter(|token| is_new(token)).any(|token| *token <= self.ledger.epoch);
-        self.fell |= is_twice || is_old || ledger.epoch < self.ledger.epoch;
+        let given = tokens.iter().copied().fold(self.ledger.epoch, u64::max);
+        self.fell |= is_twice || is_old || ledger.epoch < self.ledger.epoch || ledger.epoch > given;
         self.ledger = ledger;
         self.version += 1;
         // These fail whenever they arrive.
@@ -348,18 +459,19 @@ impl Model for Cluster {
             ledger: Arc::default(),
             version: 0,
             controllers: Default::default(),
-            said: nodes.iter().map(|body| BTreeSet::from([*body])).collect(),
+            said: nodes.iter().map(|body| BTreeSet::from([body.says()])).collect(),
             nodes,
             begins: BTreeSet::new(),
             late: Vec::new(),
             may_be_late: self.late,
             fell: false,
+            stopped: false,
         }]
     }
 
     fn actions(&self, state: &State, events: &mut Vec<Event>) {
-        let views = state.views();
-        for (c, controller) in state.controllers.iter().enumerate() {
+        let views = self.views(state);
+        for (c, controller) in state.controllers.iter().enumerate().take(self.controllers) {
             if *controller == Controller::default() {
                 events.extend(views.iter().map(|view| Event::Look(c, view.clone())));
                 continue;
@@ -373,7 +485,10 @@ impl Model for Cluster {
         events.extend(state.begins.iter().map(|(n, token)| Event::Hear(*n, *token)));
         for n in 0..self.nodes.len() {
             events.push(Event::Done(n));
-            let was_well = state.said[n].iter().any(|body| body.work.is_none());
+            if self.has_liar && !self.lies(n) {
+                events.push(Event::HearForged(n));
+            }
+            let was_well = state.said[n].iter().any(|said| matches!(said, Said::Report { busy: false, .. }));
             if self.mutant == Mutant::Expires || self.mutant == Mutant::AnyToken && was_well {
                 events.push(Event::Ends(n));
             }
@@ -385,7 +500,7 @@ impl Model for Cluster {
         self.happens(&mut state, event)?;
         // One controller is as good as the other.
         let [one, other] = &state.controllers;
-        if hash(one) > hash(other) {
+        if self.controllers == 2 && hash(one) > hash(other) {
             state.controllers.reverse();
         }
         (state != *last).then_some(state)
@@ -396,8 +511,9 @@ impl Model for Cluster {
             Property::always(super::BUDGET, |model: &Self, state: &State| model.is_within(state)),
             Property::always(super::HOLDS, |model: &Self, state: &State| model.all_hold(state)),
             Property::always(super::TOKENS, |_: &Self, state: &State| !state.fell),
+            Property::always(super::GOES_ON, |_: &Self, state: &State| !state.stopped),
             Property::always(super::ENDS, |model: &Self, state: &State| {
-                model.mutant != Mutant::None || model.ends(state)
+                !(model.has_liar || model.mutant == Mutant::None) || model.ends(state)
             }),
             Property::sometimes(super::REACHED, |_: &Self, state: &State| {
                 state.ledger.grants.is_empty() && state.nodes.iter().all(|body| body.runs)

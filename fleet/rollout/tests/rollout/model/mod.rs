@@ -8,6 +8,7 @@
 //! two; with `SLIPWAY_FLEET_STATES` set, one more.
 
 mod cluster;
+mod said;
 
 use std::time::Instant;
 
@@ -21,16 +22,25 @@ use crate::{control_plane, worker};
 const BUDGET: &str = "never more nodes than the budget, nor two of the control plane";
 const HOLDS: &str = "each disturbed node holds the grant that it obeys";
 const TOKENS: &str = "tokens rise";
+const GOES_ON: &str = "one node stops no rollout";
 const ENDS: &str = "without faults all nodes are done in the end";
 const REACHED: &str = "all nodes reach it";
 
 /// The laws that are broken.
 fn broken(nodes: &[Node], budget: u32, tokens: u64, mutant: Mutant) -> Vec<&'static str> {
+    broken_by(Cluster::new(nodes, budget, tokens, mutant), nodes, mutant)
+}
+
+/// The same, where the first node lies.
+fn broken_with_liar(nodes: &[Node], tokens: u64, mutant: Mutant) -> Vec<&'static str> {
+    broken_by(Cluster::new(nodes, 2, tokens, mutant).with_liar(), nodes, mutant)
+}
+
+fn broken_by(model: Cluster, nodes: &[Node], mutant: Mutant) -> Vec<&'static str> {
     let start = Instant::now();
-    let model = Cluster::new(nodes, budget, tokens, mutant);
     let checker = model.checker().threads(1).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     eprintln!(
-        "{} nodes, budget {budget}, {tokens} tokens, {mutant:?}: {} states, {} distinct, depth {}, {:.1} s",
+        "{} nodes, {mutant:?}: {} states, {} distinct, depth {}, {:.1} s",
         nodes.len(),
         checker.state_count(),
         checker.unique_state_count(),
@@ -91,4 +101,32 @@ fn a_budget_from_an_older_ledger_is_noticed() {
 fn a_report_whose_token_is_not_looked_at_is_noticed() {
     let broken = broken(&workers(), 1, 3, Mutant::AnyToken);
     assert!(broken.contains(&HOLDS) || broken.contains(&BUDGET), "{broken:?}");
+}
+
+/// It may take one place of the budget, and one failure; so there are two of each. All others are done, whatever it says.
+#[test]
+fn a_node_that_lies_harms_its_own_progress_only() {
+    assert_eq!(broken_with_liar(&workers(), 3, Mutant::None), NONE);
+}
+
+#[test]
+fn an_epoch_that_a_node_raises_is_noticed() {
+    let broken = broken_with_liar(&workers(), 3, Mutant::BelievesTokens);
+    assert!(broken.contains(&ENDS) || broken.contains(&TOKENS), "{broken:?}");
+}
+
+#[test]
+fn a_token_that_is_remembered_before_the_ledger_is_read_is_noticed() {
+    assert!(broken_with_liar(&workers(), 3, Mutant::UnreadToken).contains(&ENDS));
+}
+
+#[test]
+fn a_node_that_speaks_for_another_one_is_noticed() {
+    let broken = broken_with_liar(&workers(), 3, Mutant::BelievesNames);
+    assert!(!broken.is_empty(), "{broken:?}");
+}
+
+#[test]
+fn a_node_that_is_waited_for_without_end_is_noticed() {
+    assert!(broken_with_liar(&workers(), 3, Mutant::WaitsForAll).contains(&ENDS));
 }
