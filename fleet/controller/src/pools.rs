@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     policy::UpgradePolicy,
-    pool::{Named, NodePool, NodePoolSpec},
+    pool::{Approval, Named, NodePool, NodePoolSpec},
     rollout::Rollout,
 };
 use slipway_rollout::{
@@ -89,6 +89,13 @@ impl DesiredState {
     pub fn aborts(&self, rollout: Option<&Rollout>) -> Option<String> {
         let abort = self.pool.spec.abort.as_ref()?;
         (rollout?.metadata.uid.as_ref() == Some(&abort.rollout_uid)).then(|| abort.word.to_string())
+    }
+
+    /// What people approve of this rollout, if they do: of its very plan.
+    pub fn approval(&self, rollout: Option<&Rollout>) -> Option<&Approval> {
+        let (approval, rollout) = (self.pool.spec.approval.as_ref()?, rollout?);
+        let is_it = rollout.metadata.uid.as_ref() == Some(&approval.rollout_uid);
+        Some(approval).filter(|approval| is_it && approval.plan == rollout.spec.plan.hash)
     }
 
     /// Whether people want this rollout to go now.

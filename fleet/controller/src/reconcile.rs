@@ -13,12 +13,13 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use slipway_fleet_objects::{
     ledger::DisruptionLedger,
-    pool::RunNow,
+    pool::{Approval, RunNow},
     upgrade::{NodeUpgrade, NodeUpgradeSpec},
 };
 use slipway_node::request::{Goal, Request};
 use slipway_rollout::{
-    decide::Action,
+    blocked::Blocked,
+    decide::{Action, BlockedNode},
     ledger::{Ledger, Proof},
 };
 
@@ -332,7 +333,7 @@ pub fn events(round: &Round, before: &Ledger, now: Timestamp) -> Vec<EventRecord
 fn of_rollout(pool_round: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
     let Some(rollout) = &pool_round.rollout else { return Vec::new() };
     let mut told = Vec::new();
-    let mut tell = |reason, which, message| {
+    let mut tell = |reason, which, message, is_warning| {
         told.push(EventRecord {
             kind: "Rollout",
             api: "fleet.slipway.dev/v1alpha1",
@@ -341,25 +342,38 @@ fn of_rollout(pool_round: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
             reason,
             which,
             message,
-            is_warning: true,
+            is_warning,
         });
     };
     let mut grants = false;
     for step in &pool_round.decision.steps {
         match step {
-            Action::Deny { why, .. } => tell("PayloadDenied", String::new(), format!("nothing new begins: {why}")),
+            Action::Deny { why, .. } => {
+                tell("PayloadDenied", String::new(), format!("nothing new begins: {why}"), true);
+            }
             Action::Grant { .. } => grants = true,
             _ => {}
         }
     }
     let was_aborted = rollout.status.as_ref().is_some_and(|status| status.aborted.is_some());
     if let Some(why) = pool_round.facts.aborted.as_ref().filter(|_| !was_aborted) {
-        tell("RolloutAborted", String::new(), format!("it is given up: {why}"));
+        tell("RolloutAborted", String::new(), format!("it is given up: {why}"), true);
     }
     let holds = pool_round.facts.window_override.is_some_and(|window_override| now < window_override.until);
     let word = pool_round.desired.pool.spec.run_now.as_ref().filter(|_| grants && holds);
     if let Some(RunNow { until, word, .. }) = word {
-        tell("RunsNow", until.to_string(), format!("windows and blackouts do not count until {until}: {word}"));
+        tell("RunsNow", until.to_string(), format!("windows and blackouts do not count until {until}: {word}"), true);
+    }
+    let waits = |blocked: &&BlockedNode| matches!(blocked.why, Blocked::Approval { .. });
+    if let Some(BlockedNode { why, .. }) = pool_round.decision.blocked.iter().find(waits) {
+        tell("WaitsForApproval", why.to_string(), why.to_string(), true);
+    }
+    let given = rollout.status.iter().flat_map(|status| &status.approvals);
+    let highest = given.map(|given| given.wave).max().unwrap_or(0);
+    if let Some(Approval { wave, word, .. }) =
+        pool_round.desired.approval(Some(rollout)).filter(|approval| approval.wave > highest)
+    {
+        tell("WaveApproved", wave.to_string(), format!("wave {wave} and those before it may begin: {word}"), false);
     }
     told
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use slipway_fleet_objects::{
     condition,
-    pool::{NodePool, NodePoolStatus},
-    rollout::{Replacing, Rollout, RolloutStatus},
+    pool::{Approval, NodePool, NodePoolStatus},
+    rollout::{ApprovalRecord, Replacing, Rollout, RolloutStatus},
     upgrade::NodeUpgradeStatus,
 };
 use slipway_node_api::{
@@ -173,6 +173,14 @@ pub fn rollout(rollout: &Rollout, pool_round: &PoolRound, now: Timestamp) -> Rol
     }
     status.aborted = pool_round.facts.aborted.clone();
     status.finished |= decision.finished && status.denied.is_none() && status.aborted.is_none();
+    let awaiting =
+        |blocked: &BlockedNode| if let Blocked::Approval { wave, .. } = blocked.why { Some(count(wave)) } else { None };
+    status.awaiting_approval = decision.blocked.iter().find_map(awaiting);
+    let approval = pool_round.desired.approval(Some(rollout));
+    let is_new = |approval: &&Approval| status.approvals.iter().all(|given| given.wave < approval.wave);
+    if let Some(Approval { wave, word, .. }) = approval.filter(is_new) {
+        status.approvals.push(ApprovalRecord { wave: *wave, at: now, word: word.clone() });
+    }
     let plan = &rollout.spec.plan;
     status.passed = status.passed.max(count(decision.passed));
     (status.soaking_since, status.retry) = (decision.soaking_since, decision.retry);

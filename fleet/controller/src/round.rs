@@ -14,7 +14,7 @@ use slipway_rollout::{
     blocked::Blocked,
     decide::{Action, BlockedNode, Decision, decide, release_grants, successor},
     duration::PositiveDuration,
-    facts::{Evidence, Facts, ObservedNode, Replacing, RollbackPolicy},
+    facts::{Approval, Evidence, Facts, ObservedNode, Replacing, RollbackPolicy},
     ledger::{Ledger, Node, Proof, Role},
     plan::Plan,
     replace,
@@ -284,6 +284,9 @@ fn pool_round(
         nodes.push(observed);
     }
     let status = rollout.and_then(|rollout| rollout.status.clone()).unwrap_or_default();
+    let given = status.approvals.iter().map(|given| given.wave);
+    let given = given.chain(desired.approval(rollout).map(|approval| approval.wave));
+    let approvals = given.map(|wave| Approval { plan: plan.hash, waves: wave as usize }).collect();
     let replacing = replacing(&desired, observation.inventory, &status, succeeded, &plan);
     let facts = Facts {
         plan,
@@ -300,6 +303,7 @@ fn pool_round(
         rollback: desired.pool.spec.rollback.as_ref().map(|of| RollbackPolicy { control_plane: of.control_plane }),
         aborted: status.aborted.or_else(|| desired.aborts(rollout)),
         window_override: desired.window_override(rollout),
+        approvals,
         replacing,
         created: rollout.and_then(|rollout| rollout.metadata.creation_timestamp.as_ref()).map(|at| at.0),
         soaking_since: status.soaking_since,

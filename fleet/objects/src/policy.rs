@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use slipway_rollout::{
     int_or_percent::IntOrPercent,
     ledger::Rate,
-    policy::{CanaryStep, Policy, Topology},
+    policy::{ApprovalPolicy, CanaryStep, Policy, Topology},
     window::{Blackout, Window},
 };
 
@@ -52,13 +52,17 @@ pub struct UpgradePolicySpec {
     /// So many failures stop a rollout: a number, or a percentage of its nodes, rounded down, at least one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_budget: Option<IntOrPercent>,
+    /// Where nodes wait until a person approves, by slipwayctl fleet approve: EachWave, or AfterCanaries, which is before the
+    /// first wave after the canaries. Of several policies EachWave counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalPolicy>,
 }
 
 impl UpgradePolicySpec {
     /// The policy of this name, as decisions take it.
     pub fn policy(self, name: &str) -> Policy {
-        let Self { max_unavailable, rate, windows, blackouts, topology, steps, failure_budget } = self;
+        let Self { max_unavailable, rate, windows, blackouts, topology, steps, failure_budget, approval } = self;
         let name = name.to_owned();
-        Policy { name, max_unavailable, rate, windows, blackouts, topology, steps, failure_budget }
+        Policy { name, max_unavailable, rate, windows, blackouts, topology, steps, failure_budget, approval }
     }
 }

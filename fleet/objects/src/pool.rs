@@ -77,6 +77,9 @@ pub struct NodePoolSpec {
     /// Have a rollout go now, whatever windows and blackouts say. Budgets, rates, zones and order hold as ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_now: Option<RunNow>,
+    /// Approve waves of a rollout, where policies ask for that. The Rollout's status keeps who did, and when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
     /// How many superseded Rollouts are kept. Those that denied a payload are kept anyway.
     #[serde(default = "history")]
     #[schemars(range(min = 0, max = 1000))]
@@ -195,6 +198,25 @@ pub struct RunNow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub soak_of_wave: Option<u32>,
+    /// Whose word this is.
+    #[serde(flatten)]
+    pub word: Attribution,
+}
+
+/// Waves that may begin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Approval {
+    /// The UID of the Rollout: it says so of this one, and of none that follows.
+    #[serde(rename = "rolloutUID")]
+    #[schemars(length(min = 1, max = 64))]
+    pub rollout_uid: String,
+    /// The hash of the plan that was looked at. For another plan it does not count.
+    #[schemars(with = "String", regex(pattern = "^[0-9a-f]{64}$"))]
+    pub plan: Sha256,
+    /// This wave, counted from 1, and all before it.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub wave: u32,
     /// Whose word this is.
     #[serde(flatten)]
     pub word: Attribution,

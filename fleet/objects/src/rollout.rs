@@ -9,6 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_rollout::{facts::Retry, plan::Plan};
 
+use crate::attribution::Attribution;
+
 /// One plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema, CustomResource)]
 #[kube(
@@ -64,6 +66,14 @@ pub struct RolloutStatus {
     /// that was away. That says nothing about the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+    /// The wave, counted from 1, that waits for a person's approval now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub awaiting_approval: Option<u32>,
+    /// What people have approved. This stays.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128))]
+    pub approvals: Vec<ApprovalRecord>,
     /// The successors: the UID of a Node, by the UID that the plan has. This stays.
     // As a whole: the API server would else remember who wrote each of them, and that is as large again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -84,6 +94,20 @@ pub struct RolloutStatus {
     pub message: String,
     /// Finished: whether nothing is left to do; its reasons are the words of state.
     pub conditions: Vec<Condition>,
+}
+
+/// An approval that counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalRecord {
+    /// This wave, counted from 1, and all before it.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub wave: u32,
+    /// When a controller saw it first.
+    pub at: Timestamp,
+    /// Whose word it is.
+    #[serde(flatten)]
+    pub word: Attribution,
 }
 
 /// A node that is being replaced.

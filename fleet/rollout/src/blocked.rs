@@ -141,6 +141,9 @@ pub enum Blocked {
     /// No node tried it.
     #[error("no node of wave {wave} tried the payload: all of them are gone or left out; make a new rollout")]
     NoCanary { wave: usize },
+    /// A policy wants a person's word first.
+    #[error("wave {wave} waits for approval: slipwayctl fleet approve {pool} --reason WHY")]
+    Approval { wave: usize, pool: String },
     /// Not at this time.
     #[error("{0}")]
     Closed(Closed),
@@ -212,6 +215,7 @@ impl Blocked {
             Self::Wave { .. } => "EarlierWave",
             Self::Soak { .. } => "Soak",
             Self::NoCanary { .. } => "NoCanary",
+            Self::Approval { .. } => "Approval",
             Self::Closed(_) | Self::Refused(Refusal::Closed) => "WindowClosed",
             Self::Refused(Refusal::Holds { .. }) => "HoldsGrant",
             Self::Refused(Refusal::Budget { .. }) => "Budget",

@@ -14,6 +14,8 @@
 //!   hold back what is new.
 //! * **A person may have it go now**: until a time that they name, windows and blackouts do not count, and the soak of
 //!   one wave is passed over. Whatever else holds, holds as ever: budgets, rates, zones, order, and what failed.
+//! * **An approval** that a policy asks for is a person's word for this plan, by its hash. Without it no node of the wave
+//!   begins, nor one of a later wave. It is looked at after soaks and before windows: what waits for people says so early.
 //! * **Given up**: nothing new begins, ever, and nodes that are at it are asked to go back. That is no failure of the
 //!   payload: nothing is denied. A node with a grant that did not begin keeps it: a request may be on its way.
 //! * **The way back**, where people want it: once the denial is written, nodes of the plan that run the payload are granted
@@ -148,12 +150,12 @@ impl View<'_> {
         let payload = self.facts.plan.payload;
         let Some(observed) = self.observed.get(uid) else {
             return self.held.get(uid).map(|grant| match &grant.replaces {
-                Some(replaces) => self.replaced(grant, replaces, gate, steps),
+                Some(replaces) => self.replaced(grant, replaces, (wave, gate), steps),
                 None => Blocked::Gone { token: grant.token },
             });
         };
         if let Some(grant) = self.held.get(uid) {
-            return Some(self.holds(observed, grant, gate, steps));
+            return Some(self.holds(observed, grant, (wave, gate), steps));
         }
         let Some(report) = &observed.report else { return Some(Blocked::Silent) };
         if report.runs == payload
@@ -202,15 +204,26 @@ impl View<'_> {
         }
         let is_later = wave > gate.progress.passed;
         let blocker = gate.progress.blocker.as_ref().filter(|_| is_later);
-        let why = gate.unstaged.as_ref().or(blocker).or(gate.held_back.as_ref());
-        Some(why.cloned().unwrap_or(Blocked::Granted))
+        let why = gate.unstaged.as_ref().or(blocker).cloned();
+        Some(why.or_else(|| self.held_back(Some(wave), gate)).unwrap_or(Blocked::Granted))
+    }
+
+    /// Why nothing begins in this wave: for a reason of the whole rollout, or because a person has not approved it.
+    fn held_back(&self, wave: Option<usize>, gate: &Gate) -> Option<Blocked> {
+        gate.stop.clone().or_else(|| wave.and_then(|wave| self.unapproved(wave))).or_else(|| gate.held_back.clone())
     }
 
     /// Why a node that holds a grant is not done; it is asked to begin, if it was not yet.
-    fn holds(&self, observed: &ObservedNode, grant: &Grant, gate: &Gate, steps: &mut Vec<Action>) -> Blocked {
+    fn holds(
+        &self,
+        observed: &ObservedNode,
+        grant: &Grant,
+        (wave, gate): (Option<usize>, &Gate),
+        steps: &mut Vec<Action>,
+    ) -> Blocked {
         let token = grant.token;
         if let Some(replaces) = &grant.replaces {
-            return self.replaced(grant, replaces, gate, steps);
+            return self.replaced(grant, replaces, (wave, gate), steps);
         }
         let Some(report) = &observed.report else { return Blocked::SilentHolder { token } };
         if report.token > token {
@@ -241,8 +254,8 @@ impl View<'_> {
         if self.facts.skip.contains(&observed.node.uid) {
             return Blocked::Skipped;
         }
-        if let Some(why) = &gate.held_back {
-            return why.clone();
+        if let Some(why) = self.held_back(wave, gate) {
+            return why;
         }
         let (uid, payload) = (observed.node.uid.clone(), self.facts.plan.payload);
         steps.push(Action::Begin { uid, token, payload });
@@ -250,7 +263,13 @@ impl View<'_> {
     }
 
     /// Why a node that holds a grant to be replaced is not done; its machine is deleted, if it was not yet.
-    fn replaced(&self, grant: &Grant, replaces: &Replacement, gate: &Gate, steps: &mut Vec<Action>) -> Blocked {
+    fn replaced(
+        &self,
+        grant: &Grant,
+        replaces: &Replacement,
+        (wave, gate): (Option<usize>, &Gate),
+        steps: &mut Vec<Action>,
+    ) -> Blocked {
         let (uid, token) = (grant.node.uid.clone(), grant.token);
         if let Where::Waits(why) = replace::replacement_state(self.facts, grant, replaces, &self.successor_machines) {
             return why;
@@ -266,7 +285,7 @@ impl View<'_> {
             return Blocked::Skipped;
         }
         if let Some(why) =
-            gate.held_back.clone().or_else(|| replace::replacement_blocked(self.facts, &self.machines, &grant.node))
+            self.held_back(wave, gate).or_else(|| replace::replacement_blocked(self.facts, &self.machines, &grant.node))
         {
             return why;
         }

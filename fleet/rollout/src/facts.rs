@@ -119,6 +119,15 @@ pub struct WindowOverride {
     pub soak: Option<usize>,
 }
 
+/// A person's word that the waves of a plan may begin, as far as policies ask for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Approval {
+    /// The hash of the plan that the person saw. It is none for another plan.
+    pub plan: Sha256,
+    /// How many waves, from the first one on.
+    pub waves: usize,
+}
+
 /// Which attempts are repeated, where an attempt ended before the reboot. Tokens tell old attempts from new ones, so one
 /// entry is enough for all nodes of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -207,6 +216,8 @@ pub struct Facts {
     pub aborted: Option<String>,
     /// Whether it goes now.
     pub window_override: Option<WindowOverride>,
+    /// What people have approved, of this plan or of others.
+    pub approvals: Vec<Approval>,
     /// Whether nodes are replaced, and what is known of that.
     pub replacing: Replacing,
     /// When the rollout was made; `None` if it was not made yet.
@@ -239,6 +250,7 @@ impl Facts {
             rollback: None,
             aborted: None,
             window_override: None,
+            approvals: Vec::new(),
             replacing: Replacing::default(),
             created: None,
             soaking_since: None,

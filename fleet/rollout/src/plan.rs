@@ -15,7 +15,7 @@ use slipway_core::digest::Sha256;
 use crate::{
     duration::PositiveDuration,
     ledger::{Node, Role},
-    policy::Rules,
+    policy::{ApprovalPolicy, Rules},
 };
 
 /// When the control plane goes.
@@ -111,6 +111,17 @@ impl Plan {
     /// Whether it is what it was when it got its hash.
     pub fn is_whole(&self) -> bool {
         self.compute_hash() == self.hash
+    }
+
+    /// The last wave up to `wave` that waits for a person's approval; `None` if none of them does. Counted from 0.
+    pub fn gate(&self, approval: ApprovalPolicy, wave: usize) -> Option<usize> {
+        let gate = match approval {
+            ApprovalPolicy::EachWave => wave,
+            ApprovalPolicy::AfterCanaries => {
+                self.waves.iter().rposition(|wave| wave.soak.is_some()).map_or(0, |last| last + 1)
+            }
+        };
+        (gate <= wave).then_some(gate)
     }
 
     /// Each node with the number of its wave, in their order.

@@ -8,6 +8,7 @@
 //! | `blackouts` | none holds | never |
 //! | `topology` | the fewest zones; all must name the same label | anywhere |
 //! | `steps` | a wave ends at each of them; at the same node the longer soak counts | one wave |
+//! | `approval` | before each wave, if one of them says so | never |
 //! | `failureBudget` | the smallest | the first failure stops it |
 
 use std::collections::BTreeSet;
@@ -49,6 +50,17 @@ pub struct Policy {
     pub steps: Vec<CanaryStep>,
     /// So many failures stop the rollout.
     pub failure_budget: Option<IntOrPercent>,
+    /// Where nodes wait for a person's approval.
+    pub approval: Option<ApprovalPolicy>,
+}
+
+/// Where nodes wait for a person's approval. `EachWave`, the stricter one, comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ApprovalPolicy {
+    /// Before the first wave after the canaries; before the first wave of all, if there are no canaries.
+    AfterCanaries,
+    /// Before each wave, the first one included.
+    EachWave,
 }
 
 /// In how many zones nodes may be unavailable at once.
@@ -178,6 +190,11 @@ impl Rules {
     pub fn failures(&self, total: u32) -> u32 {
         let amounts = self.0.iter().filter_map(|policy| policy.failure_budget);
         amounts.map(|amount| amount.share(total)).min().unwrap_or(1).max(1)
+    }
+
+    /// Where nodes wait for a person's approval; `None` for nowhere.
+    pub fn approval(&self) -> Option<ApprovalPolicy> {
+        self.0.iter().filter_map(|policy| policy.approval).max()
     }
 
     /// The label that says where a node is; `None` if zones do not count.

@@ -156,6 +156,14 @@ impl<'a> View<'a> {
         Progress { passed, soaks: None, soaking_since: None, blocker: None }
     }
 
+    /// Why a node of this wave waits for a person, if it does.
+    pub(crate) fn unapproved(&self, wave: usize) -> Option<Blocked> {
+        let Facts { plan, rules, approvals, .. } = self.facts;
+        let gate = plan.gate(rules.approval()?, wave)?;
+        let is_approved = approvals.iter().any(|approval| approval.plan == plan.hash && approval.waves > gate);
+        (!is_approved).then(|| Blocked::Approval { wave: gate + 1, pool: plan.pool.clone() })
+    }
+
     /// All waves are over, and nothing of the plan is open any more.
     pub(crate) fn is_over(&self, passed: usize) -> bool {
         let plan = &self.facts.plan;

@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 use slipway_node::cordon::NodeState;
 use slipway_rollout::{
-    facts::Retry,
+    facts::{Approval, Retry},
     ledger::{Ledger, Node},
     plan::Plan,
 };
@@ -58,6 +58,8 @@ pub struct Rollout {
     /// People want it to go now, until then, and pass over the soak of this wave.
     pub window_override: Option<(Seconds, Option<usize>)>,
     pub skip: BTreeSet<String>,
+    /// What people have approved. It stays.
+    pub approvals: Vec<Approval>,
     /// Tokens of grants that people want to be free, by UID. They are never taken out.
     pub words: BTreeMap<String, u64>,
 }
@@ -107,7 +109,7 @@ impl Api {
     /// A rollout is made.
     pub fn begin(&mut self, plan: Plan) {
         let (paused, denied, aborted, window_override) = (None, None, None, None);
-        let (skip, words) = (BTreeSet::new(), BTreeMap::new());
+        let (skip, words, approvals) = (BTreeSet::new(), BTreeMap::new(), Vec::new());
         let rollout = Rollout {
             plan,
             passed: 0,
@@ -119,6 +121,7 @@ impl Api {
             aborted,
             window_override,
             skip,
+            approvals,
             words,
         };
         self.rollouts.push(Versioned::new(rollout));

@@ -11,11 +11,12 @@
 use std::{collections::VecDeque, rc::Rc};
 
 use jiff::Timestamp;
+use slipway_core::digest::Sha256;
 use slipway_node::request::Goal;
 use slipway_rollout::{
     blocked::Blocked,
     decide::{Action, Decision, decide},
-    facts::{Evidence, Facts, ObservedNode, WindowOverride},
+    facts::{Approval, Evidence, Facts, ObservedNode, WindowOverride},
     ledger::{Grant, HIGHEST, Ledger, Node, Proof, Refusal, Role},
 };
 
@@ -144,7 +145,8 @@ impl World {
         work.todo.extend(remember);
         self.mutate(&mut work, &view, &decision);
         work.wait = self.waits(&view, &decision);
-        self.is_idle(work.pool, work.todo.is_empty(), &decision);
+        let is_idle = work.todo.iter().all(|todo| self.is_for_a_liar(todo));
+        self.is_idle(work.pool, is_idle, &decision);
         self.trace
             .say(self.now, || format!("controller {c} looks at pool {}: {}", work.pool, describe_decision(&decision)));
         work.view = Some(Rc::new(view));
@@ -236,6 +238,7 @@ impl World {
             window_override: rollout
                 .window_override
                 .map(|(until, soak)| WindowOverride { until: stamp(until, 0), soak }),
+            approvals: self.approvals(&rollout.approvals, rollout.plan.hash),
             replacing: Default::default(),
             created: Some(stamp(0, 0)),
             soaking_since: if self.mutant == Mutant::SoaksByNodes {
@@ -246,6 +249,15 @@ impl World {
             retry: rollout.retry,
             named_tokens: rollout.words.values().copied().collect(),
         })
+    }
+
+    /// People's approvals. A mutant takes one of another plan for one of this.
+    fn approvals(&self, given: &[Approval], plan: Sha256) -> Vec<Approval> {
+        let of_any = |approval: &Approval| match self.mutant {
+            Mutant::ApprovesAnyPlan => Approval { plan, ..*approval },
+            _ => *approval,
+        };
+        given.iter().map(of_any).collect()
     }
 
     /// When it looks again, if nothing happens before.

@@ -2,13 +2,16 @@
 
 use std::rc::Rc;
 
-use slipway_core::boot::env::BootEnv;
+use slipway_core::{boot::env::BootEnv, digest::Sha256};
 use slipway_node::{
     cordon::NodeState,
     request::{Goal, Request},
     sequence::may_turn,
 };
-use slipway_rollout::ledger::{Node, Role};
+use slipway_rollout::{
+    facts::Approval,
+    ledger::{Node, Role},
+};
 
 use uuid::Uuid;
 
@@ -53,12 +56,14 @@ impl World {
             }
             Fault::NodeDeleted(_) | Fault::Replaced(_) | Fault::Dies(_) => self.vanishes(n, fault),
             Fault::Pauses(..) | Fault::Skips(_) | Fault::EditsPolicies(_) => self.wish(n, fault),
-            Fault::GivesUp(_) | Fault::Hurries(..) => self.wish(n, fault),
+            Fault::GivesUp(_) | Fault::Hurries(..) | Fault::Approves(..) => self.wish(n, fault),
             Fault::Cordons | Fault::Uncordons => self.cordons(n, fault == Fault::Cordons),
             Fault::Lies(lie, seconds) => {
                 (self.machines[n].lie, self.machines[n].has_lied) = (Some(lie), true);
                 self.publish_report(n);
-                self.after(seconds, Event::IsHonest(n));
+                if let Some(seconds) = seconds {
+                    self.after(seconds, Event::IsHonest(n));
+                }
             }
             Fault::Forged(above) => self.forged(n, above),
             Fault::Word => self.word(n),
@@ -187,6 +192,11 @@ impl World {
                 let until = self.now + seconds;
                 self.api.edit(pool, |rollout| rollout.window_override = Some((until, soak.then_some(rollout.passed))));
             }
+            Fault::Approves(pool, waves, is_other) => self.api.edit(pool, |rollout| {
+                let hash = rollout.plan.hash;
+                let plan = if is_other { Sha256::of(&hash.0) } else { hash };
+                rollout.approvals.push(Approval { plan, waves });
+            }),
             Fault::EditsPolicies(pool) => {
                 let terms = policies::random(&mut self.random);
                 self.trace.say(self.now, || format!("policies of pool {pool}: {terms}"));
@@ -315,7 +325,7 @@ impl World {
         for n in 0..self.machines.len() {
             let machine = &mut self.machines[n];
             let (now, boot) = (self.now, machine.boot);
-            machine.lie = None;
+            // The one that is never honest again goes on.
             machine.ill_until = machine.ill_until.min(now);
             machine.cut_off_until = machine.cut_off_until.min(now);
             machine.drain_blocked_until = machine.drain_blocked_until.min(now);

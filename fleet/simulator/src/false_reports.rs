@@ -3,6 +3,7 @@
 use slipway_rollout::facts::{Failure, FailureEvidence, RollbackState};
 
 use crate::{
+    clock::{DAY, Seconds},
     payload::{NEW, OLD},
     random::Random,
     view::Report,
@@ -25,8 +26,12 @@ pub enum Lie {
     Staged(bool),
     /// It failed like this.
     Failed(FailureEvidence),
-    /// It can go back.
-    MayGoBack,
+    /// It can go back, or cannot, for whatever reason.
+    GoesBack(u8),
+    /// It has been as it is since then, in seconds from the start.
+    Since(Seconds),
+    /// Some of these at once, by this seed.
+    Several(u64),
 }
 
 impl Lie {
@@ -38,7 +43,7 @@ impl Lie {
             FailureEvidence::AfterReboot,
             FailureEvidence::Unknown,
         ];
-        match random.below(10) {
+        match random.below(13) {
             0 => Self::Token(u64::MAX),
             1 => Self::Token((1 << 53) - 1),
             2 => Self::Token(random.below(100)),
@@ -48,7 +53,9 @@ impl Lie {
             6 => Self::Runs(random.coin()),
             7 => Self::Staged(random.coin()),
             8 => Self::Failed(evidence[random.place(evidence.len())]),
-            _ => Self::MayGoBack,
+            9 => Self::GoesBack(u8::try_from(random.below(4)).unwrap_or(0)),
+            10 => Self::Since(random.from_to(-100, 0) * DAY),
+            _ => Self::Several(random.number()),
         }
     }
 
@@ -62,7 +69,21 @@ impl Lie {
             Self::Runs(new) => report.runs = if new { NEW } else { OLD },
             Self::Staged(is_so) => report.staged = is_so.then_some(NEW),
             Self::Failed(evidence) => report.failed = Some(Failure { evidence, why: "a lie".to_owned() }),
-            Self::MayGoBack => report.rollback = RollbackState::Available,
+            Self::GoesBack(0) => report.rollback = RollbackState::Available,
+            Self::GoesBack(1) => report.rollback = RollbackState::Unavailable,
+            Self::GoesBack(2) => report.rollback = RollbackState::Denied("a lie".to_owned()),
+            Self::GoesBack(_) => report.rollback = RollbackState::Failed("a lie".to_owned()),
+            Self::Since(since) => report.since = since,
+            Self::Several(seed) => {
+                let mut random = Random::new(seed);
+                for _ in 0..random.from_to(2, 5) {
+                    // Several within several would have no end.
+                    let lie = Self::any(&mut random);
+                    if !matches!(lie, Self::Several(_)) {
+                        report = lie.falsify(report);
+                    }
+                }
+            }
         }
         report
     }

@@ -54,10 +54,12 @@ pub enum Fault {
     GivesUp(usize),
     /// It is to go now, for so long; and the soak of the wave that it is at is passed over.
     Hurries(usize, Seconds, bool),
+    /// They approve so many waves of this pool's plan, or of another one.
+    Approves(usize, usize, bool),
     Cordons,
     Uncordons,
-    /// It lies about something, for so long.
-    Lies(Lie, Seconds),
+    /// It lies about something, for so long; for ever, if no time is given.
+    Lies(Lie, Option<Seconds>),
     /// Somebody with the certificate of a controller asks it to begin, with a token so far above all that were given.
     Forged(u64),
     /// A person frees its grant, without looking whether it is at work.
@@ -96,6 +98,18 @@ pub fn planned(random: &mut Random, nodes: usize, pools: usize, controllers: usi
     (0..many).map(&mut one).collect()
 }
 
+/// A person's approvals for a pool: of some waves, of other plans, and mostly of all in the end.
+pub fn approvals(random: &mut Random, pool: usize, calm: Seconds) -> Vec<Planned> {
+    let mut one = |waves, is_other| {
+        let when = When::At(random.from_to(0, calm - 3600));
+        Planned { when, who: Who::Machine(0), fault: Fault::Approves(pool, waves, is_other) }
+    };
+    let mut approvals = vec![one(1, false), one(2, false), one(usize::MAX, true)];
+    let all = one(usize::MAX, false);
+    approvals.extend(random.per_mille(850).then_some(all));
+    approvals
+}
+
 fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
     let c = random.place(controllers);
     let short = random.from_to(5, 900);
@@ -126,7 +140,7 @@ fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
         21 => Fault::Word,
         22 => Fault::Aborts,
         23 => Fault::GivesUp(random.place(pools)),
-        25..=27 => Fault::Lies(Lie::any(random), long),
+        25..=27 => Fault::Lies(Lie::any(random), (!random.per_mille(300)).then_some(long)),
         28 | 29 => Fault::Forged(if random.coin() { u64::MAX } else { random.below(100) }),
         24 => Fault::Hurries(random.place(pools), long, random.coin()),
         _ => Fault::Echo,

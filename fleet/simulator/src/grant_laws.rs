@@ -48,6 +48,13 @@ impl World {
         self.laws.must(!is_aborted, || format!("aborted: {uid} is to begin, and its rollout was given up"));
         let is_paused = !before(self.laws.paused.get(view.pool).copied().flatten());
         self.laws.must(!is_paused, || format!("paused: {uid} is to begin while its rollout is paused"));
+        let approvals = self.api.rollouts[view.pool].object.approvals.iter();
+        let approved = approvals.filter(|given| given.plan == view.facts.plan.hash).map(|given| given.waves).max();
+        let canaries = view.facts.plan.waves.iter().rposition(|wave| wave.soak.is_some());
+        let wave = view.facts.plan.nodes().find(|(_, node)| node.uid == uid).map(|(wave, _)| wave);
+        let is_approved =
+            returns || wave.is_none_or(|wave| view.terms.is_approved(wave, canaries, approved.unwrap_or(0)));
+        self.laws.must(is_approved, || format!("approvals: {uid} is to begin, and {approved:?} waves are approved"));
         let is_skipped = !before(self.laws.skipped.get(uid).copied());
         self.laws.must(!is_skipped, || format!("skipped: {uid} is to begin, and was left out"));
     }

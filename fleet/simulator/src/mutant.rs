@@ -27,11 +27,13 @@ pub enum Mutant {
     BelievesTokens,
     /// A soak is as long as nodes say.
     SoaksByNodes,
+    /// An approval of another plan counts.
+    ApprovesAnyPlan,
 }
 
 impl Mutant {
     /// Each of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::GrantsEnd,
         Self::CachedBudget,
         Self::UnreadToken,
@@ -43,5 +45,6 @@ impl Mutant {
         Self::JournalLost,
         Self::BelievesTokens,
         Self::SoaksByNodes,
+        Self::ApprovesAnyPlan,
     ];
 }

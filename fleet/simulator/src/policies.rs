@@ -7,7 +7,7 @@ use slipway_rollout::{
     duration::PositiveDuration,
     int_or_percent::IntOrPercent,
     ledger::Rate,
-    policy::{CanaryStep, Policy, Rules, Topology},
+    policy::{ApprovalPolicy, CanaryStep, Policy, Rules, Topology},
     window::{Blackout, Day, Window, Zone},
 };
 
@@ -91,6 +91,21 @@ impl Terms {
         self.0.iter().filter_map(most).min()
     }
 
+    /// Whether a person has to approve something.
+    pub fn asks_for_approval(&self) -> bool {
+        self.0.iter().any(|term| term.policy.approval.is_some())
+    }
+
+    /// Whether nodes of a wave may begin, of a plan whose last canaries are in that wave, if `approved` waves are approved.
+    pub fn is_approved(&self, wave: usize, canaries: Option<usize>, approved: usize) -> bool {
+        let after = canaries.map_or(0, |last| last + 1);
+        self.0.iter().all(|term| match term.policy.approval {
+            None => true,
+            Some(ApprovalPolicy::EachWave) => wave < approved,
+            Some(ApprovalPolicy::AfterCanaries) => wave < after || after < approved,
+        })
+    }
+
     pub fn rates(&self) -> impl Iterator<Item = Rate> {
         self.0.iter().filter_map(|term| term.policy.rate)
     }
@@ -138,6 +153,9 @@ fn term(random: &mut Random, n: i64) -> Term {
             Vec::new()
         },
         failure_budget: random.per_mille(500).then(|| amount(random, 1)),
+        approval: random
+            .per_mille(100)
+            .then(|| if random.coin() { ApprovalPolicy::EachWave } else { ApprovalPolicy::AfterCanaries }),
     };
     Term { policy, hours, blackouts }
 }

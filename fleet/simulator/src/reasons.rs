@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use slipway_rollout::{
     blocked::Blocked,
-    decide::{Decision, decide},
+    decide::{Action, Decision, decide},
     facts::{Facts, ObservedNode, RollbackState},
     ledger::{Refusal, Role},
 };
 
 use crate::{
     clock::{DAY, stamp},
+    controller_state::PendingAction,
     payload::NEW,
     view::View,
     world::World,
@@ -25,8 +26,8 @@ impl World {
         for blocked in &decision.blocked {
             *reasons.entry(&blocked.node.uid).or_default() += 1;
         }
-        let freed = |action: &slipway_rollout::decide::Action| match action {
-            slipway_rollout::decide::Action::Free { uid, .. } => Some(uid.clone()),
+        let freed = |action: &Action| match action {
+            Action::Free { uid, .. } => Some(uid.clone()),
             _ => None,
         };
         let freed: BTreeSet<String> = decision.steps.iter().filter_map(freed).collect();
@@ -92,6 +93,20 @@ impl World {
             self.laws.break_it(law);
         }
         self.finished[view.pool].get_or_insert(self.now);
+    }
+
+    /// Only a node that lies is asked: it may be asked for ever for what it has done.
+    pub fn is_for_a_liar(&self, todo: &PendingAction) -> bool {
+        let PendingAction::Decided(
+            Action::Stage { uid, .. }
+            | Action::Begin { uid, .. }
+            | Action::Return { uid, .. }
+            | Action::Abort { uid, .. },
+        ) = todo
+        else {
+            return false;
+        };
+        self.uids.get(uid).is_some_and(|(n, _)| self.machines[*n].has_lied)
     }
 
     /// Nothing is done, and nothing has changed for two days in which nothing went wrong: then the reasons are so.
@@ -171,6 +186,9 @@ impl World {
                 .waves
                 .get(wave - 1)
                 .is_some_and(|wave| wave.nodes.iter().all(|node| seen(&node.uid).is_none_or(is_out))),
+            Blocked::Approval { wave, .. } => {
+                facts.approvals.iter().all(|given| given.plan != facts.plan.hash || given.waves < *wave)
+            }
             Blocked::Closed(closed) => match closed.opens {
                 Some(_) => return Fair::Comes,
                 None => true,
@@ -181,7 +199,9 @@ impl World {
             // here.
             _ => false,
         };
-        if is_so { Fair::Stays } else { Fair::Wrong }
+        // What a liar says of itself, and what comes of that for itself, need not be so.
+        let has_lied = machine.is_some_and(|machine| machine.has_lied);
+        if is_so || has_lied { Fair::Stays } else { Fair::Wrong }
     }
 
     /// The ledger's reason is true.

@@ -93,7 +93,10 @@ impl Scenario {
         let rates = rates(&mut random);
         let controllers = 1 + usize::from(random.coin());
         let is_tried_once = random.coin();
-        let faults = faults::planned(&mut random, nodes.len(), pools.len(), controllers, calm);
+        let mut faults = faults::planned(&mut random, nodes.len(), pools.len(), controllers, calm);
+        for (n, _) in pools.iter().enumerate().filter(|(_, pool)| pool.terms.asks_for_approval()) {
+            faults.extend(faults::approvals(&mut random, n, calm));
+        }
         Self { seed, pools, nodes, quality, controllers, is_tried_once, rates, faults, calm, random }
     }
 

@@ -24,6 +24,8 @@ use crate::{
 const HORIZON: Seconds = 90 * DAY;
 /// Longer than any window is waited for.
 const STUCK: Seconds = 15 * DAY;
+/// So long after the last fault a run with a node that lies for ever goes on.
+const LIARS: Seconds = 4 * DAY;
 /// A request may be so late. After it, nothing of a rollout that is over is on its way any more.
 pub const LATEST: Seconds = 3600;
 
@@ -248,8 +250,11 @@ impl World {
     /// All rollouts are over or stuck for good reasons, and what was on its way has arrived.
     fn is_over(&self) -> bool {
         let is_late = |since: &Option<Seconds>| since.is_some_and(|since| self.now > since + LATEST);
+        // One that lies for ever may be granted for ever.
+        let has_liar = self.machines.iter().any(|machine| machine.lie.is_some());
         self.is_calm && self.now > self.scenario.calm + LATEST && self.finished.iter().all(is_late)
             || self.is_calm && self.laws.is_stuck
+            || self.is_calm && has_liar && self.now > self.scenario.calm + LIARS
     }
 
     fn happens(&mut self, event: Event) {

@@ -4,6 +4,7 @@
 //! two controllers in every order. No test here needs a cluster, a clock, or a network.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod approval;
 mod decide;
 mod evidence;
 mod int_or_percent;

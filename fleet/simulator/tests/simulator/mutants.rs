@@ -31,6 +31,7 @@ fn each_mutant_is_noticed() {
             Mutant::JournalLost => &["tokens:", "cordons:", "ends:", "reboots:", "locks:", "grants:", "frees:"],
             Mutant::BelievesTokens => &["tokens:"],
             Mutant::SoaksByNodes => &["soaks:"],
+            Mutant::ApprovesAnyPlan => &["approvals:"],
             Mutant::None => &[],
         };
         assert!(is_one_of(&law, laws), "{mutant:?}: {law}");

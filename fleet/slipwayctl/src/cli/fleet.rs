@@ -87,6 +87,19 @@ pub enum Verb {
         #[command(flatten)]
         word: AttributionArgs,
     },
+    /// Approve a wave of a pool's rollout, where a policy asks for that: nodes of it and of the waves before it may begin
+    Approve {
+        /// The pool
+        pool: String,
+        /// Only if this is the hash of the plan that is followed
+        #[arg(long, value_name = "HASH")]
+        plan: Option<Sha256>,
+        /// This wave, counted from 1, and all before it; without it, the one that waits
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+        wave: Option<u32>,
+        #[command(flatten)]
+        word: AttributionArgs,
+    },
     /// Leave a node out. The rollout does not wait for it
     Skip {
         /// The name of its Node

@@ -251,6 +251,7 @@ mod tests {
             plan: Sha256([2; 32]),
             denied: None,
             aborted: None,
+            approvals: Vec::new(),
             waves,
         };
         let pool = Pool {

@@ -178,6 +178,41 @@ pub fn run_now(
     )
 }
 
+/// Approve a wave of a rollout, and all before it; without a number, the wave that waits.
+pub fn approve(
+    pool: &Value,
+    rollout: &Rollout,
+    (hash, wave): (Option<Sha256>, Option<u32>),
+    word: &Attribution,
+) -> Result<Edit, Failure> {
+    follows(pool, rollout)?;
+    let (plan, name) = (&rollout.spec.plan, rollout.metadata.name.as_deref().unwrap_or_default());
+    if hash.is_some_and(|hash| hash != plan.hash) {
+        return refused("another-plan", format!("the pool {} follows the plan {} of {name}", plan.pool, plan.hash));
+    }
+    let status = rollout.status.clone().unwrap_or_default();
+    if matches!(status.state.as_str(), "Finished" | "Denied" | "Aborted") {
+        return refused("over", format!("{name} does not go on: {}, {}", status.state, status.message));
+    }
+    let waves = u32::try_from(plan.waves.len()).unwrap_or(u32::MAX);
+    let Some(wave) = wave.or(status.awaiting_approval) else {
+        return refused(
+            "nothing-waits",
+            format!("no wave of {name} waits for approval: name one by --wave to approve it ahead"),
+        );
+    };
+    if wave > waves {
+        return refused("no-wave", format!("{name} has {waves} waves"));
+    }
+    if let Some(given) = status.approvals.iter().find(|given| given.wave >= wave) {
+        return Edit::already(format!("wave {} of {name} is approved already; {}", given.wave, given.word));
+    }
+    let mut approval = signed(word);
+    (approval["rolloutUID"], approval["plan"], approval["wave"]) =
+        (json!(rollout.metadata.uid), json!(plan.hash), json!(wave));
+    Edit::write(json!({ "approval": approval }), format!("wave {wave} of {name} may begin, and those before it"))
+}
+
 /// Leave a node out.
 pub fn skip(pool: &Value, node: &str, word: &Attribution) -> Result<Edit, Failure> {
     let mut skip = entries(pool, "skip");
@@ -234,6 +269,8 @@ pub fn release(ledger: &Value, node: &str, token: Option<u64>, word: &Attributio
 
 #[cfg(test)]
 mod tests {
+    use slipway_fleet_objects::rollout::ApprovalRecord;
+
     use super::*;
 
     fn alice() -> Attribution {
@@ -324,6 +361,28 @@ mod tests {
         (invalid["status"]["state"], invalid["status"]["message"]) = (json!("Invalid"), json!("a policy is missing"));
         let says = abort(&invalid).unwrap().says;
         assert!(says.contains("until then no node is asked to go back: a policy is missing"), "{says}");
+    }
+
+    #[test]
+    fn what_is_approved_is_one_plan_of_one_rollout() {
+        let pool = |spec: Value| json!({ "spec": spec, "status": { "rollout": "p-1" } });
+        let approve = |of: &Rollout, what| super::approve(&pool(json!({})), of, what, &alice());
+        let (mut running, zeros) = (rollout("Waiting"), "0".repeat(64));
+        assert_eq!(word_of(approve(&running, (None, None))), "nothing-waits");
+        running.status.as_mut().unwrap().awaiting_approval = Some(1);
+        let spec = approve(&running, (None, None)).unwrap().spec.unwrap();
+        let word = json!({ "who": "alice", "why": "the fair", "rolloutUID": "one", "plan": zeros, "wave": 1 });
+        assert_eq!(spec, json!({ "approval": word }));
+        assert_eq!(approve(&running, (zeros.parse().ok(), Some(1))).unwrap().spec, Some(spec));
+        assert_eq!(word_of(approve(&running, ("1".repeat(64).parse().ok(), None))), "another-plan");
+        assert_eq!(word_of(approve(&running, (None, Some(2)))), "no-wave");
+        assert_eq!(word_of(approve(&rollout("Finished"), (None, None))), "over");
+        let other = json!({ "spec": {}, "status": { "rollout": "p-2" } });
+        assert_eq!(word_of(super::approve(&other, &running, (None, None), &alice())), "another-rollout");
+        let mut given = running;
+        let at = "2026-06-01T12:00:00Z".parse().unwrap();
+        given.status.as_mut().unwrap().approvals.push(ApprovalRecord { wave: 1, at, word: alice() });
+        assert_eq!(approve(&given, (None, None)).unwrap().spec, None);
     }
 
     #[test]

@@ -77,6 +77,10 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
             let (rollout, word, now) = (rollout_of(&cluster, &pool).await?, attribution_of(word), Timestamp::now());
             in_pool(&cluster, &pool, output, |spec| edit::run_now(spec, &rollout, (lasts, now), skip_soak, &word)).await
         }
+        Verb::Approve { pool, plan, wave, word } => {
+            let (rollout, word) = (rollout_of(&cluster, &pool).await?, attribution_of(word));
+            in_pool(&cluster, &pool, output, |spec| edit::approve(spec, &rollout, (plan, wave), &word)).await
+        }
         Verb::Skip { node, pool, word } => {
             let word = attribution_of(word);
             let pool = match pool {

@@ -8,7 +8,7 @@ use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     attribution::Attribution,
     pool::{NodePool, RunNow, Skip},
-    rollout::{Rollout, RolloutStatus},
+    rollout::{ApprovalRecord, Rollout, RolloutStatus},
     upgrade::{NodeUpgrade, NodeUpgradeStatus},
 };
 use slipway_rollout::{
@@ -75,6 +75,8 @@ pub struct Followed {
     pub denied: Option<String>,
     /// Who has given it up, and why.
     pub aborted: Option<String>,
+    /// What people have approved, and when.
+    pub approvals: Vec<ApprovalRecord>,
     /// The waves of its plan.
     pub waves: Vec<Wave>,
 }
@@ -255,6 +257,7 @@ impl ClusterObjects {
             plan: plan.hash,
             denied: status.denied.clone(),
             aborted: status.aborted.clone(),
+            approvals: status.approvals.clone(),
             waves: waves.collect(),
         }
     }

@@ -222,3 +222,35 @@ fn a_rollout_goes_now_although_its_window_is_closed_and_its_soak_is_long() {
     let refused = site.fleet(&["abort", "p", "--reason", "too late"]).fails(3);
     assert!(refused.contains("refused (finished)"), "{refused}");
 }
+
+#[test]
+fn what_is_after_the_canary_waits_for_a_persons_approval() {
+    let Some(site) = Site::new(2) else { return };
+    let _controller = site.controller();
+    site.pool("new", json!({ "steps": [{ "nodes": 1, "soak": "1s" }], "approval": "AfterCanaries" }));
+    let waits =
+        |site: &Site| site.pool_status().message.contains("wave 2 waits for approval: slipwayctl fleet approve p");
+    site.until("the canary is done, and the other one waits", waits);
+    let rollout = site.rollouts().remove(0);
+    let other = rollout.spec.plan.waves[1].nodes[0].name.clone();
+    site.until_it_says(&other, "Approval");
+    // An approval of another plan, whoever writes it, does not count.
+    let word = json!({ "rolloutUID": rollout.metadata.uid, "wave": 2, "who": "eve", "why": "now" });
+    let mut wrong = word.clone();
+    wrong["plan"] = json!("0".repeat(64));
+    site.change_pool(json!({ "approval": wrong }));
+    site.until("it was looked at", |site| site.json(&["status"])["pools"][0]["behind"] == false);
+    assert_eq!((site.node_status(&other).reason.as_str(), site.ledger().epoch), ("Approval", 1));
+    let refused = site.fleet(&["approve", "p", "--plan", &"0".repeat(64), "--reason", "now"]).fails(3);
+    assert!(refused.contains("refused (another-plan)"), "{refused}");
+    let told = site.fleet(&["approve", "p", "--reason", "the canary is well"]).ok();
+    assert!(told.contains("wave 2 of ") && told.contains(" may begin"), "{told}");
+    site.until_all_run("new");
+    let given = site.rollouts().remove(0).status.unwrap().approvals;
+    assert_eq!((given.len(), given[0].wave, given[0].word.to_string().as_str()), (1, 2, "alice: the canary is well"));
+    assert_eq!(site.json(&["status"])["pools"][0]["rollout"]["approvals"][0]["who"], "alice");
+    let events: kube::Api<k8s_openapi::api::core::v1::Event> = kube::Api::namespaced(site.client.clone(), "default");
+    let events = site.runtime.block_on(events.list(&kube::api::ListParams::default())).unwrap().items;
+    let has = |reason: &str| events.iter().any(|event| event.reason.as_deref() == Some(reason));
+    assert!(has("WaitsForApproval") && has("WaveApproved"));
+}
