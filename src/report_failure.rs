@@ -27,6 +27,7 @@ use crate::{
     ops::{
         IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver,
         attest::PredicateError,
+        chunk::ChunkError,
         efi_signer::EfiSignerError,
         enroll::{EnrollError, MOUNT_EFIVARFS},
         health::NotWell,
@@ -248,12 +249,19 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
     simple.into_iter().find_map(|(is, known)| is.then_some(known)).or_else(|| signing(cause))
 }
 
-/// Errors of signing and pushing.
+/// Errors of signing, pushing and preparing images.
 fn signing(cause: &(dyn Error + 'static)) -> Option<Known> {
     if let Some(error) = cause.downcast_ref() {
         let id = match error {
             PushError::Registry(_) => Id::UnsupportedOther,
             PushError::Directory(_) | PushError::OtherDigest { .. } => Id::Usage,
+        };
+        return Some(Known::new(id).or_remedy(error.remedy()));
+    }
+    if let Some(error) = cause.downcast_ref() {
+        let id = match error {
+            ChunkError::Elsewhere(_) => Id::UnsupportedOther,
+            ChunkError::Directory(_) => Id::Usage,
         };
         return Some(Known::new(id).or_remedy(error.remedy()));
     }

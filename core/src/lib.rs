@@ -27,6 +27,7 @@ extern crate std;
 
 pub mod boot;
 pub mod config;
+pub mod delta;
 pub mod disk;
 pub mod efi;
 pub mod glob;

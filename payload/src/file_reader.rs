@@ -2,7 +2,9 @@
 
 use std::{fs::File, io::Read};
 
-use crate::sha256::Hasher;
+use slipway_core::delta::reuse::Moved;
+
+use crate::{delta::Old, sha256::Hasher};
 
 /// Reads one file of a payload.
 ///
@@ -28,4 +30,20 @@ pub trait PayloadFiles {
     /// Pass each of these files to `take` once, in the order of the source; `take` must read it to its end. Optional
     /// text files that the payload does not have are left out.
     fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()>;
+
+    /// Bytes that came over the network so far.
+    fn fetched(&self) -> u64 {
+        0
+    }
+
+    /// What handing out its files would move; none if that is not known. An image's layers are not read for it, but for their
+    /// indexes.
+    fn would_move(&self, _: &Old<'_>) -> Option<Moved> {
+        None
+    }
+
+    /// The same, where a disk may hold parts of the files already.
+    fn each_over(&self, names: &[&str], _: &Old<'_>, take: &mut Take) -> anyhow::Result<()> {
+        self.each(names, take)
+    }
 }

@@ -4,11 +4,13 @@
 //! * [`image`]: container images, wherever they are stored
 //! * [`registry`]: registries as stores of images
 //! * [`trust`]: verifies signatures
+//! * [`delta`]: reads a layer of which the disk has most bytes already
 //! * [`file_reader`]: the files of a payload as readers
 //! * [`digest_file`]: the digest of a file that is read to its end
 //! * [`sha256`]: SHA-256 of one message, or of two that share their bytes
 //! * [`side_file`]: files that get their name when they are complete
 
+pub mod delta;
 pub mod digest_file;
 mod dir;
 mod examine;

@@ -1,15 +1,19 @@
 //! The open source of a payload: a directory, an image layout, or an image in a registry.
 
+use oci_spec::image::Descriptor;
+
 use super::{
     ChecksumPolicy, DirSource, SignedList, SourceRef,
     image::{ImageError, ImageSource, ImageStore, Inspection, Local},
     registry::{Options, Registry},
 };
 use crate::{
+    delta::Old,
     file_reader::{PayloadFiles, Take},
     trust::Evidence,
 };
 use slipway_core::{
+    delta::{index::Index, reuse::Moved},
     kernel::arch::Arch,
     payload::{facts::PayloadFacts, unused::unused},
 };
@@ -55,6 +59,14 @@ impl Source {
         }
     }
 
+    /// The indexes of chunks that the layers of an image have; why one cannot be used.
+    pub fn chunks(&self) -> Vec<Result<(Descriptor, Index), ImageError>> {
+        match self {
+            Source::Dir(_) => vec![],
+            Source::Image(image) => image.chunks(),
+        }
+    }
+
     /// Evidence that it was signed.
     pub fn evidence(&mut self) -> anyhow::Result<Evidence> {
         match self {
@@ -89,6 +101,27 @@ impl PayloadFiles for Source {
         match self {
             Source::Dir(dir) => dir.each(names, take),
             Source::Image(image) => image.each(names, take),
+        }
+    }
+
+    fn fetched(&self) -> u64 {
+        match self {
+            Source::Dir(_) => 0,
+            Source::Image(image) => image.fetched(),
+        }
+    }
+
+    fn would_move(&self, old: &Old<'_>) -> Option<Moved> {
+        match self {
+            Source::Dir(_) => None,
+            Source::Image(image) => image.would_move(old),
+        }
+    }
+
+    fn each_over(&self, names: &[&str], old: &Old<'_>, take: &mut Take) -> anyhow::Result<()> {
+        match self {
+            Source::Dir(dir) => dir.each(names, take),
+            Source::Image(image) => image.each_over(names, old, take),
         }
     }
 }

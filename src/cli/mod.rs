@@ -197,6 +197,12 @@ pub enum Verb {
     /// The tag is set last: whoever asks for it gets the old image or the whole new one. Then the registry is asked for the
     /// tag's digest. Signatures that the registry has are kept.
     Push(PushArgs),
+    /// Prepare a container image in a directory so that upgrades to it fetch only what changed.
+    ///
+    /// The layers with the payload become plain tar archives, and get an index of chunks. Any tool and registry still takes the
+    /// image. Its digest changes, so sign it afterwards. The same image gives the same bytes. docs/delta-upgrades.md says
+    /// how to publish it.
+    Chunk(ChunkArgs),
     /// Write SHA256SUMS and manifest.json for a payload directory.
     ///
     /// Run it once after a payload is built. An install or upgrade then finds a file that was damaged on the way.
@@ -464,6 +470,12 @@ pub struct PushArgs {
     pub to: PushTarget,
     #[command(flatten)]
     pub registry: RegistryArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ChunkArgs {
+    /// The image: oci:DIR[:TAG]. It is changed there.
+    pub source: SourceRef,
 }
 
 #[derive(Debug, Args)]

@@ -43,6 +43,8 @@ pub struct Progress {
     lines: Lines,
     total: u64,
     done: u64,
+    // Bytes that were fetched, and that were reused.
+    moved: Option<(u64, u64)>,
     begun: Instant,
     said: Instant,
     pace: Pace,
@@ -83,7 +85,17 @@ impl Progress {
         };
         let now = Instant::now();
         let lines = Lines { mode, seq: Arc::default(), dropped: Arc::default() };
-        Progress { lines, total: 0, done: 0, begun: now, said: now, pace: Pace::default(), plan: None, drawn: false }
+        Progress {
+            lines,
+            total: 0,
+            done: 0,
+            moved: None,
+            begun: now,
+            said: now,
+            pace: Pace::default(),
+            plan: None,
+            drawn: false,
+        }
     }
 
     pub fn lines(&self) -> Lines {
@@ -116,7 +128,7 @@ impl Progress {
         } else {
             self.finish_bar();
         }
-        (self.total, self.done, self.begun) = (bytes, 0, Instant::now());
+        (self.total, self.done, self.moved, self.begun) = (bytes, 0, None, Instant::now());
         (self.said, self.pace) = (self.begun, Pace::default());
         match self.lines.mode {
             ProgressMode::Plain => self.lines.line(sentence),
@@ -135,7 +147,7 @@ impl Progress {
         };
         if self.lines.mode == ProgressMode::Bars && total > 0 {
             let width = width();
-            self.lines.bytes(&format!("\r{:<width$}", bar(width, done, total, pace)));
+            self.lines.bytes(&format!("\r{:<width$}", bar(width, done, total, self.moved, pace)));
             self.drawn = true;
         }
     }
@@ -177,7 +189,7 @@ fn width() -> usize {
 }
 
 /// `  [====>     ] 12.3 MiB of 118.4 MiB, 3.1 MiB/s, 2 min 10 s left`, with as much of it as there is room for.
-fn bar(width: usize, done: u64, total: u64, pace: &Pace) -> String {
+fn bar(width: usize, done: u64, total: u64, moved: Option<(u64, u64)>, pace: &Pace) -> String {
     const LEAST: usize = "  [>    ] ".len();
     const LONGEST: usize = 40;
     let percent = format!("{} %", WriterProgress::percent(done, total).unwrap_or_default());
@@ -185,6 +197,7 @@ fn bar(width: usize, done: u64, total: u64, pace: &Pace) -> String {
     let rate = pace.rate().map(|rate| format!("{}/s", approx(rate)));
     let left = pace.left(total).filter(|_| done < total).map(|left| format!("{} left", in_words(left)));
     let texts = [
+        [Some(sizes.clone()), moved.map(in_parts).or_else(|| rate.clone()), left.clone()],
         [Some(sizes.clone()), rate, left.clone()],
         [Some(sizes), left.clone(), None],
         [Some(percent.clone()), left, None],
@@ -198,6 +211,11 @@ fn bar(width: usize, done: u64, total: u64, pace: &Pace) -> String {
     let filled = (u128::from(done.min(total)) * inside as u128 / u128::from(total.max(1))) as usize;
     let head = if filled < inside { ">" } else { "" };
     format!("  [{:<inside$}] {text}", format!("{}{head}", "=".repeat(filled)))
+}
+
+/// `11.1 MiB fetched and 213.0 MiB reused`.
+fn in_parts((fetched, reused): (u64, u64)) -> String {
+    format!("{} fetched and {} reused", approx(fetched), approx(reused))
 }
 
 impl Lines {
@@ -290,9 +308,15 @@ impl Observer for Progress {
         {
             let left =
                 self.pace.left(total).map_or_else(String::new, |left| format!(", about {} left", in_words(left)));
-            self.lines.line(&format!("        {} of {} ({percent} %){left}", approx(done), approx(total)));
+            let parts = self.moved.map_or_else(String::new, |moved| format!(", {}", in_parts(moved)));
+            self.lines.line(&format!("        {} of {} ({percent} %){parts}{left}", approx(done), approx(total)));
         }
-        self.lines.json(|| Event::Bytes { done_bytes: done, total_bytes: total });
+        let (fetched_bytes, reused_bytes) = self.moved.unzip();
+        self.lines.json(|| Event::Bytes { done_bytes: done, total_bytes: total, fetched_bytes, reused_bytes });
+    }
+
+    fn moved(&mut self, fetched: u64, reused: u64) {
+        self.moved = Some((fetched, reused));
     }
 
     fn note(&mut self, text: &str) {
@@ -326,10 +350,15 @@ mod tests {
     fn a_bar_fits_and_tells_what_there_is_room_for() {
         let mut pace = Pace::default();
         pace.at(Duration::from_secs(5), 50 * MIB);
-        let at = |width| bar(width, 50 * MIB, 1350 * MIB, &pace);
+        let at = |width| bar(width, 50 * MIB, 1350 * MIB, None, &pace);
         assert_eq!(
             at(99),
             format!("  [={}] 50 MiB of 1350 MiB, 10 MiB/s, 2 min 10 s left", format_args!(">{:38}", ""))
+        );
+        let in_parts = bar(99, 50 * MIB, 1350 * MIB, Some((MIB, 48 * MIB)), &pace);
+        assert!(
+            in_parts.ends_with("] 50 MiB of 1350 MiB, 1 MiB fetched and 48 MiB reused, 2 min 10 s left"),
+            "{in_parts}"
         );
         assert_eq!(at(79), "  [=>                           ] 50 MiB of 1350 MiB, 10 MiB/s, 2 min 10 s left");
         assert_eq!(at(39), "  [>             ] 3 %, 2 min 10 s left");
@@ -337,10 +366,12 @@ mod tests {
         assert_eq!(at(5), "3 %");
         for width in 1..200 {
             for (done, total) in [(0, 1), (50 * MIB, 50 * MIB), (60 * MIB, 50 * MIB), (1, u64::MAX)] {
-                let text = bar(width, done, total, &pace);
-                assert!(measure_text_width(&text) <= width, "{text:?} in {width}");
+                for moved in [None, Some((done, total))] {
+                    let text = bar(width, done, total, moved, &pace);
+                    assert!(measure_text_width(&text) <= width, "{text:?} in {width}");
+                }
             }
         }
-        assert_eq!(bar(30, 7, 7, &Pace::default()), "  [=======] 7 bytes of 7 bytes");
+        assert_eq!(bar(30, 7, 7, None, &Pace::default()), "  [=======] 7 bytes of 7 bytes");
     }
 }

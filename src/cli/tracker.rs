@@ -120,6 +120,10 @@ impl Observer for Tracker {
         self.shown.advance(bytes);
     }
 
+    fn moved(&mut self, fetched: u64, reused: u64) {
+        self.shown.moved(fetched, reused);
+    }
+
     fn note(&mut self, text: &str) {
         locked(&self.work).told.push(text.to_owned());
         self.shown.note(text);
@@ -155,6 +159,7 @@ impl Work {
         let (on_a_disk, left) = match verb {
             "image" | "imager" => (false, "a file has its name only if it is complete"),
             "pull" | "push" => (false, "what was copied completely is kept"),
+            "chunk" => (false, "the image is the old one, or complete"),
             "uki" => (false, "the file has its name only if it is complete"),
             "keys" => (false, "files may be missing: remove those that are there"),
             "checksum" => (false, "each of the two files is as it was, or complete"),
@@ -291,6 +296,7 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::Inspect(_) => "inspect",
         Verb::Pull(_) => "pull",
         Verb::Push(_) => "push",
+        Verb::Chunk(_) => "chunk",
         Verb::Checksum(_) => "checksum",
         Verb::Sign(_) => "sign",
         Verb::Attest(_) => "attest",

@@ -6,6 +6,7 @@ mod auto_upgrade;
 mod bootloader;
 mod change;
 mod checksum;
+mod chunk;
 mod completions;
 mod defaults;
 mod efi;
@@ -78,6 +79,7 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         Verb::Inspect(args) => inspect::run(args, progress),
         Verb::Pull(args) => pull::run(args, progress),
         Verb::Push(args) => push::run(args, progress),
+        Verb::Chunk(args) => chunk::run(&args, progress),
         Verb::Checksum(args) => checksum::run(args, progress),
         Verb::Sign(args) => sign::run(args, progress),
         Verb::Attest(args) => sign::attest(args, progress),

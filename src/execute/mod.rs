@@ -7,11 +7,13 @@ mod bootloader;
 mod copies;
 mod enroll;
 mod grow;
+mod old;
 mod unverified;
 mod volume;
 
 use std::{
     collections::BTreeMap,
+    sync::atomic::AtomicU64,
     thread::{self, Scope},
 };
 
@@ -28,6 +30,7 @@ use crate::{
 pub use copies::ChangedMeanwhile;
 use copies::Failed;
 pub use enroll::enroll;
+pub use old::would_move;
 use slipway_core::{
     boot::{
         env::{BootEnv, Marker, PATHS},
@@ -84,6 +87,19 @@ pub struct Sources<'a> {
     pub grown: Option<(&'a GrownGpt, &'a [u8])>,
     /// Needed by plans that mend LBA 0.
     pub lba0: Option<&'a [u8]>,
+    /// Places on the disk that may hold parts of the payload, each as the extents of a file. None are needed.
+    pub old: &'a [Vec<Extent>],
+    /// Counts what is moved.
+    pub tally: Option<&'a Tally>,
+}
+
+/// What a plan has moved into slots.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Bytes of the payload that came from the disk itself.
+    pub reused: AtomicU64,
+    /// Bytes of files that were written: those that were in place are not.
+    pub written: AtomicU64,
 }
 
 pub fn run(plan: &Plan, disk: &dyn BlockIo, sources: Sources, observer: &mut dyn Observer) -> Result<(), ExecuteError> {

@@ -1,9 +1,18 @@
 //! Writes FAT32 volumes in one pass, each file straight to its place, and reads them back meanwhile.
 
+use std::sync::atomic::Ordering;
+
 use anyhow::{Context as _, anyhow, bail};
 
-use super::{Executor, Expect, unverified::Unverified};
-use crate::transfer::{FileReader, ReadBack, write_stream};
+use super::{
+    Executor, Expect,
+    old::{Slots, old},
+    unverified::Unverified,
+};
+use crate::{
+    payload::delta::Old,
+    transfer::{FileReader, PayloadFiles, ReadBack, write_stream},
+};
 use slipway_core::{
     boot::history::new_file,
     digest::Sha256,
@@ -34,28 +43,17 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         let (volume, layout) = self.volume(part, extent)?;
         let to = |placed: &Placed| Extent { offset: extent.offset + placed.offset, len: placed.padded };
         let files: Vec<_> = volume.files.iter().zip(layout.files.iter().map(to)).collect();
+        let slots = Slots(self.disk);
+        let old = old(self.plan, &self.sources, (part, extent), &files, &slots);
         let mut unverified = self.read_behind(part)?;
-        for (file, to) in &files {
-            let context = || format!("{part}: {}", file.path);
-            let to = *to;
-            match &file.from {
-                Content::Text(text) => {
-                    self.write_file(file, to, &mut text.as_bytes(), &mut unverified).with_context(context)?;
-                }
-                Content::History(first) => {
-                    let bytes = new_file(first, self.disk.sector_size().bytes() as usize);
-                    self.write_file(file, to, &mut bytes.as_bytes(), &mut unverified).with_context(context)?;
-                }
-                Content::EfiImage => {
-                    self.write_file(file, to, &mut self.efi(file.sha256)?, &mut unverified).with_context(context)?;
-                }
-                Content::Payload => {}
-            }
+        let mut result = self.write_files(part, &files, old.as_ref(), &mut unverified);
+        if let Some(old) = old
+            && self.came_of(&old, &result)
+        {
+            unverified = self.read_behind(part)?;
+            result = self.write_files(part, &files, None, &mut unverified);
         }
-        let payload: Vec<_> = files.into_iter().filter(|(file, _)| file.from == Content::Payload).collect();
-        if !payload.is_empty() {
-            self.write_payload(&payload, &mut unverified).with_context(|| part.to_string())?;
-        }
+        result?;
         for (offset, bytes) in &layout.metadata {
             self.write(extent.offset + offset, bytes)?;
         }
@@ -65,6 +63,37 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         self.write(extent.offset, &layout.boot_sector)?;
         self.unverified.extend(unverified.map(|unverified| (part, unverified)));
         Ok(vec![])
+    }
+
+    fn write_files(
+        &mut self,
+        part: Part,
+        files: &[(&VolumeFile, Extent)],
+        old: Option<&Old>,
+        unverified: &mut Option<Unverified>,
+    ) -> anyhow::Result<()> {
+        for (file, to) in files {
+            let context = || format!("{part}: {}", file.path);
+            let to = *to;
+            match &file.from {
+                Content::Text(text) => {
+                    self.write_file(file, to, &mut text.as_bytes(), None, unverified).with_context(context)?;
+                }
+                Content::History(first) => {
+                    let bytes = new_file(first, self.disk.sector_size().bytes() as usize);
+                    self.write_file(file, to, &mut bytes.as_bytes(), None, unverified).with_context(context)?;
+                }
+                Content::EfiImage => {
+                    self.write_file(file, to, &mut self.efi(file.sha256)?, None, unverified).with_context(context)?;
+                }
+                Content::Payload => {}
+            }
+        }
+        let payload: Vec<_> = files.iter().copied().filter(|(file, _)| file.from == Content::Payload).collect();
+        if payload.is_empty() {
+            return Ok(());
+        }
+        self.write_payload(&payload, old, unverified).with_context(|| part.to_string())
     }
 
     // Start reading back, if a step of the plan verifies this volume.
@@ -80,15 +109,21 @@ impl<'scope, 'a> Executor<'scope, 'a> {
     fn write_payload(
         &mut self,
         files: &[(&VolumeFile, Extent)],
+        old: Option<&Old>,
         unverified: &mut Option<Unverified>,
     ) -> anyhow::Result<()> {
         let payload = self.sources.payload.ok_or_else(|| anyhow!("the plan needs a payload"))?;
         let names: Vec<_> = files.iter().map(|(file, _)| file.path.as_str()).collect();
-        payload.each(&names, &mut |name, reader| {
+        let mut take = |name: &str, reader: &mut dyn FileReader| {
             let found = files.iter().find(|(file, _)| file.path == name);
             let (file, to) = found.ok_or_else(|| anyhow!("{name} was not asked for"))?;
-            self.write_file(file, *to, reader, unverified).with_context(|| name.to_owned())
-        })
+            let moved = old.map(|old| (payload, old));
+            self.write_file(file, *to, reader, moved, unverified).with_context(|| name.to_owned())
+        };
+        match old {
+            Some(old) => payload.each_over(&names, old, &mut take),
+            None => payload.each(&names, &mut take),
+        }
     }
 
     fn write_file(
@@ -96,11 +131,20 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         file: &VolumeFile,
         to: Extent,
         reader: &mut dyn FileReader,
+        moved: Option<(&dyn PayloadFiles, &Old)>,
         unverified: &mut Option<Unverified>,
     ) -> anyhow::Result<()> {
+        let mut progress = |n| {
+            if let Some((payload, old)) = moved {
+                self.observer.moved(payload.fetched(), old.said.reused());
+            }
+            self.observer.advance(n);
+        };
         let behind = unverified.as_ref().map(|unverified| &unverified.behind.written);
-        let (actual, checksum) =
-            write_stream(reader, self.disk, to, file.size, behind, &mut |n| self.observer.advance(n))?;
+        let (actual, checksum, written) = write_stream(reader, self.disk, to, file.size, behind, &mut progress)?;
+        if let Some(tally) = self.sources.tally {
+            tally.written.fetch_add(written, Ordering::Relaxed);
+        }
         if actual != file.sha256 {
             return Err(PayloadChanged { expected: file.sha256, actual }.into());
         }

@@ -67,7 +67,17 @@ impl<'d> Growing<'d> {
             self.carry_out(observer)?;
         }
         let disk = identity.clone();
-        Ok(Box::new(ChangeReport { changed, dry_run, disk, payload: None, plan_hash, plan: self.plan }))
+        Ok(Box::new(ChangeReport {
+            changed,
+            dry_run,
+            disk,
+            payload: None,
+            bytes_fetched: 0,
+            bytes_reused: 0,
+            bytes_written: 0,
+            plan_hash,
+            plan: self.plan,
+        }))
     }
 
     fn is_there(&self) -> Result<(), WrittenOver> {

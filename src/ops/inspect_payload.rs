@@ -3,14 +3,18 @@
 use slipway_core::{
     kernel::{arch::Arch, cmdline::split_words},
     payload::facts::PayloadFacts,
-    report::{InspectReport, Observer},
+    report::{ChunksInfo, InspectReport, Observer},
     units::{MIB, round_up},
 };
 
 use super::{TrustRequest, payload};
 use crate::{
     error::Failure,
-    payload::{ChecksumPolicy, SourceRef, image::Inspection, registry::Options},
+    payload::{
+        ChecksumPolicy, Source, SourceRef,
+        image::{Inspection, sha256_of},
+        registry::Options,
+    },
 };
 
 #[derive(Clone, Debug)]
@@ -33,7 +37,9 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectRepo
         vec![]
     });
     let policy = ChecksumPolicy::of(request.strict);
-    let facts = opened.look(policy, Inspection::Everything, None, observer)?.facts;
+    let payload = opened.look(policy, Inspection::Everything, None, observer)?;
+    let chunks = chunks(&payload.source, observer);
+    let facts = payload.facts;
     let notes = notes(&facts);
     let bytes: u64 = facts.files.iter().map(|file| file.size).sum();
     Ok(InspectReport {
@@ -48,9 +54,28 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectRepo
         efi_stub: facts.stub_lack,
         checksums: facts.checksums,
         signatures,
+        chunks,
         signed_by: facts.signed_by,
         notes,
     })
+}
+
+/// The indexes of chunks that can be used; a note on each other.
+fn chunks(source: &Source, observer: &mut dyn Observer) -> Vec<ChunksInfo> {
+    let mut usable = Vec::new();
+    for found in source.chunks() {
+        match found.and_then(|(descriptor, index)| Ok((sha256_of(&descriptor)?, descriptor.size(), index))) {
+            Ok((digest, index_bytes, index)) => usable.push(ChunksInfo {
+                layer: index.blob,
+                index: digest,
+                index_bytes,
+                chunks: index.len(),
+                average_bytes: index.size() / (index.len() as u64).max(1),
+            }),
+            Err(error) => observer.note(&format!("an upgrade will fetch all of a layer: {error}")),
+        }
+    }
+    usable
 }
 
 /// Likely omissions of its maker. None of them keeps the payload from being installed.

@@ -4,6 +4,8 @@
 //! Until the partitions are claimed another program can write to them, and a raw write to the disk is possible at any
 //! time. So the plan is made a second time once they are claimed, and must be the same.
 
+use std::sync::atomic::AtomicU64;
+
 use anyhow::Context as _;
 use slipway_core::{
     boot::slot::Slot,
@@ -19,8 +21,9 @@ use super::{ChangeOptions, DiskRequest, after_failure, pstore};
 use crate::{
     device::{Access, BlockIo, Disk, RateLimited, RateLimiter},
     error::{Failure, OrFail as _},
-    execute::{self, Sources},
+    execute::{self, Sources, Tally},
     probe::{self, ProbeError},
+    transfer::PayloadFiles,
 };
 
 /// A verb that changes an installed disk. Implementations do no I/O: [`InstalledDisk`] reads for them.
@@ -231,7 +234,7 @@ impl<'d> InstalledDisk<'d> {
     ) -> Result<Box<ChangeReport>, Failure> {
         let ChangeOptions { dry_run, plan_hash, by, reason } = options;
         self.asked = Asked { by, reason, panic: pstore::panic(&self.system) };
-        let mut planned = self.plan(change, super::now, observer)?;
+        let (mut planned, tally) = (self.plan(change, super::now, observer)?, Tally::default());
         let PlannedChange { plan, hash, .. } = &planned;
         if let Some(asked) = plan_hash.filter(|asked| asked != hash) {
             let changed = PlanChanged::NotAsked { asked, now: *hash };
@@ -241,11 +244,25 @@ impl<'d> InstalledDisk<'d> {
         let changed = !dry_run && !plan.steps.is_empty();
         if changed {
             planned.plan = self.hold(change, &planned)?;
-            self.carry_out(&planned.plan, sources, observer)?;
+            self.carry_out(&planned.plan, Sources { tally: Some(&tally), ..sources }, observer)?;
         }
+        let would = dry_run.then(|| execute::would_move(&planned.plan, self.disk, &sources)).flatten();
+        let (would, why) = would.unwrap_or_default();
+        why.iter().for_each(|why| observer.note(why));
         let payload = change.payload(&self.system);
         let (disk, PlannedChange { plan, hash, .. }) = (self.identity, planned);
-        Ok(Box::new(ChangeReport { changed, dry_run, disk, payload, plan_hash: hash, plan }))
+        let [bytes_reused, bytes_written] = [tally.reused, tally.written].map(AtomicU64::into_inner);
+        Ok(Box::new(ChangeReport {
+            changed,
+            dry_run,
+            disk,
+            payload,
+            bytes_fetched: sources.payload.map_or(0, PayloadFiles::fetched) + would.fetched,
+            bytes_reused: bytes_reused + would.reused,
+            bytes_written,
+            plan_hash: hash,
+            plan,
+        }))
     }
 }
 

@@ -10,6 +10,7 @@ pub mod attest;
 pub mod auto_upgrade;
 pub mod bootloader;
 pub mod checksum;
+pub mod chunk;
 mod clones;
 pub mod confirm;
 mod copies;

@@ -154,6 +154,16 @@ impl Lba0 {
             self.carry_out(disk, observer)?;
         }
         let Lba0 { plan, .. } = self;
-        Ok(Box::new(ChangeReport { changed: !dry_run, dry_run, disk: disk_id, payload: None, plan_hash, plan }))
+        Ok(Box::new(ChangeReport {
+            changed: !dry_run,
+            dry_run,
+            disk: disk_id,
+            payload: None,
+            bytes_fetched: 0,
+            bytes_reused: 0,
+            bytes_written: 0,
+            plan_hash,
+            plan,
+        }))
     }
 }

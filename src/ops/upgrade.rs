@@ -24,6 +24,7 @@ use crate::{
     error::Failure,
     execute::Sources,
     payload::{ChecksumPolicy, image::Inspection},
+    probe,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,6 +214,8 @@ pub fn onto(
         renews.then(|| bootloader::on_the_way(request.arch, request.efi_loader, disk.identity(), observer)).flatten();
     let (loaders, renewal) = renewal.unzip();
     let upgrade = Upgrade { request, payload: &payload.facts, firmware: &firmware, renewal, dry_run: options.dry_run };
-    let sources = Sources { payload: Some(&payload.source), loaders: loaders.as_ref(), ..Sources::default() };
+    let old = probe::slot_files(disk, &installed.system.gpt);
+    let sources =
+        Sources { payload: Some(&payload.source), loaders: loaders.as_ref(), old: &old, ..Sources::default() };
     installed.change(&upgrade, sources, options, observer)
 }

@@ -12,6 +12,7 @@ mod lba0;
 mod partitions;
 mod place;
 mod read;
+mod slot_files;
 mod system;
 
 pub use bootloader::{boot_chain_and_loaders, bootloader, bootloaders, fat_map, offered};
@@ -24,6 +25,7 @@ pub use holding::{holding, is_medium};
 pub use lba0::{MendedLba0, gpt, mended_lba0};
 pub use partitions::{TableFacts, partitions};
 pub use place::{boot_env_place, history_place};
+pub use slot_files::slot_files;
 pub use system::{
     boot_env, check_files, check_slot, look_again, meta_of, slot_bytes, slot_is_whole, slot_volume, system,
     written_first,

@@ -54,7 +54,7 @@ impl OldContent {
 }
 
 /// Write exactly `size` bytes of `reader` to the beginning of `to` and fill the rest of `to`, which must be less than
-/// 512 KiB, with zeros. Return digest and checksum of the bytes read.
+/// 512 KiB, with zeros. Return digest and checksum of the bytes read, and how many bytes were written.
 ///
 /// Pieces that the disk already holds are not written again. Nothing is flushed: the caller must do that. `behind` is
 /// told of every piece, and `progress` of every byte, that is on the disk.
@@ -65,7 +65,7 @@ pub fn write_stream(
     size: u64,
     behind: Option<&Written>,
     progress: &mut dyn FnMut(u64),
-) -> Result<(Sha256, Checksum), StreamError> {
+) -> Result<(Sha256, Checksum, u64), StreamError> {
     let (read, to_hash) = sync_channel::<Filled>(BUFFERS);
     let (hashed, to_write) = sync_channel::<Filled>(BUFFERS);
     let (done, free) = sync_channel::<Filled>(BUFFERS);
@@ -82,10 +82,10 @@ pub fn write_stream(
         for (_, n) in free {
             progress(n as u64);
         }
-        join(writing)?;
+        let written = join(writing)?;
         let digests = join(hashing);
         // After an error some bytes were read but not hashed. Then the layer's hasher must not be returned.
-        result.map(|checksum| (digests.finish(reader), checksum))
+        result.map(|checksum| (digests.finish(reader), checksum, written))
     })
 }
 
@@ -152,9 +152,9 @@ fn write_pieces(
     hashed: Receiver<Filled>,
     done: &SyncSender<Filled>,
     behind: Option<&Written>,
-) -> Result<(), StreamError> {
+) -> Result<u64, StreamError> {
     let mut old = OldContent::default();
-    let mut at = to.offset;
+    let (mut at, mut written) = (to.offset, 0);
     for (mut buf, n) in hashed {
         let last = at + n as u64 == to.offset + size;
         // Direct I/O writes whole sectors. `to` ends at a cluster, so filling up to it suffices.
@@ -162,6 +162,7 @@ fn write_pieces(
         buf[n..padded].fill(0);
         if !old.is(disk, at, &buf[..padded]) {
             disk.write_at(at, &buf[..padded]).map_err(|source| StreamError::Disk { offset: at, source })?;
+            written += padded as u64;
         }
         if let Some(behind) = behind {
             behind.tell(Piece { at: Extent { offset: at, len: n as u64 }, last });
@@ -170,7 +171,7 @@ fn write_pieces(
         // The receiver may be gone: the reader ends once it has sent everything.
         let _ = done.send((buf, n));
     }
-    Ok(())
+    Ok(written)
 }
 
 #[cfg(test)]
@@ -251,7 +252,8 @@ mod tests {
 
     fn write(disk: &Cached, bytes: &[u8]) {
         let (len, mut done) = (bytes.len() as u64, 0);
-        let (digest, checksum) = write_stream(&mut &bytes[..], disk, to(len), len, None, &mut |n| done += n).unwrap();
+        let (digest, checksum, _) =
+            write_stream(&mut &bytes[..], disk, to(len), len, None, &mut |n| done += n).unwrap();
         assert_eq!((digest, checksum, done), (Sha256::of(bytes), Checksum::of(bytes), len));
         disk.sync().unwrap();
         assert_eq!(read_back_digest(disk, &[Extent { len, ..to(len) }], &mut |_| ()).unwrap(), digest);
@@ -281,7 +283,8 @@ mod tests {
         thread::scope(|scope| {
             let behind = ReadBack::begin(scope, &disk).unwrap();
             let to = Extent { offset: 0, ..to(len) };
-            let (_, written) = write_stream(&mut &new[..], &disk, to, len, Some(&behind.written), &mut |_| ()).unwrap();
+            let (_, written, _) =
+                write_stream(&mut &new[..], &disk, to, len, Some(&behind.written), &mut |_| ()).unwrap();
             disk.sync().unwrap();
             let mut done = 0;
             assert_eq!(behind.finish(&mut |n| done += n).unwrap(), [written]);

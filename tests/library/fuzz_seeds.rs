@@ -121,7 +121,7 @@ macro_rules! targets {
     };
 }
 
-targets! { oci layer sums manifest adv bootenv gpt cmdline config profile image_ref running signature pe auth }
+targets! { oci layer sums manifest adv bootenv gpt cmdline config profile image_ref running signature pe auth chunks }
 
 /// No target is left out: by this file, by the fuzzer's list of programs, by the seeds.
 #[test]

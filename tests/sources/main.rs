@@ -9,6 +9,7 @@ mod bad_payload;
 mod builders;
 mod container_image;
 mod cut_payload;
+mod delta;
 mod from_registry;
 mod hostile_images;
 mod image_documents;

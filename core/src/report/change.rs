@@ -4,7 +4,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{digest::Sha256, disk::identity::DiskIdentity, plan::Plan};
+use crate::{digest::Sha256, disk::identity::DiskIdentity, plan::Plan, units::approx};
 
 /// What was done, or with `--dry-run` would be done.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -17,6 +17,16 @@ pub struct ChangeReport {
     pub disk: DiskIdentity,
     /// Digest that names the payload, if the change is about one.
     pub payload: Option<Sha256>,
+    /// Bytes that came over the network: documents, indexes of chunks, layers. With `dry_run` also those that the change
+    /// would fetch.
+    #[serde(default)]
+    pub bytes_fetched: u64,
+    /// Bytes of the payload's layers that came from the slots, or with `dry_run` would come from there.
+    #[serde(default)]
+    pub bytes_reused: u64,
+    /// Bytes of files that were written into a slot. What is in place already is not written again.
+    #[serde(default)]
+    pub bytes_written: u64,
     /// Hash of the plan; `--plan-hash` makes a later run refuse any other plan.
     pub plan_hash: Sha256,
     /// The plan. Without steps there was nothing to do.
@@ -32,6 +42,10 @@ impl fmt::Display for ChangeReport {
         if self.dry_run {
             let hash = self.plan_hash;
             self.plan.fmt(f)?;
+            if self.bytes_fetched > 0 {
+                let (fetched, reused) = (approx(self.bytes_fetched), approx(self.bytes_reused));
+                writeln!(f, "  moves: {fetched} from the registry at most, {reused} from the slots")?;
+            }
             return write!(f, "  then: {result}\n  plan hash: {hash}\ndry run: nothing was written");
         }
         write!(f, "{}: {result}", self.plan.goal)

@@ -56,6 +56,12 @@ pub enum Event {
         done_bytes: u64,
         /// Bytes in all.
         total_bytes: u64,
+        /// Bytes that came over the network so far, if parts of the payload are taken from the disk.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fetched_bytes: Option<u64>,
+        /// Bytes of the payload that came from the disk so far.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reused_bytes: Option<u64>,
     },
     /// Something the user should know; not an error.
     Note {
@@ -94,6 +100,8 @@ pub trait Observer {
     fn step(&mut self, number: usize, of: usize, text: &str, bytes: u64);
     /// More bytes of the current phase or step are done.
     fn advance(&mut self, bytes: u64);
+    /// So many bytes came over the network so far, and so many from the disk.
+    fn moved(&mut self, _fetched: u64, _reused: u64) {}
     /// Something the user should know; not an error.
     fn note(&mut self, text: &str);
     /// A disk is locked for writing from here on. `key` tells it apart from all others of this machine.

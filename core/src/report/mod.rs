@@ -7,6 +7,7 @@ use crate::prelude::*;
 mod auto_upgrade;
 mod bootloader;
 mod change;
+mod chunk;
 pub mod diagram;
 mod enroll;
 mod event;
@@ -34,6 +35,7 @@ mod writer;
 pub use auto_upgrade::{AutoUpgradeReport, RebootReport};
 pub use bootloader::{BiosImage, BootloaderReport, Bootloaders, MAY_OFFER_MENU};
 pub use change::ChangeReport;
+pub use chunk::{ChunkReport, ChunkedLayer, ChunksInfo};
 pub use enroll::EnrollReport;
 pub use event::{EVENT_SCHEMA, Event, EventLine, Observer};
 pub use failure::{FailedStep, FailureReport, RefusalReport};
@@ -133,6 +135,8 @@ pub enum Report {
     Pull(PullReport),
     /// `push`.
     Push(PushReport),
+    /// `chunk`.
+    Chunk(ChunkReport),
     /// `meta`.
     Meta(MetaReport),
     /// A run of any verb that failed.
@@ -177,6 +181,7 @@ impl fmt::Display for Report {
             Report::Enroll(r) => r.fmt(f),
             Report::Pull(r) => r.fmt(f),
             Report::Push(r) => r.fmt(f),
+            Report::Chunk(r) => r.fmt(f),
             Report::Meta(r) => r.fmt(f),
             Report::Failure(r) => r.fmt(f),
             Report::Text(text) => f.write_str(text.trim_end()),

@@ -6,6 +6,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::ChunksInfo;
 use crate::{
     digest::Sha256,
     kernel::{arch::Arch, efi_stub::StubLack},
@@ -39,6 +40,9 @@ pub struct InspectReport {
     /// The signatures that lie beside it, by any key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<FoundSignature>,
+    /// The indexes of chunks that its layers have: what an upgrade saves traffic by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chunks: Vec<ChunksInfo>,
     /// The trusted keys that have signed it; empty if none has, or none was named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_by: Vec<Signer>,
@@ -70,6 +74,7 @@ impl fmt::Display for InspectReport {
         }
         writeln!(f, "sums     {}", if self.checksums { "yes, SHA256SUMS agrees" } else { "no" })?;
         self.signatures.iter().try_for_each(|found| writeln!(f, "found    {found}"))?;
+        self.chunks.iter().try_for_each(|chunks| writeln!(f, "chunks   {chunks}"))?;
         for signer in &self.signed_by {
             writeln!(f, "signed   by {}, key {}", printable(&signer.name), signer.key)?;
         }

@@ -18,8 +18,8 @@ use super::{
 use crate::trust::bundle;
 use slipway_core::digest::Sha256;
 
-const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
-const EMPTY: &[u8] = b"{}";
+pub const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
+pub const EMPTY: &[u8] = b"{}";
 // The key by which cosign finds a bundle without reading it.
 const CONTENT: (&str, &str) = ("dev.sigstore.bundle.content", "dsse-envelope");
 const PREDICATE_TYPE: &str = "dev.sigstore.bundle.predicateType";
@@ -74,7 +74,7 @@ impl Signable {
 }
 
 /// The index under the tag that lists the documents beside an image.
-fn list_of(tag: &str, beside: &[Descriptor]) -> Result<NamedManifest, ImageError> {
+pub fn list_of(tag: &str, beside: &[Descriptor]) -> Result<NamedManifest, ImageError> {
     // Digests and sizes alone: skopeo copies no index with byte for byte that has more of a manifest than it knows.
     let plain = |d: &Descriptor| Descriptor::new(d.media_type().clone(), d.size(), d.digest().clone());
     let all: BTreeMap<_, _> = beside.iter().map(|d| (d.digest().to_string(), plain(d))).collect();

@@ -54,7 +54,7 @@ impl Compression {
     }
 }
 
-pub type LayerReader = VerifyingReader<Box<dyn Read + Send>>;
+pub type LayerReader<'b> = VerifyingReader<Box<dyn Read + Send + 'b>>;
 
 #[derive(Clone, Debug)]
 pub struct Layer {
@@ -85,9 +85,25 @@ impl Layer {
         format!("layer {}", self.descriptor.digest())
     }
 
+    /// Digest of the uncompressed archive.
+    pub const fn diff_id(&self) -> Sha256 {
+        self.diff_id
+    }
+
+    /// The digest of the blob, if the blob is the archive itself.
+    pub fn plain(&self) -> Option<Sha256> {
+        sha256_of(&self.descriptor).ok().filter(|digest| *digest == self.diff_id)
+    }
+
+    /// A reader of a layer that is [plain](Self::plain), whose bytes come from elsewhere. All of them are compared with its
+    /// digest, as without that.
+    pub fn checked<'b>(&self, bytes: Box<dyn Read + Send + 'b>) -> LayerReader<'b> {
+        VerifyingReader::new(bytes, self.name(), self.diff_id, Length::Exactly(self.descriptor.size()))
+    }
+
     /// A reader of the tar archive. A compressed blob is read and hashed on a thread of its own; the caller's thread
     /// decompresses.
-    pub fn open(&self, store: &dyn ImageStore) -> Result<LayerReader, ImageError> {
+    pub fn open(&self, store: &dyn ImageStore) -> Result<LayerReader<'static>, ImageError> {
         let name = self.name();
         let bytes = self.descriptor.size();
         let (blob, digest) = (store.blob(&self.descriptor)?, sha256_of(&self.descriptor)?);

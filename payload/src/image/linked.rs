@@ -39,7 +39,7 @@ impl Layers<'_> {
         &self,
         place: Place,
         link: &Entry,
-        take: &mut dyn FnMut(&mut Content<'_, LayerReader>) -> anyhow::Result<T>,
+        take: &mut dyn FnMut(&mut Content<'_, LayerReader<'_>>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let target = self.target(place, link)?;
         let layer = &self.list[target.layer];

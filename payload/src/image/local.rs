@@ -199,6 +199,16 @@ impl Local {
         Ok(subject)
     }
 
+    /// The names in index.json of the image with this digest; none for an entry without a name.
+    pub fn names_of(&self, digest: Sha256) -> Result<Vec<Option<String>>, ImageError> {
+        let index = self.index()?;
+        let listed = index.manifests().iter().filter(|d| sha256_of(d).is_ok_and(|have| have == digest));
+        let mut names: Vec<_> = listed.map(|d| annotation(d, REF_NAME)).collect();
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
     fn pick<'i>(&self, index: &'i ImageIndex) -> Result<&'i Descriptor, ImageError> {
         let named = |d: &Descriptor| annotation(d, REF_NAME);
         // An unreadable one has no subject here, and fails when it is used.

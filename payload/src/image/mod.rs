@@ -4,6 +4,8 @@
 mod archive;
 mod attest;
 mod beside;
+mod chunk;
+mod chunks;
 mod cosign;
 mod description;
 mod error;
@@ -28,14 +30,17 @@ mod whole;
 
 pub use archive::Archive;
 pub use beside::MAX_BESIDE_BYTES;
+pub use chunk::{Chunked, ChunkedLayer, chunk};
 pub use cosign::referrers_tag;
 pub use description::Description;
 pub use error::ImageError;
+pub(crate) use layer::Layer;
 pub use local::{Local, LocalRef};
 pub use pull::{Pull, Pulled};
 pub use push::{Pushed, push};
 pub use sign::{Signable, SignedLayer};
 pub use sink::{BlobContent, ImageSink, LayoutSink, NamedManifest};
 pub use source::{ImageSource, Inspection};
-pub use store::{Document, ImageStore, Listing, MAX_DOCUMENT_BYTES, sha256_of};
+pub use store::{Document, FromRange, ImageStore, Listing, MAX_DOCUMENT_BYTES, sha256_of};
+pub(crate) use verifying_reader::VerifyingReader;
 pub use whole::WholeImage;

@@ -10,7 +10,7 @@ use std::{
 use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
-    ImageError, ImageStore,
+    ImageError, ImageStore, chunks,
     layout::{descriptor_of, index, io_error, write, write_blob},
     resolve::{Resolved, resolve},
     signatures::{self, AllBeside, Beside},
@@ -82,10 +82,13 @@ impl<'s> Pull<'s> {
         }
         write(&blobs.join(pulled.manifest.to_string()), &manifest.bytes)?;
         let mut listed = vec![(manifest_descriptor(&self.image)?, tag.map(str::to_owned))];
+        let chunks = self.copy_chunks(&blobs, &mut pulled, &mut listed);
         // A registry that cannot list the documents beside an image still has the image. A caller that demands a
         // signature has looked before, and looks again in the copy.
         let AllBeside { found, faults, unknown } = signatures::beside(self.store, &self.image.names(), self.arch);
         (pulled.left, pulled.unknown) = (faults, unknown);
+        // It is for saving traffic. Without it the image is whole.
+        pulled.left.extend(chunks.err().map(|e| format!("index of chunks: {e}")));
         for signed in found.iter().map(|beside| beside.image).collect::<BTreeSet<_>>() {
             self.write_index(signed, &blobs)?;
         }
@@ -112,6 +115,31 @@ impl<'s> Pull<'s> {
         let blob = VerifyingReader::new(self.store.blob(descriptor)?, what.clone(), digest, length);
         write_blob(blob, &what, &path, progress)?;
         Ok(true)
+    }
+
+    /// Copies the indexes of chunks, and what holds them in a registry.
+    fn copy_chunks(
+        &self,
+        blobs: &Path,
+        pulled: &mut Pulled,
+        listed: &mut Vec<(Descriptor, Option<String>)>,
+    ) -> Result<(), ImageError> {
+        let indexes = chunks::indexes(self.image.layers.iter().map(|layer| &layer.descriptor));
+        if indexes.is_empty() {
+            return Ok(());
+        }
+        for index in &indexes {
+            match self.copy(index, blobs, &mut |_| {})? {
+                true => pulled.fetched += index.size(),
+                false => pulled.kept += index.size(),
+            }
+        }
+        let artifact = chunks::artifact(&manifest_descriptor(&self.image)?, &indexes)?;
+        for bytes in [chunks::empty()?.1, &artifact.bytes] {
+            write(&blobs.join(Sha256::of(bytes).to_string()), bytes)?;
+        }
+        listed.push((descriptor_of(&artifact.media_type, &artifact.bytes)?, None));
+        Ok(())
     }
 
     /// Write the image's signatures: a manifest and its blobs.

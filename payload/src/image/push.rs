@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ImageError, ImageSink, NamedManifest, SignedLayer, WholeImage,
+    ImageError, ImageSink, NamedManifest, SignedLayer, WholeImage, chunks,
     cosign::tag_of,
     layout::descriptor_of,
     sign::{Signable, layers_of},
@@ -48,9 +48,10 @@ pub fn push(
     }
     let manifests: Vec<_> = image.manifests.iter().chain([&image.root]).cloned().collect();
     sink.put_manifests(&[], &manifests)?;
+    put_chunks(image, there, sink, &mut pushed)?;
     let names = image.names();
     let AllBeside { found, faults, unknown } = signatures::beside(&*image.store, &names, Arch::NATIVE);
-    pushed.left = faults;
+    pushed.left.extend(faults);
     // An unreadable signature must not let the image be published without it.
     unknown.map_or(Ok(()), Err)?;
     let mut untagged = BTreeMap::new();
@@ -74,6 +75,37 @@ pub fn push(
         sink.put_manifests(&[], &[NamedManifest { tag: Some(tag.to_owned()), ..image.root.clone() }])?;
     }
     Ok(pushed)
+}
+
+/// Puts the indexes of chunks there, and what holds them. One that is missing in the source is no loss but of traffic later.
+fn put_chunks(
+    image: &WholeImage,
+    there: &dyn Fn(Sha256) -> Result<Signable, ImageError>,
+    sink: &dyn ImageSink,
+    pushed: &mut Pushed,
+) -> Result<(), ImageError> {
+    for manifest in image.manifests.iter().chain([&image.root]) {
+        let indexes = chunks::indexes_of(&manifest.bytes);
+        let mut all = !indexes.is_empty();
+        for index in &indexes {
+            match chunks::read_index(&*image.store, index)? {
+                Some(bytes) => drop(put_bytes(sink, index.media_type(), &bytes)?),
+                None => {
+                    pushed.left.push(format!("index of chunks {}: it is not in the source", index.digest()));
+                    all = false;
+                }
+            }
+        }
+        if all {
+            let (config, content) = chunks::empty()?;
+            put_bytes(sink, config.media_type(), content)?;
+            let artifact = chunks::artifact(&descriptor_of(&manifest.media_type, &manifest.bytes)?, &indexes)?;
+            sink.put_manifests(&[], std::slice::from_ref(&artifact))?;
+            let listed = descriptor_of(&artifact.media_type, &artifact.bytes)?;
+            there(Sha256::of(&manifest.bytes))?.list(&[listed])?;
+        }
+    }
+    Ok(())
 }
 
 /// Puts an image's signatures there: as they are, unless the repository has some under that tag already.

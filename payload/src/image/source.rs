@@ -16,31 +16,38 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use oci_spec::image::Descriptor;
 
 use super::{
     ImageError, ImageStore,
+    chunk::chunks_of,
     layer::{Layer, LayerReader},
     linked::{Layers, MOST_LINKS, Place},
     overlay::{CurrentLayer, UpperLayers},
     resolve::{Resolved, resolve},
     signatures,
-    tar::{Content, Entries, EntryKind},
+    tar::{Content, Entries, Entry, EntryKind},
 };
 use crate::{
     SourceRef,
+    delta::{Delta, Gaps, Old, descriptor_of_index},
     examine::{ChecksumPolicy, Found, PayloadError, Seen},
     file_reader::{PayloadFiles, Take},
     trust::Evidence,
     watched,
 };
 use slipway_core::{
+    delta::{
+        index::{File, Index},
+        reuse::Moved,
+    },
     digest::Sha256,
     kernel::arch::Arch,
     payload::{
         facts::PayloadFacts,
         format_checks::{HEAD_BYTES, check_head},
         unified::Unified,
-        unused::is_used,
+        unused::{is_installed, is_used},
     },
 };
 
@@ -98,6 +105,12 @@ impl ImageSource {
         signatures::evidence(&*self.store, &self.names, self.arch)
     }
 
+    /// The indexes of chunks that its layers have; why one cannot be used.
+    pub fn chunks(&self) -> Vec<Result<(Descriptor, Index), ImageError>> {
+        let found = self.layers.iter().map(|layer| chunks_of(&*self.store, layer));
+        found.filter_map(Result::transpose).collect()
+    }
+
     /// Names of the files that the inspection found in the payload's directory, or in SHA256SUMS, sorted.
     pub fn names(&self) -> Vec<String> {
         self.expected.digests.keys().cloned().collect()
@@ -110,9 +123,19 @@ impl ImageSource {
         inspection: Inspection,
         progress: &mut dyn FnMut(u64),
     ) -> anyhow::Result<PayloadFacts> {
+        // What its small files declare is enough, if it can be had without the large ones. Any fault is told by the ordinary way.
+        let is_indexed =
+            self.layers.last().is_some_and(|top| matches!(descriptor_of_index(&top.descriptor), Ok(Some(_))));
+        if inspection == Inspection::Declared
+            && self.store.has_ranges()
+            && is_indexed
+            && let Ok(Some(facts)) = self.glanced()
+        {
+            return Ok(facts);
+        }
         let mut found = Found { place: self.place(), files: BTreeMap::new() };
         let (mut places, mut cut_short) = (BTreeMap::new(), None);
-        let upper = self.walk(&mut |name, content, place| {
+        let upper = self.walk(&From::Store, &mut |name, content, place| {
             let what = found.place.join(name);
             let seen =
                 Seen::read(name, content, progress).map_err(|e| ImageError::of_io(&what.to_string_lossy(), e))?;
@@ -160,19 +183,80 @@ impl ImageSource {
         PathBuf::from(format!("{} /usr/install/{}", self.store.name(), self.arch))
     }
 
-    fn walk(&self, visit: &mut Visit) -> anyhow::Result<UpperLayers> {
+    /// The facts that the payload's small files declare, if the uppermost layer has all of them, and an index of chunks. None: it
+    /// is read as any other.
+    fn glanced(&mut self) -> anyhow::Result<Option<PayloadFacts>> {
+        let mut found = Found { place: self.place(), files: BTreeMap::new() };
+        let mut facts = None;
+        let top = self.layers.len().saturating_sub(1);
+        let upper = self.walk(&From::Gaps, &mut |name, content, place| {
+            if place.layer != top {
+                bail!("the small files are in more than one layer");
+            }
+            if is_installed(name) {
+                return Ok(Next::File);
+            }
+            found.files.insert(name.to_owned(), Seen::read(name, content, &mut |_| ())?);
+            facts = found.declared(&self.source)?;
+            Ok(if facts.is_some() { Next::Stop } else { Next::File })
+        })?;
+        let Some(facts) = facts else { return Ok(None) };
+        let digests = found.digests()?;
+        if digests.keys().any(|name| upper.hides(name) && !found.files.contains_key(name)) {
+            return Ok(None);
+        }
+        let facts = PayloadFacts { image: Some(self.root), ..facts };
+        self.expected = Expected {
+            digests,
+            sizes: facts.files.iter().map(|file| (file.name.clone(), file.size)).collect(),
+            places: BTreeMap::new(),
+            cmdline: facts.cmdline.clone(),
+            unified: facts.unified.clone(),
+        };
+        Ok(Some(facts))
+    }
+
+    /// A layer as a tar archive, and the files that its index lists, if that was used.
+    fn open_layer<'o>(
+        &'o self,
+        layer: &'o Layer,
+        from: &'o From<'o>,
+    ) -> Result<(LayerReader<'o>, Option<Vec<File>>), ImageError> {
+        match from {
+            From::Slots(old) => {
+                if let Some(delta) = Delta::open(&*self.store, layer, old) {
+                    let listed = delta.files().to_vec();
+                    return Ok((layer.checked(Box::new(delta)), Some(listed)));
+                }
+            }
+            From::Gaps => {
+                let gaps = Gaps::open(&*self.store, layer);
+                let gaps =
+                    gaps.ok_or_else(|| ImageError::invalid(layer.name(), "no index of chunks that can be used"))?;
+                return Ok((layer.checked(Box::new(gaps)), None));
+            }
+            From::Store => {}
+        }
+        Ok((layer.open(&*self.store)?, None))
+    }
+
+    fn walk(&self, from: &From<'_>, visit: &mut Visit) -> anyhow::Result<UpperLayers> {
         let mut upper = UpperLayers::new(self.arch);
         let (again, mut links) = (Layers { store: &*self.store, list: &self.layers }, 0);
         for (n, layer) in self.layers.iter().enumerate().rev() {
             let what = layer.name();
             let in_layer = |error| ImageError::of_io(&what, error);
-            let mut entries = Entries::new(layer.open(&*self.store)?);
+            let (reader, listed) = self.open_layer(layer, from)?;
+            let mut entries = Entries::new(reader);
             let mut current = CurrentLayer::default();
             let mut next = Next::File;
             while let Some(entry) = entries.next().map_err(in_layer)? {
                 let name = upper.visible_file(&entry, &mut current).map_err(|why| ImageError::invalid(&what, why))?;
                 let Some(name) = name else { continue };
                 let place = Place { layer: n, at: entry.at };
+                if let Some(listed) = &listed {
+                    is_listed(listed, &name, &entry).map_err(|why| ImageError::invalid(&what, why))?;
+                }
                 next = match entry.kind {
                     EntryKind::HardLink if links == MOST_LINKS => {
                         let why = format!(
@@ -200,8 +284,26 @@ impl ImageSource {
     }
 }
 
+/// What is written where was told from the index. An image whose files lie elsewhere in their layer has another one's.
+fn is_listed(listed: &[File], name: &str, entry: &Entry) -> Result<(), String> {
+    let is_there = |file: &File| file.name == name && (file.at.offset, file.at.len) == (entry.at, entry.size);
+    match is_installed(name) && entry.kind == EntryKind::File && !listed.iter().any(is_there) {
+        true => Err(format!("its index of chunks does not list {name} at byte {}", entry.at)),
+        false => Ok(()),
+    }
+}
+
+/// Where the bytes of layers come from.
+enum From<'o> {
+    Store,
+    /// From the store, without the content of files that go into a slot.
+    Gaps,
+    /// From the slots what is there, the rest from the store.
+    Slots(&'o Old<'o>),
+}
+
 /// Called with the name of a file, its content, and where its entry is.
-type Visit<'v> = dyn FnMut(&str, &mut Content<'_, LayerReader>, Place) -> anyhow::Result<Next> + 'v;
+type Visit<'v> = dyn FnMut(&str, &mut Content<'_, LayerReader<'_>>, Place) -> anyhow::Result<Next> + 'v;
 
 /// The next step of `walk`: the answer to the last file of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,12 +316,51 @@ enum Next {
 
 impl PayloadFiles for ImageSource {
     fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()> {
+        self.hand_out_all(names, &From::Store, take)
+    }
+
+    fn fetched(&self) -> u64 {
+        self.store.fetched()
+    }
+
+    /// From the uppermost layer down to the last one that has an index: with `installer chunk` that is where the payload ends.
+    /// Without any index it may be all layers.
+    fn would_move(&self, old: &Old<'_>) -> Option<Moved> {
+        if !self.store.has_ranges() {
+            return None;
+        }
+        let has_index = |layer: &Layer| matches!(descriptor_of_index(&layer.descriptor), Ok(Some(_)));
+        let first = self.layers.iter().position(has_index).unwrap_or(0);
+        let mut all = Moved::default();
+        for layer in &self.layers[first..] {
+            let moved = match Delta::open(&*self.store, layer, old) {
+                Some(delta) => delta.moves(),
+                None => Moved { fetched: layer.descriptor.size(), reused: 0, requests: 1 },
+            };
+            all.fetched = all.fetched.saturating_add(moved.fetched);
+            all.reused = all.reused.saturating_add(moved.reused);
+            all.requests += moved.requests;
+        }
+        Some(all)
+    }
+
+    fn each_over(&self, names: &[&str], old: &Old<'_>, take: &mut Take) -> anyhow::Result<()> {
+        self.hand_out_all(names, &From::Slots(old), take)
+    }
+}
+
+const OTHER: &str = "its content does not match SHA256SUMS and manifest.json";
+const AGAIN: &str = "it is there again in its layer with another content, and the later one counts: make the layer anew with \
+                     every file once";
+
+impl ImageSource {
+    fn hand_out_all(&self, names: &[&str], from: &From<'_>, take: &mut Take) -> anyhow::Result<()> {
         // Read all files that were inspected or are listed, not only `names`: this verifies the digests of their
         // layers.
         let mut missing: BTreeSet<_> = self.expected.digests.keys().map(String::as_str).collect();
         // Why entries were passed over of which another may follow in the same layer.
         let mut others = BTreeMap::new();
-        self.walk(&mut |name, content, place| {
+        self.walk(from, &mut |name, content, place| {
             let known = self.expected.places.get(name);
             let what = self.place().join(name).display().to_string();
             if !self.expected.digests.contains_key(name) {
@@ -246,18 +387,12 @@ impl PayloadFiles for ImageSource {
                 .unwrap_or_else(|| PayloadError::Missing { path: self.place().join(name) }.into())),
         }
     }
-}
 
-const OTHER: &str = "its content does not match SHA256SUMS and manifest.json";
-const AGAIN: &str = "it is there again in its layer with another content, and the later one counts: make the layer anew with \
-                     every file once";
-
-impl ImageSource {
     /// Pass on or compare a file. The inner error: it is another than the inspection told of.
     fn take_one(
         &self,
         name: &str,
-        content: &mut Content<'_, LayerReader>,
+        content: &mut Content<'_, LayerReader<'_>>,
         what: &str,
         names: &[&str],
         take: &mut Take,
@@ -287,7 +422,7 @@ impl ImageSource {
     fn hand_out(
         &self,
         name: &str,
-        content: &mut Content<'_, LayerReader>,
+        content: &mut Content<'_, LayerReader<'_>>,
         size: u64,
         take: &mut Take,
     ) -> anyhow::Result<()> {
@@ -301,7 +436,7 @@ impl ImageSource {
     fn compare(
         &self,
         name: &str,
-        content: &mut Content<'_, LayerReader>,
+        content: &mut Content<'_, LayerReader<'_>>,
         what: &str,
     ) -> Result<Option<Seen>, ImageError> {
         let seen = Seen::read(name, content, &mut |_| ()).map_err(|e| ImageError::of_io(what, e))?;

@@ -1,6 +1,6 @@
 //! The store of an image: blobs and documents by digest, in a layout or a registry.
 
-use std::io::Read;
+use std::{io::Read, ops::Range};
 
 use oci_spec::image::{Descriptor, DigestAlgorithm};
 
@@ -36,6 +36,13 @@ impl<T> From<Vec<T>> for Listing<T> {
     }
 }
 
+/// A reader of a part of a blob.
+pub struct FromRange {
+    pub reader: Box<dyn Read + Send>,
+    /// The reader goes on to the end of the blob: the store has answered with more than the part.
+    pub goes_on: bool,
+}
+
 /// Store of the parts of one image. Unless a method says otherwise, the content is not verified.
 pub trait ImageStore: Send + Sync {
     /// The index or manifest that the reference names, at most [`MAX_DOCUMENT_BYTES`]. If the reference has a digest,
@@ -48,6 +55,21 @@ pub trait ImageStore: Send + Sync {
     /// A configuration or a layer, read once from beginning to end. The reader reports errors as an `io::Error` that
     /// wraps an [`ImageError`].
     fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError>;
+
+    /// These bytes of a blob; only of a store that [has ranges](Self::has_ranges).
+    fn blob_from(&self, descriptor: &Descriptor, _: Range<u64>) -> Result<FromRange, ImageError> {
+        Err(ImageError::invalid(descriptor.digest().to_string(), "it can only be read from its beginning"))
+    }
+
+    /// Whether parts of blobs can be fetched: reading less of them saves something.
+    fn has_ranges(&self) -> bool {
+        false
+    }
+
+    /// Bytes that came over the network so far.
+    fn fetched(&self) -> u64 {
+        0
+    }
 
     /// The manifests under another tag of the same repository. A layout may list several.
     fn tagged(&self, _tag: &str) -> Result<Listing<Document>, ImageError> {

@@ -2,7 +2,9 @@
 
 use std::io::{self, Read};
 
-use super::{ImageError, skip::Skip};
+use oci_spec::image::Descriptor;
+
+use super::{ImageError, skip::Skip, store::sha256_of};
 use crate::sha256::Hasher;
 use slipway_core::digest::Sha256;
 
@@ -39,6 +41,11 @@ impl<R: Read> VerifyingReader<R> {
     pub fn new(reader: R, what: String, digest: Sha256, length: Length) -> Self {
         let state = State::Hashing(Hasher::default());
         VerifyingReader { reader, peeked: Vec::new(), state, what, digest, length, seen: 0 }
+    }
+
+    /// Of a blob with this descriptor.
+    pub fn of_blob(reader: R, what: String, blob: &Descriptor) -> Result<Self, ImageError> {
+        Ok(Self::new(reader, what, sha256_of(blob)?, Length::Exactly(blob.size())))
     }
 
     /// The next bytes, without consuming them; fewer at the end.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io::Read as _};
 use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
-    Document, ImageError, ImageStore,
+    Document, ImageError, ImageStore, chunks,
     layout::descriptor_of,
     resolve::{Parts, checked_document, parts},
     sink::NamedManifest,
@@ -90,6 +90,12 @@ impl WholeImage {
                     0 => break,
                     n => progress(n as u64),
                 }
+            }
+        }
+        // A signature covers which index is the image's. One that is there has to be that one.
+        for manifest in self.manifests.iter().chain([&self.root]) {
+            for index in chunks::indexes_of(&manifest.bytes) {
+                chunks::read_index(&*self.store, &index)?;
             }
         }
         Ok(())

@@ -2,7 +2,11 @@
 
 use std::{
     io::{self, Read},
-    sync::Arc,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,7 +23,7 @@ use crate::image::ImageError;
 
 const SKIP_BYTES: usize = 64 << 10;
 
-/// Reads a blob from beginning to end and resumes where a connection was cut. The caller must verify the digest.
+/// Reads a blob, or a part of it, from beginning to end and resumes where a connection was cut. The caller must verify the digest.
 pub struct BlobReader {
     endpoints: Arc<Endpoints>,
     what: String,
@@ -27,6 +31,8 @@ pub struct BlobReader {
     path: String,
     size: u64,
     position: u64,
+    // Behind the last byte that is wanted.
+    end: u64,
     schedule: RetrySchedule,
     connection: Option<Connection>,
     version: Option<Version>,
@@ -54,13 +60,25 @@ struct Connection {
 impl BlobReader {
     /// Sends the first request, so that a missing blob is an error here and not while reading.
     pub fn open(endpoints: Arc<Endpoints>, what: String, path: String, size: u64) -> Result<Self, ImageError> {
+        Self::open_range(endpoints, what, path, size, 0..size)
+    }
+
+    /// The same for a part of the blob. Whether the server sends the part is known then: see [`Self::goes_on`].
+    pub fn open_range(
+        endpoints: Arc<Endpoints>,
+        what: String,
+        path: String,
+        size: u64,
+        range: Range<u64>,
+    ) -> Result<Self, ImageError> {
         let schedule = endpoints.schedule();
         let mut reader = BlobReader {
             endpoints,
             what,
             path,
             size,
-            position: 0,
+            position: range.start,
+            end: range.end.min(size),
             schedule,
             connection: None,
             version: None,
@@ -73,10 +91,16 @@ impl BlobReader {
         Ok(reader)
     }
 
+    /// The server sends the blob to its end although only a part was asked for. So does this reader then.
+    pub fn goes_on(&self) -> bool {
+        self.end == self.size
+    }
+
     fn connect(&mut self) -> Result<(), RequestError> {
         let accept = "application/octet-stream, */*;q=0.5";
         let start = if self.without_ranges { 0 } else { self.position };
-        let request = Request { path: &self.path, accept, start, version: self.version.as_ref(), head: false };
+        let end = (self.end < self.size && !self.without_ranges).then_some(self.end);
+        let request = Request { path: &self.path, accept, start, end, version: self.version.as_ref(), head: false };
         let answer = match self.endpoints.list[self.schedule.endpoint()].get(&request) {
             Ok(answer) => answer,
             Err(failure) => {
@@ -85,7 +109,7 @@ impl BlobReader {
                 let other = self.version.take().map(|_| Duration::ZERO);
                 let mut again = failure.again.or(other);
                 // Some stores know no ranges, and say so with 416, 400, 403 or 501. They have it from the beginning.
-                if again.is_none() && start > 0 {
+                if again.is_none() && (start > 0 || end.is_some()) {
                     self.without_ranges = true;
                     again = Some(Duration::ZERO);
                 }
@@ -108,6 +132,7 @@ impl BlobReader {
                     self.size
                 )));
             }
+            self.end = self.size;
             let chunked = header(&answer.response, "transfer-encoding").is_some();
             (length.is_some() || chunked, self.position)
         };
@@ -152,12 +177,15 @@ impl BlobReader {
         })
     }
 
-    fn read_some(connection: &mut Connection, buf: &mut [u8]) -> Result<usize, RequestError> {
+    fn read_some(connection: &mut Connection, buf: &mut [u8], fetched: &AtomicU64) -> Result<usize, RequestError> {
         let mut read = |buf: &mut [u8]| loop {
             match connection.body.read(buf) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
                 Err(e) => return Err(request_error::cut(&e, &connection.origin)),
-                Ok(n) => return Ok(n),
+                Ok(n) => {
+                    fetched.fetch_add(n as u64, Ordering::Relaxed);
+                    return Ok(n);
+                }
             }
         };
         if connection.skip > 0 {
@@ -177,8 +205,10 @@ impl BlobReader {
     fn check_end(&mut self) -> Result<(), ImageError> {
         self.state = State::Ended;
         let mut one = [0];
-        match self.connection.take().map(|mut connection| Self::read_some(&mut connection, &mut one)) {
-            Some(Ok(1..)) => {
+        let fetched = &self.endpoints.fetched;
+        match self.connection.take().map(|mut connection| Self::read_some(&mut connection, &mut one, fetched)) {
+            // A server may send more than the part that was asked for; the rest is not read.
+            Some(Ok(1..)) if self.end == self.size => {
                 self.state = State::Failed;
                 Err(ImageError::invalid(&self.what, format!("longer than its descriptor says ({} bytes)", self.size)))
             }
@@ -195,17 +225,17 @@ impl Read for BlobReader {
             State::Running if buf.is_empty() => return Ok(0),
             State::Running => (),
         }
-        if self.position == self.size {
+        if self.position == self.end {
             self.check_end().map_err(ImageError::into_io)?;
             return Ok(0);
         }
-        let most = usize::try_from(self.size - self.position).unwrap_or(buf.len()).min(buf.len());
+        let most = usize::try_from(self.end - self.position).unwrap_or(buf.len()).min(buf.len());
         loop {
             let Some(connection) = &mut self.connection else {
                 self.connect().or_else(|failure| self.failed(failure)).map_err(ImageError::into_io)?;
                 continue;
             };
-            let failure = match Self::read_some(connection, &mut buf[..most]) {
+            let failure = match Self::read_some(connection, &mut buf[..most], &self.endpoints.fetched) {
                 Ok(0) if connection.whole => RequestError::wrong(format!(
                     "{} has {} bytes: shorter than its descriptor says ({} bytes)",
                     connection.origin,

@@ -1,6 +1,11 @@
 //! Requests to one registry or mirror, with authentication and redirects.
 
-use std::{fmt, io::Read, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    io::Read,
+    sync::{Arc, atomic::AtomicU64},
+    time::Instant,
+};
 
 use rustls::ClientConfig;
 use ureq::{
@@ -35,6 +40,8 @@ pub struct Endpoints {
     pub names: Vec<String>,
     pub patience: Patience,
     pub deadline: Option<Instant>,
+    /// Bytes of documents and blobs that came.
+    pub fetched: AtomicU64,
 }
 
 impl Endpoints {
@@ -56,8 +63,10 @@ pub struct Request<'a> {
     /// Relative to the repository: `manifests/1`, `blobs/sha256:…`.
     pub path: &'a str,
     pub accept: &'a str,
-    /// The first byte wanted; 0 for all of it.
+    /// The first byte wanted.
     pub start: u64,
+    /// Behind the last byte wanted; none: to the end.
+    pub end: Option<u64>,
     /// If `start` is not 0: the version of the bytes before it.
     pub version: Option<&'a Version>,
     /// Ask for the headers alone (HEAD).
@@ -188,8 +197,10 @@ impl Endpoint {
         if let Some(value) = authorization {
             call = call.header("Authorization", value);
         }
-        if request.start > 0 {
-            call = call.header("Range", format!("bytes={}-", request.start));
+        // Never several ranges: registries refuse them, or answer with all of the blob.
+        if request.start > 0 || request.end.is_some() {
+            let last = request.end.map_or_else(String::new, |end| end.saturating_sub(1).to_string());
+            call = call.header("Range", format!("bytes={}-{last}", request.start));
             if let Some(version) = request.version.filter(|v| v.origin == url.origin) {
                 call = call.header("If-Match", &version.tag);
             }

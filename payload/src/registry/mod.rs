@@ -39,7 +39,15 @@ pub use meter::MinimumSpeed;
 pub use mirror::{Mirror, MirrorError};
 pub use options::{Options, Patience};
 
-use std::{io::Read, sync::Arc, time::Duration};
+use std::{
+    io::Read,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use oci_spec::image::Descriptor;
 use ureq::{Body, http::Response};
@@ -52,7 +60,7 @@ use self::{
     request_error::{RequestError, header},
     url::{Origin, Url},
 };
-use super::image::{Document, ImageError, ImageStore, Listing, MAX_DOCUMENT_BYTES};
+use super::image::{Document, FromRange, ImageError, ImageStore, Listing, MAX_DOCUMENT_BYTES};
 use slipway_core::{
     digest::Sha256,
     payload::image_ref::{ImageRef, parse_digest},
@@ -104,7 +112,10 @@ impl Registry {
         }
         let names = list.iter().map(Endpoint::name).collect();
         let Options { patience, deadline, .. } = *options;
-        Ok(Registry { image: image.clone(), endpoints: Arc::new(Endpoints { list, names, patience, deadline }) })
+        Ok(Registry {
+            image: image.clone(),
+            endpoints: Arc::new(Endpoints { list, names, patience, deadline, fetched: AtomicU64::new(0) }),
+        })
     }
 
     /// Another image of the same repository, over the same connections, with the same credentials and tokens.
@@ -144,7 +155,9 @@ impl Registry {
 
     /// A manifest by tag or digest. A digest is verified here, so that a mirror with wrong content is skipped.
     fn manifest(&self, wanted: &str) -> Result<Document, ImageError> {
-        self.ask(wanted, false, |answer| document(answer, parse_digest(wanted)))
+        let document = self.ask(wanted, false, |answer| document(answer, parse_digest(wanted)))?;
+        self.endpoints.fetched.fetch_add(document.bytes.len() as u64, Ordering::Relaxed);
+        Ok(document)
     }
 
     fn ask<T>(
@@ -164,7 +177,7 @@ impl Registry {
         head: bool,
         take: impl Fn(Answer) -> Result<T, RequestError>,
     ) -> Result<T, ImageError> {
-        let request = Request { path, accept: ACCEPT, start: 0, version: None, head };
+        let request = Request { path, accept: ACCEPT, start: 0, end: None, version: None, head };
         let taken = self.first(|endpoint| endpoint.get(&request).and_then(&take));
         taken.map_err(|failure| failure.into_error(what))
     }
@@ -231,6 +244,22 @@ impl ImageStore for Registry {
         let (what, path) = (self.what("blob", digest), format!("blobs/{digest}"));
         let reader = BlobReader::open(Arc::clone(&self.endpoints), what, path, descriptor.size())?;
         Ok(Box::new(reader))
+    }
+
+    fn blob_from(&self, descriptor: &Descriptor, range: Range<u64>) -> Result<FromRange, ImageError> {
+        let digest = descriptor.digest().as_ref();
+        let (what, path) = (self.what("blob", digest), format!("blobs/{digest}"));
+        let reader = BlobReader::open_range(Arc::clone(&self.endpoints), what, path, descriptor.size(), range)?;
+        let goes_on = reader.goes_on();
+        Ok(FromRange { reader: Box::new(reader), goes_on })
+    }
+
+    fn has_ranges(&self) -> bool {
+        true
+    }
+
+    fn fetched(&self) -> u64 {
+        self.endpoints.fetched.load(Ordering::Relaxed)
     }
 
     fn tagged(&self, tag: &str) -> Result<Listing<Document>, ImageError> {

@@ -40,7 +40,7 @@ fn listed(endpoint: &Endpoint, image: Sha256, what: &str) -> Result<Listing<Desc
     let path = format!("referrers/sha256:{image}");
     let (mut listing, mut bytes, mut page) = (Listing::default(), 0, path.clone());
     for _ in 0..MAX_PAGES {
-        let request = Request { path: &page, accept: ACCEPT, start: 0, version: None, head: false };
+        let request = Request { path: &page, accept: ACCEPT, start: 0, end: None, version: None, head: false };
         let answer = endpoint.get(&request)?;
         let following = next(&answer, &path);
         let document = document(answer, None)?;

@@ -35,7 +35,8 @@ fn tags_of(endpoint: &Endpoint) -> Result<Vec<String>, RequestError> {
     let mut tags = Vec::new();
     let mut path = LIST.to_owned();
     loop {
-        let request = Request { path: &path, accept: "application/json", start: 0, version: None, head: false };
+        let request =
+            Request { path: &path, accept: "application/json", start: 0, end: None, version: None, head: false };
         let answer = endpoint.get(&request)?;
         let next = next(&answer, LIST);
         let before = tags.len();

@@ -80,7 +80,7 @@ impl Registry {
 
 fn has_blob(endpoint: &Endpoint, digest: &str) -> Result<bool, RequestError> {
     let path = format!("blobs/{digest}");
-    match endpoint.get(&Request { path: &path, accept: ACCEPT, start: 0, version: None, head: true }) {
+    match endpoint.get(&Request { path: &path, accept: ACCEPT, start: 0, end: None, version: None, head: true }) {
         Ok(_) => Ok(true),
         Err(failure) if failure.kind == RequestErrorKind::NotFound => Ok(false),
         // A missing repository may answer so to a client that may only read; the upload tells whether it may be made.

@@ -2,6 +2,7 @@
 //! each format that comes from outside. A body panics where the code under test breaks a law.
 
 mod auth;
+mod chunks;
 mod cmdline;
 mod config;
 mod disk;
@@ -16,7 +17,7 @@ mod text;
 pub type Body = fn(&[u8]) -> bool;
 
 /// All targets by name.
-pub const TARGETS: [(&str, Body); 15] = [
+pub const TARGETS: [(&str, Body); 16] = [
     ("oci", image::oci),
     ("layer", image::layer),
     ("sums", text::sums),
@@ -32,6 +33,7 @@ pub const TARGETS: [(&str, Body); 15] = [
     ("signature", signature::signature),
     ("pe", efi::pe),
     ("auth", auth::auth),
+    ("chunks", chunks::chunks),
 ];
 
 /// The body of a target.

@@ -313,7 +313,7 @@ fn forward_events(lines: impl BufRead, watcher: &dyn Watcher) -> String {
         match event.event {
             Event::Begin { version, .. } => watcher.tell(Progress::Note(format!("it is version {version}"))),
             Event::Phase { text, .. } | Event::Step { text, .. } => watcher.tell(Progress::Part(text)),
-            Event::Bytes { done_bytes, total_bytes } => watcher.tell(Progress::Bytes(done_bytes, total_bytes)),
+            Event::Bytes { done_bytes, total_bytes, .. } => watcher.tell(Progress::Bytes(done_bytes, total_bytes)),
             Event::Note { text } | Event::Wait { text } => watcher.tell(Progress::Note(text)),
             _ => {}
         }

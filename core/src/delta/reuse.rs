@@ -1,0 +1,275 @@
+//! Where each chunk of a layer comes from: a place on the disk that holds it, or the registry.
+//!
+//! The slot that is being written may hold chunks, too. While the layer is read its files are written, so a place there
+//! counts only if it lies ahead of all writes when the reader gets to the chunk. That is known beforehand: the layer is
+//! read in its order, and nothing is written that was not read.
+
+use crate::prelude::*;
+
+use core::ops::Range;
+
+use super::index::{File, Index, Key};
+use crate::units::Extent;
+
+/// Chunks that are there are fetched as well if they lie between two that are not, and have fewer bytes than this together:
+/// a request costs a round trip.
+pub const MAX_GAP_BYTES: u64 = 64 << 10;
+
+/// A file of the layer, and where on the disk it is written meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Its content in the layer.
+    pub from: Extent,
+    /// On the disk; at most the rest of a cluster longer.
+    pub to: Extent,
+}
+
+/// What is on the disk already, or gets there in the course of reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Written before the first byte of the layer is read.
+    pub before: Vec<Extent>,
+    /// The files of the layer.
+    pub files: Vec<Destination>,
+}
+
+impl Written {
+    /// Whether nothing of this place of the disk can have been written while the layer was read up to `position`.
+    pub fn is_intact(&self, place: Extent, position: u64) -> bool {
+        let meets = |offset: u64, len: u64| place.offset < offset.saturating_add(len) && offset < place.end();
+        let before = self.before.iter().any(|written| meets(written.offset, written.len));
+        let meanwhile = self.files.iter().any(|Destination { from, to }| {
+            let done = match position.checked_sub(from.offset) {
+                // The last write fills up the cluster.
+                Some(read) if read >= from.len => to.len,
+                Some(read) => read,
+                None => 0,
+            };
+            done > 0 && meets(to.offset, done)
+        });
+        !before && !meanwhile
+    }
+}
+
+/// What an upgrade would move, or has moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes from the registry.
+    pub fetched: u64,
+    /// Bytes from the disk.
+    pub reused: u64,
+    /// Requests to the registry.
+    pub requests: u64,
+}
+
+/// The chunks of a layer, and the place of each that was found on the disk.
+#[derive(Debug)]
+pub struct Reuse {
+    /// The chunks.
+    pub index: Index,
+    written: Written,
+    // Chunks by their keys.
+    order: Vec<u32>,
+    // Offset on the disk, or NONE.
+    places: Vec<u64>,
+}
+
+const NONE: u64 = u64::MAX;
+
+impl Reuse {
+    /// No chunk is found yet. `before` is written before the layer is read, and `to` is where on the disk a file of this
+    /// name goes.
+    pub fn new(index: Index, before: Vec<Extent>, to: &dyn Fn(&str) -> Option<Extent>) -> Self {
+        let goes = |file: &File| Some(Destination { from: file.at, to: to(&file.name)? });
+        let files = index.files().iter().filter_map(goes).collect();
+        let written = Written { before, files };
+        let mut order: Vec<_> = (0..index.len() as u32).collect();
+        order.sort_unstable_by(|a, b| index.key(*a as usize).cmp(index.key(*b as usize)));
+        Reuse { places: vec![NONE; index.len()], index, written, order }
+    }
+
+    /// A chunk with this key lies at this place of the disk. It need not be one of the layer.
+    pub fn found(&mut self, key: &Key, place: Extent) {
+        let Reuse { index, order, places, written } = self;
+        let key_at = |n: &u32| index.key(*n as usize);
+        let first = order.partition_point(|n| key_at(n) < key);
+        for n in order[first..].iter().take_while(|n| key_at(n) == key) {
+            let (n, chunk) = (*n as usize, index.chunk(*n as usize));
+            if places[n] == NONE && chunk.len == place.len && written.is_intact(place, chunk.offset) {
+                places[n] = place.offset;
+            }
+        }
+    }
+
+    /// Where the disk holds this chunk.
+    pub fn place(&self, n: usize) -> Option<Extent> {
+        (self.places[n] != NONE).then(|| Extent { offset: self.places[n], len: self.index.chunk(n).len })
+    }
+
+    /// What is at the place of this chunk is not the chunk.
+    pub fn lost(&mut self, n: usize) {
+        self.places[n] = NONE;
+    }
+
+    /// The chunks of one request: from `first`, which is missing, to the last missing one before a large gap.
+    pub fn request(&self, first: usize) -> Range<usize> {
+        let (mut end, mut gap) = (first + 1, 0);
+        for n in first + 1..self.index.len() {
+            if self.places[n] == NONE {
+                (end, gap) = (n + 1, 0);
+                continue;
+            }
+            gap += self.index.chunk(n).len;
+            if gap > MAX_GAP_BYTES {
+                break;
+            }
+        }
+        first..end
+    }
+
+    /// What reading the layer from chunk `from` on moves.
+    pub fn moves(&self, from: usize) -> Moved {
+        let (mut n, mut moved) = (from, Moved::default());
+        while n < self.index.len() {
+            if let Some(place) = self.place(n) {
+                moved.reused += place.len;
+                n += 1;
+                continue;
+            }
+            let request = self.request(n);
+            moved.requests += 1;
+            moved.fetched += request.clone().map(|n| self.index.chunk(n).len).sum::<u64>();
+            n = request.end;
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        delta::{cutter::Cutter, index::key_of},
+        digest::Sha256,
+    };
+
+    const fn at(offset: u64, len: u64) -> Extent {
+        Extent { offset, len }
+    }
+
+    #[test]
+    fn what_is_ahead_of_the_write_is_intact() {
+        let files = vec![Destination { from: at(512, 1000), to: at(10_000, 1024) }];
+        let written = Written { before: vec![at(0, 100)], files };
+        for (place, position, intact) in [
+            (at(50, 100), 0, false),
+            (at(100, 50), u64::MAX, true),
+            (at(10_000, 1), 512, true),
+            (at(10_000, 1), 513, false),
+            (at(10_010, 100), 522, true),
+            (at(10_010, 100), 523, false),
+            (at(9_000, 1000), u64::MAX, true),
+            (at(9_000, 1001), u64::MAX, false),
+            (at(11_000, 24), 1511, true),
+            (at(11_000, 24), 1512, false),
+            (at(11_024, 1), u64::MAX, true),
+        ] {
+            assert_eq!(written.is_intact(place, position), intact, "{place:?} at {position}");
+        }
+    }
+
+    fn index(lens: &[u32]) -> Index {
+        let mut index = Index::new(Sha256::of(b""), Cutter::STANDARD);
+        for (n, len) in lens.iter().enumerate() {
+            index.push(*len, key_of(Sha256::of(&[n as u8]))).unwrap();
+        }
+        index
+    }
+
+    #[test]
+    fn small_gaps_are_fetched_as_well() {
+        let lens = [1000, 60_000, 1000, 60_000, 5_537, 1000, 30_000];
+        let mut reuse = Reuse::new(index(&lens), vec![], &|_| None);
+        for n in [1, 3, 4, 6] {
+            let key = *reuse.index.key(n);
+            reuse.found(&key, at(1 << 30, u64::from(lens[n])));
+        }
+        assert_eq!((reuse.request(0), reuse.request(5)), (0..3, 5..6));
+        assert_eq!(reuse.moves(0), Moved { fetched: 63_000, reused: 95_537, requests: 2 });
+        reuse.lost(4);
+        assert_eq!(reuse.request(0), 0..6);
+    }
+
+    #[test]
+    fn a_chunk_of_another_length_is_another_chunk() {
+        let mut reuse = Reuse::new(index(&[1000]), vec![], &|_| None);
+        let key = *reuse.index.key(0);
+        reuse.found(&key, at(0, 999));
+        assert_eq!(reuse.place(0), None);
+        reuse.found(&key, at(0, 1000));
+        assert_eq!(reuse.place(0), Some(at(0, 1000)));
+    }
+
+    /// A payload: which contents its chunks have, and where its files begin.
+    fn payloads() -> impl Strategy<Value = (Vec<u8>, Vec<u8>, Vec<usize>, u64)> {
+        let contents = || proptest::collection::vec(0..40_u8, 1..60);
+        let cuts = proptest::collection::vec(0..60_usize, 0..3);
+        (contents(), contents(), cuts, 0..40_u64)
+    }
+
+    proptest! {
+        /// The disk is a row of bytes of which each says which chunk of the old payload it was, and the writer is as fast as it
+        /// can be: all that was read is written at once. Nothing that is copied was overwritten.
+        #[test]
+        fn no_byte_is_read_that_was_overwritten((old, new, mut cuts, shift) in payloads()) {
+            let len = |content: u8| 3 + u64::from(content) % 5;
+            let mut index = {
+                let mut index = Index::new(Sha256::of(b""), Cutter::STANDARD);
+                for content in &new {
+                    index.push(len(*content) as u32, key_of(Sha256::of(&[*content]))).unwrap();
+                }
+                index
+            };
+            // Files of the new payload lie one behind the other, with room for the end of a cluster.
+            cuts.iter_mut().for_each(|cut| *cut %= new.len());
+            cuts.extend([0, new.len()]);
+            cuts.sort_unstable();
+            let mut starts: Vec<_> = (0..new.len()).map(|n| index.chunk(n).offset).collect();
+            starts.push(index.size());
+            let (mut files, mut to) = (vec![], 10);
+            for pair in cuts.windows(2) {
+                let from = at(starts[pair[0]], starts[pair[1]] - starts[pair[0]]);
+                index.push_file(File { at: from, name: files.len().to_string() }).unwrap();
+                files.push(Destination { from, to: at(to, from.len + 2) });
+                to += from.len + 4;
+            }
+            let mut disk: Vec<Option<u8>> = vec![None; 2000];
+            let goes = |name: &str| files.get(name.parse::<usize>().ok()?).map(|file| file.to);
+            let mut reuse = Reuse::new(index, vec![at(0, 10)], &goes);
+            let mut offset = shift as usize;
+            for content in &old {
+                let len = len(*content) as usize;
+                disk[offset..offset + len].fill(Some(*content));
+                reuse.found(&key_of(Sha256::of(&[*content])), at(offset as u64, len as u64));
+                offset += len;
+            }
+            disk[..10].fill(None);
+            for (n, content) in new.iter().enumerate() {
+                let chunk = reuse.index.chunk(n);
+                if let Some(place) = reuse.place(n) {
+                    let range = place.offset as usize..place.end() as usize;
+                    prop_assert!(disk[range].iter().all(|byte| *byte == Some(*content)), "chunk {n} at {place:?}");
+                }
+                for Destination { from, to } in &files {
+                    if from.contains(chunk) {
+                        let done = chunk.end() - from.offset;
+                        let end = if done == from.len { to.end() } else { to.offset + done };
+                        disk[to.offset as usize..end as usize].fill(None);
+                    }
+                }
+            }
+        }
+    }
+}

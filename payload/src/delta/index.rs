@@ -1,0 +1,50 @@
+//! Fetches the index of a layer. It is found by annotations on the layer's descriptor, so that a signature of the image
+//! covers which one it is.
+
+use std::{io::Read as _, str::FromStr as _};
+
+use oci_spec::image::{Descriptor, MediaType, Sha256Digest};
+
+use crate::image::{ImageError, ImageStore, VerifyingReader, sha256_of};
+use slipway_core::{
+    delta::index::{DIGEST_ANNOTATION, Index, IndexError, MAX_BYTES, MEDIA_TYPE, Parser, SIZE_ANNOTATION},
+    payload::image_ref::parse_digest,
+};
+
+/// The descriptor of a layer's index, if annotations name one.
+///
+/// # Errors
+/// They name none that can be read.
+pub fn descriptor_of_index(layer: &Descriptor) -> Result<Option<Descriptor>, ImageError> {
+    let annotation = |name: &str| layer.annotations().as_ref().and_then(|all| all.get(name));
+    let (digest, size) = match (annotation(DIGEST_ANNOTATION), annotation(SIZE_ANNOTATION)) {
+        (None, None) => return Ok(None),
+        (digest, size) => {
+            (digest.map(String::as_str).unwrap_or_default(), size.map(String::as_str).unwrap_or_default())
+        }
+    };
+    let wrong = |why: String| ImageError::invalid(format!("layer {}", layer.digest()), why);
+    let digest = parse_digest(digest)
+        .and_then(|digest| Sha256Digest::from_str(&digest.to_string()).ok())
+        .ok_or_else(|| wrong(format!("annotation {DIGEST_ANNOTATION}: {digest:?} is not sha256: and 64 hex digits")))?;
+    let size =
+        size.parse().ok().filter(|size| *size <= MAX_BYTES).ok_or_else(|| {
+            wrong(format!("annotation {SIZE_ANNOTATION}: {size:?} is no size up to {MAX_BYTES} bytes"))
+        })?;
+    Ok(Some(Descriptor::new(MediaType::from(MEDIA_TYPE), size, digest)))
+}
+
+/// Reads the index of this layer as a stream. Its digest and its size are compared, and it has to be about this layer.
+pub fn fetch_index(store: &dyn ImageStore, layer: &Descriptor, descriptor: &Descriptor) -> Result<Index, ImageError> {
+    let what = format!("index of chunks {}", descriptor.digest());
+    let mut reader = VerifyingReader::of_blob(store.blob(descriptor)?, what.clone(), descriptor)?;
+    let wrong = |why: IndexError| ImageError::invalid(&what, why.to_string());
+    let mut parser = Parser::new(sha256_of(layer)?, layer.size());
+    let mut buf = [0; 16 << 10];
+    loop {
+        match reader.read(&mut buf).map_err(|e| ImageError::of_io(&what, e))? {
+            0 => return parser.finish().map_err(wrong),
+            n => parser.push(&buf[..n]).map_err(wrong)?,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Reads a layer of which a disk has most bytes already: the other source of the same bytes.
+//!
+//! The layer's index of chunks says which these are. The slots are cut as the layer was; chunks that are there are copied,
+//! after their digest is compared again, and the rest is fetched with one range a request. Digests and sizes of layer and
+//! files are compared behind this, as without it, and nothing is kept for a later run.
+//!
+//! **Never worse than without.** Whatever fails here, the layer is read on from its store alone, and [`Old`] keeps why. Only a
+//! wrong index with right digests is found at the end of a file or of the layer: then the caller reads all once more
+//! ([`Old::is_to_blame`]).
+
+mod cut;
+mod cut_layer;
+mod gaps;
+mod index;
+mod reader;
+
+pub use cut_layer::cut_layer;
+pub use gaps::Gaps;
+pub use index::{descriptor_of_index, fetch_index};
+pub use reader::Delta;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use crate::image::ImageError;
+use slipway_core::units::Extent;
+
+/// A disk that is read where it may be written meanwhile.
+pub trait OldDisk: Sync {
+    /// Read from this byte of the disk; not from a cache that others write past.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+}
+
+/// What a disk has already, and what becomes of it while the layer is read.
+pub struct Old<'d> {
+    pub disk: &'d dyn OldDisk,
+    /// Files in the slots, each as its extents in the order of its content.
+    pub files: Vec<Vec<Extent>>,
+    /// Written before the layer is read.
+    pub before: Vec<Extent>,
+    /// Where files of the payload are written while it is read, by their names.
+    pub to: BTreeMap<String, Extent>,
+    pub said: Said,
+}
+
+/// What came of it.
+#[derive(Default)]
+pub struct Said {
+    reused: AtomicU64,
+    used: AtomicBool,
+    why: Mutex<Vec<String>>,
+}
+
+impl Said {
+    /// Bytes that came from the disk.
+    pub fn reused(&self) -> u64 {
+        self.reused.load(Ordering::Relaxed)
+    }
+
+    /// Why more was fetched than need be, as sentences.
+    pub fn why(&self) -> Vec<String> {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn say(&self, why: String) {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner).push(why);
+    }
+
+    fn reuse(&self, bytes: usize) {
+        self.reused.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Old<'_> {
+    /// Whether an error may come from here: bytes were taken from the disk or chosen by an index, and they were not those of the
+    /// payload. A registry that failed was asked for the whole layer before.
+    pub fn is_to_blame(&self, error: &anyhow::Error) -> bool {
+        let of_registry = error.chain().any(|cause| {
+            let through_reader = cause.downcast_ref::<io::Error>().and_then(|e| e.get_ref()?.downcast_ref());
+            let image = cause.downcast_ref::<ImageError>().or(through_reader);
+            matches!(image, Some(ImageError::Fetch { .. } | ImageError::Denied { .. } | ImageError::NotFound { .. }))
+        });
+        self.said.used.load(Ordering::Relaxed) && !of_registry
+    }
+}

@@ -1,0 +1,256 @@
+//! Prepares an image in a layout for delta upgrades: the layers with the files of the payload become plain tar archives, and
+//! get an index of chunks. The archives stay the same, so the image's configuration does, too; manifest and index change,
+//! and with them the image's digest.
+
+use std::{io::Read, path::Path};
+
+use oci_spec::image::{Descriptor, ImageIndex, MediaType};
+use serde_json::{Value, json};
+
+use super::{
+    ImageError, ImageStore, Local, LocalRef, NamedManifest,
+    attest::list_of,
+    chunks::{artifact, empty},
+    cosign::referrers_tag,
+    layer::{Layer, LayerReader},
+    layout::descriptor_of,
+    resolve::{Resolved, choose, resolve},
+    signatures,
+    sink::{ImageSink as _, LayoutSink, put_bytes},
+    tar::{Entries, EntryKind},
+};
+use crate::delta::cut_layer;
+use slipway_core::{
+    delta::{
+        cutter::Cutter,
+        index::{DIGEST_ANNOTATION, File, Index, MEDIA_TYPE, SIZE_ANNOTATION},
+    },
+    digest::Sha256,
+    kernel::arch::Arch,
+    payload::unused::is_installed,
+    units::Extent,
+};
+
+/// What became of an image.
+pub struct Chunked {
+    /// Its digest before, and now.
+    pub digests: [Sha256; 2],
+    pub layers: Vec<ChunkedLayer>,
+    /// The number of signatures and attestations that are about the image of before.
+    pub signatures: usize,
+}
+
+/// A layer with files of the payload.
+pub struct ChunkedLayer {
+    pub arch: Arch,
+    /// Of the plain archive.
+    pub digest: Sha256,
+    /// Of the blob before and now.
+    pub bytes: [u64; 2],
+    pub chunks: usize,
+    pub index: Sha256,
+    pub index_bytes: u64,
+}
+
+/// An image in this layout, which is changed there. `progress` gets numbers of bytes that were read.
+pub fn chunk(
+    dir: &Path,
+    wanted: &LocalRef,
+    name: String,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Chunked, ImageError> {
+    let store = Local::directory(dir, wanted.clone(), name)?;
+    let mut work = Work { sink: LayoutSink::new(dir), store, layers: vec![], artifacts: vec![], progress };
+    let root = work.store.root()?;
+    let before = Sha256::of(&root.bytes);
+    let mut value: Value =
+        serde_json::from_slice(&root.bytes).map_err(|e| ImageError::invalid(work.store.name(), e.to_string()))?;
+    let media_type = root.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
+    let mut names = vec![before];
+    if value["manifests"].is_array() {
+        let index: ImageIndex =
+            serde_json::from_slice(&root.bytes).map_err(|e| ImageError::invalid(work.store.name(), e.to_string()))?;
+        for arch in Arch::ALL {
+            let Ok(descriptor) = choose(&index, arch, "") else { continue };
+            let image = resolve(&work.store, arch)?;
+            names.push(Sha256::of(&image.manifest.bytes));
+            let new = work.manifest(&image, arch)?;
+            let place = index.manifests().iter().position(|listed| listed.digest() == descriptor.digest());
+            // It was chosen from there.
+            let Some(place) = place else { continue };
+            work.sink.put_blob(&new.0, &|| Ok(Box::new(std::io::Cursor::new(new.1.clone()))), &mut |_| {})?;
+            value["manifests"][place]["digest"] = json!(new.0.digest().to_string());
+            value["manifests"][place]["size"] = json!(new.0.size());
+        }
+    } else {
+        let (arch, image) = only(&work.store)?;
+        value = serde_json::from_slice(&work.manifest(&image, arch)?.1)
+            .map_err(|e| ImageError::invalid(work.store.name(), e.to_string()))?;
+    }
+    if work.layers.is_empty() {
+        let why = "no layer of it has kernel, initramfs or squashfs of a payload in /usr/install/ARCH";
+        return Err(ImageError::invalid(work.store.name(), why));
+    }
+    let bytes = value.to_string().into_bytes();
+    let digest = Sha256::of(&bytes);
+    let beside = |names: &[Sha256]| signatures::beside(&work.store, names, Arch::NATIVE).found;
+    let signatures = if digest == before { 0 } else { beside(&names).iter().map(|found| found.signatures).sum() };
+    work.put(&media_type, &bytes, wanted, before)?;
+    Ok(Chunked { digests: [before, digest], layers: work.layers, signatures })
+}
+
+/// The image of a manifest without an index.
+fn only(store: &dyn ImageStore) -> Result<(Arch, Resolved), ImageError> {
+    let mut failed = None;
+    for arch in Arch::ALL {
+        match resolve(store, arch) {
+            Ok(image) => return Ok((arch, image)),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    Err(failed.unwrap_or_else(|| ImageError::invalid(store.name(), "no architecture")))
+}
+
+struct Work<'p> {
+    store: Local,
+    sink: LayoutSink,
+    layers: Vec<ChunkedLayer>,
+    /// The manifests beside the image, and the tags that list them.
+    artifacts: Vec<NamedManifest>,
+    progress: &'p mut dyn FnMut(u64),
+}
+
+impl Work<'_> {
+    /// The new manifest of an image.
+    fn manifest(&mut self, image: &Resolved, arch: Arch) -> Result<(Descriptor, Vec<u8>), ImageError> {
+        let invalid = |e: serde_json::Error| ImageError::invalid("manifest", e.to_string());
+        let mut value: Value = serde_json::from_slice(&image.manifest.bytes).map_err(invalid)?;
+        let mut indexes = Vec::new();
+        for (n, layer) in image.layers.iter().enumerate() {
+            if let Some(index) = self.layer(layer, arch, &mut value["layers"][n])? {
+                indexes.push(index);
+            }
+        }
+        let bytes = value.to_string().into_bytes();
+        let media_type = image.manifest.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
+        let descriptor = descriptor_of(&media_type, &bytes)?;
+        if !indexes.is_empty() {
+            let artifact = artifact(&descriptor, &indexes)?;
+            let digest = Sha256::of(&bytes);
+            let mut beside = self.store.referrers(digest)?.found;
+            beside.push(descriptor_of(&artifact.media_type, &artifact.bytes)?);
+            self.artifacts.extend([artifact, list_of(&referrers_tag(digest), &beside)?]);
+        }
+        Ok((descriptor, bytes))
+    }
+
+    /// Makes a layer plain and its index, and says so in its descriptor. None: it has no files of a payload.
+    fn layer(&mut self, layer: &Layer, arch: Arch, described: &mut Value) -> Result<Option<Descriptor>, ImageError> {
+        let name = layer.name();
+        let in_layer = |e| ImageError::of_io(&name, e);
+        let (files, size) = self.files(layer, arch)?;
+        if files.is_empty() {
+            return Ok(None);
+        }
+        let digest = layer.diff_id();
+        let index = cut_layer(self.open(layer)?, digest, files, Cutter::STANDARD).map_err(in_layer)?;
+        let was = layer.descriptor.size();
+        if layer.plain().is_none() {
+            let is_docker = layer.descriptor.media_type().to_string().contains(".docker.");
+            let media_type = if is_docker { DOCKER_TAR } else { "application/vnd.oci.image.layer.v1.tar" };
+            let plain = Descriptor::new(MediaType::from(media_type), size, digest_of(digest)?);
+            let content = || Ok(Box::new(layer.open(&self.store)?) as Box<dyn Read + Send>);
+            self.sink.put_blob(&plain, &content, &mut *self.progress)?;
+            described["mediaType"] = json!(media_type);
+            described["digest"] = json!(plain.digest().to_string());
+            described["size"] = json!(size);
+        }
+        let bytes = index.encode();
+        let put = put_bytes(&self.sink, &MediaType::from(MEDIA_TYPE), &bytes)?;
+        described["annotations"][DIGEST_ANNOTATION] = json!(put.digest().to_string());
+        described["annotations"][SIZE_ANNOTATION] = json!(put.size().to_string());
+        let (chunks, index_bytes) = (index.len(), put.size());
+        self.layers.push(ChunkedLayer {
+            arch,
+            digest,
+            bytes: [was, size],
+            chunks,
+            index: Sha256::of(&bytes),
+            index_bytes,
+        });
+        Ok(Some(put))
+    }
+
+    fn open(&mut self, layer: &Layer) -> Result<Told<'_, LayerReader<'static>>, ImageError> {
+        Ok(Told { reader: layer.open(&self.store)?, progress: &mut *self.progress })
+    }
+
+    /// The files of a layer that go into a slot, and the size of its archive.
+    fn files(&mut self, layer: &Layer, arch: Arch) -> Result<(Vec<File>, u64), ImageError> {
+        let (name, dir) = (layer.name(), format!("usr/install/{arch}"));
+        let in_layer = |e| ImageError::of_io(&name, e);
+        let mut size = 0;
+        let mut count = |bytes| size += bytes;
+        let counted = Told { reader: layer.open(&self.store)?, progress: &mut count };
+        let (mut entries, mut files) = (Entries::new(counted), Vec::new());
+        while let Some(entry) = entries.next().map_err(in_layer)? {
+            let path = entry.path.join("/");
+            let name = path.strip_prefix(&dir).and_then(|name| name.strip_prefix('/'));
+            if let (EntryKind::File, Some(name)) = (entry.kind, name.filter(|name| is_installed(name))) {
+                files.push(File { at: Extent { offset: entry.at, len: entry.size }, name: name.to_owned() });
+            }
+        }
+        entries.drain().map_err(in_layer)?;
+        (self.progress)(size);
+        Ok((files, size))
+    }
+
+    /// Names the new image in place of the old one.
+    fn put(&self, media_type: &MediaType, bytes: &[u8], wanted: &LocalRef, before: Sha256) -> Result<(), ImageError> {
+        let (config, content) = empty()?;
+        self.sink.put_blob(&config, &|| Ok(Box::new(content)), &mut |_| {})?;
+        let tags = match wanted {
+            LocalRef::Tag(tag) => vec![Some(tag.clone())],
+            _ => self.store.names_of(before)?,
+        };
+        // A name is taken by the new one; what has no name has to go.
+        let replaced: &[Sha256] = if tags.contains(&None) { &[before] } else { &[] };
+        let root = |tag| NamedManifest { media_type: media_type.clone(), bytes: bytes.to_vec(), tag };
+        let all: Vec<_> = self.artifacts.iter().cloned().chain(tags.into_iter().map(root)).collect();
+        self.sink.put_manifests(replaced, &all)
+    }
+}
+
+const DOCKER_TAR: &str = "application/vnd.docker.image.rootfs.diff.tar";
+
+fn digest_of(digest: Sha256) -> Result<oci_spec::image::Sha256Digest, ImageError> {
+    digest.to_string().parse().map_err(|e: oci_spec::OciSpecError| ImageError::invalid("layer", e.to_string()))
+}
+
+/// Tells how much was read.
+struct Told<'p, R> {
+    reader: R,
+    progress: &'p mut dyn FnMut(u64),
+}
+
+impl<R: Read> Read for Told<'_, R> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.reader.read(buf)?;
+        (self.progress)(n as u64);
+        Ok(n)
+    }
+}
+
+impl<R: Read> super::skip::Skip for Told<'_, R> {
+    fn skip(&mut self, bytes: u64) -> std::io::Result<()> {
+        let skipped = std::io::copy(&mut self.take(bytes), &mut std::io::sink())?;
+        if skipped < bytes { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+    }
+}
+
+/// The index of a layer, for people: how many chunks it has.
+pub fn chunks_of(store: &dyn ImageStore, layer: &Layer) -> Result<Option<(Descriptor, Index)>, ImageError> {
+    let Some(descriptor) = crate::delta::descriptor_of_index(&layer.descriptor)? else { return Ok(None) };
+    let index = crate::delta::fetch_index(store, &layer.descriptor, &descriptor)?;
+    Ok(Some((descriptor, index)))
+}

@@ -1,0 +1,61 @@
+//! The index of chunks beside an image: the blob, and a manifest that has the image as its subject, so that registries keep
+//! the blob and tools copy it. That manifest follows from the image's own, so that whoever copies an image makes it anew.
+
+use std::io::Read as _;
+
+use oci_spec::image::{Descriptor, ImageManifest, ImageManifestBuilder, MediaType};
+
+use super::{
+    ImageError, ImageStore, NamedManifest,
+    attest::{EMPTY, EMPTY_TYPE},
+    layout::descriptor_of,
+    verifying_reader::VerifyingReader,
+};
+use crate::delta::descriptor_of_index;
+use slipway_core::delta::index::MEDIA_TYPE;
+
+/// The content of the configuration of such a manifest.
+pub fn empty() -> Result<(Descriptor, &'static [u8]), ImageError> {
+    Ok((descriptor_of(&MediaType::from(EMPTY_TYPE), EMPTY)?, EMPTY))
+}
+
+/// The indexes that these layers name. Annotations that name none are nobody's loss: all of the layer is fetched then.
+pub fn indexes<'l>(layers: impl IntoIterator<Item = &'l Descriptor>) -> Vec<Descriptor> {
+    layers.into_iter().filter_map(|layer| descriptor_of_index(layer).ok().flatten()).collect()
+}
+
+/// The indexes that a manifest names. A document of another kind names none.
+pub fn indexes_of(manifest: &[u8]) -> Vec<Descriptor> {
+    let manifest = serde_json::from_slice::<ImageManifest>(manifest).ok();
+    manifest.map(|manifest| indexes(manifest.layers())).unwrap_or_default()
+}
+
+/// The manifest that holds these indexes of an image.
+pub fn artifact(image: &Descriptor, indexes: &[Descriptor]) -> Result<NamedManifest, ImageError> {
+    let subject = Descriptor::new(image.media_type().clone(), image.size(), image.digest().clone());
+    let manifest = ImageManifestBuilder::default()
+        .schema_version(2u32)
+        .media_type(MediaType::ImageManifest)
+        .artifact_type(MediaType::from(MEDIA_TYPE))
+        .config(empty()?.0)
+        .layers(indexes.to_vec())
+        .subject(subject)
+        .build()
+        .and_then(|manifest| manifest.to_string())
+        .map_err(|e| ImageError::invalid(MEDIA_TYPE, e.to_string()))?;
+    Ok(NamedManifest { media_type: MediaType::ImageManifest, bytes: manifest.into_bytes(), tag: None })
+}
+
+/// An index as bytes, compared with its digest; none if it is not there.
+pub fn read_index(store: &dyn ImageStore, index: &Descriptor) -> Result<Option<Vec<u8>>, ImageError> {
+    let what = format!("index of chunks {}", index.digest());
+    let blob = match store.blob(index) {
+        Ok(blob) => blob,
+        Err(ImageError::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    let mut reader = VerifyingReader::of_blob(blob, what.clone(), index)?;
+    reader.read_to_end(&mut bytes).map_err(|e| ImageError::of_io(&what, e))?;
+    Ok(Some(bytes))
+}

@@ -1,0 +1,188 @@
+//! The table of failures: each of them ends in a whole upgrade within the same run, and a note says why more was fetched.
+
+use slipway_test_support::{
+    images::digest,
+    world::{Node, World, write_at},
+};
+
+use super::{Fault, INDEX, INDEX_SIZE, Image, chunked, node, number, serve, slot_b_is_next, upgrade, versions};
+
+/// Runs the upgrade, which must succeed, and returns its report's `bytes_fetched` and what it said.
+#[track_caller]
+fn upgraded(node: &Node, image: Image, fault: Fault) -> (u64, String) {
+    let outcome = upgrade(node, serve(image, fault).port, &[]).succeeds();
+    slot_b_is_next(node);
+    (number(&outcome.json(), "bytes_fetched"), outcome.stderr)
+}
+
+#[test]
+fn a_registry_that_misbehaves_is_read_in_full() {
+    for (fault, why) in [
+        (Fault::All, "answers with all of layer"),
+        (Fault::Status(416), "answers with all of layer"),
+        (Fault::Status(501), "answers with all of layer"),
+        (Fault::Status(400), "answers with all of layer"),
+        (Fault::Status(403), "answers with all of layer"),
+        (Fault::OtherSize, "answers with all of layer"),
+        (Fault::OtherStart, "answers with all of layer"),
+        (Fault::OtherBytes, "is another one than its index says"),
+        (Fault::RedirectExpired, "answers with all of layer"),
+    ] {
+        let world = World::new();
+        let node = node(&world, &versions());
+        let mut image = chunked(&world, &node, "image");
+        let bytes = image.layer_bytes();
+        let (fetched, said) = upgraded(&node, image, fault);
+        assert!(said.contains(why), "{fault:?}: {said}");
+        assert!(fetched >= bytes && fetched < bytes * 3 / 2, "{fault:?}: {fetched} fetched of {bytes}");
+    }
+}
+
+#[test]
+fn what_can_be_mended_costs_little() {
+    for fault in [Fault::Short, Fault::ToTheEnd, Fault::RedirectOnce] {
+        let world = World::new();
+        let node = node(&world, &versions());
+        let mut image = chunked(&world, &node, "image");
+        let bytes = image.layer_bytes();
+        let (fetched, said) = upgraded(&node, image, fault);
+        assert!(fetched < bytes / 4 && !said.contains("all of"), "{fault:?}: {fetched} of {bytes}: {said}");
+    }
+}
+
+/// What is rotten in a slot is fetched. The kept slot has to be good, so it rots between the look and the copy in the crate's own
+/// tests; here the other slot has rotten.
+#[test]
+fn a_rotten_chunk_is_fetched() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let image = chunked(&world, &node, "image");
+    upgraded(&node, image.clone(), Fault::None);
+    let at = node.file("BOOT-B", "rootfs.squashfs");
+    write_at(&node.disk, at + (2 << 20), &[0; 100]);
+    let (fetched, _) = upgraded(&node, image, Fault::None);
+    assert!(fetched < 400_000, "{fetched}");
+}
+
+/// Nothing is believed of an index, although the manifest names it by its digest.
+#[test]
+fn a_hostile_index_costs_traffic_alone() {
+    type Edit = fn(&mut Vec<u8>);
+    let edits: [(&str, Edit, &str); 9] = [
+        ("10^9 chunks", |i| i[52..56].copy_from_slice(&1_000_000_000_u32.to_le_bytes()), "1000000000 chunks"),
+        ("another layer", |i| i[8] ^= 1, "about another layer"),
+        ("another size", |i| i[40] ^= 1, "about a layer of"),
+        ("no index", |i| i[0] = b'x', "no index of chunks"),
+        ("an average of nothing", |i| i[48..52].fill(0), "average of 0"),
+        ("huge chunks", |i| i[64 + 3 * 64..][..4].fill(0xff), "bytes"),
+        ("a file behind the layer", |i| i[64..72].fill(0xff), "file 1"),
+        ("cut", |i| i.truncate(i.len() - 7), "ends within its chunks"),
+        ("longer", |i| i.extend([0; 20]), "ends within its chunks"),
+    ];
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut image = chunked(&world, &node, "image");
+    let bytes = image.layer_bytes();
+    for (name, edit, why) in edits {
+        let mut index = image.index();
+        edit(&mut index);
+        let (fetched, said) = upgraded(&node, image.clone().with_index(index), Fault::None);
+        assert!(said.contains(why) && said.contains("all of the layer is fetched"), "{name}: {said}");
+        assert!(fetched >= bytes && fetched < bytes * 5 / 4, "{name}: {fetched} of {bytes}");
+    }
+}
+
+/// The index is well made and lies: what it has reused is not the payload's. That shows in the digests of the files.
+#[test]
+fn an_index_that_lies_is_found_by_the_digests() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut image = chunked(&world, &node, "image");
+    let bytes = image.layer_bytes();
+    let index = image.index();
+    let chunks = 64 + 64 * usize::from(index[56]);
+    // Two chunks of the same length in the squashfs have the digests of each other, or one has that of a third.
+    let len = |n: usize| &index[chunks + 20 * n..][..4];
+    let count = (index.len() - chunks) / 20;
+    let mut swapped = index.clone();
+    let of_slot = |n: &usize| *n > 20 && *n < 50;
+    let (a, b) = (0..count)
+        .filter(of_slot)
+        .find_map(|a| (a + 1..count).find(|b| len(*b) == len(a)).map(|b| (a, b)))
+        .unwrap_or((30, 31));
+    let at = |n: usize| chunks + 20 * n;
+    if len(a) == len(b) {
+        let key = index[at(a) + 4..at(a) + 20].to_vec();
+        swapped[at(a) + 4..at(a) + 20].copy_from_slice(&index[at(b) + 4..at(b) + 20]);
+        swapped[at(b) + 4..at(b) + 20].copy_from_slice(&key);
+    } else {
+        // The records change places as a whole: every cut between is another.
+        let first = index[at(a)..at(a) + 20].to_vec();
+        swapped.copy_within(at(b)..at(b) + 20, at(a));
+        swapped[at(b)..at(b) + 20].copy_from_slice(&first);
+    }
+    let (fetched, said) = upgraded(&node, image.clone().with_index(swapped), Fault::None);
+    assert!(said.contains("is not the payload's: all of it is fetched"), "{said}");
+    assert!(fetched >= bytes && fetched < bytes * 5 / 4, "{fetched} of {bytes}");
+    // A file is said to lie elsewhere.
+    let mut moved = index.clone();
+    moved[64] ^= 2;
+    let (_, said) = upgraded(&node, image.with_index(moved), Fault::None);
+    assert!(said.contains("does not list"), "{said}");
+}
+
+/// Signed with the image, and of an earlier build of it.
+#[test]
+fn a_stale_index_costs_traffic_alone() {
+    let world = World::new();
+    let [old, new] = versions();
+    let node = node(&world, &[old.clone(), old]);
+    let stale = chunked(&world, &node, "old").index();
+    super::set_rootfs(&node, &new);
+    let image = chunked(&world, &node, "new").with_index(stale);
+    let (_, said) = upgraded(&node, image, Fault::None);
+    assert!(said.contains("about another layer"), "{said}");
+}
+
+#[test]
+fn an_index_that_is_not_there_costs_traffic_alone() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut image = chunked(&world, &node, "image");
+    let index = digest(&image.index());
+    let mut gone = image.clone();
+    gone.blobs.remove(&index);
+    let mut other = image.clone();
+    other.blobs.insert(index.clone(), vec![0; image.index().len()]);
+    let with = |name: &str, text: &str| {
+        let mut image = image.clone();
+        image.layer()["annotations"][name] = text.into();
+        image
+    };
+    for (image, why) in [
+        (gone, "not found"),
+        (other, "SHA-256 of its content"),
+        (with(INDEX, "sha512:00"), "is not sha256:"),
+        (with(INDEX_SIZE, "99999999999"), "is no size up to"),
+        (with(INDEX_SIZE, "-1"), "is no size up to"),
+        (with(INDEX_SIZE, "100"), "longer than"),
+    ] {
+        let (_, said) = upgraded(&node, image, Fault::None);
+        assert!(said.contains(why) && said.contains("all of the layer is fetched"), "{why}: {said}");
+    }
+}
+
+/// What fails without it fails with it, too, and the slot stays empty.
+#[test]
+fn a_layer_that_is_wrong_is_refused() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut image = chunked(&world, &node, "image");
+    let layer = image.layer_digest();
+    let last = image.blobs[&layer].len() - 3000;
+    image.blobs.get_mut(&layer).unwrap()[last] ^= 1;
+    let outcome = upgrade(&node, serve(image, Fault::None).port, &[]);
+    assert_ne!(outcome.code, 0, "{}", outcome.stderr);
+    let status = slipway_test_support::world::json_of(&node.disk, &["status"]);
+    assert_eq!((&status["next_boot"]["slot"], &status["slots"]["B"]["state"]), (&"A".into(), &"empty".into()));
+}

@@ -1,0 +1,214 @@
+//! Delta upgrades: an upgrade from a registry that moves only what changed, and that is never worse than without.
+
+mod failures;
+mod registry;
+mod tools;
+
+use std::{collections::BTreeMap, fs};
+
+use serde_json::{Value, json};
+use slipway_test_support::{
+    files,
+    images::{self, Layout, Pack, built},
+    world::{Node, Outcome, Payload, World, installer, json_of, noise, on_disk},
+};
+
+use registry::{Fault, serve};
+
+/// A squashfs that is nothing but these bytes.
+fn squashfs(bytes: &[u8]) -> Vec<u8> {
+    files::squashfs(bytes.to_vec())
+}
+
+/// The old squashfs, and a new one: 30 KiB in it are others, and some bytes before these are gone.
+fn versions() -> [Vec<u8>; 2] {
+    let old = noise(7, 3 << 20);
+    let mut new = old.clone();
+    new.splice((1 << 20)..(1 << 20) + 30_000, noise(8, 30_000));
+    new.drain(500_000..500_007);
+    [squashfs(&old), squashfs(&new)]
+}
+
+/// A disk with the old squashfs, and the payload to upgrade to.
+fn node<'w>(world: &'w World, [old, new]: &[Vec<u8>; 2]) -> Node<'w> {
+    world.payload.write(Payload::ROOTFS, old);
+    let node = Node::installed(world);
+    set_rootfs(&node, new);
+    node
+}
+
+fn set_rootfs(node: &Node, rootfs: &[u8]) {
+    node.next.write(Payload::ROOTFS, rootfs);
+    Outcome::of(&mut installer(["checksum", node.next.dir().to_str().unwrap(), "--progress=none"])).succeeds();
+}
+
+/// The image of the next payload, prepared, in a layout as `1`.
+fn chunked(world: &World, node: &Node, name: &str) -> Image {
+    let layout = Layout::new(&world.path(name));
+    built(node.next.dir(), Pack::Gzip).write(&layout, "1");
+    chunk(&layout);
+    Image::of(&layout)
+}
+
+fn chunk(layout: &Layout) -> Value {
+    let image = format!("{}:1", layout.source());
+    Outcome::of(&mut installer(["chunk", &image, "--progress=none", "--output=json"])).succeeds().json()
+}
+
+/// An image as a registry has it.
+#[derive(Clone)]
+struct Image {
+    manifest: Value,
+    /// By their digests.
+    blobs: BTreeMap<String, Vec<u8>>,
+}
+
+/// Annotations of a prepared layer.
+const INDEX: &str = "dev.slipway.chunks.digest";
+const INDEX_SIZE: &str = "dev.slipway.chunks.size";
+
+impl Image {
+    fn of(layout: &Layout) -> Self {
+        let index: Value = serde_json::from_slice(&fs::read(layout.0.join("index.json")).unwrap()).unwrap();
+        let is_it = |m: &&Value| m["annotations"]["org.opencontainers.image.ref.name"] == "1";
+        let root = index["manifests"].as_array().unwrap().iter().find(is_it).unwrap()["digest"].as_str().unwrap();
+        let blobs = fs::read_dir(layout.0.join("blobs/sha256")).unwrap().map(|entry| {
+            let bytes = fs::read(entry.unwrap().path()).unwrap();
+            (images::digest(&bytes), bytes)
+        });
+        let blobs: BTreeMap<_, _> = blobs.collect();
+        Image { manifest: serde_json::from_slice(&blobs[root]).unwrap(), blobs }
+    }
+
+    /// The layer that has an index.
+    fn layer(&mut self) -> &mut Value {
+        let layers = self.manifest["layers"].as_array_mut().unwrap();
+        layers.iter_mut().find(|layer| layer["annotations"][INDEX].is_string()).unwrap()
+    }
+
+    fn layer_bytes(&mut self) -> u64 {
+        self.layer()["size"].as_u64().unwrap()
+    }
+
+    fn layer_digest(&mut self) -> String {
+        self.layer()["digest"].as_str().unwrap().to_owned()
+    }
+
+    fn index(&mut self) -> Vec<u8> {
+        let digest = self.layer()["annotations"][INDEX].as_str().unwrap().to_owned();
+        self.blobs[&digest].clone()
+    }
+
+    /// The image with another index, which its manifest names.
+    fn with_index(mut self, index: Vec<u8>) -> Self {
+        let digest = images::digest(&index);
+        self.layer()["annotations"][INDEX] = json!(digest);
+        self.layer()["annotations"][INDEX_SIZE] = json!(index.len().to_string());
+        self.blobs.insert(digest, index);
+        self
+    }
+}
+
+/// `upgrade` to `os:1` of this registry.
+fn upgrade(node: &Node, port: u16, extra: &[&str]) -> Outcome {
+    let source = format!("docker://127.0.0.1:{port}/os:1");
+    let args = ["upgrade", "--plain-http", "--progress=none", "--output=json", "--source", source.as_str()];
+    node.run('A', false, &[&args[..], extra].concat())
+}
+
+#[track_caller]
+fn slot_b_is_next(node: &Node) {
+    assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "B");
+    on_disk(&node.disk, &["verify", "--progress=none"]).succeeds();
+}
+
+fn number(report: &Value, name: &str) -> u64 {
+    report[name].as_u64().unwrap_or_else(|| panic!("{name}: {report}"))
+}
+
+#[test]
+fn only_what_changed_is_fetched() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut image = chunked(&world, &node, "image");
+    let (bytes, layer) = (image.layer_bytes(), image.layer_digest());
+    let server = serve(image, Fault::None);
+    // A dry run knows it, and fetches the index alone.
+    let would = upgrade(&node, server.port, &["--dry-run"]).succeeds().json();
+    assert!(!server.requests().iter().any(|r| r.target.ends_with(&layer)));
+    let outcome = upgrade(&node, server.port, &[]).succeeds();
+    assert_eq!((&would["bytes_reused"], &would["bytes_written"]), (&outcome.json()["bytes_reused"], &json!(0)));
+    let apart = number(&would, "bytes_fetched").abs_diff(number(&outcome.json(), "bytes_fetched"));
+    assert!(apart < 10_000, "{would}");
+    assert!(!outcome.stderr.contains("fetched"), "{}", outcome.stderr);
+    let report = outcome.json();
+    let [fetched, reused, written] = ["bytes_fetched", "bytes_reused", "bytes_written"].map(|n| number(&report, n));
+    assert!(fetched < bytes / 10 && reused > bytes * 9 / 10, "{fetched} fetched, {reused} reused of {bytes}");
+    assert!(written > 0 && written < 2 * bytes, "{written} written");
+    slot_b_is_next(&node);
+    // One range a request, and few of them.
+    let asked = server.requests();
+    let ranges: Vec<_> =
+        asked.iter().filter(|r| r.target.ends_with(&layer)).map(|r| r.header("range").unwrap()).collect();
+    assert!((1..=6).contains(&ranges.len()), "{ranges:?}");
+    assert!(ranges.iter().all(|range| range.starts_with("bytes=") && !range.contains(',')), "{ranges:?}");
+}
+
+/// What was staged needs no more to be activated; and from outside both slots are reused, too.
+#[test]
+fn staging_and_upgrading_from_outside_reuse_as_well() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut image = chunked(&world, &node, "image");
+    let bytes = image.layer_bytes();
+    let server = serve(image, Fault::None);
+    let source = format!("docker://127.0.0.1:{}/os:1", server.port);
+    let args = ["--plain-http", "--progress=none", "--output=json", "--source", &source];
+    let staged = node.run('A', false, &[&["stage"], &args[..]].concat()).succeeds().json();
+    assert!(number(&staged, "bytes_reused") > bytes * 9 / 10, "{staged}");
+    let offline = [&["upgrade", "--offline"], &args[..]].concat();
+    let offline = on_disk(&node.disk, &offline).succeeds().json();
+    assert!(number(&offline, "bytes_fetched") < bytes / 10, "{offline}");
+}
+
+/// The slot that is written holds what the new payload needs, and the other one does not.
+#[test]
+fn the_slot_that_is_written_is_reused_ahead_of_the_write() {
+    let world = World::new();
+    let old = noise(11, 3 << 20);
+    let node = node(&world, &[squashfs(&noise(9, 3 << 20)), squashfs(&old)]);
+    upgrade(&node, serve(chunked(&world, &node, "first"), Fault::None).port, &[]).succeeds();
+    let mut reused = Vec::new();
+    for (name, new) in [
+        // What is behind the gap comes earlier than it was: it lies ahead of the write.
+        ("shorter", [&old[..100_000], &old[100_100..]].concat()),
+        // And then later: by the time that it is needed, it was overwritten.
+        ("longer", [&old[..100_000], &noise(12, 40_000), &old[100_100..]].concat()),
+    ] {
+        set_rootfs(&node, &squashfs(&new));
+        let mut image = chunked(&world, &node, name);
+        let bytes = image.layer_bytes();
+        let outcome = upgrade(&node, serve(image, Fault::None).port, &[]).succeeds();
+        slot_b_is_next(&node);
+        reused.push(number(&outcome.json(), "bytes_reused") * 100 / bytes);
+    }
+    assert!(reused[0] > 90 && reused[1] < 20, "{reused:?} percent");
+}
+
+/// Whatever an interrupted run has written is used by the next.
+#[test]
+fn an_interrupted_upgrade_goes_on() {
+    let world = World::new();
+    let versions = [squashfs(&noise(9, 3 << 20)), squashfs(&noise(11, 3 << 20))];
+    let node = node(&world, &versions);
+    let mut image = chunked(&world, &node, "image");
+    let bytes = image.layer_bytes();
+    // Of the second half nothing comes.
+    let cut = serve(image.clone(), Fault::Gone(bytes / 2));
+    let outcome = upgrade(&node, cut.port, &[]);
+    assert_ne!(outcome.code, 0, "{}", outcome.stderr);
+    let outcome = upgrade(&node, serve(image, Fault::None).port, &[]).succeeds();
+    slot_b_is_next(&node);
+    let reused = number(&outcome.json(), "bytes_reused");
+    assert!(reused > bytes / 4, "{reused} of {bytes}");
+}

@@ -1,0 +1,124 @@
+//! `chunk` itself, and the tools that carry what it makes: skopeo with Debian's registry, and our own verbs.
+
+use std::fs;
+
+use slipway_test_support::{
+    images::{self, Layout, Pack, built},
+    registry::{Debian, run},
+    signing::{Kind, Signer},
+    world::{Outcome, World, installer},
+};
+
+use super::{Image, chunk, node, number, slot_b_is_next, upgrade, versions};
+use crate::from_registry::registry_with;
+
+fn prepared<'w>(world: &'w World) -> (super::Node<'w>, Layout) {
+    let node = node(world, &versions());
+    let layout = Layout::new(&world.path("image"));
+    built(node.next.dir(), Pack::Zstd).write(&layout, "1");
+    (node, layout)
+}
+
+#[test]
+fn the_same_image_gives_the_same_bytes() {
+    let world = World::new();
+    let (node, layout) = prepared(&world);
+    let report = chunk(&layout);
+    let first = Image::of(&layout);
+    assert_ne!(report["digest"], report["was"]);
+    assert_eq!(report["layers"].as_array().unwrap().len(), 1, "{report}");
+    // Once more is no change.
+    let again = chunk(&layout);
+    assert_eq!((&again["digest"], &again["was"]), (&report["digest"], &report["digest"]));
+    assert_eq!(Image::of(&layout).blobs, first.blobs);
+    // And elsewhere, from the same payload packed in another way, the layer and its index are the same.
+    let other = Layout::new(&world.path("other"));
+    built(node.next.dir(), Pack::Gzip).write(&other, "1");
+    assert_eq!(chunk(&other)["layers"][0]["index"], report["layers"][0]["index"]);
+    // It is a good image.
+    let image = format!("{}:1", layout.source());
+    let seen = Outcome::of(&mut installer(["inspect", &image, "--output=json", "--progress=none"])).succeeds().json();
+    assert_eq!(seen["chunks"][0]["chunks"], report["layers"][0]["chunks"], "{seen}");
+    let judged = world.path("judged").display().to_string();
+    run("skopeo", &["copy", "--insecure-policy", "--preserve-digests", &image, &format!("oci:{judged}:1")]);
+}
+
+#[test]
+fn what_is_no_image_in_a_layout_is_refused() {
+    let world = World::new();
+    let (node, layout) = prepared(&world);
+    let chunk = |source: &str| Outcome::of(&mut installer(["chunk", source, "--progress=none"]));
+    chunk(&node.next.source()).exits(2).says(&["no image"]);
+    chunk("docker://127.0.0.1:1/os").exits(3).says(&["installer pull"]);
+    chunk(&format!("{}:2", layout.source())).exits(2).says(&["not found", "1"]);
+    let empty = Layout::new(&world.path("empty"));
+    images::Image::new(vec![images::Layer::new(images::dirs().end(), Pack::Gzip)]).write(&empty, "1");
+    chunk(&empty.source()).exits(2).says(&["no layer"]);
+}
+
+/// A signature of before is not one of the new image; signed anew, the policy is met and the index is covered.
+#[test]
+fn signatures_are_made_afterwards() {
+    let world = World::new();
+    let (node, layout) = prepared(&world);
+    let signer = Signer::new(&world.path(""), "key", Kind::P256);
+    let image = format!("{}:1", layout.source());
+    let sign = || {
+        Outcome::of(&mut installer(["sign", &image, "--key", &signer.private(), "--progress=none"])).succeeds();
+    };
+    sign();
+    let report = chunk(&layout);
+    assert_eq!(report["old_signatures"], 1, "{report}");
+    sign();
+    let debian = registry_of(&world, &layout);
+    let outcome = upgrade(&node, debian.port, &[&signer.trusted()]).succeeds().json();
+    assert!(number(&outcome, "bytes_reused") > 2_500_000, "{outcome}");
+    slot_b_is_next(&node);
+}
+
+/// Pushed by us.
+fn registry_of(world: &World, layout: &Layout) -> Debian {
+    let dir = world.path("registry");
+    fs::create_dir(&dir).unwrap();
+    let debian = Debian::empty(&dir, "", "");
+    let to = format!("docker://127.0.0.1:{}/os:1", debian.port);
+    let image = format!("{}:1", layout.source());
+    Outcome::of(&mut installer(["push", &image, &to, "--plain-http", "--progress=none"])).succeeds();
+    debian
+}
+
+#[test]
+fn push_and_pull_carry_it() {
+    let world = World::new();
+    let (node, layout) = prepared(&world);
+    chunk(&layout);
+    let debian = registry_of(&world, &layout);
+    let copy = Layout::new(&world.path("copy"));
+    let (from, to) = (format!("docker://127.0.0.1:{}/os:1", debian.port), format!("{}:1", copy.source()));
+    let pull = ["pull", &from, &to, "--plain-http", "--progress=none", "--output=json"];
+    let pulled = Outcome::of(&mut installer(pull)).succeeds().json();
+    assert_eq!(pulled["left_behind"], serde_json::json!([]), "{pulled}");
+    assert_eq!(Image::of(&copy).index(), Image::of(&layout).index());
+    drop(debian);
+    let other = World::new();
+    let debian = registry_of(&other, &copy);
+    let outcome = upgrade(&node, debian.port, &[]).succeeds().json();
+    assert!(number(&outcome, "bytes_reused") > 2_500_000, "{outcome}");
+}
+
+/// Two copies: the image, and what is listed beside it.
+#[test]
+fn skopeo_carries_it() {
+    let world = World::new();
+    let (node, layout) = prepared(&world);
+    let digest = chunk(&layout)["digest"].as_str().unwrap().to_owned();
+    let debian = registry_with(&world.path("registry"), &layout, "", "", &[]);
+    let beside = format!("sha256-{digest}");
+    let (from, to) =
+        (format!("{}:{beside}", layout.source()), format!("docker://127.0.0.1:{}/os:{beside}", debian.port));
+    let copy = ["copy", "--insecure-policy", "--all", "--preserve-digests", "--dest-tls-verify=false"];
+    run("skopeo", &[&copy[..], &[&from, &to]].concat());
+    let outcome = upgrade(&node, debian.port, &[]).succeeds().json();
+    assert!(number(&outcome, "bytes_reused") > 2_500_000, "{outcome}");
+    slot_b_is_next(&node);
+}
