@@ -11,13 +11,14 @@ import sys
 from pathlib import Path
 
 import record
+from delta import delta_section
 from disk import Disk
 from run import quiet, say
 from slot import growth_section, slot_section, throttle_section
 from sources import Registry, Sources
 from system import image_section, latency_section, upgrade_section
 
-SECTIONS = ("slot", "throttle", "upgrade", "growth", "image", "latency")
+SECTIONS = ("slot", "throttle", "upgrade", "growth", "image", "latency", "delta")
 
 
 class Bench:
@@ -65,12 +66,15 @@ def main():
         "growth": lambda: growth_section(args.slot, bench),
         "image": lambda: image_section(bench.disk, bench.sources, bench),
         "latency": lambda: latency_section(bench.disk, bench.sources, bench),
+        "delta": lambda: delta_section(bench),
     }
     result |= {"rounds": bench.rounds, "payload_mib": bench.sources.mib}
     print(f"{bench.sources.mib} MiB payload, medians of {bench.rounds} interleaved rounds; {', '.join(f'{k} {v}' for k, v in result['machine'].items())}")
     if args.record or args.against:
         return record.record_section(args, bench, result["machine"])
-    for name in args.sections or SECTIONS:
+    # It fetches some hundred MB of Debian's packages.
+    default = [name for name in SECTIONS if name != "delta" or not args.quick]
+    for name in args.sections or default:
         load = os.getloadavg()[0]
         say(f"section {name}, load {load:.1f}")
         result["sections"][name] = {"load": load, "rows": run[name]()}
