@@ -84,6 +84,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
                 "attest" => &["oci:x", "--predicate=x", "--type=cyclonedx", "--key=x"],
                 "pull" => &["oci:x", "oci:y"],
                 "push" => &["oci:x", "docker://x/y"],
+                "chunk" => &["oci:x"],
                 "wipe" => &["--disk=x", "STATE"],
                 _ => &["--disk=x"],
             };

@@ -18,7 +18,7 @@ pub enum Fault {
     All,
     /// This status.
     Status(u16),
-    /// The connection ends in the middle.
+    /// The first connection ends in the middle.
     Short,
     /// `Content-Range` tells of another size.
     OtherSize,
@@ -61,7 +61,10 @@ pub fn serve(image: Image, fault: Fault) -> Server {
             return reply(out, 403, &[], b"expired");
         }
         match range {
-            Some((start, end)) => part(out, bytes, start, end, fault),
+            Some((start, end)) => {
+                let again = !used.lock().unwrap().insert("part".to_owned());
+                part(out, bytes, start, end, if again && fault == Fault::Short { Fault::None } else { fault })
+            }
             None if digest == layer => {
                 let again = !used.lock().unwrap().insert("whole".to_owned());
                 whole(out, bytes, fault, again)
