@@ -115,6 +115,7 @@ each_runs! {
     auto_upgrade: "docs/auto-upgrade.md";
     benchmarks: "docs/benchmarks.md";
     damage: "docs/damage.md";
+    delta_upgrades: "docs/delta-upgrades.md";
     growing: "docs/growing.md";
     health: "docs/health.md";
     images_and_media: "docs/images-and-media.md";

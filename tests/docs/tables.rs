@@ -167,6 +167,9 @@ pub const NOT_RUN: &[NotRun] = &[
 /// Flags of other programs that the documents name, and whose they are.
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--against", "hack/bench"),
+    ("--all", "skopeo"),
+    ("--preserve-digests", "skopeo"),
+    ("--recursive", "oras"),
     ("--bench", "cargo"),
     ("--delta", "xz"),
     ("--x86", "xz"),

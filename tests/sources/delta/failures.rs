@@ -2,11 +2,12 @@
 
 use slipway_test_support::{
     images::digest,
-    world::{Node, World, write_at},
+    world::{Node, World, noise, write_at},
 };
 
 use super::{
-    Fault, INDEX, INDEX_SIZE, Image, chunked, interrupt, node, number, serve, slot_b_is_next, upgrade, versions,
+    Fault, INDEX, INDEX_SIZE, Image, chunked, interrupt, node, number, serve, slot_b_is_next, squashfs, upgrade,
+    versions,
 };
 
 /// Runs the upgrade, which must succeed, and returns its report's `bytes_fetched` and what it said.
@@ -21,6 +22,10 @@ fn upgraded(node: &Node, image: Image, fault: Fault) -> (u64, String) {
 
 #[test]
 fn a_registry_that_misbehaves_is_read_in_full() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut image = chunked(&world, &node, "image");
+    let bytes = image.layer_bytes();
     for (fault, why) in [
         (Fault::All, "answers with all of layer"),
         (Fault::Status(416), "answers with all of layer"),
@@ -32,11 +37,7 @@ fn a_registry_that_misbehaves_is_read_in_full() {
         (Fault::OtherBytes, "is another one than its index says"),
         (Fault::RedirectExpired, "answers with all of layer"),
     ] {
-        let world = World::new();
-        let node = node(&world, &versions());
-        let mut image = chunked(&world, &node, "image");
-        let bytes = image.layer_bytes();
-        let (fetched, said) = upgraded(&node, image, fault);
+        let (fetched, said) = upgraded(&node, image.clone(), fault);
         assert!(said.contains(why) && said.contains("fetched"), "{fault:?}: {said}");
         assert!(fetched >= bytes && fetched < bytes * 3 / 2, "{fault:?}: {fetched} fetched of {bytes}");
     }
@@ -54,18 +55,18 @@ fn what_can_be_mended_costs_little() {
     }
 }
 
-/// What is rotten in a slot is fetched. The kept slot has to be good, so it rots between the look and the copy in the crate's own
-/// tests; here the other slot has rotten.
+/// What the new payload needs is in the slot that is written alone, and a part of it has rotten.
 #[test]
 fn a_rotten_chunk_is_fetched() {
     let world = World::new();
-    let node = node(&world, &versions());
-    let image = chunked(&world, &node, "image");
-    upgrade(&node, serve(image.clone(), Fault::None).port, &[]).succeeds();
+    let there = noise(11, 3 << 20);
+    let node = node(&world, &[squashfs(&noise(9, 3 << 20)), squashfs(&there)]);
+    upgrade(&node, serve(chunked(&world, &node, "there"), Fault::None).port, &[]).succeeds();
     let at = node.file("B", "rootfs.squashfs");
     write_at(&node.disk, at + (2 << 20), &[0; 100]);
-    let (fetched, _) = upgraded(&node, image, Fault::None);
-    assert!(fetched < 400_000, "{fetched}");
+    super::set_rootfs(&node, &squashfs(&there[1000..]));
+    let (fetched, said) = upgraded(&node, chunked(&world, &node, "image"), Fault::None);
+    assert!(fetched < 400_000 && said.is_empty(), "{fetched}: {said}");
 }
 
 /// Nothing is believed of an index, although the manifest names it by its digest.
@@ -150,7 +151,7 @@ fn an_index_that_is_not_there_costs_traffic_alone() {
     };
     for (image, why) in [
         (gone, "not found"),
-        (other, "SHA-256 of its content"),
+        (other, "it is no index of chunks"),
         (with(INDEX, "sha512:00"), "is not sha256:"),
         (with(INDEX_SIZE, "99999999999"), "is no size up to"),
         (with(INDEX_SIZE, "-1"), "is no size up to"),
