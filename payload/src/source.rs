@@ -83,6 +83,19 @@ impl Source {
         }
     }
 
+    /// All of it, where a disk may have parts of it already.
+    pub fn facts_over(
+        &mut self,
+        policy: ChecksumPolicy,
+        old: &Old<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> anyhow::Result<PayloadFacts> {
+        match self {
+            Source::Dir(dir) => Ok(dir.facts(policy, Inspection::Everything, progress)?),
+            Source::Image(image) => image.facts_over(policy, old, progress),
+        }
+    }
+
     pub fn facts(
         &mut self,
         policy: ChecksumPolicy,

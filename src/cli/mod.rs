@@ -197,7 +197,7 @@ pub enum Verb {
     /// The tag is set last: whoever asks for it gets the old image or the whole new one. Then the registry is asked for the
     /// tag's digest. Signatures that the registry has are kept.
     Push(PushArgs),
-    /// Prepare a container image in a directory so that upgrades to it fetch only what changed.
+    /// Prepare a container image: upgrades to it fetch only what changed.
     ///
     /// The layers with the payload become plain tar archives, and get an index of chunks. Any tool and registry still takes the
     /// image. Its digest changes, so sign it afterwards. The same image gives the same bytes. docs/delta-upgrades.md says

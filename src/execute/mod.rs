@@ -30,7 +30,7 @@ use crate::{
 pub use copies::ChangedMeanwhile;
 use copies::Failed;
 pub use enroll::enroll;
-pub use old::would_move;
+pub use old::{Slots, old_of, would_move};
 use slipway_core::{
     boot::{
         env::{BootEnv, Marker, PATHS},

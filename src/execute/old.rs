@@ -16,12 +16,18 @@ use slipway_core::{
 };
 
 /// Reads past the page cache, which knows nothing of what is written meanwhile.
-pub(super) struct Slots<'d>(pub &'d dyn BlockIo);
+pub struct Slots<'d>(pub &'d dyn BlockIo);
 
 impl OldDisk for Slots<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.0.read_back(offset, buf)
     }
+}
+
+/// What the disk has of a payload that is only read.
+pub fn old_of<'o>(files: &[Vec<Extent>], slots: &'o Slots<'o>) -> Old<'o> {
+    let (before, to) = (vec![], BTreeMap::new());
+    Old { disk: slots, files: files.to_vec(), before, to, said: Said::default() }
 }
 
 /// What the disk has of the payload that a step of the plan writes into this volume. None, if the caller knows of nothing that

@@ -138,7 +138,7 @@ fn upgraded(request: &Request, found: &Found, observer: &mut dyn Observer) -> Re
     let planned =
         |payload: &PayloadFacts| advance_with(system, upgrade::if_undamaged(&upgrade, payload, &firmware, system));
     let starts_nothing = |payload: &PayloadFacts| !matches!(planned(payload), Ok(Advance::Reboot { .. }));
-    let facts = facts.look_until(policy, Inspection::Declared, starts_nothing, None, observer)?.facts;
+    let facts = facts.look_until(policy, Inspection::Declared, starts_nothing, None, None, observer)?.facts;
     let planned = planned(&facts);
     decision = planned.map_err(|refusals| refused(refusals, &request.disk.path.display().to_string()))?;
     let mut report = report(request, found, Some(image), decision);

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     device::RateLimiter,
     error::{Failure, OrFail as _},
-    payload::{ChecksumPolicy, PayloadError, Source, SourceRef, image::Inspection, registry::Options},
+    payload::{ChecksumPolicy, PayloadError, Source, SourceRef, delta::Old, image::Inspection, registry::Options},
     trust::Evidence,
 };
 
@@ -81,16 +81,17 @@ impl OpenSource {
         limiter: Option<&RateLimiter>,
         observer: &mut dyn Observer,
     ) -> Result<Payload, Failure> {
-        self.look_until(policy, inspection, |_| true, limiter, observer)
+        self.look_until(policy, inspection, |_| true, None, limiter, observer)
     }
 
     /// Looks for a verb that may write nothing: no write compares a layer then. So all of an image is read if its
-    /// declarations are not `enough`.
+    /// declarations are not `enough`, as far as possible from the disk.
     pub fn look_until(
         mut self,
         policy: ChecksumPolicy,
         inspection: Inspection,
         enough: impl FnOnce(&PayloadFacts) -> bool,
+        old: Option<&Old<'_>>,
         limiter: Option<&RateLimiter>,
         observer: &mut dyn Observer,
     ) -> Result<Payload, Failure> {
@@ -107,11 +108,11 @@ impl OpenSource {
             _ if signed_by.is_empty() => inspection,
             _ => Inspection::Everything,
         };
-        let mut facts = self.facts(policy, inspection, limiter, observer)?;
+        let mut facts = self.facts(policy, inspection, None, limiter, observer)?;
         let is_image = !matches!(self.located.source, SourceRef::Dir(_));
         let signed = |facts| PayloadFacts { signed_by: signed_by.clone(), ..facts };
         if is_image && inspection == Inspection::Declared && !enough(&signed(facts.clone())) {
-            facts = self.facts(policy, Inspection::Everything, limiter, observer)?;
+            facts = self.facts(policy, Inspection::Everything, old, limiter, observer)?;
         }
         if let Some(note) = self.source.unused() {
             observer.note(&note);
@@ -125,16 +126,25 @@ impl OpenSource {
         &mut self,
         policy: ChecksumPolicy,
         inspection: Inspection,
+        old: Option<&Old<'_>>,
         limiter: Option<&RateLimiter>,
         observer: &mut dyn Observer,
     ) -> Result<PayloadFacts, Failure> {
         observer.phase(&format!("check      payload {}", self.located.source), self.source.bytes(inspection));
-        let facts = self.source.facts(policy, inspection, &mut |bytes| {
+        let mut progress = |bytes| {
             if let Some(limiter) = limiter {
                 limiter.wait(bytes);
             }
             observer.advance(bytes);
-        });
+        };
+        let facts = match old {
+            None => self.source.facts(policy, inspection, &mut progress),
+            Some(old) => match self.source.facts_over(policy, old, &mut progress) {
+                Err(error) if old.is_to_blame(&error) => self.source.facts(policy, inspection, &mut progress),
+                facts => facts,
+            },
+        };
+        old.iter().flat_map(|old| old.said.why()).for_each(|why| observer.note(&why));
         facts.map_err(|e| source_failure(&self.located.source, e))
     }
 }

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     device::{self, Access, Disk},
     error::Failure,
-    execute::Sources,
+    execute::{Slots, Sources, old_of},
     payload::{ChecksumPolicy, image::Inspection},
     probe,
 };
@@ -208,13 +208,15 @@ pub fn onto(
     let policy = ChecksumPolicy::of(request.source.strict);
     let firmware = device::firmware_kernel_args();
     let is_written = |payload: &PayloadFacts| is_written(request, payload, &firmware, &installed.system);
-    let payload = source.look_until(policy, Inspection::Declared, is_written, installed.limiter(), observer)?;
+    let (old, slots) = (probe::slot_files(disk, &installed.system.gpt), Slots(disk));
+    let from_disk = old_of(&old, &slots);
+    let payload =
+        source.look_until(policy, Inspection::Declared, is_written, Some(&from_disk), installed.limiter(), observer)?;
     let renews = !request.keep_bootloader && request.afterwards != Afterwards::Staged;
     let renewal =
         renews.then(|| bootloader::on_the_way(request.arch, request.efi_loader, disk.identity(), observer)).flatten();
     let (loaders, renewal) = renewal.unzip();
     let upgrade = Upgrade { request, payload: &payload.facts, firmware: &firmware, renewal, dry_run: options.dry_run };
-    let old = probe::slot_files(disk, &installed.system.gpt);
     let sources =
         Sources { payload: Some(&payload.source), loaders: loaders.as_ref(), old: &old, ..Sources::default() };
     installed.change(&upgrade, sources, options, observer)

@@ -9,6 +9,7 @@ use oci_spec::image::{Descriptor, ImageIndexBuilder, ImageManifestBuilder, Media
 
 use super::{
     ImageError, NamedManifest, Signable,
+    chunks::{EMPTY, EMPTY_TYPE},
     cosign::referrers_tag,
     layout::descriptor_of,
     signatures::{Bundle, bundles},
@@ -18,8 +19,6 @@ use super::{
 use crate::trust::bundle;
 use slipway_core::digest::Sha256;
 
-pub const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
-pub const EMPTY: &[u8] = b"{}";
 // The key by which cosign finds a bundle without reading it.
 const CONTENT: (&str, &str) = ("dev.sigstore.bundle.content", "dsse-envelope");
 const PREDICATE_TYPE: &str = "dev.sigstore.bundle.predicateType";

@@ -7,12 +7,15 @@ use oci_spec::image::{Descriptor, ImageManifest, ImageManifestBuilder, MediaType
 
 use super::{
     ImageError, ImageStore, NamedManifest,
-    attest::{EMPTY, EMPTY_TYPE},
     layout::descriptor_of,
     verifying_reader::VerifyingReader,
 };
 use crate::delta::descriptor_of_index;
 use slipway_core::delta::index::MEDIA_TYPE;
+
+/// The configuration of a manifest that is no image (OCI image specification 1.1, "Guidance for an Empty Descriptor").
+pub const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
+pub const EMPTY: &[u8] = b"{}";
 
 /// The content of the configuration of such a manifest.
 pub fn empty() -> Result<(Descriptor, &'static [u8]), ImageError> {

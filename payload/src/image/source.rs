@@ -123,6 +123,26 @@ impl ImageSource {
         inspection: Inspection,
         progress: &mut dyn FnMut(u64),
     ) -> anyhow::Result<PayloadFacts> {
+        self.facts_from(policy, inspection, &From::Store, progress)
+    }
+
+    /// Inspect all of it, where a disk may have parts of it already.
+    pub fn facts_over(
+        &mut self,
+        policy: ChecksumPolicy,
+        old: &Old<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> anyhow::Result<PayloadFacts> {
+        self.facts_from(policy, Inspection::Everything, &From::Slots(old), progress)
+    }
+
+    fn facts_from(
+        &mut self,
+        policy: ChecksumPolicy,
+        inspection: Inspection,
+        from: &From<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> anyhow::Result<PayloadFacts> {
         // What its small files declare is enough, if it can be had without the large ones. Any fault is told by the ordinary way.
         let is_indexed =
             self.layers.last().is_some_and(|top| matches!(descriptor_of_index(&top.descriptor), Ok(Some(_))));
@@ -135,7 +155,7 @@ impl ImageSource {
         }
         let mut found = Found { place: self.place(), files: BTreeMap::new() };
         let (mut places, mut cut_short) = (BTreeMap::new(), None);
-        let upper = self.walk(&From::Store, &mut |name, content, place| {
+        let upper = self.walk(from, &mut |name, content, place| {
             let what = found.place.join(name);
             let seen =
                 Seen::read(name, content, progress).map_err(|e| ImageError::of_io(&what.to_string_lossy(), e))?;

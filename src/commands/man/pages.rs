@@ -275,6 +275,15 @@ const PAGES: &[Page] = &[
         "",
     ),
     page(
+        "installer-chunk",
+        &[
+            ("Have upgrades to an image fetch only what changed:", "installer chunk oci:/srv/os:1.2"),
+            ("Then publish it, signed after that:", "installer push oci:/srv/os:1.2 docker://registry.example/os:1.2"),
+        ],
+        &["push", "pull", "sign"],
+        "",
+    ),
+    page(
         "installer-checksum",
         &[
             ("List the digests of a payload after it was built:", "installer checksum /srv/payload"),

@@ -151,6 +151,9 @@ fn only_what_changed_is_fetched() {
     assert!(fetched < bytes / 10 && reused > bytes * 9 / 10, "{fetched} fetched, {reused} reused of {bytes}");
     assert!(written > 0 && written < 2 * bytes, "{written} written");
     slot_b_is_next(&node);
+    // Once more there is nothing to do, which all of the image says; and that is on the disk.
+    let again = upgrade(&node, server.port, &[]).succeeds().json();
+    assert!(number(&again, "bytes_fetched") < 100_000 && number(&again, "bytes_written") == 0, "{again}");
     // One range a request, and few of them.
     let asked = server.requests();
     let ranges: Vec<_> =
