@@ -124,6 +124,11 @@ pub const FILES: &[Entry] = &[
         "the partitions: configuration and identity of the machine, and all other data.",
     ),
     entry(
+        "DIR/index.json, DIR/blobs/",
+        Of::Pages(&["installer-chunk"]),
+        "the OCI layout: what is new in it, and index.json last.",
+    ),
+    entry(
         "/usr/install/ARCH/",
         Of::Pages(&[
             "installer-install",
