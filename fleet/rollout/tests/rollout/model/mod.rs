@@ -4,6 +4,8 @@
 //! again after something newer, or never, and so may requests to begin. The API server is one object with a version, and
 //! a write that names another version fails. A node reads its grant before it begins, as `slipwayd` will.
 //!
+//! With a node that lies there is one controller: what a liar may say makes a hundred times as many views.
+//!
 //! Time stands still: no law here may depend on it. One write of a crashed controller comes late, none where the budget is
 //! two; with `SLIPWAY_FLEET_STATES` set, one more.
 
