@@ -11,11 +11,13 @@
 
 mod cluster;
 mod said;
+mod state;
 
 use std::time::Instant;
 
-use cluster::{Cluster, Mutant};
+use cluster::Cluster;
 use slipway_rollout::ledger::Node;
+use state::Mutant;
 use stateright::{Checker as _, HasDiscoveries, Model as _};
 
 use crate::{control_plane, worker};
