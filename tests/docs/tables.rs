@@ -43,7 +43,10 @@ pub const PRELUDE: &[(&str, &[&str])] = &[
     ("docs/growing.md", &["truncate -s 4G disk.raw", IMAGE]),
     ("docs/runbook.md", INSTALLED),
     ("docs/auto-upgrade.md", INSTALLED),
-    ("docs/delta-upgrades.md", &[INSTALLED[0], INSTALLED[1], "openssl ecparam -name prime256v1 -genkey -noout -out os.key"]),
+    (
+        "docs/delta-upgrades.md",
+        &[INSTALLED[0], INSTALLED[1], "openssl ecparam -name prime256v1 -genkey -noout -out os.key"],
+    ),
     ("docs/signatures.md", &["echo '{\"bomFormat\": \"CycloneDX\"}' > sbom.cdx.json"]),
 ];
 /// A system that was installed and runs from its disk.

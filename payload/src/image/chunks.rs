@@ -5,11 +5,7 @@ use std::io::Read as _;
 
 use oci_spec::image::{Descriptor, ImageManifest, ImageManifestBuilder, MediaType};
 
-use super::{
-    ImageError, ImageStore, NamedManifest,
-    layout::descriptor_of,
-    verifying_reader::VerifyingReader,
-};
+use super::{ImageError, ImageStore, NamedManifest, layout::descriptor_of, verifying_reader::VerifyingReader};
 use crate::delta::descriptor_of_index;
 use slipway_core::delta::index::MEDIA_TYPE;
 
