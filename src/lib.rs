@@ -23,6 +23,7 @@
 //! * [`tools`]: runs external programs
 //! * [`machine`]: resets the machine, feeds its watchdog
 //! * [`cleanup`]: what goes when a signal ends the program
+//! * [`snapshot`]: what belongs to a system, on its mounted file systems
 //! * [`error`]: failures and their exit codes
 //! * [`report_failure`]: failures as JSON documents, and which identifier each has
 //!
@@ -42,6 +43,7 @@ pub mod mkfs;
 pub mod ops;
 pub mod probe;
 pub mod report_failure;
+pub mod snapshot;
 pub mod tools;
 pub mod transfer;
 pub mod trust;

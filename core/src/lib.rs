@@ -13,6 +13,7 @@
 //! | [`config`] | machine config, and the words that ask for an unattended installation |
 //! | [`media`] | formats of disk images and live media, imager profiles |
 //! | [`plan`] | what to do, decided from what was asked and what was found |
+//! | [`snapshot`] | what goes back with a system beside its slot
 //! | [`report`] | what a command answers, its progress events, and the picture of a disk |
 //! | [`text`] | what comes from outside and is shown to people |
 //! | [`glob`], [`yaml`], [`units`], [`rate_limit`], [`digest`] | values that all of these share |
@@ -38,6 +39,7 @@ pub mod plan;
 mod prelude;
 pub mod rate_limit;
 pub mod report;
+pub mod snapshot;
 pub mod text;
 mod toml;
 pub mod units;

@@ -2,7 +2,7 @@
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::{DiskArgs, PlatformArg, SourceArgs, values};
+use super::{DiskArgs, KeepArgs, PlatformArg, SourceArgs, values};
 use slipway_core::{boot::efi_loader::EfiLoader, digest::Sha256, kernel::arch::Arch, rate_limit::ByteRate};
 
 /// What all these verbs share.
@@ -79,6 +79,8 @@ pub struct UpgradeArgs {
     pub meta: Vec<String>,
     #[command(flatten)]
     pub renewal: RenewalArgs,
+    #[command(flatten)]
+    pub keep: KeepArgs,
 }
 
 /// How the boot loaders are renewed on the way to a trial.
@@ -104,6 +106,8 @@ pub struct ActivateArgs {
     pub preserve: bool,
     #[command(flatten)]
     pub renewal: RenewalArgs,
+    #[command(flatten)]
+    pub keep: KeepArgs,
     /// Architecture of the machine, for the boot loaders.
     #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,

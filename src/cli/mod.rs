@@ -19,6 +19,7 @@ mod progress;
 pub mod short_help;
 pub mod signals;
 mod signing;
+mod snapshot;
 pub mod terminal;
 mod tracker;
 mod trust;
@@ -36,6 +37,7 @@ pub use inspect::{InspectArgs, InspectTarget};
 pub use meta::{MetaArgs, MetaVerb};
 pub use progress::{Progress, ProgressMode};
 pub use signing::{AttestArgs, SignArgs, SigningArgs};
+pub use snapshot::{KeepArgs, SlotArg, SnapshotArgs, SnapshotVerb};
 pub use tracker::{Interruption, Tracker, name_of};
 pub use trust::{KeyArgs, TrustArgs};
 pub use values::{PlatformArg, PushTarget};
@@ -246,6 +248,11 @@ pub enum Verb {
     Enroll(EnrollArgs),
     /// List, read, set or delete tags of the META partition (Talos ADV).
     Meta(MetaArgs),
+    /// Show what goes back with each system (configuration, META tags), or put it back.
+    ///
+    /// /etc/slipway/state.toml of the running system names it. `activate` and `upgrade` keep a snapshot of it in the slot of
+    /// that system, and a service puts it back when that system comes back. docs/snapshot.md tells how.
+    Snapshot(SnapshotArgs),
     /// Print a completion script for a shell.
     Completions {
         /// Shell to complete for.

@@ -305,6 +305,7 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::Bootloader(_) => "bootloader",
         Verb::Enroll(_) => "enroll",
         Verb::Meta(_) => "meta",
+        Verb::Snapshot(_) => "snapshot",
         Verb::Completions { .. } => "completions",
         Verb::Man { .. } => "man",
     }

@@ -102,6 +102,7 @@ fn request(
         limit_rate: args.limit_rate.or(config.limit_rate),
         keep_bootloader: false,
         efi_loader: None,
+        snapshot: true,
     };
     let reboot = RebootRequest {
         policy,

@@ -18,6 +18,7 @@ pub fn activate(args: &ActivateArgs, observer: &mut dyn Observer) -> Result<Repo
         keep_bootloader: args.renewal.keep_bootloader,
         efi_loader: args.renewal.efi_loader,
         arch: args.arch,
+        snapshot: !args.keep.no_snapshot,
     };
     ops::activate::run(&args.change.target.request(observer)?, request, args.change.options(), observer)
         .map(Report::Change)

@@ -79,6 +79,7 @@ fn upgrade(
         limit_rate: None,
         keep_bootloader: false,
         efi_loader,
+        snapshot: true,
     };
     ops::upgrade::run(disk, &request, options, observer).map(Report::Change)
 }

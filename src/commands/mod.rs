@@ -20,6 +20,7 @@ mod pull;
 mod push;
 mod request;
 mod sign;
+mod snapshot;
 mod stdin;
 mod terminal;
 mod unattended;
@@ -87,6 +88,7 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         Verb::Keys(args) => efi::keys(args, progress),
         Verb::Enroll(args) => efi::enroll(args, progress),
         Verb::Meta(args) => meta::run(args.verb, progress),
+        Verb::Snapshot(args) => snapshot::run(args.verb, progress),
         Verb::Completions { shell } => Ok(completions::completions(shell)),
         Verb::Man { dir } => man::man(&dir),
     }

@@ -21,6 +21,7 @@ pub fn run(args: &UpgradeArgs, defaults: &Defaults, observer: &mut dyn Observer)
         meta: meta_tags(&args.meta, defaults)?,
         keep_bootloader: args.renewal.keep_bootloader,
         efi_loader: args.renewal.efi_loader,
+        snapshot: !args.keep.no_snapshot,
         ..request(&args.stage, afterwards, defaults)
     };
     carry_out(&args.stage, &request, observer)
@@ -55,6 +56,7 @@ fn request(args: &StageArgs, afterwards: Afterwards, defaults: &Defaults) -> Req
         limit_rate: args.limit_rate,
         keep_bootloader: true,
         efi_loader: None,
+        snapshot: false,
     }
 }
 

@@ -8,6 +8,7 @@ mod copies;
 mod enroll;
 mod grow;
 mod old;
+mod snapshot;
 mod unverified;
 mod volume;
 
@@ -49,6 +50,7 @@ use slipway_core::{
     report::{FailureKind, Left, Observer},
     units::{Extent, GIB, approx},
 };
+pub use snapshot::TakesSnapshot;
 use unverified::Unverified;
 
 /// A step that failed. All steps before it were on the disk when the next one began.
@@ -87,6 +89,8 @@ pub struct Sources<'a> {
     pub grown: Option<(&'a GrownGpt, &'a [u8])>,
     /// Needed by plans that mend LBA 0.
     pub lba0: Option<&'a [u8]>,
+    /// Needed by plans that take a snapshot.
+    pub snapshot: Option<&'a dyn TakesSnapshot>,
     /// Places on the disk that may hold parts of the payload, each as the extents of a file. None are needed.
     pub old: &'a [Vec<Extent>],
     /// Counts what is moved.
@@ -117,6 +121,7 @@ pub fn run(plan: &Plan, disk: &dyn BlockIo, sources: Sources, observer: &mut dyn
             meta: None,
             meta_begun: false,
             unwritten: vec![],
+            snapshot: None,
         })
     })
 }
@@ -190,6 +195,8 @@ struct Executor<'scope, 'a> {
     meta_begun: bool,
     /// Ranges that could not be written: they may hold anything.
     unwritten: Vec<Extent>,
+    /// What the head of the snapshot says that was just written: files, bytes and digest.
+    snapshot: Option<(u64, u64, Sha256)>,
 }
 
 /// Bytes that a step must have left on the disk.
@@ -262,6 +269,8 @@ impl<'a> Executor<'_, 'a> {
             | Step::WritePrimaryHeader { .. }
             | Step::ResizePartition { .. }
             | Step::GrowXfs { .. } => self.grow(step),
+            Step::WriteSnapshot { slot, extent } => self.write_snapshot(*slot, *extent),
+            Step::WriteSnapshotHead { slot, extent, head } => self.snapshot_head(*slot, *extent, head),
             Step::WriteFile { .. }
             | Step::LinkClusters { .. }
             | Step::WriteEntry { .. }

@@ -112,6 +112,21 @@ impl<'d> FatVolume<'d> {
         self.extent
     }
 
+    /// Whether no file or directory has a cluster in a range of the disk. Behind the end of the volume nothing is.
+    pub fn is_free(&self, range: Extent) -> Result<bool, ReadError> {
+        let at = |offset: u64| offset.saturating_sub(self.data) / self.cluster + 2;
+        let mut window = FatWindow { at: u64::MAX, bytes: Vec::new() };
+        if range.offset < self.data {
+            return Ok(false);
+        }
+        for cluster in at(range.offset)..=at(range.end() - 1).min(self.clusters + 1) {
+            if window.entry(self, cluster as u32)? != 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Find a file by path, `/` between directories, ignoring ASCII case, as firmware does: by its long or its short name.
     /// `None` if there is no such file or it is a directory.
     pub fn find(&self, path: &str) -> Result<Option<FatFile>, ReadError> {

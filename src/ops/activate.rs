@@ -1,10 +1,15 @@
 //! Verifies the staged slot again, renews the boot loaders, and has the next boot try that slot once.
 
+use std::path::Path;
+
 use slipway_core::{
     boot::{efi_loader::EfiLoader, slot::Slot},
     digest::Sha256,
     kernel::arch::Arch,
-    plan::{self, ActivateRequest, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, bootloader::RenewalRequest},
+    plan::{
+        self, ActivateRequest, Plan, Refusals, RequestBase, RunsFrom, SnapshotRequest, SystemFacts,
+        bootloader::RenewalRequest,
+    },
     report::{ChangeReport, Observer},
 };
 
@@ -12,8 +17,13 @@ use super::{
     Change, ChangeOptions, DiskRequest, bootloader,
     clones::Clones,
     installed_disk::{self, first_unverified},
+    snapshot,
 };
-use crate::{device::Access, error::Failure, execute::Sources};
+use crate::{
+    device::Access,
+    error::Failure,
+    execute::{Sources, TakesSnapshot},
+};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
@@ -27,6 +37,8 @@ pub struct Request {
     pub efi_loader: Option<EfiLoader>,
     /// Architecture of the boot loaders.
     pub arch: Arch,
+    /// Keep what the running system declares, so that it goes back with it.
+    pub snapshot: bool,
 }
 
 pub struct Activate {
@@ -34,6 +46,8 @@ pub struct Activate {
     pub preserve: bool,
     /// The renewal of the boot loaders.
     pub renewal: Option<RenewalRequest>,
+    /// What is kept of the running system.
+    pub snapshot: Option<SnapshotRequest>,
 }
 
 impl Change for Activate {
@@ -43,9 +57,9 @@ impl Change for Activate {
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
-        let (base, bootloader) = (base.clone(), self.renewal.clone());
+        let (base, bootloader, snapshot) = (base.clone(), self.renewal.clone(), self.snapshot.clone());
         let Activate { runs_from, preserve, .. } = *self;
-        plan::activate(&ActivateRequest { base, runs_from, preserve, bootloader }, system)
+        plan::activate(&ActivateRequest { base, runs_from, preserve, bootloader, snapshot }, system)
     }
 
     fn renewal(&self) -> Option<&RenewalRequest> {
@@ -63,7 +77,7 @@ pub fn run(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    let Request { runs_from, preserve, keep_bootloader, efi_loader, arch } = request;
+    let Request { runs_from, preserve, keep_bootloader, efi_loader, arch, snapshot } = request;
     let inside = runs_from == RunsFrom::Inside;
     let access = if inside { Access::Write } else { Access::Whole };
     let opened = disk.open(access, observer)?;
@@ -74,6 +88,10 @@ pub fn run(
     let renews = !keep_bootloader;
     let renewal = renews.then(|| bootloader::on_the_way(arch, efi_loader, opened.identity(), observer)).flatten();
     let (loaders, renewal) = renewal.unzip();
-    let sources = Sources { loaders: loaders.as_ref(), ..Sources::default() };
-    installed.change(&Activate { runs_from, preserve, renewal }, sources, options, observer)
+    let root = Path::new("/");
+    let kept = snapshot.then(|| snapshot::prepare(&opened, &installed.system, runs_from, root)).transpose()?.flatten();
+    let (taker, snapshot) = kept.map(|kept| (kept.taker, kept.request)).unzip();
+    let taker = taker.as_ref().map(|taker| taker as &dyn TakesSnapshot);
+    let sources = Sources { loaders: loaders.as_ref(), snapshot: taker, ..Sources::default() };
+    installed.change(&Activate { runs_from, preserve, renewal, snapshot }, sources, options, observer)
 }

@@ -173,8 +173,11 @@ impl<'d> InstalledDisk<'d> {
     pub fn hold(&mut self, change: &dyn Change, planned: &PlannedChange) -> Result<Plan, Failure> {
         let parts = [Part::Esp, Part::BootA, Part::BootB, Part::State, Part::Ephemeral];
         let gpt = &self.system.gpt;
-        // Markers need no claim: no other program writes that sector, and a mounted slot must be confirmable.
-        let bulk = planned.plan.steps.iter().filter(|step| !matches!(step, Step::WriteMarker { .. }));
+        // Markers and snapshots need no claim: no other program writes those sectors, and the slot that runs is mounted.
+        let beside_files = |step: &&Step| {
+            matches!(step, Step::WriteMarker { .. } | Step::WriteSnapshot { .. } | Step::WriteSnapshotHead { .. })
+        };
+        let bulk = planned.plan.steps.iter().filter(|step| !beside_files(step));
         let written: Vec<_> = bulk.flat_map(Step::writes).collect();
         let claims = parts.map(|part| gpt.part(part)).into_iter();
         let claims: Vec<_> = claims.filter(|part| written.iter().any(|extent| part.contains(*extent))).collect();

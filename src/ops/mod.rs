@@ -47,6 +47,7 @@ pub mod sign;
 mod signable;
 pub mod signing;
 mod slot_checks;
+pub mod snapshot;
 mod source_failure;
 pub mod status;
 mod trust;

@@ -5,7 +5,7 @@ use super::{
     clones::Clones,
     copies, history,
     reading::{self, Reader},
-    utc,
+    snapshot, utc,
 };
 use crate::{
     device::{BlockIo as _, Disk},
@@ -160,6 +160,7 @@ fn slot_status(facts: &SystemFacts, s: Slot) -> SlotStatus {
         whole: slot.whole.as_ref().map(Result::is_ok),
         cmdline: slot.manifest.as_ref().and_then(|m| m.cmdline.as_deref().map(printable)),
         problem: slot.damage().map(str::to_owned),
+        snapshot: snapshot::status(facts, s),
     }
 }
 

@@ -257,6 +257,7 @@ impl LiveSystem {
             limit_rate: None,
             keep_bootloader: false,
             efi_loader: None,
+            snapshot: false,
         }
     }
 }

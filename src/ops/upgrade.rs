@@ -8,7 +8,7 @@ use slipway_core::{
     kernel::arch::Arch,
     payload::{facts::PayloadFacts, manifest::KernelArgs},
     plan::{
-        self, Asked, Plan, Refusals, RequestBase, RunsFrom, Step, SystemFacts, UpgradeRequest,
+        self, Asked, Plan, Refusals, RequestBase, RunsFrom, SnapshotRequest, Step, SystemFacts, UpgradeRequest,
         bootloader::RenewalRequest,
     },
     rate_limit::ByteRate,
@@ -17,12 +17,12 @@ use slipway_core::{
 
 use super::{
     Change, ChangeOptions, DiskRequest, InstalledDisk, KernelArgsRequest, SourceRequest, bootloader, clones::Clones,
-    payload,
+    payload, snapshot,
 };
 use crate::{
     device::{self, Access, Disk},
     error::Failure,
-    execute::{Slots, Sources, old_of},
+    execute::{Slots, Sources, TakesSnapshot, old_of},
     payload::{ChecksumPolicy, image::Inspection},
     probe,
 };
@@ -67,6 +67,8 @@ pub struct Request {
     pub keep_bootloader: bool,
     /// The UEFI loader of the disk. None: see [`RenewalRequest`].
     pub efi_loader: Option<EfiLoader>,
+    /// Keep what the running system declares, so that it goes back with it.
+    pub snapshot: bool,
 }
 
 pub struct Upgrade<'a> {
@@ -76,6 +78,8 @@ pub struct Upgrade<'a> {
     pub firmware: &'a [String],
     /// The renewal of the boot loaders.
     pub renewal: Option<RenewalRequest>,
+    /// What is kept of the running system.
+    pub snapshot: Option<SnapshotRequest>,
     pub dry_run: bool,
 }
 
@@ -135,6 +139,7 @@ impl Change for Upgrade<'_> {
             meta: request.meta.clone(),
             arch: request.arch,
             bootloader: self.renewal.clone(),
+            snapshot: self.snapshot.clone(),
         };
         plan::upgrade(&request, system, self.payload)
     }
@@ -165,7 +170,7 @@ pub fn if_undamaged(
         system.slots[slot].whole.get_or_insert(Ok(()));
     }
     let base = RequestBase { disk: String::new(), now: 0, asked: Asked::default() };
-    Upgrade { request, payload, firmware, renewal: None, dry_run: true }.decide(&base, &system)
+    Upgrade { request, payload, firmware, renewal: None, snapshot: None, dry_run: true }.decide(&base, &system)
 }
 
 /// Whether the payload is written, and so compared on its way, for any later finding in the slots: damage only adds
@@ -216,8 +221,17 @@ pub fn onto(
     let renewal =
         renews.then(|| bootloader::on_the_way(request.arch, request.efi_loader, disk.identity(), observer)).flatten();
     let (loaders, renewal) = renewal.unzip();
-    let upgrade = Upgrade { request, payload: &payload.facts, firmware: &firmware, renewal, dry_run: options.dry_run };
-    let sources =
-        Sources { payload: Some(&payload.source), loaders: loaders.as_ref(), old: &old, ..Sources::default() };
+    let takes = request.snapshot && request.afterwards != Afterwards::Staged;
+    let kept = takes.then(|| snapshot::prepare(disk, &installed.system, request.runs_from, Path::new("/")));
+    let (taker, snapshot) = kept.transpose()?.flatten().map(|kept| (kept.taker, kept.request)).unzip();
+    let (facts, dry_run) = (&payload.facts, options.dry_run);
+    let upgrade = Upgrade { request, payload: facts, firmware: &firmware, renewal, snapshot, dry_run };
+    let sources = Sources {
+        payload: Some(&payload.source),
+        loaders: loaders.as_ref(),
+        snapshot: taker.as_ref().map(|taker| taker as &dyn TakesSnapshot),
+        old: &old,
+        ..Sources::default()
+    };
     installed.change(&upgrade, sources, options, observer)
 }

@@ -13,6 +13,7 @@ mod partitions;
 mod place;
 mod read;
 mod slot_files;
+mod snapshot;
 mod system;
 
 pub use bootloader::{boot_chain_and_loaders, bootloader, bootloaders, fat_map, offered};
@@ -26,6 +27,7 @@ pub use lba0::{MendedLba0, gpt, mended_lba0};
 pub use partitions::{TableFacts, partitions};
 pub use place::{boot_env_place, history_place};
 pub use slot_files::slot_files;
+pub use snapshot::{snapshot_content, snapshot_room};
 pub use system::{
     boot_env, check_files, check_slot, look_again, meta_of, slot_bytes, slot_is_whole, slot_volume, system,
     written_first,

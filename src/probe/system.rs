@@ -10,6 +10,7 @@ use super::{
     lba0::gpt,
     place,
     read::read,
+    snapshot,
 };
 use crate::{
     device::BlockIo,
@@ -81,6 +82,7 @@ fn look(
     let (sector, env_at) = (disk.sector_size(), [first.0, second.0]);
     let esp_lost = !may_be_started(disk, &gpt, env_at != [None; 2]);
     let bootloader = None;
+    let snapshots = PerSlot::new(|s| snapshot::head(disk, &gpt, s));
     Ok(SystemFacts {
         sector,
         gpt,
@@ -94,6 +96,7 @@ fn look(
         next,
         meta,
         data,
+        snapshots,
         bootloader,
         unreadable,
     })

@@ -32,6 +32,8 @@ const BOOTS: usize = 7;
 // By the command lines above.
 const GUARD: [bool; BOOTS] = [true, false, true, true, true, false, true];
 const CONFIRM: [bool; BOOTS] = [true, false, true, false, false, false, false];
+// It finds out by itself whether there is anything to do.
+const RESTORE: [bool; BOOTS] = [true; BOOTS];
 const ON_OUR_DISK: [bool; BOOTS] = [true, true, true, false, false, true, true];
 
 /// Whether it does its work, by the command lines above. `script` writes to `$LOG` if it does.
@@ -81,6 +83,10 @@ fn scripts() {
         ("initramfs-tools/scripts/init-top/slipway-guard", set("now"), "", GUARD),
         ("busybox/rcS-slipway", set("guard"), "", GUARD),
         ("busybox/rcS-slipway", set("confirm"), "", CONFIRM),
+        ("busybox/rcS-slipway", set("restore"), "", RESTORE),
+        ("initramfs-tools/scripts/init-bottom/slipway-restore", set("now") + " rootmnt=/root;", "", RESTORE),
+        ("dracut/90slipway-restore/slipway-restore.sh", String::new(), "", RESTORE),
+        ("openrc/slipway-restore", openrc.to_owned(), "; start", RESTORE),
         ("openrc/slipway-guard", openrc.to_owned(), "; start", GUARD),
         ("openrc/slipway-confirm", openrc.to_owned(), "; start", CONFIRM),
     ] {
@@ -105,6 +111,7 @@ fn units() {
         ("systemd/slipway-guard.service", GUARD),
         ("dracut/90slipway-guard/slipway-guard-initrd.service", GUARD),
         ("systemd/slipway-confirm.service", CONFIRM),
+        ("systemd/slipway-restore.service", ON_OUR_DISK),
         ("systemd/slipway-status.service", ON_OUR_DISK),
         ("systemd/slipway-grow.service", ON_OUR_DISK),
     ] {

@@ -29,5 +29,6 @@ mod other_disks;
 mod placeholders;
 mod readers;
 mod signals;
+mod snapshot;
 mod unattended;
 mod upgrade;

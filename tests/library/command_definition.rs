@@ -72,6 +72,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
                 "unattended" | "checksum" => &[],
                 "completions" | "man" | "keys" | "enroll" => &["bash"],
                 "uki" => &["--out=x"],
+                "snapshot" if typed.len() == 1 => &["list", "--disk=x"],
                 "bootloader" if typed.len() == 1 => &["status", "--disk=x"],
                 "bootloader" if typed[1] == "menu" => &["--disk=x", "off"],
                 "meta" => match typed[1..] {

@@ -50,6 +50,7 @@ fn slot(state: SlotState, version: Option<&str>) -> SlotStatus {
         whole: None,
         cmdline: None,
         problem: None,
+        snapshot: None,
     }
 }
 

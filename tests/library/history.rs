@@ -91,7 +91,13 @@ fn an_entry_stands_before_the_commit_that_names_it() {
         assert_eq!(what, (verb, Some(Slot::B), Some("1.2.0"), None));
     }
     let activate = plan::activate(
-        &ActivateRequest { base: base(3), runs_from: RunsFrom::Inside, preserve: true, bootloader: None },
+        &ActivateRequest {
+            base: base(3),
+            runs_from: RunsFrom::Inside,
+            preserve: true,
+            bootloader: None,
+            snapshot: None,
+        },
         &staged,
     )
     .unwrap();

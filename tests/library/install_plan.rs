@@ -188,6 +188,8 @@ fn allowed(plan: &Plan, step: &Step) -> Extent {
         | Step::WritePrimaryHeader { .. }
         | Step::ResizePartition { .. }
         | Step::GrowXfs { .. }
+        | Step::WriteSnapshot { .. }
+        | Step::WriteSnapshotHead { .. }
         | Step::WriteFile { .. }
         | Step::LinkClusters { .. }
         | Step::WriteEntry { .. }

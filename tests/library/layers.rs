@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 /// Layer of every module of the installer. Below all of them is `slipway_core`, which the compiler keeps pure.
-const LAYERS: [(&str, u8); 19] = [
+const LAYERS: [(&str, u8); 20] = [
     ("error", 1),
     ("cleanup", 1),
     ("device", 2),
@@ -16,6 +16,7 @@ const LAYERS: [(&str, u8); 19] = [
     ("media", 2),
     ("tools", 2),
     ("machine", 2),
+    ("snapshot", 2),
     ("probe", 3),
     ("execute", 3),
     ("ops", 4),

@@ -280,7 +280,13 @@ fn is_taken(facts: &SystemFacts, command: &str) -> bool {
         "rollback" => plan::rollback(&base(9), facts),
         "repair" => plan::repair(&base(9), facts, None),
         "activate" => plan::activate(
-            &ActivateRequest { base: base(9), runs_from: runs_from(facts), preserve: true, bootloader: None },
+            &ActivateRequest {
+                base: base(9),
+                runs_from: runs_from(facts),
+                preserve: true,
+                bootloader: None,
+                snapshot: None,
+            },
             facts,
         ),
         "upgrade" => {

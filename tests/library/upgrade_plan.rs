@@ -75,7 +75,13 @@ fn texts() {
     assert!(text.contains("META, first copy, sets tag 0x0a\n"), "{text}");
     let stage = UpgradeRequest { activate: false, ..request };
     golden("stage.txt", &plan::upgrade(&stage, &facts, &payload(1)).unwrap());
-    let activate = ActivateRequest { base: base(3), runs_from: RunsFrom::Inside, preserve: true, bootloader: None };
+    let activate = ActivateRequest {
+        base: base(3),
+        runs_from: RunsFrom::Inside,
+        preserve: true,
+        bootloader: None,
+        snapshot: None,
+    };
     golden("activate.txt", &plan::activate(&activate, &staged()).unwrap());
     golden("confirm.txt", &plan::confirm(&base(3), &trial()).unwrap());
     golden("give-up.txt", &plan::rollback(&base(3), &trial()).unwrap());

@@ -7,7 +7,7 @@ pub mod policy;
 mod selector;
 pub mod unattended;
 pub mod update;
-mod value;
+pub(crate) mod value;
 
 pub use super::yaml::ConfigError;
 pub use machine::{DiskChoice, MachineConfig};

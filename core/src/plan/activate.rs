@@ -7,6 +7,7 @@ use super::{
     bootloader::RenewalRequest,
     kernel_note::kernel_note,
     slots::{Draft, Ephemeral, RunsFrom, Slots},
+    snapshot::SnapshotRequest,
 };
 use crate::{boot::slot::SlotState, disk::layout::Part};
 
@@ -21,6 +22,8 @@ pub struct ActivateRequest {
     pub preserve: bool,
     /// Renew the boot loaders, too.
     pub bootloader: Option<RenewalRequest>,
+    /// Keep what belongs to the running system. `None`: nothing is declared.
+    pub snapshot: Option<SnapshotRequest>,
 }
 
 /// Plan the activation, or say why not.
@@ -41,7 +44,8 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
     } else {
         draft.warnings.extend(slots.check_fallback(system)?);
         draft.renew_on_the_way(request.bootloader.as_ref(), &slots.copies.env);
-        slots.activation(&mut draft, &[], if request.preserve { Ephemeral::Kept } else { Ephemeral::Wiped })?;
+        let ephemeral = if request.preserve { Ephemeral::Kept } else { Ephemeral::Wiped };
+        slots.activation(&mut draft, &[], ephemeral, request.snapshot.as_ref())?;
     }
     if let Some(manifest) = &system.slots[target].manifest {
         let lack = manifest.efi_stub.or_else(|| draft.kernels[target].clone().ok().flatten());

@@ -25,6 +25,7 @@ use crate::{
         meta::Meta,
     },
     payload::manifest::{FileInfo, Manifest},
+    snapshot,
     text::quoted,
     units::{Extent, SectorSize},
 };
@@ -194,6 +195,8 @@ pub struct SystemFacts {
     pub next: NextBoot,
     pub meta: Meta,
     pub data: BTreeMap<Part, VolumeHolds>,
+    /// The snapshot in each slot, by its head.
+    pub snapshots: PerSlot<snapshot::head::Found>,
     /// The boot loaders, if the change is about them.
     pub bootloader: Option<BootloaderFacts>,
     /// Places that the disk did not return, each with the error. None of them is needed to boot.

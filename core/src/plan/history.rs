@@ -99,7 +99,7 @@ const fn verb(goal: Goal) -> Option<Verb> {
         Goal::Bootloader => Verb::Bootloader,
         Goal::Menu => Verb::Menu,
         // These change neither the next boot nor the kept data, and the ESP may be mounted.
-        Goal::Meta | Goal::Grow => return None,
+        Goal::Meta | Goal::Grow | Goal::Snapshot => return None,
     })
 }
 

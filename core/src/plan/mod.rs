@@ -30,6 +30,7 @@ mod renewal;
 mod repair;
 mod rollback;
 mod slots;
+mod snapshot;
 mod step;
 mod trial;
 mod unattended;
@@ -56,7 +57,9 @@ pub use meta::meta;
 pub use refusal::{Refusal, Refusals};
 pub use repair::{makes_esp, repair};
 pub use rollback::{rollback, rollback_offline};
+pub(crate) use slots::META_UPGRADE;
 pub use slots::{RequestBase, RunsFrom};
+pub use snapshot::{HeadChange, SnapshotRequest, keep_aside, owner, snapshot_is_put_back};
 pub use step::Step;
 pub use trial::{record_failure, unconfirmed};
 pub use unattended::{Action, DiskHolds, LeftAlone, unattended};
@@ -146,6 +149,8 @@ pub enum Goal {
     Bootloader,
     /// Whether a person at the keyboard may choose a slot.
     Menu,
+    /// A copy of what belongs to a system is in its slot, or was put back.
+    Snapshot,
 }
 
 impl fmt::Display for Goal {
@@ -164,6 +169,7 @@ impl fmt::Display for Goal {
             Goal::Grow => "grow",
             Goal::Bootloader => "bootloader",
             Goal::Menu => "menu",
+            Goal::Snapshot => "snapshot",
         })
     }
 }
@@ -350,7 +356,7 @@ impl Plan {
             _ if !wrote(before) && !wrote(&after[..1.min(after.len())]) => return Left::nothing_written(),
             Goal::Install if committing => "the disk has either no partition table or the complete one",
             Goal::Install if !wrote(before) => "the disk may have lost its partition table, nothing else was written",
-            Goal::Wipe | Goal::Meta | Goal::Bootloader => &self.meanwhile,
+            Goal::Wipe | Goal::Meta | Goal::Bootloader | Goal::Snapshot => &self.meanwhile,
             Goal::Grow if committing => {
                 "it is not known whether the new partition table is in force; it is as good as the old one"
             }
@@ -453,6 +459,7 @@ impl Plan {
             | Step::WritePrimaryHeader { .. }
             | Step::ResizePartition { .. }
             | Step::GrowXfs { .. } => grow::described(self, step, &at) + commit,
+            Step::WriteSnapshot { .. } | Step::WriteSnapshotHead { .. } => snapshot::described(step),
             _ => renewal::described(step, &at),
         }
     }

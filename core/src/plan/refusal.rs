@@ -10,7 +10,11 @@ use crate::{
         running::Running,
         slot::{Slot, SlotState},
     },
-    disk::{fat::FatError, identity::DiskUse, layout::LayoutError},
+    disk::{
+        fat::FatError,
+        identity::DiskUse,
+        layout::{LayoutError, Part},
+    },
     kernel::{arch::Arch, cmdline::QuoteError, placeholder::PlaceholderError, platform::UnknownPlatform},
     report::{FailureId, FailureKind},
     units::approx,
@@ -156,6 +160,12 @@ pub enum Refusal {
     /// A driver in a ROM would not start.
     #[error("the option ROM of {device}: {why}, so the device would be missing while the machine starts")]
     OptionRom { device: String, why: String },
+    /// A volume is encrypted, and a snapshot is not.
+    #[error("{0} is encrypted, and a snapshot of the configuration is not: it lies readable in a slot")]
+    SnapshotInTheClear(Part),
+    /// A file of a slot lies where a snapshot is to lie.
+    #[error("slot {slot} has no room for a snapshot, which needs its last {}: {why}", approx(*room))]
+    NoRoomForSnapshot { slot: Slot, room: u64, why: String },
     /// There is no good system to go back to.
     #[error("slot {slot} is {}: there is no good system to go back to", state.plain())]
     NoWayBack { slot: Slot, state: SlotState },
@@ -222,6 +232,7 @@ impl Refusal {
             | Refusal::CannotGrow(_)
             | Refusal::NotTrial(_)
             | Refusal::NoWayBack { .. }
+            | Refusal::NoRoomForSnapshot { .. }
             | Refusal::Bootloader(
                 Left::Esp(_) | Left::Missing(_) | Left::Unreadable(_) | Left::Damaged(_) | Left::TrialPending(_),
             )
@@ -242,6 +253,7 @@ impl Refusal {
             | Refusal::Unsigned(_)
             | Refusal::Older { .. }
             | Refusal::LaterSlot { .. }
+            | Refusal::SnapshotInTheClear(_)
             | Refusal::Bootloader(
                 Left::Older { .. }
                 | Left::NotStarted { .. }
@@ -303,6 +315,8 @@ impl Refusal {
             Refusal::CannotGrow(_) => FailureId::CannotGrow,
             Refusal::NotTrial(_) => FailureId::NoTrial,
             Refusal::NoWayBack { .. } => FailureId::NoWayBack,
+            Refusal::SnapshotInTheClear(_) => FailureId::SnapshotInTheClear,
+            Refusal::NoRoomForSnapshot { .. } => FailureId::NoRoomForSnapshot,
             Refusal::NotInSetupMode => FailureId::NotInSetupMode,
             Refusal::WouldNotStart { .. } => FailureId::WouldNotStart,
             Refusal::NextUnknown => FailureId::NextBootUnknown,
@@ -372,6 +386,12 @@ impl Refusal {
             Refusal::NotWhole { .. } => "`installer verify` lists all damage, and names the command that mends it",
             Refusal::NothingToRepair => "inside a trial `installer confirm` still works; otherwise reinstall",
             Refusal::NotTrial(_) => "`installer status` says what runs and what is on trial",
+            Refusal::SnapshotInTheClear(_) => {
+                "write `plain = true` into /etc/slipway/state.toml if others may read what it declares, or take it out there"
+            }
+            Refusal::NoRoomForSnapshot { .. } => {
+                "take a smaller payload or larger slots, or give --no-snapshot: then a way back puts no configuration back"
+            }
             Refusal::NoWayBack { .. } => "upgrade instead: that makes the other slot a system to go to",
             other => return other.remedy_of_enrolment(),
         })

@@ -9,6 +9,7 @@ use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
     rebuild_boot_state::default_if_lost,
     slots::{Draft, EnvCopies},
+    snapshot,
 };
 use crate::{
     boot::{
@@ -73,6 +74,9 @@ fn plan(base: &RequestBase, system: &SystemFacts, mut copies: EnvCopies, back: B
         draft.mark_good(default, next.seq);
     }
     draft.forget_label();
+    if matches!(back, Back::GiveUp(_) | Back::To(_)) {
+        draft.warnings.extend(snapshot::on_the_way_back(system, default, &next));
+    }
     draft.plan(Goal::Rollback, result, "the boot state is the old one".to_owned())
 }
 

@@ -11,6 +11,7 @@ use super::{
     history::{self, About},
     meta::MetaChange,
     rebuild_boot_state::{current_or_rebuilt, default_if_lost},
+    snapshot::SnapshotRequest,
     step::ends,
 };
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
 };
 
 /// META tag in which machined finds the label of the slot to return to.
-pub(super) const META_UPGRADE: u8 = 0x06;
+pub(crate) const META_UPGRADE: u8 = 0x06;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ephemeral {
@@ -212,13 +213,15 @@ impl Slots {
         Some(self.copies.env.installed_by(medium))
     }
 
-    /// Steps 5 and 6 of an upgrade: META, the wipe of EPHEMERAL if asked for, and the commit.
+    /// Steps 6 and 7 of an upgrade: the snapshot, META, the wipe of EPHEMERAL if asked for, and the commit.
     pub fn activation(
         &mut self,
         draft: &mut Draft,
         tags: &[(u8, Vec<u8>)],
         ephemeral: Ephemeral,
+        snapshot: Option<&SnapshotRequest>,
     ) -> Result<(), Refusals> {
+        draft.snapshot(self.kept, snapshot, &self.copies.env)?;
         let label = [(META_UPGRADE, self.kept.to_string().into_bytes())];
         draft.set_meta(draft.meta_with(tags.iter().chain(&label))?);
         if ephemeral != Ephemeral::Kept {
@@ -285,7 +288,7 @@ pub struct Draft<'a> {
     pub system: &'a SystemFacts,
     /// Comes before everything else: steps that can fail without touching the disk.
     prepare: Vec<Step>,
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     /// The kernel must forget its caches of these partitions.
     touched: Vec<Part>,
     meta: MetaChange,

@@ -5,7 +5,7 @@ use crate::prelude::*;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::VolumeFile;
+use super::{VolumeFile, snapshot::HeadChange};
 use crate::{
     boot::{
         env::{BootEnv, Marker},
@@ -115,6 +115,11 @@ pub enum Step {
     FreeClusters { copy: u8, extents: Vec<Extent>, runs: Vec<Run> },
     /// Write how many clusters of the ESP are free.
     CountFree { extent: Extent },
+    /// Write the content of a snapshot into the end of this range of a slot, where no file has a cluster. How much of it
+    /// there is, is known once it is taken: right before the write.
+    WriteSnapshot { slot: Slot, extent: Extent },
+    /// Write the head of a snapshot: one sector, by which it counts.
+    WriteSnapshotHead { slot: Slot, extent: Extent, head: HeadChange },
     /// Grow a mounted XFS file system to all of its partition, which is `extent`.
     GrowXfs { part: Part, extent: Extent, mounted_on: String },
 }
@@ -151,6 +156,8 @@ impl Step {
             | Step::WriteBootCode { extent, .. }
             | Step::CountFree { extent }
             | Step::MendLba0 { extent, .. }
+            | Step::WriteSnapshot { extent, .. }
+            | Step::WriteSnapshotHead { extent, .. }
             | Step::WriteLba0 { extent } => vec![*extent],
             Step::LinkClusters { extents, .. } | Step::FreeClusters { extents, .. } => extents.clone(),
             Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => {

@@ -20,7 +20,7 @@
 //!    loader's first, and if that fails to come up, it fails as a trial does. A reason against the renewal does not
 //!    stop the upgrade: the loaders stay as they are, and a note says why. A write that fails ends the upgrade here; the
 //!    kept slot is the default, and `--keep-bootloader` leaves the loaders alone.
-//! 6. **Hand over.** META gets the label of the kept slot (tag 0x06, where machined looks for it). Then EPHEMERAL is
+//! 6. **Hand over.** What belongs to the kept system is copied into its slot, behind all files (`snapshot.rs`). META gets the label of the kept slot (tag 0x06, where machined looks for it). Then EPHEMERAL is
 //!    wiped, if that was asked for. Not earlier: only now is the new system known to be whole. The history gets its entry,
 //!    which does not count until the commit names it (`history.rs`).
 //! 7. **Activate:** the commit. One sector of boot.env says that the next boot tries the target, once. The boot loader
@@ -45,6 +45,7 @@ use super::{
     content::{Described, SlotContent, kernel_args_notes},
     kernel_note::kernel_note,
     slots::{Draft, Ephemeral, RunsFrom, Slots},
+    snapshot::SnapshotRequest,
     step::blank_slot,
 };
 use crate::{
@@ -55,6 +56,7 @@ use crate::{
     disk::layout::Part,
     kernel::arch::Arch,
     payload::{facts::PayloadFacts, manifest::KernelArgs, version::Version},
+    snapshot::room,
     text::quoted,
 };
 
@@ -88,6 +90,8 @@ pub struct UpgradeRequest {
     pub arch: Arch,
     /// Renew the boot loaders, too.
     pub bootloader: Option<RenewalRequest>,
+    /// Keep what belongs to the running system. `None`: nothing is declared.
+    pub snapshot: Option<SnapshotRequest>,
 }
 
 impl UpgradeRequest {
@@ -331,7 +335,7 @@ impl Candidate<'_> {
         if request.activate && !(armed && request.preserve) {
             draft.warnings.extend(slots.check_fallback(self.system)?);
             draft.renew_on_the_way(request.bootloader.as_ref(), &slots.copies.env);
-            slots.activation(&mut draft, &request.meta, request.ephemeral())?;
+            slots.activation(&mut draft, &request.meta, request.ephemeral(), request.snapshot.as_ref())?;
         } else {
             draft.extend(Part::Esp, slots.copies.heal());
             if !request.meta.is_empty() {
@@ -351,6 +355,18 @@ impl Candidate<'_> {
     }
 
     /// The order that the head of this file argues for. Do not reorder without reading it.
+    /// The request for a snapshot, with the room that the new system leaves for one.
+    fn snapshot(&self, target: Slot) -> Option<SnapshotRequest> {
+        let mut request = self.request.snapshot.clone()?;
+        let extent = self.system.gpt.part(target.into());
+        let free = extent.len - room(extent).len;
+        let laid_out = self.volume.lay_out(target.into(), extent, self.system.sector);
+        let files = laid_out.map(|layout| layout.files).unwrap_or_default();
+        let last = files.into_iter().find(|file| file.offset + file.padded > free);
+        request.no_room[target] = last.map(|file| format!("{} of the new system reaches into it", file.path));
+        Some(request)
+    }
+
     fn write(self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, system, kept, target) = (self.request, self.system, slots.kept, slots.target);
         if let Some(reason) = self.allowed_by(kept) {
@@ -371,12 +387,14 @@ impl Candidate<'_> {
             inactive.remember_bad(system.slots[target].system());
         }
         draft.extend(Part::Esp, slots.copies.write(&inactive, false));
+        draft.drop_snapshot(target);
+        let snapshot = self.snapshot(target);
         let write = [blank_slot(target, extent), Step::WriteVolume { part, extent }, Step::Verify { part, extent }];
         draft.extend(part, write);
         draft.kernels[target] = Ok(self.payload.stub_lack);
         let next = if request.activate {
             draft.renew_on_the_way(request.bootloader.as_ref(), &slots.copies.env);
-            slots.activation(&mut draft, &request.meta, request.ephemeral())?;
+            slots.activation(&mut draft, &request.meta, request.ephemeral(), snapshot.as_ref())?;
             "the next boot tries it once"
         } else {
             let staged = slots.copies.env.staged(target, now);

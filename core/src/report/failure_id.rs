@@ -104,6 +104,8 @@ identifiers! {
     NoTrial = "no-trial": "No trial is running.";
     CheckFailed = "check-failed": "A health check failed, so the trial is not confirmed.";
     NoWayBack = "no-way-back": "There is no good system to go back to.";
+    SnapshotInTheClear = "snapshot-in-the-clear": "A volume is encrypted, and a snapshot of the configuration would not be.";
+    NoRoomForSnapshot = "no-room-for-snapshot": "A slot has no room for a snapshot of the configuration.";
 
     // Enrolments.
     NotInSetupMode = "not-in-setup-mode": "The firmware has keys already, and is not in setup mode.";

@@ -25,6 +25,7 @@ mod meta;
 mod next_step;
 mod payload;
 mod rows;
+mod snapshot;
 mod status;
 mod style;
 mod uki;
@@ -51,6 +52,7 @@ pub use live::LiveReport;
 pub use meta::{MetaReport, MetaTag};
 pub use next_step::{Beside, NextStep, command_for, doubtful, in_use, next_step};
 pub use payload::{ChecksumReport, InspectReport, PullReport, PushReport, SignReport};
+pub use snapshot::{SnapshotEntry, SnapshotReport, SnapshotStatus};
 pub use status::{SlotStatus, StatusReport};
 pub use style::Style;
 pub use uki::{KeysReport, UkiPart, UkiReport, UkiSystem};
@@ -139,6 +141,8 @@ pub enum Report {
     Chunk(ChunkReport),
     /// `meta`.
     Meta(MetaReport),
+    /// `snapshot`.
+    Snapshot(SnapshotReport),
     /// A run of any verb that failed.
     Failure(Box<FailureReport>),
     /// Text that is the answer itself (`completions`, `man`); not printed as JSON.
@@ -153,6 +157,7 @@ impl Report {
             Report::Verify(report) => !report.ok,
             Report::Bootloader(report) => !report.damage.is_empty(),
             Report::Status(report) => !report.problems.is_empty(),
+            Report::Snapshot(report) => report.is_bad(),
             _ => false,
         }
     }
@@ -183,6 +188,7 @@ impl fmt::Display for Report {
             Report::Push(r) => r.fmt(f),
             Report::Chunk(r) => r.fmt(f),
             Report::Meta(r) => r.fmt(f),
+            Report::Snapshot(r) => r.fmt(f),
             Report::Failure(r) => r.fmt(f),
             Report::Text(text) => f.write_str(text.trim_end()),
         }

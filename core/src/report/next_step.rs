@@ -262,8 +262,13 @@ impl Deciding<'_> {
     fn staged(&self) -> Option<NextStep> {
         let env = self.facts.env.as_ref()?;
         let other = self.other().filter(|other| env.states[*other] == SlotState::Trial)?;
-        let request =
-            ActivateRequest { base: self.base.clone(), runs_from: self.runs_from, preserve: true, bootloader: None };
+        let request = ActivateRequest {
+            base: self.base.clone(),
+            runs_from: self.runs_from,
+            preserve: true,
+            bootloader: None,
+            snapshot: None,
+        };
         let why = format!("the next boot tries {} once", self.name(other));
         let activate = self.verb(plan::activate(&request, self.facts), "activate", &why);
         if env.last_trial == Some(other) {

@@ -12,6 +12,7 @@ use super::{
     history::{self, HistoryEntry},
     next_step::NextStep,
     rows::{self, Row},
+    snapshot::SnapshotStatus,
     verify::{ChainCheck, NOT_RECORDED},
     writer::Writer,
 };
@@ -103,6 +104,9 @@ pub struct SlotStatus {
     pub cmdline: Option<String>,
     /// What does not match.
     pub problem: Option<String>,
+    /// What is kept to go back with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotStatus>,
 }
 
 impl SlotStatus {
@@ -136,6 +140,7 @@ impl StatusReport {
         rows.push(("next boot", next_boot(&self.next_boot)));
         for slot in Slot::BOTH {
             rows.push((["slot A", "slot B"][slot as usize], self.slot(slot)));
+            rows.extend(self.slots[slot].snapshot.iter().map(|found| ("", format!("snapshot: {}", found.text()))));
             if verbose {
                 rows.extend(
                     self.slots[slot].signed_by.iter().map(|key| ("", format!("written as signed by key {key}"))),

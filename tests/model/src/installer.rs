@@ -166,15 +166,16 @@ impl Installer {
             request,
             payload: &self.payloads[usize::from(n)],
             renewal: None,
+            snapshot: None,
             firmware: &[],
             dry_run: false,
         });
         let change: &dyn Change = match verb {
             Verb::Upgrade { .. } | Verb::Stage { .. } => upgrade.as_ref().unwrap(),
-            Verb::Activate { preserve } => &Activate { runs_from, preserve, renewal: None },
+            Verb::Activate { preserve } => &Activate { runs_from, preserve, renewal: None, snapshot: None },
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback { offline: host.is_none() },
-            Verb::Repair => &Repair { renewal: None },
+            Verb::Repair => &Repair { renewal: None, snapshot: None },
         };
         let mut facts = self.facts(medium, host);
         while let Some(slot) = change.to_verify(&facts) {

@@ -326,6 +326,7 @@ impl World {
             payload: &self.facts[n],
             firmware: &[],
             renewal: renewal(),
+            snapshot: None,
             dry_run: false,
         });
         let failed = NotWell::check("20-network", "unreachable");
@@ -338,10 +339,14 @@ impl World {
                 &Update { runs_from: RunsFrom::Inside, renewal: self.renewal(*set, true) }
             }
             Verb::Activate { preserve } => {
-                &Activate { runs_from: RunsFrom::Inside, preserve: *preserve, renewal: None }
+                &Activate { runs_from: RunsFrom::Inside, preserve: *preserve, renewal: None, snapshot: None }
             }
-            Verb::ActivateAndRenew => &Activate { runs_from: RunsFrom::Inside, preserve: true, renewal: renewal() },
-            Verb::ActivateOffline => &Activate { runs_from: RunsFrom::Offline, preserve: true, renewal: None },
+            Verb::ActivateAndRenew => {
+                &Activate { runs_from: RunsFrom::Inside, preserve: true, renewal: renewal(), snapshot: None }
+            }
+            Verb::ActivateOffline => {
+                &Activate { runs_from: RunsFrom::Offline, preserve: true, renewal: None, snapshot: None }
+            }
             Verb::RollbackOffline => &Rollback { offline: true },
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback { offline: false },

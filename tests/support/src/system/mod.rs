@@ -31,6 +31,7 @@ use slipway_core::{
         Asked, Described, GptCopies, GptFacts, RequestBase, RunsFrom, SlotContent, SlotFacts, SystemFacts,
         UpgradeRequest, VolumeHolds,
     },
+    snapshot::head::Found,
     units::{GIB, MIB, SectorSize},
 };
 use uuid::Uuid;
@@ -66,6 +67,7 @@ pub fn upgrade_request(runs_from: RunsFrom, afterwards: Afterwards) -> Request {
         limit_rate: None,
         keep_bootloader: true,
         efi_loader: None,
+        snapshot: false,
     }
 }
 
@@ -73,6 +75,7 @@ pub fn upgrade_request(runs_from: RunsFrom, afterwards: Afterwards) -> Request {
 pub fn upgrade() -> UpgradeRequest {
     UpgradeRequest {
         bootloader: None,
+        snapshot: None,
         base: base(0),
         runs_from: RunsFrom::Inside,
         activate: true,
@@ -171,6 +174,7 @@ pub fn installed(sector: SectorSize) -> SystemFacts {
     let esp = gpt.part(Part::Esp).offset;
     SystemFacts {
         bootloader: None,
+        snapshots: PerSlot::new(|_| Found::None),
         esp_lost: false,
         sector,
         running: Running::This { slot: Slot::A, trial: false },

@@ -166,7 +166,13 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
     match verb {
         0 | 1 => plan::upgrade(&request, facts, &payload(n)),
         2 => plan::activate(
-            &ActivateRequest { base: base(100), runs_from: RunsFrom::Inside, preserve, bootloader: None },
+            &ActivateRequest {
+                base: base(100),
+                runs_from: RunsFrom::Inside,
+                preserve,
+                bootloader: None,
+                snapshot: None,
+            },
             facts,
         ),
         3 => plan::confirm(&base(100), facts),
@@ -181,7 +187,13 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
             plan::upgrade(&UpgradeRequest { preserve: preserve || verb == 8, ..request }, facts, &payload(n))
         }
         9 => plan::activate(
-            &ActivateRequest { base: base(100), runs_from: RunsFrom::Offline, preserve, bootloader: None },
+            &ActivateRequest {
+                base: base(100),
+                runs_from: RunsFrom::Offline,
+                preserve,
+                bootloader: None,
+                snapshot: None,
+            },
             facts,
         ),
         10 => plan::rollback_offline(&base(100), facts),

@@ -1,0 +1,196 @@
+//! The snapshot of the kept system, taken on the way to a trial.
+//!
+//! Before the trial is armed:
+//!
+//! 1. **Drop** the snapshots that lie in both slots, by their heads: what the target holds is older than what runs now, and
+//!    a trial begins with that.
+//! 2. **Write** the content into the kept slot, behind its files. It is taken right before: an upgrade may have written for
+//!    minutes by then.
+//! 3. **Name** it: one sector, the head.
+//!
+//! If power is lost before the commit, no trial is due, and the boot state says that the other system has not run since: the
+//! snapshot is not put back, and the next activation takes another one.
+
+use crate::prelude::*;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Goal, Plan, Refusal, Refusals, RequestBase, Step, SystemFacts, VolumeHolds, slots::Draft};
+use crate::{
+    boot::{
+        env::BootEnv,
+        slot::{PerSlot, Slot},
+    },
+    digest::Sha256,
+    disk::layout::Part,
+    snapshot::{
+        HEAD_BYTES, MAX_BYTES,
+        head::{self, Found, Head},
+        head_at, room,
+    },
+    units::Extent,
+};
+
+/// What is to be kept of the running system.
+#[derive(Clone, Debug, Default)]
+pub struct SnapshotRequest {
+    /// It may lie unencrypted on a disk that has an encrypted volume.
+    pub plain: bool,
+    /// Why a slot has no room for a snapshot, if so. The one in the target keeps what the new system wrote, when the old one
+    /// comes back.
+    pub no_room: PerSlot<Option<String>>,
+}
+
+/// What a head becomes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HeadChange {
+    /// Zeros: a snapshot that was there counts no more.
+    Dropped,
+    /// The content that was just written counts, as the one of this system.
+    Of {
+        /// Digest of the system in the slot.
+        system: Sha256,
+        /// Version of that system.
+        version: Option<String>,
+        /// Seconds since 1970 UTC.
+        taken: u64,
+    },
+    /// The content of this head was put back.
+    PutBack(Box<Head>),
+}
+
+impl Draft<'_> {
+    /// Keep what belongs to the system in `kept`, if that was asked for, and drop what was kept before.
+    pub fn snapshot(&mut self, kept: Slot, request: Option<&SnapshotRequest>, env: &BootEnv) -> Result<(), Refusals> {
+        let found = &self.system.snapshots[kept];
+        let due = head::due(found, kept, self.system.slots[kept].system(), Some(env)).is_ok();
+        self.drop_snapshot(!kept);
+        let Some(request) = request else {
+            // One that was not put back yet is still what belongs to the system. Any other is older than what is there.
+            if !due {
+                self.drop_snapshot(kept);
+            }
+            return Ok(());
+        };
+        request.is_allowed(self.system)?;
+        if due {
+            self.warnings.push(format!(
+                "the snapshot of slot {kept} was never put back: what is there now takes its place; \
+                 `installer snapshot restore` would put it back first"
+            ));
+        }
+        if self.system.slots[kept].system().is_none() {
+            self.warnings.push(format!(
+                "slot {kept} does not say which system it holds: no snapshot is taken, and a way back puts nothing back"
+            ));
+            return Ok(());
+        }
+        self.take_snapshot(kept);
+        Ok(())
+    }
+
+    /// Write what is there into a slot, as what belongs to the system in it.
+    fn take_snapshot(&mut self, slot: Slot) {
+        self.drop_snapshot(slot);
+        let version = self.system.slots[slot].manifest.as_ref().and_then(|manifest| manifest.version.clone());
+        let of = HeadChange::Of { system: owner(self.system, slot), version, taken: self.base.now };
+        let head = Step::WriteSnapshotHead { slot, extent: self.head(slot), head: of };
+        let content = Step::WriteSnapshot { slot, extent: content(self.system.gpt.part(slot.into())) };
+        self.extend(slot.into(), [content, head]);
+    }
+
+    /// Have the snapshot in a slot count no more, if there may be one.
+    pub fn drop_snapshot(&mut self, slot: Slot) {
+        let step = Step::WriteSnapshotHead { slot, extent: self.head(slot), head: HeadChange::Dropped };
+        if self.system.snapshots[slot].is_something() && !self.steps.contains(&step) {
+            self.extend(slot.into(), [step]);
+        }
+    }
+
+    fn head(&self, slot: Slot) -> Extent {
+        let sector = self.system.sector.bytes();
+        Extent { len: sector, ..head_at(self.system.gpt.part(slot.into())) }
+    }
+}
+
+/// The range in which a content lies.
+const fn content(part: Extent) -> Extent {
+    let room = room(part);
+    Extent { len: room.len - HEAD_BYTES, ..room }
+}
+
+impl SnapshotRequest {
+    fn is_allowed(&self, system: &SystemFacts) -> Result<(), Refusals> {
+        let mut refusals = Vec::new();
+        let encrypted = [Part::State, Part::Ephemeral].into_iter().find(|part| system.held(*part) == VolumeHolds::Luks);
+        refusals.extend(encrypted.filter(|_| !self.plain).map(Refusal::SnapshotInTheClear));
+        for slot in Slot::BOTH {
+            let why = self.no_room[slot].clone();
+            refusals.extend(why.map(|why| Refusal::NoRoomForSnapshot { slot, room: MAX_BYTES, why }));
+        }
+        if refusals.is_empty() { Ok(()) } else { Err(Refusals(refusals)) }
+    }
+}
+
+/// The system in a slot, as heads name it: zeros if its manifest is lost.
+pub fn owner(system: &SystemFacts, slot: Slot) -> Sha256 {
+    system.slots[slot].system().unwrap_or(Sha256([0; 32]))
+}
+
+/// Keep what is there now as what belongs to the system in `slot`, which does not run: another system's configuration is about
+/// to take its place. Nothing to do if it is kept already, by a run that was interrupted.
+pub fn keep_aside(base: &RequestBase, system: &SystemFacts, slot: Slot) -> Plan {
+    let mut draft = Draft::new(base, system);
+    draft.warnings.clear();
+    if system.snapshots[slot].waits_for(Some(owner(system, slot))).is_none() {
+        draft.take_snapshot(slot);
+    }
+    let result = format!("what was there is kept in slot {slot}");
+    draft.plan(Goal::Snapshot, result, "the configuration is what it was".to_owned())
+}
+
+/// The snapshot in `slot` was put back, and is not put back again.
+pub fn snapshot_is_put_back(base: &RequestBase, system: &SystemFacts, slot: Slot) -> Plan {
+    let mut draft = Draft::new(base, system);
+    draft.warnings.clear();
+    if let Some(head) = system.snapshots[slot].head() {
+        let head = HeadChange::PutBack(Box::new(head.put_back()));
+        draft.extend(slot.into(), [Step::WriteSnapshotHead { slot, extent: draft.head(slot), head }]);
+    }
+    let result = format!("the snapshot of slot {slot} is put back");
+    draft.plan(Goal::Snapshot, result, "the configuration is put back, and will be once more".to_owned())
+}
+
+/// A step as a line of a dry run.
+pub fn described(step: &Step) -> String {
+    match step {
+        Step::WriteSnapshotHead { slot, head, .. } => match head {
+            HeadChange::Dropped => format!("write      BOOT-{slot}: the snapshot in it counts no more"),
+            HeadChange::Of { .. } => format!("write      BOOT-{slot}: the head of the snapshot"),
+            HeadChange::PutBack(_) => format!("write      BOOT-{slot}: its snapshot was put back"),
+        },
+        Step::WriteSnapshot { slot, .. } => {
+            format!("write      BOOT-{slot}: snapshot of the configuration, behind all files")
+        }
+        _ => String::new(),
+    }
+}
+
+/// What becomes of the configuration of a slot that is gone back to, if a snapshot of it is there. The way back never depends
+/// on it.
+pub fn on_the_way_back(system: &SystemFacts, slot: Slot, env: &BootEnv) -> Option<String> {
+    let found = &system.snapshots[slot];
+    let held = system.slots[slot].system();
+    match (found, head::due(found, slot, held, Some(env))) {
+        (_, Ok(head)) => Some(format!(
+            "its snapshot, {} files, is put back when slot {slot} starts, and what is there now is kept in slot {}",
+            head.files, !slot
+        )),
+        (Found::Damaged, _) => Some(format!("the snapshot in slot {slot} is damaged: no configuration is put back")),
+        (Found::Unreadable(why), _) => {
+            Some(format!("the end of slot {slot} cannot be read ({why}): if a snapshot is there, it is not put back"))
+        }
+        _ => None,
+    }
+}
