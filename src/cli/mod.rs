@@ -60,7 +60,7 @@ use slipway_core::{
 ///
 /// The system is a kernel, an initramfs and a squashfs: the payload.
 #[derive(Debug, Parser)]
-#[command(name = "installer", version, max_term_width = 100, after_long_help = exit_codes())]
+#[command(name = "installer", version, max_term_width = 100, after_long_help = exit_codes(), disable_help_subcommand = true)]
 pub struct Cli {
     /// Format of the report on stdout: human or json.
     #[arg(long, short, global = true, value_enum, hide_possible_values = true, default_value_t = Output::Human)]

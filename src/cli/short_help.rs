@@ -16,6 +16,7 @@ const RARE: &[&str] = &[
     "limit-rate",
     "lock-timeout",
     "meta",
+    "no-snapshot",
     "plan-hash",
     "platform",
     "preserve",

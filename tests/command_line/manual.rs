@@ -134,7 +134,7 @@ fn every_example_is_a_command_that_is_taken() {
             };
             assert!(taken.is_ok(), "{name}: {command}: {}", taken.unwrap_err());
         }
-        let below = ["meta", "bootloader"].map(|verb| format!("installer-{verb}"));
+        let below = ["meta", "bootloader", "snapshot"].map(|verb| format!("installer-{verb}"));
         let name_of = |verb: &String| name.replacen(&format!("{verb}-"), &format!("{verb} "), 1);
         let own = below.iter().find(|verb| name.starts_with(*verb)).map_or_else(|| name.clone(), name_of);
         let own = own.replacen('-', " ", 1);

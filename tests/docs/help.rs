@@ -19,7 +19,7 @@ impl Help {
         for verb in &verbs {
             let help = help_of("installer", &[verb]);
             flags.extend(flags_in(&help));
-            if ["meta", "bootloader"].contains(&verb.as_str()) {
+            if ["meta", "bootloader", "snapshot"].contains(&verb.as_str()) {
                 flags.extend(
                     listed(&help).iter().flat_map(|v| flags_in(&help_of("installer", &[verb, v])).collect::<Vec<_>>()),
                 );

@@ -128,6 +128,7 @@ each_runs! {
     runbook: "docs/runbook.md";
     secure_boot: "docs/secure-boot.md";
     signatures: "docs/signatures.md";
+    snapshot: "docs/snapshot.md";
     sources_and_registries: "docs/sources-and-registries.md";
     testing: "docs/testing.md";
     troubleshooting: "docs/troubleshooting.md";

@@ -72,7 +72,8 @@ impl SnapshotStatus {
         }
         let version = self.version.as_deref().unwrap_or("(no version)");
         let taken = self.taken.as_deref().unwrap_or("?");
-        let what = format!("{} files, {}, of {version}, taken {taken}", self.files, approx(self.bytes));
+        let files = if self.files == 1 { "file" } else { "files" };
+        let what = format!("{} {files}, {}, of {version}, taken {taken}", self.files, approx(self.bytes));
         match &self.problem {
             Some(problem) => format!("{what}; DAMAGED: {problem}"),
             None => format!("{what}; put back: {}", self.put_back),

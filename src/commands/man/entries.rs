@@ -108,6 +108,16 @@ pub const FILES: &[Entry] = &[
         "on the partition EFI: what UEFI starts, and the digests of all that starts the disk.",
     ),
     entry(
+        "BOOT-A, BOOT-B",
+        Of::Pages(&[
+            "installer-snapshot",
+            "installer-snapshot-list",
+            "installer-snapshot-show",
+            "installer-snapshot-restore",
+        ]),
+        "the partitions of the slots: behind all files of each, at its end, lies its snapshot.",
+    ),
+    entry(
         "META",
         Of::Pages(&[
             "installer-meta",
@@ -146,6 +156,11 @@ pub const FILES: &[Entry] = &[
         "/etc/slipway/update.toml",
         Of::Pages(&["installer-auto-upgrade"]),
         "what to follow, and when to reboot. Without it nothing is done.",
+    ),
+    entry(
+        "/etc/slipway/state.toml",
+        Of::With("no_snapshot"),
+        "what belongs to the running system, and goes back with it. Without it nothing is kept.",
     ),
     entry(
         "/etc/slipway/policy.toml",

@@ -443,6 +443,30 @@ const PAGES: &[Page] = &[
         "What tags are, and who writes them: installer-meta(8).",
     ),
     page(
+        "installer-snapshot",
+        &[("What goes back with each system:", "installer snapshot list --disk /dev/sda")],
+        &["snapshot-list", "snapshot-show", "snapshot-restore", "activate", "rollback"],
+        "A snapshot lies at the end of its system's slot, behind all files, and goes when that slot is written again.",
+    ),
+    page(
+        "installer-snapshot-list",
+        &[("All snapshots:", "installer snapshot list --disk /dev/sda")],
+        &["snapshot", "snapshot-show", "snapshot-restore"],
+        "What snapshots are, and who takes them: installer-snapshot(8).",
+    ),
+    page(
+        "installer-snapshot-show",
+        &[("What is in one:", "installer snapshot show --slot A --disk /dev/sda")],
+        &["snapshot", "snapshot-list", "snapshot-restore"],
+        "What snapshots are, and who takes them: installer-snapshot(8).",
+    ),
+    page(
+        "installer-snapshot-restore",
+        &[("Take the files out:", "installer snapshot restore --slot A --to /tmp/old --disk /dev/sda")],
+        &["snapshot", "snapshot-list", "snapshot-show"],
+        "What snapshots are, and who takes them: installer-snapshot(8).",
+    ),
+    page(
         "installer-completions",
         &[
             (
