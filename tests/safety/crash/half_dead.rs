@@ -76,6 +76,7 @@ fn an_upgrade_writes_that_slot_and_moves_the_disk() {
     let verb = Verb::UpgradeAndRenew { payload: 2 };
     let request = verb.upgrade_request().unwrap();
     let upgrade = Upgrade {
+        snapshot: None,
         request: &request,
         payload: &World::get().facts[2],
         firmware: &[],

@@ -27,6 +27,7 @@ mod read;
 mod renewal;
 mod same;
 mod scenario;
+mod snapshot;
 mod structures;
 mod sweep;
 mod system;

@@ -426,7 +426,7 @@ fn meta_change(verb: &Verb) -> Option<meta::Change> {
 }
 
 /// A recording disk is nothing that the kernel knows.
-fn identity() -> DiskIdentity {
+pub fn identity() -> DiskIdentity {
     DiskIdentity { path: "disk".to_owned(), kind: DiskKind::Image, model: None, serial: None, wwid: None }
 }
 
