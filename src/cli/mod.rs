@@ -250,8 +250,7 @@ pub enum Verb {
     Meta(MetaArgs),
     /// Show what goes back with each system (configuration, META tags), or put it back.
     ///
-    /// /etc/slipway/state.toml of the running system names it. `activate` and `upgrade` keep a snapshot of it in the slot of
-    /// that system, and a service puts it back when that system comes back. docs/snapshot.md tells how.
+    /// /etc/slipway/state.toml names it. `upgrade` keeps a snapshot, and a service puts it back. See docs/snapshot.md.
     Snapshot(SnapshotArgs),
     /// Print a completion script for a shell.
     Completions {

@@ -27,6 +27,10 @@ const fn page(
     Page { name, examples, see_also, more }
 }
 
+const fn of_snapshots(name: &'static str, examples: &'static [(&'static str, &'static str)]) -> Page {
+    page(name, examples, &["snapshot"], "What snapshots are, and who takes them: installer-snapshot(8).")
+}
+
 const PAGES: &[Page] = &[
     page(
         "installer",
@@ -448,24 +452,9 @@ const PAGES: &[Page] = &[
         &["snapshot-list", "snapshot-show", "snapshot-restore", "activate", "rollback"],
         "A snapshot lies at the end of its system's slot, behind all files, and goes when that slot is written again.",
     ),
-    page(
-        "installer-snapshot-list",
-        &[("All snapshots:", "installer snapshot list --disk /dev/sda")],
-        &["snapshot", "snapshot-show", "snapshot-restore"],
-        "What snapshots are, and who takes them: installer-snapshot(8).",
-    ),
-    page(
-        "installer-snapshot-show",
-        &[("What is in one:", "installer snapshot show --slot A --disk /dev/sda")],
-        &["snapshot", "snapshot-list", "snapshot-restore"],
-        "What snapshots are, and who takes them: installer-snapshot(8).",
-    ),
-    page(
-        "installer-snapshot-restore",
-        &[("Take the files out:", "installer snapshot restore --slot A --to /tmp/old --disk /dev/sda")],
-        &["snapshot", "snapshot-list", "snapshot-show"],
-        "What snapshots are, and who takes them: installer-snapshot(8).",
-    ),
+    of_snapshots("installer-snapshot-list", &[("All of them:", "installer snapshot list --disk /dev/sda")]),
+    of_snapshots("installer-snapshot-show", &[("What is in it:", "installer snapshot show --disk /dev/sda")]),
+    of_snapshots("installer-snapshot-restore", &[("Take the files out:", "installer snapshot restore --to /tmp/old")]),
     page(
         "installer-completions",
         &[
