@@ -93,8 +93,11 @@ impl Caller {
     }
 
     fn failed(&self, failure: &Failure, told: Vec<String>) -> ExitCode {
-        say(&format!("error: {failure}"));
-        self.print_failure(report_failure::report(failure, self.verb.as_deref()), told);
+        let report = report_failure::report(failure, self.verb.as_deref());
+        let remedy = report.remedy.as_deref().filter(|remedy| !report.message.contains(remedy));
+        let remedy = remedy.map_or_else(String::new, |remedy| format!("\nnext step: {remedy}"));
+        say(&format!("error: {failure}{remedy}"));
+        self.print_failure(report, told);
         ExitCode::from(failure.kind.exit_code())
     }
 

@@ -100,7 +100,7 @@ pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
         remedy: by_type
             .or_else(|| left.and_then(|left| left.remedy).map(str::to_owned))
             .or_else(|| (!by_refusals.is_empty()).then_some(by_refusals))
-            .or_else(|| known.and_then(|known| remedy(known.id)).map(str::to_owned)),
+            .or_else(|| known.and_then(|known| remedy(known.id, verb)).map(str::to_owned)),
         refusals,
     }
 }
@@ -123,9 +123,11 @@ pub fn usage(text: &str, kind: FailureKind, verb: Option<&str>) -> FailureReport
     }
 }
 
-/// Remedies for messages without one: those of `docs/troubleshooting.md` that are always right.
-const fn remedy(id: Id) -> Option<&'static str> {
+/// Remedies for messages without one: those of `docs/troubleshooting.md` that are always right. A verb does not advise itself.
+fn remedy(id: Id, verb: Option<&str>) -> Option<&'static str> {
     Some(match id {
+        Id::NotASlipwayDisk if verb == Some("inspect") => "check that this is the right disk",
+        Id::DiskDamaged if verb == Some("verify") => return None,
         Id::NoSuchDisk => "check the name; `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks",
         Id::NotASlipwayDisk => "check that this is the right disk; `installer inspect` draws what is on it",
         Id::DiskLocked => {
@@ -331,9 +333,11 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
     }
     if let Some(error) = cause.downcast_ref() {
         let id = match error {
-            PayloadError::Missing { .. } | PayloadError::NoneHere { .. } | PayloadError::Misnamed { .. } => {
-                Id::PayloadMissing
-            }
+            PayloadError::Missing { .. }
+            | PayloadError::NoDirectory { .. }
+            | PayloadError::NotADirectory { .. }
+            | PayloadError::NoneHere { .. }
+            | PayloadError::Misnamed { .. } => Id::PayloadMissing,
             PayloadError::Io { .. } => Id::PayloadUnreadable,
             PayloadError::Empty { .. }
             | PayloadError::WrongContent { .. }

@@ -72,8 +72,12 @@ impl DirSource {
         inspection: Inspection,
         mut progress: impl FnMut(u64),
     ) -> Result<PayloadFacts, PayloadError> {
-        if !self.dir.is_dir() {
-            return Err(PayloadError::Missing { path: self.dir.clone() });
+        let path = || self.dir.clone();
+        match fs::metadata(&self.dir) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(_) => return Err(PayloadError::NotADirectory { path: path() }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(PayloadError::NoDirectory { path: path() }),
+            Err(source) => return Err(PayloadError::Io { path: path(), source }),
         }
         let mut found = Found { place: self.dir.clone(), files: BTreeMap::new() };
         if policy != ChecksumPolicy::Ignored {

@@ -38,6 +38,10 @@ const SMALL_FILE_BYTES: u64 = 64 << 10;
 pub enum PayloadError {
     #[error("{path}: missing; a payload has {KERNEL}, one of {}, and (optional) {ROOTFS} and {UKI}, or {UKI} alone in place of kernel and initramfs", INITRAMFS.join(", "), path = path.display())]
     Missing { path: PathBuf },
+    #[error("{path}: there is no such directory{}", not_expanded(path), path = path.display())]
+    NoDirectory { path: PathBuf },
+    #[error("{path}: this is a file: name the directory that it is in, as a payload is a directory", path = path.display())]
+    NotADirectory { path: PathBuf },
     #[error("{path}: missing, but {found} is there: {}", rename(), path = path.display())]
     Misnamed { path: PathBuf, found: String },
     #[error("{path}: missing; only a container image with a payload has one there: {}", name_another(other), path = path.display())]
@@ -70,6 +74,11 @@ pub enum PayloadError {
     Mismatch { path: PathBuf, expected: Sha256, actual: Sha256 },
     #[error("{path}: missing, and --strict requires it: {LIST}", path = path.display())]
     NoChecksums { path: PathBuf },
+}
+
+/// What a shell would have done with `~`, were it not behind `dir:`.
+fn not_expanded(path: &Path) -> &'static str {
+    if path.starts_with("~") { "; a shell expands no ~ behind dir: (write $HOME)" } else { "" }
 }
 
 const LIST: &str = "run `installer checksum` on the payload";

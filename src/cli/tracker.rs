@@ -228,7 +228,15 @@ impl Interruption {
 
     /// What to do.
     pub fn remedy(&self, argv: &[String]) -> String {
-        format!("{}: {}", Left::AGAIN, argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+        let command = |argv: &[String]| argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        let without = without_plan_hash(argv);
+        if self.step.is_some() && without.len() < argv.len() {
+            return format!(
+                "its plan is no longer that of the disk: run it without --plan-hash: {}",
+                command(&without)
+            );
+        }
+        format!("{}: {}", Left::AGAIN, command(argv))
     }
 
     /// `argv` is the command line.
@@ -268,6 +276,21 @@ impl Interruption {
         }
         exit(self.exit_code.into())
     }
+}
+
+/// A command line without the hash of a plan.
+fn without_plan_hash(argv: &[String]) -> Vec<String> {
+    const FLAG: &str = "--plan-hash";
+    let mut words = argv.iter();
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        match word.strip_prefix(FLAG) {
+            Some("") => _ = words.next(),
+            Some(value) if value.starts_with('=') => {}
+            _ => kept.push(word.clone()),
+        }
+    }
+    kept
 }
 
 fn say(message: &str) {
@@ -337,5 +360,13 @@ mod tests {
             )
         );
         assert_eq!(work.interrupted(Signal::SIGTERM).exit_code, 143);
+        for hash in [&["--plan-hash", "ab"][..], &["--plan-hash=ab"]] {
+            let argv =
+                [&["installer", "upgrade"], hash, &["-v"]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+            let message = work.interrupted(Signal::SIGINT).message(&argv);
+            assert!(message.ends_with("run it without --plan-hash: installer upgrade -v"), "{message}");
+            let before = Work::new("upgrade").interrupted(Signal::SIGINT).message(&argv);
+            assert!(before.contains("run the same command again: installer upgrade --plan-hash"), "{before}");
+        }
     }
 }

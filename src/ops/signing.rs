@@ -8,7 +8,7 @@ use std::{
 
 use slipway_core::report::{FailureKind, Observer};
 
-use super::trust;
+use super::trust::{self, TrustSetupError};
 use crate::{
     error::{Failure, OrFail as _},
     trust::{PublicKey, SigningKey, SigningKeyError},
@@ -37,6 +37,8 @@ pub struct CommandRequest {
 pub enum SigningSetupError {
     #[error("{path}: {source}", path = path.display())]
     Key { path: PathBuf, source: SigningKeyError },
+    #[error(transparent)]
+    File(TrustSetupError),
     #[error("{path}: it holds {have} public keys, and one is needed", path = path.display())]
     NotOne { path: PathBuf, have: usize },
     #[error("{} and {}: the same key", first.display(), second.display())]
@@ -63,7 +65,7 @@ pub fn keys(request: &SigningRequest, observer: &mut dyn Observer) -> Result<Vec
 }
 
 fn of_file(path: &Path, observer: &mut dyn Observer) -> Result<SigningKey, Failure> {
-    let pem = trust::read(path).or_fail(FailureKind::Input)?;
+    let pem = trust::read(path).map_err(SigningSetupError::File).or_fail(FailureKind::Input)?;
     let mode = fs::metadata(path).map_or(0, |meta| meta.permissions().mode());
     if mode & NOT_THE_OWNER != 0 {
         let name = path.display();

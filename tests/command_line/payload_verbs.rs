@@ -175,9 +175,14 @@ fn checksum_refuses_what_is_no_payload() {
     Outcome::of(&mut installer(["checksum", dir])).exits(2).says(&["vmlinuz", "not a Linux kernel"]);
     assert!(!world.payload.path("SHA256SUMS").exists());
     let nosuch = world.path("nosuch");
-    Outcome::of(&mut installer(["checksum", nosuch.to_str().unwrap()]))
-        .exits(2)
-        .says(&[nosuch.to_str().unwrap(), "missing"]);
+    let nosuch = nosuch.to_str().unwrap();
+    Outcome::of(&mut installer(["checksum", nosuch])).exits(2).says(&[nosuch, "there is no such directory"]);
+    // As other verbs take it.
+    let named = format!("dir:{nosuch}");
+    Outcome::of(&mut installer(["checksum", &named])).exits(2).says(&[&format!("error: {nosuch}: there is no such")]);
+    let file = world.payload.path(Payload::KERNEL);
+    Outcome::of(&mut installer(["checksum", file.to_str().unwrap()])).exits(2).says(&["this is a file", "directory"]);
+    Outcome::of(&mut installer(["inspect", "dir:~/p"])).exits(2).says(&["no such directory", "$HOME"]);
 }
 
 /// The advice is about a destination: a source of another kind would be refused next.

@@ -144,7 +144,8 @@ impl Back {
         match env.states[other] {
             SlotState::Good if boots && left_before => Ok(Back::Already),
             SlotState::Good => whole(other).map(|()| Back::To(other)),
-            SlotState::Trial if boots => Ok(Back::Already),
+            // It was never tried, or its trial is over.
+            SlotState::Trial | SlotState::Tried | SlotState::Bad if boots => Ok(Back::Already),
             state => Err(Refusal::NoWayBack { slot: other, state }),
         }
     }

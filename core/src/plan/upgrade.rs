@@ -286,7 +286,12 @@ impl Candidate<'_> {
     fn nothing_new(&self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, kept) = (self.request, slots.kept);
         draft.is_about(kept, self.payload.version.clone());
-        if slots.copies.env.states[slots.target] == SlotState::Good {
+        let target = slots.target;
+        if slots.copies.env.states[target] != SlotState::Empty && self.system.slots[target].damage().is_some() {
+            draft.warnings.push(format!(
+                "slot {target} is damaged, and stays so: the payload of the other slot is not written twice; take another payload"
+            ));
+        } else if slots.copies.env.states[slots.target] == SlotState::Good {
             let name = format!("slot {}, which can be rolled back to", slots.target);
             draft.warnings.extend(self.is_changed(slots.target, &name, "The next upgrade to another version"));
         }

@@ -234,7 +234,9 @@ impl Deciding<'_> {
 
     fn other_damaged(&self) -> Option<NextStep> {
         let other = self.other().filter(|other| self.facts.slots[*other].damage().is_some())?;
-        let why = format!("slot {other} is damaged: writes it again");
+        // An upgrade to what the other slot holds writes nothing.
+        let version = self.facts.slots[!other].version();
+        let why = format!("slot {other} is damaged: writes it again, with any payload but {version}");
         self.upgrade(&why).or_else(|| self.inside(&format!("slot {other} is damaged")))
     }
 

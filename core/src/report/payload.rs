@@ -222,8 +222,8 @@ impl fmt::Display for SignReport {
         let what = if self.predicate_type.is_some() { "attestation" } else { "signature" };
         match self.kept {
             0 => {}
-            1 => writeln!(f, "kept     one {what} by another key, not verified")?,
-            n => writeln!(f, "kept     {n} {what}s by others, not verified")?,
+            1 => writeln!(f, "kept     one other {what}, not verified: by another key, or of earlier content")?,
+            n => writeln!(f, "kept     {n} other {what}s, not verified: by other keys, or of earlier content")?,
         }
         write!(f, "wrote    {}", printable(&self.written))
     }
