@@ -240,7 +240,7 @@ impl Found {
         let epoch = if listed { self.epoch()? } else { 0 };
         // The slot gets the file's content. A caller that trusts the list would write the list's.
         let said = self.small(MANIFEST)?.filter(|_| listed).and_then(|text| Manifest::parse(text).ok());
-        if let (Some(seen), Some(said)) = (self.files.get(UKI), said) {
+        if let (Some(seen), Some(said)) = (self.files.get(UKI), &said) {
             self.is_in(seen, said.unified.as_ref())?;
         }
         Ok(PayloadFacts {
@@ -248,6 +248,7 @@ impl Found {
             arch,
             version: self.version()?,
             epoch,
+            components: said.map(|said| said.components).unwrap_or_default(),
             unified: self.unified(&files)?,
             stub_lack: self.files.get(KERNEL).and_then(|kernel| stub_lack(&files, &kernel.head)),
             files,
@@ -274,12 +275,7 @@ impl Found {
                 names.join(", ")
             )));
         }
-        for file in &manifest.files {
-            if file.size == 0 {
-                return Err(PayloadError::Empty { path: self.place.join(&file.name) });
-            }
-            fits_a_slot(file.size).map_err(|why| self.unbootable(&file.name, why))?;
-        }
+        manifest.files.iter().try_for_each(|file| self.has_a_size(file))?;
         if let Some(name) = sums.0.keys().find(|name| is_installed(name) && !names.contains(&name.as_str())) {
             return Err(wrong(format!("it does not name {name}, which SHA256SUMS lists")));
         }
@@ -308,12 +304,13 @@ impl Found {
             (None, None) if sums.0.contains_key("cmdline") => return Ok(None),
             (own, text) => own.or(text).map(str::to_owned),
         };
-        let Manifest { arch, version, epoch, files, unified, efi_stub, .. } = manifest;
+        let Manifest { arch, version, epoch, components, files, unified, efi_stub, .. } = manifest;
         Ok(Some(PayloadFacts {
             source: source.to_string(),
             arch,
             version,
             epoch,
+            components,
             files,
             unified,
             stub_lack: efi_stub,
@@ -323,6 +320,14 @@ impl Found {
             image: None,
             signed_by: vec![],
         }))
+    }
+
+    /// A listed file is not empty, and fits a slot.
+    fn has_a_size(&self, file: &FileInfo) -> Result<(), PayloadError> {
+        if file.size == 0 {
+            return Err(PayloadError::Empty { path: self.place.join(&file.name) });
+        }
+        fits_a_slot(file.size).map_err(|why| self.unbootable(&file.name, why))
     }
 
     /// Options that the payload's files need and its kernels leave open. A unified kernel image has a kernel of its

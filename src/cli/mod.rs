@@ -52,6 +52,7 @@ use slipway_core::{
     boot::efi_loader::EfiLoader,
     kernel::arch::Arch,
     media::format::ImageKind,
+    payload::components::Component,
     report::FailureKind,
     units::{ByteSize, SectorSize},
 };
@@ -492,6 +493,10 @@ pub struct ChecksumArgs {
     /// before must not come back [default: that of the manifest.json there, else 0].
     #[arg(long, value_name = "NUMBER")]
     pub epoch: Option<u32>,
+    /// Version of a program in the payload by which slipwayd and slipway-fleet decide: etcd=3.5.16, kubelet=1.31.2. NAME=
+    /// takes it out [default: those of the manifest.json there].
+    #[arg(long = "component", value_name = "NAME=VERSION")]
+    pub components: Vec<Component>,
 }
 
 fn seconds(s: &str) -> Result<Duration, String> {

@@ -14,5 +14,5 @@ pub fn run(args: ChecksumArgs, observer: &mut dyn Observer) -> Result<Report, Fa
     let named =
         |dir: PathBuf| dir.to_str().and_then(|text| text.strip_prefix("dir:")).map_or(dir.clone(), PathBuf::from);
     let dir = args.dir.map_or_else(|| PathBuf::from(format!("/usr/install/{}", Arch::NATIVE)), named);
-    ops::checksum::run(&dir, args.epoch, observer).map(Report::Checksum)
+    ops::checksum::run(&dir, args.epoch, args.components, observer).map(Report::Checksum)
 }

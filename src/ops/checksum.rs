@@ -25,22 +25,34 @@ use crate::{
 use slipway_core::{
     digest::{self, Sha256},
     kernel::arch::Arch,
-    payload::manifest::{self, MANIFEST, Manifest, SHA256SUMS, SHA256SUMS_SIG},
+    payload::{
+        components::{Component, Components},
+        manifest::{self, MANIFEST, Manifest, SHA256SUMS, SHA256SUMS_SIG},
+    },
     report::{ChecksumReport, FailureKind, Observer},
 };
 
-/// Without an `epoch` that of the manifest.json there stays.
-pub fn run(dir: &Path, epoch: Option<u32>, observer: &mut dyn Observer) -> Result<ChecksumReport, Failure> {
+/// Without an `epoch` that of the manifest.json there stays, and so do its components without a change.
+pub fn run(
+    dir: &Path,
+    epoch: Option<u32>,
+    components: Vec<Component>,
+    observer: &mut dyn Observer,
+) -> Result<ChecksumReport, Failure> {
     let list = dir.join(SHA256SUMS);
     // An old SHA256SUMS is ignored, because it is about to be replaced.
     let opened =
         payload::open_ref(SourceRef::Dir(dir.to_owned()), Arch::NATIVE, &Options::default(), &TrustRequest::default())?;
     let Payload { facts, .. } = opened.look(ChecksumPolicy::Ignored, Inspection::Everything, None, observer)?;
-    let kept = || fs::read(dir.join(MANIFEST)).ok().and_then(|old| manifest::epoch(&old).ok());
+    let old = fs::read(dir.join(MANIFEST)).unwrap_or_default();
     if let Some(lack) = facts.stub_lack {
         observer.note(&format!("under UEFI Slipway's own loader does not start the kernel: {lack}"));
     }
-    let manifest = Manifest { epoch: epoch.or_else(kept).unwrap_or_default(), ..facts.manifest() };
+    let manifest = Manifest {
+        epoch: epoch.or_else(|| manifest::epoch(&old).ok()).unwrap_or_default(),
+        components: Components::of_manifest(&old).with(components),
+        ..facts.manifest()
+    };
     let text = manifest.render();
     let mut sums = digest::Sums(facts.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());
     for name in TEXTS {
@@ -59,6 +71,7 @@ pub fn run(dir: &Path, epoch: Option<u32>, observer: &mut dyn Observer) -> Resul
         payload: manifest.payload_digest(),
         version: manifest.version,
         epoch: manifest.epoch,
+        components: manifest.components,
         dir: dir.display().to_string(),
         written: files.map(|(path, _)| path.display().to_string()).to_vec(),
     })

@@ -48,6 +48,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectRepo
         source: facts.source,
         version: facts.version,
         epoch: facts.epoch,
+        components: facts.components.clone(),
         arch: facts.arch,
         files: facts.files,
         cmdline: facts.cmdline,

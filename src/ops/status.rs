@@ -153,6 +153,7 @@ fn slot_status(facts: &SystemFacts, s: Slot) -> SlotStatus {
         since: facts.env.as_ref().and_then(|env| env.since[s]).map(utc),
         version: slot.manifest.as_ref().and_then(|m| m.version.clone()),
         epoch: slot.manifest.as_ref().map_or(0, |m| m.epoch),
+        components: slot.manifest.as_ref().map(|m| m.components.clone()).unwrap_or_default(),
         signed_by: slot.manifest.as_ref().map(|m| m.signed_by.clone()).unwrap_or_default(),
         payload: slot.manifest.as_ref().map(|m| m.payload_digest()),
         marker: slot.marker.clone(),

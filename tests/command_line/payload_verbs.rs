@@ -1,6 +1,6 @@
 //! `inspect` of a payload, and `checksum`.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_core::units::MIB;
 use slipway_test_support::{
     files,
@@ -117,6 +117,36 @@ fn checksum_counts_epochs() {
     payload.write("manifest.json", "[]");
     payload.write_sums(&["vmlinuz", "initramfs.xz", "rootfs.squashfs", "os-release", "manifest.json"]);
     Outcome::of(&mut installer(["inspect", &payload.source()])).exits(2).says(&["manifest.json"]);
+}
+
+#[test]
+fn checksum_names_components() {
+    let world = World::new();
+    let payload = &world.payload;
+    let dir = payload.dir().to_str().unwrap();
+    let run = |extra: &[&str]| Outcome::of(installer(["checksum", dir]).args(extra));
+    let checksum = |extra: &[&str]| run(&[&["--output=json"], extra].concat()).succeeds().json()["components"].clone();
+    assert_eq!(checksum(&[]), Value::Null);
+    let both = json!({ "etcd": "3.5.16", "kubelet": "1.31.2" });
+    assert_eq!(checksum(&["--component=etcd=3.5.16", "--component=kubelet=1.31.2"]), both);
+    // They stay until somebody says another version, or none.
+    assert_eq!(checksum(&["--epoch=1"]), both);
+    let says = run(&["--component=kubelet=1.32.0"]).succeeds().stdout;
+    assert!(says.contains("1.2.3, epoch 1, with etcd 3.5.16, kubelet 1.32.0: payload "), "{says}");
+    let inspected = Outcome::of(&mut installer(["inspect", &payload.source()])).succeeds().stdout;
+    assert!(inspected.contains("\nhas      etcd 3.5.16, kubelet 1.32.0\n"), "{inspected}");
+    // The slot says it, and status shows it: also of a payload whose files are read before they are written.
+    for extra in [&[][..], &["--strict"]] {
+        let disk = world.installed(extra);
+        let slot = &json_of(&disk, &["status"])["slots"]["A"]["components"];
+        assert_eq!(*slot, json!({ "etcd": "3.5.16", "kubelet": "1.32.0" }));
+        let status = on_disk(&disk, &["status", "--verbose"]).stdout;
+        assert!(status.contains("etcd 3.5.16, kubelet 1.32.0"), "{status}");
+    }
+    assert_eq!(checksum(&["--component=etcd=", "--component=kubelet="]), Value::Null);
+    for wrong in ["etcd", "=3.5", "et cd=3.5", "etcd=3.5 beta"] {
+        run(&["--component", wrong]).exits(2).says(&["--component"]);
+    }
 }
 
 /// A misspelt name would be found when the system does not start.

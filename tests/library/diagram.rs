@@ -43,6 +43,7 @@ fn slot(state: SlotState, version: Option<&str>) -> SlotStatus {
         since: None,
         version: version.map(str::to_owned),
         epoch: 0,
+        components: Default::default(),
         signed_by: vec![],
         payload: None,
         marker: None,

@@ -27,6 +27,7 @@ fn payload_facts(kernel: u64, initramfs: u64, rootfs: u64) -> PayloadFacts {
         arch: Arch::Amd64,
         version: Some("1.2.3".to_owned()),
         epoch: 0,
+        components: Default::default(),
         files: vec![file("vmlinuz", kernel), file("initramfs.xz", initramfs), file("rootfs.squashfs", rootfs)],
         unified: None,
         stub_lack: None,

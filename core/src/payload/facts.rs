@@ -3,6 +3,7 @@
 use crate::prelude::*;
 
 use super::{
+    components::Components,
     format_checks::Unconfirmed,
     manifest::{FileInfo, Manifest, ROOTFS, UKI},
     signer::Signer,
@@ -24,6 +25,8 @@ pub struct PayloadFacts {
     pub version: Option<String>,
     /// The epoch in its manifest.json, see [`Manifest::epoch`]. It counts only if it was signed.
     pub epoch: u32,
+    /// The versions of programs in it that its manifest.json names.
+    pub components: Components,
     /// Kernel, initramfs and, if there are such, squashfs and unified kernel image: always in this order. The first two are
     /// not there if they are in the unified kernel image alone.
     pub files: Vec<FileInfo>,
@@ -78,6 +81,7 @@ impl PayloadFacts {
             format: Manifest::FORMAT,
             version: self.version.clone(),
             epoch: self.epoch,
+            components: self.components.clone(),
             arch: self.arch,
             files: self.files.clone(),
             unified: self.unified.clone(),

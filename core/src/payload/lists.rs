@@ -74,7 +74,10 @@ fn is(names: &[&str], name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{kernel::arch::Arch, payload::manifest::FileInfo};
+    use crate::{
+        kernel::arch::Arch,
+        payload::{components::Components, manifest::FileInfo},
+    };
 
     const INITRAMFS: &str = "initramfs.xz";
 
@@ -88,6 +91,7 @@ mod tests {
             format: 1,
             version: None,
             epoch: 0,
+            components: Components::default(),
             arch: Arch::Amd64,
             files: [KERNEL, INITRAMFS, ROOTFS].map(file).into(),
             unified: None,

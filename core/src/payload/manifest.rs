@@ -5,7 +5,10 @@ use crate::prelude::*;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::unified::{Sectors, Unified};
+use super::{
+    components::Components,
+    unified::{Sectors, Unified},
+};
 use crate::kernel::{arch::Arch, efi_stub::StubLack};
 use crate::{
     boot::{env_block::EnvBlock, slot_cfg},
@@ -57,6 +60,9 @@ pub struct Manifest {
     /// Counts what must not come back: a payload with a lower epoch does not follow a signed system. 0 if there is none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub epoch: u32,
+    /// The versions of programs in it by which a cluster decides.
+    #[serde(default, skip_serializing_if = "Components::is_empty")]
+    pub components: Components,
     pub arch: Arch,
     /// Kernel, initramfs, squashfs and unified kernel image, in this order; the last two if there are any. The first two may
     /// be in the unified kernel image alone.
@@ -151,10 +157,11 @@ impl Manifest {
     /// The part of a later version's manifest that this version understands.
     fn of_later(bytes: &[u8], later: &mut Vec<String>) -> Option<Self> {
         type Members = serde_json::Map<String, serde_json::Value>;
-        const KNOWN: [&str; 12] = [
+        const KNOWN: [&str; 13] = [
             "format",
             "version",
             "epoch",
+            "components",
             "arch",
             "files",
             "unified",
@@ -184,8 +191,8 @@ impl Manifest {
         if format != Self::FORMAT {
             later.insert(0, format!("format {format}"));
         }
-        // Nothing that is asked of a slot needs these two.
-        for key in ["unified", "efi_stub"] {
+        // Nothing that is asked of a slot needs these.
+        for key in ["unified", "efi_stub", "components"] {
             let mut without = members.clone();
             if without.remove(key).is_some() && serde_json::from_value::<Manifest>(members.clone().into()).is_err() {
                 later.push(key.to_owned());
@@ -300,6 +307,7 @@ mod tests {
             format: 1,
             version: Some("1.2.3".into()),
             epoch: 0,
+            components: Components::default(),
             arch: Arch::Amd64,
             unified: None,
             efi_stub: None,
@@ -332,6 +340,7 @@ mod tests {
             format: 1,
             version: None,
             epoch: 0,
+            components: Components::default(),
             arch: Arch::Amd64,
             files: vec![file(n)],
             unified: None,

@@ -1,5 +1,6 @@
 //! Payloads: kernel, initramfs and squashfs, and their metadata.
 
+pub mod components;
 pub mod facts;
 pub mod format_checks;
 pub mod image_ref;

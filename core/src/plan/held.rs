@@ -35,10 +35,11 @@ impl Described {
     }
 
     fn is_told_by(&self, found: &Manifest) -> bool {
-        let Manifest { version, arch, files, unified, cmdline, payload_cmdline, .. } = &self.manifest;
+        let Manifest { version, components, arch, files, unified, cmdline, payload_cmdline, .. } = &self.manifest;
         let same = (arch, files, unified, cmdline) == (&found.arch, &found.files, &found.unified, &found.cmdline)
-            // A fleet knows the payload by it.
-            && *payload_cmdline == found.payload_cmdline;
+            // A fleet knows the payload by these.
+            && *payload_cmdline == found.payload_cmdline
+            && *components == found.components;
         // The version in a slot is made printable where it is read.
         let version = version.as_deref().map(printable) == found.version;
         // An unsigned epoch does not count.

@@ -11,6 +11,7 @@ use crate::{
     digest::Sha256,
     kernel::{arch::Arch, efi_stub::StubLack},
     payload::{
+        components::Components,
         manifest::FileInfo,
         signer::{FoundSignature, Signer},
     },
@@ -28,6 +29,9 @@ pub struct InspectReport {
     /// See [`Manifest::epoch`](crate::payload::manifest::Manifest::epoch).
     #[serde(default)]
     pub epoch: u32,
+    /// The versions of programs in it by which a cluster decides.
+    #[serde(default, skip_serializing_if = "Components::is_empty")]
+    pub components: Components,
     pub arch: Arch,
     pub files: Vec<FileInfo>,
     /// The payload's own kernel arguments, which replace the built-in ones.
@@ -61,6 +65,9 @@ impl fmt::Display for InspectReport {
         writeln!(f, "version  {}", printable(self.version.as_deref().unwrap_or("-")))?;
         if self.epoch > 0 {
             writeln!(f, "epoch    {}", self.epoch)?;
+        }
+        if let Some(all) = self.components.listed() {
+            writeln!(f, "has      {all}")?;
         }
         writeln!(f, "arch     {}", self.arch)?;
         writeln!(f, "payload  {}", self.payload)?;
@@ -172,6 +179,9 @@ pub struct ChecksumReport {
     /// The epoch in the manifest.json that was written.
     #[serde(default)]
     pub epoch: u32,
+    /// The versions of programs in it that the manifest.json names.
+    #[serde(default, skip_serializing_if = "Components::is_empty")]
+    pub components: Components,
     /// Digest that names the payload: its files and its own kernel command line.
     pub payload: Sha256,
     /// Files that were written.
@@ -182,9 +192,10 @@ impl fmt::Display for ChecksumReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "checksums of {}{}: payload {}; wrote {}",
+            "checksums of {}{}{}: payload {}; wrote {}",
             self.version.as_deref().unwrap_or("a payload without a version"),
             if self.epoch > 0 { format!(", epoch {}", self.epoch) } else { String::new() },
+            self.components.listed().map(|all| format!(", with {all}")).unwrap_or_default(),
             self.payload,
             self.written.join(", ")
         )

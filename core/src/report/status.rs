@@ -26,6 +26,7 @@ use crate::{
     },
     digest::Sha256,
     disk::{identity::DiskIdentity, layout::Part},
+    payload::components::Components,
     units::{Extent, approx},
 };
 
@@ -89,6 +90,9 @@ pub struct SlotStatus {
     /// The epoch of what is in it. Upgrades keep to it if the slot was signed.
     #[serde(default)]
     pub epoch: u32,
+    /// The versions of programs in it that its payload names.
+    #[serde(default, skip_serializing_if = "Components::is_empty")]
+    pub components: Components,
     /// The trusted keys that had signed what was written to it, each by the SHA-256 of its DER form. The slot says so itself.
     #[serde(default)]
     pub signed_by: Vec<Sha256>,
@@ -145,6 +149,7 @@ impl StatusReport {
                 rows.extend(
                     self.slots[slot].signed_by.iter().map(|key| ("", format!("written as signed by key {key}"))),
                 );
+                rows.extend(self.slots[slot].components.listed().map(|all| ("", all)));
                 rows.extend(self.slots[slot].payload.map(|payload| ("", format!("payload {payload}"))));
                 rows.extend(self.slots[slot].cmdline.iter().map(|cmdline| ("", format!("kernel arguments {cmdline}"))));
             }

@@ -14,11 +14,13 @@
 //! * [`facts`]: what a node sees of itself
 //! * [`sequence`]: from operation and facts to the next step; the order is the safety argument
 //! * [`quorum`]: whether etcd keeps its quorum without this member
+//! * [`etcd_data`]: whether the etcd of a system reads the data that is there
 //! * [`drain`]: which pods are evicted, and which block
 //! * [`cordon`]: what is written into a Node, and what is put back
 
 pub mod cordon;
 pub mod drain;
+pub mod etcd_data;
 pub mod facts;
 pub mod journal;
 pub mod operation;

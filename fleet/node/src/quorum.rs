@@ -41,6 +41,12 @@ pub struct Answer {
     pub db_bytes: u64,
     /// Bytes that its database may have; 0 if it does not say.
     pub quota_bytes: u64,
+    /// The version of its program.
+    pub version: String,
+    /// The version of its data; empty before etcd 3.6, which does not say it.
+    pub storage: String,
+    /// The version to which it says the cluster is being downgraded; empty for none.
+    pub downgrade: String,
 }
 
 /// How this member goes.

@@ -7,6 +7,7 @@
 mod cordon;
 mod drain;
 mod etcd;
+mod etcd_data;
 mod journal;
 mod plan;
 mod quorum;

@@ -104,6 +104,7 @@ impl Image {
             format: Manifest::FORMAT,
             version: Some(version.to_owned()),
             epoch: 0,
+            components: Default::default(),
             arch: Arch::Amd64,
             files: ["vmlinuz", "initramfs.xz", "rootfs.squashfs"].map(file).to_vec(),
             unified: None,

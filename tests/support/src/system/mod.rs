@@ -103,6 +103,7 @@ pub fn payload(n: u8) -> PayloadFacts {
         arch: Arch::Amd64,
         version: Some(format!("1.{n}.0")),
         epoch: 0,
+        components: Default::default(),
         files: vec![file("vmlinuz", 40_000), file("initramfs.xz", 9_000), file("rootfs.squashfs", 70_000)],
         unified: None,
         stub_lack: None,
