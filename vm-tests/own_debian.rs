@@ -5,6 +5,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use tempfile::TempDir;
@@ -37,8 +38,19 @@ pub fn version_of(system: &str, version: &str, script: &str, programs: &[PathBuf
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     bytes.extend(archive(script, programs));
     fs::write(initramfs, bytes).expect("a temporary directory has room");
-    run(&World::get().installer, ["checksum".as_ref(), dir.path().as_os_str()]);
+    let components: Vec<_> = programs.iter().filter_map(|program| component(program)).collect();
+    let checksum = ["checksum".into(), dir.path().as_os_str().to_owned()].into_iter();
+    run(&World::get().installer, checksum.chain(components.into_iter().map(Into::into)));
     dir
+}
+
+/// What the payload says of a program in it, if a node decides by its version.
+fn component(program: &Path) -> Option<String> {
+    (program.file_name()? == "etcd").then_some(())?;
+    let said = Command::new(program).arg("--version").output().expect("etcd says its version").stdout;
+    let said = String::from_utf8(said).expect("its version is text");
+    let version = said.lines().find_map(|line| line.strip_prefix("etcd Version: "))?;
+    Some(format!("--component=etcd={version}"))
 }
 
 /// What comes behind the initramfs: a file of a later archive takes the place of an earlier one's.

@@ -14,7 +14,7 @@ pub const ETCD: &str = "etcd";
 pub const KUBELET: &str = "kubelet";
 
 /// The versions of programs in a payload, by name: `etcd`, `kubelet`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
 pub struct Components(BTreeMap<String, String>);
 

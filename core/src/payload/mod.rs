@@ -6,6 +6,7 @@ pub mod format_checks;
 pub mod image_ref;
 pub mod lists;
 pub mod manifest;
+pub mod minor_version;
 pub mod signer;
 pub mod unified;
 pub mod unused;

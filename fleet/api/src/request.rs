@@ -38,6 +38,7 @@ pub fn from_wire(goal: Wire, caller: String) -> Result<Request, Malformed> {
         token: None,
         allow_outage: false,
         allow_any_version: false,
+        allow_any_etcd: false,
         caller,
     };
     Ok(match goal {
@@ -52,6 +53,7 @@ pub fn from_wire(goal: Wire, caller: String) -> Result<Request, Malformed> {
             discard,
             allow_outage,
             allow_any_version,
+            allow_any_etcd,
         }) => Request {
             source,
             payload: digest(&payload)?,
@@ -59,10 +61,11 @@ pub fn from_wire(goal: Wire, caller: String) -> Result<Request, Malformed> {
             preserve: !discard,
             allow_outage,
             allow_any_version,
+            allow_any_etcd,
             ..bare(id(&name)?, Goal::Upgrade)
         },
-        Wire::Rollback(RollbackRequest { id: name, token, allow_outage }) => {
-            Request { token, allow_outage, ..bare(id(&name)?, Goal::Rollback) }
+        Wire::Rollback(RollbackRequest { id: name, token, allow_outage, allow_any_etcd }) => {
+            Request { token, allow_outage, allow_any_etcd, ..bare(id(&name)?, Goal::Rollback) }
         }
         Wire::Reboot(RebootRequest { id: name, token, allow_outage }) => {
             Request { token, allow_outage, ..bare(id(&name)?, Goal::Reboot) }
@@ -75,14 +78,23 @@ pub fn to_wire(request: &Request) -> Wire {
     let id = request.id.to_string();
     let source = request.source.clone();
     let payload = request.payload.map(String::from).unwrap_or_default();
-    let Request { token, allow_outage, allow_any_version, .. } = *request;
+    let Request { token, allow_outage, allow_any_version, allow_any_etcd, .. } = *request;
     match request.goal {
         Goal::Stage => Wire::Stage(StageRequest { id, source, payload, token, allow_any_version }),
         Goal::Upgrade => {
             let discard = !request.preserve;
-            Wire::Upgrade(UpgradeRequest { id, source, payload, token, discard, allow_outage, allow_any_version })
+            Wire::Upgrade(UpgradeRequest {
+                id,
+                source,
+                payload,
+                token,
+                discard,
+                allow_outage,
+                allow_any_version,
+                allow_any_etcd,
+            })
         }
-        Goal::Rollback => Wire::Rollback(RollbackRequest { id, token, allow_outage }),
+        Goal::Rollback => Wire::Rollback(RollbackRequest { id, token, allow_outage, allow_any_etcd }),
         Goal::Reboot => Wire::Reboot(RebootRequest { id, token, allow_outage }),
     }
 }
@@ -109,6 +121,7 @@ mod tests {
             token: Some(3),
             allow_outage: goal != Goal::Stage,
             allow_any_version: goal.writes(),
+            allow_any_etcd: matches!(goal, Goal::Upgrade | Goal::Rollback),
             caller: "alice".to_owned(),
         }
     }
@@ -127,7 +140,13 @@ mod tests {
         assert_eq!(from_wire(empty, String::new()), Err(Malformed::Id(String::new())));
         let bare = UpgradeRequest { id: Uuid::from_u128(7).to_string(), ..UpgradeRequest::default() };
         let request = from_wire(Wire::Upgrade(bare), String::new()).unwrap();
-        assert!(request.preserve && !request.allow_outage && !request.allow_any_version && request.token.is_none());
+        assert!(
+            request.preserve
+                && !request.allow_outage
+                && !request.allow_any_version
+                && !request.allow_any_etcd
+                && request.token.is_none()
+        );
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Answers and events, from the node's own types.
 
-use slipway_core::boot::slot::Slot;
+use slipway_core::{
+    boot::slot::Slot,
+    payload::components::{ETCD, KUBELET},
+};
 use slipway_node::{
     facts::{Disk, Facts},
     journal::{Asked, Journal},
@@ -108,6 +111,8 @@ impl From<&Disk> for v1::Disk {
             state: disk.states[slot].map(|state| v1::SlotState::from(state).into()),
             payload: disk.payloads[slot].map(String::from),
             version: disk.versions[slot].clone(),
+            etcd: disk.components[slot].version(ETCD).map(str::to_owned),
+            kubelet: disk.components[slot].version(KUBELET).map(str::to_owned),
         };
         Self {
             running: v1::Slot::from(disk.running).into(),
@@ -143,6 +148,7 @@ impl v1::StatusResponse {
             health: None,
             staged: facts.disk.as_ref().and_then(Disk::staged).map(String::from),
             certificates: Vec::new(),
+            no_way_back: None,
         }
     }
 }
@@ -151,7 +157,7 @@ impl v1::StatusResponse {
 impl What {
     /// `op` begins.
     pub fn begins(op: &Operation) -> Self {
-        let Request { goal, source, caller, allow_outage, allow_any_version, .. } = &op.request;
+        let Request { goal, source, caller, allow_outage, allow_any_version, allow_any_etcd, .. } = &op.request;
         Self::Asked(v1::Asked {
             id: op.id().to_string(),
             goal: v1::Goal::from(*goal).into(),
@@ -159,6 +165,7 @@ impl What {
             caller: caller.clone(),
             allow_outage: *allow_outage,
             allow_any_version: *allow_any_version,
+            allow_any_etcd: *allow_any_etcd,
             places: place(op, op.at).1,
         })
     }

@@ -93,6 +93,12 @@ impl Cluster {
         Api::all(self.client.clone())
     }
 
+    /// The version of the API server that answers.
+    pub async fn version(&self) -> Result<String> {
+        let info = self.within("the version of the API server", self.client.apiserver_version()).await?;
+        Ok(info.git_version)
+    }
+
     /// The ledger as it is now. It is made if it is not there: that forgets grants, but nodes that obey them say so, and
     /// nodes that do not answer count as unavailable.
     pub async fn ledger(&self) -> Result<DisruptionLedger> {

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use slipway_core::digest::Sha256;
-use slipway_node_api::v1::{Ended, Goal, HealthState, SlotState, StatusResponse};
+use slipway_node_api::v1::{Ended, Goal, HealthState, SlotContents, SlotState, StatusResponse};
 use slipway_rollout::facts::{Failure, FailureEvidence, NodeReport, RollbackState};
 
 /// Why an answer is of no use. The node then counts as one that does not answer.
@@ -42,6 +42,7 @@ pub fn node_report(status: &StatusResponse, payload: Sha256, now: Timestamp) -> 
         token: status.token,
         failed: failed(status, payload, staged),
         rollback: rollback_state(status),
+        other_kubelet: other_slot(status).and_then(|slot| slot.kubelet.clone()),
     })
 }
 
@@ -50,13 +51,25 @@ pub fn runs(status: &StatusResponse) -> Result<Sha256, Unclear> {
     digest(status.running_slot().and_then(|slot| slot.payload.as_deref()).ok_or(Unclear::Runs)?)
 }
 
-/// Whether the other slot holds a system that was confirmed.
+/// The slot that does not run.
+fn other_slot(status: &StatusResponse) -> Option<&SlotContents> {
+    let disk = status.disk.as_ref()?;
+    disk.slots.iter().find(|slot| slot.slot != disk.running)
+}
+
+/// Whether this node names a kubelet that is to be held to the version skew policy.
+pub fn names_kubelet(status: &StatusResponse) -> bool {
+    other_slot(status).is_some_and(|slot| slot.kubelet.is_some())
+}
+
+/// Whether the other slot holds a system that was confirmed, and that runs with etcd's data.
 fn rollback_state(status: &StatusResponse) -> RollbackState {
-    let is_there = status.disk.as_ref().is_some_and(|disk| {
-        let other = disk.slots.iter().find(|slot| slot.slot != disk.running);
-        other.is_some_and(|other| other.state() == SlotState::Good)
-    });
-    if is_there { RollbackState::Available } else { RollbackState::Unavailable }
+    let is_there = other_slot(status).is_some_and(|other| other.state() == SlotState::Good);
+    match &status.no_way_back {
+        _ if !is_there => RollbackState::Unavailable,
+        None => RollbackState::Available,
+        Some(why) => RollbackState::Stranding(why.clone()),
+    }
 }
 
 /// How `payload` failed here, as the node itself knows. It denies what it has booted and not found well, and nothing else;
@@ -85,7 +98,7 @@ fn before(now: Timestamp, seconds: u64) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slipway_node_api::v1::{Denied, Disk, Health, Operation, Outcome, Slot, SlotContents};
+    use slipway_node_api::v1::{Denied, Disk, Health, Operation, Outcome, Slot};
 
     fn payload(name: &str) -> Sha256 {
         Sha256::of(name.as_bytes())
@@ -108,8 +121,9 @@ mod tests {
         let slot = |slot: Slot, name: &str| SlotContents {
             slot: slot.into(),
             state: Some(SlotState::Good.into()),
-            version: None,
             payload: Some(payload(name).into()),
+            kubelet: Some(if name == "new" { "1.31.2" } else { "1.30.0" }.to_owned()),
+            ..SlotContents::default()
         };
         let disk =
             Disk { running: Slot::A.into(), next: None, slots: vec![slot(Slot::B, "new"), slot(Slot::A, "old")] };
@@ -143,6 +157,7 @@ mod tests {
             token: 7,
             failed: None,
             rollback: RollbackState::Available,
+            other_kubelet: Some("1.31.2".to_owned()),
         };
         assert_eq!(report(&status()), Ok(all.clone()));
         let ill = StatusResponse { health: health(HealthState::Ill), ..status() };
@@ -200,6 +215,11 @@ mod tests {
             status.disk.as_mut().unwrap().slots[0].state = state.map(i32::from);
             assert_eq!(report(&status).unwrap().rollback, way, "{state:?}");
         }
+        let stranding = StatusResponse { no_way_back: Some("etcd 3.4 cannot read it".to_owned()), ..status() };
+        assert_eq!(
+            report(&stranding).unwrap().rollback,
+            RollbackState::Stranding("etcd 3.4 cannot read it".to_owned())
+        );
         let mut other = status();
         other.disk.as_mut().unwrap().slots.truncate(1);
         other.disk.as_mut().unwrap().running = Slot::B.into();

@@ -29,6 +29,7 @@ use crate::{
     events::EventRecord,
     inventory::Inventory,
     names,
+    node_report::names_kubelet,
     nodes::{Answer, Ask, Nodes},
     observed_node::{self, NodeReading},
     persist::{MAX_OBSERVATION_AGE, Persisted, persist},
@@ -73,17 +74,16 @@ impl Controller {
         }
         // After the nodes, some of which may have kept everybody waiting: volumes must not be older than they look.
         let inventory = Inventory::look(&self.cluster, &objects, &read).await;
-        let own = objects
-            .nodes
-            .iter()
-            .find(|node| Some(observed_node::name(node)) == self.own.as_deref())
-            .map(observed_node::uid);
+        let api_server = self.api_server(&readings).await;
+        let is_own = |node: &&core::Node| Some(observed_node::name(node)) == self.own.as_deref();
+        let own = objects.nodes.iter().find(is_own).map(observed_node::uid);
         let refused = &RejectedWrites::default();
         let observation = Observation {
             ledger: &ledger,
             objects: &objects,
             readings: &readings,
             inventory: &inventory,
+            api_server: api_server.as_deref(),
             own,
             refused,
         };
@@ -124,6 +124,13 @@ impl Controller {
         self.cluster.metrics().pools(&pool_metrics::of(&round, &members, &readings, (&answers, &refused)), epoch);
         self.publish_status(observation, &members, &round, (&answers, &refused), now).await;
         Ok(again)
+    }
+
+    /// The version of the API server, if a node depends on it. Few payloads name their kubelet. Without an answer their
+    /// nodes wait.
+    async fn api_server(&self, readings: &BTreeMap<String, NodeReading>) -> Option<String> {
+        let mut answers = readings.values().filter_map(|reading| reading.status.as_ref().ok());
+        if answers.any(names_kubelet) { self.cluster.version().await.ok() } else { None }
     }
 
     /// Whether a node knows of a token that is newer than the ledger that was read, because the ledger was written
@@ -289,6 +296,7 @@ fn request(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) ->
         token,
         allow_outage: goal != Goal::Stage && spec.allow_control_plane_outage,
         allow_any_version: spec.allow_any_version,
+        allow_any_etcd: matches!(goal, Goal::Upgrade | Goal::Rollback) && spec.allow_any_etcd,
         // The node takes it from the certificate.
         caller: String::new(),
     })

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     ledger::DisruptionLedger,
-    pool::Strategy,
+    pool::{NodePoolSpec, Strategy},
     rollout::{Rollout, RolloutStatus},
 };
 use slipway_rollout::{
@@ -39,6 +39,8 @@ pub struct Observation<'a> {
     pub readings: &'a BTreeMap<String, NodeReading>,
     /// Machines and volumes, where nodes are replaced.
     pub inventory: &'a Inventory,
+    /// The version of the API server; `None` if it does not say it, or nothing depends on it.
+    pub api_server: Option<&'a str>,
     /// The UID of the node that this controller runs on.
     pub own: Option<&'a str>,
     /// The writes that were refused a moment ago.
@@ -300,7 +302,7 @@ fn pool_round(
         paused: desired.pool.spec.paused.as_ref().map(ToString::to_string).or(status.paused),
         denied: status.denied,
         finished: status.finished,
-        rollback: desired.pool.spec.rollback.as_ref().map(|of| RollbackPolicy { control_plane: of.control_plane }),
+        rollback: rollback_policy(&desired.pool.spec),
         aborted: status.aborted.or_else(|| desired.aborts(rollout)),
         window_override: desired.window_override(rollout),
         approvals,
@@ -309,12 +311,19 @@ fn pool_round(
         soaking_since: status.soaking_since,
         retry: status.retry,
         named_tokens: observation.ledger.spec.release.iter().map(|release| release.token).collect(),
+        api_server: observation.api_server.map(str::to_owned),
     };
     let mut decision = decide(&facts, now);
     if leaves {
         leave(&mut decision);
     }
     PoolRound { desired, rollout: rollout.cloned(), facts, decision, at: now, unclear, blockers, rebooting }
+}
+
+/// Whether nodes go back from a payload that is denied.
+fn rollback_policy(spec: &NodePoolSpec) -> Option<RollbackPolicy> {
+    let rollback = spec.rollback.as_ref()?;
+    Some(RollbackPolicy { control_plane: rollback.control_plane, any_etcd: spec.allow_any_etcd })
 }
 
 /// The facts of nodes that are replaced. A node whose grant is freed in this round has a successor as of now.

@@ -7,56 +7,12 @@
 //! * From 3.6 on `etcdctl downgrade enable` lowers it again, by one minor version. Then each member lowers its own data.
 //! * etcd is upgraded by one minor version at a time.
 
-use core::{fmt, str::FromStr};
-
-use serde::{Deserialize, Serialize};
-use slipway_core::boot::slot::Slot;
+use slipway_core::{boot::slot::Slot, payload::minor_version::MinorVersion as Version};
 
 use crate::quorum::{Answer, Cluster};
 
-/// etcd's version, as far as it decides what is read: 3.5 of 3.5.16.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Version {
-    major: u64,
-    minor: u64,
-}
-
 /// The first one that can be downgraded.
-const DOWNGRADES: Version = Version { major: 3, minor: 6 };
-
-impl Version {
-    /// The version of which the next minor one is this.
-    fn before(self) -> Option<Self> {
-        Some(Self { minor: self.minor.checked_sub(1)?, ..self })
-    }
-
-    /// Whether etcd is upgraded from `old` to this without a version between.
-    fn follows(self, old: Self) -> bool {
-        self <= old || self.before() == Some(old)
-    }
-}
-
-impl FromStr for Version {
-    type Err = ();
-
-    /// Of `3.5.16`, `v3.5.16-rc.1` or `3.5`.
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let text = text.strip_prefix('v').unwrap_or(text);
-        let mut parts = text.splitn(3, '.');
-        let mut part = || -> Option<u64> {
-            let part = parts.next()?;
-            let part = part.split(['-', '+']).next()?;
-            part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok())?
-        };
-        Ok(Self { major: part().ok_or(())?, minor: part().ok_or(())? })
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
+const DOWNGRADES: Version = Version::new(3, 6);
 
 /// A system and its etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,6 +111,17 @@ impl Cluster {
         let oldest = self.oldest(Some(me)).map_or(next, |others| others.min(next));
         let then = self.downgraded(me).unwrap_or(oldest);
         if has < then { Err(Blocked::NoWayBack { slot, has, then }) } else { Ok(()) }
+    }
+
+    /// What is not possible any more, or soon, once the system `runs` is the default on the node with the member `me`: to go
+    /// back to `other`. `None`: nothing is lost.
+    pub fn after_confirm(&self, me: u64, runs: &System, other: &System) -> Option<String> {
+        if let Err(why) = self.may_run(me, other) {
+            return Some(format!("a rollback to slot {} would strand this node's member of etcd: {why}", other.slot));
+        }
+        let (new, old) = (runs.version().ok()?, other.version().ok()?);
+        let soon = || format!("a rollback to slot {} is possible until every member of etcd has {new}", other.slot);
+        (old < new && self.downgraded(me).is_none()).then(soon)
     }
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use slipway_core::{
     boot::slot::{PerSlot, Slot, SlotState},
     digest::Sha256,
+    payload::components::Components,
 };
 
 use crate::cordon::NodeState;
@@ -37,6 +38,8 @@ pub struct Disk {
     pub payloads: PerSlot<Option<Sha256>>,
     /// The version of the OS in each slot.
     pub versions: PerSlot<Option<String>>,
+    /// The versions of programs that the payload in each slot names.
+    pub components: PerSlot<Components>,
     /// The next boot; `None` if nothing would boot.
     pub next: Option<Slot>,
     /// Making EPHEMERAL anew was cut short, and it is still blank.

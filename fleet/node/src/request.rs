@@ -45,6 +45,9 @@ pub struct Request {
     /// Write the payload whatever version it has. The installer refuses an older one else.
     #[serde(default)]
     pub allow_any_version: bool,
+    /// Go on although the etcd of a system would not read the data: that of the other slot, or of the one to come back to.
+    #[serde(default)]
+    pub allow_any_etcd: bool,
     /// Who asks: the name in the client certificate, or the user at the Unix socket.
     pub caller: String,
 }

@@ -14,7 +14,7 @@ pub enum Step {
     Grant,
     /// Take the lock in etcd that lets one member at a time go down.
     Lock,
-    /// Look whether etcd keeps its quorum.
+    /// Look whether etcd keeps its quorum, and whether it reads its data in the system to come and in the one to come back to.
     Gate,
     /// Let nothing new be scheduled here.
     Cordon,
@@ -102,11 +102,11 @@ impl Step {
             Self::Stage => "write the payload into the other slot and verify it",
             Self::Grant => "read the fleet's grant",
             Self::Lock => "take the upgrade lock in etcd",
-            Self::Gate => "look whether etcd keeps its quorum",
+            Self::Gate => "look whether etcd keeps its quorum, and can read its data then",
             Self::Cordon => "cordon the node",
             Self::Drain => "evict the pods",
             Self::HandOver => "give the leadership of etcd away",
-            Self::Recheck => "look again at pods, grant and quorum",
+            Self::Recheck => "look again at pods, grant, quorum and etcd's data",
             Self::Leave => "leave etcd's cluster",
             Self::Stop => "stop the services",
             Self::Release => "unmount the volumes",

@@ -63,6 +63,9 @@ pub struct NodePoolSpec {
     /// Also write a payload that is older than what runs.
     #[serde(default)]
     pub allow_any_version: bool,
+    /// Upgrade a member of etcd, or have it go back, although etcd's data could not be read then, or after the way back.
+    #[serde(default)]
+    pub allow_any_etcd: bool,
     /// Begin nothing new while this is set. What has begun goes on to its end. Only a person takes it away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Attribution>,

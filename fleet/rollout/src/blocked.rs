@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
-use crate::{ledger::Refusal, policy::Closed};
+use crate::{ledger::Refusal, policy::Closed, skew::Skew};
 
 /// Why a node that is not done does not go now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -33,6 +33,12 @@ pub enum Blocked {
     /// It runs a payload that is denied, and does not go back.
     #[error("it keeps the payload that is denied: {0}")]
     Stays(String),
+    /// It would lose its member of etcd.
+    #[error("it does not go back: {0}; or set spec.allowAnyEtcd")]
+    StrandsMember(String),
+    /// Its kubelet would not go with the API server.
+    #[error("{0}")]
+    KubeletSkew(Skew),
     /// It holds a grant and is to be asked to go back.
     #[error("it has the grant {token}, and is asked to go back")]
     Returns { token: u64 },
@@ -185,6 +191,8 @@ impl Blocked {
             Self::AbortedHolder { .. } => "AbortedWithGrant",
             Self::Aborts { .. } => "Aborts",
             Self::Stays(_) => "KeepsDenied",
+            Self::StrandsMember(_) => "StrandsMember",
+            Self::KubeletSkew(_) => "KubeletSkew",
             Self::Returns { .. } => "Returns",
             Self::NotInPlan => "NotInPlan",
             Self::Skipped => "Skipped",

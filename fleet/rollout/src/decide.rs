@@ -22,6 +22,7 @@
 //!   in the plan's order, and asked to have the system of their other slot run again. That is held to the same ledger,
 //!   windows and budgets; waves and soaks are over, and nothing is staged. A node is asked once. A person's pause holds it
 //!   back, and the pause that came with the denial does not.
+//! * **A kubelet that the payload names** goes with the API server, forward and back, or its node waits.
 //! * **Nodes that are replaced** are not asked: their machine is deleted, while windows are open, and others succeed them.
 //! * Every node that is not done has a reason, and no node that is done has one.
 //!
@@ -205,7 +206,7 @@ impl View<'_> {
         let is_later = wave > gate.progress.passed;
         let blocker = gate.progress.blocker.as_ref().filter(|_| is_later);
         let why = gate.unstaged.as_ref().or(blocker).cloned();
-        Some(why.or_else(|| self.held_back(Some(wave), gate)).unwrap_or(Blocked::Granted))
+        Some(why.or_else(|| self.skew(report)).or_else(|| self.held_back(Some(wave), gate)).unwrap_or(Blocked::Granted))
     }
 
     /// Why nothing begins in this wave: for a reason of the whole rollout, or because a person has not approved it.
@@ -254,7 +255,7 @@ impl View<'_> {
         if self.facts.skip.contains(&observed.node.uid) {
             return Blocked::Skipped;
         }
-        if let Some(why) = self.held_back(wave, gate) {
+        if let Some(why) = self.held_back(wave, gate).or_else(|| self.skew(report)) {
             return why;
         }
         let (uid, payload) = (observed.node.uid.clone(), self.facts.plan.payload);

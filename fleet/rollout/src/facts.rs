@@ -42,6 +42,8 @@ pub struct NodeReport {
     pub failed: Option<Failure>,
     /// Whether it can go back.
     pub rollback: RollbackState,
+    /// The version of the kubelet in the system of its other slot, if the payload there names it.
+    pub other_kubelet: Option<String>,
 }
 
 /// How an attempt to have the payload run has failed.
@@ -78,6 +80,8 @@ pub enum RollbackState {
     Unavailable,
     /// The other slot holds a confirmed system.
     Available,
+    /// The other slot holds a confirmed system whose etcd does not read the data. Has the reason.
+    Stranding(String),
     /// The payload of the other slot was denied, too. Has the reason of that denial.
     Denied(String),
     /// The node was asked to go back, and still runs the payload. Has the reason.
@@ -144,6 +148,8 @@ pub struct Retry {
 pub struct RollbackPolicy {
     /// Those of the control plane, too.
     pub control_plane: bool,
+    /// Those whose member of etcd would not run then, too.
+    pub any_etcd: bool,
 }
 
 /// A machine that is a node, or will be: what its provider says of it.
@@ -230,6 +236,8 @@ pub struct Facts {
     /// Tokens that people have named in releases. A token that was named before it was given is never given: else the
     /// grant would be free at once.
     pub named_tokens: BTreeSet<u64>,
+    /// The version of the API server; `None` if it is not known.
+    pub api_server: Option<String>,
 }
 
 impl Facts {
@@ -256,6 +264,7 @@ impl Facts {
             soaking_since: None,
             retry: None,
             named_tokens: BTreeSet::new(),
+            api_server: None,
         }
     }
 

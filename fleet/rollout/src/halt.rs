@@ -93,7 +93,11 @@ impl View<'_> {
             return stays("it is of the control plane, and its rollback was not asked for");
         }
         match report.map(|report| &report.rollback) {
-            Some(RollbackState::Available) => held_back.clone().unwrap_or(Blocked::Granted),
+            Some(RollbackState::Stranding(why)) if !rollback.any_etcd => Blocked::StrandsMember(why.clone()),
+            Some(RollbackState::Available | RollbackState::Stranding(_)) => {
+                let skew = report.and_then(|report| self.skew(report));
+                skew.or_else(|| held_back.clone()).unwrap_or(Blocked::Granted)
+            }
             Some(RollbackState::Failed(why)) => stays(&format!("it was asked to go back, and did not: {why}")),
             Some(RollbackState::Denied(why)) => {
                 stays(&format!("its other slot holds a payload that was denied, too: {why}"))

@@ -19,6 +19,7 @@
 //! * [`plan`]: which nodes, in which wave, in which order, with a hash
 //! * [`facts`]: what is seen of nodes and wishes
 //! * [`replace`]: nodes that are replaced: by whom, and why not
+//! * [`skew`]: which kubelet goes with the API server
 //! * [`blocked`]: why a node waits, as a sentence
 //! * [`action`]: the actions that follow
 //! * [`decide`]: from facts to actions
@@ -38,5 +39,6 @@ pub mod plan;
 pub mod policy;
 pub mod preview;
 pub mod replace;
+pub mod skew;
 mod view;
 pub mod window;

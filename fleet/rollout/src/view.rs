@@ -10,6 +10,7 @@ use crate::{
     facts::{Facts, Failure, FailureEvidence, NodeReport, ObservedNode, Retry},
     ledger::{Grant, Ledger, Node},
     replace::{self, ByNode, SuccessorMachines},
+    skew,
 };
 
 /// How long a rollout waits until all nodes that answer have staged: as long as a node may take for that. From then on who
@@ -98,6 +99,13 @@ impl<'a> View<'a> {
     /// The token that a node says it obeyed, if the ledger never gave it. No other node is concerned.
     pub(crate) fn token_ahead(&self, report: &NodeReport) -> Option<u64> {
         (report.token > self.facts.ledger.highest()).then_some(report.token)
+    }
+
+    /// Why the kubelet in the other slot does not go with the API server, if the payload there names one that does not.
+    pub(crate) fn skew(&self, report: &NodeReport) -> Option<Blocked> {
+        // A replaced node gets another machine, whose kubelet is its template's.
+        let kubelet = report.other_kubelet.as_deref().filter(|_| !self.facts.replacing.wanted)?;
+        skew::check(kubelet, self.facts.api_server.as_deref()).err().map(Blocked::KubeletSkew)
     }
 
     /// Nothing is granted to this node, and no other node waits for it: its report is impossible.

@@ -37,7 +37,7 @@ pub trait Node: Send + Sync + 'static {
 
     /// `caller` wants the system on trial to be the default. An operation that is under way does this itself:
     /// [`Error::Refused`] with [`Refusal::Busy`].
-    fn confirm(&self, caller: String) -> impl Future<Output = Result<(), Error>> + Send;
+    fn confirm(&self, caller: String) -> impl Future<Output = Result<Option<String>, Error>> + Send;
 
     /// The node's own status.
     fn status(&self) -> impl Future<Output = Result<StatusResponse, Error>> + Send;

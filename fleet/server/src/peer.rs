@@ -80,7 +80,7 @@ impl Peer {
 
     /// Whether it may begin this operation by this call. A controller begins nothing that was not granted.
     pub(crate) fn may_begin(&self, call: Call, request: &Request) -> Result<(), Status> {
-        if request.allow_outage {
+        if request.allow_outage || request.allow_any_etcd {
             self.may(Call::Outage)?;
         }
         let needs_grant = self.role == Some(Role::Controller) && call.needs_grant();

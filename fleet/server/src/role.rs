@@ -75,7 +75,7 @@ pub enum Call {
     Rollback,
     /// `Confirm`
     Confirm,
-    /// Whatever begins with `allow_outage`.
+    /// Whatever begins with `allow_outage` or `allow_any_etcd`.
     Outage,
 }
 

@@ -276,8 +276,8 @@ impl<N: Node> NodeService for Service<N> {
     async fn confirm(&self, request: Request<ConfirmRequest>) -> Result<Response<ConfirmResponse>, Status> {
         let (peer, place) = self.admit(&request, Call::Confirm)?;
         let (node, caller) = (self.node.clone(), peer.name().to_owned());
-        to_its_end(place, async move { node.confirm(caller).await }).await?;
-        Ok(Response::new(ConfirmResponse {}))
+        let warning = to_its_end(place, async move { node.confirm(caller).await }).await?;
+        Ok(Response::new(ConfirmResponse { warning }))
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {

@@ -71,6 +71,7 @@ fn pool_facts(nodes: usize, staged: bool, done: usize, now: Timestamp) -> Facts 
         token: 0,
         failed: None,
         rollback: RollbackState::Unavailable,
+        other_kubelet: None,
     };
     let observed = |(n, (_, node)): (usize, (usize, &Node))| ObservedNode { node: node.clone(), report: Some(said(n)) };
     let observed: Vec<ObservedNode> = plan.nodes().enumerate().map(observed).collect();

@@ -248,6 +248,7 @@ impl World {
             },
             retry: rollout.retry,
             named_tokens: rollout.words.values().copied().collect(),
+            api_server: None,
         })
     }
 

@@ -296,6 +296,7 @@ impl World {
             token: Some(token),
             allow_outage: true,
             allow_any_version: false,
+            allow_any_etcd: false,
             caller: "mallory".to_owned(),
         };
         let name = self.machines[n].name.clone();

@@ -215,6 +215,7 @@ impl Machine {
             payloads: self.payloads,
             next: self.next(),
             versions: PerSlot { a: None, b: None },
+            components: PerSlot::default(),
             blank: false,
         };
         let uptime = u64::try_from(now - self.booted).unwrap_or(0);

@@ -52,6 +52,7 @@ impl World {
             // One or two voters cannot be upgraded else.
             allow_outage: self.etcd.peers.len() <= 2,
             allow_any_version: false,
+            allow_any_etcd: false,
             caller: "fleet".to_owned(),
         };
         let name = self.machines[n].name.clone();

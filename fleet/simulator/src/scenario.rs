@@ -194,7 +194,7 @@ fn pools(random: &mut Random, nodes: &[Node]) -> Vec<Pool> {
         let order = if random.coin() { Order::ControlPlaneFirst } else { Order::ControlPlaneLast };
         let own = own.map(|node| node.uid.clone());
         let terms = policies::random(random);
-        let rollback = random.coin().then(|| RollbackPolicy { control_plane: random.coin() });
+        let rollback = random.coin().then(|| RollbackPolicy { control_plane: random.coin(), any_etcd: false });
         pools.push(Pool { name: name.to_owned(), terms, order, own, rollback });
     }
     pools

@@ -36,6 +36,7 @@ impl Report {
             token: self.token,
             failed: self.failed.clone(),
             rollback: self.rollback.clone(),
+            other_kubelet: None,
         }
     }
 }

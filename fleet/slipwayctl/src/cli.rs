@@ -214,12 +214,16 @@ pub enum Goal {
         #[command(flatten)]
         outage: Outage,
         #[command(flatten)]
+        data: EtcdData,
+        #[command(flatten)]
         ask: Ask,
     },
     /// Have the system of the other slot run
     Rollback {
         #[command(flatten)]
         outage: Outage,
+        #[command(flatten)]
+        data: EtcdData,
         #[command(flatten)]
         ask: Ask,
     },
@@ -253,6 +257,14 @@ pub struct Outage {
     /// Go on although etcd loses its quorum meanwhile
     #[arg(long)]
     pub allow_outage: bool,
+}
+
+/// What of etcd's data is accepted.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct EtcdData {
+    /// Go on although etcd's data could not be read: by the system that is to run, or by the one to come back to
+    #[arg(long)]
+    pub allow_any_etcd: bool,
 }
 
 /// How it is asked.

@@ -161,7 +161,14 @@ fn line(event: &Event) -> String {
         Some(What::Asked(of)) => {
             let outage = if of.allow_outage { ", although etcd may lose its quorum" } else { "" };
             let version = if of.allow_any_version { ", whatever its version" } else { "" };
-            format!("{} {} {} for {}{outage}{version}", enum_name::of::<Goal>(of.goal), of.id, of.source, of.caller)
+            let data = if of.allow_any_etcd { ", whether etcd's data can be read or not" } else { "" };
+            format!(
+                "{} {} {} for {}{outage}{version}{data}",
+                enum_name::of::<Goal>(of.goal),
+                of.id,
+                of.source,
+                of.caller
+            )
         }
         Some(What::StepBegun(of)) if of.place > 0 => format!("[{}/{}] {}", of.place, of.places, of.does),
         Some(What::StepBegun(of)) => format!("[back] {}", of.does),
@@ -220,6 +227,7 @@ pub fn status(of: &StatusResponse) -> String {
         Some(disk) => rows.extend(slots(disk)),
         None => rows.push(("disk", "its boot state cannot be read".to_owned())),
     }
+    rows.extend(of.no_way_back.iter().map(|why| ("way back", format!("none: {why}"))));
     match &of.operation {
         Some(op) => rows.extend(operation(op)),
         None => rows.push(("doing", "nothing".to_owned())),

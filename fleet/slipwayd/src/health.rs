@@ -18,6 +18,8 @@ pub struct Look {
     pub ill: Vec<String>,
     /// The parts that could not be looked at.
     pub unknown: Vec<String>,
+    /// Why the system of the other slot would strand this node's member of etcd. The node is well all the same.
+    pub no_way_back: Option<String>,
 }
 
 impl Look {
@@ -66,6 +68,12 @@ impl Health {
         let goes_on = |seen: &&Seen| seen.counts(Some(quiet), at) && seen.look.state() == look.state();
         let since = self.0.as_ref().filter(goes_on).map_or(at, |seen| seen.since);
         self.0 = Some(Seen { look, quiet, at, since });
+    }
+
+    /// Why there is no way back, by the last check that counts.
+    pub fn no_way_back(&self, journal: &Journal, now: u64) -> Option<String> {
+        let seen = self.0.as_ref().filter(|seen| seen.counts(QuietPeriod::of(journal), now))?;
+        seen.look.no_way_back.clone()
     }
 
     /// The health at this time, with this journal.

@@ -226,7 +226,7 @@ impl Inner {
         }
     }
 
-    fn confirm(&self, caller: &str) -> Result<(), Error> {
+    fn confirm(&self, caller: &str) -> Result<Option<String>, Error> {
         if let Some(op) = self.shared.journal().operation {
             return Err(Refusal::Busy(op.id()).into());
         }
@@ -235,15 +235,25 @@ impl Inner {
             return Err(Error::NotOnTrial);
         }
         tracing::info!(caller, "the trial is confirmed by hand");
-        self.machine()?.confirm().map_err(Error::Failed)
+        let machine = self.machine()?;
+        let warning = machine.after_confirm();
+        warning.iter().for_each(|warning| tracing::warn!("{warning}"));
+        machine.confirm().map_err(Error::Failed).map(|()| warning)
     }
 
     fn status(&self) -> StatusResponse {
         let version = env!("CARGO_PKG_VERSION");
         // One journal for all of it: a token without what came of it would free what is at work.
         let (facts, journal) = (self.facts(), self.shared.journal());
-        let health = Some(self.health().report(&journal, facts.uptime));
-        StatusResponse { health, ..StatusResponse::of(&self.name, version, self.config.shape(), &facts, &journal) }
+        let (health, no_way_back) = {
+            let health = self.health();
+            (Some(health.report(&journal, facts.uptime)), health.no_way_back(&journal, facts.uptime))
+        };
+        StatusResponse {
+            health,
+            no_way_back,
+            ..StatusResponse::of(&self.name, version, self.config.shape(), &facts, &journal)
+        }
     }
 
     /// Ask about etcd, apart from what the worker asks it.
@@ -291,7 +301,7 @@ impl Node for Service {
         self.apart(move |inner| inner.abort(id, &why, as_is, &caller)).await
     }
 
-    async fn confirm(&self, caller: String) -> Result<(), Error> {
+    async fn confirm(&self, caller: String) -> Result<Option<String>, Error> {
         self.apart(move |inner| inner.confirm(&caller)).await
     }
 

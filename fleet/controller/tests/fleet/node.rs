@@ -3,7 +3,7 @@
 //! slots and the boot rule. A reboot takes no time, and the service lives through it.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     path::Path,
     sync::{
@@ -17,6 +17,7 @@ use std::{
 use slipway_core::{
     boot::slot::{PerSlot, Slot, SlotState},
     digest::Sha256,
+    payload::components::Components,
 };
 use slipway_node::{
     drain::Policy,
@@ -146,6 +147,8 @@ struct State {
     skipped: u64,
     /// Payloads that are no good on this node.
     bad: BTreeSet<Sha256>,
+    /// What payloads name.
+    components: BTreeMap<Sha256, Components>,
 }
 
 impl State {
@@ -156,6 +159,7 @@ impl State {
             payloads: PerSlot { a: Some(payload("old")), b: None },
             next: Some(Slot::A),
             versions: PerSlot { a: None, b: None },
+            components: PerSlot::default(),
             blank: false,
         };
         Self {
@@ -166,6 +170,7 @@ impl State {
             started: Instant::now(),
             skipped: 100,
             bad: BTreeSet::from([payload("bad")]),
+            components: BTreeMap::new(),
         }
     }
 
@@ -200,6 +205,8 @@ impl State {
                 }
                 self.disk.states[other] = Some(SlotState::Trial);
                 self.disk.payloads[other] = named;
+                let components = named.and_then(|named| self.components.get(&named)).cloned();
+                self.disk.components[other] = components.unwrap_or_default();
                 return Tried::Done(Learned::Staged(Installed { slot: other, payload: named }));
             }
             Step::Prove if self.is_sick() => {
@@ -350,6 +357,12 @@ impl StandIn {
         disk.payloads[running] = Some(payload(name));
     }
 
+    /// A payload names this component.
+    pub fn names(&self, name: &str, component: &str) {
+        let components = Components::default().with([component.parse().unwrap()]);
+        self.inner.state.lock().unwrap().components.insert(payload(name), components);
+    }
+
     /// A payload is no good on this node.
     pub fn spoil(&self, name: &str) {
         self.inner.state.lock().unwrap().bad.insert(payload(name));
@@ -412,7 +425,7 @@ impl Node for Api {
         }
     }
 
-    async fn confirm(&self, _caller: String) -> Result<(), Error> {
+    async fn confirm(&self, _caller: String) -> Result<Option<String>, Error> {
         Err(Error::NotOnTrial)
     }
 
@@ -424,7 +437,7 @@ impl Node for Api {
         let mut health = self.0.health.lock().unwrap();
         if let Some(quiet) = QuietPeriod::of(&journal) {
             let ill = if is_sick { vec!["it is not well".to_owned()] } else { Vec::new() };
-            health.saw(Look { ill, unknown: Vec::new() }, quiet, facts.uptime);
+            health.saw(Look { ill, ..Look::default() }, quiet, facts.uptime);
         }
         let health = Some(health.report(&journal, facts.uptime));
         Ok(StatusResponse { health, ..StatusResponse::of(&self.0.name, "test", SHAPE, &facts, &journal) })

@@ -58,6 +58,30 @@ fn a_controller_that_is_killed_is_followed_by_another() {
     assert_eq!(site.ledger().epoch, 3);
 }
 
+/// By the real API server's own word.
+#[test]
+fn a_payload_whose_kubelet_is_newer_than_the_api_server_waits() {
+    let Some(site) = Site::new(2) else { return };
+    let server = site.server_version();
+    let newer = server.to_string().replace('.', ".9");
+    for node in &site.nodes {
+        node.names("new", &format!("kubelet={newer}.0"));
+        node.names("next", &format!("kubelet=v{server}.7"));
+    }
+    let _controller = site.controller();
+    site.pool("new", json!({}));
+    site.until_it_says("n1", "KubeletSkew");
+    site.until_it_says("n2", "KubeletSkew");
+    let told = site.node_status("n1").message;
+    assert_eq!(
+        told,
+        format!("its kubelet {newer} would be newer than the API server's {server}: upgrade the API servers first")
+    );
+    assert_eq!((site.ledger().epoch, site.chronicle.count("n1 cordon")), (0, 0));
+    site.pool_target("next");
+    site.until_all_run("next");
+}
+
 #[test]
 fn a_pool_that_people_have_paused_begins_nothing_and_says_so() {
     let Some(site) = Site::new(2) else { return };

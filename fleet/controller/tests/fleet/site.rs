@@ -23,6 +23,7 @@ use rcgen::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use slipway_core::payload::minor_version::MinorVersion;
 use slipway_fleet_objects::{
     channel::{Channel, ChannelStatus},
     ledger::{DisruptionLedger, LEDGER},
@@ -190,6 +191,12 @@ impl Site {
     /// A client with the rights of the controller.
     pub fn controllers_client(&self) -> Client {
         self.runtime.block_on(client(&self.token))
+    }
+
+    /// The version of the API server.
+    pub fn server_version(&self) -> MinorVersion {
+        let info = self.runtime.block_on(self.client.apiserver_version()).unwrap();
+        info.git_version.parse().unwrap()
     }
 
     /// The certificates of nodes and controller.

@@ -36,6 +36,7 @@ pub struct Scene {
     pub readings: BTreeMap<String, NodeReading>,
     pub inventory: Inventory,
     pub refused: RejectedWrites,
+    pub api_server: Option<String>,
 }
 
 impl Scene {
@@ -56,6 +57,7 @@ impl Scene {
             readings: BTreeMap::new(),
             inventory: Inventory::default(),
             refused: RejectedWrites::default(),
+            api_server: None,
         };
         (0..nodes).for_each(|n| scene.node(n));
         scene.pool("p", json!({}));
@@ -71,7 +73,7 @@ impl Scene {
             slot: slot.into(),
             state: Some(SlotState::Good.into()),
             payload: name.map(|name| payload(name).into()),
-            version: None,
+            ..Default::default()
         };
         let slots = vec![slot(Slot::A, Some("1")), slot(Slot::B, None)];
         let disk = Disk { running: Slot::A.into(), next: Some(Slot::A.into()), slots };
@@ -119,7 +121,8 @@ impl Scene {
     pub fn round(&self) -> Round {
         let members = Members::new(&self.objects);
         let (ledger, objects, readings, inventory) = (&self.ledger, &self.objects, &self.readings, &self.inventory);
-        let observation = Observation { ledger, objects, readings, inventory, own: None, refused: &self.refused };
+        let (api_server, refused) = (self.api_server.as_deref(), &self.refused);
+        let observation = Observation { ledger, objects, readings, inventory, api_server, own: None, refused };
         round(observation, &members, now())
     }
 

@@ -31,6 +31,7 @@ fn request(goal: Goal, preserve: bool, token: Option<u64>) -> Request {
         token,
         allow_outage: false,
         allow_any_version: false,
+        allow_any_etcd: false,
         caller: "test".to_owned(),
     }
 }

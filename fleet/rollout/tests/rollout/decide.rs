@@ -150,6 +150,7 @@ fn a_node_with_a_grant_is_asked_until_it_obeys_and_freed_when_it_is_well() {
         token,
         failed: None,
         rollback: RollbackState::Available,
+        other_kubelet: None,
     };
     fleet.nodes[0].report = Some(ill);
     assert_eq!(granted(&fleet), [1]);

@@ -28,7 +28,7 @@ fn what_ends_before_the_reboot_or_before_staging_stops_nothing() {
     for evidence in [FailureEvidence::BeforeReboot, FailureEvidence::NotStaged] {
         for policy in [two_at_once(), canary()] {
             let mut fleet = four(policy);
-            fleet.rollback = Some(RollbackPolicy { control_plane: false });
+            fleet.rollback = Some(RollbackPolicy { control_plane: false, any_etcd: false });
             (0..4).for_each(|n| report(&mut fleet, n).failed = failure(evidence));
             let decision = look(&fleet);
             assert!(!decision.steps.iter().any(stops), "{evidence:?}: {:?}", decision.steps);

@@ -17,6 +17,7 @@ mod plan;
 mod policy;
 mod replace;
 mod rollback;
+mod skew;
 mod window;
 mod words;
 mod world;
@@ -76,6 +77,7 @@ fn staged(node: Node) -> ObservedNode {
         token: 0,
         failed: None,
         rollback: RollbackState::Unavailable,
+        other_kubelet: None,
     };
     ObservedNode { node, report: Some(report) }
 }

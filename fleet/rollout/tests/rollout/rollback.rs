@@ -22,7 +22,7 @@ fn denied(policy: Policy) -> Facts {
     let mut fleet = four(policy);
     let why = "2 of 4 nodes failed".to_owned();
     (fleet.denied, fleet.paused) = (Some(why.clone()), Some(why));
-    fleet.rollback = Some(RollbackPolicy { control_plane: false });
+    fleet.rollback = Some(RollbackPolicy { control_plane: false, any_etcd: false });
     for n in [0, 1] {
         arrive(&mut fleet, n);
         report(&mut fleet, n).rollback = RollbackState::Available;
@@ -46,6 +46,46 @@ fn nodes_go_back_under_the_same_budget_where_people_want_it() {
     report(&mut fleet, 3).well = true;
     fleet.rollback = None;
     assert_eq!((look(&fleet).steps, why(&fleet, 0)), (vec![], String::new()));
+}
+
+/// A member of etcd that would not run is not asked to go back, keeps no grant busy, and is said to wait: etcd may be
+/// downgraded meanwhile.
+#[test]
+fn no_member_of_etcd_is_stranded() {
+    let mut fleet = denied(two_at_once());
+    let told = "etcd 3.6 in slot A cannot read the data";
+    report(&mut fleet, 0).rollback = RollbackState::Stranding(told.to_owned());
+    assert_eq!(granted(&fleet), [1]);
+    assert_eq!(why(&fleet, 0), format!("it does not go back: {told}; or set spec.allowAnyEtcd"));
+    assert!(!look(&fleet).finished, "it may go later");
+    // It has a grant already: it is not asked either.
+    let mut holding = fleet.clone();
+    hold(&mut holding, 0);
+    assert!(look(&holding).steps.iter().all(|step| !matches!(step, Action::Return { .. })));
+    // A person says so, or etcd was downgraded.
+    fleet.rollback = Some(RollbackPolicy { control_plane: false, any_etcd: true });
+    assert_eq!(granted(&fleet), [0, 1]);
+    fleet.rollback = Some(RollbackPolicy { control_plane: false, any_etcd: false });
+    report(&mut fleet, 0).rollback = RollbackState::Available;
+    assert_eq!(granted(&fleet), [0, 1]);
+}
+
+/// The system of the other slot may have a kubelet that the API server has left behind.
+#[test]
+fn the_way_back_is_held_to_the_version_skew() {
+    let mut fleet = denied(two_at_once());
+    fleet.api_server = Some("v1.35.0".to_owned());
+    for (n, kubelet) in [(0, "1.31.2"), (1, "1.32.0")] {
+        report(&mut fleet, n).other_kubelet = Some(kubelet.to_owned());
+    }
+    assert_eq!(granted(&fleet), [1]);
+    assert!(
+        why(&fleet, 0).starts_with("its kubelet 1.31 would be more than 3 minor versions older"),
+        "{}",
+        why(&fleet, 0)
+    );
+    hold(&mut fleet, 0);
+    assert!(look(&fleet).steps.iter().all(|step| !matches!(step, Action::Return { .. })));
 }
 
 #[test]
@@ -89,7 +129,8 @@ fn a_node_with_a_grant_is_asked_to_go_back_and_freed_when_it_has() {
 fn who_does_not_go_back_says_why() {
     let nodes = [worker("a-1"), worker("a-2"), control_plane("b-1")];
     let mut fleet = rollout(&nodes, two_at_once());
-    (fleet.denied, fleet.rollback) = (Some("bad".to_owned()), Some(RollbackPolicy { control_plane: false }));
+    (fleet.denied, fleet.rollback) =
+        (Some("bad".to_owned()), Some(RollbackPolicy { control_plane: false, any_etcd: false }));
     for n in 0..3 {
         arrive(&mut fleet, n);
         report(&mut fleet, n).rollback = RollbackState::Available;
@@ -110,7 +151,7 @@ fn who_does_not_go_back_says_why() {
     for (n, stays) in stays.into_iter().enumerate() {
         assert_eq!(why(&fleet, n), format!("it keeps the payload that is denied: {stays}"));
     }
-    fleet.rollback = Some(RollbackPolicy { control_plane: true });
+    fleet.rollback = Some(RollbackPolicy { control_plane: true, any_etcd: false });
     assert_eq!(granted(&fleet), [2]);
     fleet.skip.insert(fleet.nodes[2].node.uid.clone());
     assert_eq!(why(&fleet, 2), "it is left out by a person's word");
@@ -134,7 +175,7 @@ fn windows_and_people_hold_the_way_back_too() {
 #[test]
 fn what_people_do_to_nodes_of_a_finished_rollout_denies_nothing() {
     let mut fleet = four(two_at_once());
-    fleet.rollback = Some(RollbackPolicy { control_plane: true });
+    fleet.rollback = Some(RollbackPolicy { control_plane: true, any_etcd: false });
     for n in 0..4 {
         arrive(&mut fleet, n);
         report(&mut fleet, n).rollback = RollbackState::Available;
@@ -167,7 +208,7 @@ proptest! {
     ) {
         let nodes: Vec<_> = fleet.into_iter().zip(fates).map(|(node, (fate, takes))| (node, fate, takes)).collect();
         let mut world = World::new(&nodes, policies, hours, Order::default(), 9);
-        world.facts.rollback = Some(RollbackPolicy { control_plane });
+        world.facts.rollback = Some(RollbackPolicy { control_plane, any_etcd: false });
         world.run(500);
     }
 
@@ -178,7 +219,7 @@ proptest! {
     ) {
         let nodes: Vec<_> = fleet.into_iter().zip(fates).map(|(node, (fate, takes))| (node, fate, takes)).collect();
         let mut world = World::new(&nodes, policies, None, Order::default(), 9);
-        world.facts.rollback = Some(RollbackPolicy { control_plane: true });
+        world.facts.rollback = Some(RollbackPolicy { control_plane: true, any_etcd: false });
         world.run(500);
         if world.facts.finished {
             let tokens = world.facts.ledger.epoch;
@@ -203,7 +244,7 @@ proptest! {
         let nodes: Vec<_> =
             fleet.into_iter().zip(kinds).map(|(node, (kind, takes))| (node, fate(kind), takes)).collect();
         let mut world = World::new(&nodes, policies, None, Order::default(), 9);
-        world.facts.rollback = Some(RollbackPolicy { control_plane });
+        world.facts.rollback = Some(RollbackPolicy { control_plane, any_etcd: false });
         world.run(1000);
         if world.facts.denied.is_some() {
             // A request that no node has answered may still be on its way. Its grant stays until a person frees it.

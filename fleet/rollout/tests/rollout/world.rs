@@ -162,6 +162,7 @@ impl World {
             token: 0,
             failed: None,
             rollback: RollbackState::Unavailable,
+            other_kubelet: None,
         };
         let body = |(node, fate, takes): &(Node, Fate, u8)| {
             let silent = if let Fate::Asleep(looks) = fate { *looks } else { 0 };

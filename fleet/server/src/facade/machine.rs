@@ -72,7 +72,7 @@ impl<N: Node> MachineService for Service<N> {
 
     async fn rollback(&self, request: Request<RollbackRequest>) -> Result<Response<RollbackResponse>, Status> {
         self.is_for_us(&request).await?;
-        let goal = v1::RollbackRequest { id: id(), token: None, allow_outage: false };
+        let goal = v1::RollbackRequest { id: id(), ..Default::default() };
         let actor_id = self.begin(&request, Call::Rollback, Goal::Rollback(goal)).await?.id;
         Ok(Response::new(RollbackResponse { messages: vec![Rollback { metadata: None, actor_id }] }))
     }

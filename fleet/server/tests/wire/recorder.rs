@@ -69,6 +69,7 @@ impl Recorder {
             payloads: PerSlot { a: None, b: Some(Sha256::of(b"other")) },
             next: Some(Slot::A),
             versions: PerSlot { a: Some("1.4.0".to_owned()), b: None },
+            components: PerSlot::default(),
             blank: false,
         };
         let facts =
@@ -177,7 +178,7 @@ impl Node for Recorder {
         Ok(())
     }
 
-    async fn confirm(&self, caller: String) -> Result<(), Error> {
+    async fn confirm(&self, caller: String) -> Result<Option<String>, Error> {
         self.record(format!("confirm for {caller}")).await;
         match &self.journal.lock().unwrap().operation {
             Some(op) => Err(Refusal::Busy(op.id()).into()),

@@ -95,6 +95,7 @@ async fn a_controller_begins_with_a_grant_alone() {
         client.upgrade(upgrade(None, false)).await.map(drop),
         client.upgrade(upgrade(None, true)).await.map(drop),
         client.rollback(rollback(None)).await.map(drop),
+        client.rollback(RollbackRequest { allow_any_etcd: true, ..rollback(None) }).await.map(drop),
         client.reboot(RebootRequest { id: id(), token: Some(7), ..Default::default() }).await.map(drop),
         client.confirm(ConfirmRequest {}).await.map(drop),
     ] {

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::wait;
 use crate::{
-    cli::{Ask, Goal, Outage, Payload},
+    cli::{Ask, EtcdData, Goal, Outage, Payload},
     config::Context,
     connect::{Client, connect},
     failure::Failure,
@@ -24,12 +24,14 @@ use crate::{
 /// A request, and its options.
 fn request(goal: Goal) -> (Request, Ask) {
     let nothing = Payload { source: String::new(), payload: None, allow_any_version: false };
-    let none = Outage { allow_outage: false };
-    let (goal, payload, discard, outage, ask) = match goal {
-        Goal::Stage { payload, ask } => (NodeGoal::Stage, payload, false, none, ask),
-        Goal::Upgrade { payload, discard, outage, ask } => (NodeGoal::Upgrade, payload, discard, outage, ask),
-        Goal::Rollback { outage, ask } => (NodeGoal::Rollback, nothing, false, outage, ask),
-        Goal::Reboot { outage, ask } => (NodeGoal::Reboot, nothing, false, outage, ask),
+    let (none, strict) = (Outage { allow_outage: false }, EtcdData { allow_any_etcd: false });
+    let (goal, payload, discard, outage, data, ask) = match goal {
+        Goal::Stage { payload, ask } => (NodeGoal::Stage, payload, false, none, strict, ask),
+        Goal::Upgrade { payload, discard, outage, data, ask } => {
+            (NodeGoal::Upgrade, payload, discard, outage, data, ask)
+        }
+        Goal::Rollback { outage, data, ask } => (NodeGoal::Rollback, nothing, false, outage, data, ask),
+        Goal::Reboot { outage, ask } => (NodeGoal::Reboot, nothing, false, outage, strict, ask),
     };
     let request = Request {
         id: ask.id.unwrap_or_else(Uuid::new_v4),
@@ -41,6 +43,7 @@ fn request(goal: Goal) -> (Request, Ask) {
         token: None,
         allow_outage: outage.allow_outage,
         allow_any_version: payload.allow_any_version,
+        allow_any_etcd: data.allow_any_etcd,
         // The node takes it from the certificate.
         caller: String::new(),
     };
@@ -127,6 +130,8 @@ pub async fn abort(
 
 /// Keep what runs.
 pub async fn confirm(mut client: Client, output: &Output) -> Result<(), Failure> {
-    client.confirm(ConfirmRequest {}).await?;
-    output.answer(&json!({ "confirmed": true }), "the system that runs is the default")
+    let warning = client.confirm(ConfirmRequest {}).await?.into_inner().warning;
+    let told = warning.iter().map(|warning| format!("\nwarning: {warning}")).collect::<String>();
+    let text = format!("the system that runs is the default{told}");
+    output.answer(&json!({ "confirmed": true, "warning": warning }), &text)
 }

@@ -74,13 +74,15 @@ fn what_is_asked_comes_to_the_node_as_it_was_said() {
         "--discard",
         "--allow-outage",
         "--allow-any-version",
+        "--allow-any-etcd",
         "--id",
         ID,
     ])
     .ok();
     let request = site.node().journal.lock().unwrap().operation.clone().unwrap().request;
     assert_eq!((request.source.as_str(), request.payload.map(String::from)), ("oci:image", Some(digest)));
-    assert!(!request.preserve && request.allow_outage && request.allow_any_version && request.token.is_none());
+    assert!(!request.preserve && request.allow_outage && request.allow_any_version && request.allow_any_etcd);
+    assert!(request.token.is_none());
     assert_eq!((request.id.to_string().as_str(), request.caller.as_str()), (ID, "admin"));
     site.run(&["abort", ID]).ok();
 
@@ -90,6 +92,7 @@ fn what_is_asked_comes_to_the_node_as_it_was_said() {
         request.preserve
             && !request.allow_outage
             && !request.allow_any_version
+            && !request.allow_any_etcd
             && request.caller.ends_with("at the socket")
     );
     site.run(&["abort"]).ok();

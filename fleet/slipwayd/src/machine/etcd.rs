@@ -54,6 +54,13 @@ pub struct Config {
     /// Bytes that a database may have, where etcd does not say it itself (before 3.6).
     #[serde(default)]
     pub quota_bytes: Option<u64>,
+    /// etcd is a part of the payload. Not so where the same etcd runs with each system, as from a static pod on STATE.
+    #[serde(default = "yes")]
+    pub in_payload: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The cluster, seen from this node.
@@ -121,6 +128,19 @@ impl Etcd {
         self.runtime.block_on(async {
             within(ANSWER, self.connect().await?.txn(txn)).await?;
             Ok(())
+        })
+    }
+
+    /// Whether its version changes with the system.
+    pub fn is_in_payload(&self) -> bool {
+        self.config.in_payload
+    }
+
+    /// Ask about what all members report; with this node's member.
+    pub fn with_cluster<T>(&self, ask: impl FnOnce(&Cluster, u64) -> T) -> Result<T> {
+        self.runtime.block_on(async {
+            let (cluster, _, me) = self.look(&mut self.connect().await?).await?;
+            Ok(ask(&cluster, me))
         })
     }
 
@@ -321,6 +341,7 @@ impl Etcd {
         let mut client = self.connect_to(urls).await?;
         within(ANSWER, client.get(HOLDER, None)).await?;
         let status = within(ANSWER, client.status()).await?;
+        let downgrade = status.downgrade_info().filter(|to| to.enabled());
         let quota = u64::try_from(status.db_size_quota()).ok().filter(|quota| *quota > 0);
         Ok(Answer {
             leader: status.leader(),
@@ -329,6 +350,9 @@ impl Etcd {
             errors: status.errors().to_vec(),
             db_bytes: u64::try_from(status.db_size()).unwrap_or(0),
             quota_bytes: quota.or(self.config.quota_bytes).unwrap_or(DEFAULT_QUOTA),
+            version: status.version().to_owned(),
+            storage: status.storage_version().to_owned(),
+            downgrade: downgrade.map(|to| to.target_version().to_owned()).unwrap_or_default(),
         })
     }
 }

@@ -38,6 +38,12 @@ pub enum InstallError {
 }
 
 impl InstallError {
+    /// As a sentence.
+    pub fn why(self) -> String {
+        let (Self::Transient(why) | Self::Permanent(why)) = self;
+        why
+    }
+
     /// The same, with the name of the program that has it.
     pub fn of(self, name: &str) -> Self {
         match self {
@@ -129,12 +135,14 @@ impl Installer {
             payloads: PerSlot { a: None, b: None },
             next: status.next_boot.slot,
             versions: PerSlot { a: None, b: None },
+            components: PerSlot::default(),
             blank,
         };
         for slot in Slot::BOTH {
             disk.states[slot] = status.slots[slot].state;
             disk.payloads[slot] = status.slots[slot].payload;
             disk.versions[slot].clone_from(&status.slots[slot].version);
+            disk.components[slot].clone_from(&status.slots[slot].components);
         }
         Some(disk)
     }

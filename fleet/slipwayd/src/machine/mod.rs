@@ -15,6 +15,7 @@ pub mod registry;
 pub mod units;
 pub mod unpack;
 pub mod volume;
+mod way_back;
 
 use std::{fs, io};
 
@@ -79,10 +80,8 @@ impl Machine {
     /// The obstacle of this step now, as far as a look can say. Nothing is changed.
     pub fn blocked(&self, step: Step, op: &Operation) -> Option<String> {
         match step {
-            Step::Grant => {
-                self.is_granted(op).err().map(|(InstallError::Transient(why) | InstallError::Permanent(why))| why)
-            }
-            Step::Gate => self.of_etcd(step, op).err(),
+            Step::Grant => self.is_granted(op).err().map(InstallError::why),
+            Step::Gate => self.gate(op).err().map(InstallError::why),
             Step::Drain => self.kube.as_ref().and_then(|kube| kube.check_drainable().err()),
             Step::Release if !op.request.preserve => self.may_release().err(),
             _ => None,
@@ -105,6 +104,7 @@ impl Machine {
                 Err(why) => look.unknown.push(why),
             }
         }
+        look.no_way_back = self.no_way_back().unwrap_or_default();
         look
     }
 
@@ -171,9 +171,16 @@ impl Machine {
         }
     }
 
+    /// Whether this node's member of etcd can go, and come up again with each system.
+    fn gate(&self, op: &Operation) -> Result<(), InstallError> {
+        self.reads_data(op)?;
+        self.of_etcd(Step::Gate, op).map_err(InstallError::Transient)
+    }
+
     /// The last look before services stop. The grant comes last: from here on the node finishes alone.
     fn recheck(&self, op: &Operation) -> Result<(), InstallError> {
         self.is_still_fit(op).map_err(InstallError::Transient)?;
+        self.reads_data(op)?;
         self.is_granted(op)
     }
 
@@ -293,9 +300,8 @@ impl World for Machine {
             Step::Stage => self.stage(op, watcher),
             Step::Grant => done(self.is_granted(op)),
             Step::Recheck => done(self.recheck(op)),
-            Step::Lock | Step::Gate | Step::HandOver | Step::Leave | Step::Rejoin | Step::Unlock => {
-                again(self.of_etcd(step, op))
-            }
+            Step::Gate => done(self.gate(op)),
+            Step::Lock | Step::HandOver | Step::Leave | Step::Rejoin | Step::Unlock => again(self.of_etcd(step, op)),
             Step::Stop => again(self.stop()),
             Step::Release => again(self.release(op)),
             Step::Activate => self.activate(op),
@@ -303,7 +309,10 @@ impl World for Machine {
             Step::Prove => self.prove(op, op.to.as_ref()),
             Step::ProveOld => self.prove(op, Some(&op.from)),
             Step::Renew => done(self.installer.run(&["wipe", "EPHEMERAL"])),
-            Step::Confirm => done(self.installer.confirm(&self.config.checks)),
+            Step::Confirm => {
+                self.after_confirm().into_iter().for_each(|warning| watcher.tell(Progress::Note(warning)));
+                done(self.installer.confirm(&self.config.checks))
+            }
             Step::Deactivate | Step::GiveUp => done(self.installer.run(&["rollback"])),
             // Lock, quorum and Node may have been waited for since the grant was read.
             Step::Cordon => {

@@ -236,6 +236,7 @@ impl Node {
             token: None,
             allow_outage: false,
             allow_any_version: false,
+            allow_any_etcd: false,
             caller: "a test".to_owned(),
         };
         let op = Operation::new(request, Shape::default(), &machine.facts(None)).unwrap();

@@ -81,6 +81,7 @@ fn in_a_process_of_its_own() {
     let mut machine = Machine::new(Config { services, containerd: Some(containerd), ..Config::default() }).unwrap();
     let disk = Disk {
         versions: PerSlot { a: None, b: None },
+        components: PerSlot::default(),
         blank: false,
         running: Slot::A,
         states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Empty) },
@@ -97,6 +98,7 @@ fn in_a_process_of_its_own() {
         token: None,
         allow_outage: false,
         allow_any_version: false,
+        allow_any_etcd: false,
         caller: "a test".to_owned(),
     };
     let op = Operation::new(request, Shape::default(), &facts).unwrap();

@@ -3,6 +3,8 @@
 use std::{
     cell::RefCell,
     fs::{self, File},
+    io::{Read as _, Write as _},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command},
     thread,
@@ -19,6 +21,24 @@ pub fn program() -> PathBuf {
     std::env::var_os("SLIPWAY_ETCD").map_or(made, PathBuf::from)
 }
 
+/// The next minor version; `SLIPWAY_ETCD_NEWER` names another one.
+pub fn newer() -> PathBuf {
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/parts/etcd-newer");
+    std::env::var_os("SLIPWAY_ETCD_NEWER").map_or(made, PathBuf::from)
+}
+
+/// The version that a program says it is.
+pub fn version(program: &Path) -> String {
+    let said = Command::new(program).arg("--version").output().unwrap().stdout;
+    let said = String::from_utf8(said).unwrap();
+    said.lines().find_map(|line| line.strip_prefix("etcd Version: ")).unwrap().to_owned()
+}
+
+/// As etcd names a version of a cluster: 3.5.0 of 3.5.16.
+fn minor(version: &str) -> String {
+    format!("{}.0", version.parse::<slipway_core::payload::minor_version::MinorVersion>().unwrap())
+}
+
 /// Whether there is an etcd. A test that goes on without one says so.
 pub fn is_here() -> bool {
     let here = program().exists();
@@ -31,6 +51,8 @@ pub fn is_here() -> bool {
 /// A cluster whose members end with it.
 pub struct Cluster {
     dir: TempDir,
+    /// What starts members.
+    program: PathBuf,
     clients: Vec<String>,
     peers: Vec<String>,
     running: RefCell<Vec<Option<Child>>>,
@@ -49,10 +71,16 @@ impl Cluster {
 
     /// So many members that have a leader.
     pub fn of(members: usize) -> Self {
+        Self::with(&program(), members)
+    }
+
+    /// So many members of this program that have a leader.
+    pub fn with(program: &Path, members: usize) -> Self {
         let urls: Vec<_> = (0..2 * (members + 1)).map(|_| format!("http://127.0.0.1:{}", free_port())).collect();
         let (clients, peers) = urls.split_at(members + 1);
         let mut cluster = Self {
             dir: TempDir::new().unwrap(),
+            program: program.to_owned(),
             clients: clients.to_vec(),
             peers: peers.to_vec(),
             running: RefCell::new((0..=members).map(|_| None).collect()),
@@ -70,7 +98,7 @@ impl Cluster {
     /// Start member `n` as a part of `all`.
     pub fn run(&mut self, n: usize, all: &str, state: &str) {
         let log = File::options().create(true).append(true).open(self.dir.path().join(format!("{n}.log"))).unwrap();
-        let child = Command::new(program())
+        let child = Command::new(&self.program)
             .args(["--name", &name(n), "--data-dir"])
             .arg(self.data(n))
             .args(["--listen-client-urls", &self.clients[n], "--advertise-client-urls", &self.clients[n]])
@@ -104,6 +132,7 @@ impl Cluster {
             cert: None,
             key: None,
             quota_bytes: None,
+            in_payload: true,
         }
     }
 
@@ -123,6 +152,46 @@ impl Cluster {
         let mut child = self.running.borrow_mut()[n].take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// Start member `n` again, with the data it has, and this program. Whether it is still there when it has a leader.
+    pub fn replace(&mut self, n: usize, program: &Path) -> bool {
+        self.kill(n);
+        let before = std::mem::replace(&mut self.program, program.to_owned());
+        self.again(n);
+        self.program = before;
+        let node = self.node(n);
+        loop {
+            if self.running.borrow_mut()[n].as_mut().unwrap().try_wait().unwrap().is_some() {
+                return false;
+            }
+            if node.is_well().is_ok() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Wait until the leader has raised the cluster to the minor version of this one.
+    pub fn until_cluster_has(&self, version: &str) {
+        let wanted = format!("\"etcdcluster\":\"{}\"", minor(version));
+        self.until(|| {
+            let mut stream =
+                TcpStream::connect(self.clients[0].trim_start_matches("http://")).map_err(|e| e.to_string())?;
+            stream.write_all(b"GET /version HTTP/1.0\r\n\r\n").map_err(|e| e.to_string())?;
+            let mut said = String::new();
+            stream.read_to_string(&mut said).map_err(|e| e.to_string())?;
+            if said.contains(&wanted) { Ok(()) } else { Err(said) }
+        });
+    }
+
+    /// Have the members lower the cluster's version, as `etcdctl downgrade enable` does. Whether they say that they do.
+    pub fn downgrade(&self, to: &str) -> bool {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = etcd_client::Client::connect(&self.clients[..1], None).await.unwrap();
+            client.maintenance_client().downgrade(etcd_client::DowngradeOptions::Enable(minor(to))).await.is_ok()
+        })
     }
 
     /// Start member `n` again, with the data it has.

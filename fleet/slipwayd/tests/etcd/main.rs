@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod cluster;
+mod data;
 mod net;
 mod partition;
 mod tls;

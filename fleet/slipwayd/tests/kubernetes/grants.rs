@@ -152,6 +152,7 @@ fn request() -> Request {
         token: Some(TOKEN),
         allow_outage: false,
         allow_any_version: false,
+        allow_any_etcd: false,
         caller: "fleet".to_owned(),
     }
 }

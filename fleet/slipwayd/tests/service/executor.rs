@@ -43,6 +43,7 @@ pub fn upgrade() -> Request {
         token: Some(7),
         allow_outage: false,
         allow_any_version: false,
+        allow_any_etcd: false,
         caller: "test".to_owned(),
     }
 }

@@ -34,6 +34,7 @@ fn facts() -> Facts {
         payloads: PerSlot { a: None, b: None },
         next: Some(Slot::A),
         versions: PerSlot { a: None, b: None },
+        components: PerSlot::default(),
         blank: false,
     };
     Facts { boot: "boot".to_owned(), uptime: 0, disk: Some(disk), node: None, member: None, grant: None }
@@ -49,6 +50,7 @@ fn begins(journal: &mut Journal, goal: Goal) {
         token: None,
         allow_outage: false,
         allow_any_version: false,
+        allow_any_etcd: false,
         caller: "test".to_owned(),
     };
     journal.ask(request, Shape::default(), &facts()).unwrap();
@@ -59,7 +61,7 @@ fn ends(journal: &mut Journal) {
 }
 
 fn ill(why: &str) -> Look {
-    Look { ill: vec![why.to_owned()], unknown: vec![] }
+    Look { ill: vec![why.to_owned()], ..Look::default() }
 }
 
 fn said(health: &Health, journal: &Journal, now: u64) -> (HealthState, u64) {
@@ -81,7 +83,7 @@ fn a_time_is_that_which_looks_have_seen() {
     assert_eq!((told.state(), told.seconds), (HealthState::Ill, 70));
     assert_eq!(told.reasons, ["kubelet.service is activating"]);
     // Its state is unknown for the time when it could not be looked at.
-    health.saw(Look { ill: vec![], unknown: vec!["the API server does not answer".to_owned()] }, quiet, 1240);
+    health.saw(Look { unknown: vec!["the API server does not answer".to_owned()], ..Look::default() }, quiet, 1240);
     assert_eq!(said(&health, &journal, 1241), (HealthState::Unknown, 1));
     health.saw(Look::default(), quiet, 1300);
     assert_eq!(said(&health, &journal, 1310), (HealthState::Well, 10));

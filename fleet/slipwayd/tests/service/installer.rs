@@ -49,6 +49,7 @@ fn request(allow_any_version: bool) -> Request {
         token: None,
         allow_outage: false,
         allow_any_version,
+        allow_any_etcd: false,
         caller: "test".to_owned(),
     }
 }

@@ -45,6 +45,7 @@ impl Machine {
             payloads: PerSlot { a: Some(payload("old")), b: None },
             next: Some(Slot::A),
             versions: PerSlot { a: None, b: None },
+            components: PerSlot::default(),
             blank: false,
         };
         let node = NodeState::default();

@@ -82,6 +82,7 @@ impl Disk {
     pub fn seen(&self) -> facts::Disk {
         facts::Disk {
             versions: PerSlot { a: None, b: None },
+            components: PerSlot::default(),
             running: self.running,
             states: PerSlot::new(|slot| Some(self.states[slot])),
             payloads: PerSlot::new(|slot| self.payloads[slot].map(digest)),

@@ -81,6 +81,7 @@ impl Said {
             token,
             failed,
             rollback: RollbackState::Unavailable,
+            other_kubelet: None,
         };
         ObservedNode { node: node.clone(), report: Some(report) }
     }

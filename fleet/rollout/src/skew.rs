@@ -1,0 +1,40 @@
+//! Kubernetes' version skew policy, for the kubelet of a system that is to run on a node.
+//!
+//! <https://kubernetes.io/releases/version-skew-policy/>: a kubelet is not newer than any API server, and at most three
+//! minor versions older.
+
+use serde::{Deserialize, Serialize};
+use slipway_core::payload::minor_version::MinorVersion;
+
+/// How many minor versions a kubelet may be older than an API server.
+const MOST: u32 = 3;
+
+/// Why a kubelet does not go with the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum Skew {
+    /// The API server has to be upgraded first.
+    #[error("its kubelet {kubelet} would be newer than the API server's {server}: upgrade the API servers first")]
+    Newer { kubelet: MinorVersion, server: MinorVersion },
+    /// It is too old by now.
+    #[error(
+        "its kubelet {kubelet} would be more than {MOST} minor versions older than the API server's {server}: take a payload \
+         with a newer one"
+    )]
+    Older { kubelet: MinorVersion, server: MinorVersion },
+    /// A version is not known, or none.
+    #[error("it is unknown whether its kubelet goes with the API server: {0}")]
+    Unknown(String),
+}
+
+/// Whether a kubelet of this version goes with an API server of that version; `None` if it does not say its version.
+pub fn check(kubelet: &str, server: Option<&str>) -> Result<(), Skew> {
+    let server = server.ok_or_else(|| Skew::Unknown("the API server does not say its version".to_owned()))?;
+    let parse = |text: &str| text.parse::<MinorVersion>().map_err(Skew::Unknown);
+    let (kubelet, server) = (parse(kubelet)?, parse(server)?);
+    match kubelet.behind(server) {
+        _ if kubelet > server => Err(Skew::Newer { kubelet, server }),
+        Some(0..=MOST) => Ok(()),
+        _ => Err(Skew::Older { kubelet, server }),
+    }
+}
