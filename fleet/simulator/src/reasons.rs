@@ -147,7 +147,7 @@ impl World {
         let seen = |uid: &str| facts.nodes.iter().find(|observed| observed.node.uid == uid);
         let waits =
             |name: &str| decision.blocked.iter().any(|blocked| blocked.node.name == *name && blocked.node.uid != uid);
-        let is_out = |observed: &ObservedNode| facts.skip.contains(&observed.node.uid) || observed.failure().is_some();
+        let is_out = |observed: &ObservedNode| self.is_out(facts, observed);
         let is_so = match why {
             Blocked::Paused(_) => facts.paused.is_some() || facts.finished,
             Blocked::Denied(_) => facts.denied.is_some(),
@@ -202,6 +202,13 @@ impl World {
         // What a liar says of itself, and what comes of that for itself, need not be so.
         let has_lied = machine.is_some_and(|machine| machine.has_lied);
         if is_so || has_lied { Fair::Stays } else { Fair::Wrong }
+    }
+
+    /// No canary any more: left out, failed, or set aside because it lies.
+    fn is_out(&self, facts: &Facts, observed: &ObservedNode) -> bool {
+        let uid = &observed.node.uid;
+        let has_lied = self.uids.get(uid).is_some_and(|(n, _)| self.machines[*n].has_lied);
+        facts.skip.contains(uid) || observed.failure().is_some() || has_lied
     }
 
     /// The ledger's reason is true.
