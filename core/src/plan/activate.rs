@@ -7,7 +7,7 @@ use super::{
     bootloader::RenewalRequest,
     kernel_note::kernel_note,
     slots::{Draft, Ephemeral, RunsFrom, Slots},
-    snapshot::SnapshotRequest,
+    snapshot_request::SnapshotRequest,
 };
 use crate::{boot::slot::SlotState, disk::layout::Part};
 

@@ -11,7 +11,7 @@ use super::{
     history::{self, About},
     meta::MetaChange,
     rebuild_boot_state::{current_or_rebuilt, default_if_lost},
-    snapshot::SnapshotRequest,
+    snapshot_request::SnapshotRequest,
     step::ends,
 };
 use crate::{

@@ -13,52 +13,17 @@
 
 use crate::prelude::*;
 
-use serde::{Deserialize, Serialize};
-
-use super::{Goal, Plan, Refusal, Refusals, RequestBase, Step, SystemFacts, VolumeHolds, slots::Draft};
+use super::{Goal, HeadChange, Plan, Refusals, RequestBase, SnapshotRequest, Step, SystemFacts, slots::Draft};
 use crate::{
-    boot::{
-        env::BootEnv,
-        slot::{PerSlot, Slot},
-    },
+    boot::{env::BootEnv, slot::Slot},
     digest::Sha256,
-    disk::layout::Part,
     snapshot::{
-        HEAD_BYTES, MAX_BYTES,
-        head::{self, Found, Head},
+        HEAD_BYTES,
+        head::{self, Found},
         head_at, room,
     },
     units::Extent,
 };
-
-/// What is to be kept of the running system.
-#[derive(Clone, Debug, Default)]
-pub struct SnapshotRequest {
-    /// It may lie unencrypted on a disk that has an encrypted volume.
-    pub plain: bool,
-    /// Why a slot has no room for a snapshot, if so. The one in the target keeps what the new system wrote, when the old one
-    /// comes back.
-    pub no_room: PerSlot<Option<String>>,
-}
-
-/// What a head becomes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum HeadChange {
-    /// Zeros: a snapshot that was there counts no more.
-    Dropped,
-    /// The content that was just written counts, as the one of this system.
-    Of {
-        /// Digest of the system in the slot.
-        system: Sha256,
-        /// Version of that system.
-        version: Option<String>,
-        /// Seconds since 1970 UTC.
-        taken: u64,
-    },
-    /// The content of this head was put back.
-    PutBack(Box<Head>),
-}
 
 impl Draft<'_> {
     /// Keep what belongs to the system in `kept`, if that was asked for, and drop what was kept before.
@@ -118,19 +83,6 @@ impl Draft<'_> {
 const fn content(part: Extent) -> Extent {
     let room = room(part);
     Extent { len: room.len - HEAD_BYTES, ..room }
-}
-
-impl SnapshotRequest {
-    fn is_allowed(&self, system: &SystemFacts) -> Result<(), Refusals> {
-        let mut refusals = Vec::new();
-        let encrypted = [Part::State, Part::Ephemeral].into_iter().find(|part| system.held(*part) == VolumeHolds::Luks);
-        refusals.extend(encrypted.filter(|_| !self.plain).map(Refusal::SnapshotInTheClear));
-        for slot in Slot::BOTH {
-            let why = self.no_room[slot].clone();
-            refusals.extend(why.map(|why| Refusal::NoRoomForSnapshot { slot, room: MAX_BYTES, why }));
-        }
-        if refusals.is_empty() { Ok(()) } else { Err(Refusals(refusals)) }
-    }
 }
 
 /// The system in a slot, as heads name it: zeros if its manifest is lost.

@@ -5,7 +5,8 @@ use crate::prelude::*;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{VolumeFile, snapshot::HeadChange};
+use super::VolumeFile;
+use crate::snapshot::head::HeadChange;
 use crate::{
     boot::{
         env::{BootEnv, Marker},

@@ -45,7 +45,7 @@ use super::{
     content::{Described, SlotContent, kernel_args_notes},
     kernel_note::kernel_note,
     slots::{Draft, Ephemeral, RunsFrom, Slots},
-    snapshot::SnapshotRequest,
+    snapshot_request::SnapshotRequest,
     step::blank_slot,
 };
 use crate::{

@@ -8,7 +8,6 @@ use alloc::collections::BTreeMap;
 use super::{
     MAX_BYTES,
     declaration::{is_path, lies_in},
-    reader::Reader,
 };
 
 const MAGIC: &[u8] = b"slipway snapshot 1\n";
@@ -262,6 +261,51 @@ fn long(out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), ContentError> {
     count(out, bytes.len())?;
     out.extend(bytes);
     Ok(())
+}
+
+/// The bytes that were not read yet. Integers are big-endian, as in META.
+struct Reader<'b>(&'b [u8]);
+
+impl<'b> Reader<'b> {
+    fn take(&mut self, len: usize) -> Result<&'b [u8], ContentError> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(ContentError::Short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], ContentError> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N)?);
+        Ok(array)
+    }
+
+    fn u8(&mut self) -> Result<u8, ContentError> {
+        self.array().map(u8::from_be_bytes)
+    }
+
+    fn u16(&mut self) -> Result<u16, ContentError> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, ContentError> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn i64(&mut self) -> Result<i64, ContentError> {
+        self.array().map(i64::from_be_bytes)
+    }
+
+    /// Bytes with a length of 16 bits before them.
+    fn short(&mut self) -> Result<&'b [u8], ContentError> {
+        let len = self.u16()?;
+        self.take(len.into())
+    }
+
+    /// Bytes with a length of 32 bits before them.
+    fn long(&mut self) -> Result<&'b [u8], ContentError> {
+        let len = self.u32()?;
+        self.take(len as usize)
+    }
 }
 
 #[cfg(test)]

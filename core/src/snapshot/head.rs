@@ -195,6 +195,25 @@ pub fn due<'f>(
     if ran { Ok(head) } else { Err(NotDue::OtherNeverRan) }
 }
 
+/// What a head becomes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HeadChange {
+    /// Zeros: a snapshot that was there counts no more.
+    Dropped,
+    /// The content that was just written counts, as the one of this system.
+    Of {
+        /// Digest of the system in the slot.
+        system: Sha256,
+        /// Version of that system.
+        version: Option<String>,
+        /// Seconds since 1970 UTC.
+        taken: u64,
+    },
+    /// The content of this head was put back.
+    PutBack(Box<Head>),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,6 @@
 pub mod content;
 pub mod declaration;
 pub mod head;
-mod reader;
 
 use crate::units::Extent;
 

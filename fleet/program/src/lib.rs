@@ -1,7 +1,6 @@
-//! What the fleet's programs have in common.
+//! What the fleet's programs have in common: how a wrong command line ends, and the log of a service.
 //!
-//! * [`parse`]: the command line, and how a wrong one ends
-//! * [`log`]: the log of a service: levels, spans, text or JSON
+//! * [`log`]: levels, spans, text or JSON
 
 use std::process::ExitCode;
 
