@@ -254,7 +254,8 @@ fn a_wait_for_the_lock_is_said() {
     let _lock = Flock::lock(File::open(&image).unwrap(), FlockArg::LockExclusive).map_err(|(_, e)| e).unwrap();
     let patient = on_disk(&image, &["meta", "set", "10=x", "--lock-timeout=0.8"]).exits(INSTALL);
     let who = format!("process {} (", std::process::id());
-    let [waits, error] = patient.stderr.lines().collect::<Vec<_>>()[..] else { panic!("{}", patient.stderr) };
+    let lines = patient.stderr.lines().collect::<Vec<_>>();
+    let [waits, error, _next_step] = lines[..] else { panic!("{}", patient.stderr) };
     assert!(waits.starts_with("waiting for the lock on ") && waits.contains(&who), "{waits}");
     assert!(waits.ends_with(" holds; up to 0.8 s") && error.starts_with("error: "), "{waits}\n{error}");
     let events = on_disk(&image, &["meta", "set", "10=x", "--lock-timeout=0.8", "--progress=json"]).exits(INSTALL);
