@@ -46,7 +46,9 @@ fn no_payload_directory() {
     let image = world.image();
     let nosuch = world.path("nosuch");
     let source = format!("--source=dir:{}", nosuch.display());
-    refused(&image, INPUT, &[nosuch.to_str().unwrap(), "missing"], || world.install(&image, &[&source]));
+    refused(&image, INPUT, &[nosuch.to_str().unwrap(), "there is no such directory"], || {
+        world.install(&image, &[&source])
+    });
 }
 
 #[test]

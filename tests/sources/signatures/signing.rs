@@ -100,7 +100,10 @@ fn signatures_by_several_stand_side_by_side() {
     assert_eq!((lines(&world).len(), &report["kept"]), (3, &2.into()));
     assert_eq!(lines(&world)[..2], before[1..]);
     let human = Outcome::of(&mut installer(["sign", &source, &key(&ann), "--progress=none"])).succeeds().stdout;
-    assert!(human.contains("\nkept     2 signatures by others, not verified\nwrote    "), "{human}");
+    assert!(
+        human.contains("\nkept     2 other signatures, not verified: by other keys, or of earlier content\nwrote    "),
+        "{human}"
+    );
     sign(&source, &[&key(&ann), &key(&ann)]).exits(INPUT).says(&["the same key"]);
     // What is no signature would hide the others.
     world.payload.write("SHA256SUMS.sig", "not base64!");
