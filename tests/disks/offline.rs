@@ -119,6 +119,8 @@ fn going_back_is_done_once() {
     offline(&node, &[&upgrade[..], &["--retry-bad"]].concat()).succeeds();
     // It came back by itself, and this is the system to go back to.
     node.grub_tries();
+    let back = offline(&node, &["rollback"]).succeeds().stdout;
+    assert!(back.contains("boots next already"), "{back}");
     changes_nothing(&node, &["rollback"]);
     assert_eq!(next(&node), ("A".to_owned(), false));
 }
