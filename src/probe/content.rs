@@ -1,6 +1,10 @@
 //! Content of a target disk before an installation: nothing, or something that needs `--force`.
 
-use super::{error::ProbeError, gpt::for_other_sectors, lba0};
+use super::{
+    error::ProbeError,
+    gpt::for_other_sectors,
+    lba0::{self, Behind},
+};
 use std::io;
 
 use crate::{
@@ -58,7 +62,10 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     let (in_head, in_tail) = (head.iter().position(|b| *b != 0), tail.iter().position(|b| *b != 0));
     let last = Lba(disk.size() / disk.sector_size().bytes() - 1);
     if in_head.or(in_tail).is_none() || is_empty_gpt(head, tail, disk.sector_size(), last) {
-        return Ok(lba0::without_table(disk).map_or(Found::Nothing, Found::Something));
+        return Ok(match lba0::without_table(disk) {
+            Some(Behind::Data(what)) => Found::Something(what),
+            Some(Behind::Unfinished) | None => Found::Nothing,
+        });
     }
     if let Err(lost @ ProbeError::Lba0Lost) = lba0::gpt(disk) {
         return Ok(Found::Something(format!("a Slipway system: {lost}; `installer repair` brings it back")));

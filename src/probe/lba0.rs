@@ -59,27 +59,33 @@ fn no_table(disk: &dyn BlockIo) -> ProbeError {
         Some(s) if s.packed => format!("it is {}: unpack it, or convert it with qemu-img convert -O raw", s.name),
         Some(s) => format!("the disk begins with {}", s.name),
         None if head.iter().any(|byte| *byte != 0) => "the disk begins with data of no known format".to_owned(),
-        None if is_begun(disk) => "an installation on it has not ended: run it again, it begins anew".to_owned(),
-        None if let Some(is) = without_table(disk) => is,
-        None => format!("the disk begins with {} zeros: it is empty, or erased", head.len()),
+        None => match without_table(disk) {
+            Some(Behind::Unfinished) => "an installation on it has not ended: run it again, it begins anew".to_owned(),
+            Some(Behind::Data(what)) => what,
+            None => format!("the disk begins with {} zeros: it is empty, or erased", head.len()),
+        },
     };
     ProbeError::NoTable(format!("{WHY}; {is}"))
 }
 
-/// What stands behind the place of an erased partition table, in words: a system of ours that was in use, or what begins
-/// where a first partition usually does. None if nothing known does, or only an installation that has not ended.
-pub(super) fn without_table(disk: &dyn BlockIo) -> Option<String> {
+/// What stands behind the place of a partition table that is not there.
+pub(super) enum Behind {
+    /// An installation that has not ended.
+    Unfinished,
+    /// A system of ours that was in use, or what begins where a first partition usually does. In words.
+    Data(String),
+}
+
+/// Looks behind the place of a partition table. None if nothing known stands there.
+pub(super) fn without_table(disk: &dyn BlockIo) -> Option<Behind> {
+    // An install writes the ESP, at the same place on every disk, long before the table.
     if let Some(env) = boot_state(disk) {
-        return is_used(disk, &env).then(|| "a Slipway system that was in use, without a partition table".to_owned());
+        let data = || Behind::Data("a Slipway system that was in use, without a partition table".to_owned());
+        return Some(if is_used(disk, &env) { data() } else { Behind::Unfinished });
     }
     let first = Extent { offset: ESP_OFFSET, len: disk.size().checked_sub(ESP_OFFSET)? };
     let found = head(disk, first).and_then(|head| recognise(&head))?;
-    Some(format!("{} at byte {ESP_OFFSET}, without a partition table", found.name))
-}
-
-// An install writes the ESP, at the same place on every disk, long before the table.
-fn is_begun(disk: &dyn BlockIo) -> bool {
-    boot_state(disk).is_some_and(|env| !is_used(disk, &env))
+    Some(Behind::Data(format!("{} at byte {ESP_OFFSET}, without a partition table", found.name)))
 }
 
 // The boot state on an ESP at its usual place.

@@ -20,9 +20,10 @@
 //!    loader's first, and if that fails to come up, it fails as a trial does. A reason against the renewal does not
 //!    stop the upgrade: the loaders stay as they are, and a note says why. A write that fails ends the upgrade here; the
 //!    kept slot is the default, and `--keep-bootloader` leaves the loaders alone.
-//! 6. **Hand over.** What belongs to the kept system is copied into its slot, behind all files (`snapshot.rs`). META gets the label of the kept slot (tag 0x06, where machined looks for it). Then EPHEMERAL is
-//!    wiped, if that was asked for. Not earlier: only now is the new system known to be whole. The history gets its entry,
-//!    which does not count until the commit names it (`history.rs`).
+//! 6. **Hand over.** What belongs to the kept system is copied into its slot, behind all files (`snapshot.rs`). META gets
+//!    the label of the kept slot (tag 0x06, where machined looks for it). Then EPHEMERAL is wiped, if that was asked for.
+//!    Not earlier: only now is the new system known to be whole. The history gets its entry, which does not count until
+//!    the commit names it (`history.rs`).
 //! 7. **Activate:** the commit. One sector of boot.env says that the next boot tries the target, once. The boot loader
 //!    records that the try is spent before it touches the slot. Unless the new system runs `confirm`, the boot after that
 //!    starts the kept slot again.
@@ -291,9 +292,9 @@ impl Candidate<'_> {
             draft.warnings.push(format!(
                 "slot {target} is damaged, and stays so: the payload of the other slot is not written twice; take another payload"
             ));
-        } else if slots.copies.env.states[slots.target] == SlotState::Good {
-            let name = format!("slot {}, which can be rolled back to", slots.target);
-            draft.warnings.extend(self.is_changed(slots.target, &name, "The next upgrade to another version"));
+        } else if slots.copies.env.states[target] == SlotState::Good {
+            let name = format!("slot {target}, which can be rolled back to");
+            draft.warnings.extend(self.is_changed(target, &name, "The next upgrade to another version"));
         }
         if self.wanted[kept].is_signed_unrecorded(&self.system.slots[kept]) {
             draft.warnings.push(format!(
@@ -359,7 +360,6 @@ impl Candidate<'_> {
         draft.warnings.extend(note);
     }
 
-    /// The order that the head of this file argues for. Do not reorder without reading it.
     /// The request for a snapshot, with the room that the new system leaves for one.
     fn snapshot(&self, target: Slot) -> Option<SnapshotRequest> {
         let mut request = self.request.snapshot.clone()?;
@@ -372,6 +372,7 @@ impl Candidate<'_> {
         Some(request)
     }
 
+    /// The order that the head of this file argues for. Do not reorder without reading it.
     fn write(self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, system, kept, target) = (self.request, self.system, slots.kept, slots.target);
         if let Some(reason) = self.allowed_by(kept) {

@@ -18,7 +18,7 @@ pub fn empty() -> Result<(Descriptor, &'static [u8]), ImageError> {
     Ok((descriptor_of(&MediaType::from(EMPTY_TYPE), EMPTY)?, EMPTY))
 }
 
-/// The indexes that these layers name. Annotations that name none are nobody's loss: all of the layer is fetched then.
+/// The indexes that these layers name. Annotations that cannot be read are passed over: all of the layer is fetched then.
 pub fn indexes<'l>(layers: impl IntoIterator<Item = &'l Descriptor>) -> Vec<Descriptor> {
     layers.into_iter().filter_map(|layer| descriptor_of_index(layer).ok().flatten()).collect()
 }
