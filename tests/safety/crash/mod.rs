@@ -6,6 +6,7 @@
 //! every step; below these are samples: the same ones each time, of every scenario, and other ones for each.
 
 mod cuts;
+mod delta;
 mod disk;
 mod esp;
 mod faults;
@@ -87,6 +88,8 @@ verbs! {
     from_medium_over_older 4 3,
     from_medium_over_tried 4 3,
     from_medium_nothing_new 1 3,
+    upgrade_by_delta 4 6,
+    upgrade_by_delta_over_itself 4 6,
     upgrade_offline 4 3,
     upgrade_offline_repeated 4 3,
     activate_offline 1 3,

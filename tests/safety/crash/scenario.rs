@@ -17,7 +17,7 @@ use super::{
     world::{Failed, Verb, World},
 };
 
-pub use super::{esp::*, menu::*, renewal::*, upgrades::*};
+pub use super::{delta::*, esp::*, menu::*, renewal::*, upgrades::*};
 
 /// A disk with a past, and the system that runs from it.
 pub struct Story {
@@ -134,6 +134,7 @@ pub fn ends(verb: &Verb, expect: &Expect) -> (char, usize, bool) {
             | Verb::FromMedium { .. }
             | Verb::UpgradeOffline { .. }
             | Verb::UpgradeAndRenew { .. }
+            | Verb::UpgradeByDelta { .. }
             | Verb::ActivateOffline
             | Verb::Menu { .. }
     );
@@ -207,7 +208,8 @@ impl Scenario {
             Verb::Upgrade { .. }
             | Verb::FromMedium { .. }
             | Verb::UpgradeOffline { .. }
-            | Verb::UpgradeAndRenew { .. } => {
+            | Verb::UpgradeAndRenew { .. }
+            | Verb::UpgradeByDelta { .. } => {
                 let missing = self.judge.machine.slot(&self.story.pages, runs).marker.0 != "good";
                 copies.into_iter().chain([adv, slot(other)]).chain(missing.then(|| marker(runs))).collect()
             }

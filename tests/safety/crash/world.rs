@@ -53,6 +53,7 @@ use slipway_test_support::{
 use tempfile::TempDir;
 
 use super::{
+    delta::Prepared,
     disk::RecordingDisk,
     judge::Expected,
     loader::{self, Chain},
@@ -63,8 +64,10 @@ use super::{
 /// The medium that [`Verb::FromMedium`] comes from.
 pub const MEDIUM: MediumId = MediumId(0x5eed);
 
-/// How many payloads there are.
+/// How many payloads are installed.
 const PAYLOADS: u8 = 3;
+/// The first payload that comes from a registry.
+pub const DELTA: usize = PAYLOADS as usize;
 
 pub struct World {
     assets: Assets,
@@ -76,6 +79,8 @@ pub struct World {
     loaders: [Loaders; 2],
     pub chain: Chain,
     pub expected: Vec<Expected>,
+    /// The payloads from [`DELTA`] on, in images.
+    pub prepared: [Prepared; 2],
 }
 
 /// What is to be done to an installed disk.
@@ -103,6 +108,10 @@ pub enum Verb {
     },
     /// `upgrade`, by an installer that has other boot loaders.
     UpgradeAndRenew {
+        payload: usize,
+    },
+    /// `upgrade` to one of [`World::prepared`]: what the slots have is taken from there.
+    UpgradeByDelta {
         payload: usize,
     },
     /// `activate`, by an installer that has other boot loaders.
@@ -188,7 +197,8 @@ impl World {
         let loaders = [&shipped, &other].map(|dir| Loaders::load_from(dir, Arch::Amd64).unwrap());
         let chain = Chain::of(&[&shipped, &other]);
         let (facts, payloads, plans) = (vec![], vec![], vec![]);
-        let mut world = World { assets, facts, payloads, plans, loaders, chain, expected: vec![] };
+        let prepared = Prepared::all(dir.path());
+        let mut world = World { assets, facts, payloads, plans, loaders, chain, expected: vec![], prepared };
         for n in 0..PAYLOADS {
             let dir = dir.path().join(n.to_string());
             let mut source = fixtures::payload(&dir, n);
@@ -200,6 +210,8 @@ impl World {
             world.expected.push(expected(&plan, &world.assets));
             world.plans.push(plan);
         }
+        world.payloads.extend(world.prepared.iter().map(|prepared| prepared.files.clone()));
+        world.facts.extend(world.prepared.iter().map(|prepared| prepared.open().1));
         world
     }
 
@@ -280,8 +292,17 @@ impl World {
         let mut plan = self.plan(verb, &mut installed).map_err(Failed::before)?;
         edit(&mut plan);
         let files = verb.payload().map(|n| Files(&self.payloads[n]));
-        let payload = files.as_ref().map(|files| files as &dyn PayloadFiles);
-        let sources = Sources { payload, loaders: verb.set().map(|set| &self.loaders[set]), ..Sources::default() };
+        let mut payload = files.as_ref().map(|files| files as &dyn PayloadFiles);
+        let (image, old) = match verb {
+            Verb::UpgradeByDelta { payload } => {
+                let image = self.prepared[payload - DELTA].open().0;
+                (Some(image), probe::slot_files(disk, &installed.system.gpt))
+            }
+            _ => (None, vec![]),
+        };
+        payload = image.as_ref().map(|image| image as &dyn PayloadFiles).or(payload);
+        let loaders = verb.set().map(|set| &self.loaders[set]);
+        let sources = Sources { payload, loaders, old: &old, ..Sources::default() };
         let mut told = Told(vec![], before_step);
         let done = installed.carry_out(&plan, sources, &mut told);
         plan.warnings.extend(told.0);
@@ -334,7 +355,8 @@ impl World {
             Verb::Upgrade { .. }
             | Verb::FromMedium { .. }
             | Verb::UpgradeOffline { .. }
-            | Verb::UpgradeAndRenew { .. } => upgrade.as_ref().unwrap(),
+            | Verb::UpgradeAndRenew { .. }
+            | Verb::UpgradeByDelta { .. } => upgrade.as_ref().unwrap(),
             Verb::UpdateBootloader { set } => {
                 &Update { runs_from: RunsFrom::Inside, renewal: self.renewal(*set, true) }
             }
@@ -368,7 +390,8 @@ impl Verb {
             Verb::Upgrade { payload, .. }
             | Verb::FromMedium { payload }
             | Verb::UpgradeOffline { payload }
-            | Verb::UpgradeAndRenew { payload } => Some(*payload),
+            | Verb::UpgradeAndRenew { payload }
+            | Verb::UpgradeByDelta { payload } => Some(*payload),
             _ => None,
         }
     }
@@ -389,7 +412,7 @@ impl Verb {
             Verb::Upgrade { activate, preserve, retry_bad, blank, .. } => {
                 (RunsFrom::Inside, activate, preserve, blank, retry_bad)
             }
-            Verb::UpgradeAndRenew { .. } => (RunsFrom::Inside, true, true, false, false),
+            Verb::UpgradeAndRenew { .. } | Verb::UpgradeByDelta { .. } => (RunsFrom::Inside, true, true, false, false),
             Verb::FromMedium { .. } => (RunsFrom::Medium(Some(MEDIUM)), true, true, false, false),
             Verb::UpgradeOffline { .. } => (RunsFrom::Offline, true, true, false, false),
             _ => return None,
