@@ -75,7 +75,9 @@ def plain_layout(payload, layout):
     shutil.rmtree(layout, ignore_errors=True)
     (layout / "blobs/sha256").mkdir(parents=True)
     layers = []
-    for names in ((*PAYLOAD, "os-release"), ("SHA256SUMS", "manifest.json")):
+    checksums = ("SHA256SUMS", "manifest.json")
+    files = sorted((file for file in payload.iterdir() if file.name not in checksums), key=lambda file: file.stat().st_size)
+    for names in ([file.name for file in files], checksums):
         file = layout / "layer"
         with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as archive:
             for name in names:
