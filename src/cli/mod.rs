@@ -333,6 +333,13 @@ pub struct PullArgs {
     /// Architecture to choose if the image has several.
     #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,
+    /// Fetch only what no slot of this disk holds; without a path, of the disk that this system booted from. It is not
+    /// written.
+    ///
+    /// The image has to be prepared by `installer chunk`. All digests are compared as without it. What cannot be reused is
+    /// fetched.
+    #[arg(long, value_name = "DISK", num_args = 0..=1, require_equals = true)]
+    pub reuse: Option<Option<PathBuf>>,
     #[command(flatten)]
     pub trust: TrustArgs,
     #[command(flatten)]

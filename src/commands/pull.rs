@@ -6,6 +6,6 @@ use crate::{cli::PullArgs, error::Failure, ops::pull};
 
 pub fn run(args: PullArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let (registry, trust) = (args.registry.options(), args.trust.request());
-    pull::run(&pull::Request { source: args.source, to: args.to, arch: args.arch, registry, trust }, observer)
-        .map(Report::Pull)
+    let PullArgs { source, to, arch, reuse, .. } = args;
+    pull::run(&pull::Request { source, to, arch, reuse, registry, trust }, observer).map(Report::Pull)
 }

@@ -1,17 +1,23 @@
 //! Copies a container image into an OCI image layout.
 
+use std::{path::PathBuf, time::Duration};
+
 use super::{
-    TrustRequest,
+    DiskRequest, TrustRequest,
     source_failure::source_failure,
     trust::{self, Located},
 };
 use crate::{
+    device::Disk,
     error::Failure,
+    execute::{Slots, old_of},
     payload::{LayoutRef, SourceRef, image::Pull, image_store, registry::Options},
+    probe,
 };
 use slipway_core::{
     kernel::arch::Arch,
     report::{Observer, PullReport},
+    units::Extent,
 };
 
 #[derive(Clone, Debug)]
@@ -20,6 +26,8 @@ pub struct Request {
     pub to: LayoutRef,
     /// Chooses from an image that has several architectures.
     pub arch: Arch,
+    /// A disk whose slots may hold parts of it. The inner `None`: the one that the system was booted from.
+    pub reuse: Option<Option<PathBuf>>,
     pub registry: Options,
     pub trust: TrustRequest,
 }
@@ -31,7 +39,17 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport,
     let pull = Pull::new(&*store, request.arch).map_err(|e| source_failure(&request.source, e.into()))?;
     trust::signers(&request.trust, &located, || Ok(pull.evidence()), observer)?;
     observer.phase(&format!("pull       {} into {}", request.source, request.to), pull.bytes());
-    let pulled = pull.into(&request.to.dir, request.to.tag.as_deref(), &mut |n| observer.advance(n));
+    let slots = request.reuse.as_ref().and_then(|named| match slots(named.clone(), observer) {
+        Ok(slots) => Some(slots),
+        Err(why) => {
+            observer.note(&format!("nothing is reused: {why}"));
+            None
+        }
+    });
+    let reading = slots.as_ref().map(|(disk, files)| (Slots(disk), files));
+    let old = reading.as_ref().map(|(slots, files)| old_of(files, slots));
+    let pulled = pull.into(&request.to.dir, request.to.tag.as_deref(), old.as_ref(), &mut |n| observer.advance(n));
+    old.iter().flat_map(|old| old.said.why()).for_each(|why| observer.note(&why));
     let pulled = pulled.map_err(|e| source_failure(&request.source, e.into()))?;
     pulled.left.iter().for_each(|left| observer.note(&format!("not copied: {left}")));
     if let Some(error) = &pulled.unknown {
@@ -43,9 +61,19 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport,
         to: request.to.to_string(),
         manifest: pulled.manifest,
         fetched_bytes: pulled.fetched,
+        reused_bytes: pulled.reused,
         kept_bytes: pulled.kept,
         signatures: pulled.signatures,
         signatures_unknown: pulled.unknown.map(|error| error.to_string()),
         left_behind: pulled.left,
     })
+}
+
+/// A disk, and the places of the files in its slots. They are read without a lock: each chunk is compared with its digest.
+fn slots(named: Option<PathBuf>, observer: &mut dyn Observer) -> Result<(Disk, Vec<Vec<Extent>>), Failure> {
+    let request = DiskRequest::of(named, Duration::ZERO, observer)?;
+    let disk = request.look()?;
+    let gpt = super::ours(probe::gpt(&disk), &request.path.display().to_string())?;
+    let files = probe::slot_files(&disk, &gpt);
+    Ok((disk, files))
 }

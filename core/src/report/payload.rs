@@ -101,6 +101,9 @@ pub struct PullReport {
     pub manifest: Sha256,
     /// Bytes of blobs copied.
     pub fetched_bytes: u64,
+    /// Bytes of blobs that came from the slots of a disk (`--reuse`).
+    #[serde(default)]
+    pub reused_bytes: u64,
     /// Bytes of blobs that were already there.
     pub kept_bytes: u64,
     /// How many signatures and attestations were copied with it. They were not verified, unless a key was named.
@@ -117,9 +120,13 @@ pub struct PullReport {
 impl fmt::Display for PullReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (fetched, kept) = (approx(self.fetched_bytes), approx(self.kept_bytes));
+        let reused = match self.reused_bytes {
+            0 => String::new(),
+            bytes => format!("{} from the disk, ", approx(bytes)),
+        };
         write!(
             f,
-            "{} is in {}: sha256:{} ({fetched} copied, {kept} there already)",
+            "{} is in {}: sha256:{} ({fetched} copied, {reused}{kept} there already)",
             self.source, self.to, self.manifest
         )?;
         with_signatures(f, self.signatures, self.left_behind.len())?;

@@ -68,6 +68,13 @@ impl Said {
         self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What was taken from the disk, or chosen by the index, is not the layer's.
+    pub(crate) fn is_wrong(&self, layer: String) {
+        self.say(format!(
+            "{layer}: the index of chunks, or what was reused by it, is not the layer's: all of it is fetched"
+        ));
+    }
+
     fn say(&self, why: String) {
         self.why.lock().unwrap_or_else(PoisonError::into_inner).push(why);
     }

@@ -10,14 +10,18 @@ use std::{
 use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
-    ImageError, ImageStore, chunks,
+    ImageError, ImageStore, Layer, chunks,
     layout::{descriptor_of, index, io_error, write, write_blob},
     resolve::{Resolved, resolve},
     signatures::{self, AllBeside, Beside},
     store::sha256_of,
     verifying_reader::{Length, VerifyingReader},
 };
-use crate::{open::open_regular, trust::Evidence};
+use crate::{
+    delta::{Delta, Old},
+    open::open_regular,
+    trust::Evidence,
+};
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
 
 pub struct Pull<'s> {
@@ -29,6 +33,8 @@ pub struct Pull<'s> {
 pub struct Pulled {
     pub manifest: Sha256,
     pub fetched: u64,
+    /// Bytes that were copied from the slots of a disk.
+    pub reused: u64,
     pub kept: u64,
     /// The number of signatures that came with it.
     pub signatures: usize,
@@ -58,11 +64,18 @@ impl<'s> Pull<'s> {
         self.blobs().fold(0, |sum, blob| blob.size().saturating_add(sum))
     }
 
-    /// Copy the image into `dir` under the name `tag`. Blobs that are already complete are kept.
+    /// Copy the image into `dir` under the name `tag`. Blobs that are already complete are kept. `old` may have parts of the
+    /// layers.
     ///
     /// A blob gets its name only once its digest is right and it is flushed, and index.json is replaced last: after a
     /// power cut the layout is still valid.
-    pub fn into(self, dir: &Path, tag: Option<&str>, progress: &mut dyn FnMut(u64)) -> Result<Pulled, ImageError> {
+    pub fn into(
+        self,
+        dir: &Path,
+        tag: Option<&str>,
+        old: Option<&Old<'_>>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Pulled, ImageError> {
         let blobs = dir.join("blobs/sha256");
         fs::create_dir_all(&blobs).map_err(|e| io_error(&blobs, e))?;
         // Flush the directories before anything in them.
@@ -72,13 +85,11 @@ impl<'s> Pull<'s> {
         let manifest = &self.image.manifest;
         let manifest_digest = Sha256::of(&manifest.bytes);
         let (left, unknown) = (Vec::new(), None);
-        let mut pulled = Pulled { manifest: manifest_digest, fetched: 0, kept: 0, signatures: 0, left, unknown };
-        for descriptor in self.blobs() {
-            let size = descriptor.size();
-            match self.copy(descriptor, &blobs, progress)? {
-                true => pulled.fetched += size,
-                false => pulled.kept += size,
-            }
+        let mut pulled =
+            Pulled { manifest: manifest_digest, fetched: 0, reused: 0, kept: 0, signatures: 0, left, unknown };
+        self.copy(&self.image.config, &blobs, progress)?.count(&mut pulled);
+        for layer in &self.image.layers {
+            self.copy_layer(layer, &blobs, old, progress)?.count(&mut pulled);
         }
         write(&blobs.join(pulled.manifest.to_string()), &manifest.bytes)?;
         let mut listed = vec![(manifest_descriptor(&self.image)?, tag.map(str::to_owned))];
@@ -102,19 +113,53 @@ impl<'s> Pull<'s> {
         Ok(pulled)
     }
 
-    /// Copy a blob, unless it is complete already. Returns whether it was copied.
-    fn copy(&self, descriptor: &Descriptor, blobs: &Path, progress: &mut dyn FnMut(u64)) -> Result<bool, ImageError> {
-        let digest = sha256_of(descriptor)?;
-        let path = blobs.join(digest.to_string());
-        if is_complete(&path, descriptor.size(), digest) {
-            progress(descriptor.size());
-            return Ok(false);
+    /// Copy a blob, unless it is complete already.
+    fn copy(&self, blob: &Descriptor, blobs: &Path, progress: &mut dyn FnMut(u64)) -> Result<Copied, ImageError> {
+        if is_complete(blobs, blob)? {
+            progress(blob.size());
+            return Ok(Copied { kept: blob.size(), ..Copied::default() });
         }
-        let what = format!("blob {}", descriptor.digest());
-        let length = Length::Exactly(descriptor.size());
-        let blob = VerifyingReader::new(self.store.blob(descriptor)?, what.clone(), digest, length);
-        write_blob(blob, &what, &path, progress)?;
-        Ok(true)
+        write_checked(self.store.blob(blob)?, blob, blobs, progress)?;
+        Ok(Copied { fetched: blob.size(), ..Copied::default() })
+    }
+
+    /// Copy a layer: from a disk what that has of it.
+    fn copy_layer(
+        &self,
+        layer: &Layer,
+        blobs: &Path,
+        old: Option<&Old<'_>>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Copied, ImageError> {
+        let blob = &layer.descriptor;
+        let Some(old) = old.filter(|_| !is_complete(blobs, blob).unwrap_or_default()) else {
+            return self.copy(blob, blobs, progress);
+        };
+        let Some(delta) = Delta::open(self.store, layer, old) else { return self.copy(blob, blobs, progress) };
+        let (fetched, reused) = (self.store.fetched(), old.said.reused());
+        let mut told = 0;
+        let mut tell = |n| {
+            told += n;
+            progress(n);
+        };
+        match write_checked(delta, blob, blobs, &mut tell) {
+            Ok(()) => {
+                let (fetched, reused) = (self.store.fetched() - fetched, old.said.reused() - reused);
+                Ok(Copied { fetched, reused, kept: 0 })
+            }
+            // The bytes that were reused are wrong: the index lies.
+            Err(ImageError::Invalid { .. }) => {
+                old.said.is_wrong(layer.name());
+                // What was told already is not told again.
+                let mut rest = |n: u64| {
+                    let again = n.min(told);
+                    told -= again;
+                    progress(n - again);
+                };
+                self.copy(blob, blobs, &mut rest)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Copies the indexes of chunks, and what holds them in a registry.
@@ -129,10 +174,7 @@ impl<'s> Pull<'s> {
             return Ok(());
         }
         for index in &indexes {
-            match self.copy(index, blobs, &mut |_| {})? {
-                true => pulled.fetched += index.size(),
-                false => pulled.kept += index.size(),
-            }
+            self.copy(index, blobs, &mut |_| {})?.count(pulled);
         }
         let artifact = chunks::artifact(&manifest_descriptor(&self.image)?, &indexes)?;
         for bytes in [chunks::empty()?.1, &artifact.bytes] {
@@ -168,10 +210,39 @@ impl<'s> Pull<'s> {
     }
 }
 
-fn is_complete(path: &Path, size: u64, digest: Sha256) -> bool {
-    let Ok(file) = open_regular(path) else { return false };
-    let mut reader = VerifyingReader::new(file, String::new(), digest, Length::Exactly(size));
-    io::copy(&mut reader, &mut io::sink()).is_ok()
+/// Where the bytes of a blob came from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Copied {
+    fetched: u64,
+    reused: u64,
+    kept: u64,
+}
+
+impl Copied {
+    const fn count(self, pulled: &mut Pulled) {
+        pulled.fetched += self.fetched;
+        pulled.reused += self.reused;
+        pulled.kept += self.kept;
+    }
+}
+
+/// Write a blob under its name, once its digest is right.
+fn write_checked(
+    bytes: impl io::Read,
+    blob: &Descriptor,
+    blobs: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), ImageError> {
+    let what = format!("blob {}", blob.digest());
+    let path = blobs.join(sha256_of(blob)?.to_string());
+    write_blob(VerifyingReader::of_blob(bytes, what.clone(), blob)?, &what, &path, progress)
+}
+
+fn is_complete(blobs: &Path, blob: &Descriptor) -> Result<bool, ImageError> {
+    let digest = sha256_of(blob)?;
+    let Ok(file) = open_regular(&blobs.join(digest.to_string())) else { return Ok(false) };
+    let mut reader = VerifyingReader::new(file, String::new(), digest, Length::Exactly(blob.size()));
+    Ok(io::copy(&mut reader, &mut io::sink()).is_ok())
 }
 
 pub fn manifest_descriptor(image: &Resolved) -> Result<Descriptor, ImageError> {

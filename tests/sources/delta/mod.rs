@@ -109,6 +109,16 @@ impl Image {
     }
 }
 
+/// The index, of whose squashfs two chunks have changed places.
+fn lying(index: &[u8]) -> Vec<u8> {
+    let chunks = 64 + 64 * usize::from(index[56]);
+    let at = |n: usize| chunks + 20 * n;
+    let mut swapped = index.to_vec();
+    swapped.copy_within(at(30)..at(31), at(40));
+    swapped[at(30)..at(31)].copy_from_slice(&index[at(40)..at(41)]);
+    swapped
+}
+
 /// `upgrade` to `os:1` of this registry.
 fn upgrade(node: &Node, port: u16, extra: &[&str]) -> Outcome {
     let source = format!("docker://127.0.0.1:{port}/os:1");
@@ -178,6 +188,47 @@ fn staging_and_upgrading_from_outside_reuse_as_well() {
     let offline = [&["upgrade", "--offline"], &args[..]].concat();
     let offline = on_disk(&node.disk, &offline).succeeds().json();
     assert!(number(&offline, "bytes_fetched") < bytes / 10, "{offline}");
+}
+
+/// A node that runs the installer of the new image fetches the image first, into a layout.
+#[test]
+fn a_pull_reuses_what_the_slots_hold() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut image = chunked(&world, &node, "image");
+    let (bytes, layer) = (image.layer_bytes(), image.layer_digest());
+    let reuse = format!("--reuse={}", node.disk.display());
+    let pull = |image: &Image, to: &str, extra: &[&str]| {
+        let server = serve(image.clone(), Fault::None);
+        let source = format!("docker://127.0.0.1:{}/os:1", server.port);
+        let to = format!("oci:{}", world.path(to).display());
+        let args = ["pull", &source, &to, "--plain-http", "--progress=none", "--output=json"];
+        (Outcome::of(&mut installer([&args[..], extra].concat())).succeeds(), server)
+    };
+    let before = fs::read(&node.disk).unwrap();
+    let (outcome, _) = pull(&image, "reused", &[&reuse]);
+    let report = outcome.json();
+    assert!(
+        number(&report, "fetched_bytes") < bytes / 10 && number(&report, "reused_bytes") > bytes * 9 / 10,
+        "{report}"
+    );
+    assert!(before == fs::read(&node.disk).unwrap(), "the disk was written");
+    // It is the same as a whole pull, which the next one finds.
+    let (outcome, server) = pull(&image, "reused", &[]);
+    assert!(outcome.json()["kept_bytes"].as_u64() > Some(bytes));
+    assert!(!server.requests().iter().any(|r| r.target.ends_with(&layer)));
+    // Whatever stands against it, the image comes.
+    let nowhere = format!("--reuse={}", world.path("nowhere").display());
+    let lying = lying(&image.index());
+    let cases = [
+        (image.clone(), nowhere.as_str(), "nothing is reused"),
+        (image.clone().with_index(lying), reuse.as_str(), "all of it is fetched"),
+    ];
+    for (image, reuse, why) in cases {
+        let (outcome, _) = pull(&image, why, &[reuse]);
+        assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
+        assert!(number(&outcome.json(), "fetched_bytes") >= bytes, "{}", outcome.json());
+    }
 }
 
 /// The slot that is written holds what the new payload needs, and the other one does not.

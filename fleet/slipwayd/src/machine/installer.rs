@@ -199,10 +199,15 @@ impl Installer {
         self.watched(args, watcher)
     }
 
-    /// Copy an image into an OCI layout, and return the digest of its manifest.
+    /// Copy an image into an OCI layout, and return the digest of its manifest. What the slots hold of it is not fetched.
     pub fn pull(&self, source: &str, layout: &Path, watcher: &dyn Watcher) -> Result<Sha256, InstallError> {
         let to = format!("oci:{}", layout.display());
-        let args = [&args_without_disk(&["pull", source, &to])[..], &self.registry].concat();
+        let mut reuse = OsString::from("--reuse");
+        for disk in &self.disk {
+            reuse.push("=");
+            reuse.push(disk);
+        }
+        let args = [&args_without_disk(&["pull", source, &to])[..], &[reuse], &self.registry].concat();
         let ended = self.watched(args, watcher)?;
         if ended.report.is_empty() {
             return Err(InstallError::Transient(format!("{} ended with {}", self.program.display(), ended.status)));

@@ -86,7 +86,7 @@ fn it_is_told_how_to_talk_to_registries() {
     let told = || fs::read_to_string(dir.path().join("args")).unwrap();
     assert_eq!(told(), format!("stage --output json --source docker://a/os {flags} --progress json "));
     let _ = installer.pull("docker://a/os", Path::new("/layout"), &NoWatcher);
-    assert_eq!(told(), format!("pull docker://a/os oci:/layout --output json {flags} --progress json "));
+    assert_eq!(told(), format!("pull docker://a/os oci:/layout --output json --reuse {flags} --progress json "));
     // An image's own installer has its payload beside it.
     let _ = installer.stage_from(None, false, &NoWatcher);
     assert_eq!(told(), "stage --output json --progress json ");
