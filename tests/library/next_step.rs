@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use slipway_core::{
     boot::{
-        env::Fault,
+        env::{BootEnv, Fault},
         running::Running,
-        slot::{Slot, SlotState},
+        slot::{PerSlot, Slot, SlotState},
     },
     disk::{
         gpt::GptError,
@@ -56,6 +56,13 @@ fn trials() -> Vec<Row> {
     let rolled_back = || with_env(confirmed(), |env| env.rolled_back(Slot::A, None));
     let staged_after_a_trial = || with_env(tried(), |env| env.deactivated(Slot::B, 9).staged(Slot::B, 9));
     let first_interrupted = || with_env(healthy(), |env| env.deactivated(Slot::B, 9));
+    let waits_for_itself = || {
+        let empty = PerSlot { a: SlotState::Empty, b: SlotState::Empty };
+        let change = |env: BootEnv| BootEnv { default: Slot::B, once: Some(Slot::A), states: empty, ..env };
+        let mut facts = with_env(healthy(), change);
+        facts.slots.a.whole = Some(Err("rootfs.squashfs: damaged".to_owned()));
+        facts
+    };
     let fallback_runs = |fault| SystemFacts {
         running: Running::This { slot: Slot::A, trial: false },
         ..refused(confirmed(), Slot::B, fault)
@@ -87,6 +94,11 @@ fn trials() -> Vec<Row> {
         ("the fallback runs, the other file", fallback_runs(Fault::Digest), "installer verify --disk /dev/sda"),
         ("staged, from a rescue system", from_outside(staged()), "installer activate --disk /dev/sda --offline"),
         ("rolled back, not booted yet", rolled_back(), "reboot"),
+        (
+            "the system that runs waits for its own trial and is damaged, and the default is empty",
+            waits_for_itself(),
+            "1.0.0 in slot A is damaged and is not tried: reinstall from a live medium",
+        ),
     ]
 }
 

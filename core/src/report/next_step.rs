@@ -203,7 +203,7 @@ impl Deciding<'_> {
         }
         let again = self.upgrade(&format!("{name} waits for its trial and is damaged: writes it again"));
         let back = || self.verb(self.rollback(), "rollback", &format!("{name} is damaged: it is not tried"));
-        again.or_else(back).or_else(|| self.inside(&format!("{name} is damaged and is not tried")))
+        again.or_else(back).or_else(|| self.no_command(&format!("{name} is damaged and is not tried")))
     }
 
     fn default_damaged(&self) -> Option<NextStep> {
@@ -213,7 +213,7 @@ impl Deciding<'_> {
         let back =
             self.verb(self.rollback(), "rollback", &format!("{name} is the default and damaged: back to {other}"));
         let write = || self.upgrade(&format!("{name} is the default and damaged"));
-        back.or_else(write).or_else(|| self.inside(&format!("{name} is the default and damaged")))
+        back.or_else(write).or_else(|| self.no_command(&format!("{name} is the default and damaged")))
     }
 
     /// While the default runs, it was an earlier boot.
@@ -369,6 +369,11 @@ impl Deciding<'_> {
         let why =
             format!("{what}. Boot this disk, which starts {}: `installer status` there says more", self.name(next));
         Some(words(why))
+    }
+
+    /// What boots next is damaged, and no verb is taken from here.
+    fn no_command(&self, what: &str) -> Option<NextStep> {
+        self.inside(what).or_else(|| self.meta_lost()).or_else(|| Some(self.reinstall(what)))
     }
 
     /// The slot that does not boot by default and is in use.
