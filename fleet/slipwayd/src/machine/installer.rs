@@ -203,7 +203,7 @@ impl Installer {
     pub fn pull(&self, source: &str, layout: &Path, watcher: &dyn Watcher) -> Result<Sha256, InstallError> {
         let to = format!("oci:{}", layout.display());
         let mut reuse = OsString::from("--reuse");
-        for disk in &self.disk {
+        if let Some(disk) = &self.disk {
             reuse.push("=");
             reuse.push(disk);
         }
