@@ -6,8 +6,8 @@ use slipway_core::{
 };
 use slipway_node::{
     facts::{Disk, Facts},
-    journal::{Asked, Journal},
-    operation::{Course, Operation, Shape},
+    journal::{Asked, Denied, Ended, Journal},
+    operation::{Course, Moved, Operation, Shape},
     request::Request,
     sequence::{self, Outcome},
     step::Step,
@@ -88,18 +88,19 @@ impl From<&Operation> for v1::Operation {
 }
 
 impl v1::Ended {
-    /// How `request` ended. `failed`: a step failed in a way that another try would not change. `reached`: the furthest
-    /// step on the way forward that was begun.
-    pub fn of(request: &Request, failed: bool, reached: Option<Step>, outcome: &Outcome) -> Self {
+    /// How a request ended.
+    pub fn of(ended: &Ended) -> Self {
+        let Ended { request, failed, reached, moved, outcome } = ended;
         Self {
             payload: request.payload.map(String::from).unwrap_or_default(),
-            failed,
+            failed: *failed,
             reached: reached.map_or(v1::Step::Unspecified, v1::Step::from).into(),
             id: request.id.to_string(),
             goal: v1::Goal::from(request.goal).into(),
             source: request.source.clone(),
             caller: request.caller.clone(),
             outcome: Some(outcome.into()),
+            moved: moved.map(|Moved { fetched, reused }| v1::Moved { fetched, reused }),
         }
     }
 }
@@ -126,8 +127,7 @@ impl v1::StatusResponse {
     /// The status of `node`, which runs `version` of the service. The service adds the node's health, and the server the
     /// position of the events and the certificates.
     pub fn of(node: &str, version: &str, shape: Shape, facts: &Facts, journal: &Journal) -> Self {
-        let denied =
-            |of: &slipway_node::journal::Denied| v1::Denied { payload: of.payload.into(), why: of.why.clone() };
+        let denied = |of: &Denied| v1::Denied { payload: of.payload.into(), why: of.why.clone() };
         Self {
             node: node.to_owned(),
             version: version.to_owned(),
@@ -137,11 +137,7 @@ impl v1::StatusResponse {
             etcd: shape.etcd,
             disk: facts.disk.as_ref().map(v1::Disk::from),
             operation: journal.operation.as_ref().map(v1::Operation::from),
-            ended: journal
-                .ended
-                .iter()
-                .map(|ended| v1::Ended::of(&ended.request, ended.failed, ended.reached, &ended.outcome))
-                .collect(),
+            ended: journal.ended.iter().map(v1::Ended::of).collect(),
             denied: journal.denied.iter().map(denied).collect(),
             token: journal.token,
             events: None,
@@ -203,7 +199,7 @@ impl What {
 
     /// `op` is over.
     pub fn ends(op: &Operation, outcome: &Outcome) -> Self {
-        Self::Ended(v1::Ended::of(&op.request, op.failed, Some(op.reached), outcome))
+        Self::Ended(v1::Ended::of(&Ended::of(op, outcome.clone())))
     }
 
     /// Something that belongs to no operation.

@@ -30,6 +30,13 @@ struct InState {
     state: String,
 }
 
+/// From where nodes of which pool took bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct From {
+    pool: String,
+    from: &'static str,
+}
+
 /// The outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Ended {
@@ -67,6 +74,8 @@ pub struct PoolMetrics {
     pub failures: usize,
     /// So many nodes for each word of their status.
     pub nodes: BTreeMap<String, usize>,
+    /// Bytes of the payload that its nodes have moved, by where they came from.
+    pub moved: [(&'static str, u64); 2],
     /// Grants that its nodes hold.
     pub grants: usize,
     /// Something of it cannot be written.
@@ -104,6 +113,7 @@ struct Now {
     failures: Family<OfPool, Gauge>,
     refused: Family<OfPool, Gauge>,
     certificate_expiry: Family<OfPool, Gauge>,
+    moved: Family<From, Gauge>,
     states: Family<InState, Gauge>,
     nodes: Family<InState, Gauge>,
     takes: Family<Takes, Gauge>,
@@ -139,6 +149,8 @@ impl Default for Metrics {
             Unit::Seconds,
             now.certificate_expiry.clone(),
         );
+        let help = "Bytes of the payload that nodes of a pool have moved, from a registry or from their own slots";
+        registry.register_with_unit("payload_moved", help, Unit::Bytes, now.moved.clone());
         registry.register("pool_state", "1 for the word that the pool's status has", now.states.clone());
         registry.register("nodes", "Nodes of a pool, by the word of their NodeUpgrade", now.nodes.clone());
         registry.register("channel_takes", "1 for the version that a channel takes", now.takes.clone());
@@ -186,6 +198,7 @@ impl Metrics {
         for family in [&now.grants, &now.budget, &now.failures, &now.refused, &now.certificate_expiry] {
             family.clear();
         }
+        now.moved.clear();
         now.states.clear();
         now.nodes.clear();
         for (name, figures) in pools {
@@ -198,6 +211,10 @@ impl Metrics {
             }
             if let Some(expiry) = figures.certificate_expiry {
                 now.certificate_expiry.get_or_create(&pool).set(expiry);
+            }
+            for (from, bytes) in figures.moved {
+                let from = From { pool: name.clone(), from };
+                now.moved.get_or_create(&from).set(i64::try_from(bytes).unwrap_or(i64::MAX));
             }
             let in_state = |state: &String| InState { pool: name.clone(), state: state.clone() };
             now.states.get_or_create(&in_state(&figures.state)).set(1);

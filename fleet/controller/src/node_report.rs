@@ -5,6 +5,9 @@ use slipway_core::digest::Sha256;
 use slipway_node_api::v1::{Ended, Goal, HealthState, SlotContents, SlotState, StatusResponse};
 use slipway_rollout::facts::{Failure, FailureEvidence, NodeReport, RollbackState};
 
+/// No payload has as many bytes.
+const MOST_BYTES: u64 = 1 << 40;
+
 /// Why an answer is of no use. The node then counts as one that does not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unclear {
@@ -44,6 +47,15 @@ pub fn node_report(status: &StatusResponse, payload: Sha256, now: Timestamp) -> 
         rollback: rollback_state(status),
         other_kubelet: other_slot(status).and_then(|slot| slot.kubelet.clone()),
     })
+}
+
+/// Bytes that the node fetched to stage `payload`, and bytes that it had already; `None` if it does not say. Both are bounded: a
+/// node that lies spoils no sum.
+pub fn moved(status: &StatusResponse, payload: Sha256) -> Option<(u64, u64)> {
+    let name = String::from(payload);
+    let of_it = status.ended.iter().filter(|ended| ended.payload == name);
+    let moved = of_it.filter_map(|ended| ended.moved).next()?;
+    Some((moved.fetched.min(MOST_BYTES), moved.reused.min(MOST_BYTES)))
 }
 
 /// The payload that it runs.
@@ -98,7 +110,7 @@ fn before(now: Timestamp, seconds: u64) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slipway_node_api::v1::{Denied, Disk, Health, Operation, Outcome, Slot};
+    use slipway_node_api::v1::{Denied, Disk, Health, Moved, Operation, Outcome, Slot};
 
     fn payload(name: &str) -> Sha256 {
         Sha256::of(name.as_bytes())
@@ -201,6 +213,19 @@ mod tests {
     fn ended(goal: Goal, name: &str, failed: bool, came_back: Option<&str>) -> Ended {
         let outcome = Some(Outcome { came_back: came_back.map(str::to_owned), left: false });
         Ended { goal: goal.into(), payload: payload(name).into(), failed, outcome, ..Ended::default() }
+    }
+
+    /// The last staging of this payload counts; what a node lies is bounded.
+    #[test]
+    fn what_staging_moved() {
+        let moving = |name: &str, fetched: Option<u64>| Ended {
+            moved: fetched.map(|fetched| Moved { fetched, reused: 9 }),
+            ..ended(Goal::Stage, name, false, None)
+        };
+        let of = |ended: Vec<Ended>| moved(&StatusResponse { ended, ..status() }, payload("new"));
+        assert_eq!(of(vec![moving("old", Some(3)), moving("new", None)]), None);
+        assert_eq!(of(vec![moving("new", None), moving("new", Some(5)), moving("new", Some(7))]), Some((5, 9)));
+        assert_eq!(of(vec![moving("new", Some(u64::MAX))]), Some((MOST_BYTES, 9)));
     }
 
     #[test]

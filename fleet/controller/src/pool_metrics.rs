@@ -38,8 +38,10 @@ fn of_round(
     readings: &BTreeMap<String, NodeReading>,
     answers: &BTreeMap<String, Answer>,
 ) -> PoolMetrics {
-    let mut nodes = BTreeMap::new();
+    let (mut nodes, mut fetched, mut reused) = (BTreeMap::new(), 0_u64, 0_u64);
     for status in report::nodes(pool_round, readings, answers).into_values() {
+        fetched = fetched.saturating_add(status.bytes_fetched.unwrap_or_default());
+        reused = reused.saturating_add(status.bytes_reused.unwrap_or_default());
         *nodes.entry(status.reason).or_default() += 1;
     }
     let limits = &pool_round.decision.limits;
@@ -48,6 +50,7 @@ fn of_round(
         budget: Some(limits.max_unavailable.unavailable(limits.size)),
         failures: pool_round.facts.nodes.iter().filter(|of| counts(of)).count(),
         certificate_expiry: certificate_expiry(pool_round, readings),
+        moved: [("registry", fetched), ("slots", reused)],
         nodes,
         ..PoolMetrics::default()
     }

@@ -20,6 +20,7 @@ use slipway_rollout::{
 };
 
 use crate::{
+    node_report,
     nodes::Answer,
     observed_node::NodeReading,
     plans::{self, FINISHED, SUPERSEDED},
@@ -323,6 +324,9 @@ pub fn nodes<'a>(
         let mut status = node(observed, blocked, readings.get(uid), refused);
         status.token = pool_round.facts.ledger.held(uid).map(|grant| grant.token);
         status.wave = waves.get(uid).copied();
+        let read = readings.get(uid).and_then(|reading| reading.status.as_ref().ok());
+        let moved = read.and_then(|read| node_report::moved(read, pool_round.facts.plan.payload));
+        (status.bytes_fetched, status.bytes_reused) = moved.unzip();
         status.silent_since = pool_round.rebooting.get(uid).map(|reboot| reboot.since);
         (uid, status)
     };

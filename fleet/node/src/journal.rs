@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{
     facts::Facts,
-    operation::{AsIs, Learned, Operation, Shape, Tried},
+    operation::{AsIs, Learned, Moved, Operation, Shape, Tried},
     request::{Goal, Request},
     sequence::{self, Next, Outcome},
     step::Step,
@@ -54,8 +54,18 @@ pub struct Ended {
     /// The furthest step on the way forward that was begun; `None` in a journal that is older than this field.
     #[serde(default)]
     pub reached: Option<Step>,
+    /// What staging moved; `None` if nothing was staged.
+    #[serde(default)]
+    pub moved: Option<Moved>,
     /// How it ended.
     pub outcome: Outcome,
+}
+
+impl Ended {
+    /// How this operation ended.
+    pub fn of(op: &Operation, outcome: Outcome) -> Self {
+        Self { request: op.request.clone(), failed: op.failed, reached: Some(op.reached), moved: op.moved, outcome }
+    }
 }
 
 /// A payload that is not tried again.
@@ -201,7 +211,7 @@ impl Journal {
         }
         // A request need not name the payload, so that it is denied may be known only now.
         let denied = match &tried {
-            Tried::Done(Learned::Staged(to)) => to.payload.and_then(|payload| self.denial(payload)).cloned(),
+            Tried::Done(Learned::Staged(to, _)) => to.payload.and_then(|payload| self.denial(payload)).cloned(),
             _ => None,
         };
         if let Some(op) = &mut self.operation {
@@ -223,8 +233,7 @@ impl Journal {
             if let (Outcome::CameBack(why) | Outcome::Left(why), Some(payload)) = (&outcome, payload) {
                 self.deny(payload, why);
             }
-            let (failed, reached) = (op.failed, Some(op.reached));
-            self.ended.insert(0, Ended { request: op.request, failed, reached, outcome });
+            self.ended.insert(0, Ended::of(&op, outcome));
             self.ended.truncate(KEPT);
         }
     }

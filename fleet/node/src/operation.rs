@@ -29,6 +29,15 @@ pub struct Installed {
     pub payload: Option<Sha256>,
 }
 
+/// Where the bytes of a payload came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Moved {
+    /// Bytes that came over the network.
+    pub fetched: u64,
+    /// Bytes that the slots had already.
+    pub reused: u64,
+}
+
 /// Forward, or back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -50,6 +59,9 @@ pub struct Operation {
     pub from: Installed,
     /// The system that is to run. Known once it is staged, or from the start if nothing is written.
     pub to: Option<Installed>,
+    /// What staging it moved; `None` before.
+    #[serde(default)]
+    pub moved: Option<Moved>,
     /// The step that was begun last.
     pub at: Step,
     /// Whether that step is done.
@@ -101,8 +113,8 @@ pub struct AsIs {
 pub enum Learned {
     /// Nothing that the next steps need.
     Nothing,
-    /// The payload is in this slot.
-    Staged(Installed),
+    /// The payload is in this slot, and came from there.
+    Staged(Installed, Moved),
 }
 
 /// How a step ended.
@@ -134,6 +146,7 @@ impl Operation {
             shape,
             from,
             to,
+            moved: None,
             at: first,
             done: false,
             boot: facts.boot.clone(),
@@ -219,8 +232,8 @@ impl Operation {
             Tried::Done(learned) => {
                 self.done = true;
                 self.blocker = None;
-                if let Learned::Staged(to) = learned {
-                    self.to = Some(to);
+                if let Learned::Staged(to, moved) = learned {
+                    (self.to, self.moved) = (Some(to), Some(moved));
                 }
             }
             Tried::Blocked(why) => self.blocker = Some(why),

@@ -51,6 +51,10 @@ pub struct NodeUpgradeStatus {
     pub runs: Option<Sha256>,
     /// The digest of the payload that is verified in the other slot.
     pub staged: Option<Sha256>,
+    /// Bytes that came over the network for the rollout's payload; absent if the node has not staged it.
+    pub bytes_fetched: Option<u64>,
+    /// Bytes of it that were in the node's slots already.
+    pub bytes_reused: Option<u64>,
     /// Since when it has not answered, if it holds a grant: it may be rebooting.
     pub silent_since: Option<Timestamp>,
     /// Whether it says that it is well; absent if it does not answer.

@@ -177,7 +177,7 @@ impl Reader {
         loop {
             self.changed.mark_unchanged();
             match self.now() {
-                Now::Event(event) => return Some(event),
+                Now::Event(event) => return Some(*event),
                 Now::End => return None,
                 // The log is ours, too: its sender is there.
                 Now::Wait => self.changed.changed().await.ok()?,
@@ -194,12 +194,12 @@ impl Reader {
             // To go on from the gap is to go on with the first event after it.
             let position = Some(self.log.position(first - 1));
             let time = ring.events.front().map_or(0, |event| event.time);
-            return Now::Event(Event { position, time, what: Some(What::Gap(Gap { missing })) });
+            return Now::Event(Box::new(Event { position, time, what: Some(What::Gap(Gap { missing })) }));
         }
         match ring.get(self.next) {
             Some(event) => {
                 self.next += 1;
-                Now::Event(event.clone())
+                Now::Event(Box::new(event.clone()))
             }
             None if ring.closed => Now::End,
             None => Now::Wait,
@@ -208,7 +208,7 @@ impl Reader {
 }
 
 enum Now {
-    Event(Event),
+    Event(Box<Event>),
     Wait,
     End,
 }

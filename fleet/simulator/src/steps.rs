@@ -3,7 +3,7 @@
 use slipway_core::{boot::slot::SlotState, digest::Sha256};
 use slipway_node::{
     cordon,
-    operation::{Installed, Learned, Operation, Tried},
+    operation::{Installed, Learned, Moved, Operation, Tried},
     quorum::Going,
     request::Goal,
     step::Step,
@@ -53,7 +53,7 @@ impl World {
         let now = self.machines[n].time(self.now);
         let machine = &mut self.machines[n];
         let Some(payload) = op.request.payload else { return failed("it names no payload") };
-        let at = |slot| Tried::Done(Learned::Staged(Installed { slot, payload: Some(payload) }));
+        let at = |slot| Tried::Done(Learned::Staged(Installed { slot, payload: Some(payload) }, Moved::default()));
         if machine.runs() == Some(payload) {
             return at(machine.running);
         }

@@ -23,7 +23,7 @@ use slipway_node::{
     drain::Policy,
     facts::{Disk, Facts},
     journal::{Asked, Refusal},
-    operation::{Installed, Learned, Operation, Shape, Tried},
+    operation::{Installed, Learned, Moved, Operation, Shape, Tried},
     request::{Goal, Request},
     sequence,
     step::Step,
@@ -207,7 +207,7 @@ impl State {
                 self.disk.payloads[other] = named;
                 let components = named.and_then(|named| self.components.get(&named)).cloned();
                 self.disk.components[other] = components.unwrap_or_default();
-                return Tried::Done(Learned::Staged(Installed { slot: other, payload: named }));
+                return Tried::Done(Learned::Staged(Installed { slot: other, payload: named }, Moved::default()));
             }
             Step::Prove if self.is_sick() => {
                 self.skipped += 300;

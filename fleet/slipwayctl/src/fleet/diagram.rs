@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::status_report::{Member, NodeStatus, Pool, Report, Stage, Wave};
+use super::status_report::{Member, MovedBytes, NodeStatus, Pool, Report, Stage, Wave};
+use slipway_core::units::approx;
 use slipway_node_api::text::clean;
 
 /// The abilities of the terminal.
@@ -89,7 +90,10 @@ fn remarks(pool: &Pool) -> Vec<String> {
     let paused = pool.paused.as_ref().filter(|_| pool.state != "Paused").map(|word| format!("paused by {word}"));
     let skip = pool.skip.iter().map(|skip| format!("{} is left out by {}", skip.node, skip.word));
     let now = pool.run_now.as_ref().map(|now| format!("no window holds it back until {:.0}: {}", now.until, now.word));
-    behind.into_iter().chain(paused).chain(now).chain(skip).collect()
+    let MovedBytes { fetched, reused } = pool.moved;
+    let moved = (fetched > 0)
+        .then(|| format!("{} came from the registry, {} from the nodes' slots", approx(fetched), approx(reused)));
+    behind.into_iter().chain(paused).chain(now).chain(skip).chain(moved).collect()
 }
 
 /// A picture: a sign for each node, and in words whatever is not as it should be.
@@ -264,6 +268,7 @@ mod tests {
             paused: None,
             run_now: None,
             skip: Vec::new(),
+            moved: MovedBytes { fetched: 40 << 20, reused: 900 << 20 },
             rollout: Some(rollout),
             others: Vec::new(),
         };
@@ -279,6 +284,7 @@ workers  Running  3 of 8 nodes done
   image docker://registry.example/os:2
   n4: it is being upgraded, with the grant 6
   no controller has looked since the pool was changed
+  40 MiB came from the registry, 900 MiB from the nodes' slots
   wave 1  over          #
   wave 2  goes on       ##>...
   wave 3  waits         x
@@ -326,6 +332,6 @@ workers  Running  3 of 8 nodes done
         assert!(text.starts_with(&first), "{text}");
         assert!(text.contains("\nworkers  wave 2  goes on\n"), "{text}");
         assert!(text.contains("\nworkers  wave 2  n4  UnderWay  drain: it is being upgraded"), "{text}");
-        assert_eq!(text.lines().count(), 1 + 1 + 3 + 8);
+        assert_eq!(text.lines().count(), 1 + 2 + 3 + 8);
     }
 }

@@ -53,10 +53,22 @@ pub struct Pool {
     pub run_now: Option<RunNow>,
     /// Nodes that people leave out.
     pub skip: Vec<Skip>,
+    /// What its nodes have moved to stage the payload, as far as they say.
+    pub moved: MovedBytes,
     /// The rollout that is followed.
     pub rollout: Option<Followed>,
     /// Nodes of the pool that its plan does not have.
     pub others: Vec<Member>,
+}
+
+/// Where the bytes of a payload came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MovedBytes {
+    /// Bytes from a registry.
+    pub fetched: u64,
+    /// Bytes that the nodes' own slots had already.
+    pub reused: u64,
 }
 
 /// A rollout that is followed.
@@ -201,6 +213,7 @@ impl Pool {
             paused: None,
             run_now: None,
             skip: Vec::new(),
+            moved: MovedBytes::default(),
             rollout: None,
             others: Vec::new(),
         }
@@ -233,6 +246,7 @@ impl ClusterObjects {
             paused: pool.spec.paused.clone(),
             run_now: pool.spec.run_now.clone().filter(|now| rollout.is_some_and(|of| is_of(now, of))),
             skip: pool.spec.skip.clone(),
+            moved: moved(members.values()),
             rollout: rollout.map(|rollout| self.followed(rollout, &members)),
             others: others.collect(),
         }
@@ -285,6 +299,13 @@ impl ClusterObjects {
         };
         Member { name: node.name.clone(), status, reason: "Gone".to_owned(), message, step: None, token }
     }
+}
+
+fn moved<'u>(upgrades: impl Iterator<Item = &'u &'u NodeUpgrade>) -> MovedBytes {
+    upgrades.filter_map(|upgrade| upgrade.status.as_ref()).fold(MovedBytes::default(), |all, status| MovedBytes {
+        fetched: all.fetched.saturating_add(status.bytes_fetched.unwrap_or_default()),
+        reused: all.reused.saturating_add(status.bytes_reused.unwrap_or_default()),
+    })
 }
 
 fn is_of(now: &RunNow, rollout: &Rollout) -> bool {

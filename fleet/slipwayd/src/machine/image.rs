@@ -111,7 +111,8 @@ impl Images {
     fn run(&self, own: &Installer, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, InstallError> {
         let source = &request.source;
         // The digest is resolved here, once: what is fetched under it is what is run.
-        let manifest = own.pull(source, &self.layout, watcher)?;
+        let pulled = own.pull(source, &self.layout, watcher)?;
+        let manifest = pulled.manifest;
         let image = self.engine.import(&self.layout, manifest, watcher)?;
         self.remove_layout().map_err(InstallError::Transient)?;
         watcher.tell(Progress::Note(format!("the installer in {source} (sha256:{manifest}) writes the slot")));
@@ -119,7 +120,10 @@ impl Images {
         let installer = own.within(self.engine.place(&image), name.clone().into());
         let ended = installer.stage_from(None, request.allow_any_version, watcher)?;
         if serde_json::from_slice::<Document>(&ended.report).is_ok() {
-            return installer.report(&ended.report).map_err(|trouble| trouble.of(&name));
+            let report = installer.report(&ended.report).map_err(|trouble| trouble.of(&name))?;
+            // The image's installer finds all of it beside itself.
+            let (bytes_fetched, bytes_reused) = (pulled.fetched_bytes, pulled.reused_bytes);
+            return Ok(ChangeReport { bytes_fetched, bytes_reused, ..report });
         }
         if watcher.wants_end() {
             return Err(InstallError::Transient(format!("{name} was ended")));

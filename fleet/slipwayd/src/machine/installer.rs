@@ -13,9 +13,11 @@ use std::{
 
 use slipway_core::{
     boot::slot::{PerSlot, Slot},
-    digest::Sha256,
     disk::layout::Part,
-    report::{ChangeReport, Document, Event, EventLine, FailureId, FailureKind, Report, StatusReport, VerifyReport},
+    report::{
+        ChangeReport, Document, Event, EventLine, FailureId, FailureKind, PullReport, Report, StatusReport,
+        VerifyReport,
+    },
 };
 use slipway_node::{facts::Disk, request::Request};
 
@@ -199,8 +201,8 @@ impl Installer {
         self.watched(args, watcher)
     }
 
-    /// Copy an image into an OCI layout, and return the digest of its manifest. What the slots hold of it is not fetched.
-    pub fn pull(&self, source: &str, layout: &Path, watcher: &dyn Watcher) -> Result<Sha256, InstallError> {
+    /// Copy an image into an OCI layout. What the slots hold of it is not fetched.
+    pub fn pull(&self, source: &str, layout: &Path, watcher: &dyn Watcher) -> Result<PullReport, InstallError> {
         let to = format!("oci:{}", layout.display());
         let mut reuse = OsString::from("--reuse");
         if let Some(disk) = &self.disk {
@@ -213,7 +215,7 @@ impl Installer {
             return Err(InstallError::Transient(format!("{} ended with {}", self.program.display(), ended.status)));
         }
         match serde_json::from_slice(&ended.report) {
-            Ok(Document { report: Report::Pull(pull), .. }) => Ok(pull.manifest),
+            Ok(Document { report: Report::Pull(pull), .. }) => Ok(pull),
             _ => Err(self.no_answer(&ended.report)),
         }
     }

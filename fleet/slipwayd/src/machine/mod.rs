@@ -22,7 +22,7 @@ use std::{fs, io};
 use slipway_core::boot::slot::Slot;
 use slipway_node::{
     facts::Facts,
-    operation::{Installed, Learned, Operation, Tried},
+    operation::{Installed, Learned, Moved, Operation, Tried},
     quorum::Going,
     request::Goal,
     step::Step,
@@ -221,7 +221,10 @@ impl Machine {
         };
         let is_in = |slot: Slot| report.payload.is_some() && disk.payloads[slot] == report.payload;
         match [!disk.running, disk.running].into_iter().find(|slot| is_in(*slot)) {
-            Some(slot) => Tried::Done(Learned::Staged(Installed { slot, payload: report.payload })),
+            Some(slot) => {
+                let moved = Moved { fetched: report.bytes_fetched, reused: report.bytes_reused };
+                Tried::Done(Learned::Staged(Installed { slot, payload: report.payload }, moved))
+            }
             None => Tried::Failed("the payload is in no slot although it was staged".to_owned()),
         }
     }

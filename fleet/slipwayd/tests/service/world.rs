@@ -7,7 +7,7 @@ use slipway_core::{
 use slipway_node::{
     cordon::{self, NodeState},
     facts::{Disk, Facts},
-    operation::{Installed, Learned, Operation, Tried},
+    operation::{Installed, Learned, Moved, Operation, Tried},
     step::Step,
 };
 use slipwayd::world::{Watcher, World};
@@ -80,7 +80,7 @@ impl Machine {
             Step::Stage => {
                 self.disk.states[other] = Some(SlotState::Trial);
                 self.disk.payloads[other] = Some(payload("new"));
-                return Learned::Staged(Installed { slot: other, payload: Some(payload("new")) });
+                return Learned::Staged(Installed { slot: other, payload: Some(payload("new")) }, Moved::default());
             }
             Step::Cordon => self.node = cordon::cordoned(&self.node, op.id()).unwrap(),
             Step::Uncordon => self.node = cordon::released(&self.node, op.id()),

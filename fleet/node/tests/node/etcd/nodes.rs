@@ -6,7 +6,7 @@ use slipway_core::boot::slot::SlotState;
 use slipway_node::{
     facts::Facts,
     journal::Journal,
-    operation::{Installed, Learned, Operation, Shape, Tried},
+    operation::{Installed, Learned, Moved, Operation, Shape, Tried},
     quorum::Going,
     request::Goal,
     sequence::{Limits, Next, next},
@@ -217,7 +217,10 @@ impl State {
         match step {
             Step::Stage => {
                 (disk.states[!running], disk.payloads[!running]) = (SlotState::Trial, Some(TARGET));
-                return Tried::Done(Learned::Staged(Installed { slot: !running, payload: Some(digest(TARGET)) }));
+                return Tried::Done(Learned::Staged(
+                    Installed { slot: !running, payload: Some(digest(TARGET)) },
+                    Moved::default(),
+                ));
             }
             Step::Activate => disk.once = Some(!running),
             Step::Confirm => (disk.states[running], disk.default) = (SlotState::Good, running),

@@ -3,7 +3,7 @@
 use slipway_core::boot::slot::SlotState;
 use slipway_node::{
     cordon,
-    operation::{Installed, Learned, Operation, Tried},
+    operation::{Installed, Learned, Moved, Operation, Tried},
     request::Goal,
     step::Step,
 };
@@ -84,14 +84,14 @@ fn stage(state: &mut State) -> Tried {
     let disk = &mut state.disk;
     let payload = Some(digest(TARGET));
     if disk.runs() == Some(TARGET) {
-        return Tried::Done(Learned::Staged(Installed { slot: disk.running, payload }));
+        return Tried::Done(Learned::Staged(Installed { slot: disk.running, payload }, Moved::default()));
     }
     let slot = !disk.running;
     state.broken_unless(state.disk.states[!slot] == SlotState::Good, "the old slot is whole until the new one is good");
     let disk = &mut state.disk;
     (disk.default, disk.once) = (!slot, None);
     (disk.states[slot], disk.payloads[slot]) = (SlotState::Trial, Some(TARGET));
-    Tried::Done(Learned::Staged(Installed { slot, payload }))
+    Tried::Done(Learned::Staged(Installed { slot, payload }, Moved::default()))
 }
 
 fn stage_in_part(state: &mut State) {
