@@ -23,7 +23,7 @@ PACKAGES = ("systemd,systemd-sysv,udev,dbus,containerd,runc,crun,iptables,nftabl
 MAIN = "deb http://deb.debian.org/debian bookworm main"
 SECURITY = "deb http://deb.debian.org/debian-security bookworm-security main"
 # The kernel stays as it was released.
-HOLD = "Package: linux-*\nPin: release l=Debian-Security\nPin-Priority: -1\n"
+HOLD = "Package: linux-image-*\nPin: release l=Debian-Security\nPin-Priority: 100\n"
 EPOCH = "1735689600"
 LARGE_FILE = "usr/lib/one-large-file"
 
