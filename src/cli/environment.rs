@@ -26,7 +26,7 @@ pub enum EnvironmentError {
     #[error("{META}: {0}")]
     Key(String),
     #[error("{UKI_CMDLINE}: {0:?} is neither true nor false")]
-    Truth(String),
+    NotBoolean(String),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Environment {
 impl Environment {
     /// `value` looks up a variable.
     pub fn read(value: impl Fn(&str) -> Option<Vec<u8>>) -> Result<Self, EnvironmentError> {
-        let payload_only = value(UKI_CMDLINE).map(|v| truth(&String::from_utf8_lossy(&v))).transpose()?;
+        let payload_only = value(UKI_CMDLINE).map(|v| boolean(&String::from_utf8_lossy(&v))).transpose()?;
         Ok(Environment {
             meta: value(META).map(|v| meta(&v)).transpose()?.unwrap_or_default(),
             payload_only: payload_only.unwrap_or(false),
@@ -72,11 +72,11 @@ fn pair(pair: &[u8]) -> Result<(u8, Vec<u8>), EnvironmentError> {
 }
 
 // The values that Go's strconv.ParseBool accepts: machined is written in Go.
-fn truth(value: &str) -> Result<bool, EnvironmentError> {
+fn boolean(value: &str) -> Result<bool, EnvironmentError> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        other => Err(EnvironmentError::Truth(other.to_owned())),
+        other => Err(EnvironmentError::NotBoolean(other.to_owned())),
     }
 }
 
@@ -125,11 +125,11 @@ mod tests {
 
     #[test]
     fn truth_values_are_those_of_go() {
-        assert!(["1", "t", "T", "true", "TRUE", "True"].iter().all(|v| truth(v) == Ok(true)));
-        assert!(["0", "f", "F", "false", "FALSE", "False"].iter().all(|v| truth(v) == Ok(false)));
+        assert!(["1", "t", "T", "true", "TRUE", "True"].iter().all(|v| boolean(v) == Ok(true)));
+        assert!(["0", "f", "F", "false", "FALSE", "False"].iter().all(|v| boolean(v) == Ok(false)));
         for bad in ["", "yes", "tRUE", " true", "2"] {
             let text = format!("INSTALLER_GRUB_USE_UKI_CMDLINE: {bad:?} is neither true nor false");
-            assert_eq!(truth(bad).unwrap_err().to_string(), text);
+            assert_eq!(boolean(bad).unwrap_err().to_string(), text);
         }
     }
 }

@@ -139,17 +139,17 @@ impl<'t> Parser<'t> {
         self.skip_space();
         let op = Op::ALL.iter().find(|(symbol, _)| self.rest().starts_with(symbol));
         let Some((symbol, op)) = op else {
-            return if kind == FieldType::Truth { Ok(Selector::Truth(name)) } else { Err(self.unsupported()) };
+            return if kind == FieldType::Bool { Ok(Selector::Bool(name)) } else { Err(self.unsupported()) };
         };
         let start = self.at;
         self.at += symbol.len();
         match (kind, op) {
             (FieldType::Text, _) => Ok(Selector::Text(name, *op, self.string()?)),
             (FieldType::Number, _) => Ok(Selector::Number(name, *op, self.number()?)),
-            (FieldType::Truth, Op::Equal | Op::NotEqual) => {
-                let wanted = self.truth()? == (*op == Op::Equal);
-                let truth = Selector::Truth(name);
-                Ok(if wanted { truth } else { Selector::Not(Box::new(truth)) })
+            (FieldType::Bool, Op::Equal | Op::NotEqual) => {
+                let wanted = self.boolean()? == (*op == Op::Equal);
+                let is_true = Selector::Bool(name);
+                Ok(if wanted { is_true } else { Selector::Not(Box::new(is_true)) })
             }
             _ => {
                 self.at = start;
@@ -216,7 +216,7 @@ impl<'t> Parser<'t> {
         Err(self.wrong("a text without its closing quote"))
     }
 
-    fn truth(&mut self) -> Result<bool, String> {
+    fn boolean(&mut self) -> Result<bool, String> {
         let start = self.at;
         match self.word() {
             "true" => Ok(true),

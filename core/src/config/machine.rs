@@ -139,9 +139,9 @@ impl<'n> Reader<'n> {
         if let Some(selector) = install.get("diskSelector")? {
             config.disk = Some(DiskChoice::Selector(Selector::of_keys(&selector)?));
         }
-        config.wipe = install.truth_of("wipe")?;
-        config.legacy_bios_support = install.truth_of("legacyBIOSSupport")?.unwrap_or(false);
-        self.uki_cmdline = install.truth_of("grubUseUKICmdline")?.unwrap_or(false);
+        config.wipe = install.boolean_of("wipe")?;
+        config.legacy_bios_support = install.boolean_of("legacyBIOSSupport")?.unwrap_or(false);
+        self.uki_cmdline = install.boolean_of("grubUseUKICmdline")?.unwrap_or(false);
         if let Some(extra) = install.get("extraKernelArgs")? {
             config.extra_kernel_args = extra.texts()?;
             if self.uki_cmdline && !config.extra_kernel_args.is_empty() {
@@ -180,11 +180,11 @@ impl<'n> Reader<'n> {
         if let Some(first) = self.unattended.replace(root.clone()) {
             return Err(root.wrong(format!("a second UnattendedInstallConfig; the first one begins at {}", first.at())));
         }
-        self.config.reboot = root.truth_of("reboot")?;
+        self.config.reboot = root.boolean_of("reboot")?;
         let provisioning = root.get("provisioning")?;
         if let Some(provisioning) = &provisioning {
             provisioning.only(&["diskSelector", "wipe"])?;
-            self.config.wipe = provisioning.truth_of("wipe")?;
+            self.config.wipe = provisioning.boolean_of("wipe")?;
         }
         let selector = provisioning.map(|field| field.get("diskSelector")).transpose()?.flatten();
         if let Some(selector) = &selector {

@@ -177,7 +177,7 @@ impl Rule {
             match key.as_str() {
                 "source" => source = Some(value.parsed(str::parse)?),
                 "keys" => keys = absolute(value.texts()?, *at)?,
-                "required" => required = Some(value.truth()?),
+                "required" => required = Some(value.boolean()?),
                 "threshold" => {
                     threshold = value.number()?;
                     if threshold == 0 {

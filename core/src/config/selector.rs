@@ -46,7 +46,7 @@ pub struct DiskTraits {
 pub enum FieldType {
     Text,
     Number,
-    Truth,
+    Bool,
     Texts,
 }
 
@@ -56,9 +56,9 @@ pub const FIELDS: [(&str, FieldType); 16] = [
     ("size", FieldType::Number),
     ("io_size", FieldType::Number),
     ("sector_size", FieldType::Number),
-    ("readonly", FieldType::Truth),
-    ("cdrom", FieldType::Truth),
-    ("rotational", FieldType::Truth),
+    ("readonly", FieldType::Bool),
+    ("cdrom", FieldType::Bool),
+    ("rotational", FieldType::Bool),
     ("model", FieldType::Text),
     ("serial", FieldType::Text),
     ("modalias", FieldType::Text),
@@ -94,7 +94,7 @@ impl DiskTraits {
         }
     }
 
-    fn truth(&self, field: &str) -> bool {
+    fn boolean(&self, field: &str) -> bool {
         match field {
             "cdrom" => self.cdrom,
             "rotational" => self.rotational,
@@ -154,7 +154,7 @@ pub enum Selector {
     /// The condition does not hold.
     Not(Box<Selector>),
     /// A field is true.
-    Truth(&'static str),
+    Bool(&'static str),
     /// A number compares like this.
     Number(&'static str, Op, u64),
     /// A text compares like this.
@@ -179,7 +179,7 @@ impl Selector {
                 reasons.map(|all| all.join(" and "))
             }
             Selector::Not(part) => part.mismatch(disk).is_none().then(|| format!("{part} is true")),
-            Selector::Truth(field) => (!disk.truth(field)).then(|| is(field, &false)),
+            Selector::Bool(field) => (!disk.boolean(field)).then(|| is(field, &false)),
             Selector::Number(field, op, value) => {
                 let own = disk.number(field);
                 (!op.holds(&own, value)).then(|| format!("{}, not {op} {value}", is(field, &own)))
@@ -242,8 +242,8 @@ fn of_key(key: &str, value: &str) -> Result<Option<Selector>, String> {
             Some(Selector::Number("size", op, bytes))
         }
         ("type", "") => None,
-        ("type", "ssd") => Some(Selector::Not(Box::new(Selector::Truth("rotational")))),
-        ("type", "hdd") => Some(Selector::Truth("rotational")),
+        ("type", "ssd") => Some(Selector::Not(Box::new(Selector::Bool("rotational")))),
+        ("type", "hdd") => Some(Selector::Bool("rotational")),
         ("type", "nvme") => Some(transport("nvme")),
         ("type", "sd") => Some(transport("mmc")),
         ("type", other) => return Err(format!("{other:?} is not ssd, hdd, nvme or sd")),
@@ -263,7 +263,7 @@ fn real_disks(mut parts: Vec<Selector>) -> Result<Selector, String> {
         return Err("it selects every disk: give it size, model, serial or another key".to_owned());
     }
     parts.push(Selector::Text("transport", Op::NotEqual, String::new()));
-    parts.extend(["readonly", "cdrom"].map(|name| Selector::Not(Box::new(Selector::Truth(name)))));
+    parts.extend(["readonly", "cdrom"].map(|name| Selector::Not(Box::new(Selector::Bool(name)))));
     Ok(Selector::All(parts))
 }
 
@@ -275,7 +275,7 @@ impl fmt::Display for Selector {
             Selector::All(parts) => f.write_str(&joined(parts, " && ")),
             Selector::Any(parts) => write!(f, "({})", joined(parts, " || ")),
             Selector::Not(part) => write!(f, "!({part})"),
-            Selector::Truth(field) => write!(f, "disk.{field}"),
+            Selector::Bool(field) => write!(f, "disk.{field}"),
             Selector::Number(field, op, value) => write!(f, "disk.{field} {op} {value}u"),
             Selector::Text(field, op, value) => write!(f, "disk.{field} {op} {value:?}"),
             Selector::Glob(field, pattern) => write!(f, "glob({pattern:?}, disk.{field})"),
@@ -378,7 +378,7 @@ mod tests {
         let disk = DiskTraits { size: 5, model: "Foo".into(), rotational: true, ..DiskTraits::default() };
         let model = Selector::Glob("model", "F*".into());
         let large = Selector::Number("size", Op::Greater, 9);
-        let ssd = Selector::Not(Box::new(Selector::Truth("rotational")));
+        let ssd = Selector::Not(Box::new(Selector::Bool("rotational")));
         assert_eq!(model.mismatch(&disk), None);
         let all = Selector::All(vec![model.clone(), large.clone(), ssd]);
         assert_eq!(all.mismatch(&disk).unwrap(), "size is 5, not > 9, disk.rotational is true");
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(["size", "io_size", "sector_size"].map(|name| disk.number(name)), [1, 2, 3]);
         for (n, field) in ["readonly", "cdrom", "rotational"].iter().enumerate() {
             let one = DiskTraits { readonly: n == 0, cdrom: n == 1, rotational: n == 2, ..DiskTraits::default() };
-            assert!(one.truth(field) && !DiskTraits::default().truth(field), "{field}");
+            assert!(one.boolean(field) && !DiskTraits::default().boolean(field), "{field}");
         }
     }
 }

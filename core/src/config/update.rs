@@ -206,8 +206,8 @@ impl UpdateConfig {
         let value = Field { key, node };
         match key.as_str() {
             "source" => self.source = Some(value.parsed(source)?),
-            "plain_http" => self.plain_http = value.truth()?,
-            "tls_verify" => self.tls_verify = value.truth()?,
+            "plain_http" => self.plain_http = value.boolean()?,
+            "tls_verify" => self.tls_verify = value.boolean()?,
             "registry_ca" => self.registry_ca = value.texts()?.into_iter().map(|text| text.value).collect(),
             "authfile" => self.authfile = Some(value.text()?.to_owned()),
             "mirrors" => self.mirrors = value.texts()?,
@@ -216,7 +216,7 @@ impl UpdateConfig {
             "reboot_window" => self.reboot_window = value.texts()?,
             "reboot_window_length" => self.reboot_window_length = value.parsed(str::parse)?,
             "inhibitors" => {
-                self.inhibitors = match (&node.value, value.truth()) {
+                self.inhibitors = match (&node.value, value.boolean()) {
                     (Value::List(_), _) => {
                         Inhibitors::Only(value.texts()?.into_iter().map(|text| text.value).collect())
                     }

@@ -49,7 +49,7 @@ impl<'n> Field<'n> {
         found.ok_or_else(|| self.wrong(format!("{text:?} is none of its values: write {}", names())))
     }
 
-    pub fn truth(&self) -> Result<bool, ConfigError> {
+    pub fn boolean(&self) -> Result<bool, ConfigError> {
         match &self.node.value {
             Value::Scalar { text, plain: true } if text == "true" => Ok(true),
             Value::Scalar { text, plain: true } if text == "false" => Ok(false),

@@ -59,7 +59,7 @@ impl Declaration {
             "paths" => self.paths = paths(&value, "lies in")?,
             "mounted" => self.mounted = paths(&value, "")?,
             "meta" => self.meta = tags(&value)?,
-            "plain" => self.plain = value.truth()?,
+            "plain" => self.plain = value.boolean()?,
             _ => return Err(unknown_key(*at, key, &Self::KEYS)),
         }
         Ok(())

@@ -76,7 +76,7 @@ impl<'n> Field<'n> {
     }
 
     // Accepts all spellings of YAML 1.1, because Talos' documentation uses `yes` and `no`.
-    pub fn truth(&self) -> Result<bool, ConfigError> {
+    pub fn boolean(&self) -> Result<bool, ConfigError> {
         match self.text()? {
             "true" | "True" | "TRUE" | "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Ok(true),
             "false" | "False" | "FALSE" | "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => Ok(false),
@@ -120,8 +120,8 @@ impl<'n> Field<'n> {
         Ok(texts)
     }
 
-    pub fn truth_of(&self, key: &str) -> Result<Option<bool>, ConfigError> {
-        self.get(key)?.map(|field| field.truth()).transpose()
+    pub fn boolean_of(&self, key: &str) -> Result<Option<bool>, ConfigError> {
+        self.get(key)?.map(|field| field.boolean()).transpose()
     }
 
     // Empty text counts as none.

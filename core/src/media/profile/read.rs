@@ -78,7 +78,7 @@ pub fn profile(bytes: &[u8]) -> Result<(Profile, Vec<String>)> {
         });
         draft.platform = Some(known?);
     }
-    if let Some(signed) = root.truth_of("secureboot")? {
+    if let Some(signed) = root.boolean_of("secureboot")? {
         draft.secure_boot = signed.then(|| draft.secure_boot.take().unwrap_or_default());
     }
     refuse(&root, "overlay", "overlays are not supported")?;
@@ -227,7 +227,7 @@ fn dir_of(path: &Field, name: &str) -> Result<String> {
 
 fn container(asset: &Field) -> Result<Option<PayloadInput>> {
     asset.only(&CONTAINER)?;
-    let insecure = asset.truth_of("forceInsecure")?.unwrap_or(false);
+    let insecure = asset.boolean_of("forceInsecure")?.unwrap_or(false);
     let image = match asset.get("imageRef")?.filter(|field| !field.asks_nothing()) {
         Some(field) => {
             let name = field.text()?;

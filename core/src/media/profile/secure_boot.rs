@@ -99,7 +99,7 @@ impl SecureBoot {
 fn enrolled(field: &Field, enrolls: bool) -> Result<EnrolledKeys> {
     let given = FILES.iter().map(|key| field.text_of(key)).collect::<Result<Vec<_>, _>>()?;
     let given: Vec<String> = given.into_iter().flatten().map(str::to_owned).collect();
-    let well_known = field.truth_of("includeWellKnownCerts")? == Some(true);
+    let well_known = field.boolean_of("includeWellKnownCerts")? == Some(true);
     let files = match <[String; 3]>::try_from(given) {
         Ok(files) => Some(files),
         Err(none) if none.is_empty() => None,
