@@ -7,7 +7,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::FailureKind;
+use super::{FailureId, FailureKind};
 use crate::plan::Refusal;
 
 /// Why a run failed. It is the document on stdout of every run that has no other.
@@ -19,7 +19,8 @@ pub struct FailureReport {
     pub exit_code: u8,
     /// What the exit code stands for.
     pub kind: FailureKind,
-    /// What failed, for programs to decide by: an identifier from the table in `docs/reports-and-events.md`.
+    /// What failed, for programs to decide by.
+    #[schemars(with = "FailureId")]
     pub id: String,
     /// What stderr says behind `error: `.
     pub message: String,
@@ -37,6 +38,7 @@ pub struct FailureReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RefusalReport {
     /// As in the report itself.
+    #[schemars(with = "FailureId")]
     pub id: String,
     /// The reason.
     pub message: String,
