@@ -174,7 +174,6 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--preserve-digests", "skopeo"),
     ("--recursive", "oras"),
     ("--bench", "cargo"),
-    ("--delta", "xz"),
     ("--x86", "xz"),
     ("--now", "systemctl"),
     ("--what", "systemd-inhibit"),
