@@ -11,6 +11,7 @@ use slipway_fleet_objects::{
     rollout::{Rollout, RolloutStatus},
 };
 use slipway_rollout::{
+    attempts::{self, Attempts},
     blocked::Blocked,
     decide::{Action, BlockedNode, Decision, decide, release_grants, successor},
     duration::PositiveDuration,
@@ -290,6 +291,7 @@ fn pool_round(
     let given = given.chain(desired.approval(rollout).map(|approval| approval.wave));
     let approvals = given.map(|wave| Approval { plan: plan.hash, waves: wave as usize }).collect();
     let replacing = replacing(&desired, observation.inventory, &status, succeeded, &plan);
+    let attempts = attempts(&status, name, observation.ledger);
     let facts = Facts {
         plan,
         passed: status.passed as usize,
@@ -310,6 +312,7 @@ fn pool_round(
         created: rollout.and_then(|rollout| rollout.metadata.creation_timestamp.as_ref()).map(|at| at.0),
         soaking_since: status.soaking_since,
         retry: status.retry,
+        attempts,
         named_tokens: observation.ledger.spec.release.iter().map(|release| release.token).collect(),
         api_server: observation.api_server.map(str::to_owned),
     };
@@ -318,6 +321,14 @@ fn pool_round(
         leave(&mut decision);
     }
     PoolRound { desired, rollout: rollout.cloned(), facts, decision, at: now, unclear, blockers, rebooting }
+}
+
+/// The attempts of nodes, with the grants that were read: some of them are freed in this round.
+fn attempts(status: &RolloutStatus, pool: &str, ledger: &DisruptionLedger) -> BTreeMap<String, Attempts> {
+    match &ledger.status {
+        Some(read) if status.denied.is_none() => attempts::counted(&status.attempts, pool, read),
+        _ => status.attempts.clone(),
+    }
 }
 
 /// Whether nodes go back from a payload that is denied.

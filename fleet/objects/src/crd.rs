@@ -1,7 +1,7 @@
 //! The definitions of the kinds, as the API server takes them.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt as _;
 
@@ -57,6 +57,9 @@ fn simplify(schema: &mut JSONSchemaProps) {
         schema.default = None;
     }
     schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(simplify);
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        simplify(values);
+    }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
         simplify(items);
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
 use crate::{
+    attempts::Attempts,
     blocked::Blocked,
     facts::Retry,
     ledger::{Limits, Node, Proof, Replacement},
@@ -67,6 +68,8 @@ pub struct Decision {
     pub soaking_since: Option<Timestamp>,
     /// Which attempts are repeated; comes back with the next facts.
     pub retry: Option<Retry>,
+    /// How often nodes were granted, by UID; comes back with the next facts.
+    pub attempts: BTreeMap<String, Attempts>,
     /// The successors of the plan's nodes: UIDs of Nodes, by the UID that the plan has.
     pub succeeded: BTreeMap<String, String>,
     /// Nothing is left to do.

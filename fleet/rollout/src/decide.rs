@@ -12,6 +12,8 @@
 //!   begins. What has begun goes on to its end.
 //! * **What was finished is denied no more**: who leaves the payload later was made to by people. Too many failures still
 //!   hold back what is new.
+//! * **A node has a number of attempts** in a rollout. Who used them up without ever running the payload counts as failed, for
+//!   a reason that is not known, whatever it says. Only a person has it tried again.
 //! * **A person may have it go now**: until a time that they name, windows and blackouts do not count, and the soak of
 //!   one wave is passed over. Whatever else holds, holds as ever: budgets, rates, zones, order, and what failed.
 //! * **An approval** that a policy asks for is a person's word for this plan, by its hash. Without it no node of the wave
@@ -31,12 +33,13 @@
 //! whose Node object is gone, or that is left out, is not waited for; but one node must have tried the payload before a wave
 //! of canaries is over.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use jiff::Timestamp;
 
 pub use crate::action::{Action, BlockedNode, Decision, successor};
 use crate::{
+    attempts,
     blocked::Blocked,
     facts::{Evidence, Facts, Failure, FailureEvidence, ObservedNode, Retry, RollbackPolicy},
     ledger::{Grant, Ledger, Limits, Node, Proof, Replacement},
@@ -54,7 +57,12 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     let mut succeeded = replace::successors(facts, &ledger);
     succeeded.extend(steps.iter().filter_map(successor));
     let facts = &*replace::with_successors(facts, &ledger, &succeeded);
-    let view = View::new(facts, &ledger);
+    // A grant to go back is no attempt.
+    let attempts = match &facts.denied {
+        None => attempts::counted(&facts.attempts, &facts.plan.pool, &facts.ledger),
+        Some(_) => facts.attempts.clone(),
+    };
+    let view = View::new(facts, &ledger, &attempts);
     let stop = view.stop(&mut steps);
     let hours = facts.hours(now);
     let until = hours.as_ref().ok().copied().flatten();
@@ -88,7 +96,8 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     }
     let Gate { retry, progress: Progress { passed, soaks, soaking_since, .. }, .. } = gate;
     let finished = view.is_over(passed) && !view.is_any_behind(&steps);
-    Decision { steps, limits, blocked, passed, soaks, soaking_since, retry, succeeded, finished }
+    let attempts = view.remembered();
+    Decision { steps, limits, blocked, passed, soaks, soaking_since, retry, attempts, succeeded, finished }
 }
 
 /// One more grant, and how its node is replaced, if it is.
@@ -179,10 +188,9 @@ impl View<'_> {
         if let Some(token) = self.token_ahead(report) {
             return Some(Blocked::TokenAhead { token, highest: self.facts.ledger.highest() });
         }
-        if let Some(Failure { evidence, why }) = &report.failed {
-            let why = why.clone();
+        if let Some(Failure { evidence, why }) = self.failure(node).map(Cow::into_owned) {
             match gate.retry {
-                _ if *evidence != FailureEvidence::BeforeReboot => return Some(Blocked::Failed(why)),
+                _ if evidence != FailureEvidence::BeforeReboot => return Some(Blocked::Failed(why)),
                 Some(Retry { below, from }) if report.token >= below => {
                     return Some(Blocked::RetriesLater { from, why });
                 }

@@ -21,6 +21,7 @@
 //! * [`replace`]: nodes that are replaced: by whom, and why not
 //! * [`skew`]: which kubelet goes with the API server
 //! * [`blocked`]: why a node waits, as a sentence
+//! * [`attempts`]: how often a node was granted
 //! * [`action`]: the actions that follow
 //! * [`decide`]: from facts to actions
 //! * `view`: who failed, who is done, how far the waves are
@@ -28,6 +29,7 @@
 //! * [`preview`]: a plan with its earliest times, and what blocks it
 
 pub mod action;
+pub mod attempts;
 pub mod blocked;
 pub mod decide;
 pub mod duration;

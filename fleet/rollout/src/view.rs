@@ -1,11 +1,12 @@
 //! The facts of one decision, by UID, and what follows from them for single nodes: who failed, who is done, how far the
 //! waves are.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
+    attempts::{self, Attempts},
     blocked::Blocked,
     facts::{Facts, Failure, FailureEvidence, NodeReport, ObservedNode, Retry},
     ledger::{Grant, Ledger, Node},
@@ -32,17 +33,18 @@ pub(crate) struct View<'a> {
     pub facts: &'a Facts,
     pub observed: BTreeMap<&'a str, &'a ObservedNode>,
     pub held: BTreeMap<&'a str, &'a Grant>,
+    pub attempts: &'a BTreeMap<String, Attempts>,
     pub successor_machines: SuccessorMachines<'a>,
     pub machines: ByNode<'a>,
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(facts: &'a Facts, ledger: &'a Ledger) -> Self {
+    pub(crate) fn new(facts: &'a Facts, ledger: &'a Ledger, attempts: &'a BTreeMap<String, Attempts>) -> Self {
         let observed = facts.nodes.iter().map(|observed| (observed.node.uid.as_str(), observed)).collect();
         let held = ledger.grants.iter().map(|grant| (grant.node.uid.as_str(), grant)).collect();
         let machines = facts.replacing.machines.as_deref().unwrap_or_default();
         let successor_machines = replace::successor_machines(ledger, &facts.nodes, machines, &facts.targets());
-        Self { facts, observed, held, successor_machines, machines: replace::machines_by_node(facts) }
+        Self { facts, observed, held, attempts, successor_machines, machines: replace::machines_by_node(facts) }
     }
 
     /// How many nodes there are; one that is replaced and who succeeds it are one.
@@ -72,15 +74,33 @@ impl<'a> View<'a> {
     }
 
     /// How this node failed, if it counts.
-    pub(crate) fn failure(&self, node: &Node) -> Option<&'a Failure> {
+    pub(crate) fn failure(&self, node: &Node) -> Option<Cow<'a, Failure>> {
         let is_skipped = self.facts.skip.contains(&node.uid);
         let observed =
             self.observed.get(node.uid.as_str()).filter(|of| !is_skipped && !of.runs(self.facts.plan.payload))?;
-        observed.failure()
+        let said = observed.failure();
+        if said.is_none_or(|said| said.evidence == FailureEvidence::BeforeReboot)
+            && let Some(Attempts { count, .. }) = self.spent(&node.uid)
+        {
+            let last = said.map_or("it does not say why", |said| said.why.as_str());
+            let why = format!("{count} attempts ended without the payload; of the last one: {last}");
+            return Some(Cow::Owned(Failure { evidence: FailureEvidence::Unknown, why }));
+        }
+        said.map(Cow::Borrowed)
+    }
+
+    /// The attempts of a node that has none left.
+    fn spent(&self, uid: &str) -> Option<Attempts> {
+        self.attempts.get(uid).copied().filter(|of| of.is_spent() && !self.held.contains_key(uid))
+    }
+
+    /// The attempts that the next decision has to know of.
+    pub(crate) fn remembered(&self) -> BTreeMap<String, Attempts> {
+        attempts::remembered(self.attempts.clone(), |uid| self.is_done(uid))
     }
 
     /// How this node failed, if it is not tried again.
-    fn final_failure(&self, node: &Node) -> Option<&'a Failure> {
+    fn final_failure(&self, node: &Node) -> Option<Cow<'a, Failure>> {
         self.failure(node).filter(|failure| failure.evidence != FailureEvidence::BeforeReboot)
     }
 

@@ -143,6 +143,10 @@ impl World {
         work.todo =
             todo.chain(passed.map(PendingAction::Passed)).chain(is_over.then_some(PendingAction::Finished)).collect();
         work.todo.extend(remember);
+        // Before a grant is freed.
+        if decision.attempts != view.facts.attempts && self.mutant != Mutant::ForgetsAttempts {
+            work.todo.push_front(PendingAction::Attempts(decision.attempts.clone()));
+        }
         self.mutate(&mut work, &view, &decision);
         work.wait = self.waits(&view, &decision);
         let is_idle = work.todo.iter().all(|todo| self.is_for_a_liar(todo));
@@ -247,6 +251,7 @@ impl World {
                 rollout.soaking_since
             },
             retry: rollout.retry,
+            attempts: rollout.attempts.clone(),
             named_tokens: rollout.words.values().copied().collect(),
             api_server: None,
         })
@@ -374,6 +379,7 @@ impl World {
             PendingAction::Passed(passed) => Some((of_rollout, None, Change::Passed(passed))),
             PendingAction::Finished => Some((of_rollout, None, Change::Finished)),
             PendingAction::Remember(since, retry) => Some((of_rollout, None, Change::Remember(since, retry))),
+            PendingAction::Attempts(attempts) => Some((of_rollout, None, Change::Attempts(attempts))),
             PendingAction::Drop(uid) => Some((version, Some(dropped(&work.ledger, &uid)), Change::Drop(uid))),
         }
     }

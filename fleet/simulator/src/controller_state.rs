@@ -1,9 +1,13 @@
 //! A controller's own state: its current work, its remaining work, and its writes.
 
-use std::{collections::VecDeque, rc::Rc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
 
 use jiff::Timestamp;
 use slipway_rollout::{
+    attempts::Attempts,
     decide::Action,
     facts::Retry,
     ledger::{Ledger, Limits, Node, Proof},
@@ -22,6 +26,8 @@ pub enum PendingAction {
     Finished,
     /// The times that controllers count with their own clock.
     Remember(Option<Timestamp>, Option<Retry>),
+    /// How often nodes were granted.
+    Attempts(BTreeMap<String, Attempts>),
     /// A mutant: a grant goes without a proof.
     Drop(String),
 }
@@ -38,6 +44,7 @@ pub enum Change {
     Passed(usize),
     Finished,
     Remember(Option<Timestamp>, Option<Retry>),
+    Attempts(BTreeMap<String, Attempts>),
 }
 
 /// A write that is on its way.

@@ -30,6 +30,8 @@ pub enum Lie {
     GoesBack(u8),
     /// It has been as it is since then, in seconds from the start.
     Since(Seconds),
+    /// It obeyed what it was asked last, is well, and runs the old payload: it came back, and does not say why.
+    ComesBack,
     /// Some of these at once, by this seed.
     Several(u64),
 }
@@ -43,7 +45,7 @@ impl Lie {
             FailureEvidence::AfterReboot,
             FailureEvidence::Unknown,
         ];
-        match random.below(13) {
+        match random.below(14) {
             0 => Self::Token(u64::MAX),
             1 => Self::Token((1 << 53) - 1),
             2 => Self::Token(random.below(100)),
@@ -55,12 +57,13 @@ impl Lie {
             8 => Self::Failed(evidence[random.place(evidence.len())]),
             9 => Self::GoesBack(u8::try_from(random.below(4)).unwrap_or(0)),
             10 => Self::Since(random.from_to(-100, 0) * DAY),
+            11 => Self::ComesBack,
             _ => Self::Several(random.number()),
         }
     }
 
-    /// The report with this lie in it.
-    pub fn falsify(self, mut report: Report) -> Report {
+    /// The report with this lie in it; `asked` is the highest token that the node was asked with.
+    pub fn falsify(self, mut report: Report, asked: u64) -> Report {
         match self {
             Self::Token(token) => report.token = token,
             Self::Well => (report.well, report.busy, report.since) = (true, false, -3_000_000_000),
@@ -74,13 +77,17 @@ impl Lie {
             Self::GoesBack(2) => report.rollback = RollbackState::Denied("a lie".to_owned()),
             Self::GoesBack(_) => report.rollback = RollbackState::Failed("a lie".to_owned()),
             Self::Since(since) => report.since = since,
+            Self::ComesBack => {
+                (report.runs, report.staged, report.failed) = (OLD, Some(NEW), None);
+                (report.well, report.busy, report.token) = (true, false, asked);
+            }
             Self::Several(seed) => {
                 let mut random = Random::new(seed);
                 for _ in 0..random.from_to(2, 5) {
                     // Several within several would have no end.
                     let lie = Self::any(&mut random);
                     if !matches!(lie, Self::Several(_)) {
-                        report = lie.falsify(report);
+                        report = lie.falsify(report, asked);
                     }
                 }
             }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_node::request::Goal;
 use slipway_rollout::{
+    attempts::{self, MOST},
     facts::{Failure, FailureEvidence, NodeReport, ObservedNode},
     ledger::{Ledger, Node, Role},
     plan::Plan,
@@ -79,6 +80,12 @@ impl World {
             given.push((pool, now));
         }
         self.laws.given = given;
+        if view.facts.denied.is_none() {
+            let count = self.laws.granted.entry(node.uid.clone()).or_default();
+            *count += 1;
+            let count = *count;
+            self.laws.must(count <= MOST, || format!("attempts: {} is granted for the {count}th time", node.name));
+        }
         let size = view.facts.nodes.len() as u64;
         self.laws.allowed.insert(token, view.terms.budget(size));
         self.is_not_stopped(&std::rc::Rc::clone(view), &node.uid, view.facts.denied.is_some());
@@ -132,9 +139,13 @@ impl World {
         let held: BTreeSet<&str> = self.api.ledger.object.grants.iter().map(|grant| grant.node.uid.as_str()).collect();
         // A grant that this look freed was held when the look was made.
         let held_then = |uid: &str| held.contains(uid) || facts.ledger.held(uid).is_some();
+        // It has no attempt left: others wait for it no more.
+        let attempts = attempts::counted(&facts.attempts, &plan.pool, &facts.ledger);
+        let is_spent = |uid: &str| attempts.get(uid).is_some_and(|of| of.is_spent());
         for (earlier, other) in plan.nodes().take_while(|(_, other)| other.uid != node.uid) {
             let uid = other.uid.as_str();
-            let Some(observed) = observed.get(uid).filter(|_| !facts.skip.contains(uid)) else { continue };
+            let is_in = !facts.skip.contains(uid) && (!is_spent(uid) || held.contains(uid));
+            let Some(observed) = observed.get(uid).filter(|_| is_in) else { continue };
             let says = observed.report.as_ref();
             let is_ahead = |says: &NodeReport| says.token > facts.ledger.highest();
             let is_unstaged = |says: &NodeReport| view_is_late(write) && says.staged != Some(NEW);
@@ -160,7 +171,7 @@ impl World {
         let planned: BTreeSet<&str> = plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
         let counts = |observed: &&ObservedNode| {
             let uid = observed.node.uid.as_str();
-            planned.contains(uid) && !facts.skip.contains(uid) && !held_then(uid)
+            planned.contains(uid) && !facts.skip.contains(uid) && !held_then(uid) && !is_spent(uid)
         };
         // Later no node waits for that.
         if view_is_late(write) {

@@ -23,6 +23,8 @@ pub struct Laws {
     pub at_work: BTreeSet<usize>,
     /// When grants were given in a pool, by the clocks of who gave them.
     pub given: Vec<(usize, Timestamp)>,
+    /// How often each node was granted to run the payload, since it was last seen to run it.
+    pub granted: BTreeMap<String, u32>,
     /// Since when nothing new may begin.
     pub denied: BTreeMap<usize, Seconds>,
     pub aborted: BTreeMap<usize, Seconds>,

@@ -85,6 +85,8 @@ pub struct Machine {
     /// The subject of its lie now, and whether it ever lied.
     pub lie: Option<Lie>,
     pub has_lied: bool,
+    /// The highest token that it was asked with, whether it obeyed or not.
+    pub asked: u64,
     /// Payloads that came to nothing here.
     pub in_vain: BTreeSet<Sha256>,
     /// Its report, and since when; `None` while it is silent.
@@ -127,6 +129,7 @@ impl Machine {
             reboots: BTreeMap::new(),
             lie: None,
             has_lied: false,
+            asked: 0,
             in_vain: BTreeSet::new(),
             said: VecDeque::new(),
         };
@@ -268,7 +271,7 @@ impl Machine {
     /// Its own report, which may be a lie.
     pub fn report(&self) -> Option<Report> {
         let report = self.truth()?;
-        Some(self.lie.map_or(report.clone(), |lie| lie.falsify(report)))
+        Some(self.lie.map_or(report.clone(), |lie| lie.falsify(report, self.asked)))
     }
 
     /// The truth.

@@ -138,6 +138,7 @@ impl World {
             Change::Passed(passed) => rollout.passed = *passed,
             Change::Finished => rollout.finished = true,
             Change::Remember(since, retry) => (rollout.soaking_since, rollout.retry) = (*since, *retry),
+            Change::Attempts(attempts) => rollout.attempts.clone_from(attempts),
             Change::Grant(_) | Change::Free(..) | Change::Drop(_) => {}
         });
         self.laws.changed = self.now;

@@ -29,11 +29,13 @@ pub enum Mutant {
     SoaksByNodes,
     /// An approval of another plan counts.
     ApprovesAnyPlan,
+    /// How often a node was granted is not written.
+    ForgetsAttempts,
 }
 
 impl Mutant {
     /// Each of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::GrantsEnd,
         Self::CachedBudget,
         Self::UnreadToken,
@@ -46,5 +48,6 @@ impl Mutant {
         Self::BelievesTokens,
         Self::SoaksByNodes,
         Self::ApprovesAnyPlan,
+        Self::ForgetsAttempts,
     ];
 }

@@ -267,12 +267,16 @@ impl World {
         if self.mutant == Mutant::AnyToken {
             journal.token = 0;
         }
+        self.machines[n].asked = self.machines[n].asked.max(token.unwrap_or(0));
         let asked = journal.ask(request, shape, &facts);
         self.trace.say(self.now, || format!("{name} is asked for {goal:?}, token {token:?}: {asked:?}"));
         let (obeyed, given) = (journal.token, self.api.ledger.object.highest());
         self.laws.must(obeyed <= given, || format!("tokens: {name} remembers {obeyed}, and {given} was given"));
         if asked != Ok(Asked::New) {
             // A token may have been obeyed with nothing to do.
+            if self.machines[n].has_lied {
+                self.publish_report(n);
+            }
             if journal != self.machines[n].journal && self.mutant != Mutant::AnyToken {
                 self.machines[n].write(journal);
                 self.publish_report(n);

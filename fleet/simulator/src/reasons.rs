@@ -55,6 +55,9 @@ impl World {
 
     /// When a controller has first seen all nodes of a wave done. What breaks that is in the law of what nodes say.
     fn sees_what_is_done(&mut self, view: &View) {
+        for observed in view.facts.nodes.iter().filter(|observed| observed.runs(NEW)) {
+            self.laws.granted.remove(&observed.node.uid);
+        }
         let observed: BTreeMap<&str, &ObservedNode> =
             view.facts.nodes.iter().map(|of| (of.node.uid.as_str(), of)).collect();
         for (n, wave) in view.facts.plan.waves.iter().enumerate() {
@@ -83,6 +86,7 @@ impl World {
             let is_out = !self.api.exists(&node.uid) || view.facts.skip.contains(&node.uid);
             let is_done = machine.runs() == Some(NEW) && machine.is_confirmed();
             let has_failed = machine.report().is_none_or(|report| report.failed.is_some()) || machine.has_lied;
+            let has_failed = has_failed || is_spent(decision, &node.uid);
             // A node that went back, before people gave the rollout up, is seen on the payload in what it said before that.
             let is_back = view.facts.aborted.is_some() && machine.has_gone_back();
             !is_out && !is_done && !has_failed && !is_back && !machine.is_dead
@@ -147,7 +151,7 @@ impl World {
         let seen = |uid: &str| facts.nodes.iter().find(|observed| observed.node.uid == uid);
         let waits =
             |name: &str| decision.blocked.iter().any(|blocked| blocked.node.name == *name && blocked.node.uid != uid);
-        let is_out = |observed: &ObservedNode| self.is_out(facts, observed);
+        let is_out = |observed: &ObservedNode| self.is_out(facts, observed) || is_spent(decision, &observed.node.uid);
         let is_so = match why {
             Blocked::Paused(_) => facts.paused.is_some() || facts.finished,
             Blocked::Denied(_) => facts.denied.is_some(),
@@ -165,7 +169,7 @@ impl World {
             }
             Blocked::NotInPlan => facts.plan.nodes().all(|(_, node)| node.uid != uid),
             Blocked::Skipped => facts.skip.contains(uid),
-            Blocked::Failed(_) => seen(uid).is_some_and(|observed| observed.failure().is_some()),
+            Blocked::Failed(_) => is_spent(decision, uid) || seen(uid).is_some_and(|of| of.failure().is_some()),
             Blocked::RetriesLater { from, .. } => {
                 // Nothing ever opens.
                 if *from < Timestamp::MAX {
@@ -232,6 +236,11 @@ impl World {
         };
         if is_so { Fair::Stays } else { Fair::Wrong }
     }
+}
+
+/// It has no attempt left.
+fn is_spent(decision: &Decision, uid: &str) -> bool {
+    decision.attempts.get(uid).is_some_and(|of| of.is_spent())
 }
 
 /// The fate of a node that does not go.

@@ -211,3 +211,39 @@ fn old_rollouts_go_and_those_that_denied_a_payload_stay() {
     scene.pool("p", json!({ "revisionHistoryLimit": 14 }));
     assert!(names(&scene).is_empty());
 }
+
+#[test]
+fn a_node_that_always_comes_back_without_a_word_has_five_attempts() {
+    let mut scene = staged(4);
+    scene.policy("some", json!({ "failureBudget": 2 }));
+    scene.pool("p", json!({ "policies": ["some"] }));
+    let liar = holder(&scene.round());
+    let mut grants = 0;
+    let round = loop {
+        let round = scene.round();
+        keep(&mut scene, &round);
+        let (n, token) = (holder(&round), round.ledger.grants[0].token);
+        if n != liar {
+            break round;
+        }
+        grants += 1;
+        // It says that it obeyed, is well, and runs what it ran before.
+        scene.says(n).token = token;
+        // A look between, as of the other controller, counts nothing twice.
+        assert!(scene.round().pools["p"].as_ref().unwrap().decision.attempts.values().all(|of| of.count <= grants));
+    };
+    assert_eq!(grants, 5);
+    let told = told(&scene, &round, liar);
+    let why = "it failed: 5 attempts ended without the payload; of the last one: it does not say why";
+    assert_eq!((told.reason.as_str(), told.message.as_str()), ("Failed", why));
+    let status = scene.objects.rollouts[0].status.clone().unwrap();
+    assert_eq!(status.attempts[&format!("uid-{liar}")].count, 5);
+    assert!(status.denied.is_none() && status.paused.is_none(), "{status:?}");
+    // A rollout that cannot remember the attempt frees no grant.
+    let mut scene = staged(4);
+    let first = scene.round();
+    keep(&mut scene, &first);
+    scene.says(holder(&first)).token = first.ledger.grants[0].token;
+    scene.refused.rollouts.insert("p".to_owned(), "it is too large".to_owned());
+    assert_eq!(scene.round().ledger.grants, first.ledger.grants);
+}

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod approval;
+mod attempts;
 mod decide;
 mod evidence;
 mod int_or_percent;
