@@ -27,6 +27,7 @@ pub enum Tool {
     SystemdAnalyze,
     SystemdRun,
     Busctl,
+    Journalctl,
     Openssl,
 }
 
@@ -64,6 +65,7 @@ impl Tool {
             Tool::SystemdAnalyze => ("systemd-analyze", "systemd"),
             Tool::SystemdRun => ("systemd-run", "systemd"),
             Tool::Busctl => ("busctl", "systemd"),
+            Tool::Journalctl => ("journalctl", "systemd"),
             Tool::Openssl => ("openssl", "openssl"),
         }
     }

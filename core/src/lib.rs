@@ -16,6 +16,7 @@
 //! | [`snapshot`] | what goes back with a system beside its slot
 //! | [`report`] | what a command answers, its progress events, and the picture of a disk |
 //! | [`text`] | what comes from outside and is shown to people |
+//! | [`support`], [`redact`] | the archive of a failure; text without secrets |
 //! | [`glob`], [`yaml`], [`units`], [`rate_limit`], [`digest`] | values that all of these share |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -38,8 +39,10 @@ pub mod payload;
 pub mod plan;
 mod prelude;
 pub mod rate_limit;
+pub mod redact;
 pub mod report;
 pub mod snapshot;
+pub mod support;
 pub mod text;
 mod toml;
 pub mod units;

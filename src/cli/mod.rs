@@ -177,6 +177,13 @@ pub enum Verb {
     /// The boot chain is what the firmware starts: the UEFI image, the boot code and the core image. Both copies of the
     /// partition table, of the boot state and of META are looked at, too. The exit code is 7 if anything is damaged.
     Verify(ReadArgs),
+    /// Write one archive with what is needed to understand a failure, without secrets.
+    ///
+    /// It has what status, history, inspect and verify say of the disk, versions, the kernel command line, partitions, the
+    /// journal of Slipway's units, and the last words of kernels (pstore). Private keys, passwords in URLs, and values of keys
+    /// such as password or token are removed; of META it has only the tags' sizes, and of the environment nothing. What cannot
+    /// be collected is named in manifest.json, and is no failure. In a rescue system, name the disk with --disk.
+    Support(SupportArgs),
     /// Draw a disk or an image, or show what a source would install. Writes nothing.
     ///
     /// For a disk: the layout to scale, with sizes, offsets and file systems, the states of the slots, and what boots
@@ -307,6 +314,14 @@ pub struct HistoryArgs {
     /// Show only so many changes, the newest [default: all].
     #[arg(long, value_name = "NUMBER")]
     pub limit: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct SupportArgs {
+    /// The archive, a .tar.gz that is not there yet; - for stdout.
+    pub archive: PathBuf,
+    #[command(flatten)]
+    pub target: ReadArgs,
 }
 
 #[derive(Debug, Args)]

@@ -164,6 +164,7 @@ impl Work {
             "keys" => (false, "files may be missing: remove those that are there"),
             "checksum" => (false, "each of the two files is as it was, or complete"),
             "sign" | "attest" => (false, "the signatures are the old ones, or complete"),
+            "support" => (false, "the archive may be cut short"),
             "man" => (false, "pages may be missing"),
             _ => (true, NOTHING_WRITTEN),
         };
@@ -317,6 +318,7 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::History(_) => "history",
         Verb::Verify(_) => "verify",
         Verb::Inspect(_) => "inspect",
+        Verb::Support(_) => "support",
         Verb::Pull(_) => "pull",
         Verb::Push(_) => "push",
         Verb::Chunk(_) => "chunk",

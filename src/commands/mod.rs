@@ -22,6 +22,7 @@ mod request;
 mod sign;
 mod snapshot;
 mod stdin;
+mod support;
 mod terminal;
 mod unattended;
 mod upgrade;
@@ -77,6 +78,7 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         Verb::Verify(args) => {
             ops::verify::run(&args.request(progress)?, progress).map(|report| Report::Verify(Box::new(report)))
         }
+        Verb::Support(args) => support::run(&args, progress),
         Verb::Inspect(args) => inspect::run(args, progress),
         Verb::Pull(args) => pull::run(args, progress),
         Verb::Push(args) => push::run(args, progress),

@@ -50,6 +50,7 @@ mod slot_checks;
 pub mod snapshot;
 mod source_failure;
 pub mod status;
+pub mod support;
 mod trust;
 pub mod uki;
 pub mod unattended;

@@ -30,6 +30,14 @@ pub fn panic(system: &SystemFacts) -> Option<String> {
     (how == Ending::NotConfirmed).then(|| last_panic(&PSTORE.map(Path::new), since)).flatten()
 }
 
+/// The kernels' last words that this machine kept.
+pub fn dumps() -> Vec<PathBuf> {
+    let mut dumps = Vec::new();
+    PSTORE.iter().for_each(|dir| find_dumps(Path::new(dir), MAX_DEPTH, &mut dumps));
+    dumps.sort();
+    dumps.into_iter().map(|(_, path)| path).collect()
+}
+
 /// The line that says why the kernel panicked, in the oldest of the dumps that are not older than `since`: the trial is
 /// the first boot after that. Later ones are another system's.
 fn last_panic(dirs: &[&Path], since: SystemTime) -> Option<String> {

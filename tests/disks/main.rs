@@ -30,5 +30,6 @@ mod placeholders;
 mod readers;
 mod signals;
 mod snapshot;
+mod support;
 mod unattended;
 mod upgrade;

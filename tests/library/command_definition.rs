@@ -88,6 +88,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
                 "pull" => &["oci:x", "oci:y"],
                 "push" => &["oci:x", "docker://x/y"],
                 "chunk" => &["oci:x"],
+                "support" => &["x.tar.gz"],
                 "wipe" => &["--disk=x", "STATE"],
                 _ => &["--disk=x"],
             };

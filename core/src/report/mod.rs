@@ -28,6 +28,7 @@ mod rows;
 mod snapshot;
 mod status;
 mod style;
+mod support;
 mod uki;
 mod unattended;
 mod verify;
@@ -55,6 +56,7 @@ pub use payload::{ChecksumReport, InspectReport, PullReport, PushReport, SignRep
 pub use snapshot::{SnapshotEntry, SnapshotReport, SnapshotStatus};
 pub use status::{SlotStatus, StatusReport};
 pub use style::Style;
+pub use support::SupportReport;
 pub use uki::{KeysReport, UkiPart, UkiReport, UkiSystem};
 pub use unattended::{Outcome, UnattendedReport};
 pub use verify::{ChainCheck, FileCheck, FileState, SlotCheck, VerifyReport};
@@ -141,6 +143,8 @@ pub enum Report {
     Chunk(ChunkReport),
     /// `meta`.
     Meta(MetaReport),
+    /// `support`.
+    Support(SupportReport),
     /// `snapshot`.
     Snapshot(SnapshotReport),
     /// A run of any verb that failed.
@@ -188,6 +192,7 @@ impl fmt::Display for Report {
             Report::Push(r) => r.fmt(f),
             Report::Chunk(r) => r.fmt(f),
             Report::Meta(r) => r.fmt(f),
+            Report::Support(r) => r.fmt(f),
             Report::Snapshot(r) => r.fmt(f),
             Report::Failure(r) => r.fmt(f),
             Report::Text(text) => f.write_str(text.trim_end()),

@@ -288,6 +288,19 @@ const PAGES: &[Page] = &[
         "",
     ),
     page(
+        "installer-support",
+        &[
+            ("After a failure, for whoever is to understand it:", "installer support failure.tar.gz"),
+            (
+                "Of a disk that does not start, from a rescue system:",
+                "installer support failure.tar.gz --disk /dev/sda",
+            ),
+            ("Encrypted, to one recipient:", "installer support - | age -r RECIPIENT > failure.tar.gz.age"),
+        ],
+        &["status", "history", "verify"],
+        "",
+    ),
+    page(
         "installer-checksum",
         &[
             ("List the digests of a payload after it was built:", "installer checksum /srv/payload"),

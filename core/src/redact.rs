@@ -1,0 +1,242 @@
+//! Text without secrets, for an archive that people send to others. What looks like a secret goes, also where it is none:
+//! private keys, passwords in URLs, values of keys such as `password` or `token`.
+
+use crate::prelude::*;
+
+/// What stands in place of a secret.
+pub const REMOVED: &str = "[removed]";
+
+/// Parts of the names of keys whose values are secrets.
+const SECRET_NAMES: [&str; 18] = [
+    "passw",
+    "passphrase",
+    "secret",
+    "token",
+    "apikey",
+    "accesskey",
+    "authorization",
+    "credential",
+    "privatekey",
+    "cookie",
+    "keydata",
+    "keyfile",
+    "encryptionkey",
+    "joinkey",
+    "psk",
+    "pwd",
+    "hmac",
+    "userdata",
+];
+/// How PEM begins in base64, as kubeconfigs and machine configs have it.
+const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
+/// How a JSON web token begins.
+const WEB_TOKEN: &str = "eyJ";
+
+/// The text without secrets.
+pub fn redact(text: &str) -> String {
+    let text = without_keys(text);
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.split('\n') {
+        lines.push(values(&urls(line)));
+    }
+    lines.join("\n")
+}
+
+/// Without private keys in PEM. One that does not end takes the rest with it.
+fn without_keys(text: &str) -> String {
+    const BEGIN: &str = "-----BEGIN ";
+    const END: &str = "-----END ";
+    let mut done = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(BEGIN) {
+        let (before, from) = rest.split_at(at);
+        done.push_str(before);
+        let label = from.get(BEGIN.len()..).and_then(|label| label.split("-----").next()).unwrap_or_default();
+        if !label.contains("PRIVATE KEY") {
+            done.push_str(BEGIN);
+            rest = from.get(BEGIN.len()..).unwrap_or_default();
+            continue;
+        }
+        done.push_str(REMOVED);
+        let end = from.find(END).and_then(|end| {
+            let after = end + END.len();
+            Some(after + from.get(after..)?.find("-----")? + 5)
+        });
+        rest = end.and_then(|end| from.get(end..)).unwrap_or_default();
+    }
+    done + rest
+}
+
+/// Without user, password and query of URLs.
+fn urls(line: &str) -> String {
+    let mut done = String::new();
+    let mut rest = line;
+    while let Some(at) = rest.find("://") {
+        let (before, from) = rest.split_at(at + 3);
+        done.push_str(before);
+        let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | '\\');
+        let (url, after) = from.split_at(from.find(ends).unwrap_or(from.len()));
+        let (address, query) = url.split_at(url.find('?').unwrap_or(url.len()));
+        let authority = address.split(['/', '#']).next().unwrap_or_default();
+        match authority.rfind('@') {
+            Some(at) => {
+                done.push_str(REMOVED);
+                done.push_str(address.get(at..).unwrap_or_default());
+            }
+            None => done.push_str(address),
+        }
+        if !query.is_empty() {
+            done.push('?');
+            done.push_str(REMOVED);
+        }
+        rest = after;
+    }
+    done + rest
+}
+
+fn is_secret_name(name: &str) -> bool {
+    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    let last = |signs: &[char]| name.rsplit(signs).next().unwrap_or_default().to_ascii_lowercase();
+    // `server.key: it cannot be read` is about a file.
+    SECRET_NAMES.iter().any(|part| plain.contains(part))
+        || last(&['.', '_', '-']) == "auth"
+        || last(&['_', '-']) == "key"
+}
+
+/// Whether a value tells nothing: a number of a grant, or none at all.
+fn is_harmless(name: &str, value: &str) -> bool {
+    let value = value.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | ',' | '}' | ']' | ')' | '.'));
+    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && name.to_ascii_lowercase().ends_with("token"))
+        || matches!(value, "" | "null" | "true" | "false" | "~" | "{" | "[" | REMOVED)
+}
+
+/// Without the values of keys with such names, and without words that are secrets themselves.
+fn values(line: &str) -> String {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let mut done = String::new();
+    let mut rest = line;
+    while let Some(at) = rest.find(is_name) {
+        let (before, from) = rest.split_at(at);
+        done.push_str(before);
+        let (name, after) = from.split_at(from.find(|c| !is_name(c)).unwrap_or(from.len()));
+        if is_secret_word(name) {
+            let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '+' | '=');
+            done.push_str(REMOVED);
+            rest = from.get(from.find(|c| !is_part(c)).unwrap_or(from.len())..).unwrap_or_default();
+            continue;
+        }
+        done.push_str(name);
+        rest = after;
+        if let Some((sign, value, end)) = value_of(name, after) {
+            done.push_str(sign);
+            done.push_str(&if is_harmless(name, value) { value.to_owned() } else { REMOVED.to_string() });
+            rest = end;
+        }
+    }
+    done + rest
+}
+
+fn is_secret_word(word: &str) -> bool {
+    word.starts_with(PEM_IN_BASE64) || (word.starts_with(WEB_TOKEN) && word.len() > 20)
+}
+
+/// What stands between a name and its value, the value, and the rest; `None` if the name's value is no secret.
+fn value_of<'a>(name: &str, after: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
+    let is_scheme = ["bearer", "basic"].contains(&name.to_ascii_lowercase().as_str());
+    if !is_scheme && !is_secret_name(name) {
+        return None;
+    }
+    let trimmed = after.trim_start_matches(['"', '\'', '\\']).trim_start_matches([' ', '\t']);
+    let signs = trimmed.trim_start_matches([':', '=']);
+    let is_assigned = signs.len() < trimmed.len();
+    // `--password VALUE`, `Bearer VALUE`.
+    let is_flag = (name.starts_with("--") || is_scheme) && after.starts_with(' ');
+    if !is_assigned && !is_flag {
+        return None;
+    }
+    let value = signs.trim_start_matches([' ', '\t']);
+    let is_spaced = value.len() < signs.len();
+    let sign = after.get(..after.len() - value.len())?;
+    let length = match value.chars().next() {
+        Some(quote @ ('"' | '\'')) => quoted(value, quote),
+        Some('\\') => value.len(),
+        // After `key: ` a value goes to the end of its line.
+        _ if is_assigned && is_spaced => value.len(),
+        _ => value.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '&')).unwrap_or(value.len()),
+    };
+    Some((sign, value.get(..length)?, value.get(length..)?))
+}
+
+/// How long a quoted text is, quotes included.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut is_escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            c if c == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_go_wherever_they_are() {
+        for text in [
+            "password=HUSH",
+            "password = HUSH",
+            "password: HUSH and HUSH",
+            "\"password\": \"HU\\\"SH HUSH\",",
+            "{\"auth\":\"HUSH\",\"x\":1}",
+            "machine.token=HUSH quiet",
+            "  clientSecret: HUSH",
+            "--registry-password HUSH --x",
+            "REGISTRY_TOKEN='HUSH'",
+            "Authorization: Bearer HUSH",
+            "proxy-authorization: Basic HUSH==",
+            "curl -H 'x: y' https://user:HUSH@host.example/path",
+            "https://user:HU@HUSH@host.example",
+            "https://host.example/v2/?sig=HUSH&x=HUSH",
+            "wg PrivateKey = HUSH",
+            "client-key-data: HUSH",
+            "key: HUSH",
+            "ca: LS0tLS1CRUdJTiHUSH+/HUSH==",
+            "it says eyJhbGciOiJIUzI1NiJ9.HUSHHUSH.HUSH",
+            "-----BEGIN EC PRIVATE KEY-----\nHUSH\n-----END EC PRIVATE KEY-----",
+            "\"x\": \"-----BEGIN PRIVATE KEY-----\\nHUSH\\n-----END PRIVATE KEY-----\\n\"",
+            "-----BEGIN OPENSSH PRIVATE KEY-----\nHUSH\nHUSH",
+            "{\\\"password\\\":\\\"HUSH\\\"}",
+        ] {
+            let clean = redact(text);
+            assert!(!clean.contains("HUSH") && clean.contains(REMOVED), "{text}: {clean}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_stays() {
+        for text in [
+            "",
+            "it obeyed the token 12, and the ledger has given none above 7",
+            "\"token\": 12,",
+            "token: 9007199254740991",
+            "\"passed\": 3,\n\"passphrase\": null",
+            "docker://registry.example/os:1.2 at https://registry.example:5000/v2/",
+            "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----",
+            "the key is not there; tokens rise",
+            "/etc/slipway/server.key: it cannot be read",
+            "console=ttyS0 root=PARTUUID=0f-1 ro",
+            "sha256:0123456789abcdef\n\n",
+            "Ä: ö=ü \"ß\"",
+        ] {
+            assert_eq!(redact(text), text);
+        }
+        assert_eq!(redact("a=1 password=x b=2\nnext"), "a=1 password=[removed] b=2\nnext");
+        assert_eq!(redact("https://u:p@h/x y"), "https://[removed]@h/x y");
+    }
+}
