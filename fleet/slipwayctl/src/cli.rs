@@ -1,6 +1,8 @@
 //! The command line.
 
 pub mod fleet;
+mod join;
+mod support;
 
 use std::{net::IpAddr, path::PathBuf};
 
@@ -8,6 +10,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum, builder::TypedValueParser};
 use clap_complete::Shell;
 use slipway_core::digest::Sha256;
 use uuid::Uuid;
+
+pub use join::{Join, Node};
+pub use support::Support;
 
 // Not wider than a terminal: what is, is broken where it should not be.
 const AFTER: &str = "\
@@ -167,7 +172,16 @@ pub enum Command {
     },
     /// The versions of this program, of the node's service, and of the OS that the node runs
     Version,
+    /// Write one archive with what is needed to understand a failure, without secrets: of the nodes that --context names,
+    /// and of the fleet
+    #[command(after_help = support::AFTER)]
+    Support(Support),
     Fleet(fleet::Fleet),
+    /// Nodes of a fleet
+    Node {
+        #[command(subcommand)]
+        what: Node,
+    },
     /// Make a CA and certificates, and revoke them
     #[command(after_help = AFTER_GEN)]
     Gen {

@@ -1,6 +1,7 @@
 //! `slipwayctl`: asks the nodes of a cluster to stage, upgrade, roll back; watches them; shows the
 //! fleet; makes certificates.
 //!
+//! * [`authority`]: a directory with a CA, and what it signs
 //! * [`cli`]: the command line
 //! * [`config`]: the file with contexts, and where a call goes
 //! * [`connect`]: TLS or the Unix socket
@@ -9,6 +10,7 @@
 //! * [`fleet`]: the rollouts of a cluster, and people's word to them
 //! * [`show`]: answers and events for people, and as JSON
 
+mod authority;
 mod cli;
 mod commands;
 mod config;

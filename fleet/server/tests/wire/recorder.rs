@@ -57,6 +57,8 @@ pub struct Recorder {
     pub then: Mutex<Then>,
     /// What etcd says; `None` if there is none. The first member leads, and is this node's.
     pub etcd: Mutex<Option<Etcd>>,
+    /// The lines of each log.
+    pub lines: Mutex<Vec<String>>,
     log: EventLog,
     facts: Facts,
 }
@@ -81,6 +83,7 @@ impl Recorder {
             journal: Mutex::default(),
             then: Mutex::default(),
             etcd: Mutex::default(),
+            lines: Mutex::new(["one\n", "two\n"].map(str::to_owned).to_vec()),
             log,
             facts,
         })
@@ -193,8 +196,9 @@ impl Node for Recorder {
 
     async fn log(&self, of: Log) -> Result<Lines, Error> {
         self.record(format!("{of:?}")).await;
-        let (to, lines) = mpsc::channel(3);
-        for line in ["one\n", "two\n"] {
+        let said = self.lines.lock().unwrap().clone();
+        let (to, lines) = mpsc::channel(said.len() + 1);
+        for line in said {
             to.try_send(Ok(line.into())).unwrap();
         }
         match of {

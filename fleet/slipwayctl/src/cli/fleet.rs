@@ -8,6 +8,7 @@ use slipway_rollout::duration::PositiveDuration;
 
 const AFTER: &str = "\
 Examples:
+  slipwayctl fleet init --image registry.example/slipway-fleet:0.1.0
   slipwayctl fleet status
   slipwayctl fleet status --watch
   slipwayctl fleet plan workers
@@ -15,7 +16,7 @@ Examples:
   slipwayctl fleet skip node-7 --reason \"it is on loan\"
   slipwayctl --output json fleet status
 
-These commands speak to the API server of Kubernetes, and to no node. It is
+All but init speak to the API server of Kubernetes, and to no node. It is
 that of --kubeconfig, or of $KUBECONFIG, or of ~/.kube/config; in a pod without
 any of them, that of the pod. --context names one of the kubeconfig's contexts.
 
@@ -33,9 +34,42 @@ pub struct Fleet {
     pub verb: Verb,
 }
 
+/// What a fleet begins with.
+#[derive(Args, Clone, Debug)]
+pub struct Init {
+    /// The image of slipway-fleet, where you have pushed it
+    #[arg(long, value_name = "IMAGE")]
+    pub image: String,
+    /// Where CA, certificates and slipway-fleet.yaml are. It has keys: keep it away from nodes
+    #[arg(long, value_name = "DIR", default_value = "slipway")]
+    pub dir: PathBuf,
+    /// Print the objects, for `kubectl apply -f -`, and write no slipway-fleet.yaml
+    #[arg(long)]
+    pub stdout: bool,
+    /// Also the rights for pools that replace their nodes
+    #[arg(long)]
+    pub replace: bool,
+    /// How many days a certificate is valid that is made now; the CA is valid for ten years
+    #[arg(long, value_name = "NUMBER", default_value_t = 365, value_parser = super::days())]
+    pub days: u32,
+    /// Make the certificates anew, for the keys that are there. CA and keys stay
+    #[arg(long)]
+    pub renew: bool,
+}
+
 /// What is done with the fleet.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
+    /// Make what a fleet begins with: a CA, the certificates of the controller and of an admin, and all objects of the
+    /// controller. A second run keeps the CA, keys and certificates. The API server is not asked
+    Init(Init),
+    #[command(flatten)]
+    Ask(Ask),
+}
+
+/// What the API server is asked for.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Ask {
     /// The rollouts: each wave and each node, how far it is, and why not further
     Status {
         /// These pools; without any, all of them

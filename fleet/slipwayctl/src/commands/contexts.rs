@@ -68,7 +68,8 @@ fn context(by: AddBy) -> Result<Context, Failure> {
     }
 }
 
-fn write(path: &Path, config: &Config) -> std::io::Result<()> {
+/// The file in one step.
+pub fn write(path: &Path, config: &Config) -> std::io::Result<()> {
     let text = toml::to_string(config).map_err(std::io::Error::other)?;
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;

@@ -2,13 +2,15 @@
 
 mod certificates;
 mod contexts;
+mod join;
 mod look;
 mod operations;
 mod pages;
+mod support;
 mod wait;
 
 use crate::{
-    cli::{Cli, Command, Target},
+    cli::{Cli, Command, Node, Target},
     config::resolve,
     connect::{Client, connect},
     failure::Failure,
@@ -19,7 +21,11 @@ use crate::{
 /// Do what the command line says: of several nodes one after the other, also when one of them fails.
 pub async fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
     let names = match (&cli.target.context, &cli.command) {
-        (Some(names), command) if names.contains(',') && !matches!(command, Command::Fleet(_)) => names.clone(),
+        (Some(names), command)
+            if names.contains(',') && !matches!(command, Command::Fleet(_) | Command::Support(_)) =>
+        {
+            names.clone()
+        }
         _ => return one(cli, output).await,
     };
     let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
@@ -59,7 +65,9 @@ async fn one(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Version => look::version(client().await?, output).await,
         Command::Logs { service, log, lines } => look::logs(client().await?, service, log, lines, output).await,
         Command::Dmesg { log } => look::logs(client().await?, String::new(), log, None, output).await,
+        Command::Support(of) => support::run(&target, &of, output).await,
         Command::Fleet(of) => fleet::run(&target, of.kubeconfig.as_deref(), of.verb, output).await,
+        Command::Node { what: Node::Join(of) } => join::run(&of, output),
         Command::Gen { dir, what } => certificates::run(&dir, what, output),
         Command::Config { what } => contexts::run(&target, what, output),
         Command::Completions { shell } => pages::completions(shell),

@@ -75,6 +75,14 @@ impl Cluster {
         Ok(within(self.all::<K>().list(&ListParams::default())).await?.items)
     }
 
+    /// All objects of a kind as the API server has them, without the lists of who wrote which field.
+    pub async fn dump(&self, kind: &ApiResource) -> Result<Vec<DynamicObject>, Failure> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), kind);
+        let mut objects = within(api.list(&ListParams::default())).await?.items;
+        objects.iter_mut().for_each(|object| object.metadata.managed_fields = None);
+        Ok(objects)
+    }
+
     /// Each pool by its name; one that this program does not understand is not to hide the others.
     pub async fn pools(&self) -> Result<BTreeMap<String, Result<NodePool, String>>, Failure> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<NodePool>(&()));

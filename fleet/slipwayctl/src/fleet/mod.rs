@@ -12,12 +12,14 @@
 //! * [`edit`]: what a person's word changes in an object
 //! * [`status_report`]: how far rollouts are, as data
 //! * [`diagram`]: the same for people
+//! * [`init`]: what a fleet begins with
 //! * [`forecast`]: a plan, when its nodes begin at the earliest, and what blocks
 
-mod cluster;
+pub mod cluster;
 mod diagram;
 mod edit;
 mod forecast;
+mod init;
 #[cfg(test)]
 mod schema;
 mod status_report;
@@ -37,7 +39,7 @@ use slipway_fleet_objects::{
 use crate::{
     cli::{
         Target,
-        fleet::{self, Verb},
+        fleet::{self, Ask, Verb},
     },
     failure::Failure,
     show::Output,
@@ -51,37 +53,41 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
         let why = "--socket and --endpoint name a node, and `fleet` asks the API server: say --kubeconfig or --context";
         return Err(Failure::Usage(why.to_owned()));
     }
+    let ask = match verb {
+        Verb::Init(of) => return init::run(&of, output),
+        Verb::Ask(ask) => ask,
+    };
     let cluster = Cluster::connect(kubeconfig, target.context.as_deref()).await?;
-    match verb {
-        Verb::Status { pools, watch } => watch::status(&cluster, &pools, watch, output).await,
-        Verb::Plan { pool, takes } => {
+    match ask {
+        Ask::Status { pools, watch } => watch::status(&cluster, &pools, watch, output).await,
+        Ask::Plan { pool, takes } => {
             let forecast = forecast::of(&cluster, &pool, takes, Timestamp::now()).await?;
             output.answer(&forecast, &forecast.to_string())
         }
-        Verb::Pause { pool, word } => {
+        Ask::Pause { pool, word } => {
             let word = attribution_of(word);
             in_pool(&cluster, &pool, output, |spec| edit::pause(spec, &word)).await
         }
-        Verb::Resume { pool, plan } => {
+        Ask::Resume { pool, plan } => {
             let rollout = match plan {
                 Some(_) => Some(rollout_of(&cluster, &pool).await?),
                 None => None,
             };
             in_pool(&cluster, &pool, output, |of| edit::resume(of, plan.zip(rollout.as_ref()))).await
         }
-        Verb::Abort { pool, word } => {
+        Ask::Abort { pool, word } => {
             let (rollout, word) = (rollout_of(&cluster, &pool).await?, attribution_of(word));
             in_pool(&cluster, &pool, output, |spec| edit::abort(spec, &rollout, &word)).await
         }
-        Verb::RunNow { pool, lasts, skip_soak, word } => {
+        Ask::RunNow { pool, lasts, skip_soak, word } => {
             let (rollout, word, now) = (rollout_of(&cluster, &pool).await?, attribution_of(word), Timestamp::now());
             in_pool(&cluster, &pool, output, |spec| edit::run_now(spec, &rollout, (lasts, now), skip_soak, &word)).await
         }
-        Verb::Approve { pool, plan, wave, word } => {
+        Ask::Approve { pool, plan, wave, word } => {
             let (rollout, word) = (rollout_of(&cluster, &pool).await?, attribution_of(word));
             in_pool(&cluster, &pool, output, |spec| edit::approve(spec, &rollout, (plan, wave), &word)).await
         }
-        Verb::Skip { node, pool, word } => {
+        Ask::Skip { node, pool, word } => {
             let word = attribution_of(word);
             let pool = match pool {
                 Some(pool) => pool,
@@ -89,8 +95,8 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
             };
             in_pool(&cluster, &pool, output, |spec| edit::skip(spec, &node, &word)).await
         }
-        Verb::Unskip { node } => unskip(&cluster, &node, output).await,
-        Verb::Unblock { node, token, word } => {
+        Ask::Unskip { node } => unskip(&cluster, &node, output).await,
+        Ask::Unblock { node, token, word } => {
             let word = attribution_of(word);
             let edit = |ledger: &serde_json::Value| edit::release(ledger, &node, token, &word);
             let done = cluster.change::<DisruptionLedger>(LEDGER, edit).await?;

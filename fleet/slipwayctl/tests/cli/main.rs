@@ -6,10 +6,12 @@
 
 mod certificates;
 mod contexts;
+mod join;
 mod look;
 mod operations;
 #[path = "../../../server/tests/wire/recorder.rs"]
 mod recorder;
 mod site;
+mod support;
 mod wait;
 mod watch;

@@ -116,12 +116,18 @@ impl Site {
 
     /// Serve, with a log of its own; the answer is the address.
     pub fn start(&mut self) -> String {
+        self.start_with("pki", "node-1")
+    }
+
+    /// The same with the files of this directory: the certificate of this name, the CA, and what is revoked.
+    pub fn start_with(&mut self, dir: &str, name: &str) -> String {
         let _inside = self.runtime.enter();
+        let dir = self.path(dir);
         let files = Files {
-            certificate: self.path("pki/node-1.crt"),
-            key: self.path("pki/node-1.key"),
-            ca: self.path("pki/ca.crt"),
-            revoked: Some(self.path("pki/revoked.pem")),
+            certificate: dir.join(format!("{name}.crt")),
+            key: dir.join(format!("{name}.key")),
+            ca: dir.join("ca.crt"),
+            revoked: Some(dir.join("revoked.pem")),
         };
         let log = EventLog::new(Bound::default());
         let node = Recorder::new(log.clone());

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod failures;
+mod first_hour;
 #[allow(dead_code, reason = "the controller's tests use more of it")]
 #[path = "../../../controller/tests/fleet/node.rs"]
 mod node;
@@ -16,4 +17,5 @@ mod releases;
 #[allow(dead_code, reason = "the controller's tests use more of it")]
 #[path = "../../../controller/tests/fleet/site.rs"]
 mod site;
+mod support;
 mod words;

@@ -1,0 +1,48 @@
+//! The command line of `slipwayctl node`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+const AFTER: &str = "\
+Examples:
+  slipwayctl node join node-1 --host 10.0.0.11
+  slipwayctl node join node-1 --host 10.0.0.11 --base nodes.toml --renew
+  slipwayctl --config slipway/config.toml --context node-1 status
+
+It also adds the context NAME to DIR/config.toml, for the admin of
+`slipwayctl fleet init`.";
+
+/// What is done for a node.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Node {
+    /// Make the files of a node, in DIR/nodes/NAME: slipwayd.toml, its certificate and key, the CA, and the list of revoked
+    /// certificates. A second run keeps key and certificate, and makes the rest anew
+    #[command(after_help = AFTER)]
+    Join(Join),
+}
+
+/// A node that joins.
+#[derive(Args, Clone, Debug)]
+pub struct Join {
+    /// The name of its Node
+    pub name: String,
+    /// A name or address by which it is reached; one is the InternalIP of its Node
+    #[arg(long = "host", value_name = "NAME|ADDRESS", required = true)]
+    pub hosts: Vec<String>,
+    /// The directory of `fleet init`
+    #[arg(long, value_name = "DIR", default_value = "slipway")]
+    pub dir: PathBuf,
+    /// A slipwayd.toml with what all nodes have in common, such as [containerd] and [registry]
+    #[arg(long, value_name = "FILE")]
+    pub base: Option<PathBuf>,
+    /// Where the files will be on the node
+    #[arg(long, value_name = "DIR", default_value = "/etc/slipway")]
+    pub on_node: PathBuf,
+    /// How many days the certificate is valid, if it is made now
+    #[arg(long, value_name = "NUMBER", default_value_t = 365, value_parser = super::days())]
+    pub days: u32,
+    /// Make the certificate anew, for the key that is there
+    #[arg(long)]
+    pub renew: bool,
+}

@@ -1,0 +1,106 @@
+//! `node join`: one node's configuration, its certificate and its key, in a directory for the node's image or its STATE.
+
+use std::{
+    fs, io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use serde_json::json;
+use toml::{Table, Value};
+
+use super::contexts;
+use crate::{
+    authority::{self, Holder},
+    cli::Join,
+    config::{self, Context, TlsContext},
+    failure::Failure,
+    show::Output,
+};
+
+/// Where the kubelet's credentials are on most nodes.
+const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
+
+/// Make it.
+pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
+    let Join { name, hosts, dir, base, on_node, days, renew } = join;
+    authority::check_name(name)?;
+    let Some(address) = hosts.iter().find_map(|host| host.parse::<IpAddr>().ok()) else {
+        let why =
+            "no --host is an address, and the controller asks a node by the InternalIP of its Node: name that, too";
+        return Err(Failure::Usage(why.to_owned()));
+    };
+    let table = configuration(name, &read_base(base.as_deref())?, on_node)?;
+    let params = authority::of_holder(name, Holder::Node(hosts), *days)?;
+    authority::issuer(dir)?;
+    let at = dir.join("nodes").join(name);
+    let pair = authority::ensure(dir, &at, "server", params, *renew)?;
+    authority::replace(&at.join("ca.crt"), authority::text(&dir.join("ca.crt"))?.as_bytes())?;
+    authority::replace(&at.join("revoked.pem"), &revoked(dir)?)?;
+    authority::replace(&at.join("slipwayd.toml"), table.as_bytes())?;
+    let context = context(dir, name, address)?;
+    let did = if pair.is_new { "is made" } else { "is kept" };
+    let text = format!(
+        "{at}: the certificate of {name} {did}; put these files into {on_node} of the node\n\
+         then: slipwayctl --config {config} --context {name} status",
+        at = at.display(),
+        on_node = on_node.display(),
+        config = context.display(),
+    );
+    let answer = json!({ "directory": at, "onNode": on_node, "certificate": pair.certificate, "key": pair.key,
+        "new": pair.is_new, "config": context });
+    output.answer(&answer, &text)
+}
+
+fn read_base(base: Option<&Path>) -> Result<Table, Failure> {
+    let Some(path) = base else { return Ok(Table::new()) };
+    authority::text(path)?.parse().map_err(|e| Failure::file(path, e))
+}
+
+/// `base` with what is this node's own.
+fn configuration(name: &str, base: &Table, on_node: &Path) -> Result<String, Failure> {
+    let mut all = base.clone();
+    let file = |name: &str| Value::String(on_node.join(name).display().to_string());
+    all.insert("node".to_owned(), name.into());
+    let api = part(&mut all, "api")?;
+    let tls = part(api, "tls")?;
+    for (key, name) in
+        [("certificate", "server.crt"), ("key", "server.key"), ("ca", "ca.crt"), ("revoked", "revoked.pem")]
+    {
+        tls.insert(key.to_owned(), file(name));
+    }
+    let kubernetes = part(&mut all, "kubernetes")?;
+    kubernetes.insert("node".to_owned(), name.into());
+    kubernetes.entry("kubeconfig").or_insert_with(|| KUBECONFIG.into());
+    let text = toml::to_string(&all).map_err(|e| Failure::Failed(e.to_string()))?;
+    Ok(format!("# Made by `slipwayctl node join`, which writes it anew: change --base instead.\n{text}"))
+}
+
+fn part<'a>(of: &'a mut Table, name: &str) -> Result<&'a mut Table, Failure> {
+    let part = of.entry(name).or_insert_with(|| Table::new().into());
+    part.as_table_mut().ok_or_else(|| Failure::Usage(format!("--base: {name} is no table")))
+}
+
+/// The list of revoked certificates. An empty one says that none is.
+fn revoked(dir: &Path) -> Result<Vec<u8>, Failure> {
+    let path = dir.join("revoked.pem");
+    match fs::read(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.map_err(|e| Failure::file(&path, e)),
+    }
+}
+
+/// How `fleet init`'s admin reaches the node: a context in `config.toml`, whose files are beside it.
+fn context(dir: &Path, name: &str, address: IpAddr) -> Result<PathBuf, Failure> {
+    let path = dir.join("config.toml");
+    let mut config = config::read(&path)?.unwrap_or_default();
+    let endpoint = match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    };
+    let beside = |name: &str| PathBuf::from(name);
+    let (ca, certificate, key) = (beside("ca.crt"), beside("admin.crt"), beside("admin.key"));
+    config.contexts.insert(name.to_owned(), Context::Tls(TlsContext { endpoint, ca, certificate, key }));
+    contexts::write(&path, &config).map_err(|e| Failure::file(&path, e))?;
+    Ok(path)
+}

@@ -1,0 +1,149 @@
+//! `fleet init`: what a fleet begins with. No cluster is asked: the objects are for `kubectl apply -f`.
+
+use std::{io::Write as _, path::PathBuf};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    authority::{self, Holder, Pair},
+    cli::{Role, fleet::Init},
+    failure::Failure,
+    show::Output,
+};
+
+/// The namespace before what is in it.
+const OBJECTS: [&str; 8] = [
+    include_str!("../../../manifests/namespace.yaml"),
+    include_str!("../../../manifests/crds/channels.yaml"),
+    include_str!("../../../manifests/crds/disruptionledgers.yaml"),
+    include_str!("../../../manifests/crds/nodepools.yaml"),
+    include_str!("../../../manifests/crds/nodeupgrades.yaml"),
+    include_str!("../../../manifests/crds/rollouts.yaml"),
+    include_str!("../../../manifests/crds/upgradepolicies.yaml"),
+    include_str!("../../../manifests/rights.yaml"),
+];
+const REPLACE: &str = include_str!("../../../manifests/replace.yaml");
+const DEPLOYMENT: &str = include_str!("../../../manifests/deployment.yaml");
+/// Where the Deployment names its image.
+const IMAGE: &str = "image: slipway-fleet\n";
+/// The file of all objects. It has the controller's key.
+const FILE: &str = "slipway-fleet.yaml";
+
+/// Make it.
+pub fn run(Init { image, dir, stdout, replace, days, renew }: &Init, output: &Output) -> Result<(), Failure> {
+    check_image(image)?;
+    let ca = authority::ensure_ca(dir)?;
+    let client = |name: &str, role| {
+        let params = authority::of_holder(name, Holder::Client(role), *days)?;
+        authority::ensure(dir, dir, name, params, *renew)
+    };
+    let (controller, admin) = (client("slipway-fleet", Role::Controller)?, client("admin", Role::Admin)?);
+    let objects = objects(image, *replace, &secret(&ca, &controller)?);
+    let mut lines = Vec::new();
+    let mut made = Vec::new();
+    for (pair, what) in [(ca, "the CA"), (controller, "the controller"), (admin, "an admin")] {
+        let (line, value) = told(&pair, what)?;
+        lines.push(line);
+        made.push(value);
+    }
+    if *stdout {
+        output.remark(&lines.join("\nslipwayctl: "));
+        let written = std::io::stdout().write_all(objects.as_bytes());
+        return written.map_err(|e| Failure::Failed(format!("standard output: {e}")));
+    }
+    let file: PathBuf = dir.join(FILE);
+    authority::replace(&file, objects.as_bytes())?;
+    lines.push(format!("next step: kubectl apply -f {}", file.display()));
+    output.answer(&json!({ "objects": file, "certificates": made }), &lines.join("\n"))
+}
+
+/// A pair for people, and as JSON.
+fn told(pair: &Pair, what: &str) -> Result<(String, Value), Failure> {
+    let expires = Timestamp::from_second(authority::expiry(&pair.certificate)?).unwrap_or(Timestamp::MAX);
+    let did = if pair.is_new { "is made" } else { "is kept" };
+    let day = expires.strftime("%F");
+    let line = format!("{}: the certificate of {what} {did}; it expires on {day}", pair.certificate.display());
+    Ok((
+        line,
+        json!({ "certificate": pair.certificate, "key": pair.key, "new": pair.is_new, "expires": expires.to_string() }),
+    ))
+}
+
+/// A reference of a container image. YAML takes it as it is.
+fn check_image(image: &str) -> Result<(), Failure> {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"./_-:@".contains(&byte);
+    if image.is_empty() || !image.bytes().all(is_known) || !image.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Err(Failure::Usage(format!(
+            "--image {image:?} is no image: write HOST/REPOSITORY:TAG or HOST/REPOSITORY@DIGEST"
+        )));
+    }
+    Ok(())
+}
+
+/// The Secret that the Deployment mounts.
+fn secret(ca: &Pair, controller: &Pair) -> Result<String, Failure> {
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": "slipway-fleet-pki", "namespace": "slipway-fleet" },
+        "type": "Opaque",
+        "stringData": {
+            "ca.crt": authority::text(&ca.certificate)?,
+            "tls.crt": authority::text(&controller.certificate)?,
+            "tls.key": authority::text(&controller.key)?,
+        },
+    });
+    // JSON is YAML, too.
+    Ok(format!("{secret:#}\n"))
+}
+
+fn objects(image: &str, replace: bool, secret: &str) -> String {
+    let deployment = DEPLOYMENT.replacen(IMAGE, &format!("image: {image}\n"), 1);
+    let parts = OBJECTS.into_iter().chain(replace.then_some(REPLACE)).chain([secret, deployment.as_str()]);
+    parts.collect::<Vec<_>>().join("---\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Vec<Value> {
+        text.split("---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect()
+    }
+
+    /// What `kubectl apply -k` brings, with the image, and the Secret besides.
+    #[test]
+    fn the_objects_are_those_of_the_manifests() {
+        let manifests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
+        let read = |name: &str| std::fs::read_to_string(manifests.join(name)).unwrap();
+        let kustomization: Value = serde_saphyr::from_str(&read("kustomization.yaml")).unwrap();
+        let files = kustomization["resources"].as_array().unwrap();
+        let mut wanted: Vec<Value> = files.iter().flat_map(|file| parse(&read(file.as_str().unwrap()))).collect();
+        for object in &mut wanted {
+            if let Some(image) = object.pointer_mut("/spec/template/spec/containers/0/image") {
+                *image = "registry.example/fleet:1".into();
+            }
+        }
+        let secret = json!({ "kind": "Secret" });
+        wanted.push(secret.clone());
+        let sort = |mut objects: Vec<Value>| {
+            objects.sort_by_key(ToString::to_string);
+            objects
+        };
+        let made = parse(&objects("registry.example/fleet:1", false, &secret.to_string()));
+        assert_eq!(sort(made), sort(wanted.clone()));
+        wanted.extend(parse(&read("replace.yaml")));
+        assert_eq!(sort(parse(&objects("registry.example/fleet:1", true, &secret.to_string()))), sort(wanted));
+    }
+
+    #[test]
+    fn an_image_is_one_word() {
+        for good in ["slipway-fleet", "registry.example:5000/a/b:0.1.0", "r.io/os@sha256:abc"] {
+            assert_eq!(check_image(good), Ok(()));
+        }
+        for wrong in ["", "a b", "a\nhostPID: true", "-a", "a#b", "docker://r.io/a\""] {
+            check_image(wrong).unwrap_err();
+        }
+    }
+}
