@@ -71,11 +71,15 @@ fn of_disk(disk: &DiskRequest, archive: &mut Archive, observer: &mut dyn Observe
         }
         Err(failure) => archive.add(&format!("disk/{name}"), Err(failure.to_string())),
     };
-    add("status", status::run(disk, Some(false), observer).map(|report| Report::Status(Box::new(report))));
+    // Values of META's tags may be secrets of any form.
+    let status = status::run(disk, Some(false), observer).map(|mut report| {
+        report.meta.values_mut().for_each(|value| *value = format!("{} bytes", value.len()));
+        Report::Status(Box::new(report))
+    });
+    add("status", status);
     add("history", history::run(disk, None).map(Report::History));
     add("inspect", inspect_disk::run(disk, Style::of(None, None)).map(|report| Report::Layout(Box::new(report))));
     add("verify", verify::run(disk, observer).map(|report| Report::Verify(Box::new(report))));
-    // Values of tags may be secrets of any form.
     let tags = meta::list(disk).map(|report| {
         let line = |tag: &slipway_core::report::MetaTag| format!("{}: {} bytes\n", tag.key, tag.value.len());
         report.tags.iter().map(line).collect()

@@ -40,7 +40,9 @@ fn help_tells_the_exit_codes() {
 fn the_short_help_of_every_verb_fits_a_screen() {
     for words in verbs() {
         let help = Outcome::of(&mut installer(words.iter().map(String::as_str).chain(["-h"]))).succeeds().stdout;
-        assert!(help.lines().count() <= 41, "{words:?}: {help}");
+        // The list of all verbs fits on a console of 1024 by 768 pixels.
+        let most = if words.is_empty() { 46 } else { 41 };
+        assert!(help.lines().count() <= most, "{words:?}: {help}");
         assert!(help.contains("see more with '--help'") || !help.contains("--"), "{words:?}: {help}");
     }
 }

@@ -295,7 +295,6 @@ const PAGES: &[Page] = &[
                 "Of a disk that does not start, from a rescue system:",
                 "installer support failure.tar.gz --disk /dev/sda",
             ),
-            ("Encrypted, to one recipient:", "installer support - | age -r RECIPIENT > failure.tar.gz.age"),
         ],
         &["status", "history", "verify"],
         "",
