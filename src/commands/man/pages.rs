@@ -289,13 +289,7 @@ const PAGES: &[Page] = &[
     ),
     page(
         "installer-support",
-        &[
-            ("After a failure, for whoever is to understand it:", "installer support failure.tar.gz"),
-            (
-                "Of a disk that does not start, from a rescue system:",
-                "installer support failure.tar.gz --disk /dev/sda",
-            ),
-        ],
+        &[("After a failure, for whoever is to understand it:", "installer support failure.tar.gz")],
         &["status", "history", "verify"],
         "",
     ),

@@ -5,7 +5,10 @@ use std::{fs, path::Path, process::Command};
 use kube::api::{DeleteParams, DynamicObject, PostParams};
 use serde_json::Value;
 
-use crate::{program::Ended, site::Site};
+use crate::{
+    program::Ended,
+    site::{Site, fleet},
+};
 
 const PAGE: &str = include_str!("../../../controller/README.md");
 /// The address of the first node on the page, and the one that a node has here.
@@ -40,6 +43,19 @@ fn blocks(page: &str) -> Vec<(&str, String)> {
 
 fn commands(block: &str) -> Vec<String> {
     block.replace("\\\n", " ").lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+/// An object of the page. One without a name is what the first pool, `workers`, has in place of some fields.
+fn whole(site: &Site, object: Value) -> Value {
+    if object["metadata"]["name"].is_string() {
+        return object;
+    }
+    let kind = object["kind"].as_str().unwrap();
+    let api = site.api_of("fleet.slipway.dev/v1alpha1", kind, None);
+    let there = site.runtime.block_on(api.get("workers")).unwrap();
+    let mut spec = there.data["spec"].clone();
+    spec.as_object_mut().unwrap().extend(object["spec"].as_object().unwrap().clone());
+    fleet(kind, "workers", spec)
 }
 
 /// `kubectl apply`: an object is made, or is what it says. What the API server had already is the manifests'.
@@ -133,8 +149,8 @@ fn the_page_of_the_controller_works_as_it_says() {
             "yaml" if block.starts_with("patches:") => {}
             "yaml" => {
                 let objects = parse(&block);
-                objects.iter().for_each(|object| apply(&site, object));
                 applied += objects.len();
+                objects.into_iter().for_each(|object| apply(&site, &whole(&site, object)));
                 // The first pool: the controller reaches the node with what was made, and says what it does.
                 if applied == 2 {
                     let controller = site.controller();
