@@ -12,7 +12,7 @@ use std::{
 use clap::{FromArgMatches as _, Parser as _, error::ErrorKind};
 use nix::libc;
 use slipway::{
-    cli::{Cli, Imager, Output, argv, colour, environment::Environment, output, short_help, signals},
+    cli::{Cli, Imager, Output, argv, colour, environment::Environment, output, short_help, signals, usage},
     commands::{self, Ended},
     error::{Failure, OrFail as _},
     report_failure,
@@ -104,6 +104,8 @@ impl Caller {
     /// Maps clap's errors to the public exit codes.
     fn usage(&self, error: &clap::Error) -> ExitCode {
         let _ = error.print();
+        let hint = usage::hint(error, self.verb.as_deref());
+        hint.iter().for_each(|hint| say(&format!("hint: {hint}")));
         let kind = match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return ExitCode::SUCCESS,
             ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::MissingRequiredArgument => {
@@ -111,7 +113,8 @@ impl Caller {
             }
             _ => FailureKind::Other,
         };
-        self.print_failure(report_failure::usage(&error.to_string(), kind, self.verb.as_deref()), vec![]);
+        let text = [Some(error.to_string()), hint].into_iter().flatten().collect::<Vec<_>>().join("\n");
+        self.print_failure(report_failure::usage(&text, kind, self.verb.as_deref()), vec![]);
         ExitCode::from(kind.exit_code())
     }
 

@@ -75,7 +75,7 @@ impl Known {
 pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
     let causes: Vec<_> = causes(failure).collect();
     let step = causes.iter().find_map(|cause| cause.downcast_ref::<ExecuteError>());
-    let refusals = causes.iter().find_map(|cause| refusals(*cause)).unwrap_or_default();
+    let refusals = causes.iter().find_map(|cause| refusals(*cause, verb)).unwrap_or_default();
     // The innermost one says most.
     let known = causes.iter().rev().find_map(|cause| known(*cause));
     let by_type = known.as_ref().and_then(|known| known.remedy.clone());
@@ -165,8 +165,23 @@ fn causes(failure: &Failure) -> impl Iterator<Item = &(dyn Error + 'static)> {
     })
 }
 
-fn refusals(cause: &(dyn Error + 'static)) -> Option<Vec<RefusalReport>> {
-    cause.downcast_ref::<Refusals>().map(|Refusals(all)| all.iter().map(RefusalReport::from).collect())
+fn refusals(cause: &(dyn Error + 'static), verb: Option<&str>) -> Option<Vec<RefusalReport>> {
+    let report = |refusal| {
+        let report = RefusalReport::from(refusal);
+        RefusalReport { remedy: report.remedy.map(|remedy| for_verb(&remedy, verb)), ..report }
+    };
+    cause.downcast_ref::<Refusals>().map(|Refusals(all)| all.iter().map(report).collect())
+}
+
+/// The verbs that take `--offline`.
+const OFFLINE: [&str; 5] = ["upgrade", "stage", "activate", "rollback", "bootloader"];
+
+/// A remedy without a clause about a flag that the verb does not take.
+fn for_verb(remedy: &str, verb: Option<&str>) -> String {
+    match remedy.split_once(", or give --offline") {
+        Some((rest, _)) if verb.is_some_and(|verb| !OFFLINE.contains(&verb)) => rest.to_owned(),
+        _ => remedy.to_owned(),
+    }
 }
 
 /// Steps are printed in columns.
@@ -298,7 +313,7 @@ fn disk(cause: &(dyn Error + 'static)) -> Option<Known> {
         let id = match error {
             ProbeError::Io { .. } => Id::DiskError,
             ProbeError::NoTable(_) | ProbeError::Foreign(_) => Id::NotASlipwayDisk,
-            ProbeError::Lba0Lost => Id::DiskDamaged,
+            ProbeError::Lba0Lost | ProbeError::TableLost(_) | ProbeError::Shrunk { .. } => Id::DiskDamaged,
             ProbeError::TableUnreadable(_) => Id::TableUnreadable,
             ProbeError::Fat { .. }
             | ProbeError::Sums { .. }

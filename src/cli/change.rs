@@ -128,6 +128,19 @@ pub struct RollbackArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct RepairArgs {
+    #[command(flatten)]
+    pub change: ChangeArgs,
+    /// What boots the disk under UEFI if the loader is put onto the ESP again [default: slipway, or grub if Slipway's loader
+    /// does not start the kernels of the slots].
+    #[arg(long, value_name = "LOADER", value_parser = values::named(EfiLoader::ALL))]
+    pub efi_loader: Option<EfiLoader>,
+    /// Make an ESP again although files of others are on it, which are lost.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct WipeArgs {
     #[command(flatten)]
     pub change: ChangeArgs,

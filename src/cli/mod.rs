@@ -24,13 +24,16 @@ mod snapshot;
 pub mod terminal;
 mod tracker;
 mod trust;
+pub mod usage;
 mod values;
 
 pub use auto_upgrade::AutoUpgradeArgs;
 pub use bootloader::{
     BootloaderArgs, BootloaderMenuArgs, BootloaderStatusArgs, BootloaderUpdateArgs, BootloaderVerb, LoaderArgs, Switch,
 };
-pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
+pub use change::{
+    ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RepairArgs, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs,
+};
 pub use efi::{EfiSignerArgs, EnrollArgs, EnrollFromArgs, KeysArgs, SecureBootArgs, UkiArgs};
 pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
@@ -141,14 +144,17 @@ pub enum Verb {
     /// The slot to go back to is first compared with its checksums. A later upgrade refuses the payload that was given
     /// up, unless --retry-bad is given.
     Rollback(RollbackArgs),
-    /// Write again what was lost: copies of boot.env or META, the ESP, LBA 0.
+    /// Write again what was lost: boot.env, META, the ESP, the partition table, LBA 0.
     ///
     /// If both copies of boot.env are lost, the boot loader goes by the slots' own markers. The new boot.env says the
     /// same, so what boots stays the same. Works inside the system and from a rescue system. A slot is called good only
     /// if all its files match their checksums.
     ///
-    /// An ESP on which firmware finds no boot loader is made again. The slots and all data stay.
-    Repair(ChangeArgs),
+    /// Files that are missing from the ESP are put back, and all else on it stays. An ESP that is no whole file system is made
+    /// again; if files of others are on it, only with --force. Entries of the partition table that were changed or deleted
+    /// are written again, and so are both copies of it where what lies on the disk tells what they held. The slots and all data
+    /// stay.
+    Repair(RepairArgs),
     /// Show or renew what starts a disk: the loader for UEFI, and GRUB for BIOS.
     Bootloader(BootloaderArgs),
     /// Give EPHEMERAL the rest of a disk that became larger, while it is mounted.

@@ -8,9 +8,9 @@ use clap::{ArgAction, Args};
 #[derive(Clone, Debug, Args)]
 pub struct KeyArgs {
     /// Take only what the owner of this public key (PEM) has signed. A certificate in its place (PEM) bounds it in time.
-    /// Repeatable: a signature by one of them is enough
-    /// [default: what the policy says, else the keys in /usr/share/slipway/keys].
-    #[arg(long, help_heading = "Signatures", value_name = "FILE")]
+    /// Repeatable: a signature by one of them is enough. It takes the place of /etc/slipway/policy.toml, and is refused beside
+    /// --trust-policy [default: what the policy says, else the keys in /usr/share/slipway/keys].
+    #[arg(long, help_heading = "Signatures", value_name = "FILE", conflicts_with = "trust_policy")]
     pub trust_key: Vec<PathBuf>,
     /// Which sources need whose signatures [default: /etc/slipway/policy.toml, if it exists].
     #[arg(long, help_heading = "Signatures", value_name = "FILE")]

@@ -6,7 +6,7 @@ use slipway_core::{
 };
 
 use crate::{
-    cli::{ActivateArgs, ChangeArgs, ConfirmArgs, DataVolume, GuardArgs, RollbackArgs, WipeArgs},
+    cli::{ActivateArgs, ChangeArgs, ConfirmArgs, DataVolume, GuardArgs, RepairArgs, RollbackArgs, WipeArgs},
     error::Failure,
     ops::{self, ChangeOptions, guard, health::Checks},
 };
@@ -43,8 +43,10 @@ pub fn rollback(args: &RollbackArgs, observer: &mut dyn Observer) -> Result<Repo
     ops::rollback::run(&args.change.target.request(observer)?, request, options, observer).map(Report::Change)
 }
 
-pub fn repair(args: &ChangeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    ops::repair::run(&args.target.request(observer)?, args.options(), observer).map(Report::Change)
+pub fn repair(args: &RepairArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let RepairArgs { change, efi_loader, force } = args;
+    let request = ops::repair::Request { efi_loader: *efi_loader, force: *force };
+    ops::repair::run(&change.target.request(observer)?, request, change.options(), observer).map(Report::Change)
 }
 
 pub fn grow(args: &ChangeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {

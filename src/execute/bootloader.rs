@@ -6,7 +6,10 @@ use slipway_core::{
     digest::Sha256,
     disk::{
         bios,
-        fat::map::{FatMap, FileAt, Run, file_at, put_file_at},
+        fat::{
+            FatTime,
+            map::{FatMap, FileAt, Run, file_at, new_entry, put_file_at},
+        },
         gpt::{BOOT_CODE_BYTES, is_protective_mbr},
         layout::Part,
     },
@@ -36,6 +39,11 @@ impl Executor<'_, '_> {
                 )
             }
             Step::WriteBootCode { extent, core, sha256, over } => self.boot_code(*extent, *core, *sha256, *over),
+            Step::CopyFat { from, extent, sha256, .. } => self.copy_fat(*from, *extent, *sha256),
+            Step::AddEntry { offset, at, file, data, run, time } => {
+                self.is_whole(Extent { len: file.size, ..*data }, file.sha256, &file.path)?;
+                self.add(*offset, *at, file, *run, *time)
+            }
             Step::FreeClusters { copy, extents, runs } => self.free(*copy, extents, runs),
             Step::CountFree { extent } => {
                 let (map, mut sector) = (self.map(&[])?, self.read(*extent)?);
@@ -143,6 +151,28 @@ impl Executor<'_, '_> {
             return Err(changed_esp());
         }
         put_file_at(raw, new);
+        self.small(offset, sector)
+    }
+
+    fn copy_fat(&self, from: Extent, extent: Extent, sha256: Sha256) -> anyhow::Result<Vec<Expect>> {
+        let whole = self.read(from)?;
+        if Sha256::of(&whole) != sha256 {
+            return Err(changed_esp());
+        }
+        self.small(extent.offset, whole)
+    }
+
+    fn add(&self, offset: u64, at: u64, file: &VolumeFile, run: Run, time: u64) -> anyhow::Result<Vec<Expect>> {
+        let map = self.map(&[&file.path])?;
+        let entry = self.in_esp(Extent { offset: offset + at, len: ENTRY_BYTES as u64 })?.offset;
+        let is_free = map.unused_entries(&file.path).contains(&entry) && map.file(&file.path).is_none();
+        if !is_free || !map.are_unowned(&[run]) || !map.is_chain(run) {
+            return Err(changed_esp());
+        }
+        let new = FileAt { cluster: run.first, bytes: file.size as u32 };
+        let raw = new_entry(&file.path, new, FatTime(time)).ok_or_else(|| anyhow!("{}: no name of 8.3", file.path))?;
+        let mut sector = self.read(Extent { offset, len: self.disk.sector_size().bytes() })?;
+        sector[at as usize..at as usize + ENTRY_BYTES].copy_from_slice(&raw);
         self.small(offset, sector)
     }
 

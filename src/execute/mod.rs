@@ -275,16 +275,20 @@ impl<'a> Executor<'_, 'a> {
             | Step::LinkClusters { .. }
             | Step::WriteEntry { .. }
             | Step::WriteBootCode { .. }
+            | Step::CopyFat { .. }
+            | Step::AddEntry { .. }
             | Step::FreeClusters { .. }
             | Step::CountFree { .. } => self.renew(step),
-            Step::RereadTable => {
-                if let Err(e) = self.disk.reread_table() {
-                    self.observer
-                        .note(&format!("the kernel still has the old partition table ({e}): reboot, or run partprobe"));
-                }
-                Ok(vec![])
-            }
+            Step::RereadTable => Ok(self.reread_table()),
         }
+    }
+
+    fn reread_table(&mut self) -> Vec<Expect> {
+        if let Err(e) = self.disk.reread_table() {
+            self.observer
+                .note(&format!("the kernel still has the old partition table ({e}): reboot, or run partprobe"));
+        }
+        vec![]
     }
 
     fn boot_env(&self, copy: u8, offset: u64, env: &BootEnv, over: Option<&BootEnv>) -> anyhow::Result<Vec<Expect>> {

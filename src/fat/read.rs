@@ -40,6 +40,9 @@ pub struct FatVolume<'d> {
     data: u64,
     clusters: u64,
     root: u32,
+    /// Bytes of the volume, by its boot sector.
+    bytes: u64,
+    serial: u32,
     /// Field of a boot sector that other readers need, and this one does not.
     odd: Option<&'static str>,
 }
@@ -90,6 +93,8 @@ impl<'d> FatVolume<'d> {
             data: extent.offset + data * sector,
             clusters,
             root: le32(&b, 44),
+            bytes: u64::from(le32(&b, 32)) * sector,
+            serial: le32(&b, 67),
             odd: odd(&b),
         })
     }
@@ -110,6 +115,16 @@ impl<'d> FatVolume<'d> {
 
     pub const fn extent(&self) -> Extent {
         self.extent
+    }
+
+    /// Bytes of the volume, by its boot sector.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Serial number of the volume.
+    pub const fn serial(&self) -> u32 {
+        self.serial
     }
 
     /// Whether no file or directory has a cluster in a range of the disk. Behind the end of the volume nothing is.
@@ -157,6 +172,25 @@ impl<'d> FatVolume<'d> {
             dir = entry.cluster;
         }
         Ok(None)
+    }
+
+    /// Names of the files and directories in a directory, `""` for the root. None of one that is not there.
+    pub fn names_in(&self, path: &str) -> Result<Vec<String>, ReadError> {
+        let mut dir = self.root;
+        for part in path.split('/').filter(|part| !part.is_empty()) {
+            match self.search(dir, |entry| entry.directory && entry.name.eq_ignore_ascii_case(part))? {
+                Some(entry) => dir = entry.cluster,
+                None => return Ok(vec![]),
+            }
+        }
+        let mut names = Vec::new();
+        self.search(dir, |entry| {
+            if entry.name != "." && entry.name != ".." {
+                names.push(entry.name.clone());
+            }
+            false
+        })?;
+        Ok(names)
     }
 
     /// Names and sizes (bytes) of the files in the root directory.

@@ -28,7 +28,7 @@ pub fn of_install(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> Execu
     let ours = plan.disk_guid;
     looked_up(error, disk, |disk| {
         Ok(match probe::partitions(disk) {
-            Err(probe::ProbeError::NoTable(_) | probe::ProbeError::Lba0Lost) => {
+            Err(probe::ProbeError::NoTable(_) | probe::ProbeError::Lba0Lost | probe::ProbeError::TableLost(_)) => {
                 Left::new("the disk has no partition table", Left::AGAIN)
             }
             Err(e) => return Err(e.to_string()),
@@ -79,6 +79,15 @@ pub fn of_lba0(error: ExecuteError, disk: &dyn BlockIo) -> ExecuteError {
     looked_up(error, disk, |disk| match probe::gpt(disk) {
         Ok(_) => Ok(Left::new("LBA 0 says again that the disk has a GPT", Left::STATUS)),
         Err(probe::ProbeError::Lba0Lost) => Ok(Left::new("LBA 0 is lost, as before", Left::AGAIN)),
+        Err(e) => Err(e.to_string()),
+    })
+}
+
+/// After a mend of the partition table.
+pub fn of_table(error: ExecuteError, disk: &dyn BlockIo) -> ExecuteError {
+    looked_up(error, disk, |disk| match probe::mended_table(disk) {
+        Ok(None) => Ok(Left::new("the partition table is whole", Left::STATUS)),
+        Ok(Some(_)) => Ok(Left::new("the partition table is not whole, and can be repaired", Left::AGAIN)),
         Err(e) => Err(e.to_string()),
     })
 }

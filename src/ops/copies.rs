@@ -3,7 +3,7 @@
 
 use slipway_core::{
     boot::env::PATHS,
-    disk::{layout::Part, meta::ADV_BYTES},
+    disk::{fat::copies::FatsDiffer, layout::Part, meta::ADV_BYTES},
     plan::{GptCopies, SystemFacts},
     report::Writer,
     units::approx,
@@ -40,10 +40,26 @@ pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64, grows: bool) ->
     (problems, notes)
 }
 
+/// `esp` is the byte of the disk at which the ESP begins.
+fn of_the_fats(fats: &FatsDiffer, esp: u64) -> String {
+    let at = |copy: usize| esp + fats.copies[copy].offset + fats.at;
+    match fats.whole {
+        Some((whole, _)) => {
+            format!("the {} FAT of the ESP is damaged (byte {} of the disk)", WHICH[1 - whole], at(1 - whole))
+        }
+        None => format!(
+            "the two FATs of the ESP differ, and by neither of them every file is whole (bytes {} and {} of the disk)",
+            at(0),
+            at(1)
+        ),
+    }
+}
+
 /// Faults and notes of all structures that the disk has twice. While a program writes, two good copies may differ: one
 /// is written after the other.
 pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (Vec<String>, Vec<String>) {
     let (mut problems, mut notes) = of_the_table(&facts.gpt.copies, disk.size(), disk.sector_size().bytes(), true);
+    problems.extend(facts.gpt.wrong_types.iter().cloned());
     notes.extend(facts.of_a_later_version());
     for (((path, which), copy), at) in PATHS.iter().zip(WHICH).zip(&facts.env_copies).zip(facts.env_at) {
         let name = format!("the {which} copy of the boot state");
@@ -62,6 +78,8 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
         };
         problems.push(format!("{name} {is} ({path} on the ESP{at})"));
     }
+    problems.extend(facts.esp_fats.as_ref().map(|fats| of_the_fats(fats, facts.gpt.part(Part::Esp).offset)));
+    problems.extend(facts.data_faults.values().cloned());
     let meta = facts.gpt.part(Part::Meta).offset;
     for (n, valid) in facts.meta.valid.into_iter().enumerate() {
         if !valid {

@@ -15,6 +15,7 @@ use crate::{
 use slipway_core::{
     disk::region::misplaced,
     report::{FailureKind, InstalledSystem, LayoutReport, StatusReport, Style, Writer},
+    text::quoted,
 };
 
 const MEDIUM: &str = "it begins with an ISO 9660 image: a live medium or another CD";
@@ -38,7 +39,8 @@ fn layout(
 ) -> Result<LayoutReport, Failure> {
     let context = || name.to_owned();
     let table = match probe::partitions(disk) {
-        lost @ Err(ProbeError::Lba0Lost) => super::ours(lost, name)?,
+        // Nothing is left to be drawn.
+        lost @ Err(ProbeError::Lba0Lost | ProbeError::TableLost(_)) => super::ours(lost, name)?,
         other => other.with_context(context).or_fail(FailureKind::Install)?,
     };
     let (bytes, sector_bytes) = (disk.size(), disk.sector_size().bytes());
@@ -55,7 +57,14 @@ fn layout(
                 copies.map(|c| copies::of_the_table(c, bytes, sector_bytes, false)).unwrap_or_default();
             (None, Some(why), [problems, notes].concat())
         }
-        Err(e) => return Err(e).with_context(context).or_fail(FailureKind::Install),
+        Err(e) => match e.way_back(&quoted(name)) {
+            Some(way) => {
+                let copies = table.copies.as_ref().map(|c| copies::of_the_table(c, bytes, sector_bytes, false).0);
+                let problems = copies.into_iter().flatten().chain([way]).collect();
+                (None, Some(e.to_string()), problems)
+            }
+            None => return Err(e).with_context(context).or_fail(FailureKind::Install),
+        },
     };
     problems.extend(misplaced(bytes, &table.regions));
     problems.extend(

@@ -2,7 +2,11 @@
 
 use slipway_core::{
     kernel::{arch::Arch, cmdline::split_words},
-    payload::facts::PayloadFacts,
+    payload::{
+        facts::PayloadFacts,
+        format_checks::is_initramfs,
+        manifest::{FileInfo, ROOTFS},
+    },
     report::{ChunksInfo, InspectReport, Observer},
     units::{MIB, round_up},
 };
@@ -96,16 +100,46 @@ fn notes(facts: &PayloadFacts) -> Vec<String> {
              this system into the file cmdline"
                 .to_owned(),
         ),
-        Some(own) if !own.contains('@') && split_words(own).iter().any(|word| word.starts_with("root=")) => {
-            notes.push(
-                "the root= of its cmdline names no slot, so both slots would mount the same root file system: \
-                 root=PARTUUID=@slot-partuuid@ names the slot that boots"
-                    .to_owned(),
-            );
-        }
-        Some(_) => {}
+        Some(own) => notes.extend(root_note(own)),
     }
+    notes.extend(facts.files.iter().filter_map(empty_note));
     notes
+}
+
+/// The words by which the initramfs of an example finds the root file system.
+const FINDS_ROOT: &str = "a slot is FAT32 with the file rootfs.squashfs in it, which the initramfs has to find: with dracut by \
+    `root=live:PARTUUID=@slot-partuuid@ rd.live.dir=/ rd.live.squashimg=rootfs.squashfs`, with live-boot by `boot=live \
+    live-media=/dev/disk/by-partuuid/@slot-partuuid@ live-media-path=/` (docs/operating-systems.md has the rest)";
+
+/// A root= with which the root file system of the slot is not found.
+fn root_note(cmdline: &str) -> Option<String> {
+    let words = split_words(cmdline);
+    // `root=live:…` names what the root is in.
+    let root = words.iter().find_map(|word| word.strip_prefix("root=")).filter(|root| !root.starts_with("live:"))?;
+    // Words of live-boot and casper, which do not look at root=.
+    let is_live = |word: &String| word.starts_with("live-media=") || word == "boot=live" || word == "boot=casper";
+    if words.iter().any(is_live) {
+        return None;
+    }
+    Some(if root.contains("@slot") {
+        format!("root={root} names the partition of the slot, and that is no root file system: {FINDS_ROOT}")
+    } else {
+        let names_volume = root.contains("@state") || root.contains("@ephemeral");
+        let what = if names_volume { "names a volume that both slots share" } else { "names no slot" };
+        format!("root={root} {what}, so both slots would mount the same root file system: {FINDS_ROOT}")
+    })
+}
+
+/// Bytes that no operating system fits into: `mksquashfs` makes so many of an empty directory, and `cpio` fewer of no file.
+const EMPTY_BYTES: u64 = 4096;
+
+fn empty_note(file: &FileInfo) -> Option<String> {
+    (file.size <= EMPTY_BYTES && (file.name == ROOTFS || is_initramfs(&file.name))).then(|| {
+        format!(
+            "{} has {} bytes, and no system fits into that: was an empty or a wrong directory packed?",
+            file.name, file.size
+        )
+    })
 }
 
 /// Room for the files, the FAT and the metadata files. FAT32 needs at least 36 MiB.

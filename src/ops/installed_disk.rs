@@ -152,7 +152,7 @@ impl<'d> InstalledDisk<'d> {
             observer.note(&remark);
         }
         let now = now();
-        let hash = self.decide(change, 0, Asked::default())?.hash();
+        let hash = hash_for(&self.decide(change, 0, Asked::default())?, change.payload(&self.system));
         Ok(PlannedChange { hash, plan: self.decide(change, now, self.asked.clone())?, now })
     }
 
@@ -267,6 +267,12 @@ impl<'d> InstalledDisk<'d> {
             plan,
         }))
     }
+}
+
+/// A plan without steps says nothing of the payload that it is for.
+fn hash_for(plan: &Plan, payload: Option<Sha256>) -> Sha256 {
+    let plan = plan.hash();
+    payload.map_or(plan, |payload| Sha256::of(&[plan.0, payload.0].concat()))
 }
 
 pub fn change(

@@ -28,6 +28,7 @@ mod installed_disk;
 mod kernel_args;
 pub mod keys;
 pub mod live_medium;
+pub mod mend;
 pub mod meta;
 mod output;
 mod own_disk;
@@ -124,10 +125,8 @@ fn ours<T>(found: Result<T, ProbeError>, name: &str) -> Result<T, Failure> {
             "{name}: no Slipway system is found on it (`installer inspect {}` shows what is there, `lsblk` lists the disks)",
             quoted(name)
         ),
-        Err(ProbeError::Lba0Lost) => {
-            format!("{name}: `installer repair --disk {}` writes LBA 0 again, and keeps all data", quoted(name))
-        }
-        _ => name.to_owned(),
+        Err(e) => e.way_back(&quoted(name)).map_or_else(|| name.to_owned(), |way| format!("{name}: {way}")),
+        Ok(_) => name.to_owned(),
     };
     found.context(context).or_fail(FailureKind::Install)
 }

@@ -1,26 +1,29 @@
 //! Writes again lost parts with a second copy on the disk, boot.env if both copies are lost, and an ESP on which no
-//! boot loader is left.
+//! boot loader is left. First of all the partition table and LBA 0, without which nothing else is found.
 
 use std::cell::LazyCell;
 
 use anyhow::Context as _;
 use slipway_core::{
-    boot::slot::{Slot, SlotState},
+    boot::{
+        efi_loader::EfiLoader,
+        slot::{Slot, SlotState},
+    },
     kernel::arch::Arch,
-    plan::{self, Asked, Plan, Refusals, RequestBase, Step, SystemFacts, bootloader::RenewalRequest},
+    plan::{self, Plan, Refusals, RequestBase, SystemFacts, bootloader::RenewalRequest},
     report::{ChangeReport, FailureKind, Observer},
 };
 
 use super::{
-    Change, ChangeOptions, DiskRequest, PlanChanged, WrittenOver, after_failure, bootloader,
+    Change, ChangeOptions, DiskRequest, bootloader,
     installed_disk::{self, first_unverified},
+    mend::{look_at_lba0, look_at_table},
 };
 use crate::{
     bootloader::Loaders,
-    device::{Access, BlockIo, Disk},
+    device::Access,
     error::{Failure, OrFail as _},
-    execute::{self, Sources},
-    probe::{self, MendedLba0},
+    execute::Sources,
 };
 
 /// The rest that a repair could not mend.
@@ -41,6 +44,15 @@ fn listed(left: &[String]) -> String {
 pub struct Repair {
     /// The loaders for an ESP that is made again. None: it is not lost.
     pub renewal: Option<RenewalRequest>,
+    /// Files of others on an ESP that is made again may be lost.
+    pub force: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request {
+    /// The UEFI loader of an ESP that is made again. None: see [`RenewalRequest`].
+    pub efi_loader: Option<EfiLoader>,
+    pub force: bool,
 }
 
 impl Change for Repair {
@@ -51,7 +63,7 @@ impl Change for Repair {
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
-        plan::repair(base, system, self.renewal.as_ref())
+        plan::repair(base, system, self.renewal.as_ref(), self.force)
     }
 
     fn renewal(&self) -> Option<&RenewalRequest> {
@@ -61,14 +73,20 @@ impl Change for Repair {
 
 pub fn run(
     disk: &DiskRequest,
+    request: Request,
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
     let opened = disk.open(Access::BootState, observer)?;
     // They are needed only where the disk has lost its boot code.
     let loaders = LazyCell::new(|| Loaders::load(Arch::NATIVE).ok());
-    if let Some(mended) = look_at_lba0(&opened, &disk.path.display().to_string(), &|| loaders.as_ref())? {
-        return mended.run(&opened, &options, observer);
+    let name = disk.path.display().to_string();
+    let mend = match look_at_table(&opened, &name)? {
+        None => look_at_lba0(&opened, &name, &|| loaders.as_ref())?,
+        table => table,
+    };
+    if let Some(mend) = mend {
+        return mend.run(&opened, &options, observer);
     }
     installed_disk::note_doubt(observer)?;
     let looked = installed_disk::look(disk, &opened)?;
@@ -76,9 +94,16 @@ pub fn run(
         let arch = arch_of(&looked.system);
         // A partition is formatted, so no program may have it open: another way to open the disk, and another look.
         drop(opened);
-        make_esp(disk, arch, options, observer)?
+        make_esp(disk, arch, request, options, observer)?
     } else {
-        looked.change(&Repair { renewal: None }, Sources::default(), options, observer)?
+        let (repair, rewrites) = (Repair { renewal: None, force: request.force }, plan::rewrites_esp(&looked.system));
+        if rewrites {
+            drop(opened);
+            let opened = disk.open(Access::Write, observer)?;
+            installed_disk::look(disk, &opened)?.change(&repair, Sources::default(), options, observer)?
+        } else {
+            looked.change(&repair, Sources::default(), options, observer)?
+        }
     };
     if report.dry_run || report.plan.left.is_empty() {
         return Ok(report);
@@ -96,74 +121,15 @@ fn arch_of(system: &SystemFacts) -> Arch {
 fn make_esp(
     disk: &DiskRequest,
     arch: Arch,
+    request: Request,
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
     let loaders = bootloader::load(arch)?;
     let opened = disk.open(Access::Write, observer)?;
     let offered = bootloader::offered(&loaders, arch, opened.identity());
-    let renewal = RenewalRequest { offered, loader: None, ignore_secure_boot: false, mend: true };
+    let renewal = RenewalRequest { offered, loader: request.efi_loader, ignore_secure_boot: false, mend: true };
     let sources = Sources { loaders: Some(&loaders), ..Sources::default() };
-    let repair = Repair { renewal: Some(renewal) };
+    let repair = Repair { renewal: Some(renewal), force: request.force };
     installed_disk::look(disk, &opened)?.change(&repair, sources, options, observer)
-}
-
-/// LBA 0 is lost, and how it is written again.
-pub struct Lba0 {
-    plan: Plan,
-    bytes: Vec<u8>,
-}
-
-/// None if LBA 0 is not lost, or no table of ours stands behind it. `name` is for people; `loaders` may have the boot code that
-/// the disk was installed with, and is asked only if the disk has lost its own.
-pub fn look_at_lba0<'l>(
-    disk: &dyn BlockIo,
-    name: &str,
-    loaders: &dyn Fn() -> Option<&'l Loaders>,
-) -> Result<Option<Lba0>, Failure> {
-    let code = |at| Some(loaders()?.bios.as_ref()?.boot_code(at));
-    let mended = probe::mended_lba0(disk, &code).context(name.to_owned()).or_fail(FailureKind::Install)?;
-    let base = RequestBase { disk: name.to_owned(), now: 0, asked: Asked::default() };
-    Ok(mended.map(|MendedLba0 { facts, bytes }| Lba0 { plan: plan::lba0(&base, &facts), bytes }))
-}
-
-impl Lba0 {
-    pub fn carry_out(&self, disk: &dyn BlockIo, observer: &mut dyn Observer) -> Result<(), Failure> {
-        disk.claim(&self.plan.steps.iter().flat_map(Step::writes).collect::<Vec<_>>())
-            .context("claiming LBA 0")
-            .or_fail(FailureKind::Install)?;
-        execute::run(&self.plan, disk, Sources { lba0: Some(&self.bytes), ..Sources::default() }, observer)
-            .map_err(|failed| after_failure::of_lba0(failed, disk))?;
-        probe::gpt(disk).map_err(WrittenOver::NotSeen).context(self.plan.disk.clone()).or_fail(FailureKind::Install)?;
-        Ok(())
-    }
-
-    fn run(
-        self,
-        disk: &Disk,
-        options: &ChangeOptions,
-        observer: &mut dyn Observer,
-    ) -> Result<Box<ChangeReport>, Failure> {
-        let (plan_hash, dry_run, disk_id) = (self.plan.hash(), options.dry_run, disk.identity().clone());
-        if let Some(asked) = options.plan_hash.filter(|asked| *asked != plan_hash) {
-            let changed = PlanChanged::NotAsked { asked, now: plan_hash };
-            return Err(changed).context(disk_id.path).or_fail(FailureKind::Install);
-        }
-        self.plan.warnings.iter().for_each(|warning| observer.note(warning));
-        if !dry_run {
-            self.carry_out(disk, observer)?;
-        }
-        let Lba0 { plan, .. } = self;
-        Ok(Box::new(ChangeReport {
-            changed: !dry_run,
-            dry_run,
-            disk: disk_id,
-            payload: None,
-            bytes_fetched: 0,
-            bytes_reused: 0,
-            bytes_written: 0,
-            plan_hash,
-            plan,
-        }))
-    }
 }

@@ -13,13 +13,17 @@ use crate::{
 use slipway_core::{
     boot::{
         efi_loader::EfiLoader,
+        env::PATHS,
         slot::{PerSlot, Slot},
     },
     digest::Sha256,
     disk::{
         bios,
         chain::{CHAIN, Chain, Link},
-        fat::map::{FatMap, MapError},
+        fat::{
+            copies::{self, FatsDiffer},
+            map::{FatMap, MapError},
+        },
         gpt::BOOT_CODE_BYTES,
         layout::{BIOS_BYTES, BIOS_OFFSET, Part},
     },
@@ -49,6 +53,12 @@ pub fn fat_map(disk: &dyn BlockIo, esp: Extent, paths: &[&str]) -> Result<FatMap
     FatMap::look(esp.len, disk.sector_size().bytes(), paths, &mut read)
 }
 
+/// The two FATs of the ESP, if they are not the same. A volume that is none has none.
+pub fn fats_differ(disk: &dyn BlockIo, esp: Extent) -> Option<FatsDiffer> {
+    let mut read = |offset: u64, buf: &mut [u8]| disk.read_back(esp.offset + offset, buf).is_ok();
+    copies::differ(esp.len, disk.sector_size().bytes(), &mut read).ok()?
+}
+
 /// The boot loaders of a disk, as far as `request` asks.
 pub fn bootloader(disk: &dyn BlockIo, gpt: &GptFacts, request: &RenewalRequest) -> BootloaderFacts {
     let (esp, path) = (gpt.part(Part::Esp), request.path());
@@ -70,7 +80,7 @@ pub fn bootloader(disk: &dyn BlockIo, gpt: &GptFacts, request: &RenewalRequest) 
     let bios = core_bytes.and_then(|bytes| bios_found(disk, gpt.part(Part::Bios), bytes, listed, &mut digests));
     let mut damage = boot_chain_by(disk, gpt, &mut digests).problems();
     damage.iter_mut().for_each(|problem| *problem = problem.trim_start_matches("boot chain: ").to_owned());
-    let esp = fat_map(disk, esp, &[&path, CHAIN]).map_err(|e| e.to_string());
+    let esp = fat_map(disk, esp, &[&path, CHAIN, PATHS[0], PATHS[1]]).map_err(|e| e.to_string());
     BootloaderFacts { esp, efi, other, list, bios, kernels: PerSlot::new(|slot| kernel(disk, gpt, slot)), damage }
 }
 

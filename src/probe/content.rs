@@ -54,6 +54,9 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     if len == 0 {
         return Ok(Found::Nothing);
     }
+    if let Err(lost @ (ProbeError::Lba0Lost | ProbeError::TableLost(_) | ProbeError::Shrunk { .. })) = lba0::gpt(disk) {
+        return Ok(Found::Something(format!("a Slipway system: {lost}; `installer status` says what brings it back")));
+    }
     let tail_at = disk.size() - len as u64;
     let (mut head, mut tail) = (AlignedBuf::new(CHUNK_BYTES), AlignedBuf::new(CHUNK_BYTES));
     disk.read_back(0, &mut head[..len])?;
@@ -67,8 +70,8 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
             Some(Behind::Unfinished) | None => Found::Nothing,
         });
     }
-    if let Err(lost @ ProbeError::Lba0Lost) = lba0::gpt(disk) {
-        return Ok(Found::Something(format!("a Slipway system: {lost}; `installer repair` brings it back")));
+    if let Some(format) = recognise(head).filter(|format| format.packed) {
+        return Ok(Found::OtherFormat(format.name));
     }
     let data = |at: usize, from: u64| format!("data at byte {}", from + at as u64);
     let what = described(head, disk.sector_size()).or_else(|| recognise(head).map(|s| s.name.to_owned()));

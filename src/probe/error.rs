@@ -16,6 +16,15 @@ pub enum ProbeError {
         "LBA 0 is lost, and with it the disk has no partition table; the table behind it is whole, and all data is there"
     )]
     Lba0Lost,
+    /// It is certain what the table held.
+    #[error("the partition table is damaged ({0}); what it held is known, and all data is there")]
+    TableLost(String),
+    /// The disk was larger when its table was written.
+    #[error(
+        "{part} ends beyond the end of the disk: the partition table is for a disk of {needs} bytes, and this one has {has}; \
+         what lay behind that is lost, and the rest is as it was"
+    )]
+    Shrunk { part: Part, needs: u64, has: u64 },
     #[error("the partition table cannot be read: {0}")]
     TableUnreadable(String),
     #[error("not a Slipway disk: {0}")]
@@ -28,4 +37,24 @@ pub enum ProbeError {
     NoSums { part: Part, file: &'static str },
     #[error("{part}: {file}: {source}")]
     Stream { part: Part, file: String, source: StreamError },
+}
+
+impl ProbeError {
+    /// What brings a disk of ours back that is not read as one; None where nothing of ours was found. `disk` is as a shell
+    /// takes it.
+    pub fn way_back(&self, disk: &str) -> Option<String> {
+        match self {
+            ProbeError::Lba0Lost => {
+                Some(format!("`installer repair --disk {disk}` writes LBA 0 again, and keeps all data"))
+            }
+            ProbeError::TableLost(_) => {
+                Some(format!("`installer repair --disk {disk}` writes the partition table again, and keeps all data"))
+            }
+            ProbeError::Shrunk { needs, .. } => Some(format!(
+                "make it as large as it was: an image by `truncate --size={needs} {disk}`, a disk by a copy of it on one of at \
+                 least {needs} bytes"
+            )),
+            _ => None,
+        }
+    }
 }

@@ -8,7 +8,8 @@ use slipway_core::{
     disk::{
         gpt::{ENTRIES, Entry, GptError, Header},
         gpt_grow::RawTable,
-        layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part},
+        gpt_mend::wrong_type,
+        layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, gpt_bytes},
     },
     plan::{GptCopies, GptFacts, Intruder},
     units::{Extent, Lba, SectorSize},
@@ -74,6 +75,16 @@ impl Gpt {
         }
     }
 
+    /// Block of the backup's header.
+    pub const fn backup_at(&self) -> Lba {
+        self.backup_lba
+    }
+
+    /// Whether the disk has a table that counts where its sectors have another size.
+    pub const fn is_for_other_sectors(&self) -> bool {
+        self.other.is_some()
+    }
+
     pub fn copies(&self, sector: SectorSize) -> GptCopies {
         GptCopies {
             primary: self.primary.as_ref().map(|_| ()).map_err(Clone::clone),
@@ -116,8 +127,7 @@ pub(super) fn ours(disk: &dyn BlockIo, gpt: &Gpt) -> Result<GptFacts, ProbeError
         let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name());
         let found = entry.and_then(|e| Some((e.extent(sector)?, e.guid)));
         if found.is_some_and(|(extent, _)| extent.end() > disk.size()) {
-            let why = "ends beyond the end of the disk, which is smaller than its partition table says";
-            return Err(ProbeError::Foreign(format!("{} {why}", part.name())));
+            return Err(ProbeError::Shrunk { part, needs: needs(header, entries, sector), has: disk.size() });
         }
         (*place, *guid) = found.ok_or_else(|| {
             ProbeError::Foreign(format!(
@@ -138,7 +148,17 @@ pub(super) fn ours(disk: &dyn BlockIo, gpt: &Gpt) -> Result<GptFacts, ProbeError
         return Err(ProbeError::Foreign("META is not exactly 1 MiB".to_owned()));
     }
     let intruders = intruders(entries, &parts, sector);
-    Ok(GptFacts { disk_guid: header.disk_guid, parts, guids, copies: gpt.copies(sector), intruders })
+    let entry = |part: Part| entries.iter().find(|entry| entry.number == part.number());
+    let wrong_types = Part::ALL.into_iter().filter_map(|part| wrong_type(part, entry(part)?)).collect();
+    Ok(GptFacts { disk_guid: header.disk_guid, parts, guids, copies: gpt.copies(sector), intruders, wrong_types })
+}
+
+// Bytes of the disk that a table is for. A backup says where it lies itself.
+fn needs(header: &Header, entries: &[Entry], sector: SectorSize) -> u64 {
+    let last = header.my_lba.0.max(header.alternate_lba.0);
+    let by_header = last.checked_add(1).and_then(|blocks| Lba(blocks).offset(sector)).unwrap_or(0);
+    let ends = entries.iter().filter_map(|entry| Some(entry.extent(sector)?.end() + gpt_bytes(sector)));
+    ends.max().unwrap_or(0).max(by_header)
 }
 
 // Two partitions that overlap: writing to one would change the other.

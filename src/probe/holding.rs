@@ -22,7 +22,9 @@ fn look(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeError> {
     match system(disk, cmdline) {
         Ok(system) => return Ok(DiskHolds::System(Box::new(system))),
         Err(ProbeError::NoTable(_) | ProbeError::Foreign(_)) => {}
-        Err(e @ ProbeError::Lba0Lost) => return Ok(DiskHolds::Something(e.to_string())),
+        Err(e @ (ProbeError::Lba0Lost | ProbeError::TableLost(_) | ProbeError::Shrunk { .. })) => {
+            return Ok(DiskHolds::Something(e.to_string()));
+        }
         Err(e) => return Err(e),
     }
     let meta = match partitions(disk) {
@@ -39,6 +41,7 @@ fn look(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeError> {
     match found(disk).map_err(|source| ProbeError::Io { offset: 0, source })? {
         Found::Nothing => Ok(DiskHolds::Nothing),
         Found::Something(what) => Ok(DiskHolds::Something(what)),
+        Found::OtherFormat(what) => Ok(DiskHolds::Something(what.to_owned())),
     }
 }
 

@@ -3,7 +3,9 @@
 
 use super::{
     error::ProbeError,
+    files::{has_boot_state, is_free_of_others},
     gpt::{Gpt, ours},
+    mend_table::{MendedTable, mended_table},
     read::{head, read},
 };
 use crate::{device::BlockIo, fat::FatVolume};
@@ -15,7 +17,6 @@ use slipway_core::{
     digest::Sha256,
     disk::{
         chain::{CHAIN, Chain, Link},
-        foreign_mbr,
         gpt::{BOOT_CODE_BYTES, is_protective_mbr, protective_mbr_of},
         layout::{BIOS_BYTES, BIOS_OFFSET, ESP_BYTES, ESP_OFFSET, META_BYTES, Part, STATE_BYTES},
         magic::recognise,
@@ -33,7 +34,17 @@ pub struct MendedLba0 {
 
 /// The partition table of an installed disk. A table with other partitions than ours is [`ProbeError::Foreign`].
 pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
-    ours(disk, &read_gpt(disk)?)
+    let found = read_gpt(disk).and_then(|gpt| ours(disk, &gpt));
+    found.map_err(|e| match e {
+        ProbeError::NoTable(_) | ProbeError::Foreign(_) => table_lost(disk).unwrap_or(e),
+        e => e,
+    })
+}
+
+// A table of ours that `repair` can write again.
+fn table_lost(disk: &dyn BlockIo) -> Option<ProbeError> {
+    let MendedTable { facts, .. } = mended_table(disk).ok()??;
+    Some(ProbeError::TableLost(facts.faults.join("; ")))
 }
 
 /// Both copies of the GPT of a disk that has one.
@@ -50,6 +61,9 @@ pub(super) fn read_gpt(disk: &dyn BlockIo) -> Result<Gpt, ProbeError> {
 fn no_table(disk: &dyn BlockIo) -> ProbeError {
     if behind_lost_lba0(disk).is_some() {
         return ProbeError::Lba0Lost;
+    }
+    if let Some(lost) = table_lost(disk) {
+        return lost;
     }
     const WHY: &str = "LBA 0 carries no protective MBR";
     let Some(head) = head(disk, Extent { offset: 0, len: disk.size() }) else {
@@ -120,23 +134,10 @@ fn has_data(disk: &dyn BlockIo) -> Option<bool> {
     found.try_fold(false, |any, one| Some(any || one?))
 }
 
-// Whether there is an ESP of ours. Its files are not read.
-fn has_boot_state(disk: &dyn BlockIo, esp: Extent) -> bool {
-    let volume = FatVolume::open(disk, esp);
-    volume.is_ok_and(|volume| PATHS.iter().any(|path| matches!(volume.find(path), Ok(Some(_)))))
-}
-
 // The table of a disk of ours that only lacks LBA 0: no other program has begun to use the disk, and our boot state is where
 // the table says.
 fn behind_lost_lba0(disk: &dyn BlockIo) -> Option<GptFacts> {
-    let head = head(disk, Extent { offset: 0, len: disk.size() })?;
-    // A wrong bit turns a protective MBR into a table that begins at LBA 1.
-    let is_protective = |entries: Vec<foreign_mbr::Entry>| entries.iter().all(|entry| entry.first == Lba(1));
-    let is_free = match recognise(&head) {
-        None => true,
-        Some(found) => found.short == "boot sector" && foreign_mbr::partitions(&head).is_none_or(is_protective),
-    };
-    let gpt = is_free.then(|| Gpt::tables(disk)).and_then(|gpt| ours(disk, &gpt).ok())?;
+    let gpt = is_free_of_others(disk).then(|| Gpt::tables(disk)).and_then(|gpt| ours(disk, &gpt).ok())?;
     has_boot_state(disk, gpt.part(Part::Esp)).then_some(gpt)
 }
 

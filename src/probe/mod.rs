@@ -5,30 +5,35 @@ mod chain;
 mod clones;
 mod content;
 mod error;
+mod esp;
+mod files;
 mod gpt;
 mod grow;
 mod holding;
 mod lba0;
+mod mend_table;
 mod partitions;
 mod place;
 mod read;
 mod slot_files;
 mod snapshot;
 mod system;
+mod volumes;
 
 pub use bootloader::{boot_chain_and_loaders, bootloader, bootloaders, fat_map, offered};
 pub use chain::{boot_chain, drive_record};
 pub use clones::{DisksWith, clones, disks_with};
 pub use content::{asset_facts, disk_facts};
 pub use error::ProbeError;
+pub use files::check_files;
 pub use grow::grow_facts;
 pub use holding::{holding, is_medium};
 pub use lba0::{MendedLba0, gpt, mended_lba0};
+pub use mend_table::{MendedTable, mended_table};
 pub use partitions::{TableFacts, partitions};
 pub use place::{boot_env_place, history_place};
 pub use slot_files::slot_files;
 pub use snapshot::{snapshot_content, snapshot_room};
 pub use system::{
-    boot_env, check_files, check_slot, look_again, meta_of, slot_bytes, slot_is_whole, slot_volume, system,
-    written_first,
+    boot_env, check_slot, look_again, meta_of, slot_bytes, slot_is_whole, slot_volume, system, written_first,
 };

@@ -1,21 +1,21 @@
 //! Content of an installed disk: partition table, boot state, slots, META.
 
-use std::collections::BTreeMap;
-
 use uuid::Uuid;
 
 use super::{
-    bootloader::{bootloaders, may_be_started},
+    bootloader::{bootloaders, fats_differ, may_be_started},
     error::ProbeError,
+    esp::{esp_map, foreign},
+    files::{check_files, missing},
     lba0::gpt,
     place,
     read::read,
     snapshot,
+    volumes::volumes,
 };
 use crate::{
     device::BlockIo,
-    fat::{FatFile, FatVolume, ReadError},
-    transfer::read_back_digest,
+    fat::{FatVolume, ReadError},
 };
 use slipway_core::{
     boot::{
@@ -36,7 +36,7 @@ use slipway_core::{
         lists::Lists,
         manifest::{BOOT_SHA256, MANIFEST, Manifest, SHA256SUMS, UKI},
     },
-    plan::{GptFacts, SlotFacts, SystemFacts, VolumeHolds},
+    plan::{GptFacts, SlotFacts, SystemFacts},
     report::{FileCheck, FileState},
     units::{Extent, MIB},
 };
@@ -46,13 +46,16 @@ use slipway_core::{
 /// An unreadable copy of two counts as lost, as it does for GRUB. Data that no plan needs may be unreadable, too.
 /// [`SystemFacts::unreadable`] names all of it.
 pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeError> {
-    look(disk, cmdline, None, &|gpt, slot| slot_facts(disk, gpt, slot, None))
+    let found = look(disk, cmdline, None, &|gpt, slot| slot_facts(disk, gpt, slot, None))?;
+    let esp_fats = fats_differ(disk, found.gpt.part(Part::Esp));
+    Ok(SystemFacts { esp_fats, ..found })
 }
 
 /// Look once more at all but the content of large files and the map of the ESP, which are taken from the first look.
 pub fn look_again(disk: &dyn BlockIo, cmdline: &str, before: &SystemFacts) -> Result<SystemFacts, ProbeError> {
     let kept = before.history.as_ref().map(History::is_kept);
-    look(disk, cmdline, kept, &|gpt, slot| slot_facts(disk, gpt, slot, Some(&before.slots[slot])))
+    let found = look(disk, cmdline, kept, &|gpt, slot| slot_facts(disk, gpt, slot, Some(&before.slots[slot])))?;
+    Ok(SystemFacts { esp_fats: before.esp_fats.clone(), ..found })
 }
 
 fn look(
@@ -77,11 +80,15 @@ fn look(
     let next = next_boot(env.as_ref(), &views);
     let (meta, lost) = meta_of(disk, gpt.part(Part::Meta));
     unreadable.extend(lost);
-    let data = data(disk, &gpt, &mut unreadable);
+    let volumes = volumes(disk, &gpt);
+    unreadable.extend(volumes.unreadable);
     let running = Running::of(cmdline, gpt.disk_guid);
     let (sector, env_at) = (disk.sector_size(), [first.0, second.0]);
     let esp_lost = !may_be_started(disk, &gpt, env_at != [None; 2]);
     let bootloader = None;
+    let is_incomplete = esp_lost || env_at.contains(&None);
+    let esp_map = is_incomplete.then(|| esp_map(disk, gpt.part(Part::Esp))).flatten();
+    let esp_foreign = if is_incomplete { foreign(disk, gpt.part(Part::Esp)) } else { vec![] };
     let snapshots = PerSlot::new(|s| snapshot::head(disk, &gpt, s));
     Ok(SystemFacts {
         sector,
@@ -95,7 +102,11 @@ fn look(
         slots,
         next,
         meta,
-        data,
+        data: volumes.held,
+        data_faults: volumes.faults,
+        esp_fats: None,
+        esp_map,
+        esp_foreign,
         snapshots,
         bootloader,
         unreadable,
@@ -114,23 +125,6 @@ pub fn written_first(disk: &dyn BlockIo) -> Option<(Uuid, [Option<BootEnv>; 2], 
     let gpt = gpt(disk).ok()?;
     let ([first, second], _) = esp(disk, gpt.part(Part::Esp), &mut vec![]);
     Some((gpt.disk_guid, [first.1, second.1], meta_of(disk, gpt.part(Part::Meta)).0))
-}
-
-// Content of STATE and EPHEMERAL. LUKS1 and LUKS2 begin with the same magic (LUKS2 On-Disk Format, 2.1).
-fn data(disk: &dyn BlockIo, gpt: &GptFacts, unreadable: &mut Vec<String>) -> BTreeMap<Part, VolumeHolds> {
-    let held = |part: Part| {
-        let mut head = [0; 6];
-        if let Err(e) = read(disk, gpt.part(part).offset, &mut head) {
-            unreadable.push(format!("the beginning of {part} cannot be read: {e}"));
-        }
-        let held = match &head {
-            b"LUKS\xba\xbe" => VolumeHolds::Luks,
-            [b'X', b'F', b'S', b'B', ..] => VolumeHolds::Xfs,
-            _ => VolumeHolds::Other,
-        };
-        (part, held)
-    };
-    [Part::State, Part::Ephemeral].map(held).into()
 }
 
 /// META, and its unreadable parts. An unreadable copy is not a valid one.
@@ -340,53 +334,4 @@ pub fn slot_is_whole(
     let listed = Sums(checks.iter().filter_map(|c| Some((c.name.clone(), c.expected?))).collect());
     let unlisted = checks.into_iter().filter(|c| c.state == FileState::Unlisted).map(|c| c.name).collect();
     Ok(Whole { listed, unlisted })
-}
-
-/// Read every file that `list` names back from the disk, and compare its digest.
-pub fn check_files(
-    disk: &dyn BlockIo,
-    volume: &FatVolume,
-    part: Part,
-    list: &'static str,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Vec<FileCheck>, ProbeError> {
-    let fat = |source| ProbeError::Fat { part, source };
-    volume.is_read_by_all().map_err(fat)?;
-    let bytes = volume.read_by_name(list, MIB).map_err(fat)?.ok_or(ProbeError::NoSums { part, file: list })?;
-    let sums = Sums::parse(&bytes).map_err(|source| ProbeError::Sums { part, file: list, source })?;
-    // An empty list proves nothing. GRUB refuses it too.
-    if sums.0.is_empty() {
-        return Err(ProbeError::NoSums { part, file: list });
-    }
-    let mut checks = Vec::new();
-    for (name, expected) in sums.0 {
-        let file = volume.find_by_name(&name).map_err(fat)?;
-        checks.push(check_file(disk, part, name, expected, file, progress)?);
-    }
-    Ok(checks)
-}
-
-fn missing(name: String, expected: Option<Sha256>) -> FileCheck {
-    FileCheck { name, state: FileState::Missing, size: None, expected, actual: None, offset: None }
-}
-
-fn check_file(
-    disk: &dyn BlockIo,
-    part: Part,
-    name: String,
-    expected: Sha256,
-    file: Option<FatFile>,
-    progress: &mut dyn FnMut(u64),
-) -> Result<FileCheck, ProbeError> {
-    let Some(file) = file else {
-        return Ok(missing(name, Some(expected)));
-    };
-    let actual = read_back_digest(disk, &file.extents, progress).map_err(|source| ProbeError::Stream {
-        part,
-        file: name.clone(),
-        source,
-    })?;
-    let state = if actual == expected { FileState::Good } else { FileState::Damaged };
-    let offset = file.extents.first().map(|e| e.offset);
-    Ok(FileCheck { name, state, size: Some(file.size), expected: Some(expected), actual: Some(actual), offset })
 }

@@ -10,6 +10,7 @@ mod boot_variable;
 mod clones;
 mod completions;
 mod contract;
+mod damage;
 mod failures;
 mod health;
 mod help;

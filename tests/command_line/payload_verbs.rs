@@ -34,9 +34,32 @@ fn inspect_tells_what_a_maker_has_forgotten() {
     assert!(notes().contains("it has no cmdline"), "{}", notes());
     cmdline("root=/dev/sda3 quiet");
     assert!(notes().contains("both slots would mount the same root file system"), "{}", notes());
-    for words in ["root=PARTUUID=@slot-partuuid@", "quiet"] {
+    // The partition of a slot is FAT32, and no kernel finds an init in that.
+    for words in ["root=/dev/sda3 quiet", "root=PARTUUID=@slot-partuuid@", "root=PARTUUID=@state-partuuid@ rw"] {
+        cmdline(words);
+        let says = ["root=live:PARTUUID=@slot-partuuid@", "live-media=/dev/disk/by-partuuid/@slot-partuuid@"];
+        assert!(says.iter().all(|says| notes().contains(says)), "{words}: {}", notes());
+    }
+    // What is advised, and what the examples say.
+    let live = "boot=live live-media=/dev/disk/by-partuuid/@slot-partuuid@ live-media-path=/";
+    for words in ["root=live:PARTUUID=@slot-partuuid@ rd.live.dir=/ rd.live.squashimg=rootfs.squashfs", live, "quiet"] {
         cmdline(words);
         assert_eq!(notes(), "null", "{words}");
+    }
+    for (name, make) in [
+        (Payload::INITRAMFS, "cpio --quiet -o -H newc < /dev/null | xz --check=crc32"),
+        (Payload::INITRAMFS, "cpio --quiet -o -H newc < /dev/null"),
+        (Payload::ROOTFS, "mkdir e && mksquashfs e e.squashfs -quiet -no-progress && cat e.squashfs"),
+    ] {
+        let whole = payload.read(name);
+        let empty = program("sh").current_dir(world.path("")).args(["-c", make]).output().unwrap().stdout;
+        payload.write(name, empty);
+        assert!(
+            notes().contains(&format!("{name} has ")) && notes().contains("an empty or a wrong directory"),
+            "{}",
+            notes()
+        );
+        payload.write(name, whole);
     }
     payload.remove("os-release");
     assert!(notes().contains("it has no version"), "{}", notes());

@@ -16,11 +16,9 @@ use slipway_test_support::world::{
 /// Of a disk on which nothing says any more where anything lies.
 const NOT_OURS: &str = "no Slipway system is found on it";
 /// Pairs of places that nothing else says.
-const NOWHERE_ELSE: [[&str; 2]; 3] = [
-    ["LBA 0", "the ESP"],
-    ["LBA 0", "the ESP: its root directory"],
-    ["the first copy of the table", "the second copy of the table"],
-];
+const NOWHERE_ELSE: [[&str; 2]; 2] = [["LBA 0", "the ESP"], ["LBA 0", "the ESP: its root directory"]];
+/// The disk on which most can be damaged.
+const TWO: &str = "two systems";
 /// Commands until then.
 const MOST: usize = 3;
 
@@ -28,15 +26,22 @@ const MOST: usize = 3;
 struct Disk {
     name: &'static str,
     path: PathBuf,
-    /// Each with a byte and how many of them are damaged; of one byte one bit.
-    places: Vec<(String, u64, u64)>,
+    places: Vec<(String, Damage)>,
+}
+
+/// What is done to a disk.
+enum Damage {
+    /// So many bytes at a byte are zeroed; of one byte all bits are turned around.
+    Bytes(u64, u64),
+    /// What people do by other programs.
+    Tool(Vec<String>),
 }
 
 impl Disk {
     fn of(name: &'static str, node: &Node, world: &World) -> Self {
         let path = world.path(name);
         let mut places = Vec::new();
-        let mut place = |what: &str, at: u64, len: u64| places.push((what.to_owned(), at, len));
+        let mut place = |what: &str, at: u64, len: u64| places.push((what.to_owned(), Damage::Bytes(at, len)));
         let verify = on_disk(&node.disk, &["verify", "--output=json"]).json();
         for (slot, check) in verify["slots"].as_object().unwrap() {
             for file in check["files"].as_array().unwrap() {
@@ -60,9 +65,17 @@ impl Disk {
         place("the ESP", esp, MIB);
         let (fat, root) = fat_and_root(&node.disk, esp);
         place("the ESP: its FATs", fat, root - fat);
+        // Once is enough for these: what they take does not depend on the boot state.
+        if name == TWO {
+            place("the ESP: its first FAT", fat + 8, (root - fat) / 2 - 8);
+            place("the ESP: its second FAT", fat + (root - fat) / 2 + 8, (root - fat) / 2 - 8);
+        }
         place("the ESP: its root directory", root, 512);
         // The root's cluster comes first, and then that of EFI.
         place("the ESP: the directory EFI", root + cluster(&node.disk, esp), 512);
+        if name == TWO {
+            places.extend(by_people(&path, esp));
+        }
         tool!("cp", "--sparse=always", &node.disk, &path);
         Disk { name, path, places }
     }
@@ -71,10 +84,12 @@ impl Disk {
     fn damaged(&self, world: &World, which: &[usize]) -> PathBuf {
         let image = world.path("damaged.img");
         tool!("cp", "--sparse=always", &self.path, &image);
-        for (_, at, len) in which.iter().map(|n| &self.places[*n]) {
-            match len {
-                1 => flip(&image, *at),
-                len => write_at(&image, *at, &vec![0; *len as usize]),
+        for (_, damage) in which.iter().map(|n| &self.places[*n]) {
+            match damage {
+                Damage::Bytes(at, 1) => flip(&image, *at),
+                Damage::Bytes(at, len) => write_at(&image, *at, &vec![0; *len as usize]),
+                // Of two damages the first may leave nothing to the second.
+                Damage::Tool(command) => drop(program(&command[0]).args(&command[1..]).output()),
             }
         }
         image
@@ -85,6 +100,29 @@ impl Disk {
         let what: Vec<&str> = which.iter().map(|n| self.places[*n].0.as_str()).collect();
         format!("{}: {}", self.name, what.join(" and "))
     }
+}
+
+/// What people do to an image at this path. It is damaged as `damaged.img` beside it.
+fn by_people(path: &Path, esp: u64) -> Vec<(String, Damage)> {
+    let image = path.with_file_name("damaged.img").display().to_string();
+    let volume = format!("{image}@@{esp}");
+    let mut done = Vec::new();
+    let mut tool = |what: &str, command: &[&str]| {
+        done.push((what.to_owned(), Damage::Tool(command.iter().map(|word| (*word).to_owned()).collect())));
+    };
+    for (n, name) in [(1, "the ESP"), (4, "slot B"), (7, "EPHEMERAL")] {
+        tool(&format!("{name}: its entry is deleted"), &["sgdisk", &format!("--delete={n}"), &image]);
+    }
+    tool("the ESP: its type is another", &["sgdisk", "--typecode=1:8300", &image]);
+    tool("STATE: its name is another", &["sgdisk", "--change-name=6:other", &image]);
+    tool("the table is erased", &["sgdisk", "--zap-all", &image]);
+    tool("the disk is smaller", &["truncate", "--size=-20M", &image]);
+    let [first, second, loader] = ["::/slipway/boot.env", "::/slipway/boot2.env", "::/EFI/BOOT/BOOTX64.EFI"];
+    tool("boot.env is deleted", &["mdel", "-i", &volume, first]);
+    tool("both boot.env are deleted", &["mdel", "-i", &volume, first, second]);
+    tool("the loader is deleted", &["mdel", "-i", &volume, loader]);
+    tool("the directory slipway is deleted", &["mdeltree", "-i", &volume, "::/slipway"]);
+    done
 }
 
 /// Where the FATs and the root directory of the ESP begin on the disk.
@@ -133,12 +171,10 @@ fn follow(command: &str, payload: &Payload) -> Outcome {
     let dir = installer_path().parent().unwrap().to_owned();
     let path = format!("{}:{}", dir.display(), env::var("PATH").unwrap());
     let typed = command.replace("SOURCE", &payload.source()).replace("KEY=VALUE", "0x0a=x");
-    // gdisk asks: what `status` says is typed there.
-    let answers = if command.starts_with("gdisk ") { "r\nb\nw\ny\n" } else { "" };
     let mut shell = program("sh");
     let assets =
         installer([""; 0]).get_envs().find(|(name, _)| *name == "SLIPWAY_ASSETS").unwrap().1.unwrap().to_owned();
-    Outcome::of(shell.args(["-c", &typed]).env("PATH", path).env("SLIPWAY_ASSETS", assets).write_stdin(answers))
+    Outcome::of(shell.args(["-c", &typed]).env("PATH", path).env("SLIPWAY_ASSETS", assets))
 }
 
 /// Follow what is advised until it ends. What is wrong, if anything.
@@ -192,7 +228,7 @@ fn from_every_state(at_once: usize) {
     let pending = Disk::of("a trial waits", &fresh, &world);
     fresh.grub_tries();
     fresh.run('B', true, &["confirm"]).succeeds();
-    let two = Disk::of("two systems", &fresh, &world);
+    let two = Disk::of(TWO, &fresh, &world);
 
     let mut wrong = Vec::new();
     let mut count = 0;

@@ -360,7 +360,7 @@ fn the_loaders_of_another_architecture_are_refused() {
     assert!(bootloader(&disk, &["status", "--arch=arm64"]).succeeds().stdout.contains(why));
 }
 
-/// A renewal makes no entries of directories. A repair makes the whole ESP again, with the boot state that is there.
+/// A renewal makes no entries of directories. A repair puts the loader back, and all else on the ESP stays.
 #[test]
 fn a_loader_that_is_missing_is_replaced_once_there_is_a_file() {
     let world = World::new();

@@ -151,9 +151,11 @@ fn an_esp_that_is_damaged() {
         "{status}"
     );
     for verb in ["confirm", "rollback"] {
-        node.run('A', false, &[verb]).exits(INSTALL).says(&["on the ESP is there and exactly one sector", "reinstall"]);
+        node.run('A', false, &[verb])
+            .exits(INSTALL)
+            .says(&["on the ESP is there and exactly one sector", "`installer repair`"]);
     }
-    node.upgrade().exits(INSTALL).says(&["on the ESP is there and exactly one sector", "reinstall"]);
+    node.upgrade().exits(INSTALL).says(&["on the ESP is there and exactly one sector", "`installer repair`"]);
     assert!(Content::of(&node.disk) == before, "it was written to");
 }
 

@@ -133,7 +133,7 @@ fn an_entry_that_did_not_take_effect_stays() {
     let after = with_env(facts.clone(), commit.unwrap());
     let effects: Vec<_> = report(&after).entries.iter().map(|entry| entry.took_effect).collect();
     assert_eq!((effects, report(&after).lost), (vec![None, Some(true)], 1), "what was cut off is not said to be done");
-    let nothing = plan::repair(&base(3), &facts, None).unwrap();
+    let nothing = plan::repair(&base(3), &facts, None, false).unwrap();
     assert!(!nothing.steps.iter().any(|step| matches!(step, Step::WriteHistory { .. })), "{nothing}");
 }
 

@@ -197,6 +197,8 @@ fn allowed(plan: &Plan, step: &Step) -> Extent {
         | Step::WriteBootCode { .. }
         | Step::FreeClusters { .. }
         | Step::CountFree { .. }
+        | Step::CopyFat { .. }
+        | Step::AddEntry { .. }
         | Step::RereadTable => Extent { offset: 0, len: 0 },
     }
 }

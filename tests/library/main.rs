@@ -4,6 +4,7 @@
 //! assets or another program.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
+mod advised_commands;
 mod auto_upgrade;
 mod command_definition;
 mod diagram;

@@ -48,7 +48,7 @@ fn a_boot_state_that_is_made_again_has_the_menu_on() {
     let lost = |facts| states::without_boot_state(off(facts));
     let told = |plan: &Plan| plan.warnings.iter().find(|warning| warning.starts_with(AGAIN)).cloned();
     for facts in [lost(states::healthy()), states::from_outside(lost(states::healthy()))] {
-        let plan = plan::repair(&base(9), &facts, None).unwrap();
+        let plan = plan::repair(&base(9), &facts, None, false).unwrap();
         assert!(boot_envs(&plan).iter().all(|(_, env)| !env.no_menu), "{plan}");
         let told = told(&plan).unwrap();
         assert!(told.ends_with("`installer bootloader menu off --disk /dev/sda` takes it away"), "{told}");
@@ -56,7 +56,7 @@ fn a_boot_state_that_is_made_again_has_the_menu_on() {
         assert!(refusals.to_string().contains("`installer repair` writes boot.env again"), "{refusals}");
     }
     assert!(told(&plan::rollback(&base(9), &lost(states::confirmed())).unwrap()).is_some());
-    let there = plan::repair(&base(9), &off(states::healthy()), None).unwrap();
+    let there = plan::repair(&base(9), &off(states::healthy()), None, false).unwrap();
     assert_eq!(told(&there), None, "nothing was made again");
 }
 

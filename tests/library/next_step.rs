@@ -35,7 +35,6 @@ fn of(facts: &SystemFacts) -> NextStep {
 
 const UPGRADE: &str = "installer upgrade --disk /dev/sda --source SOURCE";
 const UPGRADE_OFFLINE: &str = "installer upgrade --disk /dev/sda --source SOURCE --offline";
-const INSTALL: &str = "installer install --disk /dev/sda --source SOURCE --force";
 
 const NOT_READ: &str =
     "none: what was read is well. `installer verify --disk /dev/sda` reads the root file systems, too";
@@ -157,7 +156,11 @@ fn damages() -> Vec<Row> {
             without_boot_state(from_outside(confirmed())),
             "installer repair --disk /dev/sda",
         ),
-        ("the boot state has no place", no_place(from_outside(without_boot_state(healthy()))), INSTALL),
+        (
+            "the boot state has no place",
+            no_place(from_outside(without_boot_state(healthy()))),
+            "installer repair --disk /dev/sda",
+        ),
         (
             "the default is damaged, the other one is good",
             damaged(confirmed(), Slot::B),
@@ -175,8 +178,8 @@ fn damages() -> Vec<Row> {
             from_outside(damaged(pending(), Slot::B)),
             UPGRADE_OFFLINE,
         ),
-        ("the first copy of the table is lost", primary_lost(), "gdisk /dev/sda"),
-        ("the second copy of the table is lost", backup_lost(), "sgdisk -e /dev/sda"),
+        ("the first copy of the table is lost", primary_lost(), "installer repair --disk /dev/sda"),
+        ("the second copy of the table is lost", backup_lost(), "installer repair --disk /dev/sda"),
         ("META is lost", meta_lost(), "installer meta set KEY=VALUE --disk /dev/sda"),
     ]
 }
@@ -290,7 +293,9 @@ fn is_taken(facts: &SystemFacts, command: &str) -> bool {
         "confirm" => plan::confirm(&base(9), facts),
         "rollback" if runs_from(facts) == RunsFrom::Offline => plan::rollback_offline(&base(9), facts),
         "rollback" => plan::rollback(&base(9), facts),
-        "repair" => plan::repair(&base(9), facts, None),
+        // The table and the ESP have plans of their own.
+        "repair" if facts.gpt.is_damaged() || plan::makes_esp(facts) => return true,
+        "repair" => plan::repair(&base(9), facts, None, false),
         "activate" => plan::activate(
             &ActivateRequest {
                 base: base(9),

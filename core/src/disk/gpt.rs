@@ -228,7 +228,7 @@ impl Gpt {
     }
 }
 
-fn encode_entry(row: &mut [u8], part: Part, guid: Uuid, extent: Extent, sector: SectorSize) {
+pub(super) fn encode_entry(row: &mut [u8], part: Part, guid: Uuid, extent: Extent, sector: SectorSize) {
     row[..16].copy_from_slice(&part.type_guid().to_bytes_le());
     row[16..32].copy_from_slice(&guid.to_bytes_le());
     row[32..40].copy_from_slice(&extent.first_lba(sector).0.to_le_bytes());

@@ -9,6 +9,7 @@
 use crate::prelude::*;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::gpt::{ENTRY_BYTES, Entry, Gpt, GptError, Header, HeaderFields, encode_header};
 use crate::units::{Extent, Lba, SectorSize};
@@ -26,6 +27,38 @@ impl RawTable {
         header.decode_entries(&bytes)?;
         bytes.truncate(header.entries_bytes());
         Ok(RawTable { header, bytes })
+    }
+
+    /// Without a check of the bytes, which [`Self::changed`] fills.
+    pub(super) const fn of(header: Header, bytes: Vec<u8>) -> Self {
+        RawTable { header, bytes }
+    }
+
+    /// The same table, with other entries, for a disk with so many bytes.
+    pub(super) fn changed(
+        &self,
+        disk_bytes: u64,
+        sector: SectorSize,
+        change: impl FnOnce(&mut [&mut [u8]]),
+    ) -> Option<Self> {
+        let mut table = self.clone();
+        change(&mut table.bytes.chunks_exact_mut(ENTRY_BYTES).collect::<Vec<_>>());
+        let backup = self.backup(disk_bytes, sector)?;
+        table.header.usable[1] = Lba(backup.offset / sector.bytes() - 1);
+        if self.place(sector) == Some(Place::Away) {
+            table.header.usable[0] = Lba(HOME + self.array_blocks(sector));
+        }
+        Some(table)
+    }
+
+    /// Whether it has room for so many entries, no more and no less.
+    pub const fn has_entries(&self, entries: u32) -> bool {
+        self.header.entries == entries
+    }
+
+    /// GUID of the disk.
+    pub const fn disk_guid(&self) -> Uuid {
+        self.header.disk_guid
     }
 
     /// Its partitions.
@@ -64,15 +97,10 @@ impl RawTable {
 
     /// The same table for a disk with so many bytes, where partition `number` ends at `end`.
     pub fn grown(&self, number: u32, end: u64, disk_bytes: u64, sector: SectorSize) -> Option<Self> {
-        let mut table = self.clone();
-        let row = table.bytes.chunks_exact_mut(ENTRY_BYTES).nth(number as usize - 1)?;
-        row[40..48].copy_from_slice(&(end / sector.bytes() - 1).to_le_bytes());
-        let backup = self.backup(disk_bytes, sector)?;
-        table.header.usable[1] = Lba(backup.offset / sector.bytes() - 1);
-        if self.place(sector) == Some(Place::Away) {
-            table.header.usable[0] = Lba(HOME + self.array_blocks(sector));
-        }
-        Some(table)
+        let row = (number as usize).checked_sub(1).filter(|row| *row < self.bytes.len() / ENTRY_BYTES)?;
+        self.changed(disk_bytes, sector, |rows| {
+            rows[row][40..48].copy_from_slice(&(end / sector.bytes() - 1).to_le_bytes());
+        })
     }
 
     /// Place of the entries according to the header, which is that of a primary.

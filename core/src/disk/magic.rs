@@ -26,10 +26,15 @@ const fn packed(name: &'static str, short: &'static str, magic: &'static [u8]) -
 
 // The first match counts. Long magics come before short ones, which match by chance more often. A boot sector comes
 // last, because file systems begin with one, too.
-const MAGICS: [Magic; 21] = [
+const MAGICS: [Magic; 26] = [
     packed("a qcow2 image", "qcow2", b"QFI\xfb"),
     packed("a VMDK image", "VMDK", b"KDMV"),
+    packed("a VMDK image", "VMDK", b"COWD"),
+    packed("a VMDK descriptor", "VMDK", b"# Disk DescriptorFile"),
     packed("a VHD image", "VHD", b"conectix"),
+    packed("a VHDX image", "VHDX", b"vhdxfile"),
+    packed("a VDI image", "VDI", b"<<< "),
+    packed("a QED image", "QED", b"QED\0"),
     packed("a file compressed with xz", "xz", b"\xfd7zXZ\0"),
     packed("a file compressed with zstd", "zstd", b"\x28\xb5\x2f\xfd"),
     packed("a file compressed with gzip", "gzip", b"\x1f\x8b\x08"),

@@ -7,6 +7,7 @@ pub mod fat;
 pub mod foreign_mbr;
 pub mod gpt;
 pub mod gpt_grow;
+pub mod gpt_mend;
 pub mod identity;
 pub mod layout;
 pub mod magic;

@@ -27,6 +27,11 @@ impl XfsSize {
         Self::new(be32(4)?, be32(84)?, be64(8)?)
     }
 
+    /// Its bytes; None if no disk has so many.
+    pub const fn bytes(&self) -> Option<u64> {
+        self.blocks.checked_mul(self.block)
+    }
+
     /// The number of blocks that it can have on so many bytes.
     pub const fn within(&self, bytes: u64) -> u64 {
         let blocks = bytes / self.block;
@@ -40,6 +45,34 @@ impl XfsSize {
     }
 }
 
+/// Whether the checksum of a superblock is right (`sb_crc`, CRC-32C over its sector). Version 4 has none; others do not exist.
+pub fn is_intact(superblock: &[u8]) -> bool {
+    const CRC_AT: usize = 224;
+    let be16 = |at: usize| superblock.get(at..at + 2).map(|b| usize::from(u16::from_be_bytes([b[0], b[1]])));
+    let (Some(version), Some(sector)) = (be16(100).map(|version| version & 0xf), be16(102)) else { return false };
+    if version != 5 {
+        return version == 4;
+    }
+    let Some(sector) = superblock.get(..sector).filter(|sector| sector.len() >= 512) else { return false };
+    let said = u32::from_le_bytes([sector[CRC_AT], sector[CRC_AT + 1], sector[CRC_AT + 2], sector[CRC_AT + 3]]);
+    let covered =
+        sector.iter().enumerate().map(|(at, byte)| if (CRC_AT..CRC_AT + 4).contains(&at) { 0 } else { *byte });
+    said == crc32c(covered)
+}
+
+/// CRC-32C (Castagnoli), which `crc32fast` does not have.
+fn crc32c(bytes: impl Iterator<Item = u8>) -> u32 {
+    !bytes.fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 })
+    })
+}
+
+/// The UUID in a superblock (`sb_uuid`).
+pub fn uuid_of(superblock: &[u8]) -> Option<[u8; 16]> {
+    (superblock.get(..4)? == b"XFSB").then_some(())?;
+    superblock.get(32..48)?.try_into().ok()
+}
+
 /// Whether a file system with this superblock was ever mounted: the kernel writes the place in the log (`sb_lsn`) when it
 /// mounts one, and `mkfs.xfs` leaves 0 there. True for what cannot be told.
 pub fn was_mounted(superblock: &[u8]) -> bool {
@@ -49,6 +82,12 @@ pub fn was_mounted(superblock: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The check value of CRC-32C (RFC 3720, B.4, and every catalogue of CRCs).
+    #[test]
+    fn the_checksum_is_crc_32c() {
+        assert_eq!(crc32c(b"123456789".iter().copied()), 0xe306_9283);
+    }
 
     #[test]
     fn what_is_too_little_for_a_group_is_left_out() {

@@ -23,12 +23,14 @@ use super::{
     BiosFacts, Content, Plan, Refusal, Step, SystemFacts, Volume, VolumeFile,
     bootloader::{BootloaderFacts, EfiOffered, FirmwareSays, KernelLook, Left, RenewalRequest, boot_code},
     content::serial,
+    missing_files::{boot_envs, has_place, loader},
     renewal::bios_steps,
     slots::Draft,
     step::ends,
 };
 use crate::{
     boot::{
+        efi_loader::EfiLoader,
         env::{BootEnv, PATHS},
         history::{Entry, HISTORY, Verb},
         rule::next_boot,
@@ -37,6 +39,7 @@ use crate::{
     disk::{
         chain::{CHAIN, Chain, Link},
         drive_record::{DRIVE, DriveRecord},
+        fat::map::FatMap,
         gpt::BOOT_CODE_BYTES,
         layout::Part,
     },
@@ -92,12 +95,26 @@ pub fn is_lost(system: &SystemFacts) -> bool {
         let way_back = if system.next.trial { default } else { system.next.slot };
         way_back.is_none() || meanwhile == way_back
     };
-    system.esp_lost && system.env.as_ref().is_none_or(is_safe)
+    // By one copy of the FAT every file is whole.
+    let comes_back = system.esp_fats.as_ref().is_some_and(|fats| fats.whole.is_some());
+    let is_lost = system.esp_lost || (system.env.is_none() && !has_place_for_boot_env(system));
+    is_lost && !comes_back && system.env.as_ref().is_none_or(is_safe)
+}
+
+/// Whether the boot state can be written where it is, or both copies can be put onto the ESP.
+fn has_place_for_boot_env(system: &SystemFacts) -> bool {
+    let has_places = |map: &FatMap| PATHS.iter().all(|path| has_place(map, path));
+    system.env_at != [None; 2] || system.esp_map.as_ref().is_some_and(has_places)
 }
 
 /// The boot state on an ESP that a plan makes again.
 pub fn boot_env(plan: &Plan) -> Option<BootEnv> {
-    let first = plan.esp.as_ref()?.files.iter().find(|file| file.path == PATHS[0])?;
+    let added = plan.steps.iter().filter_map(|step| match step {
+        Step::WriteFile { file, .. } => Some(file),
+        _ => None,
+    });
+    let first =
+        plan.esp.iter().flat_map(|esp| &esp.files).chain(added).find(|file| PATHS.contains(&file.path.as_str()))?;
     match &first.from {
         Content::Text(text) => BootEnv::parse(text.as_bytes()),
         _ => None,
@@ -105,6 +122,23 @@ pub fn boot_env(plan: &Plan) -> Option<BootEnv> {
 }
 
 impl Draft<'_> {
+    /// Put the missing files back onto an ESP that is whole otherwise. None if that is not possible. Returns the loader that
+    /// starts the disk under UEFI then, for people.
+    pub fn complete_esp(&mut self, env: &BootEnv, request: &RenewalRequest) -> Result<Option<String>, Refusal> {
+        let Some(facts) = self.system.bootloader.as_ref() else { return Ok(None) };
+        let Ok(map) = &facts.esp else { return Ok(None) };
+        let efi = chosen(request, facts, env)?;
+        request.not_older(facts, None)?;
+        let mut files = boot_envs(self.system, env);
+        if facts.efi.is_none() {
+            files.extend(loader(request, efi, facts));
+        } else if self.system.esp_lost {
+            // It is there, and damaged.
+            return Ok(None);
+        }
+        Ok(self.add_files(map, files).then(|| efi.image.to_string()))
+    }
+
     /// Make the ESP again, with this boot state. Returns the loader that starts the disk under UEFI then, for people.
     pub fn make_esp(&mut self, env: &BootEnv, request: &RenewalRequest) -> Result<String, Refusal> {
         let (gpt, sector) = (&self.system.gpt, self.system.sector);
@@ -148,7 +182,10 @@ impl Draft<'_> {
     }
 
     fn notes_on_esp(&mut self, efi: &EfiOffered) {
-        self.warnings.push("the ESP is formatted: its history begins anew, and what else was on it is lost".to_owned());
+        let foreign = &self.system.esp_foreign;
+        let lost =
+            if foreign.is_empty() { String::new() } else { format!(", and this is lost: {}", foreign.join(", ")) };
+        self.warnings.push(format!("the ESP is formatted: its history begins anew{lost}"));
         if let (FirmwareSays::NotKnown(why), false) = (&efi.firmware, efi.image.signed) {
             self.warnings.push(format!(
                 "the new boot loader is not signed for Secure Boot, and it is not known whether the firmware starts it: {why}"
@@ -157,14 +194,19 @@ impl Draft<'_> {
     }
 }
 
-/// The UEFI image: Slipway's loader if it starts the kernels of all slots that may boot, else GRUB. One that the firmware
+/// The UEFI image: the one that was asked for, else Slipway's loader if it starts the kernels of all slots that may boot, else GRUB. One that the firmware
 /// refuses is of no use.
 fn chosen<'r>(request: &'r RenewalRequest, facts: &BootloaderFacts, env: &BootEnv) -> Result<&'r EfiOffered, Left> {
     let is_used = |slot: &Slot| env.default == *slot || env.states[*slot] != SlotState::Empty;
     let starts = |look: &KernelLook| matches!(look, Ok(None));
     let starts_all = Slot::BOTH.into_iter().filter(is_used).all(|slot| starts(&facts.kernels[slot]));
-    let own = request.offered.slipway.as_ref().filter(|_| starts_all);
-    let may = own.into_iter().chain([&request.offered.grub]);
+    let slipway = || request.offered.slipway.as_ref().ok_or(Left::NotShipped("Slipway's loader for UEFI"));
+    let (own, grub) = match request.loader {
+        None => (request.offered.slipway.as_ref().filter(|_| starts_all), Some(&request.offered.grub)),
+        Some(EfiLoader::Grub) => (None, Some(&request.offered.grub)),
+        Some(EfiLoader::Slipway) => (Some(slipway()?), None),
+    };
+    let may = own.into_iter().chain(grub);
     let mut refused = None;
     for efi in may {
         match &efi.firmware {

@@ -19,6 +19,7 @@ use crate::{
     },
     digest::{Sha256, Sums},
     disk::{
+        fat::{copies::FatsDiffer, map::FatMap},
         gpt::GptError,
         identity::{DiskIdentity, DiskUse},
         layout::Part,
@@ -37,6 +38,19 @@ pub enum Found {
     Nothing,
     /// Anything else, described for people.
     Something(String),
+    /// An image file in another format than raw, or a packed one, described for people.
+    OtherFormat(&'static str),
+}
+
+impl Found {
+    /// What would be overwritten, for people.
+    pub fn what(&self) -> Option<&str> {
+        match self {
+            Found::Nothing => None,
+            Found::Something(what) => Some(what),
+            Found::OtherFormat(what) => Some(what),
+        }
+    }
 }
 
 /// The disk to install to.
@@ -75,6 +89,8 @@ pub struct GptFacts {
     pub copies: GptCopies,
     /// Foreign partitions that lie on bytes of ours.
     pub intruders: Vec<Intruder>,
+    /// Partitions of ours with the type of another one, each as a sentence.
+    pub wrong_types: Vec<String>,
 }
 
 /// A foreign partition that lies on bytes of one of ours. A write there damages it.
@@ -108,6 +124,11 @@ pub struct GptCopies {
 }
 
 impl GptFacts {
+    /// Whether a repair of the table has something to do.
+    pub const fn is_damaged(&self) -> bool {
+        self.copies.primary.is_err() || self.copies.backup.is_err() || !self.wrong_types.is_empty()
+    }
+
     /// The bytes of a partition.
     pub const fn part(&self, part: Part) -> Extent {
         self.parts[part as usize - 1]
@@ -195,6 +216,14 @@ pub struct SystemFacts {
     pub next: NextBoot,
     pub meta: Meta,
     pub data: BTreeMap<Part, VolumeHolds>,
+    /// What is wrong with the file systems of STATE and EPHEMERAL, each as a sentence.
+    pub data_faults: BTreeMap<Part, String>,
+    /// The two FATs of the ESP, if they are not the same.
+    pub esp_fats: Option<FatsDiffer>,
+    /// The map of the ESP, where a file on it is to be made anew.
+    pub esp_map: Option<FatMap>,
+    /// Files and directories of others on an ESP that has lost files of ours.
+    pub esp_foreign: Vec<String>,
     /// The snapshot in each slot, by its head.
     pub snapshots: PerSlot<snapshot::head::Found>,
     /// The boot loaders, if the change is about them.

@@ -100,7 +100,7 @@ pub fn grow(disk: &str, facts: &GrowFacts) -> Result<(Plan, Option<GrownGpt>), R
     let primary = facts.primary.as_ref().ok_or_else(|| {
         let why = facts.gpt.copies.primary.as_ref().err().map(ToString::to_string).unwrap_or_default();
         refused(format!(
-            "the primary GPT is damaged ({why}), and a table grows only while both copies can: mend it with `gdisk`"
+            "the primary GPT is damaged ({why}), and a table grows only while both copies can: `installer repair` mends it"
         ))
     })?;
     if let Some(intruder) = facts.gpt.intruders.iter().find(|intruder| intruder.on == Part::Ephemeral) {
@@ -279,6 +279,9 @@ pub fn described(plan: &Plan, step: &Step, at: &dyn Fn(&Extent) -> String) -> St
         Step::WritePrimaryHeader { extent, commit: true, .. } => {
             let size = plan.growth.map_or_else(String::new, |growth| approx(growth.after));
             format!("write      primary GPT header: {}, EPHEMERAL has {size}", at(extent))
+        }
+        Step::WritePrimaryHeader { extent, entries: Place::Away, .. } => {
+            format!("write      primary GPT header: {}, the entries are beside the old ones", at(extent))
         }
         Step::WritePrimaryHeader { extent, .. } => {
             format!("write      primary GPT header: {}, the entries are at LBA 2 again", at(extent))

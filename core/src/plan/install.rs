@@ -48,6 +48,7 @@ use crate::{
         facts::PayloadFacts,
         manifest::{FileInfo, KernelArgs},
     },
+    text::quoted,
     units::{Extent, MIB, SectorSize},
 };
 
@@ -99,8 +100,15 @@ pub fn install(
     assets: &AssetFacts,
 ) -> Result<Plan, Refusals> {
     let mut refusals: Vec<Refusal> = disk.busy.iter().cloned().map(Refusal::InUse).collect();
-    if let (Found::Something(what), false) = (&disk.found, request.force || request.zero) {
-        refusals.push(Refusal::NotEmpty(what.clone()));
+    match &disk.found {
+        // A virtual machine would take the bytes of a disk for its format, and find neither.
+        Found::OtherFormat(what) if disk.identity.kind == DiskKind::Image => {
+            refusals.push(Refusal::OtherFormat { what, path: quoted(&disk.identity.path) });
+        }
+        found if !(request.force || request.zero) => {
+            refusals.extend(found.what().map(|what| Refusal::NotEmpty(what.to_owned())));
+        }
+        _ => {}
     }
     if payload.arch != request.arch {
         refusals.push(Refusal::Arch { want: request.arch, have: payload.arch });
@@ -272,7 +280,7 @@ fn warnings(request: &InstallRequest, disk: &DiskFacts, payload: &PayloadFacts, 
                 .to_owned(),
         );
     }
-    if let (Found::Something(what), true) = (&disk.found, request.force || request.zero) {
+    if let (Some(what), true) = (disk.found.what(), request.force || request.zero) {
         notes.push(format!("overwrites {what}"));
     }
     let encrypted = request.encrypted.iter().filter(|_| request.format_data);

@@ -30,6 +30,9 @@ pub enum Refusal {
     /// The disk is not empty.
     #[error("not empty: it holds {0}")]
     NotEmpty(String),
+    /// The image file is in another format.
+    #[error("the file is {what}, and an install writes the bytes of a disk: it would be neither afterwards")]
+    OtherFormat { what: &'static str, path: String },
     /// The partitions do not fit onto the disk.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -95,6 +98,9 @@ pub enum Refusal {
          boot state cannot be written; under a BIOS the disk boots by the slots' own markers"
     )]
     NoBootEnv,
+    /// The ESP has to be made again, and not everything on it is ours.
+    #[error("the ESP can only be made again as a whole, and it has files of others, which would be lost: {}", .0.join(", "))]
+    ForeignFiles(Vec<String>),
     /// A foreign partition lies where the plan would write.
     #[error("{0}, and would be overwritten")]
     Intruder(Intruder),
@@ -221,6 +227,7 @@ impl Refusal {
             | Refusal::OnlyWayBack { .. }
             | Refusal::Unsettled(_)
             | Refusal::NoBootEnv
+            | Refusal::ForeignFiles(_)
             | Refusal::Intruder(_)
             | Refusal::BootEnvLost(_)
             | Refusal::KnownBad { .. }
@@ -240,6 +247,7 @@ impl Refusal {
             | Refusal::NextUnknown
             | Refusal::InUse(_)
             | Refusal::NotEmpty(_)
+            | Refusal::OtherFormat { .. }
             | Refusal::Layout(LayoutError::TooSmall { .. })
             | Refusal::Esp(_)
             | Refusal::CoreTooLarge { .. } => FailureKind::Install,
@@ -272,7 +280,7 @@ impl Refusal {
     pub const fn id(&self) -> FailureId {
         match self {
             Refusal::InUse(_) => FailureId::DiskInUse,
-            Refusal::NotEmpty(_) => FailureId::DiskNotEmpty,
+            Refusal::NotEmpty(_) | Refusal::OtherFormat { .. } => FailureId::DiskNotEmpty,
             Refusal::Layout(LayoutError::TooSmall { .. }) => FailureId::DiskTooSmall,
             Refusal::Layout(LayoutError::SlotSize { .. }) => FailureId::SlotSize,
             Refusal::SlotFull { .. } => FailureId::SlotFull,
@@ -297,7 +305,7 @@ impl Refusal {
             Refusal::Unsigned(_) | Refusal::LaterSlot { .. } => FailureId::UnsignedUpgrade,
             Refusal::Older { .. } => FailureId::OlderEpoch,
             Refusal::Bootloader(Left::OtherArch { .. }) => FailureId::BootloaderArchitecture,
-            Refusal::Bootloader(Left::Esp(_) | Left::Missing(_)) => FailureId::EspUnfit,
+            Refusal::Bootloader(Left::Esp(_) | Left::Missing(_)) | Refusal::ForeignFiles(_) => FailureId::EspUnfit,
             Refusal::Bootloader(Left::Unreadable(_)) => FailureId::BootChainUnreadable,
             Refusal::Bootloader(Left::Older { .. }) => FailureId::OlderBootloader,
             Refusal::Bootloader(Left::NotStarted { .. }) => FailureId::BootloaderNotStarted,
@@ -336,6 +344,11 @@ impl Refusal {
             Refusal::LaterSlot { allow, .. } => {
                 format!("take an installer of that version, or this one with {allow}").into()
             }
+            Refusal::OtherFormat { path, .. } => format!(
+                "`qemu-img convert -O raw {path} disk.raw` makes a raw image of it (unpack one that is compressed), and `installer image \
+                 --kind qcow2 --out disk.qcow2` makes a new one with a system in it"
+            )
+            .into(),
             Refusal::Intruder(intruder) => {
                 let number = intruder.number;
                 format!("delete or move it, or delete its entry with `sgdisk --delete={number}`").into()
@@ -358,15 +371,14 @@ impl Refusal {
             Refusal::Unconfirmed(_) => "run `installer confirm` first, or reboot into the other slot",
             Refusal::NotDefault { .. } => "reboot first",
             Refusal::NotGood { .. } => "reinstall",
-            Refusal::NoBootEnv => {
-                "`installer repair` makes the ESP again where no boot loader is left on it; otherwise reinstall"
-            }
+            Refusal::NoBootEnv => "`installer repair` puts them onto the ESP again, and keeps the slots and all data",
             Refusal::OnlyWayBack { .. } => "boot it first (with `installer rollback`, unless it boots next anyway)",
             Refusal::Unsettled(_) => {
                 "boot the disk and settle it there, or settle it with `installer rollback --disk PATH --offline` (a trial, \
                  a damaged default) or `installer repair --disk PATH` (a lost boot.env); `installer status --disk PATH` \
                  shows the state"
             }
+            Refusal::ForeignFiles(_) => "copy them elsewhere first; --force makes the ESP again without them",
             Refusal::BootEnvLost(_) => {
                 "`installer repair` writes boot.env again, so that what the slots' own markers boot stays what boots"
             }

@@ -75,10 +75,10 @@ impl Draft<'_> {
 }
 
 /// A new file, and the old one whose entry it gets.
-struct New<'a> {
-    file: VolumeFile,
-    old: &'a FoundFile,
-    run: Run,
+pub(super) struct New<'a> {
+    pub file: VolumeFile,
+    pub old: &'a FoundFile,
+    pub run: Run,
 }
 
 /// The order that the head of this file argues for. Do not reorder without reading it. `Err` says why the ESP cannot take
@@ -162,22 +162,22 @@ impl New<'_> {
     }
 }
 
-struct Esp<'a> {
-    map: &'a FatMap,
-    at: Extent,
-    sector: SectorSize,
+pub(super) struct Esp<'a> {
+    pub map: &'a FatMap,
+    pub at: Extent,
+    pub sector: SectorSize,
 }
 
 impl Esp<'_> {
-    const fn on_disk(&self, extent: Extent) -> Extent {
+    pub const fn on_disk(&self, extent: Extent) -> Extent {
         Extent { offset: self.at.offset + extent.offset, len: extent.len }
     }
 
-    const fn extent(&self, run: Run) -> Extent {
+    pub const fn extent(&self, run: Run) -> Extent {
         self.on_disk(self.map.extent(run))
     }
 
-    fn link(&self, copy: usize, runs: &[Run]) -> Step {
+    pub fn link(&self, copy: usize, runs: &[Run]) -> Step {
         let sectors: Vec<Extent> = runs.iter().map(|run| self.map.sectors(copy, *run)).collect();
         let held: Vec<&[u8]> = sectors.iter().map(|sectors| self.map.held(copy, *sectors)).collect();
         Step::LinkClusters {
@@ -188,7 +188,7 @@ impl Esp<'_> {
         }
     }
 
-    fn refer(&self, new: &New, over: FileAt) -> Step {
+    pub fn refer(&self, new: &New, over: FileAt) -> Step {
         let sector = self.sector.bytes();
         Step::WriteEntry {
             offset: self.at.offset + new.old.entry / sector * sector,
@@ -201,7 +201,7 @@ impl Esp<'_> {
     }
 
     /// Steps that free the clusters of replaced files.
-    fn tidy_up(&self, new: &[New]) -> Vec<Step> {
+    pub fn tidy_up(&self, new: &[New]) -> Vec<Step> {
         let linked: Vec<Run> = new.iter().map(|new| new.run).collect();
         // The list that names old and new is replaced by the one that names the new.
         let last = new.len().saturating_sub(1);
@@ -262,6 +262,10 @@ pub fn described(step: &Step, at: &dyn Fn(&Extent) -> String) -> String {
         Step::WriteEntry { file, .. } => {
             format!("write      EFI: the directory's sector: UEFI starts the new {}", file.path)
         }
+        Step::CopyFat { copy, .. } => {
+            format!("write      EFI: copy {copy} of the FAT, from the other one, by which every file is whole")
+        }
+        Step::AddEntry { file, .. } => format!("write      EFI: the directory's sector: {} is there", file.path),
         Step::WriteBootCode { core, .. } => format!("write      LBA 0: BIOS starts the new core image ({})", at(core)),
         Step::FreeClusters { copy, runs, .. } => {
             format!("write      EFI: copy {copy} of the FAT, {} clusters that no file has are free", clusters(runs))

@@ -1,5 +1,5 @@
 //! Repair: lost parts with a second copy on the disk are written again, and boot.env is made from the slots'
-//! markers if both copies are lost. An ESP on which nothing is left is made again (`esp.rs`).
+//! markers if both copies are lost. An ESP on which nothing is left is made again (`esp.rs`), unless only files are missing from it (`missing_files.rs`).
 //!
 //! The next boot starts the same slot as before: the copy of a pair that counts is not written, and if both copies of
 //! boot.env are lost, the new ones say the same as the boot loader reads from the markers. Only a good slot that is
@@ -15,6 +15,7 @@ use super::{
     bootloader::RenewalRequest,
     esp,
     meta::MetaChange,
+    missing_files::{boot_envs, has_place},
     rebuild_boot_state::{current_or_rebuilt, is_marked_good},
     slots::{Draft, EnvCopies},
 };
@@ -24,31 +25,36 @@ use crate::{
         history::HISTORY,
         slot::{Slot, SlotState},
     },
-    disk::layout::Part,
+    disk::{fat::map::FatMap, layout::Part},
+    kernel::arch::Arch,
     text::quoted,
+    units::Extent,
 };
 
 /// Plan the repair. Slots that boot.env or their marker calls good must have been compared with their checksums.
-/// `request`: the loaders for a lost ESP that is made again ([`makes_esp`]).
-pub fn repair(base: &RequestBase, system: &SystemFacts, request: Option<&RenewalRequest>) -> Result<Plan, Refusals> {
+/// `request`: the loaders for a lost ESP ([`makes_esp`]). `force`: files of others on an ESP may be lost.
+pub fn repair(
+    base: &RequestBase,
+    system: &SystemFacts,
+    request: Option<&RenewalRequest>,
+    force: bool,
+) -> Result<Plan, Refusals> {
     let boots = boots(system);
     if system.env.is_none() && boots.is_none() {
         return Err(Refusal::NothingToRepair.into());
     }
     let mut draft = Draft::new(base, system);
-    let (env, loader) = match request.filter(|_| esp::is_lost(system)) {
-        Some(request) => {
-            let env = current_or_rebuilt(system, base.now, || boots)?;
-            let loader = draft.make_esp(&env, request)?;
-            (env, Some(loader))
-        }
-        None => (write_env(&mut draft, boots)?, None),
+    draft.extend(Part::Esp, copy_of_the_fat(system));
+    let (env, esp) = match request.filter(|_| esp::is_lost(system)) {
+        Some(request) => write_esp(&mut draft, boots, request, force)?,
+        None => write_env(&mut draft, boots)?,
     };
     draft.is_about_slot(env.default);
     let default = env.default;
     // A marker that is good already is left alone, even if the other slot's has the higher number: a power cut could
     // tear it, and the other slot may be half written.
     let whole = |slot: Slot| system.slots[slot].damage().is_none();
+    draft.warnings.extend(unproven(system, &env));
     if env.states[default] == SlotState::Good && whole(default) && !is_marked_good(system, default) {
         draft.mark_good(default, env.seq);
     }
@@ -57,10 +63,29 @@ pub fn repair(base: &RequestBase, system: &SystemFacts, request: Option<&Renewal
     if !is_stuck {
         draft.warnings.extend(damage.iter().map(|what| format!("{what}: an upgrade from the other slot replaces it")));
     }
+    write_meta(&mut draft)?;
+    for (name, copy) in [("primary", &system.gpt.copies.primary), ("backup", &system.gpt.copies.backup)] {
+        if let Err(why) = copy {
+            draft.warnings.push(format!("the {name} GPT ({why}) is not repaired: `gdisk` does that"));
+        }
+    }
+    let mut left = left(system, default, &esp);
+    if is_stuck {
+        left.push(stuck(base, system, default, &damage));
+    }
+    let result = format!("{}; slot {default}, {}, is the default", what(system, &esp), system.slots[default].version());
+    let meanwhile = match &esp {
+        Esp::Made(_) | Esp::Completed(_) => "the ESP is not whole yet, and the slots and all data are as they were",
+        Esp::Kept | Esp::HasPlaces => "what boots is what booted before",
+    };
+    Ok(Plan { left, ..draft.plan(Goal::Repair, result, meanwhile.to_owned()) })
+}
+
+fn write_meta(draft: &mut Draft) -> Result<(), Refusal> {
+    let system = draft.system;
     if system.meta.valid != [false, false] {
         let meta = &system.meta;
-        let change = MetaChange::new(system.gpt.part(Part::Meta), meta, BTreeMap::new(), None);
-        let mut change = change.map_err(Refusal::from)?;
+        let mut change = MetaChange::new(system.gpt.part(Part::Meta), meta, BTreeMap::new(), None)?;
         // The copy that counts stays as it is.
         let lost = |step: &Step| match step {
             Step::WriteMetaCopy { copy, .. } => !meta.valid[usize::from(*copy - 1)] || (meta.valid[0] && *copy == 2),
@@ -71,39 +96,90 @@ pub fn repair(base: &RequestBase, system: &SystemFacts, request: Option<&Renewal
     } else if !system.meta.blank {
         draft.warnings.push("neither copy of META is valid, and nothing else knows its tags: not repaired".to_owned());
     }
-    for (name, copy) in [("primary", &system.gpt.copies.primary), ("backup", &system.gpt.copies.backup)] {
-        if let Err(why) = copy {
-            draft.warnings.push(format!("the {name} GPT ({why}) is not repaired: `gdisk` does that"));
+    Ok(())
+}
+
+/// What becomes of the ESP.
+enum Esp {
+    /// It is made again, with this loader.
+    Made(String),
+    /// Missing files are put back, with this loader among them.
+    Completed(String),
+    /// Copies of boot.env that were missing are put back.
+    HasPlaces,
+    /// Nothing else than boot.env is written.
+    Kept,
+}
+
+/// The copy of the FAT of the ESP by which a file is not whole, or that no reader goes by, becomes what the other one is. Files
+/// that are missing are for another repair: which clusters are free is known only afterwards.
+fn copy_of_the_fat(system: &SystemFacts) -> Option<Step> {
+    let fats = system.esp_fats.as_ref()?;
+    let ((whole, sha256), esp) = (fats.whole?, system.gpt.part(Part::Esp).offset);
+    let on_disk = |copy: usize| Extent { offset: esp + fats.copies[copy].offset, ..fats.copies[copy] };
+    let copy = 1 - whole;
+    Some(Step::CopyFat { copy: copy as u8 + 1, from: on_disk(whole), extent: on_disk(copy), sha256 })
+}
+
+/// A lost ESP gets the missing files, or is made again.
+fn write_esp(
+    draft: &mut Draft,
+    boots: Option<Slot>,
+    request: &RenewalRequest,
+    force: bool,
+) -> Result<(BootEnv, Esp), Refusal> {
+    let system = draft.system;
+    let env = current_or_rebuilt(system, draft.base.now, || boots)?;
+    let esp = match draft.complete_esp(&env, request)? {
+        Some(loader) => Esp::Completed(loader),
+        None if !system.esp_foreign.is_empty() && !force => {
+            return Err(Refusal::ForeignFiles(system.esp_foreign.clone()));
         }
-    }
-    let mut left = left(system, default, loader.is_some());
-    if is_stuck {
-        left.push(stuck(base, system, default, &damage));
-    }
-    let result = format!(
-        "{}; slot {default}, {}, is the default",
-        what(system, loader.as_deref()),
-        system.slots[default].version()
-    );
-    let meanwhile = match &loader {
-        Some(_) => "the ESP is not whole yet, and the slots and all data are as they were",
-        None => "what boots is what booted before",
+        None => Esp::Made(draft.make_esp(&env, request)?),
     };
-    Ok(Plan { left, ..draft.plan(Goal::Repair, result, meanwhile.to_owned()) })
+    Ok((env, esp))
 }
 
 /// Both copies of boot.env agree afterwards: with the one that counts, or with the markers.
-fn write_env(draft: &mut Draft, boots: Option<Slot>) -> Result<BootEnv, Refusal> {
-    let mut copies = EnvCopies::or_rebuilt(draft.system, draft.base.now, || boots)?;
-    let env = copies.env.clone();
-    let steps = if copies.is_rebuilt { copies.write(&env, true) } else { copies.heal() };
-    draft.extend(Part::Esp, steps);
-    Ok(env)
+fn write_env(draft: &mut Draft, boots: Option<Slot>) -> Result<(BootEnv, Esp), Refusal> {
+    let system = draft.system;
+    let env = if system.env_at == [None; 2] {
+        current_or_rebuilt(system, draft.base.now, || boots)?
+    } else {
+        let mut copies = EnvCopies::or_rebuilt(system, draft.base.now, || boots)?;
+        let env = copies.env.clone();
+        let steps = if copies.is_rebuilt { copies.write(&env, true) } else { copies.heal() };
+        draft.extend(Part::Esp, steps);
+        copies.env
+    };
+    let files = boot_envs(system, &env);
+    let is_written = system.env_at != [None; 2];
+    match system.esp_map.as_ref().filter(|_| !files.is_empty()) {
+        Some(map) if draft.add_files(map, files) => Ok((env, Esp::HasPlaces)),
+        _ if is_written || copy_of_the_fat(system).is_some() => Ok((env, Esp::Kept)),
+        _ => Err(Refusal::NoBootEnv),
+    }
 }
 
 /// Whether a repair makes the ESP again, if it gets the loaders: all slots and data stay.
 pub fn makes_esp(system: &SystemFacts) -> bool {
     esp::is_lost(system) && (system.env.is_some() || boots(system).is_some())
+}
+
+/// Whether a repair writes more to the ESP than single sectors of boot.env: no other program may have it open then.
+pub fn rewrites_esp(system: &SystemFacts) -> bool {
+    let copies_first = system.esp_fats.as_ref().is_some_and(|fats| matches!(fats.whole, Some((1, _))));
+    copies_first || system.env_at.contains(&None) && system.esp_map.is_some()
+}
+
+/// Whether a lost ESP can only be made again as a whole, which others' files on it do not survive.
+pub fn formats_esp(system: &SystemFacts) -> bool {
+    let arches = || Arch::ALL.iter().map(|arch| arch.efi_path());
+    let is_complete = |map: &FatMap| {
+        let has_image = arches().any(|path| map.file(&path).is_some());
+        PATHS.iter().all(|path| has_place(map, path)) && !has_image && arches().all(|path| has_place(map, &path))
+    };
+    esp::is_lost(system) && !system.esp_map.as_ref().is_some_and(is_complete)
 }
 
 /// The default of a boot state that is made again.
@@ -117,17 +193,36 @@ fn boots(system: &SystemFacts) -> Option<Slot> {
 }
 
 /// The boot state afterwards, for people. `loader` starts an ESP that was made again.
-fn what(system: &SystemFacts, loader: Option<&str>) -> String {
+fn what(system: &SystemFacts, esp: &Esp) -> String {
     const REBUILT: &str = "the boot state is made again from the slots' own markers";
-    match (loader, &system.env) {
-        (Some(loader), None) => format!("the ESP is made again, with {loader}, and {REBUILT}"),
-        (Some(loader), Some(_)) => format!("the ESP is made again, with {loader}, and the boot state is what it was"),
-        (None, None) => REBUILT.to_owned(),
-        (None, Some(_)) if system.env_at.contains(&None) => {
+    let state = if system.env.is_some() { "the boot state is what it was" } else { REBUILT };
+    match (esp, &system.env) {
+        (Esp::Made(loader), _) => format!("the ESP is made again, with {loader}, and {state}"),
+        (Esp::Completed(loader), _) => {
+            format!("what was missing is on the ESP again, with {loader}, all else there is as it was, and {state}")
+        }
+        (Esp::HasPlaces | Esp::Kept, None) => REBUILT.to_owned(),
+        (Esp::Kept, Some(_)) if system.env_at.contains(&None) => {
             "the boot state has one copy only, and the other cannot be made again in place".to_owned()
         }
-        (None, Some(_)) => "the boot state has two copies".to_owned(),
+        (Esp::HasPlaces | Esp::Kept, Some(_)) => "the boot state has two copies".to_owned(),
     }
+}
+
+/// Systems that a boot state made again does not know.
+fn unproven(system: &SystemFacts, env: &BootEnv) -> Vec<String> {
+    let is_unknown = |slot: &Slot| {
+        let holds = system.slots[*slot].manifest.is_some() && system.slots[*slot].damage().is_none();
+        system.env.is_none() && env.states[*slot] == SlotState::Empty && holds
+    };
+    let note = |slot: Slot| {
+        format!(
+            "slot {slot} holds {}, whole, and nothing says any more that it was ever confirmed: it counts as empty, and the next \
+             upgrade writes over it",
+            system.slots[slot].version()
+        )
+    };
+    Slot::BOTH.into_iter().filter(is_unknown).map(note).collect()
 }
 
 /// Faults of the slots that are called good.
@@ -156,17 +251,24 @@ fn damaged_default(system: &SystemFacts) -> Option<Slot> {
 }
 
 /// Parts without a place of their own to be written to: the data there now belongs to other files.
-fn left(system: &SystemFacts, default: Slot, is_new_esp: bool) -> Vec<String> {
+fn left(system: &SystemFacts, default: Slot, esp: &Esp) -> Vec<String> {
     const REMEDY: &str =
         "check the file system with `fsck.vfat`, then run `installer verify`; if that finds damage, reinstall";
-    let mut left = Vec::new();
+    let (mut left, is_new_esp) = (Vec::new(), matches!(esp, Esp::Made(_)));
+    if system.esp_fats.as_ref().is_some_and(|fats| fats.whole.is_none()) && !is_new_esp {
+        left.push(format!("the two FATs of the ESP differ, and by neither of them every file is whole: {REMEDY}"));
+    }
     let lost = PATHS.iter().zip(system.env_at).filter_map(|(path, at)| at.is_none().then_some(path));
-    for path in lost.filter(|_| !is_new_esp) {
+    let again = copy_of_the_fat(system).map(|_| "run `installer repair` once more");
+    for path in lost.filter(|_| matches!(esp, Esp::Kept)) {
         left.push(format!(
-            "{path} on the ESP is missing, or not exactly one sector of its own, and is not written: {REMEDY}"
+            "{path} on the ESP is missing, or not exactly one sector of its own, and is not written: {}",
+            again.unwrap_or(REMEDY)
         ));
     }
-    if system.history.as_ref().is_some_and(|history| !history.is_kept() && !is_new_esp) {
+    // By a damaged FAT it is not known.
+    let is_known = !is_new_esp && again.is_none();
+    if system.history.as_ref().is_some_and(|history| !history.is_kept() && is_known) {
         left.push(format!("{HISTORY} on the ESP is not known to lie there alone, and is not written: {REMEDY}"));
     }
     let slot = &system.slots[default];

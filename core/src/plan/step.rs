@@ -112,6 +112,11 @@ pub enum Step {
     /// Have the boot code start the core image at `core`: one sector, LBA 0, whose partition table stays as it is. `over` is
     /// the digest of the boot code before, and `sha256` that of the core image.
     WriteBootCode { extent: Extent, core: Extent, sha256: Sha256, over: Sha256 },
+    /// Make one copy of the FAT of the ESP what the other one is, which is at `from` and has this digest.
+    CopyFat { copy: u8, from: Extent, extent: Extent, sha256: Sha256 },
+    /// Have an unused directory entry, at byte `at` of a sector, name a new file: one sector, replaced whole or not at all.
+    /// `data` and `run` are where the file lies, and `time` is its time stamp, seconds since 1970 UTC.
+    AddEntry { offset: u64, at: u64, file: VolumeFile, data: Extent, run: Run, time: u64 },
     /// Free those of these clusters that no file has, in sectors of one copy of the FAT.
     FreeClusters { copy: u8, extents: Vec<Extent>, runs: Vec<Run> },
     /// Write how many clusters of the ESP are free.
@@ -156,6 +161,7 @@ impl Step {
             | Step::WriteFile { extent, .. }
             | Step::WriteBootCode { extent, .. }
             | Step::CountFree { extent }
+            | Step::CopyFat { extent, .. }
             | Step::MendLba0 { extent, .. }
             | Step::WriteSnapshot { extent, .. }
             | Step::WriteSnapshotHead { extent, .. }
@@ -167,9 +173,10 @@ impl Step {
             }
             Step::WriteMetaCopy { offset, .. } => at(offset, ADV_BYTES),
             Step::WriteHistory { offset, .. } => at(offset, RECORD_BYTES),
-            Step::WriteBootEnv { offset, .. } | Step::WriteMarker { offset, .. } | Step::WriteEntry { offset, .. } => {
-                at(offset, SECTOR_BLOCK_BYTES)
-            }
+            Step::WriteBootEnv { offset, .. }
+            | Step::WriteMarker { offset, .. }
+            | Step::WriteEntry { offset, .. }
+            | Step::AddEntry { offset, .. } => at(offset, SECTOR_BLOCK_BYTES),
             Step::Reserve { .. }
             | Step::PrepareXfs { .. }
             | Step::Verify { .. }

@@ -79,6 +79,7 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::staged,
         Deciding::meta_lost,
         Deciding::backup_table,
+        Deciding::data_lost,
         Deciding::problems,
         Deciding::not_read,
     ];
@@ -135,18 +136,36 @@ impl Deciding<'_> {
     }
 
     fn partition_table(&self) -> Option<NextStep> {
-        self.facts.gpt.copies.primary.is_err().then(|| {
+        let gpt = &self.facts.gpt;
+        let first = "the first copy of the partition table is damaged, and the boot loader reads no other";
+        let what =
+            gpt.copies.primary.is_err().then_some(first).or_else(|| gpt.wrong_types.first().map(String::as_str))?;
+        Some(
             self.command(
-                "gdisk {disk}",
-                "the first copy of the partition table is damaged, and the boot loader reads no other: its menu r, b, w \
-                 writes it again from the second",
-            )
-        })
+                "installer repair --disk {disk}",
+                &format!("{what}: writes the table again, and keeps all data"),
+            ),
+        )
     }
 
     fn esp_lost(&self) -> Option<NextStep> {
-        let why = "no boot loader is left on the ESP: makes it again, and keeps the slots and all data";
-        plan::makes_esp(self.facts).then(|| self.command("installer repair --disk {disk}", why))
+        if !plan::makes_esp(self.facts) {
+            return None;
+        }
+        let why =
+            "files of the boot loader are missing from the ESP: writes them again, and keeps the slots and all data";
+        let foreign = self.facts.esp_foreign.join(", ");
+        Some(match (plan::formats_esp(self.facts), foreign.is_empty()) {
+            (true, false) => self.command(
+                "installer repair --disk {disk} --force",
+                &format!("makes the ESP again, and keeps the slots and all data. First copy what others have on it: {foreign}"),
+            ),
+            (true, true) => self.command(
+                "installer repair --disk {disk}",
+                "the ESP is no whole file system with a boot loader: makes it again, and keeps the slots and all data",
+            ),
+            (false, _) => self.command("installer repair --disk {disk}", why),
+        })
     }
 
     fn boot_state_lost(&self) -> Option<NextStep> {
@@ -289,7 +308,24 @@ impl Deciding<'_> {
 
     fn backup_table(&self) -> Option<NextStep> {
         let lost = self.facts.gpt.copies.backup.is_err();
-        lost.then(|| self.command("sgdisk -e {disk}", "writes the second copy of the partition table again"))
+        let why = "writes the second copy of the partition table again";
+        lost.then(|| self.command("installer repair --disk {disk}", why))
+    }
+
+    fn data_lost(&self) -> Option<NextStep> {
+        let (part, fault) = self.facts.data_faults.first_key_value()?;
+        let node = format!("/dev/disk/by-partuuid/{}", self.facts.gpt.guid(*part));
+        let disk = quoted(self.beside.disk);
+        let attach = if self.beside.disk.starts_with("/dev/") {
+            String::new()
+        } else {
+            format!(" (first attach the image: `losetup --find --show --partscan {disk}`)")
+        };
+        Some(words(format!(
+            "{fault}. What boots is whole. `xfs_repair {node}`{attach} may bring the file system back from its other \
+             superblocks; if it does not, `installer wipe {part} --disk {disk} --format-data` makes a new one, and what was in \
+             it is gone"
+        )))
     }
 
     fn problems(&self) -> Option<NextStep> {
@@ -306,7 +342,7 @@ impl Deciding<'_> {
 
 impl Deciding<'_> {
     fn repair(&self) -> Result<Plan, Refusals> {
-        plan::repair(&self.base, self.facts, None)
+        plan::repair(&self.base, self.facts, None, false)
     }
 
     fn confirm(&self) -> Result<Plan, Refusals> {

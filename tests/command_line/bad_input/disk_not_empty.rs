@@ -109,24 +109,30 @@ fn a_backup_table_without_a_primary() {
 
 #[test]
 fn a_gpt_with_a_damaged_header() {
-    needs_force("a damaged partition table (GPT header CRC is wrong", |world, image| {
-        world.install(image, &[]).succeeds();
-        for header in [512, IMAGE_BYTES - 512] {
-            flip(image, header + 16);
-        }
-        no_status(image, "GPT header CRC is wrong");
-    });
+    needs_force(
+        "a Slipway system: the partition table is damaged (both copies of it are lost: primary: GPT header CRC is wrong",
+        |world, image| {
+            world.install(image, &[]).succeeds();
+            for header in [512, IMAGE_BYTES - 512] {
+                flip(image, header + 16);
+            }
+            no_status(image, "GPT header CRC is wrong");
+        },
+    );
 }
 
 #[test]
 fn a_gpt_with_damaged_entries() {
-    needs_force("a damaged partition table (GPT partition entry array CRC is wrong", |world, image| {
-        world.install(image, &[]).succeeds();
-        for entries in [1024, IMAGE_BYTES - 512 - 128 * 128] {
-            flip(image, entries + 60);
-        }
-        no_status(image, "GPT partition entry array CRC is wrong");
-    });
+    needs_force(
+        "a Slipway system: the partition table is damaged (both copies of it are lost: primary: GPT partition entry array CRC is wrong",
+        |world, image| {
+            world.install(image, &[]).succeeds();
+            for entries in [1024, IMAGE_BYTES - 512 - 128 * 128] {
+                flip(image, entries + 60);
+            }
+            no_status(image, "GPT partition entry array CRC is wrong");
+        },
+    );
 }
 
 /// With the primary and the backup damaged, there is no table to go by.
@@ -203,7 +209,8 @@ fn an_ext4_whose_table_was_erased() {
     });
 }
 
-const ERASED: &str = "a Slipway system that was in use, without a partition table";
+const ERASED: &str = "a Slipway system: the partition table is damaged (both copies of it are lost: primary: no GPT \
+                      signature; backup: no GPT signature); what it held is known";
 
 /// Both tables and LBA 0 are gone, as `sgdisk --zap-all` leaves a disk.
 fn erase_tables(image: &Path) {
@@ -216,7 +223,7 @@ fn a_slipway_disk_whose_table_was_erased() {
         world.install(image, &[]).succeeds();
         on_disk(image, &["bootloader", "menu", "off"]).succeeds();
         erase_tables(image);
-        on_disk(image, &["status"]).exits(INSTALL).says(&[ERASED]);
+        on_disk(image, &["status"]).exits(INSTALL).says(&["both copies of it are lost"]);
     });
 }
 
@@ -232,13 +239,20 @@ fn a_slipway_disk_with_data_whose_table_was_erased() {
     });
 }
 
-/// As an installation leaves it that was cut off before its end: that begins anew.
+/// As an installation leaves it that was cut off before its first slot was whole: that begins anew. What is whole may be a disk
+/// that was handed out and not booted yet.
 #[test]
-fn a_new_slipway_disk_without_a_table_is_an_install_that_has_not_ended() {
+fn an_install_that_has_not_ended_begins_anew() {
     for data in ["--format-data=true", "--format-data=false"] {
+        needs_force(ERASED, |world, image| {
+            world.install(image, &[data]).succeeds();
+            erase_tables(image);
+        });
         let world = World::new();
         let image = world.installed(&[data]);
+        let slot = partition(&image, "BOOT-A").offset;
         erase_tables(&image);
+        write_at(&image, slot, &[0; 4096]);
         on_disk(&image, &["status"]).exits(INSTALL).says(&["an installation on it has not ended"]);
         world.install(&image, &[data]).succeeds();
     }

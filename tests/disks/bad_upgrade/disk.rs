@@ -37,7 +37,7 @@ fn a_disk_with_one_slot() {
     let node = Node::installed(&world);
     let cmdline = node.cmdline('A', false);
     tool!("sgdisk", "--delete=4", &node.disk);
-    refused(&node, INSTALL, &["not a Slipway disk", "partition 4 is not BOOT-B"], || {
+    refused(&node, INSTALL, &["partition 4 (BOOT-B) is missing from the table", "`installer repair --disk"], || {
         node.run_under(&cmdline, &["upgrade", "--source", &node.next.source()])
     });
 }
@@ -147,11 +147,13 @@ fn a_boot_env_that_is_not_there() {
     let told = node.run('A', false, &["confirm"]).succeeds().stderr;
     assert!(told.contains("slipway/boot.env alone holds the boot state"), "{told}");
     tool!("mdel", "-i", &esp, "::/slipway/boot.env");
-    for attempt in [&["confirm"][..], &["rollback"], &["repair"], &["upgrade", "--source", &node.next.source()]] {
-        let texts = ["neither slipway/boot.env nor slipway/boot2.env on the ESP", "reinstall"];
+    for attempt in [&["confirm"][..], &["rollback"], &["upgrade", "--source", &node.next.source()]] {
+        let texts = ["neither slipway/boot.env nor slipway/boot2.env on the ESP", "`installer repair` puts them"];
         // Nothing to confirm is found first only where the boot state can be told.
         refused(&node, INSTALL, &texts, || node.run('A', false, attempt));
     }
+    node.run('A', false, &["repair"]).succeeds();
+    node.upgrade().succeeds();
 }
 
 #[test]

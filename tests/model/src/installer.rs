@@ -175,7 +175,7 @@ impl Installer {
             Verb::Activate { preserve } => &Activate { runs_from, preserve, renewal: None, snapshot: None },
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback { offline: host.is_none() },
-            Verb::Repair => &Repair { renewal: None },
+            Verb::Repair => &Repair { renewal: None, force: false },
         };
         let mut facts = self.facts(medium, host);
         while let Some(slot) = change.to_verify(&facts) {

@@ -1,6 +1,6 @@
 //! Power cuts and I/O errors during `install`.
 
-use slipway::ops::repair::look_at_lba0;
+use slipway::ops::mend::look_at_lba0;
 use slipway_core::units::MIB;
 use slipway_test_support::fixtures::{DISK_BYTES, Silent};
 

@@ -115,7 +115,7 @@ impl Setup {
 /// The sectors that bring a new boot loader into force, and those of the FAT that are freed beside other files' entries.
 pub fn atomic(plan: &Plan, shared_fat: bool) -> Vec<Extent> {
     let is_one = |step: &&Step| match step {
-        Step::WriteEntry { .. } | Step::WriteBootCode { .. } => true,
+        Step::WriteEntry { .. } | Step::AddEntry { .. } | Step::WriteBootCode { .. } => true,
         // Firmware and GRUB do not look at it, and the `fatfs` crate takes no volume without it.
         Step::CountFree { .. } => true,
         Step::FreeClusters { .. } => shared_fat,

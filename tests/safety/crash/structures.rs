@@ -38,10 +38,19 @@ fn flipped(pages: &Pages, (at, bit): (u64, u8)) -> Pages {
     pages
 }
 
+/// The two copies of the FAT of a volume.
+fn fats(pages: &Pages, volume: Extent) -> Vec<Extent> {
+    let mut boot = [0; 512];
+    pages.read(volume.offset, &mut boot);
+    let number = |at: usize, len: usize| boot[at..at + len].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte));
+    let (sector, reserved, len) = (number(11, 2), number(14, 2), number(36, 4));
+    [0, 1].map(|copy| Extent { offset: volume.offset + (reserved + copy * len) * sector, len: len * sector }).into()
+}
+
 impl Scenario {
     /// The first write that is none of the verb's business.
-    pub fn strays(&self, disk: &RecordingDisk, makes_esp: bool) -> Option<Extent> {
-        let own = self.log.iter().map(Op::extent).chain(makes_esp.then(|| self.judge.table.parts[&1]));
+    pub fn strays(&self, disk: &RecordingDisk, mends: &[Extent]) -> Option<Extent> {
+        let own = self.log.iter().map(Op::extent).chain(mends.iter().copied());
         let may: Vec<Extent> = self.may_write().into_iter().chain(own).collect();
         let log = disk.log();
         log.iter().map(Op::extent).find(|write| write.len > 0 && !may.iter().any(|may| may.contains(*write)))
@@ -52,9 +61,20 @@ impl Scenario {
         let disk = RecordingDisk::new(DISK_BYTES, base.clone());
         let before = self.seen(&disk);
         let result: Result<Plan, Failed> = self.again(&disk);
-        // A boot loader that is lost by this bit is a repair's business.
-        let makes_esp = self.verb == Verb::Repair && World::get().makes_esp(&base);
-        if let Some(write) = self.strays(&disk, makes_esp) {
+        // A boot loader that is lost by this bit is a repair's business, and so are FATs that differ by it.
+        let esp = self.judge.table.parts[&1];
+        let mends = match self.verb {
+            Verb::Repair if World::get().makes_esp(&base) => vec![esp],
+            Verb::Repair => fats(&self.story.pages, esp),
+            _ => vec![],
+        };
+        // A file without a place of its own gets another one, where nothing is.
+        let is_used = |write: &Extent| {
+            let mut held = vec![0; write.len as usize];
+            base.read(write.offset, &mut held);
+            self.verb != Verb::Repair || held.iter().any(|byte| *byte != 0)
+        };
+        if let Some(write) = self.strays(&disk, &mends).filter(is_used) {
             return Err(format!("{} bytes at {} were written, which are somebody else's", write.len, write.offset));
         }
         self.judge_end(&disk, &base, &before, &result, true)
@@ -110,5 +130,5 @@ fn a_plan_that_trusts_the_directory_is_caught() {
         }
     };
     let _ = scenario.edited(&disk, &trusting);
-    assert_eq!(scenario.strays(&disk, false).map(|write| write.offset), Some(image));
+    assert_eq!(scenario.strays(&disk, &[]).map(|write| write.offset), Some(image));
 }

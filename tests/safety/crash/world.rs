@@ -372,7 +372,9 @@ impl World {
             Verb::RollbackOffline => &Rollback { offline: true },
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback { offline: false },
-            Verb::Repair => &Repair { renewal: plan::makes_esp(&disk.system).then(|| self.renewal(0, true)) },
+            Verb::Repair => {
+                &Repair { renewal: plan::makes_esp(&disk.system).then(|| self.renewal(0, true)), force: false }
+            }
             Verb::Menu { on } => &Menu { on: *on },
             Verb::Record => &Record(&failed),
             Verb::Wipe(part) => &Wipe { parts: vec![*part], format: Some(true) },

@@ -405,7 +405,7 @@ impl Builder<'_> {
     }
 }
 
-fn raw_entry(name: [u8; 11], attr: u8, cluster: u32, size: u32, time: FatTime) -> [u8; DIR_ENTRY_BYTES] {
+pub(super) fn raw_entry(name: [u8; 11], attr: u8, cluster: u32, size: u32, time: FatTime) -> [u8; DIR_ENTRY_BYTES] {
     let (date, clock) = time.words();
     let mut e = [0; DIR_ENTRY_BYTES];
     e[..11].copy_from_slice(&name);

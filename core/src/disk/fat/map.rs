@@ -11,9 +11,9 @@ use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    entry::{ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES},
-    layout::{CACHE_BYTES, END_OF_CHAIN, MIN_CLUSTERS},
-    name::{LongName, display_short},
+    entry::{ATTR_ARCHIVE, ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES},
+    layout::{CACHE_BYTES, END_OF_CHAIN, FatTime, MIN_CLUSTERS, raw_entry},
+    name::{LongName, display_short, short_name},
 };
 use crate::units::Extent;
 
@@ -29,6 +29,8 @@ const RESERVED: usize = 2;
 // Our own directories have one cluster. These bound the cost of a damaged volume.
 const MAX_DIRECTORY_BYTES: u64 = 1 << 20;
 const MAX_DIRECTORIES: usize = 4096;
+// More new files than these are never put into one directory.
+const MOST_UNUSED: usize = 8;
 
 /// Why no file of a volume can be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,6 +96,10 @@ pub struct FatMap {
     // By number of the cluster: a file, a directory or a bad sector has it.
     live: Vec<bool>,
     files: BTreeMap<String, FoundFile>,
+    // By path of the directory, in small letters: byte offsets of entries that a new file may have, in order.
+    unused: BTreeMap<String, Vec<u64>>,
+    // Every file's path.
+    names: Vec<String>,
 }
 
 struct BootSector {
@@ -123,9 +129,28 @@ impl FatMap {
         Ok(map)
     }
 
+    /// Where the copies of the FAT lie in a volume, as far as they have clusters.
+    pub(super) fn places(len: u64, sector: u64, read: &mut Read) -> Result<Vec<Extent>, MapError> {
+        let BootSector { map, .. } = BootSector::read(len, sector, read)?;
+        let len = (map.live.len() as u64 * FAT_ENTRY_BYTES).next_multiple_of(sector);
+        Ok(map.fats.into_iter().map(|offset| Extent { offset, len }).collect())
+    }
+
     /// A file that was asked for, if it is there.
     pub fn file(&self, path: &str) -> Option<&FoundFile> {
         self.files.get(path)
+    }
+
+    /// Byte offsets, in the volume, of directory entries that a new file with this path may have. They are to be used in
+    /// this order.
+    pub fn unused_entries(&self, path: &str) -> &[u64] {
+        let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory).to_ascii_lowercase();
+        self.unused.get(&directory).map_or(&[], Vec::as_slice)
+    }
+
+    /// The paths of all files.
+    pub fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// The number of clusters that a file of so many bytes takes.
@@ -276,7 +301,9 @@ impl FatMap {
             if bytes > MAX_DIRECTORY_BYTES || seen > MAX_DIRECTORIES {
                 return Err(MapError::Damaged("its directories are larger than any of ours"));
             }
-            for found in self.directory(&runs, read)? {
+            let (listed, unused) = self.directory(&runs, read)?;
+            self.unused.insert(path.to_ascii_lowercase(), unused);
+            for found in listed {
                 let path = if path.is_empty() { found.name } else { format!("{path}/{}", found.name) };
                 if found.is_directory {
                     directories.push((found.at.cluster, path));
@@ -286,6 +313,7 @@ impl FatMap {
                 if runs.iter().map(|run| self.extent(*run).len).sum::<u64>() < u64::from(found.at.bytes) {
                     return Err(MapError::Damaged("a file has fewer clusters than its size needs"));
                 }
+                self.names.push(path.clone());
                 if let Some(wanted) = paths.iter().find(|wanted| wanted.eq_ignore_ascii_case(&path)) {
                     let file = FoundFile { entry: found.entry, at: found.at, runs };
                     self.files.insert((*wanted).to_owned(), file);
@@ -295,26 +323,34 @@ impl FatMap {
         Ok(())
     }
 
-    fn directory(&self, runs: &[Run], read: &mut Read) -> Result<Vec<Listed>, MapError> {
-        let (mut listed, mut long) = (Vec::new(), LongName::default());
+    /// What a directory lists, and its unused entries.
+    fn directory(&self, runs: &[Run], read: &mut Read) -> Result<(Vec<Listed>, Vec<u64>), MapError> {
+        let (mut listed, mut unused, mut long) = (Vec::new(), Vec::new(), LongName::default());
         for run in runs {
             let extent = self.extent(*run);
             let mut bytes = vec![0; extent.len as usize];
             read_all(extent.offset, &mut bytes, self.sector as usize, read)?;
             for (n, raw) in bytes.chunks_exact(DIR_ENTRY_BYTES).enumerate() {
-                let attributes = raw[11];
+                let (attributes, entry) = (raw[11], extent.offset + (n * DIR_ENTRY_BYTES) as u64);
                 match raw[0] {
                     // No entry follows.
-                    0 => return Ok(listed),
-                    // Deleted, `.` and `..`.
-                    0xe5 | b'.' => long = LongName::default(),
+                    0 => {
+                        let rest = (entry..extent.end()).step_by(DIR_ENTRY_BYTES);
+                        unused.extend(rest.take(MOST_UNUSED));
+                        return Ok((listed, unused));
+                    }
+                    0xe5 => {
+                        long = LongName::default();
+                        unused.push(entry);
+                    }
+                    // `.` and `..`.
+                    b'.' => long = LongName::default(),
                     _ if attributes == ATTR_LONG_NAME => long.push(raw),
                     _ if attributes & ATTR_VOLUME_LABEL != 0 => long = LongName::default(),
                     _ => {
                         let mut short = [0; 11];
                         short.copy_from_slice(&raw[..11]);
                         let name = core::mem::take(&mut long).name(&short).unwrap_or_else(|| display_short(&short));
-                        let entry = extent.offset + (n * DIR_ENTRY_BYTES) as u64;
                         listed.push(Listed {
                             name,
                             is_directory: attributes & ATTR_DIRECTORY != 0,
@@ -325,7 +361,7 @@ impl FatMap {
                 }
             }
         }
-        Ok(listed)
+        Ok((listed, unused))
     }
 }
 
@@ -376,6 +412,8 @@ impl BootSector {
             tables: vec![],
             live: [vec![true; RESERVED], vec![false; clusters as usize]].concat(),
             files: BTreeMap::new(),
+            unused: BTreeMap::new(),
+            names: vec![],
         };
         Ok(BootSector { map, root: le32(&b, 44) })
     }
@@ -392,6 +430,15 @@ pub fn put_file_at(raw: &mut [u8], at: FileAt) {
     raw[20..22].copy_from_slice(&((at.cluster >> 16) as u16).to_le_bytes());
     raw[26..28].copy_from_slice(&(at.cluster as u16).to_le_bytes());
     put(raw, 28, at.bytes);
+}
+
+/// A directory entry for a file, 32 bytes. None if its name has no short form that says all of it.
+pub fn new_entry(path: &str, at: FileAt, time: FatTime) -> Option<[u8; DIR_ENTRY_BYTES]> {
+    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+    let short = short_name(name, &[]).filter(|short| display_short(short).eq_ignore_ascii_case(name))?;
+    let mut raw = raw_entry(short, ATTR_ARCHIVE, 0, 0, time);
+    put_file_at(&mut raw, at);
+    Some(raw)
 }
 
 // None if the sector does not give it; `0xffff_ffff` stands for an unknown number.

@@ -1,5 +1,6 @@
 //! FAT32. The whole layout is computed before the first byte is written.
 
+pub mod copies;
 mod entry;
 pub mod layout;
 pub mod map;

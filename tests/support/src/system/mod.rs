@@ -133,6 +133,7 @@ pub fn gpt(sector: SectorSize) -> GptFacts {
             foreign_backup: false,
         },
         intruders: vec![],
+        wrong_types: vec![],
     }
 }
 
@@ -187,6 +188,10 @@ pub fn installed(sector: SectorSize) -> SystemFacts {
         next: NextBoot { slot: Some(Slot::A), trial: false, why: String::new() },
         meta: Meta { blank: true, ..Meta::decode(&[]) },
         data: BTreeMap::from([(Part::State, VolumeHolds::Xfs), (Part::Ephemeral, VolumeHolds::Xfs)]),
+        data_faults: BTreeMap::new(),
+        esp_fats: None,
+        esp_map: None,
+        esp_foreign: vec![],
         unreadable: vec![],
         gpt,
     }

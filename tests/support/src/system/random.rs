@@ -197,7 +197,7 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
             facts,
         ),
         10 => plan::rollback_offline(&base(100), facts),
-        11 => plan::repair(&base(100), facts, None),
+        11 => plan::repair(&base(100), facts, None, false),
         _ => plan::wipe(&WipeRequest { base: base(100), parts: vec![Part::Ephemeral], format: None }, facts),
     }
 }

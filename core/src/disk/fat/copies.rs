@@ -1,0 +1,49 @@
+//! The two copies of the FAT of a volume. Firmware, GRUB and Linux read the first; fsck and Windows may take the second.
+
+use crate::prelude::*;
+
+use super::map::{FatMap, MapError, Read};
+use crate::{digest::Sha256, units::Extent};
+
+/// Copies of the FAT that are not the same. Offsets are bytes in the volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FatsDiffer {
+    /// The first byte that differs, as an offset in each copy.
+    pub at: u64,
+    /// Where the copies lie.
+    pub copies: [Extent; 2],
+    /// The copy by which every file is whole, 0 or 1, and its digest. The first one if both are: all readers go by it.
+    pub whole: Option<(usize, Sha256)>,
+}
+
+/// Compares the copies of the FAT of a volume of `len` bytes on a disk with sectors of `sector` bytes. None if they are the
+/// same, or if there is one only.
+pub fn differ(len: u64, sector: u64, read: &mut Read) -> Result<Option<FatsDiffer>, MapError> {
+    let places = FatMap::places(len, sector, read)?;
+    let [first, second] = places[..] else { return Ok(None) };
+    let mut tables = Vec::new();
+    for place in [first, second] {
+        let mut table = vec![0; place.len as usize];
+        // What cannot be read is reported where it is needed.
+        if !read(place.offset, &mut table) {
+            return Err(MapError::Unreadable(place.offset));
+        }
+        tables.push(table);
+    }
+    let Some(at) = tables[0].iter().zip(&tables[1]).position(|(one, other)| one != other) else { return Ok(None) };
+    let whole = [first, second]
+        .into_iter()
+        .zip(&tables)
+        .position(|(place, _)| is_whole(len, sector, [first, second], place, read));
+    let whole = whole.map(|copy| (copy, Sha256::of(&tables[copy])));
+    Ok(Some(FatsDiffer { at: at as u64, copies: [first, second], whole }))
+}
+
+/// Whether every file is whole by one copy alone.
+fn is_whole(len: u64, sector: u64, copies: [Extent; 2], one: Extent, read: &mut Read) -> bool {
+    let mut by_one = |offset: u64, bytes: &mut [u8]| {
+        let copy = copies.iter().find(|copy| (copy.offset..copy.end()).contains(&offset));
+        read(copy.map_or(offset, |copy| one.offset + (offset - copy.offset)), bytes)
+    };
+    FatMap::look(len, sector, &[], &mut by_one).is_ok()
+}

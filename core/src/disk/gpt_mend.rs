@@ -1,0 +1,271 @@
+//! A GPT in which our seven entries are as an install made them: for a disk on which some of them were changed or deleted, or
+//! that has lost both copies. Entries of other programs stay as they are, byte for byte.
+
+use crate::prelude::*;
+
+use uuid::Uuid;
+
+use super::{
+    gpt::{ENTRIES, Entry, Gpt, Header, encode_entry},
+    gpt_grow::RawTable,
+    layout::{BIOS_BYTES, BIOS_OFFSET, ESP_BYTES, ESP_OFFSET, Layout, META_BYTES, Part, STATE_BYTES},
+};
+use crate::units::{Extent, Lba, MIB, SectorSize, round_down};
+
+/// What is known of a disk beside its table.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hints {
+    /// Bytes of a slot, by its file system.
+    pub slot: Option<u64>,
+    /// Bytes of EPHEMERAL, by its file system.
+    pub ephemeral: Option<u64>,
+}
+
+/// Our entries as they shall be, and what is wrong with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OurEntries {
+    /// Where the partitions lie.
+    pub parts: [Extent; 7],
+    /// Their PARTUUIDs, as far as the table has them.
+    pub guids: [Option<Uuid>; 7],
+    /// What is wrong, each as a sentence.
+    pub faults: Vec<String>,
+    /// Not all places are in the table: they follow from the others and from what lies there, which has to be looked at.
+    pub is_inferred: bool,
+}
+
+/// Our entry of a partition: by its number and its name, or else one with its name and type under another number.
+fn known(entries: &[Entry], part: Part, sector: SectorSize, disk_bytes: u64) -> Option<&Entry> {
+    let fits = |entry: &&Entry| entry.extent(sector).is_some_and(|extent| extent.end() <= disk_bytes);
+    let named = |entry: &&Entry| entry.name == part.name();
+    let ours = entries.iter().find(|entry| entry.number == part.number() && named(entry) && fits(entry));
+    ours.or_else(|| entries.iter().find(|entry| named(entry) && entry.type_guid == part.type_guid() && fits(entry)))
+}
+
+/// Our entries as they shall be, by those that are there. None if that is not certain: a place is not known, or another
+/// partition has it or its number.
+pub fn our_entries(entries: &[Entry], hints: Hints, disk_bytes: u64, sector: SectorSize) -> Option<OurEntries> {
+    let known = Part::ALL.map(|part| known(entries, part, sector, disk_bytes));
+    let is_used = |entry: &Entry| known.iter().flatten().any(|known| known.number == entry.number);
+    let others: Vec<(&Entry, Extent)> = entries
+        .iter()
+        .filter(|entry| !is_used(entry))
+        .filter_map(|entry| Some((entry, entry.extent(sector)?)))
+        .collect();
+    let last = |entry: &Entry| entry.number == Part::Ephemeral.number();
+    let renamed = others.iter().find(|(entry, _)| last(entry)).map(|(_, extent)| *extent);
+    let others_at = others.iter().filter(|(entry, _)| !last(entry)).map(|(_, extent)| *extent).collect();
+    let room = Room { disk_bytes, sector, renamed, others: others_at };
+    let parts = places(known.map(|entry| entry.and_then(|entry| entry.extent(sector))), hints, &room)?;
+    let (mut guids, mut faults, mut is_inferred) = ([None; 7], vec![], false);
+    let mut taken = Vec::new();
+    for part in Part::ALL {
+        let at = part as usize - 1;
+        // Under its number, and renamed.
+        let renamed = || others.iter().find(|(entry, extent)| entry.number == part.number() && *extent == parts[at]);
+        let entry = known[at].or_else(|| renamed().map(|(entry, _)| *entry));
+        is_inferred |= known[at].is_none();
+        guids[at] = entry.map(|entry| entry.guid);
+        taken.extend(entry.map(|entry| entry.number));
+        faults.extend(fault(part, entry));
+    }
+    // Of what is none of ours, nothing is written over.
+    let is_free = |extent: &Extent| parts.iter().all(|part| extent.end() <= part.offset || part.end() <= extent.offset);
+    let rest = || others.iter().filter(|(entry, _)| !taken.contains(&entry.number));
+    let certain =
+        !is_inferred || rest().all(|(entry, extent)| entry.number > Part::ALL.len() as u32 && is_free(extent));
+    certain.then_some(OurEntries { parts, guids, faults, is_inferred })
+}
+
+fn fault(part: Part, entry: Option<&Entry>) -> Option<String> {
+    let (number, name) = (part.number(), part.name());
+    let Some(entry) = entry else { return Some(format!("partition {number} ({name}) is missing from the table")) };
+    if entry.number != number {
+        return Some(format!("{name} is partition {} in the table, and it has to be {number}", entry.number));
+    }
+    if entry.name != name {
+        return Some(format!("partition {number} is called {:?} in the table, and not {name}", entry.name));
+    }
+    wrong_type(part, entry)
+}
+
+/// What is wrong with the type of an entry. Firmware finds the ESP by its type, and GRUB its core image.
+pub fn wrong_type(part: Part, entry: &Entry) -> Option<String> {
+    let (number, name) = (part.number(), part.name());
+    (entry.type_guid != part.type_guid()).then(|| {
+        let named = |guid| super::partition_type::gpt_type(guid).map_or_else(|| guid.to_string(), str::to_owned);
+        let [has, wants] = [entry.type_guid, part.type_guid()].map(named);
+        let why = if part == Part::Esp { ", so that firmware looks for no boot loader there" } else { "" };
+        format!("partition {number} ({name}) has the wrong type in the table: {has}, and not {wants}{why}")
+    })
+}
+
+struct Room {
+    disk_bytes: u64,
+    sector: SectorSize,
+    /// The entry with the number of EPHEMERAL, and another name.
+    renamed: Option<Extent>,
+    others: Vec<Extent>,
+}
+
+/// Where our partitions lie: they follow one another, and all but the slots and the last one have a size of their own.
+fn places(known: [Option<Extent>; 7], hints: Hints, room: &Room) -> Option<[Extent; 7]> {
+    let of = |part: Part| known[part as usize - 1];
+    let first_slot = BIOS_OFFSET + BIOS_BYTES;
+    let by_meta = || Some(of(Part::Meta)?.offset.checked_sub(first_slot)? / 2);
+    let by_b = || of(Part::BootB)?.offset.checked_sub(first_slot);
+    let slots = [Part::BootA, Part::BootB].into_iter().find_map(of).map(|extent| extent.len);
+    let slot = slots.or_else(by_meta).or_else(by_b).or(hints.slot);
+    let mut parts = [Extent { offset: 0, len: 0 }; 7];
+    let mut end = ESP_OFFSET;
+    for part in Part::ALL {
+        let len = match part {
+            Part::Esp => Some(ESP_BYTES),
+            Part::Bios => Some(BIOS_BYTES),
+            Part::BootA | Part::BootB => slot,
+            Part::Meta => Some(META_BYTES),
+            Part::State => Some(STATE_BYTES),
+            Part::Ephemeral => room.ephemeral(end, hints.ephemeral),
+        };
+        let place = of(part).or_else(|| Some(Extent { offset: end, len: len? }))?;
+        parts[part as usize - 1] = place;
+        end = place.end();
+    }
+    // Who moved them all knows why.
+    let is_told = known.iter().all(Option::is_some);
+    let follow = is_told || parts.windows(2).all(|pair| pair[0].end() <= pair[1].offset);
+    (follow && end <= room.disk_bytes && parts.iter().all(|part| part.len > 0)).then_some(parts)
+}
+
+impl Room {
+    /// Bytes of EPHEMERAL if it begins here: as many as its file system has, or else all up to what follows.
+    fn ephemeral(&self, begin: u64, by_file_system: Option<u64>) -> Option<u64> {
+        if let Some(renamed) = self.renamed.filter(|renamed| renamed.offset == begin) {
+            return Some(renamed.len);
+        }
+        let backup = super::layout::gpt_bytes(self.sector);
+        let behind = self.others.iter().filter(|other| other.offset >= begin).map(|other| other.offset);
+        let end = behind.min().unwrap_or(u64::MAX).min(self.disk_bytes.checked_sub(backup)?);
+        let all = round_down(end, MIB).checked_sub(begin)?;
+        Some(by_file_system.and_then(|bytes| bytes.checked_next_multiple_of(MIB)).map_or(all, |bytes| bytes.min(all)))
+    }
+}
+
+impl RawTable {
+    /// A table without entries for a disk with so many bytes.
+    pub fn empty(disk_guid: Uuid, disk_bytes: u64, sector: SectorSize) -> Option<Self> {
+        let layout = Layout::new(disk_bytes, sector, super::layout::min_slot_bytes(sector), 0).ok()?;
+        let Gpt { primary_header, .. } = Gpt::new(&layout, disk_guid, &[Uuid::nil(); 7]);
+        let header = Header::decode(&primary_header, Lba(1)).ok()?;
+        Some(Self::of(header, vec![0; ENTRIES as usize * super::gpt::ENTRY_BYTES]))
+    }
+
+    /// The same table with our entries under their numbers, and none of them elsewhere.
+    pub fn with_ours(&self, ours: &OurEntries, guids: &[Uuid; 7], disk_bytes: u64, sector: SectorSize) -> Option<Self> {
+        let attributes = |part: Part| {
+            let entries = self.entries();
+            entries.iter().find(|entry| Some(entry.guid) == ours.guids[part as usize - 1]).map_or(0, |e| e.attributes)
+        };
+        let kept = Part::ALL.map(attributes);
+        self.changed(disk_bytes, sector, |rows| {
+            for row in rows.iter_mut() {
+                let is_ours = ours.guids.iter().flatten().any(|guid| row[16..32] == guid.to_bytes_le());
+                if is_ours {
+                    row.fill(0);
+                }
+            }
+            for (part, row) in Part::ALL.into_iter().zip(rows) {
+                let at = part as usize - 1;
+                encode_entry(row, part, guids[at], ours.parts[at], sector);
+                let bits = part.attributes() | kept[at];
+                row[48..56].copy_from_slice(&bits.to_le_bytes());
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::layout::MIN_EPHEMERAL_IMAGE;
+
+    const DISK: u64 = 600 * MIB;
+    const SECTOR: SectorSize = SectorSize::S512;
+
+    fn table() -> (Layout, RawTable) {
+        let layout = Layout::new(DISK, SECTOR, 36 * MIB, MIN_EPHEMERAL_IMAGE).unwrap();
+        let guids = Part::ALL.map(|part| Uuid::from_u128(0x100 + u128::from(part.number())));
+        let gpt = Gpt::new(&layout, Uuid::from_u128(7), &guids);
+        (layout, RawTable::new(Header::decode(&gpt.primary_header, Lba(1)).unwrap(), gpt.entries).unwrap())
+    }
+
+    fn bytes(table: &RawTable) -> [Vec<u8>; 3] {
+        let Gpt { primary_header, entries, backup_header, .. } = table.render(DISK, SECTOR).unwrap().gpt;
+        [primary_header, entries, backup_header]
+    }
+
+    fn found(entries: &[Entry], hints: Hints) -> Option<OurEntries> {
+        our_entries(entries, hints, DISK, SECTOR)
+    }
+
+    #[test]
+    fn a_whole_table_has_no_fault_and_stays_what_it_is() {
+        let (layout, raw) = table();
+        let ours = found(&raw.entries(), Hints::default()).unwrap();
+        assert_eq!((&ours.faults, ours.is_inferred), (&vec![], false));
+        assert_eq!(ours.parts, Part::ALL.map(|part| layout.part(part)));
+        assert_eq!(bytes(&raw.with_ours(&ours, &ours.guids.map(Option::unwrap), DISK, SECTOR).unwrap()), bytes(&raw));
+    }
+
+    /// Whatever single entry is changed or deleted, the table is the same again; only a PARTUUID can be lost.
+    #[test]
+    fn any_entry_comes_back() {
+        type Damage = fn(&mut Vec<Entry>, usize);
+        let damages: [(&str, Damage); 4] = [
+            ("deleted", |entries, n| drop(entries.remove(n))),
+            ("type", |entries, n| entries[n].type_guid = Uuid::from_u128(1)),
+            ("name", |entries, n| entries[n].name = "other".to_owned()),
+            ("number", |entries, n| entries[n].number = 9),
+        ];
+        let (layout, raw) = table();
+        let parts = Part::ALL.map(|part| layout.part(part));
+        for (what, damage) in damages {
+            for (n, part) in Part::ALL.into_iter().enumerate() {
+                let mut entries = raw.entries();
+                damage(&mut entries, n);
+                let ours = found(&entries, Hints::default()).unwrap_or_else(|| panic!("{what} {part}"));
+                assert_eq!((ours.parts, ours.faults.len()), (parts, 1), "{what} {part}");
+                assert!(ours.faults[0].contains(part.name()), "{:?}", ours.faults);
+                assert_eq!(ours.guids[n].is_none(), what == "deleted");
+            }
+        }
+    }
+
+    /// A partition of somebody else has the number or the place of one of ours.
+    #[test]
+    fn what_others_have_is_not_taken() {
+        let (_, raw) = table();
+        let mut entries = raw.entries();
+        entries[5] =
+            Entry { name: "theirs".to_owned(), first: Lba(1 << 20), last: Lba((1 << 20) + 7), ..entries[5].clone() };
+        assert_eq!(found(&entries, Hints::default()), None, "its number");
+        let mut entries = raw.entries();
+        entries[5] =
+            Entry { name: "theirs".to_owned(), number: 9, last: Lba(entries[5].last.0 - 8), ..entries[5].clone() };
+        assert_eq!(found(&entries, Hints::default()), None, "its place");
+    }
+
+    /// Without any entry the size of a slot has to be known.
+    #[test]
+    fn a_table_is_made_from_what_lies_on_the_disk() {
+        let (layout, raw) = table();
+        assert_eq!(found(&[], Hints::default()), None);
+        let ours = found(&[], Hints { slot: Some(36 * MIB), ephemeral: None }).unwrap();
+        assert_eq!((ours.parts, ours.is_inferred), (Part::ALL.map(|part| layout.part(part)), true));
+        let guids = Part::ALL.map(|part| Uuid::from_u128(0x100 + u128::from(part.number())));
+        let made = RawTable::empty(Uuid::from_u128(7), DISK, SECTOR).unwrap();
+        assert_eq!(bytes(&made.with_ours(&ours, &guids, DISK, SECTOR).unwrap()), bytes(&raw));
+        let ours = found(&[], Hints { slot: Some(36 * MIB), ephemeral: Some(64 * MIB - 4096) }).unwrap();
+        assert_eq!(ours.parts[6].len, 64 * MIB);
+    }
+}

@@ -1,0 +1,102 @@
+//! The partition table written again: our entries as an install made them, and both copies.
+//!
+//! While the primary is whole, it stays so at every instant, as in a growth (`grow.rs`): the backup comes first, then the new
+//! entries beside the old ones, then LBA 1, which names them. If the primary is damaged, it is written first, and the backup
+//! stays as it is until then. No byte behind the table is written, so all data is as it was, before and afterwards.
+
+use crate::prelude::*;
+
+use alloc::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::{Goal, Plan, RequestBase, Step};
+use crate::{
+    disk::gpt_grow::{GrownGpt, Place},
+    text::quoted,
+    units::{Extent, SectorSize},
+};
+
+/// A disk of ours whose table is to be written again.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
+pub struct MendTableFacts {
+    pub disk_guid: Uuid,
+    pub sector: SectorSize,
+    /// What is wrong with it, each as a sentence.
+    pub faults: Vec<String>,
+    /// The table to be written.
+    pub table: GrownGpt,
+    /// Where the entries of the primary stand; None if the primary is damaged.
+    pub primary: Option<Option<Place>>,
+    /// The primary says what it shall say.
+    pub primary_is_right: bool,
+    /// The backup says what it shall say, at the end of the disk.
+    pub backup_is_right: bool,
+    /// Partitions with new PARTUUIDs, because nothing says the old ones.
+    pub new_guids: Vec<&'static str>,
+    /// LBA 0 is lost, too.
+    pub lba0_lost: bool,
+}
+
+/// Plan it. Another repair finds other losses.
+pub fn mend_table(base: &RequestBase, facts: &MendTableFacts) -> Plan {
+    let (disk, new) = (quoted(&base.disk), &facts.new_guids);
+    let what = facts.faults.join("; ");
+    let more = if facts.lba0_lost {
+        format!("LBA 0 is still lost: `installer repair --disk {disk}` once more writes it")
+    } else {
+        format!("`installer status --disk {disk}` shows whether more is lost")
+    };
+    let warning = (!new.is_empty()).then(|| {
+        format!("these partitions get new PARTUUIDs, because nothing says the old ones any more: {}", new.join(", "))
+    });
+    Plan {
+        goal: Goal::Repair,
+        disk: base.disk.clone(),
+        disk_guid: facts.disk_guid,
+        system: None,
+        table: None,
+        meta: BTreeMap::new(),
+        meta_removed: vec![],
+        left: vec![],
+        meta_found: None,
+        esp: None,
+        boot_env_at: [None; 2],
+        warnings: warning.into_iter().collect(),
+        result: format!("the partition table is written again ({what}), and all data is there; {more}"),
+        meanwhile: "the partition table is not written again in whole, and all data is as it was".to_owned(),
+        growth: None,
+        bootloader: None,
+        steps: steps(facts),
+    }
+}
+
+fn steps(facts: &MendTableFacts) -> Vec<Step> {
+    let (header, gpt) = (facts.sector.bytes(), &facts.table.gpt);
+    let array = gpt.entries.len() as u64;
+    let backup = Step::WriteBackupGpt { extent: Extent { offset: gpt.backup_entries_offset, len: array + header } };
+    let backup = (!facts.backup_is_right).then_some(backup);
+    let mut steps = Vec::new();
+    let Some(place) = facts.primary else {
+        steps.push(Step::WritePrimaryGpt { extent: Extent { offset: header, len: header + array } });
+        steps.extend(backup);
+        steps.push(Step::RereadTable);
+        return steps;
+    };
+    steps.extend(backup);
+    let places: &[Place] = match place {
+        _ if facts.primary_is_right => &[],
+        Some(Place::Home) => &[Place::Away, Place::Home],
+        Some(Place::Away) | None => &[Place::Home],
+    };
+    for entries in places {
+        steps.push(Step::WriteEntries { extent: Extent { offset: facts.table.offset(*entries), len: array } });
+        let extent = Extent { offset: header, len: header };
+        steps.push(Step::WritePrimaryHeader { extent, entries: *entries, commit: false });
+    }
+    if !places.is_empty() {
+        steps.push(Step::RereadTable);
+    }
+    steps
+}

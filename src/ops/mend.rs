@@ -1,0 +1,116 @@
+//! Mends by which a disk is read as one of ours again: the partition table, and LBA 0. Each is a plan of its own, and another
+//! `repair` finds what else is lost.
+
+use anyhow::Context as _;
+use slipway_core::{
+    disk::gpt_grow::GrownGpt,
+    plan::{self, Asked, Plan, RequestBase, Step},
+    report::{ChangeReport, FailureKind, Observer},
+};
+
+use super::{ChangeOptions, PlanChanged, WrittenOver, after_failure};
+use crate::{
+    bootloader::Loaders,
+    device::{BlockIo, Disk},
+    error::{Failure, OrFail as _},
+    execute::{self, Sources},
+    probe::{self, MendedLba0, MendedTable},
+};
+
+/// A disk that is to be mended, and the bytes that its plan refers to.
+pub struct Mend {
+    plan: Plan,
+    new: New,
+}
+
+enum New {
+    /// LBA 0.
+    Lba0(Vec<u8>),
+    /// The table, and LBA 1 before.
+    Table(GrownGpt, Vec<u8>),
+}
+
+fn base(name: &str) -> RequestBase {
+    RequestBase { disk: name.to_owned(), now: 0, asked: Asked::default() }
+}
+
+/// None if LBA 0 is not lost, or no table of ours stands behind it. `name` is for people; `loaders` may have the boot code that
+/// the disk was installed with, and is asked only if the disk has lost its own.
+pub fn look_at_lba0<'l>(
+    disk: &dyn BlockIo,
+    name: &str,
+    loaders: &dyn Fn() -> Option<&'l Loaders>,
+) -> Result<Option<Mend>, Failure> {
+    let code = |at| Some(loaders()?.bios.as_ref()?.boot_code(at));
+    let mended = probe::mended_lba0(disk, &code).context(name.to_owned()).or_fail(FailureKind::Install)?;
+    let mend = |MendedLba0 { facts, bytes }| Mend { plan: plan::lba0(&base(name), &facts), new: New::Lba0(bytes) };
+    Ok(mended.map(mend))
+}
+
+/// None if the table is whole, or if it is not certain what it held. `name` is for people.
+pub fn look_at_table(disk: &dyn BlockIo, name: &str) -> Result<Option<Mend>, Failure> {
+    let mended = probe::mended_table(disk).context(name.to_owned()).or_fail(FailureKind::Install)?;
+    let mend = |MendedTable { facts, lba1 }| Mend {
+        plan: plan::mend_table(&base(name), &facts),
+        new: New::Table(facts.table, lba1),
+    };
+    Ok(mended.map(mend))
+}
+
+impl Mend {
+    pub fn carry_out(&self, disk: &dyn BlockIo, observer: &mut dyn Observer) -> Result<(), Failure> {
+        disk.claim(&self.plan.steps.iter().flat_map(Step::writes).collect::<Vec<_>>())
+            .context("claiming the partition table")
+            .or_fail(FailureKind::Install)?;
+        let none = Sources::default();
+        let sources = match &self.new {
+            New::Lba0(bytes) => Sources { lba0: Some(bytes), ..none },
+            New::Table(table, lba1) => Sources { grown: Some((table, lba1)), ..none },
+        };
+        execute::run(&self.plan, disk, sources, observer).map_err(|failed| match self.new {
+            New::Lba0(_) => after_failure::of_lba0(failed, disk),
+            New::Table(..) => after_failure::of_table(failed, disk),
+        })?;
+        self.is_there(disk).context(self.plan.disk.clone()).or_fail(FailureKind::Install)
+    }
+
+    fn is_there(&self, disk: &dyn BlockIo) -> Result<(), WrittenOver> {
+        match &self.new {
+            New::Lba0(_) => drop(probe::gpt(disk).map_err(WrittenOver::NotSeen)?),
+            New::Table(..) => {
+                if probe::mended_table(disk).map_err(WrittenOver::NotSeen)?.is_some() {
+                    return Err(WrittenOver::Table);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn run(
+        self,
+        disk: &Disk,
+        options: &ChangeOptions,
+        observer: &mut dyn Observer,
+    ) -> Result<Box<ChangeReport>, Failure> {
+        let (plan_hash, dry_run, disk_id) = (self.plan.hash(), options.dry_run, disk.identity().clone());
+        if let Some(asked) = options.plan_hash.filter(|asked| *asked != plan_hash) {
+            let changed = PlanChanged::NotAsked { asked, now: plan_hash };
+            return Err(changed).context(disk_id.path).or_fail(FailureKind::Install);
+        }
+        self.plan.warnings.iter().for_each(|warning| observer.note(warning));
+        if !dry_run {
+            self.carry_out(disk, observer)?;
+        }
+        Ok(Box::new(ChangeReport {
+            changed: !dry_run,
+            dry_run,
+            disk: disk_id,
+            payload: None,
+            bytes_fetched: 0,
+            bytes_reused: 0,
+            bytes_written: 0,
+            plan_hash,
+            plan: self.plan,
+        }))
+    }
+}

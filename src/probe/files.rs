@@ -1,0 +1,89 @@
+//! What lies on a disk, whatever its partition table says: files that a list names, and an ESP or a slot of ours.
+
+use super::{error::ProbeError, read::head};
+use crate::{
+    device::BlockIo,
+    fat::{FatFile, FatVolume},
+    transfer::read_back_digest,
+};
+use slipway_core::{
+    boot::{env::PATHS, slot::Slot},
+    digest::{Sha256, Sums},
+    disk::{foreign_mbr, layout::Part, magic::recognise},
+    payload::manifest::BOOT_SHA256,
+    report::{FileCheck, FileState},
+    units::{Extent, Lba, MIB},
+};
+
+/// Whether there is an ESP of ours. Its files are not read.
+pub(super) fn has_boot_state(disk: &dyn BlockIo, esp: Extent) -> bool {
+    let volume = FatVolume::open(disk, esp);
+    volume.is_ok_and(|volume| PATHS.iter().any(|path| matches!(volume.find(path), Ok(Some(_)))))
+}
+
+/// Whether the boot loader would load this slot.
+pub(super) fn slot_boots(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> bool {
+    let Ok(volume) = FatVolume::open(disk, extent) else { return false };
+    let checks = check_files(disk, &volume, slot.into(), BOOT_SHA256, &mut |_| ());
+    checks.is_ok_and(|checks| checks.iter().all(|check| check.state == FileState::Good))
+}
+
+/// Whether LBA 0 is not in use by another program, though it says nothing of a GPT.
+pub(super) fn is_free_of_others(disk: &dyn BlockIo) -> bool {
+    let Some(head) = head(disk, Extent { offset: 0, len: disk.size() }) else { return false };
+    // A wrong bit turns a protective MBR into a table that begins at LBA 1.
+    let is_protective = |entries: Vec<foreign_mbr::Entry>| entries.iter().all(|entry| entry.first == Lba(1));
+    match recognise(&head) {
+        None => true,
+        Some(found) => found.short == "boot sector" && foreign_mbr::partitions(&head).is_none_or(is_protective),
+    }
+}
+
+/// Read every file that `list` names back from the disk, and compare its digest.
+pub fn check_files(
+    disk: &dyn BlockIo,
+    volume: &FatVolume,
+    part: Part,
+    list: &'static str,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Vec<FileCheck>, ProbeError> {
+    let fat = |source| ProbeError::Fat { part, source };
+    volume.is_read_by_all().map_err(fat)?;
+    let bytes = volume.read_by_name(list, MIB).map_err(fat)?.ok_or(ProbeError::NoSums { part, file: list })?;
+    let sums = Sums::parse(&bytes).map_err(|source| ProbeError::Sums { part, file: list, source })?;
+    // An empty list proves nothing. GRUB refuses it too.
+    if sums.0.is_empty() {
+        return Err(ProbeError::NoSums { part, file: list });
+    }
+    let mut checks = Vec::new();
+    for (name, expected) in sums.0 {
+        let file = volume.find_by_name(&name).map_err(fat)?;
+        checks.push(check_file(disk, part, name, expected, file, progress)?);
+    }
+    Ok(checks)
+}
+
+pub(super) fn missing(name: String, expected: Option<Sha256>) -> FileCheck {
+    FileCheck { name, state: FileState::Missing, size: None, expected, actual: None, offset: None }
+}
+
+fn check_file(
+    disk: &dyn BlockIo,
+    part: Part,
+    name: String,
+    expected: Sha256,
+    file: Option<FatFile>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<FileCheck, ProbeError> {
+    let Some(file) = file else {
+        return Ok(missing(name, Some(expected)));
+    };
+    let actual = read_back_digest(disk, &file.extents, progress).map_err(|source| ProbeError::Stream {
+        part,
+        file: name.clone(),
+        source,
+    })?;
+    let state = if actual == expected { FileState::Good } else { FileState::Damaged };
+    let offset = file.extents.first().map(|e| e.offset);
+    Ok(FileCheck { name, state, size: Some(file.size), expected: Some(expected), actual: Some(actual), offset })
+}

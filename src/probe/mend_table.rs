@@ -1,0 +1,182 @@
+//! A partition table of ours that is to be written again: entries were changed or deleted, or both copies are lost.
+
+use uuid::Uuid;
+
+use super::{
+    error::ProbeError,
+    files::{has_boot_state, is_free_of_others, slot_boots},
+    gpt::{Gpt, raw_table},
+    read::{head, read},
+};
+use crate::{device::BlockIo, fat::FatVolume};
+use slipway_core::{
+    boot::slot::Slot,
+    digest::Sha256,
+    disk::{
+        gpt::{ENTRIES, GptError, is_protective_mbr},
+        gpt_grow::{GrownGpt, RawTable},
+        gpt_mend::{Hints, OurEntries, our_entries},
+        layout::{BIOS_BYTES, BIOS_OFFSET, Part},
+        magic::recognise,
+        xfs::{XfsSize, uuid_of},
+    },
+    payload::manifest::MANIFEST,
+    plan::MendTableFacts,
+    units::{Extent, Lba, MIB},
+};
+
+/// The table as it shall be, and LBA 1 as it is.
+pub struct MendedTable {
+    pub facts: MendTableFacts,
+    pub lba1: Vec<u8>,
+}
+
+/// None if nothing is wrong with the table, or if it is not certain what it held.
+pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeError> {
+    let (sector, bytes) = (disk.sector_size(), disk.size());
+    let mut lba0 = vec![0; sector.bytes() as usize];
+    read(disk, 0, &mut lba0)?;
+    let lba0_lost = !is_protective_mbr(&lba0);
+    if lba0_lost && !is_free_of_others(disk) {
+        return Ok(None);
+    }
+    let gpt = Gpt::tables(disk);
+    let Some(basis) = basis(disk, &gpt) else { return Ok(None) };
+    let entries = basis.as_ref().map(RawTable::entries).unwrap_or_default();
+    let Some(ours) = our_entries(&entries, hints(disk, &entries), bytes, sector) else { return Ok(None) };
+    if ours.is_inferred && !is_there(disk, &ours) {
+        return Ok(None);
+    }
+    let basis_lost = basis.is_none();
+    let Some(basis) = basis.or_else(|| RawTable::empty(seeded(disk, "disk"), bytes, sector)) else { return Ok(None) };
+    let found = Part::ALL.map(|part| ours.guids[part as usize - 1].or_else(|| own_guid(disk, &ours, part)));
+    let guids = Part::ALL.map(|part| found[part as usize - 1].unwrap_or_else(|| seeded(disk, part.name())));
+    let new_guids = Part::ALL.into_iter().filter(|part| found[*part as usize - 1].is_none()).map(Part::name).collect();
+    let Some(wanted) = basis.with_ours(&ours, &guids, bytes, sector) else { return Ok(None) };
+    let Some(table) = wanted.render(bytes, sector) else { return Ok(None) };
+    let is_changed = !ours.faults.is_empty() || basis_lost;
+    let faults = faults(&gpt, &ours, basis_lost);
+    if faults.is_empty() {
+        return Ok(None);
+    }
+    let mut lba1 = vec![0; sector.bytes() as usize];
+    read(disk, sector.bytes(), &mut lba1)?;
+    let facts = MendTableFacts {
+        disk_guid: basis.disk_guid(),
+        sector,
+        faults,
+        primary: gpt.primary.is_ok().then(|| raw_table(disk, Lba(1)).and_then(|raw| raw.place(sector))),
+        primary_is_right: gpt.primary.is_ok() && !is_changed,
+        backup_is_right: gpt.backup.is_ok() && !is_changed && is_at_end(disk, &table),
+        table,
+        new_guids,
+        lba0_lost,
+    };
+    Ok(Some(MendedTable { facts, lba1 }))
+}
+
+// The copy that counts. `Some(None)` if both are lost, and None if one of them may come back or is of another kind.
+fn basis(disk: &dyn BlockIo, gpt: &Gpt) -> Option<Option<RawTable>> {
+    let at = match (&gpt.primary, &gpt.backup) {
+        (Ok(_), _) => Some(Lba(1)),
+        // A table of another kind.
+        (Err(GptError::Unsupported { .. }), _) => return None,
+        (Err(_), Ok(_)) => Some(gpt.backup_at()),
+        (Err(p), Err(b)) => {
+            let is_lost = |e: &GptError| !matches!(e, GptError::Unreadable(_) | GptError::Unsupported { .. });
+            (is_lost(p) && is_lost(b) && !gpt.is_for_other_sectors()).then_some(())?;
+            None
+        }
+    };
+    match at {
+        None => Some(None),
+        Some(at) => raw_table(disk, at).filter(|raw| raw.has_entries(ENTRIES)).map(Some),
+    }
+}
+
+fn faults(gpt: &Gpt, ours: &OurEntries, basis_lost: bool) -> Vec<String> {
+    if let (Err(primary), Err(backup), true) = (&gpt.primary, &gpt.backup, basis_lost) {
+        return vec![format!("both copies of it are lost: primary: {primary}; backup: {backup}")];
+    }
+    let copies = [("first", gpt.primary.as_ref().err()), ("second", gpt.backup.as_ref().err())];
+    let lost = copies.into_iter().filter_map(|(which, why)| Some(format!("its {which} copy is damaged: {}", why?)));
+    ours.faults.iter().cloned().chain(lost).collect()
+}
+
+// A disk that became larger has its backup elsewhere, and only `grow` moves that.
+fn is_at_end(disk: &dyn BlockIo, table: &GrownGpt) -> bool {
+    let mut header = vec![0; table.gpt.backup_header.len()];
+    disk.read_back(table.gpt.backup_header_offset, &mut header).is_ok_and(|()| header == table.gpt.backup_header)
+}
+
+// The volume of a slot fills it, and so does an XFS file system its partition, but for the rest of the last MiB.
+fn hints(disk: &dyn BlockIo, entries: &[slipway_core::disk::gpt::Entry]) -> Hints {
+    let first = BIOS_OFFSET + BIOS_BYTES;
+    let slot = FatVolume::open(disk, Extent { offset: first, len: disk.size().saturating_sub(first) }).ok();
+    let slot = slot.map(|volume| volume.bytes());
+    let sized = our_entries(entries, Hints { slot, ephemeral: None }, disk.size(), disk.sector_size());
+    let ephemeral = sized.and_then(|ours| {
+        let size = XfsSize::of(&head(disk, ours.parts[Part::Ephemeral as usize - 1])?)?;
+        size.bytes()
+    });
+    Hints { slot, ephemeral }
+}
+
+// Whether what the table is to say lies there: an ESP with our boot state, or a slot that boots; and nothing else where one of
+// ours is to be.
+fn is_there(disk: &dyn BlockIo, ours: &OurEntries) -> bool {
+    let at = |part: Part| ours.parts[part as usize - 1];
+    let boots = |slot: Slot| slot_boots(disk, at(slot.into()), slot);
+    let fits = |part: Part| {
+        let Some(head) = head(disk, at(part)) else { return true };
+        let found = recognise(&head).map(|magic| magic.short);
+        match part {
+            Part::Esp | Part::BootA | Part::BootB => match FatVolume::open(disk, at(part)) {
+                Ok(volume) => volume.bytes() == at(part).len,
+                Err(_) => found.is_none_or(|short| matches!(short, "FAT32" | "boot sector")),
+            },
+            Part::Bios => true,
+            Part::Meta => found.is_none_or(|short| short == "Talos ADV"),
+            Part::State | Part::Ephemeral => true,
+        }
+    };
+    let is_known = has_boot_state(disk, at(Part::Esp)) || Slot::BOTH.into_iter().any(boots);
+    is_known && Part::ALL.into_iter().all(fits)
+}
+
+// The PARTUUID that what lies in a partition says: an XFS file system has the same UUID, and a kernel command line may name
+// that of its slot, which begins with the serial number of the volume.
+fn own_guid(disk: &dyn BlockIo, ours: &OurEntries, part: Part) -> Option<Uuid> {
+    let extent = ours.parts[part as usize - 1];
+    match part {
+        Part::State | Part::Ephemeral => uuid_of(&head(disk, extent)?).map(Uuid::from_bytes),
+        Part::BootA | Part::BootB => {
+            let volume = FatVolume::open(disk, extent).ok()?;
+            let manifest = volume.read_small(MANIFEST, MIB).ok()??;
+            named(&String::from_utf8_lossy(&manifest), volume.serial())
+        }
+        Part::Esp | Part::Bios | Part::Meta => None,
+    }
+}
+
+fn named(text: &str, serial: u32) -> Option<Uuid> {
+    let begin = format!("{serial:08x}-");
+    let mut places = text.match_indices(&begin).map(|(at, _)| at);
+    places.find_map(|at| text.get(at..at + Uuid::from_u128(0).hyphenated().to_string().len())?.parse().ok())
+}
+
+// A GUID that is the same at every look. What lies where the file systems begin tells disks apart: their serial numbers.
+fn seeded(disk: &dyn BlockIo, label: &str) -> Uuid {
+    let volumes = [slipway_core::disk::layout::ESP_OFFSET, BIOS_OFFSET + BIOS_BYTES];
+    let mut seed = label.as_bytes().to_vec();
+    for offset in volumes {
+        let mut sector = vec![0; disk.sector_size().bytes() as usize];
+        if disk.read_back(offset, &mut sector).is_ok() {
+            seed.extend(sector);
+        }
+    }
+    let digest = Sha256::of(&seed);
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest.0[..16]);
+    Uuid::new_v8(bytes)
+}

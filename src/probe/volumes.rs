@@ -1,0 +1,71 @@
+//! Content of STATE and EPHEMERAL, and whether a file system that was there is lost.
+
+use std::collections::BTreeMap;
+
+use super::read::read;
+use crate::device::BlockIo;
+use slipway_core::{
+    disk::{
+        layout::Part,
+        magic::{HEAD_BYTES, recognise},
+        xfs::{XfsSize, is_intact},
+    },
+    plan::{GptFacts, VolumeHolds},
+    units::{Extent, MIB},
+};
+
+/// Content of both volumes.
+#[derive(Default)]
+pub struct Volumes {
+    pub held: BTreeMap<Part, VolumeHolds>,
+    /// What is wrong with their file systems, each as a sentence.
+    pub faults: BTreeMap<Part, String>,
+    /// What could not be read.
+    pub unreadable: Vec<String>,
+}
+
+/// Looks at their beginnings. LUKS1 and LUKS2 begin with the same magic (LUKS2 On-Disk Format, 2.1).
+pub fn volumes(disk: &dyn BlockIo, gpt: &GptFacts) -> Volumes {
+    let mut found = Volumes::default();
+    for part in [Part::State, Part::Ephemeral] {
+        let extent = gpt.part(part);
+        let mut head = vec![0; HEAD_BYTES.min(extent.len as usize)];
+        if let Err(e) = read(disk, extent.offset, &mut head) {
+            found.unreadable.push(format!("the beginning of {part} cannot be read: {e}"));
+        }
+        let held = match &head[..] {
+            [b'L', b'U', b'K', b'S', 0xba, 0xbe, ..] => VolumeHolds::Luks,
+            [b'X', b'F', b'S', b'B', ..] => VolumeHolds::Xfs,
+            _ => VolumeHolds::Other,
+        };
+        let fault = match held {
+            VolumeHolds::Xfs => fault_of_xfs(&head, extent).map(str::to_owned),
+            VolumeHolds::Luks => None,
+            VolumeHolds::Other => lost(disk, &head, extent),
+        };
+        found.faults.extend(fault.map(|fault| (part, format!("{part}: {fault} (byte {} of the disk)", extent.offset))));
+        found.held.insert(part, held);
+    }
+    found
+}
+
+fn fault_of_xfs(head: &[u8], extent: Extent) -> Option<&'static str> {
+    let bytes = XfsSize::of(head).and_then(|size| size.bytes());
+    match bytes {
+        None => Some("the superblock of its XFS file system makes no sense"),
+        Some(bytes) if bytes > extent.len => Some("its XFS file system is larger than the partition"),
+        Some(_) if !is_intact(head) => Some("the superblock of its XFS file system is damaged"),
+        Some(_) => None,
+    }
+}
+
+/// A volume that begins neither as a file system nor blank: a wipe, ours or the OS's, leaves its first MiB zero.
+fn lost(disk: &dyn BlockIo, head: &[u8], extent: Extent) -> Option<String> {
+    if recognise(head).is_some() {
+        return None;
+    }
+    let mut first = vec![0; MIB.min(extent.len) as usize];
+    disk.read_back(extent.offset, &mut first).ok()?;
+    let at = first.iter().position(|byte| *byte != 0)?;
+    Some(format!("it begins with no known file system, and it is not blank: there is data at byte {at} of it"))
+}

@@ -1,0 +1,261 @@
+//! What `repair` brings back, and what nothing says is well: the partition table, the ESP with what others have on it, and
+//! the volumes of the OS.
+
+use std::path::Path;
+
+use serde_json::json;
+use slipway_core::units::MIB;
+use slipway_test_support::{
+    exit_code::INSTALL,
+    world::{
+        Content, IMAGE_BYTES, Outcome, Payload, Range, World, extract, finished, installer, json_of, noise, on_disk,
+        partition, program, read_at, refused, tool, write_at,
+    },
+};
+
+const PARTS: [&str; 7] = ["EFI", "BIOS", "BOOT-A", "BOOT-B", "META", "STATE", "EPHEMERAL"];
+
+fn installed(world: &World) -> std::path::PathBuf {
+    world.installed(&["--format-data=true"])
+}
+
+/// `status` and `verify` say what is wrong, `repair` mends it, and then all is well.
+#[track_caller]
+fn is_mended(image: &Path, problem: &str) {
+    let (status, verify) = (on_disk(image, &["status"]).exits(INSTALL), on_disk(image, &["verify"]).exits(INSTALL));
+    for outcome in [&status, &verify] {
+        let text = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(text.contains(problem), "{problem}: {text}");
+        assert!(text.contains(&format!("installer repair --disk {}", image.display())), "{problem}: {text}");
+    }
+    on_disk(image, &["repair"]).succeeds();
+    on_disk(image, &["verify"]).succeeds();
+    assert_eq!(json_of(image, &["status"])["problems"], json!([]), "{problem}");
+}
+
+fn esp(image: &Path) -> String {
+    format!("{}@@1M", image.display())
+}
+
+#[test]
+fn an_entry_with_another_type_or_name_is_as_it_was() {
+    let world = World::new();
+    let image = installed(&world);
+    // sgdisk writes an LBA 0 of its own.
+    let table = Range { offset: 0, len: 64 << 10 };
+    let content = || Content::of(&image).without(table);
+    let entry = |n: usize| tool!("sgdisk", format!("--info={n}"), &image);
+    let before = content();
+    for (n, name) in (1..).zip(PARTS) {
+        let entry_before = entry(n);
+        tool!("sgdisk", format!("--typecode={n}:8200"), &image);
+        is_mended(&image, &format!("partition {n} ({name}) has the wrong type in the table: Linux swap"));
+        assert!(content() == before && entry(n) == entry_before, "type of {name}");
+        tool!("sgdisk", format!("--change-name={n}:other"), &image);
+        is_mended(&image, &format!("partition {n} is called \"other\" in the table, and not {name}"));
+        assert!(content() == before && entry(n) == entry_before, "name of {name}");
+    }
+}
+
+/// All but the PARTUUID is as it was; of the volumes of the OS that, too.
+#[test]
+fn an_entry_that_was_deleted_is_there_again() {
+    let world = World::new();
+    let image = installed(&world);
+    let is = |n: usize| {
+        let info = tool!("sgdisk", format!("--info={n}"), &image);
+        let line = |begin: &str| info.lines().find(|line| line.starts_with(begin)).unwrap().to_owned();
+        let unique = line("Partition unique GUID");
+        (["Partition GUID code", "First sector", "Last sector", "Attribute flags", "Partition name"].map(line), unique)
+    };
+    for (n, name) in (1..).zip(PARTS) {
+        let before = is(n);
+        tool!("sgdisk", format!("--delete={n}"), &image);
+        is_mended(&image, &format!("partition {n} ({name}) is missing from the table"));
+        let after = is(n);
+        assert_eq!(after.0, before.0, "{name}");
+        assert_eq!(after.1 == before.1, n > 5, "{name}: {before:?} {after:?}");
+    }
+    assert!(tool!("sgdisk", "--verify", &image).contains("No problems found"));
+}
+
+#[test]
+fn both_copies_of_the_table_are_made_from_what_lies_on_the_disk() {
+    for data in ["--format-data=true", "--format-data=false"] {
+        let world = World::new();
+        let image = world.installed(&[data]);
+        let parts = json_of(&image, &["status"])["partitions"].clone();
+        let lose = |from: u64| {
+            write_at(&image, from, &vec![0; (MIB - from) as usize]);
+            write_at(&image, IMAGE_BYTES - 33 * 512, &[0; 33 * 512]);
+        };
+        lose(512);
+        is_mended(&image, "both copies of it are lost");
+        assert_eq!(json_of(&image, &["status"])["partitions"], parts);
+        // LBA 0, too, as `sgdisk --zap-all` and `wipefs` leave it. It is no empty disk, though it was never in use.
+        lose(0);
+        refused(&image, INSTALL, &["not empty", "a Slipway system"], || world.install(&image, &[data]));
+        let first = on_disk(&image, &["repair"]).succeeds().stdout;
+        assert!(first.contains("LBA 0 is still lost"), "{first}");
+        on_disk(&image, &["repair"]).succeeds();
+        on_disk(&image, &["verify"]).succeeds();
+        assert_eq!(json_of(&image, &["status"])["partitions"], parts);
+        assert!(tool!("sgdisk", "--verify", &image).contains("No problems found"));
+    }
+}
+
+/// What others made of the disk since is theirs.
+#[test]
+fn a_table_of_others_is_not_mended() {
+    let world = World::new();
+    let image = installed(&world);
+    tool!("sgdisk", "--clear", "--new=1:2048:+100M", "--new=2:0:+300M", &image);
+    let seen = Content::of(&image);
+    on_disk(&image, &["status"]).exits(INSTALL).says(&["no Slipway system is found on it"]);
+    on_disk(&image, &["repair"]).exits(INSTALL);
+    assert!(Content::of(&image) == seen, "it was written to");
+}
+
+#[test]
+fn a_disk_that_shrank_says_how_large_it_was() {
+    let world = World::new();
+    let image = installed(&world);
+    let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
+    file.set_len(IMAGE_BYTES - 20 * MIB).unwrap();
+    let command = format!("truncate --size={IMAGE_BYTES} {}", image.display());
+    for verb in ["status", "verify", "repair"] {
+        on_disk(&image, &[verb]).exits(INSTALL).says(&["EPHEMERAL ends beyond the end of the disk", &command]);
+    }
+    finished(program("sh").args(["-c", &command]));
+    on_disk(&image, &["repair"]).succeeds();
+    on_disk(&image, &["verify"]).succeeds();
+}
+
+/// Whichever of the two FATs is damaged, the other one is taken.
+#[test]
+fn a_damaged_fat_is_what_the_other_one_is() {
+    let world = World::new();
+    let image = installed(&world);
+    let before = Content::of(&image);
+    let boot = read_at(&image, MIB, 512);
+    let number = |at: usize, len: usize| boot[at..at + len].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte));
+    let fats = [number(14, 2), number(14, 2) + number(36, 4)].map(|sectors| MIB + sectors * 512);
+    for (fat, which) in fats.into_iter().zip(["first", "second"]) {
+        let problem = format!("the {which} FAT of the ESP is damaged");
+        for damage in [noise(5, 4088), vec![0; 4088]] {
+            write_at(&image, fat + 8, &damage);
+            is_mended(&image, &problem);
+            assert!(Content::of(&image) == before, "{which}");
+        }
+    }
+}
+
+/// A volume of the OS is never made anew unasked.
+#[test]
+fn a_lost_superblock_is_told() {
+    let world = World::new();
+    let image = installed(&world);
+    for name in ["STATE", "EPHEMERAL"] {
+        let at = partition(&image, name).offset;
+        let whole = read_at(&image, at, 64 << 10);
+        for damage in [vec![0; 512], vec![0; 4096], vec![0; 64 << 10], noise(7, 4096), noise(7, 40)] {
+            // The first bytes may be whole.
+            let from = if damage.len() == 40 { at + 100 } else { at };
+            write_at(&image, from, &damage);
+            let seen = Content::of(&image);
+            for verb in ["status", "verify"] {
+                let text = on_disk(&image, &[verb]).exits(INSTALL).stdout;
+                for says in [name, "xfs_repair /dev/disk/by-partuuid/", &format!("byte {at} of the disk")] {
+                    assert!(text.contains(says), "{verb}: {says}: {text}");
+                }
+            }
+            on_disk(&image, &["repair"]);
+            assert!(Content::of(&image) == seen, "{name} was written to");
+            write_at(&image, at, &whole);
+        }
+    }
+    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
+}
+
+/// On an ESP that is whole otherwise: all else on it stays, also what others have there.
+#[test]
+fn a_file_that_is_missing_from_the_esp_is_put_back() {
+    let world = World::new();
+    let image = installed(&world);
+    tool!("mmd", "-i", esp(&image), "::/EFI/debian");
+    let theirs = world.path("theirs");
+    std::fs::write(&theirs, noise(9, 100_000)).unwrap();
+    tool!("mcopy", "-i", esp(&image), &theirs, "::/EFI/debian/grubx64.efi");
+    let [first, second, loader] = ["slipway/boot.env", "slipway/boot2.env", "EFI/BOOT/BOOTX64.EFI"];
+    for missing in [&[first][..], &[second], &[first, second], &[loader], &[first, second, loader]] {
+        for file in missing {
+            tool!("mdel", "-i", esp(&image), format!("::/{file}"));
+        }
+        let status = on_disk(&image, &["status"]).exits(INSTALL).stdout;
+        let repair = format!("installer repair --disk {}", image.display());
+        assert!(status.contains(&repair) && !status.contains("erases"), "{missing:?}: {status}");
+        let verify = on_disk(&image, &["verify"]).exits(INSTALL).stdout;
+        assert!(verify.contains(&repair), "{missing:?}: {verify}");
+        let report = on_disk(&image, &["repair"]).succeeds();
+        assert!(!report.stderr.contains("formatted"), "{missing:?}: {}", report.stderr);
+        on_disk(&image, &["verify"]).succeeds();
+        let back = world.path("back");
+        tool!("mcopy", "-n", "-o", "-i", esp(&image), "::/EFI/debian/grubx64.efi", &back);
+        assert!(std::fs::read(&back).unwrap() == noise(9, 100_000), "{missing:?}: what others have is lost");
+        let volume = world.path("esp");
+        extract(&image, Range { offset: MIB, len: 300 * MIB }, &volume);
+        tool!("fsck.vfat", "-n", &volume);
+        assert_eq!(json_of(&image, &["status"])["problems"], json!([]), "{missing:?}");
+    }
+}
+
+/// An ESP that has to be formatted is not, while others have files on it.
+#[test]
+fn what_others_have_on_an_esp_is_not_formatted_unasked() {
+    let world = World::new();
+    let image = installed(&world);
+    tool!("mmd", "-i", esp(&image), "::/EFI/Microsoft");
+    tool!("mdeltree", "-i", esp(&image), "::/slipway");
+    tool!("mdel", "-i", esp(&image), "::/EFI/BOOT/BOOTX64.EFI");
+    let says = ["files of others", "EFI/Microsoft", "--force"];
+    let status = on_disk(&image, &["status"]).exits(INSTALL).stdout;
+    assert!(["EFI/Microsoft", "--force", "First copy"].iter().all(|says| status.contains(says)), "{status}");
+    refused(&image, INSTALL, &says, || on_disk(&image, &["repair"]));
+    let dry = on_disk(&image, &["repair", "--force", "--dry-run", "--efi-loader=grub"]).succeeds().stdout;
+    assert!(dry.contains("this is lost: EFI/Microsoft"), "{dry}");
+    on_disk(&image, &["repair", "--force"]).succeeds();
+    on_disk(&image, &["verify"]).succeeds();
+}
+
+/// A file of another format than raw is no disk, whatever is forced.
+#[test]
+fn an_image_in_another_format_is_not_overwritten() {
+    let world = World::new();
+    for format in ["qcow2", "vmdk", "vhdx", "vdi", "vpc", "qed"] {
+        let image = world.path(&format!("disk.{format}"));
+        tool!("qemu-img", "create", "-f", format, &image, "2G");
+        for force in ["--force=false", "--force"] {
+            refused(&image, INSTALL, &["qemu-img convert -O raw", "installer image"], || {
+                world.install(&image, &[force])
+            });
+        }
+    }
+}
+
+#[test]
+fn two_payloads_have_two_plans_even_where_nothing_is_to_be_done() {
+    let world = World::new();
+    let node = slipway_test_support::world::Node::upgraded(&world);
+    let plan = |payload: &Payload| {
+        let source = payload.source();
+        let report = on_disk(&node.disk, &["upgrade", "--offline", "--dry-run", "--output=json", "--source", &source]);
+        report.json()["plan_hash"].as_str().unwrap().to_owned()
+    };
+    assert_ne!(plan(&node.next), plan(&world.payload));
+}
+
+#[test]
+fn one_of_two_ways_to_say_whom_to_trust() {
+    let args = ["inspect", "dir:x", "--trust-key=k", "--trust-policy=p"];
+    Outcome::of(&mut installer(args)).exits(1).says(&["cannot be used with"]);
+}
