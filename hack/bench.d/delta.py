@@ -110,7 +110,7 @@ def small(bench, home, made, found, port):
     line, cases = Line(port), []
     for number, (name, text) in enumerate((("updated", "security updates"), ("file", "one file of 12 MiB"),
                                            ("kernel", "updates, kernel, initramfs"), ("other", "another compressor"))):
-        payload(made, name, home / "new", checksum(f"1.{number + 1}.0"))
+        payload(made, name, home / "new", checksum(f"1.0.{number + 1}"))
         squashfs, kernel, initramfs = ((home / "new" / file).stat().st_size for file in ("rootfs.squashfs", "vmlinuz", "initramfs.zst"))
         layer = publish(bench, home, home / "new", name, port)
         if name != "other":
