@@ -15,7 +15,7 @@ use crate::ledger::Ledger;
 /// So many grants a node gets in one rollout, if it never runs the payload. Then it counts as failed.
 pub const MOST: u32 = 5;
 /// So many nodes are remembered at most, those with most attempts first: a status has a limit.
-const REMEMBERED: usize = 1000;
+pub const REMEMBERED: usize = 1000;
 
 /// The grants of one node in one rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -49,10 +49,7 @@ pub fn counted(before: &BTreeMap<String, Attempts>, pool: &str, ledger: &Ledger)
 }
 
 /// The attempts that stay: not those of a node that is done at its first one, which are most.
-pub(crate) fn remembered(
-    mut all: BTreeMap<String, Attempts>,
-    is_done: impl Fn(&str) -> bool,
-) -> BTreeMap<String, Attempts> {
+pub fn remembered(mut all: BTreeMap<String, Attempts>, is_done: impl Fn(&str) -> bool) -> BTreeMap<String, Attempts> {
     all.retain(|uid, of| of.count > 1 || !is_done(uid));
     if all.len() > REMEMBERED {
         let mut order: Vec<(u32, String)> = all.iter().map(|(uid, of)| (of.count, uid.clone())).collect();
@@ -62,17 +59,4 @@ pub(crate) fn remembered(
         }
     }
     all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_remembered_has_a_limit_and_the_most_tried_stay() {
-        let of = |n: u64| (format!("u{n:04}"), Attempts { count: if n % 2 == 0 { 2 } else { 1 }, token: n + 1 });
-        let all: BTreeMap<String, Attempts> = (0..1400).map(of).collect();
-        let kept = remembered(all, |_| false);
-        assert_eq!((kept.len(), kept.values().filter(|of| of.count == 2).count()), (REMEMBERED, 700));
-    }
 }

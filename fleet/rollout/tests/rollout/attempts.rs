@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::ToSpan as _;
 use slipway_rollout::{
-    attempts::{Attempts, MOST, counted},
+    attempts::{Attempts, MOST, REMEMBERED, counted, remembered},
     decide::{Action, decide},
     facts::{Facts, Failure, FailureEvidence, Retry},
     int_or_percent::IntOrPercent,
@@ -137,4 +137,12 @@ fn a_grant_counts_once_however_often_it_is_seen() {
     assert!(look(&fleet).attempts.is_empty());
     fleet.attempts = BTreeMap::from([(uid, Attempts { count: 2, token })]);
     assert_eq!(look(&fleet).attempts, fleet.attempts);
+}
+
+#[test]
+fn what_is_remembered_has_a_limit_and_the_most_tried_stay() {
+    let of = |n: u64| (format!("u{n:04}"), Attempts { count: if n.is_multiple_of(2) { 2 } else { 1 }, token: n + 1 });
+    let all: BTreeMap<String, Attempts> = (0..1400).map(of).collect();
+    let kept = remembered(all, |_| false);
+    assert_eq!((kept.len(), kept.values().filter(|of| of.count == 2).count()), (REMEMBERED, 700));
 }
