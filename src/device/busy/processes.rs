@@ -27,7 +27,7 @@ pub fn named(pid: u32) -> String {
     format!("process {pid} ({})", comm(pid))
 }
 
-/// The first process that has one of these open, with a descriptor whose `fdinfo` is as wanted (proc_pid_fdinfo(5)), and
+/// The process that has one of these open, or the first of several, with a descriptor whose `fdinfo` is as wanted (proc_pid_fdinfo(5)), and
 /// which of them.
 pub fn with_open(stores: &[Store], wanted: impl Fn(&str) -> bool) -> Option<(u32, usize)> {
     let opened = |process: &Path| {
@@ -43,7 +43,17 @@ pub fn with_open(stores: &[Store], wanted: impl Fn(&str) -> bool) -> Option<(u32
     if stores.is_empty() {
         return None;
     }
-    all().find_map(|(pid, process)| Some((pid, opened(&process)?)))
+    let found: Vec<_> = all().filter_map(|(pid, process)| Some((pid, opened(&process)?))).collect();
+    // What a program starts has its descriptors, too, until it is another program. The one that opened them is meant.
+    let is_heir = |pid| parent(pid).is_some_and(|parent| found.iter().any(|(other, _)| *other == parent));
+    found.iter().find(|(pid, _)| !is_heir(*pid)).copied()
+}
+
+/// The process that has started this one (proc_pid_stat(5)).
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program, in brackets, may have anything in it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Whether a descriptor was opened for writing, by its `fdinfo`.

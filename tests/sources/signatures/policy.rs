@@ -49,11 +49,9 @@ fn the_first_rule_for_a_source_counts() {
     assert_eq!(failure(all(&[rule("docker://r.io", &[&ours], "")])), "no-trust-rule");
     assert_eq!(failure(all(&["[[rule]]\nsource = \"*\"\n".to_owned()])), "trust-policy");
     all(&["[[rule]]\nsource = 1\n".to_owned()]).exits(2).says(&["policy.toml: line 2, column 10: source: "]);
-    // A key on the command line takes the place of the policy.
-    let with_key =
-        |signer: &Signer| inspect(&source, &[&policy(&world, &[rule("*", &[&other], "")]), &signer.trusted()]);
-    with_key(&ours).succeeds();
-    with_key(&other).exits(2);
+    // A key beside a policy would leave open which of them counts.
+    let both = inspect(&source, &[&policy(&world, &[rule("*", &[&other], "")]), &ours.trusted()]);
+    assert_eq!(both.exits(1).json()["id"], "usage");
     assert_eq!(failure(inspect(&source, &["--trust-policy=/nosuch.toml"])), "trust-key");
 }
 

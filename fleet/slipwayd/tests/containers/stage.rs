@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use slipway_node::operation::{Learned, Tried};
+use slipway_node::operation::{Learned, Moved, Tried};
 use slipway_test_support::port::free_port;
 
 use crate::node::{By, Heard, Node, is_here};
@@ -40,7 +40,8 @@ fn the_images_own_installer_writes_the_slot() {
         let source = node.image("1", Some(&script));
         let heard = Heard::default();
         let tried = node.stage(&source, &heard);
-        let Tried::Done(Learned::Staged(installed, _)) = &tried else { panic!("{tried:?}") };
+        let Tried::Done(Learned::Staged(installed, moved)) = &tried else { panic!("{tried:?}") };
+        assert!(moved.fetched > 1 << 20 && moved.reused == 0, "the node has fetched the image: {moved:?}");
         assert_eq!(installed.slot.to_string(), "B");
         let status = node.status();
         assert_eq!(status["slots"]["B"]["version"], "1.3.0");
@@ -52,7 +53,8 @@ fn the_images_own_installer_writes_the_slot() {
         assert_eq!(node.stage(&source, &Heard::default()), tried);
         // The same by the node's own installer, from a directory.
         let heard = Heard::default();
-        assert_eq!(node.stage(&node.next.source(), &heard), tried);
+        let own = node.stage(&node.next.source(), &heard);
+        assert_eq!(own, Tried::Done(Learned::Staged(installed.clone(), Moved::default())));
         assert!(heard.notes("the node's own installer"));
     });
 }
