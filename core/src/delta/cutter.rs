@@ -60,8 +60,6 @@ impl Cutter {
 
     /// Length of the first chunk of `bytes`, which must be [`Self::most`] bytes or reach to the end of the file. 0 only
     /// for no bytes.
-    // This crate is compiled small. The one that cuts slots is compiled for speed, and so is what is inlined there.
-    #[inline]
     pub fn cut(self, bytes: &[u8]) -> usize {
         let end = bytes.len().min(self.most());
         if end <= self.least() {
