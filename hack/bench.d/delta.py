@@ -159,7 +159,7 @@ def large(bench, home, port):
     disk = Disk(home, LARGE_MIB, slots=0)
     node = Node(disk, bench.installer, source, home)
     change(source / "rootfs.squashfs")
-    write_checksums(source, bench.installer, "2.0.0")
+    write_checksums(source, bench.installer, "1.1.0")
     layer = publish(bench, home, source, "large", port)
     shutil.rmtree(source)
     case = Case("large", "3 GiB, 4 % in 120 places", layer, lambda full, delta: [
