@@ -36,14 +36,19 @@ fn migrating(then: &str) -> TempDir {
     own_debian::version(VERSION_2, &with_unit("migrate", &unit, "multi-user"), &[])
 }
 
-fn panics(firmware: Firmware) {
-    let (image, next) = (installed(DEBIAN), migrating("echo c >/proc/sysrq-trigger"));
-    let medium = Medium::with_payload(next.path());
-    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
+/// In slot A: a setting, then the upgrade, whose system boots next.
+fn upgrades_with_a_setting(at: &mut Terminal) {
     at.logs_in('A', 0);
     at.runs(&format!("echo old >{SETTING}"));
     at.upgrades(&["--extra-kernel-arg", "no_timer_check"]);
     at.reboots();
+}
+
+fn panics(firmware: Firmware) {
+    let (image, next) = (installed(DEBIAN), migrating("echo c >/proc/sysrq-trigger"));
+    let medium = Medium::with_payload(next.path());
+    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
+    upgrades_with_a_setting(&mut at);
     at.console.wait_for("slipway: slot B try=1: booting");
     at.console.wait_for("Kernel panic");
     at.logs_in('A', 0);
@@ -60,10 +65,7 @@ fn goes_back(firmware: Firmware) {
     let (image, next) = (installed(DEBIAN), migrating("true"));
     let medium = Medium::with_payload(next.path());
     let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
-    at.logs_in('A', 0);
-    at.runs(&format!("echo old >{SETTING}"));
-    at.upgrades(&["--extra-kernel-arg", "no_timer_check"]);
-    at.reboots();
+    upgrades_with_a_setting(&mut at);
     at.logs_in('B', 1);
     at.runs("until installer status | grep 'next boot *slot B: slot B is the default'; do sleep 1; done");
     at.runs(&format!("grep -q migrated {SETTING} && echo of-b >>{SETTING}"));

@@ -1,34 +1,15 @@
 //! `support`: what is in the archive, that no secret is, and that nothing is asked for in vain.
 
-use std::{collections::BTreeMap, fs, io::Read as _, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use flate2::read::GzDecoder;
 use serde_json::Value;
-use slipway_test_support::world::{Content, Node, World, on_disk};
+use slipway_test_support::{
+    support_archive::{missing, of_file},
+    world::{Content, Node, World, on_disk},
+};
 
 /// A word that stands for every secret.
 const SECRET: &str = "HUSH";
-
-fn files(archive: &[u8]) -> BTreeMap<String, String> {
-    let mut tar = tar::Archive::new(GzDecoder::new(archive));
-    let entries = tar.entries().unwrap().map(|entry| {
-        let mut entry = entry.unwrap();
-        let name = entry.path().unwrap().to_str().unwrap().to_owned();
-        let mut text = String::new();
-        entry.read_to_string(&mut text).unwrap();
-        (name.strip_prefix("slipway-support/").unwrap().to_owned(), text)
-    });
-    entries.collect()
-}
-
-fn of_file(path: &Path) -> BTreeMap<String, String> {
-    files(&fs::read(path).unwrap())
-}
-
-fn missing(files: &BTreeMap<String, String>) -> Vec<String> {
-    let manifest: Value = serde_json::from_str(&files["manifest.json"]).unwrap();
-    manifest["missing"].as_array().unwrap().iter().map(|of| of["what"].as_str().unwrap().to_owned()).collect()
-}
 
 #[test]
 fn it_has_what_the_disk_says_and_no_secret() {
@@ -71,12 +52,12 @@ fn what_cannot_be_collected_is_named_and_is_no_failure() {
     on_disk(&disk, &["support", path.to_str().unwrap()]).succeeds();
     let blank = of_file(&path);
     for part in ["disk/status", "disk/history", "disk/verify"] {
-        assert!(missing(&blank).iter().any(|what| what == part), "{:?}", missing(&blank));
+        assert!(missing(&blank).keys().any(|what| what == part), "{:?}", missing(&blank));
     }
     assert!(blank.contains_key("machine/cmdline.txt"));
     // No disk at all.
     let path = dir.path().join("b.tar.gz");
     on_disk(&dir.path().join("none"), &["support", path.to_str().unwrap()]).succeeds();
     let none = of_file(&path);
-    assert!(missing(&none).iter().any(|what| what.starts_with("disk")), "{:?}", missing(&none));
+    assert!(missing(&none).keys().any(|what| what.starts_with("disk")), "{:?}", missing(&none));
 }

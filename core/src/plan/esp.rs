@@ -194,8 +194,8 @@ impl Draft<'_> {
     }
 }
 
-/// The UEFI image: the one that was asked for, else Slipway's loader if it starts the kernels of all slots that may boot, else GRUB. One that the firmware
-/// refuses is of no use.
+/// The UEFI image: the one that was asked for, else Slipway's loader if it starts the kernels of all slots that may boot,
+/// else GRUB. One that the firmware refuses is of no use.
 fn chosen<'r>(request: &'r RenewalRequest, facts: &BootloaderFacts, env: &BootEnv) -> Result<&'r EfiOffered, Left> {
     let is_used = |slot: &Slot| env.default == *slot || env.states[*slot] != SlotState::Empty;
     let starts = |look: &KernelLook| matches!(look, Ok(None));

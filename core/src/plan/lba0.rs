@@ -5,11 +5,9 @@
 
 use crate::prelude::*;
 
-use alloc::collections::BTreeMap;
-
 use uuid::Uuid;
 
-use super::{Goal, Plan, RequestBase, Step};
+use super::{Plan, RequestBase, Step, mend_table::bare};
 use crate::{
     digest::Sha256,
     text::quoted,
@@ -41,22 +39,9 @@ pub fn lba0(base: &RequestBase, facts: &Lba0Facts) -> Plan {
          --offline` writes it again"
     );
     Plan {
-        goal: Goal::Repair,
-        disk: base.disk.clone(),
-        disk_guid,
-        system: None,
-        table: None,
-        meta: BTreeMap::new(),
-        meta_removed: vec![],
-        left: vec![],
-        meta_found: None,
-        esp: None,
-        boot_env_at: [None; 2],
         warnings: boot_code_lost.then_some(update).into_iter().collect(),
         result: format!("LBA 0 is written again: the disk has its partition table, and all data is there; {status}"),
         meanwhile: "LBA 0 is lost, and all else is as it was".to_owned(),
-        growth: None,
-        bootloader: None,
-        steps: vec![Step::MendLba0 { extent, sha256: mended, over: found }, Step::RereadTable],
+        ..bare(base, disk_guid, vec![Step::MendLba0 { extent, sha256: mended, over: found }, Step::RereadTable])
     }
 }

@@ -52,9 +52,20 @@ pub fn mend_table(base: &RequestBase, facts: &MendTableFacts) -> Plan {
         format!("these partitions get new PARTUUIDs, because nothing says the old ones any more: {}", new.join(", "))
     });
     Plan {
+        warnings: warning.into_iter().collect(),
+        result: format!("the partition table is written again ({what}), and all data is there; {more}"),
+        meanwhile: "the partition table is not written again in whole, and all data is as it was".to_owned(),
+        ..bare(base, facts.disk_guid, steps(facts))
+    }
+}
+
+/// A repair that knows nothing of what the table leads to.
+pub(super) fn bare(base: &RequestBase, disk_guid: Uuid, steps: Vec<Step>) -> Plan {
+    Plan {
         goal: Goal::Repair,
         disk: base.disk.clone(),
-        disk_guid: facts.disk_guid,
+        disk_guid,
+        steps,
         system: None,
         table: None,
         meta: BTreeMap::new(),
@@ -63,12 +74,11 @@ pub fn mend_table(base: &RequestBase, facts: &MendTableFacts) -> Plan {
         meta_found: None,
         esp: None,
         boot_env_at: [None; 2],
-        warnings: warning.into_iter().collect(),
-        result: format!("the partition table is written again ({what}), and all data is there; {more}"),
-        meanwhile: "the partition table is not written again in whole, and all data is as it was".to_owned(),
+        warnings: vec![],
+        result: String::new(),
+        meanwhile: String::new(),
         growth: None,
         bootloader: None,
-        steps: steps(facts),
     }
 }
 

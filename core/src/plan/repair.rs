@@ -1,5 +1,6 @@
 //! Repair: lost parts with a second copy on the disk are written again, and boot.env is made from the slots'
-//! markers if both copies are lost. An ESP on which nothing is left is made again (`esp.rs`), unless only files are missing from it (`missing_files.rs`).
+//! markers if both copies are lost. An ESP on which nothing is left is made again (`esp.rs`), unless only files are
+//! missing from it (`missing_files.rs`).
 //!
 //! The next boot starts the same slot as before: the copy of a pair that counts is not written, and if both copies of
 //! boot.env are lost, the new ones say the same as the boot loader reads from the markers. Only a good slot that is

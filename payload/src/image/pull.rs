@@ -15,7 +15,7 @@ use super::{
     resolve::{Resolved, resolve},
     signatures::{self, AllBeside, Beside},
     store::sha256_of,
-    verifying_reader::{Length, VerifyingReader},
+    verifying_reader::VerifyingReader,
 };
 use crate::{
     delta::{Delta, Old},
@@ -115,10 +115,13 @@ impl<'s> Pull<'s> {
 
     /// Copy a blob, unless it is complete already.
     fn copy(&self, blob: &Descriptor, blobs: &Path, progress: &mut dyn FnMut(u64)) -> Result<Copied, ImageError> {
-        if is_complete(blobs, blob)? {
-            progress(blob.size());
-            return Ok(Copied { kept: blob.size(), ..Copied::default() });
+        match kept(blobs, blob, progress)? {
+            Some(kept) => Ok(kept),
+            None => self.fetch(blob, blobs, progress),
         }
+    }
+
+    fn fetch(&self, blob: &Descriptor, blobs: &Path, progress: &mut dyn FnMut(u64)) -> Result<Copied, ImageError> {
         write_checked(self.store.blob(blob)?, blob, blobs, progress)?;
         Ok(Copied { fetched: blob.size(), ..Copied::default() })
     }
@@ -132,10 +135,11 @@ impl<'s> Pull<'s> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Copied, ImageError> {
         let blob = &layer.descriptor;
-        let Some(old) = old.filter(|_| !is_complete(blobs, blob).unwrap_or_default()) else {
-            return self.copy(blob, blobs, progress);
-        };
-        let Some(delta) = Delta::open(self.store, layer, old) else { return self.copy(blob, blobs, progress) };
+        if let Some(kept) = kept(blobs, blob, progress)? {
+            return Ok(kept);
+        }
+        let delta = old.and_then(|old| Some((old, Delta::open(self.store, layer, old)?)));
+        let Some((old, delta)) = delta else { return self.fetch(blob, blobs, progress) };
         let (fetched, reused) = (self.store.fetched(), old.said.reused());
         let mut told = 0;
         let mut tell = |n| {
@@ -156,7 +160,7 @@ impl<'s> Pull<'s> {
                     told -= again;
                     progress(n - again);
                 };
-                self.copy(blob, blobs, &mut rest)
+                self.fetch(blob, blobs, &mut rest)
             }
             Err(error) => Err(error),
         }
@@ -238,11 +242,15 @@ fn write_checked(
     write_blob(VerifyingReader::of_blob(bytes, what.clone(), blob)?, &what, &path, progress)
 }
 
-fn is_complete(blobs: &Path, blob: &Descriptor) -> Result<bool, ImageError> {
-    let digest = sha256_of(blob)?;
-    let Ok(file) = open_regular(&blobs.join(digest.to_string())) else { return Ok(false) };
-    let mut reader = VerifyingReader::new(file, String::new(), digest, Length::Exactly(blob.size()));
-    Ok(io::copy(&mut reader, &mut io::sink()).is_ok())
+/// A blob that is complete already. All of it is read.
+fn kept(blobs: &Path, blob: &Descriptor, progress: &mut dyn FnMut(u64)) -> Result<Option<Copied>, ImageError> {
+    let Ok(file) = open_regular(&blobs.join(sha256_of(blob)?.to_string())) else { return Ok(None) };
+    let mut reader = VerifyingReader::of_blob(file, String::new(), blob)?;
+    if io::copy(&mut reader, &mut io::sink()).is_err() {
+        return Ok(None);
+    }
+    progress(blob.size());
+    Ok(Some(Copied { kept: blob.size(), ..Copied::default() }))
 }
 
 pub fn manifest_descriptor(image: &Resolved) -> Result<Descriptor, ImageError> {

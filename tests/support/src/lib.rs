@@ -12,6 +12,7 @@ pub mod images;
 pub mod port;
 pub mod registry;
 pub mod signing;
+pub mod support_archive;
 pub mod system;
 pub mod verbs;
 pub mod world;

@@ -1,41 +1,19 @@
 //! `support`: what is in the archive, and that no secret is.
 
-use std::{collections::BTreeMap, fs, io::Read as _, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use flate2::read::GzDecoder;
 use serde_json::Value;
 use slipway_node::{
     request::{Goal, Request},
     sequence::Outcome,
 };
 use slipway_node_api::v1::event::What;
+use slipway_test_support::support_archive::{self, missing, of_file};
 
 use crate::site::{ID, Site, program};
 
 /// A word that stands for every secret.
 const SECRET: &str = "HUSH";
-
-fn files(archive: &[u8]) -> BTreeMap<String, String> {
-    let mut tar = tar::Archive::new(GzDecoder::new(archive));
-    let entries = tar.entries().unwrap().map(|entry| {
-        let mut entry = entry.unwrap();
-        let name = entry.path().unwrap().to_str().unwrap().to_owned();
-        let mut text = String::new();
-        entry.read_to_string(&mut text).unwrap();
-        (name.strip_prefix("slipway-support/").unwrap().to_owned(), text)
-    });
-    entries.collect()
-}
-
-fn of_file(path: &Path) -> BTreeMap<String, String> {
-    files(&fs::read(path).unwrap())
-}
-
-fn missing(files: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let manifest: Value = serde_json::from_str(&files["manifest.json"]).unwrap();
-    let text = |of: &Value| of.as_str().unwrap().to_owned();
-    manifest["missing"].as_array().unwrap().iter().map(|of| (text(&of["what"]), text(&of["why"]))).collect()
-}
 
 #[test]
 fn it_has_what_the_node_says_and_no_secret() {
@@ -88,7 +66,7 @@ fn it_has_what_the_node_says_and_no_secret() {
     // For a pipe: the archive alone.
     let piped = program(site.home.path(), &["support", "-"]).output().unwrap();
     assert!(piped.status.success());
-    assert_eq!(self::files(&piped.stdout).len(), files.len());
+    assert_eq!(support_archive::files(&piped.stdout).len(), files.len());
     assert!(String::from_utf8(piped.stderr).unwrap().starts_with("slipwayctl: -: 8 files\n"));
 }
 
