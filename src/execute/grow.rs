@@ -1,9 +1,14 @@
 //! The steps of a growth.
 
 use anyhow::{Context as _, anyhow, bail};
-use slipway_core::{disk::gpt_grow::Place, plan::Step, units::Extent};
+use slipway_core::{
+    disk::gpt_grow::{GrownGpt, Place},
+    plan::Step,
+    units::Extent,
+};
 
 use super::{ChangedMeanwhile, Executor, Expect};
+use crate::probe;
 
 impl Executor<'_, '_> {
     pub(super) fn grow(&self, step: &Step) -> anyhow::Result<Vec<Expect>> {
@@ -23,14 +28,21 @@ impl Executor<'_, '_> {
         }
     }
 
-    // Headers that were written before belong to the table that was planned for.
     fn primary_header(&self, extent: Extent, entries: Place) -> anyhow::Result<Vec<Expect>> {
         let (grown, over) = self.sources.grown.ok_or_else(|| anyhow!("the plan needs a table"))?;
-        let mut found = vec![0; extent.len as usize];
-        self.disk.read_back(extent.offset, &mut found).context("reading LBA 1")?;
-        if found != over && found != grown.header(Place::Away) {
-            return Err(ChangedMeanwhile::new("the partition table").into());
-        }
+        self.table_is_as_planned(grown, over)?;
         self.small(extent.offset, grown.header(entries).to_vec())
+    }
+
+    /// Checks that LBA 1 is as it was when the plan was made, or as an earlier step of the plan wrote it. It has the checksum
+    /// of the entries, so no program changes the table without it. `over`: None if it could not be read.
+    pub(super) fn table_is_as_planned(&self, grown: &GrownGpt, over: Option<&[u8]>) -> anyhow::Result<()> {
+        let found = probe::lba1(self.disk);
+        let own = [Place::Away, Place::Home].map(|place| Some(grown.header(place)));
+        if found.as_deref() == over || own.contains(&found.as_deref()) {
+            Ok(())
+        } else {
+            Err(ChangedMeanwhile::new("the partition table").into())
+        }
     }
 }

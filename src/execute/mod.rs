@@ -85,8 +85,8 @@ pub struct Sources<'a> {
     pub assets: Option<&'a Assets>,
     /// Needed by plans that renew the boot loaders.
     pub loaders: Option<&'a Loaders>,
-    /// Needed by plans that change a partition table: the new table, and the content of LBA 1 before.
-    pub grown: Option<(&'a GrownGpt, &'a [u8])>,
+    /// Needed by plans that change a partition table: the new table, and the content of LBA 1 before, if it could be read.
+    pub grown: Option<(&'a GrownGpt, Option<&'a [u8]>)>,
     /// Needed by plans that mend LBA 0.
     pub lba0: Option<&'a [u8]>,
     /// Needed by plans that take a snapshot.
@@ -412,8 +412,10 @@ impl<'a> Executor<'_, 'a> {
         image.ok_or_else(|| anyhow!("no boot image has the digest {sha256}"))
     }
 
+    /// The table that is to be written now.
     fn gpt(&self) -> anyhow::Result<Gpt> {
-        if let Some((grown, _)) = self.sources.grown {
+        if let Some((grown, over)) = self.sources.grown {
+            self.table_is_as_planned(grown, over)?;
             return Ok(grown.gpt.clone());
         }
         let table = self.table()?;

@@ -20,7 +20,7 @@ use crate::{
 pub struct Growing<'d> {
     disk: &'d dyn BlockIo,
     facts: GrowFacts,
-    lba1: Vec<u8>,
+    lba1: Option<Vec<u8>>,
     pub plan: Plan,
     table: Option<GrownGpt>,
 }
@@ -45,7 +45,7 @@ impl<'d> Growing<'d> {
         if self.plan.steps.iter().any(|step| !step.writes().is_empty()) {
             self.claim()?;
         }
-        let grown = self.table.as_ref().map(|table| (table, self.lba1.as_slice()));
+        let grown = self.table.as_ref().map(|table| (table, self.lba1.as_deref()));
         execute::run(&self.plan, self.disk, Sources { grown, ..Sources::default() }, observer)
             .map_err(|failed| after_failure::of_grow(failed, &self.plan, self.disk))?;
         self.is_there().with_context(|| self.plan.disk.clone()).or_fail(FailureKind::Install)

@@ -3,7 +3,7 @@
 
 use anyhow::Context as _;
 use slipway_core::{
-    disk::gpt_grow::GrownGpt,
+    disk::gpt_grow::{GrownGpt, Place},
     plan::{self, Asked, Plan, RequestBase, Step},
     report::{ChangeReport, FailureKind, Observer},
 };
@@ -19,15 +19,15 @@ use crate::{
 
 /// A disk that is to be mended, and the bytes that its plan refers to.
 pub struct Mend {
-    plan: Plan,
+    pub plan: Plan,
     new: New,
 }
 
 enum New {
     /// LBA 0.
     Lba0(Vec<u8>),
-    /// The table, and LBA 1 before.
-    Table(GrownGpt, Vec<u8>),
+    /// The table, and LBA 1 before, if it could be read.
+    Table(GrownGpt, Option<Vec<u8>>),
 }
 
 fn base(name: &str) -> RequestBase {
@@ -65,7 +65,7 @@ impl Mend {
         let none = Sources::default();
         let sources = match &self.new {
             New::Lba0(bytes) => Sources { lba0: Some(bytes), ..none },
-            New::Table(table, lba1) => Sources { grown: Some((table, lba1)), ..none },
+            New::Table(table, lba1) => Sources { grown: Some((table, lba1.as_deref())), ..none },
         };
         execute::run(&self.plan, disk, sources, observer).map_err(|failed| match self.new {
             New::Lba0(_) => after_failure::of_lba0(failed, disk),
@@ -77,8 +77,10 @@ impl Mend {
     fn is_there(&self, disk: &dyn BlockIo) -> Result<(), WrittenOver> {
         match &self.new {
             New::Lba0(_) => drop(probe::gpt(disk).map_err(WrittenOver::NotSeen)?),
-            New::Table(..) => {
-                if probe::mended_table(disk).map_err(WrittenOver::NotSeen)?.is_some() {
+            New::Table(table, _) => {
+                let is_left = probe::mended_table(disk).map_err(WrittenOver::NotSeen)?.is_some();
+                // A table that is whole may be another program's.
+                if is_left || probe::lba1(disk).as_deref() != Some(table.header(Place::Home)) {
                     return Err(WrittenOver::Table);
                 }
             }

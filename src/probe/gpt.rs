@@ -49,6 +49,8 @@ impl Gpt {
                 let elsewhere = header.alternate_lba;
                 if elsewhere != last {
                     backup = (elsewhere, table(disk, elsewhere));
+                } else if foreign {
+                    (foreign, backup.1) = (false, Err(GptError::OtherTable));
                 }
             }
         }
@@ -73,6 +75,11 @@ impl Gpt {
                 Err(ProbeError::NoTable(why))
             }
         }
+    }
+
+    /// Whether the disk does not return one of them.
+    pub fn is_unreadable(&self) -> bool {
+        [&self.primary, &self.backup].iter().any(|copy| matches!(copy, Err(GptError::Unreadable(_))))
     }
 
     /// Block of the backup's header.
@@ -107,6 +114,13 @@ pub(super) fn for_other_sectors(sector: SectorSize, mut read: impl FnMut(u64, &m
             sector.bytes()
         )
     })
+}
+
+/// LBA 1, which every change of the primary changes. None if it cannot be read.
+pub fn lba1(disk: &dyn BlockIo) -> Option<Vec<u8>> {
+    let mut block = vec![0; disk.sector_size().bytes() as usize];
+    read(disk, disk.sector_size().bytes(), &mut block).ok()?;
+    Some(block)
 }
 
 /// The copy with its header at `at`, byte for byte.

@@ -1,6 +1,11 @@
 //! Facts that growing needs: both copies of the partition table, and the content of EPHEMERAL.
 
-use super::{error::ProbeError, gpt::raw_table, lba0::gpt, read::read};
+use super::{
+    error::ProbeError,
+    gpt::{lba1, raw_table},
+    lba0::gpt,
+    read::read,
+};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
@@ -13,11 +18,10 @@ use slipway_core::{
 };
 
 /// Reads little, so the check of a disk that cannot grow costs next to nothing. Also reads LBA 1.
-pub fn grow_facts(disk: &dyn BlockIo) -> Result<(GrowFacts, Vec<u8>), ProbeError> {
+pub fn grow_facts(disk: &dyn BlockIo) -> Result<(GrowFacts, Option<Vec<u8>>), ProbeError> {
     let (sector, disk_bytes) = (disk.sector_size(), disk.size());
     let gpt = gpt(disk)?;
-    let mut lba1 = vec![0; sector.bytes() as usize];
-    read(disk, sector.bytes(), &mut lba1)?;
+    let lba1 = lba1(disk);
     let primary = raw_table(disk, Lba(1));
     let last = raw_table(disk, Lba(disk_bytes / sector.bytes() - 1));
     let ephemeral = gpt.part(Part::Ephemeral);

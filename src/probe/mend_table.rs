@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::{
     error::ProbeError,
     files::{has_boot_state, is_free_of_others, slot_boots},
-    gpt::{Gpt, raw_table},
+    gpt::{Gpt, lba1, raw_table},
     read::{head, read},
 };
 use crate::{device::BlockIo, fat::FatVolume};
@@ -25,10 +25,10 @@ use slipway_core::{
     units::{Extent, Lba, MIB},
 };
 
-/// The table as it shall be, and LBA 1 as it is.
+/// The table as it shall be, and LBA 1 as it is: None if it cannot be read.
 pub struct MendedTable {
     pub facts: MendTableFacts,
-    pub lba1: Vec<u8>,
+    pub lba1: Option<Vec<u8>>,
 }
 
 /// None if nothing is wrong with the table, or if it is not certain what it held.
@@ -40,7 +40,10 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
     if lba0_lost && !is_free_of_others(disk) {
         return Ok(None);
     }
-    let gpt = Gpt::tables(disk);
+    // Read before the copies: a table that another program writes meanwhile is noticed.
+    let lba1 = lba1(disk);
+    // A read that fails once must not make another copy the one that counts.
+    let gpt = Some(Gpt::tables(disk)).filter(|gpt| !gpt.is_unreadable()).unwrap_or_else(|| Gpt::tables(disk));
     let Some(basis) = basis(disk, &gpt) else { return Ok(None) };
     let entries = basis.as_ref().map(RawTable::entries).unwrap_or_default();
     let Some(ours) = our_entries(&entries, hints(disk, &entries), bytes, sector) else { return Ok(None) };
@@ -59,8 +62,6 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
     if faults.is_empty() {
         return Ok(None);
     }
-    let mut lba1 = vec![0; sector.bytes() as usize];
-    read(disk, sector.bytes(), &mut lba1)?;
     let facts = MendTableFacts {
         disk_guid: basis.disk_guid(),
         sector,

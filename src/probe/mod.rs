@@ -26,6 +26,7 @@ pub use clones::{DisksWith, clones, disks_with};
 pub use content::{asset_facts, disk_facts};
 pub use error::ProbeError;
 pub use files::check_files;
+pub use gpt::lba1;
 pub use grow::grow_facts;
 pub use holding::{holding, is_medium};
 pub use lba0::{MendedLba0, gpt, mended_lba0};

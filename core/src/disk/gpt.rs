@@ -43,6 +43,9 @@ pub enum GptError {
     #[error("it has {entries} entries of {bytes} bytes each; up to 512 of 128 bytes are supported")]
     #[expect(missing_docs, reason = "the message says what they are")]
     Unsupported { entries: u32, bytes: u32 },
+    /// It is the backup, whole and in its place, and says something else than the primary.
+    #[error("it holds another partition table than the primary")]
+    OtherTable,
     /// The disk does not return it.
     #[error("cannot be read: {0}")]
     Unreadable(String),

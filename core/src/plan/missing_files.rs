@@ -36,9 +36,8 @@ pub fn boot_envs(system: &SystemFacts, env: &BootEnv) -> Vec<VolumeFile> {
     lost.map(|path| VolumeFile::text(path, env.render())).collect()
 }
 
-/// The UEFI image that is missing, and the list of the boot chain if it has to say something else.
+/// The list of the boot chain if it has to say something else, and the UEFI image that is missing.
 pub fn loader(request: &RenewalRequest, efi: &EfiOffered, facts: &BootloaderFacts) -> Vec<VolumeFile> {
-    let mut files = vec![VolumeFile::copied(&request.path(), &efi.file, Content::EfiImage)];
     let list = match &facts.list {
         // The loader for a BIOS stays as it is.
         Ok(Some(found)) => {
@@ -50,7 +49,9 @@ pub fn loader(request: &RenewalRequest, efi: &EfiOffered, facts: &BootloaderFact
         Ok(None) => None,
         Err(_) => Some(request.listed(&request.path(), efi, facts, None)),
     };
-    files.extend(list.map(|list| VolumeFile::text(CHAIN, list.render())));
+    // The list comes first: a cut must not leave an image that the list says is another one.
+    let mut files: Vec<_> = list.into_iter().map(|list| VolumeFile::text(CHAIN, list.render())).collect();
+    files.push(VolumeFile::copied(&request.path(), &efi.file, Content::EfiImage));
     files
 }
 

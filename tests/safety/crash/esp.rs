@@ -10,9 +10,10 @@ use slipway_test_support::fixtures::DISK_BYTES;
 use super::{
     disk::{Op, RecordingDisk},
     mutants::{broken, whole},
-    pages::SECTOR,
+    pages::{Pages, PagesVolume, SECTOR},
     read,
     scenario::{A0, B1, Scenario, Setup, Story, confirmed, setup, with_env_lost},
+    structures,
     world::Verb,
 };
 
@@ -54,6 +55,72 @@ pub fn repair_without_the_directory_efi() -> Setup {
     // The root's cluster comes first, and then that of EFI.
     story.pages.zero(Extent { offset: root + cluster, len: sector });
     made_again(story, &[A0])
+}
+
+/// A repair that writes to an ESP whose files must all stay as they are.
+fn mended(story: Story) -> Setup {
+    let mut setup = setup(Story { cmdline: "quiet".to_owned(), ..story }, Verb::Repair, &[A0], &[]);
+    setup.expect.mends_esp = true;
+    setup
+}
+
+/// No reader goes by it, as long as the first one is whole.
+pub fn repair_with_the_second_fat_lost() -> Setup {
+    let mut story = Story::installed();
+    let second = structures::fats(&story.pages, esp(&story))[1];
+    story.pages.zero(second);
+    let mut setup = mended(story);
+    setup.expect.chain_damaged = true;
+    setup
+}
+
+/// All of it but its first sector, which has the entries of the root directory.
+pub fn repair_with_the_first_fat_damaged() -> Setup {
+    let mut story = Story::installed();
+    let first = structures::fats(&story.pages, esp(&story))[0];
+    story.pages.zero(Extent { offset: first.offset + SECTOR as u64, len: first.len - SECTOR as u64 });
+    let mut setup = mended(story);
+    setup.expect.chain_damaged = true;
+    setup
+}
+
+/// What a repair of an ESP must leave: both copies of the FAT say the same, and so do those of boot.env.
+pub fn summary(pages: &Pages, esp: Extent) -> String {
+    let fats = structures::fats(pages, esp).into_iter().map(|extent| {
+        let mut bytes = vec![0; extent.len as usize];
+        pages.read(extent.offset, &mut bytes);
+        read::digest(&bytes)
+    });
+    let envs =
+        ["slipway/boot.env", "slipway/boot2.env"].map(|path| read::file(pages, esp, path).ok().map(|file| file.0));
+    let fats: Vec<read::Digest> = fats.collect();
+    format!(
+        "the FATs agree: {}, the copies of boot.env: {}",
+        fats[0] == fats[1],
+        envs[0].is_some() && envs[0] == envs[1]
+    )
+}
+
+fn without_files(mut story: Story, paths: &[&str]) -> Story {
+    let extent = esp(&story);
+    let volume = PagesVolume { pages: &mut story.pages, extent, at: 0 };
+    let volume = fatfs::FileSystem::new(volume, fatfs::FsOptions::new().update_accessed_date(false)).unwrap();
+    paths.iter().for_each(|path| volume.root_dir().remove(path).unwrap());
+    volume.unmount().unwrap();
+    story
+}
+
+pub fn repair_with_a_copy_missing() -> Setup {
+    mended(without_files(Story::installed(), &["slipway/boot2.env"]))
+}
+
+pub fn repair_with_both_copies_missing() -> Setup {
+    with_env_lost(mended(without_files(Story::installed(), &["slipway/boot.env", "slipway/boot2.env"])))
+}
+
+/// The UEFI image is missing, and its directory is there.
+pub fn repair_with_the_image_missing() -> Setup {
+    made_again(without_files(Story::installed(), &["EFI/BOOT/BOOTX64.EFI"]), &[A0])
 }
 
 /// What is wrong with a plan that was edited.

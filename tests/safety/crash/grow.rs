@@ -110,7 +110,7 @@ fn both(pages: &Pages) -> [Option<Parts>; 2] {
 }
 
 /// The system that was installed comes up.
-fn boots(pages: &Pages, parts: &Parts) -> Result<(), String> {
+pub fn boots(pages: &Pages, parts: &Parts) -> Result<(), String> {
     let extent = |(first, last, _): &(u64, u64, _)| Extent {
         offset: first * SECTOR as u64,
         len: (last + 1 - first) * SECTOR as u64,

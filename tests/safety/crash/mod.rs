@@ -21,6 +21,7 @@ mod lasting;
 mod loader;
 mod loader_mutants;
 mod meddling;
+mod mend_table;
 mod menu;
 mod mutants;
 mod pages;
@@ -35,11 +36,11 @@ mod system;
 mod upgrades;
 mod world;
 
-/// A sweep and fault sweeps for each: its name in `scenario`, its share of all states (an install has two of its own, and a growth one),
+/// A sweep and fault sweeps for each: its name in `scenario`, its share of all states (an install has two of its own, a growth and the mend of a table one),
 /// and of how many faults that last one is tried in the gate: where others do much the same, not each.
 macro_rules! verbs {
     ($($name:ident $share:literal $one_in:literal,)*) => {
-        const SHARES: usize = 2 * install::SHARE + grow::SHARE $(+ $share)*;
+        const SHARES: usize = 2 * install::SHARE + grow::SHARE + mend_table::SHARE $(+ $share)*;
         $(mod $name {
             #[test]
             fn power_cuts() {
@@ -113,6 +114,11 @@ verbs! {
     repair_without_esp 2 1,
     repair_without_esp_two_systems 1 3,
     repair_without_the_directory_efi 2 3,
+    repair_with_the_second_fat_lost 1 3,
+    repair_with_the_first_fat_damaged 1 3,
+    repair_with_a_copy_missing 1 3,
+    repair_with_both_copies_missing 1 3,
+    repair_with_the_image_missing 1 3,
     menu_off 1 1,
     menu_off_over_pending_trial 1 3,
     menu_on_in_a_trial 1 3,

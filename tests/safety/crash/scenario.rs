@@ -228,7 +228,7 @@ impl Scenario {
             Verb::Record => return self.judge.trial_record(&self.story.pages).into_iter().collect(),
         };
         may.extend(self.wiped.map(part));
-        may.extend(self.judge.expect.makes_esp.then(|| part(1)));
+        may.extend((self.judge.expect.makes_esp || self.judge.expect.mends_esp).then(|| part(1)));
         if self.judge.expect.renews {
             may.extend(loader::places(&self.story.pages, &self.judge.table));
         }

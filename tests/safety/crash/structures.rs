@@ -39,7 +39,7 @@ fn flipped(pages: &Pages, (at, bit): (u64, u8)) -> Pages {
 }
 
 /// The two copies of the FAT of a volume.
-fn fats(pages: &Pages, volume: Extent) -> Vec<Extent> {
+pub fn fats(pages: &Pages, volume: Extent) -> Vec<Extent> {
     let mut boot = [0; 512];
     pages.read(volume.offset, &mut boot);
     let number = |at: usize, len: usize| boot[at..at + len].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte));

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use slipway_core::units::Extent;
 
 use super::{
+    esp,
     grub::{Machine, Outcome, Saves, SlotView},
     pages::{Memo, Pages, SECTOR},
     read::{self, Digest, Table, digest},
@@ -38,6 +39,8 @@ pub struct Expect {
     pub renews: bool,
     /// The ESP is made again.
     pub makes_esp: bool,
+    /// The ESP gets a copy of its FAT, or files that are missing.
+    pub mends_esp: bool,
     /// They are damaged to begin with.
     pub chain_damaged: bool,
     /// The medium that boot.env names if the verb's trial is armed, and else not.
@@ -141,6 +144,8 @@ impl Judge {
         }
         if self.expect.makes_esp {
             World::get().chain.is_whole_or_lost(pages, &self.table)?;
+        } else if self.expect.mends_esp {
+            World::get().chain.judge(pages, &self.table, self.expect.chain_damaged)?;
         }
         if lose_env {
             self.without_env(pages).map_err(|why| format!("both copies of boot.env lost as well: {why}"))?;
@@ -207,7 +212,10 @@ impl Judge {
             let marker = self.machine.slot(pages, slot).marker.0.clone();
             env.insert(format!("slot {slot}"), format!("{:?}, marked {marker:?}", self.whole(pages, slot)));
         }
-        if self.expect.renews || self.expect.makes_esp {
+        if self.expect.mends_esp {
+            env.insert("ESP".to_owned(), esp::summary(pages, self.table.parts[&1]));
+        }
+        if self.expect.renews || self.expect.makes_esp || self.expect.mends_esp {
             env.insert("boot chain".to_owned(), World::get().chain.summary(pages, &self.table));
         }
         env.insert("META".to_owned(), format!("{:?}", self.meta(pages)));

@@ -146,7 +146,7 @@ pub struct Failed {
 }
 
 /// What was told; and what happens before each step, by its number from 1.
-struct Told<'t>(Vec<String>, &'t dyn Fn(usize));
+pub struct Told<'t>(pub Vec<String>, pub &'t dyn Fn(usize));
 
 impl Observer for Told<'_> {
     fn phase(&mut self, _: &str, _: u64) {}
