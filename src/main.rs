@@ -127,7 +127,7 @@ impl Caller {
 
     fn print(&self, report: Report, told: Vec<String>) -> io::Result<()> {
         let text = match (self.output, report) {
-            // What was asked for is on stdout already.
+            // The answer is on stdout already.
             (_, Report::Text(text)) if text.is_empty() => String::new(),
             // Scripts and messages of `completions` and `man` are no data: they stay as they are.
             (_, Report::Text(text)) => output::human(text.trim_end()),

@@ -76,7 +76,7 @@ pub enum PayloadError {
     NoChecksums { path: PathBuf },
 }
 
-/// What a shell would have done with `~`, were it not behind `dir:`.
+/// Expand `~` as a shell does where it is not behind `dir:`.
 fn not_expanded(path: &Path) -> &'static str {
     if path.starts_with("~") { "; a shell expands no ~ behind dir: (write $HOME)" } else { "" }
 }

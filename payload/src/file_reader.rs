@@ -36,7 +36,7 @@ pub trait PayloadFiles {
         0
     }
 
-    /// What handing out its files would move; none if that is not known. An image's layers are not read for it, but for their
+    /// The bytes that reading its files would move; `None` if unknown. An image's layers are not read for it, but for their
     /// indexes.
     fn would_move(&self, _: &Old<'_>) -> Option<Moved> {
         None

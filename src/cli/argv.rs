@@ -1,4 +1,4 @@
-//! What is told from a command line that may not parse.
+//! The facts that a command line tells even if it does not parse.
 
 use std::ffi::{OsStr, OsString};
 

@@ -4,11 +4,11 @@
 
 use console::{Style, colors_enabled, colors_enabled_stderr};
 
-/// What begins a line of a report, and how it looks.
+/// Words at the beginning of a line of a report, and their colours.
 const REPORT: [(&str, Style); 2] = [("note:", Style::new().yellow()), ("next step:", Style::new().bold())];
-/// What begins a line on stderr.
+/// Words at the beginning of a line on stderr.
 const PROGRESS: [(&str, Style); 2] = [("error:", Style::new().red().bold()), ("note:", Style::new().yellow())];
-/// What is red wherever it stands.
+/// Words that are red everywhere.
 const DAMAGED: &str = "DAMAGED";
 
 /// A report on its way to stdout.

@@ -1,11 +1,11 @@
-//! How fast it goes, and how long it will take.
+//! The speed of a run, and the time that is left.
 
 use std::{collections::VecDeque, time::Duration};
 
 /// The rate is that of the last seconds: caches fill, and others use the disk.
 const WINDOW: Duration = Duration::from_secs(10);
 const SAMPLES: Duration = Duration::from_millis(250);
-/// What is measured in less time means nothing.
+/// A shorter measurement means nothing.
 const LEAST: Duration = Duration::from_secs(3);
 /// Nor does a time that is longer.
 const MOST: Duration = Duration::from_secs(24 * 60 * 60);

@@ -41,7 +41,7 @@ fn shortened(command: Command) -> Command {
 fn short(arg: Arg) -> Arg {
     let is_rare = arg.get_long().is_some_and(|long| RARE.contains(&long));
     let is_apart = arg.get_help_heading().is_some();
-    // What a switch takes goes without saying. Its default is said where it is not `false`.
+    // Leave out the values of a switch. Show its default where that is not `false`.
     let is_switch = arg.get_value_names().is_some_and(|names| names.len() == 1 && names[0] == "BOOL");
     let is_off = arg.get_default_values().iter().all(|value| value == "false");
     let hidden = arg.is_hide_short_help_set() || is_rare || is_apart;

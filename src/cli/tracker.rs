@@ -48,16 +48,16 @@ struct Work {
     told: Vec<String>,
 }
 
-/// What a signal has interrupted.
+/// The work that a signal has interrupted.
 pub struct Interruption {
     pub signal: &'static str,
     /// 128 and the number of the signal, as shells have it.
     pub exit_code: u8,
     /// Number of the step, and of how many.
     pub step: Option<(usize, usize)>,
-    /// What the step or phase does; empty before the first.
+    /// A sentence about the step or phase; empty before the first.
     pub doing: String,
-    /// What is on the disk, or what else is left, as a sentence.
+    /// A sentence about the state that is left, on the disk or elsewhere.
     pub left: String,
     /// Whether the verb is about a disk.
     pub on_a_disk: bool,
@@ -227,7 +227,7 @@ impl Interruption {
         format!("interrupted by {}{place}; {}; {}", self.signal, self.left, self.remedy(argv))
     }
 
-    /// What to do.
+    /// The remedy.
     pub fn remedy(&self, argv: &[String]) -> String {
         let command = |argv: &[String]| argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         let without = without_plan_hash(argv);

@@ -97,7 +97,7 @@ pub struct Sources<'a> {
     pub tally: Option<&'a Tally>,
 }
 
-/// What a plan has moved into slots.
+/// The bytes that a plan has moved into slots.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Bytes of the payload that came from the disk itself.
@@ -195,7 +195,7 @@ struct Executor<'scope, 'a> {
     meta_begun: bool,
     /// Ranges that could not be written: they may hold anything.
     unwritten: Vec<Extent>,
-    /// What the head of the snapshot says that was just written: files, bytes and digest.
+    /// Files, bytes and digest of the snapshot that was just written, as its head has them.
     snapshot: Option<(u64, u64, Sha256)>,
 }
 

@@ -1,4 +1,4 @@
-//! What the disk has of a payload that is about to be written to it.
+//! The chunks of a payload that the disk has already, before it is written there.
 
 use std::{collections::BTreeMap, io, sync::atomic::Ordering};
 
@@ -24,13 +24,13 @@ impl OldDisk for Slots<'_> {
     }
 }
 
-/// What the disk has of a payload that is only read.
+/// The chunks on the disk of a payload that is only read.
 pub fn old_of<'o>(files: &[Vec<Extent>], slots: &'o Slots<'o>) -> Old<'o> {
     let (before, to) = (vec![], BTreeMap::new());
     Old { disk: slots, files: files.to_vec(), before, to, said: Said::default() }
 }
 
-/// What the disk has of the payload that a step of the plan writes into this volume. None, if the caller knows of nothing that
+/// The chunks on the disk of the payload that a step of the plan writes into this volume. `None` if the caller knows of none that
 /// could be reused. `files` are those of the volume, and where they go.
 pub(super) fn old<'o>(
     plan: &Plan,
@@ -56,7 +56,7 @@ pub(super) fn old<'o>(
     Some(Old { disk: slots, files: all, before, to, said: Said::default() })
 }
 
-/// What carrying out a plan would fetch, and take from the disk; nothing of it is written. None: it is not known.
+/// The bytes that a plan would fetch, and those it would take from the disk. Writes nothing. `None`: unknown.
 pub fn would_move(plan: &Plan, disk: &dyn BlockIo, sources: &Sources<'_>) -> Option<(Moved, Vec<String>)> {
     let (part, extent) = plan.steps.iter().find_map(|step| match step {
         Step::WriteVolume { part: part @ (Part::BootA | Part::BootB), extent } => Some((*part, *extent)),

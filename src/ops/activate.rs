@@ -46,7 +46,7 @@ pub struct Activate {
     pub preserve: bool,
     /// The renewal of the boot loaders.
     pub renewal: Option<RenewalRequest>,
-    /// What is kept of the running system.
+    /// The snapshot of the running system.
     pub snapshot: Option<SnapshotRequest>,
 }
 

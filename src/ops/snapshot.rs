@@ -67,7 +67,7 @@ pub struct Prepared<'d> {
     pub request: SnapshotRequest,
 }
 
-/// What the running system at `root` declares, if it does; and a first try whether that can be taken. From outside, the files
+/// The declaration of the running system at `root`, if there is one; try first to take its files. From outside, the files
 /// of a system are not there.
 pub fn prepare<'d>(
     disk: &'d dyn BlockIo,
@@ -127,7 +127,7 @@ pub fn list(request: &DiskRequest) -> Result<SnapshotReport, Failure> {
     Ok(SnapshotReport { snapshots: snapshots.collect(), ..SnapshotReport::of(&name) })
 }
 
-/// What is in the snapshot of a slot.
+/// The content of the snapshot of a slot.
 pub fn show(request: &DiskRequest, slot: Option<Slot>) -> Result<SnapshotReport, Failure> {
     let disk = request.look()?;
     let name = request.path.display().to_string();

@@ -1,4 +1,4 @@
-//! What is needed to understand a failure, in one archive. No part that fails keeps the others out, and nothing is written
+//! Collect all facts about a failure in one archive. A part that fails leaves the others in, and nothing is written
 //! but the archive.
 
 use std::{

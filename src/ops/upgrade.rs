@@ -78,7 +78,7 @@ pub struct Upgrade<'a> {
     pub firmware: &'a [String],
     /// The renewal of the boot loaders.
     pub renewal: Option<RenewalRequest>,
-    /// What is kept of the running system.
+    /// The snapshot of the running system.
     pub snapshot: Option<SnapshotRequest>,
     pub dry_run: bool,
 }

@@ -40,7 +40,7 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// What brings a disk of ours back that is not read as one; None where nothing of ours was found. `disk` is as a shell
+    /// The command that brings back a disk of ours that does not read as one; `None` if nothing of ours was found. `disk` is as a shell
     /// takes it.
     pub fn way_back(&self, disk: &str) -> Option<String> {
         match self {

@@ -1,4 +1,4 @@
-//! What lies on a disk, whatever its partition table says: files that a list names, and an ESP or a slot of ours.
+//! Find files on a disk without its partition table: those that a list names, and an ESP or a slot of ours.
 
 use super::{error::ProbeError, read::head};
 use crate::{

@@ -82,7 +82,7 @@ fn no_table(disk: &dyn BlockIo) -> ProbeError {
     ProbeError::NoTable(format!("{WHY}; {is}"))
 }
 
-/// What stands behind the place of a partition table that is not there.
+/// The data behind the place of a missing partition table.
 pub(super) enum Behind {
     /// An installation that has not ended.
     Unfinished,

@@ -5,7 +5,7 @@ use crate::device::BlockIo;
 use slipway_core::{boot::slot::Slot, payload::unused::is_installed, plan::GptFacts, units::Extent};
 
 /// The places of these files in both slots, each in the order of its content. A slot that cannot be read has none: this is
-/// about what may be reused, and whoever reuses it compares it.
+/// about what may be reused; the code that reuses a file compares it.
 pub fn slot_files(disk: &dyn BlockIo, gpt: &GptFacts) -> Vec<Vec<Extent>> {
     let mut all = Vec::new();
     for slot in Slot::BOTH {

@@ -18,9 +18,9 @@ use slipway_core::{
 #[derive(Default)]
 pub struct Volumes {
     pub held: BTreeMap<Part, VolumeHolds>,
-    /// What is wrong with their file systems, each as a sentence.
+    /// The faults of their file systems, each as a sentence.
     pub faults: BTreeMap<Part, String>,
-    /// What could not be read.
+    /// The places that could not be read.
     pub unreadable: Vec<String>,
 }
 

@@ -21,19 +21,19 @@ use slipway_core::{
 
 use super::{NEW, Root, SnapshotError, io_at, root::begins_a_mount, xattrs};
 
-/// How often all is read again where something changes meanwhile.
+/// The number of times that all is read again if a file changes meanwhile.
 const TRIES: usize = 3;
 
-/// What is there.
+/// The collected files and tags.
 pub struct Collected {
     pub content: Content,
-    /// What is left out, each with the reason.
+    /// The paths that are left out, each with the reason.
     pub left_out: Vec<String>,
     /// Files that an interrupted run left behind.
     pub leftovers: Vec<Vec<u8>>,
 }
 
-/// What tells that a file was changed: inode, size, and times of modification and change.
+/// The marks of a changed file: inode, size, and times of modification and change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp([i64; 6]);
 
@@ -168,7 +168,7 @@ impl Walk {
     }
 }
 
-/// What belongs to a running program, and not to a system.
+/// Kinds of files that belong to a running program, not to a system.
 fn left_out(found: &Metadata) -> Option<&'static str> {
     let kind = found.file_type();
     [

@@ -1,4 +1,4 @@
-//! What belongs to a system, on its mounted file systems: copied into a [`Content`], and put back from one.
+//! A system's own files, on its mounted file systems: copied into a [`Content`], and put back from one.
 
 mod collect;
 mod put_back;
@@ -19,7 +19,7 @@ use slipway_core::snapshot::{
 /// The name under which a file is made before it takes its place.
 const NEW: &str = ".slipway-new";
 
-/// What belongs to a system cannot be read or put back.
+/// A system's own files cannot be read or put back.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     #[error("{path}: {source}")]
@@ -34,7 +34,7 @@ pub enum SnapshotError {
     Differs(String),
 }
 
-/// What the system at `root` says belongs to it. `None`: it says nothing.
+/// The paths and tags that the system at `root` declares. `None`: it declares nothing.
 pub fn declared(root: &Path) -> anyhow::Result<Option<Declaration>> {
     let path = root.join(&PATH[1..]);
     let name = || path.display().to_string();

@@ -38,7 +38,7 @@ pub fn put_back(
             Change::Put(path) => put(root, path, &wanted.nodes[path], observer).map_err(io_at(path))?,
         }
     }
-    // What was put into a directory has changed its time. The deepest first.
+    // Putting files into a directory has changed its time. The deepest first.
     for change in changes.iter().rev() {
         let Change::Put(path) = change else { continue };
         let node = &wanted.nodes[path];

@@ -17,7 +17,7 @@ pub struct Gaps<'o> {
     layer: &'o Descriptor,
     files: Vec<File>,
     position: u64,
-    // What was asked for, and where that ends.
+    // The requested range, and its end.
     request: Option<(Box<dyn Read + Send>, u64)>,
 }
 
@@ -27,7 +27,7 @@ impl<'o> Gaps<'o> {
         if !store.has_ranges() || layer.plain().is_none() {
             return None;
         }
-        // Whoever writes the payload says why it cannot be used.
+        // The writer of the payload reports why it cannot be used.
         let index = descriptor_of_index(&layer.descriptor).ok().flatten()?;
         let files = fetch_index(store, &layer.descriptor, &index).ok()?.files().to_vec();
         Some(Gaps { store, layer: &layer.descriptor, files, position: 0, request: None })

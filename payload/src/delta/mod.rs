@@ -37,7 +37,7 @@ pub trait OldDisk: Sync {
     fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 }
 
-/// What a disk has already, and what becomes of it while the layer is read.
+/// The bytes that a disk has already, and what becomes of them while the layer is read.
 pub struct Old<'d> {
     pub disk: &'d dyn OldDisk,
     /// Files in the slots, each as its extents in the order of its content.
@@ -49,7 +49,7 @@ pub struct Old<'d> {
     pub said: Said,
 }
 
-/// What came of it.
+/// The result of the read.
 #[derive(Default)]
 pub struct Said {
     reused: AtomicU64,
@@ -68,7 +68,7 @@ impl Said {
         self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What was taken from the disk, or chosen by the index, is not the layer's.
+    /// Bytes taken from the disk, or chosen by the index, are not the layer's.
     pub(crate) fn is_wrong(&self, layer: String) {
         self.say(format!(
             "{layer}: the index of chunks, or what was reused by it, is not the layer's: all of it is fetched"

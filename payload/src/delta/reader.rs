@@ -89,7 +89,7 @@ impl<'o> Delta<'o> {
         self.reuse.index.files()
     }
 
-    /// How much comes from where.
+    /// The bytes that come from each place.
     pub fn moves(&self) -> Moved {
         self.reuse.moves(0)
     }

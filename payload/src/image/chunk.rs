@@ -31,7 +31,7 @@ use slipway_core::{
     units::Extent,
 };
 
-/// What became of an image.
+/// The result of preparing an image.
 pub struct Chunked {
     /// Its digest before, and now.
     pub digests: [Sha256; 2],

@@ -1,5 +1,5 @@
 //! The index of chunks beside an image: the blob, and a manifest that has the image as its subject, so that registries keep
-//! the blob and tools copy it. That manifest follows from the image's own, so that whoever copies an image makes it anew.
+//! the blob and tools copy it. That manifest follows from the image's own, so each program that copies an image can make it anew.
 
 use std::io::Read as _;
 

@@ -154,7 +154,7 @@ impl<'s> Pull<'s> {
             // The bytes that were reused are wrong: the index lies.
             Err(ImageError::Invalid { .. }) => {
                 old.said.is_wrong(layer.name());
-                // What was told already is not told again.
+                // Report each of them once.
                 let mut rest = |n: u64| {
                     let again = n.min(told);
                     told -= again;

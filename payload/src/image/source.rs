@@ -143,7 +143,7 @@ impl ImageSource {
         from: &From<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> anyhow::Result<PayloadFacts> {
-        // What its small files declare is enough, if it can be had without the large ones. Any fault is told by the ordinary way.
+        // The small files are enough, if they can be read without the large ones. Any fault is told by the ordinary way.
         let is_indexed =
             self.layers.last().is_some_and(|top| matches!(descriptor_of_index(&top.descriptor), Ok(Some(_))));
         if inspection == Inspection::Declared
@@ -304,7 +304,7 @@ impl ImageSource {
     }
 }
 
-/// What is written where was told from the index. An image whose files lie elsewhere in their layer has another one's.
+/// The index said where each file is. An image whose files are elsewhere in their layer has the index of another one.
 fn is_listed(listed: &[File], name: &str, entry: &Entry) -> Result<(), String> {
     let is_there = |file: &File| file.name == name && (file.at.offset, file.at.len) == (entry.at, entry.size);
     match is_installed(name) && entry.kind == EntryKind::File && !listed.iter().any(is_there) {

@@ -145,7 +145,7 @@ impl Devices {
         })
     }
 
-    /// What these bytes of a device lie on: the device as it is known, the store below it, and the bytes there. None
+    /// The store below these bytes of a device: the device as it is known, the store below it, and the bytes there. None
     /// if it lies on nothing else, or where it lies is not known.
     pub fn below(&self, store: Store, wanted: &[Extent]) -> Option<(&Device, Store, Vec<Extent>)> {
         let device = self.0.iter().find(|device| Store::Device(device.rdev) == store)?;

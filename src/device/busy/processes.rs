@@ -44,7 +44,7 @@ pub fn with_open(stores: &[Store], wanted: impl Fn(&str) -> bool) -> Option<(u32
         return None;
     }
     let found: Vec<_> = all().filter_map(|(pid, process)| Some((pid, opened(&process)?))).collect();
-    // What a program starts has its descriptors, too, until it is another program. The one that opened them is meant.
+    // A child has its parent's descriptors, too, until it runs another program. Name the parent, which opened them.
     let is_heir = |pid| parent(pid).is_some_and(|parent| found.iter().any(|(other, _)| *other == parent));
     found.iter().find(|(pid, _)| !is_heir(*pid)).copied()
 }

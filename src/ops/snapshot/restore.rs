@@ -156,7 +156,7 @@ struct Restoring<'r> {
 }
 
 impl Restoring<'_> {
-    /// What is in the places of the snapshot.
+    /// The files that are now in the places of the snapshot.
     fn there(&self) -> anyhow::Result<Collected> {
         let root = self.root()?;
         let mut found = crate::snapshot::collect(&root, &Content { nodes: [].into(), ..self.wanted.clone() })?;
@@ -215,7 +215,7 @@ fn is_left_out(change: &slipway_core::snapshot::content::Change, after: &Collect
     matches!(change, Remove(_)) && !after.left_out.is_empty()
 }
 
-/// What was taken before.
+/// The snapshot that was taken before.
 struct Fixed<'c>(&'c Content);
 
 impl TakesSnapshot for Fixed<'_> {
