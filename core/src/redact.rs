@@ -3,7 +3,7 @@
 
 use crate::prelude::*;
 
-/// What stands in place of a secret.
+/// The text in place of a secret.
 pub const REMOVED: &str = "[removed]";
 
 /// Parts of the names of keys whose values are secrets.
@@ -27,9 +27,9 @@ const SECRET_NAMES: [&str; 18] = [
     "hmac",
     "userdata",
 ];
-/// How PEM begins in base64, as kubeconfigs and machine configs have it.
+/// The beginning of PEM in base64, as kubeconfigs and machine configs have it.
 const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
-/// How a JSON web token begins.
+/// The beginning of a JSON web token.
 const WEB_TOKEN: &str = "eyJ";
 
 /// The text without secrets.
@@ -141,7 +141,7 @@ fn is_secret_word(word: &str) -> bool {
     word.starts_with(PEM_IN_BASE64) || (word.starts_with(WEB_TOKEN) && word.len() > 20)
 }
 
-/// What stands between a name and its value, the value, and the rest; `None` if the name's value is no secret.
+/// The text between a name and its value, the value, and the rest; `None` if the name's value is no secret.
 fn value_of<'a>(name: &str, after: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
     let is_scheme = ["bearer", "basic"].contains(&name.to_ascii_lowercase().as_str());
     if !is_scheme && !is_secret_name(name) {
@@ -168,7 +168,7 @@ fn value_of<'a>(name: &str, after: &'a str) -> Option<(&'a str, &'a str, &'a str
     Some((sign, value.get(..length)?, value.get(length..)?))
 }
 
-/// How long a quoted text is, quotes included.
+/// Length of a quoted text, quotes included.
 fn quoted(text: &str, quote: char) -> usize {
     let mut is_escaped = false;
     for (at, c) in text.char_indices().skip(1) {

@@ -31,7 +31,7 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// What producers use: measured best on squashfs with blocks of 128 KiB, the size of the index included.
+    /// The average of producers: measured best on squashfs with blocks of 128 KiB, the size of the index included.
     pub const STANDARD: Cutter = Cutter { average: 16 << 10 };
 
     /// Smallest and largest average, bytes. They bound the memory, and the number of chunks.

@@ -4,7 +4,7 @@
 //! * [`index`]: the chunks of a layer, as the producer of an image lists them
 //! * [`reuse`]: which chunk is taken from which place, and that no place is read that was written before
 //!
-//! An index is only a hint. Whoever uses it compares the digests of the layer and of its files as without one, so that a
+//! An index is only a hint. Its users compare the digests of the layer and of its files as without one, so that a
 //! wrong index wastes traffic and does no other harm.
 
 pub mod cutter;

@@ -24,7 +24,7 @@ pub struct Destination {
     pub to: Extent,
 }
 
-/// What is on the disk already, or gets there in the course of reading.
+/// Bytes that are on the disk already, or get there in the course of reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Written before the first byte of the layer is read.
@@ -51,7 +51,7 @@ impl Written {
     }
 }
 
-/// What an upgrade would move, or has moved.
+/// The bytes that an upgrade would move, or has moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Bytes from the registry.
@@ -106,7 +106,7 @@ impl Reuse {
         (self.places[n] != NONE).then(|| Extent { offset: self.places[n], len: self.index.chunk(n).len })
     }
 
-    /// What is at the place of this chunk is not the chunk.
+    /// The bytes at the place of this chunk are not the chunk.
     pub fn lost(&mut self, n: usize) {
         self.places[n] = NONE;
     }
@@ -127,7 +127,7 @@ impl Reuse {
         first..end
     }
 
-    /// What reading the layer from chunk `from` on moves.
+    /// The bytes that reading the layer from chunk `from` on moves.
     pub fn moves(&self, from: usize) -> Moved {
         let (mut n, mut moved) = (from, Moved::default());
         while n < self.index.len() {

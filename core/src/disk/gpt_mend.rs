@@ -12,7 +12,7 @@ use super::{
 };
 use crate::units::{Extent, Lba, MIB, SectorSize, round_down};
 
-/// What is known of a disk beside its table.
+/// The facts about a disk beside its table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints {
     /// Bytes of a slot, by its file system.
@@ -28,7 +28,7 @@ pub struct OurEntries {
     pub parts: [Extent; 7],
     /// Their PARTUUIDs, as far as the table has them.
     pub guids: [Option<Uuid>; 7],
-    /// What is wrong, each as a sentence.
+    /// The faults, each as a sentence.
     pub faults: Vec<String>,
     /// Not all places are in the table: they follow from the others and from what lies there, which has to be looked at.
     pub is_inferred: bool,
@@ -89,7 +89,7 @@ fn fault(part: Part, entry: Option<&Entry>) -> Option<String> {
     wrong_type(part, entry)
 }
 
-/// What is wrong with the type of an entry. Firmware finds the ESP by its type, and GRUB its core image.
+/// The fault in the type of an entry. Firmware finds the ESP by its type, and GRUB its core image.
 pub fn wrong_type(part: Part, entry: &Entry) -> Option<String> {
     let (number, name) = (part.number(), part.name());
     (entry.type_guid != part.type_guid()).then(|| {
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// A partition of somebody else has the number or the place of one of ours.
+    /// A foreign partition has the number or the place of one of ours.
     #[test]
     fn what_others_have_is_not_taken() {
         let (_, raw) = table();

@@ -29,7 +29,7 @@ impl MinorVersion {
         self <= old || self.before() == Some(old)
     }
 
-    /// How many minor versions this one is behind `newer`; `None` if their major versions differ. 0 if it is not behind.
+    /// Number of minor versions that this one is behind `newer`; `None` if their major versions differ. 0 if it is not behind.
     pub fn behind(self, newer: Self) -> Option<u32> {
         (self.major == newer.major).then(|| newer.minor.saturating_sub(self.minor))
     }

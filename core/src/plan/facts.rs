@@ -43,7 +43,7 @@ pub enum Found {
 }
 
 impl Found {
-    /// What would be overwritten, for people.
+    /// The content that would be overwritten, for people.
     pub fn what(&self) -> Option<&str> {
         match self {
             Found::Nothing => None,
@@ -216,7 +216,7 @@ pub struct SystemFacts {
     pub next: NextBoot,
     pub meta: Meta,
     pub data: BTreeMap<Part, VolumeHolds>,
-    /// What is wrong with the file systems of STATE and EPHEMERAL, each as a sentence.
+    /// The faults of the file systems of STATE and EPHEMERAL, each as a sentence.
     pub data_faults: BTreeMap<Part, String>,
     /// The two FATs of the ESP, if they are not the same.
     pub esp_fats: Option<FatsDiffer>,

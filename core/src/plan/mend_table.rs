@@ -23,7 +23,7 @@ use crate::{
 pub struct MendTableFacts {
     pub disk_guid: Uuid,
     pub sector: SectorSize,
-    /// What is wrong with it, each as a sentence.
+    /// Its faults, each as a sentence.
     pub faults: Vec<String>,
     /// The table to be written.
     pub table: GrownGpt,

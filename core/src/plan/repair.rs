@@ -100,7 +100,7 @@ fn write_meta(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What becomes of the ESP.
+/// The change of the ESP.
 enum Esp {
     /// It is made again, with this loader.
     Made(String),

@@ -1,4 +1,4 @@
-//! What is to be kept of the running system, and whether that is possible.
+//! The snapshot of the running system that is to be taken, and whether it can be.
 
 use crate::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::{
     snapshot::MAX_BYTES,
 };
 
-/// What is to be kept of the running system.
+/// The parts of the running system that are to be kept.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotRequest {
     /// It may lie unencrypted on a disk that has an encrypted volume.

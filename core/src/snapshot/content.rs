@@ -28,7 +28,7 @@ pub struct Content {
 /// A file, a directory or a symbolic link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it is, with what is in it.
+    /// Its kind, with the content.
     pub kind: NodeKind,
     /// Permissions, 12 bits. Of a symbolic link always 0777.
     pub mode: u16,
@@ -42,7 +42,7 @@ pub struct Node {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeKind {
     /// A file, and its bytes.
@@ -349,7 +349,7 @@ mod tests {
         })
     }
 
-    /// What a file system does with the changes.
+    /// The changes as a file system makes them.
     fn changed(there: &Content, changes: &[Change], wanted: &Content) -> Content {
         let mut there = Content { meta: wanted.meta.clone(), ..there.clone() };
         for change in changes {
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(file(most - around + 1), Err(ContentError::TooLarge(most + 1)));
     }
 
-    /// What is read from a disk names no place outside of what was declared.
+    /// Content that was read from a disk names no place outside of the declared paths.
     #[test]
     fn no_path_leads_elsewhere() {
         let node =

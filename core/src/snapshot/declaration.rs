@@ -20,7 +20,7 @@ pub const MAX_FILE: u64 = 64 << 10;
 /// Most bytes of a path, as Linux has it (`PATH_MAX` with its zero).
 const MAX_PATH: usize = 4095;
 
-/// What belongs to a system.
+/// The files and tags that belong to a system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Declaration {
     /// Absolute paths of files and directories, with all that is in them; none lies in another.

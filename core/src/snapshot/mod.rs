@@ -1,4 +1,4 @@
-//! What belongs to a system beside its slot: files, directories and META tags that go back when the system goes back.
+//! Snapshots: files, directories and META tags that belong to a system, and go back when it goes back.
 //!
 //! [`declaration`] is what a system says belongs to it, [`content`] a copy of that, and [`head`] the sector by which such a
 //! copy counts. A snapshot lies at the end of the slot of its system, in clusters that no file has:

@@ -24,7 +24,7 @@ pub fn differ(len: u64, sector: u64, read: &mut Read) -> Result<Option<FatsDiffe
     let mut tables = Vec::new();
     for place in [first, second] {
         let mut table = vec![0; place.len as usize];
-        // What cannot be read is reported where it is needed.
+        // Unreadable sectors are reported where they are needed.
         if !read(place.offset, &mut table) {
             return Err(MapError::Unreadable(place.offset));
         }
