@@ -11,7 +11,7 @@ use slipway_node_api::{
     v1,
 };
 
-/// What a liar sends: it clears a terminal, forges a line of a log, turns text around, and is long.
+/// The text of a liar: it clears a terminal, forges a line of a log, turns text around, and is long.
 fn worst(bytes: usize) -> String {
     "\x1b[2J\nerror: forged\r\u{202e}\u{2066}é".repeat(bytes / 24)
 }
@@ -50,7 +50,7 @@ fn filled(of: &MessageDescriptor, text: &str) -> DynamicMessage {
     message
 }
 
-/// What is wrong with the texts and lists of a message.
+/// The faults in the texts and lists of a message.
 fn wrong(message: &DynamicMessage, found: &mut Vec<String>) {
     let look = |name: &str, value: &Value, found: &mut Vec<String>| match value {
         Value::String(text) if text.len() > 4096 || !is_clean(text) => {
