@@ -20,7 +20,7 @@ use crate::{
     spec::{Select, Spec},
 };
 
-/// How much one look may cost.
+/// The limits of one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Tags that are looked at, each with a request. With more nothing is looked at: what is left out might be the newest.

@@ -269,7 +269,7 @@ fn what_is_promoted_was_the_other_channels_choice_for_long_enough() {
         assert_eq!(why(&choice, name), "it was not the choice of the channel beta for 24h without a break");
     }
     assert_eq!(chosen(&at(&beta(vec![]), 123)).as_deref(), Some("4.0.0"));
-    // What was found to be bad later does not come, however long it was there.
+    // An image that was found to be bad later is not chosen, however long it was there.
     let bad = beta(vec![Deny::Digest(digest("2.0.0"))]);
     let choice = at(&bad, 100);
     assert_eq!(chosen(&choice).as_deref(), Some("1.0.0"));

@@ -1,4 +1,4 @@
-//! What holds for every channel and every set of images. The rules are written down once more, in another form.
+//! Laws for every channel and every set of images. The rules are written down once more, in another form.
 
 use std::collections::BTreeSet;
 
@@ -146,7 +146,7 @@ fn run((spec, candidates, source, now): &(Spec, Vec<Candidate>, Source, i64)) ->
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
 
-    /// What is chosen may be, nothing newer may be, and each other image has a reason.
+    /// The chosen image may be chosen, no newer one may be, and each other image has a reason.
     #[test]
     fn the_choice_is_the_newest_that_may_be(case in a_case()) {
         let (spec, candidates, source, now) = &case;
@@ -195,7 +195,7 @@ proptest! {
         prop_assert!(version(&after) >= version(&before));
     }
 
-    /// What one controller has taken the other does not give up because its clock is behind.
+    /// One controller does not give up the other's choice because its own clock is behind.
     #[test]
     fn a_clock_that_is_behind_gives_nothing_up(case in a_case(), behind in 0..100_i64) {
         let (spec, candidates, source, now) = &case;

@@ -13,7 +13,7 @@ fn a_star_is_any_text() {
         ("stable-*", &["stable-", "stable-1.2"], &["stable", "unstable-1"]),
         ("*", &["", "a"], &[]),
         ("v*-rc*", &["v1-rc1", "v-rc", "v1-rc2-rc3"], &["v1", "1-rc1", "v1-r"]),
-        // What is at the end is not used twice.
+        // The end of a name is not matched twice.
         ("a*a", &["aa", "aba"], &["a"]),
         ("1.*.*-a", &["1.2.3-a", "1..-a"], &["1.2-a", "1.2.3"]),
     ] {

@@ -1,4 +1,4 @@
-//! What is found in Debian's docker-registry, which skopeo has filled.
+//! Looks into Debian's docker-registry, which skopeo has filled.
 
 use std::time::{Duration, Instant};
 
@@ -137,7 +137,7 @@ fn images_are_found_with_their_labels_and_read_once() {
     assert!(again.iter().all(|candidate| candidate.labels.is_ok()), "{again:?}");
     assert_eq!((tags(&found(&again, &old)), tags(&found(&again, &new))), (vec!["1.0.0"], vec!["2.0.0", "stable"]));
     assert!(again.iter().all(|candidate| candidate.first_seen == hour(0)));
-    // What came since is new.
+    // Images that came since are new.
     let newer = labelled(version("3.0.0"), json!({}));
     site.push(&newer, "3.0.0");
     assert_eq!(found(&site.lookup(&label, &again, 9), &newer).first_seen, hour(9));
@@ -202,7 +202,7 @@ fn a_look_costs_no_more_than_was_said() {
         (refused.reason(), matches!(refused, DiscoverError::TooMany { tags: 2, limit: 1 })),
         ("TooManyTags", true)
     );
-    // What no pattern means does not count.
+    // Tags that match no pattern do not count.
     let one = Spec { select: Select::Tags("2*".to_owned().try_into().unwrap()), ..spec.clone() };
     let limits = Limits { tags: 1, ..Limits::default() };
     assert_eq!(discover(&one, &plain(), limits, &[], hour(0)).unwrap().len(), 1);
@@ -267,7 +267,7 @@ fn what_nobody_has_signed_is_not_taken_until_it_is() {
     site.sign(&new, &one);
     let all = at(&all);
     assert_eq!((chosen(&all), found(&all, &new).payload), (Some(new.name()), Some(new_payload)));
-    // What was signed once stays so, and is not asked for again. Another key is.
+    // The look remembers a signature that it has verified, and asks again only for another key.
     let theirs = Spec { signatures: Some(site.demand(&other)), ..spec.clone() };
     let again = lookup(&theirs, &plain(), Limits::default(), &all, None, hour(0)).unwrap();
     assert_eq!(choose(&theirs, &again, None, hour(0)).chosen, None);
