@@ -27,9 +27,9 @@ pub type Client = NodeServiceClient<Channel>;
 
 /// The port of a node if none is said.
 pub const PORT: u16 = 50000;
-/// How long a connection may take.
+/// The longest time for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How a node that went away is noticed: a ping after this time without anything, and as long for its answer.
+/// To notice a node that went away: a ping after this time of silence, and as long for its answer.
 const PING: Duration = Duration::from_secs(15);
 
 /// The largest answer, in bytes. A status whose fields all have their maxima has 260,000.
