@@ -37,7 +37,7 @@ const LONGEST: usize = 1000;
 /// The largest status, bytes. etcd takes 1.5 MiB for the whole object, whose other half people write: the largest list of
 /// what is denied has a quarter of a MiB.
 const LARGEST: usize = 1 << 20;
-/// How much is kept of a reason where all of them are too much, characters.
+/// Characters that are kept of a reason where all of them are too much.
 const SHORT: usize = 80;
 
 /// A channel as it was read.
@@ -163,7 +163,7 @@ pub fn is_due(name: &str, all: &BTreeMap<String, KnownChannel>, now: Timestamp) 
     pause.after(looked_at) <= now
 }
 
-/// How long a registry is left alone after a look that came to nothing.
+/// Time without a look into a registry after one that failed.
 pub fn again(spec: &Spec) -> PositiveDuration {
     spec.interval().min(PositiveDuration::minutes(1))
 }

@@ -38,7 +38,7 @@ use crate::{
 
 /// Looks at once.
 pub const AT_ONCE: usize = 4;
-/// How long a look may take.
+/// The longest time for a look.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A look that has ended.

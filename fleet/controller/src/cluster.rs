@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 use crate::metrics::{ApiAnswer, Metrics};
 
-/// How long the API server may take for one answer.
+/// The longest time for one answer of the API server.
 const ANSWER: Duration = Duration::from_secs(15);
 
 /// Objects in one answer: as many as other clients ask for. An answer is in memory twice, as text and as objects.
@@ -78,7 +78,7 @@ impl Cluster {
         Self { client, metrics: Arc::default() }
     }
 
-    /// How it is reached.
+    /// The connection to it.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }

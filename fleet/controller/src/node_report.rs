@@ -84,7 +84,7 @@ fn rollback_state(status: &StatusResponse) -> RollbackState {
     }
 }
 
-/// How `payload` failed here, as the node itself knows. It denies what it has booted and not found well, and nothing else;
+/// The failure of `payload` here, as the node itself knows it. It denies only a payload that it has booted and found not well;
 /// an attempt that came back without a denial says nothing about the payload.
 fn failed(status: &StatusResponse, payload: Sha256, staged: Option<Sha256>) -> Option<Failure> {
     let name = String::from(payload);

@@ -16,12 +16,12 @@ use uuid::Uuid;
 
 use crate::observed_node::{NodeReading, address, uid};
 
-/// How long a node may take for one answer, the connection included.
+/// The longest time for one answer of a node, the connection included.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Nodes that are spoken to at once.
 const AT_ONCE: usize = 64;
 
-/// How nodes are reached.
+/// The connections to nodes.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     files: Files,

@@ -86,7 +86,7 @@ pub fn report(look: &NodeReading, node: &Node, payload: Sha256, rollouts: &[&str
     Ok(report)
 }
 
-/// How this rollout's last upgrade of the node failed. Where the payload was booted and not well, the node denies it, and
+/// The failure of this rollout's last upgrade of the node. Where the payload was booted and not well, the node denies it, and
 /// says so elsewhere: what came back without that came back before.
 fn came_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<Failure> {
     if went_back(status, rollout, node) == Some(None) {

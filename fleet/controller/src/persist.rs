@@ -23,7 +23,7 @@ use crate::{
     round::{Observation, RejectedWrites, Round, round},
 };
 
-/// How old an observation may be when it is acted on.
+/// The greatest age of an observation that is acted on.
 pub const MAX_OBSERVATION_AGE: Duration = Duration::from_secs(60);
 
 /// The writes.

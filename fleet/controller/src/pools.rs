@@ -91,7 +91,7 @@ impl DesiredState {
         (rollout?.metadata.uid.as_ref() == Some(&abort.rollout_uid)).then(|| abort.word.to_string())
     }
 
-    /// What people approve of this rollout, if they do: of its very plan.
+    /// People's approvals of this very plan.
     pub fn approval(&self, rollout: Option<&Rollout>) -> Option<&Approval> {
         let (approval, rollout) = (self.pool.spec.approval.as_ref()?, rollout?);
         let is_it = rollout.metadata.uid.as_ref() == Some(&approval.rollout_uid);

@@ -1,4 +1,4 @@
-//! How many looks into registries there are at once: so many in all, and one into each registry. So a registry that hangs
+//! Limit the looks into registries at once: so many in all, and one into each registry. So a registry that hangs
 //! keeps its own channels waiting, and no others.
 
 use std::{

@@ -142,7 +142,7 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
     Headline { state: "Waiting", message: short(message) }
 }
 
-/// How far nodes are on the way back; empty if none is to go.
+/// The progress of nodes on the way back; empty if none is to go.
 fn back(pool_round: &PoolRound) -> String {
     let Facts { rollback: back, denied, aborted, plan, nodes, .. } = &pool_round.facts;
     if back.is_none() || denied.is_none() || aborted.is_some() || !plan.is_whole() {
@@ -239,7 +239,7 @@ fn old(pool: &NodePool) -> NodePoolStatus {
     status
 }
 
-/// How many nodes have the target, and are well; or have the channel's choice already, while others go through a floor.
+/// The number of nodes that have the target and are well, or have the channel's choice already while others go through a floor.
 /// While another payload is followed, no node has.
 fn done(pool_round: &PoolRound) -> usize {
     let is_target = pool_round.facts.plan.payload == pool_round.desired.payload;

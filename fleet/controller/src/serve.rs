@@ -39,9 +39,9 @@ use crate::metrics::Metrics;
 pub const LIVES: Duration = Duration::from_secs(2 * 60 * 60);
 /// Connections at once.
 pub const PLACES: usize = 64;
-/// How long a request may take to come.
+/// The longest time until a request has come.
 const HEAD: Duration = Duration::from_secs(5);
-/// How long a connection lasts: its request and the answer.
+/// The longest time of a connection: its request and the answer.
 const WHOLE: Duration = Duration::from_secs(15);
 /// The longest head of a request, bytes; HTTP asks for 8000.
 const LARGEST: usize = 16 << 10;

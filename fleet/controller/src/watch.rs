@@ -40,7 +40,7 @@ use tokio::{
 
 use crate::{metrics::Metrics, trigger::Triggers};
 
-/// How long the API server may take to begin.
+/// The longest time until the API server begins.
 const ANSWER: Duration = Duration::from_secs(15);
 /// A stream that says nothing for so long is dead: the API server ends each after 290 s.
 const SILENT: Duration = Duration::from_secs(300);

@@ -128,7 +128,7 @@ fn a_registry_that_is_down_leaves_the_choice_and_says_why_and_first_sights_stay(
     site.change_channel("stable", json!({ "deny": [] }));
     site.until("it is taken again", |site| latest(site).is_some());
     assert_eq!(observed(&site).1, first);
-    // What cannot be understood is said, and hides no other channel.
+    // The status names an object that cannot be understood. It hides no other channel.
     site.channel("broken", &releases.repository(), json!({ "range": "latest, please" }));
     let said = |site: &Site| condition(&site.channel_status("broken"), "Ready");
     site.until("it is said", |site| said(site).starts_with("False SpecInvalid"));

@@ -160,7 +160,7 @@ fn what_cannot_be_written_of_one_pool_is_its_own_trouble() {
     site.pool_target("newer");
     site.until("the pool p goes on again", |site| site.chronicle.count("n1 cordon") == 2);
     assert_eq!(site.nodes[1].runs(), payload("old"));
-    // What is free cannot be written, either. Then all of them wait, and say why.
+    // A freed grant cannot be written, either. Then all nodes wait, and say why.
     let mut none = all.clone();
     none.as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["disruptionledgers/status"]));
     site.may(&none);

@@ -1,4 +1,4 @@
-//! How much memory a controller takes that has many Nodes before it. The run by hand: `SLIPWAY_FLEET_MEMORY=1000,5000,10000`; its
+//! The memory of a controller with many Nodes. The run by hand: `SLIPWAY_FLEET_MEMORY=1000,5000,10000`; its
 //! figures are in the controller's README.
 
 use std::{env, fs, time::Instant};
@@ -20,7 +20,7 @@ const FEW: &str = "100";
 const IMAGES: usize = 50;
 /// Requests of the test at once.
 const AT_ONCE: usize = 16;
-/// What a controller for 10,000 nodes may take, kB.
+/// The limit of memory of a controller for 10,000 nodes, kB.
 const MOST: u64 = 256 << 10;
 
 /// These Nodes come: in the pool, and without an address.
@@ -46,7 +46,7 @@ fn add(site: &Site, numbers: std::ops::Range<usize>) {
     });
 }
 
-/// What the kernel says of this process, kB: what it has now, and the most that it had.
+/// Memory of this process, kB, as the kernel says: now, and at most.
 fn resident(pid: u32) -> [u64; 2] {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     ["VmRSS:", "VmHWM:"].map(|name| {

@@ -1,4 +1,4 @@
-//! What the controller says by HTTP, compared with the objects.
+//! The controller's metrics, compared with the objects.
 
 use std::{
     collections::BTreeMap,
@@ -81,7 +81,7 @@ fn the_numbers_are_those_of_the_objects() {
     let rounds = all["slipway_fleet_rounds_total{result=\"done\"}"];
     let timed = all["slipway_fleet_round_duration_seconds_count"];
     assert!(rounds >= 2.0 && timed >= rounds && all["slipway_fleet_last_round_timestamp_seconds"] > 1.7e9);
-    // What is over is not counted any more.
+    // A finished rollout is not counted any more.
     (1..=3).for_each(|n| site.chronicle.release(&format!("n{n} drain")));
     site.until("all are done", |_| nodes(&numbers(port)) == BTreeMap::from([("Done".to_owned(), 3)]));
     let is_free = |numbers: &BTreeMap<String, f64>| numbers["slipway_fleet_grants{pool=\"p\"}"] == 0.0;
@@ -135,7 +135,7 @@ fn it_is_ready_while_its_rounds_come_to_their_end_and_lives_without_an_api_serve
     assert!(numbers(port)["slipway_fleet_api_requests_total{result=\"silent\"}"] >= 1.0);
 }
 
-/// What the kubelet asks is where the controller answers.
+/// The kubelet asks at the address where the controller answers.
 #[test]
 fn the_probes_of_the_manifest_ask_where_it_answers() {
     let objects = manifest_of("deployment.yaml");

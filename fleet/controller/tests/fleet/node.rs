@@ -77,7 +77,7 @@ fn word(step: Step) -> String {
     serde_json::to_value(step).unwrap().as_str().unwrap().to_owned()
 }
 
-/// What happens to all nodes, in its order.
+/// The events of all nodes, in their order.
 #[derive(Default)]
 pub struct Chronicle {
     lines: Mutex<Vec<String>>,
@@ -89,7 +89,7 @@ pub struct Chronicle {
 }
 
 impl Chronicle {
-    /// What happened: `n1 cordon`.
+    /// The event: `n1 cordon`.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
@@ -147,7 +147,7 @@ struct State {
     skipped: u64,
     /// Payloads that are no good on this node.
     bad: BTreeSet<Sha256>,
-    /// What payloads name.
+    /// The versions that payloads name.
     components: BTreeMap<Sha256, Components>,
 }
 
@@ -213,7 +213,7 @@ impl State {
                 self.skipped += 300;
                 return Tried::Blocked("it is not well".to_owned());
             }
-            // What was confirmed is no trial.
+            // A confirmed system is no trial.
             Step::Activate if op.request.goal == Goal::Rollback => {
                 self.default = op.to.as_ref().map_or(other, |to| to.slot);
                 self.disk.next = Some(self.default);
@@ -396,7 +396,7 @@ impl Drop for StandIn {
     }
 }
 
-/// What the API asks.
+/// The requests of the API.
 struct Api(Arc<Inner>);
 
 impl Node for Api {

@@ -9,7 +9,7 @@ use slipway_test_support::port::free_port;
 
 use crate::{releases, site::Site};
 
-/// How often controllers look when nothing is heard, seconds.
+/// Seconds between two looks of a controller without events.
 const LOOKS: u32 = 1;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_slipway-fleet");
 

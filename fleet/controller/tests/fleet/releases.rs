@@ -18,7 +18,7 @@ pub fn no_credentials() -> PathBuf {
     plain().auth_file.unwrap()
 }
 
-/// What names the payload in this image; `None` if the registry does not say.
+/// The name of the payload in this image; `None` if the registry does not say.
 pub fn payload_of(repository: &str, digest: Sha256) -> Option<Sha256> {
     let options = Options { plain_http: true, auth_file: Some(no_credentials()), ..Options::default() };
     let spec: Spec = serde_json::from_value(json!({ "repository": repository, "select": { "tags": "*" } })).unwrap();

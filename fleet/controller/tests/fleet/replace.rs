@@ -23,7 +23,7 @@ const API: &str = "cluster.x-k8s.io/v1beta1";
 
 /// Cluster API's controllers, in a few lines.
 struct Provider {
-    /// What the template names.
+    /// The image that the template names.
     template: &'static str,
     /// The number of the last machine.
     last: usize,
@@ -58,7 +58,7 @@ impl Provider {
         Self { template, last, fewest: last }
     }
 
-    /// What goes is gone, and another one comes.
+    /// A deleted machine goes, and another one comes.
     fn replace_deleted(&mut self, site: &mut Site) {
         let machines = site.api_of(API, "Machine", Some("default"));
         let all = site.runtime.block_on(machines.list(&ListParams::default())).unwrap().items;
@@ -114,7 +114,7 @@ fn nodes(site: &Site) -> Vec<Node> {
     site.runtime.block_on(all.list(&ListParams::default())).unwrap().items
 }
 
-/// What the manifests allow for this; without the verb `delete` at first.
+/// The rights of the manifests for this; without the verb `delete` at first.
 fn rights(site: &mut Site) {
     let mut objects = manifest_of("replace.yaml");
     objects[0]["rules"][0]["verbs"] = json!(["list"]);
@@ -149,7 +149,7 @@ fn volume_goes(site: &Site) {
     });
 }
 
-/// What was made again under a name, or was written since, is not deleted.
+/// A machine that was made again under its name, or written since, is not deleted.
 fn is_deleted_only_as_found(site: &mut Site) {
     let client = site.controllers_client();
     let cluster = Cluster::new(client.clone());

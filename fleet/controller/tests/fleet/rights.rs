@@ -1,4 +1,4 @@
-//! What the manifests install, and what they allow.
+//! The objects and the rights that the manifests install.
 
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{

@@ -18,7 +18,7 @@ fn two_controllers_upgrade_each_node_once_and_never_more_than_allowed() {
     // All were staged before the first was disturbed.
     let first = lines.iter().position(|line| line.ends_with(" cordon")).unwrap();
     assert!((1..=4).all(|n| lines[..first].contains(&format!("n{n} stage"))), "{lines:?}");
-    // What runs is the plan: zone after zone, as it says.
+    // The rollout follows its plan, zone after zone.
     let rollouts = site.rollouts();
     let [rollout] = &rollouts[..] else { panic!("{rollouts:?}") };
     let zones: Vec<_> = rollout.spec.plan.nodes().map(|(_, node)| node.zone.clone().unwrap()).collect();

@@ -39,7 +39,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::node::{Chronicle, StandIn, payload};
 
-/// How long a test waits before it looks again.
+/// Time until a test looks again.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A cluster.
@@ -125,7 +125,7 @@ impl Site {
         Some(site)
     }
 
-    /// What `kubectl apply -k` would do.
+    /// Apply as `kubectl apply -k` would.
     fn install(&mut self) {
         self.apply(objects());
         let is_ready = || self.client.request_text(http::Request::get("/readyz").body(Vec::new()).unwrap());
@@ -181,7 +181,7 @@ impl Site {
         self.server.with_token("slipway-fleet", answer["status"]["token"].as_str().unwrap())
     }
 
-    /// What the controller may do: the rules of its ClusterRole are these.
+    /// Give the controller these rules of its ClusterRole.
     pub fn may(&self, rules: &Value) {
         let roles = self.api_of("rbac.authorization.k8s.io/v1", "ClusterRole", None);
         let patch = Patch::Merge(json!({ "rules": rules }));
@@ -328,7 +328,7 @@ impl Site {
         serde_json::from_value(channel.data["status"].clone()).unwrap_or_default()
     }
 
-    /// What was told of objects of this kind.
+    /// The events about objects of this kind.
     pub fn events(&self, kind: &str) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
         let events = self.runtime.block_on(events.list(&ListParams::default())).unwrap().items;

@@ -20,9 +20,9 @@ use crate::{
     site::{Site, fleet, manifest_of},
 };
 
-/// How seldom a controller looks that is to hear of a change, seconds.
+/// Seconds between two looks of a controller that is to hear of a change.
 const SELDOM: u32 = 3600;
-/// How long a connection lasts that is cut.
+/// The life of a connection that is cut.
 const LASTS: Duration = Duration::from_millis(700);
 
 fn rounds(port: u16) -> f64 {

@@ -1,4 +1,4 @@
-//! What one node, one budget or one entry of a list cannot stop.
+//! One node, one budget or one entry of a list does not stop the rest.
 
 use jiff::ToSpan as _;
 use serde_json::json;

@@ -22,7 +22,7 @@ fn reaches(scene: &mut Scene, n: usize) {
         vec![Ended { id, goal: v1::Goal::Upgrade.into(), outcome: Some(Outcome::default()), ..Ended::default() }];
 }
 
-/// What a round says of the first rollout is written.
+/// Write the status of the first rollout as a round returns it.
 fn tell(scene: &mut Scene) {
     let round = scene.round();
     let status = report::rollout(&scene.objects.rollouts[0], round.pools["p"].as_ref().unwrap(), now());

@@ -1,4 +1,4 @@
-//! What follows for channels from what was found.
+//! The status of channels, made from the results of looks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -174,7 +174,7 @@ fn of_two_looks_at_once_one_is_written_and_nothing_that_was_seen_first_moves() {
     let (good, bad) = (board.begin("stable"), board.begin("stable"));
     assert!(board.end("stable", &bad, Err(down()), hour(5)) && board.end("stable", &good, at(1), hour(6)));
     assert_eq!(board.status("stable").answered_at, Some(hour(6)));
-    // What was wanted then is not what is wanted now.
+    // The specification has changed since.
     let before = board.begin("stable");
     board.edit("stable", json!({ "range": "1" }));
     assert!(!board.end("stable", &before, at(1), hour(7)));
@@ -343,7 +343,7 @@ fn a_status_is_no_larger_than_etcd_takes_and_says_what_is_left_out() {
     assert!(size(&board) <= (1 << 20) + 100, "{}", size(&board));
     assert!(status.left_out > 0 && status.candidates.len() + status.left_out as usize == 1000, "{}", status.left_out);
     assert!(status.candidates.len() > 500, "{}", status.candidates.len());
-    // What is taken stays, and so does what is gone through.
+    // The choice stays, and so does the floor.
     assert_eq!((board.latest("stable"), board.why("stable", "0.0.1").0), (Some("1.0.0"), "Older"));
     assert!(status.floors[0].image.is_some());
     // It is the same when it is written again, and the next look counts anew.

@@ -12,7 +12,7 @@ fn latest(version: &str) -> Value {
     json!({ "version": version, "digest": format!("sha256:{digest}"), "image": image, "payload": payload(version) })
 }
 
-/// What a channel has found of these versions, whose last is its choice.
+/// The status of a channel that has found these versions and chosen the last.
 fn status(versions: &[&str], floors: Value) -> Value {
     let candidate = |version: &&str| {
         let mut candidate = latest(version);

@@ -1,6 +1,6 @@
 //! Size: quick
 //!
-//! What follows from one look, without a cluster: the objects are written here, and so is what the nodes say.
+//! Decisions of one round, without a cluster: the tests write the objects and the answers of nodes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod attacks;

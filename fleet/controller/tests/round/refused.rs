@@ -1,4 +1,4 @@
-//! What the API server refuses to write of one pool, and pools that cannot be understood: others go on, and nothing that has
+//! Writes of one pool that the API server refuses, and pools that cannot be understood: others go on, and nothing that has
 //! to stay is lost.
 
 use kube::core::{ApiResource, GroupVersionKind};

@@ -29,7 +29,7 @@ pub fn now() -> Timestamp {
     "2026-06-01T12:00Z".parse().unwrap()
 }
 
-/// What a controller would read.
+/// The objects that a controller would read.
 pub struct Scene {
     pub ledger: DisruptionLedger,
     pub objects: Objects,

@@ -31,7 +31,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What comes until the end; an error if it does not end.
+/// The bytes until the end; an error if there is none.
 fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {

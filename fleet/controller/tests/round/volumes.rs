@@ -1,4 +1,4 @@
-//! What a node would lose with its machine.
+//! Volumes that a node would lose with its machine.
 
 use std::slice::from_ref;
 
