@@ -113,7 +113,7 @@ impl Cluster {
         if has < then { Err(Blocked::NoWayBack { slot, has, then }) } else { Ok(()) }
     }
 
-    /// What is not possible any more, or soon, once the system `runs` is the default on the node with the member `me`: to go
+    /// The ways back that close, now or soon, once the system `runs` is the default on the node with the member `me`: to go
     /// back to `other`. `None`: nothing is lost.
     pub fn after_confirm(&self, me: u64, runs: &System, other: &System) -> Option<String> {
         if let Err(why) = self.may_run(me, other) {

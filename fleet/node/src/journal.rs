@@ -29,7 +29,7 @@ pub struct Journal {
     /// Rises with every write.
     pub seq: u64,
     /// The highest token that was ever obeyed, whatever came of it. The ledger named it as this node's grant before: a request
-    /// alone raises nothing, whoever sends it, so no token of a liar stands above those that the fleet gives later.
+    /// alone raises nothing, from any sender, so no token of a liar stands above those that the fleet gives later.
     #[serde(default)]
     pub token: u64,
     /// The operation that is under way.
@@ -54,7 +54,7 @@ pub struct Ended {
     /// The furthest step on the way forward that was begun; `None` in a journal that is older than this field.
     #[serde(default)]
     pub reached: Option<Step>,
-    /// What staging moved; `None` if nothing was staged.
+    /// The bytes that staging moved; `None` if nothing was staged.
     #[serde(default)]
     pub moved: Option<Moved>,
     /// How it ended.

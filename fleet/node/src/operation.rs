@@ -59,7 +59,7 @@ pub struct Operation {
     pub from: Installed,
     /// The system that is to run. Known once it is staged, or from the start if nothing is written.
     pub to: Option<Installed>,
-    /// What staging it moved; `None` before.
+    /// The bytes that staging it moved; `None` before.
     #[serde(default)]
     pub moved: Option<Moved>,
     /// The step that was begun last.

@@ -49,7 +49,7 @@ pub struct Answer {
     pub downgrade: String,
 }
 
-/// How this member goes.
+/// The way in which this member goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Going {
     /// For one reboot: it stays a voter that does not answer.

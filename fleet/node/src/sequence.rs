@@ -85,7 +85,7 @@ pub enum Next {
     End(Outcome),
 }
 
-/// How long a step may be blocked before the operation turns back, in seconds.
+/// Seconds that a step may be blocked before the operation turns back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {

@@ -1,4 +1,4 @@
-//! What is written into a Node is taken out again, and nothing else.
+//! The node's service takes out of a Node what it wrote into it, and nothing else.
 
 use proptest::{option, prelude::*};
 use slipway_node::cordon::{CordonError, NodeState, cordoned, released};

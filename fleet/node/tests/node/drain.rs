@@ -38,7 +38,7 @@ fn a_pod_stays_only_if_it_belongs_to_the_node() {
     }
 }
 
-/// What is lost for good, is lost only if the policy says so.
+/// A pod that would be lost for good goes only if the policy says so.
 #[test]
 fn nothing_is_evicted_against_the_policy() {
     for (pod, policy) in all() {

@@ -36,7 +36,7 @@ fn settles(before: u64, members: &[u64]) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What is allowed is survived: the new system starts, the cluster settles, the old system starts.
+    /// Each allowed upgrade is survived: the new system starts, the cluster settles, the old system starts.
     #[test]
     fn a_member_that_may_go_comes_back(minors in vec(4_u64..8, 1..6), new in 3_u64..9) {
         let old = minors[0];

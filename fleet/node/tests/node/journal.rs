@@ -164,7 +164,7 @@ fn lists_have_an_end_and_the_newest_comes_first() {
     assert!(journal.denied[1..].iter().all(|denied| denied.payload != digest(90)));
 }
 
-/// What cannot work is known before anything begins.
+/// A request that cannot work is refused before anything begins.
 #[test]
 fn what_cannot_be_is_refused() {
     // A grant for what is never tried here again has come to its end.
@@ -270,7 +270,7 @@ fn only_the_ledger_raises_the_highest_token() {
                 }
             }
         }
-        // What the fleet gives next is obeyed.
+        // The node obeys the fleet's next grant.
         let next = Request { id: Uuid::from_u128(77), token: Some(obeyed + 1), ..any };
         let facts = Facts { grant: Some(obeyed + 1), ..good.clone() };
         let mut journal = before.clone();
@@ -303,7 +303,7 @@ fn a_stage_of_another_payload_supersedes_a_stage() {
     let ended = &journal.ended[0];
     assert_eq!((ended.request.id, ended.failed), (Uuid::from_u128(1), false), "nothing is said of the payload");
     assert!(matches!(&ended.outcome, Outcome::CameBack(why) if why.contains(&Uuid::from_u128(3).to_string())));
-    // What the old one found out counts for nothing.
+    // The findings of the old operation count for nothing.
     let before = journal.clone();
     journal.settle(Uuid::from_u128(1), Tried::Failed("no room".to_owned()));
     assert_eq!(journal, before);

@@ -20,7 +20,7 @@ use slipway_node::{
 };
 use uuid::Uuid;
 
-/// What is asked for, here.
+/// The request of these tests.
 fn request(goal: Goal, preserve: bool, token: Option<u64>) -> Request {
     Request {
         id: Uuid::from_u128(1),

@@ -150,7 +150,7 @@ fn an_operation() -> impl Strategy<Value = Operation> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What is taken is given back, on either way, and in the same order.
+    /// Everything that was taken is given back, on either way, and in the same order.
     #[test]
     fn every_step_has_its_undoing(op in an_operation(), at in 0..18_usize) {
         let forward: Vec<Step> = steps(&op).collect();
@@ -165,7 +165,7 @@ proptest! {
         }
         let places: Vec<_> = back.iter().filter_map(|step| BACK.iter().position(|of| of == step)).collect();
         prop_assert!(places.is_sorted(), "{:?}", back);
-        // What was stopped comes back by a boot, and is looked at before anything is given back.
+        // Stopped services come back by a boot. The node looks at them before it gives anything back.
         if at >= Step::Stop && forward.contains(&Step::Stop) {
             let place = |of: Step| back.iter().position(|step| *step == of);
             let first = back.iter().position(|step| matches!(step, Step::Uncordon | Step::Unlock));
@@ -201,7 +201,7 @@ fn the_order_of_the_steps_is_that_of_their_names() {
     assert_eq!(first().disk.unwrap().payloads.a, Some(digest(OLD)));
 }
 
-/// What has to be known before a step begins is waited for, but not for ever.
+/// The node waits, but not for ever, for the facts that a step needs.
 #[test]
 fn a_step_that_cannot_begin_has_its_time() {
     let shape = Shape { kubernetes: true, etcd: true };
@@ -284,7 +284,7 @@ fn what_is_staged_is_whole() {
     }
 }
 
-/// What was before is what was before the first try.
+/// The earlier state is the one before the first try.
 #[test]
 fn a_second_try_forgets_nothing() {
     let mut op = operation(Goal::Upgrade, false, Shape { kubernetes: true, etcd: true }, None);

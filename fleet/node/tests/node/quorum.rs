@@ -7,7 +7,7 @@ use slipway_node::quorum::{Answer, Blocked, Cluster, Going, Member};
 const SINCE: u64 = 100;
 const QUOTA: u64 = 1_000_003;
 
-/// What may be wrong with a member.
+/// The faults of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ill {
     Well,

@@ -65,7 +65,7 @@ fn three_nodes_never_take_the_quorum() {
     assert_eq!(broken(Nodes { preserve: vec![true, false, true], faults: faults() - 1, ttl: false }), NONE);
 }
 
-/// What is wrong with such a lock, so that it is never added.
+/// The fault of such a lock: a reason never to add one.
 #[test]
 fn a_lock_that_ends_by_itself_is_noticed() {
     let broken = broken(Nodes { preserve: vec![true, true], faults: 0, ttl: true });

@@ -4,7 +4,7 @@ use slipway_node::quorum::{Answer, Cluster, Member};
 
 use crate::world::disk::Disk;
 
-/// How many there are.
+/// The number of nodes.
 pub const NODES: usize = 3;
 
 /// A member of etcd, and the node's part of it.
@@ -16,7 +16,7 @@ pub struct Peer {
     pub up: bool,
 }
 
-/// What all nodes share.
+/// The state that all nodes share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Etcd {
     pub peers: [Peer; NODES],
@@ -56,7 +56,7 @@ impl Etcd {
         }
     }
 
-    /// What the members say.
+    /// The answers of the members.
     pub fn seen(&self) -> Cluster {
         let leader = if self.serves() { self.leader as u64 + 1 } else { 0 };
         let says = || Answer { leader, term: 3, applied: 100, ..Answer::default() };

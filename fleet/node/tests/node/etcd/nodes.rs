@@ -67,7 +67,7 @@ pub enum Action {
 pub struct Nodes {
     pub preserve: Vec<bool>,
     pub faults: u8,
-    /// What is never to be: the lock has an end of its own.
+    /// Forbidden: the lock has an end of its own.
     pub ttl: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the steps do to the world, as the documents of the real ones say it.
+//! The effects of the steps on the world, as the documents of the real programs describe them.
 
 use slipway_core::boot::slot::SlotState;
 use slipway_node::{

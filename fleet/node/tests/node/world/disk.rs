@@ -7,11 +7,11 @@ use slipway_core::{
 };
 use slipway_node::facts;
 
-/// What runs at first, in slot A.
+/// The system that runs at first, in slot A.
 pub const OLD: u8 = 1;
-/// What is asked for.
+/// The requested system.
 pub const TARGET: u8 = 2;
-/// What slot B held before.
+/// The system that slot B held before.
 pub const OLDER: u8 = 3;
 /// The payload that another program installs meanwhile.
 pub const FOREIGN: u8 = 4;
@@ -21,10 +21,10 @@ pub fn digest(payload: u8) -> Sha256 {
     Sha256([payload; 32])
 }
 
-/// What is in EPHEMERAL.
+/// The content of EPHEMERAL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ephemeral {
-    /// What was in it before.
+    /// The content before the upgrade.
     Kept,
     /// Making it anew was cut short: boot.env says so.
     Blank,
@@ -50,7 +50,7 @@ impl Disk {
         Self { running: Slot::A, default: Slot::A, once: None, states, payloads, ephemeral: Ephemeral::Kept }
     }
 
-    /// What the next boot is.
+    /// The next boot.
     pub fn next(&self) -> Slot {
         let is_good = |slot: Slot| self.states[slot] == SlotState::Good;
         self.once.unwrap_or(if is_good(self.default) || !is_good(!self.default) { self.default } else { !self.default })
@@ -73,7 +73,7 @@ impl Disk {
         self.states[self.running] == SlotState::Tried
     }
 
-    /// What runs.
+    /// The running system.
     pub fn runs(&self) -> Option<u8> {
         self.payloads[self.running]
     }
@@ -91,7 +91,7 @@ impl Disk {
         }
     }
 
-    /// What the next boot starts is known to work, or is a verified payload that is tried once; what a trial falls back
+    /// The next boot starts a system that is known to work, or tries a verified payload once; the system that a trial falls back
     /// to is the old system, whole. A trial has an EPHEMERAL.
     pub fn is_safe(&self) -> bool {
         let next = self.next();

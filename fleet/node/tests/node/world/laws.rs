@@ -1,4 +1,4 @@
-//! What holds in every state.
+//! The laws of every state.
 
 use slipway_core::boot::slot::SlotState;
 use slipway_node::{

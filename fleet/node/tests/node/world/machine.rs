@@ -1,4 +1,4 @@
-//! What can happen to a node, in which order it likes.
+//! The events that can happen to a node, in any order.
 
 use std::{
     collections::HashSet,
@@ -46,7 +46,7 @@ pub enum Action {
     Fault(Fault),
 }
 
-/// How doing a step ends.
+/// The end of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Did {
     /// As the world has it.
@@ -326,7 +326,7 @@ impl Machine {
                 self.perform(&mut state, Did::Plainly);
             } else {
                 self.decide(&mut state, 0);
-                // What it waits for does not come, and the time goes by.
+                // It waits in vain, and the time goes by.
                 if state == before && !self.decide(&mut state, LATE) {
                     break;
                 }
@@ -371,7 +371,7 @@ impl Model for Machine {
         let owned = NodeState { unschedulable: true, owner: Some("another".to_owned()), before: None };
         let node = |unschedulable| NodeState { unschedulable, ..NodeState::default() };
         let mut states = Vec::new();
-        // What is not written need not be in every state before.
+        // A change that is not written yet may be missing in the state before.
         for b in b.into_iter().filter(|(state, _)| self.goal.writes() || *state == SlotState::Good) {
             states.extend(self.start(b, false, node(false), false));
             states.extend(self.start(b, true, node(true), false));

@@ -21,7 +21,7 @@ pub enum Lock {
     Others,
 }
 
-/// How well a system is.
+/// The health of a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Well {
     No,
@@ -36,7 +36,7 @@ pub struct State {
     pub disk: Disk,
     /// Which boot this is. Numbers that nothing refers to any more are used again.
     pub boot: u8,
-    /// What is on the medium, and in memory: every change is written before anything is done about it.
+    /// The journal, on the medium and in memory: each change is written before the node acts on it.
     pub journal: Arc<Journal>,
     /// The step that the journal announces and that is to be done now.
     pub to_do: Option<Step>,
@@ -74,7 +74,7 @@ pub struct State {
     pub tried: bool,
     /// Another program changed the slots.
     pub meddled: bool,
-    /// What `unschedulable` is to be when no operation works on the node: a person's last wish.
+    /// The value of `unschedulable` when no operation works on the node: a person's last wish.
     pub want: bool,
     /// The last step was not done.
     pub unsettled: bool,
@@ -124,7 +124,7 @@ impl State {
         self.is_disturbed();
     }
 
-    /// What the node sees of itself.
+    /// The node's view of itself.
     pub fn facts(&self, uptime: u64) -> Facts {
         Facts {
             boot: self.boot.to_string(),
@@ -136,7 +136,7 @@ impl State {
         }
     }
 
-    /// How well what runs can be. etcd keeps its data in EPHEMERAL.
+    /// The best health that the running system can have. etcd keeps its data in EPHEMERAL.
     pub fn can_be(&self) -> Well {
         let is_ill = self.ill && self.disk.runs() == Some(TARGET);
         match () {
