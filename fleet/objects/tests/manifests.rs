@@ -37,7 +37,7 @@ fn the_definitions_are_those_of_the_types() {
     }
 }
 
-/// What `kubectl explain` shows is never empty.
+/// `kubectl explain` never shows an empty text.
 #[test]
 fn every_field_is_explained() {
     for (name, definition) in crd::all() {

@@ -20,11 +20,11 @@ fn objects(version: &str, kind: &str) -> Vec<Value> {
     text.split("\n---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect()
 }
 
-/// What today's types make of an object.
+/// An object as today's types read and write it.
 fn today<K: Serialize + DeserializeOwned>(object: &Value) -> Value {
     let read: K = serde_json::from_value(object.clone()).unwrap_or_else(|e| panic!("{e}: {object}"));
     let written = serde_json::to_value(&read).unwrap();
-    // What was written is read as the same again.
+    // Reading the written object gives the same again.
     let again: K = serde_json::from_value(written.clone()).unwrap();
     assert_eq!(serde_json::to_value(&again).unwrap(), written);
     written
