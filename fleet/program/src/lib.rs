@@ -1,4 +1,4 @@
-//! What the fleet's programs have in common: how a wrong command line ends, and the log of a service.
+//! Code that the fleet's programs share: the end of a wrong command line, and the log of a service.
 //!
 //! * [`log`]: levels, spans, text or JSON
 

@@ -31,7 +31,7 @@ pub enum LogFormat {
 /// Least important lines that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// What failed.
+    /// The part that failed.
     Error,
     /// Also what blocks, and what is undone.
     Warn,
