@@ -60,7 +60,7 @@ pub struct Decision {
     pub limits: Limits,
     /// Why nodes do not go, in the plan's order.
     pub blocked: Vec<BlockedNode>,
-    /// How many waves are over.
+    /// The number of finished waves.
     pub passed: usize,
     /// Until when the nodes of the next one must stay well, if all of them are done.
     pub soaks: Option<Timestamp>,

@@ -138,7 +138,7 @@ impl View<'_> {
         is_over.then(|| {
             let list = failed.join("; ");
             let why = format!("{} of {total} nodes failed, and {budget} are enough; {list}", failed.len());
-            // What is not known denies nothing, and keeps nothing from being denied.
+            // An unknown outcome neither denies a payload nor saves it from being denied.
             Verdict { denies: known >= u64::from(budget), why }
         })
     }

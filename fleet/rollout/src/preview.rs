@@ -49,12 +49,12 @@ pub struct Times {
     pub ends: Option<Timestamp>,
 }
 
-/// How far a plan is when its times are asked for.
+/// The progress of a plan when its times are computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// How many nodes the pool has.
+    /// The number of nodes of the pool.
     pub size: u32,
-    /// How many waves are over.
+    /// The number of finished waves.
     pub passed: usize,
     /// UIDs of nodes that have begun, or of which nothing more is expected.
     pub begun: &'a BTreeSet<&'a str>,

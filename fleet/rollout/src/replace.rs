@@ -20,7 +20,7 @@ use crate::{
     ledger::{Grant, Ledger, Node, Proof, Replacement, Role},
 };
 
-/// How long no node is granted after a set has made a machine: longer than a time is exact.
+/// Time without a grant after a set has made a machine: longer than clocks differ.
 const SETTLES: SignedDuration = SignedDuration::from_secs(2);
 
 /// So many machines a grant names, at most: the ledger is one object, whose size has an end.
@@ -32,7 +32,7 @@ const MOST: usize = 10_000;
 /// Machines that come after those of held grants, by the grant's token.
 pub type SuccessorMachines<'a> = BTreeMap<u64, &'a Machine>;
 
-/// How far a machine is: those that are further come first.
+/// The progress of a machine: those that are further come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     /// It is well with the payload.

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use slipway_core::payload::minor_version::MinorVersion;
 
-/// How many minor versions a kubelet may be older than an API server.
+/// Minor versions that a kubelet may be older than an API server.
 const MOST: u32 = 3;
 
 /// Why a kubelet does not go with the API server.

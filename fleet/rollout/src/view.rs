@@ -18,7 +18,7 @@ use crate::{
 /// has not staged goes later, and holds no other node back.
 const STAGING: SignedDuration = SignedDuration::from_hours(1);
 
-/// How far the waves came.
+/// The progress of the waves.
 pub(crate) struct Progress {
     pub passed: usize,
     pub soaks: Option<Timestamp>,
@@ -73,7 +73,7 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// How this node failed, if it counts.
+    /// The failure of this node, if it counts.
     pub(crate) fn failure(&self, node: &Node) -> Option<Cow<'a, Failure>> {
         let is_skipped = self.facts.skip.contains(&node.uid);
         let observed =
@@ -99,7 +99,7 @@ impl<'a> View<'a> {
         attempts::remembered(self.attempts.clone(), |uid| self.is_done(uid))
     }
 
-    /// How this node failed, if it is not tried again.
+    /// The failure of this node, if it is not tried again.
     fn final_failure(&self, node: &Node) -> Option<Cow<'a, Failure>> {
         self.failure(node).filter(|failure| failure.evidence != FailureEvidence::BeforeReboot)
     }

@@ -1,4 +1,4 @@
-//! What a person has to approve, and what an approval counts for.
+//! Waves that a person has to approve, and the reach of an approval.
 
 use slipway_core::digest::Sha256;
 use slipway_rollout::{
@@ -88,7 +88,7 @@ fn neither_haste_nor_a_grant_stands_for_an_approval() {
     approve(&mut fleet, 1);
     let uid = fleet.nodes[0].node.uid.clone();
     assert!(look(&fleet).steps.contains(&Action::Begin { uid, token, payload: NEW }));
-    // What waits for people says so before the window opens.
+    // A wave that waits for a person says so before the window opens.
     let closed = asks(ApprovalPolicy::EachWave, outside());
     assert_eq!(why(&closed, 0), format!("wave 1 {WAITS}"));
     assert!(!decide(&closed, at("2026-06-01T12:30Z")).steps.iter().any(|step| matches!(step, Action::Grant { .. })));

@@ -54,7 +54,7 @@ fn who_always_comes_back_is_set_aside_and_the_others_go_on() {
     assert_eq!(why(&fleet, 0), "it failed: 5 attempts ended without the payload; of the last one: it does not say why");
     let decision = look(&fleet);
     assert!(decision.finished && decision.blocked.len() == 1, "{decision:?}");
-    // What is remembered is of that node alone, and it is enough: another look changes nothing.
+    // The record of that node alone is enough: another look changes nothing.
     assert_eq!(decision.attempts.keys().collect::<Vec<_>>(), [&fleet.nodes[0].node.uid]);
     assert_eq!(decision.attempts, fleet.attempts);
     // Forgotten, it is tried anew: that is how a person has it tried again, by a new rollout.
@@ -96,7 +96,7 @@ fn what_it_says_of_each_attempt_makes_no_difference() {
     }
     assert_eq!(granted(&fleet), [1]);
     assert!(why(&fleet, 0).ends_with("of the last one: PodDisruptionBudget db"), "{}", why(&fleet, 0));
-    // What it says of the payload itself counts for more.
+    // The node's own report of the payload counts for more.
     let ran = Failure { evidence: FailureEvidence::AfterReboot, why: "a unit failed".to_owned() };
     report(&mut fleet, 0).failed = Some(ran);
     assert_eq!(why(&fleet, 0), "it failed: a unit failed");

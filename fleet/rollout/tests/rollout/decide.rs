@@ -1,4 +1,4 @@
-//! What is done, and why not more: each reason once.
+//! The actions of decisions, and the reasons against more: each reason once.
 
 use jiff::ToSpan;
 use slipway_rollout::{
@@ -219,7 +219,7 @@ fn a_bad_canary_denies_the_payload_and_stops_everything() {
         assert_eq!(why(&fleet, 1), format!("the payload is denied: {what}"));
         (fleet.denied, fleet.paused) = (Some(what.clone()), Some(what));
         assert_eq!(look(&fleet).steps, []);
-        // What has begun ends, and gives its grant back.
+        // An upgrade that has begun ends, and gives its grant back.
         report(&mut fleet, 1).token = 1;
         assert!(matches!(look(&fleet).steps[..], [Action::Free { .. }]));
     }

@@ -1,4 +1,4 @@
-//! What a failure tells of the payload: each kind has its rule.
+//! Conclusions from a failure about the payload: each kind has its rule.
 
 use jiff::ToSpan;
 use slipway_rollout::{

@@ -130,7 +130,7 @@ fn a_rate_counts_what_was_given_and_not_what_is_held() {
     let refused = ledger.grant(&worker("a-3"), &slow, at("2026-06-01T12:59Z")).unwrap_err();
     assert_eq!(refused, Refusal::Rate { count: 2, per: rate.per, again: Some(at("2026-06-01T13:00Z")) });
     let (ledger, _) = ledger.grant(&worker("a-3"), &slow, at("2026-06-01T13:00Z")).unwrap();
-    // What no rate counts any more is not kept.
+    // Grants that no rate counts any more are not kept.
     assert_eq!(ledger.given.len(), 2);
     // One from a clock that was ahead counts.
     let ahead = Given { pool: "pool".to_owned(), at: at("2027-01-01T00:00Z") };

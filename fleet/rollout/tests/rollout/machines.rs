@@ -17,7 +17,7 @@ use crate::{NEW, OLD, decide::rollout, noon, replace::machine, staged, worker};
 
 const OTHER: slipway_core::digest::Sha256 = slipway_core::digest::Sha256([9; 32]);
 
-/// What becomes of a machine that is made.
+/// The fate of a machine that is made.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     /// Looks until its Node joins, and until that is well.
@@ -32,7 +32,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     (0_u8..6, 0_u8..6, differs).prop_map(|(successor_state, well, differs)| Fate { successor_state, well, differs })
 }
 
-/// What happens beside the rollout.
+/// Events beside the rollout.
 #[derive(Clone, Debug)]
 struct Faults {
     /// Looks until a machine that is being deleted is gone, one after the other; the set makes another one at once, or then.
@@ -68,7 +68,7 @@ struct World {
     faults: Faults,
     now: Timestamp,
     looks: u32,
-    /// How many machines there are to be.
+    /// The wanted number of machines.
     replicas: usize,
     created: usize,
     /// Those that go, and how long that takes still.

@@ -39,7 +39,7 @@ fn machines(fleet: &mut Facts) -> &mut Vec<Machine> {
     fleet.replacing.machines.as_mut().unwrap()
 }
 
-/// What a controller does: it decides, writes, and has machines deleted. The names of those.
+/// One round of a controller: it decides, writes, and has machines deleted. Returns their names.
 fn turn(fleet: &mut Facts) -> (Decision, Vec<String>) {
     let decision = decide(fleet, noon());
     let mut deleted = Vec::new();
@@ -363,7 +363,7 @@ fn nothing_is_deleted_outside_of_windows_or_where_people_say_no() {
     assert!(fleet.nodes.iter().all(|observed| observed.runs(OLD)));
 }
 
-/// How large a ledger is in etcd, bytes.
+/// The size of a ledger in etcd, bytes.
 fn size(ledger: &Ledger) -> usize {
     serde_json::to_vec(ledger).unwrap().len()
 }

@@ -193,7 +193,7 @@ fn what_people_do_to_nodes_of_a_finished_rollout_denies_nothing() {
     assert!(why(&fleet, 1).starts_with(held), "{}", why(&fleet, 1));
     fleet.skip.insert(fleet.nodes[0].node.uid.clone());
     assert_eq!(granted(&fleet), [1]);
-    // What was denied before stays so, and nodes go back.
+    // A payload that was denied before stays denied, and nodes go back.
     fleet.skip.clear();
     fleet.denied = Some("bad".to_owned());
     assert_eq!(granted(&fleet), [2, 3]);

@@ -1,4 +1,4 @@
-//! What people say of a rollout: that it goes now, and that it is given up.
+//! Commands of people: run a rollout now, and give it up.
 
 use jiff::ToSpan;
 use slipway_rollout::{
@@ -76,7 +76,7 @@ fn what_is_given_up_begins_nothing_and_who_is_at_it_is_asked_to_go_back() {
     assert!(matches!(&decision.steps[..], [Action::Free { uid: freed, .. }] if *freed == uid), "{decision:?}");
     assert!(!decision.finished);
     assert_eq!(why(&fleet, 0), "it failed: aborted by fleet");
-    // What was denied before stays so.
+    // A payload that was denied before stays denied.
     fleet.denied = Some("bad".to_owned());
     assert_eq!(why(&fleet, 2), "the payload is denied: bad");
     assert_eq!(name(&fleet, 0), fleet.nodes[0].node.name);

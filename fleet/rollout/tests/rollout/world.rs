@@ -76,7 +76,7 @@ pub fn with_window(mut policies: Vec<Policy>, hours: Hours) -> Vec<Policy> {
     policies
 }
 
-/// What becomes of a node.
+/// The fate of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is upgraded.
@@ -121,7 +121,7 @@ struct Body {
     age: u8,
 }
 
-/// What people say in the middle of it, at which look.
+/// Commands of people in the middle of it, each at a look.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Words {
     /// Give it up.
@@ -365,7 +365,7 @@ impl World {
             .is_none_or(|(start, lasts)| (minute - i64::from(start) * 60).rem_euclid(1440) < i64::from(lasts) * 60)
     }
 
-    /// What must be so for a node to be granted, in words of its own.
+    /// The conditions of a grant, written down independently.
     fn may_be_granted(&self, node: &Node) {
         let policies: Vec<Policy> = self.facts.rules.clone().into();
         assert!(self.is_open(), "outside of the window");

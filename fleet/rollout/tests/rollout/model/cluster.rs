@@ -41,7 +41,7 @@ pub enum Event {
     HearForged(usize),
     /// A node is done, and well.
     Done(usize),
-    /// What is never to be: a grant ends by time, or by a report without a look at its token.
+    /// Forbidden: a grant ends by time, or by a report without a look at its token.
     Ends(usize),
 }
 
@@ -55,21 +55,21 @@ pub struct Cluster {
     mutant: Mutant,
     /// Tokens are not followed beyond: a node that was seen late is granted once more than it needs.
     tokens: u64,
-    /// How many writes come late.
+    /// The number of writes that come late.
     late: u8,
-    /// The first node of the plan says whatever it likes, and somebody has the certificate of a controller.
+    /// The first node of the plan lies, and an attacker has the certificate of a controller.
     has_liar: bool,
-    /// How many controllers there are. With a liar there is one: with two there are too many states.
+    /// The number of controllers. With a liar there is one: with two there are too many states.
     controllers: usize,
     decided: Mutex<HashMap<View, Option<Decided>>>,
     views: Mutex<HashMap<Seen, Arc<Vec<Vec<Said>>>>>,
     ended: Mutex<HashMap<Quiet, bool>>,
 }
 
-/// What a decision depends on here.
+/// The inputs of a decision here.
 type View = (Arc<Ledger>, Vec<Said>);
 type Decided = (Vec<Action>, Limits);
-/// What the views of a state depend on, and how a state without controllers ends.
+/// The inputs of the views of a state, and the end of a state without controllers.
 type Seen = (Arc<Ledger>, Vec<BTreeSet<Said>>);
 type Quiet = (Arc<Ledger>, Vec<Body>, BTreeSet<(usize, u64)>);
 
@@ -119,7 +119,7 @@ impl Cluster {
         Facts { ledger, created, ..Facts::new(self.plan.clone(), self.rules.clone(), nodes) }
     }
 
-    /// What a controller does that sees this; `None` for nothing.
+    /// The action of a controller that sees this; `None` for none.
     fn decides(&self, ledger: &Arc<Ledger>, said: &[Said]) -> Option<Decided> {
         let mut decided = self.decided.lock().unwrap();
         let view = (Arc::clone(ledger), said.to_vec());

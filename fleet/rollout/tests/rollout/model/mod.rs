@@ -22,7 +22,7 @@ use stateright::{Checker as _, HasDiscoveries, Model as _};
 
 use crate::{control_plane, worker};
 
-/// What is never to be.
+/// Forbidden states.
 const BUDGET: &str = "never more nodes than the budget, nor two of the control plane";
 const HOLDS: &str = "each disturbed node holds the grant that it obeys";
 const TOKENS: &str = "tokens rise";
@@ -88,7 +88,7 @@ fn two_controllers_never_take_two_nodes_of_the_control_plane() {
     assert_eq!(broken(&["a-1", "a-2", "a-3"].map(control_plane), 2, 3, Mutant::None), NONE);
 }
 
-/// What is wrong with such grants, so that it is never added.
+/// The fault of such grants: a reason never to add them.
 #[test]
 fn a_grant_that_ends_by_itself_is_noticed() {
     let broken = broken(&workers(), 1, 3, Mutant::Expires);

@@ -1,4 +1,4 @@
-//! What a node says of itself, and what a liar may say: each field of a report, true or false, in any combination.
+//! Reports of a node, and of a liar: each field, true or false, in any combination.
 
 use slipway_rollout::{
     facts::{Failure, FailureEvidence, NodeReport, ObservedNode, RollbackState},
@@ -24,7 +24,7 @@ pub enum Said {
     },
 }
 
-/// How an attempt failed: [`FailureEvidence`], in an order.
+/// The failure of an attempt: [`FailureEvidence`], in an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     NotStaged,

@@ -13,7 +13,7 @@ use slipway_rollout::{
 
 use super::said::Said;
 
-/// What is done wrong.
+/// The planted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
     None,
@@ -27,7 +27,7 @@ pub enum Mutant {
     BelievesTokens,
     /// A node remembers the token of a request before it looks into the ledger.
     UnreadToken,
-    /// What a node says counts for the one that it names, and not for the one that was asked.
+    /// A report counts for the node that it names, and not for the one that was asked.
     BelievesNames,
     /// A node that does not stage is waited for, however long it takes.
     WaitsForAll,
@@ -56,7 +56,7 @@ pub struct Write {
 pub struct Controller {
     pub todo: Vec<Action>,
     pub limits: Option<Limits>,
-    /// What it read, and of which version that was.
+    /// The objects that it read, and their version.
     pub version: u8,
     pub read: Arc<Ledger>,
     /// A write to which there was no answer yet.
@@ -70,13 +70,13 @@ pub struct State {
     pub version: u8,
     pub controllers: [Controller; 2],
     pub nodes: Vec<Body>,
-    /// What each node has ever said: any of it may be what a controller sees.
+    /// All reports of each node: a controller may see any of them.
     pub said: Vec<BTreeSet<Said>>,
     /// Requests to begin that were ever sent: each may arrive at any time, and again.
     pub begins: BTreeSet<(usize, u64)>,
     /// Writes of controllers that crashed since.
     pub late: Vec<Write>,
-    /// How many more may come late.
+    /// The number of writes that may still come late.
     pub may_be_late: u8,
     /// Tokens fell.
     pub fell: bool,
@@ -93,7 +93,7 @@ impl Body {
 }
 
 impl Controller {
-    /// What was read is of no use when there is nothing left to do.
+    /// Forget the view when there is nothing left to do.
     pub fn rests(&mut self) {
         if self.todo.is_empty() && self.sent.is_none() {
             *self = Self::default();
