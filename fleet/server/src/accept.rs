@@ -30,7 +30,7 @@ use crate::{
     tls::Trust,
 };
 
-/// How long nothing is accepted after the system was out of file descriptors or memory.
+/// Time without a new connection after the system was out of file descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection of a known client.

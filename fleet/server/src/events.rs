@@ -16,7 +16,7 @@ use slipway_node_api::{
 use tokio::sync::watch;
 use uuid::Uuid;
 
-/// How much is kept.
+/// The number of kept events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// Events.

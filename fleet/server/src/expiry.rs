@@ -16,7 +16,7 @@ pub(crate) fn certificate(der: &CertificateDer<'_>, used_as: CertificateUse) -> 
     Some(Certificate { r#use: used_as.into(), name: name.to_owned(), expires })
 }
 
-/// How many of [`NOTICES`] are due at `now`, in seconds since 1970.
+/// The number of [`NOTICES`] that are due at `now`, in seconds since 1970.
 pub(crate) fn notices_due(certificate: &Certificate, now: i64) -> usize {
     NOTICES.iter().filter(|days| certificate.expires.saturating_sub(now) <= **days * DAY).count()
 }

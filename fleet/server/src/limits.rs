@@ -1,8 +1,8 @@
-//! How much there may be at once.
+//! Limits of connections, calls and streams.
 
 use std::time::Duration;
 
-/// How much there may be at once.
+/// Limits of connections, calls and streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// A request, in bytes.
@@ -12,9 +12,9 @@ pub struct Limits {
     pub connections: usize,
     /// TLS handshakes under way. The next one ends another: a client that said nothing, of the network with most of them.
     pub handshakes: usize,
-    /// How long a handshake may take.
+    /// The longest time for a handshake.
     pub handshake: Duration,
-    /// How long a connection lives. Calls and watches that it has then go on to their end.
+    /// The life of a connection. Calls and watches that it has then go on to their end.
     pub age: Duration,
     /// Calls that are being answered, of all connections. Shared out like connections.
     pub calls: usize,
@@ -22,7 +22,7 @@ pub struct Limits {
     pub watches: usize,
     /// Watches of one connection.
     pub streams: usize,
-    /// How long the end waits for calls that are being answered.
+    /// The longest time that the end waits for calls that are being answered.
     pub grace: Duration,
 }
 

@@ -25,7 +25,7 @@ pub struct Peer {
     certificate: Option<Certificate>,
     /// The node's address, that the peer connected to.
     pub(crate) at: Option<IpAddr>,
-    /// How many streams it may have yet.
+    /// The number of streams that it may still open.
     pub(crate) streams: Arc<Semaphore>,
 }
 

@@ -48,12 +48,12 @@ impl Places {
         Self { total, taken: Arc::default() }
     }
 
-    /// How many readers have together.
+    /// The places of all readers together.
     fn of_readers(&self) -> usize {
         (self.total / 2).max(1)
     }
 
-    /// How many one identity has.
+    /// The places of one identity.
     fn of_one(&self) -> usize {
         (self.total / 4).max(1)
     }

@@ -16,9 +16,9 @@ use tonic::transport::Server;
 
 use crate::{accept, events::EventLog, facade::Services, limits::Limits, node::Node, service::Service, tls::Trust};
 
-/// How a dead connection is noticed: a ping after this time without anything.
+/// To notice a dead connection: a ping after this time of silence.
 const PING: Duration = Duration::from_secs(30);
-/// How long the answer to a ping may take.
+/// The longest time for the answer to a ping.
 const PONG: Duration = Duration::from_secs(10);
 /// HTTP/2's own bound on streams, above what a connection may have of watches.
 const SPARE_STREAMS: usize = 16;

@@ -258,7 +258,7 @@ fn first_wanted(
     wanted.get(skipped).copied()
 }
 
-/// How the operation `actor` ended, if the event of its end is not kept: it ended before the service was restarted. A client
+/// The end of the operation `actor`, if the event of its end is not kept: it ended before the service was restarted. A client
 /// that comes back after the reboot would wait for it for ever.
 fn ended_before<'a>(kept: &[v1::Event], status: &'a v1::StatusResponse, actor: &str) -> Option<&'a v1::Ended> {
     let is_kept = |event: &v1::Event| matches!(&event.what, Some(What::Ended(ended)) if ended.id == actor);

@@ -53,7 +53,7 @@ pub(super) fn source_to_start(status: &v1::StatusResponse) -> Option<String> {
     (is_upgrade && last.goal() == v1::Goal::Stage && came_back(last).is_none()).then(|| last.source.clone())
 }
 
-/// How one operation goes, for its caller.
+/// The progress of one operation, for its caller.
 struct OperationStream<T, F> {
     reader: Reader,
     /// The operation.

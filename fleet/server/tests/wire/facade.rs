@@ -22,7 +22,7 @@ async fn client(site: &Site) -> MachineServiceClient<Channel> {
     MachineServiceClient::new(site.channel(&site.admin()).await)
 }
 
-/// What is under way; it ends with this.
+/// The operation under way; it ends with this.
 fn taken(site: &Site) -> NodeRequest {
     let request = site.node.journal.lock().unwrap().operation.clone().unwrap().request;
     site.node.end(slipway_node::sequence::Outcome::Reached);

@@ -1,4 +1,4 @@
-//! What a client of Talos reads, and the calls that tell how they go.
+//! Reads by a client of Talos, and calls that report their own progress.
 
 use slipway_node::{request::Goal, sequence::Outcome};
 use slipway_node_api::{

@@ -1,4 +1,4 @@
-//! How much there may be at once.
+//! Limits of connections, calls and streams.
 
 use slipway_node_api::{
     reason::Reason,

@@ -26,7 +26,7 @@ use slipway_node_server::{
 use tokio::sync::{Semaphore, mpsc};
 use uuid::Uuid;
 
-/// What the stand-in does with an operation that begins.
+/// The stand-in's way with an operation that begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Then {
     /// Nothing: it stays under way.
@@ -36,7 +36,7 @@ pub enum Then {
     Ends(Outcome),
 }
 
-/// What etcd says.
+/// The answer of etcd.
 #[derive(Clone, Debug, Default)]
 pub struct Etcd {
     pub members: Vec<EtcdMember>,
@@ -47,7 +47,7 @@ pub struct Etcd {
 /// The stand-in.
 #[derive(Debug)]
 pub struct Recorder {
-    /// What came, one line each.
+    /// The requests that came, one line each.
     pub calls: Mutex<Vec<String>>,
     /// One for each call that came.
     pub came: Semaphore,
@@ -55,7 +55,7 @@ pub struct Recorder {
     pub may_answer: Semaphore,
     pub journal: Mutex<Journal>,
     pub then: Mutex<Then>,
-    /// What etcd says; `None` if there is none. The first member leads, and is this node's.
+    /// The answer of etcd; `None` if there is none. The first member leads, and is this node's.
     pub etcd: Mutex<Option<Etcd>>,
     /// The lines of each log.
     pub lines: Mutex<Vec<String>>,

@@ -71,7 +71,7 @@ async fn each_role_and_each_call() {
             let is_controllers = role == Some(Role::Controller) && matches!(what, Call::Stage | Call::Abort);
             let may = is_controllers || role.is_some_and(|role| role >= least);
             assert_eq!(is_forbidden(&outcome), !may, "{name:?} {what:?}: {outcome:?}");
-            // What is forbidden does not come to the node; a watch never does.
+            // A forbidden call does not reach the node; a watch never does.
             let came = site.node.calls().len() - before;
             assert_eq!(came, usize::from(may && what != Call::Watch), "{name:?} {what:?}");
         }

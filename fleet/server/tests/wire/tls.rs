@@ -66,7 +66,7 @@ async fn a_list_that_was_not_renewed_locks_nobody_out_and_still_revokes() {
     site.shake(&site.ca, Some(&site.admin())).await.unwrap();
 }
 
-/// What the server shows to a new connection.
+/// The certificate that the server shows to a new connection.
 async fn shown(site: &Site) -> CertificateDer<'static> {
     let tls = site.shake(&site.ca, Some(&site.admin())).await.unwrap();
     tls.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
@@ -76,7 +76,7 @@ fn der(pair: &Pair) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()
 }
 
-/// What the service has told of its own.
+/// The events of the service itself.
 async fn notices(site: &Site) -> Vec<String> {
     let log = site.log.clone();
     log.push(What::notice("end"));
