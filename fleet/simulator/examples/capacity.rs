@@ -1,4 +1,4 @@
-//! What a controller needs for so many nodes: time of one decision, memory, size of the objects. `cargo run -p
+//! The needs of a controller for so many nodes: time of one decision, memory, size of the objects. `cargo run -p
 //! slipway-fleet-simulator --example capacity`, with sizes of fleets if others than the usual are wanted.
 #![allow(clippy::unwrap_used, reason = "a program for people")]
 

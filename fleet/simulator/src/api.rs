@@ -16,7 +16,7 @@ use slipway_rollout::{
 
 use crate::{clock::Seconds, policies::Terms};
 
-/// How far back a watch may be.
+/// The oldest version that a watch may begin at.
 const KEPT: Seconds = 3 * 3600;
 
 /// An object with its version.
@@ -60,7 +60,7 @@ pub struct Rollout {
     /// People want it to go now, until then, and pass over the soak of this wave.
     pub window_override: Option<(Seconds, Option<usize>)>,
     pub skip: BTreeSet<String>,
-    /// What people have approved. It stays.
+    /// People's approvals. They stay.
     pub approvals: Vec<Approval>,
     /// Tokens of grants that people want to be free, by UID. They are never taken out.
     pub words: BTreeMap<String, u64>,

@@ -26,7 +26,7 @@ pub enum PendingAction {
     Finished,
     /// The times that controllers count with their own clock.
     Remember(Option<Timestamp>, Option<Retry>),
-    /// How often nodes were granted.
+    /// The number of grants of each node.
     Attempts(BTreeMap<String, Attempts>),
     /// A mutant: a grant goes without a proof.
     Drop(String),
@@ -81,7 +81,7 @@ pub struct Controller {
     pub is_up: bool,
     /// The error of its clock.
     pub offset: Seconds,
-    /// How old what it watches is, at least, until then.
+    /// The least age, until then, of the objects that it watches.
     pub lag: (Seconds, Seconds),
     pub work: Option<Work>,
     /// When it looks the next time, if that is planned.

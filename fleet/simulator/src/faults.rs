@@ -60,7 +60,7 @@ pub enum Fault {
     Uncordons,
     /// It lies about something, for so long; for ever, if no time is given.
     Lies(Lie, Option<Seconds>),
-    /// Somebody with the certificate of a controller asks it to begin, with a token so far above all that were given.
+    /// An attacker with the certificate of a controller asks it to begin, with a token so far above all that were given.
     Forged(u64),
     /// A person frees its grant, without looking whether it is at work.
     Word,

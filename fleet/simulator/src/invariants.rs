@@ -156,7 +156,7 @@ impl World {
         self.laws.must(is_held, || format!("quorum: n{n} stops its member without the lock"));
     }
 
-    /// How an operation ended is so on the disk, and what it took is given back.
+    /// The disk agrees with the end of an operation, which has given back all that it took.
     pub fn outcome_is_so(&mut self, n: usize, op: &Operation, outcome: &Outcome) {
         let machine = &self.machines[n];
         let name = &machine.name;

@@ -13,7 +13,7 @@ pub struct Laws {
     pub broken: Option<String>,
     /// When each grant was taken out of the ledger.
     pub removed: BTreeMap<(String, u64), Seconds>,
-    /// How many might be unavailable when this token was given.
+    /// The number of nodes that might be unavailable when this token was given.
     pub allowed: BTreeMap<u64, u64>,
     /// Grants that were freed on a person's word: who did that looked whether the node was at work, or did not.
     pub excused: BTreeSet<(String, u64)>,
@@ -23,7 +23,7 @@ pub struct Laws {
     pub at_work: BTreeSet<usize>,
     /// When grants were given in a pool, by the clocks of who gave them.
     pub given: Vec<(usize, Timestamp)>,
-    /// How often each node was granted to run the payload, since it was last seen to run it.
+    /// The number of grants of each node since it was last seen to run the payload.
     pub granted: BTreeMap<String, u32>,
     /// Since when nothing new may begin.
     pub denied: BTreeMap<usize, Seconds>,

@@ -30,7 +30,7 @@ use crate::{
     view::Report,
 };
 
-/// How long reports are kept: a message may be this late.
+/// Time that reports are kept: a message may be this late.
 pub const REMEMBERED: Seconds = 2 * 3600;
 
 /// A payload is given up after so many failed stages in a row.
@@ -80,7 +80,7 @@ pub struct Machine {
     pub looked: Seconds,
     /// Failures of members of etcd that it knew of when it looked the last time.
     pub failures: u64,
-    /// How often an operation with this token started the machine anew: forward, and back.
+    /// The number of restarts by an operation with this token: forward, and back.
     pub reboots: BTreeMap<u64, [u32; 2]>,
     /// The subject of its lie now, and whether it ever lied.
     pub lie: Option<Lie>,
@@ -232,7 +232,7 @@ impl Machine {
         }
     }
 
-    /// How the payload failed: it is denied here, or could not be written; or the upgrade came back before it was booted,
+    /// The failure of the payload: it is denied here, or could not be written; or the upgrade came back before it was booted,
     /// where that is not repeated at once.
     fn failed(&self) -> Option<Failure> {
         if let Some(denied) = self.journal.denial(NEW) {

@@ -29,7 +29,7 @@ pub enum Mutant {
     SoaksByNodes,
     /// An approval of another plan counts.
     ApprovesAnyPlan,
-    /// How often a node was granted is not written.
+    /// The number of grants of a node is not written.
     ForgetsAttempts,
 }
 

@@ -65,7 +65,7 @@ impl World {
         self.publish_report(n);
     }
 
-    /// How long a step takes.
+    /// The time of a step.
     fn takes(&mut self, step: Step) -> Seconds {
         let (from, to) = match step {
             Step::Stage => (20, 300),

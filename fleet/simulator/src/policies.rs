@@ -72,7 +72,7 @@ impl Terms {
         })
     }
 
-    /// How many of a pool of this size may be unavailable: a percent is rounded down, is at least one, and never all of
+    /// The number of nodes of a pool of this size that may be unavailable: a percent is rounded down, is at least one, and never all of
     /// two or more.
     pub fn budget(&self, size: u64) -> u64 {
         let amounts = self.0.iter().filter_map(|term| term.policy.max_unavailable);
@@ -80,7 +80,7 @@ impl Terms {
         if size >= 2 { smallest.min(size - 1) } else { smallest.min(size) }
     }
 
-    /// How many failures of so many nodes are too many.
+    /// The number of failures of so many nodes that is too high.
     pub fn failures(&self, total: u64) -> u64 {
         let amounts = self.0.iter().filter_map(|term| term.policy.failure_budget);
         amounts.map(|amount| part(amount, total).min(total)).min().unwrap_or(1).max(1)

@@ -203,7 +203,7 @@ impl World {
             // here.
             _ => false,
         };
-        // What a liar says of itself, and what comes of that for itself, need not be so.
+        // The reports of a liar, and their results for itself, need not be true.
         let has_lied = machine.is_some_and(|machine| machine.has_lied);
         if is_so || has_lied { Fair::Stays } else { Fair::Wrong }
     }

@@ -30,7 +30,7 @@ pub enum Quality {
     NotStaged,
 }
 
-/// How often small things go wrong, of a thousand.
+/// Small faults, of a thousand chances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
     /// A message is lost.
@@ -166,7 +166,7 @@ fn fleet(random: &mut Random, size: usize) -> Vec<Node> {
 }
 
 fn qualities(random: &mut Random, size: usize) -> Vec<Quality> {
-    // How many of a thousand machines the payload is bad on.
+    // The number of machines, of a thousand, on which the payload is bad.
     let bad = match random.below(20) {
         0..13 => 0,
         13..17 => 150,

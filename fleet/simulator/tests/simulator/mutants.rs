@@ -1,4 +1,4 @@
-//! What is wrong on purpose is noticed, by the law that it breaks, within some hundred rollouts.
+//! Each planted fault breaks its law, and is noticed within some hundred rollouts.
 
 use slipway_fleet_simulator::{campaign::many, mutant::Mutant};
 
