@@ -38,7 +38,7 @@ pub struct Config {
     pub contexts: BTreeMap<String, Context>,
 }
 
-/// How a node is reached.
+/// The connection to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a context has either `socket`, or `endpoint`, `ca`, `certificate` and `key`")]
 pub enum Context {

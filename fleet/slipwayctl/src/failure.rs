@@ -1,4 +1,4 @@
-//! How it ends, and the exit status.
+//! The end of the program, and the exit status.
 
 use slipway_node_api::reason::Reason;
 use slipway_node_client::chain;

@@ -66,7 +66,7 @@ impl Output {
         }
     }
 
-    /// How many columns the terminal has; `None` if there is none, or if this is not for people.
+    /// The columns of the terminal; `None` if there is none, or if this is not for people.
     pub fn width(&self) -> Option<usize> {
         let size = || terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
         self.terminal.then(size)
@@ -106,7 +106,7 @@ impl Output {
         let _ = writeln!(stderr(), "slipwayctl: {text}");
     }
 
-    /// How it failed.
+    /// The failure.
     pub fn failure(&self, failure: &Failure) {
         if self.form == Form::Json {
             let mut object = json!({ "kind": failure.kind(), "message": failure.to_string() });
@@ -187,7 +187,7 @@ fn line(event: &Event) -> String {
     clean(format!("{}  {says}", clock(event.time)).trim_end())
 }
 
-/// How an operation ended, as a sentence.
+/// The end of an operation, as a sentence.
 pub fn ended(of: &Ended) -> String {
     let how = missed(of.outcome.as_ref()).unwrap_or_else(|| "reached its goal".to_owned());
     format!("{} {} {how}", enum_name::of::<Goal>(of.goal), of.id)
@@ -244,7 +244,7 @@ pub fn status(of: &StatusResponse) -> String {
     })
 }
 
-/// How a node is, as a sentence.
+/// The health of a node, as a sentence.
 pub fn health(of: &Health) -> String {
     let time =
         if of.state() == HealthState::Unknown { String::new() } else { format!(" for {}", duration(of.seconds)) };

@@ -90,7 +90,7 @@ fn revoked(dir: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// How `fleet init`'s admin reaches the node: a context in `config.toml`, whose files are beside it.
+/// The way of `fleet init`'s admin to the node: a context in `config.toml`, whose files are beside it.
 fn context(dir: &Path, name: &str, address: IpAddr) -> Result<PathBuf, Failure> {
     let path = dir.join("config.toml");
     let mut config = config::read(&path)?.unwrap_or_default();

@@ -30,7 +30,7 @@ use crate::{
     show::{self, Output},
 };
 
-/// How long one part may take.
+/// The longest time for one part.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Services whose logs are asked for; a node refuses those that its configuration does not name.
 const SERVICES: [&str; 4] = ["slipwayd", "kubelet", "containerd", "etcd"];
@@ -89,7 +89,7 @@ fn write(to: &Path, archive: &Archive) -> io::Result<()> {
     file.sync_all()
 }
 
-/// What a node says, by its API.
+/// The answers of a node, by its API.
 async fn node(target: &Target, name: &str, archive: &mut Archive) {
     let client = within(async { connect(&resolve(target)?).await }).await;
     let mut client = match client {

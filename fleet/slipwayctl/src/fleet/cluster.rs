@@ -17,9 +17,9 @@ use tokio::time::timeout;
 use super::edit::Edit;
 use crate::failure::Failure;
 
-/// How long the API server may take for one answer.
+/// The longest time for one answer of the API server.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How often a change is tried while others write the same object: the controller writes the ledger's.
+/// The number of tries of a change while others write the same object: the controller writes the ledger's.
 const TRIES: u32 = 20;
 /// The name of our changes in the object's managedFields.
 const MANAGER: &str = "slipwayctl";

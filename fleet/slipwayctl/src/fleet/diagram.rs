@@ -1,4 +1,4 @@
-//! How far rollouts are, for people: a picture on a terminal, and plain lines elsewhere, one for each pool, wave and node.
+//! The progress of rollouts, for people: a picture on a terminal, and plain lines elsewhere, one for each pool, wave and node.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub struct Style {
 
 /// Nodes that are named one by one; of more it is said how many.
 const NAMED: usize = 20;
-/// How wide the names of waves are, with their stage and the space behind.
+/// The width of the names of waves, with their stage and the space behind.
 const MARGIN: usize = 22;
 
 const GREEN: &str = "32";

@@ -112,7 +112,7 @@ mod tests {
         text.split("---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect()
     }
 
-    /// What `kubectl apply -k` brings, with the image, and the Secret besides.
+    /// The objects of `kubectl apply -k`, with the image, and the Secret.
     #[test]
     fn the_objects_are_those_of_the_manifests() {
         let manifests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");

@@ -51,7 +51,7 @@ fn where_a_call_goes() {
     assert!(none.contains("/run/slipway/node.sock"), "{none}");
 }
 
-/// What changes nothing may be asked of several; one that fails does not keep the others from answering.
+/// Several nodes may be asked at once without a change; one that fails does not keep the others from answering.
 #[test]
 fn several_nodes_are_asked_at_once() {
     let site = Site::new();

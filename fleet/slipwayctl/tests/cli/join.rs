@@ -65,7 +65,7 @@ fn a_second_run_changes_nothing() {
     assert_eq!(again.matches(" is kept; ").count(), 3, "{again}");
     run(&JOIN).ok();
     assert_eq!(contents(&dir), before);
-    // What a cut between key and certificate leaves.
+    // The files that a cut between key and certificate leaves.
     fs::remove_file(dir.join("admin.crt")).unwrap();
     run(&INIT).ok();
     let keys = |all: Vec<(PathBuf, String)>| -> Vec<_> {
@@ -179,7 +179,7 @@ fn the_configuration_is_the_base_and_what_is_the_nodes_own() {
         fs::write(home.path().join("base.toml"), base).unwrap();
         run(&[&JOIN[..], &["--base", "base.toml"]].concat()).fails(2);
     }
-    // What is revoked later comes with the next run.
+    // A certificate that is revoked later comes with the next run.
     run(&["gen", "revoke", "--dir", "slipway", "slipway/nodes/node-2/server.crt"]).ok();
     run(&JOIN).ok();
     let list = |at: &str| fs::read(home.path().join(at)).unwrap();

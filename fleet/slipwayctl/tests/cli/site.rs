@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::recorder::Recorder;
 
-/// How the program ended.
+/// The end of the program.
 #[derive(Debug)]
 pub struct Ended {
     pub code: i32,
@@ -67,7 +67,7 @@ pub fn run_in(home: &Path, args: &[&str]) -> Ended {
     program(home, args).output().unwrap().into()
 }
 
-/// What serves, and may end and come again.
+/// The service, which may end and come again.
 pub struct Service {
     pub log: EventLog,
     pub node: Arc<Recorder>,
@@ -199,7 +199,7 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// What it prints next.
+    /// The next line that it prints.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -207,7 +207,7 @@ impl Beside {
         line
     }
 
-    /// How it ends, and what it printed that was not read.
+    /// Its end, and the output that was not read.
     pub fn end(mut self) -> Ended {
         let mut stdout = String::new();
         self.stdout.read_to_string(&mut stdout).unwrap();

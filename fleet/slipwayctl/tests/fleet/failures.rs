@@ -1,4 +1,4 @@
-//! What does not work, and how that is said.
+//! Requests that fail, and their messages.
 
 use std::{fs, process::Command};
 

@@ -1,4 +1,4 @@
-//! What the controller's page says, in its order: each command of `sh` blocks, each object of `yaml` blocks.
+//! Run the controller's page, in its order: each command of `sh` blocks, each object of `yaml` blocks.
 
 use std::{fs, path::Path, process::Command};
 

@@ -22,7 +22,7 @@ impl Drop for Running {
     }
 }
 
-/// How the program ended.
+/// The end of the program.
 #[derive(Debug)]
 pub struct Ended {
     pub code: i32,

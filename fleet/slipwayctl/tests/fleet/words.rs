@@ -234,7 +234,7 @@ fn what_is_after_the_canary_waits_for_a_persons_approval() {
     let rollout = site.rollouts().remove(0);
     let other = rollout.spec.plan.waves[1].nodes[0].name.clone();
     site.until_it_says(&other, "Approval");
-    // An approval of another plan, whoever writes it, does not count.
+    // An approval of another plan does not count, by any writer.
     let word = json!({ "rolloutUID": rollout.metadata.uid, "wave": 2, "who": "eve", "why": "now" });
     let mut wrong = word.clone();
     wrong["plan"] = json!("0".repeat(64));
