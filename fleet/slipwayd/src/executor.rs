@@ -33,7 +33,7 @@ pub enum Happened {
     Asked,
     /// A step begins, or is tried again.
     Began(Step),
-    /// How far the step is.
+    /// The progress of the step.
     Progress(Step, Progress),
     /// A step is done.
     Done(Step),

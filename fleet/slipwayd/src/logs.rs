@@ -18,10 +18,10 @@ use tokio::{
 
 /// One record of the kernel's is not longer.
 const RECORD: usize = 8192;
-/// How much of a service's log is sent at once.
+/// The part of a service's log that is sent at once.
 const PIECE: usize = 16 << 10;
 
-/// How often the kernel's log is looked at for what is new. To be woken would take code that Rust cannot check.
+/// Time between two looks into the kernel's log. To be woken would take code that Rust cannot check.
 const PAUSE: Duration = Duration::from_millis(200);
 
 type To = Sender<Result<Vec<u8>, Error>>;

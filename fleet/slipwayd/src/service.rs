@@ -200,7 +200,7 @@ impl Inner {
         Ok(asked)
     }
 
-    /// What the ledger has for a request with a token. One that is under way was looked up when it came first.
+    /// The ledger's grant for a request with a token. One that is under way was looked up when it came first.
     fn grant_for(&self, request: &Request) -> Result<Option<u64>, Error> {
         let is_known = self.shared.journal().operation.is_some_and(|op| op.id() == request.id);
         if is_known || request.token.is_none() {

@@ -17,7 +17,7 @@ pub struct Config {
     pub unit: String,
     /// The kubelet's unit, which is stopped before everything else: it would start pods again.
     pub kubelet: Option<String>,
-    /// How long what runs in a pod has from being asked to end until it is killed.
+    /// Time that a container has to end by itself before it is killed.
     #[serde(with = "humantime_serde")]
     pub grace: Duration,
     /// Where an image lies on its way into containerd, in a directory `image` that is removed afterwards.

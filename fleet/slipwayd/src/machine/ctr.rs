@@ -21,9 +21,9 @@ use crate::world::{Progress, Watcher};
 const NAMESPACE: &str = "slipway";
 /// The name of images in the namespace, with their digest behind it. No registry has this name.
 const IMAGE: &str = "slipway.invalid/installer";
-/// How long containerd may take for what takes it moments.
+/// The longest time for a short request to containerd.
 const ANSWER: &str = "--timeout=60s";
-/// How many bytes are fed to containerd before it is told once more.
+/// Bytes that are fed to containerd between two reports of progress.
 const TOLD: u64 = 16 << 20;
 
 /// containerd behind a socket.

@@ -21,9 +21,9 @@ use uuid::Uuid;
 /// The key of the lock. Its value is the operation that holds it, and the node's name.
 pub const HOLDER: &str = "/slipway/v1/upgrade/holder";
 
-/// How long one member may take for one answer. A member that takes longer counts as one that does not answer.
+/// The longest time for one answer of a member. A member that takes longer counts as one that does not answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long a follower may take to apply what the leader had applied.
+/// The longest time for a follower to apply what the leader had applied.
 const CATCH_UP: Duration = Duration::from_secs(15);
 /// The quota of etcd's database if etcd does not report it.
 const DEFAULT_QUOTA: u64 = 2 << 30;

@@ -27,7 +27,7 @@ pub const PROGRAM: &str = "/bin/installer";
 pub const EFIVARS: &str = "/sys/firmware/efi/efivars";
 /// The rights of root that an image's installer lacks: machined takes the same away.
 pub const WITHOUT: [&str; 2] = ["CAP_SYS_BOOT", "CAP_SYS_MODULE"];
-/// How many containers this process has had.
+/// The number of containers that this process has had.
 static CONTAINERS: AtomicU32 = AtomicU32::new(0);
 
 /// A name for a container. A runtime's names are those of the machine.

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::world::{Progress, Watcher};
 
-/// How long an installer has to end by itself. Killed, it leaves a slot that does not boot, and nothing else.
+/// Time that an installer has to end by itself. Killed, it leaves a slot that does not boot, and nothing else.
 const ENDS: Duration = Duration::from_secs(30);
 
 /// Why the installer did not do it.
@@ -69,11 +69,11 @@ pub struct Installer {
     /// `None` if it is run as it is.
     within: Option<Arc<dyn Place>>,
     disk: Option<PathBuf>,
-    /// How it talks to registries.
+    /// Its settings for registries.
     registry: Vec<OsString>,
 }
 
-/// How a run ended.
+/// The end of a run.
 pub struct Ended {
     /// As the program said it.
     pub status: ExitStatus,

@@ -20,7 +20,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// How long the API server may take for one answer.
+/// The longest time for one answer of the API server.
 const ANSWER: Duration = Duration::from_secs(15);
 /// Pods that a message names.
 const NAMED: usize = 10;

@@ -88,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// How the node is, apart from any operation.
+    /// The health of the node, apart from any operation.
     pub fn look(&self) -> Look {
         let mut look = Look::default();
         match self.installer.disk() {

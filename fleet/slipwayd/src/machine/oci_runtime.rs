@@ -197,7 +197,7 @@ fn held() -> io::Result<u64> {
     bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).ok_or_else(|| io::Error::other("it has no CapEff"))
 }
 
-/// How the installer runs, but for its arguments.
+/// The settings of the installer's run, but for its arguments.
 fn spec(env: &[String], held: u64, has_efivars: bool) -> Value {
     let held = CAPABILITIES.into_iter().enumerate().filter(|(bit, _)| held >> bit & 1 == 1);
     let capabilities: Vec<_> = held.map(|(_, name)| name).filter(|name| !WITHOUT.contains(name)).collect();

@@ -26,7 +26,7 @@ mod api {
     tonic::include_proto!("runtime.v1");
 }
 
-/// How long containerd may take for an answer. A pod that is asked to end has its grace besides.
+/// The longest time for an answer of containerd. A pod that is asked to end has its grace besides.
 const ANSWER: Duration = Duration::from_secs(15);
 /// Most bytes of an answer, as the kubelet has it: dead containers are listed, too.
 const MOST: usize = 16 << 20;

@@ -1,4 +1,4 @@
-//! How the installer talks to registries, in the words of its own `update.toml`.
+//! The installer's settings for registries, in the words of its own `update.toml`.
 
 use std::{ffi::OsString, path::PathBuf};
 

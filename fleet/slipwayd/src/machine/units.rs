@@ -10,7 +10,7 @@ use std::{
 
 use serde::Deserialize;
 
-/// How long one command may take. The step is tried again after it, until its own time is over.
+/// The longest time for one command. The step is tried again after it, until its own time is over.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Stands for the unit in a command.
 const UNIT: &str = "@unit@";

@@ -20,7 +20,7 @@ use crate::world::{Progress, Watcher};
 const WHITEOUT: &[u8] = b".wh.";
 /// Hides all that lower layers have in its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// How much is read at once.
+/// Bytes that are read at once.
 const CHUNK: usize = 1 << 16;
 
 #[derive(Deserialize)]

@@ -31,7 +31,7 @@ impl Machine {
         let disk = self.disk()?;
         let (old, new) = (system(&disk, op.from.slot), system(&disk, to.slot));
         let answer = etcd.with_cluster(|cluster, me| match op.request.goal {
-            // What is gone back to is older, and what is newer reads what that writes.
+            // The system to go back to is older, and a newer system reads its data.
             Goal::Rollback => cluster.may_run(me, &new),
             _ => cluster.may_upgrade(me, &old, &new),
         });
@@ -47,7 +47,7 @@ impl Machine {
         self.about_the_other(|cluster, me, _, other| cluster.may_run(me, other).err().map(|why| why.to_string()))
     }
 
-    /// What is not possible any more once the system that runs is confirmed, or soon after.
+    /// The ways back that close when the running system is confirmed, or soon after.
     pub fn after_confirm(&self) -> Option<String> {
         self.about_the_other(Cluster::after_confirm)
             .unwrap_or_else(|why| Some(format!("it is unknown whether a rollback stays possible: {why}")))

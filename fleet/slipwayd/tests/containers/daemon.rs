@@ -145,7 +145,7 @@ impl Containerd {
         self.path("containerd.sock")
     }
 
-    /// What a node's configuration says of it.
+    /// Its section in a node's configuration.
     pub fn config(&self, grace: Duration) -> Config {
         let (socket, ctr, images) = (self.socket(), parts().join("ctr"), self.dir.path().to_owned());
         Config { socket, ctr, grace, images, ..Config::default() }

@@ -93,7 +93,7 @@ impl Node {
         node
     }
 
-    /// What the boot rule says of slot A, where the node's installer looks for it, and the installer itself.
+    /// The words of the boot rule for slot A, where the node's installer looks for them, and the installer itself.
     fn boot(&self) {
         let status = Command::new(project().join("out/installer"))
             .args(["status", "--output=json", "--disk"])
@@ -139,7 +139,7 @@ impl Node {
         Command::new(self.own()).args(args).output().unwrap()
     }
 
-    /// What it says as JSON.
+    /// Its answer as JSON.
     pub fn json(&self, args: &[&str]) -> Value {
         let output = self.run(&[args, &["--output=json"]].concat());
         serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{args:?}: {e}: {output:?}"))
@@ -190,7 +190,7 @@ impl Node {
         oci_runtime::Config { program: daemon::parts().join("runc"), images: self.containerd.path("") }
     }
 
-    /// What a crash has left: an installer that runs, and a part of an image. The installer's process.
+    /// The remains of a crash: an installer that runs, and a part of an image. Returns the installer's process.
     pub fn leaves(&self) -> String {
         fs::create_dir_all(self.containerd.path("image/blobs")).unwrap();
         if self.by == By::Containerd {

@@ -37,7 +37,7 @@ fn the_kubelet_then_pods_then_others_then_containerd() {
     let volume = volume(&containerd);
     start(&Kubelet::new(&containerd.socket()), "static", WILLING, &volume);
     let tasks = containerd.tasks("k8s.io");
-    // What it is asked, and whether the pod was asked to end before that.
+    // The call, and whether the pod was asked to end before it.
     let script = format!(
         "#!/bin/sh\n[ -e {asked} ] && pod=ended || pod=runs\necho \"$*, pod $pod\" >>{log}\n\
          [ \"$3\" != containerd.service ] || kill -TERM {pid}\n",

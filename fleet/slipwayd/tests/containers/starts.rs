@@ -123,7 +123,7 @@ struct Nothing {}
 /// The image of pods' sandboxes, and of what runs in them.
 pub const IMAGE: &str = "localhost/pause:1";
 
-/// What a kubelet would do.
+/// The actions of a kubelet.
 pub struct Kubelet {
     channel: Channel,
     runtime: Runtime,

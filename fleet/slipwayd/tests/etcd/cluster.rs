@@ -51,14 +51,14 @@ pub fn is_here() -> bool {
 /// A cluster whose members end with it.
 pub struct Cluster {
     dir: TempDir,
-    /// What starts members.
+    /// The program that starts members.
     program: PathBuf,
     clients: Vec<String>,
     peers: Vec<String>,
     running: RefCell<Vec<Option<Child>>>,
 }
 
-/// What member `n` is called.
+/// The name of member `n`.
 pub fn name(n: usize) -> String {
     format!("m{n}")
 }

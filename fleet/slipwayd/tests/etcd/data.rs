@@ -35,7 +35,7 @@ impl Node<'_> {
         self.cluster.until(|| self.cluster.node(self.n).with_cluster(ask))
     }
 
-    /// What the real service makes of it, with an installer that reports these slots.
+    /// The answer of the real service, with an installer that reports these slots.
     fn machine(&self) -> (Machine, Facts) {
         let dir = self.cluster.dir();
         let report = dir.join(format!("status-{}", self.n));
@@ -47,7 +47,7 @@ impl Node<'_> {
         (machine, facts)
     }
 
-    /// How the gate of an operation ends.
+    /// The end of an operation's gate.
     fn gate(&self, goal: Goal, allow_any_etcd: bool) -> Tried {
         let (mut machine, facts) = self.machine();
         let mut op =

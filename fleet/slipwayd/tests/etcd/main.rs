@@ -33,7 +33,7 @@ fn one_operation_at_a_time_holds_the_lock() {
     assert_eq!(a.lock(one), Ok(()), "the same operation may ask again, after a crash");
     let refused = b.lock(other).unwrap_err();
     assert!(refused.contains(&one.to_string()) && refused.contains("m0"), "{refused}");
-    // What is not ours is not given back.
+    // A lock that is not ours is not given back.
     assert_eq!(b.unlock(other), Ok(()));
     assert_eq!((a.is_held(one), b.is_held(other)), (Ok(true), Ok(false)));
     assert_eq!(a.unlock(one), Ok(()));

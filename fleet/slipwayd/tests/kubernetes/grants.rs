@@ -104,7 +104,7 @@ impl Others {
         self.make(&self.ledgers(), json!({ "apiVersion": api, "kind": kind, "metadata": { "name": "cluster" } }));
     }
 
-    /// What the controller writes.
+    /// The ledger as the controller writes it.
     fn status(&self, status: &impl serde::Serialize) {
         let patch = Patch::Merge(json!({ "status": status }));
         let ledgers = self.ledgers();
@@ -276,7 +276,7 @@ fn where_nobody_can_look_nothing_begins() {
     server.end();
     assert!(node.blocked(Step::Grant).contains("does not answer"));
     assert!(node.blocked(Step::Recheck).contains("does not answer"));
-    // Nor is a token remembered that nobody has looked up.
+    // A token that the node has not looked up is not remembered, either.
     let dir = tempdir().unwrap();
     let asked = |config: Config| {
         let (service, _worker) = start("n1".to_owned(), config, EventLog::new(Bound::default())).unwrap();
@@ -329,7 +329,7 @@ fn a_grant_that_is_taken_back_is_seen_before_services_stop() {
     let (node, worker) = start("n1".to_owned(), config(&server, dir.path()), log).unwrap();
     thread::spawn(|| worker.work());
     let request = request();
-    // Whatever token somebody sends: it does not stand above the one that the fleet gave.
+    // No token that a client sends stands above the one that the fleet gave.
     for token in [TOKEN - 1, TOKEN + 1, (1 << 53) - 1, u64::MAX] {
         let forged = Request { id: Uuid::new_v4(), token: Some(token), ..request.clone() };
         let refused = others.runtime.block_on(node.ask(forged)).unwrap_err();

@@ -21,7 +21,7 @@ use slipwayd::machine::kube::{Config, Kube};
 use tokio::runtime::{Builder, Runtime};
 use uuid::Uuid;
 
-/// What a person, a controller and a kubelet do.
+/// The actions of a person, a controller and a kubelet.
 struct Others {
     runtime: Runtime,
     client: Client,
@@ -100,7 +100,7 @@ impl Others {
         pods.items.into_iter().map(name).collect()
     }
 
-    /// What a kubelet does with a pod that has ended.
+    /// Remove a pod that has ended, as a kubelet does.
     fn gone(&self, name: &str) {
         let at_once = DeleteParams::default().grace_period(0);
         self.runtime.block_on(self.pods().delete(name, &at_once)).unwrap();

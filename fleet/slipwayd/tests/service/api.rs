@@ -1,4 +1,4 @@
-//! What a node answers besides the sequence.
+//! Answers of a node besides the sequence.
 
 use std::{
     fs,

@@ -214,7 +214,7 @@ fn a_node_that_never_becomes_well_is_taken_as_it_is() {
     assert!(heard.contains(&"the node is taken as it is: alice: kubelet is gone".to_owned()), "{heard:?}");
 }
 
-/// What leads back does not wait.
+/// Steps that lead back do not wait.
 #[test]
 fn a_failure_is_told_once() {
     let dir = tempdir().unwrap();

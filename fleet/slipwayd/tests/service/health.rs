@@ -1,4 +1,4 @@
-//! What is told of how a node is: never more than looks have found.
+//! Reports of a node's health: never more than looks have found.
 
 use std::{fs, thread, time::Duration};
 
@@ -87,7 +87,7 @@ fn a_time_is_that_which_looks_have_seen() {
     assert_eq!(said(&health, &journal, 1241), (HealthState::Unknown, 1));
     health.saw(Look::default(), quiet, 1300);
     assert_eq!(said(&health, &journal, 1310), (HealthState::Well, 10));
-    // What is ill is so, whatever else could not be looked at.
+    // A fault counts even if another part could not be looked at.
     health.saw(Look { unknown: vec!["etcd".to_owned()], ..ill("a unit") }, quiet, 1360);
     let told = health.report(&journal, 1360);
     assert_eq!((told.state(), told.reasons.len()), (HealthState::Ill, 2));

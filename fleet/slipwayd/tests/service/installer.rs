@@ -1,4 +1,4 @@
-//! What the installer is told, and what is made of its answers: real ones, kept from its releases.
+//! Calls of the installer, and its answers: real ones, kept from its releases.
 
 use std::{
     fs,

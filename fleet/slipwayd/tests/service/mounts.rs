@@ -1,4 +1,4 @@
-//! What is unmounted, and in which order, for any tree of mounts.
+//! The order of unmounting, for any tree of mounts.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -20,7 +20,7 @@ struct Place {
     over: Option<usize>,
 }
 
-/// What the initramfs called this path, before it became the root.
+/// The path in the initramfs, before it became the root.
 fn before(path: &str) -> String {
     format!("/root{path}")
 }
@@ -96,7 +96,7 @@ proptest! {
 
     #[test]
     fn nothing_of_state_is_ever_unmounted(places in a_tree()) {
-        // What lies on something inside of STATE counts as STATE: rather too much of it than too little.
+        // A mount on a path inside of STATE counts as STATE: rather too much than too little.
         let is_inside = |at: usize| {
             let up = |at: &usize| (*at > 0).then(|| places[*at].parent);
             std::iter::successors(Some(at), up).any(|at| places[at].dev == KEPT)

@@ -87,7 +87,7 @@ impl Place {
         run("mount", &[how, &[self.text(name).as_str()]].concat())
     }
 
-    /// What is mounted in it, the last first.
+    /// The mounts in it, the last first.
     fn mounted(&self) -> Vec<PathBuf> {
         let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let points = text.lines().filter_map(|line| line.split(' ').nth(4)).map(|point| unescaped(point).into());

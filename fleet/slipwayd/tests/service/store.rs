@@ -24,7 +24,7 @@ fn a_journal_outlives_its_process() {
     assert_eq!(store.journal().seq, 3, "nothing changed: nothing is written");
 }
 
-/// What a write leaves that is cut short: of the first copy any part, or of the second one with the first one whole.
+/// The remains of a write that is cut short: of the first copy any part, or of the second one with the first one whole.
 #[test]
 fn a_torn_copy_does_not_count() {
     let dir = tempdir().unwrap();

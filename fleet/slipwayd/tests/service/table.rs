@@ -23,7 +23,7 @@ use crate::{
     world::Machine,
 };
 
-/// What goes wrong with a step.
+/// The fault of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// It fails, whenever it is tried.
@@ -92,7 +92,7 @@ fn every_step_with_every_fault_ends_as_the_table_says() {
     assert_eq!(table, fs::read_to_string(&golden).unwrap(), "SLIPWAY_UPDATE_GOLDEN=1 writes it anew");
 }
 
-/// How an upgrade ends in which this went wrong.
+/// The end of an upgrade with this fault.
 fn end(step: Step, fault: Fault) -> String {
     let case = format!("{step:?}, {fault:?}");
     let dir = tempdir().unwrap();

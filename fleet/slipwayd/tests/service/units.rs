@@ -67,7 +67,7 @@ fn a_program_that_is_not_there_is_an_error() {
     assert!(why.contains("unit=a now cannot be run: "), "{why}");
 }
 
-/// What a command leaves running has its output, and is not waited for.
+/// A child that a command leaves running has its output, and is not waited for.
 #[test]
 fn what_goes_on_in_the_background_is_not_waited_for() {
     let dir = tempdir().unwrap();

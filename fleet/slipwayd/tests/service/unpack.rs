@@ -92,7 +92,7 @@ fn a_directory_and_a_file_take_each_others_place() {
     assert_eq!(["a", "b/1"].map(|name| image.text(name).unwrap()), ["high", "high"]);
 }
 
-/// What lies outside of the root is this machine's.
+/// Paths outside of the root are this machine's.
 #[test]
 fn nothing_leads_out_of_the_image() {
     let outside = tempdir().unwrap();
