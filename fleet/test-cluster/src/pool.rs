@@ -20,13 +20,13 @@ use crate::Server;
 
 static POOL: Mutex<Vec<Server>> = Mutex::new(Vec::new());
 
-/// What tests make, and the next one does not find: Nodes, events, and what people and controllers write of the fleet. What
+/// Objects that tests make and the next one does not find: Nodes, events, and the fleet's own. What
 /// was done to anything else the API server may remember in ways of its own: rights, kinds, namespaces. Who does that keeps
 /// the server.
 const OBJECTS: [&str; 3] = ["/registry/minions/", "/registry/events/", "/registry/fleet.slipway.dev/"];
 /// All that the API server keeps.
 const ALL: &str = "/registry/";
-/// How long nothing may change before it counts as settled. Who was killed may have asked for something just before.
+/// Time without a change before it counts as settled. Who was killed may have asked for something just before.
 const SETTLES: Duration = Duration::from_millis(300);
 
 /// All keys with the revisions in which they were written last, as etcd writes them in JSON. The same revision is the same
