@@ -40,8 +40,8 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// The command that brings back a disk of ours that does not read as one; `None` if nothing of ours was found. `disk` is as a shell
-    /// takes it.
+    /// The command that brings back a disk of ours that does not read as one; `None` if nothing of ours was found. `disk`
+    /// is quoted for a shell.
     pub fn way_back(&self, disk: &str) -> Option<String> {
         match self {
             ProbeError::Lba0Lost => {

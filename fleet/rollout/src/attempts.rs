@@ -1,6 +1,6 @@
-//! The number of times that a rollout has granted a node. An attempt that ended before the reboot says nothing about the payload, and is
-//! repeated; but not for ever: who comes back again and again, whatever it says of that, keeps the budget of its pool and
-//! the waves after its own.
+//! The number of times that a rollout has granted a node. An attempt that ended before the reboot says nothing about the
+//! payload, and is repeated; but not for ever: a node that comes back again and again, for any reason, keeps the budget of
+//! its pool and the waves after its own.
 //!
 //! Only the ledger counts, nothing that a node says. A grant that is held is counted once, by its token: it is seen
 //! before it is freed. So a write that is repeated, or done by two controllers, counts nothing twice.

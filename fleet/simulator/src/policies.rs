@@ -72,8 +72,8 @@ impl Terms {
         })
     }
 
-    /// The number of nodes of a pool of this size that may be unavailable: a percent is rounded down, is at least one, and never all of
-    /// two or more.
+    /// The number of nodes of a pool of this size that may be unavailable: a percent is rounded down, is at least one, and
+    /// never all of two or more.
     pub fn budget(&self, size: u64) -> u64 {
         let amounts = self.0.iter().filter_map(|term| term.policy.max_unavailable);
         let smallest = amounts.map(|amount| part(amount, size)).min().unwrap_or(1);

@@ -20,9 +20,8 @@ use crate::Server;
 
 static POOL: Mutex<Vec<Server>> = Mutex::new(Vec::new());
 
-/// Objects that tests make and the next one does not find: Nodes, events, and the fleet's own. What
-/// was done to anything else the API server may remember in ways of its own: rights, kinds, namespaces. Who does that keeps
-/// the server.
+/// Objects that tests make and the next one does not find: Nodes, events, and the fleet's own. The API server may remember
+/// changes of anything else in ways of its own: rights, kinds, namespaces. A test that makes such a change keeps the server.
 const OBJECTS: [&str; 3] = ["/registry/minions/", "/registry/events/", "/registry/fleet.slipway.dev/"];
 /// All that the API server keeps.
 const ALL: &str = "/registry/";
