@@ -22,7 +22,7 @@
 //! * [`bootloader`]: finds GRUB's files
 //! * [`tools`]: runs external programs
 //! * [`machine`]: resets the machine, feeds its watchdog
-//! * [`cleanup`]: what goes when a signal ends the program
+//! * [`cleanup`]: files that go when a signal ends the program
 //! * [`snapshot`]: what belongs to a system, on its mounted file systems
 //! * [`error`]: failures and their exit codes
 //! * [`report_failure`]: failures as JSON documents, and which identifier each has

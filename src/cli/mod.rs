@@ -204,9 +204,9 @@ pub enum Verb {
     Pull(PullArgs),
     /// Copy a container image from a directory into a registry, with its signatures.
     ///
-    /// All images of an index are copied, byte for byte, so that every digest stays. What the registry has is not sent again.
-    /// The tag is set last: whoever asks for it gets the old image or the whole new one. Then the registry is asked for the
-    /// tag's digest. Signatures that the registry has are kept.
+    /// All images of an index are copied, byte for byte, so that every digest stays. No blob is sent that the registry has. The
+    /// tag is set last: it names the old image or the whole new one. Then the registry is asked for the tag's digest. Signatures
+    /// that the registry has are kept.
     Push(PushArgs),
     /// Prepare a container image: upgrades to it fetch only what changed.
     ///

@@ -93,7 +93,7 @@ pub struct Sources<'a> {
     pub snapshot: Option<&'a dyn TakesSnapshot>,
     /// Places on the disk that may hold parts of the payload, each as the extents of a file. None are needed.
     pub old: &'a [Vec<Extent>],
-    /// Counts what is moved.
+    /// Counts the moved bytes.
     pub tally: Option<&'a Tally>,
 }
 

@@ -15,7 +15,7 @@ use slipway_core::{
     units::Extent,
 };
 
-/// Reads past the page cache, which knows nothing of what is written meanwhile.
+/// Reads past the page cache, which knows nothing of writes meanwhile.
 pub struct Slots<'d>(pub &'d dyn BlockIo);
 
 impl OldDisk for Slots<'_> {

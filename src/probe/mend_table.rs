@@ -166,7 +166,7 @@ fn named(text: &str, serial: u32) -> Option<Uuid> {
     places.find_map(|at| text.get(at..at + Uuid::from_u128(0).hyphenated().to_string().len())?.parse().ok())
 }
 
-// A GUID that is the same at every look. What lies where the file systems begin tells disks apart: their serial numbers.
+// A GUID that is the same at every look. The beginnings of the file systems tell disks apart, by their serial numbers.
 fn seeded(disk: &dyn BlockIo, label: &str) -> Uuid {
     let volumes = [slipway_core::disk::layout::ESP_OFFSET, BIOS_OFFSET + BIOS_BYTES];
     let mut seed = label.as_bytes().to_vec();

@@ -48,7 +48,7 @@ pub fn declared(root: &Path) -> anyhow::Result<Option<Declaration>> {
     Declaration::parse(&bytes).map(Some).map_err(|e| anyhow::anyhow!("{}: {e}", name()))
 }
 
-/// A content with nothing in it, for what is declared.
+/// An empty content, for the declared paths.
 pub fn asked(declaration: &Declaration) -> Content {
     Content {
         mounted: declaration.mounted.clone(),

@@ -1,5 +1,5 @@
 //! Puts back what belongs to a system. Each file takes its place at once, whole and flushed. Where a run is interrupted, the
-//! next one finds what is missing, and goes on.
+//! next one finds the missing files, and goes on.
 
 use std::{
     fs::{self, File, FileTimes, OpenOptions},
@@ -19,7 +19,7 @@ use slipway_core::{
 
 use super::{Collected, NEW, Root, SnapshotError, io_at, root::Place, xattrs};
 
-/// Make what is there (`there`) what `wanted` has.
+/// Make the present files (`there`) those of `wanted`.
 pub fn put_back(
     root: &Root,
     wanted: &Content,

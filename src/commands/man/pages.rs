@@ -289,7 +289,7 @@ const PAGES: &[Page] = &[
     ),
     page(
         "installer-support",
-        &[("After a failure, for whoever is to understand it:", "installer support failure.tar.gz")],
+        &[("After a failure, to ask for help:", "installer support failure.tar.gz")],
         &["status", "history", "verify"],
         "",
     ),

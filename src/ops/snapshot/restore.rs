@@ -1,4 +1,4 @@
-//! Puts a snapshot back. What is there is kept first, as the snapshot of the other slot: so the other system finds its own
+//! Puts a snapshot back. The present files are kept first, as the snapshot of the other slot: so the other system finds its own
 //! again when it comes back.
 //!
 //! 1. **Read** the snapshot, and compare it with its digest. If it is damaged, nothing is changed.
