@@ -1,5 +1,5 @@
 //! Payloads: kernel, initramfs and squashfs, or a unified kernel image, as they come from a directory, a container image or a
-//! registry; and who has signed them. What installer and fleet share.
+//! registry; and their signers. Installer and fleet share this crate.
 //!
 //! * [`image`]: container images, wherever they are stored
 //! * [`registry`]: registries as stores of images

@@ -187,7 +187,8 @@ impl<'o> Delta<'o> {
         }
     }
 
-    /// Everything else comes from the store, by a request of another kind: of the whole layer. What came already is passed over.
+    /// Everything else comes from the store, by a request for the whole layer. Bytes that came already are passed
+    /// over.
     fn give_up(&mut self, why: &str) -> io::Result<()> {
         let position = if self.next == 0 { 0 } else { self.reuse.index.chunk(self.next - 1).end() };
         self.old.said.say(format!("{why}: all of layer {} is fetched", self.layer.digest()));

@@ -213,7 +213,7 @@ impl Work<'_> {
             LocalRef::Tag(tag) => vec![Some(tag.clone())],
             _ => self.store.names_of(before)?,
         };
-        // A name is taken by the new one; what has no name has to go.
+        // The new one takes the name; a manifest without a name has to go.
         let replaced: &[Sha256] = if tags.contains(&None) { &[before] } else { &[] };
         let root = |tag| NamedManifest { media_type: media_type.clone(), bytes: bytes.to_vec(), tag };
         let all: Vec<_> = self.artifacts.iter().cloned().chain(tags.into_iter().map(root)).collect();

@@ -318,7 +318,7 @@ enum From<'o> {
     Store,
     /// From the store, without the content of files that go into a slot.
     Gaps,
-    /// From the slots what is there, the rest from the store.
+    /// The bytes that the slots have from there, the rest from the store.
     Slots(&'o Old<'o>),
 }
 
