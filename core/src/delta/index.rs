@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The files are those of a payload; they are cut, each from its beginning. What lies between them is cut at any places.
-//! They tell a reader what is written where while it reads the layer.
+//! By them a reader knows where each file is written while it reads the layer.
 //!
 //! The chunks cover the layer without gaps, so no two can overlap. 16 bytes of a digest are enough: they choose bytes, and
 //! the digest of the layer decides whether these were the right ones.

@@ -21,7 +21,7 @@ pub struct Hints {
     pub ephemeral: Option<u64>,
 }
 
-/// Our entries as they shall be, and what is wrong with them.
+/// Our entries as they shall be, and their faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OurEntries {
     /// Where the partitions lie.
@@ -69,7 +69,7 @@ pub fn our_entries(entries: &[Entry], hints: Hints, disk_bytes: u64, sector: Sec
         taken.extend(entry.map(|entry| entry.number));
         faults.extend(fault(part, entry));
     }
-    // Of what is none of ours, nothing is written over.
+    // No byte of a foreign partition is written over.
     let is_free = |extent: &Extent| parts.iter().all(|part| extent.end() <= part.offset || part.end() <= extent.offset);
     let rest = || others.iter().filter(|(entry, _)| !taken.contains(&entry.number));
     let certain =

@@ -74,7 +74,7 @@ pub fn uuid_of(superblock: &[u8]) -> Option<[u8; 16]> {
 }
 
 /// Whether a file system with this superblock was ever mounted: the kernel writes the place in the log (`sb_lsn`) when it
-/// mounts one, and `mkfs.xfs` leaves 0 there. True for what cannot be told.
+/// mounts one, and `mkfs.xfs` leaves 0 there. True where it cannot be told.
 pub fn was_mounted(superblock: &[u8]) -> bool {
     superblock.get(240..248).is_none_or(|lsn| lsn.iter().any(|byte| *byte != 0))
 }

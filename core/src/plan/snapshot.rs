@@ -32,7 +32,7 @@ impl Draft<'_> {
         let due = head::due(found, kept, self.system.slots[kept].system(), Some(env)).is_ok();
         self.drop_snapshot(!kept);
         let Some(request) = request else {
-            // One that was not put back yet is still what belongs to the system. Any other is older than what is there.
+            // A snapshot that was not put back yet still belongs to the system. Any other is older than the present files.
             if !due {
                 self.drop_snapshot(kept);
             }
@@ -55,7 +55,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Write what is there into a slot, as what belongs to the system in it.
+    /// Write the present files into a slot, as the snapshot of the system in it.
     fn take_snapshot(&mut self, slot: Slot) {
         self.drop_snapshot(slot);
         let version = self.system.slots[slot].manifest.as_ref().and_then(|manifest| manifest.version.clone());
@@ -90,7 +90,7 @@ pub fn owner(system: &SystemFacts, slot: Slot) -> Sha256 {
     system.slots[slot].system().unwrap_or(Sha256([0; 32]))
 }
 
-/// Keep what is there now as what belongs to the system in `slot`, which does not run: another system's configuration is about
+/// Keep the present files as the snapshot of the system in `slot`, which does not run: another system's configuration is about
 /// to take its place. Nothing to do if it is kept already, by a run that was interrupted.
 pub fn keep_aside(base: &RequestBase, system: &SystemFacts, slot: Slot) -> Plan {
     let mut draft = Draft::new(base, system);

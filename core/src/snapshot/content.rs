@@ -69,7 +69,7 @@ pub enum ContentError {
     Wrong(&'static str),
 }
 
-/// One change that makes what is there into what is to be.
+/// One change on the way from the present files to the wanted ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Take away a file, a link or an empty directory.
@@ -91,7 +91,7 @@ impl Node {
 }
 
 impl Content {
-    /// The changes that make `there` into `self`, in order: what must go with the deepest first, then what must come.
+    /// The changes that make `there` into `self`, in order: removals with the deepest first, then additions.
     pub fn changes_of(&self, there: &Content) -> Vec<Change> {
         let goes = |path: &Vec<u8>, node: &Node| {
             self.nodes.get(path).is_none_or(|wanted| {
@@ -377,7 +377,7 @@ mod tests {
             prop_assert_eq!(Content::decode(&content.encode().unwrap()), Ok(content));
         }
 
-        /// There is one encoding: what is read at all is written the same.
+        /// There is one encoding: each content that can be read is written the same.
         #[test]
         fn a_changed_byte_is_another_content_or_an_error(content in content(), at in any::<usize>(), with in 1..=255u8) {
             let mut bytes = content.encode().unwrap();
@@ -397,7 +397,7 @@ mod tests {
             prop_assert_eq!(Content::decode(&bytes), Err(ContentError::Behind));
         }
 
-        /// Whatever is there becomes what is wanted, with each change possible when its turn comes, also if it is interrupted
+        /// Any present files become the wanted ones, with each change possible when its turn comes, also if it is interrupted
         /// after any of them.
         #[test]
         fn changes_lead_from_one_to_the_other(there in content(), wanted in content(), cut in any::<usize>()) {

@@ -1,4 +1,4 @@
-//! `/etc/slipway/state.toml`: what belongs to a system. Read strictly: what is overlooked would not go back.
+//! `/etc/slipway/state.toml`: the files and tags of a system. Read strictly: an overlooked entry would not go back.
 
 use crate::prelude::*;
 
