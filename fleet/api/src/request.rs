@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::v1::{RebootRequest, RollbackRequest, StageRequest, UpgradeRequest, plan_request::Goal as Wire};
 
-/// Why what came over the wire is no request.
+/// A reason why a message from the wire is no request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The name of an operation.
