@@ -2,7 +2,7 @@
 //!
 //! * The newest image counts, by its version. Two images with the same version are both refused: a person who can push could
 //!   else put one in the place of the other.
-//! * What is not known is refused: an image that cannot be read, a source that has not looked, a signature.
+//! * Unknown facts refuse an image: one that cannot be read, a source that has not looked, a signature.
 //! * Ages count from when the channel saw an image. What an image says of its own age may be anything.
 //! * No node goes back: one that runs a newer version gets nothing. Going back is a rollback, which people request.
 //! * No floor is skipped. One that is missing holds those nodes back that would have to go through it.
@@ -117,7 +117,7 @@ pub fn choose(spec: &Spec, candidates: &[Candidate], source: Option<&Source>, no
     Choice { chosen, floors, refused }
 }
 
-/// The floors below what was chosen.
+/// The floors below the choice.
 fn floors(spec: &Spec, usable: &BTreeMap<Version, Sha256>, chosen: Option<&Image>) -> Vec<(Version, Option<Image>)> {
     let below = |floor: &&Version| chosen.is_some_and(|chosen| floor.cmp_precedence(&chosen.version).is_lt());
     // Its build metadata is for people.
@@ -206,7 +206,7 @@ impl Choice {
         is_double || self.chosen.iter().chain(floors).any(|image| image.digest == digest)
     }
 
-    /// It is not chosen only because something newer is. What was denied since, or is young again, is not.
+    /// It is not chosen only because something newer is. One that was denied since, or is young again, is not chosen.
     fn was_good(&self, digest: Sha256) -> bool {
         matches!(self.refused.get(&digest), Some(Refusal::Older { .. }))
     }

@@ -23,7 +23,7 @@ use crate::{
 /// The limits of one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Tags that are looked at, each with a request. With more nothing is looked at: what is left out might be the newest.
+    /// Tags that are looked at, each with a request. With more nothing is looked at: a tag that is left out might be the newest.
     pub tags: usize,
     /// Bytes of layers that are read to find out which payload is in one image.
     pub payload_bytes: u64,
@@ -35,7 +35,7 @@ impl Default for Limits {
     }
 }
 
-/// Why a lookup failed. What was known before stays as it is.
+/// Why a lookup failed. Earlier knowledge stays.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoverError {
     /// The channel's repository is no name of one.
@@ -155,7 +155,7 @@ pub fn discover(
     Ok(found.into_iter().map(candidate).collect())
 }
 
-/// With a label everything must be looked at; with a pattern of tags, only what is like it. Signatures and what else
+/// With a label every tag must be looked at; with a pattern, only tags that match it. Signatures and what else
 /// belongs to an image may be under a tag that begins with its digest, `sha256-HEX`: that is no image.
 fn is_wanted(select: &Select, tag: &str) -> bool {
     let hex = tag.strip_prefix("sha256-").and_then(|rest| rest.get(..64));
