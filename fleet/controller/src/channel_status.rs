@@ -2,7 +2,7 @@
 //!
 //! * What a look found is written only over what it began from: of two controllers that look at once, one is written. So
 //!   no controller's first sight of an image is lost or moved.
-//! * A look that failed changes nothing but what is said of it. Deny list, range and ages hold all the same: the choice is
+//! * A look that failed changes only its own condition. Deny list, range and ages hold all the same: the choice is
 //!   made anew among the images that are known.
 //! * A channel that is not understood, and one that was not looked into, has no choice for others to promote from; what it
 //!   took last stays.
@@ -35,7 +35,7 @@ const KEPT: usize = 64;
 /// The longest message of a condition.
 const LONGEST: usize = 1000;
 /// The largest status, bytes. etcd takes 1.5 MiB for the whole object, whose other half people write: the largest list of
-/// what is denied has a quarter of a MiB.
+/// the denied ones have a quarter of a MiB.
 const LARGEST: usize = 1 << 20;
 /// Characters that are kept of a reason where all of them are too much.
 const SHORT: usize = 80;
@@ -69,7 +69,7 @@ impl LookStart {
         Self { uid: known.uid.clone(), generation: known.generation, looked_at, answered_at }
     }
 
-    /// Whether what came of it may be written over this. Otherwise another controller was faster, or other things are wanted
+    /// Whether its result may be written over this. Otherwise another controller was faster, or other things are wanted
     /// now. Another controller's missing answer takes nothing from one that came.
     fn counts(&self, known: &KnownChannel, answered: bool) -> bool {
         let now = Self::of(known);
@@ -303,7 +303,7 @@ fn write_choice(
         None => {
             // The earlier choice stays until then, if it is still allowed.
             let still = status.latest.clone().filter(|latest| choice.may_be_used(latest.digest.0));
-            // Floors of what is not taken yet are none of it: nodes would go through a version that is above it.
+            // Leave out floors of an image that is not taken yet: nodes would go through a version that is above the choice.
             let below = still.as_ref().and_then(|still| still.version.parse::<Version>().ok());
             let is_below = |floor: &Floor| {
                 let floor = floor.version.parse::<Version>().ok();

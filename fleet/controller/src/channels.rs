@@ -1,9 +1,9 @@
 //! Channels, looked into and written.
 //!
 //! Registries are slow and may be hostile. So a look is beside all else, on a thread of its own: at most [`AT_ONCE`] of
-//! them, and one into each registry. It has [`PATIENCE`] from its own beginning; what is under way then is cut, so that the
-//! thread ends. What it found is written unless another controller was faster. What it has read is not lost with a look that
-//! was too long: the next one goes on from there.
+//! them, and one into each registry. It has [`PATIENCE`] from its own beginning; a request that is under way then is
+//! cut, so that the thread ends. Its findings are written unless another controller was faster. The next look goes on where a
+//! look ended that was too long.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -154,7 +154,7 @@ impl Channels {
         }
     }
 
-    /// Write what follows from the looks that have ended. What is to be looked into now.
+    /// Write the results of the looks that have ended. Returns the channels that are to be looked into now.
     async fn reconcile(
         &self,
         busy: &mut Busy,
@@ -215,7 +215,7 @@ impl Channels {
         Ok(due)
     }
 
-    /// Write a status that is another one, and tell of what is new in it.
+    /// Write a status that differs, and tell of its news.
     async fn write(&self, name: &str, read: &DynamicObject, status: &ChannelStatus, now: Timestamp) -> Result<()> {
         let before = known(read).map(|known| known.status).unwrap_or_default();
         if before == *status {

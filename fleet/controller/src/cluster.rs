@@ -181,7 +181,7 @@ impl Cluster {
             .collect())
     }
 
-    /// The channels as they were read, by name: what cannot be understood is not to hide the others.
+    /// The channels as they were read, by name: one that cannot be understood does not hide the others.
     pub async fn channels(&self) -> Result<BTreeMap<String, DynamicObject>> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<Channel>(&()));
         let channels = self.within_list("channels", api).await?;

@@ -1,4 +1,4 @@
-//! Upgrades the nodes of a cluster. What may be done now is decided by [`slipway_rollout`]; this crate looks, has it
+//! Upgrades the nodes of a cluster. [`slipway_rollout`] decides; this crate looks, has it
 //! decided, and does it.
 //!
 //! ```text

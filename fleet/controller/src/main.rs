@@ -113,7 +113,7 @@ async fn run(args: Args) -> Result<()> {
             rest(pause, took, &triggers.rounds).await;
         }
     };
-    // The next process begins anew what is cut short here.
+    // The next process begins anew the work that is cut short here.
     tokio::select! {
         () = rounds => {}
         never = serve(listener, Arc::clone(&health)) => match never {},

@@ -77,7 +77,7 @@ impl Nodes {
         looks.join_all().await.into_iter().collect()
     }
 
-    /// Ask nodes, each for something. What came of it, by UID.
+    /// Ask nodes, each for something. Returns the answers, by UID.
     pub async fn ask(&self, requests: Vec<(core::Node, Ask)>) -> BTreeMap<String, Answer> {
         let trust = Trust::load(&self.files).map_err(|e| format!("the controller's own certificates: {e}"));
         let gate = Arc::new(Semaphore::new(AT_ONCE));

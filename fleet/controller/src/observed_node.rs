@@ -26,7 +26,7 @@ pub struct NodeReading {
     pub at: Timestamp,
 }
 
-/// The UID of a Node; what comes from an API server has one.
+/// The UID of a Node; each object of an API server has one.
 pub fn uid(node: &core::Node) -> &str {
     node.metadata.uid.as_deref().unwrap_or_default()
 }

@@ -102,8 +102,8 @@ fn grants<'a>(read: &'a DisruptionLedger, round: &'a Round) -> impl Iterator<Ite
     new.map(|grant| grant.node.pool.as_str())
 }
 
-/// The ledger was refused as a whole. What is freed is written first, which takes nothing from any node; then the grants of
-/// one pool after the other. The ledger as it is then; what is still refused stays in `refused`.
+/// The ledger was refused as a whole. Write the freed grants first, which takes nothing from any node; then the grants of
+/// one pool after the other. Returns the ledger as it is then; writes that are still refused stay in `refused`.
 async fn one_by_one(
     writer: &Writer<'_>,
     observation: Observation<'_>,
@@ -125,7 +125,7 @@ async fn one_by_one(
     Ok(ledger)
 }
 
-/// Not even what is free can be written: that is the trouble of all pools. Each of them says so.
+/// Not even freed grants can be written: that is the trouble of all pools. Each of them says so.
 fn nothing(observation: Observation<'_>, members: &Members<'_>, why: &str, now: Timestamp) -> Persisted {
     let why = format!("the ledger cannot be written: {why}");
     let all: BTreeMap<String, String> =

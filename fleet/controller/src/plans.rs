@@ -1,9 +1,9 @@
 //! Which rollout is followed, and when there is a new one.
 //!
-//! * A new target is a new rollout. It begins when no node of the pool holds a grant any more: what has begun ends, and no
+//! * A new target is a new rollout. It begins when no node of the pool holds a grant any more: running upgrades end, and no
 //!   node goes to the new payload before its canaries do.
 //! * A node that came after the plan was made gets a further rollout of the same payload, when the last one is finished.
-//! * A plan is as large as fits into one object, with what is remembered of its nodes beside it. Who is left out gets a
+//! * A plan is as large as fits into one object, with the record of its nodes beside it. A node that is left out gets a
 //!   further rollout, too.
 //! * What failed is not tried again by itself, and a payload that was denied gets no further rollout. Who deletes the
 //!   rollout has it tried again.
@@ -41,7 +41,7 @@ const LARGEST: usize = 1_200_000;
 pub struct Followed<'a> {
     /// The rollout, if there is one.
     pub rollout: Option<&'a Rollout>,
-    /// It is not that of the target: what has begun ends, and nothing else begins.
+    /// It is not that of the target: running upgrades end, and nothing else begins.
     pub leaves: bool,
 }
 

@@ -172,7 +172,7 @@ impl Controller {
         self.nodes.ask(requests).await
     }
 
-    /// Tell people. What they were told already is not written again. What cannot be told does not keep the rest.
+    /// Tell people. An event that was written already is not written again. One that cannot be written does not stop the rest.
     async fn publish_status(
         &self,
         observation: Observation<'_>,

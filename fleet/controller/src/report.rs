@@ -1,4 +1,4 @@
-//! The status for people: what goes on, and why no more.
+//! The status for people: the work under way, and the reasons against more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ use crate::{
     round::{PoolRound, Reboot, Superseded},
 };
 
-/// The longest message. What is longer is in the objects of the nodes.
+/// The longest message. The objects of the nodes have the rest.
 const LONGEST: usize = 1000;
 
 /// The size of the message about nodes that are being replaced, bytes: with more of them at once the rest is left out. A

@@ -194,7 +194,7 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
     round
 }
 
-/// The ledger without what is free, whatever pool it belongs to; rebuilt, if most nodes of pools know of tokens that it has
+/// The ledger without free grants of any pool; rebuilt, if most nodes of pools know of tokens that it has
 /// lost. What stays of a pool that is unclear stays as it is.
 fn freed_ledger(
     observation: Observation<'_>,
@@ -403,7 +403,7 @@ fn withhold(pool_round: &mut PoolRound, pool: &str, refused: &RejectedWrites) {
     }
 }
 
-/// The pool has another target now: what has begun ends, and nothing else begins.
+/// The pool has another target now: running upgrades end, and nothing else begins.
 fn leave(decision: &mut Decision) {
     decision.steps.retain(|step| !matches!(step, Action::Grant { .. } | Action::Stage { .. }));
     for blocked in &mut decision.blocked {

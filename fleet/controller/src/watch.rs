@@ -1,4 +1,4 @@
-//! Changes in the cluster, as its API server tells them. They trigger a round, and that is all: what is decided from is read
+//! Changes in the cluster, as its API server tells them. They only trigger a round: the inputs of decisions are read
 //! anew each time, because a stream of changes may be late, cut, or silent for ever, and says nothing of what it has missed.
 //!
 //! A stream that the API server refuses is said: in the log once, and in the metrics as long as it lasts.
@@ -92,12 +92,12 @@ fn of_node(node: &Node) -> Fingerprint {
 #[derive(Debug, Default)]
 struct Known {
     now: BTreeMap<String, Fingerprint>,
-    /// From before the stream began anew: what is told again has not changed.
+    /// From before the stream began anew: a repeated event is no change.
     before: BTreeMap<String, Fingerprint>,
 }
 
 impl Known {
-    /// Whether what is told of an object is new. Its end is `None`.
+    /// Whether this event of an object is new. Its end is `None`.
     fn changes(&mut self, meta: &ObjectMeta, to: Option<Fingerprint>) -> bool {
         let uid = meta.uid.clone().unwrap_or_default();
         let before = self.before.remove(&uid);
@@ -345,7 +345,7 @@ mod tests {
         let cordoned = json!({ "unschedulable": true });
         assert_eq!(apply_event(&mut position, node("MODIFIED", "4", cordoned.clone(), ready("False", two))), Ok(true));
         assert_eq!(position.version, "4");
-        // Cut and begun again where it was, then begun anew: what is told again is not new, and what went is.
+        // Cut and begun again where it was, then begun anew: a repeated event is not new, and a deletion is.
         position.ended(&End::Cut);
         assert_eq!(position.version, "4");
         position.ended(&End::Lost);
