@@ -1,7 +1,7 @@
 //! Whether the etcd of a system reads the data that this node's member has, and will have.
 //!
 //! * etcd takes part in a cluster, and reads its data, if it is not older than the cluster's version. That version rises
-//!   within seconds to the oldest of all members, and with it what is written. It never falls by itself.
+//!   within seconds to the oldest of all members, and with it the format of the data. It never falls by itself.
 //! * So a member goes back alone as long as another one is as old as the system that it goes back to. With the last member
 //!   that is upgraded, the way back closes for all.
 //! * From 3.6 on `etcdctl downgrade enable` lowers it again, by one minor version. Then each member lowers its own data.

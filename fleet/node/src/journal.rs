@@ -3,7 +3,7 @@
 //! A copy is one line, `slipway-journal 1 CRC32 BYTES`, and the journal as JSON. With each change both are written, one
 //! after the other, that which does not count first, and both are on the medium before anything is done that they
 //! announce. So a write that is cut short leaves the old journal or the new one, and a copy that rots later takes nothing
-//! with it. Copies written in turns would do for the first only: what was begun last, such as the trial that runs now,
+//! with it. Copies written in turns would do for the first only: the last operation, such as the trial that runs now,
 //! would be forgotten.
 
 use serde::{Deserialize, Serialize};

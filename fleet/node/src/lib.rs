@@ -7,7 +7,7 @@
 //!                                    └───────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! * [`request`]: what can be asked of a node
+//! * [`request`]: the requests that a node takes
 //! * [`step`]: the steps of the sequence, what each does, and what its abort does
 //! * [`operation`]: one request and how far it came
 //! * [`journal`]: what a node keeps on its disk; two copies, the newer one that is whole counts
@@ -16,7 +16,7 @@
 //! * [`quorum`]: whether etcd keeps its quorum without this member
 //! * [`etcd_data`]: whether the etcd of a system reads the data that is there
 //! * [`drain`]: which pods are evicted, and which block
-//! * [`cordon`]: what is written into a Node, and what is put back
+//! * [`cordon`]: the change of a Node, and its undoing
 
 pub mod cordon;
 pub mod drain;

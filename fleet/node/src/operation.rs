@@ -42,7 +42,7 @@ pub struct Moved {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Course {
-    /// To what was asked for.
+    /// Towards the request.
     Forward,
     /// The operation is being undone, for this reason.
     Back(String),
@@ -170,12 +170,12 @@ impl Operation {
         self.request.id
     }
 
-    /// It is on its way to what was asked for.
+    /// It is on its way to the request.
     pub fn is_forward(&self) -> bool {
         self.course == Course::Forward
     }
 
-    /// Whether the way forward came to `step`. What was begun may have been done.
+    /// Whether the way forward came to `step`, which may have been done.
     pub fn came_to(&self, step: Step) -> bool {
         self.reached >= step
     }

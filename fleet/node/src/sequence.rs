@@ -1,15 +1,15 @@
 //! From operation and facts to the next step. The order of [`FORWARD`] and [`BACK`] is the safety argument:
 //!
 //! * Everything that can be checked without a disturbance is checked before the cordon.
-//! * Whatever has to be undone is in the journal before it is done: an undo may meet what was never done, and each can.
+//! * Each step that may be undone is in the journal before it is done. So an undo may meet a step that was never done, and each can.
 //! * The disk changes what boots in one step, the last one before the reboot, and only for one boot.
-//! * What was locked is given back last, when the node is well again. It has no end of its own.
+//! * The lock is given back last, when the node is well again. It has no end of its own.
 //! * The fleet's grant is looked at before a request is taken, before anything is locked, when the node is cordoned, and
 //!   again before services stop: it may have been taken back. From there on the node finishes alone. It gives nothing back:
 //!   the fleet frees the grant of a node that says that it is well, that nothing is under way, and that this was the highest
 //!   token it obeyed, whatever came of it.
 //! * The disk has the last word on what runs: a journal that says otherwise is wrong.
-//! * What was looked at before a boot counts for nothing after it: the system is proven anew before anything is given
+//! * Checks before a boot count for nothing after it: the system is proven anew before anything is given
 //!   back.
 //! * EPHEMERAL goes with the activation: after the member's departure is in the journal, services are stopped and the slot
 //!   is verified, and before the next boot is the new system. Cut short, it leaves EPHEMERAL blank, the boot state says so,
@@ -28,7 +28,7 @@ use crate::{
     step::{OnFailure, Step},
 };
 
-/// The way to what was asked for.
+/// The way to the request.
 pub const FORWARD: [Step; 18] = [
     Step::Stage,
     Step::Grant,
@@ -79,7 +79,7 @@ pub enum Next {
     TurnBack(String),
     /// The disk says that this step is done.
     Found(Step),
-    /// Nothing can be decided. It names what is missing.
+    /// Nothing can be decided. It names the missing facts.
     Wait(String),
     /// It is over.
     End(Outcome),

@@ -1,4 +1,4 @@
-//! The steps of the sequence. What is done in which order is in [`sequence`](crate::sequence).
+//! The steps of the sequence. Their order is in [`sequence`](crate::sequence).
 
 use core::fmt;
 
