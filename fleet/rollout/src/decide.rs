@@ -1,4 +1,4 @@
-//! From what is seen to what is to be done. One function of facts and time: [`decide`].
+//! From facts to actions. One function of facts and time: [`decide`].
 //!
 //! * **Frees come first**, also while the rollout is paused: a grant that is not needed is not held.
 //! * **Then staging**, of all nodes that answer, at any time: it disturbs no node. No node goes before all of them have it.
@@ -9,9 +9,9 @@
 //! * A node that holds a grant is asked to begin until it obeys, but only while windows are open: a message that was lost
 //!   is no reason to begin in the morning. Nor is it asked while it is left out.
 //! * **Too many failures, or one among the canaries**: the payload is denied and the rollout is paused. Nothing new
-//!   begins. What has begun goes on to its end.
-//! * **What was finished is denied no more**: who leaves the payload later was made to by people. Too many failures still
-//!   hold back what is new.
+//!   begins. Running upgrades go on to their end.
+//! * **A finished rollout is denied no more**: a node leaves its payload later only by a person's doing. Too many
+//!   failures still hold back new nodes.
 //! * **A node has a number of attempts** in a rollout. Who used them up without ever running the payload counts as failed, for
 //!   a reason that is not known, whatever it says. Only a person has it tried again.
 //! * **A person may have it go now**: until a time that they name, windows and blackouts do not count, and the soak of
@@ -113,7 +113,7 @@ fn grants(
     Ok(replaces)
 }
 
-/// The ledger without what is free, and the actions that make it so. Whether a pool has a rollout makes no difference: a
+/// The ledger without free grants, and the actions that make it so. Whether a pool has a rollout makes no difference: a
 /// grant that is not needed is not held.
 pub fn release_grants(
     ledger: &Ledger,

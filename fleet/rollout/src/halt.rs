@@ -17,7 +17,7 @@ struct Verdict {
 }
 
 impl View<'_> {
-    /// Why nothing new begins; and what is done about it, if it is new.
+    /// The reason why nothing new begins; and the actions about it, if it is new.
     pub(crate) fn stop(&self, steps: &mut Vec<Action>) -> Option<Blocked> {
         let facts = self.facts;
         if let Some(why) = &facts.aborted {

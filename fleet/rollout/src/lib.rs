@@ -14,17 +14,17 @@
 //! * [`int_or_percent`]: a number of nodes or a percentage, and how it is rounded
 //! * [`duration`]: a length of time
 //! * [`window`]: maintenance windows and blackouts in local time
-//! * [`ledger`]: who may be disturbed; the budget; what frees a grant. This is the safety argument
+//! * [`ledger`]: the nodes that may be disturbed; the budget; the end of a grant. This is the safety argument
 //! * [`policy`]: what people allow, and how several policies hold together
 //! * [`plan`]: which nodes, in which wave, in which order, with a hash
-//! * [`facts`]: what is seen of nodes and wishes
+//! * [`facts`]: observations of nodes, and wishes
 //! * [`replace`]: nodes that are replaced: by whom, and why not
 //! * [`skew`]: which kubelet goes with the API server
 //! * [`blocked`]: why a node waits, as a sentence
 //! * [`attempts`]: how often a node was granted
 //! * [`action`]: the actions that follow
 //! * [`decide`]: from facts to actions
-//! * `view`: who failed, who is done, how far the waves are
+//! * `view`: failed and finished nodes, and the progress of waves
 //! * `halt`: what stops a rollout
 //! * [`preview`]: a plan with its earliest times, and what blocks it
 

@@ -20,7 +20,7 @@ use crate::{
 /// The preview of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preview {
-    /// The plan; its hash is what is agreed to.
+    /// The plan; people agree to its hash.
     pub plan: Plan,
     /// When its nodes begin at the earliest.
     pub times: Times,

@@ -3,7 +3,7 @@
 //! * A set makes machines for no particular node. So a successor is any machine of the same set that was not there when
 //!   the grant was given, or that succeeds no node yet: grants of one set have the same candidates. Each machine counts for
 //!   one grant, the oldest comes first, and each grant needs one of its own, whatever the machine came for.
-//! * A successor is well with the payload, or the grant stays. Who comes up with another payload has failed.
+//! * A successor is well with the payload, or the grant stays. One that comes up with another payload has failed.
 //! * Not replaced are nodes whose machine no set would make again, nodes of the control plane, and nodes that would lose volumes.
 
 use std::{

@@ -1,4 +1,4 @@
-//! The facts of one decision, by UID, and what follows from them for single nodes: who failed, who is done, how far the
+//! The facts of one decision, by UID, and the conclusions about single nodes: failed, done, how far the
 //! waves are.
 
 use std::{borrow::Cow, collections::BTreeMap};
