@@ -1,4 +1,4 @@
-//! When certificates expire, and who is told before that.
+//! The ends of certificates, and the notices before them.
 
 use rustls::pki_types::CertificateDer;
 use slipway_node_api::v1::{Certificate, CertificateUse};

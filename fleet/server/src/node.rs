@@ -42,7 +42,7 @@ pub trait Node: Send + Sync + 'static {
     /// The node's own status.
     fn status(&self) -> impl Future<Output = Result<StatusResponse, Error>> + Send;
 
-    /// A log of the machine, as it comes. Who does not want it any more drops the receiver.
+    /// A log of the machine, as it comes. Drop the receiver to end it.
     fn log(&self, of: Log) -> impl Future<Output = Result<Lines, Error>> + Send;
 
     /// The members of etcd's cluster.
@@ -65,7 +65,7 @@ pub enum Log {
     Kernel {
         /// Go on with what comes.
         follow: bool,
-        /// Leave out what is there already.
+        /// Leave out the lines that are there already.
         only_new: bool,
     },
     /// A service's log.
@@ -74,7 +74,7 @@ pub enum Log {
         name: String,
         /// Go on with what comes.
         follow: bool,
-        /// So many lines of what is there already; `None` for all.
+        /// So many of the lines that are there already; `None` for all.
         lines: Option<u32>,
     },
 }
@@ -103,7 +103,7 @@ pub enum Error {
     /// There is nothing to confirm.
     #[error("the system that runs is not on trial")]
     NotOnTrial,
-    /// The node does not have what is asked for.
+    /// The node does not have the requested thing.
     #[error("{0}")]
     NotHere(String),
     /// The fleet's ledger cannot be read, so no token counts: why.

@@ -9,7 +9,7 @@ pub enum Role {
     Reader,
     /// Look, and begin what the fleet's ledger has granted.
     Controller,
-    /// Keep what runs running: start anew, and end what is under way.
+    /// Keep the running system running: start it anew, and end an operation.
     Operator,
     /// Change what runs.
     Admin,

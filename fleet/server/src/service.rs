@@ -94,7 +94,7 @@ impl<N: Node> Service<N> {
         Ok(status)
     }
 
-    /// Ask the node, for who may make this call.
+    /// Ask the node, for a caller who may make this call.
     pub(crate) async fn put<T, A, F>(
         &self,
         request: &Request<T>,

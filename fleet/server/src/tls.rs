@@ -87,7 +87,7 @@ struct Read {
 type Usable = (Arc<ServerConfig>, Arc<dyn ClientCertVerifier>, Vec<Certificate>);
 
 impl Trust {
-    /// Read the files. What is wrong with them later is told in `log`.
+    /// Read the files. Later faults of them go to `log`.
     pub fn load(files: Files, log: EventLog) -> Result<Self, Unusable> {
         let read = Read::from(&files)?;
         let (config, clients, certificates) = usable(&files, &read)?;

@@ -202,7 +202,7 @@ impl EventStream {
         }
         let before = Position { epoch: epoch.clone(), seq: from.0 - 1 };
         let reader = log.read(Some(&before)).map_err(|e| Reason::AheadOfLog.status(e))?;
-        // It says that the stream has begun. Who goes on from its id gets the same.
+        // It says that the stream has begun. A client that goes on from its id gets the same.
         let place = from.1.checked_sub(1).map_or((from.0 - 1, usize::MAX), |part| (from.0, part));
         let actor = request.with_actor_id;
         let hello = TalosEvent { type_url: String::new(), value: Vec::new(), actor: actor.clone() };
@@ -212,7 +212,7 @@ impl EventStream {
         Ok(Self { reader, words, epoch, from, actor, next })
     }
 
-    /// Put what this event says after what comes next.
+    /// Put the content of this event after the next one.
     fn take(&mut self, event: &v1::Event) {
         let seq = number(event);
         for (part, said) in self.words.say(event).into_iter().enumerate() {
@@ -231,7 +231,7 @@ fn words_before(kept: &[v1::Event], status: &v1::StatusResponse) -> TalosState {
     TalosState::before(status.operation.as_ref().filter(|_| !begins))
 }
 
-/// The first part that `request` wants of what is kept, after `after`; `None` if it wants only what comes.
+/// The first kept part that `request` wants, after `after`; `None` if it wants only new events.
 fn first_wanted(
     kept: &[v1::Event],
     words: &TalosState,

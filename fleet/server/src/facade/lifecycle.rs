@@ -110,7 +110,7 @@ fn of(what: &What) -> Option<&str> {
 }
 
 impl<N: Node> Service<N> {
-    /// Begin what is asked for, and tell how it goes.
+    /// Begin the request, and report its progress.
     async fn tell<Q: Sync, T, F>(
         &self,
         request: &Request<Q>,
@@ -132,7 +132,7 @@ impl<N: Node> Service<N> {
     }
 }
 
-/// Why what was asked for is not so.
+/// The reason why the request failed.
 fn came_back(ended: &v1::Ended) -> Option<&str> {
     ended.outcome.as_ref()?.came_back.as_deref()
 }
