@@ -16,7 +16,7 @@ pub struct Failure {
     pub law: String,
 }
 
-/// One rollout. What was counted, and the law that was broken, if one was.
+/// One rollout. Returns the counts, and the law that was broken, if one was.
 pub fn run(seed: u64, nodes: Option<usize>, mutant: Mutant) -> (Counts, Option<Failure>) {
     let mut world = World::new(Scenario::new(seed, nodes), mutant, Trace::default());
     let failure = world.run().map(|law| Failure { seed, law });
@@ -38,7 +38,7 @@ pub fn describe_failure(failure: &Failure, nodes: Option<usize>, mutant: Mutant)
     format!("{}\nBROKEN by seed {}: {}\nreplay: {command}", lines[from..].join("\n"), failure.seed, failure.law)
 }
 
-/// Many rollouts: what was counted, and the first law that was broken.
+/// Many rollouts: the counts, and the first law that was broken.
 pub fn many(first: u64, rollouts: u64, nodes: Option<usize>, mutant: Mutant) -> (Counts, Option<Failure>) {
     let mut sum = Counts::default();
     for seed in first..first.saturating_add(rollouts) {

@@ -76,7 +76,7 @@ pub struct Work {
 /// A controller.
 #[derive(Clone, Debug, Default)]
 pub struct Controller {
-    /// Which life of it this is: what is on its way to an earlier one is not heard.
+    /// The number of this life: messages to an earlier one are not heard.
     pub life: u64,
     pub is_up: bool,
     /// The error of its clock.

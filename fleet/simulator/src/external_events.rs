@@ -214,7 +214,7 @@ impl World {
         self.scenario.pools.iter().position(|other| other.name == *pool)
     }
 
-    /// It says what is so again.
+    /// It tells the truth again.
     pub fn is_honest(&mut self, n: usize) {
         self.machines[n].lie = None;
         self.publish_report(n);
@@ -310,7 +310,7 @@ impl World {
         }
     }
 
-    /// Nothing goes wrong any more, and what can come back comes back.
+    /// The faults end, and every node that can come back comes back.
     pub fn becomes_calm(&mut self) {
         self.is_calm = true;
         self.trace.say(self.now, || "from here on nothing goes wrong".to_owned());

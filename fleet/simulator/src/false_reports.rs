@@ -1,4 +1,4 @@
-//! Nodes that say what is not so: each field of a report, false.
+//! Nodes that lie: each field of a report, false.
 
 use slipway_rollout::facts::{Failure, FailureEvidence, RollbackState};
 

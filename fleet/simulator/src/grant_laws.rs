@@ -181,7 +181,7 @@ impl World {
         lacking.map(|observed| format!("staging: {} goes, and {} has not staged", node.name, observed.node.name))
     }
 
-    /// A rollout was written: what is denied was bad, and a wave that is over has soaked.
+    /// A rollout was written: a denied payload was bad, and a wave that is over has soaked.
     pub fn rollout_was_written(&mut self, write: &Write) {
         let view = &write.view;
         match &write.change {

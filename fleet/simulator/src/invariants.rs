@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl World {
-    /// A step begins. What is read of the grant is not older than that.
+    /// A step begins. The grant is read after that.
     pub fn begins(&mut self, n: usize, step: Step) {
         if matches!(step, Step::Grant | Step::Cordon | Step::Recheck) {
             self.machines[n].looked = self.now;

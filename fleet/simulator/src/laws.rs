@@ -15,7 +15,7 @@ pub struct Laws {
     pub removed: BTreeMap<(String, u64), Seconds>,
     /// The number of nodes that might be unavailable when this token was given.
     pub allowed: BTreeMap<u64, u64>,
-    /// Grants that were freed on a person's word: who did that looked whether the node was at work, or did not.
+    /// Grants that a person freed, and whether that person looked first if the node was at work.
     pub excused: BTreeSet<(String, u64)>,
     /// The highest token that each machine has obeyed.
     obeyed: BTreeMap<(usize, u64), u64>,

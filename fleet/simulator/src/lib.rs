@@ -1,5 +1,5 @@
 //! A fleet in virtual time. The real decisions (`slipway-rollout`) and the real sequence of every node (`slipway-node`,
-//! with its journal) run; what is around them is simulated, and goes wrong: the API server, etcd's members, disks,
+//! with its journal) run; their surroundings are simulated, and fail: the API server, etcd's members, disks,
 //! power, messages, clocks, people. Everything comes from a seed: the same seed, the same run.
 //!
 //! ```text
@@ -13,15 +13,15 @@
 //! * [`clock`]: virtual time
 //! * [`scenario`]: a fleet, its policies, and what will go wrong
 //! * [`policies`]: policies twice: as the decisions take them, and as numbers for the laws
-//! * [`faults`]: what goes wrong, and when
+//! * [`faults`]: the faults, and their times
 //! * [`api`], [`etcd`]: what all share
 //! * [`machine`], [`node`], [`steps`]: a node: its disk and journal, its loop, what the steps do
 //! * [`view`], [`controller_state`], [`controller`], [`messages`]: what a controller sees, what it is at, what it does, and what is
 //!   on its way
 //! * [`external_events`]: faults from outside, and people
-//! * [`invariants`], [`grant_laws`], [`reasons`]: what holds at every step; at every grant; of what is said
+//! * [`invariants`], [`grant_laws`], [`reasons`]: laws of every step; of every grant; of the reasons
 //! * [`laws`]: what these remember of the past, and the first law that was broken
-//! * [`mutant`]: what is wrong on purpose
+//! * [`mutant`]: planted faults
 //! * [`world`]: all of it, in virtual time
 //! * [`trace`], [`campaign`]: one run to read, and many
 

@@ -156,7 +156,7 @@ impl Machine {
         self.to_do = None;
     }
 
-    /// Power is gone. What is on the medium stays.
+    /// Power is gone. The medium stays as it is.
     pub fn goes_down(&mut self) {
         (self.is_up, self.is_drained) = (false, false);
         self.to_do = None;

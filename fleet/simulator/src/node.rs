@@ -18,7 +18,7 @@ use crate::{
     world::{Event, World},
 };
 
-/// The watchdog, or the guard, ends what does not become well: longer than the sequence's own time for it.
+/// The watchdog, or the guard, ends a system that does not become well: longer than the sequence's own time for it.
 const GUARD: Seconds = 900;
 
 impl World {

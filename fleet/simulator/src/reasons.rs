@@ -1,4 +1,4 @@
-//! Every node that is not done has one reason, what is reported done is so, and a rollout that does not go on has
+//! Every node that is not done has one reason, a node that is reported done is done, and a rollout that does not go on has
 //! reasons that are so.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +141,7 @@ impl World {
         self.laws.is_stuck = (0..self.scenario.pools.len()).all(is_done);
     }
 
-    /// Whether what is said of a node that does not go is so, after two days in which nothing changed.
+    /// Whether the reason of a node that does not go is true, after two days in which nothing changed.
     fn is_so(&self, facts: &Facts, decision: &Decision, uid: &str, why: &Blocked) -> Fair {
         let machine = self.uids.get(uid).map(|(n, _)| &self.machines[*n]);
         let is_dead = machine.is_none_or(|machine| machine.is_dead);

@@ -47,7 +47,7 @@ pub struct Rates {
     pub fails: u32,
 }
 
-/// A pool, and what is to be done with it.
+/// A pool, and the plans for it.
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub name: String,

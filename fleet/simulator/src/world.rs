@@ -247,7 +247,7 @@ impl World {
         None
     }
 
-    /// All rollouts are over or stuck for good reasons, and what was on its way has arrived.
+    /// All rollouts are over or stuck for good reasons, and all messages have arrived.
     fn is_over(&self) -> bool {
         let is_late = |since: &Option<Seconds>| since.is_some_and(|since| self.now > since + LATEST);
         // One that lies for ever may be granted for ever.
@@ -311,7 +311,7 @@ impl World {
         (n < self.machines.len()).then_some(n)
     }
 
-    /// A grant was given to this machine: what comes so long after it is due.
+    /// A grant was given to this machine: make its delayed faults due.
     pub fn granted(&mut self, n: usize) {
         self.counts.grants += 1;
         let count = self.counts.grants;
