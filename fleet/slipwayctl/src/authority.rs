@@ -116,8 +116,8 @@ pub fn ensure_ca(dir: &Path) -> Result<Pair, Failure> {
     Ok(Pair { certificate, key, is_new })
 }
 
-/// `NAME.crt` and `NAME.key` in `at`, signed by the CA in `ca`. What is there stays, if it is what would be made; else it is
-/// made anew only if that is wanted, and then for the key that is there.
+/// `NAME.crt` and `NAME.key` in `at`, signed by the CA in `ca`. Existing files stay, if they are those that would be
+/// made; else the certificate is made anew only if that is wanted, and then for the existing key.
 pub fn ensure(ca: &Path, at: &Path, name: &str, params: CertificateParams, renew: bool) -> Result<Pair, Failure> {
     let (certificate, key) = paths(at, name);
     let issuer = issuer(ca)?;

@@ -70,7 +70,7 @@ pub struct TlsContext {
     pub key: PathBuf,
 }
 
-/// Where the file is: what is said, or below the home.
+/// The path of the file: as given, or below the home.
 pub fn path(target: &Target) -> Result<PathBuf, Failure> {
     if let Some(path) = &target.config {
         return Ok(path.clone());

@@ -57,7 +57,7 @@ fn read_base(base: Option<&Path>) -> Result<Table, Failure> {
     authority::text(path)?.parse().map_err(|e| Failure::file(path, e))
 }
 
-/// `base` with what is this node's own.
+/// `base` with this node's own values.
 fn configuration(name: &str, base: &Table, on_node: &Path) -> Result<String, Failure> {
     let mut all = base.clone();
     let file = |name: &str| Value::String(on_node.join(name).display().to_string());

@@ -65,7 +65,7 @@ pub async fn ask(context: &Context, goal: Goal, output: &Output) -> Result<(), F
         let answer = send(&mut client, &request).await?;
         return print_answer(&answer, output);
     }
-    // From here on events count: what is asked for begins after it.
+    // From here on events count: the operation begins after it.
     let from = client.status(StatusRequest {}).await?.into_inner().events;
     let answer = send(&mut client, &request).await?;
     print_answer(&answer, output)?;

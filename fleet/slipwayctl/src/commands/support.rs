@@ -1,4 +1,4 @@
-//! `support`: what is needed to understand a failure, in one archive. No part that fails keeps the others out.
+//! `support`: the facts about a failure, in one archive. A part that fails leaves the others in.
 
 use std::{
     fs::OpenOptions,

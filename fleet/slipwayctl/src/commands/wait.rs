@@ -56,7 +56,7 @@ async fn follow(
         from.clone_from(&event.position);
         match event.what {
             Some(What::Ended(ended)) if ended.id == id => return Ok(Some(ended)),
-            // Its end may have been among what is missing.
+            // The missing events may include its end.
             Some(What::Gap(_)) => {
                 if let Some(ended) = ended_meanwhile(&mut client, id).await? {
                     return Ok(Some(ended));

@@ -1,4 +1,4 @@
-//! Objects of the API server, read and changed. A change is a merge patch of what is meant and no more, with the version
+//! Objects of the API server, read and changed. A change is a merge patch of the changed field alone, with the version
 //! that was read: what another program has written since is neither lost nor written over.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};

@@ -79,7 +79,7 @@ fn line(node: &Member) -> String {
     clean(&format!("{}  {}  {}", node.name, node.reason, message_of(node)))
 }
 
-/// Why it does not go, with what is being done on it.
+/// The reason why it does not go, with its present step.
 fn message_of(node: &Member) -> String {
     node.step.as_ref().map_or_else(|| node.message.clone(), |step| format!("{step}: {}", node.message))
 }

@@ -12,7 +12,7 @@ use crate::{
     show::Output,
 };
 
-/// The namespace before what is in it.
+/// The namespace before its objects.
 const OBJECTS: [&str; 8] = [
     include_str!("../../../manifests/namespace.yaml"),
     include_str!("../../../manifests/crds/channels.yaml"),

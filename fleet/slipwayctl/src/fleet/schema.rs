@@ -1,4 +1,4 @@
-//! The schemas of what is printed as JSON are kept beside the program: `slipwayctl/schema`.
+//! The schemas of the JSON output are kept beside the program: `slipwayctl/schema`.
 
 use std::{env, fs, path::Path};
 
