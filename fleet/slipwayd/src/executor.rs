@@ -234,7 +234,7 @@ impl<L: Listener> Shared<L> {
     }
 }
 
-/// The span of an operation: what is logged within it carries its name and goal.
+/// The span of an operation: log lines within it carry its name and goal.
 fn span(op: &Operation) -> tracing::Span {
     tracing::info_span!("operation", id = %op.id(), goal = ?op.request.goal)
 }

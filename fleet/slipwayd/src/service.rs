@@ -105,7 +105,7 @@ pub fn start(name: String, config: Config, log: EventLog) -> anyhow::Result<(Ser
 }
 
 impl Worker {
-    /// Go on with what the journal says, and with what is asked for.
+    /// Go on with the journal's operation, and with requests.
     pub fn work(mut self) {
         // A rest that cannot be cleared now is cleared before the next payload is written, and that step says what blocks
         // it.
@@ -243,7 +243,7 @@ impl Inner {
 
     fn status(&self) -> StatusResponse {
         let version = env!("CARGO_PKG_VERSION");
-        // One journal for all of it: a token without what came of it would free what is at work.
+        // One journal for all of it: a token without its outcome would free the grant of a node that is at work.
         let (facts, journal) = (self.facts(), self.shared.journal());
         let (health, no_way_back) = {
             let health = self.health();

@@ -74,7 +74,7 @@ impl Wanted {
         Some(format!("{}: {what}", named(pid, dir)))
     }
 
-    /// Directories, the program, and what is open.
+    /// Directories, the program, and open files.
     fn open(&self, dir: &Path, is_ours: bool) -> Option<String> {
         let links = [("works in", "cwd"), ("has its root in", "root"), ("runs", "exe")];
         let links = links.map(|(how, name)| (how, dir.join(name))).into_iter();

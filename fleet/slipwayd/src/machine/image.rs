@@ -110,7 +110,7 @@ impl Images {
 
     fn run(&self, own: &Installer, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, InstallError> {
         let source = &request.source;
-        // The digest is resolved here, once: what is fetched under it is what is run.
+        // The digest is resolved here, once: the installer runs from the bytes that are fetched under it.
         let pulled = own.pull(source, &self.layout, watcher)?;
         let manifest = pulled.manifest;
         let image = self.engine.import(&self.layout, manifest, watcher)?;

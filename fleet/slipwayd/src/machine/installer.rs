@@ -311,7 +311,7 @@ fn volume(status: &StatusReport) -> Result<Volume, String> {
     Ok(Volume { goes: devices(Part::Ephemeral)?, stays: devices(Part::State)? })
 }
 
-/// Ask it to end: it tells what is on the disk, and leaves the running slot alone whenever it ends.
+/// Ask it to end: it reports the state of the disk, and leaves the running slot alone whenever it ends.
 fn end(child: &Child) {
     let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
 }

@@ -98,7 +98,7 @@ impl Kube {
         may_all_go(&pods, self.config.drain)
     }
 
-    /// Evict what may be evicted. It is done when nothing is left that has to go.
+    /// Evict the pods that may be evicted. It is done when no pod is left that has to go.
     pub fn drain(&self) -> Result<()> {
         self.runtime.block_on(async {
             let client = self.client().await?;

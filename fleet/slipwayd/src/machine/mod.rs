@@ -250,7 +250,7 @@ impl Machine {
         self.installer.volume()?.may_go()
     }
 
-    /// The installer writes to nothing that is mounted. What is kept may stay mounted.
+    /// The installer writes to nothing that is mounted. Volumes that are kept may stay mounted.
     fn release(&self, op: &Operation) -> Result<(), String> {
         if op.request.preserve { Ok(()) } else { self.installer.volume()?.release() }
     }

@@ -79,7 +79,7 @@ impl Mount {
         self.kind == "overlay"
     }
 
-    /// Whether it is an overlay of which a part lies on what is mounted at `point`.
+    /// Whether it is an overlay of which a part lies on the mount at `point`.
     fn lies_on(&self, point: &Path) -> bool {
         let value = |option: &str| option.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
         let dirs = self.options.split(',').filter_map(value);

@@ -32,7 +32,7 @@ const ANSWER: Duration = Duration::from_secs(15);
 const MOST: usize = 16 << 20;
 /// Pods that a message names.
 const NAMED: usize = 10;
-/// containerd's namespace for what came by the CRI.
+/// containerd's namespace for containers of the CRI.
 const NAMESPACE: &str = "k8s.io";
 
 type Result<T> = std::result::Result<T, String>;
@@ -75,7 +75,7 @@ impl Pods {
     async fn stop_all(&self) -> Result<()> {
         let client = self.connect().await?;
         let running = pods(&client).await?;
-        // First they are asked: to end a sandbox kills what is in it at once.
+        // First they are asked: to end a sandbox kills its containers at once.
         let mut asked = JoinSet::new();
         for (pod, container) in running.iter().flat_map(|pod| pod.containers.iter().map(move |one| (pod, one))) {
             asked.spawn(stop_container(client.clone(), pod.sandbox.clone(), container.clone(), self.grace));

@@ -104,7 +104,7 @@ fn open(layout: &Path, digest: &str, watcher: &dyn Watcher) -> io::Result<BufRea
     Ok(BufReader::with_capacity(CHUNK, file))
 }
 
-/// Lay one layer over what is there.
+/// Lay one layer over the present files.
 fn apply(layer: impl Read, to: &Path, watcher: &dyn Watcher) -> io::Result<()> {
     let mut archive = Archive::new(layer);
     archive.set_preserve_permissions(true);
@@ -181,11 +181,11 @@ fn hide(directory: &Path, name: &OsStr, hidden: &[u8], own: &HashSet<PathBuf>) -
     Ok(())
 }
 
-/// A directory takes the place of what is none, and the other way round.
+/// A directory takes the place of another kind of file, and the other way round.
 fn make_room(entry: &Entry<impl Read>, at: &Path) -> io::Result<()> {
     let Ok(old) = fs::symlink_metadata(at) else { return Ok(()) };
     let is_directory = entry.header().entry_type().is_dir();
-    // A link to a directory may stay: what is in the layer's directory goes to where it leads.
+    // A link to a directory may stay: the layer's files go to where it leads.
     let stays = is_directory && (old.is_dir() || fs::metadata(at).is_ok_and(|target| target.is_dir()));
     if stays { Ok(()) } else { remove(at) }
 }
