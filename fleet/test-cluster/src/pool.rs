@@ -1,7 +1,7 @@
 //! Servers that one test after another uses: to start one costs more than most tests that need one.
 //!
-//! The next test finds what was there when [`Lent::keep`] was called, unchanged, or it gets a server of its own. There is no
-//! controller that would delete what is in a namespace, so objects are taken out of etcd; the API server follows it.
+//! The next test finds the server as it was when [`Lent::keep`] was called, or it gets a server of its own. There is no
+//! controller that would delete the content of a namespace, so objects are taken out of etcd; the API server follows it.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ static POOL: Mutex<Vec<Server>> = Mutex::new(Vec::new());
 const OBJECTS: [&str; 3] = ["/registry/minions/", "/registry/events/", "/registry/fleet.slipway.dev/"];
 /// All that the API server keeps.
 const ALL: &str = "/registry/";
-/// Time without a change before it counts as settled. Who was killed may have asked for something just before.
+/// Time without a change before it counts as settled. A killed program may have asked for something just before.
 const SETTLES: Duration = Duration::from_millis(300);
 
 /// All keys with the revisions in which they were written last, as etcd writes them in JSON. The same revision is the same
