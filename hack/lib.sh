@@ -159,26 +159,54 @@ release_flags() {
     while read -r dir; do flags+=("--remap-path-prefix=$dir=/crates"); done <<<"$dirs"
 }
 
-# A static build: static_build PROFILE ARGUMENTS of cargo build. It is in the directory $built then.
+# Rust's name for programs of an architecture.
+rust_target() {
+    case $1 in
+    amd64) echo x86_64-unknown-linux-gnu ;;
+    arm64) echo aarch64-unknown-linux-gnu ;;
+    *) die "there are no programs for $1" ;;
+    esac
+}
+
+# What compiles for another architecture than this machine's: need_cross ARCH. Settings for env, as $cross, and more $flags.
+need_cross() {
+    local target tools foreign
+    cross=()
+    [[ $1 != "$(dpkg --print-architecture)" ]] || return 0
+    target=$(rust_target "$1")
+    tools=${target/-unknown/}
+    need "$tools-gcc:gcc-$tools" "/usr/$tools/lib/libc.a:libc6-dev-$1-cross"
+    need_rust_target "$target"
+    # The C library that Debian's cross compilers bring gets no security updates. What is linked in is what has them.
+    foreign "$1" "usr/lib/$tools" "libc6-dev=$(dpkg-query --show --showformat '${Version}' libc6-dev)"
+    flags+=(-C "link-arg=-B$foreign" -C "link-arg=-L$foreign")
+    target=${target//-/_}
+    cross=("CARGO_TARGET_${target^^}_LINKER=$tools-gcc" "CC_$target=$tools-gcc" "AR_$target=$tools-ar")
+}
+
+# A static build: static_build PROFILE ARGUMENTS of cargo build. For this machine, or for the architecture $build_for. It is in
+# the directory $built then.
 # crt-static for the target only: procedural macros, which run here, cannot be static. Random numbers by the
 # system call: without libc's symbols the crate would wait for /dev/random to become ready, which on a machine
 # without a hardware source nothing makes it.
 static_build() {
-    local target flags profile=$1
+    local target flags cross profile=$1 arch=${build_for:-$(dpkg --print-architecture)}
     shift
-    target=$(uname -m)-unknown-linux-gnu
-    # Relative relocations in a bitmap (DT_RELR, glibc 2.36) take a twentieth of the room.
-    flags=(-C target-feature=+crt-static -C 'link-arg=-Wl,-z,pack-relative-relocs' --cfg 'getrandom_backend="linux_getrandom"')
+    target=$(rust_target "$arch")
+    flags=(-C target-feature=+crt-static --cfg 'getrandom_backend="linux_getrandom"')
+    need_cross "$arch"
+    # Relative relocations in a bitmap (DT_RELR, glibc 2.36) take a twentieth of the room. Debian's linker for arm64 makes none.
+    [[ $arch != amd64 ]] || flags+=(-C 'link-arg=-Wl,-z,pack-relative-relocs')
     release_flags
     # A path may have a space.
     CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
-        in_build_dir cargo build --quiet --profile "$profile" --locked --target "$target" --target-dir target "$@"
+        in_build_dir env "${cross[@]}" cargo build --quiet --profile "$profile" --locked --target "$target" --target-dir target "$@"
     # shellcheck disable=SC2034 # for who sources this
     built=$top/target/$target/${profile/#dev/debug}
 }
 
-# Beside Rust itself its core library for this target is needed, which rustup brings.
-need_uefi_target() {
+# Beside Rust itself its libraries for this target are needed, which rustup brings.
+need_rust_target() {
     need_rust
     [[ ! -d $(rustc --print target-libdir --target "$1") ]] || return 0
     say "installing Rust's libraries for $1"
@@ -193,8 +221,8 @@ need_tools() {
 }
 need_compiler() {
     need_tools
-    need_uefi_target x86_64-unknown-uefi
-    need_uefi_target aarch64-unknown-uefi
+    need_rust_target x86_64-unknown-uefi
+    need_rust_target aarch64-unknown-uefi
 }
 
 # Time stamp of what is built, where it has one: any fixed time.
@@ -208,7 +236,7 @@ build_loader() {
     arm64) target=aarch64-unknown-uefi ;;
     *) die "there is no loader for $1" ;;
     esac
-    need_uefi_target "$target"
+    need_rust_target "$target"
     release_flags
     # The linker would write down when it ran.
     flags+=(-C "link-arg=/TIMESTAMP:$epoch")
