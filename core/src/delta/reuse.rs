@@ -13,7 +13,7 @@ use crate::units::Extent;
 
 /// Chunks that are there are fetched as well if they lie between two that are not, and have fewer bytes than this together:
 /// a request costs a round trip.
-pub const MAX_GAP_BYTES: u64 = 64 << 10;
+pub const MAX_GAP_BYTES: u64 = 96 << 10;
 
 /// A file of the layer, and where on the disk it is written meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +111,11 @@ impl Reuse {
         self.places[n] = NONE;
     }
 
+    /// The first chunk from `from` on that is on the disk nowhere.
+    pub fn next_missing(&self, from: usize) -> Option<usize> {
+        (from..self.index.len()).find(|n| self.places[*n] == NONE)
+    }
+
     /// The chunks of one request: from `first`, which is missing, to the last missing one before a large gap.
     pub fn request(&self, first: usize) -> Range<usize> {
         let (mut end, mut gap) = (first + 1, 0);
@@ -129,18 +134,16 @@ impl Reuse {
 
     /// The bytes that reading the layer from chunk `from` on moves.
     pub fn moves(&self, from: usize) -> Moved {
+        let bytes = |chunks: Range<usize>| chunks.map(|n| self.index.chunk(n).len).sum::<u64>();
         let (mut n, mut moved) = (from, Moved::default());
-        while n < self.index.len() {
-            if let Some(place) = self.place(n) {
-                moved.reused += place.len;
-                n += 1;
-                continue;
-            }
-            let request = self.request(n);
+        while let Some(first) = self.next_missing(n) {
+            let request = self.request(first);
             moved.requests += 1;
-            moved.fetched += request.clone().map(|n| self.index.chunk(n).len).sum::<u64>();
+            moved.reused += bytes(n..first);
+            moved.fetched += bytes(request.clone());
             n = request.end;
         }
+        moved.reused += bytes(n..self.index.len());
         moved
     }
 }
@@ -190,14 +193,14 @@ mod tests {
 
     #[test]
     fn small_gaps_are_fetched_as_well() {
-        let lens = [1000, 60_000, 1000, 60_000, 5_537, 1000, 30_000];
+        let lens = [1000, 60_000, 1000, 60_000, 38_305, 1000, 30_000];
         let mut reuse = Reuse::new(index(&lens), vec![], &|_| None);
         for n in [1, 3, 4, 6] {
             let key = *reuse.index.key(n);
             reuse.found(&key, at(1 << 30, u64::from(lens[n])));
         }
         assert_eq!((reuse.request(0), reuse.request(5)), (0..3, 5..6));
-        assert_eq!(reuse.moves(0), Moved { fetched: 63_000, reused: 95_537, requests: 2 });
+        assert_eq!(reuse.moves(0), Moved { fetched: 63_000, reused: 128_305, requests: 2 });
         reuse.lost(4);
         assert_eq!(reuse.request(0), 0..6);
     }

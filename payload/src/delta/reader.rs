@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Read},
+    ops::Range,
     sync::atomic::Ordering,
 };
 
@@ -9,7 +10,7 @@ use oci_spec::image::Descriptor;
 
 use super::{Old, cut::cut_all, descriptor_of_index, fetch_index};
 use crate::{
-    image::{ImageError, ImageStore, Layer},
+    image::{FromRange, ImageError, ImageStore, Layer},
     sha256::Hasher,
 };
 use slipway_core::{
@@ -24,6 +25,9 @@ use slipway_core::{
 const WORTH_A_WORD: u64 = 16 << 20;
 /// Bytes of one read from the disk.
 const RUN_BYTES: u64 = 256 << 10;
+/// Most bytes from the disk between a request and the next one that is sent ahead. Until they are copied nobody reads its
+/// answer, and a server does not wait for ever.
+const AHEAD_BYTES: u64 = 16 << 20;
 
 /// The same bytes as the blob of the layer, if its index is right. The caller compares their digest.
 pub struct Delta<'o> {
@@ -36,6 +40,8 @@ pub struct Delta<'o> {
     buf: Vec<u8>,
     at: usize,
     supply: Supply,
+    // The request after the one that is being read, and its answer.
+    ahead: Option<(Range<usize>, FromRange)>,
 }
 
 enum Supply {
@@ -81,7 +87,7 @@ impl<'o> Delta<'o> {
         }
         old.said.used.store(true, Ordering::Relaxed);
         let layer = &layer.descriptor;
-        Ok(Some(Delta { store, layer, old, reuse, next: 0, buf: Vec::new(), at: 0, supply: Supply::Both }))
+        Ok(Some(Delta { store, layer, old, reuse, next: 0, buf: Vec::new(), at: 0, supply: Supply::Both, ahead: None }))
     }
 
     /// The files that go into a slot, as the index lists them.
@@ -148,9 +154,12 @@ impl<'o> Delta<'o> {
     /// Asks for the next chunk, and those behind it that are missing, too.
     fn request(&mut self) -> Result<(), String> {
         let chunks = self.reuse.request(self.next);
-        let (first, last) = (self.reuse.index.chunk(chunks.start), self.reuse.index.chunk(chunks.end - 1));
-        let asked = self.store.blob_from(self.layer, first.offset..last.end()).map_err(|e| e.to_string())?;
-        if asked.goes_on && last.end() < self.layer.size() {
+        let asked = match self.ahead.take() {
+            Some((same, asked)) if same == chunks => asked,
+            // A chunk between was not what it should be.
+            _ => self.ask(&chunks).map_err(|e| e.to_string())?,
+        };
+        if asked.goes_on && chunks.end < self.reuse.index.len() {
             self.old.said.say(format!(
                 "{} answers with all of layer {} where a part was asked for: all of it is fetched",
                 self.store.name(),
@@ -159,8 +168,24 @@ impl<'o> Delta<'o> {
             self.supply = Supply::Store(asked.reader);
         } else {
             self.supply = Supply::Request(asked.reader, chunks.end);
+            self.ask_ahead(chunks.end);
         }
         Ok(())
+    }
+
+    fn ask(&self, chunks: &Range<usize>) -> Result<FromRange, ImageError> {
+        let (first, last) = (self.reuse.index.chunk(chunks.start), self.reuse.index.chunk(chunks.end - 1));
+        self.store.blob_from(self.layer, first.offset..last.end())
+    }
+
+    /// Sends the request that will follow the one that ends before this chunk: while the one answer comes, the other is on its
+    /// way, and no round trip is waited for. If that fails, it is sent again when its turn comes.
+    fn ask_ahead(&mut self, from: usize) {
+        let Some(first) = self.reuse.next_missing(from) else { return };
+        let (chunks, index) = (self.reuse.request(first), &self.reuse.index);
+        if index.chunk(first).offset - index.chunk(from).offset <= AHEAD_BYTES {
+            self.ahead = self.ask(&chunks).ok().map(|asked| (chunks, asked));
+        }
     }
 
     /// The next chunk from the request.
@@ -197,7 +222,7 @@ impl<'o> Delta<'o> {
         if passed < position {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.supply = Supply::Store(reader);
+        (self.supply, self.ahead) = (Supply::Store(reader), None);
         Ok(())
     }
 }
@@ -227,5 +252,126 @@ impl Read for Delta<'_> {
                 Ok(n)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeMap,
+        sync::{Arc, Mutex},
+    };
+
+    use slipway_core::{
+        delta::{cutter::Cutter, index::Index},
+        digest::Sha256,
+    };
+
+    use super::*;
+    use crate::{
+        delta::{OldDisk, Said},
+        image::Document,
+    };
+
+    type Log = Arc<Mutex<Vec<String>>>;
+
+    /// A layer in memory, and what was asked of it.
+    struct Memory(Vec<u8>, Log);
+
+    struct Answer(io::Cursor<Vec<u8>>, String, Log);
+
+    impl Read for Answer {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            let n = self.0.read(buf)?;
+            if n == 0 {
+                self.2.lock().unwrap().push(format!("{} ends", self.1));
+            }
+            Ok(n)
+        }
+    }
+
+    impl ImageStore for Memory {
+        fn root(&self) -> Result<Document, ImageError> {
+            Err(ImageError::invalid("memory", "no root"))
+        }
+
+        fn document(&self, _: &Descriptor) -> Result<Vec<u8>, ImageError> {
+            Err(ImageError::invalid("memory", "no document"))
+        }
+
+        fn blob(&self, _: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError> {
+            self.1.lock().unwrap().push("all".to_owned());
+            Ok(Box::new(io::Cursor::new(self.0.clone())))
+        }
+
+        fn blob_from(&self, _: &Descriptor, range: Range<u64>) -> Result<FromRange, ImageError> {
+            let part = self.0[range.start as usize..range.end as usize].to_vec();
+            let name = format!("{}", range.start >> 20);
+            self.1.lock().unwrap().push(name.clone());
+            Ok(FromRange { reader: Box::new(Answer(io::Cursor::new(part), name, self.1.clone())), goes_on: false })
+        }
+
+        fn name(&self) -> String {
+            "memory".to_owned()
+        }
+    }
+
+    struct Disk(Vec<u8>);
+
+    impl OldDisk for Disk {
+        fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+            buf.copy_from_slice(&self.0[offset as usize..][..buf.len()]);
+            Ok(())
+        }
+    }
+
+    const CHUNK: usize = 64 << 10;
+
+    /// A layer of chunks of which the disk has none at these MiB, and what was asked for to read it. `rotten`: the disk has
+    /// something else there by now.
+    fn asked(missing: &[usize], mib: usize, rotten: Option<usize>) -> Vec<String> {
+        let layer: Vec<u8> =
+            (0..(mib << 20) / CHUNK).flat_map(|n| [(n >> 8) as u8, n as u8].repeat(CHUNK / 2)).collect();
+        let mut disk = Disk(layer.clone());
+        let mut index = Index::new(Sha256::of(&layer), Cutter::STANDARD);
+        layer.chunks(CHUNK).for_each(|chunk| index.push(CHUNK as u32, key(chunk)).unwrap());
+        let mut reuse = Reuse::new(index, vec![], &|_| None);
+        for (n, chunk) in layer.chunks(CHUNK).enumerate() {
+            let at = n * CHUNK;
+            if !missing.contains(&(at >> 20)) || !at.is_multiple_of(1 << 20) {
+                reuse.found(&key(chunk), Extent { offset: at as u64, len: CHUNK as u64 });
+            }
+        }
+        rotten.into_iter().for_each(|mib| disk.0[mib << 20] ^= 1);
+        let log = Log::default();
+        let store = Memory(layer.clone(), log.clone());
+        let descriptor = serde_json::json!({
+            "mediaType": "application/vnd.oci.image.layer.v1.tar", "size": layer.len(),
+            "digest": format!("sha256:{}", Sha256::of(&layer)),
+        });
+        let descriptor: Descriptor = serde_json::from_value(descriptor).unwrap();
+        let (files, before, to) = (vec![], vec![], BTreeMap::new());
+        let old = Old { disk: &disk, files, before, to, said: Said::default() };
+        let (buf, supply) = (Vec::new(), Supply::Both);
+        let mut delta =
+            Delta { store: &store, layer: &descriptor, old: &old, reuse, next: 0, buf, at: 0, supply, ahead: None };
+        let mut read = Vec::new();
+        delta.read_to_end(&mut read).unwrap();
+        assert!(read == layer && old.said.why().is_empty());
+        log.lock().unwrap().clone()
+    }
+
+    /// A round trip is not waited for: the next request is sent before the answer to the last one is read.
+    #[test]
+    fn the_next_request_is_on_its_way() {
+        assert_eq!(asked(&[1, 3, 9], 12, None), ["1", "3", "1 ends", "9", "3 ends", "9 ends"]);
+        // Too far ahead.
+        assert_eq!(asked(&[1, 20], 21, None), ["1", "1 ends", "20", "20 ends"]);
+    }
+
+    /// What is asked for ahead is no longer what is needed, if the disk does not have what it had.
+    #[test]
+    fn a_chunk_that_is_lost_meanwhile_is_asked_for() {
+        assert_eq!(asked(&[1, 9], 12, Some(5)), ["1", "9", "1 ends", "5", "9", "5 ends", "9 ends"]);
     }
 }
