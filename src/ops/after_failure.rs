@@ -105,7 +105,6 @@ fn looked_up(
         Err(e) => Err(format!("the disk does not say that it keeps what was written ({e})")),
         Ok(()) => look(disk),
     };
-    let left =
-        state.unwrap_or_else(|why| Left::new(format!("what is on the disk now is not known: {why}"), Left::STATUS));
+    let left = state.unwrap_or_else(|why| Left::new(format!("the state of the disk is unknown: {why}"), Left::STATUS));
     ExecuteError { left, ..error }
 }

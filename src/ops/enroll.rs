@@ -182,7 +182,7 @@ fn look(
     let disk = match of_disk(request, &judge, facts, observer) {
         Ok(disk) => disk,
         Err(failure) if request.mode == EnrollMode::Force => {
-            observer.note(&format!("what boots next was not looked at: {failure}"));
+            observer.note(&format!("the next boot was not checked: {failure}"));
             None
         }
         Err(failure) => return Err(failure),

@@ -37,7 +37,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectRepo
     let mut opened = payload::open_ref(request.source.clone(), request.arch, &request.registry, &request.trust)?;
     // It may not have been asked for: then an unknown fact is no reason to fail.
     let signatures = opened.signatures(observer).unwrap_or_else(|failure| {
-        observer.note(&format!("whether it is signed is not known: {failure}"));
+        observer.note(&format!("it is unknown whether it is signed: {failure}"));
         vec![]
     });
     let policy = ChecksumPolicy::of(request.strict);

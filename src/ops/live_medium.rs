@@ -206,7 +206,7 @@ fn container(named: &SourceRef, request: &ImageRequest, observer: &mut dyn Obser
     trust::signers(&request.system.source.trust, &located, || Ok(archive.evidence()), observer)?;
     archive.left().iter().for_each(|left| observer.note(&format!("not on the medium: {left}")));
     if let Some(error) = archive.unknown() {
-        observer.note(&format!("{named}: whether all its signatures go along is not known: {error}"));
+        observer.note(&format!("{named}: it is unknown whether all its signatures go along: {error}"));
     }
     Ok(archive)
 }

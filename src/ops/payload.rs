@@ -67,7 +67,7 @@ impl OpenSource {
         let found = trust::found(&self.trust, &self.located, &evidence);
         evidence.faults.iter().for_each(|fault| observer.note(&format!("passed over: {fault}")));
         if let Some(error) = &evidence.unanswered {
-            observer.note(&format!("whether these are all signatures is not known: {error}"));
+            observer.note(&format!("it is unknown whether these are all signatures: {error}"));
         }
         self.evidence = Some(evidence);
         Ok(found)

@@ -54,7 +54,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport,
     pulled.left.iter().for_each(|left| observer.note(&format!("not copied: {left}")));
     if let Some(error) = &pulled.unknown {
         let copied = if pulled.signatures == 0 { "no signatures" } else { "perhaps not all signatures" };
-        observer.note(&format!("{copied} were copied: whether there are any more is not known: {error}"));
+        observer.note(&format!("{copied} were copied; it is unknown whether there are more: {error}"));
     }
     Ok(PullReport {
         source: request.source.to_string(),

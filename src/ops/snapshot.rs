@@ -56,7 +56,7 @@ impl TakesSnapshot for Taker<'_> {
                 *value = meta.get(*key).map(<[u8]>::to_vec);
             }
         }
-        found.content.encode().context("what /etc/slipway/state.toml declares")?;
+        found.content.encode().context("the files that /etc/slipway/state.toml declares")?;
         Ok((found.content, found.left_out))
     }
 }

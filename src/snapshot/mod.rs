@@ -28,7 +28,7 @@ pub enum SnapshotError {
     NotMounted(String),
     #[error("{0} changes while it is read: stop the program that writes it, or take it out of /etc/slipway/state.toml")]
     Changes(String),
-    #[error("what /etc/slipway/state.toml declares is too large: {0}; declare less")]
+    #[error("the files that /etc/slipway/state.toml declares are too large: {0}; declare less")]
     TooLarge(String),
     #[error("{0} is not what the snapshot has, though it was put back")]
     Differs(String),

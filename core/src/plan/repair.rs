@@ -200,7 +200,7 @@ fn what(system: &SystemFacts, esp: &Esp) -> String {
     match (esp, &system.env) {
         (Esp::Made(loader), _) => format!("the ESP is made again, with {loader}, and {state}"),
         (Esp::Completed(loader), _) => {
-            format!("what was missing is on the ESP again, with {loader}, all else there is as it was, and {state}")
+            format!("the missing files are on the ESP again, with {loader}, all else there is as it was, and {state}")
         }
         (Esp::HasPlaces | Esp::Kept, None) => REBUILT.to_owned(),
         (Esp::Kept, Some(_)) if system.env_at.contains(&None) => {

@@ -98,7 +98,7 @@ pub fn keep_aside(base: &RequestBase, system: &SystemFacts, slot: Slot) -> Plan 
     if system.snapshots[slot].waits_for(Some(owner(system, slot))).is_none() {
         draft.take_snapshot(slot);
     }
-    let result = format!("what was there is kept in slot {slot}");
+    let result = format!("the files that were there are kept in slot {slot}");
     draft.plan(Goal::Snapshot, result, "the configuration is what it was".to_owned())
 }
 
@@ -136,7 +136,7 @@ pub fn on_the_way_back(system: &SystemFacts, slot: Slot, env: &BootEnv) -> Optio
     let held = system.slots[slot].system();
     match (found, head::due(found, slot, held, Some(env))) {
         (_, Ok(head)) => Some(format!(
-            "its snapshot, {} files, is put back when slot {slot} starts, and what is there now is kept in slot {}",
+            "its snapshot, {} files, is put back when slot {slot} starts, and the files that are there now are kept in slot {}",
             head.files, !slot
         )),
         (Found::Damaged, _) => Some(format!("the snapshot in slot {slot} is damaged: no configuration is put back")),

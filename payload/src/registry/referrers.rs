@@ -45,7 +45,7 @@ fn listed(endpoint: &Endpoint, image: Sha256, what: &str) -> Result<Listing<Desc
         let following = next(&answer, &path);
         let document = document(answer, None)?;
         let found = manifests(&document.bytes)
-            .map_err(|why| RequestError::wrong(format!("what {} sends is {why}", endpoint.name())))?;
+            .map_err(|why| RequestError::wrong(format!("the answer of {} is {why}", endpoint.name())))?;
         listing.found.extend(found);
         bytes += document.bytes.len() as u64;
         match following {

@@ -56,7 +56,7 @@ impl Claim {
     /// Read a document whose signature was verified.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let document: Document =
-            serde_json::from_slice(bytes).map_err(|e| format!("what it signs names no image: {e}"))?;
+            serde_json::from_slice(bytes).map_err(|e| format!("the signed text names no image: {e}"))?;
         let Critical { kind, image, identity } = document.critical;
         if kind != TYPE {
             return Err(format!("it is of the type {kind:?}, not a {TYPE:?}"));

@@ -129,7 +129,7 @@ pub fn onto(
     let entries = SnapshotEntry::changes(&wanted, &there.content);
     restoring.replace(&there, name, observer)?;
     carry_out(look()?, &HeadWrite::PutBack(slot), None, observer)?;
-    let kept = format!("what was there is kept in slot {}", !slot);
+    let kept = format!("the files that were there are kept in slot {}", !slot);
     let result = match entries.is_empty() {
         true => format!("the configuration is that of slot {slot} already; {kept}"),
         false => format!("the configuration of slot {slot} is put back; {kept}"),
