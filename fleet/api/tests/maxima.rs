@@ -73,7 +73,7 @@ fn wrong(message: &DynamicMessage, found: &mut Vec<String>) {
     }
 }
 
-/// An answer that a liar filled, as the other side believes it: its size, and what is wrong with it.
+/// An answer that a liar filled, as the other side believes it: its size, and its faults.
 fn believed<M: Message + Bound + Default>(name: &str, text: &str) -> (usize, Vec<String>) {
     let descriptor = message(name);
     let mut received = M::decode(filled(&descriptor, text).encode_to_vec().as_slice()).unwrap();
