@@ -220,7 +220,7 @@ proptest! {
         prop_assert!(after.chosen.is_none_or(|other| other.version < chosen.version));
     }
 
-    /// A node goes forward, over no floor, and in the end it runs what was chosen or knows why not.
+    /// A node goes forward, over no floor, and in the end it runs the choice or knows why not.
     #[test]
     fn a_node_goes_from_floor_to_floor(case in a_case(), start in a_version()) {
         let (spec, _, _, _) = &case;
