@@ -151,7 +151,7 @@ fn what_cannot_be_written_of_one_pool_is_its_own_trouble() {
     site.until("its node says so", |site| site.node_status("n2").reason == "Unwritten");
     let refused = |pool: &str| numbers(port)[&format!("slipway_fleet_pool_refused{{pool=\"{pool}\"}}")];
     assert_eq!((refused("p"), refused("other")), (0.0, 1.0));
-    // Now its grants are what is refused, and the pool p goes on again.
+    // Now its grants are refused, and the pool p goes on again.
     site.may(&all);
     site.until("it says that", |site| site.status_of("other").message.contains("its grants cannot be written"));
     site.until("its node says so", |site| site.node_status("n2").reason == "Unwritten");

@@ -2,7 +2,7 @@
 //! Needs: programs etcd kube
 //!
 //! The controller as a program, with the rights that the manifests give it, against a real API server and etcd, and nodes
-//! that speak the real protocol and keep the real journal. What is a stand-in says so: [`node`].
+//! that speak the real protocol and keep the real journal. One part is a stand-in: [`node`].
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod back;

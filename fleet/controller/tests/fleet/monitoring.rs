@@ -61,7 +61,7 @@ fn alerts_and_dashboard_ask_for_what_is_said() {
             }
         }
     }
-    // A histogram is one number, and HELP and TYPE name what has a suffix where it is said.
+    // A histogram is one number, and HELP and TYPE have the name without the suffix.
     let readme = fs::read_to_string(monitoring().join("../controller/README.md")).unwrap();
     let suffixes = ["_bucket", "_sum", "_count", "_total"];
     for (name, _) in names(&said()) {

@@ -64,7 +64,7 @@ pub fn payload(name: &str) -> Sha256 {
     Sha256::of(name.as_bytes())
 }
 
-/// The payload in an image: of one with a digest, what is really in the registry; of others their tag stands for it.
+/// The payload in an image: of one with a digest, the real one in the registry; of others their tag stands for it.
 fn in_image(source: &str) -> Option<Sha256> {
     match source.strip_prefix("docker://")?.split_once("@sha256:") {
         Some((repository, digest)) => releases::payload_of(repository, digest.parse().unwrap()),

@@ -1,4 +1,4 @@
-//! Who goes back, and who does not.
+//! Nodes that go back, and nodes that do not.
 
 use serde_json::json;
 use slipway_fleet::{names, reconcile::events, report};

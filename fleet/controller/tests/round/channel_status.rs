@@ -143,7 +143,7 @@ fn a_registry_that_fails_leaves_the_choice_and_what_people_write_holds_all_the_s
     board.edit("stable", json!({ "deny": ["2.0.0"] }));
     board.lookup("stable", Err(down()), hour(2));
     assert_eq!((board.latest("stable"), board.why("stable", "2.0.0").0), (Some("1.0.0"), "Denied"));
-    // Of another repository nothing is known: what was taken last stays until the next look.
+    // Of another repository nothing is known: the last choice stays until the next look.
     board.edit("stable", json!({ "repository": "registry.example/other" }));
     board.lookup("stable", Err(down()), hour(3));
     assert_eq!((board.latest("stable"), board.condition("stable", "Ready").1), (Some("1.0.0"), "NotLooked"));
@@ -170,7 +170,7 @@ fn of_two_looks_at_once_one_is_written_and_nothing_that_was_seen_first_moves() {
     let (late, good) = (board.begin("stable"), board.begin("stable"));
     assert!(board.end("stable", &good, at(1), hour(3)) && !board.end("stable", &late, Err(down()), hour(4)));
     assert_eq!(board.condition("stable", "Looked").1, "Answered");
-    // But who cannot reach the registry does not keep the other one from it.
+    // A controller that cannot reach the registry does not keep the other one from it.
     let (good, bad) = (board.begin("stable"), board.begin("stable"));
     assert!(board.end("stable", &bad, Err(down()), hour(5)) && board.end("stable", &good, at(1), hour(6)));
     assert_eq!(board.status("stable").answered_at, Some(hour(6)));

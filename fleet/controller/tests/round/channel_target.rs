@@ -79,7 +79,7 @@ fn a_pool_goes_to_the_choice_and_nobody_goes_back() {
     let round = scene.round();
     let pool_round = round.pools["p"].as_ref().unwrap();
     assert_eq!(pool_round.rollout.as_ref().unwrap().spec.image, latest("2.0.0")["image"].as_str().unwrap());
-    // Of those who are all newer there is no rollout.
+    // If all nodes are newer there is no rollout.
     let newer = self::scene(status(&["1.0.0", "3.0.0", "2.0.0"], json!([])), &["3.0.0"]);
     assert_eq!(planned(&newer), []);
 }

@@ -27,7 +27,7 @@ fn expression(key: &str, operator: &str, values: &[&str]) -> Value {
     json!({ "key": key, "operator": operator, "values": values })
 }
 
-/// The nodes that would lose it. What is not kept of volumes and pods makes no difference.
+/// The nodes that would lose it. Fields that the controller does not keep make no difference.
 fn losers(volume: PersistentVolume, pods: &[Pod]) -> Vec<String> {
     let whole: Vec<String> = local_volumes(&nodes(), from_ref(&volume), pods).into_keys().collect();
     let (mut volumes, mut pods) = (vec![volume], pods.to_vec());
@@ -87,7 +87,7 @@ fn a_volume_that_fits_one_node_alone_is_lost_with_it() {
     // A disk that two hosts say they have is on each of them.
     let two = expression("kubernetes.io/hostname", "In", &["n1", "n2"]);
     assert_eq!(losers(volume(local(), on(two.clone())), &[]), ["uid-n1", "uid-n2"]);
-    // Not lost: what others reach, in the same zone, too; what is nowhere; what was never claimed.
+    // Not lost: a volume that others reach, in the same zone, too; one that is nowhere; one that was never claimed.
     let none: Vec<String> = Vec::new();
     assert_eq!(losers(volume(csi(), on(two)), &[]), none);
     assert_eq!(losers(volume(csi(), on(expression("topology.kubernetes.io/zone", "In", &["b"]))), &[]), none);
