@@ -1,4 +1,4 @@
-//! The journal on the medium: what is damaged does not count, and what was written by a version that was released stays
+//! The journal on the medium: a damaged copy does not count, and a journal of a released version stays
 //! readable.
 
 use std::{fs, path::Path};
@@ -167,7 +167,7 @@ fn lists_have_an_end_and_the_newest_comes_first() {
 /// A request that cannot work is refused before anything begins.
 #[test]
 fn what_cannot_be_is_refused() {
-    // A grant for what is never tried here again has come to its end.
+    // A grant for a payload that is never tried here again has come to its end.
     let mut denies = Journal { token: 2, ..Journal::default() };
     denies.deny(digest(TARGET), "it was not well");
     let names = Request { payload: Some(digest(TARGET)), ..crate::request(Goal::Upgrade, true, Some(3)) };

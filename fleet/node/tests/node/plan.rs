@@ -45,7 +45,7 @@ fn an_operation_begins_with_the_first_of_its_steps() {
     }
 }
 
-/// The way back from `at`, done, but for what cannot be taken back then; `None` if there is no way back.
+/// The way back from `at`, done, but for steps that cannot be taken back then; `None` if there is no way back.
 fn way_back(op: &Operation, at: Step) -> Option<Vec<Step>> {
     let mut op = op.clone();
     let (mut disk, mut boot) = (Disk::new(SlotState::Good, Some(OLDER)), "first");

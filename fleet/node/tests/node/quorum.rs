@@ -38,7 +38,7 @@ fn member(n: usize, leader: u64, ill: Ill, ahead: u64) -> Member {
     Member { id: n as u64 + 1, name: format!("m{n}"), learner: false, says }
 }
 
-/// Voters, each with what is wrong with it and how far ahead it is, and the one that most of them follow.
+/// Voters, each with its fault and its progress, and the one that most of them follow.
 fn voters() -> impl Strategy<Value = (Vec<(Ill, u64)>, usize)> {
     let one = (prop_oneof![3 => Just(Ill::Well), 2 => proptest::sample::select(&Ill::ALL[..])], 0..5_u64);
     vec(one, 1..=7).prop_flat_map(|voters| {
@@ -74,7 +74,7 @@ fn leads(cluster: &Cluster, id: u64) -> bool {
     cluster.members.iter().filter(follows).count() * 2 > cluster.members.len()
 }
 
-/// Let `me` go, and count who is left to agree: is it more than half of those that have a vote then?
+/// Let `me` go, and count the members that are left to agree: is it more than half of those that have a vote then?
 fn keeps_quorum(cluster: &Cluster, me: u64, going: Going) -> bool {
     let mut votes = 0_i32;
     for member in &cluster.members {

@@ -107,7 +107,7 @@ fn stage_in_part(state: &mut State) {
 fn prove(state: &mut State, op: &Operation) -> Tried {
     let has_word = state.has_word(op);
     let enough = if has_word { Well::Member } else { Well::All };
-    // Who is out of the cluster is not down.
+    // A member that is out of the cluster is not down.
     let is_out = has_word && !state.member;
     if !is_out && (state.well < enough || !state.member) {
         return blocked("it is not well");

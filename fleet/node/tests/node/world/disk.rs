@@ -31,7 +31,7 @@ pub enum Ephemeral {
     Anew,
 }
 
-/// boot.env, what is in the slots, and what is in EPHEMERAL.
+/// boot.env, and the contents of slots and EPHEMERAL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Disk {
     pub running: Slot,

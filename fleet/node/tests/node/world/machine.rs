@@ -36,7 +36,7 @@ pub const LATE: u64 = 100_000;
 pub enum Action {
     /// Look, decide, and write the journal.
     Decide,
-    /// The step that was announced is done, and what came of it written down.
+    /// The step that was announced is done, and its outcome written down.
     Do(Did),
     /// The system becomes as well as this.
     BecomeWell(Well),
@@ -290,7 +290,7 @@ impl Machine {
                 (state.disk.states[running], state.disk.default) = (SlotState::Good, running);
             }
             Fault::Cancels => drop(state.disk.once.take()?),
-            // Who does it while EPHEMERAL is blank gets what he asks for.
+            // A person who does it while EPHEMERAL is blank gets just that.
             Fault::Installs
                 if running == Slot::A && disk.payloads.b != Some(FOREIGN) && disk.ephemeral != Ephemeral::Blank =>
             {

@@ -8,7 +8,7 @@
 //! used again once nothing refers to them: states that differ in nothing that decides anything are one.
 //!
 //! Not in it: the loss of both copies of the journal, and a person who uncordons a node and cordons it again while it is
-//! ours (what is left in the Node does not tell).
+//! ours (the rest in the Node does not tell).
 
 mod act;
 pub mod disk;

@@ -1,4 +1,4 @@
-//! One state of the model: a node, what others see of it, and what is remembered of the past for the laws.
+//! One state of the model: a node, the view that others have of it, and a memory of the past for the laws.
 
 use std::sync::Arc;
 
