@@ -71,7 +71,7 @@ fn an_approval_of_another_plan_does_not_count() {
     let mut fleet = asks(ApprovalPolicy::EachWave, two_at_once());
     fleet.approvals = vec![Approval { plan: Sha256([7; 32]), waves: 9 }];
     assert_eq!(granted(&fleet), Vec::<usize>::new());
-    // Nor does one of this plan stand for what was made of it since.
+    // An approval of this plan does not cover later changes of it, either.
     approve(&mut fleet, 9);
     fleet.plan.waves[0].nodes.reverse();
     assert_eq!(granted(&fleet), Vec::<usize>::new());

@@ -127,11 +127,11 @@ fn a_grant_counts_once_however_often_it_is_seen() {
         fleet.attempts = decide(&fleet, noon()).attempts;
         assert_eq!(fleet.attempts, once);
     }
-    // Of another pool, or to go back from what is denied: no attempt.
+    // Of another pool, or to go back from a denied payload: no attempt.
     assert!(counted(&BTreeMap::new(), "other", &fleet.ledger).is_empty());
     (fleet.denied, fleet.attempts) = (Some("bad".to_owned()), BTreeMap::new());
     assert!(look(&fleet).attempts.is_empty());
-    // Who is done at its first attempt is forgotten, as most are; who was tried twice is not.
+    // A node that is done at its first attempt is forgotten, as most are; one that was tried twice is not.
     (fleet.denied, fleet.attempts) = (None, once);
     (report(&mut fleet, 0).token, report(&mut fleet, 0).runs) = (token, crate::NEW);
     assert!(look(&fleet).attempts.is_empty());

@@ -262,7 +262,7 @@ fn who_is_left_out_is_not_asked_to_begin_with_the_grant_that_it_has() {
     assert_eq!(granted(&fleet), [1]);
     assert!(!look(&fleet).steps.iter().any(|step| matches!(step, Action::Begin { .. })));
     assert_eq!(why(&fleet, 0), "it is left out by a person's word");
-    // A request may be on its way: it stays charged. What has begun ends.
+    // A request may be on its way: it stays charged. Running upgrades end.
     report(&mut fleet, 0).token = token;
     assert_eq!(look(&fleet).steps[0], Action::Free { uid, proof: Proof::Well { token } });
 }

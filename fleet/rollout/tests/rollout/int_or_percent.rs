@@ -1,4 +1,4 @@
-//! Rounding, and what is never allowed.
+//! Rounding, and forbidden values.
 
 use proptest::prelude::*;
 use slipway_rollout::int_or_percent::IntOrPercent;

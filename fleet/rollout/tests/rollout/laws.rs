@@ -1,4 +1,4 @@
-//! Rollouts of random fleets, with random policies: what is never done, and that there is an end.
+//! Rollouts of random fleets, with random policies: forbidden actions, and an end of each rollout.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use slipway_rollout::plan::Order;

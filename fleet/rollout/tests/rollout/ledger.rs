@@ -1,4 +1,4 @@
-//! Who may be disturbed, and what frees a grant.
+//! Nodes that may be disturbed, and the end of a grant.
 
 use jiff::Timestamp;
 use slipway_rollout::{

@@ -1,4 +1,4 @@
-//! Nodes that do not say what is so. What one says concerns itself alone.
+//! Nodes that lie. A lie concerns its own node alone.
 
 use jiff::{Timestamp, ToSpan};
 use proptest::{collection::vec, prelude::*};

@@ -181,7 +181,7 @@ fn a_preview_of_a_rollout_that_is_half_done_has_the_times_of_the_rest() {
     let begins = |facts: &_| preview(facts, PositiveDuration::minutes(10), noon()).times.begins;
     let time = |minutes| Begins::At(PositiveDuration::minutes(minutes).after(noon()));
     assert_eq!(begins(&facts), [vec![Begins::At(noon())], vec![time(40), time(50)]]);
-    // The canary runs it. Since when, a preview does not say: what is left of its soak may be nothing.
+    // The canary runs it. A preview does not say since when: the rest of its soak may be nothing.
     observed
         .iter_mut()
         .filter(|observed| observed.node.uid == canary)

@@ -355,7 +355,7 @@ fn nothing_is_deleted_outside_of_windows_or_where_people_say_no() {
         let (decision, deleted) = turn(&mut fleet);
         assert_eq!((deleted.len(), fleet.ledger.grants.len(), reason(&decision, &name)), (0, 1, word));
     }
-    // The strategy was changed: what was granted is what is done, and no node is asked to upgrade itself with it.
+    // The strategy was changed: each grant goes on as it was granted, and no node is asked to upgrade itself with it.
     let mut fleet = granted();
     fleet.replacing.wanted = false;
     fleet.nodes.iter_mut().for_each(|observed| observed.report.as_mut().unwrap().staged = Some(NEW));

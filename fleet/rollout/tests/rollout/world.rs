@@ -136,7 +136,7 @@ pub fn words() -> impl Strategy<Value = Words> {
         .prop_map(|(aborts, window_override)| Words { aborts, window_override })
 }
 
-/// The fleet, and what is kept of its rollout.
+/// The fleet, and the record of its rollout.
 pub struct World {
     bodies: Vec<Body>,
     gone: Vec<Node>,
@@ -377,7 +377,7 @@ impl World {
             self.is_its_turn(node);
         }
 
-        // Who is unavailable once it goes, itself among them.
+        // The nodes that are unavailable once it goes, itself among them.
         let is_ill = |uid: &str| self.bodies.iter().any(|body| body.node.uid == uid && !body.report.well);
         // As many as were seen: one may vanish while the same decision is carried out.
         let total = self.facts.nodes.len() as u64;
@@ -429,7 +429,7 @@ impl World {
         }
     }
 
-    /// Who is not done has one reason, and who is done has none.
+    /// A node that is not done has one reason, and one that is done has none.
     fn everybody_has_a_reason(&self, decision: &Decision) {
         for body in &self.bodies {
             let reasons = decision.blocked.iter().filter(|blocked| blocked.node.uid == body.node.uid);

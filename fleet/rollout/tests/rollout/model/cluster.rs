@@ -1,4 +1,4 @@
-//! One ledger, two controllers, the nodes, and what is on its way between them.
+//! One ledger, two controllers, the nodes, and the messages between them.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -30,7 +30,7 @@ pub enum Event {
     Look(usize, Vec<Said>),
     /// It does the first thing of what it decided.
     Do(usize),
-    /// Its write arrives, and it hears what came of it.
+    /// Its write arrives, and it hears the outcome.
     Arrives(usize),
     /// It forgets everything. Its write may be lost, or late.
     Crash(usize, bool),
@@ -320,7 +320,7 @@ impl Cluster {
         false
     }
 
-    /// No more than the budget, and one of the control plane: of what is held, and of what is disturbed.
+    /// No more than the budget, and one of the control plane: of held grants, and of disturbed nodes.
     fn is_within(&self, state: &State) -> bool {
         // A liar may free its own grant while it is at work: that is its own doing.
         let is_at_work = |node: &&Node| {

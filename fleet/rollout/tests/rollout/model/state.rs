@@ -1,4 +1,4 @@
-//! One state of the model: the ledger, the controllers, the nodes, and what is on its way between them.
+//! One state of the model: the ledger, the controllers, the nodes, and the messages between them.
 
 use std::{
     collections::BTreeSet,
