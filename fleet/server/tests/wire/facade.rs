@@ -1,4 +1,4 @@
-//! The part of Talos' machine API: numbers of the wire, what each call becomes, and what is refused.
+//! The part of Talos' machine API: numbers of the wire, the call behind each call, and refusals.
 
 use prost::Message as _;
 use slipway_node::request::{Goal, Request as NodeRequest};

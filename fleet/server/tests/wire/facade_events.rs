@@ -37,7 +37,7 @@ async fn events(client: &mut MachineServiceClient<Channel>, request: EventsReque
     events
 }
 
-/// The end of the service's events: what comes until then is all.
+/// Events until the service's last one.
 async fn rest(site: &Site, mut events: Streaming<Event>) -> Vec<Event> {
     site.log.close();
     let mut all = Vec::new();
@@ -211,7 +211,7 @@ async fn a_client_gets_the_tail_that_it_asks_for() {
     assert_eq!(next(&mut events(&mut client, before).await).await, told[0], "of another boot");
     let recent = EventsRequest { tail_seconds: i32::MAX, ..Default::default() };
     assert_eq!(next(&mut events(&mut client, recent).await).await, told[0]);
-    // Only one's own, and what comes from now on.
+    // Only one's own events, from now on.
     let own = EventsRequest { with_actor_id: id.clone(), ..all() };
     let own = events(&mut client, own).await;
     let other = EventsRequest { with_actor_id: "other".to_owned(), ..all() };
@@ -259,7 +259,7 @@ async fn who_misses_events_is_told_and_may_come_again() {
         }
     };
     assert_eq!(Reason::of(&missed), Some(Reason::MissedEvents));
-    // Nor does who goes on from an event get what is not kept any more, or what is not there yet.
+    // A client that goes on from an event that is not kept any more, or not there yet, gets nothing, either.
     let mut new = client.events(EventsRequest::default()).await.unwrap().into_inner();
     let newest = next(&mut new).await.id;
     let [epoch, seq, _] = newest.split('.').collect::<Vec<_>>()[..] else { panic!("{newest}") };

@@ -1,4 +1,4 @@
-//! Certificates: who comes in, and what happens when the files change.
+//! Certificates: the clients that are let in, and changes of the files.
 
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use slipway_node_api::{

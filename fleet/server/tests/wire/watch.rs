@@ -1,4 +1,4 @@
-//! Events: from a position on, with gaps for who is too slow.
+//! Events: from a position on, with gaps for a slow reader.
 
 use slipway_node::sequence::Outcome;
 use slipway_node_api::{
