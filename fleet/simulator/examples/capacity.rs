@@ -123,7 +123,7 @@ fn peak() -> f64 {
     kib / 1024.0
 }
 
-/// A whole rollout in virtual time, with nothing that goes wrong: what goes to and from the API server.
+/// A whole rollout in virtual time, without faults: the traffic of the API server.
 fn traffic(nodes: usize) {
     let start = Instant::now();
     let mut world = World::new(Scenario::fair(nodes), Mutant::None, Trace::default());
