@@ -1,4 +1,4 @@
-//! `gen`: files, and what is in them. That they work is in the other tests, which use them.
+//! `gen`: files and their contents. That they work is in the other tests, which use them.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 

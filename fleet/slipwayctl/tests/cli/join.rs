@@ -105,7 +105,7 @@ fn the_objects_have_image_and_keys() {
     let pod = &of_kind("Deployment")["spec"]["template"]["spec"];
     assert_eq!(pod["containers"][0]["image"], INIT[3]);
     assert_eq!(pod["volumes"][0]["secret"]["secretName"], secret["metadata"]["name"]);
-    // For a pipe: the same, and what is said to people is not among it.
+    // For a pipe: the same, without the text for people.
     let piped = run_in(home.path(), &[&INIT[..], &["--stdout"]].concat());
     assert_eq!((piped.code, piped.stdout), (0, text));
     assert!(piped.stderr.contains("slipway/ca.crt: the certificate of the CA is kept"), "{}", piped.stderr);

@@ -1,4 +1,4 @@
-//! `health`, `version`, `logs`, `dmesg`; and what is refused before a node is asked.
+//! `health`, `version`, `logs`, `dmesg`; and refusals before a node is asked.
 
 use serde_json::json;
 

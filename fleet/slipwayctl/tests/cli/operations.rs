@@ -1,4 +1,4 @@
-//! Calls that begin, end and show operations: what is printed, and the exit status.
+//! Calls that begin, end and show operations: their output, and the exit status.
 
 use std::{
     fs,

@@ -119,7 +119,7 @@ impl Site {
         self.start_with("pki", "node-1")
     }
 
-    /// The same with the files of this directory: the certificate of this name, the CA, and what is revoked.
+    /// The same with the files of this directory: the certificate of this name, the CA, and the list of revoked ones.
     pub fn start_with(&mut self, dir: &str, name: &str) -> String {
         let _inside = self.runtime.enter();
         let dir = self.path(dir);
@@ -155,7 +155,7 @@ impl Site {
         }
     }
 
-    /// The service ends; what is behind it stays.
+    /// The service ends; its state stays.
     pub fn stop(&mut self) -> Arc<Recorder> {
         let Service { node, stop, task, .. } = self.service.take().unwrap();
         stop.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! `support`: what is in the archive, and that no secret is.
+//! `support`: the archive has its parts, and no secret.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -51,7 +51,7 @@ fn it_has_what_the_node_says_and_no_secret() {
     for (name, text) in &files {
         assert!(!text.contains(SECRET), "{name}: {text}");
     }
-    // And what is no secret is there.
+    // Text that is no secret stays.
     assert!(files["nodes/node/logs/kubelet.log"].ends_with("and quiet\n"));
     assert!(files["nodes/node/status.json"].contains("docker://[removed]@registry.example/os:2"));
     assert!(files["nodes/node/events.jsonl"].contains("answers 401"), "{}", files["nodes/node/events.jsonl"]);

@@ -151,7 +151,7 @@ fn the_page_of_the_controller_works_as_it_says() {
                 let objects = parse(&block);
                 applied += objects.len();
                 objects.into_iter().for_each(|object| apply(&site, &whole(&site, object)));
-                // The first pool: the controller reaches the node with what was made, and says what it does.
+                // The first pool: the controller reaches the node with the new certificates, and reports its state.
                 if applied == 2 {
                     let controller = site.controller();
                     let reason = |site: &Site| site.node_status("n1").reason;
