@@ -270,7 +270,7 @@ fn found(layout: &Path, tag: &str) -> Option<String> {
     Some(entry["digest"].as_str().unwrap().to_owned())
 }
 
-/// A registry of what is in a layout.
+/// A registry with the images of a layout.
 fn registry(layout: &Layout) -> Server {
     let root = layout.0.clone();
     Server::new(move |request: &Asked, out: &mut dyn Write| {

@@ -27,7 +27,7 @@ fn pods(containerd: &Containerd, grace: Duration) -> Pods {
     Pods::new(containerd.socket(), grace).unwrap()
 }
 
-/// Start a pod, and come back when what is in it runs.
+/// Start a pod, and come back when its container runs.
 pub fn start(kubelet: &Kubelet, name: &str, script: &str, volume: &Path) {
     kubelet.start(name, &script.replace("$NAME", name), volume);
     while !volume.join(format!("{name}.runs")).exists() {

@@ -289,7 +289,7 @@ fn where_nobody_can_look_nothing_begins() {
     let dir = tempdir().unwrap();
     let alone = Config { kubernetes: None, ..config(&server, dir.path()) };
     assert!(matches!(asked(alone), Error::NoLedger(why) if why.contains("[kubernetes]")));
-    // Who is in no cluster can look nothing up.
+    // A node in no cluster can look nothing up.
     let dir = tempdir().unwrap();
     let mut alone = Machine::new(Config { kubernetes: None, ..config(&server, dir.path()) }).unwrap();
     assert!(

@@ -48,7 +48,7 @@ pub fn upgrade() -> Request {
     }
 }
 
-/// The process starts: it knows what is on the disk.
+/// The process starts: it knows the disk alone.
 fn start(dir: &TempDir) -> Shared<Heard> {
     Shared::new(Store::open(dir.path()).unwrap(), KUBERNETES, Limits::default(), Heard::default())
 }
@@ -270,7 +270,7 @@ fn a_power_cut_at_every_step_ends_well() {
                 while cut.steps < at && shared.journal().operation.is_some() {
                     shared.run_once(&mut cut).unwrap();
                 }
-                // Another process goes on with what is on the disk.
+                // Another process goes on from the disk.
                 let shared = start(&dir);
                 run(&shared, &mut machine);
                 let case = format!("step {at}, before: {before}, sick: {sick}: {:?}", machine.did);
@@ -284,7 +284,7 @@ fn a_power_cut_at_every_step_ends_well() {
     }
 }
 
-/// An installer that works until it is told to end, and does not know of what comes meanwhile.
+/// An installer that works until it is told to end, and does not hear of events meanwhile.
 struct Stages<'a> {
     inner: Machine,
     shared: &'a Shared<Heard>,

@@ -96,7 +96,7 @@ fn every_step_with_every_fault_ends_as_the_table_says() {
 fn end(step: Step, fault: Fault) -> String {
     let case = format!("{step:?}, {fault:?}");
     let dir = tempdir().unwrap();
-    // As a process that starts: it knows what is on the disk.
+    // As a process that starts: it knows the disk alone.
     let start = || {
         let shape = Shape { kubernetes: true, etcd: true };
         Shared::new(Store::open(dir.path()).unwrap(), shape, Limits::default(), Heard::default())
