@@ -29,7 +29,9 @@ impl<'o> Gaps<'o> {
         }
         // The writer of the payload reports why it cannot be used.
         let index = descriptor_of_index(&layer.descriptor).ok().flatten()?;
-        let files = fetch_index(store, &layer.descriptor, &index).ok()?.files().to_vec();
+        let index = fetch_index(store, &layer.descriptor, &index).ok()?;
+        let files = index.files().to_vec();
+        layer.leave_index(index);
         Some(Gaps { store, layer: &layer.descriptor, files, position: 0, request: None })
     }
 

@@ -79,7 +79,10 @@ impl<'o> Delta<'o> {
             let why = "it has an index of chunks, but is not a plain tar archive (`installer chunk` makes it one)";
             return Err(ImageError::invalid(layer.name(), why));
         }
-        let index = fetch_index(store, &layer.descriptor, &descriptor)?;
+        let index = match layer.take_index() {
+            Some(index) => index,
+            None => fetch_index(store, &layer.descriptor, &descriptor)?,
+        };
         let mut reuse = Reuse::new(index, old.before.clone(), &|name| old.to.get(name).copied());
         cut_all(old.disk, &old.files, &mut reuse);
         if reuse.moves(0).reused == 0 {

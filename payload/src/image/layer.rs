@@ -7,7 +7,10 @@
 //! OCI image specification 1.1, "Image Layer Filesystem Changeset". Several gzip members (RFC 1952) or zstd frames
 //! (RFC 8878) may follow each other; anything else after them is an error.
 
-use std::io::{self, BufReader, Read};
+use std::{
+    io::{self, BufReader, Read},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use flate2::bufread::MultiGzDecoder;
 use oci_spec::image::{Descriptor, MediaType};
@@ -18,7 +21,7 @@ use super::{
     store::sha256_of,
     verifying_reader::{Length, VerifyingReader},
 };
-use slipway_core::digest::Sha256;
+use slipway_core::{delta::index::Index, digest::Sha256};
 
 // Limits against decompression bombs: a layer may decompress to FREE_BYTES plus MAX_RATIO times its size. gzip reaches
 // 1,000 with zeros, but kernels, initramfs and squashfs are compressed already.
@@ -63,6 +66,8 @@ pub struct Layer {
     diff_id: Sha256,
     // As its media type says.
     compression: Compression,
+    // Between two readers that need it.
+    index: Arc<Mutex<Option<Index>>>,
 }
 
 // The first bytes of gzip (RFC 1952) and of a frame of zstd (RFC 8878).
@@ -77,7 +82,17 @@ impl Layer {
             ImageError::invalid(&what, format!("media type {}: {why}", descriptor.media_type()))
         };
         let compression = Compression::of(descriptor.media_type()).ok_or_else(unknown)?;
-        Ok(Layer { descriptor, diff_id, compression })
+        Ok(Layer { descriptor, diff_id, compression, index: Arc::default() })
+    }
+
+    /// The index of chunks that an earlier reader left. It is gone then.
+    pub fn take_index(&self) -> Option<Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Leave it to the next reader: it need not be fetched twice.
+    pub fn leave_index(&self, index: Index) {
+        *self.index.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
     }
 
     /// For messages.

@@ -147,11 +147,15 @@ fn only_what_changed_is_fetched() {
     let node = node(&world, &versions());
     let mut image = chunked(&world, &node, "image");
     let (bytes, layer) = (image.layer_bytes(), image.layer_digest());
+    let index = images::digest(&image.index());
     let server = serve(image, Fault::None);
+    let indexes = || server.requests().iter().filter(|r| r.target.ends_with(&index)).count();
     // A dry run knows it, and fetches the index alone.
     let would = upgrade(&node, server.port, &["--dry-run"]).succeeds().json();
     assert!(!server.requests().iter().any(|r| r.target.ends_with(&layer)));
+    assert_eq!(indexes(), 1, "by a dry run");
     let outcome = upgrade(&node, server.port, &[]).succeeds();
+    assert_eq!(indexes(), 2, "by an upgrade");
     assert_eq!((&would["bytes_reused"], &would["bytes_written"]), (&outcome.json()["bytes_reused"], &json!(0)));
     let apart = number(&would, "bytes_fetched").abs_diff(number(&outcome.json(), "bytes_fetched"));
     assert!(apart < 10_000, "{would}");
