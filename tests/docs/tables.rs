@@ -171,6 +171,9 @@ pub const NOT_RUN: &[NotRun] = &[
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--against", "hack/bench"),
     ("--all", "skopeo"),
+    ("--image", "talosctl"),
+    ("--stage", "talosctl"),
+    ("--download-only", "bootc"),
     ("--preserve-digests", "skopeo"),
     ("--recursive", "oras"),
     ("--bench", "cargo"),
