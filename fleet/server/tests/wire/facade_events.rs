@@ -259,7 +259,7 @@ async fn who_misses_events_is_told_and_may_come_again() {
         }
     };
     assert_eq!(Reason::of(&missed), Some(Reason::MissedEvents));
-    // A client that goes on from an event that is not kept any more, or not there yet, gets nothing, either.
+    // A client that goes on from an event that is not kept any more, or not there yet, is refused, too.
     let mut new = client.events(EventsRequest::default()).await.unwrap().into_inner();
     let newest = next(&mut new).await.id;
     let [epoch, seq, _] = newest.split('.').collect::<Vec<_>>()[..] else { panic!("{newest}") };
