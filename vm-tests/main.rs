@@ -54,6 +54,7 @@ macro_rules! stories {
     };
 }
 
+mod arm64;
 mod auto_upgrade;
 mod boot_rule;
 mod broken_systems;

@@ -29,11 +29,16 @@ pub struct Medium {
 impl Medium {
     /// For the agent: it upgrades to this version, with more arguments for `installer upgrade`.
     pub fn with_upgrade(version: &str, args: &[&str]) -> Self {
+        Self::with_upgrade_to(World::get().payload(version), args)
+    }
+
+    /// The same to any payload.
+    pub fn with_upgrade_to(payload: &Path, args: &[&str]) -> Self {
         let dir = scratch_dir();
         let list = dir.path().join("upgrade-args");
         let lines: String = args.iter().map(|arg| format!("{arg}\n")).collect();
         fs::write(&list, lines).expect("a temporary file can be written");
-        let payload = copy_payload(&dir, version);
+        let payload = copy_directory(&dir, payload);
         Self::pack(dir, "slipway-payload", &[&list, &payload])
     }
 
@@ -46,8 +51,13 @@ impl Medium {
 
     /// A job, the script that is run, and files for it; a payload is among them.
     pub fn with_job(script: &Path, version: &str, files: &[&Path]) -> Self {
+        Self::with_job_and(World::get().payload(version), script, files)
+    }
+
+    /// The same with any payload.
+    pub fn with_job_and(payload: &Path, script: &Path, files: &[&Path]) -> Self {
         let dir = scratch_dir();
-        let payload = copy_payload(&dir, version);
+        let payload = copy_directory(&dir, payload);
         Self::job(dir, script, &[&[payload.as_path()], files].concat())
     }
 
@@ -77,10 +87,6 @@ impl Medium {
         medium.set_len(bytes.next_multiple_of(SIZES)).expect("it can be made larger");
         Medium { _dir: dir, file, serial }
     }
-}
-
-fn copy_payload(dir: &TempDir, version: &str) -> PathBuf {
-    copy_directory(dir, World::get().payload(version))
 }
 
 /// A payload in a directory `payload`: mksquashfs takes the name of a directory as it is.

@@ -72,6 +72,11 @@ impl World {
         }
     }
 
+    /// The second version for arm64, which only the campaign has.
+    pub fn next_payload_for_arm64(&self) -> PathBuf {
+        built("out/payload-arm64-2", Some("SHA256SUMS"))
+    }
+
     /// systemd's stub for an architecture, if it is not where the installer looks for it.
     pub fn stub_for(&self, arch: &str) -> Option<PathBuf> {
         (arch == "arm64").then(|| built("out/stub-arm64/linuxaa64.efi.stub", None))

@@ -102,7 +102,12 @@ pub const NOT_RUN: &[NotRun] = &[
     not_run("hack/image", BUILDS, &["hack/test", "tests/sources/container_image.rs"]),
     not_run("hack/image --key release.key", BUILDS, &["tests/sources/image_documents.rs"]),
     not_run("hack/payload out/payload --version 1.0.0", BUILDS, &["hack/lib.sh", "hack/test"]),
-    not_run("hack/payload out/payload-arm64 --version 1.0.0 --arch arm64", BUILDS, &["hack/test", "vm-tests/main.rs"]),
+    not_run("hack/build --programs arm64", BUILDS, &["hack/artefacts"]),
+    not_run(
+        "hack/payload out/payload-arm64 --version 1.0.0 --arch arm64 --installer out/installer-arm64",
+        BUILDS,
+        &["hack/artefacts", "vm-tests/arm64.rs"],
+    ),
     not_run(
         "SLIPWAY_UPDATE_GOLDEN=1 hack/test --test library",
         "it would write the source",
@@ -171,6 +176,7 @@ pub const NOT_RUN: &[NotRun] = &[
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--against", "hack/bench"),
     ("--all", "skopeo"),
+    ("--programs", "hack/build"),
     ("--image", "talosctl"),
     ("--stage", "talosctl"),
     ("--download-only", "bootc"),

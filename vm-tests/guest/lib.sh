@@ -1,12 +1,14 @@
 # shellcheck shell=bash
 # What the scripts share that run as jobs inside a guest. Sourced, not run. On the medium they come on are
-# beside them: installer, assets/, payload/.
+# beside them: payload/, and maybe installer and assets/.
 
 set -Eeuo pipefail
 
 here=/run/media
 disk=/dev/vda
+# Another than the system's own, if the medium has one.
 installer=$here/installer
+[[ -x $installer ]] || installer=/usr/bin/installer
 
 say() { echo "== $*"; }
 fail() {
