@@ -20,12 +20,15 @@ use crate::{
     file_reader::{PayloadFiles, Take},
     trust::{Attached, Evidence, Form},
 };
-use slipway_core::payload::{
-    facts::{PayloadFacts, stub_lack},
-    format_checks::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs, look_at},
-    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
-    unified::Unified,
-    unused::TEXTS,
+use slipway_core::{
+    digest::Sums,
+    payload::{
+        facts::{PayloadFacts, stub_lack},
+        format_checks::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs, look_at},
+        manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
+        unified::Unified,
+        unused::{TEXTS, is_installed},
+    },
 };
 
 /// Base64 is wrapped at 64 columns or at these. The shortest signature has 88 digits.
@@ -101,6 +104,27 @@ impl DirSource {
         let installed: Vec<_> = installed.into_iter().map(str::to_owned).collect();
         self.read_all(&mut found, &installed, &mut progress)?;
         found.facts(policy, &self.source())
+    }
+
+    /// Whether this is a payload, and not a directory of other files with a list, such as a release: one of the files that are
+    /// installed, or what `installer checksum` says of them, is there or in the list. A list of nothing is of no release.
+    pub fn is_payload(&self) -> Result<bool, PayloadError> {
+        let listed = self.sums()?.0;
+        let is_of_one = |name: &String| is_installed(name) || name == MANIFEST;
+        Ok(listed.is_empty() || listed.keys().any(is_of_one) || !self.installed().is_empty() || self.is_there(MANIFEST))
+    }
+
+    /// Compare every file that SHA256SUMS lists. Whether they are good for anything is not asked.
+    pub fn compare(&self, mut progress: impl FnMut(u64)) -> Result<(), PayloadError> {
+        let (sums, mut found) = (self.sums()?, Found { place: self.dir.clone(), files: BTreeMap::new() });
+        self.read_all(&mut found, sums.0.keys(), &mut progress)?;
+        found.compare(&sums, &[])
+    }
+
+    fn sums(&self) -> Result<Sums, PayloadError> {
+        let mut found = Found { place: self.dir.clone(), files: BTreeMap::new() };
+        self.read_all(&mut found, [&SHA256SUMS.to_owned()], &mut |_| ())?;
+        Ok(found.sums()?.unwrap_or_default())
     }
 
     /// SHA256SUMS, and the signatures over it. [`Self::facts`] uses the bytes that this reads.

@@ -413,7 +413,8 @@ impl Found {
         }
     }
 
-    fn compare(&self, sums: &digest::Sums, files: &[FileInfo]) -> Result<(), PayloadError> {
+    /// The files that were found against the list, and the list against them.
+    pub fn compare(&self, sums: &digest::Sums, files: &[FileInfo]) -> Result<(), PayloadError> {
         self.compare_listed(sums, files)?;
         for name in TEXTS {
             if self.files.contains_key(name) && !sums.0.contains_key(name) {

@@ -1,5 +1,5 @@
-//! Signs a payload directory, or an image in an OCI layout or a registry. The content is verified first, to its last
-//! byte.
+//! Signs a payload directory, another directory with a list of its files, or an image in an OCI layout or a registry. The
+//! content is verified first, to its last byte.
 
 use std::path::Path;
 
@@ -103,9 +103,14 @@ fn directory(
     let Some(sums) = source.list().map(<[u8]>::to_vec) else {
         return Err(SignError::NoChecksums(target.clone())).or_fail(FailureKind::Input);
     };
-    observer.phase(&format!("check      payload {target}"), source.bytes());
-    let compared = source.facts(ChecksumPolicy::Required, Inspection::Everything, |bytes| observer.advance(bytes));
-    compared.or_fail(FailureKind::Input)?;
+    if source.is_payload().or_fail(FailureKind::Input)? {
+        observer.phase(&format!("check      payload {target}"), source.bytes());
+        let compared = source.facts(ChecksumPolicy::Required, Inspection::Everything, |bytes| observer.advance(bytes));
+        compared.or_fail(FailureKind::Input)?;
+    } else {
+        observer.phase(&format!("check      files of {target}"), source.bytes());
+        source.compare(|bytes| observer.advance(bytes)).or_fail(FailureKind::Input)?;
+    }
     let others = evidence.signatures.iter().filter(|found| !is_ours(keys, &found.signed, &found.signature));
     let others: Vec<_> = others.map(|found| text_of(&found.signature)).collect();
     // A line that is too short for a signature would have the file taken for one raw signature.

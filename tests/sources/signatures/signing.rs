@@ -140,6 +140,43 @@ fn only_what_is_whole_is_signed() {
     sign(&source, &[&key(&signer)]).succeeds();
 }
 
+/// A release is no payload. Its list is signed if every file is as it says, and openssl verifies that; a payload that has lost its
+/// kernel does not pass for one.
+#[test]
+fn a_release_is_signed() {
+    let world = World::new();
+    let signer = Signer::new(&world.path(""), "key", Kind::Ed25519);
+    let (dir, ours) = (world.path("release"), key(&signer));
+    let source = format!("dir:{}", dir.display());
+    let write = |name: &str, bytes: &[u8]| fs::write(dir.join(name), bytes).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let large = vec![7; 3 << 20];
+    write("large.tar.gz", &large);
+    write("small.txt", b"small");
+    let sums = format!("{}  large.tar.gz\n{}  small.txt\n", Sha256::of(&large), Sha256::of(b"small"));
+    write("SHA256SUMS", sums.as_bytes());
+    sign(&source, &[&ours]).succeeds();
+    let written = fs::read_to_string(dir.join("SHA256SUMS.sig")).unwrap();
+    openssl_verifies(&world, &signer, Kind::Ed25519, sums.as_bytes(), written.trim());
+    fs::remove_file(dir.join("SHA256SUMS.sig")).unwrap();
+    let refused = |text: &str| {
+        sign(&source, &[&ours]).exits(INPUT).says(&[text]);
+        assert!(!dir.join("SHA256SUMS.sig").exists());
+    };
+    write("small.txt", b"other");
+    refused("small.txt: SHA-256 is");
+    fs::remove_file(dir.join("small.txt")).unwrap();
+    refused("lists a file that is not there: small.txt");
+    write("small.txt", b"small");
+    write("manifest.json", b"{}");
+    refused("vmlinuz: missing");
+    fs::remove_file(dir.join("manifest.json")).unwrap();
+    write("SHA256SUMS", format!("{sums}{}  vmlinuz\n", Sha256::of(b"")).as_bytes());
+    refused("vmlinuz: missing");
+    write("SHA256SUMS", b"");
+    refused("vmlinuz: missing");
+}
+
 #[test]
 fn keys_that_cannot_sign_are_named_and_not_shown() {
     let world = listed();
