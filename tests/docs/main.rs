@@ -114,6 +114,7 @@ each_runs! {
     architecture: "docs/architecture.md";
     auto_upgrade: "docs/auto-upgrade.md";
     benchmarks: "docs/benchmarks.md";
+    coming_from: "docs/coming-from.md";
     damage: "docs/damage.md";
     delta_upgrades: "docs/delta-upgrades.md";
     growing: "docs/growing.md";

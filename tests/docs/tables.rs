@@ -195,6 +195,7 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--features", "cargo"),
     ("--for", "hack/campaign"),
     ("--ignored", "a test program"),
+    ("--installer", "hack/payload"),
     ("--record", "hack/bench"),
     ("--report", "hack/campaign"),
     ("--shard", "hack/campaign"),
