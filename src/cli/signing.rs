@@ -9,8 +9,8 @@ use crate::{payload::SourceRef, trust::PredicateType};
 
 #[derive(Debug, Args)]
 pub struct SignArgs {
-    /// What to sign: dir:PATH, a payload with checksums, or other files with a list SHA256SUMS; or a container image, oci:DIR[:TAG] or
-    /// docker://HOST/REPOSITORY[:TAG][@DIGEST].
+    /// What to sign: dir:PATH, a payload with checksums, or other files with a list SHA256SUMS; or a container image,
+    /// oci:DIR[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST].
     #[arg(value_name = "SOURCE")]
     pub target: SourceRef,
     #[command(flatten)]
