@@ -17,18 +17,28 @@ use slipway_test_support::{
 /// As it was made: its kernels have no EFI stub.
 pub fn without_stubs(world: &World) -> PathBuf {
     // Once for all tests: it takes a second.
-    static UNPACKED: LazyLock<File> = LazyLock::new(unpacked);
+    static UNPACKED: LazyLock<File> = LazyLock::new(|| unpacked("grub-under-uefi"));
+    copy(world, &UNPACKED)
+}
+
+/// What 0.1.0 leaves on a disk that it has installed, upgraded and gone back on.
+pub fn of_0_1_0(world: &World) -> PathBuf {
+    static UNPACKED: LazyLock<File> = LazyLock::new(|| unpacked("loader-0.1.0"));
+    copy(world, &UNPACKED)
+}
+
+fn copy(world: &World, unpacked: &File) -> PathBuf {
     let disk = world.path("earlier.img");
-    let unpacked = format!("/proc/{}/fd/{}", process::id(), UNPACKED.as_raw_fd());
+    let unpacked = format!("/proc/{}/fd/{}", process::id(), unpacked.as_raw_fd());
     tool!("cp", "--sparse=always", unpacked, &disk);
     disk
 }
 
 /// Unpacked into a file without a name.
-fn unpacked() -> File {
+fn unpacked(name: &str) -> File {
     let file = tempfile::tempfile().unwrap();
     let mut xz = Command::new("xz");
-    xz.args(["--decompress", "--stdout"]).arg(project().join("tests/fixtures/disks/grub-under-uefi.img.xz"));
+    xz.args(["--decompress", "--stdout"]).arg(project().join(format!("tests/fixtures/disks/{name}.img.xz")));
     assert!(xz.stdout(file.try_clone().unwrap()).status().unwrap().success());
     file
 }

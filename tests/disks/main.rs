@@ -28,6 +28,7 @@ mod one_writer;
 mod other_disks;
 mod placeholders;
 mod readers;
+mod released;
 mod signals;
 mod snapshot;
 mod support;

@@ -24,6 +24,11 @@ impl<'w> Node<'w> {
     /// The same on a disk that is there already.
     pub fn onto(world: &'w World, disk: PathBuf) -> Self {
         world.install(&disk, &[]).succeeds();
+        Node::of(world, disk)
+    }
+
+    /// A disk that is installed already.
+    pub fn of(world: &'w World, disk: PathBuf) -> Self {
         let next = Payload::new(&world.path("next"));
         for name in Payload::FILES {
             let mut bytes = next.read(name);
