@@ -9,7 +9,7 @@ use uuid::Uuid;
 ///
 /// A new attempt is a new operation: a node does what it was asked for once. A new rollout has a new UID, and begins with
 /// the first attempt.
-pub fn operation(rollout: &str, node: &str, goal: Goal, attempt: usize) -> Uuid {
+pub fn operation(rollout: &str, node: &str, goal: Goal, attempt: u64) -> Uuid {
     let text = format!("slipway-fleet {rollout} {node} {goal:?} {attempt}");
     let Sha256(digest) = Sha256::of(text.as_bytes());
     let mut bytes = [0; 16];

@@ -86,15 +86,15 @@ pub fn report(look: &NodeReading, node: &Node, payload: Sha256, rollouts: &[&str
     Ok(report)
 }
 
-/// The failure of this rollout's last upgrade of the node. Where the payload was booted and not well, the node denies it, and
-/// says so elsewhere: what came back without that came back before.
+/// The failure of this rollout's last upgrade of the node: the one with the last token that it obeyed. Where the payload was
+/// booted and not well, the node denies it, and says so elsewhere: an operation that came back without that came back
+/// before.
 fn came_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<Failure> {
     if went_back(status, rollout, node) == Some(None) {
         let why = "it went back, because the payload is denied".to_owned();
         return Some(Failure { evidence: FailureEvidence::Unknown, why });
     }
-    let last = attempt(status, rollout, node, Goal::Upgrade).checked_sub(1)?;
-    let id = names::operation(rollout, node, Goal::Upgrade, last).to_string();
+    let id = names::operation(rollout, node, Goal::Upgrade, status.token).to_string();
     let outcome = status.ended.iter().find(|ended| ended.id == id)?.outcome.as_ref()?;
     Some(match outcome.came_back.clone() {
         Some(why) => Failure { evidence: FailureEvidence::BeforeReboot, why },
@@ -111,10 +111,10 @@ fn went_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<Optio
     Some(status.ended.iter().find(|ended| ended.id == id)?.outcome.as_ref()?.came_back.clone())
 }
 
-/// The number of the attempt that is under way or comes next: after those that have ended. Each has a name of its own.
-pub fn attempt(status: &StatusResponse, rollout: &str, node: &str, goal: Goal) -> usize {
-    let id = |n| names::operation(rollout, node, goal, n).to_string();
-    let has_ended = |n: &usize| status.ended.iter().any(|ended| ended.id == id(*n));
+/// The number of the staging that is under way or comes next: after those that have ended. Each has a name of its own.
+pub fn stagings(status: &StatusResponse, rollout: &str, node: &str) -> u64 {
+    let id = |n| names::operation(rollout, node, Goal::Stage, n).to_string();
+    let has_ended = |n: &u64| status.ended.iter().any(|ended| ended.id == id(*n));
     (0..).find(|n| !has_ended(n)).unwrap_or_default()
 }
 

@@ -258,12 +258,10 @@ fn log_error(told: Result<()>) {
 
 /// A request to a node.
 fn asked(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) -> Option<Ask> {
-    let Action::Abort { uid, .. } = step else { return request(pool_round, step, look).map(Ask::For) };
+    let Action::Abort { uid, token } = step else { return request(pool_round, step, look).map(Ask::For) };
     let of = pool_round.rollout.as_ref()?.metadata.uid.as_deref()?;
     let why = pool_round.facts.aborted.clone()?;
-    let status = look.and_then(|look| look.status.as_ref().ok())?;
-    let attempt = observed_node::attempt(status, of, uid, Goal::Upgrade);
-    Some(Ask::Abort(names::operation(of, uid, Goal::Upgrade, attempt), why))
+    Some(Ask::Abort(names::operation(of, uid, Goal::Upgrade, *token), why))
 }
 
 fn request(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) -> Option<Request> {
@@ -276,13 +274,12 @@ fn request(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) ->
         }
         Action::Stage { uid, payload } => {
             let status = look.and_then(|look| look.status.as_ref().ok())?;
-            let id = names::operation(of, uid, Goal::Stage, observed_node::attempt(status, of, uid, Goal::Stage));
+            let id = names::operation(of, uid, Goal::Stage, observed_node::stagings(status, of, uid));
             (id, Goal::Stage, None, Some(*payload))
         }
         Action::Begin { uid, token, payload } => {
-            let status = look.and_then(|look| look.status.as_ref().ok())?;
-            let attempt = observed_node::attempt(status, of, uid, Goal::Upgrade);
-            (names::operation(of, uid, Goal::Upgrade, attempt), Goal::Upgrade, Some(*token), Some(*payload))
+            // Each grant is an attempt, with a name of its own.
+            (names::operation(of, uid, Goal::Upgrade, *token), Goal::Upgrade, Some(*token), Some(*payload))
         }
         _ => return None,
     };

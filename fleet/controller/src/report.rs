@@ -185,7 +185,8 @@ pub fn rollout(rollout: &Rollout, pool_round: &PoolRound, now: Timestamp) -> Rol
     let plan = &rollout.spec.plan;
     status.passed = status.passed.max(count(decision.passed));
     (status.soaking_since, status.retry) = (decision.soaking_since, decision.retry);
-    status.attempts = decision.attempts.clone();
+    status.attempts = decision.attempts.nodes.clone();
+    status.tried = decision.attempts.tried.clone();
     let blocked = pool_round.blocked();
     let there: BTreeSet<&str> = pool_round.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
     // A replaced node is done when its successor is.

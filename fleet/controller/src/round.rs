@@ -11,9 +11,9 @@ use slipway_fleet_objects::{
     rollout::{Rollout, RolloutStatus},
 };
 use slipway_rollout::{
-    attempts::{self, Attempts},
+    attempts::History,
     blocked::Blocked,
-    decide::{Action, BlockedNode, Decision, decide, release_grants, successor},
+    decide::{Action, BlockedNode, Decision, decide, freed_by_word, release_grants, successor},
     duration::PositiveDuration,
     facts::{Approval, Evidence, Facts, ObservedNode, Replacing, RollbackPolicy},
     ledger::{Ledger, Node, Proof, Role},
@@ -163,7 +163,8 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
     };
     for (name, desired) in desired {
         let pool_round = desired.map(|desired| {
-            let mut pool_round = pool_round(desired, name, observation, members, (&ledger, &succeeded), now);
+            let mut pool_round =
+                pool_round(desired, name, observation, members, (&ledger, &succeeded, &round.freed), now);
             withhold(&mut pool_round, name, observation.refused);
             for step in &pool_round.decision.steps {
                 // The decision has asked this ledger, which is the one that is written; what it says now counts.
@@ -257,7 +258,7 @@ fn pool_round(
     name: &str,
     observation: Observation<'_>,
     members: &Members<'_>,
-    (ledger, succeeded): (&Ledger, &BTreeMap<String, String>),
+    (ledger, succeeded, freed): (&Ledger, &BTreeMap<String, String>, &[Action]),
     now: Timestamp,
 ) -> PoolRound {
     let rollouts = &observation.objects.rollouts;
@@ -291,7 +292,7 @@ fn pool_round(
     let given = given.chain(desired.approval(rollout).map(|approval| approval.wave));
     let approvals = given.map(|wave| Approval { plan: plan.hash, waves: wave as usize }).collect();
     let replacing = replacing(&desired, observation.inventory, &status, succeeded, &plan);
-    let attempts = attempts(&status, name, observation.ledger);
+    let attempts = attempts(&status, &plan, observation.ledger, freed);
     let facts = Facts {
         plan,
         passed: status.passed as usize,
@@ -324,11 +325,13 @@ fn pool_round(
 }
 
 /// The attempts of nodes, with the grants that were read: some of them are freed in this round.
-fn attempts(status: &RolloutStatus, pool: &str, ledger: &DisruptionLedger) -> BTreeMap<String, Attempts> {
-    match &ledger.status {
-        Some(read) if status.denied.is_none() => attempts::counted(&status.attempts, pool, read),
-        _ => status.attempts.clone(),
+fn attempts(status: &RolloutStatus, plan: &Plan, ledger: &DisruptionLedger, freed: &[Action]) -> History {
+    let mut history = History::new(status.attempts.clone(), status.tried.clone());
+    if let Some(read) = ledger.status.as_ref().filter(|_| status.denied.is_none()) {
+        history.count(plan, read);
+        history.defer_freed(read, freed.iter().filter_map(freed_by_word));
     }
+    history
 }
 
 /// Whether nodes go back from a payload that is denied.

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use slipway_rollout::{attempts::Attempts, facts::Retry, plan::Plan};
+use slipway_rollout::{attempts::Attempts, facts::Retry, places::Places, plan::Plan};
 
 use crate::attribution::Attribution;
 
@@ -66,11 +66,15 @@ pub struct RolloutStatus {
     /// that was away. That says nothing about the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// How often nodes were granted, by UID, and by which token the last time: those that are at it, and those that were tried
-    /// more than once. Who used its attempts up without running the payload counts as failed.
+    /// How often nodes were granted, by UID, and by which token the last time: those that are at it, those whose last attempt
+    /// ended before the reboot, and those that were tried more than once. Who used its attempts up without running the payload
+    /// counts as failed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub attempts: BTreeMap<String, Attempts>,
+    /// The places in the plan, counted from 0, of all nodes that were tried at least once: 0-41,43.
+    #[serde(skip_serializing_if = "Places::is_empty")]
+    pub tried: Places,
     /// The wave, counted from 1, that waits for a person's approval now.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
 use crate::{
-    attempts::Attempts,
+    attempts::History,
     blocked::Blocked,
     facts::Retry,
     ledger::{Limits, Node, Proof, Replacement},
@@ -68,12 +68,18 @@ pub struct Decision {
     pub soaking_since: Option<Timestamp>,
     /// Which attempts are repeated; comes back with the next facts.
     pub retry: Option<Retry>,
-    /// How often nodes were granted, by UID; comes back with the next facts.
-    pub attempts: BTreeMap<String, Attempts>,
+    /// How often nodes were granted; comes back with the next facts.
+    pub attempts: History,
     /// The successors of the plan's nodes: UIDs of Nodes, by the UID that the plan has.
     pub succeeded: BTreeMap<String, String>,
     /// Nothing is left to do.
     pub finished: bool,
+}
+
+/// The node, if a person's word frees its grant. A node that has obeyed it, and says that it is well, frees it itself.
+pub fn freed_by_word(step: &Action) -> Option<&str> {
+    let Action::Free { uid, proof: Proof::Word { .. } } = step else { return None };
+    Some(uid)
 }
 
 /// The successor, if that frees a grant.

@@ -13,7 +13,8 @@
 //! * **A finished rollout is denied no more**: a node leaves its payload later only by a person's doing. Too many
 //!   failures still hold back new nodes.
 //! * **A node has a number of attempts** in a rollout. Who used them up without ever running the payload counts as failed, for
-//!   a reason that is not known, whatever it says. Only a person has it tried again.
+//!   a reason that is not known. Only a person has it tried again. What ends before the reboot is not one of them, and is
+//!   repeated in the next window.
 //! * **A person may have it go now**: until a time that they name, windows and blackouts do not count, and the soak of
 //!   one wave is passed over. Whatever else holds, holds as ever: budgets, rates, zones, order, and what failed.
 //! * **An approval** that a policy asks for is a person's word for this plan, by its hash. Without it no node of the wave
@@ -36,10 +37,10 @@
 use std::{borrow::Cow, collections::BTreeSet};
 
 use jiff::Timestamp;
+use slipway_core::digest::Sha256;
 
-pub use crate::action::{Action, BlockedNode, Decision, successor};
+pub use crate::action::{Action, BlockedNode, Decision, freed_by_word, successor};
 use crate::{
-    attempts,
     blocked::Blocked,
     facts::{Evidence, Facts, Failure, FailureEvidence, ObservedNode, Retry, RollbackPolicy},
     ledger::{Grant, Ledger, Limits, Node, Proof, Replacement},
@@ -58,10 +59,12 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     succeeded.extend(steps.iter().filter_map(successor));
     let facts = &*replace::with_successors(facts, &ledger, &succeeded);
     // A grant to go back is no attempt.
-    let attempts = match &facts.denied {
-        None => attempts::counted(&facts.attempts, &facts.plan.pool, &facts.ledger),
-        Some(_) => facts.attempts.clone(),
-    };
+    let mut attempts = facts.attempts.clone();
+    if facts.denied.is_none() {
+        attempts.count(&facts.plan, &facts.ledger);
+    }
+    attempts.defer_freed(&facts.ledger, steps.iter().filter_map(freed_by_word));
+    attempts.defer_ended(facts.nodes.iter().filter_map(|observed| ended_early(observed, facts.plan.payload)));
     let view = View::new(facts, &ledger, &attempts);
     let stop = view.stop(&mut steps);
     let hours = facts.hours(now);
@@ -98,6 +101,13 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     let finished = view.is_over(passed) && !view.is_any_behind(&steps);
     let attempts = view.remembered();
     Decision { steps, limits, blocked, passed, soaks, soaking_since, retry, attempts, succeeded, finished }
+}
+
+/// The node and the last token that it obeyed, if it says that this attempt ended before the reboot.
+fn ended_early(observed: &ObservedNode, payload: Sha256) -> Option<(&str, u64)> {
+    let report = observed.report.as_ref().filter(|report| report.runs != payload && !report.busy)?;
+    let is_early = report.failed.as_ref()?.evidence == FailureEvidence::BeforeReboot;
+    is_early.then_some((observed.node.uid.as_str(), report.token))
 }
 
 /// One more grant, and how its node is replaced, if it is.
@@ -191,7 +201,7 @@ impl View<'_> {
         if let Some(Failure { evidence, why }) = self.failure(node).map(Cow::into_owned) {
             match gate.retry {
                 _ if evidence != FailureEvidence::BeforeReboot => return Some(Blocked::Failed(why)),
-                Some(Retry { below, from }) if report.token >= below => {
+                Some(Retry { below, from }) if self.last_token(uid, report) >= below => {
                     return Some(Blocked::RetriesLater { from, why });
                 }
                 _ => {}

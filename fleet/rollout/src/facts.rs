@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
 use crate::{
-    attempts::Attempts,
+    attempts::History,
     duration::PositiveDuration,
     ledger::{Ledger, Node, Proof},
     plan::Plan,
@@ -234,8 +234,8 @@ pub struct Facts {
     pub soaking_since: Option<Timestamp>,
     /// Which attempts are repeated now.
     pub retry: Option<Retry>,
-    /// How often nodes were granted in this rollout, by UID, as the last decision said.
-    pub attempts: BTreeMap<String, Attempts>,
+    /// How often nodes were granted in this rollout, as the last decision said.
+    pub attempts: History,
     /// Tokens that people have named in releases. A token that was named before it was given is never given: else the
     /// grant would be free at once.
     pub named_tokens: BTreeSet<u64>,
@@ -266,7 +266,7 @@ impl Facts {
             created: None,
             soaking_since: None,
             retry: None,
-            attempts: BTreeMap::new(),
+            attempts: History::default(),
             named_tokens: BTreeSet::new(),
             api_server: None,
         }

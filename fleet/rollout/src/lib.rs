@@ -21,6 +21,7 @@
 //! * [`replace`]: nodes that are replaced: by whom, and why not
 //! * [`skew`]: which kubelet goes with the API server
 //! * [`blocked`]: why a node waits, as a sentence
+//! * [`places`]: nodes by their places in the plan
 //! * [`attempts`]: how often a node was granted
 //! * [`action`]: the actions that follow
 //! * [`decide`]: from facts to actions
@@ -37,6 +38,7 @@ pub mod facts;
 mod halt;
 pub mod int_or_percent;
 pub mod ledger;
+pub mod places;
 pub mod plan;
 pub mod policy;
 pub mod preview;

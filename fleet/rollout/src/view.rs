@@ -6,7 +6,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    attempts::{self, Attempts},
+    attempts::{Attempts, History},
     blocked::Blocked,
     facts::{Facts, Failure, FailureEvidence, NodeReport, ObservedNode, Retry},
     ledger::{Grant, Ledger, Node},
@@ -33,13 +33,13 @@ pub(crate) struct View<'a> {
     pub facts: &'a Facts,
     pub observed: BTreeMap<&'a str, &'a ObservedNode>,
     pub held: BTreeMap<&'a str, &'a Grant>,
-    pub attempts: &'a BTreeMap<String, Attempts>,
+    pub attempts: &'a History,
     pub successor_machines: SuccessorMachines<'a>,
     pub machines: ByNode<'a>,
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(facts: &'a Facts, ledger: &'a Ledger, attempts: &'a BTreeMap<String, Attempts>) -> Self {
+    pub(crate) fn new(facts: &'a Facts, ledger: &'a Ledger, attempts: &'a History) -> Self {
         let observed = facts.nodes.iter().map(|observed| (observed.node.uid.as_str(), observed)).collect();
         let held = ledger.grants.iter().map(|grant| (grant.node.uid.as_str(), grant)).collect();
         let machines = facts.replacing.machines.as_deref().unwrap_or_default();
@@ -86,17 +86,29 @@ impl<'a> View<'a> {
             let why = format!("{count} attempts ended without the payload; of the last one: {last}");
             return Some(Cow::Owned(Failure { evidence: FailureEvidence::Unknown, why }));
         }
+        if said.is_none() && self.attempts.nodes.get(&node.uid).is_some_and(|of| of.deferred) {
+            // A person freed its grant, or it has said so before.
+            let why = "it says no more of it".to_owned();
+            return Some(Cow::Owned(Failure { evidence: FailureEvidence::BeforeReboot, why }));
+        }
         said.map(Cow::Borrowed)
+    }
+
+    /// The token of its last attempt. A node whose grant a person freed may never have obeyed it.
+    pub(crate) fn last_token(&self, uid: &str, report: &NodeReport) -> u64 {
+        self.attempts.nodes.get(uid).map_or(0, |of| of.token).max(report.token)
     }
 
     /// The attempts of a node that has none left.
     fn spent(&self, uid: &str) -> Option<Attempts> {
-        self.attempts.get(uid).copied().filter(|of| of.is_spent() && !self.held.contains_key(uid))
+        self.attempts.nodes.get(uid).copied().filter(|of| of.is_spent() && !self.held.contains_key(uid))
     }
 
     /// The attempts that the next decision has to know of.
-    pub(crate) fn remembered(&self) -> BTreeMap<String, Attempts> {
-        attempts::remembered(self.attempts.clone(), |uid| self.is_done(uid))
+    pub(crate) fn remembered(&self) -> History {
+        let mut attempts = self.attempts.clone();
+        attempts.remember(&self.facts.plan, |uid| self.is_done(uid));
+        attempts
     }
 
     /// The failure of this node, if it is not tried again.

@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 use slipway_node::cordon::NodeState;
 use slipway_rollout::{
-    attempts::Attempts,
+    attempts::History,
     facts::{Approval, Retry},
     ledger::{Ledger, Node},
     plan::Plan,
@@ -55,7 +55,7 @@ pub struct Rollout {
     pub finished: bool,
     pub soaking_since: Option<Timestamp>,
     pub retry: Option<Retry>,
-    pub attempts: BTreeMap<String, Attempts>,
+    pub attempts: History,
     pub aborted: Option<String>,
     /// People want it to go now, until then, and pass over the soak of this wave.
     pub window_override: Option<(Seconds, Option<usize>)>,
@@ -120,7 +120,7 @@ impl Api {
             finished: false,
             soaking_since: None,
             retry: None,
-            attempts: BTreeMap::new(),
+            attempts: History::default(),
             aborted,
             window_override,
             skip,

@@ -16,7 +16,7 @@ use slipway_node::request::Goal;
 use slipway_rollout::{
     blocked::Blocked,
     decide::{Action, Decision, decide},
-    facts::{Approval, Evidence, Facts, ObservedNode, WindowOverride},
+    facts::{Approval, Evidence, Facts, NodeReport, ObservedNode, Retry, WindowOverride},
     ledger::{Grant, HIGHEST, Ledger, Node, Proof, Refusal, Role},
 };
 
@@ -25,6 +25,7 @@ use crate::{
     controller_state::{Change, PendingAction, Work, Write},
     messages::rounded_up,
     mutant::Mutant,
+    payload::NEW,
     view::View,
     world::{Event, LATEST, World},
 };
@@ -142,8 +143,10 @@ impl World {
         let remember = (now_counts != counted).then_some(PendingAction::Remember(now_counts.0, now_counts.1));
         work.todo =
             todo.chain(passed.map(PendingAction::Passed)).chain(is_over.then_some(PendingAction::Finished)).collect();
-        work.todo.extend(remember);
-        // Before a grant is freed.
+        // Both before a grant is freed or given.
+        if let Some(remember) = remember {
+            work.todo.push_front(remember);
+        }
         if decision.attempts != view.facts.attempts && self.mutant != Mutant::ForgetsAttempts {
             work.todo.push_front(PendingAction::Attempts(decision.attempts.clone()));
         }
@@ -205,7 +208,8 @@ impl World {
             let age = old(n);
             let is_cut_off = self.now < self.machines[n].cut_off_until && age < 60;
             let report = self.machines[n].report_at(self.now - age).filter(|_| !is_cut_off);
-            Some(ObservedNode { node: node.clone(), report: report.map(|report| report.taken(offset)) })
+            let report = report.map(|report| self.told(n, report.taken(offset)));
+            Some(ObservedNode { node: node.clone(), report })
         };
         let (mine, others): (Vec<&Node>, Vec<&Node>) =
             listing.nodes.iter().partition(|node| node.pool == rollout.plan.pool);
@@ -250,11 +254,25 @@ impl World {
             } else {
                 rollout.soaking_since
             },
-            retry: rollout.retry,
+            retry: self.retry(rollout.retry),
             attempts: rollout.attempts.clone(),
             named_tokens: rollout.words.values().copied().collect(),
             api_server: None,
         })
+    }
+
+    /// A report as the controller gets it now: some lies depend on the time.
+    fn told(&self, n: usize, mut report: NodeReport) -> NodeReport {
+        if self.machines[n].lie.and_then(|lie| lie.runs_at(self.now)) == Some(true) {
+            report.runs = NEW;
+        }
+        report
+    }
+
+    /// Which attempts are repeated: a mutant's all.
+    fn retry(&self, retry: Option<Retry>) -> Option<Retry> {
+        let all = Retry { below: HIGHEST + 1, from: Timestamp::MAX };
+        if self.mutant == Mutant::RepeatsAtOnce { Some(all) } else { retry }
     }
 
     /// People's approvals. A mutant takes one of another plan for one of this.

@@ -1,13 +1,10 @@
 //! A controller's own state: its current work, its remaining work, and its writes.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    rc::Rc,
-};
+use std::{collections::VecDeque, rc::Rc};
 
 use jiff::Timestamp;
 use slipway_rollout::{
-    attempts::Attempts,
+    attempts::History,
     decide::Action,
     facts::Retry,
     ledger::{Ledger, Limits, Node, Proof},
@@ -26,8 +23,8 @@ pub enum PendingAction {
     Finished,
     /// The times that controllers count with their own clock.
     Remember(Option<Timestamp>, Option<Retry>),
-    /// The number of grants of each node.
-    Attempts(BTreeMap<String, Attempts>),
+    /// The grants of each node, counted.
+    Attempts(History),
     /// A mutant: a grant goes without a proof.
     Drop(String),
 }
@@ -44,7 +41,7 @@ pub enum Change {
     Passed(usize),
     Finished,
     Remember(Option<Timestamp>, Option<Retry>),
-    Attempts(BTreeMap<String, Attempts>),
+    Attempts(History),
 }
 
 /// A write that is on its way.

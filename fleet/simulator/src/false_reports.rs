@@ -32,6 +32,8 @@ pub enum Lie {
     Since(Seconds),
     /// It obeyed what it was asked last, is well, and runs the old payload: it came back, and does not say why.
     ComesBack,
+    /// The same, and in between, for some minutes each time, that it runs the new payload.
+    Flickers,
     /// Some of these at once, by this seed.
     Several(u64),
 }
@@ -45,7 +47,7 @@ impl Lie {
             FailureEvidence::AfterReboot,
             FailureEvidence::Unknown,
         ];
-        match random.below(14) {
+        match random.below(16) {
             0 => Self::Token(u64::MAX),
             1 => Self::Token((1 << 53) - 1),
             2 => Self::Token(random.below(100)),
@@ -58,8 +60,14 @@ impl Lie {
             9 => Self::GoesBack(u8::try_from(random.below(4)).unwrap_or(0)),
             10 => Self::Since(random.from_to(-100, 0) * DAY),
             11 => Self::ComesBack,
+            12 | 13 => Self::Flickers,
             _ => Self::Several(random.number()),
         }
+    }
+
+    /// Whether it says at this time that it runs the new payload, if that depends on the time.
+    pub fn runs_at(self, now: Seconds) -> Option<bool> {
+        (self == Self::Flickers).then_some(now / 600 % 2 == 1)
     }
 
     /// The report with this lie in it; `asked` is the highest token that the node was asked with.
@@ -77,7 +85,7 @@ impl Lie {
             Self::GoesBack(2) => report.rollback = RollbackState::Denied("a lie".to_owned()),
             Self::GoesBack(_) => report.rollback = RollbackState::Failed("a lie".to_owned()),
             Self::Since(since) => report.since = since,
-            Self::ComesBack => {
+            Self::ComesBack | Self::Flickers => {
                 (report.runs, report.staged, report.failed) = (OLD, Some(NEW), None);
                 (report.well, report.busy, report.token) = (true, false, asked);
             }

@@ -123,7 +123,8 @@ fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
         8 => Fault::NodeClockJumps(random.from_to(-36, 36) * 3600),
         9 => Fault::ControllerDies(c, short),
         10 => Fault::WatchLags(c, short, long),
-        11 | 12 => Fault::DrainBlocked(long),
+        // So long that more attempts end at it than a node has that count.
+        11 | 12 => Fault::DrainBlocked(if random.coin() { long } else { 4 * long }),
         13 | 14 => Fault::FallsIll(if random.coin() { short } else { long }),
         15 => Fault::NodeDeleted(short),
         16 => Fault::Replaced(short),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_node::request::Goal;
 use slipway_rollout::{
-    attempts::{self, MOST},
+    attempts::MOST,
     facts::{Failure, FailureEvidence, NodeReport, ObservedNode},
     ledger::{Ledger, Node, Role},
     plan::Plan,
@@ -85,12 +85,34 @@ impl World {
             *count += 1;
             let count = *count;
             self.laws.must(count <= MOST, || format!("attempts: {} is granted for the {count}th time", node.name));
+            // One at the end of this window, and then one in each: from one to the next it takes an hour at least.
+            let (many, since) = self.laws.repeated.get(&node.uid).copied().unwrap_or((0, self.now));
+            let most = 2 + (self.now - since) / 3600;
+            self.laws.must(many <= most || self.laws.has_wrong_clock, || {
+                format!("repeats: {} is granted after {many} attempts that ended before the reboot", node.name)
+            });
         }
         let size = view.facts.nodes.len() as u64;
         self.laws.allowed.insert(token, view.terms.budget(size));
         self.is_not_stopped(&std::rc::Rc::clone(view), &node.uid, view.facts.denied.is_some());
         if let Some(law) = law {
             self.laws.break_it(law);
+        }
+    }
+
+    /// A grant was freed. Where a person did that, or the node says that it came back before the reboot, the attempt does not
+    /// count.
+    pub fn attempt_ended(&mut self, view: &View, uid: &str, token: u64, is_word: bool) {
+        let says = view.facts.nodes.iter().find(|observed| observed.node.uid == uid);
+        let says = says.and_then(|observed| observed.report.as_ref());
+        let is_early = says.is_some_and(|says| {
+            let evidence = says.failed.as_ref().map(|failure| failure.evidence);
+            says.token == token && says.runs != NEW && !says.busy && evidence == Some(FailureEvidence::BeforeReboot)
+        });
+        if view.facts.denied.is_none() && (is_word || is_early) {
+            let count = self.laws.granted.entry(uid.to_owned()).or_default();
+            *count = count.saturating_sub(1);
+            self.laws.repeated.entry(uid.to_owned()).or_insert((0, self.now)).0 += 1;
         }
     }
 
@@ -140,8 +162,9 @@ impl World {
         // A grant that this look freed was held when the look was made.
         let held_then = |uid: &str| held.contains(uid) || facts.ledger.held(uid).is_some();
         // It has no attempt left: others wait for it no more.
-        let attempts = attempts::counted(&facts.attempts, &plan.pool, &facts.ledger);
-        let is_spent = |uid: &str| attempts.get(uid).is_some_and(|of| of.is_spent());
+        let is_spent = |uid: &str| self.laws.granted.get(uid).is_some_and(|count| *count >= MOST);
+        // It waits for the next window, although it does not say so any more.
+        let is_deferred = |uid: &str| facts.attempts.nodes.get(uid).is_some_and(|of| of.deferred);
         for (earlier, other) in plan.nodes().take_while(|(_, other)| other.uid != node.uid) {
             let uid = other.uid.as_str();
             let is_in = !facts.skip.contains(uid) && (!is_spent(uid) || held.contains(uid));
@@ -151,7 +174,7 @@ impl World {
             let is_unstaged = |says: &NodeReport| view_is_late(write) && says.staged != Some(NEW);
             let cannot =
                 says.is_none_or(|says| says.failed.is_some() || says.busy || is_ahead(says) || is_unstaged(says));
-            let has_gone = held_then(uid) || says.is_some_and(|says| says.runs == NEW);
+            let has_gone = is_deferred(uid) || held_then(uid) || says.is_some_and(|says| says.runs == NEW);
             if !has_gone && !cannot {
                 return Some(format!("order: {} overtakes {}", node.name, other.name));
             }

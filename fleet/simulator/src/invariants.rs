@@ -100,15 +100,16 @@ impl World {
         }
         match &write.change {
             Change::Grant(node) => self.may_be_granted(before, write, node),
-            Change::Free(uid, proof) => self.may_be_freed(before, uid, proof),
+            Change::Free(uid, proof) => self.may_be_freed(before, write, uid, proof),
             _ => {}
         }
         self.is_within_the_budget();
     }
 
     /// The proof that frees a grant is true.
-    fn may_be_freed(&mut self, before: &Ledger, uid: &str, proof: &Proof) {
+    fn may_be_freed(&mut self, before: &Ledger, write: &Write, uid: &str, proof: &Proof) {
         let Some(token) = before.held(uid).map(|grant| grant.token) else { return };
+        self.attempt_ended(&std::rc::Rc::clone(&write.view), uid, token, matches!(proof, Proof::Word { .. }));
         match proof {
             Proof::Word { .. } => {
                 // A person speaks of one grant.

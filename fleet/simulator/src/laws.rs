@@ -23,8 +23,10 @@ pub struct Laws {
     pub at_work: BTreeSet<usize>,
     /// When grants were given in a pool, by the clocks of who gave them.
     pub given: Vec<(usize, Timestamp)>,
-    /// The number of grants of each node since it was last seen to run the payload.
+    /// The number of grants of each node, without the attempts that ended before the reboot.
     pub granted: BTreeMap<String, u32>,
+    /// The number of those attempts, and the end of the first.
+    pub repeated: BTreeMap<String, (i64, Seconds)>,
     /// Since when nothing new may begin.
     pub denied: BTreeMap<usize, Seconds>,
     pub aborted: BTreeMap<usize, Seconds>,

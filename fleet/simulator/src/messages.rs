@@ -5,6 +5,7 @@ use std::rc::Rc;
 use slipway_core::digest::Sha256;
 use slipway_node::request::{Goal, Request};
 use slipway_rollout::{
+    attempts::{Attempts, History},
     blocked::Blocked,
     decide::Decision,
     facts::Facts,
@@ -132,13 +133,14 @@ impl World {
             return None;
         }
         self.rollout_was_written(write);
+        let mutant = self.mutant;
         self.api.edit(pool, |rollout| match &write.change {
             Change::Pause(why) => rollout.paused = Some(why.clone()),
             Change::Deny(why) => rollout.denied = Some(why.clone()),
             Change::Passed(passed) => rollout.passed = *passed,
             Change::Finished => rollout.finished = true,
             Change::Remember(since, retry) => (rollout.soaking_since, rollout.retry) = (*since, *retry),
-            Change::Attempts(attempts) => rollout.attempts.clone_from(attempts),
+            Change::Attempts(attempts) => rollout.attempts = remembered(mutant, attempts),
             Change::Grant(_) | Change::Free(..) | Change::Drop(_) => {}
         });
         self.laws.changed = self.now;
@@ -199,6 +201,21 @@ impl World {
         let Some((n, life)) = self.uids.get(&node.uid).copied() else { return true };
         !self.etcd.has(n) || self.machines[n].life != life
     }
+}
+
+/// How often nodes were granted, as it is written.
+fn remembered(mutant: Mutant, attempts: &History) -> History {
+    let mut attempts = attempts.clone();
+    match mutant {
+        Mutant::ForgetsTheDone => attempts.tried = Default::default(),
+        Mutant::CountsEarly => {
+            for of in attempts.nodes.values_mut().filter(|of| of.deferred) {
+                *of = Attempts { count: of.count + 1, token: of.token + 1, deferred: false };
+            }
+        }
+        _ => {}
+    }
+    attempts
 }
 
 /// The new grant on top of whatever there is.

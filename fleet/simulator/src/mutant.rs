@@ -31,11 +31,17 @@ pub enum Mutant {
     ApprovesAnyPlan,
     /// The number of grants of a node is not written.
     ForgetsAttempts,
+    /// It is forgotten once the node says that it is done.
+    ForgetsTheDone,
+    /// What ended before the reboot counts as an attempt.
+    CountsEarly,
+    /// What ended before the reboot is repeated at once.
+    RepeatsAtOnce,
 }
 
 impl Mutant {
     /// Each of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::GrantsEnd,
         Self::CachedBudget,
         Self::UnreadToken,
@@ -49,5 +55,8 @@ impl Mutant {
         Self::SoaksByNodes,
         Self::ApprovesAnyPlan,
         Self::ForgetsAttempts,
+        Self::ForgetsTheDone,
+        Self::CountsEarly,
+        Self::RepeatsAtOnce,
     ];
 }

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use slipway_rollout::{
+    attempts::MOST,
     blocked::Blocked,
     decide::{Action, Decision, decide},
-    facts::{Facts, ObservedNode, RollbackState},
+    facts::{Facts, FailureEvidence, ObservedNode, RollbackState},
     ledger::{Refusal, Role},
 };
 
@@ -49,15 +50,30 @@ impl World {
             self.laws.break_it(law);
         }
         self.sees_what_is_done(view);
+        self.fails_by_what_counts(view, decision);
         let is_lower = decision.passed < view.facts.passed;
         self.laws.must(!is_lower, || "waves: a wave that was over is not any more".to_owned());
     }
 
+    /// Who failed because its attempts are used up was granted so often, not counting attempts that ended before the reboot.
+    fn fails_by_what_counts(&mut self, view: &View, decision: &Decision) {
+        let nodes = view.facts.nodes.iter().filter(|observed| {
+            let says = observed.failure().map(|failure| failure.evidence);
+            matches!(says, None | Some(FailureEvidence::BeforeReboot))
+        });
+        let uids: BTreeSet<&str> = nodes.map(|observed| observed.node.uid.as_str()).collect();
+        let failed = decision.blocked.iter().filter(|blocked| matches!(blocked.why, Blocked::Failed(_)));
+        let early = failed.filter(|blocked| uids.contains(blocked.node.uid.as_str())).find_map(|blocked| {
+            let count = self.laws.granted.get(&blocked.node.uid).copied().unwrap_or(0);
+            (count < MOST).then(|| format!("attempts: {} has failed, and {count} attempts count", blocked.node.name))
+        });
+        if let Some(law) = early {
+            self.laws.break_it(law);
+        }
+    }
+
     /// When a controller has first seen all nodes of a wave done. What breaks that is in the law of what nodes say.
     fn sees_what_is_done(&mut self, view: &View) {
-        for observed in view.facts.nodes.iter().filter(|observed| observed.runs(NEW)) {
-            self.laws.granted.remove(&observed.node.uid);
-        }
         let observed: BTreeMap<&str, &ObservedNode> =
             view.facts.nodes.iter().map(|of| (of.node.uid.as_str(), of)).collect();
         for (n, wave) in view.facts.plan.waves.iter().enumerate() {
@@ -240,7 +256,7 @@ impl World {
 
 /// It has no attempt left.
 fn is_spent(decision: &Decision, uid: &str) -> bool {
-    decision.attempts.get(uid).is_some_and(|of| of.is_spent())
+    decision.attempts.nodes.get(uid).is_some_and(|of| of.is_spent())
 }
 
 /// The fate of a node that does not go.

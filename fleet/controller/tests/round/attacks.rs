@@ -4,7 +4,6 @@ use jiff::ToSpan as _;
 use serde_json::json;
 use slipway_fleet::{report, round::Round};
 use slipway_fleet_objects::upgrade::NodeUpgradeStatus;
-use slipway_node::request::Goal;
 use slipway_node_api::v1::{self, Operation, Slot};
 use slipway_rollout::{decide::Action, ledger::HIGHEST};
 
@@ -74,7 +73,7 @@ fn a_budget_that_keeps_pods_is_named_and_sends_nobody_back() {
             assert_ne!(holder(&round), 2, "the others go on");
             keep(&mut scene, &round);
         }
-        // The time has come: another attempt, with a name of its own.
+        // The time has come: another attempt.
         let status = scene.objects.rollouts[0].status.as_mut().unwrap();
         let retry = status.retry.as_mut().unwrap();
         assert_eq!(retry.from, now() + 1.hours());
@@ -83,9 +82,33 @@ fn a_budget_that_keeps_pods_is_named_and_sends_nobody_back() {
         scene.pool("p", json!({ "policies": ["two"] }));
         let round = scene.round();
         assert!(round.ledger.grants.iter().any(|grant| grant.node.uid == "uid-2"), "{:?}", round.ledger);
-        let of = scene.objects.rollouts[0].metadata.uid.clone().unwrap();
-        assert_eq!(slipway_fleet::observed_node::attempt(scene.says(2), &of, "uid-2", Goal::Upgrade), 1);
     }
+}
+
+/// Longer than a node remembers operations.
+#[test]
+fn a_budget_may_keep_a_pod_through_any_number_of_windows() {
+    let mut scene = staged(1);
+    for window in 0..40 {
+        let round = scene.round();
+        let token = round.ledger.grants.first().unwrap_or_else(|| panic!("no grant in window {window}")).token;
+        keep(&mut scene, &round);
+        scene.says(0).token = token;
+        scene.came_back(0, "evict the pods: pod default/db-0 is protected by the PodDisruptionBudget db (after 900 s)");
+        let round = scene.round();
+        keep(&mut scene, &round);
+        let told = told(&scene, &round, 0);
+        assert!(told.reason == "RetriesLater" && told.message.contains("default/db-0"), "{window}: {told:?}");
+        assert!(round.ledger.grants.is_empty(), "{window}: nothing is held meanwhile");
+        scene.objects.rollouts[0].status.as_mut().unwrap().retry.as_mut().unwrap().from = now();
+    }
+    // The pod is gone.
+    let round = scene.round();
+    keep(&mut scene, &round);
+    scene.says(0).token = round.ledger.grants[0].token;
+    arrive(&mut scene, 0);
+    let round = scene.round();
+    assert_eq!((told(&scene, &round, 0).reason.as_str(), round.ledger.grants.len()), ("Done", 0));
 }
 
 #[test]
@@ -230,7 +253,9 @@ fn a_node_that_always_comes_back_without_a_word_has_five_attempts() {
         // It says that it obeyed, is well, and runs what it ran before.
         scene.says(n).token = token;
         // A look between, as of the other controller, counts nothing twice.
-        assert!(scene.round().pools["p"].as_ref().unwrap().decision.attempts.values().all(|of| of.count <= grants));
+        assert!(
+            scene.round().pools["p"].as_ref().unwrap().decision.attempts.nodes.values().all(|of| of.count <= grants)
+        );
     };
     assert_eq!(grants, 5);
     let told = told(&scene, &round, liar);

@@ -110,12 +110,15 @@ impl Scene {
         self.objects.policies.insert(name.to_owned(), Ok(serde_json::from_value(policy).unwrap()));
     }
 
-    /// The node's upgrade in the first rollout has ended like this.
+    /// The node's upgrade in the first rollout, with the last token that it obeyed, has ended like this.
     pub fn came_back(&mut self, n: usize, why: &str) {
         let rollout = self.objects.rollouts[0].metadata.uid.clone().unwrap();
-        let id = names::operation(&rollout, &format!("uid-{n}"), Goal::Upgrade, 0).to_string();
+        let says = self.says(n);
+        let id = names::operation(&rollout, &format!("uid-{n}"), Goal::Upgrade, says.token).to_string();
         let outcome = Some(Outcome { came_back: Some(why.to_owned()), left: false });
-        self.says(n).ended = vec![Ended { id, goal: v1::Goal::Upgrade.into(), outcome, ..Ended::default() }];
+        says.ended.insert(0, Ended { id, goal: v1::Goal::Upgrade.into(), outcome, ..Ended::default() });
+        // A journal keeps so many.
+        says.ended.truncate(32);
     }
 
     pub fn round(&self) -> Round {

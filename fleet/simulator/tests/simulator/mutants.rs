@@ -33,7 +33,8 @@ fn each_mutant_is_noticed() {
             Mutant::BelievesTokens => &["tokens:", "ends:"],
             Mutant::SoaksByNodes => &["soaks:"],
             Mutant::ApprovesAnyPlan => &["approvals:"],
-            Mutant::ForgetsAttempts => &["attempts:"],
+            Mutant::ForgetsAttempts | Mutant::ForgetsTheDone | Mutant::CountsEarly => &["attempts:"],
+            Mutant::RepeatsAtOnce => &["repeats:"],
             Mutant::None => &[],
         };
         assert!(is_one_of(&law, laws), "{mutant:?}: {law}");
