@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use slipway_test_support::port::free_port;
 use tempfile::TempDir;
 
+pub mod extensions;
 mod pool;
 
 pub use pool::Lent;

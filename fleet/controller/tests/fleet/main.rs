@@ -7,6 +7,7 @@
 
 mod back;
 mod channels;
+mod enforced;
 mod failures;
 mod many;
 mod memory;

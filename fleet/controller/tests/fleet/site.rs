@@ -79,6 +79,16 @@ pub fn manifest_of(name: &str) -> Vec<Value> {
     text.split("\n---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect()
 }
 
+fn resource(api: &str, kind: &str) -> ApiResource {
+    let (group, version) = api.split_once('/').unwrap_or(("", api));
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+}
+
+/// The objects of a kind that is in no namespace.
+pub fn api_of(client: &Client, api: &str, kind: &str) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &resource(api, kind))
+}
+
 pub async fn client(kubeconfig: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
@@ -164,11 +174,9 @@ impl Site {
     }
 
     pub fn api_of(&self, api: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
-        let (group, version) = api.split_once('/').unwrap_or(("", api));
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         match namespace {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-            None => Api::all_with(self.client.clone(), &resource),
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource(api, kind)),
+            None => api_of(&self.client, api, kind),
         }
     }
 

@@ -1,0 +1,214 @@
+//! An API server that enforces the rules of our definitions refuses wrong objects in words, and takes good ones.
+//!
+//! Subject: fleet/objects/src fleet/rollout/src fleet/channel/src fleet/manifests/crds fleet/test-cluster/src/extensions.rs
+//! Needs: etcd extensions
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::{
+    Client,
+    api::{DynamicObject, PostParams},
+};
+use serde_json::{Value, json};
+use slipway_fleet_objects::crd;
+use slipway_test_cluster::{Server, extensions};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::site::{api_of, client};
+
+/// A server with our definitions.
+struct Enforcing {
+    runtime: Runtime,
+    client: Client,
+    _server: Server,
+}
+
+impl Enforcing {
+    fn new() -> Option<Self> {
+        if !extensions::is_here() {
+            return None;
+        }
+        let mut server = extensions::start();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(client(&server.kubeconfig("admin")));
+        let definitions = api_of(&client, "apiextensions.k8s.io/v1", "CustomResourceDefinition");
+        server.until(|| runtime.block_on(definitions.list(&Default::default())));
+        for (name, definition) in crd::all() {
+            let new: DynamicObject = serde_json::from_value(serde_json::to_value(&definition).unwrap()).unwrap();
+            let made = runtime.block_on(definitions.create(&PostParams::default(), &new));
+            made.unwrap_or_else(|e| panic!("the definition of {name} is refused: {e}"));
+        }
+        let enforcing = Self { runtime, client, _server: server };
+        for (_, definition) in crd::all() {
+            let api = api_of(&enforcing.client, "fleet.slipway.dev/v1alpha1", &definition.spec.names.kind);
+            while enforcing.runtime.block_on(api.list(&Default::default())).is_err() {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+        }
+        Some(enforcing)
+    }
+
+    /// Why an object is refused; `None` if it is taken.
+    fn refuses(&self, kind: &str, spec: Value) -> Option<String> {
+        let api = api_of(&self.client, "fleet.slipway.dev/v1alpha1", kind);
+        let object = json!({ "apiVersion": "fleet.slipway.dev/v1alpha1", "kind": kind,
+            "metadata": { "generateName": "o-" }, "spec": spec });
+        let new: DynamicObject = serde_json::from_value(object).unwrap();
+        let made = self.runtime.block_on(api.create(&PostParams::default(), &new));
+        match made {
+            Ok(_) => None,
+            Err(kube::Error::Api(status)) => Some(status.message.clone()),
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+/// The object with `value` at this place, such as `windows.0.lasts`.
+fn with(mut object: Value, path: &str, value: Value) -> Value {
+    let pointer = format!("/{}", path.replace('.', "/"));
+    match object.pointer_mut(&pointer) {
+        Some(place) => *place = value,
+        None => {
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            object.pointer_mut(parent).unwrap()[key] = value;
+        }
+    }
+    object
+}
+
+const KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
+    MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
+    -----END PUBLIC KEY-----\n";
+
+fn channel() -> Value {
+    json!({
+        "repository": "registry.example:5000/os", "select": { "label": "stable" }, "arch": "arm64", "interval": "30m",
+        "range": ">=1.4, <2", "minAge": "48h", "floors": ["1.4.0"], "deny": ["1.9.3"],
+        "promoteFrom": { "channel": "beta", "after": "168h" }, "signatures": { "keys": [KEY], "threshold": 1 },
+    })
+}
+
+fn policy() -> Value {
+    json!({
+        "maxUnavailable": "25%", "rate": { "count": 2, "per": "1h 30m" }, "failureBudget": 2, "approval": "EachWave",
+        "windows": [{ "days": ["mon"], "start": "22:00", "lasts": "24h", "zone": "Europe/Berlin" },
+            { "start": "22:00", "lasts": "PT4H", "zone": "UTC" }],
+        "blackouts": [{ "from": "2027-01-04T06:00", "until": "2027-01-05 06:00", "zone": "America/Argentina/Ushuaia" }],
+        "topology": { "key": "zone", "maxDomains": 1 }, "steps": [{ "nodes": 1, "soak": "24h" }],
+    })
+}
+
+fn pool() -> Value {
+    json!({ "nodeSelector": { "a": "b" }, "target": { "channel": "stable" } })
+}
+
+/// Wrong values, and words of the answer.
+fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
+    let long = "longer than nothing";
+    let zone = "a time zone has the name that the IANA gives it";
+    let day = "a window lasts 24h at most";
+    let range = "a range is written as Cargo writes it";
+    let repository = "a repository is written without a scheme";
+    vec![
+        ("UpgradePolicy", "windows.0.lasts", json!("25h"), day),
+        ("UpgradePolicy", "windows.0.lasts", json!("23h 61m"), day),
+        ("UpgradePolicy", "windows.0.lasts", json!("PT25H"), day),
+        ("UpgradePolicy", "windows.0.lasts", json!("0h"), long),
+        ("UpgradePolicy", "windows.0.lasts", json!("a while"), "windows[0].lasts"),
+        ("UpgradePolicy", "windows.0.start", json!("25:00"), "windows[0].start"),
+        ("UpgradePolicy", "windows.0.zone", json!("Europe/Nowhere"), zone),
+        ("UpgradePolicy", "windows.0.zone", json!("Europe/Berlin "), zone),
+        ("UpgradePolicy", "windows.0.zone", json!("Etc/Unknown"), zone),
+        ("UpgradePolicy", "windows.0.days", json!(["monday"]), "windows[0].days"),
+        ("UpgradePolicy", "blackouts.0.zone", json!("Mars/Olympus"), zone),
+        ("UpgradePolicy", "blackouts.0.until", json!("2027-01-04T05:59"), "a blackout ends after it begins"),
+        ("UpgradePolicy", "rate.count", json!(0), "rate.count"),
+        ("UpgradePolicy", "rate.per", json!("0s"), long),
+        ("UpgradePolicy", "steps.0.soak", json!("0m"), long),
+        ("UpgradePolicy", "topology.maxDomains", json!(0), "topology.maxDomains"),
+        ("UpgradePolicy", "maxUnavailable", json!("101%"), "maxUnavailable"),
+        ("UpgradePolicy", "maxUnavailable", json!(-1), "maxUnavailable"),
+        ("UpgradePolicy", "approval", json!("Sometimes"), "approval"),
+        ("Channel", "interval", json!("0s"), long),
+        ("Channel", "minAge", json!("0h"), long),
+        ("Channel", "promoteFrom.after", json!("0h"), long),
+        ("Channel", "range", json!(">>1"), range),
+        ("Channel", "range", json!("latest"), range),
+        ("Channel", "repository", json!("docker://registry.example/os"), repository),
+        ("Channel", "repository", json!("registry.example/os@sha256:00"), repository),
+        ("Channel", "signatures.threshold", json!(2), "threshold is no more than the number of keys"),
+        ("Channel", "signatures.threshold", json!(0), "signatures.threshold"),
+        ("Channel", "select", json!({ "label": "a", "tags": "b" }), "select"),
+        ("NodePool", "target", json!({ "channel": "a", "image": "b" }), "target"),
+        ("NodePool", "target", json!({ "image": "b", "payload": "0" }), "target.payload"),
+        ("NodePool", "strategy", json!("Hope"), "strategy"),
+    ]
+}
+
+#[test]
+#[ignore = "campaign"]
+fn what_is_wrong_is_refused_in_words_and_what_is_good_is_taken() {
+    let Some(server) = Enforcing::new() else { return };
+    let good = BTreeMap::from([("Channel", channel()), ("NodePool", pool()), ("UpgradePolicy", policy())]);
+    for (kind, spec) in &good {
+        assert_eq!(server.refuses(kind, spec.clone()), None, "{kind}: {spec}");
+    }
+    for zone in ["UTC", "Europe/Berlin", "Asia/Kolkata", "Etc/GMT+3", "America/Port-au-Prince", "EST5EDT"] {
+        assert_eq!(server.refuses("UpgradePolicy", with(policy(), "windows.0.zone", json!(zone))), None, "{zone}");
+    }
+    for range in ["*", "1", "1.*", "^1.9", "~1.2.3", ">=1.3.0-0", ">1, <2", "=1.2.3"] {
+        assert_eq!(server.refuses("Channel", with(channel(), "range", json!(range))), None, "{range}");
+    }
+    for lasts in ["24h", "1h 30m", "PT24H", "90m", "1h30m"] {
+        assert_eq!(server.refuses("UpgradePolicy", with(policy(), "windows.0.lasts", json!(lasts))), None, "{lasts}");
+    }
+    // Nothing but what it needs.
+    assert_eq!(server.refuses("UpgradePolicy", json!({})), None);
+    let least = json!({ "repository": "registry.example/os", "select": { "tags": "v*" } });
+    assert_eq!(server.refuses("Channel", least), None);
+    let mut said = BTreeSet::new();
+    for (kind, path, value, words) in wrong() {
+        let spec = with(good[kind].clone(), path, value.clone());
+        let why = server.refuses(kind, spec).unwrap_or_else(|| panic!("{kind}: {path} {value} is taken"));
+        assert!(why.contains(words), "{kind}: {path} {value}: {why}");
+        said.insert((kind, why));
+    }
+    // Each rule of our definitions has said its words. That a Rollout does not change is proven below.
+    for (name, definition) in crd::all() {
+        let definition = serde_json::to_value(&definition).unwrap();
+        let kind = definition["spec"]["names"]["kind"].as_str().unwrap();
+        for message in messages(&definition).into_iter().filter(|_| kind != "Rollout") {
+            let says = |(of, why): &(&str, String)| *of == kind && why.contains(&message);
+            assert!(said.iter().any(says), "{name}: no object above is refused by: {message}");
+        }
+    }
+}
+
+/// The messages of all rules in a definition.
+fn messages(value: &Value) -> BTreeSet<String> {
+    let own = value["x-kubernetes-validations"].as_array().into_iter().flatten();
+    let own = own.map(|rule| rule["message"].as_str().unwrap().to_owned());
+    let below: Vec<&Value> = match value {
+        Value::Object(fields) => fields.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => Vec::new(),
+    };
+    own.chain(below.into_iter().flat_map(messages)).collect()
+}
+
+#[test]
+#[ignore = "campaign"]
+fn a_rollout_does_not_change() {
+    let Some(server) = Enforcing::new() else { return };
+    let text = include_str!("../../../objects/tests/v1alpha1/rollout.yaml");
+    let object: Value = serde_saphyr::from_str(text.split("\n---\n").next().unwrap()).unwrap();
+    let new: DynamicObject = serde_json::from_value(object).unwrap();
+    let api = api_of(&server.client, "fleet.slipway.dev/v1alpha1", "Rollout");
+    server.runtime.block_on(async {
+        let mut made = api.create(&PostParams::default(), &new).await.unwrap();
+        made.data["spec"]["image"] = json!("docker://registry.example/os:other");
+        let refused = api.replace(&made.metadata.name.clone().unwrap(), &PostParams::default(), &made).await;
+        let why = refused.unwrap_err().to_string();
+        assert!(why.contains("a Rollout does not change: a new target is a new Rollout"), "{why}");
+    });
+}
