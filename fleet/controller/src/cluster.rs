@@ -23,13 +23,16 @@ use slipway_fleet_objects::{
 use slipway_rollout::ledger::Ledger;
 use tokio::time::timeout;
 
-use crate::metrics::{ApiAnswer, Metrics};
+use crate::{
+    metrics::{ApiAnswer, Metrics},
+    object_cache::{Known, ObjectCache},
+};
 
 /// The longest time for one answer of the API server.
 const ANSWER: Duration = Duration::from_secs(15);
 
 /// Objects in one answer: as many as other clients ask for. An answer is in memory twice, as text and as objects.
-const PAGE: u32 = 500;
+pub(crate) const PAGE: u32 = 500;
 
 /// Why an object could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,12 +73,13 @@ pub struct Objects {
 pub struct Cluster {
     client: Client,
     metrics: Arc<Metrics>,
+    cache: ObjectCache,
 }
 
 impl Cluster {
     /// The cluster at the other end of this client.
     pub fn new(client: Client) -> Self {
-        Self { client, metrics: Arc::default() }
+        Self { client, metrics: Arc::default(), cache: ObjectCache::default() }
     }
 
     /// The connection to it.
@@ -144,16 +148,20 @@ impl Cluster {
 
     /// All but the ledger.
     pub async fn objects(&self) -> Result<Objects> {
+        let known = self.cache.take();
         let (pools, policies, channels, rollouts, upgrades, nodes) = tokio::try_join!(
             self.each::<NodePool>("pools"),
             self.each::<UpgradePolicy>("policies"),
             self.each::<Channel>("channels"),
-            self.within_list("rollouts", self.all::<Rollout>()),
-            self.list_trimmed("nodes' upgrades", self.all::<NodeUpgrade>(), |upgrade| {
-                upgrade.metadata.managed_fields = None;
+            self.list_changed("rollouts", self.all(), known.rollouts, |of: &mut Rollout| {
+                of.metadata.managed_fields = None;
                 true
             }),
-            self.list_trimmed("nodes", self.all::<core::Node>(), |node| {
+            self.list_changed("nodes' upgrades", self.all(), known.upgrades, |of: &mut NodeUpgrade| {
+                of.metadata.managed_fields = None;
+                true
+            }),
+            self.list_changed("nodes", self.all(), known.nodes, |node: &mut core::Node| {
                 // Most of a Node, and no decision needs it.
                 node.metadata.managed_fields = None;
                 node.status.iter_mut().for_each(|status| status.images = None);
@@ -162,6 +170,12 @@ impl Cluster {
         )?;
         let upgrades = upgrades.into_iter().filter_map(|of| Some((of.metadata.name.clone()?, of))).collect();
         Ok(Objects { pools, policies, channels, rollouts, upgrades, nodes })
+    }
+
+    /// The next round need not read again what is not written until then.
+    pub fn remember(&self, objects: Objects) {
+        let Objects { rollouts, upgrades, nodes, .. } = objects;
+        self.cache.put(Known { rollouts, upgrades: upgrades.into_values().collect(), nodes });
     }
 
     /// Each object of a kind, whether it can be understood or not: one that cannot is not to hide the others.

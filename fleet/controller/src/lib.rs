@@ -21,6 +21,7 @@
 //!
 //! * [`names`]: of operations and rollouts
 //! * [`cluster`]: objects of the API server, read and written
+//! * `object_cache`: objects that were read before
 //! * [`nodes`]: nodes, looked at and asked
 //! * [`observed_node`]: the input of decisions about a node
 //! * [`node_report`]: a node's answer as that input
@@ -55,6 +56,7 @@ pub mod metrics;
 pub mod names;
 pub mod node_report;
 pub mod nodes;
+mod object_cache;
 pub mod observed_node;
 pub mod persist;
 pub mod plans;

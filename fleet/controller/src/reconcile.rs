@@ -66,21 +66,27 @@ impl Controller {
     pub async fn reconcile(&self) -> Result<Requeue> {
         let ledger = self.cluster.ledger().await?;
         let objects = self.cluster.objects().await?;
-        let members = Members::new(&objects);
+        let again = self.reconcile_with(&ledger, &objects).await;
+        self.cluster.remember(objects);
+        again
+    }
+
+    async fn reconcile_with(&self, ledger: &DisruptionLedger, objects: &Objects) -> Result<Requeue> {
+        let members = Members::new(objects);
         let read = ledger.status.clone().unwrap_or_default();
-        let readings = self.nodes.look(&to_look(&objects, &members, &read)).await;
-        if self.is_behind(&ledger, &readings).await? {
+        let readings = self.nodes.look(&to_look(objects, &members, &read)).await;
+        if self.is_behind(ledger, &readings).await? {
             return Ok(Requeue::Now);
         }
         // After the nodes, some of which may have kept everybody waiting: volumes must not be older than they look.
-        let inventory = Inventory::look(&self.cluster, &objects, &read).await;
+        let inventory = Inventory::look(&self.cluster, objects, &read).await;
         let api_server = self.api_server(&readings).await;
         let is_own = |node: &&core::Node| Some(observed_node::name(node)) == self.own.as_deref();
         let own = objects.nodes.iter().find(is_own).map(observed_node::uid);
         let refused = &RejectedWrites::default();
         let observation = Observation {
-            ledger: &ledger,
-            objects: &objects,
+            ledger,
+            objects,
             readings: &readings,
             inventory: &inventory,
             api_server: api_server.as_deref(),
@@ -96,7 +102,7 @@ impl Controller {
             Err(e) => return Err(e),
         };
         let mut again = if round.ledger == read { Requeue::Later } else { Requeue::Now };
-        let mut answers = self.ask(&objects, &readings, &round).await;
+        let mut answers = self.ask(objects, &readings, &round).await;
         answers.extend(self.delete(&inventory, &round, looked).await?);
         if answers.values().any(|answer| *answer == Answer::New) {
             again = Requeue::Now;

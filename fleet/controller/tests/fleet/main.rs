@@ -15,6 +15,7 @@ mod metrics;
 mod monitoring;
 mod node;
 mod program;
+mod relay;
 mod releases;
 mod replace;
 mod rights;

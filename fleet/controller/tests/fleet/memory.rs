@@ -1,18 +1,23 @@
-//! The memory of a controller with many Nodes. The run by hand: `SLIPWAY_FLEET_MEMORY=1000,5000,10000`; its
-//! figures are in the controller's README.
+//! The memory of a controller with many Nodes, and the bytes that it reads in a round. The run by hand:
+//! `SLIPWAY_FLEET_MEMORY=1000,5000,10000`; its figures are in the controller's README.
 
 use std::{env, fs, time::Instant};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
-    Api,
+    Api, Client, Resource,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
+use serde::de::DeserializeOwned;
 use serde_json::json;
-use slipway_fleet_objects::upgrade::NodeUpgrade;
+use slipway_fleet_objects::{rollout::Rollout, upgrade::NodeUpgrade};
 use tokio::task::JoinSet;
 
-use crate::{metrics::numbers, site::Site};
+use crate::{
+    metrics::numbers,
+    relay::Relay,
+    site::{Site, client},
+};
 
 /// The default number of Nodes.
 const FEW: &str = "100";
@@ -55,11 +60,51 @@ fn resident(pid: u32) -> [u64; 2] {
     })
 }
 
+/// Bytes and requests of a round in which nothing changes, as the mean of three.
+fn quiet_rounds(site: &Site, relay: &Relay, port: u16) -> [u64; 2] {
+    let now = || {
+        let numbers = numbers(port);
+        let all =
+            |of: &str| numbers.iter().filter(|(name, _)| name.starts_with(of)).map(|(_, value)| *value).sum::<f64>();
+        [relay.answered(), all("slipway_fleet_api_requests_total") as u64, all("slipway_fleet_rounds_total") as u64]
+    };
+    let before = now();
+    site.until("three more rounds", |_| now()[2] >= before[2] + 3);
+    let after = now();
+    [0, 1].map(|of| (after[of] - before[of]) / (after[2] - before[2]))
+}
+
+/// Bytes of what rounds read, listed in full.
+fn in_full(site: &Site, relay: &Relay, client: &Client) -> u64 {
+    let before = relay.answered();
+    site.runtime.block_on(async {
+        async fn list<K>(client: &Client)
+        where
+            K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+        {
+            let (api, mut params) = (Api::<K>::all(client.clone()), ListParams::default().limit(500));
+            loop {
+                let page = api.list(&params).await.unwrap();
+                match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => params = params.continue_token(&token),
+                    None => return,
+                }
+            }
+        }
+        list::<Node>(client).await;
+        list::<NodeUpgrade>(client).await;
+        list::<Rollout>(client).await;
+    });
+    relay.answered() - before
+}
+
 #[test]
 fn a_controller_of_many_nodes_stays_small() {
     let sizes = env::var("SLIPWAY_FLEET_MEMORY").unwrap_or_else(|_| FEW.to_owned());
     let Some(site) = Site::new(0) else { return };
-    let (controller, port) = site.listening_controller();
+    let relay = Relay::new(&site);
+    let (controller, port) = site.controller_that_looks(&relay.kubeconfig(&site, &site.token), 1);
+    let reader = site.runtime.block_on(client(&relay.kubeconfig(&site, &site.server.kubeconfig("admin"))));
     site.pool("new", json!({}));
     let upgrades: Api<NodeUpgrade> = Api::all(site.client.clone());
     let mut made = 0;
@@ -77,8 +122,14 @@ fn a_controller_of_many_nodes_stays_small() {
         let (count, sum) = (seconds("count"), seconds("sum"));
         site.until("three more rounds", |_| seconds("count") >= count + 3.0);
         let mean = (seconds("sum") - sum) / (seconds("count") - count);
+        let read = quiet_rounds(&site, &relay, port);
+        let whole = in_full(&site, &relay, &reader);
         let [now, most] = resident(controller.pid());
         eprintln!("{size} nodes: {now} kB, {most} kB at most; rounds of {mean:.2} s");
+        let [bytes, requests] = read;
+        eprintln!("{size} nodes: {bytes} bytes and {requests} requests a round; lists in full have {whole} bytes");
         assert!(most < MOST, "{most} kB");
+        // Of what did not change a round reads the metadata.
+        assert!(bytes < whole / 3, "{bytes} bytes of {whole}");
     }
 }
