@@ -39,6 +39,7 @@
 //! * [`channel_target`]: the target of a pool that follows a channel
 //! * [`report`]: what people read
 //! * [`events`]: Kubernetes Events
+//! * [`page`]: the same as a page, to read in a browser
 //! * [`pool_metrics`]: the metrics of pools
 //! * [`metrics`]: metrics for Prometheus
 //! * [`watch`]: changes in the cluster, which start a round early
@@ -58,6 +59,7 @@ pub mod node_report;
 pub mod nodes;
 mod object_cache;
 pub mod observed_node;
+pub mod page;
 pub mod persist;
 pub mod plans;
 pub mod pool_metrics;

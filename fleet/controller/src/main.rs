@@ -49,7 +49,7 @@ struct Args {
     /// How often to look when nothing is heard: a change in the cluster is looked at within a second or two
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
-    /// Where to answer /metrics, /healthz and /readyz, by HTTP and to any client
+    /// Where to answer / (a page to read), /metrics, /healthz and /readyz, by HTTP and to any client
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9464")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -89,10 +89,11 @@ async fn run(args: Args) -> Result<()> {
     let file = |name: &str| args.pki.join(name);
     let files = Files { ca: file("ca.crt"), certificate: file("tls.crt"), key: file("tls.key") };
     let interval = Duration::from_secs(args.interval);
-    let health = Arc::new(ControllerHealth::new(Arc::clone(cluster.metrics())));
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen at {}", args.listen))?;
     let channels = Channels::new(cluster.clone(), args.registry.options(), Arc::clone(&triggers));
+    let metrics = Arc::clone(cluster.metrics());
     let controller = Controller::new(cluster, Nodes::new(files, args.port), args.node);
+    let health = Arc::new(ControllerHealth::new(metrics, Arc::clone(controller.page())));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let rounds = async {
         loop {

@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Instant,
 };
 
@@ -32,6 +33,7 @@ use crate::{
     node_report::names_kubelet,
     nodes::{Answer, Ask, Nodes},
     observed_node::{self, NodeReading},
+    page::{Page, page},
     persist::{MAX_OBSERVATION_AGE, Persisted, persist},
     pool_metrics,
     pools::Members,
@@ -54,12 +56,18 @@ pub struct Controller {
     nodes: Nodes,
     /// The name of the node that this runs on.
     own: Option<String>,
+    page: Arc<Page>,
 }
 
 impl Controller {
     /// One that runs on the node `own`.
     pub fn new(cluster: Cluster, nodes: Nodes, own: Option<String>) -> Self {
-        Self { cluster, nodes, own }
+        Self { cluster, nodes, own, page: Arc::default() }
+    }
+
+    /// The page of the last round.
+    pub fn page(&self) -> &Arc<Page> {
+        &self.page
     }
 
     /// Look once, and do what follows.
@@ -128,6 +136,7 @@ impl Controller {
             tracing::error!(pool, "{why}");
         }
         self.cluster.metrics().pools(&pool_metrics::of(&round, &members, &readings, (&answers, &refused)), epoch);
+        self.page.set(page(&round, &members, &readings, (&answers, &refused), now));
         self.publish_status(observation, &members, &round, (&answers, &refused), now).await;
         Ok(again)
     }

@@ -1,4 +1,4 @@
-//! The controller's answers by HTTP: its numbers, and whether it is well.
+//! The controller's answers by HTTP: a page, its numbers, and whether it is well.
 //!
 //! It lives as long as rounds end, whatever comes of them: an API server that is down is no reason to start it anew. It is
 //! ready when its last round came to its end.
@@ -18,7 +18,10 @@ use std::{
 
 use axum::{
     Router,
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{
+        StatusCode,
+        header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS},
+    },
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -33,7 +36,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::metrics::Metrics;
+use crate::{
+    metrics::Metrics,
+    page::{POLICY, Page},
+};
 
 /// A round over 10,000 nodes of which none answers takes half an hour. Nothing takes longer than this.
 pub const LIVES: Duration = Duration::from_secs(2 * 60 * 60);
@@ -52,14 +58,15 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub struct ControllerHealth {
     /// Its numbers.
     pub metrics: Arc<Metrics>,
+    page: Arc<Page>,
     ready: AtomicBool,
     ended: Mutex<Instant>,
 }
 
 impl ControllerHealth {
     /// Of one that begins now.
-    pub fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics, ready: AtomicBool::new(false), ended: Mutex::new(Instant::now()) }
+    pub fn new(metrics: Arc<Metrics>, page: Arc<Page>) -> Self {
+        Self { metrics, page, ready: AtomicBool::new(false), ended: Mutex::new(Instant::now()) }
     }
 
     /// A round has ended, and came to its end or not.
@@ -80,7 +87,7 @@ impl ControllerHealth {
     }
 }
 
-/// Answer `/metrics`, `/healthz` and `/readyz`, for ever.
+/// Answer `/`, `/metrics`, `/healthz` and `/readyz`, for ever.
 pub async fn serve(listener: TcpListener, health: Arc<ControllerHealth>) -> Infallible {
     let router = router(health);
     let mut open = VecDeque::<AbortHandle>::with_capacity(PLACES);
@@ -98,8 +105,9 @@ pub async fn serve(listener: TcpListener, health: Arc<ControllerHealth>) -> Infa
 }
 
 fn router(health: Arc<ControllerHealth>) -> Router {
-    let (numbers, live, ready) = (Arc::clone(&health), Arc::clone(&health), health);
+    let (page, numbers, live, ready) = (Arc::clone(&health), Arc::clone(&health), Arc::clone(&health), health);
     Router::new()
+        .route("/", get(async move || page_response(&page.page)))
         .route("/metrics", get(async move || metrics(&numbers)))
         .route(
             "/healthz",
@@ -127,6 +135,21 @@ fn metrics(health: &ControllerHealth) -> Response {
     }
 }
 
+fn page_response(page: &Page) -> Response {
+    let page = page.get();
+    if page.is_empty() {
+        return health_response(false, "there was no round yet");
+    }
+    let headers = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    (headers, page.to_string()).into_response()
+}
+
 fn health_response(is_so: bool, why: &'static str) -> Response {
     if is_so { "ok\n".into_response() } else { (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response() }
 }
@@ -137,7 +160,7 @@ mod tests {
 
     #[test]
     fn it_lives_while_rounds_end_and_is_ready_if_the_last_came_to_its_end() {
-        let health = ControllerHealth::new(Arc::default());
+        let health = ControllerHealth::new(Arc::default(), Arc::default());
         let later = Instant::now() + LIVES;
         assert!(!health.is_ready() && health.lives(Instant::now()) && !health.lives(later + Duration::from_secs(9)));
         health.round(false);

@@ -21,7 +21,7 @@ fn port() -> (Runtime, SocketAddr) {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
-    runtime.spawn(serve(listener, Arc::new(ControllerHealth::new(Arc::default()))));
+    runtime.spawn(serve(listener, Arc::new(ControllerHealth::new(Arc::default(), Arc::default()))));
     (runtime, address)
 }
 
