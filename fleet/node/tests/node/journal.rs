@@ -1,9 +1,10 @@
 //! The journal on the medium: a damaged copy does not count, and a journal of a released version stays
 //! readable.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use proptest::{collection::vec, prelude::*};
+use serde_json::Value;
 use slipway_core::boot::slot::{Slot, SlotState};
 use slipway_node::{
     cordon::NodeState,
@@ -69,6 +70,43 @@ fn the_journal_of_version_1_is_read() {
     expected.ended[0].reached = None;
     expected.operation.as_mut().unwrap().moved = None;
     assert_eq!(Journal::decode(&kept), Some(expected));
+}
+
+/// Paths of all keys in the JSON of a journal; items of a list are one.
+fn keys(journal: &[u8]) -> BTreeSet<String> {
+    fn walk(at: &str, value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+                let at = format!("{at}.{key}");
+                walk(&at, value, found);
+                found.insert(at);
+            }),
+            Value::Array(items) => items.iter().for_each(|item| walk(at, item, found)),
+            _ => {}
+        }
+    }
+    let mut found = BTreeSet::new();
+    let json = std::str::from_utf8(journal).unwrap().split_once('\n').unwrap().1;
+    walk("", &serde_json::from_str(json).unwrap(), &mut found);
+    found
+}
+
+/// The last file has every field that is written today. A new field needs a new file: the release that has it promises to read
+/// it. `SLIPWAY_UPDATE_GOLDEN=1` writes one that is not there yet.
+#[test]
+fn every_field_of_the_journal_is_in_a_file_that_is_kept() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/journal-0.1.0");
+    let today = full().encode().unwrap();
+    if std::env::var_os("SLIPWAY_UPDATE_GOLDEN").is_some() && !path.exists() {
+        fs::write(&path, &today).unwrap();
+    }
+    let kept = fs::read(path).unwrap();
+    assert_eq!(Journal::decode(&kept), Some(full()));
+    let (today, kept) = (keys(&today), keys(&kept));
+    assert!(today.len() > 20, "{today:?}");
+    assert_eq!(today.difference(&kept).collect::<Vec<_>>(), Vec::<&String>::new(), "write a new file, with these");
+    let new: BTreeSet<_> = keys(b"head\n{\"seq\":1,\"mood\":{\"is\":1}}").difference(&kept).cloned().collect();
+    assert_eq!(new, [".mood", ".mood.is"].map(str::to_owned).into(), "what is new is found");
 }
 
 #[test]
