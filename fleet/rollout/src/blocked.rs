@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
+use slipway_kubernetes::skew::Skew;
 
-use crate::{ledger::Refusal, policy::Closed, skew::Skew};
+use crate::{ledger::Refusal, policy::Closed};
 
 /// Why a node that is not done does not go now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]

@@ -19,7 +19,6 @@
 //! * [`plan`]: which nodes, in which wave, in which order, with a hash
 //! * [`facts`]: observations of nodes, and wishes
 //! * [`replace`]: nodes that are replaced: by whom, and why not
-//! * [`skew`]: which kubelet goes with the API server
 //! * [`blocked`]: why a node waits, as a sentence
 //! * [`places`]: nodes by their places in the plan
 //! * [`attempts`]: how often a node was granted
@@ -43,6 +42,5 @@ pub mod plan;
 pub mod policy;
 pub mod preview;
 pub mod replace;
-pub mod skew;
 mod view;
 pub mod window;

@@ -4,6 +4,7 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use jiff::{SignedDuration, Timestamp};
+use slipway_kubernetes::skew;
 
 use crate::{
     attempts::{Attempts, History},
@@ -11,7 +12,6 @@ use crate::{
     facts::{Facts, Failure, FailureEvidence, NodeReport, ObservedNode, Retry},
     ledger::{Grant, Ledger, Node},
     replace::{self, ByNode, SuccessorMachines},
-    skew,
 };
 
 /// How long a rollout waits until all nodes that answer have staged: as long as a node may take for that. From then on who

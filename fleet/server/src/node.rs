@@ -9,7 +9,7 @@ use slipway_node::{
 use slipway_node_api::{
     machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
     reason::Reason,
-    v1::{PlanResponse, StatusResponse},
+    v1::{PlanResponse, ReplaceStaticPodRequest, ReplaceStaticPodResponse, StaticPodsResponse, StatusResponse},
 };
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -56,6 +56,19 @@ pub trait Node: Send + Sync + 'static {
 
     /// This node's member of etcd gives the leadership away, if it has it. Who leads then; `None` if it did not have it.
     fn etcd_forfeit(&self) -> impl Future<Output = Result<Option<String>, Error>> + Send;
+
+    /// The static pods of the control plane.
+    fn static_pods(&self) -> impl Future<Output = Result<StaticPodsResponse, Error>> + Send;
+
+    /// `caller` wants a static pod to run with another image. The answer comes when the journal has it.
+    fn replace_static_pod(
+        &self,
+        request: ReplaceStaticPodRequest,
+        caller: String,
+    ) -> impl Future<Output = Result<ReplaceStaticPodResponse, Error>> + Send;
+
+    /// `caller` wants the manifests from before to be forgotten.
+    fn complete_static_pods(&self, caller: String) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 /// A log of the machine.
@@ -103,6 +116,9 @@ pub enum Error {
     /// There is nothing to confirm.
     #[error("the system that runs is not on trial")]
     NotOnTrial,
+    /// This node cannot do it as it is asked for.
+    #[error("{0}")]
+    Invalid(String),
     /// The node does not have the requested thing.
     #[error("{0}")]
     NotHere(String),
@@ -125,6 +141,7 @@ impl From<&Error> for Reason {
             Error::TooLate(_) => Self::TooLate,
             Error::TooEarly(_) => Self::Busy,
             Error::NotOnTrial => Self::NotOnTrial,
+            Error::Invalid(_) => Self::Invalid,
             Error::NotHere(_) => Self::NotHere,
             Error::NoLedger(_) => Self::NoLedger,
             Error::Etcd(_) => Self::Etcd,

@@ -75,18 +75,25 @@ pub enum Call {
     Rollback,
     /// `Confirm`
     Confirm,
+    /// `StaticPods`
+    StaticPods,
+    /// `ReplaceStaticPod`
+    ReplaceStaticPod,
+    /// `CompleteStaticPods`
+    CompleteStaticPods,
     /// Whatever begins with `allow_outage` or `allow_any_etcd`.
     Outage,
 }
 
 /// The least role for each call.
-pub const LEAST: [(Call, Role); 14] = [
+pub const LEAST: [(Call, Role); 17] = [
     (Call::Status, Role::Reader),
     (Call::Watch, Role::Reader),
     (Call::Plan, Role::Reader),
     (Call::Logs, Role::Reader),
     (Call::Dmesg, Role::Reader),
     (Call::EtcdRead, Role::Reader),
+    (Call::StaticPods, Role::Reader),
     (Call::EtcdForfeitLeadership, Role::Operator),
     (Call::Reboot, Role::Operator),
     (Call::Abort, Role::Operator),
@@ -94,6 +101,8 @@ pub const LEAST: [(Call, Role); 14] = [
     (Call::Upgrade, Role::Admin),
     (Call::Rollback, Role::Admin),
     (Call::Confirm, Role::Admin),
+    (Call::ReplaceStaticPod, Role::Admin),
+    (Call::CompleteStaticPods, Role::Admin),
     (Call::Outage, Role::Admin),
 ];
 

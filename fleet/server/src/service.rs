@@ -8,9 +8,11 @@ use slipway_node_api::{
     reason::Reason,
     request,
     v1::{
-        AbortRequest, AbortResponse, AskResponse, ConfirmRequest, ConfirmResponse, Event, LogsRequest, LogsResponse,
-        PlanRequest, PlanResponse, RebootRequest, RollbackRequest, StageRequest, StatusRequest, StatusResponse,
-        UpgradeRequest, WatchRequest, node_service_server::NodeService, plan_request::Goal,
+        AbortRequest, AbortResponse, AskResponse, CompleteStaticPodsRequest, CompleteStaticPodsResponse,
+        ConfirmRequest, ConfirmResponse, Event, LogsRequest, LogsResponse, PlanRequest, PlanResponse, RebootRequest,
+        ReplaceStaticPodRequest, ReplaceStaticPodResponse, RollbackRequest, StageRequest, StaticPodsRequest,
+        StaticPodsResponse, StatusRequest, StatusResponse, UpgradeRequest, WatchRequest,
+        node_service_server::NodeService, plan_request::Goal,
     },
 };
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -302,5 +304,27 @@ impl<N: Node> NodeService for Service<N> {
             false => (Call::Logs, Log::Service { name: service, follow, lines }),
         };
         self.read_log(&request, call, log, |text| LogsResponse { text }).await
+    }
+    async fn static_pods(&self, request: Request<StaticPodsRequest>) -> Result<Response<StaticPodsResponse>, Status> {
+        let look = |node: Arc<N>| async move { node.static_pods().await };
+        self.put(&request, Call::StaticPods, look).await.map(Response::new)
+    }
+
+    async fn replace_static_pod(
+        &self,
+        request: Request<ReplaceStaticPodRequest>,
+    ) -> Result<Response<ReplaceStaticPodResponse>, Status> {
+        let (caller, what) = (peer(&request)?.name().to_owned(), request.get_ref().clone());
+        let ask = |node: Arc<N>| async move { node.replace_static_pod(what, caller).await };
+        self.put(&request, Call::ReplaceStaticPod, ask).await.map(Response::new)
+    }
+
+    async fn complete_static_pods(
+        &self,
+        request: Request<CompleteStaticPodsRequest>,
+    ) -> Result<Response<CompleteStaticPodsResponse>, Status> {
+        let caller = peer(&request)?.name().to_owned();
+        let ask = |node: Arc<N>| async move { node.complete_static_pods(caller).await };
+        self.put(&request, Call::CompleteStaticPods, ask).await.map(|()| Response::new(CompleteStaticPodsResponse {}))
     }
 }

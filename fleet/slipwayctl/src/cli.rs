@@ -2,6 +2,7 @@
 
 pub mod fleet;
 mod join;
+pub mod kubernetes;
 mod support;
 
 use std::{net::IpAddr, path::PathBuf};
@@ -177,6 +178,7 @@ pub enum Command {
     #[command(after_help = support::AFTER)]
     Support(Support),
     Fleet(fleet::Fleet),
+    Kubernetes(kubernetes::Kubernetes),
     /// Nodes of a fleet
     Node {
         #[command(subcommand)]

@@ -8,6 +8,7 @@
 //! * [`failure`]: how it ends, and the exit status
 //! * [`commands`]: what each command does
 //! * [`fleet`]: the rollouts of a cluster, and people's word to them
+//! * [`kubernetes`]: the versions of the control plane, and their upgrade
 //! * [`show`]: answers and events for people, and as JSON
 
 mod authority;
@@ -17,6 +18,7 @@ mod config;
 mod connect;
 mod failure;
 mod fleet;
+mod kubernetes;
 mod show;
 
 use std::process::ExitCode;

@@ -3,6 +3,9 @@
 //!
 //! * [`config`]: the file `/etc/slipway/slipwayd.toml`
 //! * [`store`]: the journal on the disk, in two copies
+//! * [`durable`]: a file is replaced as a whole
+//! * [`static_pods`]: the static pods of Kubernetes' control plane
+//! * [`control_plane`]: the API's side of them, and the thread that works
 //! * [`world`]: what the sequence asks of the world
 //! * [`executor`]: the loop of look, decide, journal, do
 //! * [`health`]: how the node is, while nothing disturbs it
@@ -11,10 +14,13 @@
 //! * [`machine`]: the world as it is on a machine: the installer, the init system, mounts
 
 pub mod config;
+pub mod control_plane;
+pub mod durable;
 pub mod executor;
 pub mod health;
 pub mod logs;
 pub mod machine;
 pub mod service;
+pub mod static_pods;
 pub mod store;
 pub mod world;

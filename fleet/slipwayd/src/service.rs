@@ -19,7 +19,10 @@ use slipway_node::{
 };
 use slipway_node_api::{
     machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
-    v1::{PlanResponse, StatusResponse, event::What},
+    v1::{
+        PlanResponse, ReplaceStaticPodRequest, ReplaceStaticPodResponse, StaticPodsResponse, StatusResponse,
+        event::What,
+    },
 };
 use slipway_node_server::{
     events::EventLog,
@@ -30,6 +33,7 @@ use uuid::Uuid;
 
 use crate::{
     config::Config,
+    control_plane::ControlPlane,
     executor::{AGAIN, Abort, Happened, Listener, Shared},
     health::{Health, QuietPeriod},
     logs,
@@ -84,6 +88,10 @@ struct Inner {
     /// The last look's result.
     health: Mutex<Health>,
     wake: Sender<()>,
+    /// The static pods of the control plane, if the node runs some.
+    control_plane: Option<ControlPlane>,
+    /// Held while something new begins: an operation of the node, or a static pod's. There is one at a time.
+    begins: Mutex<()>,
 }
 
 /// Works until the last client is gone.
@@ -100,7 +108,9 @@ pub fn start(name: String, config: Config, log: EventLog) -> anyhow::Result<(Ser
     let shared = Shared::new(store, config.shape(), config.limits, Events(log));
     let eyes = Mutex::new(Machine::new(config.clone())?);
     let machine = Machine::new(config.clone())?;
-    let inner = Arc::new(Inner { name, config, shared, eyes, health: Mutex::default(), wake });
+    let control_plane = ControlPlane::start(config.kubernetes.as_ref(), &config.state)?;
+    let (health, begins) = Default::default();
+    let inner = Arc::new(Inner { name, config, shared, eyes, health, wake, control_plane, begins });
     Ok((Service { inner: Arc::clone(&inner) }, Worker { inner, machine, woken }))
 }
 
@@ -195,6 +205,10 @@ impl Inner {
 
     fn ask(&self, request: Request) -> Result<Asked, Error> {
         let facts = Facts { grant: self.grant_for(&request)?, ..self.facts() };
+        let _begins = self.begins();
+        if let Some(id) = self.control_plane.as_ref().and_then(ControlPlane::under_way) {
+            return Err(Refusal::Busy(id).into());
+        }
         let asked = self.shared.ask(request, &facts).map_err(|e| self.no_journal(&e))??;
         self.wake();
         Ok(asked)
@@ -264,6 +278,35 @@ impl Inner {
         ask(&etcd).map_err(Error::Etcd)
     }
 
+    fn begins(&self) -> MutexGuard<'_, ()> {
+        self.begins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn control_plane(&self) -> Result<&ControlPlane, Error> {
+        let why = "slipwayd.toml has no [kubernetes.static-pods]: this node runs no control plane as static pods";
+        self.control_plane.as_ref().ok_or_else(|| Error::NotHere(why.to_owned()))
+    }
+
+    fn static_pods(&self) -> Result<StaticPodsResponse, Error> {
+        let busy = self.shared.journal().operation.map(|op| format!("operation {}: {:?}", op.id(), op.request.goal));
+        let etcd_ill = self.config.etcd.is_some().then(|| self.etcd(Etcd::not_well));
+        let etcd_ill = etcd_ill.and_then(|ill| ill.unwrap_or_else(|e| Some(e.to_string())));
+        let has_etcd = self.config.etcd.is_some();
+        Ok(StaticPodsResponse { busy, etcd_ill, has_etcd, ..self.control_plane()?.look()? })
+    }
+
+    fn replace_static_pod(
+        &self,
+        request: &ReplaceStaticPodRequest,
+        caller: String,
+    ) -> Result<ReplaceStaticPodResponse, Error> {
+        let _begins = self.begins();
+        match self.shared.journal().operation {
+            Some(op) => Err(Refusal::Busy(op.id()).into()),
+            None => self.control_plane()?.replace(request, caller),
+        }
+    }
+
     /// The units whose logs are given: those that the configuration names, and our own.
     fn units(&self) -> Vec<String> {
         let services = &self.config.services;
@@ -330,5 +373,20 @@ impl Node for Service {
 
     async fn etcd_forfeit(&self) -> Result<Option<String>, Error> {
         self.apart(|inner| inner.etcd(Etcd::forfeit)).await
+    }
+    async fn static_pods(&self) -> Result<StaticPodsResponse, Error> {
+        self.apart(Inner::static_pods).await
+    }
+
+    async fn replace_static_pod(
+        &self,
+        request: ReplaceStaticPodRequest,
+        caller: String,
+    ) -> Result<ReplaceStaticPodResponse, Error> {
+        self.apart(move |inner| inner.replace_static_pod(&request, caller)).await
+    }
+
+    async fn complete_static_pods(&self, caller: String) -> Result<(), Error> {
+        self.apart(move |inner| inner.control_plane()?.complete(&caller)).await
     }
 }

@@ -65,7 +65,66 @@ fn url() -> (u16, String) {
     (port, format!("http://127.0.0.1:{port}"))
 }
 
+/// The API server's program.
+pub fn program() -> PathBuf {
+    part("SLIPWAY_KUBE_APISERVER", "kube-apiserver")
+}
+
+/// The flags of an API server with the certificates in `dir`.
+fn flags(dir: &Path, etcd: &str, port: u16) -> Vec<String> {
+    let port = port.to_string();
+    let flags = [
+        ("etcd-servers", etcd),
+        ("bind-address", "127.0.0.1"),
+        ("advertise-address", "127.0.0.1"),
+        ("secure-port", &port),
+        ("authorization-mode", "Node,RBAC"),
+        ("service-cluster-ip-range", "10.0.0.0/24"),
+        ("endpoint-reconciler-type", "none"),
+        ("allow-privileged", "true"),
+        ("service-account-issuer", "https://kubernetes.default.svc"),
+        // Pods need no service account here, and the taint of a new node stays.
+        ("disable-admission-plugins", "ServiceAccount,TaintNodesByCondition"),
+        ("enable-admission-plugins", "NodeRestriction"),
+        // Half of what it takes to start is for kinds that are not needed here, and for queues of requests.
+        ("runtime-config", "api/beta=false,policy/v1beta1=true"),
+        ("feature-gates", "APIPriorityAndFairness=false"),
+    ];
+    let files = [
+        ("tls-cert-file", "server.crt"),
+        ("tls-private-key-file", "server.key"),
+        ("client-ca-file", "ca.crt"),
+        ("cert-dir", "."),
+        ("service-account-key-file", "server.pub"),
+        ("service-account-signing-key-file", "server.key"),
+    ];
+    let of_files = files.map(|(flag, name)| format!("--{flag}={}", dir.join(name).display()));
+    flags.map(|(flag, value)| format!("--{flag}={value}")).into_iter().chain(of_files).collect()
+}
+
 impl Server {
+    /// The flags of another API server of the same cluster, at this port.
+    pub fn flags(&self, port: u16) -> Vec<String> {
+        flags(self.dir.path(), &self.etcd, port)
+    }
+
+    /// The address of etcd.
+    pub fn etcd(&self) -> &str {
+        &self.etcd
+    }
+
+    /// The API server ends, and etcd goes on: others take its place, which are reached at this address.
+    pub fn replace(&mut self, url: &str) {
+        self.pristine = None;
+        let api = self.running.last_mut().unwrap();
+        let _ = api.kill();
+        let _ = api.wait();
+        self.url = url.to_owned();
+        for user in ["admin", "kubelet"] {
+            self.write_kubeconfig(user);
+        }
+    }
+
     /// One that answers.
     pub fn start() -> Self {
         let dir = TempDir::new().unwrap();
@@ -82,32 +141,10 @@ impl Server {
             .stderr(log("etcd.log"))
             .spawn()
             .unwrap();
-        let file = |name: &str| dir.path().join(name);
-        let api = Command::new(part("SLIPWAY_KUBE_APISERVER", "kube-apiserver"))
-            .args(["--etcd-servers", &client, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1"])
-            .args(["--secure-port", &port.to_string(), "--authorization-mode", "Node,RBAC"])
-            .args(["--service-cluster-ip-range", "10.0.0.0/24", "--endpoint-reconciler-type", "none"])
-            .args(["--allow-privileged=true", "--service-account-issuer", "https://kubernetes.default.svc"])
-            // Pods need no service account here, and the taint of a new node stays.
-            .args(["--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition"])
-            .args(["--enable-admission-plugins", "NodeRestriction"])
-            // Half of what it takes to start is for kinds that are not needed here, and for queues of requests.
-            .args(["--runtime-config", "api/beta=false,policy/v1beta1=true"])
-            .args(["--feature-gates", "APIPriorityAndFairness=false"])
+        let api = Command::new(program())
+            .args(flags(dir.path(), &client, port))
             // There is more memory than time.
             .env("GOGC", "400")
-            .arg("--tls-cert-file")
-            .arg(file("server.crt"))
-            .arg("--tls-private-key-file")
-            .arg(file("server.key"))
-            .arg("--client-ca-file")
-            .arg(file("ca.crt"))
-            .arg("--cert-dir")
-            .arg(dir.path())
-            .arg("--service-account-key-file")
-            .arg(file("server.pub"))
-            .arg("--service-account-signing-key-file")
-            .arg(file("server.key"))
             .stdout(log("api.out"))
             .stderr(log("api.log"))
             .spawn()

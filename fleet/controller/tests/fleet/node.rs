@@ -30,7 +30,7 @@ use slipway_node::{
 };
 use slipway_node_api::{
     machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
-    v1::{PlanResponse, StatusResponse},
+    v1::{PlanResponse, ReplaceStaticPodRequest, ReplaceStaticPodResponse, StaticPodsResponse, StatusResponse},
 };
 use slipway_node_server::{
     events::{Bound, EventLog},
@@ -311,7 +311,8 @@ impl StandIn {
         let shared = Shared::new(store, SHAPE, sequence::Limits::default(), Quiet);
         let state = Mutex::new(State::new(Arc::clone(&chronicle)));
         let stops = AtomicBool::new(false);
-        let config = Config { node: name.to_owned(), kubeconfig: kubeconfig.to_owned(), drain: Policy::default() };
+        let (node, kubeconfig) = (name.to_owned(), kubeconfig.to_owned());
+        let config = Config { node, kubeconfig, drain: Policy::default(), static_pods: None };
         let (name, health, kube) = (name.to_owned(), Mutex::default(), config.clone());
         let inner = Arc::new(Inner { name, shared, state, health, kube, chronicle, stops });
         let mut hands = Hands { inner: Arc::clone(&inner), kube: Kube::new(config).unwrap() };
@@ -461,5 +462,21 @@ impl Node for Api {
 
     async fn etcd_forfeit(&self) -> Result<Option<String>, Error> {
         Err(Error::NotHere("this node has no member of etcd".to_owned()))
+    }
+
+    async fn static_pods(&self) -> Result<StaticPodsResponse, Error> {
+        Err(Error::NotHere("this node has no static pods".to_owned()))
+    }
+
+    async fn replace_static_pod(
+        &self,
+        _: ReplaceStaticPodRequest,
+        _: String,
+    ) -> Result<ReplaceStaticPodResponse, Error> {
+        Err(Error::NotHere("this node has no static pods".to_owned()))
+    }
+
+    async fn complete_static_pods(&self, _: String) -> Result<(), Error> {
+        Err(Error::NotHere("this node has no static pods".to_owned()))
     }
 }

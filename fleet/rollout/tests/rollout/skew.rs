@@ -1,12 +1,7 @@
 //! Kubelet and API server: the version skew policy, and who waits for it.
 
-use slipway_rollout::{
-    blocked::Blocked,
-    decide::Action,
-    facts::Facts,
-    policy::Policy,
-    skew::{Skew, check},
-};
+use slipway_kubernetes::skew::{Skew, check};
+use slipway_rollout::{blocked::Blocked, decide::Action, facts::Facts, policy::Policy};
 
 use crate::decide::{four, granted, hold, look, report, why};
 

@@ -17,7 +17,10 @@ use slipway_node::{
 };
 use slipway_node_api::{
     machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
-    v1::{PlanResponse, StatusResponse, event::What},
+    v1::{
+        PlanResponse, ReplaceStaticPodRequest, ReplaceStaticPodResponse, StaticPodsResponse, StatusResponse,
+        event::What,
+    },
 };
 use slipway_node_server::{
     events::EventLog,
@@ -228,5 +231,24 @@ impl Node for Recorder {
 
     async fn etcd_forfeit(&self) -> Result<Option<String>, Error> {
         Ok(self.etcd("etcd forfeit").await?.members.get(1).map(|member| member.hostname.clone()))
+    }
+
+    async fn static_pods(&self) -> Result<StaticPodsResponse, Error> {
+        self.record("static pods".to_owned()).await;
+        Err(Error::NotHere("this node has no static pods".to_owned()))
+    }
+
+    async fn replace_static_pod(
+        &self,
+        request: ReplaceStaticPodRequest,
+        caller: String,
+    ) -> Result<ReplaceStaticPodResponse, Error> {
+        self.record(format!("replace {} for {caller}", request.component)).await;
+        Err(Error::NotHere("this node has no static pods".to_owned()))
+    }
+
+    async fn complete_static_pods(&self, caller: String) -> Result<(), Error> {
+        self.record(format!("complete static pods for {caller}")).await;
+        Err(Error::NotHere("this node has no static pods".to_owned()))
     }
 }

@@ -9,8 +9,9 @@ use slipway_node_api::{
     },
     reason::Reason,
     v1::{
-        AbortRequest, ConfirmRequest, PlanRequest, RebootRequest, RollbackRequest, StageRequest, StatusRequest,
-        UpgradeRequest, WatchRequest, plan_request::Goal,
+        AbortRequest, CompleteStaticPodsRequest, ConfirmRequest, PlanRequest, RebootRequest, ReplaceStaticPodRequest,
+        RollbackRequest, StageRequest, StaticPodsRequest, StatusRequest, UpgradeRequest, WatchRequest,
+        plan_request::Goal,
     },
 };
 use slipway_node_server::role::{Call, LEAST, Role};
@@ -43,6 +44,9 @@ async fn call(channel: &Channel, call: Call) -> Result<(), Status> {
         Call::Upgrade => client.upgrade(UpgradeRequest { id, source, ..Default::default() }).await.map(drop),
         Call::Rollback => client.rollback(RollbackRequest { id, ..Default::default() }).await.map(drop),
         Call::Confirm => client.confirm(ConfirmRequest {}).await.map(drop),
+        Call::StaticPods => client.static_pods(StaticPodsRequest {}).await.map(drop),
+        Call::ReplaceStaticPod => client.replace_static_pod(ReplaceStaticPodRequest::default()).await.map(drop),
+        Call::CompleteStaticPods => client.complete_static_pods(CompleteStaticPodsRequest {}).await.map(drop),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     config::resolve,
     connect::{Client, connect},
     failure::Failure,
-    fleet,
+    fleet, kubernetes,
     show::Output,
 };
 
@@ -22,7 +22,8 @@ use crate::{
 pub async fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
     let names = match (&cli.target.context, &cli.command) {
         (Some(names), command)
-            if names.contains(',') && !matches!(command, Command::Fleet(_) | Command::Support(_)) =>
+            if names.contains(',')
+                && !matches!(command, Command::Fleet(_) | Command::Kubernetes(_) | Command::Support(_)) =>
         {
             names.clone()
         }
@@ -67,6 +68,7 @@ async fn one(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Dmesg { log } => look::logs(client().await?, String::new(), log, None, output).await,
         Command::Support(of) => support::run(&target, &of, output).await,
         Command::Fleet(of) => fleet::run(&target, of.kubeconfig.as_deref(), of.verb, output).await,
+        Command::Kubernetes(of) => kubernetes::run(&target, of, output).await,
         Command::Node { what: Node::Join(of) } => join::run(&of, output),
         Command::Gen { dir, what } => certificates::run(&dir, what, output),
         Command::Config { what } => contexts::run(&target, what, output),

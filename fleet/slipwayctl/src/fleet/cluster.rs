@@ -47,6 +47,11 @@ impl Cluster {
         Ok(Self { client: Client::try_from(config).map_err(config_error)? })
     }
 
+    /// The client, for what is no object of the fleet.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }

@@ -1,6 +1,9 @@
 //! This node's part of Kubernetes: its Node object and its pods.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::{Node, Pod as KubePod};
 use kube::{
@@ -20,6 +23,8 @@ use tokio::{
 };
 use uuid::Uuid;
 
+use crate::static_pods;
+
 /// The longest time for one answer of the API server.
 const ANSWER: Duration = Duration::from_secs(15);
 /// Pods that a message names.
@@ -36,6 +41,9 @@ pub struct Config {
     /// Which pods may be lost.
     #[serde(default)]
     pub drain: Policy,
+    /// The static pods of the control plane, if this node runs it.
+    #[serde(default, rename = "static-pods")]
+    pub static_pods: Option<static_pods::Config>,
 }
 
 /// The cluster, seen from this node.
@@ -56,6 +64,14 @@ impl Kube {
     /// The Node object as far as a cordon needs it.
     pub fn node(&self) -> Result<NodeState> {
         self.runtime.block_on(async { Ok(state(&self.get(&self.nodes().await?).await?)) })
+    }
+
+    pub(super) fn node_name(&self) -> &str {
+        &self.config.node
+    }
+
+    pub(super) fn kubeconfig(&self) -> &Path {
+        &self.config.kubeconfig
     }
 
     pub(super) fn block_on<T>(&self, what: impl Future<Output = T>) -> T {

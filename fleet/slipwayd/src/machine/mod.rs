@@ -8,6 +8,7 @@ pub mod holders;
 pub mod image;
 pub mod installer;
 pub mod kube;
+pub mod mirror;
 pub mod mounts;
 pub mod oci_runtime;
 pub mod pods;

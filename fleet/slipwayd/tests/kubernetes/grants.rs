@@ -172,7 +172,8 @@ fn config(server: &Server, dir: &Path) -> Config {
     let init = write("init", format!("echo \"$@\" >>{}", dir.join("did").display()));
     let mut config = Config { state: dir.join("state"), installer, ..Config::default() };
     let drain = Default::default();
-    config.kubernetes = Some(Kubernetes { node: "n1".into(), kubeconfig: server.kubeconfig("kubelet"), drain });
+    config.kubernetes =
+        Some(Kubernetes { node: "n1".into(), kubeconfig: server.kubeconfig("kubelet"), drain, static_pods: None });
     config.services.stop = vec!["etcd.service".to_owned()];
     let commands =
         json!({ "stop": [init, "stop", "@unit@"], "is-active": [init, "@unit@"], "reboot": [init, "reboot"] });

@@ -132,7 +132,7 @@ fn merge(into: &mut Value, from: Value) {
 }
 
 fn node(server: &Server, drain: Policy) -> Kube {
-    Kube::new(Config { node: "n1".into(), kubeconfig: server.kubeconfig("kubelet"), drain }).unwrap()
+    Kube::new(Config { node: "n1".into(), kubeconfig: server.kubeconfig("kubelet"), drain, static_pods: None }).unwrap()
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod health;
 mod installer;
 mod mounts;
 mod release;
+mod static_pods;
 mod store;
 mod table;
 mod units;

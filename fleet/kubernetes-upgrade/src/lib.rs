@@ -1,0 +1,14 @@
+//! Upgrades Kubernetes' control plane. What is done next is decided by [`slipway_kubernetes`]; this crate looks, has it
+//! decided, and asks a node.
+//!
+//! It keeps nothing: a second run, after a crash or elsewhere, looks and goes on. Two runs at once ask for the same.
+//!
+//! * [`look`]: the cluster and its nodes, as facts
+//! * [`gates`]: what must be so before anything is touched
+//! * [`requested_apis`]: which deprecated APIs somebody asks for
+//! * [`run`]: look, decide, ask, until nothing is left to do
+
+pub mod gates;
+pub mod look;
+pub mod requested_apis;
+pub mod run;

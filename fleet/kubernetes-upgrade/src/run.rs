@@ -1,0 +1,200 @@
+//! Look, decide, ask: until nothing is left to do, or until somebody has to change something.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use kube::Client;
+use slipway_kubernetes::{
+    blocked::Blocked,
+    decide::{Next, decide},
+    facts::{Direction, Facts},
+    plan::Step,
+    version::Version,
+};
+use slipway_node_api::v1::{CompleteStaticPodsRequest, ReplaceStaticPodRequest};
+use slipway_node_client::chain;
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use crate::{
+    gates,
+    look::{Connect, Seen, within},
+};
+
+/// Between two looks while nothing changes.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Where to.
+    pub direction: Direction,
+    /// The version; on the way back, the one to leave.
+    pub target: Version,
+    /// How long everything must have been well before the way back closes.
+    pub soak: Duration,
+    /// How long nothing may change before the run gives up. Nodes go on with what they do.
+    pub patience: Duration,
+}
+
+/// What happens, for whoever watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// A node was asked for this.
+    Asked(Step),
+    /// Nothing is to be done yet.
+    Waits(String),
+    /// The nodes forget what they kept.
+    Completes,
+}
+
+/// Why a run ends before everything is done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Somebody has to change something first.
+    #[error("{0}")]
+    Blocked(#[from] Blocked),
+    /// Nothing has changed for too long.
+    #[error("nothing has changed for {} s: {why}", .after.as_secs())]
+    Patience { after: Duration, why: String },
+}
+
+/// One run.
+pub struct Run<'a, C> {
+    client: Client,
+    nodes: &'a C,
+    wish: Wish,
+    /// Replacements that this run has asked for: what came back of them is not tried again by itself.
+    asked: BTreeSet<Uuid>,
+    well_since: Option<Instant>,
+}
+
+impl<'a, C: Connect> Run<'a, C> {
+    /// One that has asked for nothing yet.
+    pub fn new(client: Client, nodes: &'a C, wish: Wish) -> Self {
+        Self { client, nodes, wish, asked: BTreeSet::new(), well_since: None }
+    }
+
+    /// What the next decision is made from.
+    pub async fn facts(&mut self) -> Result<Facts, String> {
+        let seen = Seen::look(&self.client, self.nodes).await?;
+        self.facts_of(&seen).await
+    }
+
+    async fn facts_of(&mut self, seen: &Seen) -> Result<Facts, String> {
+        let Wish { direction, target, soak, .. } = self.wish.clone();
+        let mut facts = Facts {
+            direction,
+            target,
+            nodes: seen.control_plane(&self.asked),
+            kubelets: seen.kubelets(),
+            gates: Vec::new(),
+            soak: soak.as_secs(),
+            well_for: None,
+        };
+        let is_at_target = |pod: &slipway_kubernetes::facts::StaticPod| pod.version().as_ref() == Some(&facts.target);
+        let is_well = facts.pods().all(|(.., pod)| pod.ill.is_none() && is_at_target(pod));
+        self.well_since = if is_well { self.well_since.or(Some(Instant::now())) } else { None };
+        facts.well_for = self.well_since.map(|since| since.elapsed().as_secs());
+        // Once something is touched they do not count, and each look costs the API server something.
+        let is_touched = facts.pods().any(|(.., pod)| pod.kept.is_some() || pod.under_way.is_some());
+        if direction == Direction::Forward && !is_touched && !is_well {
+            facts.gates = gates::look(&self.client, seen, &facts.target).await?;
+        }
+        Ok(facts)
+    }
+
+    /// Run to the end.
+    pub async fn run(mut self, mut tell: impl FnMut(&Happened)) -> Result<(), Error> {
+        let (mut told, mut since) = (None, Instant::now());
+        loop {
+            let wait = match self.turn(&mut tell).await {
+                Ok(Turn::Finished) => return Ok(()),
+                Ok(Turn::Asked) => {
+                    (told, since) = (None, Instant::now());
+                    continue;
+                }
+                Ok(Turn::Blocked(blocked)) => return Err(blocked.into()),
+                Ok(Turn::Waits(why)) | Err(why) => why,
+            };
+            // The seconds of a soak are no change.
+            let plain: String = wait.chars().filter(|c| !c.is_ascii_digit()).collect();
+            if told.as_ref() != Some(&plain) {
+                tell(&Happened::Waits(wait.clone()));
+                (told, since) = (Some(plain), Instant::now());
+            }
+            let after = self.wish.patience.max(self.wish.soak + AGAIN);
+            if since.elapsed() > after {
+                return Err(Error::Patience { after, why: wait });
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// One decision, and what follows from it. An error: something could not be looked at or asked, and is tried again.
+    async fn turn(&mut self, tell: &mut impl FnMut(&Happened)) -> Result<Turn, String> {
+        let seen = Seen::look(&self.client, self.nodes).await?;
+        let facts = self.facts_of(&seen).await?;
+        match decide(&facts) {
+            Next::Do(step) => {
+                tell(&Happened::Asked(step.clone()));
+                self.ask(&seen, &step).await?;
+                Ok(Turn::Asked)
+            }
+            Next::Complete => {
+                tell(&Happened::Completes);
+                for node in seen.control_plane.keys() {
+                    self.complete(&seen, node).await?;
+                }
+                Ok(Turn::Asked)
+            }
+            Next::Finished => Ok(Turn::Finished),
+            // A node may be rebooting, or its service.
+            Next::Blocked(Blocked::Silent { node, why }) => Ok(Turn::Waits(format!("{node} cannot be asked: {why}"))),
+            Next::Blocked(blocked) => Ok(Turn::Blocked(blocked)),
+            Next::Wait(why) => Ok(Turn::Waits(why)),
+        }
+    }
+
+    async fn ask(&mut self, seen: &Seen, step: &Step) -> Result<(), String> {
+        let id = Uuid::new_v4();
+        let version = Version::of_image(&step.to).ok_or_else(|| format!("{} says no version", step.to))?;
+        let request = ReplaceStaticPodRequest {
+            id: id.to_string(),
+            component: step.component.to_string(),
+            image: step.to.clone(),
+            version: version.to_string(),
+        };
+        let node = seen.node(&step.node).ok_or_else(|| format!("{} is gone", step.node))?;
+        // Before the answer: a node may have begun although none comes.
+        self.asked.insert(id);
+        within(async {
+            let mut client = self.nodes.connect(node).await?;
+            client.replace_static_pod(request).await.map_err(|e| format!("{}: {}", step.node, chain(&e)))
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn complete(&self, seen: &Seen, name: &str) -> Result<(), String> {
+        let node = seen.node(name).ok_or_else(|| format!("{name} is gone"))?;
+        within(async {
+            let mut client = self.nodes.connect(node).await?;
+            client
+                .complete_static_pods(CompleteStaticPodsRequest {})
+                .await
+                .map_err(|e| format!("{name}: {}", chain(&e)))
+        })
+        .await?;
+        Ok(())
+    }
+}
+
+enum Turn {
+    Asked,
+    Waits(String),
+    Blocked(Blocked),
+    Finished,
+}

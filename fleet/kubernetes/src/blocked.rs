@@ -1,0 +1,63 @@
+//! Why nothing goes on: a word that stays the same, and a sentence.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{component::Component, skew::Skew, version::Version};
+
+/// What a person or something else has to change first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum Blocked {
+    /// Nothing to upgrade is known.
+    #[error("no Node has the label node-role.kubernetes.io/control-plane: there is nothing to upgrade")]
+    NoControlPlane,
+    /// What the node runs is unknown.
+    #[error("{node} cannot be asked: {why}")]
+    Silent { node: String, why: String },
+    /// The node's OS is being upgraded.
+    #[error("{node} is busy: {what}; wait for its end")]
+    Busy { node: String, what: String },
+    /// Not kubeadm's layout.
+    #[error("{node} has no static pod {component}: its control plane does not have kubeadm's layout")]
+    NoPod { node: String, component: Component },
+    /// An image says no version.
+    #[error("{node}: the tag of {image} is no version, so its version is unknown: give {component} an image with one")]
+    NoVersion { node: String, component: Component, image: String },
+    /// The target is older.
+    #[error("{node} has {component} {has}, which is newer than {target}: to go back, roll back")]
+    Downgrade { node: String, component: Component, has: Version, target: Version },
+    /// The target is too far.
+    #[error("{node} has {component} {has}: go to the minor version that follows first, no API server may skip one")]
+    Path { node: String, component: Component, has: Version },
+    /// A kubelet would not go with the API servers.
+    #[error("{node}: {why}")]
+    Kubelet { node: String, why: Skew },
+    /// The upgrade before this one is neither completed nor undone.
+    #[error("{node} keeps a way back of {component} to {image}: complete the upgrade before, or roll it back, first")]
+    Uncompleted { node: String, component: Component, image: String },
+    /// Something that must be so before anything is touched.
+    #[error("{name}: {why}")]
+    Gate { name: String, why: String },
+    /// It was tried in this run.
+    #[error("{node}: {component} came back to what it was: {why}")]
+    CameBack { node: String, component: Component, why: String },
+}
+
+impl Blocked {
+    /// One word for it.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::NoControlPlane => "NoControlPlane",
+            Self::Silent { .. } => "Silent",
+            Self::Busy { .. } => "Busy",
+            Self::NoPod { .. } => "NoPod",
+            Self::NoVersion { .. } => "NoVersion",
+            Self::Downgrade { .. } => "Downgrade",
+            Self::Path { .. } => "Path",
+            Self::Kubelet { .. } => "KubeletSkew",
+            Self::Uncompleted { .. } => "Uncompleted",
+            Self::Gate { .. } => "Gate",
+            Self::CameBack { .. } => "CameBack",
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! From facts to the next step. One step at a time: the next one begins when everything is well after the last.
+
+use crate::{
+    blocked::Blocked,
+    component::Component,
+    facts::{Direction, Facts},
+    plan::{Plan, Step},
+    skew::{self, Skew},
+};
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Replace this static pod.
+    Do(Step),
+    /// Look again later: this is not so yet.
+    Wait(String),
+    /// Nothing goes on until somebody changes something.
+    Blocked(Blocked),
+    /// Everything has been well for long enough: the nodes give up what they kept. From here no way leads back.
+    Complete,
+    /// Nothing is left to do.
+    Finished,
+}
+
+/// The next step.
+pub fn decide(facts: &Facts) -> Next {
+    match possible(facts).and_then(|()| may_go(facts)) {
+        Err(blocked) => Next::Blocked(blocked),
+        Ok(()) => go(facts),
+    }
+}
+
+/// Whether everything is known that decisions depend on.
+fn possible(facts: &Facts) -> Result<(), Blocked> {
+    if facts.nodes.is_empty() {
+        return Err(Blocked::NoControlPlane);
+    }
+    for (name, of) in &facts.nodes {
+        let node = name.clone();
+        if let Some(why) = of.silent.clone() {
+            return Err(Blocked::Silent { node, why });
+        }
+        if let Some(what) = of.busy.clone() {
+            return Err(Blocked::Busy { node, what });
+        }
+        if let Some(component) = Component::ALL.into_iter().find(|component| !of.pods.contains_key(component)) {
+            return Err(Blocked::NoPod { node, component });
+        }
+    }
+    for (node, component, pod) in facts.pods() {
+        let node = node.to_owned();
+        if pod.version().is_none() {
+            return Err(Blocked::NoVersion { node, component, image: pod.image.clone() });
+        }
+        if let Some(why) = pod.came_back.clone() {
+            return Err(Blocked::CameBack { node, component, why });
+        }
+    }
+    Ok(())
+}
+
+/// Whether the versions go together, on the whole way.
+fn may_go(facts: &Facts) -> Result<(), Blocked> {
+    if facts.direction == Direction::Forward {
+        path(facts)?;
+    }
+    let mut servers = vec![facts.target.clone()];
+    if facts.direction == Direction::Back {
+        let kept = facts.pods().filter(|(_, component, _)| *component == Component::ApiServer);
+        servers = kept.filter_map(|(.., pod)| crate::version::Version::of_image(pod.kept.as_deref()?)).collect();
+    }
+    for (node, kubelet) in &facts.kubelets {
+        let checks = servers.iter().map(|server| skew::check(kubelet, Some(&server.to_string())));
+        // Who goes back needs no kubelet that is young enough: it was young enough before.
+        let is_so = |why: &Skew| facts.direction == Direction::Forward || matches!(why, Skew::Newer { .. });
+        if let Some(why) = checks.filter_map(Result::err).find(is_so) {
+            return Err(Blocked::Kubelet { node: node.clone(), why });
+        }
+    }
+    // What has begun goes on: its gates were open, and half an upgrade is no place to stay.
+    let is_touched = facts.pods().any(|(.., pod)| pod.kept.is_some() || pod.under_way.is_some());
+    let closed = facts.gates.iter().find_map(|gate| Some((gate.name.clone(), gate.closed.clone()?)));
+    match closed.filter(|_| facts.direction == Direction::Forward && !is_touched && !Plan::new(facts).steps.is_empty())
+    {
+        Some((name, why)) => Err(Blocked::Gate { name, why }),
+        None => Ok(()),
+    }
+}
+
+/// Whether the target can be reached from every version that is there.
+fn path(facts: &Facts) -> Result<(), Blocked> {
+    let target = &facts.target;
+    for (node, component, pod) in facts.pods() {
+        let Some(has) = pod.version() else { continue };
+        let node = node.to_owned();
+        if has > *target {
+            return Err(Blocked::Downgrade { node, component, has, target: target.clone() });
+        }
+        if !target.minor().follows(has.minor()) {
+            return Err(Blocked::Path { node, component, has });
+        }
+        if let Some(image) = pod.kept.clone().filter(|_| has != *target) {
+            return Err(Blocked::Uncompleted { node, component, image });
+        }
+    }
+    Ok(())
+}
+
+fn go(facts: &Facts) -> Next {
+    if let Some((node, component, image)) =
+        facts.pods().find_map(|(node, component, pod)| Some((node, component, pod.under_way.as_ref()?)))
+    {
+        return Next::Wait(format!("{node}: {component} is replaced by {image}"));
+    }
+    let plan = Plan::new(facts);
+    let step = match facts.direction {
+        Direction::Forward => plan.steps.first(),
+        Direction::Back => first_back(facts, &plan),
+    };
+    // Who goes back mends by it what is not well.
+    let is_mended = |node: &str, component: Component| {
+        facts.direction == Direction::Back
+            && plan.steps.iter().any(|step| step.node == node && step.component == component)
+    };
+    let mut ill = facts.pods().filter(|(node, component, _)| !is_mended(node, *component));
+    let ill = ill.find_map(|(node, component, pod)| Some(format!("{node}: {component}: {}", pod.ill.as_ref()?)));
+    match (ill, step) {
+        (Some(why), _) => Next::Wait(why),
+        (None, Some(step)) => Next::Do(step.clone()),
+        (None, None) => at_the_end(facts),
+    }
+}
+
+/// Of the component whose turn it is, first what is not well.
+fn first_back<'a>(facts: &Facts, plan: &'a Plan) -> Option<&'a Step> {
+    let first = plan.steps.first()?;
+    let is_ill = |step: &&Step| facts.nodes[&step.node].pods[&step.component].ill.is_some();
+    plan.steps.iter().filter(|step| step.component == first.component).find(is_ill).or(Some(first))
+}
+
+fn at_the_end(facts: &Facts) -> Next {
+    let keeps = facts.pods().any(|(.., pod)| pod.kept.is_some());
+    match (facts.direction, keeps, facts.well_for) {
+        (Direction::Forward, true, Some(well)) if well >= facts.soak => Next::Complete,
+        (Direction::Forward, true, well) => {
+            let well = well.unwrap_or(0);
+            Next::Wait(format!(
+                "soaks: everything has been well for {well} s of {} s; the way back is open",
+                facts.soak
+            ))
+        }
+        _ => Next::Finished,
+    }
+}

@@ -1,0 +1,85 @@
+//! What is seen of the cluster, and what is wanted.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{component::Component, version::Version};
+
+/// Where the control plane is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// To the target.
+    Forward,
+    /// To what each node kept, as long as it keeps it.
+    Back,
+}
+
+/// Everything that the next step depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Where to.
+    pub direction: Direction,
+    /// The version that is wanted.
+    pub target: Version,
+    /// The nodes of the control plane, by name.
+    pub nodes: BTreeMap<String, Node>,
+    /// The kubelets of all nodes, by node: their versions as they say them.
+    pub kubelets: BTreeMap<String, String>,
+    /// What was looked at before anything is touched.
+    pub gates: Vec<Gate>,
+    /// How long everything must have been well with the target before the way back closes, in seconds.
+    pub soak: u64,
+    /// For how long everything has been well with the target; `None` if it is not.
+    pub well_for: Option<u64>,
+}
+
+/// A node of the control plane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Why the node cannot be asked.
+    pub silent: Option<String>,
+    /// What the node does, if it is an operation on its OS.
+    pub busy: Option<String>,
+    /// Its static pods.
+    pub pods: BTreeMap<Component, StaticPod>,
+}
+
+/// A static pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaticPod {
+    /// The image in its manifest.
+    pub image: String,
+    /// The image that its node can bring back.
+    pub kept: Option<String>,
+    /// Why it is not well; `None` if it is.
+    pub ill: Option<String>,
+    /// The image by which it is being replaced.
+    pub under_way: Option<String>,
+    /// Why its last replacement came back, if this run asked for it.
+    pub came_back: Option<String>,
+}
+
+impl StaticPod {
+    /// The version of its image.
+    pub fn version(&self) -> Option<Version> {
+        Version::of_image(&self.image)
+    }
+}
+
+/// Something that must be so before anything is touched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gate {
+    /// Its name, in one word.
+    pub name: String,
+    /// Why it is closed; `None` if it is open.
+    pub closed: Option<String>,
+}
+
+impl Facts {
+    /// Each static pod that is there.
+    pub fn pods(&self) -> impl Iterator<Item = (&str, Component, &StaticPod)> {
+        self.nodes.iter().flat_map(|(name, node)| node.pods.iter().map(|(of, pod)| (name.as_str(), *of, pod)))
+    }
+}

@@ -1,0 +1,38 @@
+//! What must hold at every instant of an upgrade, whatever fails: the version skew policy.
+//!
+//! <https://kubernetes.io/releases/version-skew-policy/>
+
+use crate::{
+    component::Component,
+    facts::Facts,
+    skew::{self, Skew},
+    version::Version,
+};
+
+/// The sentences about what does not hold; empty if all does.
+pub fn broken(facts: &Facts) -> Vec<String> {
+    let of = |wanted: Component| {
+        facts.pods().filter(move |(_, component, _)| *component == wanted).filter_map(|(.., pod)| pod.version())
+    };
+    let mut broken = Vec::new();
+    let (oldest, newest) = (of(Component::ApiServer).min(), of(Component::ApiServer).max());
+    let Some((oldest, newest)) = oldest.zip(newest) else { return broken };
+    if !newest.minor().follows(oldest.minor()) {
+        broken.push(format!("API servers are more than one minor version apart: {oldest} and {newest}"));
+    }
+    for component in [Component::ControllerManager, Component::Scheduler] {
+        broken.extend(of(component).filter_map(|version| beside(component, &version, &oldest, &newest)));
+    }
+    for (node, kubelet) in &facts.kubelets {
+        let checks = [&oldest, &newest].map(|server| skew::check(kubelet, Some(&server.to_string())));
+        let wrong = checks.into_iter().filter_map(Result::err).filter(|why| !matches!(why, Skew::Unknown(_)));
+        broken.extend(wrong.map(|why| format!("{node}: {why}")));
+    }
+    broken
+}
+
+fn beside(component: Component, version: &Version, oldest: &Version, newest: &Version) -> Option<String> {
+    let is_newer = version.minor() > oldest.minor();
+    let is_too_old = !newest.minor().follows(version.minor());
+    (is_newer || is_too_old).then(|| format!("{component} {version} beside API servers from {oldest} to {newest}"))
+}

@@ -1,0 +1,31 @@
+//! The upgrade of Kubernetes itself, as data: which static pod of the control plane is replaced next, when, and why not
+//! now. No I/O, no clock, no randomness. `slipwayctl kubernetes` runs it with a cluster; tests run it with faults.
+//!
+//! ```text
+//! cluster ─► Facts ─► decide ─┬─► Do(Step) ─► a node: Replacement ─► Next: write, wait, end
+//!    ▲                        ├─► Wait: for what
+//!    │                        ├─► Blocked: why
+//!    └──── one step ◄─────────┴─► Finished
+//! ```
+//!
+//! * [`component`]: the parts of a control plane that run as static pods
+//! * [`version`]: versions, and the version that an image says
+//! * [`skew`]: which kubelet goes with the API server
+//! * [`facts`]: what is seen of the cluster, and what is wanted
+//! * [`plan`]: the steps and their order, with a hash
+//! * [`decide`]: from facts to the next step
+//! * [`blocked`]: why nothing goes on, as a word and a sentence
+//! * [`laws`]: what must hold at every instant; judges tests and faults
+//! * [`manifest`]: a static pod's manifest with another image
+//! * [`replacement`]: one static pod of one node: what its node does next
+
+pub mod blocked;
+pub mod component;
+pub mod decide;
+pub mod facts;
+pub mod laws;
+pub mod manifest;
+pub mod plan;
+pub mod replacement;
+pub mod skew;
+pub mod version;

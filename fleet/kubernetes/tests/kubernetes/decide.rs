@@ -1,0 +1,103 @@
+//! Which step comes next, and why none does.
+
+use slipway_kubernetes::{
+    blocked::Blocked,
+    component::Component,
+    decide::{Next, decide},
+    facts::{Direction, Facts, Gate},
+    plan::Plan,
+};
+
+use crate::{NEW, version, world::World};
+
+fn three() -> Facts {
+    World::new(3).facts(Direction::Forward)
+}
+
+fn why(facts: &Facts) -> Blocked {
+    match decide(facts) {
+        Next::Blocked(blocked) => blocked,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn all_api_servers_then_all_controller_managers_then_all_schedulers() {
+    let plan = Plan::new(&three());
+    let order: Vec<_> = plan.steps.iter().map(|step| (step.component, step.node.as_str())).collect();
+    let wanted: Vec<_> = Component::ALL.iter().flat_map(|of| ["n0", "n1", "n2"].map(|node| (*of, node))).collect();
+    assert_eq!(order, wanted);
+    assert_eq!(decide(&three()), Next::Do(plan.steps[0].clone()));
+    let text = plan.to_string();
+    assert!(text.starts_with("  1. n0: kube-apiserver to registry.example/kube-apiserver:v1.21.2\n"), "{text}");
+    assert!(text.ends_with(&format!("plan {}", plan.hash())), "{text}");
+    let other = Facts { target: version("1.21.3"), ..three() };
+    assert_ne!(Plan::new(&other).hash(), plan.hash());
+}
+
+#[test]
+fn each_obstacle_has_a_word_and_a_sentence() {
+    type Case = (&'static str, fn(&mut Facts));
+    let cases: [Case; 10] = [
+        ("NoControlPlane", |facts| facts.nodes.clear()),
+        ("Silent", |facts| facts.nodes.get_mut("n1").unwrap().silent = Some("no route".to_owned())),
+        ("Busy", |facts| facts.nodes.get_mut("n1").unwrap().busy = Some("it upgrades its OS".to_owned())),
+        ("NoPod", |facts| _ = facts.nodes.get_mut("n1").unwrap().pods.remove(&Component::Scheduler)),
+        ("NoVersion", |facts| of(facts).image = "registry.example/kube-apiserver:latest".to_owned()),
+        ("Downgrade", |facts| facts.target = version("1.20.1")),
+        ("Path", |facts| facts.target = version("1.22.0")),
+        ("KubeletSkew", |facts| _ = facts.kubelets.insert("w0".to_owned(), "v1.17.9".to_owned())),
+        ("Uncompleted", |facts| of(facts).kept = Some("registry.example/kube-apiserver:v1.19.0".to_owned())),
+        ("Gate", |facts| facts.gates.push(Gate { name: "etcd".to_owned(), closed: Some("NOSPACE".to_owned()) })),
+    ];
+    for (word, obstacle) in cases {
+        let mut facts = three();
+        obstacle(&mut facts);
+        let blocked = why(&facts);
+        assert_eq!(blocked.word(), word);
+        assert!(blocked.to_string().len() > 8, "{blocked}");
+    }
+    let mut facts = three();
+    of(&mut facts).came_back = Some("it did not start".to_owned());
+    assert_eq!(why(&facts).word(), "CameBack");
+}
+
+fn of(facts: &mut Facts) -> &mut slipway_kubernetes::facts::StaticPod {
+    facts.nodes.get_mut("n0").unwrap().pods.get_mut(&Component::ApiServer).unwrap()
+}
+
+#[test]
+fn gates_count_before_anything_is_touched_and_hold_up_neither_the_rest_nor_the_way_back() {
+    let mut facts = three();
+    facts.gates.push(Gate { name: "etcd".to_owned(), closed: Some("NOSPACE".to_owned()) });
+    let pod = of(&mut facts);
+    pod.kept = Some(pod.image.clone());
+    pod.image = format!("registry.example/kube-apiserver:v{NEW}");
+    assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n1"));
+    facts.direction = Direction::Back;
+    assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n0" && step.to.ends_with("v1.20.2")));
+}
+
+#[test]
+fn the_next_one_waits_for_all_to_be_well() {
+    for component in Component::ALL {
+        let mut facts = three();
+        facts.nodes.get_mut("n2").unwrap().pods.get_mut(&component).unwrap().ill = Some("it starts".to_owned());
+        assert_eq!(decide(&facts), Next::Wait(format!("n2: {component}: it starts")));
+    }
+}
+
+#[test]
+fn who_goes_back_begins_with_what_is_not_well() {
+    let mut facts = Facts { direction: Direction::Back, ..three() };
+    for node in facts.nodes.values_mut() {
+        let pod = node.pods.get_mut(&Component::ApiServer).unwrap();
+        pod.kept = Some(pod.image.clone());
+        pod.image = format!("registry.example/kube-apiserver:v{NEW}");
+    }
+    assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n2"), "the last one is the first");
+    of(&mut facts).ill = Some("it does not start".to_owned());
+    assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n0"));
+    facts.kubelets.insert("w0".to_owned(), format!("v{NEW}"));
+    assert_eq!(why(&facts).word(), "KubeletSkew", "its kubelet would be newer than the API servers");
+}

@@ -1,0 +1,121 @@
+//! The node's part: one static pod.
+
+use slipway_kubernetes::{
+    component::Component::ApiServer,
+    replacement::{Asked, Journal, Next, Outcome, Refusal, Replacement, Request, Seen, next},
+};
+use uuid::Uuid;
+
+use crate::{NEW, OLD, version, world::manifest_of};
+
+/// How long a pod may take, in seconds.
+const LIMIT: u64 = 300;
+
+fn request(id: u128, to: &str) -> Request {
+    let image = format!("registry.example/kube-apiserver:v{to}");
+    Request { id: Uuid::from_u128(id), component: ApiServer, image, version: version(to), caller: "alice".to_owned() }
+}
+
+fn old() -> String {
+    manifest_of(ApiServer, OLD)
+}
+
+fn new() -> String {
+    manifest_of(ApiServer, NEW)
+}
+
+/// A journal with a replacement that was just asked for.
+fn asked() -> Journal {
+    let mut journal = Journal::default();
+    assert_eq!(journal.ask(request(1, NEW), &old(), None), Ok(Asked::New));
+    journal
+}
+
+fn of(journal: &Journal) -> Replacement {
+    journal.under_way.clone().unwrap()
+}
+
+fn seen(manifest: &str, uptime: u64, ill: Option<&str>) -> Seen {
+    Seen { manifest: Some(manifest.to_owned()), uptime, ill: ill.map(str::to_owned) }
+}
+
+#[test]
+fn it_is_written_then_waited_for_then_over() {
+    let mut journal = asked();
+    assert_eq!(next(&of(&journal), &seen(&old(), 10, Some("old")), LIMIT), Next::Write(new()));
+    assert_eq!(journal.take(Next::Write(new()), 10), Some(new()));
+    assert_eq!(next(&of(&journal), &seen(&new(), 10, Some("it starts")), LIMIT), Next::Begin);
+    journal.take(Next::Begin, 10);
+    assert_eq!(next(&of(&journal), &seen(&new(), 309, Some("it starts")), LIMIT), Next::Wait("it starts".to_owned()));
+    let end = next(&of(&journal), &seen(&new(), 309, None), LIMIT);
+    assert_eq!(end, Next::End(Outcome::Reached));
+    journal.take(end, 309);
+    assert_eq!((journal.under_way.as_ref(), journal.kept.get(&ApiServer)), (None, Some(&old())));
+    assert_eq!(journal.ask(request(1, NEW), &new(), None), Ok(Asked::Ended(Outcome::Reached)), "asked again");
+}
+
+#[test]
+fn after_five_minutes_the_old_manifest_comes_back() {
+    let mut journal = asked();
+    journal.take(Next::Begin, 10);
+    let turn = next(&of(&journal), &seen(&new(), 310, Some("it crashes")), LIMIT);
+    assert_eq!(turn, Next::Turn("not well within 300 s: it crashes".to_owned()));
+    journal.take(turn, 310);
+    assert_eq!(next(&of(&journal), &seen(&new(), 310, None), LIMIT), Next::Write(old()), "well too late");
+    journal.take(Next::Begin, 311);
+    let end = next(&of(&journal), &seen(&old(), 320, None), LIMIT);
+    assert_eq!(end, Next::End(Outcome::CameBack("not well within 300 s: it crashes".to_owned())));
+    journal.take(end, 320);
+    assert!(journal.kept.is_empty(), "nothing was upgraded");
+    // Another try is another request.
+    assert_eq!(journal.ask(request(2, NEW), &old(), None), Ok(Asked::New));
+}
+
+#[test]
+fn after_a_reboot_the_time_begins_anew() {
+    let mut journal = asked();
+    journal.take(Next::Begin, 5000);
+    assert!(matches!(next(&of(&journal), &seen(&new(), 20, Some("it starts")), LIMIT), Next::Wait(_)));
+    assert!(matches!(next(&of(&journal), &seen(&new(), 300, Some("it starts")), LIMIT), Next::Turn(_)));
+}
+
+#[test]
+fn a_manifest_that_somebody_changes_meanwhile_is_left_alone() {
+    let mut journal = asked();
+    let theirs = old() + "# mine\n";
+    let Next::End(Outcome::Left(why)) = next(&of(&journal), &seen(&theirs, 10, None), LIMIT) else { panic!() };
+    assert!(why.contains("changed by somebody else"), "{why}");
+    journal.take(Next::End(Outcome::Left(why)), 10);
+    let gone = Seen { manifest: None, uptime: 10, ill: None };
+    assert!(matches!(next(&of(&asked()), &gone, LIMIT), Next::End(Outcome::Left(_))));
+}
+
+#[test]
+fn the_way_back_is_the_file_itself_until_it_is_completed() {
+    let mut journal = asked();
+    journal.take(Next::End(Outcome::Reached), 10);
+    let edited = new() + "# for 1.21 only\n";
+    let further = request(2, "1.22.0");
+    assert_eq!(journal.ask(further.clone(), &edited, None), Err(Refusal::Uncompleted(ApiServer)));
+    let mut back = journal.clone();
+    assert_eq!(back.ask(request(3, OLD), &edited, None), Ok(Asked::New));
+    assert_eq!(of(&back).new, old());
+    assert!(matches!(back.complete(), Err(Refusal::Busy(_))));
+    back.take(Next::End(Outcome::CameBack("x".to_owned())), 20);
+    assert!(back.kept.contains_key(&ApiServer), "who could not go back may try again");
+    back.ask(request(4, OLD), &edited, None).unwrap();
+    back.take(Next::End(Outcome::Reached), 20);
+    assert!(back.kept.is_empty());
+    journal.complete().unwrap();
+    assert_eq!(journal.ask(further, &edited, None), Ok(Asked::New));
+}
+
+#[test]
+fn one_at_a_time_and_nothing_for_what_is_there() {
+    let mut journal = asked();
+    assert_eq!(journal.ask(request(1, NEW), &old(), None), Ok(Asked::UnderWay));
+    assert_eq!(journal.ask(request(2, NEW), &old(), None), Err(Refusal::Busy(Uuid::from_u128(1))));
+    let mut other = Journal::default();
+    assert_eq!(other.ask(request(1, OLD), &old(), None), Ok(Asked::Ended(Outcome::Reached)));
+    assert_eq!(other, Journal::default());
+}

@@ -1,0 +1,149 @@
+//! A cluster that only exists here: nodes with static pods and kubelets, each node with the real journal and decisions of
+//! its part.
+
+use std::collections::BTreeMap;
+
+use slipway_kubernetes::{
+    component::Component,
+    facts::{Direction, Facts, Node, StaticPod},
+    replacement::{self, Asked, Journal, Next, Outcome, Refusal, Request, Seen},
+    version::Version,
+};
+use uuid::Uuid;
+
+use crate::{NEW, OLD, version};
+
+/// How long a pod may take, in seconds. All times are a tenth of the real ones.
+pub const LIMIT: u64 = 30;
+
+/// A node of the control plane.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// The manifests on the disk.
+    pub manifests: BTreeMap<Component, String>,
+    /// The node's journal on the disk.
+    pub journal: Journal,
+    /// When each pod is well with the manifest that is there; never, if it is `None`.
+    pub well_at: BTreeMap<Component, Option<u64>>,
+    /// Images that are never well here.
+    pub bad: Vec<String>,
+    /// The node does not answer before.
+    pub down_until: u64,
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub now: u64,
+    pub machines: BTreeMap<String, Machine>,
+    pub kubelets: BTreeMap<String, String>,
+    /// How long pods take to be well.
+    pub takes: u64,
+    /// What each run has asked for, and the runs' own state.
+    pub asked: BTreeMap<Uuid, (String, Component)>,
+    pub well_since: Option<u64>,
+    pub ids: u128,
+}
+
+pub fn manifest_of(component: Component, version: &str) -> String {
+    format!("spec:\n  containers:\n  - name: {component}\n    image: registry.example/{component}:v{version}\n")
+}
+
+/// The image of a manifest of this world: the real parser would take most of the time.
+fn image_in(text: &str) -> String {
+    text.rsplit_once("image: ").unwrap().1.trim_end().to_owned()
+}
+
+impl World {
+    pub fn new(nodes: usize) -> Self {
+        let machine = Machine {
+            manifests: Component::ALL.map(|of| (of, manifest_of(of, OLD))).into(),
+            well_at: Component::ALL.map(|of| (of, Some(0))).into(),
+            ..Machine::default()
+        };
+        let machines: BTreeMap<_, _> = (0..nodes).map(|n| (format!("n{n}"), machine.clone())).collect();
+        let kubelets = machines.keys().map(|name| (name.clone(), format!("v{OLD}"))).collect();
+        Self { now: 0, machines, kubelets, takes: 3, asked: BTreeMap::new(), well_since: None, ids: 0 }
+    }
+
+    pub fn facts(&mut self, direction: Direction) -> Facts {
+        let nodes = self.machines.iter().map(|(name, machine)| (name.clone(), self.node(machine))).collect();
+        let mut facts = Facts {
+            direction,
+            target: version(NEW),
+            nodes,
+            kubelets: self.kubelets.clone(),
+            gates: Vec::new(),
+            soak: 6,
+            well_for: None,
+        };
+        let is_well = facts.pods().all(|(.., pod)| pod.ill.is_none() && pod.version().as_ref() == Some(&facts.target));
+        self.well_since = self.well_since.filter(|_| is_well).or(is_well.then_some(self.now));
+        facts.well_for = self.well_since.map(|since| self.now - since);
+        facts
+    }
+
+    fn node(&self, machine: &Machine) -> Node {
+        let pod = |(component, text): (&Component, &String)| {
+            let of = machine.journal.under_way.as_ref().filter(|of| of.request.component == *component);
+            let ours = |id: &Uuid| self.asked.contains_key(id);
+            let ended = machine.journal.ended.iter().find(|ended| ended.request.component == *component);
+            let came_back = ended.filter(|ended| ours(&ended.request.id)).and_then(|ended| match &ended.outcome {
+                Outcome::Reached => None,
+                Outcome::CameBack(why) | Outcome::Left(why) => Some(why.clone()),
+            });
+            let kept = machine.journal.kept.get(component).map(|kept| image_in(kept));
+            let pod = StaticPod {
+                image: image_in(text),
+                kept,
+                ill: machine.ill(*component, self.now),
+                under_way: of.map(|of| of.request.image.clone()),
+                came_back,
+            };
+            (*component, pod)
+        };
+        let silent = (machine.down_until > self.now).then(|| "it does not answer".to_owned());
+        Node { silent, busy: None, pods: machine.manifests.iter().map(pod).collect() }
+    }
+
+    /// A run of the upgrade asks a node.
+    pub fn ask(&mut self, node: &str, component: Component, image: &str) -> Result<Asked, Refusal> {
+        self.ids += 1;
+        let id = Uuid::from_u128(self.ids);
+        self.asked.insert(id, (node.to_owned(), component));
+        let version = Version::of_image(image).unwrap();
+        let request = Request { id, component, image: image.to_owned(), version, caller: "test".to_owned() };
+        let machine = self.machines.get_mut(node).unwrap();
+        machine.journal.ask(request, &machine.manifests[&component].clone(), None)
+    }
+
+    /// Each node that is up does one thing. `trusts`: a mutant that takes each pod for well.
+    pub fn turn(&mut self, trusts: bool) {
+        let (now, takes) = (self.now, self.takes);
+        for machine in self.machines.values_mut().filter(|machine| machine.down_until <= now) {
+            let Some(of) = machine.journal.under_way.clone() else { continue };
+            let component = of.request.component;
+            let manifest = machine.manifests.get(&component).cloned();
+            let ill = machine.ill(component, now).filter(|_| !trusts);
+            let next: Next = replacement::next(&of, &Seen { manifest, uptime: now, ill }, LIMIT);
+            if let Some(text) = machine.journal.take(next, now) {
+                machine.put(component, text, now + takes);
+            }
+        }
+    }
+}
+
+impl Machine {
+    fn ill(&self, component: Component, now: u64) -> Option<String> {
+        let is_down = self.down_until > now;
+        let is_well = self.well_at[&component].is_some_and(|at| at <= now);
+        (is_down || !is_well).then(|| "it is not ready".to_owned())
+    }
+
+    /// A manifest comes into its place: the kubelet starts its pod anew.
+    fn put(&mut self, component: Component, text: String, well: u64) {
+        let is_bad = self.bad.contains(&image_in(&text));
+        self.well_at.insert(component, (!is_bad).then_some(well));
+        self.manifests.insert(component, text);
+    }
+}

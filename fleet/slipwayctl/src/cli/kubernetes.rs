@@ -1,0 +1,72 @@
+//! The command line of `slipwayctl kubernetes`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use slipway_kubernetes::version::Version;
+
+const AFTER: &str = "\
+Examples:
+  slipwayctl kubernetes status
+  slipwayctl kubernetes upgrade --to 1.31.2 --dry-run
+  slipwayctl kubernetes upgrade --to 1.31.2
+  slipwayctl kubernetes rollback
+
+The API server is that of --kubeconfig, or of $KUBECONFIG, or of
+~/.kube/config. Each node of the control plane is asked by the context of the
+configuration that has the name of its Node; `slipwayctl config add` adds one.
+
+Kubelets are not upgraded by this: they are in the OS, and a NodePool drains
+and upgrades nodes.";
+
+const AFTER_UPGRADE: &str = "\
+All API servers are replaced, one after the other, then the controller
+managers, then the schedulers. Each step waits until everything is well. A pod
+that is not well with its new image within 5 minutes gets its old manifest back,
+and the run ends. A second run goes on where the first one was.";
+
+/// The versions of Kubernetes' control plane, and their upgrade
+#[derive(Args, Clone, Debug)]
+#[command(after_help = AFTER)]
+pub struct Kubernetes {
+    /// The kubeconfig
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Whom to ask")]
+    pub kubeconfig: Option<PathBuf>,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What is done with the control plane.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Verb {
+    /// Which node has which version of what
+    Status,
+    /// Upgrade the control plane, by at most one minor version
+    #[command(after_help = AFTER_UPGRADE)]
+    Upgrade {
+        /// The version
+        #[arg(long, value_name = "VERSION")]
+        to: Version,
+        /// How long everything must have been well before the way back closes, in seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+        soak: u64,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Bring back what the nodes keep from before an upgrade that is not completed, in reverse order
+    Rollback {
+        #[command(flatten)]
+        how: How,
+    },
+}
+
+/// How it is done.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct How {
+    /// Show who has what, the plan, and what blocks it. Nothing is changed
+    #[arg(long)]
+    pub dry_run: bool,
+    /// End the run when nothing has changed for so long. Nodes go on with what they do
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    pub patience: u64,
+}

@@ -1,0 +1,128 @@
+//! `slipwayctl kubernetes`: the versions of the control plane, and their upgrade. What is done, and in which order, is in
+//! `slipway-kubernetes`; here is only how nodes are reached, and what people see.
+//!
+//! * [`table`]: who has what, for people
+
+mod table;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use serde_json::json;
+use slipway_kubernetes::{
+    blocked::Blocked,
+    decide::{Next, decide},
+    facts::{Direction, Facts},
+    plan::Plan,
+    version::Version,
+};
+use slipway_kubernetes_upgrade::{
+    look::{self, Connect},
+    run::{Error, Happened, Run, Wish},
+};
+
+use crate::{
+    cli::{
+        Target,
+        kubernetes::{How, Kubernetes, Verb},
+    },
+    config::resolve,
+    connect::{Client, connect},
+    failure::Failure,
+    fleet::cluster::Cluster,
+    show::Output,
+};
+
+/// Nodes are reached by the contexts that have their names.
+struct Contexts<'a>(&'a Target);
+
+impl Connect for Contexts<'_> {
+    async fn connect(&self, node: &Node) -> Result<Client, String> {
+        let target = Target { context: Some(look::name(node).to_owned()), ..self.0.clone() };
+        let context = resolve(&target).map_err(|e| e.to_string())?;
+        connect(&context).await.map_err(|e| e.to_string())
+    }
+}
+
+/// Do what the command line says.
+pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(), Failure> {
+    if target.socket.is_some() || target.endpoint.is_some() {
+        let why =
+            "--socket and --endpoint name one node, and `kubernetes` asks all of the control plane by their contexts";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    let cluster = Cluster::connect(of.kubeconfig.as_deref(), target.context.as_deref()).await?;
+    let nodes = Contexts(target);
+    let (direction, wanted, soak, how) = match of.verb {
+        Verb::Status => (Direction::Forward, None, 0, How { dry_run: true, patience: 0 }),
+        Verb::Upgrade { to, soak, how } => (Direction::Forward, Some(to), soak, how),
+        Verb::Rollback { how } => (Direction::Back, None, 0, how),
+    };
+    let seconds = Duration::from_secs;
+    let is_status = direction == Direction::Forward && wanted.is_none();
+    let target = match wanted {
+        Some(version) => version,
+        // What is there is the target of who only looks; who goes back leaves it.
+        None => newest(&cluster, &nodes).await?,
+    };
+    let wish = Wish { direction, target, soak: seconds(soak), patience: seconds(how.patience) };
+    let mut run = Run::new(cluster.client(), &nodes, wish);
+    if how.dry_run {
+        let facts = run.facts().await.map_err(Failure::Unreachable)?;
+        return if is_status { status(&facts, output) } else { preview(&facts, output) };
+    }
+    run.run(|happened| _ = tell(happened, output)).await.map_err(failure)?;
+    output.answer(&json!({ "finished": true }), "finished: nothing is left to do")
+}
+
+/// The newest version of an API server.
+async fn newest(cluster: &Cluster, nodes: &Contexts<'_>) -> Result<Version, Failure> {
+    let seen = look::Seen::look(&cluster.client(), nodes).await.map_err(Failure::Unreachable)?;
+    let nodes = seen.control_plane(&Default::default());
+    let versions = nodes.values().flat_map(|node| node.pods.values()).filter_map(|pod| pod.version());
+    let none = || {
+        let silent = nodes.iter().find_map(|(name, node)| Some(format!("{name}: {}", node.silent.as_ref()?)));
+        Failure::Unreachable(silent.unwrap_or_else(|| Blocked::NoControlPlane.to_string()))
+    };
+    versions.max().ok_or_else(none)
+}
+
+fn status(facts: &Facts, output: &Output) -> Result<(), Failure> {
+    output.answer(&json!({ "nodes": facts.nodes, "kubelets": facts.kubelets }), &table::of(facts))
+}
+
+/// The plan, and what it waits for. Nothing is changed.
+fn preview(facts: &Facts, output: &Output) -> Result<(), Failure> {
+    let plan = Plan::new(facts);
+    let (word, waits) = match decide(facts) {
+        Next::Do(step) => (None, format!("begins with {step}")),
+        Next::Wait(why) => (Some("Waits"), format!("waits: {why}")),
+        Next::Blocked(blocked) => (Some(blocked.word()), format!("blocked ({}): {blocked}", blocked.word())),
+        Next::Complete => (None, "completes: the nodes forget what they keep".to_owned()),
+        Next::Finished => (None, "finished: nothing is left to do".to_owned()),
+    };
+    let closed = facts.gates.iter().map(|gate| {
+        let is = gate.closed.as_ref().map_or_else(|| "open".to_owned(), |why| format!("closed: {why}"));
+        format!("gate {}: {is}\n", gate.name)
+    });
+    let text = format!("{}\n{plan}\n{}{waits}", table::of(facts), closed.collect::<String>());
+    let json = json!({ "facts": facts, "plan": plan, "hash": plan.hash(), "blocked": word, "message": waits });
+    output.answer(&json, &text)
+}
+
+fn tell(happened: &Happened, output: &Output) -> Result<(), Failure> {
+    match happened {
+        Happened::Asked(step) => output.answer(&json!({ "begins": step }), &format!("begins: {step}")),
+        Happened::Waits(why) => output.answer(&json!({ "waits": why }), &format!("waits: {why}")),
+        Happened::Completes => output
+            .answer(&json!({ "completes": true }), "completes: the nodes forget what they keep; no way leads back"),
+    }
+}
+
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Blocked(blocked @ Blocked::CameBack { .. }) => Failure::Failed(blocked.to_string()),
+        Error::Blocked(blocked) => Failure::Refused { reason: blocked.word().to_owned(), message: blocked.to_string() },
+        Error::Patience { .. } => Failure::Unfinished(error.to_string()),
+    }
+}

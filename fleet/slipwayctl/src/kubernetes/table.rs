@@ -1,0 +1,98 @@
+//! Who has what, as a table with notes under it.
+
+use std::fmt::Write as _;
+
+use slipway_kubernetes::{
+    component::Component,
+    facts::{Facts, Node},
+    version::Version,
+};
+
+/// The table.
+pub fn of(facts: &Facts) -> String {
+    let mut rows = vec![vec!["node".to_owned()]];
+    rows[0].extend(Component::ALL.map(|component| component.to_string()));
+    rows[0].push("kubelet".to_owned());
+    let names = facts.nodes.keys().chain(facts.kubelets.keys().filter(|name| !facts.nodes.contains_key(*name)));
+    for name in names {
+        let mut row = vec![name.clone()];
+        row.extend(Component::ALL.map(|component| cell(facts.nodes.get(name), component)));
+        row.push(facts.kubelets.get(name).map_or("?", |of| of.trim_start_matches('v')).to_owned());
+        rows.push(row);
+    }
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text + &notes(facts)
+}
+
+fn cell(node: Option<&Node>, component: Component) -> String {
+    let Some(node) = node else { return "-".to_owned() };
+    let Some(pod) = node.pods.get(&component) else { return "?".to_owned() };
+    let version = |image: &str| Version::of_image(image).map_or_else(|| image.to_owned(), |of| of.to_string());
+    let mark = if pod.ill.is_some() { "!" } else { "" };
+    let kept = pod.kept.as_ref().map_or_else(String::new, |kept| format!(" (keeps {})", version(kept)));
+    let next = pod.under_way.as_ref().map_or_else(String::new, |next| format!(" > {}", version(next)));
+    format!("{}{mark}{next}{kept}", version(&pod.image))
+}
+
+/// What a cell has no room for.
+fn notes(facts: &Facts) -> String {
+    let mut notes = String::new();
+    for (name, node) in &facts.nodes {
+        for what in [&node.silent, &node.busy].into_iter().flatten() {
+            let _ = writeln!(notes, "{name}: {what}");
+        }
+        for (component, pod) in &node.pods {
+            if let Some(why) = &pod.ill {
+                let _ = writeln!(notes, "{name}: {component}: {why}");
+            }
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use slipway_kubernetes::facts::{Direction, StaticPod};
+
+    use super::*;
+
+    fn pod(component: Component, version: &str) -> (Component, StaticPod) {
+        let image = format!("registry.example/{component}:v{version}");
+        (component, StaticPod { image, kept: None, ill: None, under_way: None, came_back: None })
+    }
+
+    #[test]
+    fn it_shows_who_has_what_and_what_is_not_well() {
+        let mut first: Node = Node { pods: Component::ALL.map(|of| pod(of, "1.20.2")).into(), ..Node::default() };
+        let server = first.pods.get_mut(&Component::ApiServer).unwrap();
+        *server = StaticPod { ill: Some("it starts".to_owned()), ..pod(Component::ApiServer, "1.21.2").1 };
+        server.kept = Some("registry.example/kube-apiserver:v1.20.2".to_owned());
+        let second = Node { silent: Some("no route".to_owned()), ..Node::default() };
+        let facts = Facts {
+            direction: Direction::Forward,
+            target: "1.21.2".parse().unwrap(),
+            nodes: [("n1".to_owned(), first), ("n2".to_owned(), second)].into(),
+            kubelets: [("n1".to_owned(), "v1.20.2".to_owned()), ("w1".to_owned(), "v1.19.0".to_owned())].into(),
+            gates: Vec::new(),
+            soak: 0,
+            well_for: None,
+        };
+        let wanted = "\
+node  kube-apiserver          kube-controller-manager  kube-scheduler  kubelet
+n1    1.21.2! (keeps 1.20.2)  1.20.2                   1.20.2          1.20.2
+n2    ?                       ?                        ?               ?
+w1    -                       -                        -               1.19.0
+n1: kube-apiserver: it starts
+n2: no route
+";
+        assert_eq!(of(&facts), wanted);
+    }
+}

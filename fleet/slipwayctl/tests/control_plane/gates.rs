@@ -1,0 +1,110 @@
+//! Gates, each closed by what it is about.
+
+use std::net::TcpListener;
+
+use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Node};
+use kube::{
+    Api,
+    api::{DeleteParams, GetParams, Patch, PatchParams, PostParams},
+    core::Request,
+};
+use serde_json::json;
+use slipway_core::payload::minor_version::MinorVersion;
+use slipway_kubernetes_upgrade::requested_apis;
+use slipway_test_cluster as server;
+
+use crate::site::{NEW, Site};
+
+/// What the preview says of the gates.
+fn preview(site: &Site) -> String {
+    let (code, text) = site.run(&["upgrade", "--to", NEW, "--dry-run"]);
+    assert_eq!(code, 0, "{text}");
+    text
+}
+
+/// A run is refused by this gate, and nothing is touched.
+fn refuses(site: &Site, gate: &str) -> String {
+    let (code, text) = site.run(&["upgrade", "--to", NEW]);
+    assert!(code == 3 && text.contains(&format!("refused (Gate): {gate}: ")), "{text}");
+    assert!(!text.contains("begins"), "{text}");
+    text
+}
+
+#[test]
+fn gates_close_before_anything_is_touched() {
+    if !server::is_here() {
+        return;
+    }
+    let site = Site::new(1, 20);
+    let text = preview(&site);
+    for gate in ["nodes", "etcd", "deprecated-apis", "admission"] {
+        assert!(text.contains(&format!("gate {gate}: open\n")), "{text}");
+    }
+    nodes(&site);
+    webhooks(&site);
+    deprecated_apis(&site);
+    etcd(&site);
+}
+
+fn nodes(site: &Site) {
+    let nodes: Api<Node> = Api::all(site.client());
+    let condition =
+        |kind: &str, status: &str| json!({ "status": { "conditions": [{ "type": kind, "status": status }] } });
+    let patch = |of| {
+        site.runtime.block_on(nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(of))).unwrap();
+    };
+    patch(condition("Ready", "Unknown"));
+    assert!(refuses(site, "nodes").contains("n1 is not ready"));
+    let both = json!([{ "type": "Ready", "status": "True" }, { "type": "DiskPressure", "status": "True" }]);
+    patch(json!({ "status": { "conditions": both } }));
+    assert!(refuses(site, "nodes").contains("too little room"));
+    patch(condition("Ready", "True"));
+}
+
+/// A webhook that takes connections, and never answers.
+fn webhooks(site: &Site) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let webhook = json!({
+        "metadata": { "name": "hangs" },
+        "webhooks": [{
+            "name": "hangs.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 1,
+            "failurePolicy": "Fail", "clientConfig": { "url": format!("https://{}", listener.local_addr().unwrap()) },
+            "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] }],
+        }],
+    });
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(site.client());
+    let webhook = serde_json::from_value(webhook).unwrap();
+    site.runtime.block_on(api.create(&PostParams::default(), &webhook)).unwrap();
+    // The API server takes a moment until it knows it.
+    while preview(site).contains("gate admission: open") {}
+    assert!(refuses(site, "admission").contains("hangs.example.com"));
+    site.runtime.block_on(api.delete("hangs", &DeleteParams::default())).unwrap();
+    while !preview(site).contains("gate admission: open") {}
+}
+
+/// The API server counts who asks for what is going to be removed. No API of 1.20 goes in 1.21: so the words of the real
+/// server are read for a later version.
+fn deprecated_apis(site: &Site) {
+    let client = site.client();
+    let of = |path: &str| Request::new("").get(path, &GetParams::default()).unwrap();
+    let metrics = |client: &kube::Client| site.runtime.block_on(client.request_text(of("metrics"))).unwrap();
+    let budgets = |text: &str, minor| {
+        let removed = requested_apis::removed(text, MinorVersion::new(1, minor));
+        removed.iter().any(|of| of.starts_with("policy/v1beta1 poddisruptionbudgets"))
+    };
+    assert!(!budgets(&metrics(&client), 25), "nobody has asked yet");
+    let path = "apis/policy/v1beta1/poddisruptionbudgets".to_owned();
+    site.runtime.block_on(client.request_text(Request::new("").get(&path, &GetParams::default()).unwrap())).unwrap();
+    let text = metrics(&client);
+    assert!(
+        budgets(&text, 25) && !budgets(&text, 24),
+        "{:?}",
+        requested_apis::removed(&text, MinorVersion::new(1, 99))
+    );
+}
+
+/// etcd has an alarm.
+fn etcd(site: &Site) {
+    site.alarm("NOSPACE");
+    assert!(refuses(site, "etcd").contains("n1: "));
+}

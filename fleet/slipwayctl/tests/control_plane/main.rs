@@ -1,0 +1,149 @@
+//! Size: gate
+//! Needs: etcd kube
+//!
+//! The upgrade of a control plane with real API servers, etcd and the nodes' real services. A stand-in for the kubelet runs
+//! manifests as processes and shows their pods; controller managers and schedulers are processes that sleep.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod gates;
+mod kubelet;
+mod site;
+
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use slipway_kubernetes::component::Component;
+use slipway_test_cluster as server;
+use tokio::time::timeout;
+
+use site::{NEW, OLD, Site, client_of};
+
+/// What a client met that wrote and read all the time.
+struct Met {
+    /// Writes that were read again.
+    done: u32,
+    /// Those that failed, and were tried again.
+    failed: u32,
+    /// The longest time between two that worked.
+    longest: Duration,
+}
+
+/// Writes and reads all the time, and tries again after an error.
+fn work(site: &Site, stop: Arc<AtomicBool>) -> thread::JoinHandle<Met> {
+    let (handle, kubeconfig) = (site.runtime.handle().clone(), site.kubeconfig());
+    let map = ConfigMap {
+        metadata: ObjectMeta { name: Some("busy".to_owned()), ..Default::default() },
+        ..Default::default()
+    };
+    let api: Api<ConfigMap> = Api::namespaced(site.client(), "kube-system");
+    site.runtime.block_on(api.create(&PostParams::default(), &map)).unwrap();
+    thread::spawn(move || {
+        let (mut met, mut last) = (Met { done: 0, failed: 0, longest: Duration::ZERO }, Instant::now());
+        while !stop.load(Ordering::Relaxed) {
+            let number = format!("{}-{}", met.done, met.failed);
+            let put = async {
+                let api: Api<ConfigMap> = Api::namespaced(client_of(&kubeconfig).await, "kube-system");
+                let patch = Patch::Merge(json!({ "data": { "number": number } }));
+                api.patch("busy", &PatchParams::default(), &patch).await?;
+                api.get("busy").await
+            };
+            match handle.block_on(async { timeout(Duration::from_secs(5), put).await }) {
+                Ok(Ok(read)) => {
+                    assert_eq!(read.data.unwrap()["number"], number, "what was written is read");
+                    (met.done, met.longest) = (met.done + 1, met.longest.max(last.elapsed()));
+                    last = Instant::now();
+                }
+                _ => met.failed += 1,
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        // What failed at last is not left out.
+        met.longest = met.longest.max(last.elapsed());
+        met
+    })
+}
+
+#[test]
+fn three_nodes_are_upgraded_while_clients_work_although_the_run_is_killed() {
+    if !server::is_here() {
+        return;
+    }
+    let site = Site::new(3, 300);
+    let (code, plan) = site.run(&["upgrade", "--to", NEW, "--dry-run"]);
+    assert_eq!(code, 0, "{plan}");
+    assert!(plan.contains("  1. n1: kube-apiserver to registry.example/kube-apiserver:v1.21.2\n"), "{plan}");
+    assert!(plan.contains("  9. n3: kube-scheduler to registry.example/kube-scheduler:v1.21.2\n"), "{plan}");
+    assert!(plan.contains("gate etcd: open\n") && plan.contains("begins with n1: kube-apiserver"), "{plan}");
+    let stop = Arc::<AtomicBool>::default();
+    let client = work(&site, Arc::clone(&stop));
+    let begun = Instant::now();
+    // The run dies while n2 is at it. The node goes on, and another run takes over.
+    site.run_until(&["upgrade", "--to", NEW, "--soak", "0"], "begins: n2: kube-apiserver");
+    let (code, text) = site.run(&["upgrade", "--to", NEW, "--soak", "0"]);
+    assert_eq!(code, 0, "{text}");
+    let took = begun.elapsed();
+    stop.store(true, Ordering::Relaxed);
+    let Met { done, failed, longest } = client.join().unwrap();
+    assert!(done > 2 * failed, "{done} writes, and {failed} that failed");
+    assert!(!text.contains("begins: n1: kube-apiserver"), "what is done is not done again: {text}");
+    for component in Component::ALL {
+        assert_eq!(site.versions(component), [NEW, NEW, NEW], "{component}");
+    }
+    let (took, longest) = (took.as_secs(), longest.as_millis());
+    println!("three nodes took {took} s; {done} writes, {failed} failed; the longest gap was {longest} ms");
+    let (code, text) = site.run(&["upgrade", "--to", NEW]);
+    assert_eq!((code, text.as_str()), (0, "finished: nothing is left to do\n"));
+    let (code, text) = site.run(&["rollback"]);
+    assert_eq!((code, text.as_str()), (0, "finished: nothing is left to do\n"), "it is completed");
+    assert_eq!(site.versions(Component::ApiServer), [NEW, NEW, NEW]);
+}
+
+#[test]
+fn an_image_that_is_not_there_leaves_the_manifest_as_it_was() {
+    if !server::is_here() {
+        return;
+    }
+    let site = Site::new(1, 10);
+    let path = site.manifest("n1", Component::ApiServer);
+    let before = fs::read_to_string(&path).unwrap();
+    let (code, text) = site.run(&["upgrade", "--to", "1.21.9"]);
+    assert!(code == 1 && text.contains("n1: kube-apiserver came back to what it was: not well within 10 s"), "{text}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+}
+
+#[test]
+fn one_node_with_a_manifest_edited_by_hand_is_upgraded_and_goes_back() {
+    if !server::is_here() {
+        return;
+    }
+    let site = Site::new(1, 300);
+    let path = site.manifest("n1", Component::ApiServer);
+    // It stays as it is, and only the image changes.
+    let before = fs::read_to_string(&path).unwrap() + "# by hand: ask ops before you change this\n";
+    fs::write(&path, &before).unwrap();
+    // The way back is open until everything has been well for long enough.
+    site.run_until(&["upgrade", "--to", NEW, "--soak", "3600"], "waits: soaks");
+    let edited = before.replace("kube-apiserver:v1.20.2", "kube-apiserver:v1.21.2");
+    assert_eq!(fs::read_to_string(&path).unwrap(), edited);
+    let (code, text) = site.run(&["upgrade", "--to", "1.22.0"]);
+    assert!(code == 3 && text.contains("(Uncompleted)"), "{text}");
+    let (code, text) = site.run(&["rollback"]);
+    assert_eq!(code, 0, "{text}");
+    let order: Vec<usize> = Component::ALL.iter().map(|of| text.find(&format!("begins: n1: {of} ")).unwrap()).collect();
+    assert!(order[0] > order[1] && order[1] > order[2], "the last one is the first: {text}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+    assert_eq!(site.versions(Component::Scheduler), [OLD]);
+}

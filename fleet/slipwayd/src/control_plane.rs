@@ -1,0 +1,195 @@
+//! The API's side of the node's static pods, and the thread that replaces them.
+
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use slipway_kubernetes::{
+    component::Component,
+    manifest,
+    replacement::{Asked, Ended, Journal, Next, Refusal, Replacement, Request},
+};
+use slipway_node::journal;
+use slipway_node_api::v1::{
+    ReplaceStaticPodRequest, ReplaceStaticPodResponse, RequestState, StaticPod, StaticPodReplacement,
+    StaticPodsResponse,
+};
+use slipway_node_server::node::Error;
+use uuid::Uuid;
+
+use crate::{
+    durable::Disk,
+    machine::{
+        kube::{Config, Kube},
+        uptime,
+    },
+    static_pods::{Pods, StaticPods, came_back},
+};
+
+/// Between two looks at a pod that is not well yet.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Without anything to do.
+const IDLE: Duration = Duration::from_secs(3600);
+
+impl Pods for Kube {
+    fn ill(&self, of: &Replacement) -> Option<String> {
+        self.replaced_ill(of)
+    }
+
+    fn uptime(&self) -> u64 {
+        uptime()
+    }
+}
+
+/// The static pods of this node.
+#[derive(Debug)]
+pub struct ControlPlane {
+    kube: Config,
+    pods: Arc<Mutex<StaticPods<Disk>>>,
+    wake: Sender<()>,
+}
+
+impl ControlPlane {
+    /// Around the journal in `state`; what is under way goes on. `None` if the node runs no static pods of the control plane.
+    pub fn start(kube: Option<&Config>, state: &Path) -> io::Result<Option<Self>> {
+        let Some((kube, of)) = kube.and_then(|kube| Some((kube.clone(), kube.static_pods.clone()?))) else {
+            return Ok(None);
+        };
+        let pods = Arc::new(Mutex::new(StaticPods::open(of, state, Disk)?));
+        let (wake, woken) = channel();
+        let worker = Worker { kube: Kube::new(kube.clone())?, pods: Arc::clone(&pods), woken };
+        thread::Builder::new().name("static-pods".to_owned()).spawn(move || worker.work())?;
+        Ok(Some(Self { kube, pods, wake }))
+    }
+
+    /// The replacement that is under way.
+    pub fn under_way(&self) -> Option<Uuid> {
+        self.pods().journal().under_way.as_ref().map(|of| of.request.id)
+    }
+
+    /// What is there. The lock is not held while servers are asked.
+    pub fn look(&self) -> Result<StaticPodsResponse, Error> {
+        let (journal, manifests) = {
+            let pods = self.pods();
+            (pods.journal().clone(), pods.manifests().map_err(failed)?)
+        };
+        let kube = Kube::new(self.kube.clone()).map_err(failed)?;
+        let mut found = Vec::new();
+        for (component, text) in &manifests {
+            let image = manifest::image(text, *component).map_err(|e| Error::Failed(e.to_string()))?;
+            let kept = journal.kept.get(component).and_then(|kept| manifest::image(kept, *component).ok());
+            let ill = kube.static_pod_ill(*component, text);
+            found.push(StaticPod { component: component.to_string(), image, kept, ill });
+        }
+        let Journal { under_way, ended, .. } = journal;
+        Ok(StaticPodsResponse {
+            pods: found,
+            under_way: under_way.map(|of| told(&of.request, None)),
+            ended: ended.iter().map(|Ended { request, outcome }| told(request, came_back(outcome))).collect(),
+            ..StaticPodsResponse::default()
+        })
+    }
+
+    /// A caller requests a replacement.
+    pub fn replace(
+        &self,
+        request: &ReplaceStaticPodRequest,
+        caller: String,
+    ) -> Result<ReplaceStaticPodResponse, Error> {
+        let component: Component = request.component.parse().map_err(Error::Invalid)?;
+        let id = Uuid::try_parse(&request.id).map_err(|_| Error::Invalid(format!("{:?} is no UUID", request.id)))?;
+        let version = request.version.parse().map_err(Error::Invalid)?;
+        let kube = Kube::new(self.kube.clone()).map_err(failed)?;
+        // Without it, it could not be told whether the kubelet has taken the new manifest.
+        let hash = kube.static_pod_hash(component).map_err(Error::Failed)?;
+        let request = Request { id, component, image: request.image.clone(), version, caller };
+        let asked = self.pods().ask(request, hash).map_err(failed)?.map_err(refused)?;
+        if asked == Asked::New {
+            tracing::info!(%id, "asked for: another image of {component}");
+            let _ = self.wake.send(());
+        }
+        let (state, came_back) = match asked {
+            Asked::New => (RequestState::New, None),
+            Asked::UnderWay => (RequestState::UnderWay, None),
+            Asked::Ended(outcome) => (RequestState::Ended, came_back(&outcome)),
+        };
+        Ok(ReplaceStaticPodResponse { state: state.into(), came_back })
+    }
+
+    /// The way back closes.
+    pub fn complete(&self, caller: &str) -> Result<(), Error> {
+        self.pods().complete().map_err(failed)?.map_err(refused)?;
+        tracing::info!(caller, "the manifests from before the upgrade are forgotten");
+        Ok(())
+    }
+
+    fn pods(&self) -> MutexGuard<'_, StaticPods<Disk>> {
+        lock(&self.pods)
+    }
+}
+
+// After a panic the disk's state counts: a change takes effect only when it was written.
+fn lock(pods: &Mutex<StaticPods<Disk>>) -> MutexGuard<'_, StaticPods<Disk>> {
+    pods.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn told(of: &Request, came_back: Option<String>) -> StaticPodReplacement {
+    let Request { id, component, image, caller, .. } = of;
+    let (id, component) = (id.to_string(), component.to_string());
+    StaticPodReplacement { id, component, image: image.clone(), caller: caller.clone(), came_back }
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::Failed(format!("the static pods: {error}"))
+}
+
+fn refused(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Busy(id) => journal::Refusal::Busy(id).into(),
+        Refusal::Uncompleted(_) | Refusal::Unclear(_) => Error::Invalid(refusal.to_string()),
+    }
+}
+
+struct Worker {
+    kube: Kube,
+    pods: Arc<Mutex<StaticPods<Disk>>>,
+    woken: Receiver<()>,
+}
+
+impl Worker {
+    /// Go on with what the journal says, and with what is asked for.
+    fn work(self) {
+        let mut told = None;
+        loop {
+            let turn = lock(&self.pods).turn(&self.kube);
+            let pause = match &turn {
+                Ok(None) => IDLE,
+                Ok(Some(Next::Wait(_))) => AGAIN,
+                Ok(Some(_)) => Duration::ZERO,
+                Err(_) => AGAIN,
+            };
+            let says = format!("{turn:?}");
+            match turn {
+                _ if told.as_ref() == Some(&says) => {}
+                Ok(Some(Next::Wait(why))) => tracing::info!("waits: {why}"),
+                Ok(Some(Next::Turn(why))) => tracing::warn!("the old manifest comes back: {why}"),
+                Ok(Some(Next::End(outcome))) => tracing::info!("ended: {outcome:?}"),
+                Ok(Some(Next::Write(_))) => tracing::info!("the manifest is put into its place"),
+                Ok(_) => {}
+                Err(e) => tracing::error!("the static pods: {e}"),
+            }
+            told = Some(says);
+            match self.woken.recv_timeout(pause) {
+                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The power is cut after each call to the file system while a static pod is replaced, with each state that a disk could
+//! then have; and mutants, each of which is caught.
+
+use std::{
+    cell::Cell,
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use slipway_kubernetes::{
+    component::Component::Scheduler,
+    replacement::{Outcome, Replacement, Request},
+};
+use slipwayd::{
+    durable::{Calls, Disk},
+    static_pods::{Config, Pods, StaticPods},
+};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+const OLD: &str = "spec:\n  containers:\n  - name: kube-scheduler\n    image: r/s:v1.20.2 # by hand\n";
+const NEW: &str = "spec:\n  containers:\n  - name: kube-scheduler\n    image: r/s:v1.21.2 # by hand\n";
+
+/// What is wrong with the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mutant {
+    None,
+    NoSync,
+    NoSyncOfNames,
+    InPlace,
+}
+
+/// What is not on the medium yet.
+#[derive(Clone, Debug)]
+enum Pending {
+    /// The bytes of a file.
+    Bytes(PathBuf),
+    /// That a file has this name, which had these bytes before.
+    Name(PathBuf, Option<Vec<u8>>),
+}
+
+/// The file system. It ends after so many calls, as the power does.
+struct Cut {
+    calls: usize,
+    after: usize,
+    pending: Vec<Pending>,
+    mutant: Mutant,
+}
+
+impl Cut {
+    fn new(after: usize, mutant: Mutant) -> Self {
+        Self { calls: 0, after, pending: Vec::new(), mutant }
+    }
+
+    fn call(&mut self) -> io::Result<()> {
+        self.calls += 1;
+        if self.calls > self.after { Err(io::Error::other("the power is cut")) } else { Ok(()) }
+    }
+}
+
+impl Calls for &mut Cut {
+    fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.call()?;
+        self.pending.push(Pending::Bytes(path.to_owned()));
+        Disk.write(path, bytes)
+    }
+
+    fn sync(&mut self, path: &Path) -> io::Result<()> {
+        self.call()?;
+        if self.mutant != Mutant::NoSync {
+            self.pending.retain(|of| !matches!(of, Pending::Bytes(bytes) if bytes == path));
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call()?;
+        if self.mutant == Mutant::InPlace && to.extension().is_none_or(|of| of != "json") {
+            self.pending.push(Pending::Bytes(to.to_owned()));
+            return Disk.write(to, &fs::read(from)?);
+        }
+        for of in &mut self.pending {
+            if let Pending::Bytes(path) = of
+                && path == from
+            {
+                to.clone_into(path);
+            }
+        }
+        self.pending.push(Pending::Name(to.to_owned(), fs::read(to).ok()));
+        Disk.rename(from, to)
+    }
+
+    fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+        self.call()?;
+        if self.mutant != Mutant::NoSyncOfNames {
+            self.pending.retain(|of| !matches!(of, Pending::Name(path, _) if path.parent() == Some(dir)));
+        }
+        Ok(())
+    }
+}
+
+/// What is left of bytes that were not on the medium, and whether names were.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    bytes_left: fn(usize) -> usize,
+    journal_name: bool,
+    other_names: bool,
+}
+
+fn lose(pending: &[Pending], loss: Loss) {
+    for of in pending.iter().rev() {
+        match of {
+            Pending::Bytes(path) => {
+                let bytes = fs::read(path).unwrap_or_default();
+                fs::write(path, &bytes[..(loss.bytes_left)(bytes.len())]).unwrap();
+            }
+            Pending::Name(path, before) => {
+                let is_journal = path.extension().is_some_and(|of| of == "json");
+                let is_kept = if is_journal { loss.journal_name } else { loss.other_names };
+                match before {
+                    _ if is_kept => {}
+                    Some(before) => fs::write(path, before).unwrap(),
+                    None => fs::remove_file(path).unwrap(),
+                }
+            }
+        }
+    }
+}
+
+/// Pods that are well with a manifest, or not.
+struct Kubelet {
+    takes: bool,
+    uptime: Cell<u64>,
+}
+
+impl Pods for Kubelet {
+    fn ill(&self, of: &Replacement) -> Option<String> {
+        let is_well = self.takes || of.turned.is_some();
+        (!is_well).then(|| "it crashes".to_owned())
+    }
+
+    fn uptime(&self) -> u64 {
+        self.uptime.set(self.uptime.get() + 100);
+        self.uptime.get()
+    }
+}
+
+struct Node {
+    dir: TempDir,
+    kubelet: Kubelet,
+}
+
+impl Node {
+    fn new(takes: bool) -> Self {
+        let dir = TempDir::new().unwrap();
+        for part in ["manifests", "state"] {
+            fs::create_dir(dir.path().join(part)).unwrap();
+        }
+        fs::write(dir.path().join("manifests/kube-scheduler.yaml"), OLD).unwrap();
+        Self { dir, kubelet: Kubelet { takes, uptime: Cell::new(0) } }
+    }
+
+    fn open<C: Calls>(&self, calls: C) -> Result<StaticPods<C>, String> {
+        let config = Config { manifests: self.dir.path().join("manifests"), ..Config::default() };
+        StaticPods::open(config, &self.dir.path().join("state"), calls).map_err(|e| format!("the journal: {e}"))
+    }
+
+    fn manifest(&self) -> String {
+        fs::read_to_string(self.dir.path().join("manifests/kube-scheduler.yaml")).unwrap()
+    }
+
+    /// Ask, and work to the end.
+    fn work<C: Calls>(&self, pods: &mut StaticPods<C>) -> io::Result<()> {
+        let request = Request {
+            id: Uuid::from_u128(1),
+            component: Scheduler,
+            image: "r/s:v1.21.2".to_owned(),
+            version: "1.21.2".parse().unwrap(),
+            caller: "test".to_owned(),
+        };
+        pods.ask(request, None)?.unwrap();
+        while pods.turn(&self.kubelet)?.is_some() {}
+        Ok(())
+    }
+}
+
+/// What must hold after a cut, before anything else runs.
+fn judge(node: &Node) -> Result<(), String> {
+    let there = node.manifest();
+    if there != OLD && there != NEW {
+        return Err(format!("the kubelet finds {there:?}"));
+    }
+    let names: BTreeSet<_> =
+        fs::read_dir(node.dir.path().join("manifests")).unwrap().map(|of| of.unwrap().file_name()).collect();
+    if names.len() != 1 {
+        return Err(format!("the kubelet finds {names:?}"));
+    }
+    let pods = node.open(Disk)?;
+    let journal = pods.journal();
+    let is_known = journal.under_way.as_ref().is_some_and(|of| of.old == OLD)
+        || journal.kept.get(&Scheduler).is_some_and(|kept| kept == OLD);
+    if there == NEW && !is_known { Err("the old manifest is lost".to_owned()) } else { Ok(()) }
+}
+
+/// Cut after this many calls, lose something, start again. Whether the cut came before the end.
+fn cut(takes: bool, after: usize, loss: Loss, mutant: Mutant) -> Result<bool, String> {
+    let node = Node::new(takes);
+    let mut calls = Cut::new(after, mutant);
+    let is_cut = node.work(&mut node.open(&mut calls)?).is_err();
+    lose(&calls.pending, loss);
+    judge(&node)?;
+    node.kubelet.uptime.set(0);
+    let mut pods = node.open(Disk)?;
+    // The caller asks again: it is done once.
+    node.work(&mut pods).map_err(|e| e.to_string())?;
+    let ended = &pods.journal().ended;
+    let wanted = if takes { (NEW, true) } else { (OLD, false) };
+    let is = (node.manifest(), ended.len() == 1 && ended[0].outcome == Outcome::Reached);
+    if (is.0.as_str(), is.1) != wanted || ended.len() != 1 {
+        return Err(format!("it ends with {is:?}"));
+    }
+    Ok(is_cut)
+}
+
+/// Every cut and every loss: how many states, or the first that is wrong.
+fn sweep(mutant: Mutant) -> Result<usize, String> {
+    let left: [fn(usize) -> usize; 3] = [|all| all, |all| all / 2, |_| 0];
+    let mut states = 0;
+    for takes in [true, false] {
+        for after in 0.. {
+            let mut is_cut = false;
+            for bytes_left in left {
+                for (journal_name, other_names) in [(true, true), (true, false), (false, true), (false, false)] {
+                    let loss = Loss { bytes_left, journal_name, other_names };
+                    is_cut = cut(takes, after, loss, mutant)
+                        .map_err(|why| format!("{mutant:?}, after {after} calls, {loss:?}: {why}"))?;
+                    states += 1;
+                }
+            }
+            if !is_cut {
+                break;
+            }
+        }
+    }
+    Ok(states)
+}
+
+#[test]
+fn a_cut_at_any_call_leaves_the_old_manifest_or_the_new_one() {
+    let states = sweep(Mutant::None).unwrap_or_else(|why| panic!("{why}"));
+    println!("{states} states");
+    assert!(states > 400, "{states} states");
+}
+
+#[test]
+fn each_mutant_of_the_writes_is_caught() {
+    for mutant in [Mutant::NoSync, Mutant::NoSyncOfNames, Mutant::InPlace] {
+        let why = sweep(mutant).expect_err("a mutant survives");
+        println!("{why}");
+    }
+}
