@@ -267,6 +267,19 @@ fn systemd_takes_the_units() {
         }
     }
     assert!(units.len() > 5, "{units:?}");
+    // A system's own migration, as the page about snapshots has it, and its service.
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/snapshot.md")).unwrap();
+    let unit = page
+        .split("```text\n")
+        .find(|block| block.starts_with("[Unit]"))
+        .and_then(|block| block.split("```").next())
+        .unwrap();
+    fs::create_dir_all(root.join("usr/lib/app")).unwrap();
+    fs::copy("/bin/sh", root.join("usr/lib/app/migrate")).unwrap();
+    fs::write(dir.join("app-migrate.service"), unit).unwrap();
+    fs::write(dir.join("app.service"), "[Service]\nExecStart=/bin/sh\n[Install]\nWantedBy=multi-user.target\n")
+        .unwrap();
+    units.extend(["app-migrate.service", "app.service"].map(str::to_owned));
     let ran = |program: &str, args: &[&str]| {
         let mut command = std::process::Command::new(program);
         command.args(args).arg(format!("--root={}", root.display()));
@@ -281,6 +294,9 @@ fn systemd_takes_the_units() {
     units.push("multi-user.target".to_owned());
     let args: Vec<_> = ["verify", "--man=no"].into_iter().chain(units.iter().map(String::as_str)).collect();
     let (passed, said) = ran("systemd-analyze", &args);
-    let ours: Vec<_> = said.lines().filter(|line| line.contains("slipway") || line.contains("cycle")).collect();
+    let ours: Vec<_> = said
+        .lines()
+        .filter(|line| ["slipway", "app-migrate", "app.service", "cycle"].iter().any(|name| line.contains(name)))
+        .collect();
     assert!(passed && ours.is_empty(), "{said}");
 }

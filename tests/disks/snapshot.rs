@@ -237,6 +237,58 @@ fn a_rollback_and_another_one_bring_back_what_each_system_had() {
     assert_eq!(machine.state(), changed);
 }
 
+/// A new system's own program, run after the hook, as its unit orders it. It leaves alone what is migrated, and fails in the
+/// middle where it cannot go on.
+fn migrates(machine: &Machine<'_>) -> bool {
+    let script = r#"cd "$1" && grep -q '^schema 2$' app/main.conf && exit 0
+        grep -q '^schema 1$' app/main.conf || exit 1
+        sed -i 's/^schema 1$/schema 2/' app/main.conf && mv app.conf app/moved.conf
+        ! grep -q unknown app/moved.conf"#;
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(&machine.etc).status().unwrap().success()
+}
+
+#[test]
+fn a_system_that_migrates_its_configuration_needs_no_program_for_the_way_back() {
+    let world = World::new();
+    let machine = Machine::new(&world);
+    machine.write("app/main.conf", "schema 1\n");
+    machine.write("app.conf", "port 80\n");
+    let first = machine.state();
+    machine.upgrade().succeeds();
+    machine.node.grub_tries();
+    machine.starts('B', true).succeeds();
+    assert!(migrates(&machine));
+    let second = machine.state();
+    assert!(second != first && second.contains_key("app/moved.conf") && !second.contains_key("app.conf"), "{second:?}");
+    machine.run('B', true, &["confirm"]).succeeds();
+    // Back, and forth: each finds its own, and the program finds nothing to do.
+    machine.run('B', false, &["rollback"]).succeeds();
+    machine.starts('A', false).succeeds();
+    assert_eq!(machine.state(), first);
+    machine.run('A', false, &["rollback"]).succeeds();
+    machine.starts('B', false).succeeds();
+    assert_eq!(machine.state(), second);
+    assert!(migrates(&machine));
+    assert_eq!(machine.state(), second);
+}
+
+#[test]
+fn half_a_migration_is_gone_when_the_old_system_is_back() {
+    let world = World::new();
+    let machine = Machine::new(&world);
+    machine.write("app/main.conf", "schema 1\n");
+    machine.write("app.conf", "unknown option\n");
+    let old = machine.state();
+    machine.upgrade().succeeds();
+    machine.node.grub_tries();
+    machine.starts('B', true).succeeds();
+    assert!(!migrates(&machine), "its unit fails, and the trial is not well");
+    assert_ne!(machine.state(), old);
+    machine.starts('A', false).succeeds();
+    assert_eq!(machine.state(), old);
+}
+
 #[test]
 fn a_trial_that_was_called_off_puts_nothing_back() {
     let world = World::new();
