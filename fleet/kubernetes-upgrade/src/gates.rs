@@ -5,8 +5,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec};
 use kube::{
     Api, Client,
-    api::{GetParams, ObjectMeta, PostParams},
-    core::Request,
+    api::{DynamicObject, GetParams, ObjectMeta, PostParams},
+    core::{ApiResource, GroupVersionKind, Request},
 };
 use slipway_kubernetes::{facts::Gate, version::Version};
 use tokio::time::timeout;
@@ -25,6 +25,7 @@ pub async fn look(client: &Client, seen: &Seen, target: &Version) -> Result<Vec<
     Ok(vec![
         gate("nodes", nodes(&seen.nodes)),
         gate("etcd", etcd(seen)),
+        gate("fleet", fleet(client).await?),
         gate("deprecated-apis", deprecated_apis(client, target).await?),
         gate("admission", admission(client).await?),
     ])
@@ -50,6 +51,27 @@ fn etcd(seen: &Seen) -> Option<String> {
     let ill = says().find_map(|(name, says)| Some(format!("{name}: {}", says.etcd_ill.as_ref()?)));
     let is_known = says().any(|(_, says)| says.has_etcd);
     ill.or_else(|| (!is_known).then(|| "no node of the control plane has [etcd] in its slipwayd.toml".to_owned()))
+}
+
+/// No node is being disturbed for its OS: the ledger has no grant. A cluster without a fleet has no ledger.
+async fn fleet(client: &Client) -> Result<Option<String>, String> {
+    let kind = GroupVersionKind::gvk("fleet.slipway.dev", "v1alpha1", "DisruptionLedger");
+    let ledgers = ApiResource::from_gvk_with_plural(&kind, "disruptionledgers");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ledgers);
+    let get = async {
+        match api.get("cluster").await {
+            Ok(ledger) => Ok(Some(ledger)),
+            // Also what is no object: a server without that kind answers with a page.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(e) => Err(api_error(&e)),
+        }
+    };
+    let Some(ledger) = within(get).await? else { return Ok(None) };
+    let grants = ledger.data["status"]["grants"].as_array().into_iter().flatten();
+    let names: Vec<&str> =
+        grants.map(|grant| grant["node"]["name"].as_str().unwrap_or("a node without a name")).collect();
+    let why = || format!("the fleet upgrades the OS of {}: pause its pools, and wait", names.join(", "));
+    Ok((!names.is_empty()).then(why))
 }
 
 /// Nobody asks for an API that the target does not have.

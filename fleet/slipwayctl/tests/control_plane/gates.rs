@@ -2,7 +2,10 @@
 
 use std::net::TcpListener;
 
-use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Node};
+use k8s_openapi::{
+    api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Node},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
     Api,
     api::{DeleteParams, GetParams, Patch, PatchParams, PostParams},
@@ -10,6 +13,10 @@ use kube::{
 };
 use serde_json::json;
 use slipway_core::payload::minor_version::MinorVersion;
+use slipway_fleet_objects::{
+    crd,
+    ledger::{DisruptionLedger, LEDGER},
+};
 use slipway_kubernetes_upgrade::requested_apis;
 use slipway_test_cluster as server;
 
@@ -37,12 +44,13 @@ fn gates_close_before_anything_is_touched() {
     }
     let site = Site::new(1, 20);
     let text = preview(&site);
-    for gate in ["nodes", "etcd", "deprecated-apis", "admission"] {
+    for gate in ["nodes", "etcd", "fleet", "deprecated-apis", "admission"] {
         assert!(text.contains(&format!("gate {gate}: open\n")), "{text}");
     }
     nodes(&site);
     webhooks(&site);
     deprecated_apis(&site);
+    fleet(&site);
     etcd(&site);
 }
 
@@ -101,6 +109,26 @@ fn deprecated_apis(site: &Site) {
         "{:?}",
         requested_apis::removed(&text, MinorVersion::new(1, 99))
     );
+}
+
+/// A node holds a grant of the fleet's ledger: its OS is being upgraded.
+fn fleet(site: &Site) {
+    let definitions: Api<CustomResourceDefinition> = Api::all(site.client());
+    let (_, definition) = crd::all().into_iter().find(|(name, _)| *name == "disruptionledgers").unwrap();
+    site.runtime.block_on(definitions.create(&PostParams::default(), &definition)).unwrap();
+    let ledgers: Api<DisruptionLedger> = Api::all(site.client());
+    let ledger = DisruptionLedger::new(LEDGER, Default::default());
+    // The API server takes a moment until it serves the kind.
+    while site.runtime.block_on(ledgers.create(&PostParams::default(), &ledger)).is_err() {}
+    assert!(preview(site).contains("gate fleet: open"));
+    let node = json!({ "uid": "u", "name": "w1", "pool": "workers", "role": "worker" });
+    let status = |grants| json!({ "status": { "epoch": 1, "grants": grants } });
+    let patch = |of| {
+        site.runtime.block_on(ledgers.patch_status(LEDGER, &PatchParams::default(), &Patch::Merge(of))).unwrap();
+    };
+    patch(status(json!([{ "node": node, "token": 1, "since": "2026-06-01T12:00:00Z" }])));
+    assert!(refuses(site, "fleet").contains("upgrades the OS of w1"));
+    patch(status(json!([])));
 }
 
 /// etcd has an alarm.
