@@ -16,7 +16,7 @@ use slipway_node::request::Goal;
 use slipway_rollout::{
     blocked::Blocked,
     decide::{Action, Decision, decide},
-    facts::{Approval, Evidence, Facts, NodeReport, ObservedNode, Retry, WindowOverride},
+    facts::{Approval, Evidence, Facts, NodeReport, ObservedNode, WindowOverride},
     ledger::{Grant, HIGHEST, Ledger, Node, Proof, Refusal, Role},
 };
 
@@ -254,7 +254,7 @@ impl World {
             } else {
                 rollout.soaking_since
             },
-            retry: self.retry(rollout.retry),
+            retry: rollout.retry,
             attempts: rollout.attempts.clone(),
             named_tokens: rollout.words.values().copied().collect(),
             api_server: None,
@@ -267,12 +267,6 @@ impl World {
             report.runs = NEW;
         }
         report
-    }
-
-    /// Which attempts are repeated: a mutant's all.
-    fn retry(&self, retry: Option<Retry>) -> Option<Retry> {
-        let all = Retry { below: HIGHEST + 1, from: Timestamp::MAX };
-        if self.mutant == Mutant::RepeatsAtOnce { Some(all) } else { retry }
     }
 
     /// People's approvals. A mutant takes one of another plan for one of this.
