@@ -276,7 +276,8 @@ fn tells(failure: &Failure) -> bool {
 
 /// Longer after the rollout was made than others wait for a node to stage.
 fn view_is_late(write: &Write) -> bool {
-    write.view.read + write.view.offset > 3600
+    // The decision was made after its reads, and before this.
+    write.made > 3600
 }
 
 /// Whether nodes may begin then: policies allow it, or a person's word does.
