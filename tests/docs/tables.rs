@@ -176,7 +176,6 @@ pub const NOT_RUN: &[NotRun] = &[
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--against", "hack/bench"),
     ("--all", "skopeo"),
-    ("--check", "hack/release"),
     ("--programs", "hack/build"),
     ("--image", "talosctl"),
     ("--stage", "talosctl"),
