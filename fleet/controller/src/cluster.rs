@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 use crate::{
     metrics::{ApiAnswer, Metrics},
-    object_cache::{Known, ObjectCache},
+    object_cache::ObjectCache,
 };
 
 /// The longest time for one answer of the API server.
@@ -87,13 +87,18 @@ impl Cluster {
         &self.client
     }
 
+    /// The objects of the last round.
+    pub(crate) const fn cache(&self) -> &ObjectCache {
+        &self.cache
+    }
+
     /// Its metrics.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
     /// The objects of one kind.
-    fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+    pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }
 
@@ -146,40 +151,8 @@ impl Cluster {
         }
     }
 
-    /// All but the ledger.
-    pub async fn objects(&self) -> Result<Objects> {
-        let known = self.cache.take();
-        let (pools, policies, channels, rollouts, upgrades, nodes) = tokio::try_join!(
-            self.each::<NodePool>("pools"),
-            self.each::<UpgradePolicy>("policies"),
-            self.each::<Channel>("channels"),
-            self.list_changed("rollouts", self.all(), known.rollouts, |of: &mut Rollout| {
-                of.metadata.managed_fields = None;
-                true
-            }),
-            self.list_changed("nodes' upgrades", self.all(), known.upgrades, |of: &mut NodeUpgrade| {
-                of.metadata.managed_fields = None;
-                true
-            }),
-            self.list_changed("nodes", self.all(), known.nodes, |node: &mut core::Node| {
-                // Most of a Node, and no decision needs it.
-                node.metadata.managed_fields = None;
-                node.status.iter_mut().for_each(|status| status.images = None);
-                true
-            }),
-        )?;
-        let upgrades = upgrades.into_iter().filter_map(|of| Some((of.metadata.name.clone()?, of))).collect();
-        Ok(Objects { pools, policies, channels, rollouts, upgrades, nodes })
-    }
-
-    /// The next round need not read again what is not written until then.
-    pub fn remember(&self, objects: Objects) {
-        let Objects { rollouts, upgrades, nodes, .. } = objects;
-        self.cache.put(Known { rollouts, upgrades: upgrades.into_values().collect(), nodes });
-    }
-
     /// Each object of a kind, whether it can be understood or not: one that cannot is not to hide the others.
-    async fn each<K>(&self, what: &str) -> Result<BTreeMap<String, std::result::Result<K, String>>>
+    pub(crate) async fn each<K>(&self, what: &str) -> Result<BTreeMap<String, std::result::Result<K, String>>>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {

@@ -21,6 +21,7 @@
 //!
 //! * [`names`]: of operations and rollouts
 //! * [`cluster`]: objects of the API server, read and written
+//! * `read_objects`: the objects of a round
 //! * `object_cache`: objects that were read before
 //! * [`nodes`]: nodes, looked at and asked
 //! * [`observed_node`]: the input of decisions about a node
@@ -64,6 +65,7 @@ pub mod persist;
 pub mod plans;
 pub mod pool_metrics;
 pub mod pools;
+mod read_objects;
 pub mod reconcile;
 pub mod registry_concurrency;
 pub mod report;

@@ -1,0 +1,129 @@
+//! The objects of a round. The API server lists all objects of a kind by their metadata, and only those that are new or
+//! were written since are read as a whole: of most objects nothing has changed from one round to the next.
+//!
+//! The result is as fresh as a list: an object with the same UID and version is the same object, and one that is read
+//! by itself is not older than the list.
+
+use std::{collections::BTreeMap, fmt::Debug};
+
+use futures_util::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1 as core;
+use kube::{Api, Resource, api::ListParams, core::PartialObjectMeta};
+use serde::de::DeserializeOwned;
+use slipway_fleet_objects::{
+    channel::Channel, policy::UpgradePolicy, pool::NodePool, rollout::Rollout, upgrade::NodeUpgrade,
+};
+
+use crate::{
+    cluster::{Cluster, Objects, PAGE, Result},
+    object_cache::Known,
+};
+
+/// Reads of single objects at once.
+const AT_ONCE: usize = 16;
+/// If more than one object in so many is to be read, all of them are listed: that takes fewer requests.
+const FEW: usize = 10;
+
+impl Cluster {
+    /// All but the ledger.
+    pub async fn objects(&self) -> Result<Objects> {
+        let known = self.cache().take();
+        let (pools, policies, channels, rollouts, upgrades, nodes) = tokio::try_join!(
+            self.each::<NodePool>("pools"),
+            self.each::<UpgradePolicy>("policies"),
+            self.each::<Channel>("channels"),
+            self.list_changed("rollouts", self.all(), known.rollouts, |of: &mut Rollout| {
+                of.metadata.managed_fields = None;
+                true
+            }),
+            self.list_changed("nodes' upgrades", self.all(), known.upgrades, |of: &mut NodeUpgrade| {
+                of.metadata.managed_fields = None;
+                true
+            }),
+            self.list_changed("nodes", self.all(), known.nodes, |node: &mut core::Node| {
+                // Most of a Node, and no decision needs it.
+                node.metadata.managed_fields = None;
+                node.status.iter_mut().for_each(|status| status.images = None);
+                true
+            }),
+        )?;
+        let upgrades = upgrades.into_iter().filter_map(|of| Some((of.metadata.name.clone()?, of))).collect();
+        Ok(Objects { pools, policies, channels, rollouts, upgrades, nodes })
+    }
+
+    /// The next round need not read again what is not written until then.
+    pub fn remember(&self, objects: Objects) {
+        let Objects { rollouts, upgrades, nodes, .. } = objects;
+        self.cache().put(Known { rollouts, upgrades: upgrades.into_values().collect(), nodes });
+    }
+
+    /// All objects of a kind, of which those in `known` were read before. `trim` drops what no decision needs.
+    pub(crate) async fn list_changed<K>(
+        &self,
+        what: &str,
+        api: Api<K>,
+        known: Vec<K>,
+        trim: fn(&mut K) -> bool,
+    ) -> Result<Vec<K>>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    {
+        if known.is_empty() {
+            return self.list_trimmed(what, api, trim).await;
+        }
+        let mut known: BTreeMap<Version, K> =
+            known.into_iter().filter_map(|object| Some((version(object.meta())?, object))).collect();
+        let listed = self.list_metadata(what, &api).await?;
+        let is_known = |of: &PartialObjectMeta<K>| version(&of.metadata).is_some_and(|of| known.contains_key(&of));
+        let new: Vec<String> =
+            listed.iter().filter(|of| !is_known(of)).filter_map(|of| of.metadata.name.clone()).collect();
+        if new.len() > listed.len() / FEW {
+            return self.list_trimmed(what, api, trim).await;
+        }
+        let (cluster, of_kind) = (self, &api);
+        let read = |name: String| async move {
+            let object = cluster.within(what, of_kind.get_opt(&name)).await?;
+            Ok::<_, crate::cluster::Error>((name, object))
+        };
+        let mut read_anew = BTreeMap::new();
+        let mut reads = stream::iter(new.into_iter().map(read)).buffer_unordered(AT_ONCE);
+        while let Some(read) = reads.next().await {
+            let (name, object) = read?;
+            // One that is gone by now is gone.
+            if let Some(mut object) = object
+                && trim(&mut object)
+            {
+                read_anew.insert(name, object);
+            }
+        }
+        drop(reads);
+        let whole = |of: PartialObjectMeta<K>| {
+            let name = of.metadata.name.as_deref().unwrap_or_default();
+            read_anew.remove(name).or_else(|| known.remove(&version(&of.metadata)?))
+        };
+        Ok(listed.into_iter().filter_map(whole).collect())
+    }
+
+    async fn list_metadata<K>(&self, what: &str, api: &Api<K>) -> Result<Vec<PartialObjectMeta<K>>>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    {
+        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
+        loop {
+            let mut page = self.within(what, api.list_metadata(&params)).await?;
+            page.items.iter_mut().for_each(|of| of.metadata.managed_fields = None);
+            all.append(&mut page.items);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(all),
+            }
+        }
+    }
+}
+
+/// The same for the same object as long as nobody writes it.
+type Version = (String, String);
+
+fn version(of: &kube::api::ObjectMeta) -> Option<Version> {
+    Some((of.uid.clone()?, of.resource_version.clone()?))
+}
