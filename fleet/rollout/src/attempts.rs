@@ -87,8 +87,8 @@ impl History {
         }
     }
 
-    /// These nodes say that the attempt with this token, the last that they obeyed, ended before the reboot. They say so when
-    /// it has ended, and are not heard later: who has failed is not tried again.
+    /// The grants of these nodes are freed, and the nodes say that the attempt with this token, the last that they obeyed,
+    /// ended before the reboot. They are not heard before or later: a node that lies could say so once, and end otherwise.
     pub fn defer_ended<'a>(&mut self, ended: impl Iterator<Item = (&'a str, u64)>) {
         for (uid, token) in ended {
             if self.held.contains(uid) {
