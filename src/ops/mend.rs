@@ -77,10 +77,14 @@ impl Mend {
     fn is_there(&self, disk: &dyn BlockIo) -> Result<(), WrittenOver> {
         match &self.new {
             New::Lba0(_) => drop(probe::gpt(disk).map_err(WrittenOver::NotSeen)?),
-            New::Table(table, _) => {
+            New::Table(table, lba1) => {
                 let is_left = probe::mended_table(disk).map_err(WrittenOver::NotSeen)?.is_some();
+                let is_primary =
+                    |step: &Step| matches!(step, Step::WritePrimaryGpt { .. } | Step::WritePrimaryHeader { .. });
+                let is_written = self.plan.steps.iter().any(is_primary);
+                let primary = if is_written { Some(table.header(Place::Home)) } else { lba1.as_deref() };
                 // A table that is whole may be another program's.
-                if is_left || probe::lba1(disk).as_deref() != Some(table.header(Place::Home)) {
+                if is_left || probe::lba1(disk).as_deref() != primary {
                     return Err(WrittenOver::Table);
                 }
             }
