@@ -155,6 +155,9 @@ fn only_attempts_that_do_not_end_before_the_reboot_count() {
     assert!(!is_deferred(&fleet));
     report(&mut fleet, 0).busy = false;
     assert!(is_deferred(&fleet));
+    // Nor is what it says while its grant is held on: it could say so once, and end otherwise.
+    report(&mut fleet, 0).well = false;
+    assert!(!is_deferred(&fleet));
 }
 
 #[test]
