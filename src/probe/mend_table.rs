@@ -47,7 +47,9 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
     let Some(basis) = basis(disk, &gpt) else { return Ok(None) };
     let entries = basis.as_ref().map(RawTable::entries).unwrap_or_default();
     let Some(ours) = our_entries(&entries, hints(disk, &entries), bytes, sector) else { return Ok(None) };
-    if ours.is_inferred && !is_there(disk, &ours) {
+    // A whole backup that says something else may be the one that is right.
+    let is_doubtful = ours.is_inferred || matches!(gpt.backup, Err(GptError::OtherTable));
+    if is_doubtful && !is_there(disk, &ours) {
         return Ok(None);
     }
     let basis_lost = basis.is_none();
