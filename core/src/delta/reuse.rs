@@ -13,7 +13,7 @@ use crate::units::Extent;
 
 /// Chunks that are there are fetched as well if they lie between two that are not, and have fewer bytes than this together:
 /// a request costs a round trip.
-pub const MAX_GAP_BYTES: u64 = 96 << 10;
+pub const MAX_GAP_BYTES: u64 = 128 << 10;
 
 /// A file of the layer, and where on the disk it is written meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,16 +193,16 @@ mod tests {
 
     #[test]
     fn small_gaps_are_fetched_as_well() {
-        let lens = [1000, 60_000, 1000, 60_000, 38_305, 1000, 30_000];
+        let lens = [1000, 60_000, 1000, 65_000, 65_000, 1073, 1000, 30_000];
         let mut reuse = Reuse::new(index(&lens), vec![], &|_| None);
-        for n in [1, 3, 4, 6] {
+        for n in [1, 3, 4, 5, 7] {
             let key = *reuse.index.key(n);
             reuse.found(&key, at(1 << 30, u64::from(lens[n])));
         }
-        assert_eq!((reuse.request(0), reuse.request(5)), (0..3, 5..6));
-        assert_eq!(reuse.moves(0), Moved { fetched: 63_000, reused: 128_305, requests: 2 });
+        assert_eq!((reuse.request(0), reuse.request(6)), (0..3, 6..7));
+        assert_eq!(reuse.moves(0), Moved { fetched: 63_000, reused: 161_073, requests: 2 });
         reuse.lost(4);
-        assert_eq!(reuse.request(0), 0..6);
+        assert_eq!(reuse.request(0), 0..7);
     }
 
     #[test]
