@@ -9,7 +9,7 @@ use slipway_core::{
         gpt::{ENTRIES, Entry, GptError, Header},
         gpt_grow::RawTable,
         gpt_mend::wrong_type,
-        layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, gpt_bytes},
+        layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, gpt_bytes, overlap},
     },
     plan::{GptCopies, GptFacts, Intruder},
     units::{Extent, Lba, SectorSize},
@@ -173,13 +173,6 @@ fn needs(header: &Header, entries: &[Entry], sector: SectorSize) -> u64 {
     let by_header = last.checked_add(1).and_then(|blocks| Lba(blocks).offset(sector)).unwrap_or(0);
     let ends = entries.iter().filter_map(|entry| Some(entry.extent(sector)?.end() + gpt_bytes(sector)));
     ends.max().unwrap_or(0).max(by_header)
-}
-
-// Two partitions that overlap: writing to one would change the other.
-fn overlap(parts: &[Extent; 7]) -> Option<(Part, Part)> {
-    let mut sorted = Part::ALL.map(|part| (parts[part as usize - 1], part));
-    sorted.sort_by_key(|(extent, part)| (extent.offset, part.number()));
-    sorted.windows(2).find(|pair| pair[0].0.end() > pair[1].0.offset).map(|pair| (pair[0].1, pair[1].1))
 }
 
 // An entry without a readable range lies nowhere.

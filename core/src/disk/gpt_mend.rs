@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{
     gpt::{ENTRIES, Entry, Gpt, Header, encode_entry},
     gpt_grow::RawTable,
-    layout::{BIOS_BYTES, BIOS_OFFSET, ESP_BYTES, ESP_OFFSET, Layout, META_BYTES, Part, STATE_BYTES},
+    layout::{BIOS_BYTES, BIOS_OFFSET, ESP_BYTES, ESP_OFFSET, Layout, META_BYTES, Part, STATE_BYTES, overlap},
 };
 use crate::units::{Extent, Lba, MIB, SectorSize, round_down};
 
@@ -57,8 +57,7 @@ pub fn our_entries(entries: &[Entry], hints: Hints, disk_bytes: u64, sector: Sec
     let others_at = others.iter().filter(|(entry, _)| !last(entry)).map(|(_, extent)| *extent).collect();
     let room = Room { disk_bytes, sector, renamed, others: others_at };
     let parts = places(known.map(|entry| entry.and_then(|entry| entry.extent(sector))), hints, &room)?;
-    let meet = |a: &Extent, b: &Extent| a.offset < b.end() && b.offset < a.end();
-    if (0..parts.len()).any(|n| parts[n + 1..].iter().any(|other| meet(&parts[n], other))) {
+    if overlap(&parts).is_some() {
         return None;
     }
     let (mut guids, mut faults, mut is_inferred) = ([None; 7], vec![], false);
