@@ -76,12 +76,6 @@ pub struct Decision {
     pub finished: bool,
 }
 
-/// The node whose grant is freed.
-pub fn freed(step: &Action) -> Option<&str> {
-    let Action::Free { uid, .. } = step else { return None };
-    Some(uid)
-}
-
 /// The node, if a person's word frees its grant. A node that has obeyed it, and says that it is well, frees it itself.
 pub fn freed_by_word(step: &Action) -> Option<&str> {
     let Action::Free { uid, proof: Proof::Word { .. } } = step else { return None };

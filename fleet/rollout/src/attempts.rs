@@ -87,11 +87,12 @@ impl History {
         }
     }
 
-    /// The grants of these nodes are freed, and the nodes say that the attempt with this token, the last that they obeyed,
-    /// ended before the reboot. They are not heard before or later: a node that lies could say so once, and end otherwise.
-    pub fn defer_ended<'a>(&mut self, ended: impl Iterator<Item = (&'a str, u64)>) {
+    /// These nodes say that the attempt with this token, the last that they obeyed, ended before the reboot. It counts if
+    /// the grant was held in the ledger that was read, and is not in this one, because it is freed now. They are not heard
+    /// before or later: a node that lies could say so once, and end otherwise.
+    pub fn defer_ended<'a>(&mut self, kept: &Ledger, ended: impl Iterator<Item = (&'a str, u64)>) {
         for (uid, token) in ended {
-            if self.held.contains(uid) {
+            if self.held.contains(uid) && kept.held(uid).is_none() {
                 self.defer(uid, token);
             }
         }

@@ -39,7 +39,7 @@ use std::{borrow::Cow, collections::BTreeSet};
 use jiff::Timestamp;
 use slipway_core::digest::Sha256;
 
-pub use crate::action::{Action, BlockedNode, Decision, freed, freed_by_word, successor};
+pub use crate::action::{Action, BlockedNode, Decision, freed_by_word, successor};
 use crate::{
     blocked::Blocked,
     facts::{Evidence, Facts, Failure, FailureEvidence, ObservedNode, Retry, RollbackPolicy},
@@ -64,9 +64,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
         attempts.count(&facts.plan, &facts.ledger);
     }
     attempts.defer_freed(&facts.ledger, steps.iter().filter_map(freed_by_word));
-    let freed: BTreeSet<&str> = steps.iter().filter_map(freed).collect();
-    let ended = facts.nodes.iter().filter(|observed| freed.contains(observed.node.uid.as_str()));
-    attempts.defer_ended(ended.filter_map(|observed| ended_early(observed, facts.plan.payload)));
+    attempts.defer_ended(&ledger, facts.nodes.iter().filter_map(|observed| ended_early(observed, facts.plan.payload)));
     let view = View::new(facts, &ledger, &attempts);
     let stop = view.stop(&mut steps);
     let hours = facts.hours(now);
