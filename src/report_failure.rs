@@ -1,7 +1,6 @@
 //! A failure as a document: which identifier an error has is decided here, by its type, and nowhere else.
 //!
-//! An error of a new kind gets a line in `core/src/report/failure_id.rs`, one in the table of
-//! `docs/reports-and-events.md`, and one in a function below.
+//! An error of a new kind gets a line in `core/src/report/failure_id.rs` and one in a function below.
 
 use std::{error::Error, io, iter};
 

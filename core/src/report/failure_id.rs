@@ -14,7 +14,7 @@ macro_rules! identifiers {
         }
 
         impl FailureId {
-            /// All identifiers, in the order of `docs/reports-and-events.md`.
+            /// All identifiers, by group.
             pub const ALL: &[FailureId] = &[$(FailureId::$name),*];
 
             /// The name in a report: lower case, words joined by hyphens.

@@ -40,8 +40,8 @@ const FAULTS: [(Fault, &str); 5] = [
     (Fault::Fails, "fails"),
     (Fault::Blocked, "is blocked"),
     (Fault::Aborted, "is aborted"),
-    (Fault::CutBefore, "power cut before it"),
-    (Fault::CutAfter, "power cut after it"),
+    (Fault::CutBefore, "cut before it"),
+    (Fault::CutAfter, "cut after it"),
 ];
 
 /// A world in which this goes wrong with this step.
@@ -131,8 +131,8 @@ fn end(step: Step, fault: Fault) -> String {
     assert_eq!((machine.disk.running, machine.default, machine.disk.next), (runs, runs, Some(runs)), "{case}");
     assert_eq!(machine.node, NodeState::default(), "{case}");
     match (runs, machine.boot - 1) {
-        (Slot::B, boots) => format!("{said}new system, {boots} boot{}", if boots == 1 { "" } else { "s" }),
+        (Slot::B, boots) => format!("{said}new, {boots} boot{}", if boots == 1 { "" } else { "s" }),
         (Slot::A, 0) => "as before".to_owned(),
-        (Slot::A, boots) => format!("old system, {boots} boot{}", if boots == 1 { "" } else { "s" }),
+        (Slot::A, boots) => format!("old, {boots} boot{}", if boots == 1 { "" } else { "s" }),
     }
 }
