@@ -88,17 +88,21 @@ impl Reuse {
         Reuse { places: vec![NONE; index.len()], index, written, order }
     }
 
-    /// A chunk with this key lies at this place of the disk. It need not be one of the layer.
-    pub fn found(&mut self, key: &Key, place: Extent) {
+    /// A chunk with this key lies at this place of the disk. It need not be one of the layer. If it is, the chunk that follows
+    /// it in the layer, which most likely follows it on the disk, too.
+    pub fn found(&mut self, key: &Key, place: Extent) -> Option<usize> {
         let Reuse { index, order, places, written } = self;
         let key_at = |n: &u32| index.key(*n as usize);
         let first = order.partition_point(|n| key_at(n) < key);
+        let mut last = None;
         for n in order[first..].iter().take_while(|n| key_at(n) == key) {
             let (n, chunk) = (*n as usize, index.chunk(*n as usize));
             if places[n] == NONE && chunk.len == place.len && written.is_intact(place, chunk.offset) {
                 places[n] = place.offset;
             }
+            last = Some(n);
         }
+        last.map(|n| n + 1).filter(|n| *n < index.len())
     }
 
     /// Where the disk holds this chunk.

@@ -1,4 +1,7 @@
 //! Cuts the files of the slots into chunks and tells which of them the layer has.
+//!
+//! Where the old content is that of the layer, no place to cut is searched: the chunk that follows in the layer most likely
+//! follows here, too, and its digest, which is needed anyhow, says so.
 
 use std::{
     sync::{
@@ -11,23 +14,34 @@ use std::{
 use super::OldDisk;
 use crate::sha256::Hasher;
 use slipway_core::{
-    delta::{cutter::Cutter, index::key_of, reuse::Reuse},
+    delta::{
+        cutter::Cutter,
+        index::{Key, key_of},
+        reuse::Reuse,
+    },
     units::Extent,
 };
 
 // Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
-// More gain nothing: both slots hold one large file each.
+// One reads while the other one computes.
 const THREADS: usize = 2;
+// A slot holds one large file, which threads share in pieces of so many bytes.
+const PIECE_BYTES: usize = 32 << 20;
+// A piece goes on into the next one for so many chunks of the largest size: within these the cuts of both become the same.
+const OVERLAP_CHUNKS: u64 = 4;
 
 /// Cuts all of these files. One that cannot be read to its end is cut as far as it can be read.
 pub fn cut_all(disk: &dyn OldDisk, files: &[Vec<Extent>], reuse: &mut Reuse) {
     let cutter = reuse.index.cutter;
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(reuse));
+    let pieces: Vec<_> = files.iter().flat_map(|file| pieces(file, cutter, PIECE_BYTES)).collect();
+    let (next, reuse) = (AtomicUsize::new(0), Mutex::new(reuse));
     let work = || {
-        while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            cut_file(disk, file, cutter, &mut |key, place| {
-                found.lock().unwrap_or_else(PoisonError::into_inner).found(&key, place);
+        while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+            cut_piece(disk, piece, cutter, &mut |key, place| {
+                let mut reuse = reuse.lock().unwrap_or_else(PoisonError::into_inner);
+                let next = reuse.found(key, place)?;
+                Some((reuse.index.chunk(next).len as usize, *reuse.index.key(next)))
             });
         }
     };
@@ -40,9 +54,34 @@ pub fn cut_all(disk: &dyn OldDisk, files: &[Vec<Extent>], reuse: &mut Reuse) {
     });
 }
 
-fn cut_file(disk: &dyn OldDisk, extents: &[Extent], cutter: Cutter, found: &mut dyn FnMut([u8; 16], Extent)) {
+/// The pieces of a file, each as its extents.
+fn pieces(file: &[Extent], cutter: Cutter, bytes: usize) -> Vec<Vec<Extent>> {
+    let total: u64 = file.iter().map(|extent| extent.len).sum();
+    let len = bytes as u64 + OVERLAP_CHUNKS * cutter.most() as u64;
+    (0..total).step_by(bytes).map(|start| part(file, start, len)).collect()
+}
+
+/// So many bytes of a file from `start` on, or all to its end.
+fn part(file: &[Extent], start: u64, len: u64) -> Vec<Extent> {
+    let (mut skip, mut left, mut part) = (start, len, Vec::new());
+    for extent in file {
+        let skipped = skip.min(extent.len);
+        let taken = (extent.len - skipped).min(left);
+        if taken > 0 {
+            part.push(Extent { offset: extent.offset + skipped, len: taken });
+        }
+        (skip, left) = (skip - skipped, left - taken);
+    }
+    part
+}
+
+type Found<'f> = dyn FnMut(&Key, Extent) -> Option<(usize, Key)> + 'f;
+
+/// Cuts a piece of a file. `found` is told each chunk, and answers with length and key of the one that is expected next.
+fn cut_piece(disk: &dyn OldDisk, extents: &[Extent], cutter: Cutter, found: &mut Found<'_>) {
     let mut bytes = Bytes { disk, left: extents, at: 0, buf: vec![0; READ_BYTES + cutter.most()], places: Vec::new() };
     let (mut begin, mut end) = (0, 0);
+    let mut expected = None;
     loop {
         if end - begin < cutter.most() {
             bytes.buf.copy_within(begin..end, 0);
@@ -50,17 +89,34 @@ fn cut_file(disk: &dyn OldDisk, extents: &[Extent], cutter: Cutter, found: &mut 
             (begin, end) = (0, end - begin);
             end += bytes.fill(end);
         }
-        let len = cutter.cut(&bytes.buf[begin..end]);
+        let window = &bytes.buf[begin..end];
+        let (len, key) = match expected.take().filter(|expected| is_next(window, cutter, expected)) {
+            Some(expected) => expected,
+            None => {
+                let len = cutter.cut(window);
+                (len, key(&window[..len]))
+            }
+        };
         if len == 0 {
             return;
         }
         if let Some(place) = bytes.place(begin, len) {
-            let mut hasher = Hasher::default();
-            hasher.update(&bytes.buf[begin..begin + len]);
-            found(key_of(hasher.finish()), place);
+            expected = found(&key, place);
         }
         begin += len;
     }
+}
+
+/// Whether the bytes begin with this chunk. An index that lies could have all bytes looked at one by one, so that chunks that
+/// are smaller than the cutter's are not looked for.
+fn is_next(window: &[u8], cutter: Cutter, (len, key): &(usize, Key)) -> bool {
+    *len >= cutter.least() && window.get(..*len).is_some_and(|bytes| self::key(bytes) == *key)
+}
+
+pub fn key(bytes: &[u8]) -> Key {
+    let mut hasher = Hasher::default();
+    hasher.update(bytes);
+    key_of(hasher.finish())
 }
 
 /// A window of a file, and where its bytes lie on the disk.
@@ -126,10 +182,11 @@ impl Bytes<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
+    use std::{collections::BTreeSet, io};
 
     use super::*;
-    use slipway_core::digest::Sha256;
+    use crate::delta::cut_layer;
+    use slipway_core::{delta::index::File, digest::Sha256};
 
     struct Memory(Vec<u8>);
 
@@ -148,10 +205,11 @@ mod tests {
 
     fn cut(disk: &Memory, extents: &[Extent]) -> Vec<Extent> {
         let mut places = Vec::new();
-        cut_file(disk, extents, Cutter::STANDARD, &mut |key, place| {
+        cut_piece(disk, extents, Cutter::STANDARD, &mut |key, place| {
             let bytes = &disk.0[place.offset as usize..place.end() as usize];
-            assert_eq!(key, key_of(Sha256::of(bytes)), "{place:?}");
+            assert_eq!(*key, key_of(Sha256::of(bytes)), "{place:?}");
             places.push(place);
+            None
         });
         places
     }
@@ -177,6 +235,74 @@ mod tests {
         let (a, b) = (Extent { offset: 1000, len: 2 << 20 }, Extent { offset: 1077 + (2 << 20), len: 2 << 20 });
         let found = cut(&other, &[a, b]);
         assert!(found.len() + 1 >= whole.len() && found.iter().all(|place| a.contains(*place) || b.contains(*place)));
+    }
+
+    /// The keys that are found on a disk if the layer has these bytes as its only file, and how many were expected rightly.
+    fn found(old: &Memory, files: &[Vec<Extent>], layer: &[u8]) -> (Vec<bool>, usize) {
+        let file = File { name: "f".to_owned(), at: Extent { offset: 0, len: layer.len() as u64 } };
+        let index = cut_layer(layer, Sha256::of(layer), vec![file], Cutter::STANDARD).unwrap();
+        let mut reuse = Reuse::new(index, vec![], &|_| None);
+        let mut searched = 0;
+        for piece in files {
+            let mut last = None;
+            cut_piece(old, piece, Cutter::STANDARD, &mut |key, place| {
+                searched += usize::from(last.take().is_none_or(|(len, next)| (place.len, *key) != (len as u64, next)));
+                let next = reuse.found(key, place)?;
+                last = Some((reuse.index.chunk(next).len as usize, *reuse.index.key(next)));
+                last
+            });
+        }
+        let is_there = |n| {
+            let place = reuse.place(n)?;
+            assert_eq!(key(&old.0[place.offset as usize..place.end() as usize]), *reuse.index.key(n));
+            Some(())
+        };
+        ((0..reuse.index.len()).map(|n| is_there(n).is_some()).collect(), searched)
+    }
+
+    /// Whatever a search for all cuts finds is found by expectations, too; and the end of a file, which is no cut.
+    #[test]
+    fn what_is_expected_is_found_as_what_is_searched() {
+        let old = Memory(noise(6 << 20));
+        let mut layer = old.0[..4 << 20].to_vec();
+        layer.splice(1_000_000..1_000_100, *b"changed");
+        layer.drain(2_000_000..2_100_000);
+        let moved: Vec<u8> = layer.splice(3_000_000..3_500_000, []).collect();
+        layer.extend(moved);
+        let whole = Extent { offset: 0, len: old.0.len() as u64 };
+        let mut searched = BTreeSet::new();
+        cut_piece(&old, &[whole], Cutter::STANDARD, &mut |key, _| {
+            searched.insert(*key);
+            None
+        });
+        let mut keys = Vec::new();
+        let of_layer = Memory(layer.clone());
+        cut_piece(&of_layer, &[Extent { offset: 0, len: layer.len() as u64 }], Cutter::STANDARD, &mut |key, _| {
+            keys.push(searched.contains(key));
+            None
+        });
+        let (is_found, cuts) = found(&old, &[vec![whole]], &layer);
+        let loses_nothing = |found: &[bool]| keys.iter().zip(found).all(|(searched, found)| !searched || *found);
+        assert!(loses_nothing(&is_found), "{is_found:?} of {keys:?}");
+        let there = keys.iter().filter(|there| **there).count();
+        assert!(there * 10 > keys.len() * 9 && there < keys.len(), "{there} of {}", keys.len());
+        // All behind the layer's bytes, and around what changed.
+        assert!(cuts < (2 << 20) / (8 << 10) && cuts > 0, "{cuts}");
+        // Pieces that begin anywhere lose nothing.
+        let pieces = pieces(&[whole], Cutter::STANDARD, 777_777);
+        assert_eq!(pieces.len(), 9);
+        assert!(loses_nothing(&found(&old, &pieces, &layer).0));
+    }
+
+    /// An index of bytes would have all bytes looked at one by one.
+    #[test]
+    fn what_is_smaller_than_chunks_are_is_not_expected() {
+        let expected = |len: usize| (len, key(&[7; 8 << 10][..len]));
+        let window = [7; 8 << 10];
+        let least = Cutter::STANDARD.least();
+        assert!(is_next(&window, Cutter::STANDARD, &expected(least)));
+        assert!(!is_next(&window, Cutter::STANDARD, &expected(least - 1)));
+        assert!(!is_next(&window[..least], Cutter::STANDARD, &expected(least + 1)));
     }
 
     #[test]

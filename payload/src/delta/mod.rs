@@ -12,6 +12,7 @@ mod cut;
 mod cut_layer;
 mod gaps;
 mod index;
+mod pump;
 mod reader;
 
 pub use cut_layer::cut_layer;

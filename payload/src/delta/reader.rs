@@ -1,6 +1,7 @@
 //! The reader of a layer that takes chunks from the disk and from the store.
 
 use std::{
+    collections::VecDeque,
     io::{self, Read},
     ops::Range,
     sync::atomic::Ordering,
@@ -8,14 +9,16 @@ use std::{
 
 use oci_spec::image::Descriptor;
 
-use super::{Old, cut::cut_all, descriptor_of_index, fetch_index};
-use crate::{
-    image::{FromRange, ImageError, ImageStore, Layer},
-    sha256::Hasher,
+use super::{
+    Old,
+    cut::{cut_all, key},
+    descriptor_of_index, fetch_index,
+    pump::pumped,
 };
+use crate::image::{FromRange, ImageError, ImageStore, Layer};
 use slipway_core::{
     delta::{
-        index::{File, Key, key_of},
+        index::File,
         reuse::{Moved, Reuse},
     },
     units::Extent,
@@ -25,8 +28,10 @@ use slipway_core::{
 const WORTH_A_WORD: u64 = 16 << 20;
 /// Bytes of one read from the disk.
 const RUN_BYTES: u64 = 256 << 10;
-/// Most bytes from the disk between a request and the next one that is sent ahead. Until they are copied nobody reads its
-/// answer, and a server does not wait for ever.
+/// So many requests are sent ahead. While one is waited for, a slow line still brings the answer to the other.
+const AHEAD_REQUESTS: usize = 2;
+/// Most bytes of the layer between a request and one that is sent ahead. Until they are read an answer that is large stands
+/// still, and a server does not wait for ever.
 const AHEAD_BYTES: u64 = 16 << 20;
 
 /// The same bytes as the blob of the layer, if its index is right. The caller compares their digest.
@@ -40,8 +45,8 @@ pub struct Delta<'o> {
     buf: Vec<u8>,
     at: usize,
     supply: Supply,
-    // The request after the one that is being read, and its answer.
-    ahead: Option<(Range<usize>, FromRange)>,
+    // The requests after the one that is being read, and their answers.
+    ahead: VecDeque<(Range<usize>, FromRange)>,
 }
 
 enum Supply {
@@ -90,7 +95,8 @@ impl<'o> Delta<'o> {
         }
         old.said.used.store(true, Ordering::Relaxed);
         let layer = &layer.descriptor;
-        Ok(Some(Delta { store, layer, old, reuse, next: 0, buf: Vec::new(), at: 0, supply: Supply::Both, ahead: None }))
+        let (buf, supply, ahead) = (Vec::new(), Supply::Both, VecDeque::new());
+        Ok(Some(Delta { store, layer, old, reuse, next: 0, buf, at: 0, supply, ahead }))
     }
 
     /// The files that go into a slot, as the index lists them.
@@ -157,10 +163,14 @@ impl<'o> Delta<'o> {
     /// Asks for the next chunk, and those behind it that are missing, too.
     fn request(&mut self) -> Result<(), String> {
         let chunks = self.reuse.request(self.next);
-        let asked = match self.ahead.take() {
-            Some((same, asked)) if same == chunks => asked,
-            // A chunk between was not what it should be.
-            _ => self.ask(&chunks).map_err(|e| e.to_string())?,
+        // A chunk before it was not what it should be. What lies behind all of this request is still of use.
+        if self.ahead.front().is_some_and(|(ahead, _)| *ahead != chunks && ahead.start < chunks.end) {
+            self.ahead.clear();
+        }
+        let is_asked = self.ahead.front().is_some_and(|(ahead, _)| *ahead == chunks);
+        let asked = match is_asked.then(|| self.ahead.pop_front()).flatten() {
+            Some((_, asked)) => asked,
+            None => self.ask(&chunks).map_err(|e| e.to_string())?,
         };
         if asked.goes_on && chunks.end < self.reuse.index.len() {
             self.old.said.say(format!(
@@ -178,16 +188,23 @@ impl<'o> Delta<'o> {
 
     fn ask(&self, chunks: &Range<usize>) -> Result<FromRange, ImageError> {
         let (first, last) = (self.reuse.index.chunk(chunks.start), self.reuse.index.chunk(chunks.end - 1));
-        self.store.blob_from(self.layer, first.offset..last.end())
+        let asked = self.store.blob_from(self.layer, first.offset..last.end())?;
+        let reader = pumped(asked.reader).map_err(|e| ImageError::of_io("a thread", e))?;
+        Ok(FromRange { reader, ..asked })
     }
 
-    /// Sends the request that will follow the one that ends before this chunk: while the one answer comes, the other is on its
-    /// way, and no round trip is waited for. If that fails, it is sent again when its turn comes.
-    fn ask_ahead(&mut self, from: usize) {
-        let Some(first) = self.reuse.next_missing(from) else { return };
-        let (chunks, index) = (self.reuse.request(first), &self.reuse.index);
-        if index.chunk(first).offset - index.chunk(from).offset <= AHEAD_BYTES {
-            self.ahead = self.ask(&chunks).ok().map(|asked| (chunks, asked));
+    /// Sends the requests that will follow the one that ends before this chunk: while the one answer comes, the others are on
+    /// their way, and no round trip is waited for. If one fails, it is sent again when its turn comes.
+    fn ask_ahead(&mut self, end: usize) {
+        while self.ahead.len() < AHEAD_REQUESTS {
+            let from = self.ahead.back().map_or(end, |(chunks, _)| chunks.end);
+            let Some(first) = self.reuse.next_missing(from) else { return };
+            let (chunks, index) = (self.reuse.request(first), &self.reuse.index);
+            if index.chunk(first).offset - index.chunk(end).offset > AHEAD_BYTES {
+                return;
+            }
+            let Ok(asked) = self.ask(&chunks) else { return };
+            self.ahead.push_back((chunks, asked));
         }
     }
 
@@ -225,15 +242,10 @@ impl<'o> Delta<'o> {
         if passed < position {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        (self.supply, self.ahead) = (Supply::Store(reader), None);
+        self.ahead.clear();
+        self.supply = Supply::Store(reader);
         Ok(())
     }
-}
-
-fn key(bytes: &[u8]) -> Key {
-    let mut hasher = Hasher::default();
-    hasher.update(bytes);
-    key_of(hasher.finish())
 }
 
 impl Read for Delta<'_> {
@@ -281,18 +293,6 @@ mod tests {
     /// A layer in memory, and what was asked of it.
     struct Memory(Vec<u8>, Log);
 
-    struct Answer(io::Cursor<Vec<u8>>, String, Log);
-
-    impl Read for Answer {
-        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-            let n = self.0.read(buf)?;
-            if n == 0 {
-                self.2.lock().unwrap().push(format!("{} ends", self.1));
-            }
-            Ok(n)
-        }
-    }
-
     impl ImageStore for Memory {
         fn root(&self) -> Result<Document, ImageError> {
             Err(ImageError::invalid("memory", "no root"))
@@ -309,9 +309,8 @@ mod tests {
 
         fn blob_from(&self, _: &Descriptor, range: Range<u64>) -> Result<FromRange, ImageError> {
             let part = self.0[range.start as usize..range.end as usize].to_vec();
-            let name = format!("{}", range.start >> 20);
-            self.1.lock().unwrap().push(name.clone());
-            Ok(FromRange { reader: Box::new(Answer(io::Cursor::new(part), name, self.1.clone())), goes_on: false })
+            self.1.lock().unwrap().push(format!("{}", range.start >> 20));
+            Ok(FromRange { reader: Box::new(io::Cursor::new(part)), goes_on: false })
         }
 
         fn name(&self) -> String {
@@ -330,8 +329,8 @@ mod tests {
 
     const CHUNK: usize = 64 << 10;
 
-    /// A layer of chunks of which the disk has none at these MiB, and what was asked for to read it. `rotten`: the disk has
-    /// something else there by now.
+    /// A layer of chunks of which the disk has none at these MiB, and what was asked for to read it, before which MiB was read.
+    /// `rotten`: the disk has another byte there by now.
     fn asked(missing: &[usize], mib: usize, rotten: Option<usize>) -> Vec<String> {
         let layer: Vec<u8> =
             (0..(mib << 20) / CHUNK).flat_map(|n| [(n >> 8) as u8, n as u8].repeat(CHUNK / 2)).collect();
@@ -345,7 +344,7 @@ mod tests {
                 reuse.found(&key(chunk), Extent { offset: at as u64, len: CHUNK as u64 });
             }
         }
-        rotten.into_iter().for_each(|mib| disk.0[mib << 20] ^= 1);
+        rotten.into_iter().for_each(|at| disk.0[at] ^= 1);
         let log = Log::default();
         let store = Memory(layer.clone(), log.clone());
         let descriptor = serde_json::json!({
@@ -355,26 +354,36 @@ mod tests {
         let descriptor: Descriptor = serde_json::from_value(descriptor).unwrap();
         let (files, before, to) = (vec![], vec![], BTreeMap::new());
         let old = Old { disk: &disk, files, before, to, said: Said::default() };
-        let (buf, supply) = (Vec::new(), Supply::Both);
+        let (buf, supply, ahead) = (Vec::new(), Supply::Both, VecDeque::new());
         let mut delta =
-            Delta { store: &store, layer: &descriptor, old: &old, reuse, next: 0, buf, at: 0, supply, ahead: None };
-        let mut read = Vec::new();
-        delta.read_to_end(&mut read).unwrap();
-        assert!(read == layer && old.said.why().is_empty());
-        log.lock().unwrap().clone()
+            Delta { store: &store, layer: &descriptor, old: &old, reuse, next: 0, buf, at: 0, supply, ahead };
+        let mut read = vec![0; layer.len()];
+        for (n, part) in read.chunks_mut(1 << 20).enumerate() {
+            delta.read_exact(part).unwrap();
+            log.lock().unwrap().push(format!("read {n}"));
+        }
+        assert!(read == layer && old.said.why().is_empty() && delta.read(&mut [0]).unwrap() == 0);
+        let mut log = log.lock().unwrap().clone();
+        // Of the reads only the last one before a request.
+        let is_read: Vec<_> = log.iter().map(|line| line.starts_with("read")).collect();
+        let mut n = 0;
+        log.retain(|_| (!is_read[n] || is_read.get(n + 1) == Some(&false), n += 1).0);
+        log
     }
 
-    /// A round trip is not waited for: the next request is sent before the answer to the last one is read.
+    /// A round trip is not waited for: the next requests are sent before the answer to the last one is read.
     #[test]
-    fn the_next_request_is_on_its_way() {
-        assert_eq!(asked(&[1, 3, 9], 12, None), ["1", "3", "1 ends", "9", "3 ends", "9 ends"]);
+    fn the_next_requests_are_on_their_way() {
+        assert_eq!(asked(&[1, 3, 9, 11], 12, None), ["read 0", "1", "3", "9", "read 2", "11"]);
         // Too far ahead.
-        assert_eq!(asked(&[1, 20], 21, None), ["1", "1 ends", "20", "20 ends"]);
+        assert_eq!(asked(&[1, 20], 21, None), ["read 0", "1", "read 19", "20"]);
     }
 
-    /// What is asked for ahead is no longer what is needed, if the disk does not have what it had.
+    /// What is asked for ahead is no longer all that is needed, if the disk does not have what it had.
     #[test]
     fn a_chunk_that_is_lost_meanwhile_is_asked_for() {
-        assert_eq!(asked(&[1, 9], 12, Some(5)), ["1", "9", "1 ends", "5", "9", "5 ends", "9 ends"]);
+        assert_eq!(asked(&[1, 9], 12, Some(5 << 20)), ["read 0", "1", "9", "read 4", "5"]);
+        // Both in one request, in place of the second.
+        assert_eq!(asked(&[1, 9], 12, Some((9 << 20) - CHUNK)), ["read 0", "1", "9", "read 7", "8"]);
     }
 }
