@@ -27,7 +27,7 @@ impl OldDisk for Slots<'_> {
 /// The chunks on the disk of a payload that is only read.
 pub fn old_of<'o>(files: &[Vec<Extent>], slots: &'o Slots<'o>) -> Old<'o> {
     let (before, to) = (vec![], BTreeMap::new());
-    Old { disk: slots, files: files.to_vec(), before, to, said: Said::default() }
+    Old { disk: slots, files: files.to_vec(), before, to, is_interrupted: false, said: Said::default() }
 }
 
 /// The chunks on the disk of the payload that a step of the plan writes into this volume. `None` if the caller knows of none that
@@ -48,12 +48,8 @@ pub(super) fn old<'o>(
     let before = before.chain(texts).collect();
     let payload = files.iter().filter(|(file, _)| file.from == Content::Payload);
     let to: BTreeMap<_, _> = payload.map(|(file, to)| (file.path.clone(), *to)).collect();
-    let mut all = sources.old.to_vec();
-    // A write that was interrupted left no file system, and the bytes in their places.
-    if !all.iter().flatten().any(|old| extent.contains(*old)) {
-        all.extend(to.values().map(|to| vec![*to]));
-    }
-    Some(Old { disk: slots, files: all, before, to, said: Said::default() })
+    let is_interrupted = !sources.old.iter().flatten().any(|old| extent.contains(*old));
+    Some(Old { disk: slots, files: sources.old.to_vec(), before, to, is_interrupted, said: Said::default() })
 }
 
 /// The bytes that a plan would fetch, and those it would take from the disk. Writes nothing. `None`: unknown.

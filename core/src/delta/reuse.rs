@@ -105,6 +105,13 @@ impl Reuse {
         last.map(|n| n + 1).filter(|n| *n < index.len())
     }
 
+    /// The files of the layer that are written while it is read, each with its first chunk.
+    pub fn destinations(&self) -> impl Iterator<Item = (Destination, usize)> {
+        let first =
+            |file: &Destination| (0..self.index.len()).find(|n| self.index.chunk(*n).offset == file.from.offset);
+        self.written.files.iter().filter_map(move |file| Some((*file, first(file)?)))
+    }
+
     /// Where the disk holds this chunk.
     pub fn place(&self, n: usize) -> Option<Extent> {
         (self.places[n] != NONE).then(|| Extent { offset: self.places[n], len: self.index.chunk(n).len })

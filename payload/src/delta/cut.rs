@@ -11,13 +11,13 @@ use std::{
     thread,
 };
 
-use super::OldDisk;
+use super::{Old, OldDisk};
 use crate::sha256::Hasher;
 use slipway_core::{
     delta::{
         cutter::Cutter,
         index::{Key, key_of},
-        reuse::Reuse,
+        reuse::{Destination, Reuse},
     },
     units::Extent,
 };
@@ -31,17 +31,33 @@ const PIECE_BYTES: usize = 32 << 20;
 // A piece goes on into the next one for so many chunks of the largest size: within these the cuts of both become the same.
 const OVERLAP_CHUNKS: u64 = 4;
 
-/// Cuts all of these files. One that cannot be read to its end is cut as far as it can be read.
-pub fn cut_all(disk: &dyn OldDisk, files: &[Vec<Extent>], reuse: &mut Reuse) {
+/// What is looked through at a time.
+struct Piece {
+    /// In the order of the content.
+    extents: Vec<Extent>,
+    /// The chunk of the layer that begins it. Then nothing is searched: the chunks of the layer are followed as far as they lie
+    /// here one behind the other.
+    follows: Option<Expected>,
+}
+
+/// Length and key of a chunk of the layer.
+type Expected = (usize, Key);
+type Found<'f> = dyn FnMut(&Key, Extent) -> Option<Expected> + 'f;
+
+/// Cuts all of the old files. One that cannot be read to its end is cut as far as it can be read.
+pub fn cut_all(old: &Old<'_>, reuse: &mut Reuse) {
     let cutter = reuse.index.cutter;
-    let pieces: Vec<_> = files.iter().flat_map(|file| pieces(file, cutter, PIECE_BYTES)).collect();
+    let mut pieces: Vec<_> = old.files.iter().flat_map(|file| pieces(file, cutter, PIECE_BYTES)).collect();
+    if old.is_interrupted {
+        pieces.extend(in_place(reuse));
+    }
     let (next, reuse) = (AtomicUsize::new(0), Mutex::new(reuse));
     let work = || {
+        let mut buf = vec![0; READ_BYTES + cutter.most()];
         while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-            cut_piece(disk, piece, cutter, &mut |key, place| {
+            cut_piece(old.disk, piece, cutter, &mut buf, &mut |key, place| {
                 let mut reuse = reuse.lock().unwrap_or_else(PoisonError::into_inner);
-                let next = reuse.found(key, place)?;
-                Some((reuse.index.chunk(next).len as usize, *reuse.index.key(next)))
+                reuse.found(key, place).map(|next| expected(&reuse, next))
             });
         }
     };
@@ -54,11 +70,25 @@ pub fn cut_all(disk: &dyn OldDisk, files: &[Vec<Extent>], reuse: &mut Reuse) {
     });
 }
 
-/// The pieces of a file, each as its extents.
-fn pieces(file: &[Extent], cutter: Cutter, bytes: usize) -> Vec<Vec<Extent>> {
+fn expected(reuse: &Reuse, n: usize) -> Expected {
+    (reuse.index.chunk(n).len as usize, *reuse.index.key(n))
+}
+
+/// The pieces of a file.
+fn pieces(file: &[Extent], cutter: Cutter, bytes: usize) -> Vec<Piece> {
     let total: u64 = file.iter().map(|extent| extent.len).sum();
     let len = bytes as u64 + OVERLAP_CHUNKS * cutter.most() as u64;
-    (0..total).step_by(bytes).map(|start| part(file, start, len)).collect()
+    let piece = |start| Piece { extents: part(file, start, len), follows: None };
+    (0..total).step_by(bytes).map(piece).collect()
+}
+
+/// The beginnings of the files of the layer that an interrupted write has left in their places.
+fn in_place(reuse: &Reuse) -> Vec<Piece> {
+    let piece = |(file, first): (Destination, usize)| {
+        let place = Extent { len: file.from.len.min(file.to.len), ..file.to };
+        Piece { extents: vec![place], follows: Some(expected(reuse, first)) }
+    };
+    reuse.destinations().map(piece).collect()
 }
 
 /// So many bytes of a file from `start` on, or all to its end.
@@ -75,13 +105,11 @@ fn part(file: &[Extent], start: u64, len: u64) -> Vec<Extent> {
     part
 }
 
-type Found<'f> = dyn FnMut(&Key, Extent) -> Option<(usize, Key)> + 'f;
-
-/// Cuts a piece of a file. `found` is told each chunk, and answers with length and key of the one that is expected next.
-fn cut_piece(disk: &dyn OldDisk, extents: &[Extent], cutter: Cutter, found: &mut Found<'_>) {
-    let mut bytes = Bytes { disk, left: extents, at: 0, buf: vec![0; READ_BYTES + cutter.most()], places: Vec::new() };
+/// Cuts a piece. `found` is told each chunk, and answers with the one that is expected next.
+fn cut_piece(disk: &dyn OldDisk, piece: &Piece, cutter: Cutter, buf: &mut [u8], found: &mut Found<'_>) {
+    let mut bytes = Bytes { disk, left: &piece.extents, at: 0, buf, places: Vec::new() };
     let (mut begin, mut end) = (0, 0);
-    let mut expected = None;
+    let mut expected = piece.follows;
     loop {
         if end - begin < cutter.most() {
             bytes.buf.copy_within(begin..end, 0);
@@ -92,6 +120,7 @@ fn cut_piece(disk: &dyn OldDisk, extents: &[Extent], cutter: Cutter, found: &mut
         let window = &bytes.buf[begin..end];
         let (len, key) = match expected.take().filter(|expected| is_next(window, cutter, expected)) {
             Some(expected) => expected,
+            None if piece.follows.is_some() => return,
             None => {
                 let len = cutter.cut(window);
                 (len, key(&window[..len]))
@@ -109,7 +138,7 @@ fn cut_piece(disk: &dyn OldDisk, extents: &[Extent], cutter: Cutter, found: &mut
 
 /// Whether the bytes begin with this chunk. An index that lies could have all bytes looked at one by one, so that chunks that
 /// are smaller than the cutter's are not looked for.
-fn is_next(window: &[u8], cutter: Cutter, (len, key): &(usize, Key)) -> bool {
+fn is_next(window: &[u8], cutter: Cutter, (len, key): &Expected) -> bool {
     *len >= cutter.least() && window.get(..*len).is_some_and(|bytes| self::key(bytes) == *key)
 }
 
@@ -125,7 +154,7 @@ struct Bytes<'f> {
     // Extents that were not read yet; of the first so many bytes were.
     left: &'f [Extent],
     at: u64,
-    buf: Vec<u8>,
+    buf: &'f mut [u8],
     // Offsets in `buf`, and the extents that were read to there.
     places: Vec<(usize, Extent)>,
 }
@@ -182,10 +211,13 @@ impl Bytes<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, io};
+    use std::{
+        collections::{BTreeMap, BTreeSet},
+        io,
+    };
 
     use super::*;
-    use crate::delta::cut_layer;
+    use crate::delta::{Said, cut_layer};
     use slipway_core::{delta::index::File, digest::Sha256};
 
     struct Memory(Vec<u8>);
@@ -203,9 +235,14 @@ mod tests {
         (0..len as u64).map(|n| (mix(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 40) as u8).collect()
     }
 
+    fn cut_extents(disk: &Memory, extents: &[Extent], found: &mut Found<'_>) {
+        let piece = Piece { extents: extents.to_vec(), follows: None };
+        cut_piece(disk, &piece, Cutter::STANDARD, &mut vec![0; READ_BYTES + Cutter::STANDARD.most()], found);
+    }
+
     fn cut(disk: &Memory, extents: &[Extent]) -> Vec<Extent> {
         let mut places = Vec::new();
-        cut_piece(disk, extents, Cutter::STANDARD, &mut |key, place| {
+        cut_extents(disk, extents, &mut |key, place| {
             let bytes = &disk.0[place.offset as usize..place.end() as usize];
             assert_eq!(*key, key_of(Sha256::of(bytes)), "{place:?}");
             places.push(place);
@@ -238,17 +275,16 @@ mod tests {
     }
 
     /// The keys that are found on a disk if the layer has these bytes as its only file, and how many were expected rightly.
-    fn found(old: &Memory, files: &[Vec<Extent>], layer: &[u8]) -> (Vec<bool>, usize) {
+    fn found(old: &Memory, pieces: &[Piece], layer: &[u8]) -> (Vec<bool>, usize) {
         let file = File { name: "f".to_owned(), at: Extent { offset: 0, len: layer.len() as u64 } };
         let index = cut_layer(layer, Sha256::of(layer), vec![file], Cutter::STANDARD).unwrap();
         let mut reuse = Reuse::new(index, vec![], &|_| None);
-        let mut searched = 0;
-        for piece in files {
+        let (mut searched, mut buf) = (0, vec![0; READ_BYTES + Cutter::STANDARD.most()]);
+        for piece in pieces {
             let mut last = None;
-            cut_piece(old, piece, Cutter::STANDARD, &mut |key, place| {
+            cut_piece(old, piece, Cutter::STANDARD, &mut buf, &mut |key, place| {
                 searched += usize::from(last.take().is_none_or(|(len, next)| (place.len, *key) != (len as u64, next)));
-                let next = reuse.found(key, place)?;
-                last = Some((reuse.index.chunk(next).len as usize, *reuse.index.key(next)));
+                last = reuse.found(key, place).map(|next| expected(&reuse, next));
                 last
             });
         }
@@ -271,17 +307,17 @@ mod tests {
         layer.extend(moved);
         let whole = Extent { offset: 0, len: old.0.len() as u64 };
         let mut searched = BTreeSet::new();
-        cut_piece(&old, &[whole], Cutter::STANDARD, &mut |key, _| {
+        cut_extents(&old, &[whole], &mut |key, _| {
             searched.insert(*key);
             None
         });
         let mut keys = Vec::new();
         let of_layer = Memory(layer.clone());
-        cut_piece(&of_layer, &[Extent { offset: 0, len: layer.len() as u64 }], Cutter::STANDARD, &mut |key, _| {
+        cut_extents(&of_layer, &[Extent { offset: 0, len: layer.len() as u64 }], &mut |key, _| {
             keys.push(searched.contains(key));
             None
         });
-        let (is_found, cuts) = found(&old, &[vec![whole]], &layer);
+        let (is_found, cuts) = found(&old, &[Piece { extents: vec![whole], follows: None }], &layer);
         let loses_nothing = |found: &[bool]| keys.iter().zip(found).all(|(searched, found)| !searched || *found);
         assert!(loses_nothing(&is_found), "{is_found:?} of {keys:?}");
         let there = keys.iter().filter(|there| **there).count();
@@ -292,6 +328,27 @@ mod tests {
         let pieces = pieces(&[whole], Cutter::STANDARD, 777_777);
         assert_eq!(pieces.len(), 9);
         assert!(loses_nothing(&found(&old, &pieces, &layer).0));
+    }
+
+    /// Of a write that was interrupted the beginning is there. Nothing is searched behind it.
+    #[test]
+    fn what_was_written_before_is_followed_to_its_end() {
+        let layer = noise(2 << 20);
+        let mut disk = Memory([vec![0; 1000], layer.clone()].concat());
+        disk.0[1000 + (1 << 20)..].fill(0);
+        let to = Extent { offset: 1000, len: layer.len() as u64 + 100 };
+        let file = File { name: "f".to_owned(), at: Extent { offset: 0, len: layer.len() as u64 } };
+        let index = cut_layer(&*layer, Sha256::of(&layer), vec![file], Cutter::STANDARD).unwrap();
+        let mut reuse = Reuse::new(index, vec![], &|_| Some(to));
+        let (files, before, to, said) = (vec![], vec![], BTreeMap::new(), Said::default());
+        let old = Old { disk: &disk, files, before, to, is_interrupted: true, said };
+        cut_all(&old, &mut reuse);
+        let found: Vec<_> = (0..reuse.index.len()).map(|n| reuse.place(n)).collect();
+        let whole = (0..found.len()).filter(|n| reuse.index.chunk(*n).end() <= 1 << 20);
+        for n in whole.clone() {
+            assert_eq!(found[n], Some(Extent { offset: 1000 + reuse.index.chunk(n).offset, ..reuse.index.chunk(n) }));
+        }
+        assert!(whole.clone().count() > 10 && found[whole.count()..].iter().all(Option::is_none));
     }
 
     /// An index of bytes would have all bytes looked at one by one.

@@ -47,6 +47,8 @@ pub struct Old<'d> {
     pub before: Vec<Extent>,
     /// Where files of the payload are written while it is read, by their names.
     pub to: BTreeMap<String, Extent>,
+    /// A write to these places may have been interrupted before: it left no file system, and the bytes.
+    pub is_interrupted: bool,
     pub said: Said,
 }
 

@@ -61,7 +61,7 @@ enum Supply {
 impl<'o> Delta<'o> {
     /// None: the layer is better read from its store alone. Why is told, unless nothing could be gained.
     pub fn open(store: &'o dyn ImageStore, layer: &'o Layer, old: &'o Old<'o>) -> Option<Self> {
-        if !store.has_ranges() || old.files.is_empty() {
+        if !store.has_ranges() || (old.files.is_empty() && !old.is_interrupted) {
             return None;
         }
         match Self::prepared(store, layer, old) {
@@ -89,7 +89,7 @@ impl<'o> Delta<'o> {
             None => fetch_index(store, &layer.descriptor, &descriptor)?,
         };
         let mut reuse = Reuse::new(index, old.before.clone(), &|name| old.to.get(name).copied());
-        cut_all(old.disk, &old.files, &mut reuse);
+        cut_all(old, &mut reuse);
         if reuse.moves(0).reused == 0 {
             return Ok(None);
         }
@@ -353,7 +353,7 @@ mod tests {
         });
         let descriptor: Descriptor = serde_json::from_value(descriptor).unwrap();
         let (files, before, to) = (vec![], vec![], BTreeMap::new());
-        let old = Old { disk: &disk, files, before, to, said: Said::default() };
+        let old = Old { disk: &disk, files, before, to, is_interrupted: false, said: Said::default() };
         let (buf, supply, ahead) = (Vec::new(), Supply::Both, VecDeque::new());
         let mut delta =
             Delta { store: &store, layer: &descriptor, old: &old, reuse, next: 0, buf, at: 0, supply, ahead };
