@@ -239,7 +239,7 @@ impl Found {
         let listed = sums.as_ref().is_some_and(|sums| sums.0.contains_key(MANIFEST));
         let epoch = if listed { self.epoch()? } else { 0 };
         // The slot gets the file's content. A caller that trusts the list would write the list's.
-        let said = self.small(MANIFEST)?.filter(|_| listed).and_then(|text| Manifest::parse(text).ok());
+        let said = if listed { self.manifest()? } else { None };
         if let (Some(seen), Some(said)) = (self.files.get(UKI), &said) {
             self.is_in(seen, said.unified.as_ref())?;
         }
@@ -264,9 +264,9 @@ impl Found {
     /// `cmdline` that the manifest does not hold itself, has not been found yet. The write compares the files with
     /// them.
     pub fn declared(&self, source: &SourceRef) -> Result<Option<PayloadFacts>, PayloadError> {
-        let (Some(sums), Some(text)) = (self.sums()?, self.small(MANIFEST)?) else { return Ok(None) };
+        let Some(sums) = self.sums()? else { return Ok(None) };
+        let Some(manifest) = self.manifest()? else { return Ok(None) };
         let wrong = |why: String| PayloadError::Manifest { path: self.place.join(MANIFEST), why };
-        let manifest = Manifest::parse(text).map_err(wrong)?;
         let names: Vec<_> = manifest.files.iter().map(|f| f.name.as_str()).collect();
         if !is_complete(&names, manifest.unified.is_some()) {
             return Err(wrong(format!(
@@ -363,6 +363,12 @@ impl Found {
             }
             version => Ok(version),
         }
+    }
+
+    /// One that only a later version can read is refused: nobody knows what else it asks for.
+    fn manifest(&self) -> Result<Option<Manifest>, PayloadError> {
+        let wrong = |why: String| PayloadError::Manifest { path: self.place.join(MANIFEST), why };
+        self.small(MANIFEST)?.map(|text| Manifest::parse(text).map_err(wrong)).transpose()
     }
 
     fn epoch(&self) -> Result<u32, PayloadError> {

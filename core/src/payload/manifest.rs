@@ -133,12 +133,15 @@ impl Manifest {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// Parse, and refuse other format numbers.
+    /// Parse, and refuse other format numbers. The number comes first: another format has other keys, and they say less.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-        match manifest.format {
-            Self::FORMAT => Ok(manifest),
-            other => Err(format!("format {other} is not supported: this version reads format {}", Self::FORMAT)),
+        let found: serde_json::Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        match found["format"].as_u64() {
+            Some(number) if number != u64::from(Self::FORMAT) => {
+                let own = Self::FORMAT;
+                Err(format!("it has format {number}, and this version reads format {own}: use a later installer"))
+            }
+            _ => serde_json::from_slice(bytes).map_err(|e| e.to_string()),
         }
     }
 
@@ -330,6 +333,9 @@ mod tests {
         }
         let newer = m.render().replace("\"format\": 1", "\"format\": 2");
         assert!(Manifest::parse(newer.as_bytes()).unwrap_err().contains("format 2"));
+        // The number is told, not the first key that is not known.
+        let with_key = newer.replace("\"arch\"", "\"colour\": 1, \"arch\"");
+        assert!(Manifest::parse(with_key.as_bytes()).unwrap_err().contains("format 2"));
         assert!(Manifest::parse(b"{}").is_err());
     }
 
