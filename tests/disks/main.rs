@@ -21,6 +21,7 @@ mod kernels;
 mod later;
 mod many_disks;
 mod marks;
+mod next_version;
 mod odd_disks;
 mod offline;
 mod old_labels;

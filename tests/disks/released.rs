@@ -12,7 +12,7 @@ use slipway_test_support::world::{Node, World, json_of, on_disk, partition, read
 use super::earlier::{of_0_1_0, without_stubs};
 
 /// The boot loader spends the try of a slot.
-fn is_tried(node: &Node, slot: char) {
+pub fn is_tried(node: &Node, slot: char) {
     let state = slot.to_ascii_lowercase();
     for at in node.boot_envs() {
         let sector = String::from_utf8(read_at(&node.disk, at, 512)).unwrap();
