@@ -12,7 +12,7 @@ use tempfile::TempDir;
 fn build(modules: &str) -> (Outcome, TempDir) {
     let dir = TempDir::new().unwrap();
     let assets = dir.path().join("assets");
-    tool!("cp", "-r", project().join("assets"), &assets);
+    tool!("cp", "-r", project().join("assets"), project().join("Cargo.toml"), dir.path());
     let script = fs::read_to_string(assets.join("build")).unwrap();
     let changed = script.replacen("  normal memdisk tar ", &format!("  {modules} memdisk tar "), 1);
     assert!(modules == "normal" || script != changed, "the list of modules looks different now");

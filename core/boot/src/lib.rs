@@ -41,3 +41,6 @@ pub mod run;
 pub mod slot;
 pub mod slot_cfg;
 pub mod slot_variable;
+
+/// The version of this source. The loader, which is a workspace of its own, takes it from here.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
