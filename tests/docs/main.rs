@@ -195,7 +195,8 @@ fn the_readme_is_short_and_leads_everywhere() {
 #[test]
 fn links_and_paths_exist() {
     let others = ["CHANGELOG.md", "fleet/README.md", "fleet/controller/README.md", "fleet/server/README.md"];
-    let others = others.into_iter().chain(["fleet/docs/simulator.md"]).map(str::to_owned);
+    let others =
+        others.into_iter().chain(["fleet/docs/simulator.md", "fleet/docs/zero-to-fleet.md"]).map(str::to_owned);
     let all = documents().into_iter().chain(others);
     let wrong: Vec<String> = all.flat_map(|d| links::wrong(&d, &text(&d))).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -24,7 +24,7 @@ const NOT_RUN: [(&str, &str); 3] = [
 ];
 
 /// Fenced blocks of the page, with their languages.
-fn blocks(page: &str) -> Vec<(&str, String)> {
+pub fn blocks(page: &str) -> Vec<(&str, String)> {
     let mut all: Vec<(&str, String)> = Vec::new();
     let mut is_open = false;
     for line in page.lines() {
@@ -41,7 +41,7 @@ fn blocks(page: &str) -> Vec<(&str, String)> {
     all
 }
 
-fn commands(block: &str) -> Vec<String> {
+pub fn commands(block: &str) -> Vec<String> {
     block.replace("\\\n", " ").lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
@@ -59,7 +59,7 @@ fn whole(site: &Site, object: Value) -> Value {
 }
 
 /// `kubectl apply`: an object is made, or is what it says. What the API server had already is the manifests'.
-fn apply(site: &Site, object: &Value) {
+pub fn apply(site: &Site, object: &Value) {
     let new: DynamicObject = serde_json::from_value(object.clone()).unwrap();
     let types = new.types.clone().unwrap();
     // The API server is older than this version of the group, and has its beta, which says the same.
@@ -80,11 +80,11 @@ fn apply(site: &Site, object: &Value) {
     });
 }
 
-fn parse(yaml: &str) -> Vec<Value> {
+pub fn parse(yaml: &str) -> Vec<Value> {
     yaml.split("---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect()
 }
 
-fn run(site: &Site, home: &Path, command: &str) {
+pub fn run(site: &Site, home: &Path, command: &str) {
     let words: Vec<&str> =
         command.split_whitespace().map(|word| if word == ADDRESS.0 { ADDRESS.1 } else { word }).collect();
     match &words[..] {
@@ -106,7 +106,7 @@ fn run(site: &Site, home: &Path, command: &str) {
 }
 
 /// The node and the controller take the files that the commands made: those of the Secret, and those of the node.
-fn bring_files(site: &Site, home: &Path) {
+pub fn bring_files(site: &Site, home: &Path) {
     let secrets = site.api_of("v1", "Secret", Some("slipway-fleet"));
     let objects = parse(&fs::read_to_string(home.join("slipway/slipway-fleet.yaml")).unwrap());
     let secret = objects.iter().find(|object| object["kind"] == "Secret").unwrap();

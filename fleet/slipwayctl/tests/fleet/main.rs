@@ -1,5 +1,5 @@
 //! Size: gate
-//! Needs: programs etcd kube
+//! Needs: boot-assets programs etcd kube
 //!
 //! `slipwayctl fleet`, the program, against a real API server and etcd, with the controller's own turns and nodes that
 //! speak the real protocol: those of the controller's tests.
@@ -19,3 +19,4 @@ mod releases;
 mod site;
 mod support;
 mod words;
+mod zero_to_fleet;
