@@ -38,7 +38,7 @@ impl<'o> Gaps<'o> {
     fn requested(&mut self, out: &mut [u8], end: u64) -> Result<usize, ImageError> {
         if self.request.as_ref().is_none_or(|(_, end)| *end == self.position) {
             let end = end.min(self.position + REQUEST_BYTES);
-            let asked = self.store.blob_from(self.layer, self.position..end)?;
+            let asked = self.store.blob_from(self.layer, self.position..end)()?;
             self.request = Some((asked.reader, end));
         }
         let Some((reader, end)) = &mut self.request else { return Ok(0) };

@@ -1,4 +1,5 @@
-//! Reads the answer to a request before it is needed, so that a slow line is not idle while the disk is read and written.
+//! Asks for a part of a blob and reads the answer before it is needed, so that a slow line is not idle while the disk is read
+//! and written.
 
 use std::{
     io::{self, Read},
@@ -6,44 +7,71 @@ use std::{
     thread,
 };
 
+use crate::image::{FromRange, ImageError, RangeRequest};
+
 // Of one answer so much is kept in memory: more than a line of 100 Mbit/s brings in 80 ms.
 const BLOCK_BYTES: usize = 64 << 10;
 const BLOCKS: usize = 16;
 
-/// What a thread reads of an answer.
-struct Pump {
+/// The answer to a request, which a thread of its own sends, and reads. It ends with the answer, or when this is dropped.
+pub struct Answer {
+    // Whether it goes on to the end of the blob.
+    head: Receiver<Result<bool, ImageError>>,
     blocks: Receiver<io::Result<Vec<u8>>>,
     block: Vec<u8>,
     at: usize,
 }
 
-/// The same bytes, read by a thread of its own. It ends with the answer, or when this reader is dropped.
-///
-/// # Errors
-/// The system has no thread to give.
-pub fn pumped(mut answer: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
-    let (to, blocks) = sync_channel(BLOCKS);
-    let pump = move || {
-        loop {
-            let mut block = vec![0; BLOCK_BYTES];
-            let read = answer.read(&mut block).map(|n| {
-                block.truncate(n);
-                block
-            });
-            if read.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::Interrupted) {
-                continue;
+impl Answer {
+    /// Sends the request.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub fn to(request: RangeRequest) -> io::Result<Self> {
+        let (tell, head) = sync_channel(1);
+        let (to, blocks) = sync_channel(BLOCKS);
+        let work = move || {
+            let (opened, mut reader) = match request() {
+                Ok(FromRange { reader, goes_on }) => (Ok(goes_on), Some(reader)),
+                Err(error) => (Err(error), None),
+            };
+            let is_wanted = tell.send(opened).is_ok();
+            while let Some(block) = reader.as_mut().filter(|_| is_wanted).map(next_block) {
+                let is_last = block.as_ref().map_or(true, Vec::is_empty);
+                if to.send(block).is_err() || is_last {
+                    return;
+                }
             }
-            let is_last = read.as_ref().map_or(true, Vec::is_empty);
-            if to.send(read).is_err() || is_last {
-                return;
-            }
-        }
-    };
-    thread::Builder::new().name("answer".to_owned()).spawn(pump)?;
-    Ok(Box::new(Pump { blocks, block: Vec::new(), at: 0 }))
+        };
+        thread::Builder::new().name("answer".to_owned()).spawn(work)?;
+        Ok(Answer { head, blocks, block: Vec::new(), at: 0 })
+    }
+
+    /// Waits for the head of the answer, once: whether it goes on to the end of the blob.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub fn goes_on(&self) -> Result<bool, ImageError> {
+        let ended = |_| ImageError::of_io("an answer", io::Error::other("its thread has ended"));
+        self.head.recv().map_err(ended)?
+    }
 }
 
-impl Read for Pump {
+/// Empty at the end.
+fn next_block(reader: &mut Box<dyn Read + Send>) -> io::Result<Vec<u8>> {
+    let mut block = vec![0; BLOCK_BYTES];
+    loop {
+        match reader.read(&mut block) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => {
+                block.truncate(read?);
+                return Ok(block);
+            }
+        }
+    }
+}
+
+impl Read for Answer {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.at == self.block.len() {
             // Behind the last block there is nothing more.
@@ -59,6 +87,10 @@ impl Read for Pump {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn answer(reader: impl Read + Send + 'static) -> Answer {
+        Answer::to(Box::new(|| Ok(FromRange { reader: Box::new(reader), goes_on: false }))).unwrap()
+    }
 
     /// Some bytes, and an error behind them.
     struct Broken(usize);
@@ -79,15 +111,21 @@ mod tests {
     fn the_bytes_are_the_same() {
         let bytes: Vec<u8> = (0..3 * BLOCKS * BLOCK_BYTES + 5).map(|n| (n >> 8) as u8).collect();
         let mut read = Vec::new();
-        pumped(Box::new(io::Cursor::new(bytes.clone()))).unwrap().read_to_end(&mut read).unwrap();
+        answer(io::Cursor::new(bytes.clone())).read_to_end(&mut read).unwrap();
         assert!(read == bytes);
     }
 
     #[test]
     fn an_error_comes_behind_what_was_read_before_it() {
         let (mut read, len) = (Vec::new(), BLOCK_BYTES + 9);
-        let error = pumped(Box::new(Broken(len))).unwrap().read_to_end(&mut read).unwrap_err();
+        let error = answer(Broken(len)).read_to_end(&mut read).unwrap_err();
         assert_eq!((read.len(), error.kind()), (len, io::ErrorKind::ConnectionReset));
+    }
+
+    #[test]
+    fn a_request_that_fails_says_so() {
+        let failed = Answer::to(Box::new(|| Err(ImageError::invalid("x", "it is not there")))).unwrap();
+        assert_eq!(failed.goes_on().unwrap_err().to_string(), "x: it is not there");
     }
 
     /// A reader that is dropped ends the thread, which holds the connection.
@@ -100,7 +138,7 @@ mod tests {
             }
         }
         let (alive, ended) = std::sync::mpsc::channel();
-        drop(pumped(Box::new(Endless(alive))).unwrap());
+        drop(answer(Endless(alive)));
         assert!(ended.recv().is_err());
     }
 }

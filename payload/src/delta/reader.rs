@@ -13,9 +13,9 @@ use super::{
     Old,
     cut::{cut_all, key},
     descriptor_of_index, fetch_index,
-    pump::pumped,
+    pump::Answer,
 };
-use crate::image::{FromRange, ImageError, ImageStore, Layer};
+use crate::image::{ImageError, ImageStore, Layer};
 use slipway_core::{
     delta::{
         index::File,
@@ -27,9 +27,9 @@ use slipway_core::{
 /// Layers up to this size are not worth a word.
 const WORTH_A_WORD: u64 = 16 << 20;
 /// Bytes of one read from the disk.
-const RUN_BYTES: u64 = 256 << 10;
-/// So many requests are sent ahead. While one is waited for, a slow line still brings the answer to the other.
-const AHEAD_REQUESTS: usize = 2;
+const RUN_BYTES: u64 = 1 << 20;
+/// So many requests are sent ahead. While one is waited for, a slow line still brings the answers to the others.
+const AHEAD_REQUESTS: usize = 3;
 /// Most bytes of the layer between a request and one that is sent ahead. Until they are read an answer that is large stands
 /// still, and a server does not wait for ever.
 const AHEAD_BYTES: u64 = 16 << 20;
@@ -46,14 +46,14 @@ pub struct Delta<'o> {
     at: usize,
     supply: Supply,
     // The requests after the one that is being read, and their answers.
-    ahead: VecDeque<(Range<usize>, FromRange)>,
+    ahead: VecDeque<(Range<usize>, Answer)>,
 }
 
 enum Supply {
     /// Whatever is best.
     Both,
     /// A request that brings the chunks before this one.
-    Request(Box<dyn Read + Send>, usize),
+    Request(Answer, usize),
     /// All that is left, unseen.
     Store(Box<dyn Read + Send>),
 }
@@ -168,29 +168,32 @@ impl<'o> Delta<'o> {
             self.ahead.clear();
         }
         let is_asked = self.ahead.front().is_some_and(|(ahead, _)| *ahead == chunks);
-        let asked = match is_asked.then(|| self.ahead.pop_front()).flatten() {
-            Some((_, asked)) => asked,
-            None => self.ask(&chunks).map_err(|e| e.to_string())?,
+        let asked = is_asked.then(|| self.ahead.pop_front()).flatten();
+        let asked = asked.and_then(|(_, answer)| Some((answer.goes_on().ok()?, answer)));
+        let (goes_on, answer) = match asked {
+            Some(asked) => asked,
+            None => {
+                let answer = self.ask(&chunks).map_err(|e| format!("no thread for a request: {e}"))?;
+                (answer.goes_on().map_err(|e| e.to_string())?, answer)
+            }
         };
-        if asked.goes_on && chunks.end < self.reuse.index.len() {
+        if goes_on && chunks.end < self.reuse.index.len() {
             self.old.said.say(format!(
                 "{} answers with all of layer {} where a part was asked for: all of it is fetched",
                 self.store.name(),
                 self.layer.digest()
             ));
-            self.supply = Supply::Store(asked.reader);
+            self.supply = Supply::Store(Box::new(answer));
         } else {
-            self.supply = Supply::Request(asked.reader, chunks.end);
+            self.supply = Supply::Request(answer, chunks.end);
             self.ask_ahead(chunks.end);
         }
         Ok(())
     }
 
-    fn ask(&self, chunks: &Range<usize>) -> Result<FromRange, ImageError> {
+    fn ask(&self, chunks: &Range<usize>) -> io::Result<Answer> {
         let (first, last) = (self.reuse.index.chunk(chunks.start), self.reuse.index.chunk(chunks.end - 1));
-        let asked = self.store.blob_from(self.layer, first.offset..last.end())?;
-        let reader = pumped(asked.reader).map_err(|e| ImageError::of_io("a thread", e))?;
-        Ok(FromRange { reader, ..asked })
+        Answer::to(self.store.blob_from(self.layer, first.offset..last.end()))
     }
 
     /// Sends the requests that will follow the one that ends before this chunk: while the one answer comes, the others are on
@@ -285,7 +288,7 @@ mod tests {
     use super::*;
     use crate::{
         delta::{OldDisk, Said},
-        image::Document,
+        image::{Document, FromRange, RangeRequest},
     };
 
     type Log = Arc<Mutex<Vec<String>>>;
@@ -307,10 +310,10 @@ mod tests {
             Ok(Box::new(io::Cursor::new(self.0.clone())))
         }
 
-        fn blob_from(&self, _: &Descriptor, range: Range<u64>) -> Result<FromRange, ImageError> {
+        fn blob_from(&self, _: &Descriptor, range: Range<u64>) -> RangeRequest {
             let part = self.0[range.start as usize..range.end as usize].to_vec();
             self.1.lock().unwrap().push(format!("{}", range.start >> 20));
-            Ok(FromRange { reader: Box::new(io::Cursor::new(part)), goes_on: false })
+            Box::new(|| Ok(FromRange { reader: Box::new(io::Cursor::new(part)), goes_on: false }))
         }
 
         fn name(&self) -> String {
@@ -374,7 +377,7 @@ mod tests {
     /// A round trip is not waited for: the next requests are sent before the answer to the last one is read.
     #[test]
     fn the_next_requests_are_on_their_way() {
-        assert_eq!(asked(&[1, 3, 9, 11], 12, None), ["read 0", "1", "3", "9", "read 2", "11"]);
+        assert_eq!(asked(&[1, 3, 5, 9, 11], 12, None), ["read 0", "1", "3", "5", "9", "read 2", "11"]);
         // Too far ahead.
         assert_eq!(asked(&[1, 20], 21, None), ["read 0", "1", "read 19", "20"]);
     }

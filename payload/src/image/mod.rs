@@ -41,6 +41,6 @@ pub use push::{Pushed, push};
 pub use sign::{Signable, SignedLayer};
 pub use sink::{BlobContent, ImageSink, LayoutSink, NamedManifest};
 pub use source::{ImageSource, Inspection};
-pub use store::{Document, FromRange, ImageStore, Listing, MAX_DOCUMENT_BYTES, sha256_of};
+pub use store::{Document, FromRange, ImageStore, Listing, MAX_DOCUMENT_BYTES, RangeRequest, sha256_of};
 pub(crate) use verifying_reader::VerifyingReader;
 pub use whole::WholeImage;

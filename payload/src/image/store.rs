@@ -43,6 +43,9 @@ pub struct FromRange {
     pub goes_on: bool,
 }
 
+/// A request for a part of a blob. It is sent when this is called, which may be done by another thread.
+pub type RangeRequest = Box<dyn FnOnce() -> Result<FromRange, ImageError> + Send>;
+
 /// Store of the parts of one image. Unless a method says otherwise, the content is not verified.
 pub trait ImageStore: Send + Sync {
     /// The index or manifest that the reference names, at most [`MAX_DOCUMENT_BYTES`]. If the reference has a digest,
@@ -56,9 +59,10 @@ pub trait ImageStore: Send + Sync {
     /// wraps an [`ImageError`].
     fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError>;
 
-    /// These bytes of a blob; only of a store that [has ranges](Self::has_ranges).
-    fn blob_from(&self, descriptor: &Descriptor, _: Range<u64>) -> Result<FromRange, ImageError> {
-        Err(ImageError::invalid(descriptor.digest().to_string(), "it can only be read from its beginning"))
+    /// The request for these bytes of a blob; only of a store that [has ranges](Self::has_ranges).
+    fn blob_from(&self, descriptor: &Descriptor, _: Range<u64>) -> RangeRequest {
+        let blob = descriptor.digest().to_string();
+        Box::new(move || Err(ImageError::invalid(blob, "it can only be read from its beginning")))
     }
 
     /// Whether parts of blobs can be fetched: reading less of them saves something.

@@ -60,7 +60,7 @@ use self::{
     request_error::{RequestError, header},
     url::{Origin, Url},
 };
-use super::image::{Document, FromRange, ImageError, ImageStore, Listing, MAX_DOCUMENT_BYTES};
+use super::image::{Document, FromRange, ImageError, ImageStore, Listing, MAX_DOCUMENT_BYTES, RangeRequest};
 use slipway_core::{
     digest::Sha256,
     payload::image_ref::{ImageRef, parse_digest},
@@ -246,12 +246,15 @@ impl ImageStore for Registry {
         Ok(Box::new(reader))
     }
 
-    fn blob_from(&self, descriptor: &Descriptor, range: Range<u64>) -> Result<FromRange, ImageError> {
+    fn blob_from(&self, descriptor: &Descriptor, range: Range<u64>) -> RangeRequest {
         let digest = descriptor.digest().as_ref();
         let (what, path) = (self.what("blob", digest), format!("blobs/{digest}"));
-        let reader = BlobReader::open_range(Arc::clone(&self.endpoints), what, path, descriptor.size(), range)?;
-        let goes_on = reader.goes_on();
-        Ok(FromRange { reader: Box::new(reader), goes_on })
+        let (endpoints, size) = (Arc::clone(&self.endpoints), descriptor.size());
+        Box::new(move || {
+            let reader = BlobReader::open_range(endpoints, what, path, size, range)?;
+            let goes_on = reader.goes_on();
+            Ok(FromRange { reader: Box::new(reader), goes_on })
+        })
     }
 
     fn has_ranges(&self) -> bool {

@@ -17,7 +17,7 @@ use slipway::{
     ops::InstalledDisk,
     payload::{
         ChecksumPolicy, SourceRef,
-        image::{Document, FromRange, ImageError, ImageSource, ImageStore, Inspection},
+        image::{Document, FromRange, ImageError, ImageSource, ImageStore, Inspection, RangeRequest},
     },
     probe,
 };
@@ -63,9 +63,9 @@ impl ImageStore for Memory {
         Ok(Box::new(Cursor::new(self.of(descriptor)?.to_vec())))
     }
 
-    fn blob_from(&self, descriptor: &Descriptor, range: Range<u64>) -> Result<FromRange, ImageError> {
-        let part = self.of(descriptor)?[range.start as usize..range.end as usize].to_vec();
-        Ok(FromRange { reader: Box::new(Cursor::new(part)), goes_on: false })
+    fn blob_from(&self, descriptor: &Descriptor, range: Range<u64>) -> RangeRequest {
+        let part = self.of(descriptor).map(|blob| blob[range.start as usize..range.end as usize].to_vec());
+        Box::new(|| Ok(FromRange { reader: Box::new(Cursor::new(part?)), goes_on: false }))
     }
 
     fn has_ranges(&self) -> bool {

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeSet,
     io::{self, Write},
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use slipway_test_support::registry::server::{Request, Server, head, reply};
@@ -38,7 +41,7 @@ pub enum Fault {
 
 /// Serves the image as `os:1`.
 pub fn serve(image: Image, fault: Fault) -> Server {
-    let used = Mutex::new(BTreeSet::new());
+    let (used, redirects) = (Mutex::new(BTreeSet::new()), AtomicUsize::new(0));
     let manifest = image.manifest.to_string().into_bytes();
     let layer = image.clone().layer_digest();
     Server::new(move |request, out| {
@@ -53,7 +56,7 @@ pub fn serve(image: Image, fault: Fault) -> Server {
         };
         let range = range(request).filter(|_| digest == layer);
         if query.is_empty() && range.is_some() && matches!(fault, Fault::RedirectOnce | Fault::RedirectExpired) {
-            let number = used.lock().unwrap().len();
+            let number = redirects.fetch_add(1, Ordering::Relaxed);
             let location = format!("{path}?{number}");
             return reply(out, 307, &[("Location", &location)], b"");
         }
