@@ -14,6 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use slipway_fleet_objects::{
     channel::{Channel, ChannelStatus},
+    kubernetes_upgrade::KubernetesUpgrade,
     ledger::{DisruptionLedger, DisruptionLedgerSpec, LEDGER},
     policy::UpgradePolicy,
     pool::{NodePool, NodePoolStatus},
@@ -131,6 +132,12 @@ impl Cluster {
     pub async fn write_rollout(&self, rollout: &Rollout) -> Result<()> {
         let name = rollout.metadata.name.as_deref().unwrap_or_default();
         self.write_status(&format!("rollout {name}"), name, rollout).await.map(drop)
+    }
+
+    /// Write the status of the KubernetesUpgrade, unless it was written since it was read.
+    pub async fn write_kubernetes_upgrade(&self, upgrade: &KubernetesUpgrade) -> Result<()> {
+        let name = upgrade.metadata.name.as_deref().unwrap_or_default();
+        self.write_status(&format!("the Kubernetes upgrade {name}"), name, upgrade).await.map(drop)
     }
 
     async fn write_status<K>(&self, what: &str, name: &str, object: &K) -> Result<K>

@@ -14,6 +14,12 @@
 //! channels ─► registries ─► choices ─► status, by compare-and-set
 //! ```
 //!
+//! And the version of Kubernetes is followed, by a Job that replaces static pods while no node has a grant:
+//!
+//! ```text
+//! KubernetesUpgrade, Jobs, nodes ─► decision ─► status, by compare-and-set ─► Job: made, followed, deleted
+//! ```
+//!
 //! No leader is needed: two of these at once are harmless. Every grant is computed from the ledger that is written, and a
 //! write fails if it was written since it was read. The ledger is read before all else: a release of a grant makes each write
 //! fail that has not seen what its node says since. Names of operations follow from their purpose: asked twice, a node
@@ -38,6 +44,10 @@
 //! * [`registry_concurrency`]: how many registries are asked at once
 //! * [`channel_status`]: a channel's choice and status, from the images found
 //! * [`channel_target`]: the target of a pool that follows a channel
+//! * [`kubernetes`]: the KubernetesUpgrade, looked at and written; its Job, made and deleted
+//! * [`kubernetes_decision`]: what becomes of a KubernetesUpgrade
+//! * [`kubernetes_job`]: the Job as an object
+//! * [`upgrade_kubernetes`]: what the Job runs
 //! * [`report`]: what people read
 //! * [`events`]: Kubernetes Events
 //! * [`page`]: the same as a page, to read in a browser
@@ -54,6 +64,9 @@ pub mod cluster;
 pub mod cluster_api;
 pub mod events;
 pub mod inventory;
+pub mod kubernetes;
+pub mod kubernetes_decision;
+pub mod kubernetes_job;
 pub mod metrics;
 pub mod names;
 pub mod node_report;
@@ -72,5 +85,6 @@ pub mod report;
 pub mod round;
 pub mod serve;
 pub mod trigger;
+pub mod upgrade_kubernetes;
 pub mod volumes;
 pub mod watch;

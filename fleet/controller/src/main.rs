@@ -9,17 +9,19 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use jiff::Timestamp;
 use kube::{Client, Config};
 use slipway_fleet::{
     channels::Channels,
     cluster::Cluster,
+    kubernetes::Kubernetes,
     metrics::RoundEnd,
     nodes::Nodes,
     reconcile::{Controller, Requeue},
     serve::{ControllerHealth, serve},
     trigger::{SOON, Triggers, rest},
+    upgrade_kubernetes::{self, UpgradeKubernetes},
     watch::watch,
 };
 use slipway_node_client::{Files, PORT};
@@ -56,6 +58,14 @@ struct Args {
     registry: RegistryArgs,
     #[command(flatten)]
     log: LogArgs,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+/// What it does instead.
+#[derive(Subcommand)]
+enum Verb {
+    UpgradeKubernetes(UpgradeKubernetes),
 }
 
 fn main() -> ExitCode {
@@ -85,14 +95,19 @@ async fn run(args: Args) -> Result<()> {
     // A round is tried again as a whole: the client would wait for minutes by itself.
     config.default_retry = false;
     let (client, triggers) = (Client::try_from(config)?, Arc::<Triggers>::default());
-    let cluster = Cluster::new(client.clone());
     let file = |name: &str| args.pki.join(name);
     let files = Files { ca: file("ca.crt"), certificate: file("tls.crt"), key: file("tls.key") };
+    let nodes = Nodes::new(files, args.port);
+    if let Some(Verb::UpgradeKubernetes(of)) = args.verb {
+        return upgrade_kubernetes::run(client, &nodes, of).await.map_err(anyhow::Error::msg);
+    }
+    let cluster = Cluster::new(client.clone());
     let interval = Duration::from_secs(args.interval);
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen at {}", args.listen))?;
     let channels = Channels::new(cluster.clone(), args.registry.options(), Arc::clone(&triggers));
     let metrics = Arc::clone(cluster.metrics());
-    let controller = Controller::new(cluster, Nodes::new(files, args.port), args.node);
+    let kubernetes = Kubernetes::new(cluster.clone(), nodes.clone(), Arc::clone(&triggers));
+    let controller = Controller::new(cluster, nodes, args.node);
     let health = Arc::new(ControllerHealth::new(metrics, Arc::clone(controller.page())));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let rounds = async {
@@ -119,6 +134,7 @@ async fn run(args: Args) -> Result<()> {
         () = rounds => {}
         never = serve(listener, Arc::clone(&health)) => match never {},
         never = channels.run(interval) => match never {},
+        never = kubernetes.run(interval) => match never {},
         never = watch(client, Arc::clone(&triggers), Arc::clone(&health.metrics)) => match never {},
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

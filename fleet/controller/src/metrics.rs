@@ -13,6 +13,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
+use slipway_fleet_objects::kubernetes_upgrade::KubernetesUpgradeStatus;
 
 /// The longest round that has a bucket of its own is 2 minutes; a round over 10,000 nodes takes some seconds.
 const ROUND_SECONDS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 120.0];
@@ -61,6 +62,13 @@ struct Takes {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfResource {
     resource: String,
+}
+
+/// What goes on with the version of Kubernetes, and why no more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfKubernetes {
+    state: String,
+    reason: String,
 }
 
 /// The metrics of a pool.
@@ -118,6 +126,8 @@ struct Now {
     nodes: Family<InState, Gauge>,
     takes: Family<Takes, Gauge>,
     epoch: Gauge,
+    kubernetes: Family<OfKubernetes, Gauge>,
+    kubernetes_left: Gauge,
 }
 
 /// The numbers of one controller.
@@ -155,6 +165,10 @@ impl Default for Metrics {
         registry.register("nodes", "Nodes of a pool, by the word of their NodeUpgrade", now.nodes.clone());
         registry.register("channel_takes", "1 for the version that a channel takes", now.takes.clone());
         registry.register("ledger_epoch", "The highest token that was ever given", now.epoch.clone());
+        let help = "1 for the words that the status of the KubernetesUpgrade has";
+        registry.register("kubernetes_upgrade_state", help, now.kubernetes.clone());
+        let help = "Static pods that are still to be replaced, as its Job says";
+        registry.register("kubernetes_upgrade_steps_left", help, now.kubernetes_left.clone());
         let rounds = Family::default();
         registry.register("rounds", "Looks at all objects and nodes, by how they ended", rounds.clone());
         let seconds = Histogram::new(ROUND_SECONDS);
@@ -231,6 +245,19 @@ impl Metrics {
         now.takes.clear();
         for (channel, version) in takes {
             now.takes.get_or_create(&Takes { channel, version }).set(1);
+        }
+    }
+
+    /// Set what goes on with the version of Kubernetes.
+    pub fn kubernetes(&self, statuses: &[KubernetesUpgradeStatus]) {
+        let now = self.now();
+        now.kubernetes.clear();
+        now.kubernetes_left.set(0);
+        for KubernetesUpgradeStatus { state, reason, job, run, .. } in statuses {
+            now.kubernetes.get_or_create(&OfKubernetes { state: state.clone(), reason: reason.clone() }).set(1);
+            if let Some(run) = run.as_ref().filter(|_| job.is_some()) {
+                now.kubernetes_left.set(i64::from(run.left));
+            }
         }
     }
 

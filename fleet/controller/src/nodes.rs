@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
+use slipway_kubernetes_upgrade::look::Connect;
 use slipway_node::request::Request;
 use slipway_node_api::{
     reason::Reason,
@@ -93,6 +94,13 @@ impl Nodes {
             });
         }
         asks.join_all().await.into_iter().collect()
+    }
+}
+
+impl Connect for Nodes {
+    async fn connect(&self, node: &core::Node) -> Result<Client, String> {
+        let trust = Trust::load(&self.files).map_err(|e| format!("the controller's own certificates: {e}"))?;
+        connect(&trust, &address(node, self.port)?).await
     }
 }
 

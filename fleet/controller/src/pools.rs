@@ -184,7 +184,10 @@ pub fn desired_state(
     Ok(DesiredState { pool: pool.clone(), rules, image, payload, skip, left_as_is, ahead, zones })
 }
 
-fn policy(name: &str, policies: &BTreeMap<String, Result<UpgradePolicy, String>>) -> Result<Policy, Problem> {
+pub(crate) fn policy(
+    name: &str,
+    policies: &BTreeMap<String, Result<UpgradePolicy, String>>,
+) -> Result<Policy, Problem> {
     match policies.get(name) {
         Some(Ok(policy)) => Ok(policy.spec.clone().policy(name)),
         Some(Err(why)) => Err(Problem::PolicyInvalid(name.to_owned(), why.clone())),

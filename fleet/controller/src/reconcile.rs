@@ -13,7 +13,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use slipway_fleet_objects::{
-    ledger::DisruptionLedger,
+    ledger::{DisruptionLedger, LEDGER},
     pool::{Approval, RunNow},
     upgrade::{NodeUpgrade, NodeUpgradeSpec},
 };
@@ -344,6 +344,18 @@ pub fn events(round: &Round, before: &Ledger, now: Timestamp) -> Vec<EventRecord
     }
     for grant in round.ledger.grants.iter().filter(|grant| before.held(&grant.node.uid).is_none()) {
         of_node(&grant.node, "GrantGiven", grant.token, format!("it may begin, with the grant {}", grant.token), false);
+    }
+    if let Some(claim) = before.kubernetes.as_ref().filter(|_| round.ledger.kubernetes.is_none()) {
+        told.push(EventRecord {
+            kind: "DisruptionLedger",
+            api: "fleet.slipway.dev/v1alpha1",
+            name: LEDGER.to_owned(),
+            uid: LEDGER.to_owned(),
+            reason: "ClaimFreed",
+            which: claim.token.to_string(),
+            message: format!("the claim {} of Kubernetes {} is free: a person says so", claim.token, claim.version),
+            is_warning: true,
+        });
     }
     told.extend(round.pools.values().flatten().flat_map(|pool_round| of_rollout(pool_round, now)));
     told

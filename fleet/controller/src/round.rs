@@ -228,6 +228,11 @@ fn freed_ledger(
         pool(&observed.node.uid).is_none_or(|pool| !observation.refused.rollouts.contains_key(pool))
     });
     let mut ledger = release_grants(&read, &nodes, &evidence, freed);
+    let claim = ledger.kubernetes.as_ref().map(|claim| claim.token);
+    let named = |token: &u64| observation.ledger.spec.release.iter().any(|release| release.token == *token);
+    if let Some(token) = claim.filter(named) {
+        ledger = ledger.unclaim(token);
+    }
     if let Ok(machines) = observation.inventory.machines() {
         replace::forget(&mut ledger, &machines);
     }

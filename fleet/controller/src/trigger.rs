@@ -18,6 +18,8 @@ pub struct Triggers {
     pub rounds: Notify,
     /// The scheduler of looks into channels.
     pub channels: Notify,
+    /// The look at the version of Kubernetes.
+    pub kubernetes: Notify,
 }
 
 /// Wait until the next round: for this long, or until a trigger. The last round took so long; at least half of the time is

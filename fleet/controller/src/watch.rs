@@ -27,6 +27,7 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 use slipway_fleet_objects::{
     channel::Channel,
+    kubernetes_upgrade::KubernetesUpgrade,
     ledger::{DisruptionLedger, LEDGER},
     policy::UpgradePolicy,
     pool::NodePool,
@@ -210,12 +211,14 @@ pub async fn watch(client: Client, triggers: Arc<Triggers>, metrics: Arc<Metrics
     let to = Streams { client, metrics };
     let (all, ledger) = (WatchParams::default(), WatchParams::default().fields(&format!("metadata.name={LEDGER}")));
     let (rounds, both): (&[&Notify], &[&Notify]) = (&[&triggers.rounds], &[&triggers.rounds, &triggers.channels]);
+    let kubernetes: &[&Notify] = &[&triggers.kubernetes];
     let (never, ..) = tokio::join!(
         ours::<NodePool>(&to, &all, rounds),
         ours::<UpgradePolicy>(&to, &all, rounds),
         ours::<Channel>(&to, &all, both),
         ours::<Rollout>(&to, &all, rounds),
         ours::<NodeUpgrade>(&to, &all, rounds),
+        ours::<KubernetesUpgrade>(&to, &all, kubernetes),
         ours::<DisruptionLedger>(&to, &ledger, rounds),
         nodes(&to, &all, rounds),
     );

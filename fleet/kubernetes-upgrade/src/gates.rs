@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Capabilities, Container, Node, Pod, PodSpec, SeccompProfile, SecurityContext};
 use kube::{
     Api, Client,
-    api::{DynamicObject, GetParams, ObjectMeta, PostParams},
-    core::{ApiResource, GroupVersionKind, Request},
+    api::{GetParams, ObjectMeta, PostParams},
+    core::Request,
 };
-use slipway_kubernetes::{facts::Gate, version::Version};
+use slipway_kubernetes::{
+    facts::{Claim, Facts, Gate},
+    version::Version,
+};
 use tokio::time::timeout;
 
 use crate::{
@@ -20,14 +23,14 @@ use crate::{
 const ADMISSION: Duration = Duration::from_secs(15);
 
 /// All gates. An error: one could not be looked at.
-pub async fn look(client: &Client, seen: &Seen, target: &Version) -> Result<Vec<Gate>, String> {
+pub async fn look(client: &Client, seen: &Seen, facts: &Facts, trial_in: &str) -> Result<Vec<Gate>, String> {
     let gate = |name: &str, closed: Option<String>| Gate { name: name.to_owned(), closed };
     Ok(vec![
         gate("nodes", nodes(&seen.nodes)),
         gate("etcd", etcd(seen)),
-        gate("fleet", fleet(client).await?),
-        gate("deprecated-apis", deprecated_apis(client, target).await?),
-        gate("admission", admission(client).await?),
+        gate("fleet", fleet(&facts.claim)),
+        gate("deprecated-apis", deprecated_apis(client, &facts.target).await?),
+        gate("admission", admission(client, trial_in).await?),
     ])
 }
 
@@ -53,25 +56,9 @@ fn etcd(seen: &Seen) -> Option<String> {
     ill.or_else(|| (!is_known).then(|| "no node of the control plane has [etcd] in its slipwayd.toml".to_owned()))
 }
 
-/// No node is being disturbed for its OS: the ledger has no grant. A cluster without a fleet has no ledger.
-async fn fleet(client: &Client) -> Result<Option<String>, String> {
-    let kind = GroupVersionKind::gvk("fleet.slipway.dev", "v1alpha1", "DisruptionLedger");
-    let ledgers = ApiResource::from_gvk_with_plural(&kind, "disruptionledgers");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ledgers);
-    let get = async {
-        match api.get("cluster").await {
-            Ok(ledger) => Ok(Some(ledger)),
-            // Also what is no object: a server without that kind answers with a page.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(e) => Err(api_error(&e)),
-        }
-    };
-    let Some(ledger) = within(get).await? else { return Ok(None) };
-    let grants = ledger.data["status"]["grants"].as_array().into_iter().flatten();
-    let names: Vec<&str> =
-        grants.map(|grant| grant["node"]["name"].as_str().unwrap_or("a node without a name")).collect();
-    let why = || format!("the fleet upgrades the OS of {}: pause its pools, and wait", names.join(", "));
-    Ok((!names.is_empty()).then(why))
+/// No node is being disturbed for its OS, and no other upgrade is under way.
+fn fleet(claim: &Claim) -> Option<String> {
+    if let Claim::Refused(why) = claim { Some(why.clone()) } else { None }
 }
 
 /// Nobody asks for an API that the target does not have.
@@ -84,17 +71,30 @@ async fn deprecated_apis(client: &Client, target: &Version) -> Result<Option<Str
 }
 
 /// The kubelet's pods come into the API by writes: one passes all webhooks in time. It is a trial, and nothing stays of it.
-async fn admission(client: &Client) -> Result<Option<String>, String> {
+async fn admission(client: &Client, namespace: &str) -> Result<Option<String>, String> {
     let name = Some("slipway-admission".to_owned());
-    let container = Container { name: "trial".to_owned(), image: Some("trial".to_owned()), ..Container::default() };
+    // A namespace may enforce the restricted standard for pods.
+    let security = SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), ..Capabilities::default() }),
+        run_as_non_root: Some(true),
+        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), ..SeccompProfile::default() }),
+        ..SecurityContext::default()
+    };
+    let container = Container {
+        name: "trial".to_owned(),
+        image: Some("trial".to_owned()),
+        security_context: Some(security),
+        ..Container::default()
+    };
     let pod = Pod {
         metadata: ObjectMeta { name, ..ObjectMeta::default() },
         spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),
         ..Pod::default()
     };
-    let api: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let params = PostParams { dry_run: true, ..PostParams::default() };
-    let closed = |why: String| Ok(Some(format!("a trial write into kube-system {why}; see the admission webhooks")));
+    let closed = |why: String| Ok(Some(format!("a trial write into {namespace} {why}; see the admission webhooks")));
     match timeout(ADMISSION, api.create(&params, &pod)).await {
         Ok(Ok(_)) => Ok(None),
         Ok(Err(e @ kube::Error::Api(_))) => closed(format!("fails: {}", api_error(&e))),

@@ -4,10 +4,12 @@
 //! It keeps nothing: a second run, after a crash or elsewhere, looks and goes on. Two runs at once ask for the same.
 //!
 //! * [`look`]: the cluster and its nodes, as facts
+//! * [`claim`]: the ledger's claim, so that no node is upgraded by the fleet meanwhile
 //! * [`gates`]: what must be so before anything is touched
 //! * [`requested_apis`]: which deprecated APIs somebody asks for
 //! * [`run`]: look, decide, ask, until nothing is left to do
 
+pub mod claim;
 pub mod gates;
 pub mod look;
 pub mod requested_apis;

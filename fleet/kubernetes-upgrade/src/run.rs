@@ -9,8 +9,8 @@ use kube::Client;
 use slipway_kubernetes::{
     blocked::Blocked,
     decide::{Next, decide},
-    facts::{Direction, Facts},
-    plan::Step,
+    facts::{Claim, Direction, Facts},
+    plan::{Plan, Step},
     version::Version,
 };
 use slipway_node_api::v1::{CompleteStaticPodsRequest, ReplaceStaticPodRequest};
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::{
-    gates,
+    claim, gates,
     look::{Connect, Seen, within},
 };
 
@@ -37,6 +37,8 @@ pub struct Wish {
     pub soak: Duration,
     /// How long nothing may change before the run gives up. Nodes go on with what they do.
     pub patience: Duration,
+    /// The namespace in which a trial write asks the admission webhooks.
+    pub trial_in: String,
 }
 
 /// What happens, for whoever watches.
@@ -48,6 +50,12 @@ pub enum Happened {
     Waits(String),
     /// The nodes forget what they kept.
     Completes,
+    /// The ledger's claim is this run's: with this token.
+    Claimed(u64),
+    /// It is free.
+    Unclaimed(u64),
+    /// What a decision is made from.
+    Looked(Box<Facts>),
 }
 
 /// Why a run ends before everything is done.
@@ -80,6 +88,13 @@ impl<'a, C: Connect> Run<'a, C> {
     /// What the next decision is made from.
     pub async fn facts(&mut self) -> Result<Facts, String> {
         let seen = Seen::look(&self.client, self.nodes).await?;
+        let facts = self.facts_of(&seen).await?;
+        self.with_gates(facts, &seen).await
+    }
+
+    /// The same for who only looks at nodes and versions: no gate is looked at.
+    pub async fn facts_without_gates(&mut self) -> Result<Facts, String> {
+        let seen = Seen::look(&self.client, self.nodes).await?;
         self.facts_of(&seen).await
     }
 
@@ -90,6 +105,7 @@ impl<'a, C: Connect> Run<'a, C> {
             target,
             nodes: seen.control_plane(&self.asked),
             kubelets: seen.kubelets(),
+            claim: claim::look(&self.client, self.wish.direction, &self.wish.target).await?,
             gates: Vec::new(),
             soak: soak.as_secs(),
             well_for: None,
@@ -98,19 +114,43 @@ impl<'a, C: Connect> Run<'a, C> {
         let is_well = facts.pods().all(|(.., pod)| pod.ill.is_none() && is_at_target(pod));
         self.well_since = if is_well { self.well_since.or(Some(Instant::now())) } else { None };
         facts.well_for = self.well_since.map(|since| since.elapsed().as_secs());
-        // Once something is touched they do not count, and each look costs the API server something.
-        let is_touched = facts.pods().any(|(.., pod)| pod.kept.is_some() || pod.under_way.is_some());
-        if direction == Direction::Forward && !is_touched && !is_well {
-            facts.gates = gates::look(&self.client, seen, &facts.target).await?;
+        Ok(facts)
+    }
+
+    /// Once something is touched they do not count, and each look costs the API server something.
+    async fn with_gates(&self, mut facts: Facts, seen: &Seen) -> Result<Facts, String> {
+        if facts.direction == Direction::Forward && !facts.is_touched() && !Plan::new(&facts).steps.is_empty() {
+            facts.gates = gates::look(&self.client, seen, &facts, &self.wish.trial_in).await?;
         }
         Ok(facts)
     }
 
     /// Run to the end.
     pub async fn run(mut self, mut tell: impl FnMut(&Happened)) -> Result<(), Error> {
+        let ended = self.work(&mut tell).await;
+        if ended.is_err()
+            && let Some(token) = self.give_back().await
+        {
+            tell(&Happened::Unclaimed(token));
+        }
+        ended
+    }
+
+    /// Give the ledger's claim back, if no node keeps an older manifest and none is at one: what was not begun, or came back
+    /// as a whole, keeps no node waiting. Its token.
+    pub async fn give_back(&mut self) -> Option<u64> {
+        let facts = self.facts_without_gates().await.ok()?;
+        let Claim::Held(token) = facts.claim else { return None };
+        if !facts.is_settled() {
+            return None;
+        }
+        claim::give_back(&self.client, token).await.ok().map(|()| token)
+    }
+
+    async fn work(&mut self, tell: &mut impl FnMut(&Happened)) -> Result<(), Error> {
         let (mut told, mut since) = (None, Instant::now());
         loop {
-            let wait = match self.turn(&mut tell).await {
+            let wait = match self.turn(tell).await {
                 Ok(Turn::Finished) => return Ok(()),
                 Ok(Turn::Asked) => {
                     (told, since) = (None, Instant::now());
@@ -137,16 +177,30 @@ impl<'a, C: Connect> Run<'a, C> {
     async fn turn(&mut self, tell: &mut impl FnMut(&Happened)) -> Result<Turn, String> {
         let seen = Seen::look(&self.client, self.nodes).await?;
         let facts = self.facts_of(&seen).await?;
-        match decide(&facts) {
+        let facts = self.with_gates(facts, &seen).await?;
+        let token = if let Claim::Held(token) = facts.claim { Some(token) } else { None };
+        let next = decide(&facts);
+        tell(&Happened::Looked(Box::new(facts)));
+        match next {
+            Next::Claim => {
+                let token = claim::take(&self.client, &self.wish.target).await?;
+                tell(&Happened::Claimed(token));
+                Ok(Turn::Asked)
+            }
+            Next::Unclaim(token) => {
+                claim::give_back(&self.client, token).await?;
+                tell(&Happened::Unclaimed(token));
+                Ok(Turn::Asked)
+            }
             Next::Do(step) => {
                 tell(&Happened::Asked(step.clone()));
-                self.ask(&seen, &step).await?;
+                self.ask(&seen, &step, token).await?;
                 Ok(Turn::Asked)
             }
             Next::Complete => {
                 tell(&Happened::Completes);
                 for node in seen.control_plane.keys() {
-                    self.complete(&seen, node).await?;
+                    self.complete(&seen, node, token).await?;
                 }
                 Ok(Turn::Asked)
             }
@@ -158,7 +212,7 @@ impl<'a, C: Connect> Run<'a, C> {
         }
     }
 
-    async fn ask(&mut self, seen: &Seen, step: &Step) -> Result<(), String> {
+    async fn ask(&mut self, seen: &Seen, step: &Step, token: Option<u64>) -> Result<(), String> {
         let id = Uuid::new_v4();
         let version = Version::of_image(&step.to).ok_or_else(|| format!("{} says no version", step.to))?;
         let request = ReplaceStaticPodRequest {
@@ -166,6 +220,8 @@ impl<'a, C: Connect> Run<'a, C> {
             component: step.component.to_string(),
             image: step.to.clone(),
             version: version.to_string(),
+            // The node looks it up. Who goes back does not wait for a ledger.
+            token: token.filter(|_| self.wish.direction == Direction::Forward),
         };
         let node = seen.node(&step.node).ok_or_else(|| format!("{} is gone", step.node))?;
         // Before the answer: a node may have begun although none comes.
@@ -178,12 +234,12 @@ impl<'a, C: Connect> Run<'a, C> {
         Ok(())
     }
 
-    async fn complete(&self, seen: &Seen, name: &str) -> Result<(), String> {
+    async fn complete(&self, seen: &Seen, name: &str, token: Option<u64>) -> Result<(), String> {
         let node = seen.node(name).ok_or_else(|| format!("{name} is gone"))?;
         within(async {
             let mut client = self.nodes.connect(node).await?;
             client
-                .complete_static_pods(CompleteStaticPodsRequest {})
+                .complete_static_pods(CompleteStaticPodsRequest { token })
                 .await
                 .map_err(|e| format!("{name}: {}", chain(&e)))
         })

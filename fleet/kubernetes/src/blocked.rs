@@ -44,6 +44,9 @@ pub enum Blocked {
 }
 
 impl Blocked {
+    /// The word of [`Blocked::CameBack`]: only a person has it tried again.
+    pub const CAME_BACK: &str = "CameBack";
+
     /// One word for it.
     pub const fn word(&self) -> &'static str {
         match self {
@@ -57,7 +60,7 @@ impl Blocked {
             Self::Kubelet { .. } => "KubeletSkew",
             Self::Uncompleted { .. } => "Uncompleted",
             Self::Gate { .. } => "Gate",
-            Self::CameBack { .. } => "CameBack",
+            Self::CameBack { .. } => Self::CAME_BACK,
         }
     }
 }

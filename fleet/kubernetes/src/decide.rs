@@ -3,7 +3,7 @@
 use crate::{
     blocked::Blocked,
     component::Component,
-    facts::{Direction, Facts},
+    facts::{Claim, Direction, Facts},
     plan::{Plan, Step},
     skew::{self, Skew},
 };
@@ -11,6 +11,8 @@ use crate::{
 /// What to do now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
+    /// Take the ledger's claim, so that no node is upgraded by the fleet meanwhile.
+    Claim,
     /// Replace this static pod.
     Do(Step),
     /// Look again later: this is not so yet.
@@ -19,6 +21,8 @@ pub enum Next {
     Blocked(Blocked),
     /// Everything has been well for long enough: the nodes give up what they kept. From here no way leads back.
     Complete,
+    /// Give the ledger's claim back: nothing is left to do, and no node keeps an older manifest.
+    Unclaim(u64),
     /// Nothing is left to do.
     Finished,
 }
@@ -27,7 +31,18 @@ pub enum Next {
 pub fn decide(facts: &Facts) -> Next {
     match possible(facts).and_then(|()| may_go(facts)) {
         Err(blocked) => Next::Blocked(blocked),
-        Ok(()) => go(facts),
+        Ok(()) => held_to_the_claim(facts, go(facts)),
+    }
+}
+
+/// Nothing is touched without the ledger's claim. The way back waits for nobody: who does not get it goes without.
+fn held_to_the_claim(facts: &Facts, next: Next) -> Next {
+    let touches = matches!(next, Next::Do(_) | Next::Complete);
+    match &facts.claim {
+        Claim::Free if touches => Next::Claim,
+        Claim::Refused(why) if touches && facts.direction == Direction::Forward => Next::Wait(format!("fleet: {why}")),
+        Claim::Held(token) if next == Next::Finished && facts.is_settled() => Next::Unclaim(*token),
+        _ => next,
     }
 }
 
@@ -79,7 +94,7 @@ fn may_go(facts: &Facts) -> Result<(), Blocked> {
         }
     }
     // What has begun goes on: its gates were open, and half an upgrade is no place to stay.
-    let is_touched = facts.pods().any(|(.., pod)| pod.kept.is_some() || pod.under_way.is_some());
+    let is_touched = facts.is_touched();
     let closed = facts.gates.iter().find_map(|gate| Some((gate.name.clone(), gate.closed.clone()?)));
     match closed.filter(|_| facts.direction == Direction::Forward && !is_touched && !Plan::new(facts).steps.is_empty())
     {

@@ -27,12 +27,29 @@ pub struct Facts {
     pub nodes: BTreeMap<String, Node>,
     /// The kubelets of all nodes, by node: their versions as they say them.
     pub kubelets: BTreeMap<String, String>,
+    /// What the fleet's ledger says.
+    pub claim: Claim,
     /// What was looked at before anything is touched.
     pub gates: Vec<Gate>,
     /// How long everything must have been well with the target before the way back closes, in seconds.
     pub soak: u64,
     /// For how long everything has been well with the target; `None` if it is not.
     pub well_for: Option<u64>,
+}
+
+/// Whether this upgrade has the ledger's claim. While it has, no node is upgraded by the fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Claim {
+    /// The cluster has no ledger: no fleet upgrades its nodes.
+    #[default]
+    NoFleet,
+    /// It may have it.
+    Free,
+    /// It has it, with this token.
+    Held(u64),
+    /// It may not have it now: why.
+    Refused(String),
 }
 
 /// A node of the control plane.
@@ -78,6 +95,17 @@ pub struct Gate {
 }
 
 impl Facts {
+    /// The proof that frees the ledger's claim: every node says that it keeps no older manifest, and that it is at none.
+    pub fn is_settled(&self) -> bool {
+        let silent = self.nodes.values().any(|node| node.silent.is_some());
+        !self.nodes.is_empty() && !silent && !self.is_touched()
+    }
+
+    /// A node keeps an older manifest, or is at one.
+    pub fn is_touched(&self) -> bool {
+        self.pods().any(|(.., pod)| pod.kept.is_some() || pod.under_way.is_some())
+    }
+
     /// Each static pod that is there.
     pub fn pods(&self) -> impl Iterator<Item = (&str, Component, &StaticPod)> {
         self.nodes.iter().flat_map(|(name, node)| node.pods.iter().map(|(of, pod)| (name.as_str(), *of, pod)))

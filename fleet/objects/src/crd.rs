@@ -6,15 +6,16 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt as _;
 
 use crate::{
-    channel::Channel, ledger::DisruptionLedger, policy::UpgradePolicy, pool::NodePool, rollout::Rollout,
-    upgrade::NodeUpgrade,
+    channel::Channel, kubernetes_upgrade::KubernetesUpgrade, ledger::DisruptionLedger, policy::UpgradePolicy,
+    pool::NodePool, rollout::Rollout, upgrade::NodeUpgrade,
 };
 
 /// Every definition, with the name of the file that it is kept in.
-pub fn all() -> [(&'static str, CustomResourceDefinition); 6] {
+pub fn all() -> [(&'static str, CustomResourceDefinition); 7] {
     [
         ("channels", Channel::crd()),
         ("disruptionledgers", DisruptionLedger::crd()),
+        ("kubernetesupgrades", KubernetesUpgrade::crd()),
         ("nodepools", NodePool::crd()),
         ("nodeupgrades", NodeUpgrade::crd()),
         // Only controllers write plans, and their waves are as many as there are: rules on each would cost servers too much.

@@ -7,6 +7,7 @@
 //! | [`Channel`](channel::Channel) | where new images come from | what was found, and what was not chosen |
 //! | [`Rollout`](rollout::Rollout) | | the plan, once; how far it is |
 //! | [`NodeUpgrade`](upgrade::NodeUpgrade) | | one node: what it does, and why it does not go |
+//! | [`KubernetesUpgrade`](kubernetes_upgrade::KubernetesUpgrade) | the version of Kubernetes; pause, approve | how far it is, and why not further |
 //! | [`DisruptionLedger`](ledger::DisruptionLedger) | who frees a grant by hand, and why | the grants |
 //!
 //! [`condition`] has how a condition changes, [`crd`] the definitions, and [`image`] how a digest is written.
@@ -19,6 +20,7 @@ pub mod channel;
 pub mod condition;
 pub mod crd;
 pub mod image;
+pub mod kubernetes_upgrade;
 pub mod ledger;
 pub mod policy;
 pub mod pool;

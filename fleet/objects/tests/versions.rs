@@ -9,8 +9,8 @@ use std::{collections::BTreeSet, fs, path::Path};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use slipway_fleet_objects::{
-    channel::Channel, crd, ledger::DisruptionLedger, policy::UpgradePolicy, pool::NodePool, rollout::Rollout,
-    upgrade::NodeUpgrade,
+    channel::Channel, crd, kubernetes_upgrade::KubernetesUpgrade, ledger::DisruptionLedger, policy::UpgradePolicy,
+    pool::NodePool, rollout::Rollout, upgrade::NodeUpgrade,
 };
 
 /// The objects of a kind, in this version.
@@ -93,6 +93,7 @@ fn each_object_is_read<K: Serialize + DeserializeOwned>(kind: &str) {
 fn what_was_written_in_v1alpha1_is_read_without_loss() {
     each_object_is_read::<Channel>("Channel");
     each_object_is_read::<DisruptionLedger>("DisruptionLedger");
+    each_object_is_read::<KubernetesUpgrade>("KubernetesUpgrade");
     each_object_is_read::<NodePool>("NodePool");
     each_object_is_read::<NodeUpgrade>("NodeUpgrade");
     each_object_is_read::<Rollout>("Rollout");

@@ -227,6 +227,7 @@ impl Blocked {
             Self::Approval { .. } => "Approval",
             Self::Closed(_) | Self::Refused(Refusal::Closed) => "WindowClosed",
             Self::Refused(Refusal::Holds { .. }) => "HoldsGrant",
+            Self::Refused(Refusal::Kubernetes { .. }) => "KubernetesUpgrade",
             Self::Refused(Refusal::Budget { .. }) => "Budget",
             Self::Refused(Refusal::ControlPlane { .. }) => "ControlPlane",
             Self::Refused(Refusal::Zone { .. }) => "Zone",

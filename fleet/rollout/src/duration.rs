@@ -69,6 +69,11 @@ impl PositiveDuration {
         Self(SignedDuration::from_mins(i64::from(minutes.max(1))))
     }
 
+    /// Its whole seconds.
+    pub fn seconds(self) -> u64 {
+        self.0.as_secs().unsigned_abs()
+    }
+
     /// The time that is so much after `from`; the last one that can be written if there is none.
     pub fn after(self, from: Timestamp) -> Timestamp {
         from.checked_add(self.0).unwrap_or(Timestamp::MAX)

@@ -114,6 +114,17 @@ pub struct Given {
     pub at: Timestamp,
 }
 
+/// An upgrade of Kubernetes that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct KubernetesClaim {
+    /// The claim's number. A node replaces a static pod for a controller only with the token that it finds here.
+    pub token: u64,
+    /// The version that Kubernetes is upgraded to. Another run to the same version goes on with the same claim.
+    pub version: String,
+    /// Since when. For people, and for nothing else: no claim ends by time.
+    pub since: Timestamp,
+}
+
 /// The ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -127,6 +138,9 @@ pub struct Ledger {
     /// Machines that already count as a successor, of sets of which other nodes still wait for a successor.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<Taken>,
+    /// The upgrade of Kubernetes that is under way: while it is, no grant is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<KubernetesClaim>,
 }
 
 /// So many grants in so long a time.
@@ -168,6 +182,12 @@ pub enum Refusal {
     /// It may already.
     #[error("it holds a grant already, with the token {token}")]
     Holds { token: u64 },
+    /// Kubernetes itself is upgraded.
+    #[error(
+        "Kubernetes is upgraded to {version}, with the claim {token}: no node begins until that is completed or rolled \
+         back"
+    )]
+    Kubernetes { version: String, token: u64 },
     /// The window has closed, or is not open yet.
     #[error("no maintenance window is open at this time")]
     Closed,
@@ -255,7 +275,8 @@ impl Ledger {
 
     /// The highest token that was ever given, as far as this ledger says. A node that says more does not say what is so.
     pub fn highest(&self) -> u64 {
-        self.grants.iter().map(|grant| grant.token).fold(self.epoch, u64::max).min(HIGHEST)
+        let claimed = self.kubernetes.as_ref().map(|claim| claim.token);
+        self.grants.iter().map(|grant| grant.token).chain(claimed).fold(self.epoch, u64::max).min(HIGHEST)
     }
 
     /// Have a ledger that was lost, or restored from an older copy, be no longer behind: nodes obey no token that is not
@@ -299,13 +320,7 @@ impl Ledger {
         now: Timestamp,
     ) -> Result<u64, Refusal> {
         self.may_go(node, limits, now)?;
-        let mut token = self.highest() + 1;
-        while limits.named_tokens.contains(&token) {
-            token += 1;
-        }
-        if token > HIGHEST {
-            return Err(Refusal::Spent);
-        }
+        let token = self.next_token(&limits.named_tokens)?;
         self.epoch = token;
         self.grants.push(Grant { node: node.clone(), token, since: now, replaces: replaces.cloned() });
         let counts = |given: &Given| limits.rates.iter().any(|rate| rate.per.after(given.at) > now);
@@ -316,9 +331,21 @@ impl Ledger {
         Ok(token)
     }
 
+    /// The token that is given next; `named` are those that are not given.
+    pub(crate) fn next_token(&self, named: &BTreeSet<u64>) -> Result<u64, Refusal> {
+        let mut token = self.highest() + 1;
+        while named.contains(&token) {
+            token += 1;
+        }
+        if token > HIGHEST { Err(Refusal::Spent) } else { Ok(token) }
+    }
+
     fn may_go(&self, node: &Node, limits: &Limits, now: Timestamp) -> Result<(), Refusal> {
         if let Some(grant) = self.held(&node.uid) {
             return Err(Refusal::Holds { token: grant.token });
+        }
+        if let Some(claim) = &self.kubernetes {
+            return Err(Refusal::Kubernetes { version: claim.version.clone(), token: claim.token });
         }
         if now < limits.from || limits.until.is_some_and(|until| now >= until) {
             return Err(Refusal::Closed);

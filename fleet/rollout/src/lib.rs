@@ -15,6 +15,7 @@
 //! * [`duration`]: a length of time
 //! * [`window`]: maintenance windows and blackouts in local time
 //! * [`ledger`]: the nodes that may be disturbed; the budget; the end of a grant. This is the safety argument
+//! * [`claim`]: the claim of an upgrade of Kubernetes, beside which no grant is given
 //! * [`policy`]: what people allow, and how several policies hold together
 //! * [`plan`]: which nodes, in which wave, in which order, with a hash
 //! * [`facts`]: observations of nodes, and wishes
@@ -31,6 +32,7 @@
 pub mod action;
 pub mod attempts;
 pub mod blocked;
+pub mod claim;
 pub mod decide;
 pub mod duration;
 pub mod facts;

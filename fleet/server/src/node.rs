@@ -67,8 +67,12 @@ pub trait Node: Send + Sync + 'static {
         caller: String,
     ) -> impl Future<Output = Result<ReplaceStaticPodResponse, Error>> + Send;
 
-    /// `caller` wants the manifests from before to be forgotten.
-    fn complete_static_pods(&self, caller: String) -> impl Future<Output = Result<(), Error>> + Send;
+    /// `caller` wants the manifests from before to be forgotten. The token is that of the ledger's claim.
+    fn complete_static_pods(
+        &self,
+        token: Option<u64>,
+        caller: String,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 /// A log of the machine.
@@ -122,6 +126,9 @@ pub enum Error {
     /// The node does not have the requested thing.
     #[error("{0}")]
     NotHere(String),
+    /// The ledger does not have the claim of an upgrade of Kubernetes with this token: what it has.
+    #[error("the token {token} is not that of the ledger's claim for this version: {has}")]
+    NotClaimed { token: u64, has: String },
     /// The fleet's ledger cannot be read, so no token counts: why.
     #[error("the request has a token, and {0}")]
     NoLedger(String),
@@ -143,6 +150,7 @@ impl From<&Error> for Reason {
             Error::NotOnTrial => Self::NotOnTrial,
             Error::Invalid(_) => Self::Invalid,
             Error::NotHere(_) => Self::NotHere,
+            Error::NotClaimed { .. } => Self::NotGranted,
             Error::NoLedger(_) => Self::NoLedger,
             Error::Etcd(_) => Self::Etcd,
             Error::Failed(_) => Self::Failed,

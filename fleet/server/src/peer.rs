@@ -83,10 +83,17 @@ impl Peer {
         if request.allow_outage || request.allow_any_etcd {
             self.may(Call::Outage)?;
         }
+        self.may_with(call, request.token)
+    }
+
+    /// Whether it may make this call with this token, or without one. Whether the ledger has it is the node's to look up.
+    pub(crate) fn may_with(&self, call: Call, token: Option<u64>) -> Result<(), Status> {
         let needs_grant = self.role == Some(Role::Controller) && call.needs_grant();
-        if needs_grant && request.token.is_none() {
-            let why =
-                format!("{call:?} needs a grant, and {} has asked without one: the role of a controller", self.name);
+        if needs_grant && token.is_none() {
+            let why = format!(
+                "{call:?} needs a token of the ledger, and {} has asked without one: the role of a controller",
+                self.name
+            );
             return Err(Reason::Forbidden.status(why));
         }
         Ok(())

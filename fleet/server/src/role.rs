@@ -106,14 +106,22 @@ pub const LEAST: [(Call, Role); 17] = [
     (Call::Outage, Role::Admin),
 ];
 
-/// The calls that a controller may make beside a reader's. Staging and an abort disturb nothing; the others need a grant, and
-/// an outage is a part of one of them.
-pub const GRANTED: [Call; 5] = [Call::Stage, Call::Upgrade, Call::Rollback, Call::Outage, Call::Abort];
+/// The calls that a controller may make beside a reader's. Staging and an abort disturb nothing; the others need a grant, or
+/// the claim of an upgrade of Kubernetes, and an outage is a part of one of them.
+pub const GRANTED: [Call; 7] = [
+    Call::Stage,
+    Call::Upgrade,
+    Call::Rollback,
+    Call::Outage,
+    Call::Abort,
+    Call::ReplaceStaticPod,
+    Call::CompleteStaticPods,
+];
 
 impl Call {
     /// Whether a controller may make it with a token alone, which the node looks up in the ledger.
     pub fn needs_grant(self) -> bool {
-        matches!(self, Self::Upgrade | Self::Rollback)
+        matches!(self, Self::Upgrade | Self::Rollback | Self::ReplaceStaticPod | Self::CompleteStaticPods)
     }
 
     /// The least role for it.

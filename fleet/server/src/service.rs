@@ -314,7 +314,9 @@ impl<N: Node> NodeService for Service<N> {
         &self,
         request: Request<ReplaceStaticPodRequest>,
     ) -> Result<Response<ReplaceStaticPodResponse>, Status> {
-        let (caller, what) = (peer(&request)?.name().to_owned(), request.get_ref().clone());
+        let (peer, what) = (peer(&request)?, request.get_ref().clone());
+        peer.may_with(Call::ReplaceStaticPod, what.token)?;
+        let caller = peer.name().to_owned();
         let ask = |node: Arc<N>| async move { node.replace_static_pod(what, caller).await };
         self.put(&request, Call::ReplaceStaticPod, ask).await.map(Response::new)
     }
@@ -323,8 +325,10 @@ impl<N: Node> NodeService for Service<N> {
         &self,
         request: Request<CompleteStaticPodsRequest>,
     ) -> Result<Response<CompleteStaticPodsResponse>, Status> {
-        let caller = peer(&request)?.name().to_owned();
-        let ask = |node: Arc<N>| async move { node.complete_static_pods(caller).await };
+        let (peer, token) = (peer(&request)?, request.get_ref().token);
+        peer.may_with(Call::CompleteStaticPods, token)?;
+        let caller = peer.name().to_owned();
+        let ask = |node: Arc<N>| async move { node.complete_static_pods(token, caller).await };
         self.put(&request, Call::CompleteStaticPods, ask).await.map(|()| Response::new(CompleteStaticPodsResponse {}))
     }
 }

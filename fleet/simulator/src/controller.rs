@@ -235,7 +235,7 @@ impl World {
             rules,
             nodes,
             elsewhere,
-            ledger: Ledger::clone(&ledger),
+            ledger: self.seen_ledger(&ledger),
             evidence,
             skip: rollout.skip.clone(),
             paused: rollout.paused.clone(),
@@ -376,9 +376,11 @@ impl World {
                 None
             }
             PendingAction::Decided(Action::Grant { node, .. }) => {
-                let granted = work.ledger.grant(&node, work.limits.as_ref()?, now);
+                let granted = self.seen_ledger(&work.ledger).grant(&node, work.limits.as_ref()?, now);
                 self.counts.refused += u64::from(granted.is_err());
-                granted.ok().map(|(ledger, _)| (version, Some(ledger), Change::Grant(node)))
+                let kubernetes = work.ledger.kubernetes.clone();
+                let granted = granted.ok().map(|(ledger, _)| Ledger { kubernetes, ..ledger });
+                granted.map(|ledger| (version, Some(ledger), Change::Grant(node)))
             }
             // No pool replaces its nodes here.
             PendingAction::Decided(Action::Delete { .. }) => None,

@@ -69,6 +69,7 @@ impl World {
             Fault::Word => self.word(n),
             Fault::Aborts => self.aborts(n),
             Fault::Echo => self.echo(),
+            Fault::UpgradesKubernetes(takes) => self.claims(takes),
         }
     }
 

@@ -67,6 +67,8 @@ pub enum Fault {
     Aborts,
     /// A request that was sent long ago arrives only now, again.
     Echo,
+    /// Kubernetes is to be upgraded, which takes so long.
+    UpgradesKubernetes(Seconds),
 }
 
 /// The times and targets of faults.
@@ -114,7 +116,7 @@ fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
     let c = random.place(controllers);
     let short = random.from_to(5, 900);
     let long = random.from_to(600, 6 * 3600);
-    match random.below(31) {
+    match random.below(33) {
         0 | 1 => Fault::PowerCut(if random.coin() { short } else { long }),
         2 => Fault::Dies(random.coin().then_some(long)),
         3 | 4 => Fault::Partition(if random.coin() { short } else { long }),
@@ -143,6 +145,7 @@ fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
         23 => Fault::GivesUp(random.place(pools)),
         25..=27 => Fault::Lies(Lie::any(random), (!random.per_mille(300)).then_some(long)),
         28 | 29 => Fault::Forged(if random.coin() { u64::MAX } else { random.below(100) }),
+        31 | 32 => Fault::UpgradesKubernetes(short),
         24 => Fault::Hurries(random.place(pools), long, random.coin()),
         _ => Fault::Echo,
     }

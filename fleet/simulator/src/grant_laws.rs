@@ -133,6 +133,9 @@ impl World {
         if before.held(&node.uid).is_some() {
             return Some(format!("grants: {name} holds one already"));
         }
+        if before.kubernetes.is_some() {
+            return Some(format!("kubernetes: {name} is granted while it is upgraded"));
+        }
         let others = out.values().filter(|other| other.uid != node.uid);
         let in_pool: Vec<&&Node> = others.clone().filter(|other| other.pool == node.pool).collect();
         let budget = view.terms.budget(nodes.len() as u64);

@@ -35,11 +35,15 @@ pub enum Mutant {
     ForgetsTheDone,
     /// What ended before the reboot counts as an attempt.
     CountsEarly,
+    /// Grants are given while Kubernetes is upgraded.
+    GrantsBesideClaim,
+    /// Kubernetes is upgraded while a node has a grant.
+    ClaimsBesideGrants,
 }
 
 impl Mutant {
     /// Each of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::GrantsEnd,
         Self::CachedBudget,
         Self::UnreadToken,
@@ -55,5 +59,7 @@ impl Mutant {
         Self::ForgetsAttempts,
         Self::ForgetsTheDone,
         Self::CountsEarly,
+        Self::GrantsBesideClaim,
+        Self::ClaimsBesideGrants,
     ];
 }

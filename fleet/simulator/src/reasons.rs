@@ -248,6 +248,11 @@ impl World {
             Refusal::NoZone => true,
             Refusal::Rate { again: Some(_), .. } => return Fair::Comes,
             Refusal::Rate { count, .. } => *count == 0,
+            // Its end comes, by those who upgrade or by a person.
+            Refusal::Kubernetes { token, .. } => {
+                let claim = self.api.ledger.object.kubernetes.as_ref();
+                return if claim.is_some_and(|claim| claim.token == *token) { Fair::Comes } else { Fair::Wrong };
+            }
             Refusal::Holds { .. } | Refusal::Closed | Refusal::Full { .. } | Refusal::Spent => false,
         };
         if is_so { Fair::Stays } else { Fair::Wrong }

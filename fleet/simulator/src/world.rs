@@ -3,10 +3,14 @@
 use std::{collections::BTreeMap, rc::Rc};
 
 use slipway_node::request::Request;
-use slipway_rollout::{facts::Facts, ledger::Role, plan::Plan};
+use slipway_rollout::{
+    facts::Facts,
+    ledger::{Ledger, Role},
+    plan::Plan,
+};
 
 use crate::{
-    api::Api,
+    api::{Api, Versioned},
     clock::{DAY, Seconds},
     controller_state::{Controller, Write, WriteResult},
     etcd::Etcd,
@@ -61,6 +65,11 @@ pub enum Event {
     Unskips(usize, String),
     /// A node that lied does so no more.
     IsHonest(usize),
+    /// An upgrade of Kubernetes reads the ledger; its write arrives; it is over. The first has how long it takes, and the others
+    /// what was read.
+    Claims(Seconds),
+    ClaimArrives(Seconds, Versioned<Ledger>),
+    Unclaims(u64),
     /// Nothing goes wrong any more.
     Calm,
 }
@@ -91,6 +100,8 @@ pub struct Counts {
     pub denied: u64,
     /// Nodes that went back from a payload that was denied.
     pub went_back: u64,
+    /// Upgrades of Kubernetes that had the ledger's claim.
+    pub claimed: u64,
     pub finished: u64,
     pub stuck: u64,
     pub cut_short: u64,
@@ -120,6 +131,7 @@ impl Counts {
         self.faults += other.faults;
         self.denied += other.denied;
         self.went_back += other.went_back;
+        self.claimed += other.claimed;
         self.finished += other.finished;
         self.stuck += other.stuck;
         self.cut_short += other.cut_short;
@@ -279,6 +291,9 @@ impl World {
             Event::Resumes(pool) => self.resumes(pool),
             Event::Unskips(pool, uid) => self.unskips(pool, &uid),
             Event::IsHonest(n) => self.is_honest(n),
+            Event::Claims(takes) => self.claims(takes),
+            Event::ClaimArrives(takes, read) => self.claim_arrives(takes, &read),
+            Event::Unclaims(token) => self.unclaims(token),
             Event::Calm => self.becomes_calm(),
         }
     }

@@ -15,6 +15,7 @@ use slipway_kubernetes::{
     component::Component,
     manifest,
     replacement::{Asked, Ended, Journal, Next, Refusal, Replacement, Request},
+    version::{Version, image_of},
 };
 use slipway_node::journal;
 use slipway_node_api::v1::{
@@ -105,8 +106,12 @@ impl ControlPlane {
     ) -> Result<ReplaceStaticPodResponse, Error> {
         let component: Component = request.component.parse().map_err(Error::Invalid)?;
         let id = Uuid::try_parse(&request.id).map_err(|_| Error::Invalid(format!("{:?} is no UUID", request.id)))?;
-        let version = request.version.parse().map_err(Error::Invalid)?;
+        let version: Version = request.version.parse().map_err(Error::Invalid)?;
         let kube = Kube::new(self.kube.clone()).map_err(failed)?;
+        if let Some(token) = request.token {
+            is_claimed(&kube, token, Some(&version))?;
+            self.changes_the_version_alone(component, request, &version)?;
+        }
         // Without it, it could not be told whether the kubelet has taken the new manifest.
         let hash = kube.static_pod_hash(component).map_err(Error::Failed)?;
         let request = Request { id, component, image: request.image.clone(), version, caller };
@@ -124,10 +129,31 @@ impl ControlPlane {
     }
 
     /// The way back closes.
-    pub fn complete(&self, caller: &str) -> Result<(), Error> {
+    pub fn complete(&self, token: Option<u64>, caller: &str) -> Result<(), Error> {
+        if let Some(token) = token {
+            is_claimed(&Kube::new(self.kube.clone()).map_err(failed)?, token, None)?;
+        }
         self.pods().complete().map_err(failed)?.map_err(refused)?;
         tracing::info!(caller, "the manifests from before the upgrade are forgotten");
         Ok(())
+    }
+
+    /// A request with a token may be a controller's, which is trusted with less than an admin: it does not choose from where
+    /// an image comes.
+    fn changes_the_version_alone(
+        &self,
+        component: Component,
+        request: &ReplaceStaticPodRequest,
+        version: &Version,
+    ) -> Result<(), Error> {
+        let manifests = self.pods().manifests().map_err(failed)?;
+        let there = manifests.get(&component).and_then(|text| manifest::image(text, component).ok());
+        let wanted = there.as_ref().and_then(|image| image_of(image, version));
+        if there.as_ref() == Some(&request.image) || wanted.as_ref() == Some(&request.image) {
+            return Ok(());
+        }
+        let has = there.unwrap_or_else(|| "none".to_owned());
+        Err(Error::Invalid(format!("{} is not the present image {has} with the version {version}", request.image)))
     }
 
     fn pods(&self) -> MutexGuard<'_, StaticPods<Disk>> {
@@ -138,6 +164,15 @@ impl ControlPlane {
 // After a panic the disk's state counts: a change takes effect only when it was written.
 fn lock(pods: &Mutex<StaticPods<Disk>>) -> MutexGuard<'_, StaticPods<Disk>> {
     pods.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The ledger has the claim with this token, for this version if one is named.
+fn is_claimed(kube: &Kube, token: u64, version: Option<&Version>) -> Result<(), Error> {
+    match kube.claimed(token).map_err(Error::NoLedger)? {
+        Ok(claimed) if version.is_none_or(|version| claimed == version.to_string()) => Ok(()),
+        Ok(claimed) => Err(Error::NotClaimed { token, has: format!("it is for {claimed}") }),
+        Err(has) => Err(Error::NotClaimed { token, has }),
+    }
 }
 
 fn told(of: &Request, came_back: Option<String>) -> StaticPodReplacement {

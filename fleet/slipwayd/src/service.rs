@@ -386,7 +386,7 @@ impl Node for Service {
         self.apart(move |inner| inner.replace_static_pod(&request, caller)).await
     }
 
-    async fn complete_static_pods(&self, caller: String) -> Result<(), Error> {
-        self.apart(move |inner| inner.control_plane()?.complete(&caller)).await
+    async fn complete_static_pods(&self, token: Option<u64>, caller: String) -> Result<(), Error> {
+        self.apart(move |inner| inner.control_plane()?.complete(token, &caller)).await
     }
 }

@@ -476,7 +476,7 @@ impl Node for Api {
         Err(Error::NotHere("this node has no static pods".to_owned()))
     }
 
-    async fn complete_static_pods(&self, _: String) -> Result<(), Error> {
+    async fn complete_static_pods(&self, _: Option<u64>, _: String) -> Result<(), Error> {
         Err(Error::NotHere("this node has no static pods".to_owned()))
     }
 }

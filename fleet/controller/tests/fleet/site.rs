@@ -146,7 +146,8 @@ impl Site {
     /// The kinds are served some time after they are known. And what the API server remembers, from which controllers begin,
     /// has nothing of an earlier test any more.
     fn begins_empty(&mut self) {
-        let kinds = ["Channel", "DisruptionLedger", "NodePool", "NodeUpgrade", "Rollout", "UpgradePolicy"];
+        let kinds =
+            ["Channel", "DisruptionLedger", "KubernetesUpgrade", "NodePool", "NodeUpgrade", "Rollout", "UpgradePolicy"];
         let ours = kinds.map(|kind| self.api_of("fleet.slipway.dev/v1alpha1", kind, None));
         for api in ours.into_iter().chain([self.api_of("v1", "Node", None)]) {
             let list = || self.runtime.block_on(api.list(&ListParams::default().match_any()));

@@ -47,5 +47,5 @@ fn what_was_written_in_v1alpha1_is_taken_without_loss() {
             taken += 1;
         }
     }
-    assert_eq!(taken, 14, "the files are there");
+    assert_eq!(taken, 16, "the files are there");
 }

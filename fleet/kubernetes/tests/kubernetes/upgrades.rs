@@ -12,7 +12,7 @@ use slipway_kubernetes::{
     blocked::Blocked,
     component::Component,
     decide::{Next, decide},
-    facts::{Direction, Facts, Gate},
+    facts::{Claim, Direction, Facts, Gate},
     laws,
     plan::Step,
     version,
@@ -20,7 +20,7 @@ use slipway_kubernetes::{
 
 use crate::{
     NEW, OLD,
-    world::{LIMIT, World},
+    world::{Fleet, LIMIT, World},
 };
 
 /// What goes wrong.
@@ -38,6 +38,8 @@ enum Fault {
     Back,
     /// A kubelet is upgraded with its OS.
     Kubelet(usize),
+    /// The fleet wants to upgrade the OS of a node, from now on for so long.
+    Grant(u64),
 }
 
 /// What is wrong with the program.
@@ -55,6 +57,8 @@ enum Mutant {
     KubeletNewer,
     /// Gates are not looked at.
     NoGate,
+    /// The ledger is not looked at.
+    NoClaim,
 }
 
 fn a_fault() -> impl Strategy<Value = (u64, Fault)> {
@@ -66,6 +70,7 @@ fn a_fault() -> impl Strategy<Value = (u64, Fault)> {
         Just(Fault::NewRun),
         Just(Fault::Back),
         (0..3_usize).prop_map(Fault::Kubelet),
+        (1..40_u64).prop_map(Fault::Grant),
     ];
     (0..60_u64, fault)
 }
@@ -89,7 +94,8 @@ struct Upgrade {
 
 impl Upgrade {
     fn new(nodes: usize, faults: Vec<(u64, Fault)>, mutant: Mutant) -> Self {
-        let world = World::new(nodes);
+        let mut world = World::new(nodes);
+        world.fleet = Some(Fleet::default());
         let excused = BTreeMap::new();
         let (direction, open_at) = (Direction::Forward, 5);
         let ill_since = BTreeMap::new();
@@ -135,6 +141,12 @@ impl Upgrade {
             }
             Fault::NewRun => self.world.asked.clear(),
             Fault::Back => self.direction = Direction::Back,
+            Fault::Grant(time) => {
+                let fleet = self.world.fleet.as_mut().unwrap();
+                if fleet.claim.is_none() {
+                    fleet.granted_until = now + time;
+                }
+            }
             // A NodePool upgrades none before all API servers are, and none while a static pod is replaced: the rules are in
             // another crate, and are kept here.
             Fault::Kubelet(node) => {
@@ -158,6 +170,7 @@ impl Upgrade {
             }),
             Mutant::KubeletNewer => seen.kubelets.values_mut().for_each(|kubelet| *kubelet = format!("v{OLD}")),
             Mutant::NoGate => seen.gates.clear(),
+            Mutant::NoClaim => seen.claim = Claim::NoFleet,
             _ => {}
         }
         let next = decide(&seen);
@@ -189,6 +202,8 @@ impl Upgrade {
                     self.touched_at.get_or_insert(now);
                 }
             }
+            Next::Claim => self.world.fleet.as_mut().unwrap().claim = Some(now),
+            Next::Unclaim(_) => self.world.fleet.as_mut().unwrap().claim = None,
             Next::Complete => {
                 self.world.machines.values_mut().for_each(|machine| machine.journal.complete().unwrap());
             }
@@ -206,6 +221,11 @@ impl Upgrade {
         let broken = laws::broken(facts);
         prop_assert!(broken.is_empty(), "{now} s: {broken:?}");
         prop_assert!(self.touched_at.is_none_or(|at| at >= self.open_at), "{now} s: it began while a gate was closed");
+        let fleet = self.world.fleet.as_ref().unwrap();
+        let is_granted = fleet.granted_until > now;
+        prop_assert!(!is_granted || !facts.is_touched(), "{now} s: a node's OS is upgraded at the same time");
+        prop_assert!(!is_granted || fleet.claim.is_none(), "{now} s: a claim beside a grant");
+        prop_assert!(!self.is_over || fleet.claim.is_none(), "{now} s: it is over, and keeps the claim");
         let is_excused = |node: &str, of: Component| {
             let until = self.excused.get(&(node.to_owned(), of)).copied();
             until.is_some_and(|until| now <= until)
@@ -226,7 +246,7 @@ impl Upgrade {
 
     fn run(mut self) -> Result<Self, TestCaseError> {
         // The longest that ends: both faults last, and one image comes back after its time.
-        while !self.is_over && self.world.now < 200 {
+        while !self.is_over && self.world.now < 240 {
             self.tick()?;
         }
         Ok(self)
@@ -269,7 +289,14 @@ fn ten_thousand_upgrades_with_two_faults_break_no_law() {
 
 #[test]
 fn every_mutant_is_caught() {
-    for mutant in [Mutant::NoWait, Mutant::NextTooEarly, Mutant::WrongOrder, Mutant::KubeletNewer, Mutant::NoGate] {
+    for mutant in [
+        Mutant::NoWait,
+        Mutant::NextTooEarly,
+        Mutant::WrongOrder,
+        Mutant::KubeletNewer,
+        Mutant::NoGate,
+        Mutant::NoClaim,
+    ] {
         let caught = campaign(10_000, mutant).expect_err("a mutant survives");
         assert!(!caught.contains("does not end"), "{mutant:?} breaks no law, it only hangs: {caught}");
     }

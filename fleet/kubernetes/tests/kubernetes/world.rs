@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use slipway_kubernetes::{
     component::Component,
-    facts::{Direction, Facts, Node, StaticPod},
+    facts::{Claim, Direction, Facts, Node, StaticPod},
     replacement::{self, Asked, Journal, Next, Outcome, Refusal, Request, Seen},
     version::Version,
 };
@@ -43,6 +43,16 @@ pub struct World {
     pub asked: BTreeMap<Uuid, (String, Component)>,
     pub well_since: Option<u64>,
     pub ids: u128,
+    pub fleet: Option<Fleet>,
+}
+
+/// The fleet's ledger.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet {
+    /// The claim of the upgrade.
+    pub claim: Option<u64>,
+    /// Until when a node holds a grant: its OS is upgraded.
+    pub granted_until: u64,
 }
 
 pub fn manifest_of(component: Component, version: &str) -> String {
@@ -63,7 +73,7 @@ impl World {
         };
         let machines: BTreeMap<_, _> = (0..nodes).map(|n| (format!("n{n}"), machine.clone())).collect();
         let kubelets = machines.keys().map(|name| (name.clone(), format!("v{OLD}"))).collect();
-        Self { now: 0, machines, kubelets, takes: 3, asked: BTreeMap::new(), well_since: None, ids: 0 }
+        Self { now: 0, machines, kubelets, takes: 3, asked: BTreeMap::new(), well_since: None, ids: 0, fleet: None }
     }
 
     pub fn facts(&mut self, direction: Direction) -> Facts {
@@ -73,6 +83,7 @@ impl World {
             target: version(NEW),
             nodes,
             kubelets: self.kubelets.clone(),
+            claim: self.claim(),
             gates: Vec::new(),
             soak: 6,
             well_for: None,
@@ -81,6 +92,15 @@ impl World {
         self.well_since = self.well_since.filter(|_| is_well).or(is_well.then_some(self.now));
         facts.well_for = self.well_since.map(|since| self.now - since);
         facts
+    }
+
+    fn claim(&self) -> Claim {
+        match &self.fleet {
+            None => Claim::NoFleet,
+            Some(Fleet { claim: Some(token), .. }) => Claim::Held(*token),
+            Some(fleet) if fleet.granted_until > self.now => Claim::Refused("the OS of w0 is upgraded".to_owned()),
+            Some(_) => Claim::Free,
+        }
     }
 
     fn node(&self, machine: &Machine) -> Node {

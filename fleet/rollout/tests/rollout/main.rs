@@ -6,6 +6,7 @@
 
 mod approval;
 mod attempts;
+mod claim;
 mod decide;
 mod evidence;
 mod int_or_percent;

@@ -46,7 +46,9 @@ async fn call(channel: &Channel, call: Call) -> Result<(), Status> {
         Call::Confirm => client.confirm(ConfirmRequest {}).await.map(drop),
         Call::StaticPods => client.static_pods(StaticPodsRequest {}).await.map(drop),
         Call::ReplaceStaticPod => client.replace_static_pod(ReplaceStaticPodRequest::default()).await.map(drop),
-        Call::CompleteStaticPods => client.complete_static_pods(CompleteStaticPodsRequest {}).await.map(drop),
+        Call::CompleteStaticPods => {
+            client.complete_static_pods(CompleteStaticPodsRequest { token: None }).await.map(drop)
+        }
     }
 }
 
@@ -102,6 +104,8 @@ async fn a_controller_begins_with_a_grant_alone() {
         client.rollback(RollbackRequest { allow_any_etcd: true, ..rollback(None) }).await.map(drop),
         client.reboot(RebootRequest { id: id(), token: Some(7), ..Default::default() }).await.map(drop),
         client.confirm(ConfirmRequest {}).await.map(drop),
+        client.replace_static_pod(ReplaceStaticPodRequest::default()).await.map(drop),
+        client.complete_static_pods(CompleteStaticPodsRequest { token: None }).await.map(drop),
     ] {
         assert!(is_forbidden(&outcome), "{outcome:?}");
     }
@@ -110,10 +114,12 @@ async fn a_controller_begins_with_a_grant_alone() {
         client.upgrade(upgrade(Some(7), false)).await.map(drop),
         client.upgrade(upgrade(Some(8), true)).await.map(drop),
         client.rollback(rollback(Some(9))).await.map(drop),
+        client.replace_static_pod(ReplaceStaticPodRequest { token: Some(9), ..Default::default() }).await.map(drop),
+        client.complete_static_pods(CompleteStaticPodsRequest { token: Some(9) }).await.map(drop),
     ] {
         assert!(!is_forbidden(&outcome), "{outcome:?}");
     }
-    assert_eq!(site.node.calls().len(), 3);
+    assert_eq!(site.node.calls().len(), 5);
 }
 
 #[tokio::test]

@@ -34,6 +34,7 @@ fn each_mutant_is_noticed() {
             Mutant::SoaksByNodes => &["soaks:"],
             Mutant::ApprovesAnyPlan => &["approvals:"],
             Mutant::ForgetsAttempts | Mutant::ForgetsTheDone | Mutant::CountsEarly => &["attempts:"],
+            Mutant::GrantsBesideClaim | Mutant::ClaimsBesideGrants => &["kubernetes:"],
             Mutant::None => &[],
         };
         assert!(is_one_of(&law, laws), "{mutant:?}: {law}");

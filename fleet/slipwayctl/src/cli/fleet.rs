@@ -49,6 +49,9 @@ pub struct Init {
     /// Also the rights for pools that replace their nodes
     #[arg(long)]
     pub replace: bool,
+    /// Also the rights for a KubernetesUpgrade and its Job
+    #[arg(long)]
+    pub kubernetes: bool,
     /// How many days a certificate is valid that is made now; the CA is valid for ten years
     #[arg(long, value_name = "NUMBER", default_value_t = 365, value_parser = super::days())]
     pub days: u32,

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use slipway_core::digest::Sha256;
 use slipway_kubernetes::version::Version;
+
+use super::fleet::AttributionArgs;
 
 const AFTER: &str = "\
 Examples:
@@ -53,10 +56,31 @@ pub enum Verb {
         #[command(flatten)]
         how: How,
     },
+    #[command(flatten)]
+    Word(Word),
     /// Bring back what the nodes keep from before an upgrade that is not completed, in reverse order
     Rollback {
         #[command(flatten)]
         how: How,
+    },
+}
+
+/// People's word to the fleet about it.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Word {
+    /// Approve the plan of the KubernetesUpgrade, where a policy asks for that
+    Approve {
+        /// Only if this is the hash of its plan
+        #[arg(long, value_name = "HASH")]
+        plan: Option<Sha256>,
+        #[command(flatten)]
+        word: AttributionArgs,
+    },
+    /// Free the claim on the fleet's ledger, if no run goes on with it. Be sure that no static pod is being replaced: the
+    /// fleet upgrades nodes again
+    Unblock {
+        #[command(flatten)]
+        word: AttributionArgs,
     },
 }
 

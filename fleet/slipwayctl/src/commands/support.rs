@@ -15,8 +15,8 @@ use serde::Serialize;
 use serde_json::json;
 use slipway_core::support::{Archive, LARGEST};
 use slipway_fleet_objects::{
-    channel::Channel, ledger::DisruptionLedger, policy::UpgradePolicy, pool::NodePool, rollout::Rollout,
-    upgrade::NodeUpgrade,
+    channel::Channel, kubernetes_upgrade::KubernetesUpgrade, ledger::DisruptionLedger, policy::UpgradePolicy,
+    pool::NodePool, rollout::Rollout, upgrade::NodeUpgrade,
 };
 use slipway_node_api::v1::{LogsRequest, StatusRequest, StatusResponse, WatchRequest};
 use tokio::time::timeout;
@@ -153,6 +153,7 @@ async fn fleet(kubeconfig: Option<&Path>, archive: &mut Archive) {
         ApiResource::erase::<Rollout>(&()),
         ApiResource::erase::<NodeUpgrade>(&()),
         ApiResource::erase::<DisruptionLedger>(&()),
+        ApiResource::erase::<KubernetesUpgrade>(&()),
         ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node")),
         ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Event")),
     ];

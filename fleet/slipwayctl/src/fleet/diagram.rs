@@ -57,6 +57,7 @@ pub fn lines(report: &Report) -> String {
     if report.pools.is_empty() {
         text.push_str("no NodePool\n");
     }
+    report.kubernetes.iter().for_each(|of| _ = writeln!(text, "{}", clean(&of.line())));
     for pool in &report.pools {
         let rollout = pool.rollout.as_ref();
         let of = rollout.map(|of| format!(", rollout {}, plan {}", of.name, of.plan)).unwrap_or_default();
@@ -101,6 +102,10 @@ pub fn picture(report: &Report, style: Style) -> String {
     let mut text = String::new();
     if report.pools.is_empty() {
         text.push_str("There is no NodePool.\n");
+    }
+    if let Some(of) = &report.kubernetes {
+        style.wrap(&clean(&of.line()), 0, &mut text);
+        text.push('\n');
     }
     for pool in &report.pools {
         style.pool(pool, &mut text);
@@ -272,7 +277,7 @@ mod tests {
             rollout: Some(rollout),
             others: Vec::new(),
         };
-        Report { schema: 1, pools: vec![pool] }
+        Report { schema: 1, pools: vec![pool], kubernetes: None }
     }
 
     #[test]

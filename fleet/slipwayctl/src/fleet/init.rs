@@ -13,10 +13,11 @@ use crate::{
 };
 
 /// The namespace before its objects.
-const OBJECTS: [&str; 8] = [
+const OBJECTS: [&str; 9] = [
     include_str!("../../../manifests/namespace.yaml"),
     include_str!("../../../manifests/crds/channels.yaml"),
     include_str!("../../../manifests/crds/disruptionledgers.yaml"),
+    include_str!("../../../manifests/crds/kubernetesupgrades.yaml"),
     include_str!("../../../manifests/crds/nodepools.yaml"),
     include_str!("../../../manifests/crds/nodeupgrades.yaml"),
     include_str!("../../../manifests/crds/rollouts.yaml"),
@@ -24,6 +25,7 @@ const OBJECTS: [&str; 8] = [
     include_str!("../../../manifests/rights.yaml"),
 ];
 const REPLACE: &str = include_str!("../../../manifests/replace.yaml");
+const KUBERNETES: &str = include_str!("../../../manifests/kubernetes.yaml");
 const DEPLOYMENT: &str = include_str!("../../../manifests/deployment.yaml");
 /// Where the Deployment names its image.
 const IMAGE: &str = "image: slipway-fleet\n";
@@ -31,7 +33,10 @@ const IMAGE: &str = "image: slipway-fleet\n";
 const FILE: &str = "slipway-fleet.yaml";
 
 /// Make it.
-pub fn run(Init { image, dir, stdout, replace, days, renew }: &Init, output: &Output) -> Result<(), Failure> {
+pub fn run(
+    Init { image, dir, stdout, replace, kubernetes, days, renew }: &Init,
+    output: &Output,
+) -> Result<(), Failure> {
     check_image(image)?;
     let ca = authority::ensure_ca(dir)?;
     let client = |name: &str, role| {
@@ -39,7 +44,7 @@ pub fn run(Init { image, dir, stdout, replace, days, renew }: &Init, output: &Ou
         authority::ensure(dir, dir, name, params, *renew)
     };
     let (controller, admin) = (client("slipway-fleet", Role::Controller)?, client("admin", Role::Admin)?);
-    let objects = objects(image, *replace, &secret(&ca, &controller)?);
+    let objects = objects(image, (*replace, *kubernetes), &secret(&ca, &controller)?);
     let mut lines = Vec::new();
     let mut made = Vec::new();
     for (pair, what) in [(ca, "the CA"), (controller, "the controller"), (admin, "an admin")] {
@@ -98,9 +103,10 @@ fn secret(ca: &Pair, controller: &Pair) -> Result<String, Failure> {
     Ok(format!("{secret:#}\n"))
 }
 
-fn objects(image: &str, replace: bool, secret: &str) -> String {
+fn objects(image: &str, (replace, kubernetes): (bool, bool), secret: &str) -> String {
     let deployment = DEPLOYMENT.replacen(IMAGE, &format!("image: {image}\n"), 1);
-    let parts = OBJECTS.into_iter().chain(replace.then_some(REPLACE)).chain([secret, deployment.as_str()]);
+    let rights = replace.then_some(REPLACE).into_iter().chain(kubernetes.then_some(KUBERNETES));
+    let parts = OBJECTS.into_iter().chain(rights).chain([secret, deployment.as_str()]);
     parts.collect::<Vec<_>>().join("---\n")
 }
 
@@ -131,10 +137,13 @@ mod tests {
             objects.sort_by_key(ToString::to_string);
             objects
         };
-        let made = parse(&objects("registry.example/fleet:1", false, &secret.to_string()));
+        let made = parse(&objects("registry.example/fleet:1", (false, false), &secret.to_string()));
         assert_eq!(sort(made), sort(wanted.clone()));
         wanted.extend(parse(&read("replace.yaml")));
-        assert_eq!(sort(parse(&objects("registry.example/fleet:1", true, &secret.to_string()))), sort(wanted));
+        let made = |rights| sort(parse(&objects("registry.example/fleet:1", rights, &secret.to_string())));
+        assert_eq!(made((true, false)), sort(wanted.clone()));
+        wanted.extend(parse(&read("kubernetes.yaml")));
+        assert_eq!(made((true, true)), sort(wanted));
     }
 
     #[test]

@@ -17,7 +17,7 @@
 
 pub mod cluster;
 mod diagram;
-mod edit;
+pub mod edit;
 mod forecast;
 mod init;
 #[cfg(test)]
@@ -105,7 +105,8 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
     }
 }
 
-fn attribution_of(word: fleet::AttributionArgs) -> Attribution {
+/// Whose word it is.
+pub fn attribution_of(word: fleet::AttributionArgs) -> Attribution {
     Attribution { who: word.who.unwrap_or_else(user), why: word.reason }
 }
 
@@ -119,7 +120,8 @@ async fn in_pool(
     print_edit(output, &format!("nodepool/{pool}"), &done)
 }
 
-fn print_edit(output: &Output, object: &str, done: &Edit) -> Result<(), Failure> {
+/// What a change did, for people.
+pub fn print_edit(output: &Output, object: &str, done: &Edit) -> Result<(), Failure> {
     let changed = done.spec.is_some();
     output.answer(
         &json!({ "object": object, "changed": changed, "message": done.says }),

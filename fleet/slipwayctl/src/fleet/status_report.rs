@@ -7,6 +7,7 @@ use serde::Serialize;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     attribution::Attribution,
+    kubernetes_upgrade::KubernetesUpgrade,
     pool::{NodePool, RunNow, Skip},
     rollout::{ApprovalRecord, Rollout, RolloutStatus},
     upgrade::{NodeUpgrade, NodeUpgradeStatus},
@@ -28,6 +29,28 @@ pub struct Report {
     pub schema: u32,
     /// The pools, by name.
     pub pools: Vec<Pool>,
+    /// The version of Kubernetes, if people want one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<Kubernetes>,
+}
+
+/// The version of Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Kubernetes {
+    /// The version that is wanted.
+    pub version: String,
+    /// The version that was reached the last time.
+    pub observed: Option<String>,
+    /// What goes on, in one word that stays the same: UpToDate, Running, Waiting, Paused, Failed, Invalid; Unknown if no
+    /// controller has looked at it yet.
+    pub state: String,
+    /// Why no more goes on, in one word that stays the same.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
+    /// How many static pods are still to be replaced, as a Job says that runs.
+    pub left: Option<u32>,
 }
 
 /// One pool.
@@ -186,6 +209,8 @@ pub struct ClusterObjects {
     pub upgrades: Vec<NodeUpgrade>,
     /// The ledger.
     pub ledger: Ledger,
+    /// The version of Kubernetes, if people want one.
+    pub kubernetes: Option<KubernetesUpgrade>,
 }
 
 impl Report {
@@ -197,7 +222,31 @@ impl Report {
             Ok(pool) => objects.pool(name, pool),
             Err(why) => Pool::invalid(name, why),
         });
-        Self { schema: SCHEMA, pools: pools.collect() }
+        let kubernetes = objects.kubernetes.as_ref().filter(|_| names.is_empty()).map(Kubernetes::new);
+        Self { schema: SCHEMA, pools: pools.collect(), kubernetes }
+    }
+}
+
+impl Kubernetes {
+    fn new(of: &KubernetesUpgrade) -> Self {
+        let status = of.status.clone().unwrap_or_default();
+        let is_new = status.state.is_empty();
+        let word = |word: String| if is_new { "Unknown".to_owned() } else { word };
+        Self {
+            version: of.spec.version.clone(),
+            observed: status.observed_version,
+            state: word(status.state),
+            reason: word(status.reason),
+            message: if is_new { "no controller has looked at it yet".to_owned() } else { status.message },
+            left: status.run.filter(|_| status.job.is_some()).map(|run| run.left),
+        }
+    }
+
+    /// In one line.
+    pub fn line(&self) -> String {
+        let has = self.observed.as_ref().map(|has| format!(", has {has}")).unwrap_or_default();
+        let left = self.left.map(|left| format!(", {left} steps left")).unwrap_or_default();
+        format!("Kubernetes {}  {}{has}{left}: {}", self.version, self.state, self.message)
     }
 }
 
@@ -367,6 +416,7 @@ mod tests {
             rollouts: vec![serde_json::from_value(rollout).unwrap()],
             upgrades: vec![serde_json::from_value(heir).unwrap()],
             ledger: Ledger::default(),
+            kubernetes: None,
         };
         let pool = Report::new(&objects, &[]).pools.remove(0);
         assert!(pool.others.is_empty(), "{:?}", pool.others);

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use slipway_fleet_objects::ledger::{DisruptionLedger, LEDGER};
+use slipway_fleet_objects::{
+    kubernetes_upgrade::{CLUSTER, KubernetesUpgrade},
+    ledger::{DisruptionLedger, LEDGER},
+};
 
 use super::{
     cluster::Cluster,
@@ -42,12 +45,17 @@ fn show(report: &Report, again: bool, output: &Output) -> Result<(), Failure> {
 }
 
 async fn look(cluster: &Cluster, names: &[String]) -> Result<Report, Failure> {
-    let (pools, rollouts, upgrades, ledger) =
-        tokio::try_join!(cluster.pools(), cluster.list(), cluster.list(), cluster.find::<DisruptionLedger>(LEDGER),)?;
+    let (pools, rollouts, upgrades, ledger, kubernetes) = tokio::try_join!(
+        cluster.pools(),
+        cluster.list(),
+        cluster.list(),
+        cluster.find::<DisruptionLedger>(LEDGER),
+        cluster.find::<KubernetesUpgrade>(CLUSTER),
+    )?;
     if let Some(missing) = names.iter().find(|name| !pools.contains_key(*name)) {
         let message = format!("there is no NodePool {missing:?}");
         return Err(Failure::Refused { reason: "not-found".to_owned(), message });
     }
     let ledger = ledger.and_then(|ledger| ledger.status).unwrap_or_default();
-    Ok(Report::new(&ClusterObjects { pools, rollouts, upgrades, ledger }, names))
+    Ok(Report::new(&ClusterObjects { pools, rollouts, upgrades, ledger, kubernetes }, names))
 }

@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
+use slipway_fleet_objects::{
+    kubernetes_upgrade::{CLUSTER, KubernetesUpgrade},
+    ledger::{DisruptionLedger, LEDGER},
+};
 use slipway_kubernetes::{
     blocked::Blocked,
     decide::{Next, decide},
@@ -24,12 +28,13 @@ use slipway_kubernetes_upgrade::{
 use crate::{
     cli::{
         Target,
-        kubernetes::{How, Kubernetes, Verb},
+        fleet::AttributionArgs,
+        kubernetes::{How, Kubernetes, Verb, Word},
     },
     config::resolve,
     connect::{Client, connect},
     failure::Failure,
-    fleet::cluster::Cluster,
+    fleet::{attribution_of, cluster::Cluster, edit, print_edit},
     show::Output,
 };
 
@@ -54,6 +59,7 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
     let cluster = Cluster::connect(of.kubeconfig.as_deref(), target.context.as_deref()).await?;
     let nodes = Contexts(target);
     let (direction, wanted, soak, how) = match of.verb {
+        Verb::Word(word) => return say(&cluster, word, output).await,
         Verb::Status => (Direction::Forward, None, 0, How { dry_run: true, patience: 0 }),
         Verb::Upgrade { to, soak, how } => (Direction::Forward, Some(to), soak, how),
         Verb::Rollback { how } => (Direction::Back, None, 0, how),
@@ -65,14 +71,59 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
         // What is there is the target of who only looks; who goes back leaves it.
         None => newest(&cluster, &nodes).await?,
     };
-    let wish = Wish { direction, target, soak: seconds(soak), patience: seconds(how.patience) };
+    let wish = Wish {
+        direction,
+        target,
+        soak: seconds(soak),
+        patience: seconds(how.patience),
+        trial_in: "kube-system".to_owned(),
+    };
     let mut run = Run::new(cluster.client(), &nodes, wish);
     if how.dry_run {
         let facts = run.facts().await.map_err(Failure::Unreachable)?;
         return if is_status { status(&facts, output) } else { preview(&facts, output) };
     }
+    if direction == Direction::Back {
+        pause(&cluster, output).await;
+    }
     run.run(|happened| _ = tell(happened, output)).await.map_err(failure)?;
     output.answer(&json!({ "finished": true }), "finished: nothing is left to do")
+}
+
+/// A person's word, in an object of the fleet.
+async fn say(cluster: &Cluster, word: Word, output: &Output) -> Result<(), Failure> {
+    match word {
+        Word::Approve { plan, word } => {
+            let word = attribution_of(word);
+            let edit = |upgrade: &serde_json::Value| edit::approve_plan(upgrade, plan, &word);
+            let done = cluster.change::<KubernetesUpgrade>(CLUSTER, edit).await?;
+            print_edit(output, &format!("kubernetesupgrade/{CLUSTER}"), &done)
+        }
+        Word::Unblock { word } => {
+            let word = attribution_of(word);
+            let done = cluster.change::<DisruptionLedger>(LEDGER, |ledger| edit::unclaim(ledger, &word)).await?;
+            print_edit(output, &format!("disruptionledger/{LEDGER}"), &done)
+        }
+    }
+}
+
+/// The fleet's Job would go forward again. What cannot be paused is said, and holds up no way back.
+async fn pause(cluster: &Cluster, output: &Output) {
+    let found = match cluster.find::<KubernetesUpgrade>(CLUSTER).await {
+        Ok(None) => return,
+        Ok(Some(object)) if object.spec.paused.is_some() => return,
+        found => found.map(drop),
+    };
+    let args = AttributionArgs { reason: "it is rolled back".to_owned(), who: None };
+    let word = attribution_of(args);
+    let paused = match found {
+        Ok(()) => cluster.change::<KubernetesUpgrade>(CLUSTER, |upgrade| edit::pause(upgrade, &word)).await.map(drop),
+        Err(why) => Err(why),
+    };
+    match paused {
+        Ok(()) => output.remark(&format!("kubernetesupgrade/{CLUSTER} is paused, so that nothing goes forward again")),
+        Err(why) => output.remark(&format!("kubernetesupgrade/{CLUSTER} cannot be paused: {why}")),
+    }
 }
 
 /// The newest version of an API server.
@@ -95,10 +146,12 @@ fn status(facts: &Facts, output: &Output) -> Result<(), Failure> {
 fn preview(facts: &Facts, output: &Output) -> Result<(), Failure> {
     let plan = Plan::new(facts);
     let (word, waits) = match decide(facts) {
+        Next::Claim => (None, format!("begins with the ledger's claim, then {}", first(&plan))),
         Next::Do(step) => (None, format!("begins with {step}")),
         Next::Wait(why) => (Some("Waits"), format!("waits: {why}")),
         Next::Blocked(blocked) => (Some(blocked.word()), format!("blocked ({}): {blocked}", blocked.word())),
         Next::Complete => (None, "completes: the nodes forget what they keep".to_owned()),
+        Next::Unclaim(token) => (None, format!("gives the ledger's claim {token} back: nothing is left to do")),
         Next::Finished => (None, "finished: nothing is left to do".to_owned()),
     };
     let closed = facts.gates.iter().map(|gate| {
@@ -110,10 +163,20 @@ fn preview(facts: &Facts, output: &Output) -> Result<(), Failure> {
     output.answer(&json, &text)
 }
 
+fn first(plan: &Plan) -> String {
+    plan.steps.first().map_or_else(|| "completes".to_owned(), ToString::to_string)
+}
+
 fn tell(happened: &Happened, output: &Output) -> Result<(), Failure> {
     match happened {
         Happened::Asked(step) => output.answer(&json!({ "begins": step }), &format!("begins: {step}")),
         Happened::Waits(why) => output.answer(&json!({ "waits": why }), &format!("waits: {why}")),
+        Happened::Claimed(token) => output
+            .answer(&json!({ "claimed": token }), &format!("claimed: {token}; the fleet upgrades no node meanwhile")),
+        Happened::Unclaimed(token) => {
+            output.answer(&json!({ "unclaimed": token }), &format!("the claim {token} is free: the fleet goes on"))
+        }
+        Happened::Looked(_) => Ok(()),
         Happened::Completes => output
             .answer(&json!({ "completes": true }), "completes: the nodes forget what they keep; no way leads back"),
     }

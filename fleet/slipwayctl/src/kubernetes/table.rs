@@ -60,7 +60,7 @@ fn notes(facts: &Facts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use slipway_kubernetes::facts::{Direction, StaticPod};
+    use slipway_kubernetes::facts::{Claim, Direction, StaticPod};
 
     use super::*;
 
@@ -81,6 +81,7 @@ mod tests {
             target: "1.21.2".parse().unwrap(),
             nodes: [("n1".to_owned(), first), ("n2".to_owned(), second)].into(),
             kubelets: [("n1".to_owned(), "v1.20.2".to_owned()), ("w1".to_owned(), "v1.19.0".to_owned())].into(),
+            claim: Claim::NoFleet,
             gates: Vec::new(),
             soak: 0,
             well_for: None,

@@ -21,6 +21,15 @@ const LEDGER: &str = "cluster";
 struct Ledger {
     #[serde(default)]
     grants: Vec<Grant>,
+    #[serde(default)]
+    kubernetes: Option<Claim>,
+}
+
+/// The upgrade of Kubernetes that is under way.
+#[derive(Debug, Deserialize)]
+struct Claim {
+    token: u64,
+    version: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -61,6 +70,16 @@ impl Kube {
                 "the fleet's ledger has no grant for this Node, whose UID is {uid}"
             ))),
         }
+    }
+
+    /// The version that the ledger's claim with this token is for, or what the ledger has instead. The outer error: it cannot
+    /// be read.
+    pub fn claimed(&self, token: u64) -> Result<std::result::Result<String, String>, String> {
+        Ok(match self.look_up()?.1.kubernetes {
+            Some(claim) if claim.token == token => Ok(claim.version),
+            Some(Claim { token, version }) => Err(format!("it is {token}, for {version}")),
+            None => Err("there is none".to_owned()),
+        })
     }
 
     /// The UID of this Node, and the ledger as it is now. Neither read names a version: an API server then asks a

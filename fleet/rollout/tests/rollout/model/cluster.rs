@@ -19,7 +19,7 @@ use stateright::{Model, Property};
 
 use super::{
     said::Said,
-    state::{Body, Controller, Mutant, State, Write, hash},
+    state::{Body, Controller, Mutant, State, Upgrade, Write, hash},
 };
 use crate::{NEW, noon};
 
@@ -43,6 +43,10 @@ pub enum Event {
     Done(usize),
     /// Forbidden: a grant ends by time, or by a report without a look at its token.
     Ends(usize),
+    /// An upgrade of Kubernetes reads the ledger and claims it; its write arrives; it is over.
+    Claims,
+    ClaimArrives,
+    Unclaims,
 }
 
 /// The model.
@@ -61,6 +65,8 @@ pub struct Cluster {
     has_liar: bool,
     /// The number of controllers. With a liar there is one: with two there are too many states.
     controllers: usize,
+    /// Kubernetes is upgraded once.
+    has_upgrade: bool,
     decided: Mutex<HashMap<View, Option<Decided>>>,
     views: Mutex<HashMap<Seen, Arc<Vec<Vec<Said>>>>>,
     ended: Mutex<HashMap<Quiet, bool>>,
@@ -83,8 +89,22 @@ impl Cluster {
         let is_large = env::var_os("SLIPWAY_FLEET_STATES").is_some();
         let late = u8::from(budget == 1 || nodes[0].role == Role::ControlPlane) + u8::from(is_large);
         let (has_liar, decided, views, ended) = (false, Mutex::default(), Mutex::default(), Mutex::default());
-        let controllers = 2;
-        Self { nodes, rules, plan, budget, mutant, tokens, late, has_liar, controllers, decided, views, ended }
+        let (controllers, has_upgrade) = (2, false);
+        Self {
+            nodes,
+            rules,
+            plan,
+            budget,
+            mutant,
+            tokens,
+            late,
+            has_liar,
+            controllers,
+            has_upgrade,
+            decided,
+            views,
+            ended,
+        }
     }
 
     /// One of the nodes lies. One that fails is not enough to stop the others.
@@ -92,6 +112,11 @@ impl Cluster {
         let mut policies: Vec<Policy> = self.rules.into();
         policies[0].failure_budget = Some(IntOrPercent::Nodes(2));
         Self { rules: Rules::try_from(policies).unwrap(), has_liar: true, controllers: 1, late: 0, ..self }
+    }
+
+    /// At some time Kubernetes is upgraded.
+    pub fn with_upgrade(self) -> Self {
+        Self { has_upgrade: true, late: 0, ..self }
     }
 
     fn lies(&self, n: usize) -> bool {
@@ -108,7 +133,7 @@ impl Cluster {
             said[1] = said[0];
         }
         let nodes = self.nodes.iter().zip(&said).map(|(node, said)| said.observed(node)).collect();
-        let mut ledger = ledger.clone();
+        let mut ledger = self.seen(ledger);
         let tokens = said.iter().map(|said| said.token());
         match self.mutant {
             Mutant::BelievesTokens => ledger.epoch = tokens.fold(ledger.epoch, u64::max),
@@ -117,6 +142,12 @@ impl Cluster {
         // So long after that, the ones that did not stage are not waited for.
         let created = (self.mutant != Mutant::WaitsForAll).then(|| noon() - 2.hours());
         Facts { ledger, created, ..Facts::new(self.plan.clone(), self.rules.clone(), nodes) }
+    }
+
+    /// The ledger as a controller sees it.
+    fn seen(&self, ledger: &Ledger) -> Ledger {
+        let kubernetes = ledger.kubernetes.clone().filter(|_| self.mutant != Mutant::GrantsBesideClaim);
+        Ledger { kubernetes, ..ledger.clone() }
     }
 
     /// The action of a controller that sees this; `None` for none.
@@ -170,7 +201,9 @@ impl Cluster {
             }
             Action::Grant { node, .. } => {
                 let limits = controller.limits.as_ref()?;
-                controller.read.grant(&node, limits, noon()).ok().map(|(ledger, _)| ledger)
+                let granted = self.seen(&controller.read).grant(&node, limits, noon());
+                let kubernetes = controller.read.kubernetes.clone();
+                granted.ok().map(|(ledger, _)| Ledger { kubernetes, ..ledger })
             }
             Action::Free { uid, proof } => controller.read.free(&uid, &proof).ok(),
             // One node that fails, or says so, is not enough.
@@ -238,12 +271,39 @@ impl Cluster {
                 let said = body.says();
                 state.said[n].insert(said);
             }
+            Event::Claims | Event::ClaimArrives | Event::Unclaims => self.upgrades(state, &event)?,
             Event::Ends(n) => {
                 let mut ledger = Ledger::clone(&state.ledger);
                 ledger.grants.retain(|grant| grant.node.uid != self.nodes[n].uid);
                 state.put(Arc::new(ledger), self.mutant);
             }
         }
+        Some(())
+    }
+
+    fn upgrades(&self, state: &mut State, event: &Event) -> Option<()> {
+        state.upgrade = match (event, state.upgrade.clone()) {
+            (Event::Claims, Upgrade::Begins) => {
+                let mut read = Ledger::clone(&state.ledger);
+                if self.mutant == Mutant::ClaimsBesideGrants {
+                    read.grants.clear();
+                }
+                let to = read.claim("1.31.2", &BTreeSet::new(), noon()).ok()?;
+                let to = Arc::new(Ledger { grants: state.ledger.grants.clone(), ..to });
+                Upgrade::Claims(Write { version: state.version, from: Arc::clone(&state.ledger), to })
+            }
+            (Event::ClaimArrives, Upgrade::Claims(write)) if write.version == state.version => {
+                state.put(write.to, self.mutant);
+                Upgrade::Works
+            }
+            (Event::ClaimArrives, Upgrade::Claims(_)) => Upgrade::Begins,
+            (Event::Unclaims, Upgrade::Works) => {
+                let token = state.ledger.kubernetes.as_ref()?.token;
+                state.put(Arc::new(state.ledger.unclaim(token)), self.mutant);
+                Upgrade::Over
+            }
+            _ => return None,
+        };
         Some(())
     }
 
@@ -297,6 +357,7 @@ impl Cluster {
 
     fn ends_with(&self, state: &State, lie: Option<Said>) -> bool {
         let mut state = state.clone();
+        let _ = self.happens(&mut state, Event::Unclaims);
         for _ in 0..40 {
             let all_run = state.nodes.iter().enumerate().all(|(n, body)| body.runs || self.lies(n));
             let is_liars = |grant: &Grant| self.has_liar && grant.node == self.nodes[0];
@@ -335,6 +396,13 @@ impl Cluster {
         })
     }
 
+    /// No grant is there beside a claim, and no node is at work while Kubernetes is upgraded.
+    fn is_one_at_a_time(&self, state: &State) -> bool {
+        let is_claimed = state.ledger.kubernetes.is_some() && !state.ledger.grants.is_empty();
+        let is_at_work = state.upgrade == Upgrade::Works && state.nodes.iter().any(|body| body.work.is_some());
+        !is_claimed && !is_at_work
+    }
+
     fn all_hold(&self, state: &State) -> bool {
         let granted = |n: usize| state.ledger.held(&self.nodes[n].uid).map(|grant| grant.token);
         let holds = |(n, body): (usize, &Body)| body.work.is_none() || granted(n) == body.work || self.lies(n);
@@ -359,6 +427,7 @@ impl Model for Cluster {
             may_be_late: self.late,
             fell: false,
             stopped: false,
+            upgrade: if self.has_upgrade { Upgrade::Begins } else { Upgrade::Never },
         }]
     }
 
@@ -375,6 +444,9 @@ impl Model for Cluster {
             }
         }
         events.extend((0..state.late.len()).map(Event::ArrivesLate));
+        if self.has_upgrade {
+            events.extend([Event::Claims, Event::ClaimArrives, Event::Unclaims]);
+        }
         events.extend(state.begins.iter().map(|(n, token)| Event::Hear(*n, *token)));
         for n in 0..self.nodes.len() {
             events.push(Event::Done(n));
@@ -402,6 +474,7 @@ impl Model for Cluster {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(super::BUDGET, |model: &Self, state: &State| model.is_within(state)),
+            Property::always(super::ONE, |model: &Self, state: &State| model.is_one_at_a_time(state)),
             Property::always(super::HOLDS, |model: &Self, state: &State| model.all_hold(state)),
             Property::always(super::TOKENS, |_: &Self, state: &State| !state.fell),
             Property::always(super::GOES_ON, |_: &Self, state: &State| !state.stopped),

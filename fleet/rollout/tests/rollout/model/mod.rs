@@ -24,6 +24,7 @@ use crate::{control_plane, worker};
 
 /// Forbidden states.
 const BUDGET: &str = "never more nodes than the budget, nor two of the control plane";
+const ONE: &str = "no node has a grant, or is at work, while Kubernetes is upgraded";
 const HOLDS: &str = "each disturbed node holds the grant that it obeys";
 const TOKENS: &str = "tokens rise";
 const GOES_ON: &str = "one node stops no rollout";
@@ -62,6 +63,11 @@ fn broken_by(model: Cluster, nodes: &[Node], mutant: Mutant) -> Vec<&'static str
     found.into_keys().filter(|name| *name != REACHED).collect()
 }
 
+/// The same, where Kubernetes is upgraded once, at any time.
+fn broken_with_upgrade(nodes: &[Node], mutant: Mutant) -> Vec<&'static str> {
+    broken_by(Cluster::new(nodes, 1, 4, mutant).with_upgrade(), nodes, mutant)
+}
+
 const NONE: [&str; 0] = [];
 
 fn workers() -> [Node; 3] {
@@ -86,6 +92,19 @@ fn two_controllers_never_overdraw_a_budget_of_two() {
 #[test]
 fn two_controllers_never_take_two_nodes_of_the_control_plane() {
     assert_eq!(broken(&["a-1", "a-2", "a-3"].map(control_plane), 2, 3, Mutant::None), NONE);
+}
+
+#[test]
+fn kubernetes_and_nodes_are_never_upgraded_at_once() {
+    assert_eq!(broken_with_upgrade(&workers()[..2], Mutant::None), NONE);
+}
+
+#[test]
+fn a_grant_beside_a_claim_and_a_claim_beside_a_grant_are_noticed() {
+    for mutant in [Mutant::GrantsBesideClaim, Mutant::ClaimsBesideGrants] {
+        let broken = broken_with_upgrade(&workers()[..2], mutant);
+        assert!(broken.contains(&ONE), "{mutant:?}: {broken:?}");
+    }
 }
 
 /// The fault of such grants: a reason never to add them.

@@ -31,6 +31,24 @@ pub enum Mutant {
     BelievesNames,
     /// A node that does not stage is waited for, however long it takes.
     WaitsForAll,
+    /// Grants are given whatever the claim of an upgrade of Kubernetes says.
+    GrantsBesideClaim,
+    /// An upgrade of Kubernetes claims the ledger whatever grants there are.
+    ClaimsBesideGrants,
+}
+
+/// An upgrade of Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Upgrade {
+    /// There is none.
+    Never,
+    /// It has not read the ledger.
+    Begins,
+    /// Its write is on its way.
+    Claims(Write),
+    /// It replaces static pods.
+    Works,
+    Over,
 }
 
 /// A node.
@@ -82,6 +100,7 @@ pub struct State {
     pub fell: bool,
     /// The rollout was paused, or its payload denied.
     pub stopped: bool,
+    pub upgrade: Upgrade,
 }
 
 impl Body {
@@ -104,10 +123,11 @@ impl Controller {
 impl State {
     pub fn put(&mut self, ledger: Arc<Ledger>, mutant: Mutant) {
         let tokens: BTreeSet<u64> = ledger.grants.iter().map(|grant| grant.token).collect();
+        let claimed = ledger.kubernetes.as_ref().map(|claim| claim.token);
         let is_twice = tokens.len() < ledger.grants.len();
         let is_new = |token: &u64| !self.ledger.grants.iter().any(|grant| grant.token == *token);
         let is_old = tokens.iter().filter(|token| is_new(token)).any(|token| *token <= self.ledger.epoch);
-        let given = tokens.iter().copied().fold(self.ledger.epoch, u64::max);
+        let given = tokens.iter().copied().chain(claimed).fold(self.ledger.epoch, u64::max);
         self.fell |= is_twice || is_old || ledger.epoch < self.ledger.epoch || ledger.epoch > given;
         self.ledger = ledger;
         self.version += 1;

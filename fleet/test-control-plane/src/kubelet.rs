@@ -25,7 +25,7 @@ use slipway_core::digest::Sha256;
 use slipway_kubernetes::{component::Component, manifest};
 use tokio::{runtime::Builder, time::timeout};
 
-use crate::site::client_of;
+use crate::client_of;
 
 /// Between two looks into the directory.
 const LOOK: Duration = Duration::from_millis(300);

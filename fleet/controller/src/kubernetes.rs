@@ -1,0 +1,217 @@
+//! The KubernetesUpgrade of a cluster: looked at, decided, written, and its Job made and deleted. It is beside the rounds of
+//! the nodes: both meet in the ledger.
+//!
+//! Everything may be done twice, and by two controllers at once. A status is written before the Job that it names is made,
+//! and only if nobody has written it since it was read.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use slipway_fleet_objects::{
+    condition,
+    kubernetes_upgrade::{KubernetesUpgrade, KubernetesUpgradeStatus},
+    policy::UpgradePolicy,
+};
+use slipway_kubernetes::facts::{Direction, Facts};
+use slipway_kubernetes_upgrade::run::{Run, Wish};
+use slipway_rollout::policy::Rules;
+
+use crate::{
+    cluster::{Cluster, Error, Result},
+    events::EventRecord,
+    kubernetes_decision::{self as decision, Next, Seen},
+    kubernetes_job::{self, DEPLOYMENT, LABEL},
+    nodes::Nodes,
+    pools::{Problem, policy},
+    trigger::{SOON, Triggers, rest},
+};
+
+/// The reconciler.
+pub struct Kubernetes {
+    cluster: Cluster,
+    nodes: Nodes,
+    triggers: Arc<Triggers>,
+    /// The namespace of the controller, where Jobs are.
+    namespace: String,
+}
+
+impl Kubernetes {
+    /// Of this cluster, with these connections to nodes.
+    pub fn new(cluster: Cluster, nodes: Nodes, triggers: Arc<Triggers>) -> Self {
+        let namespace = cluster.client().default_namespace().to_owned();
+        Self { cluster, nodes, triggers, namespace }
+    }
+
+    /// Look again and again, for ever.
+    pub async fn run(&self, interval: Duration) -> Infallible {
+        loop {
+            let begun = std::time::Instant::now();
+            let pause = match self.reconcile().await {
+                Ok(true) => SOON,
+                Ok(false) => interval,
+                // Another controller was faster.
+                Err(Error::Conflict(_)) => SOON,
+                Err(e) => {
+                    tracing::error!("{e}");
+                    interval
+                }
+            };
+            rest(pause, begun.elapsed(), &self.triggers.kubernetes).await;
+        }
+    }
+
+    /// Look once, and do what follows. Whether something was done: more may follow.
+    pub async fn reconcile(&self) -> Result<bool> {
+        let objects = self.cluster.each::<KubernetesUpgrade>("the Kubernetes upgrade").await?;
+        let mut done = false;
+        let mut states = Vec::new();
+        for (name, object) in &objects {
+            match object {
+                Ok(object) => {
+                    let (did, status) = self.one(object).await?;
+                    done |= did;
+                    states.push(status);
+                }
+                Err(why) => tracing::error!("the KubernetesUpgrade {name} cannot be understood: {why}"),
+            }
+        }
+        self.cluster.metrics().kubernetes(&states);
+        Ok(done)
+    }
+
+    async fn one(&self, object: &KubernetesUpgrade) -> Result<(bool, KubernetesUpgradeStatus)> {
+        let jobs = self.jobs(object).await?;
+        let rules = self.rules(object).await?;
+        let states = jobs.iter().map(kubernetes_job::state).collect();
+        let mut seen = Seen { object, rules, jobs: states, facts: None, now: Timestamp::now() };
+        let (mut next, mut status) = decision::decide(&seen);
+        if next == Next::Look {
+            seen.facts = Some(self.facts(object).await);
+            (next, status) = decision::decide(&seen);
+        }
+        self.write(object, &mut status, seen.now).await?;
+        let api: Api<Job> = Api::namespaced(self.cluster.client().clone(), &self.namespace);
+        match &next {
+            Next::Look | Next::Say => return Ok((false, status)),
+            Next::Make(name) => self.make(&api, name, object, &status).await?,
+            Next::Delete(name) => {
+                // Its pod goes with it.
+                match self.cluster.within(&format!("job {name}"), api.delete(name, &DeleteParams::background())).await {
+                    Ok(_) => {}
+                    Err(e) if is_gone(&e) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok((true, status))
+    }
+
+    async fn jobs(&self, object: &KubernetesUpgrade) -> Result<Vec<Job>> {
+        let api: Api<Job> = Api::namespaced(self.cluster.client().clone(), &self.namespace);
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
+        let params = ListParams::default().labels(&format!("{LABEL}={uid}"));
+        let jobs = self.cluster.within("jobs", api.list(&params)).await?.items;
+        Ok(jobs.into_iter().filter(|job| job.metadata.deletion_timestamp.is_none()).collect())
+    }
+
+    async fn rules(&self, object: &KubernetesUpgrade) -> Result<std::result::Result<Rules, Problem>> {
+        if object.spec.policies.is_empty() {
+            return Ok(Ok(Rules::default()));
+        }
+        let policies = self.cluster.each::<UpgradePolicy>("policies").await?;
+        let named: std::result::Result<Vec<_>, _> =
+            object.spec.policies.iter().map(|name| policy(name, &policies)).collect();
+        Ok(named.and_then(|named| Rules::try_from(named).map_err(|e| Problem::PoliciesConflict(e.to_string()))))
+    }
+
+    /// The control plane as its nodes say. No gate is looked at: the Job does that, with rights of its own.
+    async fn facts(&self, object: &KubernetesUpgrade) -> std::result::Result<Facts, String> {
+        let wish = Wish {
+            direction: Direction::Forward,
+            target: object.spec.version.parse()?,
+            soak: Duration::from_secs(object.spec.soak.seconds()),
+            patience: Duration::ZERO,
+            trial_in: self.namespace.clone(),
+        };
+        Run::new(self.cluster.client().clone(), &self.nodes, wish).facts_without_gates().await
+    }
+
+    async fn write(
+        &self,
+        object: &KubernetesUpgrade,
+        status: &mut KubernetesUpgradeStatus,
+        now: Timestamp,
+    ) -> Result<()> {
+        let is_reached = status.state == "UpToDate";
+        status.conditions =
+            condition::set(&status.conditions, "Reached", is_reached, &status.state, &status.message, now);
+        if object.status.as_ref() == Some(status) {
+            return Ok(());
+        }
+        let mut new = object.clone();
+        new.status = Some(status.clone());
+        self.cluster.write_kubernetes_upgrade(&new).await?;
+        for told in events(object, status) {
+            told.log();
+            if let Err(e) = self.cluster.tell(&told.event(now)).await {
+                tracing::warn!("{e}");
+            }
+        }
+        Ok(())
+    }
+
+    async fn make(
+        &self,
+        api: &Api<Job>,
+        name: &str,
+        object: &KubernetesUpgrade,
+        status: &KubernetesUpgradeStatus,
+    ) -> Result<()> {
+        let deployments: Api<Deployment> = Api::namespaced(self.cluster.client().clone(), &self.namespace);
+        let what = format!("the Deployment {DEPLOYMENT} in {}", self.namespace);
+        let deployment = self.cluster.within(&what, deployments.get(DEPLOYMENT)).await?;
+        let why = || Error::Failed { what: what.clone(), why: format!("it has no container {DEPLOYMENT}") };
+        let job = kubernetes_job::job(name, object, status, &deployment).ok_or_else(why)?;
+        match self.cluster.within(&format!("job {name}"), api.create(&PostParams::default(), &job)).await {
+            Ok(_) | Err(Error::Conflict(_)) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::Refused { why, .. } if why.starts_with("the API server says 404"))
+}
+
+/// What has changed, for people.
+fn events(object: &KubernetesUpgrade, status: &KubernetesUpgradeStatus) -> Vec<EventRecord> {
+    let before = object.status.clone().unwrap_or_default();
+    let tell = |reason, which: String, message: String, is_warning| EventRecord {
+        kind: "KubernetesUpgrade",
+        api: "fleet.slipway.dev/v1alpha1",
+        name: object.metadata.name.clone().unwrap_or_default(),
+        uid: object.metadata.uid.clone().unwrap_or_default(),
+        reason,
+        which,
+        message,
+        is_warning,
+    };
+    let mut told = Vec::new();
+    if status.attempt > before.attempt {
+        let (from, to) = (status.from.as_deref().unwrap_or("?"), status.to.as_deref().unwrap_or("?"));
+        let message = format!("attempt {} begins: from {from} to {to}", status.attempt);
+        told.push(tell("KubernetesUpgradeBegins", status.attempt.to_string(), message, false));
+    }
+    if let Some(ended) = status.history.first().filter(|ended| before.history.first() != Some(*ended)) {
+        let is_reached = ended.reason == decision::REACHED;
+        let reason = if is_reached { "KubernetesUpgraded" } else { "KubernetesUpgradeFailed" };
+        let message = format!("attempt {} to {} ended ({}): {}", ended.attempt, ended.to, ended.reason, ended.message);
+        told.push(tell(reason, ended.attempt.to_string(), message, !is_reached));
+    }
+    told
+}

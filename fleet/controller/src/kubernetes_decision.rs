@@ -1,0 +1,277 @@
+//! What becomes of a KubernetesUpgrade now: a function of what is seen. The steps on nodes are decided elsewhere, by
+//! [`slipway_kubernetes`], in the Job.
+
+use jiff::{SignedDuration, Timestamp};
+use slipway_core::digest::Sha256;
+use slipway_fleet_objects::kubernetes_upgrade::{
+    CLUSTER, EndedAttempt, FailedAttempt, HISTORY, KubernetesUpgrade, KubernetesUpgradeStatus,
+};
+use slipway_kubernetes::{
+    blocked::Blocked,
+    decide::{self, decide as next_step},
+    facts::{Claim, Facts},
+    plan::Plan,
+    version::Version,
+};
+use slipway_rollout::policy::Rules;
+
+use crate::pools::Problem;
+
+/// The shortest pause before a failed attempt is repeated, and the longest.
+const PAUSE: [SignedDuration; 2] = [SignedDuration::from_secs(5), SignedDuration::from_mins(10)];
+
+/// The words of a state.
+const UP_TO_DATE: &str = "UpToDate";
+const RUNNING: &str = "Running";
+const WAITING: &str = "Waiting";
+pub const PAUSED: &str = "Paused";
+const FAILED: &str = "Failed";
+const INVALID: &str = "Invalid";
+/// How an attempt ends that has reached its version.
+pub const REACHED: &str = "Reached";
+
+/// A Job, as far as it counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its name.
+    pub name: String,
+    /// Whether it has succeeded, or failed and why; `None` as long as it runs.
+    pub ended: Option<Result<(), String>>,
+}
+
+/// Everything that a decision depends on.
+#[derive(Clone, Debug)]
+pub struct Seen<'a> {
+    /// The object.
+    pub object: &'a KubernetesUpgrade,
+    /// What its policies allow.
+    pub rules: Result<Rules, Problem>,
+    /// The Jobs that were made for it.
+    pub jobs: Vec<Job>,
+    /// The nodes, once they were looked at; or why they could not be.
+    pub facts: Option<Result<Facts, String>>,
+    /// When.
+    pub now: Timestamp,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// Look at the nodes, and decide again.
+    Look,
+    /// Delete this Job: nothing depends on it any more.
+    Delete(String),
+    /// Make the Job of this status.
+    Make(String),
+    /// Nothing but to say so.
+    Say,
+}
+
+/// The next action, and the status that is written before it.
+pub fn decide(seen: &Seen<'_>) -> (Next, KubernetesUpgradeStatus) {
+    let mut status = seen.object.status.clone().unwrap_or_default();
+    status.observed_generation = seen.object.metadata.generation.unwrap_or(0);
+    let next = Decision { seen, status: &mut status }.next();
+    (next, status)
+}
+
+struct Decision<'a> {
+    seen: &'a Seen<'a>,
+    status: &'a mut KubernetesUpgradeStatus,
+}
+
+impl Decision<'_> {
+    fn next(&mut self) -> Next {
+        let spec = &self.seen.object.spec;
+        if let Some(stale) = self.seen.jobs.iter().find(|job| Some(&job.name) != self.status.job.as_ref()) {
+            return Next::Delete(stale.name.clone());
+        }
+        if self.seen.object.metadata.name.as_deref() != Some(CLUSTER) {
+            return self.say(
+                INVALID,
+                "NotTheOne",
+                format!("there is one KubernetesUpgrade, and its name is {CLUSTER}"),
+            );
+        }
+        let version = match spec.version.parse::<Version>() {
+            Ok(version) => version,
+            Err(why) => return self.leave(INVALID, "NoVersion", why),
+        };
+        if let Some(job) = self.seen.jobs.first()
+            && let Some(outcome) = &job.ended
+        {
+            return self.end(outcome);
+        }
+        if let Some(paused) = &spec.paused {
+            return self.leave(PAUSED, PAUSED, format!("it is paused: {paused}"));
+        }
+        if self.status.job.is_some() && self.status.to.as_deref() != Some(&version.to_string()) {
+            return self.leave(
+                WAITING,
+                "OtherVersion",
+                format!("the Job for another version ends, before that for {version}"),
+            );
+        }
+        match self.status.job.clone() {
+            Some(_) if !self.seen.jobs.is_empty() => self.follow(),
+            // It was written before the Job was made, or somebody has deleted the Job.
+            Some(name) => {
+                self.follow();
+                Next::Make(name)
+            }
+            None => self.begin(&version),
+        }
+    }
+
+    fn say(&mut self, state: &str, reason: &str, message: String) -> Next {
+        self.status.state = state.to_owned();
+        self.status.reason = reason.to_owned();
+        self.status.message = message;
+        Next::Say
+    }
+
+    /// The same, and what runs ends: a node ends what it is at by itself.
+    fn leave(&mut self, state: &str, reason: &str, message: String) -> Next {
+        self.say(state, reason, message);
+        self.status.job.take().filter(|_| !self.seen.jobs.is_empty()).map_or(Next::Say, Next::Delete)
+    }
+
+    fn follow(&mut self) -> Next {
+        let of_this = self.status.run.clone().filter(|run| run.attempt == self.status.attempt);
+        let message = of_this.map_or_else(|| "its Job has not said anything yet".to_owned(), |run| run.message);
+        self.say(RUNNING, RUNNING, message)
+    }
+
+    /// The Job has ended: what it said is kept, and it goes.
+    fn end(&mut self, outcome: &Result<(), String>) -> Next {
+        let (attempt, retry, at) = (self.status.attempt, self.seen.object.spec.retry, self.seen.now);
+        let to = self.status.to.clone().unwrap_or_default();
+        let said = self.status.run.as_ref().filter(|run| run.attempt == attempt && run.reason.is_some());
+        let (reason, message) = match (outcome, said) {
+            (Ok(()), _) => (REACHED.to_owned(), format!("every static pod of the control plane has {to}")),
+            (Err(_), Some(run)) => (run.reason.clone().unwrap_or_default(), run.message.clone()),
+            (Err(why), None) => ("JobFailed".to_owned(), format!("its Job has not said why it ended: {why}")),
+        };
+        let ended = EndedAttempt {
+            attempt,
+            from: self.status.from.clone(),
+            to: to.clone(),
+            at,
+            reason: reason.clone(),
+            message: message.clone(),
+        };
+        self.status.history.insert(0, ended);
+        self.status.history.truncate(HISTORY);
+        if outcome.is_ok() {
+            (self.status.failed, self.status.observed_version) = (None, Some(to));
+            self.status.plan = None;
+            self.status.steps.clear();
+            self.say(UP_TO_DATE, UP_TO_DATE, message);
+        } else {
+            // After a step that worked the pauses begin anew.
+            let left = self.status.run.as_ref().filter(|run| run.attempt == attempt).map(|run| run.left);
+            let is_same = |before: &&FailedAttempt| {
+                let is_further = left.zip(before.left).is_some_and(|(left, before)| left < before);
+                before.version == to && before.retry == retry && !is_further
+            };
+            let times = self.status.failed.as_ref().filter(is_same).map_or(0, |before| before.times);
+            let times = times.saturating_add(1);
+            let (state, word) = (if stays(&reason) { FAILED } else { WAITING }, reason.clone());
+            let failed = FailedAttempt { version: to, retry, reason, message: message.clone(), at, times, left };
+            // A pause is no failure.
+            self.status.failed = Some(failed).filter(|failed| failed.reason != PAUSED);
+            self.say(state, &word, message);
+        }
+        self.status.job.take().map_or(Next::Say, Next::Delete)
+    }
+
+    /// No Job runs: whether one is to.
+    fn begin(&mut self, version: &Version) -> Next {
+        let (spec, wanted) = (&self.seen.object.spec, version.to_string());
+        if self.status.observed_version.as_ref() == Some(&wanted) && self.status.failed.is_none() {
+            return self.say(UP_TO_DATE, UP_TO_DATE, format!("every static pod of the control plane has {wanted}"));
+        }
+        let failed = self.status.failed.clone();
+        if let Some(failed) = failed.filter(|failed| failed.version == wanted && failed.retry == spec.retry) {
+            let FailedAttempt { reason, message, at, times, .. } = failed;
+            if stays(&reason) {
+                return self.say(FAILED, &reason, format!("{message}; raise spec.retry to have it tried again"));
+            }
+            let again = at.checked_add(pause(times)).unwrap_or(Timestamp::MAX);
+            if again > self.seen.now {
+                return self.say(WAITING, &reason, format!("{message}; it is tried again at {again:.0}"));
+            }
+        }
+        let rules = match &self.seen.rules {
+            Ok(rules) => rules,
+            Err(problem) => return self.say(INVALID, problem.reason(), problem.to_string()),
+        };
+        match &self.seen.facts {
+            None => Next::Look,
+            Some(Err(why)) => self.say(WAITING, "Unseen", format!("the control plane cannot be looked at: {why}")),
+            Some(Ok(facts)) => self.begin_from(facts, rules, wanted),
+        }
+    }
+
+    fn begin_from(&mut self, facts: &Facts, rules: &Rules, wanted: String) -> Next {
+        let plan = Plan::new(facts);
+        self.status.plan = Some(plan.hash());
+        self.status.steps = plan.steps.iter().map(ToString::to_string).collect();
+        let waits = match next_step(facts) {
+            decide::Next::Blocked(blocked) => Some((blocked.word(), blocked.to_string())),
+            decide::Next::Finished => {
+                (self.status.observed_version, self.status.failed) = (Some(wanted.clone()), None);
+                self.status.plan = None;
+                return self.say(UP_TO_DATE, UP_TO_DATE, format!("every static pod of the control plane has {wanted}"));
+            }
+            // What has begun goes on.
+            _ if facts.is_touched() => None,
+            decide::Next::Wait(why) if matches!(facts.claim, Claim::Refused(_)) => Some(("Fleet", why)),
+            decide::Next::Wait(why) => Some(("NotWell", why)),
+            decide::Next::Unclaim(_) => None,
+            _ => self.held_back(plan.hash(), rules),
+        };
+        if let Some((word, why)) = waits {
+            return self.say(WAITING, word, why);
+        }
+        self.status.attempt = self.status.attempt.saturating_add(1);
+        let oldest = facts.pods().filter_map(|(.., pod)| pod.version()).min();
+        // A run that goes on has begun from an older one.
+        let goes_on = facts.is_touched() && self.status.to.as_ref() == Some(&wanted);
+        if !goes_on {
+            self.status.from = oldest.map(|oldest| oldest.to_string());
+        }
+        self.status.to = Some(wanted);
+        let name = job_name(self.seen.object.metadata.uid.as_deref().unwrap_or_default(), self.status.attempt);
+        self.status.job = Some(name.clone());
+        self.follow();
+        Next::Make(name)
+    }
+
+    /// Policies hold for the beginning.
+    fn held_back(&self, plan: Sha256, rules: &Rules) -> Option<(&'static str, String)> {
+        let approved = self.seen.object.spec.approval.as_ref().map(|approval| approval.plan);
+        if rules.approval().is_some() && approved != Some(plan) {
+            let how = "slipwayctl kubernetes approve --reason WHY";
+            return Some(("Approval", format!("the plan {plan} waits for approval: {how}")));
+        }
+        rules.open(self.seen.now).err().map(|closed| ("WindowClosed", closed.to_string()))
+    }
+}
+
+/// Whether a failure stays until a person says otherwise: an image was not well.
+fn stays(reason: &str) -> bool {
+    reason == Blocked::CAME_BACK
+}
+
+/// How long after so many failures in a row.
+fn pause(times: u32) -> SignedDuration {
+    let [least, most] = PAUSE;
+    (1..times.min(16)).fold(least, |pause, _| (pause * 2).min(most))
+}
+
+/// Two controllers make the same Job.
+fn job_name(uid: &str, attempt: u32) -> String {
+    let digest = Sha256::of(format!("{uid} {attempt}").as_bytes()).to_string();
+    format!("kubernetes-{attempt}-{}", &digest[..10])
+}

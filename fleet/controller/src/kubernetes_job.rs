@@ -1,0 +1,88 @@
+//! The Job that upgrades Kubernetes: the pod of the controller's own Deployment, with another command. So it has the same
+//! image, certificates and nodes, whatever people have changed of them.
+
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        batch::v1::{Job, JobSpec},
+        core::v1::{Container, PodTemplateSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use slipway_fleet_objects::kubernetes_upgrade::{KubernetesUpgrade, KubernetesUpgradeStatus};
+
+use crate::kubernetes_decision;
+
+/// The controller's Deployment, and the container in it.
+pub const DEPLOYMENT: &str = "slipway-fleet";
+/// The ServiceAccount of the Job.
+const ACCOUNT: &str = "slipway-fleet-kubernetes";
+/// The label of its Jobs, with the UID of the object.
+pub const LABEL: &str = "fleet.slipway.dev/kubernetes-upgrade";
+
+/// The Job of this name.
+pub fn job(name: &str, of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus, like: &Deployment) -> Option<Job> {
+    let template = like.spec.as_ref()?.template.clone();
+    let mut pod = template.spec?;
+    let container = pod.containers.into_iter().find(|container| container.name == DEPLOYMENT)?;
+    let uid = of.metadata.uid.clone()?;
+    let words = words(of, status);
+    pod.containers = vec![Container {
+        args: Some(container.args.clone().unwrap_or_default().into_iter().chain(words).collect()),
+        ports: None,
+        liveness_probe: None,
+        readiness_probe: None,
+        startup_probe: None,
+        ..container
+    }];
+    pod.restart_policy = Some("Never".to_owned());
+    pod.service_account_name = Some(ACCOUNT.to_owned());
+    let labels = Some([(LABEL.to_owned(), uid.clone())].into());
+    let owner = OwnerReference {
+        api_version: "fleet.slipway.dev/v1alpha1".to_owned(),
+        kind: "KubernetesUpgrade".to_owned(),
+        name: of.metadata.name.clone()?,
+        uid,
+        controller: Some(true),
+        ..OwnerReference::default()
+    };
+    Some(Job {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: like.metadata.namespace.clone(),
+            labels: labels.clone(),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(JobSpec {
+            // The controller counts attempts, and says why one is repeated.
+            backoff_limit: Some(0),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta { labels, ..ObjectMeta::default() }),
+                spec: Some(pod),
+            },
+            ..JobSpec::default()
+        }),
+        ..Job::default()
+    })
+}
+
+fn words(of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus) -> Vec<String> {
+    let to = status.to.clone().unwrap_or_default();
+    let soak = of.spec.soak.seconds();
+    let words =
+        ["upgrade-kubernetes", "--to", &to, "--soak", &soak.to_string(), "--attempt", &status.attempt.to_string()];
+    words.map(str::to_owned).into()
+}
+
+/// A Job, as far as decisions depend on it.
+pub fn state(job: &Job) -> kubernetes_decision::Job {
+    let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut conditions = conditions.filter(|condition| condition.status == "True");
+    let ended = conditions.find_map(|condition| match condition.type_.as_str() {
+        "Complete" => Some(Ok(())),
+        "Failed" => Some(Err(condition.message.clone().or_else(|| condition.reason.clone()).unwrap_or_default())),
+        _ => None,
+    });
+    kubernetes_decision::Job { name: job.metadata.name.clone().unwrap_or_default(), ended }
+}

@@ -1,0 +1,200 @@
+//! What the Job runs: the upgrade of Kubernetes, which says in the status of its KubernetesUpgrade how far it is.
+
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use slipway_fleet_objects::kubernetes_upgrade::{CLUSTER, KubernetesUpgrade, PodReport, RunReport};
+use slipway_kubernetes::{
+    blocked::Blocked,
+    facts::{Claim, Direction, Facts},
+    plan::Plan,
+    version::Version,
+};
+use slipway_kubernetes_upgrade::run::{Error, Happened, Run, Wish};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    time::timeout,
+};
+
+use crate::{kubernetes_decision::PAUSED, nodes::Nodes};
+
+/// Between two looks whether it is still wanted.
+const LOOK: Duration = Duration::from_secs(2);
+/// The longest time for one answer of the API server.
+const ANSWER: Duration = Duration::from_secs(15);
+/// How often the last words are tried: an API server may be starting.
+const LAST: u32 = 20;
+
+/// Upgrade the control plane, as one attempt of the KubernetesUpgrade `cluster`
+///
+/// It is the command of a Job that the controller makes, and runs to its end. People run `slipwayctl kubernetes upgrade`.
+#[derive(Args, Clone, Debug)]
+pub struct UpgradeKubernetes {
+    /// The version
+    #[arg(long, value_name = "VERSION")]
+    to: Version,
+    /// How long everything must have been well before the way back closes, in seconds
+    #[arg(long, value_name = "SECONDS")]
+    soak: u64,
+    /// The number of the attempt, which is in what it says
+    #[arg(long, value_name = "NUMBER")]
+    attempt: u32,
+    /// End when nothing has changed for so long. Nodes go on with what they do
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    patience: u64,
+}
+
+/// Run to the end. An error is one that was said, too.
+pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result<(), String> {
+    let wish = Wish {
+        direction: Direction::Forward,
+        target: of.to.clone(),
+        soak: Duration::from_secs(of.soak),
+        patience: Duration::from_secs(of.patience),
+        trial_in: client.default_namespace().to_owned(),
+    };
+    let first = RunReport {
+        attempt: of.attempt,
+        at: Timestamp::now(),
+        reason: None,
+        message: "it looks at the control plane".to_owned(),
+        left: 0,
+        token: None,
+        pods: Vec::new(),
+    };
+    let (say, said) = watch::channel(first);
+    let api: Api<KubernetesUpgrade> = Api::all(client.clone());
+    let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
+    let mut again = Run::new(client.clone(), nodes, wish.clone());
+    let run = Run::new(client, nodes, wish).run(|happened| say.send_modify(|report| take(report, happened)));
+    let outcome = tokio::select! {
+        ended = run => ended.map_err(|e| (word(&e).to_owned(), e.to_string())),
+        why = unwanted(&api, &of.to) => Err((PAUSED.to_owned(), why)),
+        _ = terminate.recv() => Err((PAUSED.to_owned(), "its Job was deleted".to_owned())),
+        never = tell(&api, said) => match never {},
+    };
+    if outcome.is_err() {
+        again.give_back().await;
+    }
+    let mut report = say.borrow().clone();
+    report.at = Timestamp::now();
+    let (reason, message) = match &outcome {
+        Ok(()) => (None, "nothing is left to do".to_owned()),
+        Err((reason, message)) => (Some(reason.clone()), message.clone()),
+    };
+    (report.reason, report.message) = (reason, message);
+    for _ in 0..LAST {
+        if put(&api, &report).await.is_ok() {
+            break;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    outcome.map_err(|(_, message)| message)
+}
+
+/// What is said after this.
+fn take(report: &mut RunReport, happened: &Happened) {
+    report.at = Timestamp::now();
+    match happened {
+        Happened::Looked(facts) => {
+            report.left = u32::try_from(Plan::new(facts).steps.len()).unwrap_or(u32::MAX);
+            report.token = if let Claim::Held(token) = facts.claim { Some(token) } else { None };
+            report.pods = pods(facts);
+        }
+        Happened::Asked(step) => report.message = format!("begins: {step}"),
+        Happened::Waits(why) => report.message = format!("waits: {why}"),
+        Happened::Completes => report.message = "completes: the nodes forget what they keep".to_owned(),
+        Happened::Claimed(token) => {
+            report.message = format!("the ledger's claim {token} is held: the fleet upgrades no node meanwhile");
+        }
+        Happened::Unclaimed(token) => report.message = format!("the ledger's claim {token} is free"),
+    }
+    if !matches!(happened, Happened::Looked(_)) {
+        tracing::info!("{}", report.message);
+    }
+}
+
+fn pods(facts: &Facts) -> Vec<PodReport> {
+    let pod = |(node, component, of): (
+        &str,
+        slipway_kubernetes::component::Component,
+        &slipway_kubernetes::facts::StaticPod,
+    )| {
+        PodReport {
+            node: node.to_owned(),
+            component: component.to_string(),
+            image: of.image.clone(),
+            kept: of.kept.clone(),
+            ill: of.ill.clone(),
+        }
+    };
+    facts.pods().map(pod).collect()
+}
+
+fn word(error: &Error) -> &'static str {
+    match error {
+        Error::Blocked(blocked) => Blocked::word(blocked),
+        Error::Patience { .. } => "Patience",
+    }
+}
+
+/// Ends when people do not want it any more. An API server that does not answer is no reason.
+async fn unwanted(api: &Api<KubernetesUpgrade>, to: &Version) -> String {
+    loop {
+        match timeout(ANSWER, api.get_opt(CLUSTER)).await {
+            Ok(Ok(None)) => return format!("the KubernetesUpgrade {CLUSTER} is gone"),
+            Ok(Ok(Some(object))) => {
+                if let Some(paused) = object.spec.paused {
+                    return format!("it is paused: {paused}");
+                }
+                if object.spec.version.parse().as_ref() != Ok(to) {
+                    return format!("another version is wanted now: {}", object.spec.version);
+                }
+            }
+            _ => {}
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Says what has changed, again and again.
+async fn tell(api: &Api<KubernetesUpgrade>, mut said: watch::Receiver<RunReport>) -> std::convert::Infallible {
+    let mut last: Option<RunReport> = None;
+    loop {
+        let report = said.borrow_and_update().clone();
+        let is_same = last.as_ref().is_some_and(|last| RunReport { at: report.at, ..last.clone() } == report);
+        if !is_same && put(api, &report).await.is_ok() {
+            last = Some(report);
+        }
+        // Not more often than people can read. The sender lives as long as this.
+        tokio::time::sleep(LOOK / 2).await;
+        if last.is_some() {
+            let _ = said.changed().await;
+        }
+    }
+}
+
+/// Only this field is written, whatever the controller writes beside it.
+async fn put(api: &Api<KubernetesUpgrade>, report: &RunReport) -> Result<(), String> {
+    let mut run = json!(report);
+    // A merge keeps what is not named.
+    for key in ["reason", "token"] {
+        run[key] = run.get(key).cloned().unwrap_or_default();
+    }
+    let patch = Patch::Merge(json!({ "status": { "run": run } }));
+    let put = timeout(ANSWER, api.patch_status(CLUSTER, &PatchParams::default(), &patch)).await;
+    let why = match put {
+        Ok(Ok(_)) => return Ok(()),
+        Ok(Err(e)) => e.to_string(),
+        Err(_) => format!("no answer within {} s", ANSWER.as_secs()),
+    };
+    tracing::warn!("the KubernetesUpgrade {CLUSTER}: {why}");
+    Err(why)
+}

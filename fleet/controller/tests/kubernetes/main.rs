@@ -1,0 +1,147 @@
+//! Size: gate
+//! Needs: etcd kube
+//!
+//! A KubernetesUpgrade from its object to its end: the controller and its Job as programs, with the rights of their
+//! manifests, real API servers, etcd and services of nodes. Stand-ins are the kubelet, and what makes a process of a Job.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod jobs;
+mod site;
+
+use std::fs;
+
+use jiff::Timestamp;
+use serde_json::json;
+use slipway_kubernetes::component::Component;
+use slipway_rollout::{
+    int_or_percent::IntOrPercent,
+    ledger::{Limits, Node, Refusal, Role},
+};
+use slipway_test_cluster as server;
+use slipway_test_control_plane::{NEW, OLD};
+
+use site::Site;
+
+fn worker() -> Node {
+    let (uid, name, pool) = ("u".to_owned(), "w1".to_owned(), "workers".to_owned());
+    Node { uid, name, pool, zone: None, role: Role::Worker }
+}
+
+fn limits() -> Limits {
+    Limits {
+        size: 3,
+        max_unavailable: IntOrPercent::Nodes(1),
+        max_domains: None,
+        rates: Vec::new(),
+        from: Timestamp::MIN,
+        until: None,
+        down: Vec::new(),
+        named_tokens: Default::default(),
+    }
+}
+
+/// What each Job begins: it is killed there, and the next one goes on.
+const KILLS: [&str; 5] = [
+    "the ledger's claim",
+    "begins: n1: kube-apiserver",
+    "begins: n1: kube-controller-manager",
+    "begins: n1: kube-scheduler",
+    "waits: soaks",
+];
+
+#[test]
+fn a_version_is_reached_although_its_job_is_killed_at_each_step() {
+    if !server::is_here() {
+        return;
+    }
+    let mut site = Site::new(1, 300);
+    // What people have written into a manifest stays.
+    let path = site.plane.manifest("n1", Component::ApiServer);
+    let before = fs::read_to_string(&path).unwrap() + "# by hand: ask ops before you change this\n";
+    fs::write(&path, &before).unwrap();
+    site.jobs.kill_at(&KILLS);
+    site.wants(json!({ "version": NEW, "soak": "5s" }));
+    // While it is under way no node is given a grant.
+    site.until("the ledger is claimed", |site| site.ledger().kubernetes.is_some());
+    let refused = site.ledger().grant(&worker(), &limits(), Timestamp::now());
+    assert!(matches!(&refused, Err(Refusal::Kubernetes { version, .. }) if version == NEW), "{refused:?}");
+    let mut touched = 0;
+    site.until("it is reached", |site| {
+        let ledger = site.ledger();
+        let is_touched = site.status().run.is_some_and(|run| run.pods.iter().any(|pod| pod.kept.is_some()));
+        touched += u32::from(is_touched);
+        // A report may be older than the end of the claim; it is not the other way round.
+        assert!(ledger.grants.is_empty() || ledger.kubernetes.is_none(), "{ledger:?}");
+        site.status().state == "UpToDate"
+    });
+    assert!(touched > 0, "its Jobs say what nodes keep");
+    for component in Component::ALL {
+        assert_eq!(site.plane.versions(component), [NEW], "{component}");
+    }
+    let edited = before.replace("kube-apiserver:v1.20.2", "kube-apiserver:v1.21.2");
+    assert_eq!(fs::read_to_string(&path).unwrap(), edited);
+    let status = site.status();
+    assert_eq!((status.observed_version.as_deref(), status.from.as_deref()), (Some(NEW), Some(OLD)));
+    assert_eq!(site.jobs.killed(), KILLS.len(), "{:?}", status.history);
+    let ends: Vec<&str> = status.history.iter().map(|ended| ended.reason.as_str()).collect();
+    assert_eq!((ends.first(), ends.len(), status.attempt), (Some(&"Reached"), KILLS.len() + 1, 6), "{ends:?}");
+    site.until("Jobs are deleted", |site| site.jobs_there() == 0);
+    assert_eq!(site.ledger().kubernetes, None, "grants are given again");
+    assert!(site.ledger().grant(&worker(), &limits(), Timestamp::now()).is_ok());
+    let told = site.events();
+    assert!(told.iter().any(|told| told.contains("attempt 1 begins: from 1.20.2 to 1.21.2")), "{told:?}");
+    assert!(told.iter().any(|told| told.contains("ended (Reached)")), "{told:?}");
+    assert!(
+        site.metrics().contains("slipway_fleet_kubernetes_upgrade_state{state=\"UpToDate\",reason=\"UpToDate\"} 1")
+    );
+}
+
+#[test]
+fn nothing_begins_before_people_policies_and_the_fleet_allow_it() {
+    if !server::is_here() {
+        return;
+    }
+    let mut site = Site::new(1, 20);
+    // A node has a grant: its OS is upgraded. It is not freed because there is no such Node: etcd may have its member.
+    let node = Node { role: Role::ControlPlane, ..worker() };
+    site.until("there is a ledger", |site| site.find_ledger().is_some());
+    site.write_ledger(|ledger| ledger.grant(&node, &limits(), Timestamp::now()).unwrap().0);
+    site.policy("nights", json!({ "approval": "EachWave" }));
+    site.wants(json!({ "version": NEW, "soak": "1s", "policies": ["nights"], "paused": { "who": "alice", "why": "the fair" } }));
+    site.until_reason("Paused");
+    site.change(json!({ "paused": null, "version": "1.22.0" }));
+    site.until_reason("Path");
+    site.change(json!({ "version": NEW, "policies": ["days"] }));
+    site.until_reason("PolicyMissing");
+    site.change(json!({ "policies": ["nights"] }));
+    site.until_reason("Fleet");
+    assert!(site.status().message.contains("upgrades the OS of w1"), "{}", site.status().message);
+    site.write_ledger(|ledger| ledger.free("u", &slipway_rollout::ledger::Proof::Well { token: 1 }).unwrap());
+    site.until_reason("Approval");
+    let plan = site.status().plan.unwrap();
+    assert_eq!(site.status().steps.len(), 3);
+    site.change(json!({ "approval": { "plan": "0".repeat(64), "who": "alice", "why": "another one" } }));
+    site.policy("days", json!({ "windows": [{ "start": "00:00", "lasts": "1m", "zone": "UTC", "days": [] }] }));
+    assert_eq!((site.status().reason.as_str(), site.jobs_there(), site.status().attempt), ("Approval", 0, 0));
+    // An image that is not there: the old one comes back, and only a person has it tried again.
+    site.change(json!({ "version": "1.21.9" }));
+    site.until("there is another plan", |site| site.status().plan.is_some_and(|other| other != plan));
+    let other = site.status().plan.unwrap();
+    let path = site.plane.manifest("n1", Component::ApiServer);
+    let before = fs::read_to_string(&path).unwrap();
+    site.change(json!({ "approval": { "plan": other.to_string(), "who": "alice", "why": "it was looked at" } }));
+    site.until_reason("CameBack");
+    let status = site.status();
+    assert!(status.state == "Failed" && status.message.contains("n1: kube-apiserver came back"), "{status:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+    site.until("the claim is free, and no Job is left", |site| {
+        site.ledger().kubernetes.is_none() && site.jobs_there() == 0
+    });
+    assert_eq!((site.status().attempt, site.status().observed_version), (1, None));
+    site.change(json!({ "retry": 1 }));
+    site.until("it is tried again", |site| site.status().attempt == 2);
+    // Paused in the middle: the run ends, and with it the Job.
+    site.change(json!({ "paused": { "who": "alice", "why": "enough" } }));
+    site.until_reason("Paused");
+    site.until("no Job is left", |site| site.jobs_there() == 0);
+}

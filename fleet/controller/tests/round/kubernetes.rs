@@ -1,0 +1,231 @@
+//! What becomes of a KubernetesUpgrade.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use slipway_fleet::{
+    kubernetes_decision::{Job, Next, Seen, decide},
+    pools::Problem,
+};
+use slipway_fleet_objects::kubernetes_upgrade::{KubernetesUpgrade, KubernetesUpgradeStatus, RunReport};
+use slipway_kubernetes::{
+    component::Component,
+    facts::{Claim, Direction, Facts, Node, StaticPod},
+    plan::Plan,
+};
+use slipway_rollout::policy::{ApprovalPolicy, Policy, Rules};
+
+const NEW: &str = "1.31.2";
+
+fn noon() -> Timestamp {
+    "2026-06-01T12:00Z".parse().unwrap()
+}
+
+fn upgrade(spec: Value) -> KubernetesUpgrade {
+    let mut whole = json!({ "version": NEW });
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    let object = json!({ "metadata": { "name": "cluster", "uid": "u", "generation": 3 }, "spec": whole });
+    serde_json::from_value(object).unwrap()
+}
+
+fn facts(version: &str) -> Facts {
+    let pod = |of: Component| {
+        let image = format!("registry.example/{of}:v{version}");
+        (of, StaticPod { image, kept: None, ill: None, under_way: None, came_back: None })
+    };
+    Facts {
+        direction: Direction::Forward,
+        target: NEW.parse().unwrap(),
+        nodes: BTreeMap::from([("n1".to_owned(), Node { pods: Component::ALL.map(pod).into(), ..Node::default() })]),
+        kubelets: BTreeMap::from([("n1".to_owned(), "v1.30.4".to_owned())]),
+        claim: Claim::Free,
+        gates: Vec::new(),
+        soak: 1,
+        well_for: None,
+    }
+}
+
+/// What is seen, step by step.
+struct Scene {
+    object: KubernetesUpgrade,
+    rules: Result<Rules, Problem>,
+    jobs: Vec<Job>,
+    facts: Facts,
+    now: Timestamp,
+}
+
+impl Scene {
+    fn new(spec: Value) -> Self {
+        Self {
+            object: upgrade(spec),
+            rules: Ok(Rules::default()),
+            jobs: Vec::new(),
+            facts: facts("1.30.4"),
+            now: noon(),
+        }
+    }
+
+    /// One look; the status is written.
+    fn look(&mut self) -> Next {
+        let seen = |facts| Seen {
+            object: &self.object,
+            rules: self.rules.clone(),
+            jobs: self.jobs.clone(),
+            facts,
+            now: self.now,
+        };
+        let (mut next, mut status) = decide(&seen(None));
+        if next == Next::Look {
+            (next, status) = decide(&seen(Some(Ok(self.facts.clone()))));
+        }
+        self.object.status = Some(status);
+        next
+    }
+
+    fn status(&self) -> KubernetesUpgradeStatus {
+        self.object.status.clone().unwrap()
+    }
+
+    fn reason(&mut self) -> String {
+        assert_eq!(self.look(), Next::Say);
+        self.status().reason
+    }
+
+    /// A Job is made.
+    fn begins(&mut self) -> String {
+        let Next::Make(name) = self.look() else { panic!("{:?}", self.status()) };
+        self.jobs = vec![Job { name: name.clone(), ended: None }];
+        name
+    }
+
+    /// It ends, having said this.
+    fn ends(&mut self, outcome: Result<(), String>, reason: Option<&str>) {
+        let attempt = self.status().attempt;
+        let run = RunReport {
+            attempt,
+            at: self.now,
+            reason: reason.map(str::to_owned),
+            message: "it said so".to_owned(),
+            left: 3,
+            token: None,
+            pods: Vec::new(),
+        };
+        self.object.status.as_mut().unwrap().run = reason.map(|_| run);
+        self.jobs[0].ended = Some(outcome);
+        let name = self.jobs[0].name.clone();
+        assert_eq!(self.look(), Next::Delete(name));
+        self.jobs.clear();
+    }
+}
+
+#[test]
+fn a_job_is_made_followed_deleted_and_the_version_observed() {
+    let mut scene = Scene::new(json!({}));
+    let name = scene.begins();
+    let status = scene.status();
+    assert_eq!((status.from.as_deref(), status.to.as_deref(), status.attempt), (Some("1.30.4"), Some(NEW), 1));
+    assert_eq!(
+        (status.job.as_ref(), status.steps.len(), status.plan),
+        (Some(&name), 3, Some(Plan::new(&scene.facts).hash()))
+    );
+    assert_eq!((scene.reason().as_str(), scene.status().observed_generation), ("Running", 3));
+    // Somebody has deleted it, or it was never made: the same one is made again.
+    scene.jobs.clear();
+    assert_eq!(scene.begins(), name);
+    scene.ends(Ok(()), None);
+    let status = scene.status();
+    assert_eq!((status.observed_version.as_deref(), status.state.as_str(), status.job), (Some(NEW), "UpToDate", None));
+    assert_eq!(status.history[0].reason, "Reached");
+    // What is done is not looked at again.
+    scene.facts.nodes.clear();
+    assert_eq!(scene.reason(), "UpToDate");
+    // A Job that nothing names any more goes.
+    scene.jobs = vec![Job { name: "old".to_owned(), ended: None }];
+    assert_eq!(scene.look(), Next::Delete("old".to_owned()));
+}
+
+#[test]
+fn what_has_the_version_already_needs_no_job() {
+    let mut scene = Scene::new(json!({}));
+    scene.facts = facts(NEW);
+    assert_eq!((scene.reason().as_str(), scene.status().attempt), ("UpToDate", 0));
+    // Only that a run has left its claim: a Job gives it back.
+    let mut scene = Scene::new(json!({}));
+    scene.facts = Facts { claim: Claim::Held(7), ..facts(NEW) };
+    scene.begins();
+}
+
+#[test]
+fn each_obstacle_has_a_word() {
+    let night = Policy { approval: Some(ApprovalPolicy::EachWave), ..Policy::default() };
+    let mut scene = Scene::new(json!({ "version": "one" }));
+    assert_eq!(scene.reason(), "NoVersion");
+    scene = Scene::new(json!({ "paused": { "who": "alice", "why": "the fair" } }));
+    assert_eq!(scene.reason(), "Paused");
+    scene = Scene::new(json!({}));
+    scene.object.metadata.name = Some("other".to_owned());
+    assert_eq!(scene.reason(), "NotTheOne");
+    scene = Scene::new(json!({}));
+    scene.rules = Err(Problem::PolicyMissing("nights".to_owned()));
+    assert_eq!(scene.reason(), "PolicyMissing");
+    scene = Scene::new(json!({}));
+    scene.facts.claim = Claim::Refused("the OS of w1 is upgraded".to_owned());
+    assert_eq!(scene.reason(), "Fleet");
+    scene = Scene::new(json!({ "version": "1.32.0" }));
+    scene.facts.target = "1.32.0".parse().unwrap();
+    assert_eq!(scene.reason(), "Path");
+    scene = Scene::new(json!({}));
+    scene.rules = Ok(Rules::try_from(vec![night.clone()]).unwrap());
+    assert_eq!(scene.reason(), "Approval");
+    let plan = scene.status().plan.unwrap().to_string();
+    let approval = json!({ "approval": { "plan": plan, "who": "alice", "why": "it was looked at" } });
+    scene.object.spec = upgrade(approval).spec;
+    scene.begins();
+    // What has begun goes on, whatever policies say.
+    let mut scene = Scene::new(json!({}));
+    scene.rules = Ok(Rules::try_from(vec![night]).unwrap());
+    let pod = scene.facts.nodes.get_mut("n1").unwrap().pods.get_mut(&Component::ApiServer).unwrap();
+    pod.kept = Some(std::mem::replace(&mut pod.image, format!("registry.example/kube-apiserver:v{NEW}")));
+    scene.begins();
+}
+
+#[test]
+fn a_failure_is_repeated_later_and_an_image_that_came_back_only_by_a_person() {
+    let mut scene = Scene::new(json!({}));
+    for (times, pause) in [(1, 5), (2, 10), (3, 20), (4, 40)] {
+        scene.begins();
+        scene.ends(Err("out of memory".to_owned()), None);
+        let failed = scene.status().failed.unwrap();
+        assert_eq!((failed.reason.as_str(), failed.times), ("JobFailed", times));
+        assert!(failed.message.contains("out of memory"), "{failed:?}");
+        scene.now += SignedDuration::from_secs(pause - 1);
+        assert_eq!(scene.reason(), "JobFailed");
+        scene.now += SignedDuration::from_secs(1);
+    }
+    scene.begins();
+    scene.ends(Err(String::new()), Some("CameBack"));
+    scene.now += SignedDuration::from_hours(24);
+    assert_eq!((scene.reason().as_str(), scene.status().state.as_str()), ("CameBack", "Failed"));
+    scene.object.spec.retry = 1;
+    scene.begins();
+    scene.ends(Ok(()), None);
+    assert_eq!((scene.status().failed, scene.status().attempt), (None, 6));
+}
+
+#[test]
+fn a_job_that_is_not_wanted_any_more_is_deleted() {
+    for spec in [json!({ "paused": { "who": "alice", "why": "the fair" } }), json!({ "version": "1.31.3" })] {
+        let mut scene = Scene::new(json!({}));
+        let name = scene.begins();
+        scene.object.spec = upgrade(spec).spec;
+        assert_eq!(scene.look(), Next::Delete(name));
+        assert_eq!(scene.status().job, None);
+    }
+    // A pause is no failure.
+    let mut scene = Scene::new(json!({}));
+    scene.begins();
+    scene.ends(Err(String::new()), Some("Paused"));
+    assert_eq!(scene.status().failed, None);
+    scene.begins();
+}

@@ -1,0 +1,205 @@
+//! The version of Kubernetes.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
+use slipway_rollout::duration::PositiveDuration;
+
+use crate::attribution::Attribution;
+
+/// The name of the one object of a cluster.
+pub const CLUSTER: &str = "cluster";
+
+/// Upgrades that a status remembers.
+pub const HISTORY: usize = 10;
+
+/// The version of Kubernetes that people want.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema, CustomResource)]
+#[kube(
+    group = "fleet.slipway.dev",
+    version = "v1alpha1",
+    kind = "KubernetesUpgrade",
+    status = "KubernetesUpgradeStatus",
+    shortname = "kup",
+    category = "slipway",
+    doc = "The version of Kubernetes' control plane. There is one, named cluster. Set spec.version to begin. The controller \
+           makes a Job, which replaces one static pod after the other; status.message says what goes on, and if nothing \
+           does, why not. Kubelets are in the OS: a NodePool upgrades them.",
+    validation = Rule::new("self.metadata.name == 'cluster'").message("there is one KubernetesUpgrade, and its name is cluster"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".spec.version", description = "What is wanted"),
+    printcolumn(name = "Observed", type_ = "string", json_path = ".status.observedVersion", description = "What was reached"),
+    printcolumn(name = "State", type_ = "string", json_path = ".status.state", description = "What goes on"),
+    printcolumn(name = "Why", type_ = "string", json_path = ".status.message", description = "Why no more goes on"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct KubernetesUpgradeSpec {
+    /// The version of API servers, controller managers and schedulers: 1.31.2. At most one minor version above what is there.
+    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = [{
+        "rule": "self.matches('^v?(0|[1-9][0-9]*)[.](0|[1-9][0-9]*)[.](0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$')",
+        "message": "a version of Kubernetes is written with three numbers: 1.31.2",
+    }]))]
+    pub version: String,
+    /// How long everything must have been well with the version before the way back closes.
+    #[serde(default = "soak")]
+    pub soak: PositiveDuration,
+    /// Names of UpgradePolicies. Their windows, blackouts and approval hold for the beginning of an upgrade; what has begun
+    /// goes on. If one is missing or cannot be understood, nothing begins.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub policies: Vec<String>,
+    /// Begin no further step while this is set. A node ends what it is at. Only a person takes it away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Attribution>,
+    /// Approve the plan, where a policy asks for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<PlanApproval>,
+    /// Raise it to have an upgrade tried again after an image was not well.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub retry: u32,
+}
+
+fn soak() -> PositiveDuration {
+    PositiveDuration::from_minutes(5)
+}
+
+/// A person's word that a plan may begin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanApproval {
+    /// The hash of the plan that was looked at. For another plan it does not count.
+    #[schemars(with = "String", regex(pattern = "^[0-9a-f]{64}$"))]
+    pub plan: Sha256,
+    /// Whose word this is.
+    #[serde(flatten)]
+    pub word: Attribution,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KubernetesUpgradeStatus {
+    /// What goes on, in one word that stays the same: UpToDate, Running, Waiting, Paused, Failed, Invalid.
+    pub state: String,
+    /// Why no more goes on, in one word that stays the same.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
+    /// The generation that this is about.
+    pub observed_generation: i64,
+    /// The version that was reached the last time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_version: Option<String>,
+    /// The oldest version of the control plane when the upgrade that is under way began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The version that it goes to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// The hash of what is left to do: people approve it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Sha256>,
+    /// The steps of that plan.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<String>,
+    /// The number of Jobs that were made for this object.
+    pub attempt: u32,
+    /// The Job that is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// The last attempt that failed, as long as none succeeded since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<FailedAttempt>,
+    /// What the last Job says. Only Jobs write it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunReport>,
+    /// Attempts that are over, the newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<EndedAttempt>,
+    /// Reached: whether the version that is wanted was reached; its reasons are the words of state.
+    pub conditions: Vec<Condition>,
+}
+
+/// An attempt that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedAttempt {
+    /// To this version.
+    pub version: String,
+    /// With this number in spec.retry.
+    pub retry: u32,
+    /// Why, in one word that stays the same.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
+    /// When.
+    pub at: Timestamp,
+    /// How many attempts have failed in a row, without a step in between.
+    pub times: u32,
+    /// How many steps were left, as far as the Job has said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<u32>,
+}
+
+/// An attempt that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EndedAttempt {
+    /// Its number.
+    pub attempt: u32,
+    /// From this version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// To this one.
+    pub to: String,
+    /// When it ended.
+    pub at: Timestamp,
+    /// How, in one word: Reached, or the reason of its failure.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
+}
+
+/// What a Job says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunReport {
+    /// The attempt that it is.
+    pub attempt: u32,
+    /// When it said so.
+    pub at: Timestamp,
+    /// Why it has ended, in one word that stays the same; absent as long as it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What it does, or why it has ended, for people.
+    pub message: String,
+    /// How many steps are left.
+    pub left: u32,
+    /// The token of the ledger's claim that it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<u64>,
+    /// The static pods of the control plane.
+    pub pods: Vec<PodReport>,
+}
+
+/// A static pod of the control plane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodReport {
+    /// The name of its Node.
+    pub node: String,
+    /// Its component: kube-apiserver.
+    pub component: String,
+    /// The image in its manifest.
+    pub image: String,
+    /// The image that its node can bring back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
+    /// Why it is not well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ill: Option<String>,
+}
