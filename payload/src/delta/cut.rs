@@ -24,8 +24,8 @@ use slipway_core::{
 
 // Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
-// One reads while the other one computes.
-const THREADS: usize = 2;
+// Most disks answer several reads at once faster than one after the other, and some read while others compute.
+const THREADS: usize = 4;
 // A slot holds one large file, which threads share in pieces of so many bytes.
 const PIECE_BYTES: usize = 32 << 20;
 // A piece goes on into the next one for so many chunks of the largest size: within these the cuts of both become the same.

@@ -9,9 +9,9 @@ use std::{
 
 use crate::image::{FromRange, ImageError, RangeRequest};
 
-// Of one answer so much is kept in memory: more than a line of 100 Mbit/s brings in 80 ms.
+// Of one answer so much is kept in memory: what a line of 50 Mbit/s brings in 80 ms.
 const BLOCK_BYTES: usize = 64 << 10;
-const BLOCKS: usize = 16;
+const BLOCKS: usize = 8;
 
 /// The answer to a request, which a thread of its own sends, and reads. It ends with the answer, or when this is dropped.
 pub struct Answer {
