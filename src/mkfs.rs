@@ -163,7 +163,7 @@ impl PreparedXfs {
                 let len = (range.end() - at).min(CHUNK_BYTES as u64);
                 let chunk = &mut buf[..len as usize];
                 // Reading a hole would fill the page cache: the log of a large disk has 2 GiB.
-                if self.data.iter().any(|data| data.offset < at + len && at < data.end()) {
+                if self.data.iter().any(|data| data.meets(Extent { offset: at, len })) {
                     self.side.read_exact_at(chunk, at).map_err(MkfsError::SideFile)?;
                 } else {
                     chunk.fill(0);

@@ -90,6 +90,11 @@ impl Extent {
         other.offset >= self.offset && other.end() <= self.end()
     }
 
+    /// Whether both have a byte. Nothing overflows: one of them may come from a disk.
+    pub const fn meets(self, other: Extent) -> bool {
+        self.offset < other.offset.saturating_add(other.len) && other.offset < self.offset.saturating_add(self.len)
+    }
+
     /// LBA of the first byte.
     pub const fn first_lba(self, sector: SectorSize) -> Lba {
         Lba(self.offset / sector.bytes())

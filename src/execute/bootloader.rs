@@ -3,12 +3,14 @@
 
 use anyhow::{Context as _, anyhow, bail};
 use slipway_core::{
+    boot::history::new_file,
     digest::Sha256,
     disk::{
         bios,
         fat::{
             FatTime,
-            map::{FatMap, FileAt, Run, file_at, new_entry, put_file_at},
+            map::{FatMap, FileAt, Run, file_at, put_file_at},
+            new_file::{Kind, empty_directory},
         },
         gpt::{BOOT_CODE_BYTES, is_protective_mbr},
         layout::Part,
@@ -93,6 +95,8 @@ impl Executor<'_, '_> {
         }
         let mut bytes = match &file.from {
             Content::Text(text) => text.as_bytes().to_vec(),
+            Content::History(first) => new_file(first, self.disk.sector_size().bytes() as usize).into_bytes(),
+            Content::Directory { first, above, time } => empty_directory(file.size, *first, *above, FatTime(*time)),
             _ => self.efi(file.sha256)?.to_vec(),
         };
         if bytes.len() as u64 > extent.len {
@@ -165,14 +169,20 @@ impl Executor<'_, '_> {
     fn add(&self, offset: u64, at: u64, file: &VolumeFile, run: Run, time: u64) -> anyhow::Result<Vec<Expect>> {
         let map = self.map(&[&file.path])?;
         let entry = self.in_esp(Extent { offset: offset + at, len: ENTRY_BYTES as u64 })?.offset;
-        let is_free = map.unused_entries(&file.path).contains(&entry) && map.file(&file.path).is_none();
+        let is_free = map.is_room(&file.path, entry) && !map.is_there(&file.path);
         if !is_free || !map.are_unowned(&[run]) || !map.is_chain(run) {
             return Err(changed_esp());
         }
-        let new = FileAt { cluster: run.first, bytes: file.size as u32 };
-        let raw = new_entry(&file.path, new, FatTime(time)).ok_or_else(|| anyhow!("{}: no name of 8.3", file.path))?;
+        // A directory's entry says no size.
+        let (kind, bytes) = match file.from {
+            Content::Directory { .. } => (Kind::Directory, 0),
+            _ => (Kind::File, file.size as u32),
+        };
+        let new = FileAt { cluster: run.first, bytes };
+        let raw = map.new_entry(&file.path, kind, new, FatTime(time));
+        let raw = raw.ok_or_else(|| anyhow!("{}: FAT has no such name", file.path))?;
         let mut sector = self.read(Extent { offset, len: self.disk.sector_size().bytes() })?;
-        sector[at as usize..at as usize + ENTRY_BYTES].copy_from_slice(&raw);
+        sector[at as usize..at as usize + raw.len()].copy_from_slice(&raw);
         self.small(offset, sector)
     }
 

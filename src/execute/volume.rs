@@ -86,7 +86,8 @@ impl<'scope, 'a> Executor<'scope, 'a> {
                 Content::EfiImage => {
                     self.write_file(file, to, &mut self.efi(file.sha256)?, None, unverified).with_context(context)?;
                 }
-                Content::Payload => {}
+                // A volume that is laid out has its directories.
+                Content::Payload | Content::Directory { .. } => {}
             }
         }
         let payload: Vec<_> = files.iter().copied().filter(|(file, _)| file.from == Content::Payload).collect();

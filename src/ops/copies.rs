@@ -3,7 +3,7 @@
 
 use slipway_core::{
     boot::env::PATHS,
-    disk::{fat::copies::FatsDiffer, layout::Part, meta::ADV_BYTES},
+    disk::{chain::CHAIN, fat::copies::FatsDiffer, layout::Part, meta::ADV_BYTES},
     plan::{GptCopies, SystemFacts},
     report::Writer,
     units::approx,
@@ -77,6 +77,9 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
             Some(_) => continue,
         };
         problems.push(format!("{name} {is} ({path} on the ESP{at})"));
+    }
+    if facts.list_missing {
+        problems.push(format!("{CHAIN} is missing from the ESP: nothing tells whether the boot loaders are whole"));
     }
     problems.extend(facts.esp_fats.as_ref().map(|fats| of_the_fats(fats, facts.gpt.part(Part::Esp).offset)));
     problems.extend(facts.data_faults.values().cloned());

@@ -8,7 +8,7 @@ use slipway_core::{
     units::Extent,
 };
 
-use super::{ChangeOptions, DiskRequest, PlanChanged, WrittenOver, after_failure};
+use super::{ChangeOptions, DiskRequest, WrittenOver, after_failure, mend};
 use crate::{
     device::{Access, BlockIo},
     error::{Failure, OrFail as _},
@@ -57,27 +57,7 @@ impl<'d> Growing<'d> {
         options: &ChangeOptions,
         observer: &mut dyn Observer,
     ) -> Result<Box<ChangeReport>, Failure> {
-        let (plan_hash, dry_run) = (self.plan.hash(), options.dry_run);
-        if let Some(asked) = options.plan_hash.filter(|asked| *asked != plan_hash) {
-            let changed = PlanChanged::NotAsked { asked, now: plan_hash };
-            return Err(changed).context(identity.path.clone()).or_fail(FailureKind::Install);
-        }
-        let changed = !dry_run && !self.plan.steps.is_empty();
-        if changed {
-            self.carry_out(observer)?;
-        }
-        let disk = identity.clone();
-        Ok(Box::new(ChangeReport {
-            changed,
-            dry_run,
-            disk,
-            payload: None,
-            bytes_fetched: 0,
-            bytes_reused: 0,
-            bytes_written: 0,
-            plan_hash,
-            plan: self.plan,
-        }))
+        mend::reported(&self.plan, identity, options, || self.carry_out(observer))
     }
 
     fn is_there(&self) -> Result<(), WrittenOver> {

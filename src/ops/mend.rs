@@ -3,7 +3,10 @@
 
 use anyhow::Context as _;
 use slipway_core::{
-    disk::gpt_grow::{GrownGpt, Place},
+    disk::{
+        gpt_grow::{GrownGpt, Place},
+        identity::DiskIdentity,
+    },
     plan::{self, Asked, Plan, RequestBase, Step},
     report::{ChangeReport, FailureKind, Observer},
 };
@@ -98,25 +101,36 @@ impl Mend {
         options: &ChangeOptions,
         observer: &mut dyn Observer,
     ) -> Result<Box<ChangeReport>, Failure> {
-        let (plan_hash, dry_run, disk_id) = (self.plan.hash(), options.dry_run, disk.identity().clone());
-        if let Some(asked) = options.plan_hash.filter(|asked| *asked != plan_hash) {
-            let changed = PlanChanged::NotAsked { asked, now: plan_hash };
-            return Err(changed).context(disk_id.path).or_fail(FailureKind::Install);
-        }
         self.plan.warnings.iter().for_each(|warning| observer.note(warning));
-        if !dry_run {
-            self.carry_out(disk, observer)?;
-        }
-        Ok(Box::new(ChangeReport {
-            changed: !dry_run,
-            dry_run,
-            disk: disk_id,
-            payload: None,
-            bytes_fetched: 0,
-            bytes_reused: 0,
-            bytes_written: 0,
-            plan_hash,
-            plan: self.plan,
-        }))
+        reported(&self.plan, disk.identity(), options, || self.carry_out(disk, observer))
     }
+}
+
+/// The report on a plan of the partition table, which is carried out if it is the one that was asked for.
+pub fn reported(
+    plan: &Plan,
+    identity: &DiskIdentity,
+    options: &ChangeOptions,
+    carry_out: impl FnOnce() -> Result<(), Failure>,
+) -> Result<Box<ChangeReport>, Failure> {
+    let (plan_hash, dry_run) = (plan.hash(), options.dry_run);
+    if let Some(asked) = options.plan_hash.filter(|asked| *asked != plan_hash) {
+        let changed = PlanChanged::NotAsked { asked, now: plan_hash };
+        return Err(changed).context(identity.path.clone()).or_fail(FailureKind::Install);
+    }
+    let changed = !dry_run && !plan.steps.is_empty();
+    if changed {
+        carry_out()?;
+    }
+    Ok(Box::new(ChangeReport {
+        changed,
+        dry_run,
+        disk: identity.clone(),
+        payload: None,
+        bytes_fetched: 0,
+        bytes_reused: 0,
+        bytes_written: 0,
+        plan_hash,
+        plan: plan.clone(),
+    }))
 }

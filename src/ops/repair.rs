@@ -90,9 +90,9 @@ pub fn run(
     }
     installed_disk::note_doubt(observer)?;
     let looked = installed_disk::look(disk, &opened)?;
-    let report = if plan::makes_esp(&looked.system) {
+    let report = if plan::needs_loaders(&looked.system) {
         let arch = arch_of(&looked.system);
-        // A partition is formatted, so no program may have it open: another way to open the disk, and another look.
+        // The ESP is written to, so no program may have it open: another way to open the disk, and another look.
         drop(opened);
         make_esp(disk, arch, request, options, observer)?
     } else {

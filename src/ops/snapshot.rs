@@ -104,7 +104,7 @@ pub(super) fn status(system: &SystemFacts, slot: Slot) -> Option<SnapshotStatus>
         sha256: Some(head.sha256),
         put_back: match due {
             Ok(_) if system.running.slot() == Some(slot) => {
-                "due: it is put back at the next start of this slot".to_owned()
+                "due, and this slot runs without it: see the next step of `installer status`".to_owned()
             }
             Ok(_) => "when this slot starts".to_owned(),
             Err(why) => format!("no: {why}"),

@@ -181,8 +181,7 @@ fn intruders(entries: &[Entry], parts: &[Extent; 7], sector: SectorSize) -> Vec<
     let others = entries.iter().filter(|entry| !is_ours(entry));
     let on = |entry: &Entry| {
         let lies = entry.extent(sector)?;
-        let meets = |part: &Extent| part.offset < lies.end() && lies.offset < part.end();
-        let on = Part::ALL.into_iter().find(|part| meets(&parts[*part as usize - 1]))?;
+        let on = Part::ALL.into_iter().find(|part| lies.meets(parts[*part as usize - 1]))?;
         Some(Intruder { number: entry.number, name: entry.name.clone(), on })
     };
     others.filter_map(on).collect()

@@ -16,7 +16,7 @@ use slipway_core::{
         gpt::{ENTRIES, GptError, is_protective_mbr},
         gpt_grow::{GrownGpt, RawTable},
         gpt_mend::{Hints, OurEntries, our_entries},
-        layout::{BIOS_BYTES, BIOS_OFFSET, Part},
+        layout::{BIOS_BYTES, BIOS_OFFSET, DEFAULT_SLOT_BYTES, Part, min_slot_bytes},
         magic::recognise,
         xfs::{XfsSize, uuid_of},
     },
@@ -117,12 +117,24 @@ fn hints(disk: &dyn BlockIo, entries: &[slipway_core::disk::gpt::Entry]) -> Hint
     let first = BIOS_OFFSET + BIOS_BYTES;
     let slot = FatVolume::open(disk, Extent { offset: first, len: disk.size().saturating_sub(first) }).ok();
     let slot = slot.map(|volume| volume.bytes());
+    // Without any entry nothing else says where the second one is.
+    let slot = slot.or_else(|| entries.is_empty().then(|| size_by_the_second_slot(disk, first)).flatten());
     let sized = our_entries(entries, Hints { slot, ephemeral: None }, disk.size(), disk.sector_size());
     let ephemeral = sized.and_then(|ours| {
         let size = XfsSize::of(&head(disk, ours.parts[Part::Ephemeral as usize - 1])?)?;
         size.bytes()
     });
     Hints { slot, ephemeral }
+}
+
+// The first slot has lost its beginning. The second one begins behind it, and is as large.
+fn size_by_the_second_slot(disk: &dyn BlockIo, first: u64) -> Option<u64> {
+    let most = disk.size().saturating_sub(first) / 2;
+    let others = (min_slot_bytes(disk.sector_size())..=most).step_by(MIB as usize);
+    [DEFAULT_SLOT_BYTES].into_iter().chain(others).find(|size| {
+        let Some(len) = disk.size().checked_sub(first + size) else { return false };
+        FatVolume::open(disk, Extent { offset: first + size, len }).is_ok_and(|volume| volume.bytes() == *size)
+    })
 }
 
 // Whether what the table is to say lies there: an ESP with our boot state, or a slot that boots; and nothing else where one of

@@ -28,6 +28,7 @@ use slipway_core::{
     },
     digest::{Sha256, Sums},
     disk::{
+        chain::CHAIN,
         gpt::GptError,
         layout::{META_BYTES, Part},
         meta::Meta,
@@ -72,6 +73,7 @@ fn look(
         }
     }
     let ([first, second], volume) = esp(disk, gpt.part(Part::Esp), &mut unreadable);
+    let list_missing = volume.as_ref().is_some_and(|volume| matches!(volume.find(CHAIN), Ok(None)));
     let history = volume.and_then(|volume| history(disk, &volume, kept));
     let env_copies = [first.1, second.1];
     let env = BootEnv::pick(&env_copies).cloned();
@@ -86,7 +88,7 @@ fn look(
     let (sector, env_at) = (disk.sector_size(), [first.0, second.0]);
     let esp_lost = !may_be_started(disk, &gpt, env_at != [None; 2]);
     let bootloader = None;
-    let is_incomplete = esp_lost || env_at.contains(&None);
+    let is_incomplete = esp_lost || list_missing || env_at.contains(&None);
     let esp_map = is_incomplete.then(|| esp_map(disk, gpt.part(Part::Esp))).flatten();
     let esp_foreign = if is_incomplete { foreign(disk, gpt.part(Part::Esp)) } else { vec![] };
     let snapshots = PerSlot::new(|s| snapshot::head(disk, &gpt, s));
@@ -96,6 +98,7 @@ fn look(
         running,
         env_at,
         esp_lost,
+        list_missing,
         env_copies,
         env,
         history,

@@ -8,8 +8,8 @@ use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
-        Content, IMAGE_BYTES, Outcome, Payload, Range, World, extract, finished, installer, json_of, noise, on_disk,
-        partition, program, read_at, refused, tool, write_at,
+        Content, IMAGE_BYTES, Node, Outcome, Payload, Range, World, extract, finished, flip, installer, json_of, noise,
+        on_disk, partition, program, read_at, refused, tool, write_at,
     },
 };
 
@@ -31,6 +31,13 @@ fn is_mended(image: &Path, problem: &str) {
     on_disk(image, &["repair"]).succeeds();
     on_disk(image, &["verify"]).succeeds();
     assert_eq!(json_of(image, &["status"])["problems"], json!([]), "{problem}");
+}
+
+/// Where the directory EFI/BOOT lies on the disk: the root comes first, and then EFI.
+fn third_cluster(image: &Path) -> u64 {
+    let boot = read_at(image, MIB, 512);
+    let number = |at: usize, len: usize| boot[at..at + len].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte));
+    MIB + (number(14, 2) + 2 * number(36, 4) + 2 * number(13, 1)) * 512
 }
 
 fn esp(image: &Path) -> String {
@@ -177,6 +184,31 @@ fn a_lost_superblock_is_told() {
     assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
 }
 
+/// A volume that begins blank may have lost its beginning: then the OS would format it.
+#[test]
+fn a_lost_beginning_is_told_from_a_blank_volume() {
+    let world = World::new();
+    let blank = world.installed(&["--format-data=false"]);
+    assert_eq!(json_of(&blank, &["status"])["problems"], json!([]));
+    let image = installed(&world);
+    for name in ["STATE", "EPHEMERAL"] {
+        let at = partition(&image, name).offset;
+        let whole = read_at(&image, at, MIB as usize);
+        write_at(&image, at, &vec![0; MIB as usize]);
+        for verb in ["status", "verify"] {
+            let text = on_disk(&image, &[verb]).exits(INSTALL).stdout;
+            for says in [name, "begins blank", "xfs_repair /dev/disk/by-partuuid/", &format!("byte {at} of the disk")] {
+                assert!(text.contains(says), "{verb}: {says}: {text}");
+            }
+        }
+        let seen = Content::of(&image);
+        on_disk(&image, &["repair"]);
+        assert!(Content::of(&image) == seen, "{name} was written to");
+        write_at(&image, at, &whole);
+    }
+    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
+}
+
 /// On an ESP that is whole otherwise: all else on it stays, also what others have there.
 #[test]
 fn a_file_that_is_missing_from_the_esp_is_put_back() {
@@ -187,9 +219,21 @@ fn a_file_that_is_missing_from_the_esp_is_put_back() {
     std::fs::write(&theirs, noise(9, 100_000)).unwrap();
     tool!("mcopy", "-i", esp(&image), &theirs, "::/EFI/debian/grubx64.efi");
     let [first, second, loader] = ["slipway/boot.env", "slipway/boot2.env", "EFI/BOOT/BOOTX64.EFI"];
-    for missing in [&[first][..], &[second], &[first, second], &[loader], &[first, second, loader]] {
+    let (list, directory) = ("slipway/chain.sha256", "slipway");
+    for missing in [
+        &[first][..],
+        &[second],
+        &[first, second],
+        &[loader],
+        &[first, second, loader],
+        &[list],
+        &[list, loader],
+        &[directory],
+        &["EFI/BOOT"],
+        &[directory, "EFI/BOOT"],
+    ] {
         for file in missing {
-            tool!("mdel", "-i", esp(&image), format!("::/{file}"));
+            tool!("mdeltree", "-i", esp(&image), format!("::/{file}"));
         }
         let status = on_disk(&image, &["status"]).exits(INSTALL).stdout;
         let repair = format!("installer repair --disk {}", image.display());
@@ -198,7 +242,8 @@ fn a_file_that_is_missing_from_the_esp_is_put_back() {
         assert!(verify.contains(&repair), "{missing:?}: {verify}");
         let report = on_disk(&image, &["repair"]).succeeds();
         assert!(!report.stderr.contains("formatted"), "{missing:?}: {}", report.stderr);
-        on_disk(&image, &["verify"]).succeeds();
+        let verify = on_disk(&image, &["verify", "--output=json"]).succeeds().json();
+        assert_eq!(verify["boot_chain"]["links"].as_array().map(Vec::len), Some(3), "{missing:?}: {verify}");
         let back = world.path("back");
         tool!("mcopy", "-n", "-o", "-i", esp(&image), "::/EFI/debian/grubx64.efi", &back);
         assert!(std::fs::read(&back).unwrap() == noise(9, 100_000), "{missing:?}: what others have is lost");
@@ -209,14 +254,48 @@ fn a_file_that_is_missing_from_the_esp_is_put_back() {
     }
 }
 
+/// A history that begins anew goes on.
+#[test]
+fn what_is_done_after_the_directory_was_put_back_is_recorded() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    tool!("mdeltree", "-i", esp(&node.disk), "::/slipway");
+    on_disk(&node.disk, &["repair"]).succeeds();
+    node.upgrade().succeeds();
+    let history = json_of(&node.disk, &["history"]);
+    let verbs: Vec<_> = history["entries"].as_array().unwrap().iter().map(|entry| entry["verb"].clone()).collect();
+    assert_eq!(verbs, ["upgrade", "repair"], "{history}");
+}
+
+/// A list is made of what this installer ships, and of nothing else that happens to be there.
+#[test]
+fn loaders_that_nothing_vouches_for_are_not_listed() {
+    let world = World::new();
+    let image = installed(&world);
+    let loader = world.path("loader");
+    tool!("mcopy", "-n", "-i", esp(&image), "::/EFI/BOOT/BOOTX64.EFI", &loader);
+    flip(&loader, 5000);
+    tool!("mcopy", "-o", "-i", esp(&image), &loader, "::/EFI/BOOT/BOOTX64.EFI");
+    tool!("mdel", "-i", esp(&image), "::/slipway/chain.sha256");
+    let update = ["bootloader", "update", "--disk", image.to_str().unwrap(), "--offline"];
+    let says = ["slipway/chain.sha256 is missing", &format!("`installer {}`", update.join(" "))];
+    refused(&image, INSTALL, &says, || on_disk(&image, &["repair"]));
+    Outcome::of(&mut installer(update)).succeeds();
+    on_disk(&image, &["repair"]).succeeds();
+    on_disk(&image, &["verify"]).succeeds();
+    assert_eq!(json_of(&image, &["status"])["next_step"]["why"], "nothing to do");
+}
+
 /// An ESP that has to be formatted is not, while others have files on it.
 #[test]
 fn what_others_have_on_an_esp_is_not_formatted_unasked() {
     let world = World::new();
     let image = installed(&world);
     tool!("mmd", "-i", esp(&image), "::/EFI/Microsoft");
-    tool!("mdeltree", "-i", esp(&image), "::/slipway");
+    tool!("mmd", "-i", esp(&image), "::/EFI/BOOT/keys");
     tool!("mdel", "-i", esp(&image), "::/EFI/BOOT/BOOTX64.EFI");
+    // A directory without its entry for itself: nothing can be added to it.
+    write_at(&image, third_cluster(&image), &[0; 64]);
     let says = ["files of others", "EFI/Microsoft", "--force"];
     let status = on_disk(&image, &["status"]).exits(INSTALL).stdout;
     assert!(["EFI/Microsoft", "--force", "First copy"].iter().all(|says| status.contains(says)), "{status}");

@@ -7,8 +7,8 @@ use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
-        Content, IMAGE_BYTES, Outcome, World, finished, flip, installer, json_of, noise, on_disk, program, read_at,
-        tool, write_at,
+        Content, IMAGE_BYTES, Node, Outcome, World, finished, flip, installer, json_of, noise, on_disk, partition,
+        program, read_at, tool, write_at,
     },
 };
 
@@ -67,6 +67,21 @@ fn the_second_copy_of_the_table_is_enough() {
     on_disk(&image, &["repair"]).succeeds();
     let status = json_of(&image, &["status"]);
     assert_eq!((&status["next_boot"]["slot"], &status["problems"]), (&json!("A"), &json!([])));
+}
+
+/// Where the first slot has lost its beginning, too, the second one says where it is.
+#[test]
+fn a_table_that_is_erased_beside_a_lost_slot() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    let slot = partition(&node.disk, "BOOT-A").offset;
+    write_at(&node.disk, slot, &vec![0; MIB as usize]);
+    tool!("sgdisk", "--zap-all", &node.disk);
+    on_disk(&node.disk, &["repair"]).succeeds();
+    on_disk(&node.disk, &["repair"]);
+    let status = json_of(&node.disk, &["status"]);
+    assert_eq!(status["next_boot"]["slot"], "B", "{status}");
+    assert_eq!(partition(&node.disk, "BOOT-A").offset, slot);
 }
 
 /// Boot code that this installer does not have is not guessed.

@@ -14,6 +14,7 @@ mod damage;
 mod failures;
 mod health;
 mod help;
+mod hooks_in_tools;
 mod hostile_text;
 mod inspect_disk;
 mod install;

@@ -177,6 +177,19 @@ fn follow(command: &str, payload: &Payload) -> Outcome {
     Outcome::of(shell.args(["-c", &typed]).env("PATH", path).env("SLIPWAY_ASSETS", assets))
 }
 
+/// Why nothing boots that is whole, if so.
+fn boots(image: &Path) -> Result<(), String> {
+    let status = json_of(image, &["status"]);
+    let slot = status["next_boot"]["slot"].as_str().ok_or("nothing boots")?;
+    if status["slots"][slot]["whole"] != true {
+        return Err(format!("slot {slot} is damaged"));
+    }
+    let chain = on_disk(image, &["verify", "--output=json"]).json()["boot_chain"].clone();
+    let links = chain["links"].as_array().ok_or("no boot chain")?;
+    let starts = links.len() == 3 && links.iter().all(|link| link["state"] == "good");
+    if starts { Ok(()) } else { Err(chain.to_string()) }
+}
+
 /// Follow what is advised until it ends. What is wrong, if anything.
 fn followed(image: &Path, payload: &Payload, lost: &[&str]) -> Result<(), String> {
     let (mut typed, mut failed) = (Vec::new(), false);
@@ -189,25 +202,18 @@ fn followed(image: &Path, payload: &Payload, lost: &[&str]) -> Result<(), String
                 let is_right = NOWHERE_ELSE.iter().any(|pair| pair == lost);
                 return if is_right { Ok(()) } else { Err(format!("the disk is given up after {typed:?}")) };
             }
-            Advice::Ends(why) => {
-                let status = json_of(image, &["status"]);
-                let slot =
-                    status["next_boot"]["slot"].as_str().ok_or_else(|| format!("{why}: nothing boots: {typed:?}"))?;
-                let is_whole = status["slots"][slot]["whole"] == true;
-                if !is_whole {
-                    return Err(format!("{why}: slot {slot} is damaged: {typed:?}"));
-                }
-                let chain = on_disk(image, &["verify", "--output=json"]).json()["boot_chain"].clone();
-                let links = chain["links"].as_array().ok_or_else(|| format!("{why}: no boot chain: {typed:?}"))?;
-                let starts = links.len() == 3 && links.iter().all(|link| link["state"] == "good");
-                return if starts { Ok(()) } else { Err(format!("{why}: {chain}: {typed:?}")) };
+            Advice::Ends(why) => return boots(image).map_err(|wrong| format!("{why}: {wrong}: {typed:?}")),
+            // What is left by then is the other slot, or a second copy.
+            Advice::Type(command) if typed.len() == MOST => {
+                return boots(image).map_err(|wrong| format!("{wrong}, and still {command} after {typed:?}"));
             }
-            Advice::Type(command) if typed.len() == MOST => return Err(format!("still {command} after {typed:?}")),
             Advice::Type(command) => {
                 if failed && typed.last() == Some(&command) {
                     return Err(format!("in a circle: {typed:?}"));
                 }
-                failed = follow(&command, payload).code != 0;
+                let outcome = follow(&command, payload);
+                // It has mended what the rest depends on.
+                failed = outcome.code != 0 && !outcome.stderr.contains("once more");
                 typed.push(command);
             }
         }

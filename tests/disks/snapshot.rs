@@ -419,3 +419,38 @@ fn a_full_file_system_is_said_and_the_next_start_goes_on() {
     let kept = on_disk(&machine.node.disk, &["snapshot", "show", "--slot=B"]).succeeds().stdout;
     assert!(!kept.contains("/etc/app/large"), "what was there at the first start is kept: {kept}");
 }
+
+/// Encrypted, and nobody opens it: its directory is no mount point. Nothing is written below it, and the system starts.
+#[test]
+fn a_volume_that_is_never_opened_is_said_until_what_is_on_it_is_put_back() {
+    let world = World::new();
+    let machine = Machine::new(&world);
+    let (state, mount) = (world.path("state"), machine.path("state"));
+    fs::create_dir_all(&state).unwrap();
+    fs::create_dir_all(&mount).unwrap();
+    fs::write(state.join("machine"), "old").unwrap();
+    machine.declare("paths = [\"/etc/state/machine\"]\nmounted = [\"/etc/state\"]\nplain = true\n");
+    let open = format!("&& mount --bind {} /etc/state", state.display());
+    let source = format!("--source={}", machine.node.next.source());
+    machine.run_after(&open, 'A', false, &["upgrade", "--progress=none", &source]).succeeds();
+    machine.node.grub_tries();
+    fs::write(state.join("machine"), "new").unwrap();
+    // The trial has ended, and the old system starts without its volume.
+    let closed = machine.starts('A', false).exits(ENVIRONMENT);
+    closed.says(&["/etc/state is not mounted"]);
+    assert!(fs::read_dir(&mount).unwrap().next().is_none(), "it was written to the directory below");
+    let status = machine.run('A', false, &["status"]).stdout;
+    for says in ["runs, and its 1 files were not put back", "installer snapshot restore --boot --disk"] {
+        assert!(status.contains(says), "{says}: {status}");
+    }
+    // What is not put back takes nothing from the way back, nor is it lost.
+    machine.starts('A', false).exits(ENVIRONMENT);
+    machine.run_after(&open, 'A', false, &["snapshot", "restore", "--boot"]).succeeds();
+    assert_eq!(fs::read_to_string(state.join("machine")).unwrap(), "old");
+    let status = machine.run('A', false, &["status"]).stdout;
+    assert!(!status.contains("were not put back"), "{status}");
+    let entries = json_of(&machine.node.disk, &["history"])["entries"].clone();
+    let restores = entries.as_array().unwrap().iter().filter(|entry| entry["verb"] == "restore");
+    let slots: Vec<_> = restores.map(|entry| entry["slot"].clone()).collect();
+    assert_eq!(slots, ["A"], "{entries}");
+}

@@ -54,6 +54,8 @@ pub enum Verb {
     Bootloader,
     /// `bootloader menu`.
     Menu,
+    /// `snapshot restore`: what belongs to a system was put back.
+    Restore,
     /// No verb of the command line: why the trial that runs is not confirmed.
     Trial,
     /// One that only a later version knows: the key `later` names it.
@@ -73,6 +75,7 @@ impl fmt::Display for Verb {
             Verb::Wipe => "wipe",
             Verb::Bootloader => "bootloader",
             Verb::Menu => "menu",
+            Verb::Restore => "restore",
             Verb::Trial => "trial",
             Verb::Later => "later",
         })

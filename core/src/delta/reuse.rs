@@ -36,8 +36,7 @@ pub struct Written {
 impl Written {
     /// Whether nothing of this place of the disk can have been written while the layer was read up to `position`.
     pub fn is_intact(&self, place: Extent, position: u64) -> bool {
-        let meets = |offset: u64, len: u64| place.offset < offset.saturating_add(len) && offset < place.end();
-        let before = self.before.iter().any(|written| meets(written.offset, written.len));
+        let before = self.before.iter().any(|written| place.meets(*written));
         let meanwhile = self.files.iter().any(|Destination { from, to }| {
             let done = match position.checked_sub(from.offset) {
                 // The last write fills up the cluster.
@@ -45,7 +44,7 @@ impl Written {
                 Some(read) => read,
                 None => 0,
             };
-            done > 0 && meets(to.offset, done)
+            done > 0 && place.meets(Extent { len: done, ..*to })
         });
         !before && !meanwhile
     }

@@ -246,7 +246,7 @@ impl Layout {
 pub fn overlap(parts: &[Extent; 7]) -> Option<(Part, Part)> {
     let mut sorted = Part::ALL.map(|part| (parts[part as usize - 1], part));
     sorted.sort_by_key(|(extent, part)| (extent.offset, part.number()));
-    sorted.windows(2).find(|pair| pair[0].0.end() > pair[1].0.offset).map(|pair| (pair[0].1, pair[1].1))
+    sorted.windows(2).find(|pair| pair[0].0.meets(pair[1].0)).map(|pair| (pair[0].1, pair[1].1))
 }
 
 #[cfg(test)]

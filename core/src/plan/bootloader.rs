@@ -264,6 +264,13 @@ impl RenewalRequest {
         Some((other, &offered.halves[other]))
     }
 
+    /// A list of the boot chain with this UEFI image, if what is there for BIOS is this installer's.
+    pub(super) fn proven_list(&self, efi: &EfiOffered, facts: &BootloaderFacts, sector: SectorSize) -> Option<Chain> {
+        let has_none = sector != SectorSize::S512 || self.offered.bios.is_none();
+        let is_current = has_none || (facts.bios.is_some() && self.bios(facts, sector).is_none());
+        is_current.then(|| self.listed(&self.path(), efi, facts, None))
+    }
+
     /// The list of the boot chain afterwards.
     pub(super) fn listed(
         &self,

@@ -23,7 +23,7 @@ use super::{
     BiosFacts, Content, Plan, Refusal, Step, SystemFacts, Volume, VolumeFile,
     bootloader::{BootloaderFacts, EfiOffered, FirmwareSays, KernelLook, Left, RenewalRequest, boot_code},
     content::serial,
-    missing_files::{boot_envs, has_place, loader},
+    missing_files::{has_place, loader},
     renewal::bios_steps,
     slots::Draft,
     step::ends,
@@ -124,14 +124,14 @@ pub fn boot_env(plan: &Plan) -> Option<BootEnv> {
 impl Draft<'_> {
     /// Put the missing files back onto an ESP that is whole otherwise. None if that is not possible. Returns the loader that
     /// starts the disk under UEFI then, for people.
-    pub fn complete_esp(&mut self, env: &BootEnv, request: &RenewalRequest) -> Result<Option<String>, Refusal> {
+    pub fn complete_esp(&mut self, env: &mut BootEnv, request: &RenewalRequest) -> Result<Option<String>, Refusal> {
         let Some(facts) = self.system.bootloader.as_ref() else { return Ok(None) };
         let Ok(map) = &facts.esp else { return Ok(None) };
         let efi = chosen(request, facts, env)?;
         request.not_older(facts, None)?;
-        let mut files = boot_envs(self.system, env);
+        let mut files = self.missing_state(env);
         if facts.efi.is_none() {
-            files.extend(loader(request, efi, facts));
+            files.extend(loader(request, efi, facts, self.system.sector));
         } else if self.system.esp_lost {
             // It is there, and damaged.
             return Ok(None);
@@ -175,7 +175,7 @@ impl Draft<'_> {
         Ok(efi.image.to_string())
     }
 
-    fn first_entry(&self, about: Slot) -> Entry {
+    pub fn first_entry(&self, about: Slot) -> Entry {
         let version = self.system.slots[about].manifest.as_ref().and_then(|manifest| manifest.version.clone());
         let (by, reason) = (self.base.asked.by.clone(), self.base.asked.reason.clone());
         Entry { slot: Some(about), version, by, reason, ..Entry::new(1, self.base.now, Verb::Repair) }.fitted()

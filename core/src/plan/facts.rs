@@ -206,6 +206,8 @@ pub struct SystemFacts {
     pub env_at: [Option<u64>; 2],
     /// Firmware finds no boot loader on the ESP, and none can be put in its place.
     pub esp_lost: bool,
+    /// The ESP is a whole file system without the list of the boot chain.
+    pub list_missing: bool,
     /// Both copies of boot.env, if valid.
     pub env_copies: [Option<BootEnv>; 2],
     /// The copy that counts.

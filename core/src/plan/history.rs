@@ -2,14 +2,14 @@
 //!
 //! It is written before the change that it tells of is in force, behind everything that this change needs: the record is a
 //! sector that nothing boots from, and it does not count until boot.env names its number. A plan that does not write
-//! boot.env anew (`wipe`, `bootloader update`, `repair` of a single copy, and the record of a trial that fails) writes it at
-//! its end, and says so in the record.
+//! boot.env anew (`wipe`, `bootloader update`, `snapshot restore`, `repair` of a single copy, and the record of a trial that
+//! fails) writes it at its end, and says so in the record.
 //!
 //! No command fails because it cannot be written ([`Plan::is_optional`](super::Plan::is_optional)).
 
 use crate::prelude::*;
 
-use super::{Goal, Step, SystemFacts};
+use super::{Goal, HeadChange, Step, SystemFacts};
 use crate::{
     boot::{
         env::BootEnv,
@@ -65,6 +65,7 @@ fn step(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &[Step]
         Some(new) => steps.iter().position(|step| matches!(step, Step::WriteBootEnv { env, .. } if env == new)),
         // A partition that is not written is not claimed.
         None if verb == Verb::Trial => about.failed.is_some().then_some(steps.len()),
+        None if verb == Verb::Restore => steps.iter().any(puts_back).then_some(steps.len()),
         None if verb == Verb::Bootloader => (!steps.is_empty()).then_some(steps.len()),
         None if verb == Verb::Wipe || (verb == Verb::Repair && steps.iter().any(writes_env)) => Some(steps.len()),
         None => None,
@@ -98,9 +99,15 @@ const fn verb(goal: Goal) -> Option<Verb> {
         Goal::Trial => Verb::Trial,
         Goal::Bootloader => Verb::Bootloader,
         Goal::Menu => Verb::Menu,
+        Goal::Snapshot => Verb::Restore,
         // These change neither the next boot nor the kept data, and the ESP may be mounted.
-        Goal::Meta | Goal::Grow | Goal::Snapshot => return None,
+        Goal::Meta | Goal::Grow => return None,
     })
+}
+
+/// To keep what is there is the beginning of a restore.
+const fn puts_back(step: &Step) -> bool {
+    matches!(step, Step::WriteSnapshotHead { head: HeadChange::PutBack(_), .. })
 }
 
 /// The trial that the new boot state ends, or that was over before and that no entry tells of.

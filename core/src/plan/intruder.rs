@@ -27,9 +27,6 @@ pub fn beside_others(mut plan: Plan, gpt: &GptFacts) -> Result<Plan, Refusals> {
 
 fn met<'f>(step: &Step, gpt: &'f GptFacts) -> Option<&'f Intruder> {
     let writes = step.writes();
-    let meets = |intruder: &&Intruder| {
-        let part = gpt.part(intruder.on);
-        writes.iter().any(|write| write.offset < part.end() && part.offset < write.end())
-    };
+    let meets = |intruder: &&Intruder| writes.iter().any(|write| write.meets(gpt.part(intruder.on)));
     gpt.intruders.iter().find(meets)
 }

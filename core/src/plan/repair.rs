@@ -16,7 +16,7 @@ use super::{
     bootloader::RenewalRequest,
     esp,
     meta::MetaChange,
-    missing_files::{boot_envs, has_place},
+    missing_files::{has_place, list},
     rebuild_boot_state::{current_or_rebuilt, is_marked_good},
     slots::{Draft, EnvCopies},
 };
@@ -26,7 +26,7 @@ use crate::{
         history::HISTORY,
         slot::{Slot, SlotState},
     },
-    disk::{fat::map::FatMap, layout::Part},
+    disk::{chain::CHAIN, fat::map::FatMap, layout::Part},
     kernel::arch::Arch,
     text::quoted,
     units::Extent,
@@ -48,7 +48,7 @@ pub fn repair(
     draft.extend(Part::Esp, copy_of_the_fat(system));
     let (env, esp) = match request.filter(|_| esp::is_lost(system)) {
         Some(request) => write_esp(&mut draft, boots, request, force)?,
-        None => write_env(&mut draft, boots)?,
+        None => write_env(&mut draft, boots, request)?,
     };
     draft.is_about_slot(env.default);
     let default = env.default;
@@ -71,6 +71,11 @@ pub fn repair(
         }
     }
     let mut left = left(system, default, &esp);
+    if system.list_missing
+        && !draft.steps.iter().any(|step| matches!(step, Step::AddEntry { file, .. } if file.path == CHAIN))
+    {
+        left.push(no_list(base, system));
+    }
     if is_stuck {
         left.push(stuck(base, system, default, &damage));
     }
@@ -106,7 +111,7 @@ enum Esp {
     Made(String),
     /// Missing files are put back, with this loader among them.
     Completed(String),
-    /// Copies of boot.env that were missing are put back.
+    /// Files that were missing are put back.
     HasPlaces,
     /// Nothing else than boot.env is written.
     Kept,
@@ -130,8 +135,8 @@ fn write_esp(
     force: bool,
 ) -> Result<(BootEnv, Esp), Refusal> {
     let system = draft.system;
-    let env = current_or_rebuilt(system, draft.base.now, || boots)?;
-    let esp = match draft.complete_esp(&env, request)? {
+    let mut env = current_or_rebuilt(system, draft.base.now, || boots)?;
+    let esp = match draft.complete_esp(&mut env, request)? {
         Some(loader) => Esp::Completed(loader),
         None if !system.esp_foreign.is_empty() && !force => {
             return Err(Refusal::ForeignFiles(system.esp_foreign.clone()));
@@ -141,10 +146,16 @@ fn write_esp(
     Ok((env, esp))
 }
 
-/// Both copies of boot.env agree afterwards: with the one that counts, or with the markers.
-fn write_env(draft: &mut Draft, boots: Option<Slot>) -> Result<(BootEnv, Esp), Refusal> {
+/// Both copies of boot.env agree afterwards: with the one that counts, or with the markers. What is missing beside them
+/// is put back, too.
+fn write_env(
+    draft: &mut Draft,
+    boots: Option<Slot>,
+    request: Option<&RenewalRequest>,
+) -> Result<(BootEnv, Esp), Refusal> {
     let system = draft.system;
-    let env = if system.env_at == [None; 2] {
+    let is_written = system.env_at != [None; 2];
+    let mut env = if !is_written {
         current_or_rebuilt(system, draft.base.now, || boots)?
     } else {
         let mut copies = EnvCopies::or_rebuilt(system, draft.base.now, || boots)?;
@@ -153,8 +164,9 @@ fn write_env(draft: &mut Draft, boots: Option<Slot>) -> Result<(BootEnv, Esp), R
         draft.extend(Part::Esp, steps);
         copies.env
     };
-    let files = boot_envs(system, &env);
-    let is_written = system.env_at != [None; 2];
+    let mut files = draft.missing_state(&mut env);
+    let facts = system.bootloader.as_ref().filter(|_| system.list_missing);
+    files.extend(request.zip(facts).and_then(|(request, facts)| list(request, facts, system.sector)));
     match system.esp_map.as_ref().filter(|_| !files.is_empty()) {
         Some(map) if draft.add_files(map, files) => Ok((env, Esp::HasPlaces)),
         _ if is_written || copy_of_the_fat(system).is_some() => Ok((env, Esp::Kept)),
@@ -162,7 +174,12 @@ fn write_env(draft: &mut Draft, boots: Option<Slot>) -> Result<(BootEnv, Esp), R
     }
 }
 
-/// Whether a repair makes the ESP again, if it gets the loaders: all slots and data stay.
+/// Whether a repair needs the loaders, to write the ESP or to know those on it: all slots and data stay.
+pub fn needs_loaders(system: &SystemFacts) -> bool {
+    makes_esp(system) || system.list_missing
+}
+
+/// Whether a repair makes the ESP again, if it gets the loaders.
 pub fn makes_esp(system: &SystemFacts) -> bool {
     esp::is_lost(system) && (system.env.is_some() || boots(system).is_some())
 }
@@ -206,6 +223,9 @@ fn what(system: &SystemFacts, esp: &Esp) -> String {
         (Esp::Kept, Some(_)) if system.env_at.contains(&None) => {
             "the boot state has one copy only, and the other cannot be made again in place".to_owned()
         }
+        (Esp::HasPlaces, Some(_)) if system.list_missing => {
+            "the boot state has two copies, and the missing files are on the ESP again".to_owned()
+        }
         (Esp::HasPlaces | Esp::Kept, Some(_)) => "the boot state has two copies".to_owned(),
     }
 }
@@ -230,6 +250,15 @@ fn unproven(system: &SystemFacts, env: &BootEnv) -> Vec<String> {
 fn damage(system: &SystemFacts, env: &BootEnv) -> Vec<String> {
     let good = Slot::BOTH.into_iter().filter(|slot| env.states[*slot] == SlotState::Good);
     good.filter_map(|slot| Some(format!("slot {slot} is damaged ({})", system.slots[slot].damage()?))).collect()
+}
+
+/// The remedy where the list of the boot chain is missing, and the disk has other loaders than this installer.
+fn no_list(base: &RequestBase, system: &SystemFacts) -> String {
+    let (disk, offline) = (quoted(&base.disk), if system.running.slot().is_none() { " --offline" } else { "" });
+    format!(
+        "{CHAIN} is missing from the ESP, and nothing vouches for the boot loaders there, which are not this installer's: \
+         `installer bootloader update --disk {disk}{offline}` replaces them, and then `installer repair` lists them"
+    )
 }
 
 /// The remedy where no slot is whole.

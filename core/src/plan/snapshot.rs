@@ -109,6 +109,7 @@ pub fn snapshot_is_put_back(base: &RequestBase, system: &SystemFacts, slot: Slot
     if let Some(head) = system.snapshots[slot].head() {
         let head = HeadChange::PutBack(Box::new(head.put_back()));
         draft.extend(slot.into(), [Step::WriteSnapshotHead { slot, extent: draft.head(slot), head }]);
+        draft.is_about_slot(slot);
     }
     let result = format!("the snapshot of slot {slot} is put back");
     draft.plan(Goal::Snapshot, result, "the configuration is put back, and will be once more".to_owned())

@@ -8,7 +8,7 @@ use crate::{
     boot::history::{Entry, new_file},
     digest::Sha256,
     disk::{
-        fat::{FatError, FatTime, FileSpec, VolumeLayout, VolumeSpec},
+        fat::{FatError, FatTime, FileSpec, VolumeLayout, VolumeSpec, new_file::empty_directory},
         layout::Part,
     },
     payload::manifest::FileInfo,
@@ -27,6 +27,9 @@ pub enum Content {
     Payload,
     /// The UEFI boot image.
     EfiImage,
+    /// A directory without files: its first cluster, that of the directory above it, and its time stamp.
+    #[expect(missing_docs, reason = "the fields are what their names say")]
+    Directory { first: u32, above: u32, time: u64 },
 }
 
 /// One file of a file system to be written.
@@ -56,6 +59,12 @@ impl VolumeFile {
         let bytes = new_file(&first, sector.bytes() as usize).into_bytes();
         let (size, sha256) = (bytes.len() as u64, Sha256::of(&bytes));
         VolumeFile { path: path.to_owned(), size, sha256, from: Content::History(first) }
+    }
+
+    /// A new directory, of one cluster of so many bytes.
+    pub fn directory(path: &str, size: u64, first: u32, above: u32, time: u64) -> Self {
+        let sha256 = Sha256::of(&empty_directory(size, first, above, FatTime(time)));
+        VolumeFile { path: path.to_owned(), size, sha256, from: Content::Directory { first, above, time } }
     }
 
     /// A file copied from the payload or the boot assets.

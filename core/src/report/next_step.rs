@@ -17,6 +17,7 @@ use crate::{
         slot::{Slot, SlotState},
     },
     plan::{self, ActivateRequest, Asked, Plan, Refusals, RequestBase, RunsFrom, SystemFacts},
+    snapshot::head,
     text::quoted,
 };
 
@@ -64,6 +65,7 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::partition_table,
         Deciding::esp_lost,
         Deciding::boot_state_lost,
+        Deciding::not_put_back,
         Deciding::trial_runs,
         Deciding::copy_lost,
         Deciding::boot_chain,
@@ -79,6 +81,7 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::staged,
         Deciding::meta_lost,
         Deciding::backup_table,
+        Deciding::list_missing,
         Deciding::data_lost,
         Deciding::problems,
         Deciding::not_read,
@@ -175,6 +178,20 @@ impl Deciding<'_> {
         let repair = self.verb(self.repair(), "repair", "makes the boot state again; what boots stays what boots");
         let confirm = || self.verb(self.confirm(), "confirm", "once the system is well: it becomes the default");
         repair.or_else(confirm).or_else(|| Some(self.reinstall("the boot state is lost, and cannot be made again")))
+    }
+
+    /// A system runs without what belongs to it.
+    fn not_put_back(&self) -> Option<NextStep> {
+        let slot = self.facts.running.slot()?;
+        let (found, system) = (&self.facts.snapshots[slot], self.facts.slots[slot].system());
+        let head = head::due(found, slot, system, self.facts.env.as_ref()).ok()?;
+        let why = format!(
+            "{} runs, and its {} files were not put back when it started: a volume was not open or mounted by then, or full. The \
+             log of slipway-restore says which. Once it is, this puts them back",
+            self.name(slot),
+            head.files
+        );
+        Some(self.command("installer snapshot restore --boot --disk {disk}", &why))
     }
 
     fn trial_runs(&self) -> Option<NextStep> {
@@ -310,6 +327,11 @@ impl Deciding<'_> {
         let lost = self.facts.gpt.copies.backup.is_err();
         let why = "writes the second copy of the partition table again";
         lost.then(|| self.command("installer repair --disk {disk}", why))
+    }
+
+    fn list_missing(&self) -> Option<NextStep> {
+        let why = "the checksums of the boot loaders are missing from the ESP: writes them again";
+        self.facts.list_missing.then(|| self.command("installer repair --disk {disk}", why))
     }
 
     fn data_lost(&self) -> Option<NextStep> {

@@ -13,7 +13,7 @@ use std::{
 use jiff::Timestamp;
 use slipway_core::redact::redact;
 use slipway_fleet_objects::upgrade::NodeUpgradeStatus;
-use slipway_rollout::blocked::Blocked;
+use slipway_rollout::{blocked::Blocked, facts::Facts};
 
 use crate::{
     nodes::Answer,
@@ -136,12 +136,16 @@ fn waves(html: &mut Html, pool_round: &PoolRound) {
     if plan.waves.len() < 2 {
         return;
     }
+    let Facts { denied, aborted, paused, .. } = &pool_round.facts;
+    let held = [(denied, "denied"), (aborted, "aborted"), (paused, "paused")];
+    let held = held.into_iter().find(|(why, _)| why.is_some()).map(|(_, state)| state);
     html.raw("<table><caption>Waves</caption><thead><tr><th>Wave<th>Nodes<th>State</thead><tbody>\n");
     for (n, wave) in plan.waves.iter().enumerate().take(MOST) {
         let left = wave.nodes.iter().filter(|node| blocked.contains_key(node.uid.as_str())).count();
         let awaits = |of: &&slipway_rollout::decide::BlockedNode| matches!(&of.why, Blocked::Approval { wave, .. } if *wave == n + 1);
         let state = match (n.cmp(&pool_round.decision.passed), pool_round.decision.soaks) {
             (std::cmp::Ordering::Less, _) => "over".to_owned(),
+            (std::cmp::Ordering::Equal, _) if held.is_some() => held.unwrap_or_default().to_owned(),
             (std::cmp::Ordering::Equal, Some(until)) => format!("soaks until {until:.0}"),
             _ if pool_round.decision.blocked.iter().any(|of| awaits(&of)) => "waits for approval".to_owned(),
             (std::cmp::Ordering::Equal, None) => "goes on".to_owned(),

@@ -133,7 +133,10 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
         return Headline { state: "Running", message: short(named(first) + &more) };
     }
     let first = decision.blocked.first();
-    if decision.finished {
+    // No node could be planned: nothing is over yet.
+    let waits_for = |of: &BlockedNode| !matches!(of.why, Blocked::Skipped);
+    let is_empty = facts.plan.nodes().next().is_none() && decision.blocked.iter().any(waits_for);
+    if decision.finished && !is_empty {
         let message = first.map_or_else(|| "every node is done".to_owned(), named);
         return Headline { state: FINISHED, message: short(message) };
     }

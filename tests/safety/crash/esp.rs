@@ -123,6 +123,20 @@ pub fn repair_with_the_image_missing() -> Setup {
     made_again(without_files(Story::installed(), &["EFI/BOOT/BOOTX64.EFI"]), &[A0])
 }
 
+/// The directory with the boot state is gone, and with it the history and the list of the boot chain.
+pub fn repair_with_the_directory_missing() -> Setup {
+    let files = ["boot.env", "boot2.env", "chain.sha256", "history", "drive.env"].map(|name| format!("slipway/{name}"));
+    let mut story = Story::installed();
+    let there = files.iter().filter(|path| read::file(&story.pages, esp(&story), path).is_ok()).map(String::as_str);
+    let gone: Vec<&str> = there.chain(["slipway"]).collect();
+    story = without_files(story, &gone);
+    with_env_lost(mended(story))
+}
+
+pub fn repair_with_the_list_missing() -> Setup {
+    mended(without_files(Story::installed(), &["slipway/chain.sha256"]))
+}
+
 /// What is wrong with a plan that was edited.
 fn edited(scenario: &Scenario, edit: &dyn Fn(&mut Plan)) -> Option<String> {
     let disk = RecordingDisk::new(DISK_BYTES, scenario.story.pages.clone());

@@ -119,6 +119,8 @@ verbs! {
     repair_with_a_copy_missing 1 3,
     repair_with_both_copies_missing 1 3,
     repair_with_the_image_missing 1 3,
+    repair_with_the_directory_missing 1 3,
+    repair_with_the_list_missing 1 3,
     menu_off 1 1,
     menu_off_over_pending_trial 1 3,
     menu_on_in_a_trial 1 3,

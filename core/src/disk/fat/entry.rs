@@ -1,5 +1,6 @@
 //! Directory entries of FAT.
 
+/// Bytes of an entry.
 pub const DIR_ENTRY_BYTES: usize = 32;
 
 pub const ATTR_VOLUME_LABEL: u8 = 0x08;

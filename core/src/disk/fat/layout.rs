@@ -215,7 +215,7 @@ impl VolumeLayout {
     }
 }
 
-fn split_path(path: &str) -> (&str, &str) {
+pub(super) fn split_path(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 

@@ -11,9 +11,10 @@ use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    entry::{ATTR_ARCHIVE, ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES},
-    layout::{CACHE_BYTES, END_OF_CHAIN, FatTime, MIN_CLUSTERS, raw_entry},
-    name::{LongName, display_short, short_name},
+    entry::{ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES},
+    layout::{CACHE_BYTES, END_OF_CHAIN, MIN_CLUSTERS},
+    name::{LongName, display_short},
+    new_file::Directory,
 };
 use crate::units::Extent;
 
@@ -84,8 +85,8 @@ pub struct FoundFile {
 /// The map of a volume.
 #[derive(Clone, Debug)]
 pub struct FatMap {
-    sector: u64,
-    cluster: u64,
+    pub(super) sector: u64,
+    pub(super) cluster: u64,
     // Byte offsets in the volume.
     fats: Vec<u64>,
     data: u64,
@@ -96,10 +97,10 @@ pub struct FatMap {
     // By number of the cluster: a file, a directory or a bad sector has it.
     live: Vec<bool>,
     files: BTreeMap<String, FoundFile>,
-    // By path of the directory, in small letters: byte offsets of entries that a new file may have, in order.
-    unused: BTreeMap<String, Vec<u64>>,
+    // By path, in small letters.
+    pub(super) directories: BTreeMap<String, Directory>,
     // Every file's path.
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
 }
 
 struct BootSector {
@@ -139,13 +140,6 @@ impl FatMap {
     /// A file that was asked for, if it is there.
     pub fn file(&self, path: &str) -> Option<&FoundFile> {
         self.files.get(path)
-    }
-
-    /// Byte offsets, in the volume, of directory entries that a new file with this path may have. They are to be used in
-    /// this order.
-    pub fn unused_entries(&self, path: &str) -> &[u64] {
-        let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory).to_ascii_lowercase();
-        self.unused.get(&directory).map_or(&[], Vec::as_slice)
     }
 
     /// The paths of all files.
@@ -301,8 +295,12 @@ impl FatMap {
             if bytes > MAX_DIRECTORY_BYTES || seen > MAX_DIRECTORIES {
                 return Err(MapError::Damaged("its directories are larger than any of ours"));
             }
-            let (listed, unused) = self.directory(&runs, read)?;
-            self.unused.insert(path.to_ascii_lowercase(), unused);
+            let (listed, mut directory) = self.directory(&runs, read)?;
+            // What does not begin with itself was zeroed, and is none to add to.
+            if !directory.is_whole && !path.is_empty() {
+                directory.unused.clear();
+            }
+            self.directories.insert(path.to_ascii_lowercase(), directory);
             for found in listed {
                 let path = if path.is_empty() { found.name } else { format!("{path}/{}", found.name) };
                 if found.is_directory {
@@ -323,9 +321,10 @@ impl FatMap {
         Ok(())
     }
 
-    /// What a directory lists, and its unused entries.
-    fn directory(&self, runs: &[Run], read: &mut Read) -> Result<(Vec<Listed>, Vec<u64>), MapError> {
-        let (mut listed, mut unused, mut long) = (Vec::new(), Vec::new(), LongName::default());
+    /// What a directory lists, and what a new entry of it goes by.
+    fn directory(&self, runs: &[Run], read: &mut Read) -> Result<(Vec<Listed>, Directory), MapError> {
+        let (mut listed, mut found, mut long) = (Vec::new(), Directory::default(), LongName::default());
+        found.first = runs.first().map_or(0, |run| run.first);
         for run in runs {
             let extent = self.extent(*run);
             let mut bytes = vec![0; extent.len as usize];
@@ -336,20 +335,24 @@ impl FatMap {
                     // No entry follows.
                     0 => {
                         let rest = (entry..extent.end()).step_by(DIR_ENTRY_BYTES);
-                        unused.extend(rest.take(MOST_UNUSED));
-                        return Ok((listed, unused));
+                        found.unused.extend(rest.take(MOST_UNUSED));
+                        return Ok((listed, found));
                     }
                     0xe5 => {
                         long = LongName::default();
-                        unused.push(entry);
+                        found.unused.push(entry);
                     }
                     // `.` and `..`.
-                    b'.' => long = LongName::default(),
+                    b'.' => {
+                        found.is_whole = true;
+                        long = LongName::default();
+                    }
                     _ if attributes == ATTR_LONG_NAME => long.push(raw),
                     _ if attributes & ATTR_VOLUME_LABEL != 0 => long = LongName::default(),
                     _ => {
                         let mut short = [0; 11];
                         short.copy_from_slice(&raw[..11]);
+                        found.short_names.push(short);
                         let name = core::mem::take(&mut long).name(&short).unwrap_or_else(|| display_short(&short));
                         listed.push(Listed {
                             name,
@@ -361,7 +364,7 @@ impl FatMap {
                 }
             }
         }
-        Ok((listed, unused))
+        Ok((listed, found))
     }
 }
 
@@ -412,7 +415,7 @@ impl BootSector {
             tables: vec![],
             live: [vec![true; RESERVED], vec![false; clusters as usize]].concat(),
             files: BTreeMap::new(),
-            unused: BTreeMap::new(),
+            directories: BTreeMap::new(),
             names: vec![],
         };
         Ok(BootSector { map, root: le32(&b, 44) })
@@ -430,15 +433,6 @@ pub fn put_file_at(raw: &mut [u8], at: FileAt) {
     raw[20..22].copy_from_slice(&((at.cluster >> 16) as u16).to_le_bytes());
     raw[26..28].copy_from_slice(&(at.cluster as u16).to_le_bytes());
     put(raw, 28, at.bytes);
-}
-
-/// A directory entry for a file, 32 bytes. None if its name has no short form that says all of it.
-pub fn new_entry(path: &str, at: FileAt, time: FatTime) -> Option<[u8; DIR_ENTRY_BYTES]> {
-    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-    let short = short_name(name, &[]).filter(|short| display_short(short).eq_ignore_ascii_case(name))?;
-    let mut raw = raw_entry(short, ATTR_ARCHIVE, 0, 0, time);
-    put_file_at(&mut raw, at);
-    Some(raw)
 }
 
 // None if the sector does not give it; `0xffff_ffff` stands for an unknown number.

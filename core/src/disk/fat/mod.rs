@@ -5,5 +5,6 @@ mod entry;
 pub mod layout;
 pub mod map;
 pub mod name;
+pub mod new_file;
 
 pub use layout::{FatError, FatTime, FileSpec, Placed, VolumeLayout, VolumeSpec};

@@ -133,6 +133,22 @@ fn it_says_who_waits_for_what_and_is_no_larger_for_many() {
     assert!(shown(&empty).contains("0 of 0 nodes done"));
 }
 
+/// A wave does not go on where nothing of its pool does.
+#[test]
+fn a_wave_of_a_pool_that_is_held_back_says_so() {
+    let waves = |status: serde_json::Value| {
+        let mut scene = hostile();
+        scene.objects.rollouts[0].status = Some(serde_json::from_value(status).unwrap());
+        let page = shown(&scene);
+        page.split("<caption>Waves").nth(1).unwrap().split("</table>").next().unwrap().to_owned()
+    };
+    assert!(waves(json!({})).contains("<td>goes on"), "{}", waves(json!({})));
+    for (key, state) in [("denied", "denied"), ("paused", "paused")] {
+        let waves = waves(json!({ key: "it eats files" }));
+        assert!(waves.contains(&format!("<td>{state}")) && !waves.contains("goes on"), "{key}: {waves}");
+    }
+}
+
 /// A browser finds no script, no picture and no frame in it, and nothing of it has run. `SLIPWAY_PAGE` keeps pictures: of a
 /// window, in the dark, and on a telephone.
 #[test]

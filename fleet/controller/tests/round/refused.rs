@@ -67,6 +67,21 @@ fn a_pool_whose_rollout_cannot_be_written_begins_nothing_and_others_do() {
 }
 
 #[test]
+fn a_pool_of_which_no_node_answers_is_not_finished() {
+    let mut scene = Scene::new(2);
+    scene.pool("p", json!({}));
+    (0..2).for_each(|n| scene.silence(n));
+    let status = |scene: &Scene| {
+        let round = scene.round();
+        let status = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
+        (status.state, status.message, status.done)
+    };
+    let (state, message, done) = status(&scene);
+    assert_eq!((state.as_str(), done), ("Waiting", 0), "{message}");
+    assert!(message.contains("it does not answer"), "{message}");
+}
+
+#[test]
 fn what_is_not_written_frees_nothing_that_others_would_get() {
     let mut scene = two_pools("node-role.kubernetes.io/control-plane");
     scene.ledger.status = Some(scene.round().ledger);

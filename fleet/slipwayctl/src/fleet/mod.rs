@@ -134,7 +134,7 @@ async fn rollout_of(cluster: &Cluster, pool: &str) -> Result<Rollout, Failure> {
     let of: NodePool = cluster.get(pool).await?;
     let status = of.status.unwrap_or_default();
     let Some(name) = status.rollout else {
-        let why = if status.message.is_empty() { "no controller has looked at it yet" } else { &status.message };
+        let why = if status.message.is_empty() { status_report::UNSEEN } else { &status.message };
         return Err(Failure::Refused {
             reason: "no-plan".to_owned(),
             message: format!("{pool} follows no plan: {why}"),

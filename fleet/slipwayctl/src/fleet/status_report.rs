@@ -20,6 +20,9 @@ use slipway_rollout::{
 
 /// The version of what is printed. It changes only when a key goes away or changes its meaning.
 pub const SCHEMA: u32 = 1;
+/// The message of a pool without a status.
+pub const UNSEEN: &str =
+    "no controller has looked at it yet: `kubectl --namespace slipway-fleet get pods` shows whether one runs";
 
 /// The answer of `slipwayctl --output json fleet status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -288,7 +291,7 @@ impl ClusterObjects {
         Pool {
             name: name.to_owned(),
             state: if is_new { "Unknown".to_owned() } else { status.state.clone() },
-            message: if is_new { "no controller has looked at it yet".to_owned() } else { status.message.clone() },
+            message: if is_new { UNSEEN.to_owned() } else { status.message.clone() },
             nodes: status.nodes,
             done: status.done,
             behind: pool.metadata.generation.unwrap_or(0) > status.observed_generation,

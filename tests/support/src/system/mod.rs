@@ -178,6 +178,7 @@ pub fn installed(sector: SectorSize) -> SystemFacts {
         bootloader: None,
         snapshots: PerSlot::new(|_| Found::None),
         esp_lost: false,
+        list_missing: false,
         sector,
         running: Running::This { slot: Slot::A, trial: false },
         env_at: [Some(esp + MIB), Some(esp + MIB + sector.bytes())],
