@@ -8,7 +8,7 @@ use slipway_core::digest::Sha256;
 use slipway_node::request::Goal;
 use slipway_node_api::{
     enum_name,
-    v1::{StatusResponse, Step},
+    v1::{self, StatusResponse, Step},
 };
 use slipway_rollout::{
     facts::{Failure, FailureEvidence, NodeReport, ObservedNode, RollbackState},
@@ -124,8 +124,32 @@ pub fn blocker(status: &StatusResponse) -> Option<String> {
     operation.blocked.as_ref().map(|blocked| format!("{}: {blocked}", enum_name::of::<Step>(operation.step)))
 }
 
-/// Close the way back if it leads onto a payload that was denied: `denied` has why, by digest.
-pub fn closes(observed: &mut ObservedNode, look: Option<&NodeReading>, denied: &BTreeMap<String, &str>) {
+/// What the fleet knows beside the node's own word: `denied` has why a payload was denied, by digest, and `image` the one that
+/// the pool now names for the rollout's payload.
+pub fn consider(
+    observed: &mut ObservedNode,
+    look: Option<&NodeReading>,
+    denied: &BTreeMap<String, &str>,
+    image: Option<&str>,
+) {
+    closes(observed, look, denied);
+    if let Some(image) = image {
+        forgets_other_images(observed, look, image);
+    }
+}
+
+/// An image that could not be staged says nothing about another one with the same payload: the pool's was corrected since.
+fn forgets_other_images(observed: &mut ObservedNode, look: Option<&NodeReading>, image: &str) {
+    let (Some(report), Some(Ok(status))) = (&mut observed.report, look.map(|look| &look.status)) else { return };
+    let last = status.ended.iter().find(|ended| ended.goal() == v1::Goal::Stage);
+    let is_unstaged = report.failed.as_ref().is_some_and(|failed| failed.evidence == FailureEvidence::NotStaged);
+    if is_unstaged && last.is_some_and(|last| last.failed && last.source != image) {
+        report.failed = None;
+    }
+}
+
+/// Close the way back if it leads onto a payload that was denied.
+fn closes(observed: &mut ObservedNode, look: Option<&NodeReading>, denied: &BTreeMap<String, &str>) {
     let disk = look.and_then(|look| look.status.as_ref().ok()?.disk.as_ref());
     let other = disk.and_then(|disk| disk.slots.iter().find(|slot| slot.slot != disk.running)?.payload.as_ref());
     if let Some(report) = &mut observed.report

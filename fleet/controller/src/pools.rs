@@ -85,6 +85,11 @@ pub struct DesiredState {
 }
 
 impl DesiredState {
+    /// The image that the pool names for this payload.
+    pub fn image_of(&self, payload: Sha256) -> Option<&str> {
+        (payload == self.payload).then_some(self.image.as_str())
+    }
+
     /// Why people have given this rollout up.
     pub fn aborts(&self, rollout: Option<&Rollout>) -> Option<String> {
         let abort = self.pool.spec.abort.as_ref()?;

@@ -279,17 +279,21 @@ fn asked(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) -> O
     Some(Ask::Abort(names::operation(of, uid, Goal::Upgrade, *token), why))
 }
 
-fn request(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) -> Option<Request> {
+/// The request of a step of the decision. The image is the pool's, which may have been corrected since the rollout began.
+pub fn request(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) -> Option<Request> {
     let rollout = pool_round.rollout.as_ref()?;
     let of = rollout.metadata.uid.as_deref()?;
     let spec = &pool_round.desired.pool.spec;
+    let image = pool_round.desired.image_of(rollout.spec.plan.payload).unwrap_or(&rollout.spec.image);
     let (id, goal, token, payload) = match step {
         Action::Return { uid, token } => {
             (names::operation(of, uid, Goal::Rollback, 0), Goal::Rollback, Some(*token), None)
         }
         Action::Stage { uid, payload } => {
             let status = look.and_then(|look| look.status.as_ref().ok())?;
-            let id = names::operation(of, uid, Goal::Stage, observed_node::stagings(status, of, uid));
+            // The node takes another image in place of the one that it waits for, under another name.
+            let of = if image == rollout.spec.image { of.to_owned() } else { format!("{of} {image}") };
+            let id = names::operation(&of, uid, Goal::Stage, observed_node::stagings(status, &of, uid));
             (id, Goal::Stage, None, Some(*payload))
         }
         Action::Begin { uid, token, payload } => {
@@ -302,7 +306,7 @@ fn request(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) ->
         id,
         goal,
         // A node that goes back fetches nothing.
-        source: payload.map(|_| rollout.spec.image.clone()).unwrap_or_default(),
+        source: payload.map(|_| image.to_owned()).unwrap_or_default(),
         payload,
         preserve: goal != Goal::Upgrade || !spec.discard_ephemeral,
         token,

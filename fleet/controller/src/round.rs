@@ -272,16 +272,16 @@ fn pool_round(
     let plan = rollout.map_or_else(none, |rollout| rollout.spec.plan.clone());
     let of_payload = rollouts.iter().filter(|of| of.spec.plan.pool == name && of.spec.plan.payload == plan.payload);
     let uids: Vec<&str> = of_payload.filter_map(|of| of.metadata.uid.as_deref()).collect();
-    let denied = plans::denied(name, rollouts);
+    let (denied, image) = (plans::denied(name, rollouts), desired.image_of(plan.payload));
 
     let (mut unclear, mut blockers, mut rebooting) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut nodes = Vec::new();
     for node in members.of(name) {
         let uid = observed_node::uid(node);
         let look = observation.readings.get(uid);
-        let (mut observed, why) =
-            observed_node::observe(look, observed_node::member(node, name, &desired.zones), plan.payload, &uids);
-        observed_node::closes(&mut observed, look, &denied);
+        let member = observed_node::member(node, name, &desired.zones);
+        let (mut observed, why) = observed_node::observe(look, member, plan.payload, &uids);
+        observed_node::consider(&mut observed, look, &denied, image);
         unclear.extend(why.map(|why| (uid.to_owned(), why)));
         let status = look.and_then(|look| look.status.as_ref().ok());
         blockers.extend(status.and_then(observed_node::blocker).map(|why| (uid.to_owned(), why)));

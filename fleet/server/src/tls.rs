@@ -48,8 +48,8 @@ pub struct Files {
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     /// A file cannot be read.
-    #[error("{path}: {source}")]
-    Read { path: PathBuf, source: io::Error },
+    #[error("{path}: {error}")]
+    Read { path: PathBuf, error: io::Error },
     /// A file does not have what it should.
     #[error("{path}: {why}")]
     Content { path: PathBuf, why: String },
@@ -175,7 +175,7 @@ impl Read {
 }
 
 fn read(path: &PathBuf) -> Result<Vec<u8>, Unusable> {
-    let failed = |source| Unusable::Read { path: path.clone(), source };
+    let failed = |error| Unusable::Read { path: path.clone(), error };
     if fs::metadata(path).map_err(failed)?.len() > LARGEST {
         return Err(content(path, "it is larger than 1 MiB"));
     }

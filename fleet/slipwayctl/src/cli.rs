@@ -64,7 +64,7 @@ as long as certificates of both are in use.";
 
 /// Asks nodes to stage, upgrade, roll back; watches them; shows the fleet; makes certificates to start with
 #[derive(Debug, Parser)]
-#[command(name = "slipwayctl", version, after_help = AFTER, disable_help_subcommand = true)]
+#[command(name = "slipwayctl", version, after_long_help = AFTER, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(flatten)]
     pub target: Target,
@@ -81,13 +81,13 @@ pub struct Target {
     #[arg(long, global = true, value_name = "NAME[,NAME]", conflicts_with = "socket")]
     pub context: Option<String>,
     /// The node's address, instead of the context's; the port is 50000 if there is none
-    #[arg(long, global = true, value_name = "HOST[:PORT]", conflicts_with = "socket")]
+    #[arg(long, global = true, value_name = "HOST[:PORT]", conflicts_with = "socket", hide_short_help = true)]
     pub endpoint: Option<String>,
     /// The Unix socket of the node that this runs on; for root
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH", hide_short_help = true)]
     pub socket: Option<PathBuf>,
     /// The configuration; without it ~/.config/slipway/config.toml
-    #[arg(long, global = true, value_name = "FILE", env = "SLIPWAYCONFIG")]
+    #[arg(long, global = true, value_name = "FILE", env = "SLIPWAYCONFIG", hide_short_help = true)]
     pub config: Option<PathBuf>,
     /// For people, or one JSON object a line
     #[arg(long, short, global = true, value_name = "FORM", default_value = "text")]
@@ -154,7 +154,7 @@ pub enum Command {
         #[arg(long)]
         no_follow: bool,
     },
-    /// Whether the node is well, and why not. Ends with 1 if it is not, or if that is not known
+    /// Whether the node is well, and why not. Ends with 1 if not, or if that is not known
     Health,
     /// The log of a service that the node's configuration names, or of slipwayd
     Logs {
@@ -173,8 +173,9 @@ pub enum Command {
     },
     /// The versions of this program, of the node's service, and of the OS that the node runs
     Version,
-    /// Write one archive with what is needed to understand a failure, without secrets: of the nodes that --context names,
-    /// and of the fleet
+    /// Write one archive about a failure, without secrets: of nodes and of the fleet
+    ///
+    /// It has what is needed to understand it: of the nodes that --context names, and with --fleet of the fleet.
     #[command(after_help = support::AFTER)]
     Support(Support),
     Fleet(fleet::Fleet),
@@ -212,7 +213,7 @@ pub enum Command {
 /// What a node is asked for.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Goal {
-    /// Write a payload into the slot that is not running, and verify it. Nothing is disturbed
+    /// Write a payload into the other slot, and verify it. Nothing is disturbed
     Stage {
         #[command(flatten)]
         payload: Payload,

@@ -3,9 +3,11 @@
 
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
-use slipway_fleet::{cluster_api::Found, report};
+use slipway_fleet::{cluster_api::Found, reconcile, report};
 use slipway_fleet_objects::rollout::RolloutStatus;
+use slipway_node_api::v1::{Ended, Goal, Outcome};
 use slipway_rollout::{
+    decide::Action,
     facts::Machine,
     ledger::{Grant, Ledger},
 };
@@ -79,6 +81,45 @@ fn a_pool_of_which_no_node_answers_is_not_finished() {
     let (state, message, done) = status(&scene);
     assert_eq!((state.as_str(), done), ("Waiting", 0), "{message}");
     assert!(message.contains("it does not answer"), "{message}");
+}
+
+/// The payload is right and the image was mistyped: the rollout goes on, and its nodes are asked for the right image at once.
+#[test]
+fn a_corrected_image_is_asked_for_in_the_same_rollout() {
+    let asked = |scene: &Scene| {
+        let round = scene.round();
+        let pool_round = round.pools["p"].as_ref().unwrap();
+        let is_stage = |step: &&Action| matches!(step, Action::Stage { uid, .. } if uid == "uid-0");
+        let step = pool_round.decision.steps.iter().find(is_stage)?;
+        let request = reconcile::request(pool_round, step, scene.readings.get("uid-0"))?;
+        Some((request.id, request.source))
+    };
+    let image = "docker://registry.example/right:2";
+    // While it waits for the mistyped one, and once it has given up.
+    for has_ended in [false, true] {
+        let mut scene = Scene::new(2);
+        scene.pool("p", json!({}));
+        scene.roll();
+        let before = asked(&scene).unwrap();
+        assert_eq!(asked(&scene), Some(before.clone()));
+        if has_ended {
+            let outcome = Outcome { came_back: Some("manifest 2: 404 Not Found".to_owned()), ..Outcome::default() };
+            scene.says(0).ended = vec![Ended {
+                id: before.0.to_string(),
+                goal: Goal::Stage.into(),
+                source: before.1.clone(),
+                payload: payload(NEW).into(),
+                failed: true,
+                outcome: Some(outcome),
+                ..Ended::default()
+            }];
+            assert_eq!(asked(&scene), None, "it is not asked for the same once more");
+        }
+        scene.objects.pools.get_mut("p").unwrap().as_mut().unwrap().spec.target.image = Some(image.to_owned());
+        let (id, source) = asked(&scene).unwrap();
+        assert_eq!(source, image);
+        assert_ne!(id, before.0, "else the node says that it is at it already");
+    }
 }
 
 #[test]

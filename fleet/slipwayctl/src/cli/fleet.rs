@@ -25,7 +25,7 @@ plan, and resume with its hash. What runs is that plan.";
 
 /// The fleet: what its rollouts do, and people's word to them
 #[derive(Args, Clone, Debug)]
-#[command(after_help = AFTER)]
+#[command(after_long_help = AFTER)]
 pub struct Fleet {
     /// The kubeconfig
     #[arg(long, global = true, value_name = "FILE", help_heading = "Whom to ask")]

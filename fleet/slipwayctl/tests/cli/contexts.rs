@@ -112,6 +112,19 @@ fn a_configuration_that_is_wrong_says_where() {
     run_in(home.path(), &["stage", "x", "--payload", "abc"]).fails(2);
 }
 
+/// It fits on a screen; `--help` has the rest.
+#[test]
+fn the_short_help_is_short() {
+    let home = tempfile::tempdir().unwrap();
+    for args in [&["-h"][..], &["fleet", "-h"], &["upgrade", "-h"], &["kubernetes", "-h"], &["gen", "-h"]] {
+        let help = run_in(home.path(), args).ok();
+        assert!(help.lines().count() <= 40, "{args:?}: {} lines: {help}", help.lines().count());
+    }
+    for args in [&["-h"][..], &["fleet", "-h"]] {
+        assert!(run_in(home.path(), args).ok().contains("more with '--help'"), "{args:?}");
+    }
+}
+
 #[test]
 fn completions_and_manual_pages() {
     let home = tempfile::tempdir().unwrap();
