@@ -137,13 +137,17 @@ pub(super) fn ours(disk: &dyn BlockIo, gpt: &Gpt) -> Result<GptFacts, ProbeError
         return Err(ProbeError::Foreign(format!("its table has {} entries, not {ENTRIES}", header.entries)));
     }
     let (mut parts, mut guids) = ([Extent { offset: 0, len: 0 }; 7], [Uuid::nil(); 7]);
-    for ((place, guid), part) in parts.iter_mut().zip(&mut guids).zip(Part::ALL) {
+    let found = |part: Part| {
         let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name());
-        let found = entry.and_then(|e| Some((e.extent(sector)?, e.guid)));
-        if found.is_some_and(|(extent, _)| extent.end() > disk.size()) {
-            return Err(ProbeError::Shrunk { part, needs: needs(header, entries, sector), has: disk.size() });
-        }
-        (*place, *guid) = found.ok_or_else(|| {
+        entry.and_then(|e| Some((e.extent(sector)?, e.guid)))
+    };
+    // Said first: as long as the disk is too small, nothing else can be mended.
+    let is_beyond = |part: &Part| found(*part).is_some_and(|(extent, _)| extent.end() > disk.size());
+    if let Some(part) = Part::ALL.into_iter().find(is_beyond) {
+        return Err(ProbeError::Shrunk { part, needs: needs(header, entries, sector), has: disk.size() });
+    }
+    for ((place, guid), part) in parts.iter_mut().zip(&mut guids).zip(Part::ALL) {
+        (*place, *guid) = found(part).ok_or_else(|| {
             ProbeError::Foreign(format!(
                 "partition {} is not {} or lies beyond the end of the disk",
                 part.number(),

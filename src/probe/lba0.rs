@@ -3,7 +3,7 @@
 
 use super::{
     error::ProbeError,
-    files::{has_boot_state, is_free_of_others},
+    files::{has_boot_state, is_free_of_others, slot_boots},
     gpt::{Gpt, ours},
     mend_table::{MendedTable, mended_table},
     read::{head, read},
@@ -59,8 +59,10 @@ pub(super) fn read_gpt(disk: &dyn BlockIo) -> Result<Gpt, ProbeError> {
 
 /// Why there is no table, of a disk whose LBA 0 is no protective MBR.
 fn no_table(disk: &dyn BlockIo) -> ProbeError {
-    if behind_lost_lba0(disk).is_some() {
-        return ProbeError::Lba0Lost;
+    match behind_lost_lba0(disk) {
+        Ok(Some(_)) => return ProbeError::Lba0Lost,
+        Err(shrunk) => return shrunk,
+        Ok(None) => {}
     }
     if let Some(lost) = table_lost(disk) {
         return lost;
@@ -134,11 +136,20 @@ fn has_data(disk: &dyn BlockIo) -> Option<bool> {
     found.try_fold(false, |any, one| Some(any || one?))
 }
 
-// The table of a disk of ours that only lacks LBA 0: no other program has begun to use the disk, and our boot state is where
-// the table says.
-fn behind_lost_lba0(disk: &dyn BlockIo) -> Option<GptFacts> {
-    let gpt = is_free_of_others(disk).then(|| Gpt::tables(disk)).and_then(|gpt| ours(disk, &gpt).ok())?;
-    has_boot_state(disk, gpt.part(Part::Esp)).then_some(gpt)
+// The table of a disk of ours that only lacks LBA 0: no other program has begun to use the disk, and our boot state or a slot
+// that boots is where the table says. The error is that the disk is smaller than it was.
+fn behind_lost_lba0(disk: &dyn BlockIo) -> Result<Option<GptFacts>, ProbeError> {
+    if !is_free_of_others(disk) {
+        return Ok(None);
+    }
+    let gpt = match ours(disk, &Gpt::tables(disk)) {
+        Ok(gpt) => gpt,
+        Err(shrunk @ ProbeError::Shrunk { .. }) => return Err(shrunk),
+        Err(_) => return Ok(None),
+    };
+    let boots = |slot: Slot| slot_boots(disk, gpt.part(slot.into()), slot);
+    let is_known = has_boot_state(disk, gpt.part(Part::Esp)) || Slot::BOTH.into_iter().any(boots);
+    Ok(is_known.then_some(gpt))
 }
 
 /// LBA 0 of a disk that lacks only that. `shipped`: boot code that starts a core image at a block, in case the disk has lost
@@ -153,7 +164,7 @@ pub fn mended_lba0(
     if is_protective_mbr(&found) {
         return Ok(None);
     }
-    let Some(gpt) = behind_lost_lba0(disk) else { return Ok(None) };
+    let Some(gpt) = behind_lost_lba0(disk)? else { return Ok(None) };
     let recorded = recorded(disk, &gpt);
     let halves = slipway_core::disk::bios::halves(gpt.part(Part::Bios)).map(|half| half.first_lba(sector));
     let own = found.first_chunk().copied();

@@ -211,11 +211,10 @@ impl Deciding<'_> {
     }
 
     fn boot_chain(&self) -> Option<NextStep> {
-        self.beside.chain_damaged.then(|| {
-            let update = command_for("bootloader update", self.beside.disk, self.facts);
-            words(format!(
-                "do not reboot before the boot chain is mended: `{update}` writes it anew, or reinstall from a live medium"
-            ))
+        self.beside.chain_damaged.then(|| NextStep {
+            command: Some(command_for("bootloader update", self.beside.disk, self.facts)),
+            why: "before any reboot: writes the damaged boot loaders anew. If that is refused, reinstall from a live medium"
+                .to_owned(),
         })
     }
 
