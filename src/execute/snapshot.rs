@@ -29,6 +29,8 @@ impl Executor<'_, '_> {
         notes.iter().for_each(|note| self.observer.note(note));
         let mut bytes = content.encode()?;
         self.snapshot = Some((content.files() as u64, bytes.len() as u64, Sha256::of(&bytes)));
+        // It may have 16 MiB, and so have these bytes.
+        drop(content);
         bytes.resize(bytes.len().next_multiple_of(HEAD_BYTES as usize), 0);
         let at = Extent { offset: room.end() - bytes.len() as u64, len: bytes.len() as u64 };
         let part = self.plan.steps.iter().find_map(|step| match step {

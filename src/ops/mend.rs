@@ -44,7 +44,7 @@ pub fn look_at_lba0<'l>(
     name: &str,
     loaders: &dyn Fn() -> Option<&'l Loaders>,
 ) -> Result<Option<Mend>, Failure> {
-    let code = |at| Some(loaders()?.bios.as_ref()?.boot_code(at));
+    let code = |at| loaders()?.bios.as_ref().map(|bios| (bios.boot_code(at), bios.core_image(at)));
     let mended = probe::mended_lba0(disk, &code).context(name.to_owned()).or_fail(FailureKind::Install)?;
     let mend = |MendedLba0 { facts, bytes }| Mend { plan: plan::lba0(&base(name), &facts), new: New::Lba0(bytes) };
     Ok(mended.map(mend))

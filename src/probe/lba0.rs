@@ -152,12 +152,12 @@ fn behind_lost_lba0(disk: &dyn BlockIo) -> Result<Option<GptFacts>, ProbeError> 
     Ok(is_known.then_some(gpt))
 }
 
-/// LBA 0 of a disk that lacks only that. `shipped`: boot code that starts a core image at a block, in case the disk has lost
-/// its own. None if LBA 0 is not lost.
-pub fn mended_lba0(
-    disk: &dyn BlockIo,
-    shipped: &dyn Fn(Lba) -> Option<[u8; BOOT_CODE_BYTES]>,
-) -> Result<Option<MendedLba0>, ProbeError> {
+/// Boot code that starts a core image at a block, and that core image.
+pub type Shipped<'s> = dyn Fn(Lba) -> Option<([u8; BOOT_CODE_BYTES], Vec<u8>)> + 's;
+
+/// LBA 0 of a disk that lacks only that. `shipped`: the installer's boot code, in case the disk has lost its own. None if LBA 0
+/// is not lost.
+pub fn mended_lba0(disk: &dyn BlockIo, shipped: &Shipped<'_>) -> Result<Option<MendedLba0>, ProbeError> {
     let sector = disk.sector_size();
     let mut found = vec![0; sector.bytes() as usize];
     read(disk, 0, &mut found)?;
@@ -168,14 +168,25 @@ pub fn mended_lba0(
     let recorded = recorded(disk, &gpt);
     let halves = slipway_core::disk::bios::halves(gpt.part(Part::Bios)).map(|half| half.first_lba(sector));
     let own = found.first_chunk().copied();
-    let mut codes = own.into_iter().chain(halves.into_iter().filter_map(shipped));
-    let code = codes.find(|code| recorded.contains(&Sha256::of(code)));
+    let is_recorded = |code: &[u8; BOOT_CODE_BYTES]| recorded.contains(&Sha256::of(code));
+    let of_half = |half: Lba| {
+        let (code, core) = shipped(half)?;
+        // Without the list, the core image that lies there says which code started it.
+        let is_it = if recorded.is_empty() { holds(disk, half.offset(sector), &core) } else { is_recorded(&code) };
+        is_it.then_some(code)
+    };
+    let code = own.filter(is_recorded).or_else(|| halves.into_iter().find_map(of_half));
     let boot_code_lost = code.is_none() && !recorded.is_empty();
     let blocks = disk.size() / sector.bytes();
     let bytes = protective_mbr_of(sector, blocks, &code.unwrap_or([0; BOOT_CODE_BYTES]), false);
     let (found, mended) = (Sha256::of(&found), Sha256::of(&bytes));
     let facts = Lba0Facts { disk_guid: gpt.disk_guid, sector, found, mended, boot_code_lost };
     Ok(Some(MendedLba0 { facts, bytes }))
+}
+
+fn holds(disk: &dyn BlockIo, offset: Option<u64>, bytes: &[u8]) -> bool {
+    let mut found = vec![0; bytes.len()];
+    offset.is_some_and(|offset| read(disk, offset, &mut found).is_ok()) && found == bytes
 }
 
 // The boot code that the disk was installed with, or renewed; none if a BIOS does not start it.

@@ -200,7 +200,8 @@ fn table() {
     };
     assert_eq!(with(|b| b.detach = Some(CLONE.to_owned())), NextStep { command: None, why: CLONE.to_owned() });
     let chain = with(|b| b.chain_damaged = true);
-    assert!(chain.command.is_none() && chain.why.starts_with("do not reboot"), "{chain:?}");
+    assert_eq!(chain.command.as_deref(), Some("installer bootloader update --disk /dev/sda"));
+    assert!(chain.why.starts_with("before any reboot"), "{chain:?}");
     let writer = Writer { pid: Some(7), name: None, progress: None };
     let wait = next_step(&pending(), &Beside { writer: Some(&writer), ..beside() });
     let why = "wait: process 7 has locked the disk for writing".to_owned();

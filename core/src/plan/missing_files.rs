@@ -103,7 +103,10 @@ impl Draft<'_> {
         let runs: Vec<Run> = placed.iter().map(|(_, run)| *run).collect();
         let written = placed.iter().map(|(file, run)| Step::WriteFile { extent: esp.extent(*run), file: file.clone() });
         let mut steps: Vec<Step> = written.collect();
-        steps.extend((0..map.copies()).map(|copy| esp.link(copy, &runs)));
+        // One that differs has become what the other one is.
+        let copied = self.system.esp_fats.as_ref().and_then(|fats| Some(1 - fats.whole?.0));
+        let over = |copy: usize| if copied == Some(copy) { 1 - copy } else { copy };
+        steps.extend((0..map.copies()).map(|copy| esp.link(copy, over(copy), &runs)));
         let (mut taken, mut replaced): (Vec<u64>, Vec<New>) = (vec![], vec![]);
         for (file, run) in &placed {
             if let Some(old) = map.file(&file.path) {

@@ -93,7 +93,7 @@ fn steps(due: &Due, path: &str, gpt: &GptFacts, sector: SectorSize) -> Result<Ve
     steps.extend(core);
     steps.extend(new.iter().map(|new| Step::WriteFile { extent: esp.extent(new.run), file: new.file.clone() }));
     if !runs.is_empty() {
-        steps.extend((0..due.map.copies()).map(|copy| esp.link(copy, &runs)));
+        steps.extend((0..due.map.copies()).map(|copy| esp.link(copy, copy, &runs)));
     }
     // The old entry of the list is that of the list before it.
     let mut list = due.map.file(CHAIN).map(|list| list.at);
@@ -177,9 +177,10 @@ impl Esp<'_> {
         self.on_disk(self.map.extent(run))
     }
 
-    pub fn link(&self, copy: usize, runs: &[Run]) -> Step {
+    /// `over`: the copy with what this one holds by then.
+    pub fn link(&self, copy: usize, over: usize, runs: &[Run]) -> Step {
         let sectors: Vec<Extent> = runs.iter().map(|run| self.map.sectors(copy, *run)).collect();
-        let held: Vec<&[u8]> = sectors.iter().map(|sectors| self.map.held(copy, *sectors)).collect();
+        let held: Vec<&[u8]> = runs.iter().map(|run| self.map.held(over, self.map.sectors(over, *run))).collect();
         Step::LinkClusters {
             copy: copy as u8 + 1,
             extents: sectors.into_iter().map(|sectors| self.on_disk(sectors)).collect(),

@@ -136,14 +136,32 @@ fn write_esp(
 ) -> Result<(BootEnv, Esp), Refusal> {
     let system = draft.system;
     let mut env = current_or_rebuilt(system, draft.base.now, || boots)?;
-    let esp = match draft.complete_esp(&mut env, request)? {
-        Some(loader) => Esp::Completed(loader),
+    let written = in_place(draft, boots)?;
+    let mut kept = written.as_ref().map_or_else(|| env.clone(), |(env, _)| env.clone());
+    let esp = match draft.complete_esp(&mut kept, request)? {
+        Some(loader) => {
+            draft.extend(Part::Esp, written.into_iter().flat_map(|(_, steps)| steps));
+            env = kept;
+            Esp::Completed(loader)
+        }
         None if !system.esp_foreign.is_empty() && !force => {
             return Err(Refusal::ForeignFiles(system.esp_foreign.clone()));
         }
         None => Esp::Made(draft.make_esp(&env, request)?),
     };
     Ok((env, esp))
+}
+
+/// The copies of boot.env that have places, written there; with the boot state afterwards.
+fn in_place(draft: &Draft, boots: Option<Slot>) -> Result<Option<(BootEnv, Vec<Step>)>, Refusal> {
+    let system = draft.system;
+    if system.env_at == [None; 2] {
+        return Ok(None);
+    }
+    let mut copies = EnvCopies::or_rebuilt(system, draft.base.now, || boots)?;
+    let env = copies.env.clone();
+    let steps = if copies.is_rebuilt { copies.write(&env, true) } else { copies.heal() };
+    Ok(Some((copies.env, steps)))
 }
 
 /// Both copies of boot.env agree afterwards: with the one that counts, or with the markers. What is missing beside them
@@ -154,15 +172,14 @@ fn write_env(
     request: Option<&RenewalRequest>,
 ) -> Result<(BootEnv, Esp), Refusal> {
     let system = draft.system;
-    let is_written = system.env_at != [None; 2];
-    let mut env = if !is_written {
-        current_or_rebuilt(system, draft.base.now, || boots)?
-    } else {
-        let mut copies = EnvCopies::or_rebuilt(system, draft.base.now, || boots)?;
-        let env = copies.env.clone();
-        let steps = if copies.is_rebuilt { copies.write(&env, true) } else { copies.heal() };
-        draft.extend(Part::Esp, steps);
-        copies.env
+    let written = in_place(draft, boots)?;
+    let is_written = written.is_some();
+    let mut env = match written {
+        None => current_or_rebuilt(system, draft.base.now, || boots)?,
+        Some((env, steps)) => {
+            draft.extend(Part::Esp, steps);
+            env
+        }
     };
     let mut files = draft.missing_state(&mut env);
     let facts = system.bootloader.as_ref().filter(|_| system.list_missing);

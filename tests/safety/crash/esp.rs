@@ -130,11 +130,17 @@ pub fn repair_with_the_directory_missing() -> Setup {
     let there = files.iter().filter(|path| read::file(&story.pages, esp(&story), path).is_ok()).map(String::as_str);
     let gone: Vec<&str> = there.chain(["slipway"]).collect();
     story = without_files(story, &gone);
-    with_env_lost(mended(story))
+    without_a_list(with_env_lost(mended(story)))
 }
 
 pub fn repair_with_the_list_missing() -> Setup {
-    mended(without_files(Story::installed(), &["slipway/chain.sha256"]))
+    without_a_list(mended(without_files(Story::installed(), &["slipway/chain.sha256"])))
+}
+
+/// The list is there at the end, and not before.
+fn without_a_list(mut setup: Setup) -> Setup {
+    setup.expect.chain_damaged = true;
+    setup
 }
 
 /// What is wrong with a plan that was edited.

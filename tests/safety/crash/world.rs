@@ -330,7 +330,7 @@ impl World {
     /// Whether a repair makes the ESP again.
     pub fn makes_esp(&self, pages: &Pages) -> bool {
         let disk = RecordingDisk::new(DISK_BYTES, pages.clone());
-        InstalledDisk::look(&disk, identity(), "disk", "").is_ok_and(|found| plan::makes_esp(&found.system))
+        InstalledDisk::look(&disk, identity(), "disk", "").is_ok_and(|found| plan::needs_loaders(&found.system))
     }
 
     pub fn renewal(&self, set: usize, mend: bool) -> RenewalRequest {
@@ -373,7 +373,7 @@ impl World {
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback { offline: false },
             Verb::Repair => {
-                &Repair { renewal: plan::makes_esp(&disk.system).then(|| self.renewal(0, true)), force: false }
+                &Repair { renewal: plan::needs_loaders(&disk.system).then(|| self.renewal(0, true)), force: false }
             }
             Verb::Menu { on } => &Menu { on: *on },
             Verb::Record => &Record(&failed),
