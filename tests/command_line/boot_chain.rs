@@ -101,19 +101,21 @@ fn a_uefi_image_that_is_missing_is_found() {
     on_disk(&image, &["status"]).exits(7);
 }
 
-/// A disk of an earlier version has no list: no alarm, and no claim either.
+/// Without the list nothing was compared, so there is no all-clear. Boot code that nothing vouches for is not listed.
 #[test]
-fn a_disk_without_a_list_is_neither_good_nor_bad() {
+fn a_disk_without_a_list_is_not_called_good() {
     let world = World::new();
     let image = world.installed(&[]);
     tool!("mdel", "-i", esp(&image), format!("::/{LIST}"));
     write_at(&image, 0, &[0; 440]);
-    let report = json_of(&image, &["verify"]);
-    assert_eq!((&report["ok"], &report["boot_chain"]["recorded"]), (&json!(true), &json!(false)));
-    let human = on_disk(&image, &["verify"]).succeeds().stdout;
-    assert!(human.starts_with("boot    not recorded at install, nothing to compare with\n"), "{human}");
-    let human = on_disk(&image, &["status"]).succeeds().stdout;
-    assert!(human.contains("\nboot chain not recorded at install, nothing to compare with\n"), "{human}");
+    let report = on_disk(&image, &["verify", "--output=json"]).exits(7).json();
+    assert_eq!((&report["ok"], &report["boot_chain"]["recorded"]), (&json!(false), &json!(false)));
+    let human = on_disk(&image, &["verify"]).exits(7).stdout;
+    assert!(human.starts_with("boot    not listed on the ESP, nothing to compare with\n"), "{human}");
+    let human = on_disk(&image, &["status"]).exits(7).stdout;
+    assert!(human.contains("\nboot chain not listed on the ESP, nothing to compare with\n"), "{human}");
+    let refused = on_disk(&image, &["repair"]).exits(7).stderr;
+    assert!(refused.contains("nothing vouches for the boot loaders"), "{refused}");
 }
 
 /// A list that cannot be read proves nothing. Somebody who renews a link writes its line anew.

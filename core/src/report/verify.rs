@@ -107,8 +107,7 @@ pub struct VerifyReport {
 /// The boot chain: what the firmware starts before any slot.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ChainCheck {
-    /// Whether the ESP has a list of digests. A disk that an earlier version installed has none: then nothing is
-    /// compared.
+    /// Whether the ESP has a list of digests. Without one nothing is compared.
     pub recorded: bool,
     /// The UEFI image and, on a disk that a BIOS boots, `boot code` and `core image`.
     pub links: Vec<FileCheck>,
@@ -144,7 +143,7 @@ impl SlotCheck {
 }
 
 /// Shown if nothing can be compared.
-pub(super) const NOT_RECORDED: &str = "not recorded at install, nothing to compare with";
+pub(super) const NOT_RECORDED: &str = "not listed on the ESP, nothing to compare with";
 
 impl fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

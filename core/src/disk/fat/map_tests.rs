@@ -2,7 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    disk::fat::layout::{FatTime, FileSpec, VolumeLayout, VolumeSpec},
+    disk::fat::{
+        layout::{FatTime, FileSpec, VolumeLayout, VolumeSpec},
+        new_file::Kind,
+    },
     units::{MIB, SectorSize},
 };
 
@@ -91,6 +94,33 @@ fn what_nothing_refers_to_is_lost_and_can_be_freed() {
     put(sector, 488, 7);
     assert!(live.count_free(sector));
     assert!(look(&bytes).unwrap().free_count().1);
+}
+
+#[test]
+fn a_new_entry_is_where_nothing_is_and_in_one_sector() {
+    let good = volume();
+    let map = look(&good).unwrap();
+    assert_eq!(map.missing_directories("slipway/history"), [""; 0]);
+    assert_eq!(map.missing_directories("keys/more/file"), ["keys", "keys/more"]);
+    assert!(map.has_room("keys/more/file") && !map.has_room("empty/file"), "a file has that name");
+    let at = FileAt { cluster: 9, bytes: 700 };
+    let entry = |path: &str| map.new_entry(path, Kind::File, at, FatTime(0)).unwrap();
+    // A name of 8.3 needs no other; its case does not count.
+    assert_eq!((entry("slipway/boot2.env").len(), entry("slipway/other.sha256").len()), (32, 64));
+    let first = map.room("slipway/other.sha256", &[]).unwrap();
+    assert_eq!(map.room("slipway/other.sha256", &[first + 32]).unwrap(), first + 64);
+    assert!(map.is_room("slipway/other.sha256", first) && !map.is_room("slipway/other.sha256", first - 32));
+    // What was written is found, under the whole name.
+    let mut bytes = good.clone();
+    let mut raw = entry("slipway/other.sha256");
+    put_file_at(&mut raw[32..], FileAt { cluster: 0, bytes: 0 });
+    bytes[first as usize..][..64].copy_from_slice(&raw);
+    assert!(look(&bytes).unwrap().is_there("slipway/other.sha256"));
+    // A directory that was zeroed has no entry for itself: nothing is added to it.
+    let slipway = map.extent(Run { first: map.directory_at("slipway").unwrap(), count: 1 });
+    bytes[slipway.offset as usize..][..64].fill(0);
+    let zeroed = look(&bytes).unwrap();
+    assert!(!zeroed.has_room("slipway/boot.env") && zeroed.has_room("EFI/more"));
 }
 
 #[test]
