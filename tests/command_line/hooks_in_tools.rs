@@ -2,7 +2,7 @@
 //! the hook from it, OpenRC orders the service, and busybox' shell runs the script. No machine boots here: that dracut and
 //! OpenRC mount the volumes before is shown for initramfs-tools and systemd only (`vm-tests/snapshot.rs`).
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use slipway_test_support::{
     project,
@@ -21,6 +21,8 @@ fn started(world: &World, script: &str) -> Vec<String> {
     fs::create_dir_all(world.path("over")).unwrap();
     let mut command = program("unshare");
     command.env("log", &log).env("fake", &fake).env("over", world.path("over")).env("assets", project().join("assets"));
+    // dracut takes 20 s of an idle processor.
+    command.timeout(Duration::from_secs(1800));
     let output = command.args(["--mount", "--pid", "--fork", "sh", "-ec", script]).output().unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
