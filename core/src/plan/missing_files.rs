@@ -159,7 +159,7 @@ fn room(map: &FatMap, placed: &[(VolumeFile, Run)], path: &str, taken: &mut Vec<
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
     let new = || {
         let at = map.extent(run_of(placed, directory)?).offset;
-        map.entries_of_a_new_directory(at).find(|entry| !taken.contains(entry))
+        map.entries_of_a_new_directory(at).into_iter().find(|entry| !taken.contains(entry))
     };
     let first = if map.directory_at(directory).is_some() { map.room(path, taken) } else { new() }?;
     taken.extend((first..).step_by(DIR_ENTRY_BYTES).take(entries(name)));

@@ -1,5 +1,7 @@
 //! Directory entries of FAT.
 
+use crate::prelude::*;
+
 /// Bytes of an entry.
 pub const DIR_ENTRY_BYTES: usize = 32;
 
@@ -8,3 +10,15 @@ pub const ATTR_DIRECTORY: u8 = 0x10;
 pub const ATTR_ARCHIVE: u8 = 0x20;
 /// Attribute of an entry that holds a part of a long name.
 pub const ATTR_LONG_NAME: u8 = 0x0f;
+
+/// A directory, as far as new entries go by it.
+#[derive(Clone, Debug, Default)]
+pub struct Directory {
+    /// Its first cluster.
+    pub first: u32,
+    /// It begins with itself. The root does not.
+    pub is_whole: bool,
+    /// Byte offsets in the volume of entries that a new file may have, in order.
+    pub unused: Vec<u64>,
+    pub short_names: Vec<[u8; 11]>,
+}

@@ -11,10 +11,9 @@ use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    entry::{ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES},
+    entry::{ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES, Directory},
     layout::{CACHE_BYTES, END_OF_CHAIN, MIN_CLUSTERS},
     name::{LongName, display_short},
-    new_file::Directory,
 };
 use crate::units::Extent;
 

@@ -10,18 +10,6 @@ use super::{
     name::{checksum, display_short, long_name_entries, short_name},
 };
 
-/// A directory, as far as new entries go by it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Directory {
-    /// Its first cluster.
-    pub first: u32,
-    /// It begins with itself. The root does not.
-    pub is_whole: bool,
-    /// Byte offsets in the volume of entries that a new file may have, in order.
-    pub unused: Vec<u64>,
-    pub short_names: Vec<[u8; 11]>,
-}
-
 /// What a new entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -90,9 +78,9 @@ impl FatMap {
     }
 
     /// The offsets of entries in a new directory whose first cluster lies at this byte: those behind `.` and `..`.
-    pub fn entries_of_a_new_directory(&self, offset: u64) -> impl Iterator<Item = u64> + use<> {
+    pub fn entries_of_a_new_directory(&self, offset: u64) -> Vec<u64> {
         let first = offset + 2 * DIR_ENTRY_BYTES as u64;
-        (first..offset + self.sector).step_by(DIR_ENTRY_BYTES)
+        (first..offset + self.sector).step_by(DIR_ENTRY_BYTES).collect()
     }
 }
 
