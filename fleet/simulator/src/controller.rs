@@ -16,7 +16,7 @@ use slipway_node::request::Goal;
 use slipway_rollout::{
     blocked::Blocked,
     decide::{Action, Decision, decide},
-    facts::{Approval, Evidence, Facts, NodeReport, ObservedNode, Retry, WindowOverride},
+    facts::{Approval, Evidence, Facts, NodeReport, ObservedNode, WindowOverride},
     ledger::{Grant, HIGHEST, Ledger, Node, Proof, Refusal, Role},
 };
 
@@ -29,9 +29,6 @@ use crate::{
     view::View,
     world::{Event, LATEST, World},
 };
-
-/// Enough to break the law against it.
-const REPEATED_AT_ONCE: i64 = 8;
 
 impl World {
     /// A controller starts, for the first time or again.
@@ -257,7 +254,7 @@ impl World {
             } else {
                 rollout.soaking_since
             },
-            retry: self.retry(rollout.retry, offset),
+            retry: rollout.retry,
             attempts: rollout.attempts.clone(),
             named_tokens: rollout.words.values().copied().collect(),
             api_server: None,
@@ -270,13 +267,6 @@ impl World {
             report.runs = NEW;
         }
         report
-    }
-
-    /// Which attempts are repeated. A mutant repeats all of them at once.
-    fn retry(&self, written: Option<Retry>, offset: Seconds) -> Option<Retry> {
-        let is_enough = self.laws.repeated.values().any(|(many, _)| *many > REPEATED_AT_ONCE);
-        let all = || Retry { below: u64::MAX, from: stamp(self.now + DAY / 24, offset) };
-        if self.mutant == Mutant::RepeatsAtOnce && !is_enough { Some(all()) } else { written }
     }
 
     /// People's approvals. A mutant takes one of another plan for one of this.

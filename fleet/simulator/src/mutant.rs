@@ -39,14 +39,11 @@ pub enum Mutant {
     GrantsBesideClaim,
     /// Kubernetes is upgraded while a node has a grant.
     ClaimsBesideGrants,
-    /// What ended before the reboot is repeated at once, and not in the next window. After some times it is not: else a
-    /// rollout with a node that can never be drained would not end.
-    RepeatsAtOnce,
 }
 
 impl Mutant {
     /// Each of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 17] = [
         Self::GrantsEnd,
         Self::CachedBudget,
         Self::UnreadToken,
@@ -64,6 +61,5 @@ impl Mutant {
         Self::CountsEarly,
         Self::GrantsBesideClaim,
         Self::ClaimsBesideGrants,
-        Self::RepeatsAtOnce,
     ];
 }

@@ -35,7 +35,6 @@ fn each_mutant_is_noticed() {
             Mutant::ApprovesAnyPlan => &["approvals:"],
             Mutant::ForgetsAttempts | Mutant::ForgetsTheDone | Mutant::CountsEarly => &["attempts:"],
             Mutant::GrantsBesideClaim | Mutant::ClaimsBesideGrants => &["kubernetes:"],
-            Mutant::RepeatsAtOnce => &["repeats:"],
             Mutant::None => &[],
         };
         assert!(is_one_of(&law, laws), "{mutant:?}: {law}");
