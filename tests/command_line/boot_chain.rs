@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use slipway_core::{digest::Sha256, units::MIB};
 use slipway_test_support::world::{
-    IMAGE_BYTES_4096, Outcome, SLOT_4096, World, asset, finished, installer, json_of, on_disk, partition, program,
-    read_at, tool, write_at,
+    IMAGE_BYTES_4096, Outcome, SLOT_4096, World, asset, finished, installer, on_disk, partition, program, read_at,
+    tool, write_at,
 };
 
 const LIST: &str = "slipway/chain.sha256";
