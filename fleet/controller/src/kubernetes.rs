@@ -4,7 +4,11 @@
 //! Everything may be done twice, and by two controllers at once. A status is written before the Job that it names is made,
 //! and only if nobody has written it since it was read.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job};
@@ -38,13 +42,15 @@ pub struct Kubernetes {
     triggers: Arc<Triggers>,
     /// The namespace of the controller, where Jobs are.
     namespace: String,
+    /// Why the last Job could not be made.
+    refused: Mutex<Option<String>>,
 }
 
 impl Kubernetes {
     /// Of this cluster, with these connections to nodes.
     pub fn new(cluster: Cluster, nodes: Nodes, triggers: Arc<Triggers>) -> Self {
         let namespace = cluster.client().default_namespace().to_owned();
-        Self { cluster, nodes, triggers, namespace }
+        Self { cluster, nodes, triggers, namespace, refused: Mutex::default() }
     }
 
     /// Look again and again, for ever.
@@ -85,10 +91,19 @@ impl Kubernetes {
     }
 
     async fn one(&self, object: &KubernetesUpgrade) -> Result<(bool, KubernetesUpgradeStatus)> {
-        let jobs = self.jobs(object).await?;
+        let jobs = match self.jobs(object).await {
+            Ok(jobs) => jobs,
+            Err(e @ Error::Refused { .. }) => {
+                let mut status = decision::without_rights(object, &e.to_string());
+                self.write(object, &mut status, Timestamp::now()).await?;
+                return Ok((false, status));
+            }
+            Err(e) => return Err(e),
+        };
         let rules = self.rules(object).await?;
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
         let states = jobs.iter().map(kubernetes_job::state).collect();
-        let mut seen = Seen { object, rules, jobs: states, facts: None, now: Timestamp::now() };
+        let mut seen = Seen { object, rules, jobs: states, refused, facts: None, now: Timestamp::now() };
         let (mut next, mut status) = decision::decide(&seen);
         if next == Next::Look {
             seen.facts = Some(self.facts(object).await);
@@ -98,7 +113,12 @@ impl Kubernetes {
         let api: Api<Job> = Api::namespaced(self.cluster.client().clone(), &self.namespace);
         match &next {
             Next::Look | Next::Say => return Ok((false, status)),
-            Next::Make(name) => self.make(&api, name, object, &status).await?,
+            Next::Make(name) => {
+                if let Err(e) = self.make(&api, name, object, &status).await {
+                    *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(e.to_string());
+                    return Err(e);
+                }
+            }
             Next::Delete(name) => {
                 // Its pod goes with it.
                 match self.cluster.within(&format!("job {name}"), api.delete(name, &DeleteParams::background())).await {

@@ -48,6 +48,8 @@ pub struct Seen<'a> {
     pub rules: Result<Rules, Problem>,
     /// The Jobs that were made for it.
     pub jobs: Vec<Job>,
+    /// Why the Job could not be made a moment ago.
+    pub refused: Option<String>,
     /// The nodes, once they were looked at; or why they could not be.
     pub facts: Option<Result<Facts, String>>,
     /// When.
@@ -73,6 +75,16 @@ pub fn decide(seen: &Seen<'_>) -> (Next, KubernetesUpgradeStatus) {
     status.observed_generation = seen.object.metadata.generation.unwrap_or(0);
     let next = Decision { seen, status: &mut status }.next();
     (next, status)
+}
+
+/// The status where not even Jobs can be looked at: the rights are missing, which are installed apart.
+pub fn without_rights(object: &KubernetesUpgrade, why: &str) -> KubernetesUpgradeStatus {
+    let mut status = object.status.clone().unwrap_or_default();
+    status.observed_generation = object.metadata.generation.unwrap_or(0);
+    status.state = WAITING.to_owned();
+    status.reason = "NoRights".to_owned();
+    status.message = format!("{why}; apply kubernetes.yaml of the manifests");
+    status
 }
 
 struct Decision<'a> {
@@ -116,7 +128,10 @@ impl Decision<'_> {
             Some(_) if !self.seen.jobs.is_empty() => self.follow(),
             // It was written before the Job was made, or somebody has deleted the Job.
             Some(name) => {
-                self.follow();
+                match &self.seen.refused {
+                    Some(why) => self.say(WAITING, "NoJob", format!("its Job cannot be made: {why}")),
+                    None => self.follow(),
+                };
                 Next::Make(name)
             }
             None => self.begin(&version),

@@ -51,6 +51,7 @@ struct Scene {
     object: KubernetesUpgrade,
     rules: Result<Rules, Problem>,
     jobs: Vec<Job>,
+    refused: Option<String>,
     facts: Facts,
     now: Timestamp,
 }
@@ -61,6 +62,7 @@ impl Scene {
             object: upgrade(spec),
             rules: Ok(Rules::default()),
             jobs: Vec::new(),
+            refused: None,
             facts: facts("1.30.4"),
             now: noon(),
         }
@@ -72,6 +74,7 @@ impl Scene {
             object: &self.object,
             rules: self.rules.clone(),
             jobs: self.jobs.clone(),
+            refused: self.refused.clone(),
             facts,
             now: self.now,
         };
@@ -130,8 +133,11 @@ fn a_job_is_made_followed_deleted_and_the_version_observed() {
         (Some(&name), 3, Some(Plan::new(&scene.facts).hash()))
     );
     assert_eq!((scene.reason().as_str(), scene.status().observed_generation), ("Running", 3));
-    // Somebody has deleted it, or it was never made: the same one is made again.
+    // Somebody has deleted it, or it was never made: the same one is made again. That it cannot be made is said.
     scene.jobs.clear();
+    scene.refused = Some("403".to_owned());
+    assert_eq!((scene.look(), scene.status().reason.as_str()), (Next::Make(name.clone()), "NoJob"));
+    scene.refused = None;
     assert_eq!(scene.begins(), name);
     scene.ends(Ok(()), None);
     let status = scene.status();
