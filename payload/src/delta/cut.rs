@@ -23,7 +23,7 @@ use slipway_core::{
 };
 
 // Bytes of one read.
-const READ_BYTES: usize = 1 << 20;
+const READ_BYTES: usize = 512 << 10;
 // Most disks answer several reads at once faster than one after the other, and some read while others compute.
 const THREADS: usize = 4;
 // A slot holds one large file, which threads share in pieces of so many bytes.
