@@ -88,7 +88,7 @@ impl From<&Operation> for v1::Operation {
 }
 
 impl v1::Ended {
-    /// How a request ended.
+    /// The end of a request.
     pub fn of(ended: &Ended) -> Self {
         let Ended { request, failed, reached, moved, outcome } = ended;
         Self {

@@ -198,7 +198,7 @@ impl Choice {
         needed
     }
 
-    /// Whether it matters who has signed this one: a node may be sent there, or it has the version of another one, and only
+    /// True if it matters who has signed this one: a node may be sent there, or it has the version of another one, and only
     /// one of them is the owner's.
     pub fn waits_for_signatures(&self, digest: Sha256) -> bool {
         let floors = self.floors.iter().filter_map(|(_, image)| image.as_ref());
@@ -211,7 +211,7 @@ impl Choice {
         matches!(self.refused.get(&digest), Some(Refusal::Older { .. }))
     }
 
-    /// Whether it is chosen, or is not only because something newer is.
+    /// True if it is chosen, or is not only because something newer is.
     pub fn may_be_used(&self, digest: Sha256) -> bool {
         self.chosen.as_ref().is_some_and(|chosen| chosen.digest == digest) || self.was_good(digest)
     }

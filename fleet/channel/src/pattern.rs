@@ -37,7 +37,7 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
-    /// Whether a tag matches.
+    /// True if a tag matches.
     pub fn matches(&self, tag: &str) -> bool {
         glob(&self.0, tag)
     }

@@ -127,7 +127,7 @@ impl Signatures {
         Signed { by: self.ids(), missing: None }
     }
 
-    /// Whether this is enough; the error says why not.
+    /// Checks whether this is enough; the error says why not.
     pub fn are_met(&self, signed: Option<&Signed>) -> Result<(), String> {
         let Some(signed) = signed else { return Err("its signatures were not looked for yet".to_owned()) };
         match self.ids().intersection(&signed.by).count() {

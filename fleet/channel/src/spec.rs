@@ -166,7 +166,7 @@ impl fmt::Display for Deny {
 }
 
 impl Deny {
-    /// Whether it denies an image.
+    /// True if it denies an image.
     pub fn matches(&self, digest: Sha256, version: Option<&Version>) -> bool {
         match self {
             Self::Digest(denied) => *denied == digest,

@@ -69,7 +69,7 @@ impl LookStart {
         Self { uid: known.uid.clone(), generation: known.generation, looked_at, answered_at }
     }
 
-    /// Whether its result may be written over this. Otherwise another controller was faster, or other things are wanted
+    /// True if its result may be written over this. Otherwise another controller was faster, or other things are wanted
     /// now. Another controller's missing answer takes nothing from one that came.
     fn counts(&self, known: &KnownChannel, answered: bool) -> bool {
         let now = Self::of(known);
@@ -151,7 +151,7 @@ pub fn source(name: &str, all: &BTreeMap<String, KnownChannel>, now: Timestamp) 
     source_of(all.get(name)?.spec.as_ref().ok()?, all, &mut BTreeSet::from([name]), now)
 }
 
-/// Whether the registry is to be asked now.
+/// True if the registry is to be asked now.
 pub fn is_due(name: &str, all: &BTreeMap<String, KnownChannel>, now: Timestamp) -> bool {
     let Some(KnownChannel { spec: Ok(spec), generation, status, .. }) = all.get(name) else { return false };
     let Some(looked_at) = status.looked_at.filter(|at| *at <= now) else { return true };

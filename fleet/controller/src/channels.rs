@@ -84,7 +84,7 @@ struct Busy {
 }
 
 impl Busy {
-    /// Whether this channel is left alone for now.
+    /// True if this channel is left alone for now.
     fn rests(&self, name: &str, known: &KnownChannel, spec: &Spec, now: Timestamp) -> bool {
         let waits =
             |(at, of): &(Timestamp, i64)| *of == known.generation && now < channel_status::again(spec).after(*at);

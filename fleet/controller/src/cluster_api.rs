@@ -122,7 +122,7 @@ fn found(object: &DynamicObject, nodes: &BTreeMap<&str, &core::Node>, kind: &Api
     Some(Found { machine, namespace, name, version: meta.resource_version.clone()?, kind: kind.clone() })
 }
 
-/// Whether this Node is the Machine's. The Machine must name it: a Node's own annotation may be written by its kubelet.
+/// True if this Node is the Machine's. The Machine must name it: a Node's own annotation may be written by its kubelet.
 /// Names are given again, and other clusters have the same ones: so the Node must name the Machine, or the Machine the UID
 /// of the Node; and neither may name another one.
 fn is_of(node: &core::Node, machine: &ObjectMeta, data: &Value) -> bool {

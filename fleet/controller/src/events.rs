@@ -24,7 +24,7 @@ pub struct EventRecord {
     pub which: String,
     /// The same for people.
     pub message: String,
-    /// Whether a person should look.
+    /// True if a person should look.
     pub is_warning: bool,
 }
 

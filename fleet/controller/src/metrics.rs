@@ -76,7 +76,7 @@ struct OfKubernetes {
 pub struct PoolMetrics {
     /// The state, in the word that its status has.
     pub state: String,
-    /// How many of its nodes may be unavailable at once; `None` if unknown.
+    /// Number of its nodes that may be unavailable at once; `None` if unknown.
     pub budget: Option<u32>,
     /// Nodes that failed in the rollout that is followed.
     pub failures: usize,
@@ -92,7 +92,7 @@ pub struct PoolMetrics {
     pub certificate_expiry: Option<i64>,
 }
 
-/// How a request to the API server ended.
+/// The end of a request to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiAnswer {
     /// As it should.
@@ -105,7 +105,7 @@ pub enum ApiAnswer {
     Silent,
 }
 
-/// How a round ended.
+/// The end of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundEnd {
     /// To its end.
@@ -267,7 +267,7 @@ impl Metrics {
         self.looks.get_or_create(&looked).inc();
     }
 
-    /// Whether the API server refuses to tell of changes of these objects.
+    /// Records whether the API server refuses to tell of changes of these objects.
     pub fn watch_refused(&self, resource: &str, is_so: bool) {
         let of = OfResource { resource: resource.to_owned() };
         self.watches.get_or_create(&of).set(i64::from(is_so));

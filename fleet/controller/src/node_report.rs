@@ -17,7 +17,7 @@ pub enum Unclear {
     /// A digest that is none.
     #[error("it names a payload that is no digest: {0}")]
     Digest(String),
-    /// Whether it is well.
+    /// Its own health is unknown to it.
     #[error("it does not know how it is: {0}")]
     Health(String),
 }
@@ -69,12 +69,12 @@ fn other_slot(status: &StatusResponse) -> Option<&SlotContents> {
     disk.slots.iter().find(|slot| slot.slot != disk.running)
 }
 
-/// Whether this node names a kubelet that is to be held to the version skew policy.
+/// True if this node names a kubelet that is to be held to the version skew policy.
 pub fn names_kubelet(status: &StatusResponse) -> bool {
     other_slot(status).is_some_and(|slot| slot.kubelet.is_some())
 }
 
-/// Whether the other slot holds a system that was confirmed, and that runs with etcd's data.
+/// Tells whether the other slot holds a system that was confirmed, and that runs with etcd's data.
 fn rollback_state(status: &StatusResponse) -> RollbackState {
     let is_there = other_slot(status).is_some_and(|other| other.state() == SlotState::Good);
     match &status.no_way_back {

@@ -226,7 +226,7 @@ fn rank(state: &str) -> u8 {
 struct Html(String);
 
 impl Html {
-    /// Of this program, and of nobody else.
+    /// Of this program alone.
     fn raw(&mut self, html: &'static str) {
         self.0.push_str(html);
     }
@@ -237,7 +237,7 @@ impl Html {
         let _ = write!(self.0, "</{name}>");
     }
 
-    /// Anybody's.
+    /// Of others, so it is escaped.
     fn text(&mut self, text: &str) {
         // Room to find a secret as a whole, before the text is cut to its length.
         let some: String = text.chars().take(4 * LONGEST).collect();

@@ -81,7 +81,7 @@ pub fn denied<'a>(pool: &str, rollouts: &'a [Rollout]) -> BTreeMap<String, &'a s
     of_pool.filter_map(why).collect()
 }
 
-/// Whether people have given a rollout of this pool up that was neither finished nor put aside.
+/// True if people have given a rollout of this pool up that was neither finished nor put aside.
 pub fn is_given_up(pool: &NodePool, rollouts: &[Rollout]) -> bool {
     let uid = pool.spec.abort.as_ref().map(|abort| &abort.rollout_uid);
     let is_it = |of: &&Rollout| of.metadata.uid.is_some() && of.metadata.uid.as_ref() == uid;

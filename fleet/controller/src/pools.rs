@@ -103,7 +103,7 @@ impl DesiredState {
         Some(approval).filter(|approval| is_it && approval.plan == rollout.spec.plan.hash)
     }
 
-    /// Whether people want this rollout to go now.
+    /// The override, if people want this rollout to go now.
     pub fn window_override(&self, rollout: Option<&Rollout>) -> Option<WindowOverride> {
         let now = self.pool.spec.run_now.as_ref()?;
         (rollout?.metadata.uid.as_ref() == Some(&now.rollout_uid)).then(|| now.window_override())

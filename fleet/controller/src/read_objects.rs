@@ -121,7 +121,7 @@ impl Cluster {
     }
 }
 
-/// The same for the same object as long as nobody writes it.
+/// The same for the same object as long as it is not written.
 type Version = (String, String);
 
 fn version(of: &kube::api::ObjectMeta) -> Option<Version> {

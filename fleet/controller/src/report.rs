@@ -79,7 +79,7 @@ pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     blocked_message(pool_round, blocked) + &remedy.map(|what| format!(": {what}")).unwrap_or_default()
 }
 
-/// Whether the node is away because it reboots in its upgrade, as far as that can be known.
+/// Tells whether the node is away because it reboots in its upgrade, as far as that can be known.
 fn reboot<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Reboot> {
     let is_silent = matches!(blocked.why, Blocked::SilentHolder { .. });
     pool_round.rebooting.get(&blocked.node.uid).filter(|reboot| is_silent && pool_round.at < reboot.until)

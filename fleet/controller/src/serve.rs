@@ -75,13 +75,13 @@ impl ControllerHealth {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Whether it lives: the last round ended not too long ago.
+    /// True if it lives: the last round ended not too long ago.
     pub fn lives(&self, now: Instant) -> bool {
         let ended = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         now.saturating_duration_since(ended) < LIVES
     }
 
-    /// Whether its last round came to its end.
+    /// True if its last round came to its end.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
     }

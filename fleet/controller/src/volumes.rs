@@ -24,7 +24,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// A pod's claim, by its namespace and name.
 type Claim<'a> = (&'a str, String);
 
-/// Whether a node may lose this volume. Unneeded fields are taken away.
+/// True if a node may lose this volume. Unneeded fields are taken away.
 pub fn is_needed(volume: &mut PersistentVolume) -> bool {
     volume.metadata = ObjectMeta { name: take(&mut volume.metadata.name), ..ObjectMeta::default() };
     volume.status = None;
@@ -38,7 +38,7 @@ pub fn is_needed(volume: &mut PersistentVolume) -> bool {
     claim(volume).is_some() && (is_on_host(volume) || terms(volume).is_some())
 }
 
-/// Whether this pod uses a claim on a node. Unneeded fields are taken away.
+/// True if this pod uses a claim on a node. Unneeded fields are taken away.
 pub fn is_needed_of(pod: &mut Pod) -> bool {
     let ObjectMeta { name, namespace, .. } = take(&mut pod.metadata);
     pod.metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
@@ -51,7 +51,7 @@ pub fn is_needed_of(pod: &mut Pod) -> bool {
     host(pod).is_some() && !claims(pod).is_empty()
 }
 
-/// Whether pods must be known, too.
+/// True if pods must be known, too.
 pub fn needs_pods(volumes: &[PersistentVolume]) -> bool {
     volumes.iter().any(|volume| is_on_host(volume) && terms(volume).is_none() && claim(volume).is_some())
 }
@@ -197,7 +197,7 @@ impl<'a> Term<'a> {
     }
 }
 
-/// Whether a requirement holds of this value. One that Kubernetes does not know fits no value.
+/// True if a requirement holds of this value. One that Kubernetes does not know fits no value.
 fn holds(of: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let is_in = || value.is_some_and(|value| of.values.iter().flatten().any(|one| one == value));
     let numbers = || -> Option<(i64, i64)> { Some((value?.parse().ok()?, of.values.as_ref()?.first()?.parse().ok()?)) };

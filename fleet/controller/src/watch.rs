@@ -98,7 +98,7 @@ struct Known {
 }
 
 impl Known {
-    /// Whether this event of an object is new. Its end is `None`.
+    /// True if this event of an object is new. Its end is `None`.
     fn changes(&mut self, meta: &ObjectMeta, to: Option<Fingerprint>) -> bool {
         let uid = meta.uid.clone().unwrap_or_default();
         let before = self.before.remove(&uid);
@@ -186,7 +186,7 @@ impl StreamPosition {
         }
     }
 
-    /// Whether this is a change.
+    /// Tells whether this is a change.
     fn apply_event<K>(&mut self, event: WatchEvent<K>, kind: &Kind<K>) -> Result<bool, End> {
         let (object, to) = match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {

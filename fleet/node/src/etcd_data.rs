@@ -1,4 +1,4 @@
-//! Whether the etcd of a system reads the data that this node's member has, and will have.
+//! Decides whether the etcd of a system reads the data that this node's member has, and will have.
 //!
 //! * etcd takes part in a cluster, and reads its data, if it is not older than the cluster's version. That version rises
 //!   within seconds to the oldest of all members, and with it the format of the data. It never falls by itself.
@@ -92,7 +92,7 @@ impl Cluster {
         self.storage(me).filter(|storage| *storage <= target).map(|_| target)
     }
 
-    /// Whether `system` can run on the node with the member `me`: it reads the data, and may take part.
+    /// Checks whether `system` can run on the node with the member `me`: it reads the data, and may take part.
     pub fn may_run(&self, me: u64, system: &System) -> Result<(), Blocked> {
         let (slot, has) = (system.slot, system.version()?);
         let cluster = self.downgraded(me).or_else(|| self.oldest(None)).ok_or(Blocked::NoAnswer)?;
@@ -103,7 +103,7 @@ impl Cluster {
         if has.follows(cluster) { Ok(()) } else { Err(Blocked::Skips { slot, has, oldest: cluster }) }
     }
 
-    /// Whether the node with the member `me` can go from `old` to `new`, and come back for as long as `new` is on trial.
+    /// Checks whether the node with the member `me` can go from `old` to `new`, and come back for as long as `new` is on trial.
     pub fn may_upgrade(&self, me: u64, old: &System, new: &System) -> Result<(), Blocked> {
         self.may_run(me, new)?;
         let (slot, has, next) = (old.slot, old.version()?, new.version()?);

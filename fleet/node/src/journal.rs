@@ -35,7 +35,7 @@ pub struct Journal {
     /// The operation that is under way.
     #[serde(default)]
     pub operation: Option<Operation>,
-    /// How the last ones ended, the newest first.
+    /// The last ones that ended, the newest first.
     #[serde(default)]
     pub ended: Vec<Ended>,
     /// Payloads that were tried and not well, the newest first.
@@ -57,12 +57,12 @@ pub struct Ended {
     /// The bytes that staging moved; `None` if nothing was staged.
     #[serde(default)]
     pub moved: Option<Moved>,
-    /// How it ended.
+    /// Its end.
     pub outcome: Outcome,
 }
 
 impl Ended {
-    /// How this operation ended.
+    /// The record of this operation's end.
     pub fn of(op: &Operation, outcome: Outcome) -> Self {
         Self { request: op.request.clone(), failed: op.failed, reached: Some(op.reached), moved: op.moved, outcome }
     }
@@ -267,12 +267,12 @@ impl Journal {
     }
 }
 
-/// Whether the ledger names the token of `request` as this node's grant.
+/// True if the ledger names the token of `request` as this node's grant.
 fn is_granted(request: &Request, facts: &Facts) -> bool {
     request.token.is_some() && request.token == facts.grant
 }
 
-/// Whether `request` takes the place of the operation that is under way. A stage disturbs nothing, so one of another payload
+/// True if `request` takes the place of the operation that is under way. A stage disturbs nothing, so one of another payload
 /// ends at once: a wrong target is corrected without waiting for it.
 fn supersedes(request: &Request, op: &Operation) -> bool {
     let target = |of: &Request| (of.source.clone(), of.payload);

@@ -64,7 +64,7 @@ pub struct Operation {
     pub moved: Option<Moved>,
     /// The step that was begun last.
     pub at: Step,
-    /// Whether that step is done.
+    /// True if that step is done.
     pub done: bool,
     /// The boot in which it was begun.
     pub boot: String,
@@ -117,7 +117,7 @@ pub enum Learned {
     Staged(Installed, Moved),
 }
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tried {
@@ -175,7 +175,7 @@ impl Operation {
         self.course == Course::Forward
     }
 
-    /// Whether the way forward came to `step`, which may have been done.
+    /// True if the way forward came to `step`, which may have been done.
     pub fn came_to(&self, step: Step) -> bool {
         self.reached >= step
     }

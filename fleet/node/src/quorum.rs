@@ -1,4 +1,4 @@
-//! Whether etcd keeps its quorum while, or after, one member goes.
+//! Decides whether etcd keeps its quorum while, or after, one member goes.
 
 use core::fmt;
 
@@ -109,7 +109,7 @@ impl Cluster {
         self.members.iter().filter(|member| !member.learner)
     }
 
-    /// Whether a voter answers, sees the leader that a majority sees, and has applied what `since` says.
+    /// True if a voter answers, sees the leader that a majority sees, and has applied what `since` says.
     fn is_healthy(&self, member: &Member, since: u64) -> bool {
         let Some((leader, term, _)) = self.leader() else { return false };
         member.says.as_ref().is_some_and(|says| {
@@ -117,7 +117,7 @@ impl Cluster {
         })
     }
 
-    /// Whether the member with this identifier votes and is healthy.
+    /// True if the member with this identifier votes and is healthy.
     pub fn is_well(&self, id: u64, since: u64) -> bool {
         self.voters().any(|member| member.id == id && self.is_healthy(member, since))
     }
@@ -130,7 +130,7 @@ impl Cluster {
         others.max_by_key(|member| (applied(member), u64::MAX - member.id)).map(|member| member.id)
     }
 
-    /// Whether `me` may go. `since` is the index that the leader had applied when the look began.
+    /// Checks whether `me` may go. `since` is the index that the leader had applied when the look began.
     pub fn may_go(&self, me: u64, since: u64, going: Going) -> Result<(), Blocked> {
         if !self.voters().any(|member| member.id == me) {
             return Err(Blocked::NotAMember);

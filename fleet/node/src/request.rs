@@ -19,7 +19,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// Whether a payload is written.
+    /// True if a payload is written.
     pub fn writes(self) -> bool {
         matches!(self, Self::Stage | Self::Upgrade)
     }

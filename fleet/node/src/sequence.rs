@@ -58,7 +58,7 @@ const SOON: u64 = 5;
 /// Seconds until a blocked stage is tried again, at most.
 const LATE: u64 = 300;
 
-/// How an operation ended.
+/// The end of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -136,7 +136,7 @@ pub fn steps(op: &Operation) -> impl Iterator<Item = Step> + '_ {
     FORWARD.into_iter().filter(|step| applies(op, *step))
 }
 
-/// Whether the operation has this step.
+/// True if the operation has this step.
 fn applies(op: &Operation, step: Step) -> bool {
     let (request, shape) = (&op.request, op.shape);
     let goal = request.goal;
@@ -155,14 +155,14 @@ fn applies(op: &Operation, step: Step) -> bool {
     }
 }
 
-/// Whether a failure of the step that was begun leads back.
+/// True if a failure of the step that was begun leads back.
 pub fn may_turn(op: &Operation) -> bool {
     // Only an upgrade is tried once. What else changes the slot is not taken back once it is done.
     let has_way_back = op.request.goal == Goal::Upgrade || op.at <= Step::Activate;
     op.is_forward() && has_way_back && op.at.on_failure() != OnFailure::TryAgain
 }
 
-/// Whether only an admin's acceptance can end it: the system was looked at in this boot and is not well, and there is no
+/// True if only an admin's acceptance can end it: the system was looked at in this boot and is not well, and there is no
 /// other one to go back to. A trial of any origin is confirmed or given up.
 pub fn may_be_left(op: &Operation, facts: &Facts) -> bool {
     let is_looked_at = matches!(op.at, Step::Prove | Step::ProveOld) && !op.done && op.boot == facts.boot;
@@ -216,7 +216,7 @@ fn place(step: Step) -> Option<usize> {
     FORWARD.iter().position(|of| *of == step)
 }
 
-/// Whether this system runs.
+/// True if this system runs.
 fn runs(disk: &Disk, of: &Installed) -> bool {
     disk.running == of.slot && disk.payloads[of.slot] == of.payload
 }
@@ -242,7 +242,7 @@ fn after_a_boot(op: &Operation, facts: &Facts, disk: &Disk) -> Option<Next> {
     }
 }
 
-/// Whether the new system is the default, by any confirmation. From here there is no way back but another request.
+/// True if the new system is the default, by any confirmation. From here there is no way back but another request.
 fn is_there_to_stay(op: &Operation, disk: &Disk) -> bool {
     let is_new = |to: &Installed| to.slot != op.from.slot && runs(disk, to);
     op.came_to(Step::Activate) && op.to.as_ref().is_some_and(is_new) && disk.is_good()
@@ -327,7 +327,7 @@ fn return_or_renew(op: &Operation, facts: &Facts, disk: &Disk) -> Option<Step> {
     }
 }
 
-/// Whether there may be something for this step to undo.
+/// True if there may be something for this step to undo.
 fn undoes(op: &Operation, step: Step, facts: &Facts) -> bool {
     match step {
         Step::Rejoin => op.left.is_some(),
@@ -339,7 +339,7 @@ fn undoes(op: &Operation, step: Step, facts: &Facts) -> bool {
     }
 }
 
-/// Whether the payload was tried and is not what runs: what `op` ends with is a verdict on it.
+/// True if the payload was tried and is not what runs: what `op` ends with is a verdict on it.
 pub(crate) fn was_in_vain(op: &Operation, disk: &Disk) -> bool {
     // An abort is no verdict on the payload.
     let may_be = op.came_to(Step::Activate) && op.abort.is_none();

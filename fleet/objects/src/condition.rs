@@ -1,4 +1,4 @@
-//! How a condition changes.
+//! The changes of a condition.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

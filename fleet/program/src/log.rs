@@ -19,7 +19,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// How lines are written.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For journald and people.
@@ -74,7 +74,7 @@ pub fn init(args: LogArgs) {
     };
 }
 
-/// Whether journald reads standard error: systemd says in `JOURNAL_STREAM` which device and inode the stream to it has.
+/// True if journald reads standard error: systemd says in `JOURNAL_STREAM` which device and inode the stream to it has.
 /// A process with another standard error may have inherited the variable.
 fn is_journald() -> bool {
     let stream = io::stderr().as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());

@@ -23,7 +23,7 @@ pub enum Action {
     Grant {
         /// Which node.
         node: Node,
-        /// How it is replaced; `None` if it is upgraded.
+        /// Its replacement; `None` if it is upgraded.
         replaces: Option<Box<Replacement>>,
     },
     /// Ask the node to begin.
@@ -68,7 +68,7 @@ pub struct Decision {
     pub soaking_since: Option<Timestamp>,
     /// Which attempts are repeated; comes back with the next facts.
     pub retry: Option<Retry>,
-    /// How often nodes were granted; comes back with the next facts.
+    /// Number of grants of each node; comes back with the next facts.
     pub attempts: History,
     /// The successors of the plan's nodes: UIDs of Nodes, by the UID that the plan has.
     pub succeeded: BTreeMap<String, String>,

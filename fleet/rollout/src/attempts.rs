@@ -104,7 +104,7 @@ impl History {
         }
     }
 
-    /// What stays. Of a node that was tried once, which most are, its place is enough.
+    /// Keeps what is needed. Of a node that was tried once, which most are, its place is enough.
     pub fn remember(&mut self, plan: &Plan, is_done: impl Fn(&str) -> bool) {
         let held = std::mem::take(&mut self.held);
         let places = if self.nodes.is_empty() { BTreeMap::new() } else { places_of(plan) };

@@ -39,15 +39,15 @@ pub struct NodeReport {
     pub busy: bool,
     /// The highest token that it obeyed; 0 if there was none.
     pub token: u64,
-    /// How the rollout's payload failed here, if it did.
+    /// The failure of the rollout's payload here, if it failed.
     pub failed: Option<Failure>,
-    /// Whether it can go back.
+    /// Its way back.
     pub rollback: RollbackState,
     /// The version of the kubelet in the system of its other slot, if the payload there names it.
     pub other_kubelet: Option<String>,
 }
 
-/// How an attempt to have the payload run has failed.
+/// The failure of an attempt to have the payload run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Failure {
     /// Its meaning for the payload.
@@ -72,7 +72,7 @@ pub enum FailureEvidence {
     Unknown,
 }
 
-/// Whether a node can go back to the system of its other slot.
+/// A node's way back to the system of its other slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RollbackState {
@@ -100,7 +100,7 @@ impl ObservedNode {
         self.report.as_ref().is_some_and(|report| report.well && !report.busy)
     }
 
-    /// How it failed.
+    /// Its failure.
     pub fn failure(&self) -> Option<&Failure> {
         self.report.as_ref()?.failed.as_ref()
     }
@@ -129,7 +129,7 @@ pub struct WindowOverride {
 pub struct Approval {
     /// The hash of the plan that the person saw. It is none for another plan.
     pub plan: Sha256,
-    /// How many waves, from the first one on.
+    /// Number of waves, from the first one on.
     pub waves: usize,
 }
 
@@ -197,7 +197,7 @@ impl Default for Replacing {
 pub struct Facts {
     /// The plan.
     pub plan: Plan,
-    /// How many waves of it are over, as the last decision said. It only rises.
+    /// Number of its waves that are over, as the last decision said. It only rises.
     pub passed: usize,
     /// The pool's policies.
     pub rules: Rules,
@@ -217,15 +217,15 @@ pub struct Facts {
     pub denied: Option<String>,
     /// It was finished once, and its payload was not denied until then.
     pub finished: bool,
-    /// Whether nodes go back if its payload is denied.
+    /// The rollback of nodes if its payload is denied.
     pub rollback: Option<RollbackPolicy>,
     /// Why people have given it up. It stays so.
     pub aborted: Option<String>,
-    /// Whether it goes now.
+    /// The override, if it goes now.
     pub window_override: Option<WindowOverride>,
-    /// What people have approved, of this plan or of others.
+    /// The approvals of people, of this plan or of others.
     pub approvals: Vec<Approval>,
-    /// Whether nodes are replaced, and what is known of that.
+    /// Facts for replacements, if nodes are replaced.
     pub replacing: Replacing,
     /// When the rollout was made; `None` if it was not made yet.
     pub created: Option<Timestamp>,
@@ -234,7 +234,7 @@ pub struct Facts {
     pub soaking_since: Option<Timestamp>,
     /// Which attempts are repeated now.
     pub retry: Option<Retry>,
-    /// How often nodes were granted in this rollout, as the last decision said.
+    /// Number of grants of each node in this rollout, as the last decision said.
     pub attempts: History,
     /// Tokens that people have named in releases. A token that was named before it was given is never given: else the
     /// grant would be free at once.

@@ -51,7 +51,7 @@ impl View<'_> {
         denied.or_else(|| facts.paused.clone().map(Blocked::Paused))
     }
 
-    /// Whether nodes go back: the payload is denied, by a write that everybody sees.
+    /// The rollback of nodes, once the payload is denied by a write that all controllers see.
     pub(crate) fn rollback(&self) -> Option<RollbackPolicy> {
         let Facts { rollback, denied, aborted, plan, .. } = self.facts;
         rollback.filter(|_| denied.is_some() && aborted.is_none() && plan.is_whole())

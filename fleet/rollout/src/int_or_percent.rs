@@ -23,7 +23,7 @@ pub enum IntOrPercent {
     Percent(u8),
 }
 
-/// How it is written: `3`, or `"25%"`.
+/// The written form: `3`, or `"25%"`.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Form {
@@ -97,7 +97,7 @@ impl IntOrPercent {
         }
     }
 
-    /// How many of a pool of `total` nodes may be unavailable at once.
+    /// Number of nodes, in a pool of `total`, that may be unavailable at once.
     ///
     /// ```
     /// use slipway_rollout::int_or_percent::IntOrPercent;

@@ -459,7 +459,7 @@ impl Ledger {
     }
 }
 
-/// Whether the zone of one more node is among those that are disturbed, or may be one more.
+/// Checks whether the zone of one more node is among those that are disturbed, or may be one more.
 fn zones<'a>(node: &Node, in_pool: &[&'a Node], most: u32) -> Result<(), Refusal> {
     let zone = node.zone.as_deref().ok_or(Refusal::NoZone)?;
     // A node without a zone may be anywhere: it is a zone of its own.

@@ -24,7 +24,7 @@ impl Places {
         self.0.insert(place);
     }
 
-    /// Whether it is among them.
+    /// True if it is among them.
     pub fn contains(&self, place: u32) -> bool {
         self.0.contains(&place)
     }

@@ -108,7 +108,7 @@ impl Plan {
         Sha256::of(text.as_bytes())
     }
 
-    /// Whether it is what it was when it got its hash.
+    /// True if it is what it was when it got its hash.
     pub fn is_whole(&self) -> bool {
         self.compute_hash() == self.hash
     }

@@ -24,7 +24,7 @@ use crate::{
     window::{Blackout, Window},
 };
 
-/// How far ahead an opening is looked for: a year and a month.
+/// Minutes that are searched for an opening: a year and a month.
 const HORIZON: u32 = 400 * 24 * 60;
 
 /// The longest time that is searched for an opening. Windows that exclude each other never open.
@@ -180,13 +180,13 @@ impl Rules {
         None
     }
 
-    /// How many of `size` nodes may be unavailable at once.
+    /// Number of nodes, of `size`, that may be unavailable at once.
     pub fn max_unavailable(&self, size: u32) -> IntOrPercent {
         let amounts = self.0.iter().filter_map(|policy| policy.max_unavailable);
         amounts.min_by_key(|amount| amount.unavailable(size)).unwrap_or(IntOrPercent::Nodes(1))
     }
 
-    /// How many failures of `total` nodes stop a rollout.
+    /// Number of failures, of `total` nodes, that stop a rollout.
     pub fn failures(&self, total: u32) -> u32 {
         let amounts = self.0.iter().filter_map(|policy| policy.failure_budget);
         amounts.map(|amount| amount.share(total)).min().unwrap_or(1).max(1)
@@ -207,7 +207,7 @@ impl Rules {
         self.0.iter().filter_map(|policy| policy.topology.as_ref()).map(|topology| topology.max_domains).min()
     }
 
-    /// How many nodes may begin in how long a time.
+    /// Rates at which nodes may begin.
     pub fn rates(&self) -> Vec<Rate> {
         self.0.iter().filter_map(|policy| policy.rate).collect()
     }

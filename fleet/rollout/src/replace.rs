@@ -66,7 +66,7 @@ fn accepts(grant: &Grant, replaces: &Replacement, targets: &BTreeMap<String, Sha
     targets.get(&grant.node.pool).copied().into_iter().chain([replaces.payload]).collect()
 }
 
-/// Whether this machine may succeed the node of a grant.
+/// True if this machine may succeed the node of a grant.
 fn is_new(machine: &Machine, replaces: &Replacement) -> bool {
     let is_of_set = machine.set.as_ref() == Ok(&replaces.set);
     is_of_set && !machine.is_deleting && machine.created > replaces.newest && !replaces.others.contains(&machine.uid)

@@ -14,8 +14,8 @@ use crate::{
     replace::{self, ByNode, SuccessorMachines},
 };
 
-/// How long a rollout waits until all nodes that answer have staged: as long as a node may take for that. From then on who
-/// has not staged goes later, and holds no other node back.
+/// Time that a rollout waits until all nodes that answer have staged: as long as a node may take for that. From then on
+/// a node that has not staged goes later, and holds no other node back.
 const STAGING: SignedDuration = SignedDuration::from_hours(1);
 
 /// The progress of the waves.
@@ -47,7 +47,7 @@ impl<'a> View<'a> {
         Self { facts, observed, held, attempts, successor_machines, machines: replace::machines_by_node(facts) }
     }
 
-    /// How many nodes there are; one that is replaced and who succeeds it are one.
+    /// Number of nodes; one that is replaced and its successor are one.
     pub(crate) fn size(&self) -> u32 {
         let gone = self.held.values().filter(|of| of.replaces.is_some() && of.node.pool == self.facts.plan.pool);
         let gone = gone.filter(|of| !self.observed.contains_key(of.node.uid.as_str())).count();

@@ -62,13 +62,13 @@ impl Peer {
         self.role
     }
 
-    /// Whether its certificate is still trusted.
+    /// Checks whether its certificate is still trusted.
     pub(crate) fn trusted(&self) -> Result<(), Status> {
         let Some(Certificate { chain, trust }) = &self.certificate else { return Ok(()) };
         trust.verify(chain).map_err(|e| Reason::Distrusted.status(format!("the certificate of {}: {e}", self.name)))
     }
 
-    /// Whether it may make this call.
+    /// Checks whether it may make this call.
     pub(crate) fn may(&self, call: Call) -> Result<(), Status> {
         self.trusted()?;
         if self.role.is_some_and(|role| role.may(call)) {
@@ -78,7 +78,7 @@ impl Peer {
         Err(Reason::Forbidden.status(format!("{call:?} needs the role {least}, and {} has {has}", self.name)))
     }
 
-    /// Whether it may begin this operation by this call. A controller begins nothing that was not granted.
+    /// Checks whether it may begin this operation by this call. A controller begins nothing that was not granted.
     pub(crate) fn may_begin(&self, call: Call, request: &Request) -> Result<(), Status> {
         if request.allow_outage || request.allow_any_etcd {
             self.may(Call::Outage)?;

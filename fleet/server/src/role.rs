@@ -29,7 +29,7 @@ impl Role {
         }
     }
 
-    /// Whether it may make this call. The node asks a controller for a grant, too ([`Call::needs_grant`]).
+    /// True if it may make this call. The node asks a controller for a grant, too ([`Call::needs_grant`]).
     pub fn may(self, call: Call) -> bool {
         self >= call.least() || (self == Self::Controller && GRANTED.contains(&call))
     }
@@ -81,7 +81,7 @@ pub enum Call {
     ReplaceStaticPod,
     /// `CompleteStaticPods`
     CompleteStaticPods,
-    /// Whatever begins with `allow_outage` or `allow_any_etcd`.
+    /// A request with `allow_outage` or `allow_any_etcd`.
     Outage,
 }
 
@@ -119,7 +119,7 @@ pub const GRANTED: [Call; 7] = [
 ];
 
 impl Call {
-    /// Whether a controller may make it with a token alone, which the node looks up in the ledger.
+    /// True if a controller may make it with a token alone, which the node looks up in the ledger.
     pub fn needs_grant(self) -> bool {
         matches!(self, Self::Upgrade | Self::Rollback | Self::ReplaceStaticPod | Self::CompleteStaticPods)
     }

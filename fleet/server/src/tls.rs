@@ -101,7 +101,7 @@ impl Trust {
         self.fresh().config.clone()
     }
 
-    /// Whether a client with this chain would be let in now.
+    /// Checks whether a client with this chain would be let in now.
     pub(crate) fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
         let clients = self.fresh().clients.clone();
         let (end, between) = chain.split_first().ok_or(rustls::Error::NoCertificatesPresented)?;

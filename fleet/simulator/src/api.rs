@@ -153,12 +153,12 @@ impl Api {
         of_then.or(self.history.front()).map(|(_, listing)| Rc::clone(listing))
     }
 
-    /// Whether there is a Node with this UID.
+    /// True if there is a Node with this UID.
     pub fn exists(&self, uid: &str) -> bool {
         self.nodes.values().any(|object| object.node.uid == uid)
     }
 
-    /// Whether the Node of this name has this UID.
+    /// True if the Node of this name has this UID.
     pub fn exists_as(&self, name: &str, uid: &str) -> bool {
         self.nodes.get(name).is_some_and(|object| object.node.uid == uid)
     }

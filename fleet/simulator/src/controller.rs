@@ -2,7 +2,7 @@
 //! watch and reports that may be old. It decides, and does one thing after the other. It may crash between any two of
 //! them.
 //!
-//! * The ledger is read before the rollout. So a pause, or a payload that was denied, is seen by everybody who reads
+//! * The ledger is read before the rollout. So a pause, or a payload that was denied, is seen by every controller that reads
 //!   the ledger later.
 //! * A grant, or what frees one, is written with the version of the ledger that was read, or that the last write gave.
 //! * A request is sent only while the decision's window is open, by the clock at that moment.

@@ -65,7 +65,7 @@ impl Lie {
         }
     }
 
-    /// Whether it says at this time that it runs the new payload, if that depends on the time.
+    /// Tells whether it says at this time that it runs the new payload, if that depends on the time.
     pub fn runs_at(self, now: Seconds) -> Option<bool> {
         (self == Self::Flickers).then_some(now / 600 % 2 == 1)
     }

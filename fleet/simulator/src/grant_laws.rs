@@ -283,7 +283,7 @@ fn view_is_late(write: &Write) -> bool {
     write.made > 3600
 }
 
-/// Whether nodes may begin then: policies allow it, or a person's word does.
+/// True if nodes may begin then: policies allow it, or a person's word does.
 fn is_open(view: &View, at: Seconds) -> bool {
     view.terms.is_open(at)
         || view.facts.window_override.is_some_and(|window_override| stamp(at, 0) < window_override.until)

@@ -249,7 +249,7 @@ impl Machine {
         Some(Failure { evidence: FailureEvidence::BeforeReboot, why: why(last)? })
     }
 
-    /// Whether it can go back to the system of its other slot. It tries that once.
+    /// Tells whether it can go back to the system of its other slot. It tries that once.
     pub fn rollback_state(&self) -> RollbackState {
         let went = self.journal.ended.iter().find(|ended| ended.request.goal == Goal::Rollback);
         if went.is_some() && self.runs() == Some(NEW) {
@@ -262,7 +262,7 @@ impl Machine {
         }
     }
 
-    /// Whether it has gone back, as it was asked to.
+    /// True if it has gone back, as it was asked to.
     pub fn has_gone_back(&self) -> bool {
         let mut ended = self.journal.ended.iter();
         ended.any(|ended| ended.request.goal == Goal::Rollback && ended.outcome == Outcome::Reached)

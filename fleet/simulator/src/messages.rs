@@ -196,14 +196,14 @@ impl World {
         }
     }
 
-    /// Whether the etcd member of this Node's machine is gone.
+    /// True if the etcd member of this Node's machine is gone.
     pub fn is_member_gone(&self, node: &Node) -> bool {
         let Some((n, life)) = self.uids.get(&node.uid).copied() else { return true };
         !self.etcd.has(n) || self.machines[n].life != life
     }
 }
 
-/// How often nodes were granted, as it is written.
+/// Number of grants of each node, as it is written.
 fn remembered(mutant: Mutant, attempts: &History) -> History {
     let mut attempts = attempts.clone();
     match mutant {

@@ -33,7 +33,7 @@ pub enum Mutant {
     ForgetsAttempts,
     /// It is forgotten once the node says that it is done.
     ForgetsTheDone,
-    /// What ended before the reboot counts as an attempt.
+    /// An end before the reboot counts as an attempt.
     CountsEarly,
     /// Grants are given while Kubernetes is upgraded.
     GrantsBesideClaim,

@@ -45,7 +45,7 @@ pub struct Terms(pub Vec<Term>);
 const DAYS: [Day; 7] = [Day::Mon, Day::Tue, Day::Wed, Day::Thu, Day::Fri, Day::Sat, Day::Sun];
 
 impl Hours {
-    /// Whether it is open then.
+    /// True if it is open then.
     pub fn is_open(&self, at: Seconds) -> bool {
         let local = at + self.ahead;
         let today = local.div_euclid(86_400);
@@ -64,7 +64,7 @@ impl Terms {
         Rules::try_from(policies).unwrap_or_default()
     }
 
-    /// Whether nodes may begin then.
+    /// True if nodes may begin then.
     pub fn is_open(&self, at: Seconds) -> bool {
         self.0.iter().all(|term| {
             let is_dark = term.blackouts.iter().any(|(from, until)| *from <= at && at < *until);
@@ -91,12 +91,12 @@ impl Terms {
         self.0.iter().filter_map(most).min()
     }
 
-    /// Whether a person has to approve something.
+    /// True if a person has to approve something.
     pub fn asks_for_approval(&self) -> bool {
         self.0.iter().any(|term| term.policy.approval.is_some())
     }
 
-    /// Whether nodes of a wave may begin, of a plan whose last canaries are in that wave, if `approved` waves are approved.
+    /// True if nodes of a wave may begin, of a plan whose last canaries are in that wave, if `approved` waves are approved.
     pub fn is_approved(&self, wave: usize, canaries: Option<usize>, approved: usize) -> bool {
         let after = canaries.map_or(0, |last| last + 1);
         self.0.iter().all(|term| match term.policy.approval {

@@ -157,7 +157,7 @@ impl World {
         self.laws.is_stuck = (0..self.scenario.pools.len()).all(is_done);
     }
 
-    /// Whether the reason of a node that does not go is true, after two days in which nothing changed.
+    /// Tells whether the reason of a node that does not go is true, after two days in which nothing changed.
     fn is_so(&self, facts: &Facts, decision: &Decision, uid: &str, why: &Blocked) -> Fair {
         let machine = self.uids.get(uid).map(|(n, _)| &self.machines[*n]);
         let is_dead = machine.is_none_or(|machine| machine.is_dead);

@@ -55,7 +55,7 @@ pub struct Pool {
     pub order: Order,
     /// The node that controller 0 runs on.
     pub own: Option<String>,
-    /// Whether nodes go back if the payload is denied.
+    /// The rollback of nodes if the payload is denied.
     pub rollback: Option<RollbackPolicy>,
 }
 

@@ -298,18 +298,18 @@ impl World {
         }
     }
 
-    /// Whether a small thing goes wrong that goes wrong so often.
+    /// True if a small thing goes wrong that goes wrong so often.
     pub fn goes_wrong(&mut self, per_mille: u32) -> bool {
         !self.is_calm && self.random.per_mille(per_mille)
     }
 
-    /// Whether this machine reaches the API server, and etcd's members each other.
+    /// True if this machine reaches the API server, and etcd's members each other.
     pub fn reaches_api(&self, n: usize) -> bool {
         let is_cut_off = self.machines.get(n).is_none_or(|machine| self.now < machine.cut_off_until);
         !is_cut_off && self.api_answers()
     }
 
-    /// Whether the API server answers.
+    /// True if the API server answers.
     pub fn api_answers(&self) -> bool {
         self.now >= self.api.down_until && self.etcd.serves()
     }

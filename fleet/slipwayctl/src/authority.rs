@@ -39,7 +39,7 @@ pub enum Holder<'a> {
 pub struct Pair {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Whether the certificate was made now.
+    /// True if the certificate was made now.
     pub is_new: bool,
 }
 
@@ -186,7 +186,7 @@ pub fn paths(dir: &Path, name: &str) -> (PathBuf, PathBuf) {
     (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")))
 }
 
-/// Whether a file may have this name.
+/// Checks whether a file may have this name.
 pub fn check_name(name: &str) -> Result<(), Failure> {
     if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
         return Err(Failure::Usage(format!("{name:?} is not the name of a file")));

@@ -95,7 +95,7 @@ pub struct Target {
 }
 
 impl Command {
-    /// Whether it may be asked of several nodes at once: it ends, and changes nothing.
+    /// True if it may be asked of several nodes at once: it ends, and changes nothing.
     pub const fn is_look(&self) -> bool {
         matches!(
             self,
@@ -411,7 +411,7 @@ pub struct AddBy {
     pub key: Option<PathBuf>,
 }
 
-/// Whether `host` can be in a certificate: an address, or a name of letters, digits, hyphens and dots.
+/// True if `host` can be in a certificate: an address, or a name of letters, digits, hyphens and dots.
 pub fn is_host(host: &str) -> bool {
     let is_part = |part: &str| {
         !part.is_empty() && part.len() < 64 && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')

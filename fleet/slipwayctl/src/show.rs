@@ -23,7 +23,7 @@ use crate::{cli::Form, failure::Failure};
 #[derive(Debug)]
 pub struct Output {
     form: Form,
-    /// Whether the last line may be written over.
+    /// True if the last line may be written over.
     terminal: bool,
     /// A line is there that the next one replaces.
     open: Cell<bool>,
@@ -72,7 +72,7 @@ impl Output {
         self.terminal.then(size)
     }
 
-    /// Whether colours are wanted: <https://no-color.org>.
+    /// True if colours are wanted: <https://no-color.org>.
     pub fn has_colours(&self) -> bool {
         self.terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
     }

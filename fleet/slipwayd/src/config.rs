@@ -28,7 +28,7 @@ pub struct Config {
     pub disk: Option<PathBuf>,
     /// Programs that must end with 0 before a trial is confirmed, in their order.
     pub checks: PathBuf,
-    /// How the installer talks to registries.
+    /// Access of the installer to registries.
     pub registry: registry::Config,
     /// The init system's part.
     pub services: Services,
@@ -40,7 +40,7 @@ pub struct Config {
     pub kubernetes: Option<kube::Config>,
     /// This node's member of etcd, if it has one.
     pub etcd: Option<etcd::Config>,
-    /// How long steps may be blocked, in seconds.
+    /// Limits on the time that steps are blocked, in seconds.
     pub limits: Limits,
 }
 
@@ -90,7 +90,7 @@ pub struct Services {
     pub stop: Vec<String>,
     /// Units that must be active before a system counts as well.
     pub need: Vec<String>,
-    /// How long the system must have been well before it is confirmed.
+    /// Time for which the system must have been well before it is confirmed.
     #[serde(with = "humantime_serde")]
     pub soak: Duration,
     /// Which init system stops them and reboots.

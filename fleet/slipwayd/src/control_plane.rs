@@ -75,7 +75,7 @@ impl ControlPlane {
         self.pods().journal().under_way.as_ref().map(|of| of.request.id)
     }
 
-    /// What is there. The lock is not held while servers are asked.
+    /// Looks at what is there. The lock is not held while servers are asked.
     pub fn look(&self) -> Result<StaticPodsResponse, Error> {
         let (journal, manifests) = {
             let pods = self.pods();

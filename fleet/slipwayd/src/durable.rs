@@ -1,4 +1,4 @@
-//! A file is replaced: whoever looks, now or after a power cut, finds the old one or the new one, whole.
+//! A file is replaced: a reader, now or after a power cut, finds the old one or the new one, whole.
 //!
 //! The new one is written in another directory of the same file system: the kubelet takes each file of its directory for a
 //! manifest, also one that is half written.
@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-/// What is asked of the file system, call by call.
+/// Calls of the file system, one by one.
 pub trait Calls {
     /// Make a file anew, with these bytes.
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;

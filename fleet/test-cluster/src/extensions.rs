@@ -15,7 +15,7 @@ use crate::{Server, certificates, guard, part, url};
 const ASK_THE_CORE: &str = "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,\
                             ValidatingAdmissionPolicy,MutatingAdmissionPolicy";
 
-/// Whether there is one. A test that goes on without one says so.
+/// True if there is one. A test that goes on without one says so.
 pub fn is_here() -> bool {
     let here = part("SLIPWAY_KUBE_EXTENSIONS", "kube-extensions").exists()
         && part("SLIPWAY_ETCD_NEWER", "etcd-newer").exists();
@@ -42,7 +42,7 @@ pub fn start() -> Server {
         .stderr(log("etcd.log"))
         .spawn()
         .unwrap();
-    // Nobody answers there.
+    // No server answers there.
     let core = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "t", "users": [{ "name": "t", "user": {} }],
         "clusters": [{ "name": "t", "cluster": { "server": nobody } }],

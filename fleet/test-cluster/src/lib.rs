@@ -29,7 +29,7 @@ fn part(variable: &str, name: &str) -> PathBuf {
     std::env::var_os(variable).map_or(made, PathBuf::from)
 }
 
-/// Whether there is an API server. A test that goes on without one says so.
+/// True if there is an API server. A test that goes on without one says so.
 pub fn is_here() -> bool {
     let here = part("SLIPWAY_KUBE_APISERVER", "kube-apiserver").exists() && part("SLIPWAY_ETCD", "etcd").exists();
     if !here {

@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl<N: Node> Service<N> {
-    /// Whether the call is for this node.
+    /// Checks whether the call is for this node.
     pub(super) async fn is_for_us<T>(&self, request: &Request<T>) -> Result<(), Status> {
         let at = peer(request)?.at;
         let metadata = request.metadata();
@@ -28,12 +28,12 @@ impl<N: Node> Service<N> {
     }
 }
 
-/// Whether this is the node's address, with or without a port.
+/// True if this is the node's address, with or without a port.
 fn is_at(target: &str, at: IpAddr) -> bool {
     host(target).parse::<IpAddr>().is_ok_and(|target| target.to_canonical() == at.to_canonical())
 }
 
-/// Whether this is the node's name, in upper or lower case, with or without a port.
+/// True if this is the node's name, in upper or lower case, with or without a port.
 fn is_named(target: &str, name: &str) -> bool {
     let host = host(target);
     let host = host.strip_suffix('.').unwrap_or(host);

@@ -16,7 +16,7 @@ pub async fn status(mut client: Client, output: &Output) -> Result<(), Failure> 
     output.answer(&status, &show::status(&status))
 }
 
-/// Whether the node is well. It is a failure if it is not, or if that is not known.
+/// Checks whether the node is well. It is a failure if it is not, or if that is not known.
 pub async fn health(mut client: Client, output: &Output) -> Result<(), Failure> {
     let health = client.status(StatusRequest {}).await?.into_inner().health;
     let silent = || Health {

@@ -11,7 +11,7 @@ use slipway_node_api::text::clean;
 pub struct Style {
     /// Its columns.
     pub width: usize,
-    /// Whether colours are wanted.
+    /// True if colours are wanted.
     pub colours: bool,
 }
 

@@ -36,7 +36,7 @@ fn signed(word: &Attribution) -> Value {
     json!({ "who": word.who, "why": word.why })
 }
 
-/// Whether this is the wanted word.
+/// True if this is the wanted word.
 fn is(value: &Value, word: &Attribution) -> bool {
     value["who"] == word.who && value["why"] == word.why
 }
@@ -78,7 +78,7 @@ pub fn resume(pool: &Value, agreed: Option<(Sha256, &Rollout)>) -> Result<Edit, 
     Edit::write(json!({ "paused": null }), format!("is paused no more; it was by {who}: {why}{but}"))
 }
 
-/// Whether the plan of this hash is the one that goes on.
+/// Checks whether the plan of this hash is the one that goes on.
 fn goes_on(pool: &Value, hash: Sha256, rollout: &Rollout) -> Result<(), Failure> {
     let refused = |reason: &str, message| Err(Failure::Refused { reason: reason.to_owned(), message });
     let (plan, name) = (&rollout.spec.plan, rollout.metadata.name.as_deref().unwrap_or_default());
@@ -99,7 +99,7 @@ fn goes_on(pool: &Value, hash: Sha256, rollout: &Rollout) -> Result<(), Failure>
     Ok(())
 }
 
-/// Whether the pool still follows this rollout.
+/// Checks whether the pool still follows this rollout.
 fn follows(pool: &Value, rollout: &Rollout) -> Result<(), Failure> {
     let name = rollout.metadata.name.as_deref().unwrap_or_default();
     if pool["status"]["rollout"] == name {

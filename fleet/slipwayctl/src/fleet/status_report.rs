@@ -1,4 +1,4 @@
-//! How far rollouts are, as data. Everything in it is what the controller wrote: this program decides nothing.
+//! The progress of rollouts, as data. The controller wrote all of it: this program decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

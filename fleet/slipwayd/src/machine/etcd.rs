@@ -70,7 +70,7 @@ pub struct Etcd {
     runtime: Runtime,
 }
 
-/// Whether there is nothing left to do, or why not yet.
+/// Nothing is left to do, or the reason why something is.
 type Result<T> = std::result::Result<T, String>;
 
 impl Etcd {

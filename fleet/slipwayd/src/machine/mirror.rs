@@ -45,7 +45,7 @@ impl Kube {
         let component = of.request.component;
         self.block_on(async {
             let image = manifest::image(of.wanted(), component).map_err(|e| e.to_string())?;
-            // The new server is asked first: it is what is new, and on a node of its own nobody else answers.
+            // The new server is asked first: it is what is new, and on a node of its own no other server answers.
             if component == Component::ApiServer {
                 let says = self.local_version(of.wanted()).await?;
                 if of.turned.is_none() && says != of.request.version {

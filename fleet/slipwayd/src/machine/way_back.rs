@@ -1,4 +1,4 @@
-//! Whether this node's member of etcd would run with the system of each slot.
+//! Decides whether this node's member of etcd would run with the system of each slot.
 
 use slipway_core::{
     boot::slot::{Slot, SlotState},
