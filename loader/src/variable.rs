@@ -3,8 +3,8 @@
 use alloc::{boxed::Box, format, string::String};
 
 use slipway_boot::{
+    loader_variable::{self, Shown, Verdict},
     run::Start,
-    slot_variable::{self, Shown, Verdict},
 };
 use uefi::{
     CStr16, Handle, Status, cstr16, guid,
@@ -69,7 +69,7 @@ pub fn tell(start: Start, disk: Option<Handle>) -> Result<(), Refusal> {
         .and_then(disk_guid)
         .map(|guid| format!("slipway.slot={} slipway.disk={guid} slipway.try={}", start.slot, u8::from(start.trial)));
     let set = words.as_ref().map(|words| {
-        let attributes = VariableAttributes::from_bits_retain(slot_variable::ATTRIBUTES);
+        let attributes = VariableAttributes::from_bits_retain(loader_variable::ATTRIBUTES);
         runtime::set_variable(name, &vendor, attributes, words.as_bytes())
     });
     let found = runtime::get_variable_boxed(name, &vendor);
@@ -83,7 +83,7 @@ pub fn tell(start: Start, disk: Option<Handle>) -> Result<(), Refusal> {
         Some(Err(e)) => format!("the firmware does not take the variable {name}: {}", e.status()),
         Some(Ok(())) => format!("the firmware does not keep the variable {name} as it was set"),
     };
-    match slot_variable::verdict(words.as_deref(), start.trial, shown) {
+    match loader_variable::verdict(words.as_deref(), start.trial, shown) {
         Verdict::Set => {}
         Verdict::NotSet => print(&format!("the system in slot {} is not told which slot it is: {why}", start.slot)),
         Verdict::DoNotStart => return Err(Refusal::load(why)),

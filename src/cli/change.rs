@@ -3,7 +3,9 @@
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::{DiskArgs, KeepArgs, PlatformArg, SourceArgs, values};
-use slipway_core::{boot::efi_loader::EfiLoader, digest::Sha256, kernel::arch::Arch, rate_limit::ByteRate};
+use slipway_core::{
+    boot::efi_loader::EfiLoader, digest::Sha256, kernel::arch::Arch, plan::Exceptions, rate_limit::ByteRate,
+};
 
 /// What all these verbs share.
 #[derive(Debug, Args)]
@@ -28,6 +30,28 @@ pub struct OfflineArg {
     pub offline: bool,
 }
 
+/// Payloads that an upgrade takes although it refuses them otherwise.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ExceptionArgs {
+    /// When upgrading, write a payload again although its trial failed before.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub retry_bad: bool,
+    /// When upgrading, let any version follow any other. Otherwise at most two minor versions up and one down are allowed.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub allow_any_version: bool,
+    /// When upgrading, take a payload whose epoch is lower than that of the signed system that is kept. The history of the
+    /// disk says so.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub allow_older: bool,
+}
+
+impl ExceptionArgs {
+    pub const fn exceptions(self) -> Exceptions {
+        let ExceptionArgs { retry_bad, allow_any_version, allow_older } = self;
+        Exceptions { retry_bad, allow_any_version, allow_older }
+    }
+}
+
 /// `stage`, and what `upgrade` shares with it.
 #[derive(Debug, Args)]
 pub struct StageArgs {
@@ -37,15 +61,8 @@ pub struct StageArgs {
     pub offline: OfflineArg,
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Write a payload again although its trial failed before.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub retry_bad: bool,
-    /// Let any version follow any other. Otherwise at most two minor versions up and one down are allowed.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub allow_any_version: bool,
-    /// Take a payload whose epoch is lower than that of the signed system that is kept. The history of the disk says so.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub allow_older: bool,
+    #[command(flatten)]
+    pub exceptions: ExceptionArgs,
     /// Kernel argument. KEY or KEY=VALUE adds one (console and talos.platform replace it); -KEY or -KEY=VALUE removes
     /// one. @slot@, @slot-partuuid@ and others stand for the slot's own values. Repeatable [default: those of the
     /// running slot].

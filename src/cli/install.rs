@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args};
 
-use super::{EnrollFromArgs, PlatformArg, SecureBootArgs, SourceArgs, seconds, values};
+use super::{EnrollFromArgs, ExceptionArgs, PlatformArg, SecureBootArgs, SourceArgs, seconds, values};
 use crate::payload::SourceRef;
 use slipway_core::{
     boot::efi_loader::EfiLoader,
@@ -79,16 +79,8 @@ pub struct UnattendedArgs {
     /// Seconds to wait for another program's lock on a disk.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
-    /// For an upgrade: write a payload again although its trial failed before.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub retry_bad: bool,
-    /// For an upgrade: let any version follow any other.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub allow_any_version: bool,
-    /// For an upgrade: take a payload whose epoch is lower than that of the signed system that is kept. The history of
-    /// the disk says so.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub allow_older: bool,
+    #[command(flatten)]
+    pub exceptions: ExceptionArgs,
     #[command(flatten)]
     pub system: SystemArgs,
 }

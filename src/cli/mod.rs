@@ -32,7 +32,8 @@ pub use bootloader::{
     BootloaderArgs, BootloaderMenuArgs, BootloaderStatusArgs, BootloaderUpdateArgs, BootloaderVerb, LoaderArgs, Switch,
 };
 pub use change::{
-    ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RepairArgs, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs,
+    ActivateArgs, ChangeArgs, DataVolume, ExceptionArgs, OfflineArg, RenewalArgs, RepairArgs, RollbackArgs, StageArgs,
+    UpgradeArgs, WipeArgs,
 };
 pub use efi::{EfiSignerArgs, EnrollArgs, EnrollFromArgs, KeysArgs, SecureBootArgs, UkiArgs};
 pub use health::{ConfirmArgs, GuardArgs};

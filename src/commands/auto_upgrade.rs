@@ -9,7 +9,7 @@ use slipway_core::{
         update::{Inhibitors, Placed, RebootPolicy, UpdateConfig, UpdateConfigError},
     },
     kernel::arch::Arch,
-    plan::RunsFrom,
+    plan::{Exceptions, RunsFrom},
     report::{FailureKind, Observer, Report},
     yaml::Pos,
 };
@@ -21,6 +21,7 @@ use crate::{
     ops::{
         KernelArgsRequest, SourceRequest,
         auto_upgrade::{self, RebootRequest, Request},
+        bootloader::Renewal,
         upgrade::{self, KernelArgsChoice},
     },
     payload::{
@@ -95,13 +96,10 @@ fn request(
             payload_only: defaults.payload_only(),
         }),
         meta: vec![],
-        retry_bad: false,
-        allow_any_version: false,
-        allow_older: false,
+        exceptions: Exceptions::default(),
         arch: Arch::NATIVE,
         limit_rate: args.limit_rate.or(config.limit_rate),
-        keep_bootloader: false,
-        efi_loader: None,
+        renewal: Renewal::Renew(None),
         snapshot: true,
     };
     let reboot = RebootRequest {

@@ -6,17 +6,22 @@ use slipway_core::{
 };
 
 use crate::{
-    cli::{ActivateArgs, ChangeArgs, ConfirmArgs, DataVolume, GuardArgs, RepairArgs, RollbackArgs, WipeArgs},
+    cli::{
+        ActivateArgs, ChangeArgs, ConfirmArgs, DataVolume, GuardArgs, RenewalArgs, RepairArgs, RollbackArgs, WipeArgs,
+    },
     error::Failure,
-    ops::{self, ChangeOptions, guard, health::Checks},
+    ops::{self, ChangeOptions, bootloader::Renewal, guard, health::Checks},
 };
+
+pub const fn renewal(args: &RenewalArgs) -> Renewal {
+    if args.keep_bootloader { Renewal::Keep } else { Renewal::Renew(args.efi_loader) }
+}
 
 pub fn activate(args: &ActivateArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let request = ops::activate::Request {
         runs_from: args.offline.runs_from(),
         preserve: args.preserve,
-        keep_bootloader: args.renewal.keep_bootloader,
-        efi_loader: args.renewal.efi_loader,
+        renewal: renewal(&args.renewal),
         arch: args.arch,
         snapshot: !args.keep.no_snapshot,
     };

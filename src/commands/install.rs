@@ -3,7 +3,7 @@
 use slipway_core::{
     boot::efi_loader::EfiLoader,
     disk::own::NoDisk,
-    plan::RunsFrom,
+    plan::{Exceptions, RunsFrom},
     report::{FailureKind, Observer, Report},
 };
 
@@ -13,6 +13,7 @@ use crate::{
     error::{Failure, OrFail as _},
     ops::{
         self, ChangeOptions, DiskRequest, SystemRequest, add_extra_kernel_args,
+        bootloader::Renewal,
         install::{self, Identifiers},
         upgrade,
     },
@@ -72,13 +73,10 @@ fn upgrade(
         afterwards: activated(preserve, defaults),
         kernel_args: upgrade::KernelArgsChoice::Given(system.kernel_args.fresh()),
         meta: system.meta,
-        retry_bad: false,
-        allow_any_version: false,
-        allow_older: false,
+        exceptions: Exceptions::default(),
         arch: system.arch,
         limit_rate: None,
-        keep_bootloader: false,
-        efi_loader,
+        renewal: Renewal::Renew(efi_loader),
         snapshot: true,
     };
     ops::upgrade::run(disk, &request, options, observer).map(Report::Change)

@@ -8,9 +8,7 @@ use crate::{cli::UnattendedArgs, error::Failure, ops::unattended};
 pub fn run(args: &UnattendedArgs, defaults: Defaults, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let request = unattended::Request {
         lock_timeout: args.lock_timeout,
-        retry_bad: args.retry_bad,
-        allow_any_version: args.allow_any_version,
-        allow_older: args.allow_older,
+        exceptions: args.exceptions.exceptions(),
         by: asked::by(),
         system: args.system.request(&defaults)?,
         config: defaults.into_config(),

@@ -5,12 +5,13 @@ use slipway_core::{
     report::{Observer, Report},
 };
 
-use super::{defaults::Defaults, request::meta_tags};
+use super::{change::renewal, defaults::Defaults, request::meta_tags};
 use crate::{
     cli::{StageArgs, UpgradeArgs, environment::Environment},
     error::Failure,
     ops::{
         self, KernelArgsRequest,
+        bootloader::Renewal,
         upgrade::{Afterwards, KernelArgsChoice, Request},
     },
 };
@@ -19,8 +20,7 @@ pub fn run(args: &UpgradeArgs, defaults: &Defaults, observer: &mut dyn Observer)
     let afterwards = activated(args.preserve, defaults);
     let request = Request {
         meta: meta_tags(&args.meta, defaults)?,
-        keep_bootloader: args.renewal.keep_bootloader,
-        efi_loader: args.renewal.efi_loader,
+        renewal: renewal(&args.renewal),
         snapshot: !args.keep.no_snapshot,
         ..request(&args.stage, afterwards, defaults)
     };
@@ -49,13 +49,10 @@ fn request(args: &StageArgs, afterwards: Afterwards, defaults: &Defaults) -> Req
             payload_only: defaults.payload_only(),
         }),
         meta: vec![],
-        retry_bad: args.retry_bad,
-        allow_any_version: args.allow_any_version,
-        allow_older: args.allow_older,
+        exceptions: args.exceptions.exceptions(),
         arch: args.arch,
         limit_rate: args.limit_rate,
-        keep_bootloader: true,
-        efi_loader: None,
+        renewal: Renewal::Keep,
         snapshot: false,
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use slipway_core::{
-    boot::{efi_loader::EfiLoader, slot::Slot},
+    boot::slot::Slot,
     digest::Sha256,
     kernel::arch::Arch,
     plan::{
@@ -14,7 +14,8 @@ use slipway_core::{
 };
 
 use super::{
-    Change, ChangeOptions, DiskRequest, bootloader,
+    Change, ChangeOptions, DiskRequest,
+    bootloader::{self, Renewal},
     clones::Clones,
     installed_disk::{self, first_unverified},
     snapshot,
@@ -31,10 +32,7 @@ pub struct Request {
     pub runs_from: RunsFrom,
     /// Keep EPHEMERAL. Otherwise it is erased, so nothing may use it.
     pub preserve: bool,
-    /// Leave the boot loaders as they are.
-    pub keep_bootloader: bool,
-    /// The UEFI loader of the disk. None: see [`RenewalRequest`].
-    pub efi_loader: Option<EfiLoader>,
+    pub renewal: Renewal,
     /// Architecture of the boot loaders.
     pub arch: Arch,
     /// Keep what the running system declares, so that it goes back with it.
@@ -77,7 +75,7 @@ pub fn run(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    let Request { runs_from, preserve, keep_bootloader, efi_loader, arch, snapshot } = request;
+    let Request { runs_from, preserve, renewal, arch, snapshot } = request;
     let inside = runs_from == RunsFrom::Inside;
     let access = if inside { Access::Write } else { Access::Whole };
     let opened = disk.open(access, observer)?;
@@ -85,9 +83,7 @@ pub fn run(
     if inside {
         Clones::look(&opened, &installed.system.gpt).check(observer)?;
     }
-    let renews = !keep_bootloader;
-    let renewal = renews.then(|| bootloader::on_the_way(arch, efi_loader, opened.identity(), observer)).flatten();
-    let (loaders, renewal) = renewal.unzip();
+    let (loaders, renewal) = bootloader::on_the_way(renewal, arch, opened.identity(), observer).unzip();
     let root = Path::new("/");
     let kept = snapshot.then(|| snapshot::prepare(&opened, &installed.system, runs_from, root)).transpose()?.flatten();
     let (taker, snapshot) = kept.map(|kept| (kept.taker, kept.request)).unzip();

@@ -139,14 +139,24 @@ pub fn load(arch: Arch) -> Result<Loaders, Failure> {
     Loaders::load(arch).or_fail(FailureKind::Environment)
 }
 
+/// The boot loaders, when a verb arms a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// Leave them as they are.
+    Keep,
+    /// Renew them, with this UEFI loader. None: see [`RenewalRequest`].
+    Renew(Option<EfiLoader>),
+}
+
 /// Renewal of the boot loaders by a verb that arms a trial. None if the installer has no loaders with it: such a verb
 /// also does its work without.
 pub fn on_the_way(
+    renewal: Renewal,
     arch: Arch,
-    loader: Option<EfiLoader>,
     disk: &DiskIdentity,
     observer: &mut dyn Observer,
 ) -> Option<(Loaders, RenewalRequest)> {
+    let Renewal::Renew(loader) = renewal else { return None };
     let loaders = match Loaders::load(arch) {
         Ok(loaders) => loaders,
         Err(AssetError::NotFound { .. }) => return None,

@@ -208,8 +208,8 @@ fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
     let command = |verb| command_for(verb, disk, facts);
     let why = trial_failure(facts);
     let how = match (env.states[slot], why) {
-        (SlotState::Trial, _) if env.once == Some(slot) => ", is to be tried at the next boot",
-        (SlotState::Trial, _) => {
+        (SlotState::Untried, _) if env.once == Some(slot) => ", is to be tried at the next boot",
+        (SlotState::Untried, _) => {
             &format!(", was cancelled before it ran: `{}` has the next boot try it", command("activate"))
         }
         (SlotState::Tried, Some(why)) if runs => &format!(", runs and is not confirmed: {why}"),

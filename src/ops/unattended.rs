@@ -8,13 +8,14 @@ use slipway_core::{
         DiskChoice, DiskTraits, MachineConfig, Selector,
         unattended::{Instructions, Then},
     },
-    plan::{self, Action, DiskHolds, LeftAlone, RunsFrom},
+    plan::{self, Action, DiskHolds, Exceptions, LeftAlone, RunsFrom},
     report::{FailureKind, Observer, Outcome, UnattendedReport},
     units::SectorSize,
 };
 
 use super::{
     ChangeOptions, PlanChanged, SystemRequest,
+    bootloader::Renewal,
     install::{self, Identifiers, Toolbox},
     kernel_args::add_extra_kernel_args,
     the_one,
@@ -31,12 +32,8 @@ use crate::{
 pub struct Request {
     pub config: Option<MachineConfig>,
     pub lock_timeout: Duration,
-    /// For an upgrade: write a payload again although its trial failed before.
-    pub retry_bad: bool,
-    /// For an upgrade: let any version follow any other.
-    pub allow_any_version: bool,
-    /// For an upgrade: take one with a lower epoch than that of the signed system that is kept.
-    pub allow_older: bool,
+    /// For an upgrade.
+    pub exceptions: Exceptions,
     /// The requester, for the history of the disk.
     pub by: String,
     pub system: SystemRequest,
@@ -242,7 +239,7 @@ impl LiveSystem {
     }
 
     fn upgrade(&self) -> upgrade::Request {
-        let Request { retry_bad, allow_any_version, allow_older, system, .. } = self.request.clone();
+        let Request { exceptions, system, .. } = self.request.clone();
         upgrade::Request {
             runs_from: RunsFrom::Medium(self.instructions.medium),
             source: system.source,
@@ -250,13 +247,10 @@ impl LiveSystem {
             // Kernel arguments that are not requested here are taken from the kept slot.
             kernel_args: KernelArgsChoice::Kept(system.kernel_args),
             meta: system.meta,
-            retry_bad,
-            allow_any_version,
-            allow_older,
+            exceptions,
             arch: system.arch,
             limit_rate: None,
-            keep_bootloader: false,
-            efi_loader: None,
+            renewal: Renewal::Renew(None),
             snapshot: false,
         }
     }

@@ -3,20 +3,22 @@
 use std::path::Path;
 
 use slipway_core::{
-    boot::{efi_loader::EfiLoader, slot::Slot},
+    boot::slot::Slot,
     digest::Sha256,
     kernel::arch::Arch,
     payload::{facts::PayloadFacts, manifest::KernelArgs},
     plan::{
-        self, Asked, Plan, Refusals, RequestBase, RunsFrom, SnapshotRequest, Step, SystemFacts, UpgradeRequest,
-        bootloader::RenewalRequest,
+        self, Asked, Exceptions, Plan, Refusals, RequestBase, RunsFrom, SnapshotRequest, Step, SystemFacts,
+        UpgradeRequest, bootloader::RenewalRequest,
     },
     rate_limit::ByteRate,
     report::{ChangeReport, Observer},
 };
 
 use super::{
-    Change, ChangeOptions, DiskRequest, InstalledDisk, KernelArgsRequest, SourceRequest, bootloader, clones::Clones,
+    Change, ChangeOptions, DiskRequest, InstalledDisk, KernelArgsRequest, SourceRequest,
+    bootloader::{self, Renewal},
+    clones::Clones,
     payload, snapshot,
 };
 use crate::{
@@ -55,18 +57,10 @@ pub struct Request {
     pub afterwards: Afterwards,
     pub kernel_args: KernelArgsChoice,
     pub meta: Vec<(u8, Vec<u8>)>,
-    /// Write a payload again although its trial failed before.
-    pub retry_bad: bool,
-    /// Let any version follow any other.
-    pub allow_any_version: bool,
-    /// Take one with a lower epoch than that of the signed system that is kept.
-    pub allow_older: bool,
+    pub exceptions: Exceptions,
     pub arch: Arch,
     pub limit_rate: Option<ByteRate>,
-    /// Leave the boot loaders as they are.
-    pub keep_bootloader: bool,
-    /// The UEFI loader of the disk. None: see [`RenewalRequest`].
-    pub efi_loader: Option<EfiLoader>,
+    pub renewal: Renewal,
     /// Keep what the running system declares, so that it goes back with it.
     pub snapshot: bool,
 }
@@ -131,9 +125,7 @@ impl Change for Upgrade<'_> {
             activate,
             preserve,
             blank_ephemeral,
-            retry_bad: request.retry_bad,
-            allow_any_version: request.allow_any_version,
-            allow_older: request.allow_older,
+            exceptions: request.exceptions,
             allow_unsigned: request.source.trust.allow_unsigned,
             args: KernelArgs { firmware, ..args },
             meta: request.meta.clone(),
@@ -217,11 +209,10 @@ pub fn onto(
     let from_disk = old_of(&old, &slots);
     let payload =
         source.look_until(policy, Inspection::Declared, is_written, Some(&from_disk), installed.limiter(), observer)?;
-    let renews = !request.keep_bootloader && request.afterwards != Afterwards::Staged;
-    let renewal =
-        renews.then(|| bootloader::on_the_way(request.arch, request.efi_loader, disk.identity(), observer)).flatten();
-    let (loaders, renewal) = renewal.unzip();
-    let takes = request.snapshot && request.afterwards != Afterwards::Staged;
+    let arms = request.afterwards != Afterwards::Staged;
+    let renewal = if arms { request.renewal } else { Renewal::Keep };
+    let (loaders, renewal) = bootloader::on_the_way(renewal, request.arch, disk.identity(), observer).unzip();
+    let takes = request.snapshot && arms;
     let kept = takes.then(|| snapshot::prepare(disk, &installed.system, request.runs_from, Path::new("/")));
     let (taker, snapshot) = kept.transpose()?.flatten().map(|kept| (kept.taker, kept.request)).unzip();
     let (facts, dry_run) = (&payload.facts, options.dry_run);

@@ -92,7 +92,7 @@ fn installed(bytes: u64, laid_out: u64, sector: SectorSize) -> LayoutReport {
         system: Some(InstalledSystem {
             next_boot: NextBoot { slot: Some(Slot::B), trial: true, why },
             running: Running::This { slot: Slot::A, trial: false },
-            slots: PerSlot { a: slot(SlotState::Good, Some("1.0.0")), b: slot(SlotState::Trial, Some("1.1.0")) },
+            slots: PerSlot { a: slot(SlotState::Good, Some("1.0.0")), b: slot(SlotState::Untried, Some("1.1.0")) },
             bootloaders: Bootloaders::default(),
         }),
         not_ours: None,

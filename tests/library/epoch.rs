@@ -9,7 +9,7 @@ use slipway_core::{
     },
     digest::Sha256,
     payload::{facts::PayloadFacts, signer::Signer},
-    plan::{self, Plan, Refusal, Refusals, RunsFrom, Step, SystemFacts, UpgradeRequest},
+    plan::{self, Exceptions, Plan, Refusal, Refusals, RunsFrom, Step, SystemFacts, UpgradeRequest},
     report::FailureKind,
     units::SectorSize,
 };
@@ -58,7 +58,13 @@ fn a_lower_epoch_does_not_follow_a_signed_one() {
         if runs_from != RunsFrom::Inside {
             facts.running = Running::Unknown;
         }
-        let request = UpgradeRequest { runs_from, activate, allow_older, allow_unsigned, ..system::upgrade() };
+        let request = UpgradeRequest {
+            runs_from,
+            activate,
+            exceptions: Exceptions { allow_older, ..Exceptions::default() },
+            allow_unsigned,
+            ..system::upgrade()
+        };
         let planned = plan::upgrade(&request, &facts, &with(1, offered, is_signed));
         let counts = if is_signed { offered } else { 0 };
         let expected = was_signed && counts < had && !allow_older;
@@ -97,7 +103,11 @@ fn both_numbers_are_said() {
 fn it_is_recorded() {
     let mut facts = runs(3, true);
     facts.history = Some(ring(&[Entry { slot: Some(Slot::A), ..Entry::new(1, 0, Verb::Install) }]));
-    let request = UpgradeRequest { allow_older: true, allow_unsigned: true, ..system::upgrade() };
+    let request = UpgradeRequest {
+        exceptions: Exceptions { allow_older: true, ..Exceptions::default() },
+        allow_unsigned: true,
+        ..system::upgrade()
+    };
     let reason_with = |request: &UpgradeRequest, payload: &PayloadFacts| {
         let plan = plan::upgrade(request, &facts, payload).unwrap();
         let told = plan.steps.iter().find_map(|step| match step {

@@ -80,7 +80,7 @@ fn stands_before_the_commit(plan: &Plan, n: u32) -> Entry {
 #[test]
 fn an_entry_stands_before_the_commit_that_names_it() {
     let upgrade = |facts: &SystemFacts, request: UpgradeRequest| plan::upgrade(&request, facts, &payload(2)).unwrap();
-    let staged = disk(SlotState::Trial, Verb::Stage);
+    let staged = disk(SlotState::Untried, Verb::Stage);
     for (request, verb) in [
         (system::upgrade(), Verb::Upgrade),
         (UpgradeRequest { preserve: false, ..system::upgrade() }, Verb::Upgrade),
@@ -119,7 +119,7 @@ fn an_entry_stands_before_the_commit_that_names_it() {
 /// nothing changes.
 #[test]
 fn an_entry_that_did_not_take_effect_stays() {
-    let mut facts = disk(SlotState::Trial, Verb::Stage);
+    let mut facts = disk(SlotState::Untried, Verb::Stage);
     let env = BootEnv { history: Some(1), ..facts.env.clone().unwrap() };
     facts = with_env(facts, env);
     let plan = plan::upgrade(&system::upgrade(), &facts, &payload(2)).unwrap();
@@ -141,7 +141,7 @@ fn an_entry_that_did_not_take_effect_stays() {
 #[test]
 fn what_boot_env_does_not_change_is_entered_once_it_is_done() {
     let request = WipeRequest { base: base(3), parts: vec![Part::State], format: Some(true) };
-    let plan = plan::wipe(&request, &disk(SlotState::Trial, Verb::Stage)).unwrap();
+    let plan = plan::wipe(&request, &disk(SlotState::Untried, Verb::Stage)).unwrap();
     let (at, entry) = entry(&plan);
     assert_eq!((entry.n, entry.done, entry.volumes.as_slice()), (3, true, [Part::State].as_slice()));
     assert!(plan.steps[at + 1..].iter().all(|step| step.writes().is_empty()), "{plan}");

@@ -11,7 +11,7 @@ use slipway_core::{
         gpt::GptError,
         meta::{ADV_BYTES, Meta},
     },
-    plan::{self, ActivateRequest, RunsFrom, SystemFacts, UpgradeRequest},
+    plan::{self, ActivateRequest, Exceptions, RunsFrom, SystemFacts, UpgradeRequest},
     report::{Beside, NextStep, Writer, doubtful, in_use, next_step},
 };
 use slipway_test_support::system::{
@@ -310,8 +310,7 @@ fn is_taken(facts: &SystemFacts, command: &str) -> bool {
         "upgrade" => {
             let request = UpgradeRequest {
                 runs_from: runs_from(facts),
-                retry_bad: true,
-                allow_any_version: true,
+                exceptions: Exceptions { retry_bad: true, allow_any_version: true, allow_older: false },
                 allow_unsigned: false,
                 ..system::upgrade()
             };

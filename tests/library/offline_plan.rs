@@ -28,9 +28,9 @@ fn armed(state: SlotState) -> SystemFacts {
 fn only_the_same_trial_is_armed_again() {
     let request = UpgradeRequest { runs_from: RunsFrom::Offline, ..system::upgrade() };
     let asks = |state, n| plan::upgrade(&request, &armed(state), &payload(n));
-    let plan = asks(SlotState::Trial, 1).unwrap();
+    let plan = asks(SlotState::Untried, 1).unwrap();
     assert!(plan.system.is_none() && plan.steps.is_empty(), "it pends already: {plan}");
-    for (state, n) in [(SlotState::Trial, 2), (SlotState::Tried, 1), (SlotState::Bad, 1), (SlotState::Empty, 1)] {
+    for (state, n) in [(SlotState::Untried, 2), (SlotState::Tried, 1), (SlotState::Bad, 1), (SlotState::Empty, 1)] {
         let refusals = asks(state, n).expect_err("a pending trial is overwritten");
         assert!(refusals.to_string().contains("slot B is to be tried at the next boot"), "{state:?}: {refusals}");
     }

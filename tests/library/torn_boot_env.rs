@@ -14,11 +14,11 @@ type Change = (&'static str, BootEnv);
 
 /// Every state that the verbs and GRUB leave, with every number of digits that grows.
 fn states() -> impl Iterator<Item = BootEnv> {
-    use SlotState::{Bad, Empty, Good, Trial, Tried};
+    use SlotState::{Bad, Empty, Good, Tried, Untried};
     let pairs = [
         (Slot::A, None, Good, Empty),
-        (Slot::A, None, Good, Trial),
-        (Slot::A, Some(Slot::B), Good, Trial),
+        (Slot::A, None, Good, Untried),
+        (Slot::A, Some(Slot::B), Good, Untried),
         (Slot::A, None, Good, Tried),
         (Slot::A, None, Good, Bad),
         (Slot::A, None, Good, Good),
@@ -37,7 +37,7 @@ fn states() -> impl Iterator<Item = BootEnv> {
 
 /// Every change of the installer that fits this state.
 fn changes(env: &BootEnv) -> Vec<Change> {
-    use SlotState::{Good, Trial, Tried};
+    use SlotState::{Good, Tried, Untried};
     let (now, digest) = (1_000_000_000, Some(Sha256::of(b"payload")));
     let mut changes = vec![("the menu turned", env.with_menu(env.no_menu))];
     for slot in Slot::BOTH {
@@ -45,7 +45,7 @@ fn changes(env: &BootEnv) -> Vec<Change> {
             changes.push(("deactivated", env.deactivated(slot, now)));
         }
         match env.states[slot] {
-            Trial => {
+            Untried => {
                 changes.push(("activated", env.armed(slot, now)));
                 changes.push(("disarmed", env.disarmed()));
             }

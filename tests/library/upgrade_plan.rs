@@ -35,7 +35,7 @@ fn golden(name: &str, plan: &Plan) {
 fn staged() -> SystemFacts {
     let mut facts = installed(SectorSize::S512);
     let env = facts.env.unwrap().deactivated(Slot::B, 1).staged(Slot::B, 1);
-    facts.slots.b = system::slot(&facts.gpt, Slot::B, &payload(1), Some(Marker { state: SlotState::Trial, seq: 1 }));
+    facts.slots.b = system::slot(&facts.gpt, Slot::B, &payload(1), Some(Marker { state: SlotState::Untried, seq: 1 }));
     facts.env_copies = [Some(env.clone()), Some(env.clone())];
     facts.env = Some(env);
     facts
@@ -194,7 +194,7 @@ fn what_was_booted_by_hand_is_not_taken_for_confirmed() {
     };
     assert_eq!(default_after(plan::rollback(&base(4), &facts).unwrap()), Slot::A);
     // It was confirmed; or nothing says what was.
-    let marks = [(SlotState::Good, facts.slots.a.marker.clone()), (SlotState::Trial, None)];
+    let marks = [(SlotState::Good, facts.slots.a.marker.clone()), (SlotState::Untried, None)];
     for (state, other) in marks {
         facts.slots.b.marker = Some(Marker { state, seq: 2 });
         facts.slots.a.marker = other;

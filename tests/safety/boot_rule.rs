@@ -134,7 +134,7 @@ fn refused(env: &BootEnv, whole: &PerSlot<bool>) -> Option<BootFailure> {
 fn grub_decides_what_the_model_foresees() {
     let states = std::env::var("SLIPWAY_RULE_STATES").unwrap_or_else(|_| "60".to_owned());
     let states: usize = states.parse().expect("SLIPWAY_RULE_STATES is a number");
-    let all_states = [SlotState::Empty, SlotState::Trial, SlotState::Tried, SlotState::Good, SlotState::Bad];
+    let all_states = [SlotState::Empty, SlotState::Untried, SlotState::Tried, SlotState::Good, SlotState::Bad];
     let mut cases = Vec::new();
     for default in Slot::BOTH {
         for once in [None, Some(!default)] {
@@ -186,7 +186,7 @@ fn a_save_keeps_what_grub_does_not_know() {
     let mut env = BootEnv {
         seq: 999_999_999,
         once: Some(Slot::B),
-        states: PerSlot { a: SlotState::Good, b: SlotState::Trial },
+        states: PerSlot { a: SlotState::Good, b: SlotState::Untried },
         since: PerSlot { a: Some(u64::from(u32::MAX)), b: Some(u64::from(u32::MAX)) },
         last_trial: Some(Slot::B),
         format_ephemeral: true,
@@ -277,8 +277,8 @@ fn a_mark_is_left_out_where_it_could_do_harm() {
     full[500] = b'\n';
     let older = sector(&two_good(6, Slot::B));
     // GRUB's own saves keep the number: after a cut between the two, the copies differ in what was saved only.
-    let [tried, trial] = [SlotState::Tried, SlotState::Trial].map(|a| {
-        let once = (a == SlotState::Trial).then_some(Slot::A);
+    let [tried, trial] = [SlotState::Tried, SlotState::Untried].map(|a| {
+        let once = (a == SlotState::Untried).then_some(Slot::A);
         BootEnv { once, states: PerSlot { a, b: SlotState::Good }, ..two_good(7, Slot::B) }
     });
     rig.set_copies(&[sector(&tried), sector(&trial)]);
@@ -298,16 +298,16 @@ const OFFER: &str = "press Esc within 30 s to boot slot";
 
 #[test]
 fn a_key_offers_the_other_slot_and_changes_nothing() {
-    use SlotState::{Bad, Empty, Good, Trial, Tried};
+    use SlotState::{Bad, Empty, Good, Tried, Untried};
     let rig = Rig::new();
     let booted = |log: &str| outcome(log).unwrap_or_else(|| panic!("{log}"));
-    let trial_of_b = BootEnv { once: Some(Slot::B), states: PerSlot { a: Good, b: Trial }, ..two_good(9, Slot::A) };
+    let trial_of_b = BootEnv { once: Some(Slot::B), states: PerSlot { a: Good, b: Untried }, ..two_good(9, Slot::A) };
     let not_good = |b| BootEnv { states: PerSlot { a: Good, b }, ..two_good(7, Slot::A) };
     for (env, slot, state) in [
         (two_good(7, Slot::B), Slot::A, "good"),
         (two_good(7, Slot::A), Slot::B, "good"),
         (trial_of_b.clone(), Slot::A, "good"),
-        (not_good(Trial), Slot::B, "untried"),
+        (not_good(Untried), Slot::B, "untried"),
         (not_good(Tried), Slot::B, "unconfirmed"),
         (not_good(Bad), Slot::B, "given up"),
     ] {
@@ -351,7 +351,7 @@ fn a_key_offers_the_other_slot_and_changes_nothing() {
 fn where_nobody_may_choose_no_key_does_anything() {
     let rig = Rig::new();
     let locked = BootEnv { no_menu: true, ..two_good(7, Slot::B) };
-    let states = PerSlot { a: SlotState::Trial, b: SlotState::Good };
+    let states = PerSlot { a: SlotState::Untried, b: SlotState::Good };
     for (env, boots) in [
         (locked.clone(), Booted { slot: Some(Slot::B), trial: false }),
         (BootEnv { once: Some(Slot::A), states, ..locked }, Booted { slot: Some(Slot::A), trial: true }),
@@ -398,7 +398,7 @@ fn grub_takes_the_copy_that_counts() {
 fn with_both_copies_lost_the_markers_decide() {
     let rig = Rig::new();
     let marker = |state, seq| Marker { state, seq }.render();
-    let (good, trial) = (|seq| marker(SlotState::Good, seq), |seq| marker(SlotState::Trial, seq));
+    let (good, trial) = (|seq| marker(SlotState::Good, seq), |seq| marker(SlotState::Untried, seq));
     let lost = "\0".repeat(512);
     let cases = [
         (good(1), trial(2), (true, true), Some(Slot::A)),

@@ -272,7 +272,7 @@ impl BootEnv {
     /// `target` is written and verified, but does not boot yet.
     pub fn staged(&self, target: Slot, now: u64) -> Self {
         self.changed(|next| {
-            next.set(target, SlotState::Trial, now);
+            next.set(target, SlotState::Untried, now);
             // The last trial was of the slot's earlier content.
             next.last_trial = next.last_trial.filter(|tried| *tried != target);
         })
@@ -281,7 +281,7 @@ impl BootEnv {
     /// The next boot tries `target` once.
     pub fn armed(&self, target: Slot, now: u64) -> Self {
         self.changed(|next| {
-            next.set(target, SlotState::Trial, now);
+            next.set(target, SlotState::Untried, now);
             (next.once, next.last_trial) = (Some(target), Some(target));
         })
     }

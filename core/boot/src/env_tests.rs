@@ -24,7 +24,7 @@ fn a_staged_system_had_no_trial() {
 
 #[test]
 fn golden() {
-    let text = env(Slot::A, Some(Slot::B), SlotState::Good, SlotState::Trial).render();
+    let text = env(Slot::A, Some(Slot::B), SlotState::Good, SlotState::Untried).render();
     assert_eq!(text.len(), 512);
     assert!(text.starts_with("# GRUB Environment Block\nseq=7\ndefault=A\nonce=B\na=good\nb=trial\n##"));
     let marker = Marker { state: SlotState::Good, seq: 1 };
@@ -33,7 +33,7 @@ fn golden() {
 
 #[test]
 fn every_state_round_trips() {
-    let states = [SlotState::Empty, SlotState::Trial, SlotState::Tried, SlotState::Good, SlotState::Bad];
+    let states = [SlotState::Empty, SlotState::Untried, SlotState::Tried, SlotState::Good, SlotState::Bad];
     for a in states {
         for b in states {
             for once in [None, Some(Slot::A), Some(Slot::B)] {
@@ -73,7 +73,7 @@ fn the_higher_copy_counts_and_the_first_on_a_tie() {
 
 #[test]
 fn the_longest_state_fits_into_a_sector() {
-    let mut e = env(Slot::A, Some(Slot::B), SlotState::Empty, SlotState::Trial);
+    let mut e = env(Slot::A, Some(Slot::B), SlotState::Empty, SlotState::Untried);
     e = BootEnv { seq: MAX_SEQ, check: false, no_menu: true, last_trial: Some(Slot::B), format_ephemeral: true, ..e };
     (e.medium, e.rebuilt, e.history) = (Some(MediumId(u64::MAX)), true, Some(999_999_999));
     e.since = PerSlot { a: Some(u64::from(u32::MAX)), b: Some(u64::from(u32::MAX)) };
@@ -156,16 +156,16 @@ fn at_every_instant_of_a_change_the_old_state_or_the_new_counts() {
 
 #[test]
 fn changes() {
-    use SlotState::{Bad, Empty, Good, Trial, Tried};
+    use SlotState::{Bad, Empty, Good, Tried, Untried};
     let digest = Some(Sha256([1; 32]));
     let e = env(Slot::A, None, Good, Tried);
     let d = e.deactivated(Slot::B, 5);
     assert_eq!((d.seq, d.default, d.once, d.states.b, d.since.b), (8, Slot::A, None, Empty, Some(5)));
     let s = d.staged(Slot::B, 6);
-    assert_eq!((s.once, s.states.b), (None, Trial));
+    assert_eq!((s.once, s.states.b), (None, Untried));
     let armed = s.armed(Slot::B, 7);
-    assert_eq!((armed.once, armed.states.b, armed.last_trial), (Some(Slot::B), Trial, Some(Slot::B)));
-    assert_eq!((armed.disarmed().once, armed.disarmed().states.b), (None, Trial));
+    assert_eq!((armed.once, armed.states.b, armed.last_trial), (Some(Slot::B), Untried, Some(Slot::B)));
+    assert_eq!((armed.disarmed().once, armed.disarmed().states.b), (None, Untried));
     let tried = env(Slot::A, None, Good, Tried);
     let c = tried.confirmed(Slot::B, digest.as_slice(), 8);
     assert_eq!((c.default, c.states.a, c.states.b), (Slot::B, Good, Good));

@@ -11,7 +11,7 @@
 //! | [`rule`] | which slot the next boot starts |
 //! | [`run`] | a boot: the try is spent, a slot is started, another one takes its place |
 //! | [`slot_cfg`] | what a slot boots with |
-//! | [`slot_variable`] | whether a slot may start when the loader cannot tell it which one it is |
+//! | [`loader_variable`] | whether a slot may start when the loader cannot tell it which one it is |
 //! | [`digest`] | SHA-256, and lists of digests |
 //! | [`enroll`], [`enroll_mode`], [`option_rom`] | whether the keys on a live medium go into the firmware, and what speaks against it |
 //! | [`live`] | what lies where on a live medium that the loader starts |
@@ -33,6 +33,7 @@ pub mod env;
 pub mod env_block;
 pub mod esp;
 pub mod live;
+pub mod loader_variable;
 pub mod medium_id;
 pub mod option_rom;
 mod prelude;
@@ -40,7 +41,6 @@ pub mod rule;
 pub mod run;
 pub mod slot;
 pub mod slot_cfg;
-pub mod slot_variable;
 
 /// The version of this source. The loader, which is a workspace of its own, takes it from here.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

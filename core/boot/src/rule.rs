@@ -137,14 +137,14 @@ mod tests {
     #[test]
     fn corners_of_the_rule() {
         use Slot::{A, B};
-        use SlotState::{Bad, Empty, Good, Trial, Tried};
+        use SlotState::{Bad, Empty, Good, Tried, Untried};
         let boot = |e: BootEnv, v: PerSlot<SlotView>| {
             let next = next_boot(Some(&e), &v);
             (next.slot, next.trial)
         };
         assert_eq!(boot(env(A, None, Good, Empty), view(true, false)), (Some(A), false));
-        assert_eq!(boot(env(A, Some(B), Good, Trial), view(true, true)), (Some(B), true));
-        assert_eq!(boot(env(A, Some(B), Good, Trial), view(true, false)), (Some(A), false));
+        assert_eq!(boot(env(A, Some(B), Good, Untried), view(true, true)), (Some(B), true));
+        assert_eq!(boot(env(A, Some(B), Good, Untried), view(true, false)), (Some(A), false));
         assert_eq!(boot(env(A, None, Good, Good), view(false, true)), (Some(B), false));
         assert_eq!(boot(env(A, None, Good, Tried), view(false, true)), (None, false));
         assert_eq!(boot(env(A, None, Bad, Good), view(true, true)), (Some(B), false));

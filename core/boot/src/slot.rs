@@ -55,7 +55,9 @@ pub enum SlotState {
     /// Holds nothing bootable, or is being written.
     Empty,
     /// Written and verified: may be tried once.
-    Trial,
+    // boot.env and reports call it so.
+    #[cfg_attr(feature = "data", serde(rename = "trial"))]
+    Untried,
     /// The boot loader started the trial; not confirmed, or not yet.
     Tried,
     /// Freshly installed, or confirmed by the running system.
@@ -67,7 +69,7 @@ pub enum SlotState {
 impl SlotState {
     const NAMES: [(SlotState, &'static str); 5] = [
         (SlotState::Empty, "empty"),
-        (SlotState::Trial, "trial"),
+        (SlotState::Untried, "trial"),
         (SlotState::Tried, "tried"),
         (SlotState::Good, "good"),
         (SlotState::Bad, "bad"),
@@ -77,7 +79,7 @@ impl SlotState {
     pub const fn plain(self) -> &'static str {
         match self {
             SlotState::Empty => "empty",
-            SlotState::Trial => "untried",
+            SlotState::Untried => "untried",
             SlotState::Tried => "unconfirmed",
             SlotState::Good => "good",
             SlotState::Bad => "given up",

@@ -191,7 +191,7 @@ fn which_trial_is_over() {
     assert_eq!(over(&tried, A), Some((Slot::B, Ending::NotConfirmed)));
     assert_eq!(over(&tried, Running::Unknown), Some((Slot::B, Ending::NotConfirmed)));
     assert_eq!(over(&tried, Running::This { slot: Slot::B, trial: true }), None, "it runs");
-    for other in [SlotState::Trial, SlotState::Good, SlotState::Bad] {
+    for other in [SlotState::Untried, SlotState::Good, SlotState::Bad] {
         assert_eq!(over(&state(1, other), A), None, "{other}: no trial, or one that a verb has ended");
     }
     let emptied = state(1, SlotState::Empty);

@@ -9,14 +9,14 @@ use crate::prelude::*;
 
 use core::fmt;
 
-use slipway_boot::slot_variable;
+use slipway_boot::loader_variable;
 use uuid::Uuid;
 
 use super::slot::Slot;
 
 /// Attributes that the loader gives it, as efivarfs shows them in front of the value. Without `NON_VOLATILE`: the
 /// firmware forgets the variable with the power, and takes no such variable once the kernel runs.
-const ATTRIBUTES: [u8; 4] = slot_variable::ATTRIBUTES.to_le_bytes();
+const ATTRIBUTES: [u8; 4] = loader_variable::ATTRIBUTES.to_le_bytes();
 
 /// The words of a boot, and why some are not among them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -94,7 +94,7 @@ pub fn is_over(slot: Slot, env: &BootEnv) -> Option<&'static str> {
         SlotState::Tried => None,
         SlotState::Good => Some("it was confirmed"),
         SlotState::Bad => Some("it was given up"),
-        SlotState::Trial | SlotState::Empty => Some("its slot was changed after it was booted"),
+        SlotState::Untried | SlotState::Empty => Some("its slot was changed after it was booted"),
     }
 }
 
@@ -148,8 +148,8 @@ mod tests {
     }
 
     fn state() -> impl Strategy<Value = SlotState> {
-        use SlotState::{Bad, Empty, Good, Trial, Tried};
-        prop::sample::select(vec![Empty, Trial, Tried, Good, Bad])
+        use SlotState::{Bad, Empty, Good, Tried, Untried};
+        prop::sample::select(vec![Empty, Untried, Tried, Good, Bad])
     }
 
     proptest! {

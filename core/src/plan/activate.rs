@@ -30,7 +30,7 @@ pub struct ActivateRequest {
 pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan, Refusals> {
     let mut slots = Slots::of(request.runs_from, system, request.base.now)?;
     let (target, env) = (slots.target, slots.copies.env.clone());
-    if env.states[target] != SlotState::Trial || env.default == target {
+    if env.states[target] != SlotState::Untried || env.default == target {
         return Err(Refusal::NotStaged { slot: target, state: env.states[target] }.into());
     }
     if let Some(why) = system.slots[target].damage() {

@@ -70,7 +70,7 @@ pub use step::Step;
 pub use trial::{record_failure, unconfirmed};
 pub use unattended::{Action, DiskHolds, LeftAlone, unattended};
 pub use update_bootloader::update_bootloader;
-pub use upgrade::{UpgradeRequest, is_last_resort, takes_an_upgrade, upgrade};
+pub use upgrade::{Exceptions, UpgradeRequest, is_last_resort, takes_an_upgrade, upgrade};
 pub use volume::{Content, Volume, VolumeFile};
 pub use wipe::{WipeRequest, wipe};
 

@@ -128,7 +128,7 @@ impl Back {
         match env.states[other] {
             SlotState::Good => whole(other).map(|()| Back::To(other)),
             // Staged or cancelled: the other slot was never tried, so there is nothing to go back from.
-            SlotState::Trial => Ok(Back::Already),
+            SlotState::Untried => Ok(Back::Already),
             state => Err(Refusal::NoWayBack { slot: other, state }),
         }
     }
@@ -145,7 +145,7 @@ impl Back {
             SlotState::Good if boots && left_before => Ok(Back::Already),
             SlotState::Good => whole(other).map(|()| Back::To(other)),
             // It was never tried, or its trial is over.
-            SlotState::Trial | SlotState::Tried | SlotState::Bad if boots => Ok(Back::Already),
+            SlotState::Untried | SlotState::Tried | SlotState::Bad if boots => Ok(Back::Already),
             state => Err(Refusal::NoWayBack { slot: other, state }),
         }
     }

@@ -64,6 +64,17 @@ use crate::{
 /// The history's reason for an unsigned payload that `--allow-unsigned` let pass.
 pub(super) const UNSIGNED: &str = "--allow-unsigned: without a valid signature";
 
+/// Payloads that an upgrade takes although it refuses them otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exceptions {
+    /// Accept a system that was tried on this disk and given up.
+    pub retry_bad: bool,
+    /// Let any version follow any other.
+    pub allow_any_version: bool,
+    /// Accept a lower epoch than that of the kept slot, which is signed.
+    pub allow_older: bool,
+}
+
 /// An upgrade with every choice made; planning interprets nothing.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
@@ -77,12 +88,7 @@ pub struct UpgradeRequest {
     pub preserve: bool,
     /// If EPHEMERAL is not kept, leave it blank, because the OS encrypts it.
     pub blank_ephemeral: bool,
-    /// Accept a system that was tried on this disk and given up.
-    pub retry_bad: bool,
-    /// Let any version follow any other.
-    pub allow_any_version: bool,
-    /// Accept a lower epoch than that of the kept slot, which is signed.
-    pub allow_older: bool,
+    pub exceptions: Exceptions,
     /// Accept an unsigned payload though the kept slot's was signed.
     pub allow_unsigned: bool,
     pub args: KernelArgs,
@@ -128,7 +134,7 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
         guids: &system.gpt.guids,
         slot: target,
         time: request.base.now,
-        marker: Marker { state: SlotState::Trial, seq: slots.copies.env.seq },
+        marker: Marker { state: SlotState::Untried, seq: slots.copies.env.seq },
     };
     let (volume, cmdline) = content.volume()?;
     let wanted = PerSlot { a: content.described(Slot::A)?, b: content.described(Slot::B)? };
@@ -137,7 +143,7 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
     draft.warnings.extend(kernel_args_notes(&request.args, payload));
     // In any other state it would be written anew, and so are facts that its manifest does not tell in full.
     let is_recorded = new.wanted[target].is_recorded_in(&system.slots[target]);
-    let is_staged = new.is_in(target) && is_recorded && slots.copies.env.states[target] == SlotState::Trial;
+    let is_staged = new.is_in(target) && is_recorded && slots.copies.env.states[target] == SlotState::Untried;
     slots.check_pending(system, is_staged && !new.is_in(kept))?;
     if new.is_in(kept) {
         return new.nothing_new(slots, draft);
@@ -204,7 +210,7 @@ impl Candidate<'_> {
         let names = [self.wanted.a.system, self.wanted.b.system];
         let bad = names.iter().any(|name| env.bad.contains(name))
             || (env.came_back(slots.target) && self.wanted[slots.target].is_claimed_by(target));
-        if bad && !request.retry_bad {
+        if bad && !request.exceptions.retry_bad {
             refusals.push(Refusal::KnownBad { version: payload.version.clone() });
         }
         let kept = self.system.manifest(slots.kept);
@@ -212,12 +218,12 @@ impl Candidate<'_> {
         if was_signed && payload.signed_by.is_empty() && !request.allow_unsigned {
             refusals.push(Refusal::Unsigned(slots.kept));
         }
-        refusals.extend(self.older(slots.kept).filter(|_| !request.allow_older));
+        refusals.extend(self.older(slots.kept).filter(|_| !request.exceptions.allow_older));
         refusals.extend(self.unreadable(slots.kept));
         let from = kept.and_then(|m| m.version.clone());
         match (from.as_deref().and_then(Version::parse), payload.version.as_deref().and_then(Version::parse)) {
             (Some(old), Some(new)) => {
-                if let (Err(why), false) = (old.may_become(new), request.allow_any_version) {
+                if let (Err(why), false) = (old.may_become(new), request.exceptions.allow_any_version) {
                     let text = |v: Option<String>| v.unwrap_or_default();
                     refusals.push(Refusal::Version { from: text(from), to: text(payload.version.clone()), why });
                 }
@@ -254,7 +260,7 @@ impl Candidate<'_> {
         let SlotFacts { manifest, later, .. } = &self.system.slots[kept];
         let (allow, allowed) = match self.payload.signed_by.is_empty() {
             true => ("--allow-unsigned", self.request.allow_unsigned),
-            false => ("--allow-older", self.request.allow_older),
+            false => ("--allow-older", self.request.exceptions.allow_older),
         };
         let refused = manifest.is_none() && !later.is_empty() && !allowed;
         refused.then(|| Refusal::LaterSlot { slot: kept, what: later.join(", "), allow })
@@ -263,7 +269,7 @@ impl Candidate<'_> {
     /// The allowances that were needed, for the history.
     fn allowed_by(&self, kept: Slot) -> Option<String> {
         let unsigned = self.request.allow_unsigned && self.payload.signed_by.is_empty();
-        let older = self.older(kept).filter(|_| self.request.allow_older);
+        let older = self.older(kept).filter(|_| self.request.exceptions.allow_older);
         let older = older.and_then(|refusal| match refusal {
             Refusal::Older { has, offered, .. } => {
                 Some(format!("--allow-older: epoch {} after {has}", offered.unwrap_or_default()))

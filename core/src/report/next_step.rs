@@ -298,7 +298,7 @@ impl Deciding<'_> {
 
     fn staged(&self) -> Option<NextStep> {
         let env = self.facts.env.as_ref()?;
-        let other = self.other().filter(|other| env.states[*other] == SlotState::Trial)?;
+        let other = self.other().filter(|other| env.states[*other] == SlotState::Untried)?;
         let request = ActivateRequest {
             base: self.base.clone(),
             runs_from: self.runs_from,

@@ -201,14 +201,14 @@ impl StatusReport {
         let waits = self.boot_env.as_ref().is_some_and(|env| env.once == Some(slot));
         let state = match found.state {
             None => "state unknown",
-            Some(SlotState::Trial) if waits => "waits for its trial",
-            Some(SlotState::Trial) => "staged",
+            Some(SlotState::Untried) if waits => "waits for its trial",
+            Some(SlotState::Untried) => "staged",
             Some(SlotState::Tried) if self.running == (Running::This { slot, trial: true }) => "on trial",
             Some(state) => state.plain(),
         };
         let since = match (&found.since, found.state) {
-            (Some(since), Some(SlotState::Trial)) if !waits => format!(", written {since}"),
-            (Some(since), Some(SlotState::Trial | SlotState::Tried)) => format!(", activated {since}"),
+            (Some(since), Some(SlotState::Untried)) if !waits => format!(", written {since}"),
+            (Some(since), Some(SlotState::Untried | SlotState::Tried)) => format!(", activated {since}"),
             (Some(since), _) => format!(" since {since}"),
             (None, _) => String::new(),
         };

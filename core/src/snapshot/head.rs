@@ -190,7 +190,7 @@ pub fn due<'f>(
     let ran = env.is_some_and(|env| match env.states[other] {
         SlotState::Good | SlotState::Bad => env.once != Some(other),
         SlotState::Tried => env.once != Some(other) && env.fault(other).is_none(),
-        SlotState::Trial | SlotState::Empty => false,
+        SlotState::Untried | SlotState::Empty => false,
     });
     if ran { Ok(head) } else { Err(NotDue::OtherNeverRan) }
 }
@@ -282,7 +282,7 @@ mod tests {
     /// For every boot state: it is put back if the other system may have written since, and then only.
     #[test]
     fn it_is_due_once_the_other_system_ran() {
-        use SlotState::{Bad, Empty, Good, Trial, Tried};
+        use SlotState::{Bad, Empty, Good, Tried, Untried};
         let env = |state, once| {
             let mut env = BootEnv::installed(0);
             (env.states.b, env.once) = (state, once);
@@ -291,8 +291,8 @@ mod tests {
         let ask = |found: &Found, env: &BootEnv| due(found, Slot::A, Some(system()), Some(env)).map(drop);
         let waits = found(&head());
         for (state, once, is_due) in [
-            (Trial, Some(Slot::B), false),
-            (Trial, None, false),
+            (Untried, Some(Slot::B), false),
+            (Untried, None, false),
             (Empty, None, false),
             (Tried, None, true),
             (Bad, None, true),

@@ -76,11 +76,22 @@ macro_rules! same {
 same! {
     request::Goal => Goal { Stage Upgrade Rollback Reboot }
     slot::Slot => Slot { A B }
-    slot::SlotState => SlotState { Empty Trial Tried Good Bad }
     step::OnFailure => OnFailure { Undo OldSystem TryAgain }
     step::Step => Step {
         Stage Grant Lock Gate Cordon Drain HandOver Recheck Leave Stop Release Activate Reboot Rejoin Prove Confirm
         Deactivate GiveUp Renew Return ProveOld Uncordon Unlock
+    }
+}
+
+impl From<slot::SlotState> for SlotState {
+    fn from(from: slot::SlotState) -> Self {
+        match from {
+            slot::SlotState::Empty => Self::Empty,
+            slot::SlotState::Untried => Self::Trial,
+            slot::SlotState::Tried => Self::Tried,
+            slot::SlotState::Good => Self::Good,
+            slot::SlotState::Bad => Self::Bad,
+        }
     }
 }
 

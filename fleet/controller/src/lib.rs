@@ -36,7 +36,7 @@
 //! * [`plans`]: which rollout is followed, and when there is a new one
 //! * [`cluster_api`]: Machines of Cluster API, where nodes are replaced: found, and deleted
 //! * [`volumes`]: what a node would lose with its machine
-//! * [`inventory`]: machines and volumes as they are now, where nodes are replaced
+//! * [`replacement_facts`]: machines and volumes as they are now, where nodes are replaced
 //! * [`round`]: the decisions of one round, for all pools together
 //! * [`persist`]: writes the state of a round: rollouts, then the ledger
 //! * [`reconcile`]: one round: read, decide, write, ask nodes
@@ -63,7 +63,6 @@ pub mod channels;
 pub mod cluster;
 pub mod cluster_api;
 pub mod events;
-pub mod inventory;
 pub mod kubernetes;
 pub mod kubernetes_decision;
 pub mod kubernetes_job;
@@ -81,6 +80,7 @@ pub mod pools;
 mod read_objects;
 pub mod reconcile;
 pub mod registry_concurrency;
+pub mod replacement_facts;
 pub mod report;
 pub mod round;
 pub mod serve;

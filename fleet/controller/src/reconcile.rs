@@ -28,7 +28,6 @@ use crate::{
     cluster::{Cluster, Error, Objects, Result},
     cluster_api::{ClusterApi, Provider as _},
     events::EventRecord,
-    inventory::Inventory,
     names,
     node_report::names_kubelet,
     nodes::{Answer, Ask, Nodes},
@@ -37,6 +36,7 @@ use crate::{
     persist::{MAX_OBSERVATION_AGE, Persisted, persist},
     pool_metrics,
     pools::Members,
+    replacement_facts::ReplacementFacts,
     report,
     round::{Observation, PoolRound, RejectedWrites, Round, to_look},
 };
@@ -86,8 +86,8 @@ impl Controller {
         if self.is_behind(ledger, &readings).await? {
             return Ok(Requeue::Now);
         }
-        // After the nodes, some of which may have kept everybody waiting: volumes must not be older than they look.
-        let inventory = Inventory::look(&self.cluster, objects, &read).await;
+        // After the nodes, some of which may have answered late: volumes must not be older than they look.
+        let replacement_facts = ReplacementFacts::look(&self.cluster, objects, &read).await;
         let api_server = self.api_server(&readings).await;
         let is_own = |node: &&core::Node| Some(observed_node::name(node)) == self.own.as_deref();
         let own = objects.nodes.iter().find(is_own).map(observed_node::uid);
@@ -96,7 +96,7 @@ impl Controller {
             ledger,
             objects,
             readings: &readings,
-            inventory: &inventory,
+            replacement_facts: &replacement_facts,
             api_server: api_server.as_deref(),
             own,
             refused,
@@ -111,7 +111,7 @@ impl Controller {
         };
         let mut again = if round.ledger == read { Requeue::Later } else { Requeue::Now };
         let mut answers = self.ask(objects, &readings, &round).await;
-        answers.extend(self.delete(&inventory, &round, looked).await?);
+        answers.extend(self.delete(&replacement_facts, &round, looked).await?);
         if answers.values().any(|answer| *answer == Answer::New) {
             again = Requeue::Now;
         }
@@ -148,7 +148,7 @@ impl Controller {
         if answers.any(names_kubelet) { self.cluster.version().await.ok() } else { None }
     }
 
-    /// Whether a node knows of a token that is newer than the ledger that was read, because the ledger was written
+    /// Tells whether a node knows of a token that is newer than the ledger that was read, because the ledger was written
     /// meanwhile. That is no fault.
     async fn is_behind(&self, read: &DisruptionLedger, readings: &BTreeMap<String, NodeReading>) -> Result<bool> {
         let highest = read.status.as_ref().map_or(0, Ledger::highest);
@@ -239,13 +239,19 @@ impl Controller {
     }
 
     /// Have machines deleted. The grant is looked at again at last: who freed it by hand means that nothing begins.
-    async fn delete(&self, inventory: &Inventory, round: &Round, looked: Instant) -> Result<BTreeMap<String, Answer>> {
+    async fn delete(
+        &self,
+        replacement_facts: &ReplacementFacts,
+        round: &Round,
+        looked: Instant,
+    ) -> Result<BTreeMap<String, Answer>> {
         let mut answers = BTreeMap::new();
         // Like nodes, machines are asked for by a rollout that is there.
         let pool_rounds = round.pools.values().flatten().filter(|pool_round| pool_round.rollout.is_some());
         for step in pool_rounds.flat_map(|pool_round| &pool_round.decision.steps) {
             let Action::Delete { uid, token, machine } = step else { continue };
-            let Some(found) = inventory.found(machine).filter(|_| looked.elapsed() <= MAX_OBSERVATION_AGE) else {
+            let Some(found) = replacement_facts.found(machine).filter(|_| looked.elapsed() <= MAX_OBSERVATION_AGE)
+            else {
                 continue;
             };
             let ledger = self.cluster.ledger().await?.status.unwrap_or_default();

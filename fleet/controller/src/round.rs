@@ -23,10 +23,10 @@ use slipway_rollout::{
 
 use crate::{
     cluster::Objects,
-    inventory::Inventory,
     observed_node::{self, NodeReading},
     plans::{self, Followed},
     pools::{DesiredState, Members, Problem, desired_state},
+    replacement_facts::ReplacementFacts,
 };
 
 /// The observation.
@@ -39,7 +39,7 @@ pub struct Observation<'a> {
     /// The nodes, by UID.
     pub readings: &'a BTreeMap<String, NodeReading>,
     /// Machines and volumes, where nodes are replaced.
-    pub inventory: &'a Inventory,
+    pub replacement_facts: &'a ReplacementFacts,
     /// The version of the API server; `None` if it does not say it, or nothing depends on it.
     pub api_server: Option<&'a str>,
     /// The UID of the node that this controller runs on.
@@ -220,7 +220,8 @@ fn freed_ledger(
     }
     let mut evidence = evidence(observation, &read);
     let pool = |uid: &str| read.held(uid).map(|grant| grant.node.pool.as_str());
-    let succeeded = replace::succeeded(&read, &nodes, &observation.inventory.machines().unwrap_or_default(), targets);
+    let succeeded =
+        replace::succeeded(&read, &nodes, &observation.replacement_facts.machines().unwrap_or_default(), targets);
     evidence.extend(succeeded.into_iter().filter(|of| pool(&of.uid).is_none_or(|pool| !unclear.contains(pool))));
     let token = |of: &&ObservedNode| of.report.as_ref().map_or(0, |report| report.token);
     let tokens = nodes.iter().filter(|of| !of.node.pool.is_empty()).map(|of| token(&of)).collect();
@@ -233,7 +234,7 @@ fn freed_ledger(
     if let Some(token) = claim.filter(named) {
         ledger = ledger.unclaim(token);
     }
-    if let Ok(machines) = observation.inventory.machines() {
+    if let Ok(machines) = observation.replacement_facts.machines() {
         replace::forget(&mut ledger, &machines);
     }
     ledger.rebuild(tokens);
@@ -296,7 +297,7 @@ fn pool_round(
     let given = status.approvals.iter().map(|given| given.wave);
     let given = given.chain(desired.approval(rollout).map(|approval| approval.wave));
     let approvals = given.map(|wave| Approval { plan: plan.hash, waves: wave as usize }).collect();
-    let replacing = replacing(&desired, observation.inventory, &status, succeeded, &plan);
+    let replacing = replacing(&desired, observation.replacement_facts, &status, succeeded, &plan);
     let attempts = attempts(&status, &plan, observation.ledger, freed);
     let facts = Facts {
         plan,
@@ -339,7 +340,7 @@ fn attempts(status: &RolloutStatus, plan: &Plan, ledger: &DisruptionLedger, free
     history
 }
 
-/// Whether nodes go back from a payload that is denied.
+/// The rollback of nodes from a payload that is denied.
 fn rollback_policy(spec: &NodePoolSpec) -> Option<RollbackPolicy> {
     let rollback = spec.rollback.as_ref()?;
     Some(RollbackPolicy { control_plane: rollback.control_plane, any_etcd: spec.allow_any_etcd })
@@ -348,7 +349,7 @@ fn rollback_policy(spec: &NodePoolSpec) -> Option<RollbackPolicy> {
 /// The facts of nodes that are replaced. A node whose grant is freed in this round has a successor as of now.
 fn replacing(
     desired: &DesiredState,
-    inventory: &Inventory,
+    replacement_facts: &ReplacementFacts,
     status: &RolloutStatus,
     succeeded: &BTreeMap<String, String>,
     plan: &Plan,
@@ -361,8 +362,8 @@ fn replacing(
     Replacing {
         wanted: pool.spec.strategy == Strategy::Replace,
         target: Some(*payload),
-        machines: inventory.machines(),
-        local_volumes: if allows { BTreeMap::new() } else { inventory.local_volumes.clone() },
+        machines: replacement_facts.machines(),
+        local_volumes: if allows { BTreeMap::new() } else { replacement_facts.local_volumes.clone() },
         succeeded: status.succeeded.clone().into_iter().chain(new).collect(),
     }
 }

@@ -47,18 +47,18 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Whether the system that runs is not confirmed: without `confirm` the next boot is the other one.
+    /// True if the system that runs is not confirmed: without `confirm` the next boot is the other one.
     pub fn is_on_trial(&self) -> bool {
-        matches!(self.states[self.running], Some(SlotState::Tried | SlotState::Trial))
+        matches!(self.states[self.running], Some(SlotState::Tried | SlotState::Untried))
     }
 
     /// The payload that is whole in the slot that does not run: written and verified, or a system that was confirmed.
     pub fn staged(&self) -> Option<Sha256> {
         let other = !self.running;
-        self.payloads[other].filter(|_| matches!(self.states[other], Some(SlotState::Trial | SlotState::Good)))
+        self.payloads[other].filter(|_| matches!(self.states[other], Some(SlotState::Untried | SlotState::Good)))
     }
 
-    /// Whether the system that runs is one that stays.
+    /// True if the system that runs is one that stays.
     pub fn is_good(&self) -> bool {
         self.states[self.running] == Some(SlotState::Good)
     }

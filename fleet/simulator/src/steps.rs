@@ -85,7 +85,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether etcd keeps its quorum. Of the failures until now it knows.
+    /// Checks whether etcd keeps its quorum. Of the failures until now it knows.
     fn gate(&mut self, n: usize, op: &Operation) -> Result<(), Tried> {
         self.machines[n].failures = self.etcd.failures;
         if op.request.allow_outage {
@@ -158,7 +158,7 @@ impl World {
             machine.env = machine.env.rolled_back(slot, None);
             return if is_good { Ok(()) } else { Err(failed("the slot holds no system that was confirmed")) };
         }
-        if machine.env.states[slot] != SlotState::Trial || machine.payloads[slot] != payload {
+        if machine.env.states[slot] != SlotState::Untried || machine.payloads[slot] != payload {
             return Err(failed("the slot does not hold what it should"));
         }
         machine.env = machine.env.armed(slot, now);
@@ -174,7 +174,7 @@ impl World {
         let wanted = if step == Step::Prove { op.to.as_ref() } else { Some(&op.from) };
         needs(wanted.map(|wanted| wanted.slot) == Some(machine.running), "another system runs")?;
         needs(machine.is_well, "it is not well")?;
-        // Whether the kubelet is ready stands in the Node object.
+        // The Node object says if the kubelet is ready.
         needs(self.reaches_api(n), "the API server does not answer")
     }
 

@@ -40,7 +40,7 @@ use slipway_core::{
     media::medium_id::MediumId,
     payload::{facts::PayloadFacts, manifest::KernelArgs},
     plan::{
-        self, Content, InstallRequest, Plan, RunsFrom, Step, VolumeFile,
+        self, Content, Exceptions, InstallRequest, Plan, RunsFrom, Step, VolumeFile,
         bootloader::{FirmwareSays, RenewalRequest},
     },
     report::{FailureKind, Observer},
@@ -421,11 +421,12 @@ impl Verb {
         };
         let afterwards =
             if activate { Afterwards::Activated { preserve, blank_ephemeral } } else { Afterwards::Staged };
+        let request = system::upgrade_request(runs_from, afterwards);
         Some(upgrade::Request {
             kernel_args: KernelArgsChoice::Kept(KernelArgsRequest::default()),
             meta: if activate { vec![(0x0b, b"said".to_vec())] } else { vec![] },
-            retry_bad,
-            ..system::upgrade_request(runs_from, afterwards)
+            exceptions: Exceptions { retry_bad, ..request.exceptions },
+            ..request
         })
     }
 }

@@ -356,7 +356,7 @@ fn states() -> impl Strategy<Value = BootEnv> {
     let slot = prop_oneof![Just(Slot::A), Just(Slot::B)];
     let state = prop::sample::select(vec![
         SlotState::Empty,
-        SlotState::Trial,
+        SlotState::Untried,
         SlotState::Tried,
         SlotState::Good,
         SlotState::Bad,
@@ -378,7 +378,7 @@ fn states() -> impl Strategy<Value = BootEnv> {
 
 fn media() -> impl Strategy<Value = Medium> {
     let marker = || {
-        let state = prop::sample::select(vec![SlotState::Good, SlotState::Trial]);
+        let state = prop::sample::select(vec![SlotState::Good, SlotState::Untried]);
         prop::option::of((state, 0..3_u64).prop_map(|(state, seq)| Marker { state, seq }))
     };
     let copies = prop::array::uniform2(prop::option::weighted(0.9, states()));

@@ -176,7 +176,7 @@ impl State {
 
     fn reboot(&mut self) {
         (self.boot, self.started, self.skipped) = (self.boot + 1, Instant::now(), 10);
-        let tries = self.disk.next.filter(|next| self.disk.states[*next] == Some(SlotState::Trial));
+        let tries = self.disk.next.filter(|next| self.disk.states[*next] == Some(SlotState::Untried));
         if let Some(slot) = tries {
             self.disk.states[slot] = Some(SlotState::Tried);
         }
@@ -203,7 +203,7 @@ impl State {
                 if named != op.request.payload {
                     return Tried::Failed("the image has another payload".to_owned());
                 }
-                self.disk.states[other] = Some(SlotState::Trial);
+                self.disk.states[other] = Some(SlotState::Untried);
                 self.disk.payloads[other] = named;
                 let components = named.and_then(|named| self.components.get(&named)).cloned();
                 self.disk.components[other] = components.unwrap_or_default();

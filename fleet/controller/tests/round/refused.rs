@@ -157,7 +157,7 @@ fn machine(n: usize, created: &str) -> Found {
 fn replaced() -> (Scene, Grant) {
     let mut scene = Scene::new(2);
     scene.pool("p", json!({ "strategy": "Replace" }));
-    scene.inventory.found = Ok((0..2).map(|n| machine(n, "2026-06-01T11:00Z")).collect());
+    scene.replacement_facts.found = Ok((0..2).map(|n| machine(n, "2026-06-01T11:00Z")).collect());
     scene.roll();
     scene.ledger.status = Some(scene.round().ledger);
     let grant = scene.ledger.status.as_ref().unwrap().grants[0].clone();
@@ -165,7 +165,7 @@ fn replaced() -> (Scene, Grant) {
     scene.objects.nodes.remove(0);
     scene.node(2);
     scene.says(2).disk.as_mut().unwrap().slots[0].payload = Some(payload(NEW).into());
-    scene.inventory.found = Ok(vec![machine(1, "2026-06-01T11:00Z"), machine(2, "2026-06-01T11:30Z")]);
+    scene.replacement_facts.found = Ok(vec![machine(1, "2026-06-01T11:00Z"), machine(2, "2026-06-01T11:30Z")]);
     (scene, grant)
 }
 

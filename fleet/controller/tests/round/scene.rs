@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use slipway_core::digest::Sha256;
 use slipway_fleet::{
     cluster::Objects,
-    inventory::Inventory,
     names,
     observed_node::NodeReading,
     pools::Members,
+    replacement_facts::ReplacementFacts,
     round::{Observation, RejectedWrites, Round, round},
 };
 use slipway_fleet_objects::ledger::DisruptionLedger;
@@ -34,7 +34,7 @@ pub struct Scene {
     pub ledger: DisruptionLedger,
     pub objects: Objects,
     pub readings: BTreeMap<String, NodeReading>,
-    pub inventory: Inventory,
+    pub replacement_facts: ReplacementFacts,
     pub refused: RejectedWrites,
     pub api_server: Option<String>,
 }
@@ -55,7 +55,7 @@ impl Scene {
             ledger,
             objects,
             readings: BTreeMap::new(),
-            inventory: Inventory::default(),
+            replacement_facts: ReplacementFacts::default(),
             refused: RejectedWrites::default(),
             api_server: None,
         };
@@ -123,9 +123,10 @@ impl Scene {
 
     pub fn round(&self) -> Round {
         let members = Members::new(&self.objects);
-        let (ledger, objects, readings, inventory) = (&self.ledger, &self.objects, &self.readings, &self.inventory);
+        let (ledger, objects, readings, replacement_facts) =
+            (&self.ledger, &self.objects, &self.readings, &self.replacement_facts);
         let (api_server, refused) = (self.api_server.as_deref(), &self.refused);
-        let observation = Observation { ledger, objects, readings, inventory, api_server, own: None, refused };
+        let observation = Observation { ledger, objects, readings, replacement_facts, api_server, own: None, refused };
         round(observation, &members, now())
     }
 

@@ -240,7 +240,7 @@ fn what_cannot_be_is_refused() {
         assert_eq!((journal.operation.is_some(), journal.token == 3), (asked.is_ok(), asked.is_ok()));
         asked
     };
-    let states = [SlotState::Empty, SlotState::Trial, SlotState::Tried, SlotState::Bad];
+    let states = [SlotState::Empty, SlotState::Untried, SlotState::Tried, SlotState::Bad];
     let disk = |b| Some(Disk::new(b, Some(OLDER)));
     for b in states {
         assert!(matches!(ask(Goal::Rollback, "", disk(b)), Err(Refusal::Invalid(_))), "{b}");

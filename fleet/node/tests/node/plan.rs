@@ -54,7 +54,7 @@ fn way_back(op: &Operation, at: Step) -> Option<Vec<Step>> {
         op.done = true;
         match step {
             Step::Stage => {
-                (disk.states.b, disk.payloads.b) = (SlotState::Trial, Some(TARGET));
+                (disk.states.b, disk.payloads.b) = (SlotState::Untried, Some(TARGET));
                 op.to = Some(Installed { slot: Slot::B, payload: Some(digest(TARGET)) });
             }
             Step::Activate if op.request.goal == Goal::Upgrade => disk.once = Some(Slot::B),
@@ -276,7 +276,7 @@ fn what_runs_already_is_left_alone() {
 #[test]
 fn what_is_staged_is_whole() {
     let staged = |state| Disk::new(state, Some(OLDER)).seen().staged();
-    for state in [SlotState::Trial, SlotState::Good] {
+    for state in [SlotState::Untried, SlotState::Good] {
         assert_eq!(staged(state), Some(digest(OLDER)), "{state}");
     }
     for state in [SlotState::Empty, SlotState::Tried, SlotState::Bad] {
@@ -309,7 +309,7 @@ fn a_boot_that_comes_early_is_the_boot() {
         let new = Disk { running: Slot::B, ..Disk::new(b, Some(TARGET)) };
         assert_eq!(next(&op, &facts(&new, "second"), Limits::default()), Next::Found(Step::Reboot));
         // It was cut before.
-        let old = Disk::new(SlotState::Trial, Some(TARGET));
+        let old = Disk::new(SlotState::Untried, Some(TARGET));
         assert!(matches!(next(&op, &facts(&old, "second"), Limits::default()), Next::TurnBack(_)));
     }
 }

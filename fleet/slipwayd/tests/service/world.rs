@@ -66,7 +66,7 @@ impl Machine {
     /// Power off and on: what the boot rule makes of it.
     pub fn power_cut(&mut self) {
         (self.boot, self.uptime) = (self.boot + 1, 10);
-        let tries = self.disk.next.filter(|next| self.disk.states[*next] == Some(SlotState::Trial));
+        let tries = self.disk.next.filter(|next| self.disk.states[*next] == Some(SlotState::Untried));
         if let Some(slot) = tries {
             self.disk.states[slot] = Some(SlotState::Tried);
         }
@@ -78,7 +78,7 @@ impl Machine {
         let other = !self.disk.running;
         match step {
             Step::Stage => {
-                self.disk.states[other] = Some(SlotState::Trial);
+                self.disk.states[other] = Some(SlotState::Untried);
                 self.disk.payloads[other] = Some(payload("new"));
                 return Learned::Staged(Installed { slot: other, payload: Some(payload("new")) }, Moved::default());
             }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use slipway::{
     ops::{
         SourceRequest, TrustRequest,
+        bootloader::Renewal,
         upgrade::{Afterwards, KernelArgsChoice, Request},
     },
     payload::{self, registry::Options},
@@ -28,7 +29,7 @@ use slipway_core::{
     kernel::arch::Arch,
     payload::manifest::{FileInfo, KernelArgs},
     plan::{
-        Asked, Described, GptCopies, GptFacts, RequestBase, RunsFrom, SlotContent, SlotFacts, SystemFacts,
+        Asked, Described, Exceptions, GptCopies, GptFacts, RequestBase, RunsFrom, SlotContent, SlotFacts, SystemFacts,
         UpgradeRequest, VolumeHolds,
     },
     snapshot::head::Found,
@@ -60,13 +61,10 @@ pub fn upgrade_request(runs_from: RunsFrom, afterwards: Afterwards) -> Request {
         afterwards,
         kernel_args: KernelArgsChoice::Given(KernelArgs::default()),
         meta: vec![],
-        retry_bad: true,
-        allow_any_version: true,
-        allow_older: false,
+        exceptions: Exceptions { retry_bad: true, allow_any_version: true, allow_older: false },
         arch: Arch::Amd64,
         limit_rate: None,
-        keep_bootloader: true,
-        efi_loader: None,
+        renewal: Renewal::Keep,
         snapshot: false,
     }
 }
@@ -81,9 +79,7 @@ pub fn upgrade() -> UpgradeRequest {
         activate: true,
         preserve: true,
         blank_ephemeral: false,
-        retry_bad: false,
-        allow_any_version: false,
-        allow_older: false,
+        exceptions: Exceptions::default(),
         allow_unsigned: false,
         args: KernelArgs::default(),
         meta: vec![],
@@ -147,7 +143,7 @@ pub fn slot(gpt: &GptFacts, slot: Slot, payload: &PayloadFacts, marker: Option<M
         guids: &gpt.guids,
         slot,
         time: 0,
-        marker: Marker { state: SlotState::Trial, seq: 0 },
+        marker: Marker { state: SlotState::Untried, seq: 0 },
     };
     let Described { manifest, sums, .. } = content.described(slot).unwrap();
     SlotFacts {

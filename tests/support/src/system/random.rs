@@ -15,7 +15,10 @@ use slipway_core::{
         meta::{ADV_BYTES, Adv, Meta},
     },
     media::medium_id::MediumId,
-    plan::{self, ActivateRequest, Plan, Refusals, RunsFrom, SystemFacts, UpgradeRequest, VolumeHolds, WipeRequest},
+    plan::{
+        self, ActivateRequest, Exceptions, Plan, Refusals, RunsFrom, SystemFacts, UpgradeRequest, VolumeHolds,
+        WipeRequest,
+    },
     units::SectorSize,
 };
 
@@ -23,7 +26,8 @@ use super::{base, blank, installed, payload};
 
 /// The medium of an upgrade from a live system.
 pub const MEDIUM: MediumId = MediumId(0x5eed);
-const STATES: [SlotState; 5] = [SlotState::Empty, SlotState::Trial, SlotState::Tried, SlotState::Good, SlotState::Bad];
+const STATES: [SlotState; 5] =
+    [SlotState::Empty, SlotState::Untried, SlotState::Tried, SlotState::Good, SlotState::Bad];
 
 /// What is drawn at random of one slot.
 #[derive(Clone, Debug)]
@@ -69,7 +73,7 @@ prop_compose! {
         // Most boot states are such as the installer makes.
         if usual > 0 {
             env.states[default] = SlotState::Good;
-            env.states[!default] = if armed { SlotState::Trial } else { env.states[!default] };
+            env.states[!default] = if armed { SlotState::Untried } else { env.states[!default] };
         }
         // Some as earlier versions wrote it.
         let held = |n| super::slot(&super::gpt(SectorSize::S512), Slot::A, &payload(n), None);
@@ -135,7 +139,7 @@ fn slot_facts(facts: &SystemFacts, slot: Slot, random: &RandomSlot) -> plan::Slo
     if random.payload == 3 {
         return blank();
     }
-    let state = |good| if good { SlotState::Good } else { SlotState::Trial };
+    let state = |good| if good { SlotState::Good } else { SlotState::Untried };
     let marker = random.marker.map(|(good, seq)| Marker { state: state(good), seq });
     let mut found = super::slot(&facts.gpt, slot, &payload(random.payload), marker);
     match random.damage {
@@ -157,8 +161,7 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
         activate: verb == 0,
         preserve: preserve || verb == 1,
         blank_ephemeral,
-        retry_bad,
-        allow_any_version,
+        exceptions: Exceptions { retry_bad, allow_any_version, allow_older: false },
         allow_unsigned: false,
         base: base(100),
         ..super::upgrade()

@@ -39,7 +39,7 @@ pub fn healthy() -> SystemFacts {
 /// And 1.1.0 in slot B, not activated.
 pub fn staged() -> SystemFacts {
     let mut facts = healthy();
-    facts.slots.b = slot(&facts.gpt, Slot::B, &payload(1), Some(Marker { state: SlotState::Trial, seq: 1 }));
+    facts.slots.b = slot(&facts.gpt, Slot::B, &payload(1), Some(Marker { state: SlotState::Untried, seq: 1 }));
     with_env(facts, |env| env.deactivated(Slot::B, NOW).staged(Slot::B, NOW))
 }
 

@@ -216,7 +216,7 @@ impl State {
         let running = disk.running;
         match step {
             Step::Stage => {
-                (disk.states[!running], disk.payloads[!running]) = (SlotState::Trial, Some(TARGET));
+                (disk.states[!running], disk.payloads[!running]) = (SlotState::Untried, Some(TARGET));
                 return Tried::Done(Learned::Staged(
                     Installed { slot: !running, payload: Some(digest(TARGET)) },
                     Moved::default(),

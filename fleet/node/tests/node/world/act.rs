@@ -90,7 +90,7 @@ fn stage(state: &mut State) -> Tried {
     state.broken_unless(state.disk.states[!slot] == SlotState::Good, "the old slot is whole until the new one is good");
     let disk = &mut state.disk;
     (disk.default, disk.once) = (!slot, None);
-    (disk.states[slot], disk.payloads[slot]) = (SlotState::Trial, Some(TARGET));
+    (disk.states[slot], disk.payloads[slot]) = (SlotState::Untried, Some(TARGET));
     Tried::Done(Learned::Staged(Installed { slot, payload }, Moved::default()))
 }
 
@@ -165,7 +165,7 @@ fn activate(state: &mut State, op: &Operation) -> Tried {
     let disk = &mut state.disk;
     let Some(to) = op.to.as_ref().map(|to| to.slot) else { return failed("nothing is staged") };
     match op.request.goal {
-        Goal::Upgrade if disk.states[to] == SlotState::Trial && disk.payloads[to] == Some(TARGET) => {
+        Goal::Upgrade if disk.states[to] == SlotState::Untried && disk.payloads[to] == Some(TARGET) => {
             if !op.request.preserve {
                 anew(state, op);
             }

@@ -95,7 +95,7 @@ impl Disk {
     /// to is the old system, whole. A trial has an EPHEMERAL.
     pub fn is_safe(&self) -> bool {
         let next = self.next();
-        let is_due = self.once == Some(next) && self.states[next] == SlotState::Trial;
+        let is_due = self.once == Some(next) && self.states[next] == SlotState::Untried;
         let boots = (self.states[next] == SlotState::Good || is_due) && self.payloads[next].is_some();
         let falls_back = self.states[self.default] == SlotState::Good && self.payloads[self.default].is_some();
         let has_ephemeral = self.ephemeral != Ephemeral::Blank || (self.once.is_none() && !self.is_trial());

@@ -295,7 +295,7 @@ impl Machine {
                 if running == Slot::A && disk.payloads.b != Some(FOREIGN) && disk.ephemeral != Ephemeral::Blank =>
             {
                 state.disk.once = Some(Slot::B);
-                (state.disk.states.b, state.disk.payloads.b) = (SlotState::Trial, Some(FOREIGN));
+                (state.disk.states.b, state.disk.payloads.b) = (SlotState::Untried, Some(FOREIGN));
                 (state.disk.default, state.meddled) = (Slot::A, true);
             }
             _ => return None,
@@ -367,7 +367,7 @@ impl Model for Machine {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let b = [(SlotState::Empty, None), (SlotState::Good, Some(OLDER)), (SlotState::Trial, Some(TARGET))];
+        let b = [(SlotState::Empty, None), (SlotState::Good, Some(OLDER)), (SlotState::Untried, Some(TARGET))];
         let owned = NodeState { unschedulable: true, owner: Some("another".to_owned()), before: None };
         let node = |unschedulable| NodeState { unschedulable, ..NodeState::default() };
         let mut states = Vec::new();

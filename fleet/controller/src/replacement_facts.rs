@@ -13,28 +13,28 @@ use crate::{
     observed_node, volumes,
 };
 
-/// The inventory.
+/// Facts for the replacement of nodes.
 #[derive(Debug)]
-pub struct Inventory {
+pub struct ReplacementFacts {
     /// The machines, or why they are not known.
     pub found: std::result::Result<Vec<Found>, String>,
     /// Which volumes a node would lose with its machine, as a sentence, by the UID of the Node.
     pub local_volumes: BTreeMap<String, String>,
 }
 
-impl Default for Inventory {
+impl Default for ReplacementFacts {
     fn default() -> Self {
         Self { found: Err("machines were not looked at".to_owned()), local_volumes: BTreeMap::new() }
     }
 }
 
-/// Whether any node is replaced.
+/// True if any node is replaced.
 fn is_needed(objects: &Objects, ledger: &Ledger) -> bool {
     let mut pools = objects.pools.values().flatten();
     pools.any(|pool| pool.spec.strategy == Strategy::Replace) || ledger.grants.iter().any(|of| of.replaces.is_some())
 }
 
-impl Inventory {
+impl ReplacementFacts {
     /// Look, if any node is replaced.
     pub async fn look(cluster: &Cluster, objects: &Objects, ledger: &Ledger) -> Self {
         if !is_needed(objects, ledger) {
