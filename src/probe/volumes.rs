@@ -14,11 +14,6 @@ use slipway_core::{
     units::{Extent, MIB},
 };
 
-/// Bytes of a superblock at most.
-const MOST_SECTOR: usize = 4096;
-const BEGINS_BLANK: &str = "it begins blank, but a second superblock of an XFS file system is in it: it was wiped, or its beginning \
-    is lost, and then the OS must not format it";
-
 /// Content of both volumes.
 #[derive(Default)]
 pub struct Volumes {
@@ -64,26 +59,13 @@ fn fault_of_xfs(head: &[u8], extent: Extent) -> Option<&'static str> {
     }
 }
 
-/// A volume that does not begin as a file system: a wipe, ours or the OS's, leaves its first MiB zero.
+/// A volume that begins neither as a file system nor blank: a wipe, ours or the OS's, leaves its first MiB zero.
 fn lost(disk: &dyn BlockIo, head: &[u8], extent: Extent) -> Option<String> {
     if recognise(head).is_some() {
         return None;
     }
     let mut first = vec![0; MIB.min(extent.len) as usize];
     disk.read_back(extent.offset, &mut first).ok()?;
-    match first.iter().position(|byte| *byte != 0) {
-        Some(at) => {
-            Some(format!("it begins with no known file system, and it is not blank: there is data at byte {at} of it"))
-        }
-        None => has_second_superblock(disk, extent).then(|| BEGINS_BLANK.to_owned()),
-    }
-}
-
-/// Whether an XFS file system lay here whose beginning is gone.
-fn has_second_superblock(disk: &dyn BlockIo, extent: Extent) -> bool {
-    let mut sector = [0; MOST_SECTOR];
-    XfsSize::places_of_a_second(extent.len).any(|at| {
-        let is_read = at + MOST_SECTOR as u64 <= extent.len && disk.read_back(extent.offset + at, &mut sector).is_ok();
-        is_read && is_intact(&sector) && XfsSize::of(&sector).is_some_and(|size| size.is_second(at, extent.len))
-    })
+    let at = first.iter().position(|byte| *byte != 0)?;
+    Some(format!("it begins with no known file system, and it is not blank: there is data at byte {at} of it"))
 }

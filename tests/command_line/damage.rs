@@ -184,31 +184,6 @@ fn a_lost_superblock_is_told() {
     assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
 }
 
-/// A volume that begins blank may have lost its beginning: then the OS would format it.
-#[test]
-fn a_lost_beginning_is_told_from_a_blank_volume() {
-    let world = World::new();
-    let blank = world.installed(&["--format-data=false"]);
-    assert_eq!(json_of(&blank, &["status"])["problems"], json!([]));
-    let image = installed(&world);
-    for name in ["STATE", "EPHEMERAL"] {
-        let at = partition(&image, name).offset;
-        let whole = read_at(&image, at, MIB as usize);
-        write_at(&image, at, &vec![0; MIB as usize]);
-        for verb in ["status", "verify"] {
-            let text = on_disk(&image, &[verb]).exits(INSTALL).stdout;
-            for says in [name, "begins blank", "xfs_repair /dev/disk/by-partuuid/", &format!("byte {at} of the disk")] {
-                assert!(text.contains(says), "{verb}: {says}: {text}");
-            }
-        }
-        let seen = Content::of(&image);
-        on_disk(&image, &["repair"]);
-        assert!(Content::of(&image) == seen, "{name} was written to");
-        write_at(&image, at, &whole);
-    }
-    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
-}
-
 /// On an ESP that is whole otherwise: all else on it stays, also what others have there.
 #[test]
 fn a_file_that_is_missing_from_the_esp_is_put_back() {

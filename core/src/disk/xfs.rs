@@ -2,9 +2,6 @@
 
 /// Fewest blocks of an allocation group (`XFS_MIN_AG_BLOCKS`): the kernel makes no smaller one at the end.
 const MIN_GROUP: u64 = 64;
-/// `mkfs.xfs` makes at most so many on a disk below 32 TiB.
-const MOST_GROUPS: u64 = 32;
-const BLOCK: u64 = 4096;
 
 /// The sizes of an XFS file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,18 +37,6 @@ impl XfsSize {
         let blocks = bytes / self.block;
         let rest = blocks % self.group;
         if rest < MIN_GROUP && blocks > self.group { blocks - rest } else { blocks }
-    }
-
-    /// Byte offsets on so many bytes at which a second superblock may lie: each group begins with one, and `mkfs.xfs` makes
-    /// groups of one size, with blocks of 4 KiB unless it is told otherwise.
-    pub fn places_of_a_second(bytes: u64) -> impl Iterator<Item = u64> {
-        let blocks = bytes / BLOCK;
-        (2..=MOST_GROUPS).map(move |groups| blocks.div_ceil(groups) * BLOCK).filter(move |at| *at < bytes)
-    }
-
-    /// Whether this is the superblock of the second group, which begins at byte `at` of so many.
-    pub fn is_second(&self, at: u64, bytes: u64) -> bool {
-        self.group * self.block == at && self.bytes().is_some_and(|all| all <= bytes)
     }
 
     /// Whether there is room for more blocks on so many bytes.
