@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf, process::Command, time::Dura
 use jiff::Timestamp;
 use serde_json::Value;
 use slipway_fleet::metrics::{ApiAnswer, Metrics, PoolMetrics, RoundEnd};
+use slipway_fleet_objects::kubernetes_upgrade::KubernetesUpgradeStatus;
 use slipway_rollout::blocked::Blocked;
 
 fn monitoring() -> PathBuf {
@@ -25,6 +26,12 @@ fn said() -> String {
     };
     metrics.pools(&[("p".to_owned(), pool)].into(), 1);
     metrics.channels([("stable".to_owned(), "1.0.0".to_owned())].into_iter());
+    let upgrade = KubernetesUpgradeStatus {
+        state: "Running".to_owned(),
+        reason: "Running".to_owned(),
+        ..KubernetesUpgradeStatus::default()
+    };
+    metrics.kubernetes(&[upgrade]);
     metrics.looked("stable", "Answered");
     metrics.watch_refused("nodes", false);
     metrics.asked(ApiAnswer::Answered);

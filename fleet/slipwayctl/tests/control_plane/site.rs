@@ -4,6 +4,8 @@ use std::{
     fs, io,
     ops::Deref,
     process::{Command, Output, Stdio},
+    thread,
+    time::Duration,
 };
 
 use slipway_test_control_plane::ControlPlane;
@@ -27,7 +29,19 @@ impl Site {
             text += &format!("[contexts.{name}]\nsocket = {:?}\n", site.home(name).join("node.sock"));
         }
         fs::write(site.pki().join("config.toml"), text).unwrap();
+        site.until_well();
         site
+    }
+
+    /// Until the nodes say it, too: they ask their API servers as kubelets, which may do so a little later than they are there.
+    fn until_well(&self) {
+        loop {
+            let (code, text) = self.run(&["status"]);
+            if code == 0 && !text.contains(['!', '?']) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(500));
+        }
     }
 
     fn command(&self, words: &[&str]) -> Command {
