@@ -64,12 +64,15 @@ impl Cluster {
         within(self.all::<K>().get(name)).await
     }
 
-    /// The same, or `None`.
+    /// The same, or `None`: the object is not there, or no manifest of its kind was applied.
     pub async fn find<K>(&self, name: &str) -> Result<Option<K>, Failure>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
     {
-        within(self.all::<K>().get_opt(name)).await
+        match self.get(name).await {
+            Err(Failure::Refused { reason, .. }) if reason == "not-found" => Ok(None),
+            found => found.map(Some),
+        }
     }
 
     /// All objects of a kind.
