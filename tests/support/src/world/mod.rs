@@ -43,7 +43,7 @@ pub const IMAGE_BYTES_4096: u64 = 1000 * MIB;
 /// Room for [`SLOT`] or [`SLOT_4096`] and the smallest EPHEMERAL of a real disk.
 pub const DISK_BYTES: u64 = 3072 * MIB;
 /// No command of these tests takes anywhere near this long; one that does hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A directory with a payload, and room for images. Gone when dropped.
 pub struct World {
