@@ -142,6 +142,7 @@ fn is_next(window: &[u8], cutter: Cutter, (len, key): &Expected) -> bool {
     *len >= cutter.least() && window.get(..*len).is_some_and(|bytes| self::key(bytes) == *key)
 }
 
+/// The key of a chunk with these bytes.
 pub fn key(bytes: &[u8]) -> Key {
     let mut hasher = Hasher::default();
     hasher.update(bytes);

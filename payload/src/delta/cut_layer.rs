@@ -2,11 +2,12 @@
 
 use std::io::{self, Read};
 
-use crate::{digest_file::fill, sha256::Hasher};
+use super::cut::key;
+use crate::digest_file::fill;
 use slipway_core::{
     delta::{
         cutter::Cutter,
-        index::{File, Index, IndexError, key_of},
+        index::{File, Index, IndexError},
     },
     digest::Sha256,
 };
@@ -50,9 +51,7 @@ impl<R: Read> Chunks<R> {
             if len == 0 {
                 return if left > u64::MAX / 2 { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
             }
-            let mut hasher = Hasher::default();
-            hasher.update(&self.buf[..len]);
-            index.push(len as u32, key_of(hasher.finish())).map_err(invalid)?;
+            index.push(len as u32, key(&self.buf[..len])).map_err(invalid)?;
             self.buf.copy_within(len..self.have, 0);
             self.have -= len;
             left -= len as u64;

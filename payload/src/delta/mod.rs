@@ -8,11 +8,11 @@
 //! wrong index with right digests is found at the end of a file or of the layer: then the caller reads all once more
 //! ([`Old::is_to_blame`]).
 
+mod answer;
 mod cut;
 mod cut_layer;
 mod gaps;
 mod index;
-mod pump;
 mod reader;
 
 pub use cut_layer::cut_layer;

@@ -11,9 +11,9 @@ use oci_spec::image::Descriptor;
 
 use super::{
     Old,
+    answer::Answer,
     cut::{cut_all, key},
     descriptor_of_index, fetch_index,
-    pump::Answer,
 };
 use crate::image::{ImageError, ImageStore, Layer};
 use slipway_core::{
