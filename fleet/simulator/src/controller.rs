@@ -10,7 +10,6 @@
 
 use std::{collections::VecDeque, rc::Rc};
 
-use jiff::Timestamp;
 use slipway_core::digest::Sha256;
 use slipway_node::request::Goal;
 use slipway_rollout::{
@@ -249,12 +248,8 @@ impl World {
             approvals: self.approvals(&rollout.approvals, rollout.plan.hash),
             replacing: Default::default(),
             created: Some(stamp(0, 0)),
-            soaking_since: if self.mutant == Mutant::SoaksByNodes {
-                Some(Timestamp::MIN)
-            } else {
-                rollout.soaking_since
-            },
-            retry: rollout.retry,
+            soaking_since: self.mutant.soaking_since().or(rollout.soaking_since),
+            retry: self.mutant.retry().or(rollout.retry),
             attempts: rollout.attempts.clone(),
             named_tokens: rollout.words.values().copied().collect(),
             api_server: None,

@@ -1,5 +1,8 @@
 //! Faults on purpose, so that the laws are seen to notice them.
 
+use jiff::Timestamp;
+use slipway_rollout::facts::Retry;
+
 /// The fault of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
@@ -35,6 +38,8 @@ pub enum Mutant {
     ForgetsTheDone,
     /// An end before the reboot counts as an attempt.
     CountsEarly,
+    /// It is repeated at once, and not in the next window.
+    RepeatsAtOnce,
     /// Grants are given while Kubernetes is upgraded.
     GrantsBesideClaim,
     /// Kubernetes is upgraded while a node has a grant.
@@ -42,8 +47,18 @@ pub enum Mutant {
 }
 
 impl Mutant {
+    /// A soak began so long ago that it is over.
+    pub fn soaking_since(self) -> Option<Timestamp> {
+        (self == Self::SoaksByNodes).then_some(Timestamp::MIN)
+    }
+
+    /// Every attempt that ended before the reboot may be repeated now.
+    pub fn retry(self) -> Option<Retry> {
+        (self == Self::RepeatsAtOnce).then_some(Retry { below: u64::MAX, from: Timestamp::MAX })
+    }
+
     /// Each of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::GrantsEnd,
         Self::CachedBudget,
         Self::UnreadToken,
@@ -59,6 +74,7 @@ impl Mutant {
         Self::ForgetsAttempts,
         Self::ForgetsTheDone,
         Self::CountsEarly,
+        Self::RepeatsAtOnce,
         Self::GrantsBesideClaim,
         Self::ClaimsBesideGrants,
     ];

@@ -34,6 +34,7 @@ fn each_mutant_is_noticed() {
             Mutant::SoaksByNodes => &["soaks:"],
             Mutant::ApprovesAnyPlan => &["approvals:"],
             Mutant::ForgetsAttempts | Mutant::ForgetsTheDone | Mutant::CountsEarly => &["attempts:"],
+            Mutant::RepeatsAtOnce => &["repeats:"],
             Mutant::GrantsBesideClaim | Mutant::ClaimsBesideGrants => &["kubernetes:"],
             Mutant::None => &[],
         };
