@@ -12,13 +12,12 @@ use std::{
 
 use jiff::Timestamp;
 use slipway_core::redact::redact;
-use slipway_fleet_objects::upgrade::NodeUpgradeStatus;
+use slipway_fleet_objects::{rollout::FINISHED, upgrade::NodeUpgradeStatus};
 use slipway_rollout::{blocked::Blocked, facts::Facts};
 
 use crate::{
     nodes::Answer,
     observed_node::NodeReading,
-    plans,
     pools::Members,
     report,
     round::{PoolRound, Round},
@@ -205,17 +204,17 @@ fn kind(state: &str) -> &'static str {
     match rank(state) {
         0 => "bad",
         1 => "busy",
-        _ if matches!(state, "UpToDate" | plans::FINISHED) => "good",
+        _ if matches!(state, "UpToDate" | FINISHED) => "good",
         _ => "waits",
     }
 }
 
 fn rank(state: &str) -> u8 {
     match state {
-        "Denied" | "Invalid" | "Failed" | "KeepsDenied" | "StrandsMember" | "KubeletSkew" | "TokenAhead" | "Silent"
-        | "SilentWithGrant" | "GoneWithGrant" | "Overtaken" | "AbortedWithGrant" | "NotWell" | "NotReplaced"
-        | "LocalVolumes" | "NoMachines" | "NoSuccessor" | "SuccessorElsewhere" | "SuccessorNotWell"
-        | "SuccessorDiffers" | "Unwritten" | "PlanChanged" | "LedgerFull" | "LedgerSpent" => 0,
+        "Denied" | "Incomplete" | "Invalid" | "Failed" | "KeepsDenied" | "StrandsMember" | "KubeletSkew"
+        | "TokenAhead" | "Silent" | "SilentWithGrant" | "GoneWithGrant" | "Overtaken" | "AbortedWithGrant"
+        | "NotWell" | "NotReplaced" | "LocalVolumes" | "NoMachines" | "NoSuccessor" | "SuccessorElsewhere"
+        | "SuccessorNotWell" | "SuccessorDiffers" | "Unwritten" | "PlanChanged" | "LedgerFull" | "LedgerSpent" => 0,
         "Running" | "UnderWay" | "Begins" | "Granted" | "Returns" | "Aborts" | "Staging" | "Rebooting" | "Deletes"
         | "MachineGoes" | "SuccessorJoins" | "Busy" => 1,
         _ => 2,

@@ -18,7 +18,7 @@ use kube::Resource as _;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     pool::{NodePool, Strategy},
-    rollout::{Rollout, RolloutSpec},
+    rollout::{Rollout, RolloutSpec, RolloutStatus},
 };
 use slipway_rollout::{
     facts::ObservedNode,
@@ -28,8 +28,6 @@ use slipway_rollout::{
 
 use crate::{names, pools::DesiredState};
 
-/// The state of a rollout of which nothing is left to do.
-pub const FINISHED: &str = "Finished";
 /// The state of a rollout whose pool has another target now.
 pub const SUPERSEDED: &str = "Superseded";
 
@@ -47,6 +45,10 @@ pub struct Followed<'a> {
 
 fn state(rollout: &Rollout) -> &str {
     rollout.status.as_ref().map_or("", |status| status.state.as_str())
+}
+
+fn ended(rollout: &Rollout) -> bool {
+    rollout.status.as_ref().is_some_and(RolloutStatus::has_ended)
 }
 
 /// The last rollout of this payload in this pool.
@@ -85,7 +87,7 @@ pub fn denied<'a>(pool: &str, rollouts: &'a [Rollout]) -> BTreeMap<String, &'a s
 pub fn is_given_up(pool: &NodePool, rollouts: &[Rollout]) -> bool {
     let uid = pool.spec.abort.as_ref().map(|abort| &abort.rollout_uid);
     let is_it = |of: &&Rollout| of.metadata.uid.is_some() && of.metadata.uid.as_ref() == uid;
-    rollouts.iter().find(is_it).is_some_and(|of| !matches!(state(of), FINISHED | SUPERSEDED))
+    rollouts.iter().find(is_it).is_some_and(|of| !ended(of) && state(of) != SUPERSEDED)
 }
 
 /// The plan that this pool follows, whose nodes are to run `payload`.
@@ -104,8 +106,7 @@ pub fn next(
     last: Option<&Rollout>,
     own: Option<&str>,
 ) -> Option<Rollout> {
-    let is_over =
-        |last: &Rollout| state(last) == FINISHED && last.status.as_ref().is_some_and(|status| status.denied.is_none());
+    let is_over = |last: &Rollout| ended(last) && last.status.as_ref().is_some_and(|status| status.denied.is_none());
     if last.is_some_and(|last| !is_over(last)) {
         return None;
     }

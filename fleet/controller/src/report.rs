@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use slipway_fleet_objects::{
     condition,
     pool::{Approval, NodePool, NodePoolStatus},
-    rollout::{ApprovalRecord, Replacing, Rollout, RolloutStatus},
+    rollout::{ApprovalRecord, FINISHED, INCOMPLETE, Replacing, Rollout, RolloutStatus},
     upgrade::NodeUpgradeStatus,
 };
 use slipway_node_api::{
@@ -15,7 +15,7 @@ use slipway_node_api::{
 };
 use slipway_rollout::{
     blocked::Blocked,
-    decide::{Action, BlockedNode},
+    decide::{Action, BlockedNode, Decision},
     facts::{Facts, ObservedNode},
 };
 
@@ -23,7 +23,7 @@ use crate::{
     node_report,
     nodes::Answer,
     observed_node::NodeReading,
-    plans::{self, FINISHED, SUPERSEDED},
+    plans::{self, SUPERSEDED},
     pools::Problem,
     round::{PoolRound, Reboot, Superseded},
 };
@@ -38,7 +38,7 @@ const REPLACING: usize = 200_000;
 /// The state, in one word that stays the same, and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headline {
-    /// Finished, Denied, Aborted, Paused, Running, Waiting.
+    /// Finished, Incomplete, Denied, Aborted, Paused, Running, Waiting.
     pub state: &'static str,
     /// The same, and why no more.
     pub message: String,
@@ -137,12 +137,24 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
     let waits_for = |of: &BlockedNode| !matches!(of.why, Blocked::Skipped);
     let is_empty = facts.plan.nodes().next().is_none() && decision.blocked.iter().any(waits_for);
     if decision.finished && !is_empty {
-        let message = first.map_or_else(|| "every node is done".to_owned(), named);
-        return Headline { state: FINISHED, message: short(message) };
+        return over(decision, named);
     }
     let soaks = decision.soaks.map(|until| format!("wave {} must be well until {until:.0}", decision.passed + 1));
     let message = first.map(named).or(soaks).unwrap_or_else(|| "it begins with the next look".to_owned());
     Headline { state: "Waiting", message: short(message) }
+}
+
+/// Nothing is left to do. A node that people left out is not missed; any other that is not done needs a person.
+fn over(decision: &Decision, named: impl Fn(&BlockedNode) -> String) -> Headline {
+    let is_left_out = |of: &&BlockedNode| matches!(of.why, Blocked::Skipped | Blocked::NotInPlan);
+    let (left_out, missed): (Vec<&BlockedNode>, Vec<&BlockedNode>) = decision.blocked.iter().partition(is_left_out);
+    let (state, message) = match (missed.first(), left_out.first()) {
+        (Some(first), _) if missed.len() == 1 => (INCOMPLETE, format!("1 node is not done: {}", named(first))),
+        (Some(first), _) => (INCOMPLETE, format!("{} nodes are not done; the first: {}", missed.len(), named(first))),
+        (None, Some(first)) => (FINISHED, named(first)),
+        (None, None) => (FINISHED, "every node is done".to_owned()),
+    };
+    Headline { state, message: short(message) }
 }
 
 /// The progress of nodes on the way back; empty if none is to go.

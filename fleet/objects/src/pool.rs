@@ -252,7 +252,8 @@ pub struct NodePoolStatus {
     pub nodes: u32,
     /// How many of them run the target, are well, and hold no grant.
     pub done: u32,
-    /// What goes on, in one word: UpToDate, Running, Waiting, Paused, Denied, Aborted, Invalid.
+    /// What goes on, in one word: UpToDate, Finished, Incomplete, Running, Waiting, Paused,
+    /// Denied, Aborted, Invalid.
     pub state: String,
     /// What goes on, and why no more; for people.
     pub message: String,

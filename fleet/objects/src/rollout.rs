@@ -11,6 +11,11 @@ use slipway_rollout::{attempts::Attempts, facts::Retry, places::Places, plan::Pl
 
 use crate::attribution::Attribution;
 
+/// The state of a rollout whose nodes are all done, but for those that people left out.
+pub const FINISHED: &str = "Finished";
+/// The state of a rollout of which nothing is left to do, and some nodes are not done, such as those that failed.
+pub const INCOMPLETE: &str = "Incomplete";
+
 /// One plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema, CustomResource)]
 #[kube(
@@ -97,12 +102,19 @@ pub struct RolloutStatus {
     pub done: u32,
     /// How many waves are over, of how many: 1/3.
     pub waves: String,
-    /// What goes on, in one word: Finished, Running, Waiting, Paused, Denied, Aborted, Superseded.
+    /// What goes on, in one word: Finished, Incomplete, Running, Waiting, Paused, Denied, Aborted, Superseded.
     pub state: String,
     /// What goes on, and why no more; for people.
     pub message: String,
-    /// Finished: whether nothing is left to do; its reasons are the words of state.
+    /// Finished: whether every node that is not left out is done; its reasons are the words of state.
     pub conditions: Vec<Condition>,
+}
+
+impl RolloutStatus {
+    /// Nothing of it is left to do: every node is done, or those that are not need a person.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state.as_str(), FINISHED | INCOMPLETE)
+    }
 }
 
 /// An approval that counts.

@@ -54,7 +54,7 @@ fn who_leaves_the_payload_of_a_finished_rollout_sends_nobody_back() {
         tell(&mut scene);
     }
     let status = scene.objects.rollouts[0].status.as_ref().unwrap();
-    assert_eq!((status.denied.as_deref(), status.state.as_str()), (None, "Finished"));
+    assert_eq!((status.denied.as_deref(), status.state.as_str()), (None, "Incomplete"));
     assert_eq!(why(&scene, 0), "it failed: it ran the payload, and does so no more");
     // Meanwhile the other one was ill: that is no reason either.
     scene.says(1).health.as_mut().unwrap().set_state(HealthState::Ill);

@@ -19,7 +19,7 @@ use scene::{NEW, Scene, payload};
 use serde_json::json;
 use slipway_fleet::{observed_node, pools::Problem, report};
 use slipway_fleet_objects::rollout::Rollout;
-use slipway_node_api::v1::{Denied, HealthState};
+use slipway_node_api::v1::{Denied, Ended, Goal, HealthState, Outcome};
 use slipway_rollout::{decide::Action, ledger::Role};
 
 /// A rollout of all nodes, and every node staged.
@@ -183,6 +183,31 @@ fn a_new_target_waits_for_the_grants_of_the_old_one() {
 }
 
 #[test]
+fn a_rollout_that_no_node_could_stage_is_not_finished() {
+    let mut scene = Scene::new(3);
+    scene.roll();
+    let outcome = Some(Outcome { came_back: Some("no room".to_owned()), left: false });
+    let goal = Goal::Stage.into();
+    let source = scene.objects.rollouts[0].spec.image.clone();
+    for n in 0..3 {
+        let (payload, source, outcome) = (payload(NEW).into(), source.clone(), outcome.clone());
+        scene.says(n).ended = vec![Ended { goal, payload, source, failed: true, outcome, ..Ended::default() }];
+    }
+    let status = |scene: &Scene| {
+        let round = scene.round();
+        report::rollout(&scene.objects.rollouts[0], round.pools["p"].as_ref().unwrap(), scene::now())
+    };
+    let unstaged = status(&scene);
+    assert_eq!((unstaged.state.as_str(), unstaged.done, unstaged.nodes), ("Incomplete", 0, 3), "{}", unstaged.message);
+    let message = "3 nodes are not done; the first: n0: it failed: no room";
+    assert!(unstaged.message.starts_with(message), "{}", unstaged.message);
+    // A person leaves them out: they are not missed.
+    let skip = ["n0", "n1", "n2"].map(|node| json!({ "node": node, "who": "a", "why": "its disk is old" }));
+    scene.pool("p", json!({ "skip": skip }));
+    assert_eq!(status(&scene).state, "Finished");
+}
+
+#[test]
 fn what_came_back_is_not_tried_again_and_a_further_node_gets_a_further_rollout() {
     let mut scene = staged(2);
     scene.pool("p", json!({ "policies": ["patient"] }));
@@ -195,7 +220,11 @@ fn what_came_back_is_not_tried_again_and_a_further_node_gets_a_further_rollout()
     assert_eq!(pool_round.decision.blocked[0].why.to_string(), "it failed: it was not well");
     assert!(round.new.is_empty(), "not while it is not finished");
     let status = report::rollout(&scene.objects.rollouts[0], pool_round, scene::now());
-    assert_eq!((status.state.as_str(), status.done, status.nodes), ("Finished", 1, 2));
+    assert_eq!((status.state.as_str(), status.done, status.nodes), ("Incomplete", 1, 2));
+    let message = "1 node is not done: n0: it failed: it was not well";
+    assert!(status.message.starts_with(message), "{}", status.message);
+    let finished = status.conditions.iter().find(|of| of.type_ == "Finished").map(|of| of.status.as_str());
+    assert_eq!(finished, Some("False"));
     scene.objects.rollouts[0].status = Some(status);
     assert!(scene.round().new.is_empty(), "what failed is no reason for another one");
     scene.node(2);

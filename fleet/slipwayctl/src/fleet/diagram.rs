@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::status_report::{Member, MovedBytes, NodeStatus, Pool, Report, Stage, Wave};
 use slipway_core::units::approx;
+use slipway_fleet_objects::rollout::{FINISHED, INCOMPLETE};
 use slipway_node_api::text::clean;
 
 /// The abilities of the terminal.
@@ -131,8 +132,8 @@ impl Style {
 
     fn pool(self, pool: &Pool, text: &mut String) {
         let colour = match pool.state.as_str() {
-            "UpToDate" => GREEN,
-            "Denied" | "Aborted" | "Invalid" => RED,
+            "UpToDate" | FINISHED => GREEN,
+            "Denied" | "Aborted" | "Invalid" | INCOMPLETE => RED,
             _ => YELLOW,
         };
         let (name, state) = (clean(&pool.name), clean(&pool.state));

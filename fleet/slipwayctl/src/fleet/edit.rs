@@ -114,8 +114,8 @@ pub fn abort(pool: &Value, rollout: &Rollout, word: &Attribution) -> Result<Edit
     follows(pool, rollout)?;
     let (name, uid) = (rollout.metadata.name.as_deref().unwrap_or_default(), &rollout.metadata.uid);
     let status = rollout.status.clone().unwrap_or_default();
-    if status.state == "Finished" {
-        return refused("finished", format!("{name} is finished: there is nothing to give up"));
+    if status.has_ended() {
+        return refused("finished", format!("{name} is over: there is nothing to give up"));
     }
     let there = &pool["spec"]["abort"];
     let is_said = uid.as_ref().is_some_and(|uid| there["rolloutUID"] == *uid);
@@ -148,7 +148,7 @@ pub fn run_now(
     follows(pool, rollout)?;
     let (name, uid) = (rollout.metadata.name.as_deref().unwrap_or_default(), &rollout.metadata.uid);
     let status = rollout.status.clone().unwrap_or_default();
-    if matches!(status.state.as_str(), "Finished" | "Denied" | "Aborted") {
+    if status.has_ended() || matches!(status.state.as_str(), "Denied" | "Aborted") {
         return refused("over", format!("{name} does not go on: {}, {}", status.state, status.message));
     }
     let there = &pool["spec"]["runNow"];
@@ -191,7 +191,7 @@ pub fn approve(
         return refused("another-plan", format!("the pool {} follows the plan {} of {name}", plan.pool, plan.hash));
     }
     let status = rollout.status.clone().unwrap_or_default();
-    if matches!(status.state.as_str(), "Finished" | "Denied" | "Aborted") {
+    if status.has_ended() || matches!(status.state.as_str(), "Denied" | "Aborted") {
         return refused("over", format!("{name} does not go on: {}, {}", status.state, status.message));
     }
     let waves = u32::try_from(plan.waves.len()).unwrap_or(u32::MAX);

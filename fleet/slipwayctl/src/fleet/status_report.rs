@@ -62,8 +62,8 @@ pub struct Kubernetes {
 pub struct Pool {
     /// Its name.
     pub name: String,
-    /// What goes on, in one word that stays the same: UpToDate, Running, Waiting, Paused, Denied, Aborted, Invalid;
-    /// Unknown if no controller has looked at it yet.
+    /// What goes on, in one word that stays the same: UpToDate, Finished, Incomplete, Running,
+    /// Waiting, Paused, Denied, Aborted, Invalid; Unknown if no controller has looked at it yet.
     pub state: String,
     /// What goes on, and why no more; for people.
     pub message: String,
