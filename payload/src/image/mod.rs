@@ -38,6 +38,7 @@ pub(crate) use layer::Layer;
 pub use local::{Local, LocalRef};
 pub use pull::{Pull, Pulled};
 pub use push::{Pushed, push};
+pub(crate) use read_ahead::ReadAhead;
 pub use sign::{Signable, SignedLayer};
 pub use sink::{BlobContent, ImageSink, LayoutSink, NamedManifest};
 pub use source::{ImageSource, Inspection};

@@ -6,8 +6,6 @@ use std::{
     thread,
 };
 
-use crate::digest_file::fill;
-
 // More or larger buffers cost memory and gain no speed.
 const BUFFER_BYTES: usize = 128 << 10;
 const BUFFERS: usize = 4;
@@ -39,9 +37,22 @@ impl ReadAhead {
 
 fn read(mut reader: impl Read, free: &Receiver<Box<[u8]>>, full: &SyncSender<io::Result<Filled>>) {
     while let Ok(mut buf) = free.recv() {
-        let result = fill(&mut reader, &mut buf).map(|n| (buf, n));
-        let last = result.as_ref().map_or(true, |(_, n)| *n == 0);
-        if full.send(result).is_err() || last {
+        let (mut filled, mut error) = (0, None);
+        while filled < buf.len() && error.is_none() {
+            match reader.read(&mut buf[filled..]) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => error = Some(e),
+            }
+        }
+        // The bytes before an error count: who reads them may go on behind them in another way.
+        let is_last = filled == 0 || error.is_some();
+        let is_gone = (filled > 0 || error.is_none()) && full.send(Ok((buf, filled))).is_err();
+        if let Some(error) = error.filter(|_| !is_gone) {
+            let _ = full.send(Err(error));
+        }
+        if is_gone || is_last {
             return;
         }
     }
@@ -73,5 +84,18 @@ impl Read for ReadAhead {
         let n = self.fill_buf()?.read(out)?;
         self.consume(n);
         Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_are_the_same() {
+        let bytes: Vec<u8> = (0..3 * BUFFERS * BUFFER_BYTES + 5).map(|n| (n >> 8) as u8).collect();
+        let mut read = Vec::new();
+        ReadAhead::new(io::Cursor::new(bytes.clone())).unwrap().read_to_end(&mut read).unwrap();
+        assert!(read == bytes);
     }
 }
