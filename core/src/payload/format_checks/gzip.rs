@@ -1,5 +1,5 @@
-//! The end of a gzip member (RFC 1952). Nothing but decompressing finds the end of its stream; the output is
-//! dropped.
+//! A gzip member (RFC 1952), as `gunzip` in Linux reads it (lib/decompress_inflate.c). Nothing but decompressing finds the end of
+//! its stream. What comes out is watched and dropped: Linux wants whole archives in it.
 
 use crate::prelude::*;
 
@@ -8,29 +8,27 @@ use miniz_oxide::{
     inflate::stream::{InflateState, inflate},
 };
 
-use super::next::Next;
+use super::{initramfs::InitramfsWatch, next::Next};
 
 pub struct Gzip {
     at: At,
-    // Fields of the header that are still to come: FLG.
-    flags: u8,
     state: Box<InflateState>,
     out: Vec<u8>,
+    unpacked: Box<InitramfsWatch>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Header,
-    ExtraSize,
     /// A text that ends with a zero.
-    Text,
+    Name,
     Deflate,
 }
 
-const EXTRA: u8 = 4;
+// Flags of the header.
 const NAME: u8 = 8;
-const COMMENT: u8 = 16;
-const HEADER_CRC: u8 = 2;
+// A checksum of the header, an extra field, a comment: Linux takes them for the stream.
+const UNKNOWN_TO_LINUX: u8 = 2 | 4 | 16;
 const DEFLATE: u8 = 8;
 // CRC32 and ISIZE.
 const TRAILER_BYTES: u64 = 8;
@@ -40,41 +38,30 @@ impl Gzip {
     pub const HEADER_BYTES: usize = 10;
 
     pub fn new() -> Self {
-        Gzip { at: At::Header, flags: 0, state: InflateState::new_boxed(DataFormat::Raw), out: vec![0; OUT_BYTES] }
+        Gzip {
+            at: At::Header,
+            state: InflateState::new_boxed(DataFormat::Raw),
+            out: vec![0; OUT_BYTES],
+            unpacked: Box::new(InitramfsWatch::of_archives()),
+        }
     }
 
     pub fn next(&mut self, heading: &[u8]) -> Next {
         match self.at {
             At::Header if heading[2] != DEFLATE => Next::Unknown,
-            At::Header => {
-                self.flags = heading[3];
-                self.field(0)
-            }
-            At::ExtraSize => self.field(u64::from(u16::from_le_bytes([heading[0], heading[1]]))),
-            At::Text if heading[0] != 0 => Next::Heading { skip: 0, need: 1 },
-            At::Text => self.field(0),
+            At::Header if heading[3] & UNKNOWN_TO_LINUX != 0 => Next::Refused(
+                "has a header with more than a name in it, which Linux takes for its stream: make it by `gzip -n`",
+            ),
+            At::Header if heading[3] & NAME != 0 => self.heading(At::Name, 1),
+            At::Name if heading[0] != 0 => self.heading(At::Name, 1),
+            At::Header | At::Name => self.heading(At::Deflate, 0),
             At::Deflate => Next::Stream,
         }
     }
 
-    /// On to the next field of the header that there is, in the order of RFC 1952.
-    fn field(&mut self, skip: u64) -> Next {
-        let mut take = |flag: u8| {
-            let there = self.flags & flag != 0;
-            self.flags &= !flag;
-            there
-        };
-        if take(EXTRA) {
-            self.at = At::ExtraSize;
-            return Next::Heading { skip, need: 2 };
-        }
-        if take(NAME) || take(COMMENT) {
-            self.at = At::Text;
-            return Next::Heading { skip, need: 1 };
-        }
-        let crc = if take(HEADER_CRC) { 2 } else { 0 };
-        self.at = At::Deflate;
-        Next::Heading { skip: skip + crc, need: 0 }
+    const fn heading(&mut self, at: At, need: usize) -> Next {
+        self.at = at;
+        Next::Heading { skip: 0, need }
     }
 
     /// Returns the number of bytes taken, and [`Next::Stream`] if there must be more.
@@ -83,8 +70,14 @@ impl Gzip {
         loop {
             let result = inflate(&mut self.state, &bytes[taken..], &mut self.out, MZFlush::None);
             taken += result.bytes_consumed;
+            self.unpacked.see(&self.out[..result.bytes_written]);
             match result.status {
-                Ok(MZStatus::StreamEnd) => return (taken, Next::End { skip: TRAILER_BYTES }),
+                Ok(MZStatus::StreamEnd) if self.unpacked.ends_whole() => {
+                    return (taken, Next::End { skip: TRAILER_BYTES });
+                }
+                Ok(MZStatus::StreamEnd) => {
+                    return (taken, Next::Refused("does not hold whole cpio archives of the format newc"));
+                }
                 Ok(_) | Err(MZError::Buf) if taken == bytes.len() && result.bytes_written < OUT_BYTES => {
                     return (taken, Next::Stream);
                 }

@@ -29,6 +29,8 @@ pub struct InitramfsWatch {
     need: usize,
     state: State,
     needs: Vec<&'static str>,
+    // Nothing but archives that are not compressed.
+    archives_only: bool,
 }
 
 /// Alignment at which Linux looks for an archive that is not compressed: `unpack_to_rootfs` in init/initramfs.c.
@@ -54,6 +56,7 @@ impl Default for InitramfsWatch {
             need: MAGIC_BYTES,
             state: State::Between(false),
             needs: Vec::new(),
+            archives_only: false,
         }
     }
 }
@@ -67,6 +70,16 @@ impl InitramfsWatch {
             State::Wrong(why) => Err(why),
             _ => Ok(()),
         }
+    }
+
+    /// Watches what came out of a compressed part. Nothing in there is unpacked once more.
+    pub(super) fn of_archives() -> Self {
+        InitramfsWatch { archives_only: true, ..InitramfsWatch::default() }
+    }
+
+    /// Whether a whole archive was its last one. Linux keeps nothing of half an archive over the end of a compressed part.
+    pub(super) const fn ends_whole(&self) -> bool {
+        matches!(self.state, State::Between(true) | State::Settled)
     }
 
     /// The options that a kernel needs to unpack the parts seen so far, such as `CONFIG_RD_XZ`.
@@ -137,6 +150,9 @@ impl InitramfsWatch {
                 Some((part @ Part::Cpio(_), _)) if !begins.is_multiple_of(CPIO_ALIGN) => {
                     let why = "does not begin at a multiple of 4 bytes: put zeros before it";
                     self.state = State::Wrong(Unbootable::NotUnpacked { what: part.name(), why });
+                }
+                Some((part, _)) if self.archives_only && !matches!(part, Part::Cpio(_)) => {
+                    self.state = State::Wrong(Unbootable::NotInitramfs);
                 }
                 Some((part, need)) => {
                     (self.state, self.need) = (State::In(part), need);

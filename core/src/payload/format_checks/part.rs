@@ -203,11 +203,13 @@ impl Zstd {
             0 => usize::from(single),
             flag => 1 << flag,
         };
-        let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
-        let header = 5 + usize::from(!single) + dictionary + content_size;
-        // One byte behind the descriptor was read: of the size, where there is no dictionary. Linux has none.
+        if descriptor & 3 != 0 {
+            return Next::Refused("was made with a dictionary, which Linux does not have: zstd without -D");
+        }
+        let header = 5 + usize::from(!single) + content_size;
+        // One byte behind the descriptor was read: of the window or of the size.
         let rest = header - heading.len();
-        if single && dictionary == 0 && content_size >= 4 {
+        if single && content_size >= 4 {
             *self = Zstd::Size { low: window, checksum };
             return Next::Heading { skip: 0, need: rest };
         }
