@@ -140,6 +140,7 @@ fn remedy(id: Id, verb: Option<&str>) -> Option<&'static str> {
         Id::PayloadChecksums => "run `installer checksum` on the payload again",
         Id::ImageNotFound => "check the name and the tag of the image",
         Id::ImageInvalid => "copy or pull the image again",
+        Id::RegistrySettings => "mend that file or variable, then run the same command again",
         Id::RegistryDenied => "give credentials that may read the image, with --authfile",
         Id::RegistryUnreachable => {
             "check the host's name, the network and the registry, then run the same command again"
@@ -370,6 +371,7 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
         Known::new(match error {
             ImageError::NotFound { .. } => Id::ImageNotFound,
             ImageError::Invalid { .. } => Id::ImageInvalid,
+            ImageError::Setting { .. } => Id::RegistrySettings,
             ImageError::Denied { .. } => Id::RegistryDenied,
             ImageError::Fetch { .. } => Id::RegistryUnreachable,
             ImageError::Io { .. } => Id::ImageUnreadable,

@@ -152,6 +152,7 @@ identifiers! {
     ImageNotFound = "image-not-found": "The container image, or a part of it, is missing.";
     ImageInvalid = "image-invalid": "The container image is damaged, or is none.";
     ImageUnreadable = "image-unreadable": "The container image cannot be read or written.";
+    RegistrySettings = "registry-settings": "A proxy, an auth file or a certificate for registries is wrong.";
     RegistryDenied = "registry-denied": "The registry wants other credentials.";
     RegistryUnreachable = "registry-unreachable": "The registry cannot be reached, or did not deliver.";
 

@@ -18,6 +18,9 @@ pub enum ImageError {
     /// Content, structure, digest or size is wrong.
     #[error("{}: {}", printable(what), printable(why))]
     Invalid { what: String, why: String },
+    /// A proxy, an auth file or a certificate of this machine is wrong, so no registry was asked.
+    #[error("{}: {}", printable(what), printable(why))]
+    Setting { what: String, why: String },
     /// The registry wants other credentials.
     #[error("{}: {}", printable(what), printable(why))]
     Denied { what: String, why: String },
@@ -31,6 +34,10 @@ pub enum ImageError {
 impl ImageError {
     pub fn invalid(what: impl Into<String>, why: impl Into<String>) -> Self {
         ImageError::Invalid { what: what.into(), why: why.into() }
+    }
+
+    pub fn setting(what: impl Into<String>, why: impl Into<String>) -> Self {
+        ImageError::Setting { what: what.into(), why: why.into() }
     }
 
     /// Unwrap an `ImageError` that came through a reader, or wrap the reader's own error.

@@ -13,6 +13,9 @@ use serde::Deserialize;
 
 use crate::image::ImageError;
 
+/// Some editors begin a file so.
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Deliberately without `Debug`, so that a secret cannot get into a message.
 pub struct Credentials {
     /// For HTTP Basic: base64 of `user:password`.
@@ -85,22 +88,44 @@ impl fmt::Display for CredentialsFrom {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct AuthFile {
-    #[serde(default)]
-    auths: BTreeMap<String, Entry>,
-    #[serde(default, rename = "credHelpers")]
-    helpers: BTreeMap<String, String>,
-    #[serde(default, rename = "credsStore")]
+    auths: Option<BTreeMap<String, Option<Entry>>>,
+    #[serde(rename = "credHelpers")]
+    helpers: Option<BTreeMap<String, String>>,
+    #[serde(rename = "credsStore")]
     store: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Entry {
-    #[serde(default)]
     auth: Option<String>,
-    #[serde(default, rename = "identitytoken")]
+    // In place of it, as Kubernetes takes them.
+    username: Option<String>,
+    password: Option<String>,
+    #[serde(rename = "identitytoken")]
     identity_token: Option<String>,
+}
+
+impl Entry {
+    /// For HTTP Basic. An error if it is not `user:password`.
+    fn basic(&self) -> Result<Option<String>, ()> {
+        if let Some(auth) = self.auth.as_deref().filter(|auth| !auth.is_empty()) {
+            return normalized(auth).map(Some).ok_or(());
+        }
+        let user = self.username.as_deref().filter(|user| !user.is_empty());
+        Ok(user.zip(self.password.as_deref()).map(|(user, password)| STANDARD.encode(format!("{user}:{password}"))))
+    }
+}
+
+impl AuthFile {
+    /// An empty file has no entries.
+    fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
+        let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+        if text.trim_ascii().is_empty() { Ok(Self::default()) } else { serde_json::from_slice(text) }
+    }
 }
 
 /// The credentials for `repository` at `host`, from `given` (which must exist) or else from the usual files.
@@ -135,21 +160,20 @@ fn lookup_in(files: &[PathBuf], named: bool, host: &str, repository: &str) -> Re
             Err(e) if absent(&e) && !named => continue,
             Err(source) => return Err(ImageError::Io { what: format!("auth file {}", file.display()), source }),
         };
-        let wrong = |why: String| ImageError::invalid(format!("auth file {}", file.display()), why);
+        let wrong = |why: String| ImageError::setting(format!("auth file {}", file.display()), why);
         // The parser's message may quote a secret from the file, so give only the position.
-        let parsed: AuthFile = serde_json::from_slice(&text).map_err(|e| {
+        let parsed: AuthFile = AuthFile::parse(&text).map_err(|e| {
             wrong(format!("not in the format of containers-auth.json(5): line {}, column {}", e.line(), e.column()))
         })?;
-        if let Some((key, entry)) = most_specific(&parsed.auths, host, repository) {
-            let basic = entry.auth.as_deref().filter(|auth| !auth.is_empty());
-            let basic = basic.map(|auth| normalized(auth).ok_or_else(|| bad_auth(key))).transpose().map_err(wrong)?;
+        if let Some((key, entry)) = most_specific(&parsed.auths.unwrap_or_default(), host, repository) {
+            let basic = entry.basic().map_err(|()| wrong(bad_auth(key)))?;
             let identity_token = entry.identity_token.clone().filter(|token| !token.is_empty());
             if basic.is_some() || identity_token.is_some() {
                 let origin = CredentialsFrom::Entry(key.to_owned(), file.clone());
                 return Ok(Lookup { credentials: Some(Credentials { basic, identity_token }), origin });
             }
         }
-        let of_host = parsed.helpers.iter().find(|(key, _)| same_host(key, host)).map(|(_, name)| name);
+        let of_host = parsed.helpers.iter().flatten().find(|(key, _)| same_host(key, host)).map(|(_, name)| name);
         if let Some(name) = of_host.or(parsed.store.as_ref()).filter(|_| helper.is_none()) {
             helper = Some((name.clone(), file.clone()));
         }
@@ -167,12 +191,17 @@ fn bad_auth(key: &str) -> String {
 }
 
 /// The entry with the longest key that names the repository, a namespace of it, or the host.
-fn most_specific<'a>(auths: &'a BTreeMap<String, Entry>, host: &str, repository: &str) -> Option<(&'a str, &'a Entry)> {
+fn most_specific<'a>(
+    auths: &'a BTreeMap<String, Option<Entry>>,
+    host: &str,
+    repository: &str,
+) -> Option<(&'a str, &'a Entry)> {
     let full = format!("{}/{repository}", canonical(host));
     let mut prefix = full.as_str();
     loop {
-        if let Some((key, entry)) = auths.iter().find(|(key, _)| matches(key, prefix)) {
-            return Some((key, entry));
+        let mut entries = auths.iter().filter_map(|(key, entry)| Some((key.as_str(), entry.as_ref()?)));
+        if let Some(found) = entries.find(|(key, _)| matches(key, prefix)) {
+            return Some(found);
         }
         prefix = &prefix[..prefix.rfind('/')?];
     }
@@ -269,6 +298,23 @@ mod tests {
         }
         let text = found(r#"{"credHelpers": {"r.io": "desktop"}}"#, "s.io", "x").unwrap().1.to_string();
         assert!(text.contains("auth.json") && !text.contains("desktop"), "{text}");
+    }
+
+    #[test]
+    fn files_as_other_programs_write_them() {
+        let user = |json: &str| user(json, "r.io", "x");
+        for json in [
+            r#"{"auths": {"r.io": {"username": "me", "password": "pw"}}}"#,
+            r#"{"auths": {"r.io": {"username": "other", "password": "x", "auth": "bWU6cHc="}}}"#,
+            r#"{"auths": {"s.io": null, "r.io": {"auth": "bWU6cHc="}}, "credHelpers": null, "credsStore": null}"#,
+            "\u{feff}{\"auths\": {\"r.io\": {\"auth\": \"bWU6cHc=\"}}}",
+        ] {
+            assert_eq!(user(json).as_deref(), Some("me:pw"), "{json}");
+        }
+        for nobody in ["", "\n", "{}", r#"{"auths": null}"#, r#"{"auths": {"r.io": {"auth": null, "username": "me"}}}"#]
+        {
+            assert_eq!(user(nobody), None, "{nobody}");
+        }
     }
 
     #[test]

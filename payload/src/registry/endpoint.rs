@@ -14,7 +14,7 @@ use ureq::{
     http::{self, Method, Response},
     unversioned::{
         resolver::DefaultResolver,
-        transport::{ConnectProxyConnector, Connector as _, TcpConnector},
+        transport::{Connector as _, TcpConnector},
     },
 };
 
@@ -25,6 +25,7 @@ use super::{
     meter::{MeterConnector, TIME_IS_OVER},
     options::{Patience, is_over},
     proxy::Proxies,
+    proxy_connector::ProxyConnector,
     request_error::{RequestError, header},
     retry::RetrySchedule,
     tls::TlsConnector,
@@ -135,7 +136,7 @@ impl Endpoint {
                 .accept_encoding("identity")
                 .build();
             let connector =
-                ().chain(ConnectProxyConnector::default())
+                ().chain(ProxyConnector::default())
                     .chain(TcpConnector::default())
                     .chain(MeterConnector { pace: patience.pace, deadline })
                     .chain(TlsConnector { config: Arc::clone(tls) });
@@ -191,7 +192,7 @@ impl Endpoint {
         authorization: Option<&str>,
     ) -> Result<Response<Body>, RequestError> {
         let to = url.to_string();
-        let (agent, proxy) = self.agents.of(&url.origin);
+        let (agent, proxy) = self.agents.of(&url.origin)?;
         let call = if request.head { agent.head(to) } else { agent.get(to) };
         let mut call = call.header("Accept", request.accept);
         if let Some(value) = authorization {
@@ -261,7 +262,7 @@ impl Endpoint {
             request = request.header("Authorization", value);
         }
         let body = SendBody::from_reader(stream.unwrap_or(&mut slice));
-        let (agent, proxy) = self.agents.of(&url.origin);
+        let (agent, proxy) = self.agents.of(&url.origin)?;
         let sent = request.body(body).map_err(ureq::Error::Http).and_then(|request| agent.run(request));
         sent.map_err(|e| RequestError::no_answer(e, &url.origin, proxy))
     }

@@ -2,7 +2,7 @@
 
 use ureq::{Agent, Proxy};
 
-use super::{proxy::Proxies, url::Origin};
+use super::{proxy::Proxies, request_error::RequestError, url::Origin};
 
 /// Clients that send requests: directly, and through the proxies that the environment names.
 pub struct Agents {
@@ -19,11 +19,11 @@ impl Agents {
     }
 
     /// The client for a host, and the name of its proxy if it uses one.
-    pub fn of(&self, origin: &Origin) -> (&Agent, Option<&str>) {
-        let proxy = self.proxies.of_origin(origin);
-        match (proxy, &self.proxied[usize::from(origin.tls)]) {
+    pub fn of(&self, origin: &Origin) -> Result<(&Agent, Option<&str>), RequestError> {
+        let proxy = self.proxies.of_origin(origin)?;
+        Ok(match (proxy, &self.proxied[usize::from(origin.tls)]) {
             (Some(named), Some(agent)) => (agent, Some(&named.name)),
             _ => (&self.direct, None),
-        }
+        })
     }
 }

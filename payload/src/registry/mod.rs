@@ -25,6 +25,7 @@ mod mirror;
 mod options;
 mod pages;
 mod proxy;
+mod proxy_connector;
 mod referrers;
 mod request_error;
 mod retry;
@@ -57,7 +58,7 @@ use self::{
     blob::BlobReader,
     endpoint::{Answer, Endpoint, Endpoints, Request},
     proxy::Proxies,
-    request_error::{RequestError, header},
+    request_error::{RequestError, RequestErrorKind, header},
     url::{Origin, Url},
 };
 use super::image::{Document, FromRange, ImageError, ImageStore, Listing, MAX_DOCUMENT_BYTES, RangeRequest};
@@ -100,7 +101,7 @@ impl Registry {
         let own = Url { origin: Origin::new(!options.plain_http, host), path: "/v2/".to_owned() };
         let of_host = options.mirrors.iter().filter(|mirror| mirror.host == image.host.to_ascii_lowercase());
         let bases = of_host.map(|mirror| (mirror.base.clone(), mirror.base.origin.authority.clone()));
-        let (mut list, proxies) = (Vec::new(), Proxies::of_environment()?);
+        let (mut list, proxies) = (Vec::new(), Proxies::of_environment());
         for (base, name) in bases.chain([(own, image.host.clone())]) {
             let lookup = auth_file::lookup(options.auth_file.as_deref(), &name, &image.repository)?;
             let open = !base.origin.tls && !options.plain_http;
@@ -146,40 +147,27 @@ impl Registry {
     /// registry does not say it there.
     pub fn digest(&self) -> Result<Sha256, ImageError> {
         let wanted = self.image.wanted();
-        let said = |answer: Answer| Ok(header(&answer.response, "docker-content-digest").and_then(parse_digest));
-        match self.ask(&wanted, true, said)? {
-            Some(digest) => Ok(digest),
-            None => Ok(Sha256::of(&self.manifest(&wanted)?.bytes)),
+        let path = format!("manifests/{wanted}");
+        let request = Request { path: &path, accept: ACCEPT, start: 0, end: None, version: None, head: true };
+        let asked = self.first(|endpoint| endpoint.get(&request));
+        match asked.map(|answer| header(&answer.response, "docker-content-digest").and_then(parse_digest)) {
+            Ok(Some(digest)) => Ok(digest),
+            // Some registries answer nothing but GET.
+            Err(failure) if !matches!(failure.kind, RequestErrorKind::NotFound | RequestErrorKind::Unsupported) => {
+                Err(failure.into_error(&self.what("manifest", &wanted)))
+            }
+            Ok(None) | Err(_) => Ok(Sha256::of(&self.manifest(&wanted)?.bytes)),
         }
     }
 
     /// A manifest by tag or digest. A digest is verified here, so that a mirror with wrong content is skipped.
     fn manifest(&self, wanted: &str) -> Result<Document, ImageError> {
-        let document = self.ask(wanted, false, |answer| document(answer, parse_digest(wanted)))?;
+        let path = format!("manifests/{wanted}");
+        let request = Request { path: &path, accept: ACCEPT, start: 0, end: None, version: None, head: false };
+        let got = self.first(|endpoint| document(endpoint.get(&request)?, parse_digest(wanted)));
+        let document = got.map_err(|failure| failure.into_error(&self.what("manifest", wanted)))?;
         self.endpoints.fetched.fetch_add(document.bytes.len() as u64, Ordering::Relaxed);
         Ok(document)
-    }
-
-    fn ask<T>(
-        &self,
-        wanted: &str,
-        head: bool,
-        take: impl Fn(Answer) -> Result<T, RequestError>,
-    ) -> Result<T, ImageError> {
-        self.take(&format!("manifests/{wanted}"), &self.what("manifest", wanted), head, take)
-    }
-
-    /// Fetches this path of the repository; `what` is for messages.
-    fn take<T>(
-        &self,
-        path: &str,
-        what: &str,
-        head: bool,
-        take: impl Fn(Answer) -> Result<T, RequestError>,
-    ) -> Result<T, ImageError> {
-        let request = Request { path, accept: ACCEPT, start: 0, end: None, version: None, head };
-        let taken = self.first(|endpoint| endpoint.get(&request).and_then(&take));
-        taken.map_err(|failure| failure.into_error(what))
     }
 
     /// The answer of the first endpoint that answers as it should.

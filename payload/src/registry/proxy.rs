@@ -1,20 +1,20 @@
 //! Chooses the proxy of a request: by the environment, as Go's `httpproxy` and curl read it.
 //!
 //! ureq passes over a value that it cannot use, and would ask the registry directly. So the decision is made here, and
-//! a value that cannot be used is an error that names the variable.
+//! a value that cannot be used is an error that names the variable, for the hosts that it is meant for.
 
 use std::{env, net::IpAddr};
 
 use ureq::Proxy;
 
-use super::url::Origin;
-use crate::image::ImageError;
+use super::{request_error::RequestError, url::Origin};
 
 /// The proxies that the environment names.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
-    http: Option<Named>,
-    https: Option<Named>,
+    // In place of one that cannot be used, the reason.
+    http: Option<Result<Named, String>>,
+    https: Option<Result<Named, String>>,
     without: Vec<Exception>,
 }
 
@@ -42,41 +42,50 @@ enum Exception {
 
 impl Proxies {
     /// The proxies of this process.
-    pub fn of_environment() -> Result<Self, ImageError> {
+    pub fn of_environment() -> Self {
         Self::of(&|name| env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty()))
     }
 
-    fn of(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, ImageError> {
+    fn of(variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let first = |names: [&'static str; 4]| names.into_iter().find_map(|name| Some((name, variable(name)?)));
-        let named = |names| first(names).map(|(name, value)| Named::new(name, &value)).transpose();
+        let named = |names| first(names).map(|(name, value)| Named::new(name, &value));
         let without = ["NO_PROXY", "no_proxy"].into_iter().find_map(variable).unwrap_or_default();
-        Ok(Proxies {
-            http: named(["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])?,
-            https: named(["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])?,
-            without: without.split(',').filter_map(|entry| Exception::parse(entry.trim())).collect(),
-        })
+        // curl takes spaces between entries, too.
+        let entries = without.split(|c: char| c == ',' || c.is_whitespace());
+        Proxies {
+            http: named(["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]),
+            https: named(["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]),
+            without: entries.filter_map(Exception::parse).collect(),
+        }
     }
 
     /// The proxy for requests with TLS, or without.
-    pub const fn of_scheme(&self, tls: bool) -> Option<&Named> {
+    pub fn of_scheme(&self, tls: bool) -> Option<&Named> {
+        self.named(tls)?.as_ref().ok()
+    }
+
+    const fn named(&self, tls: bool) -> Option<&Result<Named, String>> {
         if tls { self.https.as_ref() } else { self.http.as_ref() }
     }
 
     /// The proxy for this host, unless it is to be reached without one.
-    pub fn of_origin(&self, origin: &Origin) -> Option<&Named> {
-        let proxy = self.of_scheme(origin.tls)?;
+    pub fn of_origin(&self, origin: &Origin) -> Result<Option<&Named>, RequestError> {
+        let Some(proxy) = self.named(origin.tls) else { return Ok(None) };
         let (host, port) = host_and_port(&origin.authority);
         let port = port.unwrap_or(if origin.tls { 443 } else { 80 });
-        (!self.without.iter().any(|exception| exception.covers(host, port))).then_some(proxy)
+        if self.without.iter().any(|exception| exception.covers(host, port)) {
+            return Ok(None);
+        }
+        proxy.as_ref().map(Some).map_err(RequestError::setting)
     }
 }
 
 impl Named {
-    fn new(variable: &str, value: &str) -> Result<Self, ImageError> {
+    fn new(variable: &str, value: &str) -> Result<Self, String> {
         let (scheme, address) = value.split_once("://").unwrap_or(("http", value));
         // `user:password@` would show up in messages.
         let shown = address.rsplit_once('@').map_or_else(|| value.to_owned(), |(_, host)| format!("…@{host}"));
-        let wrong = |why: &str| ImageError::invalid(format!("${variable}"), format!("{shown:?} {why}"));
+        let wrong = |why: &str| format!("${variable}: {shown:?} {why}");
         if !["http", "https"].contains(&scheme.to_ascii_lowercase().as_str()) {
             return Err(wrong(&format!(
                 "names a proxy of the kind {scheme:?}: http://HOST:PORT or https://HOST:PORT is taken"
@@ -158,15 +167,32 @@ fn is_in(address: IpAddr, net: IpAddr, bits: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn proxies(variables: &[(&str, &str)]) -> Result<Proxies, String> {
-        let variable =
-            |name: &str| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned());
-        Proxies::of(&variable).map_err(|e| e.to_string())
+    fn proxies(variables: &[(&str, &str)]) -> Proxies {
+        Proxies::of(&|name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned()))
     }
 
     fn asks(without: &str, authority: &str) -> bool {
-        let proxies = proxies(&[("HTTPS_PROXY", "http://p:3128"), ("NO_PROXY", without)]).unwrap();
-        proxies.of_origin(&Origin::new(true, authority)).is_some()
+        let proxies = proxies(&[("HTTPS_PROXY", "http://p:3128"), ("NO_PROXY", without)]);
+        proxies.of_origin(&Origin::new(true, authority)).unwrap().is_some()
+    }
+
+    /// Why a registry with TLS is not asked.
+    fn fault(variables: &[(&str, &str)]) -> Option<String> {
+        proxies(variables).of_origin(&Origin::new(true, "r.io")).err().map(|error| error.why)
+    }
+
+    #[test]
+    fn a_wrong_proxy_stops_only_whoever_is_to_use_it() {
+        let wrong = "socks5://127.0.0.1:9";
+        assert!(fault(&[("ALL_PROXY", wrong)]).unwrap().contains("$ALL_PROXY"));
+        for others in [
+            [("ALL_PROXY", wrong), ("NO_PROXY", "r.io")],
+            [("ALL_PROXY", wrong), ("HTTPS_PROXY", "http://p:3128")],
+            [("HTTP_PROXY", wrong), ("HTTPS_PROXY", "http://p:3128")],
+            [("HTTP_PROXY", wrong), ("NO_PROXY", "other")],
+        ] {
+            assert_eq!(fault(&others), None, "{others:?}");
+        }
     }
 
     #[test]
@@ -177,6 +203,7 @@ mod tests {
             ("r.io", "sub.r.io:5000"),
             ("localhost, r.io", "r.io"),
             (" r.io ,x", "R.io"),
+            ("localhost r.io\tx", "r.io"),
             ("r.io:5000", "r.io:5000"),
             (".r.io", "sub.r.io"),
             ("*.r.io", "sub.r.io"),
@@ -213,7 +240,7 @@ mod tests {
     fn the_variable_of_the_scheme_counts_first() {
         let all = [("HTTPS_PROXY", "http://s:1"), ("http_proxy", "p:2"), ("ALL_PROXY", "http://a:3")];
         let name = |variables: &[(&str, &str)], tls| {
-            let proxies = proxies(variables).unwrap();
+            let proxies = proxies(variables);
             proxies.of_scheme(tls).map(|named| named.name.clone())
         };
         assert_eq!(name(&all, true).unwrap(), "the proxy s:1 ($HTTPS_PROXY)");
@@ -232,7 +259,7 @@ mod tests {
             ("http://me:sec@ret@p:1", "the proxy p:1"),
             ("https://p", "the proxy p:443"),
         ] {
-            let proxies = proxies(&[("ALL_PROXY", value)]).unwrap();
+            let proxies = proxies(&[("ALL_PROXY", value)]);
             assert_eq!(proxies.of_scheme(true).unwrap().name, format!("{name} ($ALL_PROXY)"), "{value}");
         }
     }
@@ -251,7 +278,7 @@ mod tests {
             "p:x/",
             "http://[::1]:65536",
         ] {
-            let error = proxies(&[("ALL_PROXY", value)]).unwrap_err();
+            let error = fault(&[("ALL_PROXY", value)]).unwrap();
             assert!(error.contains("$ALL_PROXY"), "{value:?}: {error}");
         }
         for value in [
@@ -262,7 +289,7 @@ mod tests {
             "http://me:secret#1@p:1",
             "http://me:/secret@p:1",
         ] {
-            let error = proxies(&[("ALL_PROXY", value)]).unwrap_err();
+            let error = fault(&[("ALL_PROXY", value)]).unwrap();
             assert!(error.contains("$ALL_PROXY") && !error.contains("secret"), "{value:?}: {error}");
         }
     }

@@ -1,6 +1,7 @@
 //! Why a request failed, in words that name a remedy, and whether to try again.
 
 use std::{
+    fmt,
     io::{self, Read},
     time::Duration,
 };
@@ -9,7 +10,7 @@ use rustls::{AlertDescription, CertificateError};
 use serde::Deserialize;
 use ureq::{Body, http::Response};
 
-use super::{tls::Unsupported, url::Origin};
+use super::{proxy_connector::AtProxy, tls::Unsupported, url::Origin};
 use crate::image::ImageError;
 
 // Longest `Retry-After` that we wait for, seconds: someone may be watching the machine. Dates are ignored, because the
@@ -22,6 +23,8 @@ const ERROR_BODY_BYTES: u64 = 16 << 10;
 pub enum RequestErrorKind {
     NotFound,
     Invalid,
+    /// A setting of this machine is wrong.
+    Setting,
     Denied,
     Fetch,
     /// A [`Self::Fetch`] of which the registry says that it does not know such requests.
@@ -52,11 +55,16 @@ impl RequestError {
         RequestError { kind: RequestErrorKind::Invalid, why: why.into(), again: None }
     }
 
+    pub fn setting(why: impl Into<String>) -> Self {
+        RequestError { kind: RequestErrorKind::Setting, why: why.into(), again: None }
+    }
+
     pub fn into_error(self, what: &str) -> ImageError {
         let what = what.to_owned();
         match self.kind {
             RequestErrorKind::NotFound => ImageError::NotFound { what, hint: format!("; {}", self.why) },
             RequestErrorKind::Invalid => ImageError::Invalid { what, why: self.why },
+            RequestErrorKind::Setting => ImageError::Setting { what, why: self.why },
             RequestErrorKind::Denied => ImageError::Denied { what, why: self.why },
             RequestErrorKind::Fetch | RequestErrorKind::Unsupported => ImageError::Fetch { what, why: self.why },
         }
@@ -64,9 +72,13 @@ impl RequestError {
 
     /// No answer came: an error of the connection, TLS or HTTP. `proxy` is the proxy of the request.
     pub fn no_answer(error: ureq::Error, origin: &Origin, proxy: Option<&str>) -> Self {
-        if let Some(failed) = proxy.and_then(|proxy| of_proxy(&error, proxy, origin)) {
-            return failed;
-        }
+        let error = match (error, proxy) {
+            (ureq::Error::Other(other), Some(proxy)) => match other.downcast::<AtProxy>() {
+                Ok(at) => return of_proxy(&at.0, proxy, origin),
+                Err(other) => ureq::Error::Other(other),
+            },
+            (error, _) => error,
+        };
         match error {
             ureq::Error::Io(e) => cut(&e, origin),
             ureq::Error::HostNotFound => unknown_name(origin),
@@ -121,25 +133,26 @@ impl RequestError {
     }
 }
 
-/// The fault that kept the proxy itself from being reached. Later answers are about the host behind it.
-fn of_proxy(error: &ureq::Error, proxy: &str, origin: &Origin) -> Option<RequestError> {
-    let why = match error {
-        ureq::Error::Io(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-            "refuses connections: nothing listens there"
-        }
-        ureq::Error::Io(e) if e.to_string().starts_with(LOOKUP) => "has a name that is not known",
-        ureq::Error::HostNotFound => "has a name that is not known",
-        ureq::Error::Timeout(ureq::Timeout::Resolve) => "has a name that DNS does not answer for",
-        ureq::Error::Timeout(ureq::Timeout::Connect) => "does not answer",
-        ureq::Error::Io(e)
-            if matches!(e.kind(), io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) =>
-        {
-            "cannot be reached"
-        }
-        ureq::Error::ConnectProxyFailed(e) => return Some(refused_by_proxy(e, proxy, origin)),
-        _ => return None,
-    };
-    Some(RequestError::passing(format!("{proxy} {why}, and {origin} is to be asked through it")))
+/// The fault that kept the proxy from connecting us.
+fn of_proxy(error: &ureq::Error, proxy: &str, origin: &Origin) -> RequestError {
+    const TLS: &str = "the proxy does not speak TLS: begin its address with http://";
+    let behind = |why: &str| format!("{proxy} {why}, and {origin} is to be asked through it");
+    let passing = |why: &str| RequestError::passing(behind(why));
+    match error {
+        ureq::Error::ConnectProxyFailed(e) => refused_by_proxy(e, proxy, origin),
+        ureq::Error::HostNotFound => passing("has a name that is not known"),
+        ureq::Error::Timeout(ureq::Timeout::Resolve) => passing("has a name that DNS does not answer for"),
+        ureq::Error::Timeout(_) => passing("does not answer"),
+        ureq::Error::Io(e) => match (tls_error(e), e.kind()) {
+            (Some(rustls::Error::InvalidMessage(_)), _) => RequestError::setting(behind(&format!("fails ({TLS})"))),
+            (Some(e), _) => tls(e, &proxy),
+            (_, io::ErrorKind::ConnectionRefused) => passing("refuses connections: nothing listens there"),
+            (_, io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => passing("cannot be reached"),
+            _ if e.to_string().starts_with(LOOKUP) => passing("has a name that is not known"),
+            _ => passing(&format!("breaks the connection ({e}: is its address right, with http:// or https://?)")),
+        },
+        e => RequestError::fetch(behind(&format!("does not answer as a proxy does ({e})"))),
+    }
 }
 
 /// Refusal of a proxy that does not connect: ureq says `proxy server responded 407/407`.
@@ -185,7 +198,7 @@ fn lookup(text: &str, origin: &Origin) -> Option<RequestError> {
 }
 
 pub fn cut(error: &io::Error, origin: &Origin) -> RequestError {
-    if let Some(e) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+    if let Some(e) = tls_error(error) {
         return tls(e, origin);
     }
     if let Some(error) = lookup(&error.to_string(), origin) {
@@ -200,49 +213,57 @@ pub fn cut(error: &io::Error, origin: &Origin) -> RequestError {
     }
 }
 
-fn tls(error: &rustls::Error, origin: &Origin) -> RequestError {
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+/// `server` is the registry or a proxy.
+fn tls(error: &rustls::Error, server: &dyn fmt::Display) -> RequestError {
     let remedy = "add the authority with --registry-ca FILE, or skip the check with --tls-verify=false";
     match error {
         rustls::Error::InvalidCertificate(e) => RequestError::fetch(match e {
             // BadSignature: the authority was made anew under the same name.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                format!("the certificate of {origin} is from an authority that is not trusted; {remedy}")
+                format!(
+                    "the certificate of {server} is from an authority that is not trusted, or it does not send those in \
+                     between; {remedy}"
+                )
             }
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. } => {
-                format!("the certificate of {origin} is not valid now: {e}; is the clock of this machine right?")
+                format!("the certificate of {server} is not valid now: {e}; is the clock of this machine right?")
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                format!("the certificate of {origin} is for another name: {e}")
+                format!("the certificate of {server} is for another name: {e}")
             }
             CertificateError::Other(other) if other.0.is::<Unsupported>() => {
-                format!("TLS with {origin}: {}; or skip the check with --tls-verify=false", other.0)
+                format!("TLS with {server}: {}; or skip the check with --tls-verify=false", other.0)
             }
             // `openssl req -x509` makes the one by default, `openssl x509 -req -signkey` the other.
             e if ["CaUsedAsEndEntity", "UnsupportedCertVersion"].iter().any(|kind| e.to_string().contains(kind)) => {
                 format!(
-                    "the certificate of {origin} is a CA certificate (CA:TRUE) or of version 1, and such a one is trusted only \
+                    "the certificate of {server} is a CA certificate (CA:TRUE) or of version 1, and such a one is trusted only \
                  where it was given itself: give this very certificate to --registry-ca, or have another signed"
                 )
             }
-            e => format!("the certificate of {origin} is not accepted: {e}; {remedy}"),
+            e => format!("the certificate of {server} is not accepted: {e}; {remedy}"),
         }),
         rustls::Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
         | rustls::Error::PeerIncompatible(_) => RequestError::fetch(format!(
-            "TLS with {origin} failed: it shares no version or algorithm with Slipway, which has TLS 1.2 and 1.3, ECDHE with \
+            "TLS with {server} failed: it shares no version or algorithm with Slipway, which has TLS 1.2 and 1.3, ECDHE with \
              AES-GCM or ChaCha20, and certificates with ECDSA on P-256 or P-384, RSA or Ed25519. A registry that has a key on \
              P-521 or Ed448 needs another one, on P-256 for example ({error})"
         )),
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => RequestError::fetch(format!(
-            "{origin} asks for a certificate of the client, and Slipway presents none: use a mirror that asks for none \
+            "{server} asks for a certificate of the client, and Slipway presents none: use a mirror that asks for none \
              (--mirror)"
         )),
         rustls::Error::InvalidMessage(_) => {
-            RequestError::fetch(format!("{origin} does not speak TLS; if it speaks plain HTTP, add --plain-http"))
+            RequestError::fetch(format!("{server} does not speak TLS; if it speaks plain HTTP, add --plain-http"))
         }
-        e => RequestError::passing(format!("TLS with {origin} failed: {e}")),
+        e => RequestError::passing(format!("TLS with {server} failed: {e}")),
     }
 }
 

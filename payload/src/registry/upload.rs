@@ -83,8 +83,9 @@ fn has_blob(endpoint: &Endpoint, digest: &str) -> Result<bool, RequestError> {
     match endpoint.get(&Request { path: &path, accept: ACCEPT, start: 0, end: None, version: None, head: true }) {
         Ok(_) => Ok(true),
         Err(failure) if failure.kind == RequestErrorKind::NotFound => Ok(false),
-        // A missing repository may answer so to a client that may only read; the upload tells whether it may be made.
-        Err(failure) if failure.kind == RequestErrorKind::Denied => Ok(false),
+        // A missing repository may answer so to a client that may only read, and some registries answer no HEAD; the upload
+        // tells.
+        Err(failure) if matches!(failure.kind, RequestErrorKind::Denied | RequestErrorKind::Unsupported) => Ok(false),
         Err(failure) => Err(failure),
     }
 }

@@ -256,6 +256,14 @@ fn a_digest_costs_a_head_request() {
     // Not every registry says it; then the manifest is read.
     let silent = Server::new(|_, out| reply(out, 200, &[], b"[1,2,34]"));
     assert_eq!(format!("sha256:{}", at(silent.port).digest().unwrap()), digest(b"[1,2,34]"));
+    // Nor does every one answer HEAD.
+    for refusal in [404, 405, 501] {
+        let refusing = Server::new(move |request, out| match request.method.as_str() {
+            "HEAD" => head(out, refusal, &[]),
+            _ => reply(out, 200, &[], b"[1,2,34]"),
+        });
+        assert_eq!(format!("sha256:{}", at(refusing.port).digest().unwrap()), digest(b"[1,2,34]"), "{refusal}");
+    }
     let none = Server::new(|_, out| reply(out, 404, &[], b""));
     assert_eq!(says(&at(none.port).digest().unwrap_err(), &["404"]), "not found");
 }

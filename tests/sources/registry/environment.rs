@@ -100,6 +100,43 @@ fn a_proxy_that_refuses_is_named() {
     }
 }
 
+/// Whatever goes wrong before it connects is the fault of the proxy, not of the registry.
+#[test]
+fn a_proxy_that_is_none_is_named() {
+    let home = TempDir::new().unwrap();
+    Authority::new(home.path());
+    let saying = |text: &'static str| Server::new(move |_, out| out.write_all(text.as_bytes()));
+    let with_tls = Server::with_tls(home.path(), |_, _| Ok(()));
+    // As squid answers a ClientHello.
+    let squid = Server::answering_anything(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    for (scheme, server, words) in [
+        ("http", saying("SSH-2.0-OpenSSH_9.2\r\n\r\n"), "does not answer as a proxy does"),
+        ("http", saying(""), "proxy server did not respond"),
+        ("https", squid, "begin its address with http://"),
+        ("https", with_tls, "is from an authority that is not trusted"),
+    ] {
+        for reference in ["http:registry.example/a/b:1", "registry.example/a/b:1"] {
+            let at = format!("{scheme}://localhost:{}", server.port);
+            let said = fetched(reference, home.path(), &[("ALL_PROXY", &at)]);
+            let name = format!("the proxy localhost:{} ($ALL_PROXY)", server.port);
+            assert!(said.contains(&name) && said.contains(words), "{at}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_proxy_that_is_not_to_be_asked_need_not_be_one() {
+    let home = TempDir::new().unwrap();
+    let server = Server::new(|_, out| reply(out, 200, &[], b"[1,2]"));
+    let name = format!("http:127.0.0.1:{}/a/b:1", server.port);
+    let wrong = ("ALL_PROXY", "socks5://127.0.0.1:9");
+    let said = fetched(&name, home.path(), &[wrong, ("NO_PROXY", "localhost 127.0.0.1")]);
+    assert!(said.contains("fetched 5 bytes"), "{said}");
+    let said = fetched(&name, home.path(), &[wrong]);
+    assert!(said.contains("failed: manifest 1") && said.contains("$ALL_PROXY"), "{said}");
+    assert_eq!(server.requests().len(), 1);
+}
+
 #[test]
 fn the_bundle_of_the_environment_is_trusted() {
     let dir = TempDir::new().unwrap();

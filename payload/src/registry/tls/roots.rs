@@ -8,10 +8,16 @@ use std::{
 
 use rustls::{
     RootCertStore,
-    pki_types::{CertificateDer, pem::PemObject as _},
+    pki_types::{
+        CertificateDer,
+        pem::{self, PemObject as _},
+    },
 };
 
-use super::{super::Options, named::Named};
+use super::{
+    super::{Options, auth_file::BYTE_ORDER_MARK},
+    named::Named,
+};
 use crate::image::ImageError;
 
 // Debian, Alpine and Talos; Fedora; SUSE. `SSL_CERT_FILE` replaces them.
@@ -42,7 +48,7 @@ impl Roots {
             // In a bundle of the system some may be odd. A certificate that is given for a registry must be usable.
             if let Some(at) = certificates.iter().position(|certificate| Named::of(certificate).is_none()) {
                 let why = format!("certificate {} in it is damaged", at + 1);
-                return Err(ImageError::invalid(file.display().to_string(), why));
+                return Err(ImageError::setting(file.display().to_string(), why));
             }
             given.extend(certificates);
         }
@@ -70,9 +76,18 @@ fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
 fn load(file: &Path, named_by: &str) -> Result<Vec<CertificateDer<'static>>, ImageError> {
     let what = || format!("{}{named_by}", file.display());
     let text = fs::read(file).map_err(|source| ImageError::Io { what: what(), source })?;
-    let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
-    let certificates = certificates
-        .map_err(|e| ImageError::invalid(what(), format!("not a list of certificates in PEM form: {e}")))?;
+    // OpenSSL passes over the mark, too.
+    let pem = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|e| {
+        let why = match e {
+            pem::Error::MissingSectionEnd { .. } | pem::Error::IllegalSectionStart { .. } => {
+                "a certificate in it is cut off, or its lines are indented or joined".to_owned()
+            }
+            e => e.to_string(),
+        };
+        ImageError::setting(what(), format!("not a list of certificates in PEM form: {why}"))
+    })?;
     if !certificates.is_empty() {
         return Ok(certificates);
     }
@@ -83,7 +98,7 @@ fn load(file: &Path, named_by: &str) -> Result<Vec<CertificateDer<'static>>, Ima
         }
         None => "it holds no certificate in PEM form",
     };
-    Err(ImageError::invalid(what(), why))
+    Err(ImageError::setting(what(), why))
 }
 
 #[cfg(test)]
@@ -95,7 +110,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ca.crt");
         let broken = "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n";
-        for (text, why) in [("", "holds no certificate"), ("hello", "holds no certificate"), (broken, "PEM form")] {
+        let joined = "-----BEGIN CERTIFICATE-----AAAA-----END CERTIFICATE-----";
+        let cut = "-----BEGIN CERTIFICATE-----\nAAAA\n";
+        for (text, why) in [
+            ("", "holds no certificate"),
+            ("hello", "holds no certificate"),
+            (broken, "PEM form"),
+            (joined, "cut off, or"),
+            (cut, "cut off, or"),
+        ] {
             fs::write(&path, text).unwrap();
             let error = load(&path, "").unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("ca.crt"), "{error}");

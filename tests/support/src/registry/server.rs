@@ -92,6 +92,24 @@ impl Server {
         Server::start(Some(Arc::new(config)), handler)
     }
 
+    /// Answers the first bytes of each connection so, whatever they are.
+    pub fn answering_anything(answer: &'static [u8]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = Server { port, requests: Arc::default(), stopped: Arc::new(AtomicBool::new(false)) };
+        let stopped = Arc::clone(&server.stopped);
+        thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                if stopped.load(Ordering::SeqCst) {
+                    break;
+                }
+                // The client may be gone.
+                let _ = stream.read(&mut [0; 4096]).and_then(|_| stream.write_all(answer));
+            }
+        });
+        server
+    }
+
     fn start(tls: Option<Arc<ServerConfig>>, handler: impl Handler) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
