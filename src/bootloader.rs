@@ -7,7 +7,7 @@ use std::{
 };
 
 use slipway_core::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     digest::{Sha256, Sums},
     disk::{bios, gpt::BOOT_CODE_BYTES},
     efi::sbat::Sbat,
@@ -132,14 +132,14 @@ impl AssetDir {
 
 impl Assets {
     pub fn load(arch: Arch, loader: EfiLoader) -> Result<Self, AssetError> {
-        Self::of(&AssetDir::find(arch)?, arch, loader)
+        Self::from_dir(&AssetDir::find(arch)?, arch, loader)
     }
 
     pub fn load_from(dir: &Path, arch: Arch, loader: EfiLoader) -> Result<Self, AssetError> {
-        Self::of(&AssetDir::open(dir)?, arch, loader)
+        Self::from_dir(&AssetDir::open(dir)?, arch, loader)
     }
 
-    fn of(dir: &AssetDir, arch: Arch, loader: EfiLoader) -> Result<Self, AssetError> {
+    fn from_dir(dir: &AssetDir, arch: Arch, loader: EfiLoader) -> Result<Self, AssetError> {
         let bios = || {
             let (boot, core) = (dir.checked("boot.img")?, dir.checked("core.img")?);
             BiosAssets::new(boot, core).map_err(|e| dir.bad("", e))
@@ -155,15 +155,15 @@ impl Assets {
 
 impl Loaders {
     pub fn load(arch: Arch) -> Result<Self, AssetError> {
-        Self::of(&AssetDir::find(arch)?, arch)
+        Self::from_dir(&AssetDir::find(arch)?, arch)
     }
 
     pub fn load_from(dir: &Path, arch: Arch) -> Result<Self, AssetError> {
-        Self::of(&AssetDir::open(dir)?, arch)
+        Self::from_dir(&AssetDir::open(dir)?, arch)
     }
 
-    fn of(dir: &AssetDir, arch: Arch) -> Result<Self, AssetError> {
-        let Assets { efi: grub, bios } = Assets::of(dir, arch, EfiLoader::Grub)?;
+    fn from_dir(dir: &AssetDir, arch: Arch) -> Result<Self, AssetError> {
+        let Assets { efi: grub, bios } = Assets::from_dir(dir, arch, EfiLoader::Grub)?;
         let slipway = dir.sums.0.contains_key(LOADER).then(|| dir.checked(LOADER)).transpose()?;
         Ok(Loaders { grub, slipway, bios })
     }

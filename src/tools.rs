@@ -3,16 +3,18 @@
 pub mod limited;
 mod no_zeroing;
 pub mod shell;
-mod signals;
 pub mod systemd;
 
 use std::{
     ffi::OsStr,
     io::{BufRead as _, BufReader, Read as _},
+    os::unix::process::CommandExt as _,
     path::{self, Path, PathBuf},
     process::{ChildStdout, Command, Stdio},
     thread,
 };
+
+use nix::sys::signal::SigSet;
 
 use crate::cleanup;
 
@@ -118,7 +120,7 @@ impl Tool {
         // The output must not depend on this machine's language and time zone.
         command.args(args).current_dir(dir).env("LC_ALL", "C").env("TZ", "UTC");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        signals::in_child(&mut command);
+        in_child(&mut command);
         let start = || if self == Tool::MkfsXfs { no_zeroing::spawn(&mut command) } else { command.spawn() };
         let (mut child, running) = cleanup::started(start).map_err(|e| failed(e.to_string()))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -153,4 +155,24 @@ impl Tool {
         }
         .unwrap_or_default()
     }
+}
+
+/// Prepares a program that can be ended by signals as usual. Ctrl-C ends this program, which ends the child. So the child fails by itself
+/// only for reasons of its own.
+fn in_child(command: &mut Command) {
+    command.process_group(0);
+    unblocked_in_child(command);
+}
+
+/// Prepares a program that talks with its user: it stays in the group that the terminal listens to.
+///
+/// This program blocks the signals that it waits for in a thread of their own (`cli/signals.rs`). A child would inherit that.
+#[expect(unsafe_code, reason = "what a child does before it executes a program has no safe form")]
+fn unblocked_in_child(command: &mut Command) {
+    // Only where it is needed: with it, the whole process is copied to start a program.
+    if SigSet::thread_get_mask().is_ok_and(|blocked| blocked == SigSet::empty()) {
+        return;
+    }
+    // SAFETY: between fork and exec: one system call, no allocation.
+    unsafe { command.pre_exec(|| Ok(SigSet::empty().thread_set_mask()?)) };
 }

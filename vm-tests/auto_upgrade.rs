@@ -45,7 +45,7 @@ took=$(( ($(now ExecMainExitTimestampMonotonic) - $(now ExecMainStartTimestampMo
 [ $(now Result)-$(now ExecMainStatus) = success-0 ]; }"#;
 
 impl Tags {
-    /// What docs/auto-upgrade.md builds: the payload, and its checksums once more on top. By somebody. The request for
+    /// What docs/auto-upgrade.md builds: the payload, and its checksums once more on top. `by` edits the image. The request for
     /// the checksums.
     fn push_payload(&self, payload: &Path, tag: &str, by: fn(&mut serde_json::Value)) -> String {
         let files = images::files(payload);
@@ -131,7 +131,7 @@ fn installed(tag: &Tags, version: &str) -> (Image, Terminal, usize) {
     let args = ["--source", &source, "--plain-http", "--extra-kernel-arg", "no_timer_check"];
     let ended = image.installer("install", &args);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    let mut at = Terminal::of(machine(Firmware::Bios, &image).test_net(&[(5000, tag.registry.port)]));
+    let mut at = Terminal::attach(machine(Firmware::Bios, &image).test_net(&[(5000, tag.registry.port)]));
     at.logs_in('A', 0);
     let seen = tag.registry.answered().len();
     (image, at, seen)

@@ -90,7 +90,7 @@ fn trial_is_booted_once(firmware: Firmware) {
         let drive = Drive::new(image.path()).boot_index(1).kept();
         let mut console = Machine::new(firmware).drive(&drive).start();
         console.expect_os(VERSION, slot, tries);
-        // Nobody has confirmed the trial.
+        // The trial was not confirmed.
         assert_try_is_spent(&image, &armed, &console.switch_off());
     }
 }

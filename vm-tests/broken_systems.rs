@@ -61,7 +61,7 @@ stories! {
     the_kernel_panics: campaign Bios, campaign Uefi => a_panic;
 }
 
-/// dracut's own way to stop before the root: somebody is asked for what is wrong, and nobody answers.
+/// dracut's own way to stop before the root: it asks a person for help, and gets no answer.
 fn a_shell_in_the_initramfs(firmware: Firmware) {
     let args = [SOON, "rd.shell=1", "rd.break=pre-pivot"];
     comes_back(DRACUT, machine, firmware, &payload(DRACUT, VERSION_2), &args, "was not confirmed within 2m");
@@ -98,7 +98,7 @@ fn no_network(firmware: Firmware) {
     comes_back(DEBIAN, connected, firmware, version.path(), &masked, reason);
     let image = installed(DEBIAN);
     upgrade(&image, version.path(), &[DEADLINE]);
-    let mut at = Terminal::of(connected(firmware, &image));
+    let mut at = Terminal::attach(connected(firmware, &image));
     at.logs_in('B', 1);
     at.runs("until installer status | grep 'next boot *slot B: slot B is the default'; do sleep 1; done");
 }
@@ -120,7 +120,7 @@ fn a_panic(firmware: Firmware) {
     let broken = broken(&with_unit("panic", unit, "multi-user"));
     let image = installed(DEBIAN);
     upgrade(&image, broken.path(), &[DEADLINE]);
-    let mut at = Terminal::of(machine(firmware, &image));
+    let mut at = Terminal::attach(machine(firmware, &image));
     at.console.wait_for("slipway: slot B try=1: booting");
     at.console.wait_for("Kernel panic");
     let reason = if firmware == Firmware::Uefi { "sysrq triggered crash" } else { "was not confirmed" };
@@ -139,13 +139,13 @@ fn comes_back(
 ) {
     let image = installed(system);
     upgrade(&image, version, args);
-    let mut at = Terminal::of(machine(firmware, &image));
+    let mut at = Terminal::attach(machine(firmware, &image));
     at.console.wait_for("slipway: slot B try=1: booting");
     is_back(at, reason);
     was_tried(&image);
 }
 
-/// Nobody has confirmed slot B, and slot A is the default.
+/// Slot B was not confirmed, and slot A is the default.
 fn was_tried(image: &Image) {
     assert_eq!(image.next_boot(), ('A', false));
     assert_eq!(image.report("status")["slots"]["B"]["state"], "tried");

@@ -94,7 +94,7 @@ fn start(image: &Image, variables: &Path) -> Machine {
 #[ignore = "campaign"]
 fn a_trial_that_comes_back_leaves_nothing_to_the_default() {
     let dir = scratch_dir();
-    let image = Image::of(&unified::payload(&dir, VERSION), &[]);
+    let image = Image::make(&unified::payload(&dir, VERSION), &[]);
     let trial = unified::payload_of(&comes_back(&dir, VERSION_2), dir.path().join(VERSION_2));
     image.installer_from('A', 0, "upgrade", &["--source", &unified::source(&trial)]);
     let armed = image.boot_env_lines(BOOT_ENVS[0]);
@@ -117,7 +117,7 @@ fn a_trial_that_comes_back_leaves_nothing_to_the_default() {
 #[ignore = "campaign"]
 fn an_authenticated_variable_stops_no_default() {
     let dir = scratch_dir();
-    let image = Image::of(&unified::payload(&dir, VERSION), &[]);
+    let image = Image::make(&unified::payload(&dir, VERSION), &[]);
     image.installer_from('A', 0, "upgrade", &["--source", &unified::source(&unified::payload(&dir, VERSION_2))]);
     let armed = image.boot_env_lines(BOOT_ENVS[0]);
     let variables = variables(&dir, AUTHENTICATED);
@@ -146,7 +146,7 @@ fn a_default_that_comes_back_gives_way_in_the_same_run() {
     // With kernel and initramfs as files, or as a unified kernel image.
     let others = [World::get().payload(VERSION_2).to_owned(), unified::payload(&dir, VERSION_2)];
     for (other, shell) in others.iter().zip([true, false]) {
-        let image = Image::of(&default, &[]);
+        let image = Image::make(&default, &[]);
         let source = unified::source(other);
         let mut args = vec!["--source", &source];
         args.extend(shell.then_some("--extra-kernel-arg=slipway.shell"));

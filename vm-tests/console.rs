@@ -123,12 +123,12 @@ impl Console {
         }
     }
 
-    /// Wait for the beginning of a line that ends only when somebody answers.
+    /// Wait for the beginning of a line that ends only with an answer.
     #[track_caller]
     pub fn wait_for_prompt(&mut self, text: &str) {
         let deadline = Instant::now() + LIMIT;
         loop {
-            // Somebody else may have written behind it, and ended the line.
+            // Another program may have written behind it, and ended the line.
             while let Some(line) = self.next_line() {
                 if line.contains(text) {
                     return;

@@ -44,7 +44,7 @@ fn a_debian_fetches_what_changed_under_uefi() {
     let ended = image.installer("install", &args);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let (whole, seen) = (tags.sent(before), tags.registry.answered().len());
-    let mut at = Terminal::of(machine(Firmware::Uefi, &image).test_net(&[(5000, tags.registry.port)]));
+    let mut at = Terminal::attach(machine(Firmware::Uefi, &image).test_net(&[(5000, tags.registry.port)]));
     at.logs_in('A', 0);
     at.runs(&format!(
         "installer upgrade --source docker://10.0.2.100:5000/os:{VERSION_2} --plain-http --progress none"

@@ -53,7 +53,7 @@ impl Node {
     }
 }
 
-/// The keys of somebody else would leave nothing to start. The exit code says whether that is all.
+/// The keys of another owner would leave nothing to start. The exit code says whether that is all.
 fn refuses_others(console: &mut Console, code: u8) {
     console.wait_for("SLIPWAY-FIRMWARE setup=01 secure=00");
     console.wait_for("EFI/BOOT/BOOTX64.EFI on the ESP: no certificate in db is behind its signature");

@@ -166,7 +166,7 @@ impl Site {
         let [api] = self.cluster.servers();
         let servers = [api, (5000, self.tags.registry.port)];
         let machine = Machine::new(firmware).memory(1024).drive(&disk_of(disk).serial(NODES[n]).kept());
-        Terminal::of(machine.served_net(&servers, &format!("{}:{}", address(n), self.port), 50000))
+        Terminal::attach(machine.served_net(&servers, &format!("{}:{}", address(n), self.port), 50000))
     }
 
     /// Push a payload, under its version as the tag.

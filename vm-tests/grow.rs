@@ -22,7 +22,7 @@ fn a_debian_takes_the_rest_of_a_larger_disk_under_bios() {
     let before = image.place("EPHEMERAL");
     image.enlarge(12 * GIB);
 
-    let mut at = Terminal::of(machine(Firmware::Bios, &image));
+    let mut at = Terminal::attach(machine(Firmware::Bios, &image));
     at.logs_in('A', 0);
     let size = format!("{} MiB", (before.1 + 8 * GIB) >> 20);
     let says = |what: &str| format!("{what}EPHEMERAL has {size}, and its file system has all of it");

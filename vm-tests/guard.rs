@@ -41,9 +41,9 @@ fn payload() -> TempDir {
 #[test]
 #[ignore = "campaign"]
 fn a_guard_that_will_never_know_is_not_started_again() {
-    let image = Image::of(payload().path(), &[]);
+    let image = Image::make(payload().path(), &[]);
     let machine = Machine::new(Firmware::Uefi).memory(1536).drive(&Drive::new(image.path()).boot_index(1));
-    let mut at = Terminal::of(machine);
+    let mut at = Terminal::attach(machine);
     at.console.wait_for("slipway: slot A try=0: booting");
     at.gets_shell();
     at.has_volumes();

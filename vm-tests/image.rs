@@ -80,17 +80,17 @@ impl Image {
 
     /// A payload installed onto a new image file, with more arguments.
     pub fn installed(version: &str, args: &[&str]) -> Self {
-        Self::of(World::get().payload(version), args)
+        Self::make(World::get().payload(version), args)
     }
 
     /// The same with the first version, for the machine of a firmware.
     pub fn installed_for(firmware: Firmware, args: &[&str]) -> Self {
         let arch = firmware.arch();
-        Self::of(World::get().payload_for(arch), &[&["--arch", arch], args].concat())
+        Self::make(World::get().payload_for(arch), &[&["--arch", arch], args].concat())
     }
 
     /// The same with any payload.
-    pub fn of(payload: &Path, args: &[&str]) -> Self {
+    pub fn make(payload: &Path, args: &[&str]) -> Self {
         let source = format!("dir:{}", payload.display());
         prepared(&format!("installed {source} {args:?}"), || {
             let image = Image::blank(IMAGE_BYTES);

@@ -37,7 +37,7 @@ fn profile(bench: &Bench, base: &str, payload: &str, words: &str, more: &str) ->
     )
 }
 
-/// Who signs. Nobody says which keys a medium enrols: it is those of who signs.
+/// The signer. The profile does not say which keys a medium enrols: they are those of the signer.
 fn signer(bench: &Bench) -> String {
     let path = |name: &str| bench.path("keys").join(name).display().to_string();
     let [key, certificate, pcr] = ["uki-signing-key.pem", "uki-signing-cert.pem", "pcr-signing-key.pem"].map(path);
@@ -85,7 +85,7 @@ fn what_imager_makes_starts_with_secure_boot() {
     console.expect_os(VERSION, 'A', 0);
     drop(console);
 
-    // A program for firmware that is told of it: the first asks nobody but the firmware what is in force.
+    // A program for firmware that is told of it: the first asks only the firmware which keys are in force.
     bench.enrolling("telling");
     let of_ours = profile(&bench, "secureboot-metal-uki", "telling", "panic=-1, told=once", &signer(&bench));
     imager(&bench, &of_ours, "metal-amd64-secureboot-uki.efi");

@@ -100,7 +100,7 @@ fn boots(disk: &Image) {
     }
 }
 
-/// A table of somebody else: two partitions that lie across where ours come to lie.
+/// A foreign table: two partitions that lie across where ours come to lie.
 fn make_old_table(disk: &Path) {
     let mut file = File::options().read(true).write(true).open(disk).expect("the image file can be opened");
     let sectors = u32::try_from(DISK_BYTES / 512 - 1).expect("the disk is small");

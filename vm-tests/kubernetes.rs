@@ -61,7 +61,7 @@ fn upgrades(firmware: Firmware) {
     let (old, next) = (node(VERSION, &credentials), node(VERSION_2, &credentials));
     let (image, medium) = (image_of(old.path()), Medium::with_payload(next.path()));
     let machine = Machine::new(firmware).memory(3072).drive(&disk_of(&image).kept()).drive(&medium.drive());
-    let mut at = Terminal::of(machine.test_net(&cluster.servers()));
+    let mut at = Terminal::attach(machine.test_net(&cluster.servers()));
     at.logs_in('A', 0);
     cluster.expect(&["get", "node", NODE], " Ready ");
     let before = boot_id(&cluster);

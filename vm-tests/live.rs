@@ -74,7 +74,7 @@ fn a_cd(firmware: Firmware) {
     Machine::new(firmware).cd(&live.file).start().expect_live(VERSION, &live.medium);
 }
 
-/// With a disk beside it that was installed by somebody else: it is not booted.
+/// With a disk beside it that another installer made: it is not booted.
 fn a_usb_stick(firmware: Firmware) {
     let (live, disk) = (Live::stick(), Image::installed(VERSION_2, &[]));
     let mut machine = Machine::new(firmware).stick(&live.file);

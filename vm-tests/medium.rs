@@ -42,7 +42,7 @@ impl Medium {
         Self::pack(dir, "slipway-payload", &[&list, &payload])
     }
 
-    /// A payload in the directory `payload`, for whoever looks for it there.
+    /// A payload in the directory `payload`, for tests that look for it there.
     pub fn with_payload(payload: &Path) -> Self {
         let dir = scratch_dir();
         let payload = copy_directory(&dir, payload);

@@ -68,7 +68,7 @@ const CONTAINERD: &str = "version = 2\nroot = '/system/ephemeral/containerd'\n";
 pub const NODE_PROGRAMS: [&str; 5] = ["etcd", "containerd", "containerd-shim-runc-v2", "ctr", "runc"];
 /// Seconds a version has to be well in. A guest may be far slower than a machine.
 pub const PROVE: u64 = 1200;
-/// The same for one that never will be: nobody wants to wait for that.
+/// The same for one that never will be: the test does not wait for that.
 pub const PROVE_SICK: u64 = 240;
 /// Says on the console what the node has to do, until that is nothing; how the last thing ended, and whether etcd still
 /// has the lock of an upgrade.
@@ -131,7 +131,7 @@ stories! {
 fn upgrades(firmware: Firmware) {
     let (image, next) = (installed(), node(VERSION_2, NEED, PROVE));
     let medium = Medium::with_payload(next.path());
-    let mut at = Terminal::of(machine(firmware, &disk_of(&image).kept(), &medium));
+    let mut at = Terminal::attach(machine(firmware, &disk_of(&image).kept(), &medium));
     at.logs_in('A', 0);
     at.runs("slipwayctl plan upgrade dir:/mnt/payload | grep 'blocked: etcd needs 1 healthy voters of 1'");
     upgrades_by(&mut at, "slipwayctl upgrade dir:/mnt/payload --allow-outage");
@@ -148,7 +148,7 @@ fn upgrades(firmware: Firmware) {
 fn gives_up(firmware: Firmware) {
     let (image, next) = (installed(), node(VERSION_2, &[NEED, &["db.service"]].concat(), PROVE_SICK));
     let medium = Medium::with_payload(next.path());
-    let mut at = Terminal::of(machine(firmware, &disk_of(&image).kept(), &medium));
+    let mut at = Terminal::attach(machine(firmware, &disk_of(&image).kept(), &medium));
     at.logs_in('A', 0);
     upgrades_by(&mut at, "slipwayctl upgrade dir:/mnt/payload --allow-outage");
     expect_end(&mut at, "db.service is inactive");
@@ -165,7 +165,7 @@ fn gives_up(firmware: Firmware) {
 fn discards(firmware: Firmware) {
     let (old, next) = (alone(VERSION), alone(VERSION_2));
     let (image, medium) = (image_of(old.path()), Medium::with_payload(next.path()));
-    let mut at = Terminal::of(machine(firmware, &disk_of(&image).kept(), &medium));
+    let mut at = Terminal::attach(machine(firmware, &disk_of(&image).kept(), &medium));
     at.logs_in('A', 0);
     at.runs("touch /var/mark /system/state/mark && sync");
     upgrades_by(&mut at, "slipwayctl upgrade dir:/mnt/payload --discard");
@@ -188,7 +188,7 @@ fn runs_an_image(firmware: Firmware) {
     tags.push(&images::Image::new(layers), "next");
     let image = image_of(old.path());
     let machine = Machine::new(firmware).memory(2048).drive(&disk_of(&image).kept());
-    let mut at = Terminal::of(machine.test_net(&[(5000, tags.registry.port)]));
+    let mut at = Terminal::attach(machine.test_net(&[(5000, tags.registry.port)]));
     at.logs_in('A', 0);
     // For who reads the console of a test that failed.
     at.runs("{ slipwayctl watch >/dev/console 2>&1 </dev/null & }");
@@ -219,7 +219,7 @@ fn cuts() {
         let cut = from + 1 + random.below((to - from) as u64) as usize;
         let disk = log.disk_at(cut, &before, &mut random);
         let drive = disk_of(&disk).kept();
-        let mut at = Terminal::of(machine([Firmware::Bios, Firmware::Uefi][n % 2], &drive, &medium));
+        let mut at = Terminal::attach(machine([Firmware::Bios, Firmware::Uefi][n % 2], &drive, &medium));
         let end = end(&mut at);
         let console = at.console.switch_off();
         eprintln!("cut {cut} of {}, journal {said}: {end}", log.len());
@@ -233,7 +233,7 @@ fn record(before: &Image, medium: &Medium) -> WriteLog {
     let (disk, dir) = (before.copy(), scratch_dir());
     let log = dir.path().join("log");
     fs::write(&log, []).expect("the log can be made");
-    let mut at = Terminal::of(machine(Firmware::Bios, &disk_of(&disk).logged(&log), medium));
+    let mut at = Terminal::attach(machine(Firmware::Bios, &disk_of(&disk).logged(&log), medium));
     at.logs_in('A', 0);
     upgrades_by(&mut at, "slipwayctl upgrade dir:/mnt/payload --allow-outage");
     expect_end(&mut at, "reached its goal");
@@ -307,7 +307,7 @@ fn installed() -> Image {
 pub fn image_of(version: &Path) -> Image {
     let args = ["no_timer_check", "mitigations=off", "init_on_alloc=0", "audit=0"];
     let args: Vec<_> = args.into_iter().flat_map(|arg| ["--extra-kernel-arg", arg]).collect();
-    Image::of(version, &args)
+    Image::make(version, &args)
 }
 
 pub fn disk_of(image: &Image) -> Drive<'_> {

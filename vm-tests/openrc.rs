@@ -24,10 +24,10 @@ stories! {
     openrc_leaves_a_trial_that_is_not_well: campaign Bios, campaign Uefi => ends;
 }
 
-/// Installed; upgraded by somebody who is logged in; the new system confirms itself, and keeps what it should.
+/// Installed; upgraded by a user who is logged in; the new system confirms itself, and keeps what it should.
 fn confirms(firmware: Firmware) {
     let (image, medium) = (installed(OPENRC), upgrade_of(OPENRC));
-    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
+    let mut at = Terminal::attach(machine(firmware, &image).drive(&medium.drive()));
     at.types_root('A', 0);
     at.has_volumes();
     at.runs("test ! -e /run/slipway-guard.pid && test ! -e /run/slipway-confirm.pid");
@@ -49,12 +49,12 @@ fn confirms(firmware: Firmware) {
     assert_eq!(image.next_boot(), ('B', false));
 }
 
-/// A new system is not well: a volume is missing, and its own health check finds that. Nobody reboots it but the guard.
+/// A new system is not well: a volume is missing, and its own health check finds that. Only the guard reboots it.
 fn ends(firmware: Firmware) {
     let (image, source) = (installed(OPENRC), source_of(OPENRC, VERSION_2));
     let one_volume = ["--extra-kernel-arg=-volumes.ephemeral", "--extra-kernel-arg=no_timer_check"];
     image.installer_from('A', 0, "upgrade", &[&["--source", source.as_str()], &one_volume[..]].concat());
-    let mut at = Terminal::of(machine(firmware, &image));
+    let mut at = Terminal::attach(machine(firmware, &image));
     at.types_root('B', 1);
     at.runs("until installer status | grep 'check volumes failed'; do sleep 1; done");
     at.runs("tr '\\0' ' ' </proc/$(cat /run/slipway-guard.pid)/cmdline | grep '/usr/bin/installer guard'");

@@ -68,10 +68,10 @@ fn all_of(system: &str, firmware: Firmware) {
     forgets(system, firmware);
 }
 
-/// Installed; upgraded by somebody who is logged in; the new system confirms itself; `rollback` brings the old one.
+/// Installed; upgraded by a user who is logged in; the new system confirms itself; `rollback` brings the old one.
 fn upgrades_itself(system: &str, firmware: Firmware) {
     let (image, medium) = (installed(system), upgrade_of(system));
-    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
+    let mut at = Terminal::attach(machine(firmware, &image).drive(&medium.drive()));
     at.logs_in('A', 0);
     let identity = at.identity();
     at.runs("echo kept >/var/lib/mark && echo kept >/etc/systemd/network/mark");
@@ -95,7 +95,7 @@ fn comes_back(system: &str, firmware: Firmware) {
     let (image, source) = (installed(system), source_of(system, VERSION_2));
     let one_volume = ["--extra-kernel-arg=-volumes.ephemeral", "--extra-kernel-arg=no_timer_check"];
     image.installer_from('A', 0, "upgrade", &[&["--source", source.as_str()], &one_volume[..]].concat());
-    let mut at = Terminal::of(machine(firmware, &image));
+    let mut at = Terminal::attach(machine(firmware, &image));
     at.types_root('B', 1);
     at.runs("until installer status | grep 'check volumes failed'; do sleep 1; done");
     at.reboots();
@@ -110,7 +110,7 @@ fn comes_back(system: &str, firmware: Firmware) {
 
 /// Everything is in its initramfs, META is read by the system, and the installer is called as machined calls it.
 fn talos_like(firmware: Firmware) {
-    let image = Image::of(&payload(TALOS_LIKE, VERSION), &["--meta", "0x0a=rack-7"]);
+    let image = Image::make(&payload(TALOS_LIKE, VERSION), &["--meta", "0x0a=rack-7"]);
     let medium = upgrade_of(TALOS_LIKE);
     let mut console = machine(firmware, &image).drive(&medium.drive()).may_reset().start();
     let first = console.wait_for(": slot A, host rack-7, machine ");
@@ -133,8 +133,8 @@ fn talos_like(firmware: Firmware) {
 
 /// To slot B and to slot A again, each confirmed; back to slot B by `rollback`; and with a new EPHEMERAL.
 fn talos_like_there_and_back(firmware: Firmware) {
-    let (image, medium) = (Image::of(&payload(TALOS_LIKE, VERSION), &[]), upgrade_of(TALOS_LIKE));
-    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
+    let (image, medium) = (Image::make(&payload(TALOS_LIKE, VERSION), &[]), upgrade_of(TALOS_LIKE));
+    let mut at = Terminal::attach(machine(firmware, &image).drive(&medium.drive()));
     let first = at.console.wait_for(": slot A, ");
     at.console.wait_for_prompt("/ # ");
     for slot in ['B', 'A'] {
@@ -163,7 +163,7 @@ fn talos_like_there_and_back(firmware: Firmware) {
         "upgrade",
         &["--source", &source, "--preserve=false", "--extra-kernel-arg=example.new=1"],
     );
-    let mut at = Terminal::of(machine(firmware, &image));
+    let mut at = Terminal::attach(machine(firmware, &image));
     let last = at.console.wait_for(": slot A, ");
     assert!(last.ends_with("boot 1, STATE yes, EPHEMERAL yes"), "{last}");
     assert_eq!(machine_id(&last), machine_id(&first), "STATE was kept");
@@ -173,9 +173,9 @@ fn machine_id(line: &str) -> Option<&str> {
     line.split("machine ").nth(1)?.split(',').next()
 }
 
-/// It has a volume less, its own health check finds that, and nobody reboots.
+/// It has a volume less, its own health check finds that, and no user reboots it.
 fn talos_like_comes_back(firmware: Firmware) {
-    let (image, source) = (Image::of(&payload(TALOS_LIKE, VERSION), &[]), source_of(TALOS_LIKE, VERSION_2));
+    let (image, source) = (Image::make(&payload(TALOS_LIKE, VERSION), &[]), source_of(TALOS_LIKE, VERSION_2));
     let args = ["--extra-kernel-arg=-ephemeral", "--extra-kernel-arg=slipway.deadline=60s"];
     image.installer_from('A', 0, "upgrade", &[&["--source", source.as_str()], &args[..]].concat());
     let mut console = machine(firmware, &image).may_reset().start();
@@ -195,7 +195,7 @@ fn talos_like_comes_back(firmware: Firmware) {
 /// From slot A to slot B, and with the next version to slot A again: each confirms itself.
 fn goes_back_and_forth(system: &str, firmware: Firmware) {
     let (image, medium) = (installed(system), upgrade_of(system));
-    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
+    let mut at = Terminal::attach(machine(firmware, &image).drive(&medium.drive()));
     at.logs_in('A', 0);
     for slot in ['B', 'A'] {
         // Another command line makes it another system.
@@ -213,21 +213,21 @@ fn goes_back_and_forth(system: &str, firmware: Firmware) {
 /// `--preserve=false` takes what is on EPHEMERAL; `wipe STATE` takes the identity.
 fn forgets(system: &str, firmware: Firmware) {
     let image = installed(system);
-    let mut at = Terminal::of(machine(firmware, &image));
+    let mut at = Terminal::attach(machine(firmware, &image));
     at.logs_in('A', 0);
     let identity = at.identity();
     at.runs("echo gone >/var/lib/mark");
     at.powers_off();
     let source = source_of(system, VERSION_2);
     image.installer_from('A', 0, "upgrade", &["--source", &source, "--preserve=false"]);
-    let mut at = Terminal::of(machine(firmware, &image));
+    let mut at = Terminal::attach(machine(firmware, &image));
     at.logs_in('B', 1);
     at.runs("test ! -e /var/lib/mark");
     assert_eq!(at.identity(), identity, "STATE was kept");
     at.runs("until installer status | grep 'next boot *slot B: slot B is the default'; do sleep 1; done");
     at.powers_off();
     image.installer_from('B', 0, "wipe", &["STATE"]);
-    let mut at = Terminal::of(machine(firmware, &image));
+    let mut at = Terminal::attach(machine(firmware, &image));
     at.logs_in('B', 0);
     assert_ne!(at.identity(), identity, "STATE was wiped");
 }
@@ -247,7 +247,7 @@ pub fn source_of(system: &str, version: &str) -> String {
 
 /// The emulated timer of a busy machine may come too late for a check of the kernel, which would panic.
 pub fn installed(system: &str) -> Image {
-    Image::of(&payload(system, VERSION), &["--extra-kernel-arg", "no_timer_check"])
+    Image::make(&payload(system, VERSION), &["--extra-kernel-arg", "no_timer_check"])
 }
 
 pub fn upgrade_of(system: &str) -> Medium {

@@ -28,7 +28,7 @@ fn cuts(firmware: Firmware, wanted: usize) {
     let (before, history) = record(firmware);
     let mut random = Random(0x5eed + firmware as u64);
     for (n, cut) in history.choose(wanted, &mut random).into_iter().enumerate() {
-        // Whoever boots it need not be who wrote it.
+        // The machine that boots it need not be the one that wrote it.
         let firmware = [Firmware::Bios, Firmware::Uefi][n % 2];
         let began = Instant::now();
         let disk = history.log.disk_at(cut, &before, &mut random);

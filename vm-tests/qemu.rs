@@ -192,7 +192,7 @@ pub struct Machine {
 impl Machine {
     /// One that boots from a disk.
     pub fn new(firmware: Firmware) -> Self {
-        Self::of(firmware.board())
+        Self::with_board(firmware.board())
     }
 
     /// One whose firmware enforces Secure Boot once it has keys. It keeps its variables in this file.
@@ -201,13 +201,13 @@ impl Machine {
         let board = Board { name: "Secure Boot", flash: None, ..plain };
         if let (Firmware::UefiArm64, Some([code, _])) = (firmware, plain.flash) {
             // It has Secure Boot in it.
-            let mut machine = Self::of(Board { name: "Secure Boot on arm64", ..board });
+            let mut machine = Self::with_board(Board { name: "Secure Boot on arm64", ..board });
             machine.files = flash(firmware_file(code), variables);
             return machine;
         }
         let board = Board { machine: "q35,smm=on", ..board };
-        let mut machine = Self::of(board);
-        // Nobody but the firmware may write its variables, and that takes a mode of the processor which outlives no sleep.
+        let mut machine = Self::with_board(board);
+        // Only the firmware may write its variables, and that takes a mode of the processor which outlives no sleep.
         machine.shape.extend(["-global", "driver=cfi.pflash01,property=secure,value=on"].map(Into::into));
         machine.shape.extend(["-global", "ICH9-LPC.disable_s3=1"].map(Into::into));
         machine.files = flash(firmware_file("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd"), variables);
@@ -216,13 +216,13 @@ impl Machine {
 
     /// One that starts a kernel without any bootloader.
     pub fn with_kernel(kernel: &Path, initrd: &Path, cmdline: &str) -> Self {
-        let mut machine = Self::of(Board { name: "kernel", ..PC });
+        let mut machine = Self::with_board(Board { name: "kernel", ..PC });
         machine.files.extend(["-kernel".into(), kernel.into(), "-initrd".into(), initrd.into()]);
         machine.files.extend(["-append".into(), cmdline.into()]);
         machine
     }
 
-    fn of(board: Board) -> Self {
+    fn with_board(board: Board) -> Self {
         let mut shape: Vec<OsString> = Vec::new();
         // hack/test says so where KVM runs kernels. Another architecture is always emulated.
         let kvm = board.arch == "amd64" && env::var_os("SLIPWAY_ACCEL").is_some_and(|accel| accel == "kvm");
@@ -313,7 +313,7 @@ impl Machine {
         self
     }
 
-    /// Plug in a network card that is in no net. It has an option ROM with an EFI driver, which nobody has signed.
+    /// Plug in a network card that is in no net. It has an option ROM with an unsigned EFI driver.
     pub fn network_card(mut self) -> Self {
         self.only_disks = false;
         self.shape.extend(["-device", "virtio-net-pci"].map(Into::into));
@@ -414,7 +414,7 @@ impl Machine {
         self
     }
 
-    /// Somebody sits at its keyboard, whose keys have names of QEMU: see `Console::press_until`.
+    /// A person sits at its keyboard, whose keys have names of QEMU: see `Console::press_until`.
     pub fn keyboard(mut self) -> Self {
         let qmp = Qmp::new();
         self.files.extend(qmp.args.clone());

@@ -1,7 +1,7 @@
 //! A disk with the boot loaders of an earlier version boots before they are renewed, after that, and if the power fails
 //! meanwhile.
 //!
-//! Subject: core/src/plan/renewal.rs core/src/plan/update_bootloader.rs core/src/disk/fat src/execute/bootloader.rs
+//! Subject: core/src/plan/renewal.rs core/src/disk/fat src/execute/bootloader.rs
 //! Needs: root boot-assets payloads qemu
 
 use std::{fs, path::Path, time::Instant};

@@ -97,7 +97,7 @@ impl Node {
         let drive = Drive::new(self.image.path()).boot_index(1).kept();
         let machine =
             Machine::with_secure_boot(Firmware::Uefi, &self.bench.path("variables")).memory(1536).drive(&drive);
-        Terminal::of(machine.tpm(self.tpm.path()))
+        Terminal::attach(machine.tpm(self.tpm.path()))
     }
 }
 
@@ -149,7 +149,7 @@ fn a_volume_opens_for_systems_that_were_signed_for_it() {
         at.powers_off();
     }
 
-    // Nobody reboots it but the guard: its own health check misses the volume.
+    // Only the guard reboots it: its own health check misses the volume.
     node.bench.keys("other", &[]);
     let changed = node.payload(VERSION_2, NOTHING, "other", &["example.changed", "slipway.deadline=5m"]);
     node.upgrade('A', &changed, &[]);

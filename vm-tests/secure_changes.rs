@@ -63,7 +63,7 @@ fn nothing_of_a_signed_system_can_be_changed() {
     }
     drop(console);
 
-    // A file that the stub hands to the initramfs, and that nobody has verified.
+    // A file that the stub hands to the initramfs, and that was never verified.
     let beside = node.image.copy();
     beside.put_into_slot('A', "uki.efi.extra.d", "evil.cred", b"slipway.scenario=panic slipway.shell\n");
     node.start_from(beside.path()).expect_os(VERSION, 'A', 0);

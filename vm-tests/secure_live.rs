@@ -152,7 +152,7 @@ const ASKED: &str = "slipway: the firmware is in setup mode: press a key within 
 const WARNED: &str = "slipway: enrolling the keys of this medium in 15 s: press a key to leave the firmware as it is";
 const LEFT: &str = "slipway: the keys of this medium are not enrolled";
 
-/// Somebody is there, and presses a key. The medium goes on with Secure Boot, or without.
+/// A person is there, and presses a key. The medium goes on with Secure Boot, or without.
 fn presses(console: &mut Console, live: &Live, then: &str) {
     console.type_line("");
     console.wait_for(then);

@@ -37,7 +37,7 @@ impl Node {
         format!("--source=dir:{}", self.bench.path(name).display())
     }
 
-    /// A payload with a unified kernel image that these keys have signed. Nobody confirms what it boots.
+    /// A payload with a unified kernel image that these keys have signed. The booted system is not confirmed.
     pub fn payload(&self, name: &str, plain: &Path, keys: &str) {
         let payload = self.bench.path(name);
         run("cp", [OsStr::new("-r"), plain.as_os_str(), payload.as_os_str()]);
@@ -134,7 +134,7 @@ fn starts_nothing_changed(firmware: Firmware) {
     let node = Node::new(firmware);
     let uki = node.image.copy();
     uki.flip_bit_of('A', "uki.efi");
-    // Whoever changes the file changes its digest, too: then the firmware decides.
+    // A change of the file changes its digest, too: then the firmware decides.
     uki.set_boot_env(&["check=off"]);
     let mut console = node.start_from(uki.path());
     console.wait_for("slipway: slot A does not start: the firmware refuses uki.efi");

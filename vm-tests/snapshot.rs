@@ -47,7 +47,7 @@ fn upgrades_with_a_setting(at: &mut Terminal) {
 fn panics(firmware: Firmware) {
     let (image, next) = (installed(DEBIAN), migrating("echo c >/proc/sysrq-trigger"));
     let medium = Medium::with_payload(next.path());
-    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
+    let mut at = Terminal::attach(machine(firmware, &image).drive(&medium.drive()));
     upgrades_with_a_setting(&mut at);
     at.console.wait_for("slipway: slot B try=1: booting");
     at.console.wait_for("Kernel panic");
@@ -64,7 +64,7 @@ fn panics(firmware: Firmware) {
 fn goes_back(firmware: Firmware) {
     let (image, next) = (installed(DEBIAN), migrating("true"));
     let medium = Medium::with_payload(next.path());
-    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
+    let mut at = Terminal::attach(machine(firmware, &image).drive(&medium.drive()));
     upgrades_with_a_setting(&mut at);
     at.logs_in('B', 1);
     at.runs("until installer status | grep 'next boot *slot B: slot B is the default'; do sleep 1; done");

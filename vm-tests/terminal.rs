@@ -1,14 +1,14 @@
-//! Somebody who logs in at the serial console of a system, and types. Most of the words are systemd's.
+//! A user who logs in at the serial console of a system, and types. Most of the words are systemd's.
 
 use crate::{console::Console, qemu::Machine};
 
-/// Somebody at the serial console.
+/// A user at the serial console.
 pub struct Terminal {
     pub console: Console,
 }
 
 impl Terminal {
-    pub fn of(machine: Machine) -> Self {
+    pub fn attach(machine: Machine) -> Self {
         Terminal { console: machine.may_reset().start() }
     }
 

@@ -187,7 +187,7 @@ fn comes_back(machine: Machine, image: &Image, seen: &[&str]) {
     is_back(console, image);
 }
 
-/// The old system boots, and `status` says that nobody confirmed the new one.
+/// The old system boots, and `status` says that the new one was not confirmed.
 fn is_back(console: Console, image: &Image) {
     is_back_and_says(console, image, "was tried and never confirmed");
 }

@@ -48,7 +48,7 @@ fn ends(mut console: Console, version: &str, live: &Live, code: i32, then: &str)
     console
 }
 
-/// Refused with this exit code and these words; the machine stays, so that somebody can read them.
+/// Refused with this exit code and these words; the machine stays, so that a person can read them.
 #[track_caller]
 fn refused(machine: Machine, live: &Live, code: i32, texts: &[&str]) {
     let console = ends(machine.start(), VERSION, live, code, "stay");
@@ -184,7 +184,7 @@ fn a_machine_config_on_an_iso_volume_is_obeyed() {
 #[test]
 #[ignore = "campaign"]
 fn a_config_volume_without_a_config() {
-    // Whoever has made the volume has meant a config.
+    // The maker of the volume has meant a config.
     let (live, disk, dir) = (iso(&[TARGET], &[]), Image::blank(DISK_BYTES), scratch_dir());
     let volume = config_volume(dir.path(), false, MACHINE_CONFIG);
     run("mdel", ["-i", volume.to_str().expect("paths of tests are UTF-8"), "::/config.yaml"]);

@@ -18,7 +18,7 @@ use crate::{
     world::{VERSION, VERSION_2, World, run, scratch_dir},
 };
 
-/// The payload of a version in a directory of this name: its squashfs, and all else in one program. Nobody confirms it.
+/// The payload of a version in a directory of this name: its squashfs, and all else in one program. It is not confirmed.
 pub fn payload(dir: &TempDir, version: &str) -> PathBuf {
     payload_of(World::get().payload(version), dir.path().join(version))
 }
@@ -45,7 +45,7 @@ pub fn source(payload: &Path) -> String {
 /// A system in slot A, and another one in slot B that is to be tried.
 fn upgraded() -> Image {
     let dir = scratch_dir();
-    let image = Image::of(&payload(&dir, VERSION), &[]);
+    let image = Image::make(&payload(&dir, VERSION), &[]);
     image.installer_from('A', 0, "upgrade", &["--source", &source(&payload(&dir, VERSION_2))]);
     image
 }

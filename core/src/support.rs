@@ -1,4 +1,4 @@
-//! What is needed to understand a failure, as one archive: texts without secrets, and a list of what could not be collected.
+//! The facts that explain a failure, as one archive: texts without secrets, and a list of the parts that could not be collected.
 //! `installer support` and `slipwayctl support` make it.
 
 use crate::prelude::*;
@@ -16,7 +16,7 @@ pub const LARGEST: usize = 16 << 20;
 const LONGEST_NAME: usize = 99;
 const BLOCK: usize = 512;
 
-/// What could not be collected.
+/// The parts that could not be collected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Missing {
     /// The part, as its file would be called.
@@ -66,12 +66,12 @@ impl Archive {
         }
     }
 
-    /// What could not be collected.
+    /// The parts that could not be collected.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
     }
 
-    /// How many parts there are.
+    /// The number of parts.
     pub fn count(&self) -> usize {
         self.parts.len()
     }

@@ -19,7 +19,7 @@ use crate::{
     initrd::Offer,
     kernel,
     slot::{Files, Refusal},
-    uki, variable,
+    variable,
 };
 
 /// Time for a person to press a key before a slot is chosen. Firmware forgets the keys that were pressed before it
@@ -40,7 +40,7 @@ impl Firmware {
     pub fn of_this_disk() -> Result<Self, String> {
         let disk = Disk::of_this_image()?;
         let esp = disk.partition(ESP).ok_or("the ESP cannot be found again")?;
-        let copies = Copies::of(esp).map_err(|e| alloc::format!("the ESP cannot be read: {}", e.status()))?;
+        let copies = Copies::on_esp(esp).map_err(|e| alloc::format!("the ESP cannot be read: {}", e.status()))?;
         Ok(Firmware { disk, copies, has_run: false })
     }
 
@@ -54,13 +54,13 @@ impl Firmware {
         let sums = files.digests(start.check)?;
         let slot = start.slot;
         if files.has(UKI) {
-            let image = uki::load(&mut files, sums.as_ref(), start, self.disk.whole())?;
+            let image = kernel::load_unified(&mut files, sums.as_ref(), start, self.disk.whole())?;
             return Ok(Loaded { slot, image, _offer: None });
         }
         if variable::secure_boot() {
             return Err(Refusal::load("Secure Boot is on, and the slot has no unified kernel image"));
         }
-        let (image, offer) = kernel::load(&mut files, sums.as_ref(), start)?;
+        let (image, offer) = kernel::load_files(&mut files, sums.as_ref(), start)?;
         Ok(Loaded { slot, image, _offer: Some(offer) })
     }
 

@@ -16,7 +16,7 @@ pub struct Copies {
 
 impl Copies {
     /// Finds both copies. One that is not found counts as lost.
-    pub fn of(esp: Handle) -> uefi::Result<Self> {
+    pub fn on_esp(esp: Handle) -> uefi::Result<Self> {
         let mut partition = Blocks(disk::open::<BlockIO>(esp)?);
         let at = esp::copies(&mut |offset, buffer| partition.read(offset, buffer).is_some());
         Ok(Copies { partition, at })

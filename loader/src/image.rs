@@ -24,7 +24,7 @@ impl Image {
     pub fn load(bytes: &[u8], partition: Handle, name: &str) -> Result<Self, Refusal> {
         let path = path_of(partition, name).ok_or_else(|| Refusal::load("the partition has no device path"))?;
         let file_path = <&DevicePath>::try_from(path.as_slice()).ok();
-        Self::of(LoadImageSource::FromBuffer { buffer: bytes, file_path }, name)
+        Self::load_source(LoadImageSource::FromBuffer { buffer: bytes, file_path }, name)
     }
 
     /// Loads a file that was not read yet: the firmware reads it. `name` has `/` between directories.
@@ -33,10 +33,10 @@ impl Image {
             .ok_or_else(|| Refusal::load("the partition has no device path"))?;
         let device_path = <&DevicePath>::try_from(path.as_slice())
             .map_err(|_| Refusal::load("the partition has an odd device path"))?;
-        Self::of(LoadImageSource::FromDevicePath { device_path, boot_policy: BootPolicy::ExactMatch }, name)
+        Self::load_source(LoadImageSource::FromDevicePath { device_path, boot_policy: BootPolicy::ExactMatch }, name)
     }
 
-    fn of(source: LoadImageSource<'_>, name: &str) -> Result<Self, Refusal> {
+    fn load_source(source: LoadImageSource<'_>, name: &str) -> Result<Self, Refusal> {
         match boot::load_image(boot::image_handle(), source) {
             Ok(handle) => Ok(Image { handle, options: Vec::new() }),
             Err(e) if matches!(e.status(), Status::ACCESS_DENIED | Status::SECURITY_VIOLATION) => Err(Refusal::load(

@@ -39,14 +39,14 @@ impl Live {
     /// None if this is no live medium.
     pub fn of_this_medium() -> Option<Self> {
         let device = disk::open::<LoadedImage>(boot::image_handle()).ok()?.device()?;
-        let medium = LiveMedium::parse(&Files::of(device)?.read(MEDIUM, MEDIUM_BYTES)?)?;
+        let medium = LiveMedium::parse(&Files::on_partition(device)?.read(MEDIUM, MEDIUM_BYTES)?)?;
         Some(Live { device, medium })
     }
 
     /// Comes back only if nothing starts.
     pub fn start(&self) {
         let id = self.medium.id;
-        if let (Some(keys), Some(mut files)) = (&self.medium.keys, Files::of(self.device))
+        if let (Some(keys), Some(mut files)) = (&self.medium.keys, Files::on_partition(self.device))
             && enroll::enroll(keys, &mut files)
         {
             print("the keys are enrolled, and read back; starting anew with Secure Boot");
@@ -86,7 +86,7 @@ fn run(partition: Handle, program: &str, name: &str) {
 }
 
 fn medium_of(esp: Handle) -> Option<MediumId> {
-    let mut copies = Copies::of(esp).ok()?;
-    let envs = [0, 1].map(|copy| BootEnv::of(&EnvBlock::parse(&copies.read(copy)?)?));
+    let mut copies = Copies::on_esp(esp).ok()?;
+    let envs = [0, 1].map(|copy| BootEnv::from_block(&EnvBlock::parse(&copies.read(copy)?)?));
     BootEnv::pick(&envs)?.medium
 }

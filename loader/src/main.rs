@@ -36,11 +36,9 @@ mod image;
 mod initrd;
 mod kernel;
 mod live;
-mod memory;
 mod option_rom;
 mod sbat;
 mod slot;
-mod uki;
 mod variable;
 
 use core::{panic::PanicInfo, time::Duration};

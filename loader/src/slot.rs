@@ -59,11 +59,11 @@ impl Files {
             Slot::A => 3,
             Slot::B => 4,
         };
-        Self::of(disk.partition(number)?)
+        Self::on_partition(disk.partition(number)?)
     }
 
     /// Opens the file system of a partition.
-    pub fn of(partition: Handle) -> Option<Self> {
+    pub fn on_partition(partition: Handle) -> Option<Self> {
         let mut volume = disk::open::<SimpleFileSystem>(partition).ok()?;
         let root = volume.open_volume().ok()?;
         Some(Files { partition, root, _volume: volume })

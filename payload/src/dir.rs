@@ -13,7 +13,7 @@ use super::{
     SourceRef,
     examine::{ChecksumPolicy, Found, PayloadError, Seen},
     image::Inspection,
-    open::open_regular,
+    open_regular,
     watched::hand_out,
 };
 use crate::{

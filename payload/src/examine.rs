@@ -118,7 +118,7 @@ pub enum ChecksumPolicy {
 }
 
 impl ChecksumPolicy {
-    pub const fn of(strict: bool) -> Self {
+    pub const fn from_strict(strict: bool) -> Self {
         if strict { ChecksumPolicy::Required } else { ChecksumPolicy::Compared }
     }
 }
@@ -144,7 +144,7 @@ impl Seen {
     pub fn read(name: &str, reader: &mut dyn FileReader, progress: &mut dyn FnMut(u64)) -> io::Result<Self> {
         let keep = if is_small(name) { SMALL_FILE_BYTES + 1 } else { HEAD_BYTES };
         let mut head = Vec::new();
-        let mut watches = Watches::of(name);
+        let mut watches = Watches::for_file(name);
         let (sha256, size) = digest_file(reader, |bytes| {
             let more = bytes.len().min(keep as usize - head.len());
             head.extend_from_slice(&bytes[..more]);
@@ -365,7 +365,7 @@ impl Found {
         }
     }
 
-    /// One that only a later version can read is refused: nobody knows what else it asks for.
+    /// One that only a later version can read is refused: this version cannot know what else it asks for.
     fn manifest(&self) -> Result<Option<Manifest>, PayloadError> {
         let wrong = |why: String| PayloadError::Manifest { path: self.place.join(MANIFEST), why };
         self.small(MANIFEST)?.map(|text| Manifest::parse(text).map_err(wrong)).transpose()

@@ -85,7 +85,7 @@ impl KernelWatch {
         let unpack = match &mut self.unpack {
             Some(unpack) => unpack,
             None => {
-                let unpack = self.unpack.insert(Unpack::of(&self.magic));
+                let unpack = self.unpack.insert(Unpack::from_magic(&self.magic));
                 unpack.take(&self.magic);
                 unpack
             }
@@ -100,7 +100,7 @@ impl KernelWatch {
 }
 
 impl Unpack {
-    fn of(magic: &[u8]) -> Self {
+    fn from_magic(magic: &[u8]) -> Self {
         let scan = Scan::default();
         match magic {
             [0x1f, 0x8b, ..] => Unpack::Gzip(GzDecoder::new(scan)),

@@ -17,7 +17,6 @@ mod examine;
 pub mod file_reader;
 pub mod image;
 mod kernel_watch;
-mod open;
 pub mod registry;
 pub mod sha256;
 pub mod side_file;
@@ -32,3 +31,15 @@ pub use examine::{ChecksumPolicy, PayloadError};
 pub use slipway_core::payload::unused::TEXTS;
 pub use source::{Source, image_store};
 pub use source_ref::{LayoutRef, SourceRef};
+
+use std::{fs::File, io, os::unix::fs::OpenOptionsExt as _, path::Path};
+
+use nix::libc;
+
+/// Open a file for reading and refuse everything that is not a regular file: a device might never end.
+fn open_regular(path: &Path) -> io::Result<File> {
+    // Opening a fifo would block without O_NONBLOCK. For a regular file it has no effect.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a regular file");
+    if file.metadata()?.is_file() { Ok(file) } else { Err(wrong()) }
+}

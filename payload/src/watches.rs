@@ -30,7 +30,7 @@ pub struct Watched {
 }
 
 impl Watches {
-    pub fn of(name: &str) -> Self {
+    pub fn for_file(name: &str) -> Self {
         let is_unified = name == UKI;
         Watches {
             at: 0,

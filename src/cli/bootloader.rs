@@ -3,7 +3,7 @@
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 
 use super::{ChangeArgs, OfflineArg, ReadArgs, values};
-use slipway_core::{boot::efi_loader::EfiLoader, kernel::arch::Arch};
+use slipway_core::{boot::EfiLoader, kernel::arch::Arch};
 
 #[derive(Debug, Args)]
 pub struct BootloaderArgs {

@@ -3,9 +3,7 @@
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::{DiskArgs, KeepArgs, PlatformArg, SourceArgs, values};
-use slipway_core::{
-    boot::efi_loader::EfiLoader, digest::Sha256, kernel::arch::Arch, plan::Exceptions, rate_limit::ByteRate,
-};
+use slipway_core::{boot::EfiLoader, digest::Sha256, kernel::arch::Arch, plan::Exceptions, rate_limit::ByteRate};
 
 /// What all these verbs share.
 #[derive(Debug, Args)]

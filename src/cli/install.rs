@@ -7,7 +7,7 @@ use clap::{ArgAction, Args};
 use super::{EnrollFromArgs, ExceptionArgs, PlatformArg, SecureBootArgs, SourceArgs, seconds, values};
 use crate::payload::SourceRef;
 use slipway_core::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     kernel::arch::Arch,
     media::format::ImageKind,
     units::{ByteSize, SectorSize},

@@ -23,7 +23,6 @@ mod signing;
 mod snapshot;
 pub mod terminal;
 mod tracker;
-mod trust;
 pub mod usage;
 mod values;
 
@@ -42,10 +41,9 @@ pub use inspect::{InspectArgs, InspectTarget};
 pub use install::{ImageArgs, InstallArgs, SystemArgs, UnattendedArgs};
 pub use meta::{MetaArgs, MetaVerb};
 pub use progress::{Progress, ProgressMode};
-pub use signing::{AttestArgs, SignArgs, SigningArgs};
+pub use signing::{AttestArgs, KeyArgs, SignArgs, SigningArgs, TrustArgs};
 pub use snapshot::{KeepArgs, SlotArg, SnapshotArgs, SnapshotVerb};
 pub use tracker::{Interruption, Tracker, name_of};
-pub use trust::{KeyArgs, TrustArgs};
 pub use values::{PlatformArg, PushTarget};
 
 use std::{path::PathBuf, time::Duration};

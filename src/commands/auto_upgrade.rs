@@ -20,7 +20,7 @@ use crate::{
     error::{Failure, OrFail as _},
     ops::{
         KernelArgsRequest, SourceRequest,
-        auto_upgrade::{self, RebootRequest, Request},
+        auto_upgrade::{self, AutoUpgradeRequest, RebootRequest},
         bootloader::Renewal,
         upgrade::{self, KernelArgsChoice},
     },
@@ -60,7 +60,7 @@ fn request(
     mut config: UpdateConfig,
     defaults: &Defaults,
     observer: &mut dyn Observer,
-) -> Result<Request, Failure> {
+) -> Result<AutoUpgradeRequest, Failure> {
     if !args.reboot_window.is_empty() {
         config.reboot_window =
             args.reboot_window.iter().map(|value| Placed { at: None, value: value.clone() }).collect();
@@ -111,7 +111,7 @@ fn request(
         command: command()?,
     };
     let (reboot_only, dry_run, by) = (args.reboot_only, args.dry_run, asked::by());
-    Ok(Request { disk: args.target.request(observer)?, image, upgrade, reboot, reboot_only, dry_run, by })
+    Ok(AutoUpgradeRequest { disk: args.target.request(observer)?, image, upgrade, reboot, reboot_only, dry_run, by })
 }
 
 fn options(args: &AutoUpgradeArgs, config: &UpdateConfig) -> Result<Options, Failure> {

@@ -5,7 +5,7 @@ use slipway_core::report::{Observer, Report};
 use crate::{
     cli::{BootloaderMenuArgs, BootloaderStatusArgs, BootloaderUpdateArgs, BootloaderVerb, Switch},
     error::Failure,
-    ops::bootloader::{self, Menu, Request},
+    ops::bootloader::{self, BootloaderRequest, Menu},
 };
 
 pub fn run(verb: BootloaderVerb, observer: &mut dyn Observer) -> Result<Report, Failure> {
@@ -15,7 +15,7 @@ pub fn run(verb: BootloaderVerb, observer: &mut dyn Observer) -> Result<Report, 
             Ok(Report::Bootloader(Box::new(report)))
         }
         BootloaderVerb::Update(BootloaderUpdateArgs { change, offline, loader, ignore_secure_boot }) => {
-            let request = Request {
+            let request = BootloaderRequest {
                 runs_from: offline.runs_from(),
                 efi_loader: loader.efi_loader,
                 ignore_secure_boot,

@@ -1,16 +1,28 @@
-//! `installer activate`, `confirm`, `guard`, `rollback`, `repair`, `grow` and `wipe`.
+//! `installer activate`, `confirm`, `guard`, `rollback`, `repair`, `grow`, `wipe`, `meta` and `snapshot`.
 
 use slipway_core::{
-    disk::layout::Part,
-    report::{Observer, Report},
+    disk::{
+        layout::Part,
+        meta::{parse_key, parse_tag},
+    },
+    report::{Observer, Report, SnapshotReport},
 };
 
+use super::input;
 use crate::{
     cli::{
-        ActivateArgs, ChangeArgs, ConfirmArgs, DataVolume, GuardArgs, RenewalArgs, RepairArgs, RollbackArgs, WipeArgs,
+        ActivateArgs, ChangeArgs, ConfirmArgs, DataVolume, GuardArgs, MetaVerb, RenewalArgs, RepairArgs, RollbackArgs,
+        SnapshotVerb, WipeArgs,
     },
     error::Failure,
-    ops::{self, ChangeOptions, bootloader::Renewal, guard, health::Checks},
+    ops::{
+        self, ChangeOptions,
+        bootloader::Renewal,
+        guard,
+        health::Checks,
+        meta::{self, Change},
+        snapshot::{self, Restore},
+    },
 };
 
 pub const fn renewal(args: &RenewalArgs) -> Renewal {
@@ -38,7 +50,7 @@ pub fn confirm(args: &ConfirmArgs, observer: &mut dyn Observer) -> Result<Report
 
 pub fn guard(args: GuardArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let GuardArgs { disk, deadline, watchdog } = args;
-    guard::run(&guard::Request { disk, deadline, watchdog }, observer).map(Report::Guard)
+    guard::run(&guard::GuardRequest { disk, deadline, watchdog }, observer).map(Report::Guard)
 }
 
 pub fn rollback(args: &RollbackArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
@@ -50,7 +62,7 @@ pub fn rollback(args: &RollbackArgs, observer: &mut dyn Observer) -> Result<Repo
 
 pub fn repair(args: &RepairArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let RepairArgs { change, efi_loader, force } = args;
-    let request = ops::repair::Request { efi_loader: *efi_loader, force: *force };
+    let request = ops::repair::RepairRequest { efi_loader: *efi_loader, force: *force };
     ops::repair::run(&change.target.request(observer)?, request, change.options(), observer).map(Report::Change)
 }
 
@@ -68,4 +80,37 @@ pub fn wipe(args: &WipeArgs, observer: &mut dyn Observer) -> Result<Report, Fail
     };
     let request = ops::wipe::Wipe { parts: volumes.iter().map(part).collect(), format: args.format_data };
     ops::wipe::run(&args.change.target.request(observer)?, request, args.change.options(), observer).map(Report::Change)
+}
+
+pub fn meta(verb: MetaVerb, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let report = match verb {
+        MetaVerb::List(target) => meta::list(&target.request(observer)?),
+        MetaVerb::Get { key, target } => meta::get(&target.request(observer)?, input(parse_key(&key))?),
+        MetaVerb::Set { tag, target } => {
+            let (key, value) = input(parse_tag(&tag))?;
+            meta::change(&target.request(observer)?, &Change::Set(key, value), observer)
+        }
+        MetaVerb::Delete { key, target } => {
+            meta::change(&target.request(observer)?, &Change::Delete(input(parse_key(&key))?), observer)
+        }
+    };
+    report.map(Report::Meta)
+}
+
+pub fn snapshot(verb: SnapshotVerb, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let report = match verb {
+        SnapshotVerb::List(target) => snapshot::list(&target.request(observer)?),
+        SnapshotVerb::Show { slot, target } => snapshot::show(&target.request(observer)?, slot.slot()),
+        SnapshotVerb::Restore { boot: true, ref target, .. }
+            if target.disk.is_none() && !snapshot::is_booted_from_ours()? =>
+        {
+            let why = "nothing says that this system was started from a disk of Slipway".to_owned();
+            Ok(SnapshotReport { result: Some(why), ..SnapshotReport::empty("none") })
+        }
+        SnapshotVerb::Restore { slot, boot, root, to, target } => {
+            let request = Restore { slot: slot.slot(), root, boot, to };
+            snapshot::restore(&target.request(observer)?, &request, observer)
+        }
+    };
+    report.map(Report::Snapshot)
 }

@@ -43,13 +43,13 @@ pub fn uki(args: UkiArgs, environment: &Environment, observer: &mut dyn Observer
             },
         })),
     };
-    let request = uki::Request { out: args.out, force: args.force, what, signer };
+    let request = uki::UkiRequest { out: args.out, force: args.force, what, signer };
     uki::run(&request, observer).map(|report| Report::Uki(Box::new(report)))
 }
 
 pub fn keys(args: KeysArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let now = u32::try_from(ops::now()).unwrap_or(u32::MAX);
-    let request = keys::Request {
+    let request = keys::KeysRequest {
         dir: args.dir,
         signer: args.signer.request(),
         common_name: args.common_name,
@@ -65,7 +65,7 @@ pub fn keys(args: KeysArgs, observer: &mut dyn Observer) -> Result<Report, Failu
 }
 
 pub fn enroll(args: EnrollArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let request = enroll::Request {
+    let request = enroll::EnrollRequest {
         dir: args.dir,
         mode: args.mode,
         disk: args.target.disk,

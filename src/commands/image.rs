@@ -31,7 +31,7 @@ pub fn image_request(args: &ImageArgs, environment: Environment) -> Result<Image
         container: args.container.clone(),
         enroll: args.enroll.enroll_from.as_deref().map(|dir| {
             // No person may be there to answer.
-            let keys = MediumKeys::Files(KeyFiles::of(dir));
+            let keys = MediumKeys::Files(KeyFiles::in_dir(dir));
             EnrollFrom { keys, mode: args.enroll.enroll_keys.unwrap_or(EnrollMode::IfSafe) }
         }),
         time: input(source_date_epoch(TIME))?,

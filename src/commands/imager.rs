@@ -49,8 +49,8 @@ pub fn run(args: &Imager, progress: &mut Tracker) -> Result<Report, Failure> {
     };
     progress.text(&profile.to_string());
     let request = match profile.product {
-        Product::Image(kind) => Request::Image(Box::new(image_request(args, &profile, kind)?)),
-        Product::Uki => Request::Uki(Box::new(uki_request(args, &profile))),
+        Product::Image(kind) => ProductRequest::Image(Box::new(image_request(args, &profile, kind)?)),
+        Product::Uki => ProductRequest::Uki(Box::new(uki_request(args, &profile))),
     };
     if let Some(source) = request.source() {
         is_there(source, profile.arch, "--base-installer-image, or by `input` in a profile on stdin")?;
@@ -59,21 +59,21 @@ pub fn run(args: &Imager, progress: &mut Tracker) -> Result<Report, Failure> {
         .with_context(|| format!("--output {}: cannot create this directory", args.output.display()));
     made.or_fail(FailureKind::Install)?;
     match request {
-        Request::Image(request) => image::run(&request, progress),
-        Request::Uki(request) => uki::run(&request, progress).map(|report| Report::Uki(Box::new(report))),
+        ProductRequest::Image(request) => image::run(&request, progress),
+        ProductRequest::Uki(request) => uki::run(&request, progress).map(|report| Report::Uki(Box::new(report))),
     }
 }
 
-enum Request {
+enum ProductRequest {
     Image(Box<ImageRequest>),
-    Uki(Box<uki::Request>),
+    Uki(Box<uki::UkiRequest>),
 }
 
-impl Request {
+impl ProductRequest {
     fn source(&self) -> Option<&SourceRef> {
         let source = match self {
-            Request::Image(request) => &request.system.source,
-            Request::Uki(request) => match &request.what {
+            ProductRequest::Image(request) => &request.system.source,
+            ProductRequest::Uki(request) => match &request.what {
                 What::Payload(from) => &from.source,
                 What::Program(_) => return None,
             },
@@ -105,7 +105,7 @@ fn kernel_args(profile: &Profile) -> KernelArgsRequest {
     }
 }
 
-fn uki_request(args: &Imager, profile: &Profile) -> uki::Request {
+fn uki_request(args: &Imager, profile: &Profile) -> uki::UkiRequest {
     let signed = profile.secure_boot.as_ref();
     let recipe = Recipe {
         stub: stub_of(profile),
@@ -116,7 +116,7 @@ fn uki_request(args: &Imager, profile: &Profile) -> uki::Request {
         pcr: signed.map(pcr),
     };
     let what = What::Payload(Box::new(FromPayload { source: source_request(args, profile), recipe }));
-    uki::Request { out: args.output.join(profile.file_name()), force: args.force, what, signer: signed.map(signer) }
+    uki::UkiRequest { out: args.output.join(profile.file_name()), force: args.force, what, signer: signed.map(signer) }
 }
 
 pub fn image_request(args: &Imager, profile: &Profile, kind: ImageKind) -> Result<ImageRequest, Failure> {
@@ -176,7 +176,7 @@ fn enroll_from(mode: EnrollMode, keys: &EnrolledKeys, dir: &Path) -> Result<Enro
             MediumKeys::Files(KeyFiles { pk: pk.into(), kek: kek.into(), db: db.into() })
         }
         EnrolledKeys::Own { well_known } => {
-            let files = KeyFiles::of(dir);
+            let files = KeyFiles::in_dir(dir);
             let (there, missing): (Vec<_>, Vec<_>) =
                 [&files.pk, &files.kek, &files.db].into_iter().partition(|file| file.symlink_metadata().is_ok());
             match (there.first(), &missing[..]) {
@@ -283,7 +283,7 @@ mod tests {
             there.iter().for_each(|n| fs::remove_file(path(all[*n])).unwrap());
         }
         all.iter().for_each(|name| fs::write(path(name), "").unwrap());
-        assert_eq!(keys(false).unwrap(), MediumKeys::Files(KeyFiles::of(dir.path())));
+        assert_eq!(keys(false).unwrap(), MediumKeys::Files(KeyFiles::in_dir(dir.path())));
         assert_eq!(keys(true).unwrap_err().kind, FailureKind::Input);
     }
 }

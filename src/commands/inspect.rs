@@ -1,17 +1,20 @@
-//! `installer inspect [DISK]` and `installer inspect SOURCE`.
+//! `installer inspect [DISK]`, `installer inspect SOURCE` and `installer support`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use slipway_core::{
     disk::own::NoDisk,
     report::{Observer, Report},
 };
 
-use super::{input, terminal::style};
+use super::input;
 use crate::{
-    cli::{InspectArgs, InspectTarget},
+    cli::{InspectArgs, InspectTarget, SupportArgs, terminal::style},
     error::Failure,
-    ops::{DiskRequest, inspect_disk, inspect_payload},
+    ops::{self, DiskRequest, inspect_disk, inspect_payload},
 };
 
 pub fn run(args: InspectArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
@@ -26,7 +29,7 @@ pub fn run(args: InspectArgs, observer: &mut dyn Observer) -> Result<Report, Fai
         None => layout(None, args.lock_timeout, observer),
         Some(InspectTarget::Disk(path)) => layout(Some(path), args.lock_timeout, observer),
         Some(InspectTarget::Source(source)) => {
-            let request = inspect_payload::Request {
+            let request = inspect_payload::InspectRequest {
                 source,
                 strict: args.strict,
                 registry,
@@ -39,10 +42,21 @@ pub fn run(args: InspectArgs, observer: &mut dyn Observer) -> Result<Report, Fai
 }
 
 fn layout(named: Option<PathBuf>, lock_timeout: Duration, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let request = DiskRequest::of(named, lock_timeout, observer);
+    let request = DiskRequest::for_disk(named, lock_timeout, observer);
     if request.as_ref().is_err_and(|failure| failure.error.is::<NoDisk>()) {
         observer.note("`inspect` takes the disk without --disk: `installer inspect PATH`");
     }
     let request = request?;
     inspect_disk::run(&request, style()).map(|report| Report::Layout(Box::new(report)))
+}
+
+pub fn support(args: &SupportArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let disk = args.target.request(observer);
+    let report = ops::support::run(&args.archive, disk, observer)?;
+    if args.archive != Path::new("-") {
+        return Ok(Report::Support(report));
+    }
+    // Standard output has the archive, and nothing else.
+    report.to_string().lines().for_each(|line| observer.note(line));
+    Ok(Report::Text(String::new()))
 }

@@ -1,7 +1,7 @@
-//! `installer install`, and the upgrade that machined starts with `install --upgrade=true`.
+//! `installer install` and `installer unattended`, and the upgrade that machined starts with `install --upgrade=true`.
 
 use slipway_core::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     disk::own::NoDisk,
     plan::{Exceptions, RunsFrom},
     report::{FailureKind, Observer, Report},
@@ -9,13 +9,13 @@ use slipway_core::{
 
 use super::{asked, defaults::Defaults, input, upgrade::activated};
 use crate::{
-    cli::InstallArgs,
+    cli::{InstallArgs, UnattendedArgs},
     error::{Failure, OrFail as _},
     ops::{
         self, ChangeOptions, DiskRequest, SystemRequest, add_extra_kernel_args,
         bootloader::Renewal,
         install::{self, Identifiers},
-        upgrade,
+        unattended, upgrade,
     },
 };
 
@@ -37,7 +37,7 @@ pub fn run(args: InstallArgs, defaults: Defaults, observer: &mut dyn Observer) -
     if named.is_none() && !args.upgrade {
         return Err(NoDisk::Install).or_fail(FailureKind::Input);
     }
-    let disk = DiskRequest::of(named, args.lock_timeout, observer)?;
+    let disk = DiskRequest::for_disk(named, args.lock_timeout, observer)?;
     if args.upgrade {
         if args.zero == Some(true) {
             observer.note("--zero has no effect with --upgrade");
@@ -80,4 +80,15 @@ fn upgrade(
         snapshot: true,
     };
     ops::upgrade::run(disk, &request, options, observer).map(Report::Change)
+}
+
+pub fn unattended(args: &UnattendedArgs, defaults: Defaults, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let request = unattended::UnattendedRequest {
+        lock_timeout: args.lock_timeout,
+        exceptions: args.exceptions.exceptions(),
+        by: asked::by(),
+        system: args.system.request(&defaults)?,
+        config: defaults.into_config(),
+    };
+    unattended::run(request, observer).map(|report| Report::Unattended(Box::new(report)))
 }

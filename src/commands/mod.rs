@@ -5,8 +5,6 @@ mod asked;
 mod auto_upgrade;
 mod bootloader;
 mod change;
-mod checksum;
-mod chunk;
 mod completions;
 mod defaults;
 mod efi;
@@ -15,16 +13,9 @@ mod imager;
 mod inspect;
 mod install;
 mod man;
-mod meta;
-mod pull;
-mod push;
+mod payload;
 mod request;
-mod sign;
-mod snapshot;
 mod stdin;
-mod support;
-mod terminal;
-mod unattended;
 mod upgrade;
 
 use slipway_core::report::{FailureKind, HistoryReport, Observer, Report, StatusReport};
@@ -32,7 +23,9 @@ use slipway_core::report::{FailureKind, HistoryReport, Observer, Report, StatusR
 use defaults::Defaults;
 
 use crate::{
-    cli::{Cli, Imager, Output, Progress, Tracker, Verb, environment::Environment, name_of},
+    cli::{
+        Cli, Imager, Output, Progress, Tracker, Verb, environment::Environment, name_of, terminal::columns_of_stdout,
+    },
     error::{Failure, OrFail as _},
     ops,
 };
@@ -55,7 +48,7 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
     match verb {
         Verb::Install(args) => install::run(*args, Defaults::read(environment, progress)?, progress),
         Verb::Image(args) => image::run(&args, environment, progress),
-        Verb::Unattended(args) => unattended::run(&args, Defaults::read(environment, progress)?, progress),
+        Verb::Unattended(args) => install::unattended(&args, Defaults::read(environment, progress)?, progress),
         Verb::Upgrade(args) => upgrade::run(&args, &Defaults::read(environment, progress)?, progress),
         Verb::AutoUpgrade(args) => auto_upgrade::run(*args, environment, progress),
         Verb::Stage(args) => upgrade::stage(&args, environment, progress),
@@ -69,28 +62,28 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         Verb::Wipe(args) => change::wipe(&args, progress),
         Verb::Status(args) => {
             let report = ops::status::run(&args.target.request(progress)?, args.full, progress)?;
-            Ok(Report::Status(Box::new(StatusReport { columns: terminal::columns(), ..report })))
+            Ok(Report::Status(Box::new(StatusReport { columns: columns_of_stdout(), ..report })))
         }
         Verb::History(args) => {
             let report = ops::history::run(&args.target.request(progress)?, args.limit)?;
-            Ok(Report::History(HistoryReport { columns: terminal::columns(), ..report }))
+            Ok(Report::History(HistoryReport { columns: columns_of_stdout(), ..report }))
         }
         Verb::Verify(args) => {
             ops::verify::run(&args.request(progress)?, progress).map(|report| Report::Verify(Box::new(report)))
         }
-        Verb::Support(args) => support::run(&args, progress),
+        Verb::Support(args) => inspect::support(&args, progress),
         Verb::Inspect(args) => inspect::run(args, progress),
-        Verb::Pull(args) => pull::run(args, progress),
-        Verb::Push(args) => push::run(args, progress),
-        Verb::Chunk(args) => chunk::run(&args, progress),
-        Verb::Checksum(args) => checksum::run(args, progress),
-        Verb::Sign(args) => sign::run(args, progress),
-        Verb::Attest(args) => sign::attest(args, progress),
+        Verb::Pull(args) => payload::pull(args, progress),
+        Verb::Push(args) => payload::push(args, progress),
+        Verb::Chunk(args) => payload::chunk(&args, progress),
+        Verb::Checksum(args) => payload::checksum(args, progress),
+        Verb::Sign(args) => payload::sign(args, progress),
+        Verb::Attest(args) => payload::attest(args, progress),
         Verb::Uki(args) => efi::uki(*args, &environment, progress),
         Verb::Keys(args) => efi::keys(args, progress),
         Verb::Enroll(args) => efi::enroll(args, progress),
-        Verb::Meta(args) => meta::run(args.verb, progress),
-        Verb::Snapshot(args) => snapshot::run(args.verb, progress),
+        Verb::Meta(args) => change::meta(args.verb, progress),
+        Verb::Snapshot(args) => change::snapshot(args.verb, progress),
         Verb::Completions { shell } => Ok(completions::completions(shell)),
         Verb::Man { dir } => man::man(&dir),
     }

@@ -5,9 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use slipway_core::{
-    boot::efi_loader::EfiLoader, config::policy, disk::meta::parse_tag, plan::RunsFrom, report::Observer,
-};
+use slipway_core::{boot::EfiLoader, config::policy, disk::meta::parse_tag, plan::RunsFrom, report::Observer};
 
 use super::{asked, defaults::Defaults, input};
 use crate::{
@@ -28,13 +26,13 @@ const KEYS_ENV: &str = "SLIPWAY_KEYS";
 
 impl DiskArgs {
     pub fn request(&self, observer: &mut dyn Observer) -> Result<DiskRequest, Failure> {
-        DiskRequest::of(self.disk.clone(), self.lock_timeout, observer)
+        DiskRequest::for_disk(self.disk.clone(), self.lock_timeout, observer)
     }
 }
 
 impl ReadArgs {
     pub fn request(&self, observer: &mut dyn Observer) -> Result<DiskRequest, Failure> {
-        DiskRequest::of(self.disk.clone(), self.lock_timeout, observer)
+        DiskRequest::for_disk(self.disk.clone(), self.lock_timeout, observer)
     }
 }
 

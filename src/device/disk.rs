@@ -170,7 +170,7 @@ impl Disk {
         patience: Duration,
         says: &mut dyn FnMut(&str),
     ) -> Result<Self, OpenError> {
-        let node = DiskNode::of(path).map_err(|why| OpenError::NotADisk { path: path.to_owned(), why })?;
+        let node = DiskNode::open(path).map_err(|why| OpenError::NotADisk { path: path.to_owned(), why })?;
         let name = node.path.display().to_string();
         let write = access.writes();
         let file = open_node(&node, &node.path, write, 0)?;

@@ -48,7 +48,7 @@ fn whole(disk: &str) -> String {
 
 impl DiskNode {
     /// Follows symbolic links such as those in /dev/disk/by-id.
-    pub fn of(path: &Path) -> Result<Self, NotADisk> {
+    pub fn open(path: &Path) -> Result<Self, NotADisk> {
         let path = fs::canonicalize(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => NotADisk::Missing,
             _ => NotADisk::Unreadable(e.to_string()),

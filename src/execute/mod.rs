@@ -9,7 +9,6 @@ mod enroll;
 mod grow;
 mod old;
 mod snapshot;
-mod unverified;
 mod volume;
 
 use std::{
@@ -51,7 +50,7 @@ use slipway_core::{
     units::{Extent, GIB, approx},
 };
 pub use snapshot::TakesSnapshot;
-use unverified::Unverified;
+use volume::Unverified;
 
 /// A step that failed. All steps before it were on the disk when the next one began.
 #[derive(Debug, thiserror::Error)]

@@ -7,11 +7,10 @@ use anyhow::{Context as _, anyhow, bail};
 use super::{
     Executor, Expect,
     old::{Slots, old},
-    unverified::Unverified,
 };
 use crate::{
     payload::delta::Old,
-    transfer::{FileReader, PayloadFiles, ReadBack, write_stream},
+    transfer::{Checksum, FileReader, PayloadFiles, ReadBack, write_stream},
 };
 use slipway_core::{
     boot::history::new_file,
@@ -31,6 +30,13 @@ use slipway_core::{
 struct PayloadChanged {
     expected: Sha256,
     actual: Sha256,
+}
+
+/// A volume that is written and not yet verified.
+pub(super) struct Unverified<'scope> {
+    pub behind: ReadBack<'scope>,
+    /// Names and checksums of its files, in the order of writing.
+    pub written: Vec<(String, Checksum)>,
 }
 
 impl<'scope, 'a> Executor<'scope, 'a> {

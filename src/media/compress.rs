@@ -7,7 +7,7 @@ use std::{fs::File, io};
 
 use liblzma::write::XzEncoder;
 
-use super::{compare::Written, pump::pump};
+use super::{compare::Written, pump};
 use crate::device::SparseReader;
 use slipway_core::media::format::Compression;
 

@@ -20,7 +20,7 @@ use super::{
     compare::Written,
     live::{Event, LiveContents, LiveError, Region, Unify, digest_of, read, unified},
     output_file::OutputFile,
-    pump::pump,
+    pump,
 };
 use crate::{bootloader::IsoAssets, tools::Tool, transfer::sha256::Hasher};
 use slipway_core::{

@@ -9,7 +9,6 @@ mod iso;
 mod live;
 mod output_file;
 mod ova;
-mod pump;
 mod pxe;
 
 pub use iso::{Iso, SignedEsp};
@@ -168,6 +167,22 @@ fn hundredths_of_percent(piece: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(piece).ok()?.trim().strip_prefix('(')?.strip_suffix("/100%)")?;
     let (whole, hundredths) = text.split_once('.')?;
     whole.parse::<u16>().ok()?.checked_mul(100)?.checked_add(hundredths.parse().ok()?)
+}
+
+/// Copy `reader` to `writer`. `moved` gets every piece that was written.
+fn pump(reader: &mut impl io::Read, writer: &mut impl io::Write, moved: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    let mut chunk = vec![0; 256 << 10];
+    loop {
+        match reader.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(n) => {
+                writer.write_all(&chunk[..n])?;
+                moved(&chunk[..n]);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ impl OutputFile {
 
     /// Its file name without a compression suffix.
     pub fn name(&self) -> String {
-        let compressed = Compression::of(&self.path.to_string_lossy()).is_some();
+        let compressed = Compression::from_path(&self.path.to_string_lossy()).is_some();
         let name = if compressed { self.path.file_stem() } else { self.path.file_name() };
         let text = name.unwrap_or_default().to_string_lossy();
         text.chars().map(|c| if c.is_control() { '_' } else { c }).collect()

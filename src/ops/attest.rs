@@ -7,10 +7,10 @@ use std::{
 };
 
 use super::{
+    sign::signable,
     sign::{SignError, signers},
-    signable::signable,
     signing::{self, SigningRequest},
-    source_failure::source_failure,
+    source_failure,
 };
 use crate::{
     error::{Failure, OrFail as _},
@@ -20,7 +20,7 @@ use crate::{
 use slipway_core::report::{FailureKind, Observer, SignReport};
 
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct AttestRequest {
     /// An image in a layout or a registry.
     pub target: SourceRef,
     /// A file with a JSON object.
@@ -41,8 +41,8 @@ pub enum PredicateError {
     NoObject { path: PathBuf },
 }
 
-pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<SignReport, Failure> {
-    let Request { target, predicate, predicate_type, signing, registry } = request;
+pub fn run(request: &AttestRequest, observer: &mut dyn Observer) -> Result<SignReport, Failure> {
+    let AttestRequest { target, predicate, predicate_type, signing, registry } = request;
     match target {
         SourceRef::Oci(..) | SourceRef::Docker(_) => {}
         SourceRef::Dir(_) => return Err(SignError::NoImage(target.clone())).or_fail(FailureKind::Input),

@@ -17,7 +17,7 @@ use slipway_core::{
     report::{AutoUpgradeReport, FailureKind, Observer, RebootReport},
 };
 
-use super::{ChangeOptions, DiskRequest, installed_disk, payload, refused, source_failure::source_failure, upgrade};
+use super::{ChangeOptions, DiskRequest, installed_disk, payload, refused, source_failure, upgrade};
 use crate::{
     device,
     error::{Failure, OrFail as _},
@@ -29,7 +29,7 @@ use crate::{
 const AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct AutoUpgradeRequest {
     pub disk: DiskRequest,
     /// The image to follow.
     pub image: ImageRef,
@@ -55,7 +55,7 @@ pub struct RebootRequest {
     pub command: Vec<String>,
 }
 
-pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<AutoUpgradeReport, Failure> {
+pub fn run(request: &AutoUpgradeRequest, observer: &mut dyn Observer) -> Result<AutoUpgradeReport, Failure> {
     if request.reboot.policy != RebootPolicy::Never {
         // An upgrade whose reboot cannot be asked for would wait for ever.
         systemd::is_there(request.reboot.policy == RebootPolicy::Window).or_fail(FailureKind::Dependency)?;
@@ -85,18 +85,23 @@ fn failed(slot: Slot, Failure { error, .. }: Failure) -> Failure {
 
 type Found = (DiskIdentity, SystemFacts);
 
-fn look(request: &Request) -> Result<Found, Failure> {
+fn look(request: &AutoUpgradeRequest) -> Result<Found, Failure> {
     let disk = request.disk.look()?;
     Ok((disk.identity().clone(), installed_disk::look(&request.disk, &disk)?.system))
 }
 
 /// Reports an upgrade that waits for its reboot, without asking the registry.
-fn waiting(request: &Request, found: &Found) -> AutoUpgradeReport {
+fn waiting(request: &AutoUpgradeRequest, found: &Found) -> AutoUpgradeReport {
     let decision = pending(&found.1).map_or(Advance::NothingWaits, |slot| Advance::Reboot { slot });
     report(request, found, None, decision)
 }
 
-fn report(request: &Request, (disk, system): &Found, image: Option<Sha256>, decision: Advance) -> AutoUpgradeReport {
+fn report(
+    request: &AutoUpgradeRequest,
+    (disk, system): &Found,
+    image: Option<Sha256>,
+    decision: Advance,
+) -> AutoUpgradeReport {
     let slot = match decision {
         Advance::Unconfirmed { slot } | Advance::UpToDate { slot } | Advance::Reboot { slot } => Some(slot),
         Advance::KnownBad => system.running.slot().map(|slot| !slot),
@@ -114,7 +119,11 @@ fn report(request: &Request, (disk, system): &Found, image: Option<Sha256>, deci
     }
 }
 
-fn upgraded(request: &Request, found: &Found, observer: &mut dyn Observer) -> Result<AutoUpgradeReport, Failure> {
+fn upgraded(
+    request: &AutoUpgradeRequest,
+    found: &Found,
+    observer: &mut dyn Observer,
+) -> Result<AutoUpgradeReport, Failure> {
     let system = &found.1;
     let mut decision = advance(system, None);
     if decision != Advance::Ask {
@@ -129,7 +138,7 @@ fn upgraded(request: &Request, found: &Found, observer: &mut dyn Observer) -> Re
     let mut upgrade = request.upgrade.clone();
     upgrade.source.source = Some(SourceRef::Docker(pinned));
     let facts = payload::open(&upgrade.source, upgrade.arch)?;
-    let policy = ChecksumPolicy::of(upgrade.source.strict);
+    let policy = ChecksumPolicy::from_strict(upgrade.source.strict);
     // A layer is compared while it is written. Nothing is written into a slot that waits already, so the machine starts
     // it only after all of the image was read. A registry that answers "nothing to do" could as well name an old image,
     // so that costs no download. Damage is seen when the upgrade is carried out, which reads all of the slots: too much
@@ -151,7 +160,7 @@ fn upgraded(request: &Request, found: &Found, observer: &mut dyn Observer) -> Re
 }
 
 /// The digest that the tag has in the registry.
-fn asked(request: &Request, observer: &mut dyn Observer) -> Result<Sha256, Failure> {
+fn asked(request: &AutoUpgradeRequest, observer: &mut dyn Observer) -> Result<Sha256, Failure> {
     let source = SourceRef::Docker(request.image.clone());
     observer.phase(&format!("ask        {source}"), 0);
     let registry = Registry::new(&request.image, &request.upgrade.source.registry);
@@ -159,7 +168,11 @@ fn asked(request: &Request, observer: &mut dyn Observer) -> Result<Sha256, Failu
 }
 
 /// Decide about the reboot, and act on it. None if the slot no longer waits for it.
-fn rebooted(request: &Request, slot: Slot, observer: &mut dyn Observer) -> Result<Option<RebootReport>, Failure> {
+fn rebooted(
+    request: &AutoUpgradeRequest,
+    slot: Slot,
+    observer: &mut dyn Observer,
+) -> Result<Option<RebootReport>, Failure> {
     let mut report = decided(&request.reboot, slot)?;
     // From a window's own service: until the window closes.
     while request.reboot_only && report.decision == Reboot::HeldBack && report.policy == RebootPolicy::Window {

@@ -1,7 +1,7 @@
 //! The boot loaders of an installed disk: their state, and their renewal.
 
 use slipway_core::{
-    boot::{efi_loader::EfiLoader, slot::Slot},
+    boot::{EfiLoader, slot::Slot},
     disk::identity::{DiskIdentity, DiskKind},
     kernel::arch::Arch,
     plan::{
@@ -23,7 +23,7 @@ use crate::{
 };
 
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct BootloaderRequest {
     /// Place that the installer runs from.
     pub runs_from: RunsFrom,
     /// The UEFI loader of the disk. None: see [`RenewalRequest`].
@@ -86,7 +86,7 @@ pub fn menu(
 
 pub fn update(
     disk: &DiskRequest,
-    request: &Request,
+    request: &BootloaderRequest,
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {

@@ -1,6 +1,6 @@
 //! Prepares an image in an OCI layout for delta upgrades.
 
-use super::source_failure::source_failure;
+use super::source_failure;
 use crate::{
     error::{Failure, OrFail as _},
     payload::{

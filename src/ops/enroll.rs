@@ -27,7 +27,7 @@ use crate::{
     execute,
     fat::{FatVolume, ReadError},
     probe,
-    trust::claim,
+    trust::is_signed,
 };
 
 const SETUP_MODE: &str = "SetupMode";
@@ -37,7 +37,7 @@ const MAX_AUTH_BYTES: u64 = 1 << 20;
 const MAX_PROGRAM_BYTES: u64 = 1 << 30;
 
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct EnrollRequest {
     /// With PK.auth, KEK.auth and db.auth.
     pub dir: PathBuf,
     pub mode: EnrollMode,
@@ -77,8 +77,12 @@ pub enum EnrollError {
     Variable { name: &'static str, source: std::io::Error },
 }
 
-pub fn run(request: &Request, machine: &Machine<'_>, observer: &mut dyn Observer) -> Result<EnrollReport, Failure> {
-    let keys = read_keys(&KeyFiles::of(&request.dir))?;
+pub fn run(
+    request: &EnrollRequest,
+    machine: &Machine<'_>,
+    observer: &mut dyn Observer,
+) -> Result<EnrollReport, Failure> {
+    let keys = read_keys(&KeyFiles::in_dir(&request.dir))?;
     let firmware = firmware(machine.variables)?;
     let mut facts = EnrollFacts { firmware, virtual_machine: machine.is_virtual, ..EnrollFacts::default() };
     // The disk is held until the end, so that no program changes its system meanwhile.
@@ -146,7 +150,7 @@ pub fn parse_keys(files: &KeyFiles, [pk, kek, db]: [&[u8]; 3]) -> Result<KeySet,
     let parsed = |variable, file| Auth::parse(variable, file).map_err(wrong(variable)).or_fail(FailureKind::Input);
     let keys =
         KeySet { pk: parsed(Variable::Pk, pk)?, kek: parsed(Variable::Kek, kek)?, db: parsed(Variable::Db, db)? };
-    let checked = keys.check(&claim::is_true).map_err(|(variable, source)| wrong(variable)(source));
+    let checked = keys.check(&is_signed).map_err(|(variable, source)| wrong(variable)(source));
     checked.or_fail(FailureKind::Input)?;
     Ok(keys)
 }
@@ -168,7 +172,7 @@ fn firmware(variables: &dyn EfiVariables) -> Result<FirmwareFacts, Failure> {
 
 /// Programs that would start with the keys in force. Also returns the disk that was looked at.
 fn look(
-    request: &Request,
+    request: &EnrollRequest,
     machine: &Machine<'_>,
     keys: &KeySet,
     facts: &mut EnrollFacts,
@@ -193,7 +197,7 @@ fn look(
 }
 
 fn of_disk(
-    request: &Request,
+    request: &EnrollRequest,
     judge: &Judge,
     facts: &mut EnrollFacts,
     observer: &mut dyn Observer,
@@ -201,7 +205,7 @@ fn of_disk(
     if !request.starts.is_empty() {
         return Ok(None);
     }
-    let asked = DiskRequest::of(request.disk.clone(), request.lock_timeout, observer)?;
+    let asked = DiskRequest::for_disk(request.disk.clone(), request.lock_timeout, observer)?;
     let disk = asked.open(Access::Read, observer)?;
     let name = asked.path.display().to_string();
     let system = super::ours(probe::system(&disk, &super::kernel_cmdline()?), &name)?;
@@ -231,14 +235,14 @@ impl Judge {
     fn new(keys: &KeySet, firmware: &FirmwareFacts) -> Self {
         let held = firmware.held.get(&Variable::Dbx).map(Vec::as_slice).unwrap_or_default();
         let dbx = match signature_list::parse(held) {
-            Ok(entries) => Database::of(Variable::Dbx, &entries),
+            Ok(entries) => Database::from_entries(Variable::Dbx, &entries),
             Err(_) => Database::unreadable(),
         };
-        Judge { db: Database::of(Variable::Db, &keys.db.entries), dbx }
+        Judge { db: Database::from_entries(Variable::Db, &keys.db.entries), dbx }
     }
 
     fn program(&self, name: &str, program: &[u8]) -> Judged {
-        let judged = judge(program, &self.db, &self.dbx, &claim::is_true);
+        let judged = judge(program, &self.db, &self.dbx, &is_signed);
         Judged { name: name.to_owned(), problem: judged.err().map(|why| why.to_string()) }
     }
 
@@ -283,7 +287,7 @@ impl Judge {
 }
 
 /// This machine.
-pub fn this_machine(request: &Request, observer: &mut dyn Observer) -> Result<EnrollReport, Failure> {
+pub fn this_machine(request: &EnrollRequest, observer: &mut dyn Observer) -> Result<EnrollReport, Failure> {
     let variables = device::Efivarfs::of_this_machine();
     let machine =
         Machine { variables: &variables, is_virtual: device::is_virtual_machine(), option_roms: &device::option_roms };

@@ -37,7 +37,7 @@ use linux_platform::LinuxPlatform;
 
 /// Options of the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct GuardRequest {
     /// None: the disk that the system was booted from.
     pub disk: Option<PathBuf>,
     /// Since the start of the kernel. None: the one on the kernel command line, or else ten minutes.
@@ -105,9 +105,9 @@ pub fn deadline(asked: Option<Duration>, cmdline: &str) -> (Duration, Option<Str
     }
 }
 
-pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<GuardReport, Failure> {
+pub fn run(request: &GuardRequest, observer: &mut dyn Observer) -> Result<GuardReport, Failure> {
     let cmdline = cmdline(super::boot_words, mount_efivarfs)?;
-    let Some(trial) = Trial::of(&cmdline) else {
+    let Some(trial) = Trial::from_cmdline(&cmdline) else {
         return Ok(GuardReport { slot: None, why: "the running system is no trial".to_owned() });
     };
     if !running::says_what_a_panic_does(&cmdline)

@@ -22,7 +22,7 @@ use crate::{
 };
 
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct InspectRequest {
     pub source: SourceRef,
     /// Refuse a payload without SHA256SUMS.
     pub strict: bool,
@@ -33,14 +33,14 @@ pub struct Request {
 }
 
 /// Reads and hashes all files.
-pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectReport, Failure> {
+pub fn run(request: &InspectRequest, observer: &mut dyn Observer) -> Result<InspectReport, Failure> {
     let mut opened = payload::open_ref(request.source.clone(), request.arch, &request.registry, &request.trust)?;
     // It may not have been asked for: then an unknown fact is no reason to fail.
     let signatures = opened.signatures(observer).unwrap_or_else(|failure| {
         observer.note(&format!("it is unknown whether it is signed: {failure}"));
         vec![]
     });
-    let policy = ChecksumPolicy::of(request.strict);
+    let policy = ChecksumPolicy::from_strict(request.strict);
     let payload = opened.look(policy, Inspection::Everything, None, observer)?;
     let chunks = chunks(&payload.source, observer);
     let facts = payload.facts;

@@ -124,7 +124,7 @@ pub fn onto(
     // Do not overwrite an existing system for a payload that may turn out bad: read all of it first. On an empty disk
     // nothing is lost, and checking while writing is faster.
     let inspection = if facts.found == Found::Nothing { Inspection::Declared } else { Inspection::Everything };
-    let policy = ChecksumPolicy::of(request.system.source.strict);
+    let policy = ChecksumPolicy::from_strict(request.system.source.strict);
     let named = source.named().clone();
     let payload = source.look(policy, inspection, None, observer)?;
     let (source, payload) = match (&request.system.secure_boot, &tools.signer) {

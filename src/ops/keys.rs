@@ -44,7 +44,7 @@ const DAYS: &str = "3650";
 const MAX_NAME: usize = 64;
 
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct KeysRequest {
     pub dir: PathBuf,
     /// Signer whose certificate goes into the variables; none: openssl makes a key and a certificate.
     pub signer: Option<EfiSignerRequest>,
@@ -81,7 +81,7 @@ pub enum KeysError {
     Name(String),
 }
 
-pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<KeysReport, Failure> {
+pub fn run(request: &KeysRequest, observer: &mut dyn Observer) -> Result<KeysReport, Failure> {
     check_name(&request.common_name)?;
     if request.signer.is_none() {
         Tool::Openssl.find().or_fail(FailureKind::Dependency)?;
@@ -132,7 +132,7 @@ fn note_who_else_writes(dir: &Path, observer: &mut dyn Observer) -> Result<(), F
 type Files = Vec<(&'static str, Vec<u8>)>;
 
 /// `ring` makes no RSA keys, and firmware verifies by no others.
-fn new_keys(request: &Request, observer: &mut dyn Observer) -> Result<(EfiSigner, Files), Failure> {
+fn new_keys(request: &KeysRequest, observer: &mut dyn Observer) -> Result<(EfiSigner, Files), Failure> {
     let io = |source| KeysError::Io { path: request.dir.clone(), source };
     let make = || tempfile::Builder::new().prefix(".slipway-").tempdir_in(&request.dir);
     let side = side(make, |dir| dir.path().to_owned()).map_err(io).or_fail(FailureKind::Input)?;
@@ -189,7 +189,7 @@ pub fn enrolment(others: &Others, time: u32, signer: &EfiSigner) -> Result<[(&'s
 }
 
 /// The entries to append to dbx.
-fn revocation(request: &Request, signer: &EfiSigner) -> Result<Vec<u8>, Failure> {
+fn revocation(request: &KeysRequest, signer: &EfiSigner) -> Result<Vec<u8>, Failure> {
     let mut digests = Vec::new();
     for path in &request.revoke {
         let bytes = read_program(path)?;

@@ -6,7 +6,7 @@ use super::{
     payload::{self, OpenSource, Payload},
     secure_boot_uki::WithUki,
     secure_medium::SecureMedium,
-    source_failure::source_failure,
+    source_failure,
     trust::{self, Located},
 };
 use crate::{
@@ -65,7 +65,7 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let medium = medium(request, kind, cmdline, &parts);
     let cmdline = medium.cmdline.to_string();
     // Otherwise only an unattended machine would find a wrong word, with no reader of its message.
-    if let Err(wrong @ InstructionsError::Word { .. }) = Instructions::of(&cmdline, None) {
+    if let Err(wrong @ InstructionsError::Word { .. }) = Instructions::read(&cmdline, None) {
         return Err(wrong).or_fail(FailureKind::Input);
     }
     // Fails before anything is written if a kernel argument cannot be expressed in the boot loader's file.
@@ -145,7 +145,7 @@ fn examined(mut opened: OpenSource, request: &ImageRequest, observer: &mut dyn O
         // The medium has them even if no policy demands them.
         opened.signatures(observer)?;
     }
-    let policy = ChecksumPolicy::of(system.source.strict);
+    let policy = ChecksumPolicy::from_strict(system.source.strict);
     let payload = opened.look(policy, Inspection::Declared, None, observer)?;
     if payload.facts.arch != system.arch {
         return Err(Refusals::from(Refusal::Arch { want: system.arch, have: payload.facts.arch }))

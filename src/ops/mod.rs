@@ -45,11 +45,9 @@ pub mod secure_boot_uki;
 mod secure_medium;
 mod select_disk;
 pub mod sign;
-mod signable;
 pub mod signing;
 mod slot_checks;
 pub mod snapshot;
-mod source_failure;
 pub mod status;
 pub mod support;
 mod trust;
@@ -81,6 +79,7 @@ use slipway_core::{boot::loader_variable::BootWords, plan::Refusals, report::Fai
 
 use crate::{
     error::{Failure, OrFail as _},
+    payload::{SourceRef, image::ImageError},
     probe::ProbeError,
 };
 
@@ -97,7 +96,7 @@ pub fn kernel_cmdline() -> Result<String, Failure> {
 /// which slot runs may still go back.
 pub fn boot_words() -> Result<BootWords, Failure> {
     let line = fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(FailureKind::Environment)?;
-    Ok(BootWords::of(&line, || match fs::read(BOOT_VARIABLE) {
+    Ok(BootWords::read(&line, || match fs::read(BOOT_VARIABLE) {
         Ok(value) => Ok(Some(value)),
         // GRUB leaves none, and BIOS has none.
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -139,4 +138,16 @@ fn refused(refusals: Refusals, name: &str) -> Failure {
 /// A value that cannot be used is wrong input.
 fn input<T>(result: Result<T, String>) -> Result<T, Failure> {
     result.map_err(anyhow::Error::msg).or_fail(FailureKind::Input)
+}
+
+/// Maps a failure to the public exit codes. A registry that does not deliver is a failed dependency; a local image that
+/// cannot be read or written is a problem of the environment; a wrong reference or image is wrong input.
+fn source_failure(source: &SourceRef, error: anyhow::Error) -> Failure {
+    let kind = match (error.downcast_ref::<ImageError>(), source) {
+        (Some(ImageError::Fetch { .. } | ImageError::Denied { .. }), _)
+        | (Some(ImageError::NotFound { .. }), SourceRef::Docker(_)) => FailureKind::Dependency,
+        (Some(ImageError::Io { .. }), _) => FailureKind::Environment,
+        _ => FailureKind::Input,
+    };
+    Failure { kind, error }
 }

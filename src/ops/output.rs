@@ -17,7 +17,7 @@ pub fn finish(
     output: &OutputFile,
     observer: &mut dyn Observer,
 ) -> Result<(Option<Compression>, u64), Failure> {
-    let compression = Compression::of(&output.path().to_string_lossy());
+    let compression = Compression::from_path(&output.path().to_string_lossy());
     if compression.is_some() {
         let bytes = image.as_file().metadata().or_fail(FailureKind::Install)?.len();
         observer.phase(&format!("compress   {}, and read it back", output.path().display()), bytes);

@@ -21,7 +21,11 @@ use crate::{
 
 impl DiskRequest {
     /// For the disk that was named, or else for the one that the system was booted from.
-    pub fn of(named: Option<PathBuf>, lock_timeout: Duration, observer: &mut dyn Observer) -> Result<Self, Failure> {
+    pub fn for_disk(
+        named: Option<PathBuf>,
+        lock_timeout: Duration,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, Failure> {
         let Some(path) = named else { return Self::own(lock_timeout, observer) };
         Ok(DiskRequest { path, lock_timeout, found: None })
     }

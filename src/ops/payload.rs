@@ -7,8 +7,7 @@ use slipway_core::{
 };
 
 use super::{
-    SourceRequest, TrustRequest,
-    source_failure::source_failure,
+    SourceRequest, TrustRequest, source_failure,
     trust::{self, Located},
 };
 use crate::{

@@ -3,8 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use super::{
-    DiskRequest, TrustRequest,
-    source_failure::source_failure,
+    DiskRequest, TrustRequest, source_failure,
     trust::{self, Located},
 };
 use crate::{
@@ -21,7 +20,7 @@ use slipway_core::{
 };
 
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct PullRequest {
     pub source: SourceRef,
     pub to: LayoutRef,
     /// Chooses from an image that has several architectures.
@@ -32,7 +31,7 @@ pub struct Request {
     pub trust: TrustRequest,
 }
 
-pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport, Failure> {
+pub fn run(request: &PullRequest, observer: &mut dyn Observer) -> Result<PullReport, Failure> {
     let located = Located::new(&request.source, &request.trust);
     let store =
         image_store(&located.source, &request.registry).map_err(|e| source_failure(&request.source, e.into()))?;
@@ -71,7 +70,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport,
 
 /// A disk, and the places of the files in its slots. They are read without a lock: each chunk is compared with its digest.
 fn slots(named: Option<PathBuf>, observer: &mut dyn Observer) -> Result<(Disk, Vec<Vec<Extent>>), Failure> {
-    let request = DiskRequest::of(named, Duration::ZERO, observer)?;
+    let request = DiskRequest::for_disk(named, Duration::ZERO, observer)?;
     let disk = request.look()?;
     let gpt = super::ours(probe::gpt(&disk), &request.path.display().to_string())?;
     let files = probe::slot_files(&disk, &gpt);

@@ -1,6 +1,6 @@
 //! Copies a container image into a registry, with its signatures.
 
-use super::source_failure::source_failure;
+use super::source_failure;
 use crate::{
     error::{Failure, OrFail as _},
     payload::{
@@ -17,7 +17,7 @@ use slipway_core::{
 };
 
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct PushRequest {
     /// An image in a layout or an archive.
     pub source: SourceRef,
     pub to: ImageRef,
@@ -47,8 +47,8 @@ impl PushError {
     }
 }
 
-pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PushReport, Failure> {
-    let Request { source, to, registry } = request;
+pub fn run(request: &PushRequest, observer: &mut dyn Observer) -> Result<PushReport, Failure> {
+    let PushRequest { source, to, registry } = request;
     match source {
         SourceRef::Oci(..) | SourceRef::OciArchive(..) => {}
         SourceRef::Dir(_) => return Err(PushError::Directory(source.clone())).or_fail(FailureKind::Input),

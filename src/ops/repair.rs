@@ -6,7 +6,7 @@ use std::cell::LazyCell;
 use anyhow::Context as _;
 use slipway_core::{
     boot::{
-        efi_loader::EfiLoader,
+        EfiLoader,
         slot::{Slot, SlotState},
     },
     kernel::arch::Arch,
@@ -49,7 +49,7 @@ pub struct Repair {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Request {
+pub struct RepairRequest {
     /// The UEFI loader of an ESP that is made again. None: see [`RenewalRequest`].
     pub efi_loader: Option<EfiLoader>,
     pub force: bool,
@@ -73,7 +73,7 @@ impl Change for Repair {
 
 pub fn run(
     disk: &DiskRequest,
-    request: Request,
+    request: RepairRequest,
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
@@ -121,7 +121,7 @@ fn arch_of(system: &SystemFacts) -> Arch {
 fn make_esp(
     disk: &DiskRequest,
     arch: Arch,
-    request: Request,
+    request: RepairRequest,
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::anyhow;
 use slipway_core::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     digest::Sha256,
     disk::{identity::DiskIdentity, layout::Part},
     efi::enroll_mode::EnrollMode,
@@ -163,7 +163,7 @@ pub struct KeyFiles {
 
 impl KeyFiles {
     /// As `installer keys` names them.
-    pub fn of(dir: &Path) -> Self {
+    pub fn in_dir(dir: &Path) -> Self {
         KeyFiles { pk: dir.join("PK.auth"), kek: dir.join("KEK.auth"), db: dir.join("db.auth") }
     }
 }

@@ -15,7 +15,7 @@ use slipway_core::{
 
 use crate::{
     device::{EfiVariables, Efivarfs},
-    trust::claim,
+    trust::is_signed,
 };
 
 /// There on every machine with Linux that names its firmware, and empty in many containers.
@@ -62,7 +62,9 @@ impl SecureBoot {
         let read = |variable: Variable| {
             let held = variables.read(variable).map_err(|e| format!("{}: {e}", variable.name()))?;
             let entries = signature_list::parse(&held.unwrap_or_default());
-            entries.map(|entries| Database::of(variable, &entries)).map_err(|e| format!("{}: {e}", variable.name()))
+            entries
+                .map(|entries| Database::from_entries(variable, &entries))
+                .map_err(|e| format!("{}: {e}", variable.name()))
         };
         match (read(Variable::Db), read(Variable::Dbx)) {
             (Ok(db), Ok(dbx)) => SecureBoot::On { db, dbx },
@@ -75,7 +77,7 @@ impl SecureBoot {
         match self {
             SecureBoot::Off => FirmwareSays::AnythingStarts,
             SecureBoot::Unknown(why) => FirmwareSays::NotKnown(why.clone()),
-            SecureBoot::On { db, dbx } => match judge(image, db, dbx, &claim::is_true) {
+            SecureBoot::On { db, dbx } => match judge(image, db, dbx, &is_signed) {
                 Ok(()) => FirmwareSays::Starts,
                 Err(why) => FirmwareSays::Refuses(why.to_string()),
             },

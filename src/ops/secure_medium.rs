@@ -39,7 +39,7 @@ use crate::{
     media::Unify,
     payload::SourceRef,
     transfer::PayloadFiles as _,
-    trust::claim,
+    trust::is_signed,
 };
 
 const OS_RELEASE: &str = "os-release";
@@ -61,12 +61,12 @@ impl Enrolment {
             MediumKeys::Signers { well_known } => {
                 let others = Others { well_known: *well_known, ..Others::default() };
                 let [(_, pk), (_, kek), (_, db)] = enrolment(&others, time, signer)?;
-                let made = KeyFiles::of(Path::new(""));
+                let made = KeyFiles::in_dir(Path::new(""));
                 (enroll::parse_keys(&made, [&pk, &kek, &db])?, made.db.display().to_string())
             }
         };
-        let db = Database::of(Variable::Db, &keys.db.entries);
-        if let Err(why) = judge(loader, &db, &Database::default(), &claim::is_true) {
+        let db = Database::from_entries(Variable::Db, &keys.db.entries);
+        if let Err(why) = judge(loader, &db, &Database::default(), &is_signed) {
             return input(Err(format!("{named}: the medium would not start with these keys: {why}")));
         }
         let changes = keys.in_order().map(|change| change.file.as_slice());

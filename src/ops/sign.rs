@@ -5,16 +5,15 @@ use std::path::Path;
 
 use super::{
     checksum::write,
-    signable::signable,
     signing::{self, SigningRequest},
-    source_failure::source_failure,
+    source_failure,
 };
 use crate::{
     error::{Failure, OrFail as _},
     payload::{
         ChecksumPolicy, DirSource, SourceRef, WRAPPED_COLUMNS,
-        image::{Inspection, SignedLayer},
-        registry::Options,
+        image::{ImageError, Inspection, LayoutSink, Local, Signable, SignedLayer, WholeImage},
+        registry::{Options, Registry},
     },
     trust::{SigningKey, simple_signing, text_of},
 };
@@ -28,7 +27,7 @@ use slipway_core::{
 };
 
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct SignRequest {
     /// A directory, or an image in a layout or a registry.
     pub target: SourceRef,
     pub signing: SigningRequest,
@@ -64,7 +63,7 @@ impl SignError {
     }
 }
 
-pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<SignReport, Failure> {
+pub fn run(request: &SignRequest, observer: &mut dyn Observer) -> Result<SignReport, Failure> {
     let (target, identity) = (&request.target, request.identity.as_deref());
     match target {
         SourceRef::Dir(_) if identity.is_some() => Err(SignError::Identity(target.clone())).or_fail(FailureKind::Input),
@@ -136,7 +135,7 @@ fn directory(
     })
 }
 
-fn image(request: &Request, keys: &[SigningKey], observer: &mut dyn Observer) -> Result<SignReport, Failure> {
+fn image(request: &SignRequest, keys: &[SigningKey], observer: &mut dyn Observer) -> Result<SignReport, Failure> {
     let target = &request.target;
     let failed = |e| source_failure(target, anyhow::Error::new(e));
     let own = match target {
@@ -166,5 +165,23 @@ fn image(request: &Request, keys: &[SigningKey], observer: &mut dyn Observer) ->
         signed_by: signers(keys, image.digest()),
         kept,
         written: format!("{place}:{}", image.tag()),
+    })
+}
+
+/// An image that can be signed, and the place's name for people: `oci:DIR` or `docker://HOST/REPOSITORY`. `None`: the
+/// source is no such image.
+pub(super) fn signable(target: &SourceRef, options: &Options) -> Result<Option<(Signable, String)>, ImageError> {
+    Ok(match target {
+        SourceRef::Oci(dir, wanted) => {
+            let store = Local::directory(dir, wanted.clone(), target.to_string())?;
+            let signable = Signable::new(WholeImage::open(Box::new(store))?, Box::new(LayoutSink::new(dir)));
+            Some((signable, format!("oci:{}", dir.display())))
+        }
+        SourceRef::Docker(image) => {
+            let registry = Registry::to_push(image, options)?;
+            let place = format!("docker://{}/{}", image.host, image.repository);
+            Some((Signable::new(WholeImage::open(Box::new(registry.clone()))?, Box::new(registry)), place))
+        }
+        SourceRef::Dir(_) | SourceRef::OciArchive(..) => None,
     })
 }

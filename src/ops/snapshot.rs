@@ -124,7 +124,7 @@ pub fn list(request: &DiskRequest) -> Result<SnapshotReport, Failure> {
         Some(SnapshotStatus { problem: found.problem.clone().or(problem), ..found })
     });
     let name = request.path.display().to_string();
-    Ok(SnapshotReport { snapshots: snapshots.collect(), ..SnapshotReport::of(&name) })
+    Ok(SnapshotReport { snapshots: snapshots.collect(), ..SnapshotReport::empty(&name) })
 }
 
 /// The content of the snapshot of a slot.
@@ -135,7 +135,7 @@ pub fn show(request: &DiskRequest, slot: Option<Slot>) -> Result<SnapshotReport,
     let slot = chosen(&system, slot)?;
     let content = content(&disk, &system, slot).with_context(|| name.clone()).or_fail(FailureKind::Install)?;
     let snapshots = status(&system, slot).into_iter().collect();
-    Ok(SnapshotReport { snapshots, entries: SnapshotEntry::all(&content), ..SnapshotReport::of(&name) })
+    Ok(SnapshotReport { snapshots, entries: SnapshotEntry::all(&content), ..SnapshotReport::empty(&name) })
 }
 
 /// The slot that was named, or else that of the running system, or else the only one with a snapshot.

@@ -78,7 +78,10 @@ fn of_disk(disk: &DiskRequest, archive: &mut Archive, observer: &mut dyn Observe
     });
     add("status", status);
     add("history", history::run(disk, None).map(Report::History));
-    add("inspect", inspect_disk::run(disk, Style::of(None, None)).map(|report| Report::Layout(Box::new(report))));
+    add(
+        "inspect",
+        inspect_disk::run(disk, Style::for_terminal(None, None)).map(|report| Report::Layout(Box::new(report))),
+    );
     add("verify", verify::run(disk, observer).map(|report| Report::Verify(Box::new(report))));
     let tags = meta::list(disk).map(|report| {
         let line = |tag: &slipway_core::report::MetaTag| format!("{}: {} bytes\n", tag.key, tag.value.len());

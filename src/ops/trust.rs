@@ -17,7 +17,7 @@ use slipway_core::{
     yaml::Pos,
 };
 
-use super::source_failure::source_failure;
+use super::source_failure;
 use crate::{
     error::{Failure, OrFail as _},
     payload::SourceRef,

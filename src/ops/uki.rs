@@ -33,7 +33,7 @@ use super::{
     PcrRequest, SourceRequest,
     efi_signer::{self, EfiSigner, EfiSignerRequest},
     payload::{self, Payload},
-    source_failure::source_failure,
+    source_failure,
 };
 use crate::{
     error::{Failure, OrFail as _},
@@ -49,7 +49,7 @@ const OS_RELEASE: &str = "os-release";
 const PEM_COLUMNS: usize = 64;
 
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct UkiRequest {
     pub out: PathBuf,
     /// Replace it if it exists.
     pub force: bool,
@@ -112,7 +112,7 @@ pub enum UkiMakeError {
     Differs { name: String, is: Sha256, should: Sha256 },
 }
 
-pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<UkiReport, Failure> {
+pub fn run(request: &UkiRequest, observer: &mut dyn Observer) -> Result<UkiReport, Failure> {
     let output = OutputFile::new(&request.out, request.force).or_fail(FailureKind::Install)?;
     let signer = request.signer.as_ref().map(|signer| EfiSigner::open(signer, observer)).transpose()?;
     let (program, system) = match &request.what {
@@ -150,7 +150,7 @@ fn of_payload(from: &FromPayload, observer: &mut dyn Observer) -> Result<(Vec<u8
     let opened = payload::open(request, recipe.arch)?;
     let named = opened.named().clone();
     let Payload { source, facts } =
-        opened.look(ChecksumPolicy::of(request.strict), Inspection::Declared, None, observer)?;
+        opened.look(ChecksumPolicy::from_strict(request.strict), Inspection::Declared, None, observer)?;
     if facts.arch != recipe.arch {
         return Err(Refusals::from(Refusal::Arch { want: recipe.arch, have: facts.arch })).or_fail(FailureKind::Input);
     }
@@ -223,7 +223,7 @@ type Measured = (Option<String>, Result<PcrValue, PcrError>);
 fn measured(uki: &[u8], from: &Recipe) -> Result<Measured, Failure> {
     let wrong = |source| UkiMakeError::Program { path: from.stub.clone(), source };
     let uki = Pe::parse(uki).map_err(wrong).or_fail(FailureKind::Input)?;
-    Ok((stub_version(&uki), PcrValue::of(&uki)))
+    Ok((stub_version(&uki), PcrValue::for_uki(&uki)))
 }
 
 /// Content of `.pcrsig`.

@@ -29,7 +29,7 @@ use crate::{
 
 /// Options besides the words on the kernel command line.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct UnattendedRequest {
     pub config: Option<MachineConfig>,
     pub lock_timeout: Duration,
     /// For an upgrade.
@@ -39,9 +39,9 @@ pub struct Request {
     pub system: SystemRequest,
 }
 
-pub fn run(request: Request, observer: &mut dyn Observer) -> Result<UnattendedReport, Failure> {
+pub fn run(request: UnattendedRequest, observer: &mut dyn Observer) -> Result<UnattendedReport, Failure> {
     let cmdline = super::kernel_cmdline()?;
-    let instructions = Instructions::of(&cmdline, request.config.as_ref()).or_fail(FailureKind::Input)?;
+    let instructions = Instructions::read(&cmdline, request.config.as_ref()).or_fail(FailureKind::Input)?;
     let Some(instructions) = instructions else {
         let why = "neither slipway.install= on the kernel command line nor the machine config asks for an installation";
         let outcome = Outcome::Nothing(why.to_owned());
@@ -60,7 +60,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<UnattendedRe
 
 struct LiveSystem {
     cmdline: String,
-    request: Request,
+    request: UnattendedRequest,
     instructions: Instructions,
 }
 
@@ -173,7 +173,7 @@ impl LiveSystem {
         others: &[(String, DiskHolds)],
         observer: &mut dyn Observer,
     ) -> Result<Disk, Failure> {
-        let Request { lock_timeout, system, .. } = &self.request;
+        let UnattendedRequest { lock_timeout, system, .. } = &self.request;
         let says = &mut |text: &str| observer.waits(text);
         let disk = disk.reopen(Access::Whole, system.sector, *lock_timeout, says).or_fail(FailureKind::Install)?;
         observer.holds(&disk.identity().path, &disk.key());
@@ -223,7 +223,7 @@ impl LiveSystem {
     }
 
     fn install(&self, force: bool, observer: &mut dyn Observer) -> install::Request {
-        let Request { config, mut system, by, .. } = self.request.clone();
+        let UnattendedRequest { config, mut system, by, .. } = self.request.clone();
         if let Some(config) = &config {
             system.kernel_args.extra = add_extra_kernel_args(config, system.kernel_args.extra, observer);
         }
@@ -239,7 +239,7 @@ impl LiveSystem {
     }
 
     fn upgrade(&self) -> upgrade::Request {
-        let Request { exceptions, system, .. } = self.request.clone();
+        let UnattendedRequest { exceptions, system, .. } = self.request.clone();
         upgrade::Request {
             runs_from: RunsFrom::Medium(self.instructions.medium),
             source: system.source,

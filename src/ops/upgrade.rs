@@ -202,7 +202,7 @@ pub fn onto(
     installed.limit(request.limit_rate);
     let source = payload::open(&request.source, request.arch)?;
     // A bad payload cannot harm the kept slot, so its files are compared while they are written, not read twice.
-    let policy = ChecksumPolicy::of(request.source.strict);
+    let policy = ChecksumPolicy::from_strict(request.source.strict);
     let firmware = device::firmware_kernel_args();
     let is_written = |payload: &PayloadFacts| is_written(request, payload, &firmware, &installed.system);
     let (old, slots) = (probe::slot_files(disk, &installed.system.gpt), Slots(disk));

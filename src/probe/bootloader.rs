@@ -3,7 +3,7 @@
 use super::{
     chain::{Digests, boot_chain_by},
     error::ProbeError,
-    read::read,
+    read,
 };
 use crate::{
     bootloader::{BiosAssets, Loaders, info},
@@ -12,7 +12,7 @@ use crate::{
 };
 use slipway_core::{
     boot::{
-        efi_loader::EfiLoader,
+        EfiLoader,
         env::PATHS,
         slot::{PerSlot, Slot},
     },
@@ -88,7 +88,7 @@ fn image(volume: &FatVolume, path: &str, digests: &mut Digests) -> Result<Option
     let Some((file, bytes)) = volume.read_found(path, MAX_IMAGE_BYTES)? else { return Ok(None) };
     let digest = Sha256::of(&bytes);
     digests.know(file.extents, digest);
-    Ok(Some((digest, BootImage::of(&bytes))))
+    Ok(Some((digest, BootImage::from_bytes(&bytes))))
 }
 
 /// Whether firmware finds a boot loader on the ESP. Where the rest of the ESP is in use, it may be a damaged one, which a renewal
@@ -127,7 +127,7 @@ fn kernel(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot) -> KernelLook {
     let Some(first) = find(KERNEL)?.and_then(|file| file.extents.first().copied()) else { return Ok(None) };
     let mut head = vec![0; first.len.min(HEAD_BYTES) as usize];
     read(disk, first.offset, &mut head).map_err(|e| format!("{KERNEL}: {e}"))?;
-    Ok(StubLack::of(&head))
+    Ok(StubLack::find(&head))
 }
 
 /// The boot loaders of a disk, whichever ones are shipped.
@@ -184,7 +184,7 @@ fn bios_found(
     digests: &mut Digests,
 ) -> Option<BiosFound> {
     let BootCode { sha256, half, epoch } = boot_code(disk, part, list)?;
-    let core = |half: Extent| digests.of(disk, &[Extent { len: core_bytes, ..half }]).ok();
+    let core = |half: Extent| digests.digest(disk, &[Extent { len: core_bytes, ..half }]).ok();
     Some(BiosFound { boot_code: sha256, half, cores: bios::halves(part).map(core), epoch })
 }
 
@@ -200,7 +200,7 @@ fn core_epoch(disk: &dyn BlockIo, half: Extent) -> Result<Option<u32>, ProbeErro
 pub fn offered(loaders: &Loaders, arch: Arch, firmware: &dyn Fn(&[u8]) -> FirmwareSays) -> Offered {
     let efi = |bytes: &[u8]| EfiOffered {
         file: info(arch.efi_image(), bytes),
-        image: BootImage::of(bytes),
+        image: BootImage::from_bytes(bytes),
         firmware: firmware(bytes),
     };
     let own = |bytes: &Vec<u8>| {

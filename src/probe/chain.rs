@@ -1,6 +1,6 @@
 //! Records on the ESP about the disk as a whole: the boot chain, and the drive that it was installed on.
 
-use super::{error::ProbeError, read::read};
+use super::{error::ProbeError, read};
 use crate::{
     device::BlockIo,
     fat::{FatVolume, ReadError},
@@ -29,7 +29,7 @@ impl Digests {
         self.0.push((extents, digest));
     }
 
-    pub fn of(&mut self, disk: &dyn BlockIo, extents: &[Extent]) -> Result<Sha256, StreamError> {
+    pub fn digest(&mut self, disk: &dyn BlockIo, extents: &[Extent]) -> Result<Sha256, StreamError> {
         if let Some((_, known)) = self.0.iter().find(|(known, _)| known == extents) {
             return Ok(*known);
         }
@@ -84,7 +84,7 @@ fn look_at(
 ) -> Result<FileCheck, String> {
     let about = |why: String| format!("{link}: {why}");
     let Some(extents) = place(disk, volume, gpt, link).map_err(about)? else { return Ok(missing(link, *expected)) };
-    let actual = digests.of(disk, &extents).map_err(|e| about(e.to_string()))?;
+    let actual = digests.digest(disk, &extents).map_err(|e| about(e.to_string()))?;
     Ok(compared(link, &extents, *expected, actual))
 }
 

@@ -39,7 +39,7 @@ pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
     let at = Lba(BIOS_OFFSET / SectorSize::S512.bytes());
     AssetFacts {
         efi: info(arch.efi_image(), &assets.efi),
-        loader: BootImage::of(&assets.efi).loader,
+        loader: BootImage::from_bytes(&assets.efi).loader,
         bios: assets.bios.as_ref().map(|bios| BiosFacts {
             boot_code: Sha256::of(&bios.boot_code(at)),
             core: info("core.img", &bios.core_image(at)),

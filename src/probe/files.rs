@@ -1,6 +1,6 @@
 //! Find files on a disk without its partition table: those that a list names, and an ESP or a slot of ours.
 
-use super::{error::ProbeError, read::head};
+use super::{error::ProbeError, head};
 use crate::{
     device::BlockIo,
     fat::{FatFile, FatVolume},

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::{error::ProbeError, read::read};
+use super::{error::ProbeError, read};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{

@@ -4,7 +4,7 @@ use super::{
     error::ProbeError,
     gpt::{lba1, raw_table},
     lba0::gpt,
-    read::read,
+    read,
 };
 use crate::device::BlockIo;
 use slipway_core::{
@@ -41,7 +41,7 @@ fn held(disk: &dyn BlockIo, part: Extent) -> Result<EphemeralContent, ProbeError
         Some(magic) if matches!(magic.short, "LUKS" | "ext2/3/4" | "btrfs" | "LVM") => {
             EphemeralContent::Other(magic.name)
         }
-        Some(magic) => match XfsSize::of(&head) {
+        Some(magic) => match XfsSize::from_superblock(&head) {
             Some(size) => EphemeralContent::Xfs(size),
             None => EphemeralContent::Unsafe(magic.name),
         },

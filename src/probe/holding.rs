@@ -49,6 +49,6 @@ fn look(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeError> {
 pub fn is_medium(disk: &dyn BlockIo) -> Result<bool, ProbeError> {
     let len = usize::try_from(disk.size()).unwrap_or(HEAD_BYTES).min(HEAD_BYTES);
     let mut head = vec![0; len];
-    super::read::read(disk, 0, &mut head)?;
+    super::read(disk, 0, &mut head)?;
     Ok(is_iso9660(&head))
 }

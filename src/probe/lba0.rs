@@ -5,8 +5,9 @@ use super::{
     error::ProbeError,
     files::{has_boot_state, is_free_of_others, slot_boots},
     gpt::{Gpt, ours},
+    head,
     mend_table::{MendedTable, mended_table},
-    read::{head, read},
+    read,
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{

@@ -6,7 +6,7 @@ use super::{
     error::ProbeError,
     files::{has_boot_state, is_free_of_others, slot_boots},
     gpt::{Gpt, lba1, raw_table},
-    read::{head, read},
+    head, read,
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{
@@ -121,7 +121,7 @@ fn hints(disk: &dyn BlockIo, entries: &[slipway_core::disk::gpt::Entry]) -> Hint
     let slot = slot.or_else(|| entries.is_empty().then(|| size_by_the_second_slot(disk, first)).flatten());
     let sized = our_entries(entries, Hints { slot, ephemeral: None }, disk.size(), disk.sector_size());
     let ephemeral = sized.and_then(|ours| {
-        let size = XfsSize::of(&head(disk, ours.parts[Part::Ephemeral as usize - 1])?)?;
+        let size = XfsSize::from_superblock(&head(disk, ours.parts[Part::Ephemeral as usize - 1])?)?;
         size.bytes()
     });
     Hints { slot, ephemeral }

@@ -2,11 +2,7 @@
 
 use uuid::Uuid;
 
-use super::{
-    error::ProbeError,
-    lba0::read_gpt,
-    read::{head, read},
-};
+use super::{error::ProbeError, head, lba0::read_gpt, read};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{

@@ -8,9 +8,7 @@ use super::{
     esp::{esp_map, foreign},
     files::{check_files, missing},
     lba0::gpt,
-    place,
-    read::read,
-    snapshot,
+    place, read, snapshot,
     volumes::volumes,
 };
 use crate::{
@@ -19,7 +17,7 @@ use crate::{
 };
 use slipway_core::{
     boot::{
-        efi_loader::EfiLoader,
+        EfiLoader,
         env::{BootEnv, MARKER, Marker, PATHS},
         history::{HISTORY, History},
         rule::next_boot,
@@ -84,7 +82,7 @@ fn look(
     unreadable.extend(lost);
     let volumes = volumes(disk, &gpt);
     unreadable.extend(volumes.unreadable);
-    let running = Running::of(cmdline, gpt.disk_guid);
+    let running = Running::from_cmdline(cmdline, gpt.disk_guid);
     let (sector, env_at) = (disk.sector_size(), [first.0, second.0]);
     let esp_lost = !may_be_started(disk, &gpt, env_at != [None; 2]);
     let bootloader = None;

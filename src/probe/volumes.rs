@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::read::read;
+use super::read;
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
@@ -50,7 +50,7 @@ pub fn volumes(disk: &dyn BlockIo, gpt: &GptFacts) -> Volumes {
 }
 
 fn fault_of_xfs(head: &[u8], extent: Extent) -> Option<&'static str> {
-    let bytes = XfsSize::of(head).and_then(|size| size.bytes());
+    let bytes = XfsSize::from_superblock(head).and_then(|size| size.bytes());
     match bytes {
         None => Some("the superblock of its XFS file system makes no sense"),
         Some(bytes) if bytes > extent.len => Some("its XFS file system is larger than the partition"),

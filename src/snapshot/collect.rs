@@ -38,7 +38,7 @@ pub struct Collected {
 struct Stamp([i64; 6]);
 
 impl Stamp {
-    fn of(found: &Metadata) -> Self {
+    fn from_metadata(found: &Metadata) -> Self {
         let ino = found.ino().cast_signed();
         let size = found.size().cast_signed();
         Stamp([ino, size, found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()])
@@ -55,7 +55,7 @@ pub fn collect(root: &Root, asked: &Content) -> Result<Collected, SnapshotError>
     }
     let mut changed = String::new();
     for _ in 0..TRIES {
-        let (first, second) = (Walk::of(root, asked, true)?, Walk::of(root, asked, false)?);
+        let (first, second) = (Walk::collect(root, asked, true)?, Walk::collect(root, asked, false)?);
         match first.differs_from(&second) {
             None => return Ok(first.collected(asked)),
             Some(path) => changed = String::from_utf8_lossy(path).into_owned(),
@@ -76,7 +76,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn of(root: &Root, asked: &Content, reads: bool) -> Result<Self, SnapshotError> {
+    fn collect(root: &Root, asked: &Content, reads: bool) -> Result<Self, SnapshotError> {
         let (nodes, stamps) = (BTreeMap::new(), BTreeMap::new());
         let mut walk = Walk { reads, bytes: 0, nodes, stamps, left_out: vec![], leftovers: vec![] };
         for path in &asked.paths {
@@ -119,7 +119,7 @@ impl Walk {
             ));
             return Ok(());
         }
-        self.stamps.insert(path.to_vec(), Stamp::of(&found));
+        self.stamps.insert(path.to_vec(), Stamp::from_metadata(&found));
         if self.reads {
             let node = self.read(path, at, &found)?;
             self.nodes.insert(path.to_vec(), node);

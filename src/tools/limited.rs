@@ -15,7 +15,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::signals;
+use super::in_child;
 use crate::cleanup;
 
 /// Bytes that are kept of the end of an output.
@@ -44,7 +44,7 @@ pub fn run(
     let (reader, writer) = io::pipe()?;
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    signals::in_child(&mut command);
+    in_child(&mut command);
     let (mut child, _running) = cleanup::started(|| command.spawn())?;
     // The ends for writing that are in it would keep the pipe open.
     drop(command);

@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use super::{ToolError, signals};
+use super::{ToolError, unblocked_in_child};
 use crate::cleanup;
 
 // A signature has at most 1 KiB.
@@ -20,7 +20,7 @@ pub fn filter(command: &str, input: &[u8]) -> Result<Vec<u8>, ToolError> {
     let broken = |e: std::io::Error| failed(e.to_string());
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    signals::unblocked_in_child(&mut shell);
+    unblocked_in_child(&mut shell);
     let (mut child, _running) = cleanup::started(|| shell.spawn()).map_err(broken)?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let mut output = Vec::new();

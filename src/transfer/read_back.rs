@@ -23,10 +23,7 @@ use std::{
 use super::StreamError;
 use crate::{
     device::{AlignedBuf, BlockIo},
-    transfer::{
-        checksum::{Checksum, Checksummer},
-        sha256::Hasher,
-    },
+    transfer::{Checksum, Checksummer, sha256::Hasher},
 };
 use slipway_core::{
     digest::Sha256,

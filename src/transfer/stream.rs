@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     device::{AlignedBuf, BlockIo},
-    transfer::checksum::{Checksum, Checksummer},
+    transfer::{Checksum, Checksummer},
 };
 use slipway_core::{digest::Sha256, units::Extent};
 use slipway_payload::digest_file::{Digests, fill};
@@ -254,7 +254,7 @@ mod tests {
         let (len, mut done) = (bytes.len() as u64, 0);
         let (digest, checksum, _) =
             write_stream(&mut &bytes[..], disk, to(len), len, None, &mut |n| done += n).unwrap();
-        assert_eq!((digest, checksum, done), (Sha256::of(bytes), Checksum::of(bytes), len));
+        assert_eq!((digest, checksum, done), (Sha256::of(bytes), Checksum::of_bytes(bytes), len));
         disk.sync().unwrap();
         assert_eq!(read_back_digest(disk, &[Extent { len, ..to(len) }], &mut |_| ()).unwrap(), digest);
     }

@@ -16,7 +16,7 @@ use fill::fill;
 use image::{Image, archive};
 use slipway::{
     device::{Access, CHUNK_BYTES, Disk},
-    transfer::{checksum::Checksum, sha256::Hasher},
+    transfer::{Checksum, sha256::Hasher},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
 use slipway_test_support::files;
@@ -51,7 +51,7 @@ fn hashing(c: &mut Criterion) {
         (layer.finish(), file.finish())
     };
     group.bench_function("of a layer and a file, at once", |b| b.iter(|| both(&chunk)));
-    group.bench_function("XXH3 of it", |b| b.iter(|| Checksum::of(&chunk)));
+    group.bench_function("XXH3 of it", |b| b.iter(|| Checksum::of_bytes(&chunk)));
     group.finish();
 }
 

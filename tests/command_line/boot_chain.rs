@@ -13,7 +13,7 @@ use slipway_test_support::world::{
 const LIST: &str = "slipway/chain.sha256";
 const IMAGE: &str = "EFI/BOOT/BOOTX64.EFI";
 
-/// What mtools call the ESP.
+/// The name of the ESP for mtools.
 fn esp(disk: &Path) -> String {
     format!("{}@@{MIB}", disk.display())
 }
@@ -118,7 +118,7 @@ fn a_disk_without_a_list_is_not_called_good() {
     assert!(refused.contains("nothing vouches for the boot loaders"), "{refused}");
 }
 
-/// A list that cannot be read proves nothing. Somebody who renews a link writes its line anew.
+/// A list that cannot be read proves nothing. A person who renews a link writes its line anew.
 #[test]
 fn a_damaged_list_is_found_and_a_renewed_one_counts() {
     let world = World::new();
@@ -157,7 +157,7 @@ fn a_disk_with_large_sectors_has_one_link() {
     world.install(&image, &["--sector-size=4096", SLOT_4096]).succeeds();
     assert_eq!(list(&image), format!("{}  {IMAGE}\n", Sha256::of(&asset("loader.efi"))));
     on_disk(&image, &["verify"]).succeeds();
-    // What is in front of the table is nobody's.
+    // The bytes in front of the table belong to no program.
     write_at(&image, 0, &[1; 440]);
     on_disk(&image, &["verify"]).succeeds();
 }

@@ -24,7 +24,7 @@ fn value(attributes: [u8; 4], words: &str) -> Vec<u8> {
     [&attributes[..], words.as_bytes()].concat()
 }
 
-/// What the loader does not write, or nobody but others does.
+/// Values that the loader does not write, or that only other programs write.
 fn not_the_loaders() -> Vec<Vec<u8>> {
     let good = words('B', GUID, 1);
     let mut all: Vec<_> = [STORED, [2, 0, 0, 0], [0x26, 0, 0, 0]].map(|bits| value(bits, &good)).to_vec();
@@ -268,7 +268,7 @@ fn the_installer() {
     }
     // What the loader wrote confirms the trial, so that there is something to go back to.
     run("quiet", &loader, &["confirm"]).succeeds();
-    // The way back is what it is for every system that does not know its slot: somebody has to say that none runs.
+    // The way back is what it is for every system that does not know its slot: the user has to say that none runs.
     let stored = value(STORED, &words('B', &guid, 1));
     let why = "its attributes are 07 00 00 00";
     run("quiet", &stored, &["rollback", "--progress=plain"]).exits(INSTALL).says(&[why, "give --offline"]);

@@ -25,7 +25,7 @@ fn fails(command: &mut Command, code: i32, id: &str) -> Value {
     report
 }
 
-/// What the document says what to do.
+/// The remedy in the document.
 #[track_caller]
 fn helps(report: &Value, remedy: &str) {
     assert!(report["remedy"].as_str().is_some_and(|text| text.contains(remedy)), "{report}");
@@ -191,7 +191,7 @@ fn a_command_line_that_cannot_be_parsed() {
     }
 }
 
-/// Nobody reads stdout: the exit code is that of the failure, not that of a report which cannot be written.
+/// No program reads stdout: the exit code is that of the failure, not that of a report which cannot be written.
 #[test]
 fn a_closed_stdout_changes_no_exit_code() {
     let script =

@@ -46,7 +46,7 @@ impl<'w> Trial<'w> {
         self.node.run('B', true, &[&["confirm", "--progress=plain", dir.as_str()], extra].concat())
     }
 
-    /// What the old system says after the reboot.
+    /// The report of the old system after the reboot.
     fn afterwards(&self) -> Value {
         let outcome = self.node.run('A', false, &["status", "--output=json"]);
         let report = outcome.json();
@@ -214,12 +214,12 @@ fn a_guard_of_a_unified_kernel_image() {
     };
     let is = |slot: &str, seconds: &str| (json!(slot), seconds.to_owned());
     assert_eq!(ends("quiet", &words(1), "0"), is("B", "10"));
-    // Somebody has said otherwise.
+    // The operator has said otherwise.
     assert_eq!(ends("quiet panic=0", &words(1), "0"), is("B", "0"));
     assert_eq!(ends("quiet", &words(1), "-1"), is("B", "-1"));
     assert_eq!(ends("quiet", &words(0), "0"), (Value::Null, "0".to_owned()));
 
-    // Firmware whose variables nobody has mounted: the guard does, or does not say that this is no trial.
+    // Firmware whose variables are not mounted: the guard mounts them, or does not say that this is no trial.
     let (outcome, _) = guard("quiet", None, "0");
     if Path::new(VARIABLES).exists() {
         assert_eq!(outcome.succeeds().json()["slot"], Value::Null);
@@ -252,7 +252,7 @@ fn systemd_takes_the_units() {
     // It only looks whether there is one.
     fs::copy("/bin/sh", root.join("bin/sh")).unwrap();
     tool!("cp", "-a", "/lib/systemd/system", root.join("usr/lib/systemd"));
-    // What systemd makes of a line in fstab.
+    // The unit that systemd makes of a line in fstab.
     fs::write(dir.join("srv.mount"), "[Mount]\nWhat=/dev/vda6\nWhere=/srv\n[Install]\nRequiredBy=local-fs.target\n")
         .unwrap();
     let mounts = dir.join("local-fs.target.wants");

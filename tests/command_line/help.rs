@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use slipway_test_support::{
-    verbs::verbs,
+    verbs,
     world::{Outcome, World, installer, installer_in, installer_path, program},
 };
 

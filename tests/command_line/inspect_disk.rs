@@ -259,7 +259,7 @@ fn a_gpt_without_partitions() {
     has(&picture(&image), &["░ free", "free"]);
 }
 
-/// Names are anybody's: they must not move the cursor.
+/// Any program can choose these names: they must not move the cursor.
 #[test]
 fn a_hostile_name() {
     let world = World::new();
@@ -312,7 +312,7 @@ fn partitions_that_overlap() {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What is refused.
+// Refusals.
 
 #[track_caller]
 fn refused(path: &Path, texts: &[&str]) {

@@ -12,7 +12,7 @@ use slipway_test_support::{
     },
 };
 
-/// What somebody does to a disk image, by what it is called.
+/// The damage that a tool does to a disk image, and its name.
 type Use<'u> = (&'u str, &'u dyn Fn(&Path));
 
 fn repair_command(image: &Path) -> String {
@@ -97,7 +97,7 @@ fn boot_code_that_is_lost_is_told() {
     on_disk(&image, &["verify"]).succeeds();
 }
 
-/// What somebody else has begun to use is left alone, though our table still stands behind it.
+/// A disk that another program has begun to use is left alone, though our table still stands behind it.
 #[test]
 fn what_is_in_use_by_others_is_not_mended() {
     let world = World::new();

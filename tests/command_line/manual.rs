@@ -10,8 +10,7 @@ use clap::Parser as _;
 use slipway::cli::{Cli, Imager};
 use slipway_core::report::FailureKind;
 use slipway_test_support::{
-    tool,
-    verbs::verbs,
+    tool, verbs,
     world::{Outcome, World, installer, program},
 };
 

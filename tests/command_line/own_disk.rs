@@ -105,7 +105,7 @@ fn of_clones_it_is_the_drive_that_was_installed() {
     }
     let verbs =
         [&["status"][..], &["confirm"], &["rollback"], &["repair"], &["wipe", "STATE"], &["meta", "set", "10=x"]];
-    // No record fits one of them alone: nobody can tell which was booted.
+    // No record fits one of them alone: it cannot be known which was booted.
     let before = [&disk, &clone].map(Loop::content);
     for serials in [["S 1", "S 1"], ["S 3", "S 2"]] {
         let drives = [(&disk, serials[0]), (&clone, serials[1])];

@@ -23,7 +23,7 @@ fn what_inspect_says_fits_fits() {
     }
 }
 
-/// What a maker forgets is told before anybody installs it.
+/// The maker of a payload is told what it lacks, before it is installed.
 #[test]
 fn inspect_tells_what_a_maker_has_forgotten() {
     let world = World::new();
@@ -124,7 +124,7 @@ fn checksum_counts_epochs() {
     assert!(none == 0 && !without.contains("epoch"), "{without}");
     let (three, with) = checksum(&["--epoch=3"]);
     assert!(three == 3 && with.contains("\"epoch\": 3"), "{with}");
-    // It stays until somebody says another.
+    // It stays until another one is given.
     assert_eq!(checksum(&[]), (3, with));
     assert_eq!(checksum(&["--epoch=0"]), (0, without));
     let human = Outcome::of(&mut installer(["checksum", payload.dir().to_str().unwrap(), "--epoch=3"])).succeeds();
@@ -152,7 +152,7 @@ fn checksum_names_components() {
     assert_eq!(checksum(&[]), Value::Null);
     let both = json!({ "etcd": "3.5.16", "kubelet": "1.31.2" });
     assert_eq!(checksum(&["--component=etcd=3.5.16", "--component=kubelet=1.31.2"]), both);
-    // They stay until somebody says another version, or none.
+    // They stay until another version is given, or none.
     assert_eq!(checksum(&["--epoch=1"]), both);
     let says = run(&["--component=kubelet=1.32.0"]).succeeds().stdout;
     assert!(says.contains("1.2.3, epoch 1, with etcd 3.5.16, kubelet 1.32.0: payload "), "{says}");

@@ -91,7 +91,7 @@ fn lines_that_are_no_events_do_not_look_like_one() {
     }
 }
 
-/// What earlier versions wrote.
+/// The formats of earlier versions.
 #[test]
 fn events_without_a_time_are_read() {
     for line in [

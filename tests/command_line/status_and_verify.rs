@@ -38,7 +38,7 @@ fn status_of_an_installed_disk() {
     assert_eq!(status["next_step"], json!({"command": null, "why": "nothing to do"}));
 
     let short = on_disk(&image, &["status"]).succeeds().stdout;
-    // Nobody runs this disk.
+    // No system runs from this disk.
     let rollback = "rollback   would be refused: the running system is not a system that Slipway's boot rule started";
     let payload = format!("           payload {}", report["payload"].as_str().unwrap());
     for verbose in ["-v", "--verbose", "--verbose=true"] {
@@ -219,7 +219,7 @@ fn status_says_what_it_has_read() {
     assert_eq!(next(&on_disk(&image, &["status"]).exits(7).stdout), next(&verify));
 }
 
-/// GRUB boots a slot with a file too many, so that is no damage; but nobody knows what it is.
+/// GRUB boots a slot with a file too many, so that is no damage; but its purpose is unknown.
 #[test]
 fn a_file_that_nobody_lists_is_told_and_is_no_damage() {
     let world = World::new();

@@ -24,7 +24,7 @@ const CMDLINES: [(&str, Option<[u8; 4]>); BOOTS] = [
     ("", None),
     // Left over from an image that did not start, in the same run of the loader.
     ("quiet slipway.slot=A slipway.disk=1 slipway.try=0", LOADER),
-    // Written by somebody else: the firmware stores it.
+    // Written by another program: the firmware stores it.
     ("quiet", Some([7, 0, 0, 0])),
 ];
 const BOOTS: usize = 7;

@@ -27,11 +27,11 @@ struct Disk {
     places: Vec<(String, Damage)>,
 }
 
-/// What is done to a disk.
+/// A change of a disk.
 enum Damage {
     /// So many bytes at a byte are zeroed; of one byte all bits are turned around.
     Bytes(u64, u64),
-    /// What people do by other programs.
+    /// A change that people make by other programs.
     Tool(Vec<String>),
 }
 
@@ -100,7 +100,7 @@ impl Disk {
     }
 }
 
-/// What people do to an image at this path. It is damaged as `damaged.img` beside it.
+/// A change that people make to an image at this path. It is damaged as `damaged.img` beside it.
 fn by_people(path: &Path, esp: u64) -> Vec<(String, Damage)> {
     let image = path.with_file_name("damaged.img").display().to_string();
     let volume = format!("{image}@@{esp}");
@@ -143,7 +143,7 @@ enum Advice {
     Ends(String),
 }
 
-/// What `status` advises: its next step, or, where it fails, the command that its error names.
+/// The advice of `status`: its next step, or, where it fails, the command that its error names.
 fn advice(image: &Path) -> Advice {
     let outcome = Outcome::of(installer(["status", "--output=json", "--disk"]).arg(image));
     let document: Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -164,7 +164,7 @@ fn advice(image: &Path) -> Advice {
     Advice::Type(command.to_owned())
 }
 
-/// As somebody types it, with a payload for SOURCE and a tag for KEY=VALUE.
+/// As a user types it, with a payload for SOURCE and a tag for KEY=VALUE.
 fn follow(command: &str, payload: &Payload) -> Outcome {
     let dir = installer_path().parent().unwrap().to_owned();
     let path = format!("{}:{}", dir.display(), env::var("PATH").unwrap());

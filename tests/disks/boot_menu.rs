@@ -1,4 +1,4 @@
-//! `installer bootloader menu`: whether somebody at the keyboard may choose a slot.
+//! `installer bootloader menu`: whether a person at the keyboard may choose a slot.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn menu(node: &Node, to: &str) -> Outcome {
     node.run('A', false, &["bootloader", "menu", to, "--progress=none"])
 }
 
-/// What the two verbs that show it say of the menu.
+/// The state of the menu, as the two verbs say that show it.
 fn shown(disk: &Path) -> (Value, String, String) {
     let status = |output: &str| {
         let mut command = installer(["bootloader", "status", output, "--disk"]);
@@ -100,7 +100,7 @@ fn an_install_without_a_menu_can_get_one() {
     assert_eq!(shown(&disk).0, true);
 }
 
-/// A loader without an epoch may be older than the key in the boot state, so nobody is promised that it keeps to it.
+/// A loader without an epoch may be older than the key in the boot state, so there is no promise that it keeps to it.
 #[test]
 fn a_loader_that_may_not_know_is_told() {
     let world = World::new();

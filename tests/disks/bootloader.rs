@@ -18,7 +18,7 @@ use super::earlier::with_stubs;
 
 pub const EFI: &str = "::/EFI/BOOT/BOOTX64.EFI";
 
-/// What is done to an image file.
+/// A change of an image file.
 type Spoil<'s> = &'s dyn Fn(&Path);
 
 pub fn bootloader(disk: &Path, args: &[&str]) -> Outcome {
@@ -34,7 +34,7 @@ fn update(disk: &Path) -> Outcome {
     bootloader(disk, &["update", "--offline"])
 }
 
-/// What it says once it is done holds these texts.
+/// The report of the change has these texts.
 #[track_caller]
 pub fn tells(outcome: Outcome, texts: &[&str]) {
     let said = outcome.succeeds().stdout;
@@ -418,7 +418,7 @@ fn an_esp_that_others_have_written_to_is_renewed() {
     assert_eq!(file(&esp, "::/in pieces"), vec![2; 900_000]);
 }
 
-/// A loader that is signed gives way to no other one, unless somebody says so.
+/// A signed loader gives way to no other one, unless the user says so.
 #[test]
 fn an_unsigned_loader_never_follows_a_signed_one() {
     let world = World::new();

@@ -43,7 +43,7 @@ pub struct Window {
 }
 
 impl Window {
-    pub fn of(path: &Path, range: Range) -> Self {
+    pub fn open(path: &Path, range: Range) -> Self {
         Window { file: File::open(path).unwrap(), range, at: 0 }
     }
 }

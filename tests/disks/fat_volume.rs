@@ -142,7 +142,7 @@ proptest! {
         let written = write_volume(&image, extent, sector, &files);
 
         let range = Range { offset: extent.offset, len: extent.len };
-        let volume = fatfs::FileSystem::new(Window::of(&image, range), fatfs::FsOptions::new()).unwrap();
+        let volume = fatfs::FileSystem::new(Window::open(&image, range), fatfs::FsOptions::new()).unwrap();
         prop_assert!(all_files(&volume) == written, "the fatfs crate reads other files");
 
         let disk = OpenDisk::open(&image, Access::Read, Some(sector), Duration::ZERO).unwrap();

@@ -131,7 +131,7 @@ fn an_image_file() {
     let report = json_of(&image, &["grow"]);
     assert_eq!(report["plan"]["growth"]["file_system"], "none");
     verified(&image);
-    // A file that is a disk of somebody else's is left alone.
+    // A file that is the disk of another loop device is left alone.
     lengthen(&image, IMAGE_BYTES + 200 * MIB);
     let other = Loop::attach(&image, &[]);
     refused(&image, INSTALL, &["in use", other.node.to_str().unwrap()], || grow(&image));
@@ -149,7 +149,7 @@ fn what_is_refused() {
     let head = read_at(&disk.node, at.offset, 4096);
     write_at(&disk.node, at.offset, &noise(5, 4096));
     refused_on(&disk, INSTALL, &["something that is not known"], || grow(&disk.node));
-    // Somebody uses the free space.
+    // A program uses the free space.
     write_at(&disk.node, at.offset, &head);
     tool!("blockdev", "--flushbufs", &disk.node);
     let offset = (IMAGE_BYTES + MIB).to_string();

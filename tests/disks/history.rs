@@ -83,7 +83,7 @@ fn every_change_leaves_an_entry() {
     assert!(status.contains("\nhistory    20") && status.contains("  wipe      wiped STATE\n"), "{status}");
 }
 
-/// The end of a trial that nobody confirmed is told at once, and stays when the slot is written again.
+/// The end of an unconfirmed trial is told at once, and stays when the slot is written again.
 #[test]
 fn a_trial_that_came_back_is_recorded_by_the_next_change() {
     let world = World::new();

@@ -104,7 +104,7 @@ fn upgrade_stage_and_activate_tell_of_it() {
         assert!(matches!(found[..], [one] if one.contains(STUB) && one.contains(text)), "{found:?}");
     };
     told(&run(&["upgrade", &source, "--dry-run"]), "Slipway's loader is to start it");
-    // Which loader the disk has nobody has looked at.
+    // These verbs have not looked at the loader of the disk.
     told(&run(&["stage", &source]), "unless GRUB starts it");
     told(&run(&["activate", "--keep-bootloader", "--dry-run"]), "unless GRUB starts it");
     assert!(warnings(&run(&["activate", "--efi-loader=grub", "--dry-run"])).is_empty());

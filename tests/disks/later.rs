@@ -119,7 +119,7 @@ fn entries_of_the_history_are_shown_and_not_overwritten() {
     assert_eq!([0, 1, 2].map(|n| entries[n]["verb"].as_str().unwrap()), ["confirm", "later", "install"]);
     assert_eq!(entries[1]["trial"]["how"], "confirmed", "{entries}");
 
-    // One that never was in force has its number all the same, and nobody else gets it.
+    // An entry that never was in force has its number all the same, and no other entry gets it.
     node.run('B', false, &["wipe", "STATE"]).succeeds();
     rewrite_entry(&node, 4, |entry| {
         entry["verb"] = "exchange".into();
@@ -158,7 +158,7 @@ fn manifests_of_slots_are_read_as_far_as_they_are_known() {
     }
 }
 
-/// Nobody can say whether it was signed.
+/// It is unknown whether it was signed.
 #[test]
 fn nothing_follows_what_cannot_be_read_unless_somebody_says_so() {
     let world = World::new();

@@ -19,7 +19,7 @@ use slipway_test_support::world::{
 
 use super::unattended::{Live, MEDIUM, OTHER_MEDIUM};
 
-/// What a disk is.
+/// The kind of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Empty,
@@ -36,13 +36,13 @@ enum Kind {
     HalfWritten,
 }
 
-/// What is wrong with it.
+/// The fault of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     None,
     Locked,
     Unreadable,
-    /// The last sectors cannot be read. Nobody needs them, so this may count as trouble or not.
+    /// The last sectors cannot be read. No decision needs them, so this may count as trouble or not.
     DeadTail,
     /// Both copies of boot.env are lost.
     NoBootState,

@@ -34,7 +34,7 @@ fn next_on(disk: &Path, args: &[&str]) -> Outcome {
     Outcome::of(next_in("", args).arg("--disk").arg(disk))
 }
 
-/// What it says as JSON. This version need not be able to read that.
+/// Its answer as JSON. This version need not be able to read that.
 #[track_caller]
 fn next_says(disk: &Path, args: &[&str]) -> Value {
     let said = next_on(disk, &[args, &["--output=json"]].concat()).succeeds().stdout;

@@ -49,7 +49,7 @@ fn sectors_of_4096_bytes() {
     }
 }
 
-/// A block device, and nobody sees anything old through the nodes of its partitions.
+/// A block device: the nodes of its partitions show nothing old to any reader.
 #[test]
 fn a_block_device() {
     let world = World::new();
@@ -159,7 +159,7 @@ fn an_esp_that_is_damaged() {
     assert!(Content::of(&node.disk) == before, "it was written to");
 }
 
-/// A slot with somebody's file system: not ours, and nothing to keep.
+/// A slot with a foreign file system: not ours, and nothing to keep.
 #[test]
 fn a_target_that_holds_something_else() {
     let world = World::new();

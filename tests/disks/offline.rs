@@ -61,7 +61,7 @@ fn an_image_of_a_machine_that_is_switched_off_is_upgraded() {
         offline(&node, &["rollback"]).succeeds();
         assert_eq!(next(&node), ("B".to_owned(), false));
         changes_nothing(&node, &["rollback"]);
-        // Nobody is told to undo that.
+        // No message advises to undo that.
         let next_step = json_of(&node.disk, &["status"])["next_step"].clone();
         assert_eq!(next_step["command"], serde_json::Value::Null);
         assert!(next_step["why"].as_str().unwrap().starts_with("none: the trial of "), "{next_step}");
@@ -170,7 +170,7 @@ fn what_is_not_settled_is_refused() {
             node.run_under(&inside, &[verb, &["--offline"]].concat())
         });
     }
-    // Nobody but a running trial can confirm.
+    // Only a running trial can confirm.
     refused(&node.disk, INSTALL, &["there is no running trial to confirm: the running system is not"], || {
         node.run_under("quiet", &["confirm"])
     });

@@ -22,7 +22,7 @@ fn regions(disk: &Path) -> Vec<Region> {
     parts.into_iter().map(|(name, at)| (name, at.offset, at.len)).chain([whole]).collect()
 }
 
-/// What blkid says of it: `TYPE=vfat`, `PTTYPE=gpt`, nothing, or that there is more than one thing.
+/// The answer of blkid about it: `TYPE=vfat`, `PTTYPE=gpt`, nothing, or that there is more than one thing.
 fn seen(disk: &Path, (_, offset, len): Region) -> Vec<String> {
     let args = ["-p", "-o", "export", "-O", &offset.to_string(), "-S", &len.to_string()];
     let out = program("blkid").args(args).arg(disk).output().unwrap();

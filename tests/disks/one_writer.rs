@@ -48,7 +48,7 @@ fn by_another_node() {
     let disk = Loop::attach(&image, &[]);
     let other = other_node(&world, &disk.node);
     for with_partitions in [false, true] {
-        // Where the kernel reads partitions they may be mounted, and then nobody can claim the disk as a whole.
+        // Where the kernel reads partitions they may be mounted, and then no program can claim the disk as a whole.
         let parts = ["BIOS", "BOOT-A"].map(|name| partition(&image, name));
         let parts = parts.into_iter().zip([2, 3]).take(if with_partitions { 2 } else { 0 });
         let _parts: Vec<_> = parts.map(|(range, number)| disk.partition(number, range)).collect();

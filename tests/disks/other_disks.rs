@@ -51,7 +51,7 @@ impl<'w> Machine<'w> {
         &self.loops[1].node
     }
 
-    /// Somebody's data on the disk that the words name.
+    /// Foreign data on the disk that the words name.
     fn with_data(self) -> Self {
         tool!("sgdisk", "--new=1:2048:+100M", "--change-name=1:data", self.named());
         tool!("blockdev", "--flushbufs", self.named());
@@ -92,12 +92,12 @@ fn nothing_is_overwritten_while_another_disk_cannot_be_read() {
     machine.unreadable_from(0);
     let texts = [text(machine.installed()), "cannot be looked at", "nothing is overwritten", "detach"];
     machine.refuses(&format!("{MEDIUM} {OVERWRITE}"), &texts);
-    // Whatever it holds: nobody has said that it may be overwritten.
+    // Whatever it holds: no instruction says that it may be overwritten.
     machine.refuses(MEDIUM, &["not empty"]);
     machine.refuses(&format!("{MEDIUM} {KEEP}"), &["not empty"]);
 }
 
-/// Nobody needs the last sectors of a disk to see what is on it, and still they must not decide.
+/// The content of a disk is known without its last sectors, and still they must not decide.
 #[test]
 fn one_unreadable_sector_in_a_backup_gpt_overwrites_nothing() {
     let world = World::new();
@@ -151,7 +151,7 @@ fn a_disk_that_somebody_has_locked() {
     came_to(&outcome, "nothing", "stay");
 }
 
-/// What the kernel lists, and what is there.
+/// The disks that the kernel lists, and the disks that are there.
 #[test]
 fn disks_that_only_the_kernel_knows() {
     let world = World::new();
@@ -235,7 +235,7 @@ fn another_installation_and_a_medium_without_a_name() {
     machine.refuses(OVERWRITE, &[text(machine.installed()), "slipway.medium="]);
 }
 
-/// After an upgrade of one of two equal disks nobody could say which of them boots.
+/// After an upgrade of one of two equal disks it would be unknown which of them boots.
 #[test]
 fn a_clone_is_not_upgraded() {
     let world = World::new();

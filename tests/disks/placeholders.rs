@@ -17,7 +17,7 @@ fn partuuid(disk: &Path, number: &str) -> String {
     line.to_lowercase()
 }
 
-/// What [`WORDS`] are in a slot of the disk.
+/// The values of [`WORDS`] in a slot of the disk.
 fn expected(world: &World, node: &Node, slot: char, payload: &Payload, version: &str) -> String {
     let disk = &node.disk;
     let (number, name) = if slot == 'A' { ("3", "BOOT-A") } else { ("4", "BOOT-B") };

@@ -104,7 +104,7 @@ fn an_upgrade_that_stands_still_at_every_step() {
     assert!(!progress_file(&node.disk).exists(), "the progress is left");
     assert_eq!(next_boot(&node), ("B".to_owned(), true));
     assert_eq!(json_of(&node.disk, &["status"])["writer"], Value::Null);
-    // Real damage of what nobody replaces is told, whoever writes.
+    // Real damage is told of every part that the writer does not replace.
     let file = File::open(&node.disk).unwrap();
     let _lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| e).unwrap();
     world::flip(&node.disk, node.file("A", Payload::ROOTFS));
@@ -135,11 +135,11 @@ fn a_writer_in_words() {
     fs::write(&file, other.replace(&format!("\"pid\":{}", pid(&run)), "\"pid\":1")).unwrap();
     let writer = json_of(&node.disk, &["status"])["writer"].clone();
     assert_eq!((&writer["pid"], &writer["progress"]), (&json!(pid(&run).as_raw()), &Value::Null));
-    // Whoever may look at the disk may look at that.
+    // Every user who may read the disk may read that.
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o644);
     kill(pid(&run), Signal::SIGKILL).unwrap();
     run.child.wait().unwrap();
-    // Nobody tidied up, and nobody is misled.
+    // The remains were not removed, and they mislead no reader.
     assert!(file.exists());
     assert_eq!(json_of(&node.disk, &["status"])["writer"], Value::Null);
     fs::remove_file(file).unwrap();
@@ -191,7 +191,7 @@ fn locks_of_other_programs() {
     assert_eq!(writer(), Value::Null);
 }
 
-/// However long somebody reads, a writer need not wait.
+/// However long a reader takes, a writer need not wait.
 #[test]
 fn a_reader_keeps_nobody_out() {
     let world = World::new();

@@ -29,7 +29,7 @@ fn boots(node: &Node, slot: &str, version: &str) {
     tries(node, slot, version, false);
 }
 
-/// What boots next; if it is a trial, one time.
+/// The slot that boots next; if it is a trial, one time.
 #[track_caller]
 fn tries(node: &Node, slot: &str, version: &str, trial: bool) {
     let status = json_of(&node.disk, &["status"]);
@@ -136,7 +136,7 @@ fn inside(name: &str, bytes: &[u8], found: &mut BTreeSet<String>) {
     }
 }
 
-/// What all disks of released versions have.
+/// The properties of all disks of released versions.
 fn released(world: &World) -> BTreeSet<String> {
     let disks: [fn(&World) -> PathBuf; 2] = [of_0_1_0, without_stubs];
     disks.iter().flat_map(|disk| shape(world, &disk(world))).collect()

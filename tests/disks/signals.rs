@@ -186,7 +186,7 @@ fn an_image_that_is_interrupted() {
     }
 }
 
-/// A child that nobody could end would outlive the program, with the disk.
+/// A child that no signal could end would outlive the program, with the disk.
 #[test]
 fn programs_that_are_started_have_no_signal_blocked() {
     let world = World::new();

@@ -60,7 +60,7 @@ impl<'w> Machine<'w> {
         Outcome::of(command.arg("--disk").arg(&self.node.disk))
     }
 
-    /// What the hook of a system does before anything reads the configuration.
+    /// The hook of a system, which runs before anything reads the configuration.
     fn starts(&self, slot: char, trial: bool) -> Outcome {
         self.run(slot, trial, &["snapshot", "restore", "--boot"])
     }
@@ -420,7 +420,7 @@ fn a_full_file_system_is_said_and_the_next_start_goes_on() {
     assert!(!kept.contains("/etc/app/large"), "what was there at the first start is kept: {kept}");
 }
 
-/// Encrypted, and nobody opens it: its directory is no mount point. Nothing is written below it, and the system starts.
+/// Encrypted, and not opened: its directory is no mount point. Nothing is written below it, and the system starts.
 #[test]
 fn a_volume_that_is_never_opened_is_said_until_what_is_on_it_is_put_back() {
     let world = World::new();

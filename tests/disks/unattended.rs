@@ -74,7 +74,7 @@ pub fn untouched(disks: &[&Path], attempt: impl FnOnce() -> Outcome) -> Outcome 
     outcome
 }
 
-/// What it did, and what is to come: `nothing`, `installed`, `upgraded`, and `then`.
+/// Its action, and the next one: `nothing`, `installed`, `upgraded`, and `then`.
 #[track_caller]
 pub fn came_to(outcome: &Outcome, what: &str, then: &str) {
     let report = outcome.json();
@@ -144,7 +144,7 @@ fn an_empty_disk_is_installed_and_knows_the_medium() {
     came_to(&outcome, "installed", "reboot");
     assert_eq!(outcome.json()["disk"], json!(disk));
     assert_eq!(medium_of(disk), "00000000000000a1");
-    // In both copies, for whoever reads only one.
+    // In both copies, for a reader of only one.
     for at in node.boot_envs() {
         let sector = String::from_utf8(read_at(&node.disk, at, 512)).unwrap();
         assert!(sector.contains("\nmedium=00000000000000a1\n"), "{sector}");
@@ -302,7 +302,7 @@ fn an_upgrade_keeps_what_boots_and_all_data() {
     assert_eq!(status["next_boot"]["trial"], true);
     assert_eq!(status["boot_env"]["medium"], "00000000000000a1");
     assert_eq!(status["meta"]["0x06"], "A", "the label to return to");
-    // Its trial is pending; was tried, and nobody confirmed it; is confirmed: the medium has done its work.
+    // Its trial is pending; was tried and not confirmed; is confirmed: the medium has done its work.
     let done = || came_to(&untouched(&[&node.disk], || live.onto(&node.disk, &words)).succeeds(), "nothing", "stay");
     done();
     node.grub_tries();
@@ -316,7 +316,7 @@ fn an_upgrade_keeps_what_boots_and_all_data() {
     assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "B");
 }
 
-/// Somebody upgrades it from inside, and the medium is started once more: it does not go back to what it brings, and does
+/// A user upgrades it from inside, and the medium is started once more: it does not go back to what it brings, and does
 /// not take a trial that is pending for its own.
 #[test]
 fn a_medium_does_not_undo_a_later_upgrade() {

@@ -26,7 +26,7 @@ impl Command {
 }
 
 /// All blocks of a document.
-pub fn of(text: &str) -> Vec<Block> {
+pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
     for (at, line) in text.lines().enumerate() {
@@ -78,7 +78,7 @@ fn is_unfinished(text: &str) -> bool {
 fn commands_of_blocks() {
     let text = "# x\n```console\n$ a \\\n    -b  # why\nsaid\n\n$ cat <<'EOF'\n$ no command\nEOF\nsaid, too\n```\n```text\n$ not run\n```\n\
                 ```sh\n# a comment\nc\nd\n```\n";
-    let blocks = of(text);
+    let blocks = blocks(text);
     assert_eq!(blocks.iter().map(Block::is_run).collect::<Vec<_>>(), [true, false, true]);
     let commands: Vec<Command> = blocks.iter().filter(|b| b.is_run()).flat_map(Block::commands).collect();
     let typed: Vec<&str> = commands.iter().map(Command::without_comment).collect();

@@ -50,7 +50,7 @@ impl Help {
 
 /// Code in prose, and commands.
 fn code(text: &str) -> Vec<String> {
-    let commands = blocks::of(text).into_iter().filter(blocks::Block::is_run).flat_map(|block| block.commands());
+    let commands = blocks::blocks(text).into_iter().filter(blocks::Block::is_run).flat_map(|block| block.commands());
     let prose = links::without_blocks(text);
     commands.map(|c| c.without_comment().to_owned()).chain(links::spans(&prose).map(str::to_owned)).collect()
 }

@@ -21,7 +21,6 @@ mod links;
 mod normal;
 mod quotes;
 mod sandbox;
-mod support;
 mod tables;
 
 use std::{
@@ -52,7 +51,7 @@ fn text(document: &str) -> String {
 }
 
 fn commands(document: &str) -> Vec<Command> {
-    let blocks = blocks::of(&text(document));
+    let blocks = blocks::blocks(&text(document));
     blocks.iter().filter(|block| block.is_run()).flat_map(Block::commands).collect()
 }
 
@@ -149,7 +148,7 @@ fn every_document_has_its_test() {
 #[test]
 fn every_block_says_what_it_is() {
     for document in documents() {
-        for block in blocks::of(&text(&document)) {
+        for block in blocks::blocks(&text(&document)) {
             let known = ["console", "sh", "text", "json", "dockerfile"].contains(&block.language.as_str());
             assert!(known, "{document}:{}: a block of {:?}", block.line, block.language);
             let hidden = !block.is_run() && block.lines.iter().any(|line| line.starts_with("$ "));

@@ -11,11 +11,15 @@ use std::{
     process::{self, Stdio},
 };
 
+use slipway_test_support::{
+    images::{Layout, Pack, built},
+    registry::{Authority, Debian, Image},
+    world::{Loop, Payload, assets},
+};
 use tempfile::TempDir;
 
 use super::{
     blocks::Command,
-    support::{Authority, Debian, Image, Layout, Loop, Pack, Payload, assets, built},
     tables::{DISK_BYTES, IMAGES, PAYLOADS, substitutions},
 };
 

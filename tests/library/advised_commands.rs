@@ -11,7 +11,7 @@ use slipway_core::{
     boot::running::Running,
     plan::{Refusal, Refusals},
 };
-use slipway_test_support::{project, verbs::verbs};
+use slipway_test_support::{project, verbs};
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
@@ -36,7 +36,7 @@ fn between(text: &str, mark: char) -> impl Iterator<Item = &str> {
     text.lines().flat_map(move |line| line.split(mark).skip(1).step_by(2)).filter(|it| it.starts_with("installer "))
 }
 
-/// As somebody types it: an example for each value that the message fills in.
+/// As a user types it: an example for each value that the message fills in.
 fn typed(command: &str) -> Vec<String> {
     let mut filled = String::new();
     let mut rest = command;

@@ -94,7 +94,7 @@ fn when_it_reboots() {
 }
 
 proptest! {
-    /// Whatever is on the disk: an unconfirmed trial is left alone and asks nobody, and what is said of a slot is true.
+    /// Whatever is on the disk: an unconfirmed trial is left alone and asks no registry, and what is said of a slot is true.
     #[test]
     fn laws_of_the_decision(system in random_system(), a in 0u8..3, b in 0u8..3, tag in 0u8..3) {
         let system = from_images(system, Some(a), Some(b));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::{ArgAction, CommandFactory as _, Parser as _};
 use slipway::cli::Cli;
-use slipway_test_support::verbs::verbs;
+use slipway_test_support::verbs;
 
 fn definition(words: &[String]) -> clap::Command {
     let mut command = Cli::command();

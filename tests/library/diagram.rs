@@ -17,7 +17,7 @@ use slipway_core::{
     report::{Bootloaders, InstalledSystem, LayoutReport, SlotStatus, Style},
     units::{Extent, GIB, MIB, SectorSize},
 };
-use slipway_test_support::golden::assert_golden;
+use slipway_test_support::assert_golden;
 use uuid::Uuid;
 
 const GUID: Uuid = Uuid::from_u128(0xd15c);
@@ -102,7 +102,7 @@ fn installed(bytes: u64, laid_out: u64, sector: SectorSize) -> LayoutReport {
     }
 }
 
-/// A disk with somebody else's table: name, type, offset and length of each partition.
+/// A disk with a foreign table: name, type, offset and length of each partition.
 fn foreign(bytes: u64, table: TableKind, parts: &[(&str, &str, u64, u64)]) -> LayoutReport {
     let mut regions = vec![Region::Table { name: "GPT".into(), extent: Extent { offset: 0, len: 17_408.min(bytes) } }];
     regions.extend((1..).zip(parts).map(|(number, (name, type_id, offset, len))| {

@@ -36,7 +36,7 @@ fn older(result: &Result<Plan, Refusals>) -> Option<&Refusal> {
 }
 
 /// Every case there is, in every way to upgrade: refused if, and only if, the signed system has a higher epoch than what is
-/// signed of the payload, and nobody allows it.
+/// signed of the payload, and no flag allows it.
 #[test]
 fn a_lower_epoch_does_not_follow_a_signed_one() {
     let mut refused = 0;
@@ -94,7 +94,7 @@ fn both_numbers_are_said() {
     };
     let said = "slot A, which is kept, is signed with the epoch 3, and this payload has ";
     assert!(text(&with(1, 2, true)).starts_with(&format!("{said}2, so")));
-    // What nobody has signed is no epoch.
+    // An unsigned epoch does not count.
     assert!(text(&with(1, 4, false)).starts_with(&format!("{said}none that is signed, so")));
 }
 
@@ -128,7 +128,7 @@ fn it_is_recorded() {
     assert_eq!(reason(&with(1, 3, true)), None);
 }
 
-/// The way back stays open: by hand, and at the end of a trial that nobody confirmed.
+/// The way back stays open: by hand, and at the end of an unconfirmed trial.
 #[test]
 fn the_older_slot_can_still_be_gone_back_to() {
     let mut facts = runs(1, true);

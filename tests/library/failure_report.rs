@@ -14,7 +14,7 @@ use slipway_core::{
 };
 use slipway_test_support::project;
 
-fn of(kind: FailureKind, error: impl Into<anyhow::Error>, verb: &str) -> FailureReport {
+fn report_of(kind: FailureKind, error: impl Into<anyhow::Error>, verb: &str) -> FailureReport {
     report(&Failure { kind, error: error.into() }, Some(verb))
 }
 
@@ -34,7 +34,7 @@ fn a_step_that_failed_says_what_is_on_the_disk() {
         anyhow!(io::Error::other("bad sector")).context("flushing the disk"),
         Left::new("slot A still boots", "run the same command again"),
     );
-    let report = of(FailureKind::Install, error, "upgrade");
+    let report = report_of(FailureKind::Install, error, "upgrade");
     assert_eq!((report.id.as_str(), report.exit_code), ("step-failed", 7));
     let step_of = report.step.unwrap();
     assert_eq!((step_of.number, step_of.of, step_of.text.as_str()), (4, 9, "write BOOT-B"));
@@ -42,7 +42,7 @@ fn a_step_that_failed_says_what_is_on_the_disk() {
     assert_eq!(report.remedy.as_deref(), Some("run the same command again"));
     assert!(report.message.ends_with(": flushing the disk: bad sector"), "{}", report.message);
     assert!(report.message.contains("; slot A still boots; run the same command again: "), "{}", report.message);
-    let report = of(FailureKind::Install, step(anyhow!("x"), Left::nothing_written()), "install");
+    let report = report_of(FailureKind::Install, step(anyhow!("x"), Left::nothing_written()), "install");
     assert_eq!(report.disk_state.as_deref(), Some("nothing was written"));
     assert_eq!(report.remedy, None);
 }
@@ -53,19 +53,19 @@ fn the_innermost_cause_has_the_identifier() {
     let fetch = ImageError::Fetch { what: "layer".to_owned(), why: "cut".to_owned() };
     let through_a_reader = anyhow!(fetch.into_io()).context("reading");
     let left = Left::new("slot A still boots", "run the same command again");
-    let report = of(FailureKind::Install, step(through_a_reader, left), "upgrade");
+    let report = report_of(FailureKind::Install, step(through_a_reader, left), "upgrade");
     assert_eq!(report.id, "registry-unreachable");
     assert_eq!((report.disk_state.as_deref(), report.step.unwrap().number), (Some("slot A still boots"), 4));
     let error = step(MkfsError::Tool(missing()).into(), Left::nothing_written());
-    let report = of(FailureKind::Dependency, error, "install");
+    let report = report_of(FailureKind::Dependency, error, "install");
     assert_eq!(
         (report.id.as_str(), report.remedy.as_deref()),
         ("tool-missing", Some("install the Debian package xfsprogs"))
     );
-    let report = of(FailureKind::Dependency, MediaError::Tool(missing()), "image");
+    let report = report_of(FailureKind::Dependency, MediaError::Tool(missing()), "image");
     assert_eq!(report.id, "tool-missing");
     let denied = ImageError::Denied { what: "manifest".to_owned(), why: "401".to_owned() };
-    assert_eq!(of(FailureKind::Dependency, denied, "pull").id, "registry-denied");
+    assert_eq!(report_of(FailureKind::Dependency, denied, "pull").id, "registry-denied");
 }
 
 /// "Nothing was written" is a promise: it is made only where it is certain.
@@ -73,10 +73,13 @@ fn the_innermost_cause_has_the_identifier() {
 fn what_is_not_known_is_not_said() {
     let other = || anyhow!("something");
     let unseen = || ProbeError::NoTable("zeros".to_owned());
-    let report = of(FailureKind::Install, unseen(), "upgrade");
+    let report = report_of(FailureKind::Install, unseen(), "upgrade");
     assert_eq!((report.id.as_str(), report.disk_state.as_deref()), ("not-a-slipway-disk", Some("nothing was written")));
-    let report =
-        of(FailureKind::Install, anyhow::Error::new(WrittenOver::NotSeen(unseen())).context("/dev/x"), "upgrade");
+    let report = report_of(
+        FailureKind::Install,
+        anyhow::Error::new(WrittenOver::NotSeen(unseen())).context("/dev/x"),
+        "upgrade",
+    );
     assert_eq!((report.id.as_str(), report.disk_state), ("not-a-slipway-disk", None));
     for (kind, verb, state) in [
         (FailureKind::Install, "upgrade", None),
@@ -85,7 +88,7 @@ fn what_is_not_known_is_not_said() {
         (FailureKind::Dependency, "pull", None),
         (FailureKind::Other, "upgrade", None),
     ] {
-        let report = of(kind, other(), verb);
+        let report = report_of(kind, other(), verb);
         assert_eq!(report.disk_state.as_deref(), state, "{kind:?} {verb}");
         assert_eq!(report.id, kind.other().name());
     }
@@ -96,7 +99,7 @@ fn the_refusal_with_the_lowest_exit_code_has_the_identifier() {
     let version = Refusal::Version { from: "1".to_owned(), to: "9".to_owned(), why: "too far" };
     let refusals = Refusals(vec![Refusal::Unconfirmed(Slot::A), version]);
     let kind = refusals.kind();
-    let report = of(kind, anyhow::Error::new(refusals).context("/dev/x"), "upgrade");
+    let report = report_of(kind, anyhow::Error::new(refusals).context("/dev/x"), "upgrade");
     assert_eq!((report.id.as_str(), report.exit_code), ("version-policy", 4));
     let ids: Vec<_> = report.refusals.iter().map(|refusal| refusal.id.as_str()).collect();
     assert_eq!(ids, ["trial-unconfirmed", "version-policy"]);
@@ -121,7 +124,7 @@ fn no_two_refusals_share_an_identifier() {
     }
 }
 
-/// An identifier that nothing has would be a promise that nobody keeps.
+/// An identifier that no failure has would be a promise that is not kept.
 #[test]
 fn every_identifier_is_used() {
     let mut code = String::new();

@@ -11,7 +11,7 @@ use slipway_core::{
     plan::{self, EphemeralContent, FileSystemGrowth, GptFacts, GrowFacts, Known, Plan, Refusals, Step},
     units::{GIB, Lba, MIB, SectorSize},
 };
-use slipway_test_support::{golden::assert_golden, system};
+use slipway_test_support::{assert_golden, system};
 use uuid::Uuid;
 
 const IMAGE: u64 = 4 * GIB;
@@ -99,7 +99,7 @@ fn an_interrupted_growth_goes_on() {
     }
 }
 
-/// Up to the backup GPT, unless somebody's partition is there; and nothing that the old table has something in.
+/// Up to the backup GPT, unless a foreign partition is there; and nothing that the old table has something in.
 #[test]
 fn what_is_cleared() {
     let facts = facts(SectorSize::S512);

@@ -16,7 +16,7 @@ use slipway_core::{
     units::SectorSize,
 };
 use slipway_test_support::{
-    golden::assert_golden,
+    assert_golden,
     system::{self, base, installed, payload},
 };
 

@@ -7,7 +7,7 @@ use slipway::{
     commands::{image_request, imager_request},
 };
 use slipway_core::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     efi::enroll_mode::EnrollMode,
     kernel::{arch::Arch, platform::Platform},
     media::{
@@ -309,7 +309,7 @@ fn a_uki_has_no_disk_and_is_not_compressed() {
     let signed = read(format!("{based}secureboot: true\noutput: {{kind: uki, outFormat: raw}}\n"));
     assert_eq!(signed, read("baseProfileName: secureboot-metal-uki\narch: amd64\n".to_owned()));
     assert_eq!(read(signed.to_string()), signed);
-    // It begins with a stub, whoever signs it.
+    // It begins with a stub, whichever key signs it.
     for base in ["metal-uki", "secureboot-metal-uki"] {
         let other = read(format!("baseProfileName: {base}\narch: amd64\ninput: {{sdStub: {{path: /stub}}}}\n"));
         assert_eq!(other.stub.as_deref(), Some("/stub"), "{base}");

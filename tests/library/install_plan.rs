@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use slipway_core::payload::facts::PayloadFacts;
 use slipway_core::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     digest::Sha256,
     disk::{
         identity::{DiskIdentity, DiskKind, DiskUse},
@@ -15,7 +15,7 @@ use slipway_core::{
     plan::{self, AssetFacts, BiosFacts, Content, DiskFacts, Found, InstallRequest, Plan, Refusal, Step},
     units::{Extent, GIB, MIB, SectorSize},
 };
-use slipway_test_support::{fixtures, golden::assert_golden};
+use slipway_test_support::{assert_golden, fixtures};
 
 fn file(name: &str, size: u64) -> FileInfo {
     FileInfo { name: name.to_owned(), size, sha256: Sha256::of(name.as_bytes()) }

@@ -7,7 +7,7 @@ use slipway_core::{
     report::FailureId,
 };
 use slipway_test_support::{
-    golden::assert_golden,
+    assert_golden,
     system::{
         base,
         random::{decide, random_system},

@@ -29,7 +29,7 @@ fn beside() -> Beside<'static> {
     Beside { disk: "/dev/sda", detach: None, chain_damaged: false, problems: false, writer: None }
 }
 
-fn of(facts: &SystemFacts) -> NextStep {
+fn advice(facts: &SystemFacts) -> NextStep {
     next_step(facts, &beside())
 }
 
@@ -187,7 +187,7 @@ fn damages() -> Vec<Row> {
 #[test]
 fn table() {
     for (name, facts, expected) in trials().into_iter().chain(damages()).chain(nothing_boots()) {
-        let NextStep { command, why } = of(&facts);
+        let NextStep { command, why } = advice(&facts);
         match command {
             Some(command) => assert_eq!(command, expected, "{name}"),
             None => assert!(why.starts_with(expected), "{name}: {why:?}, not {expected:?}"),
@@ -252,7 +252,7 @@ fn why() {
             "the boot loader could not start 1.0.0 in slot A: reads everything, and names what is damaged",
         ),
     ] {
-        let step = of(&facts);
+        let step = advice(&facts);
         assert!(step.why.contains(expected), "{name}: {step:?}");
     }
 }

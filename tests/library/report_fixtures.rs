@@ -57,7 +57,7 @@ fn lost(old: &Value, new: &Value, at: &str) -> Vec<String> {
     }
 }
 
-/// A required key that comes, a key that goes, a value that is renamed: each breaks somebody's reader.
+/// A required key that comes, a key that goes, a value that is renamed: each breaks a reader.
 #[test]
 fn every_released_report_is_read_back() {
     for (path, old) in documents() {

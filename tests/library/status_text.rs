@@ -5,7 +5,7 @@ use std::time::Duration;
 use slipway::ops::status::{self, Seen};
 use slipway_core::{
     boot::{
-        efi_loader::EfiLoader,
+        EfiLoader,
         env::{BootEnv, Fault},
         history::{Ending, Entry, TrialEnd, Verb},
         running::Running,
@@ -20,7 +20,7 @@ use slipway_core::{
     units::GIB,
 };
 use slipway_test_support::{
-    golden::assert_golden,
+    assert_golden,
     system::states::{
         cancelled, confirmed, damaged, from_outside, healthy, interrupted, on_trial, pending, refused, staged, tried,
         with_env, without_boot_state,
@@ -84,7 +84,7 @@ fn text(report: StatusReport, columns: u16) -> String {
     StatusReport { columns: Some(columns), ..report }.to_string()
 }
 
-/// A trial whose health check failed, seen from the old system and from itself; and one that nobody confirmed in time.
+/// A trial whose health check failed, seen from the old system and from itself; and one that was not confirmed in time.
 fn not_well() -> Vec<(&'static str, Seen, SystemFacts)> {
     let facts = |facts, failed| {
         let upgrade =
@@ -170,7 +170,7 @@ fn one_screen_at_80_columns_and_readable_at_40() {
             let long = text.lines().filter(|line| line.chars().count() > columns && !is_command(line));
             assert_eq!(long.collect::<Vec<_>>(), Vec::<&str>::new(), "{name} at {columns}");
         }
-        // Where nobody looks at a width, each fact is one line.
+        // Where there is no width, each fact is one line.
         let unwrapped = report().to_string();
         assert!(unwrapped.lines().count() <= wide.lines().count());
     }

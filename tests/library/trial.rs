@@ -22,7 +22,7 @@ use slipway_core::{
     },
     plan::{self, Plan, Step, SystemFacts},
 };
-use slipway_test_support::{fixtures::Silent, golden::assert_golden, system::base};
+use slipway_test_support::{assert_golden, fixtures::Silent, system::base};
 use uuid::Uuid;
 
 use crate::history::{disk, ring};
@@ -238,7 +238,7 @@ fn the_guard_reboots_whatever_hangs() {
     assert_eq!(guarded(all_hangs), (None, last));
 }
 
-/// Somebody else mounts the firmware's variables after the guard has looked for its own, and before it mounts them.
+/// Another program mounts the firmware's variables after the guard has looked for its own, and before it mounts them.
 #[test]
 fn what_is_mounted_meanwhile_is_read() {
     let told = "slipway.slot=B slipway.disk=0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0 slipway.try=1";
@@ -246,10 +246,10 @@ fn what_is_mounted_meanwhile_is_read() {
     let reads = AtomicU64::new(0);
     let read = |line| {
         let is_mounted = reads.fetch_add(1, SeqCst) > 0;
-        Ok(BootWords::of(line, || Ok(is_mounted.then(|| variable.clone()))))
+        Ok(BootWords::read(line, || Ok(is_mounted.then(|| variable.clone()))))
     };
     let line = cmdline(|| read("quiet"), || Ok(())).unwrap();
-    assert_eq!(Trial::of(&line).map(|trial| trial.slot), Some(Slot::B), "{line}");
+    assert_eq!(Trial::from_cmdline(&line).map(|trial| trial.slot), Some(Slot::B), "{line}");
     // It is not looked for where the command line itself says what was booted.
     reads.store(0, SeqCst);
     let own = "slipway.slot=A slipway.disk=x slipway.try=0";

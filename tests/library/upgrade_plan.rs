@@ -19,7 +19,7 @@ use slipway_core::{
     units::SectorSize,
 };
 use slipway_test_support::{
-    golden::assert_golden,
+    assert_golden,
     system::{
         self, base, installed, payload,
         random::{MEDIUM, decide, random_system, view},
@@ -69,7 +69,7 @@ fn texts() {
     golden("upgrade-from-medium.txt", &plan::upgrade(&from_medium, &live, &payload(1)).unwrap());
     let offline = UpgradeRequest { runs_from: RunsFrom::Offline, ..request.clone() };
     golden("upgrade-offline.txt", &plan::upgrade(&offline, &live, &payload(1)).unwrap());
-    // Tags that somebody asks for are named; the one that every upgrade sets is not.
+    // Tags that the request names are named; the one that every upgrade sets is not.
     let tags = UpgradeRequest { meta: vec![(10, b"x".to_vec())], ..request.clone() };
     let text = plan::upgrade(&tags, &facts, &payload(1)).unwrap().to_string();
     assert!(text.contains("META, first copy, sets tag 0x0a\n"), "{text}");
@@ -175,7 +175,7 @@ fn what_grub_refused_for_a_wrong_digest_may_come_again() {
     }
 }
 
-/// The boot menu starts a slot that nobody confirmed just as the default is started. If boot.env is lost meanwhile, that
+/// The boot menu starts an unconfirmed slot just as the default is started. If boot.env is lost meanwhile, that
 /// does not make it the slot to keep.
 #[test]
 fn what_was_booted_by_hand_is_not_taken_for_confirmed() {

@@ -33,7 +33,7 @@ fn a_wipe_finishes_what_was_cut_short() {
         (None, None, true),
         (Some(VolumeHolds::Other), None, true),
         (Some(VolumeHolds::Xfs), None, true),
-        // The OS has made its own, or somebody says what it is to be.
+        // The OS has made its own, or the request says what it is to be.
         (Some(VolumeHolds::Luks), None, false),
         (None, Some(false), false),
     ] {

@@ -450,12 +450,12 @@ fn flags_for_keys_on_what_brings_none() {
     ] {
         refused(&world, &args, "", code, &[text]);
     }
-    // As with every image: nobody enrols them, or somebody by hand.
+    // As with every image: they are not enrolled, or enrolled by hand.
     let manual = ["secureboot-metal", "--secureboot-enroll-keys=manual", "--arch=arm64"];
     refused(&world, &manual, "", INPUT, &["/usr/install/arm64: missing"]);
 }
 
-/// Outside of a container image there is no payload that nobody named.
+/// Outside of a container image there is no default payload.
 #[test]
 fn an_iso_by_flags() {
     let world = World::new();

@@ -319,7 +319,7 @@ fn a_key_offers_the_other_slot_and_changes_nothing() {
         assert_eq!(rig.copies(), before, "{env:?}");
         assert_eq!(foreseen(&rig).trial, env.once.is_some());
     }
-    // Nobody answers, other keys do not count, and a key that is stuck does not choose: the rule goes on.
+    // No key is pressed, other keys do not count, and a key that is stuck does not choose: the rule goes on.
     rig.set_env(&two_good(7, Slot::B));
     let stuck = ESC.repeat(1000);
     for (first, then, asked) in [

@@ -172,7 +172,7 @@ impl BlockIo for Recorder {
     }
 }
 
-/// Whoever reads this disk finds the old table or the new one, and one more run completes it.
+/// Every reader of this disk finds the old table or the new one, and one more run completes it.
 fn judge(state: &Sparse, old: &Parts, new: &Parts) -> Result<(), String> {
     let [primary, last] = state.copies();
     let found = primary.ok_or("the primary is not valid: GRUB and Linux look for no other")?;

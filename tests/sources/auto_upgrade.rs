@@ -167,7 +167,7 @@ fn from_a_push_to_a_confirmed_system_and_a_bad_release() {
     // The timer comes again before the reboot: one request, by which nothing is downloaded.
     let (report, requests) = fleet.decides('A', false);
     assert_eq!((&report["decision"], requests), (&json!({"next": "reboot", "slot": "B"}), vec![HEAD.to_owned()]));
-    // The trial runs: nobody is asked.
+    // The trial runs: no registry is asked.
     fleet.node.grub_tries();
     let (report, requests) = fleet.decides('B', true);
     assert_eq!((&report["decision"], requests.len()), (&json!({"next": "unconfirmed", "slot": "B"}), 0));
@@ -299,7 +299,7 @@ fn windows() {
     assert_eq!((&report["decision"]["next"], &report["reboot"]), (&json!("nothing-waits"), &json!(null)));
 }
 
-/// An upgrade whose reboot nobody can ask for is not begun.
+/// An upgrade whose reboot cannot be requested is not begun.
 #[test]
 fn without_systemd() {
     let world = World::new();
@@ -316,7 +316,7 @@ fn without_systemd() {
         assert_eq!(failed.json()["disk_state"], "nothing was written");
     }
     assert!(Content::of(&fleet.node.disk) == before, "written to");
-    // Where somebody else reboots, nothing of it is needed.
+    // Where another program reboots, nothing of it is needed.
     assert_eq!(run(&[]).succeeds().json()["reboot"]["decision"], "never");
 }
 

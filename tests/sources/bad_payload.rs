@@ -11,7 +11,7 @@ use slipway::{
     probe,
 };
 use slipway_core::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     kernel::arch::Arch,
     payload::manifest::KernelArgs,
     plan::{self, Ids, InstallRequest},
@@ -192,7 +192,7 @@ fn strict_without_digests() {
     world.installed(&["--strict"]);
 }
 
-/// Reading one would wait for ever for somebody to write.
+/// Reading one would wait for ever for a writer.
 #[test]
 fn a_fifo_instead_of_a_file() {
     for name in [Payload::KERNEL, Payload::INITRAMFS, Payload::ROOTFS, "SHA256SUMS", "cmdline", "os-release"] {
@@ -232,8 +232,9 @@ fn a_cmdline_that_is_no_text() {
 #[test]
 fn a_file_too_large_for_fat() {
     let world = World::new();
-    let mut payload =
-        DirSource::new(world.payload.dir()).facts(ChecksumPolicy::of(false), Inspection::Everything, |_| ()).unwrap();
+    let mut payload = DirSource::new(world.payload.dir())
+        .facts(ChecksumPolicy::from_strict(false), Inspection::Everything, |_| ())
+        .unwrap();
     payload.files[2].size = 1 << 32;
     let disk = world.sparse("disk.img", 20 << 30);
     let disk = Disk::open(&disk, Access::Whole, None, Duration::ZERO).unwrap();

@@ -238,7 +238,7 @@ fn the_readmes_lines_make_an_image_that_installs() {
 // It is the same from everywhere.
 
 /// Builds again in another directory: the program, the boot assets, the image. The source is another user's, who shares
-/// nothing with anybody, the cache is empty, and the environment is another one. (It is root who builds: the build is a
+/// nothing with any other build, the cache is empty, and the environment is another one. (It is root who builds: the build is a
 /// chroot.)
 #[test]
 #[ignore = "campaign"]

@@ -20,7 +20,7 @@ use slipway_test_support::{
     },
 };
 
-/// The checksums that somebody wrote who does not look into the files, as earlier versions did.
+/// Checksums by a program that does not look into the files, as earlier versions did.
 fn list(payload: &Payload) {
     let file = |name: &&str| {
         let bytes = payload.read(name);
@@ -161,7 +161,7 @@ fn real_kernels() {
         let head = &kernel[..HEAD_BYTES as usize];
         let check = |size| check_head(Payload::KERNEL, head, size);
         assert!(check(kernel.len() as u64).is_ok(), "{payload}");
-        assert_eq!(StubLack::of(head), None, "{payload}: Slipway's loader starts it");
+        assert_eq!(StubLack::find(head), None, "{payload}: Slipway's loader starts it");
         let needs = size_in(&check(HEAD_BYTES).unwrap_err()).unwrap();
         let needs = needs.max(size_in(&check(needs).err().unwrap_or(Unbootable::NotKernel)).unwrap_or(0));
         assert!(check(needs).is_ok() && check(needs - 1).is_err(), "{payload}");

@@ -130,7 +130,7 @@ fn nobody_is_there() {
     assert!(Content::of(&node.disk) == before, "written to");
 }
 
-/// What the registry hands out is not what the digest says: nobody believes it.
+/// The registry hands out bytes that do not fit the digest: they are refused.
 #[test]
 fn a_registry_that_lies() {
     let world = World::new();

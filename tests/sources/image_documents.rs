@@ -57,7 +57,7 @@ fn the_sbom_fits_its_schema() {
     let refused = judged(&bad).unwrap_err();
     assert!(refused.contains("'kind'"), "{refused}");
     assert_eq!((&good["specVersion"], &good["metadata"]["timestamp"]), (&"1.6".into(), &"2025-01-01T00:00:00Z".into()));
-    // Every name that is referred to is somebody's, and nobody has that of another.
+    // Every name that is referred to exists, and no two documents share one.
     let refs: Vec<_> = components(&good).map(|one| one["bom-ref"].as_str().unwrap()).chain(["image"]).collect();
     let unique: BTreeSet<_> = refs.iter().copied().collect();
     assert_eq!(unique.len(), refs.len());

@@ -175,7 +175,7 @@ fn an_image_is_signed_where_it_is() {
     assert_eq!(sign(&to, &signers[0]).succeeds().json()["kept"], 0);
     // One image of the index has a signature of its own.
     sign(&format!("docker://127.0.0.1:{}/a/os@{ours}", debian.port), &signers[0]).succeeds();
-    // Somebody else signs a copy, and pushes that.
+    // Another person signs a copy, and pushes that.
     sign(&layout.source(), &signers[1]).succeeds();
     assert_eq!(push(&layout, &to, &["--plain-http"]).succeeds().json()["signatures"], 1);
     for signer in &signers {

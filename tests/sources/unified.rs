@@ -116,7 +116,7 @@ fn wrong_manifests(payload: &Payload) -> Vec<(&'static str, Value)> {
 
 const WHY: &str = "than manifest.json says";
 
-/// A slot made from it would not boot under BIOS, or boot another command line there. So nobody takes it: the disk is not
+/// A slot made from it would not boot under BIOS, or boot another command line there. So it is refused: the disk is not
 /// written to where all of the payload is read first, and else no slot of it boots.
 #[test]
 fn a_manifest_that_says_otherwise_is_refused() {
@@ -142,7 +142,7 @@ fn a_manifest_that_says_otherwise_is_refused() {
         world.install(&disk, &[&from_image]).exits(INSTALL).says(&["uki.efi", WHY]);
         on_disk(&disk, &["status"]).exits(INSTALL).says(&["no Slipway system is found on it"]);
     }
-    // Whoever runs `installer checksum` again has a right one.
+    // A new run of `installer checksum` makes a right one.
     checksum(&world.payload).succeeds();
     world.install(&world.image(), &[]).succeeds();
 }

@@ -4,13 +4,13 @@ use core::fmt;
 
 use crate::slot::Slot;
 
-/// What the boot loader records when it was to start a slot, as a trial or as the default, and could not.
+/// The record of a slot that the boot loader was to start, as a trial or as the default, and could not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub struct BootFailure {
     /// The slot that was to boot.
     pub slot: Slot,
-    /// What the boot loader found.
+    /// The fault that the boot loader found.
     pub fault: Fault,
 }
 

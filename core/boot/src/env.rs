@@ -123,14 +123,14 @@ impl BootEnv {
     /// Parse one copy. `None` where GRUB would not use it either: no block, no sequence number or no default.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let block = EnvBlock::parse(bytes)?;
-        let mut env = BootEnv { later: later(&block), ..Self::of(&block)? };
+        let mut env = BootEnv { later: later(&block), ..Self::from_block(&block)? };
         // A block may lack keys that are always written.
         while !env.block().has_room() && env.later.pop().is_some() {}
         Some(env)
     }
 
     /// The state without keys of later versions. A boot loader changes the block itself, which keeps them.
-    pub fn of(block: &EnvBlock) -> Option<Self> {
+    pub fn from_block(block: &EnvBlock) -> Option<Self> {
         // An unknown state reads as `empty`: not booting such a slot is the safe choice.
         let state = |key| block.get(key).and_then(|v| v.parse().ok()).unwrap_or(SlotState::Empty);
         let time = |key| block.get(key).and_then(|v| v.parse().ok());

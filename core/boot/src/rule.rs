@@ -17,7 +17,7 @@ pub struct SlotView {
     pub marker: Option<Marker>,
 }
 
-/// What the next boot starts.
+/// The slot that the next boot starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub struct NextBoot {

@@ -179,7 +179,7 @@ impl State {
     fn read(machine: &mut impl Machine) -> Self {
         let copies = [0, 1].map(|copy| machine.read_copy(copy));
         let blocks = copies.map(|copy| EnvBlock::parse(copy.as_deref()?));
-        let envs = blocks.each_ref().map(|block| BootEnv::of(block.as_ref()?));
+        let envs = blocks.each_ref().map(|block| BootEnv::from_block(block.as_ref()?));
         State { blocks, envs }
     }
 

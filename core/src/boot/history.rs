@@ -82,7 +82,7 @@ impl fmt::Display for Verb {
     }
 }
 
-/// How a trial ended.
+/// The end of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
@@ -125,10 +125,10 @@ impl Ending {
 pub struct TrialEnd {
     /// The slot that was tried.
     pub slot: Slot,
-    /// What was in it.
+    /// The version of the system in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// How it ended.
+    /// Its end.
     pub how: Ending,
     /// The last words of its kernel, if the firmware kept them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,12 +156,12 @@ pub struct Entry {
     pub n: u32,
     /// Seconds since 1970 UTC.
     pub time: u64,
-    /// What was done.
+    /// The change.
     pub verb: Verb,
     /// The slot that it was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<Slot>,
-    /// What is in that slot.
+    /// The version in that slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The volumes that were wiped.

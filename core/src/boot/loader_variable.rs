@@ -29,7 +29,7 @@ pub struct BootWords {
 
 impl BootWords {
     /// `variable`: as efivarfs shows it, or why it cannot be read. It is asked for only if it can count.
-    pub fn of(cmdline: &str, variable: impl FnOnce() -> Result<Option<Vec<u8>>, String>) -> Self {
+    pub fn read(cmdline: &str, variable: impl FnOnce() -> Result<Option<Vec<u8>>, String>) -> Self {
         let line = cmdline.trim_end();
         let without = |not_believed| BootWords { line: line.to_owned(), not_believed };
         if says_where_from(line) {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn boot(cmdline: &str, variable: &[u8]) -> BootWords {
-        BootWords::of(cmdline, || Ok(Some(variable.to_vec())))
+        BootWords::read(cmdline, || Ok(Some(variable.to_vec())))
     }
 
     #[test]
@@ -211,16 +211,20 @@ mod tests {
         let disk = GUID.parse().unwrap();
         let found = boot(&line, &stale);
         assert_eq!(found, BootWords { line: line.trim_end().to_owned(), not_believed: None });
-        assert_eq!(Running::of(&found.line, disk), Running::This { slot: Slot::A, trial: false });
+        assert_eq!(Running::from_cmdline(&found.line, disk), Running::This { slot: Slot::A, trial: false });
         // Any value counts: no sensible value would mean that this is no such image.
         for line in ["slipway.disk=", "slipway.disk=sda quiet", "slipway.medium=1 quiet"] {
             assert_eq!(boot(line, &stale), BootWords { line: line.to_owned(), not_believed: None });
-            let unasked = BootWords::of(line, || panic!("it is not asked for"));
+            let unasked = BootWords::read(line, || panic!("it is not asked for"));
             assert_eq!(unasked.line, line);
         }
         for line in ["", "quiet", "slipway.disks=1 xslipway.disk=1", "slipway.slot=A slipway.try=0"] {
             let found = boot(line, &stale);
-            assert_eq!(Running::of(&found.line, disk), Running::This { slot: Slot::B, trial: true }, "{line}");
+            assert_eq!(
+                Running::from_cmdline(&found.line, disk),
+                Running::This { slot: Slot::B, trial: true },
+                "{line}"
+            );
         }
     }
 
@@ -228,14 +232,14 @@ mod tests {
     #[test]
     fn not_believed() {
         let disk = GUID.parse().unwrap();
-        let unreadable = BootWords::of("quiet\n", || Err("Input/output error".to_owned()));
+        let unreadable = BootWords::read("quiet\n", || Err("Input/output error".to_owned()));
         assert!(matches!(&unreadable.not_believed, Some(NotBelieved::Unreadable(why)) if why.contains("Input")));
-        let none = BootWords::of("quiet\n", || Ok(None));
+        let none = BootWords::read("quiet\n", || Ok(None));
         assert_eq!(none.not_believed, None);
         let wrong = boot("quiet\n", &value(ATTRIBUTES, "slipway.try=1"));
         assert_eq!(wrong.not_believed, Some(NotBelieved::Words));
         for boot in [unreadable, none, wrong] {
-            assert_eq!((boot.line.as_str(), Running::of(&boot.line, disk)), ("quiet", Running::Unknown));
+            assert_eq!((boot.line.as_str(), Running::from_cmdline(&boot.line, disk)), ("quiet", Running::Unknown));
         }
     }
 

@@ -30,7 +30,7 @@ pub enum Running {
 
 impl Running {
     /// Read the kernel command line, as seen from the disk with this GUID.
-    pub fn of(cmdline: &str, disk: Uuid) -> Self {
+    pub fn from_cmdline(cmdline: &str, disk: Uuid) -> Self {
         let found = || {
             let guid = booted_disk(cmdline)?;
             let slot: Slot = value(cmdline, "slipway.slot")?.parse().ok()?;
@@ -69,9 +69,9 @@ pub struct Trial {
 
 impl Trial {
     /// None if the running system is no trial.
-    pub fn of(cmdline: &str) -> Option<Self> {
+    pub fn from_cmdline(cmdline: &str) -> Option<Self> {
         let disk = booted_disk(cmdline)?;
-        match Running::of(cmdline, disk) {
+        match Running::from_cmdline(cmdline, disk) {
             Running::This { slot, trial: true } => Some(Trial { slot, disk }),
             _ => None,
         }
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn command_lines() {
         let disk = Uuid::from_u128(7);
-        let of = |text: &str| Running::of(text, disk);
+        let of = |text: &str| Running::from_cmdline(text, disk);
         let guid = disk.to_string();
         let line = |slot: &str, guid: &str, r#try: &str| {
             format!("quiet slipway.slot={slot} slipway.disk={guid} slipway.try={try}\n")
@@ -130,7 +130,7 @@ mod tests {
         for bad in [line("C", &guid, "0"), line("A", "x", "0"), line("A", &guid, "2"), "quiet".into(), String::new()] {
             assert_eq!(of(&bad), Running::Unknown, "{bad}");
         }
-        let trial = |r#try| Trial::of(&line("B", &guid, r#try));
+        let trial = |r#try| Trial::from_cmdline(&line("B", &guid, r#try));
         assert_eq!((trial("1"), trial("0")), (Some(Trial { slot: Slot::B, disk }), None));
         assert_eq!(of(&format!("slipway.slot=A slipway.disk={guid}")), Running::Unknown);
         assert_eq!(booted_disk(&format!("slipway.disk={other} x slipway.disk={guid}")), Some(disk));

@@ -25,7 +25,7 @@ pub struct Failed {
     pub check: Option<String>,
     /// The last that it said, or what the system still waited for.
     pub message: String,
-    /// How often in a row it failed.
+    /// Its failures in a row.
     pub times: u32,
 }
 

@@ -28,7 +28,7 @@ const INSTALL: &str = "slipway.install";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Instructions {
-    /// What asks for the installation, for people: a kernel argument, or the machine config.
+    /// The source of the request, for people: a kernel argument, or the machine config.
     pub by: &'static str,
     pub disk: DiskChoice,
     /// Treatment of an installation on it.
@@ -50,7 +50,7 @@ pub enum ExistingInstallation {
     Overwrite,
 }
 
-/// What the caller does after an unattended installation.
+/// The next action of the caller after an unattended installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Then {
@@ -105,7 +105,7 @@ impl InstructionsError {
 
 impl Instructions {
     /// Read command line and config; `None` if neither asks for an installation.
-    pub fn of(cmdline: &str, config: Option<&MachineConfig>) -> Result<Option<Self>, InstructionsError> {
+    pub fn read(cmdline: &str, config: Option<&MachineConfig>) -> Result<Option<Self>, InstructionsError> {
         let words = Words(arguments(cmdline));
         words.only(&["", ".preserve", ".then"])?;
         let target = words.one(INSTALL, target)?;
@@ -195,20 +195,20 @@ mod tests {
     const UNATTENDED: &str = "kind: UnattendedInstallConfig\napiVersion: v1alpha1\nprovisioning:\n  \
         diskSelector: {match: disk.size > 1u}\n";
 
-    fn of(cmdline: &str, config: &str) -> Result<Option<Instructions>, InstructionsError> {
+    fn parsed(cmdline: &str, config: &str) -> Result<Option<Instructions>, InstructionsError> {
         let config = MachineConfig::parse(config.as_bytes()).unwrap();
-        Instructions::of(cmdline, config.as_ref())
+        Instructions::read(cmdline, config.as_ref())
     }
 
     fn instructions(cmdline: &str, config: &str) -> Instructions {
-        of(cmdline, config).unwrap_or_else(|e| panic!("{e}")).unwrap_or_else(|| panic!("nothing is asked for"))
+        parsed(cmdline, config).unwrap_or_else(|e| panic!("{e}")).unwrap_or_else(|| panic!("nothing is asked for"))
     }
 
     #[test]
     fn nobody_asks() {
         for cmdline in ["", "quiet talos.platform=metal", "slipway.install.preserve=true slipway.install.then=stay"] {
             for config in ["", "machine: {type: worker}\n"] {
-                assert_eq!(of(cmdline, config), Ok(None), "{cmdline} {config}");
+                assert_eq!(parsed(cmdline, config), Ok(None), "{cmdline} {config}");
             }
         }
     }
@@ -232,7 +232,7 @@ mod tests {
     fn an_installation_is_kept_unless_something_else_is_said() {
         let existing = |words: &str, more: &str| {
             let config = format!("machine: {{install: {{disk: /dev/vda{more}}}}}\n");
-            of(words, &config).map(|found| found.unwrap().existing)
+            parsed(words, &config).map(|found| found.unwrap().existing)
         };
         assert_eq!(existing("", ""), Ok(ExistingInstallation::Refuse));
         assert_eq!(existing("", ", wipe: false"), Ok(ExistingInstallation::Refuse));
@@ -254,11 +254,11 @@ mod tests {
 
     #[test]
     fn medium_and_halt() {
-        let of = |words: &str| instructions(&format!("slipway.install=/dev/vda {words}"), "");
-        assert_eq!((of("").medium, of("").halt_if_installed), (None, false));
-        let all = of("slipway.medium=00000000000000ff talos.halt_if_installed=1");
+        let asked = |words: &str| instructions(&format!("slipway.install=/dev/vda {words}"), "");
+        assert_eq!((asked("").medium, asked("").halt_if_installed), (None, false));
+        let all = asked("slipway.medium=00000000000000ff talos.halt_if_installed=1");
         assert_eq!((all.medium, all.halt_if_installed), (Some(MediumId(255)), true));
-        assert!(!of("talos.halt_if_installed=0").halt_if_installed);
+        assert!(!asked("talos.halt_if_installed=0").halt_if_installed);
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
             ("slipway.install.then=halt", "slipway.install.then: \"halt\" is not reboot, poweroff or stay"),
             ("slipway.medium=5", "slipway.medium: \"5\" is not the ID of a live medium"),
         ] {
-            let found = of(cmdline, "").unwrap_err().to_string();
+            let found = parsed(cmdline, "").unwrap_err().to_string();
             assert!(found.starts_with(&format!("kernel command line: {error}")), "{cmdline}: {found}");
         }
         for (cmdline, config) in [
@@ -285,9 +285,9 @@ mod tests {
             ("slipway.install=config", "machine: {type: worker}\n"),
             ("", "machine: {install: {wipe: false}}\n"),
         ] {
-            let found = of(cmdline, config).unwrap_err();
+            let found = parsed(cmdline, config).unwrap_err();
             assert!(matches!(found, InstructionsError::NoDisk(_)), "{cmdline} {config}: {found}");
         }
-        assert!(of("slipway.install=/dev/a slipway.install=/dev/a", "").is_ok());
+        assert!(parsed("slipway.install=/dev/a slipway.install=/dev/a", "").is_ok());
     }
 }

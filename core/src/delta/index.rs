@@ -100,7 +100,7 @@ pub struct File {
 pub struct Index {
     /// The layer.
     pub blob: Sha256,
-    /// How its files were cut.
+    /// The method that cut its files.
     pub cutter: Cutter,
     files: Vec<File>,
     keys: Vec<Key>,

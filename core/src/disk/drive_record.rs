@@ -17,7 +17,7 @@ pub struct DriveRecord {
 
 impl DriveRecord {
     /// `None` for a drive without an identity, and for an image file: that is copied to any number of drives.
-    pub fn of(disk: &DiskIdentity) -> Option<Self> {
+    pub fn for_disk(disk: &DiskIdentity) -> Option<Self> {
         if disk.kind == DiskKind::Image {
             return None;
         }
@@ -76,19 +76,19 @@ mod tests {
 
     #[test]
     fn golden() {
-        let record = DriveRecord::of(&disk(Some("naa.5000"), Some("S 1"))).unwrap();
+        let record = DriveRecord::for_disk(&disk(Some("naa.5000"), Some("S 1"))).unwrap();
         assert_eq!(record.render(), "wwid=naa.5000\nserial=S 1\n");
         assert_eq!(DriveRecord::parse(record.render().as_bytes()), Some(record));
-        let record = DriveRecord::of(&disk(None, Some("S1"))).unwrap();
+        let record = DriveRecord::for_disk(&disk(None, Some("S1"))).unwrap();
         assert_eq!(record.render(), "serial=S1\n");
         assert_eq!(DriveRecord::parse(record.render().as_bytes()), Some(record));
     }
 
     #[test]
     fn nothing_is_recorded_of_what_has_no_identity() {
-        assert_eq!(DriveRecord::of(&disk(None, None)), None);
-        assert_eq!(DriveRecord::of(&disk(None, Some("a\nb"))), None);
-        assert_eq!(DriveRecord::of(&DiskIdentity { kind: DiskKind::Image, ..disk(Some("w"), Some("s")) }), None);
+        assert_eq!(DriveRecord::for_disk(&disk(None, None)), None);
+        assert_eq!(DriveRecord::for_disk(&disk(None, Some("a\nb"))), None);
+        assert_eq!(DriveRecord::for_disk(&DiskIdentity { kind: DiskKind::Image, ..disk(Some("w"), Some("s")) }), None);
         for bytes in [&b""[..], b"serial=\n", b"other=1\n", &[0; 512], &[0xff]] {
             assert_eq!(DriveRecord::parse(bytes), None);
         }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_wwid_counts_then_the_serial_number() {
-        let record = |wwid, serial| DriveRecord::of(&disk(wwid, serial)).unwrap();
+        let record = |wwid, serial| DriveRecord::for_disk(&disk(wwid, serial)).unwrap();
         assert!(record(Some("w"), Some("s")).matches(&disk(Some("w"), Some("s"))));
         assert!(record(Some("w"), None).matches(&disk(Some("w"), Some("t"))));
         assert!(!record(Some("w"), Some("s")).matches(&disk(Some("v"), Some("s"))), "two namespaces of one NVMe drive");

@@ -30,7 +30,7 @@ impl RawTable {
     }
 
     /// Without a check of the bytes, which [`Self::changed`] fills.
-    pub(super) const fn of(header: Header, bytes: Vec<u8>) -> Self {
+    pub(super) const fn from_header(header: Header, bytes: Vec<u8>) -> Self {
         RawTable { header, bytes }
     }
 

@@ -160,7 +160,7 @@ impl RawTable {
         let layout = Layout::new(disk_bytes, sector, super::layout::min_slot_bytes(sector), 0).ok()?;
         let Gpt { primary_header, .. } = Gpt::new(&layout, disk_guid, &[Uuid::nil(); 7]);
         let header = Header::decode(&primary_header, Lba(1)).ok()?;
-        Some(Self::of(header, vec![0; ENTRIES as usize * super::gpt::ENTRY_BYTES]))
+        Some(Self::from_header(header, vec![0; ENTRIES as usize * super::gpt::ENTRY_BYTES]))
     }
 
     /// The same table with our entries under their numbers, and none of them elsewhere.

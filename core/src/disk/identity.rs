@@ -6,7 +6,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of disk.
+/// The kind of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskKind {
@@ -39,7 +39,7 @@ pub struct DiskIdentity {
 pub struct DiskUse {
     /// The device in use.
     pub device: String,
-    /// What uses it, such as `mounted on /mnt`.
+    /// Its use, such as `mounted on /mnt`.
     pub by: String,
 }
 

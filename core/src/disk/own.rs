@@ -178,7 +178,7 @@ mod tests {
     fn candidates(disks: &[(&str, &str, Option<&str>)]) -> Candidates {
         let candidate = |(path, serial, recorded): &(&str, &str, Option<&str>)| Candidate {
             disk: disk(path, serial),
-            record: recorded.and_then(|serial| DriveRecord::of(&disk("", serial))),
+            record: recorded.and_then(|serial| DriveRecord::for_disk(&disk("", serial))),
         };
         let disks = disks.iter().map(candidate).collect();
         Candidates { disks, are_hardware: true, unknown: vec!["/dev/sdz: I/O".into()] }

@@ -55,7 +55,7 @@ pub struct Partition {
     pub guid: Option<Uuid>,
     /// Its bytes. They may overlap another partition or lie beyond the end of the disk.
     pub extent: Extent,
-    /// What it holds, such as `XFS`; `blank` if its first 68 KiB are zeros.
+    /// Its content, such as `XFS`; `blank` if its first 68 KiB are zeros.
     pub holds: Option<String>,
 }
 

@@ -20,7 +20,7 @@ impl XfsSize {
     }
 
     /// From the first bytes of a superblock.
-    pub fn of(superblock: &[u8]) -> Option<Self> {
+    pub fn from_superblock(superblock: &[u8]) -> Option<Self> {
         let be32 = |at: usize| Some(u32::from_be_bytes(superblock.get(at..at + 4)?.try_into().ok()?));
         let be64 = |at: usize| Some(u64::from_be_bytes(superblock.get(at..at + 8)?.try_into().ok()?));
         (superblock.get(..4)? == b"XFSB").then_some(())?;
@@ -96,12 +96,12 @@ mod tests {
         superblock[4..8].copy_from_slice(&4096u32.to_be_bytes());
         superblock[8..16].copy_from_slice(&4000u64.to_be_bytes());
         superblock[84..].copy_from_slice(&1000u32.to_be_bytes());
-        let xfs = XfsSize::of(&superblock).unwrap();
+        let xfs = XfsSize::from_superblock(&superblock).unwrap();
         assert_eq!((xfs.blocks, xfs.within(4096 * 4063), xfs.within(4096 * 4064)), (4000, 4000, 4064));
         assert!(!xfs.can_grow(4096 * 4063) && xfs.can_grow(4096 * 4064));
-        assert_eq!(XfsSize::of(&[0; 88]), None);
-        assert_eq!(XfsSize::of(&superblock[..80]), None);
+        assert_eq!(XfsSize::from_superblock(&[0; 88]), None);
+        assert_eq!(XfsSize::from_superblock(&superblock[..80]), None);
         superblock[84..].fill(0);
-        assert_eq!(XfsSize::of(&superblock), None);
+        assert_eq!(XfsSize::from_superblock(&superblock), None);
     }
 }

@@ -102,8 +102,8 @@ impl KeySet {
         if own.len() != 1 || pk.entries.len() != 1 {
             return Err((Variable::Pk, AuthError::NotOne(pk.entries.len())));
         }
-        let owner = Database::of(Variable::Pk, &pk.entries);
-        let either = Database::of(Variable::Kek, &[&pk.entries[..], &kek.entries].concat());
+        let owner = Database::from_entries(Variable::Pk, &pk.entries);
+        let either = Database::from_entries(Variable::Kek, &[&pk.entries[..], &kek.entries].concat());
         let checks = [(pk, &owner, "its own certificate"), (kek, &owner, "PK"), (db, &either, "KEK and PK")];
         match checks.into_iter().find(|(auth, by, _)| !auth.is_signed_by(by, verify)) {
             None => Ok(()),

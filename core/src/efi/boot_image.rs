@@ -7,13 +7,13 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{pe::Pe, sbat::Sbat};
-use crate::boot::efi_loader::EfiLoader;
+use crate::boot::EfiLoader;
 
 // grub-mkimage puts GRUB's modules into a section of this name.
 const MODULES_OF_GRUB: &str = "mods";
 const SBAT: &str = ".sbat";
 
-/// What an image says about itself.
+/// The facts that an image states about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BootImage {
     /// Which loader it is. None: neither of ours says so.
@@ -28,7 +28,7 @@ pub struct BootImage {
 
 impl BootImage {
     /// Reads a file. One that is no program yields the default.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn from_bytes(bytes: &[u8]) -> Self {
         let Ok(pe) = Pe::parse(bytes) else { return BootImage::default() };
         let signed = pe.is_signed();
         let Some(sbat) = pe.content(SBAT).and_then(Sbat::parse) else {

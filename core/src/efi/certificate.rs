@@ -42,7 +42,7 @@ pub struct Certificate {
 impl Certificate {
     /// Read one in DER form, as far as needed. Its users decide whether it is valid.
     pub fn parse(bytes: &[u8]) -> Result<Self, CertificateError> {
-        let fields = Fields::of(bytes).ok_or(CertificateError::Malformed)?;
+        let fields = Fields::parse(bytes).ok_or(CertificateError::Malformed)?;
         let key = rsa_key(fields.info).ok_or(CertificateError::NotRsa)?;
         Ok(Certificate {
             der: bytes.to_vec(),
@@ -114,8 +114,8 @@ pub struct Outline<'b> {
 
 impl<'b> Outline<'b> {
     /// `None`: it is no certificate.
-    pub fn of(certificate: &'b [u8]) -> Option<Self> {
-        let Fields { info, validity, subject, issuer, algorithm, extensions, .. } = Fields::of(certificate)?;
+    pub fn parse(certificate: &'b [u8]) -> Option<Self> {
+        let Fields { info, validity, subject, issuer, algorithm, extensions, .. } = Fields::parse(certificate)?;
         Some(Outline { info, validity, subject, issuer, algorithm, extensions })
     }
 }
@@ -134,7 +134,7 @@ struct Fields<'b> {
 }
 
 impl<'b> Fields<'b> {
-    fn of(bytes: &'b [u8]) -> Option<Self> {
+    fn parse(bytes: &'b [u8]) -> Option<Self> {
         let (signed, rest) = der::split_whole(der::only(bytes, SEQUENCE)?)?;
         let (algorithm, rest) = der::split(rest, SEQUENCE)?;
         // The number of unused bits comes first.

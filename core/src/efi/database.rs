@@ -50,7 +50,7 @@ pub struct Database {
 
 impl Database {
     /// Collects all entries of this variable.
-    pub fn of(variable: Variable, entries: &[Entry]) -> Self {
+    pub fn from_entries(variable: Variable, entries: &[Entry]) -> Self {
         let mut database = Database::default();
         for Entry { signature, .. } in entries {
             match signature {

@@ -55,7 +55,7 @@ pub struct PcrValue(pub Sha256);
 
 impl PcrValue {
     /// Value of PCR 11 when the stub starts the kernel.
-    pub fn of(uki: &Pe<'_>) -> Result<Self, PcrError> {
+    pub fn for_uki(uki: &Pe<'_>) -> Result<Self, PcrError> {
         let version = stub_version(uki).ok_or(PcrError::NoVersion)?;
         let digits = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
         let major: u32 = version[..digits].parse().map_err(|_| PcrError::NoVersion)?;
@@ -139,7 +139,7 @@ mod tests {
 
     fn value(version: &str, parts: &Parts<'_>) -> Result<PcrValue, PcrError> {
         let uki = assemble(&stub(version), parts, Arch::Amd64).unwrap();
-        PcrValue::of(&Pe::parse(&uki).unwrap())
+        PcrValue::for_uki(&Pe::parse(&uki).unwrap())
     }
 
     fn by_hand(measured: &[&[u8]]) -> PcrValue {

@@ -39,25 +39,25 @@ impl Sbat {
 
     /// The epoch of the set that the image belongs to; 0 of an image that is not ours.
     pub fn epoch(&self) -> u32 {
-        self.of(OWN).map_or(0, |row| row.generation)
+        self.row(OWN).map_or(0, |row| row.generation)
     }
 
     /// Whether it is GRUB.
     pub fn is_grub(&self) -> bool {
-        self.of(GRUB).is_some()
+        self.row(GRUB).is_some()
     }
 
     /// Whether it is ours, and not GRUB.
     pub fn is_own(&self) -> bool {
-        self.of(OWN).is_some() && !self.is_grub()
+        self.row(OWN).is_some() && !self.is_grub()
     }
 
     /// The version of the program.
     pub fn version(&self) -> Option<String> {
-        self.of(GRUB).or_else(|| self.of(OWN)).map(|row| row.version.clone())
+        self.row(GRUB).or_else(|| self.row(OWN)).map(|row| row.version.clone())
     }
 
-    fn of(&self, component: &str) -> Option<&Row> {
+    fn row(&self, component: &str) -> Option<&Row> {
         self.0.iter().find(|row| row.component == component)
     }
 }

@@ -35,10 +35,10 @@ pub enum Variable {
     /// Key exchange keys: their owners may change db and dbx.
     #[serde(rename = "KEK")]
     Kek,
-    /// What may start.
+    /// The programs that may start.
     #[serde(rename = "db")]
     Db,
-    /// What may not, although db lets it.
+    /// The programs that may not start, although db allows them.
     #[serde(rename = "dbx")]
     Dbx,
 }

@@ -9,7 +9,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a kernel lacks to be started by Slipway's own loader.
+/// The feature that a kernel lacks, so that Slipway's own loader cannot start it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StubLack {
@@ -21,7 +21,7 @@ pub enum StubLack {
 
 impl StubLack {
     /// By the first 1 KiB of a kernel. `None`: it lacks nothing, or its headers are elsewhere.
-    pub fn of(head: &[u8]) -> Option<Self> {
+    pub fn find(head: &[u8]) -> Option<Self> {
         // Offsets from the PE signature (Microsoft, "PE Format"): the COFF header has 20 bytes, and in the optional header,
         // of 32 bits or 64, this is at 44.
         const MAJOR_IMAGE_VERSION: usize = 4 + 20 + 44;
@@ -66,9 +66,9 @@ mod tests {
     fn by_the_version_of_its_image() {
         // Debian's Linux 6.1 has it at 0x40, and the version 1.0, on amd64 and arm64.
         for pe in [0x40, 0x80, 0xb8, 1024 - 70] {
-            assert_eq!(StubLack::of(&program(pe, 0)), Some(StubLack::Old), "{pe}");
+            assert_eq!(StubLack::find(&program(pe, 0)), Some(StubLack::Old), "{pe}");
             for major in [1, 3, 0x100] {
-                assert_eq!(StubLack::of(&program(pe, major)), None, "{pe} {major}");
+                assert_eq!(StubLack::find(&program(pe, major)), None, "{pe} {major}");
             }
         }
     }
@@ -77,11 +77,11 @@ mod tests {
     fn without_a_stub() {
         let mut x86 = program(0x40, 1);
         x86[..2].copy_from_slice(&[0xea, 5]);
-        assert_eq!(StubLack::of(&x86), Some(StubLack::Missing));
+        assert_eq!(StubLack::find(&x86), Some(StubLack::Missing));
         let mut dos = program(0x40, 1);
         dos[0x40] = b'N';
-        assert_eq!(StubLack::of(&dos), Some(StubLack::Missing));
-        assert_eq!(StubLack::of(b""), Some(StubLack::Missing));
+        assert_eq!(StubLack::find(&dos), Some(StubLack::Missing));
+        assert_eq!(StubLack::find(b""), Some(StubLack::Missing));
     }
 
     #[test]
@@ -89,11 +89,11 @@ mod tests {
         for pe in [1024 - 69, 1024, u32::MAX] {
             let mut head = program(0x40, 0);
             head[0x3c..0x40].copy_from_slice(&pe.to_le_bytes());
-            assert_eq!(StubLack::of(&head), None, "{pe}");
+            assert_eq!(StubLack::find(&head), None, "{pe}");
         }
         let whole = program(0x40, 0);
         for len in 2..0x40 + 70 {
-            assert_eq!(StubLack::of(&whole[..len]), None, "{len}");
+            assert_eq!(StubLack::find(&whole[..len]), None, "{len}");
         }
     }
 }

@@ -112,7 +112,7 @@ pub enum Compression {
 
 impl Compression {
     /// By the end of the file name.
-    pub fn of(path: &str) -> Option<Self> {
+    pub fn from_path(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next()?;
         match name.rsplit_once('.')? {
             // `.xz` is a hidden file without an extension.
@@ -221,13 +221,13 @@ impl ImageKind {
     /// Refuse a name that promises another format or compression than it would get. `path` is that of the image.
     pub fn check_name(self, path: &str) -> Result<(), WrongName> {
         let name = path.rsplit('/').next().unwrap_or_default();
-        let inner = match Compression::of(name) {
+        let inner = match Compression::from_path(name) {
             Some(_) => name.rsplit_once('.').map_or(name, |(inner, _)| inner),
             None => name,
         };
         let Some((_, ending)) = inner.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()) else { return Ok(()) };
         let lower = ending.to_ascii_lowercase();
-        if lower != ending && inner == name && Compression::of(&format!("x.{lower}")).is_some() {
+        if lower != ending && inner == name && Compression::from_path(&format!("x.{lower}")).is_some() {
             let (path, ending) = (path.to_owned(), ending.to_owned());
             let small = format!("{}{lower}", &path[..path.len() - lower.len()]);
             return Err(WrongName::Capitals { path, ending, small });
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn the_suffix_decides() {
-        let of = |name: &str| Compression::of(name);
+        let of = |name: &str| Compression::from_path(name);
         assert_eq!(of("os.raw.xz"), Some(Compression::Xz));
         assert_eq!(of("dir.gz/os.qcow2.zst"), Some(Compression::Zst));
         assert_eq!(of("os.gz"), Some(Compression::Gz));

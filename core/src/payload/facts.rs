@@ -98,5 +98,5 @@ impl PayloadFacts {
 /// The reason that keeps Slipway's own loader from starting these files under UEFI, by the first bytes of their kernel.
 /// With a unified kernel image beside it, that one starts there.
 pub fn stub_lack(files: &[FileInfo], kernel: &[u8]) -> Option<StubLack> {
-    if files.iter().any(|file| file.name == UKI) { None } else { StubLack::of(kernel) }
+    if files.iter().any(|file| file.name == UKI) { None } else { StubLack::find(kernel) }
 }

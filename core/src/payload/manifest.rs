@@ -67,10 +67,10 @@ pub struct Manifest {
     /// Kernel, initramfs, squashfs and unified kernel image, in this order; the last two if there are any. The first two may
     /// be in the unified kernel image alone.
     pub files: Vec<FileInfo>,
-    /// What is in the unified kernel image, if kernel and initramfs are no files.
+    /// The contents of the unified kernel image, if kernel and initramfs are no files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unified: Option<Unified>,
-    /// What the kernel lacks to start under UEFI by Slipway's own loader.
+    /// The feature that the kernel lacks to start under UEFI by Slipway's own loader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efi_stub: Option<StubLack>,
     /// In a payload: its own kernel command line. In a slot: the finished one, without what the boot rule adds.
@@ -104,7 +104,7 @@ pub fn epoch(manifest: &[u8]) -> Result<u32, String> {
     number.ok_or_else(|| format!("its epoch is {epoch}, not a number up to {}", u32::MAX))
 }
 
-/// What the user adds to the payload's own kernel arguments.
+/// The arguments that the user adds to the payload's own kernel arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KernelArgs {
@@ -118,7 +118,7 @@ pub struct KernelArgs {
     /// Use the payload's own `cmdline` alone, if it has one: ignore all of the above.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub payload_only: bool,
-    /// What the firmware adds to a `cmdline` that is used alone.
+    /// The arguments that the firmware adds to a `cmdline` that is used alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub firmware: Vec<String>,
 }

@@ -15,7 +15,7 @@ pub struct Signer {
     pub key: Sha256,
     /// The file that the key was read from.
     pub name: String,
-    /// What is signed: the digest of the container image, or that of the file SHA256SUMS.
+    /// The signed digest: that of the container image, or that of the file SHA256SUMS.
     pub over: Sha256,
 }
 

@@ -15,7 +15,7 @@ pub const GRUB_SECTOR: u64 = 512;
 pub struct Sectors {
     /// Where it begins, in sectors of 512 bytes.
     pub first: u64,
-    /// How many sectors it has; the last one is filled up.
+    /// The number of its sectors; the last one is filled up.
     pub count: u64,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Sectors {
     }
 }
 
-/// What a unified kernel image starts, for a boot loader that does not start the image.
+/// The parts of a unified kernel image, for a boot loader that does not start the image itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Unified {

@@ -28,7 +28,7 @@ pub struct ActivateRequest {
 
 /// Plan the activation, or say why not.
 pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan, Refusals> {
-    let mut slots = Slots::of(request.runs_from, system, request.base.now)?;
+    let mut slots = Slots::new(request.runs_from, system, request.base.now)?;
     let (target, env) = (slots.target, slots.copies.env.clone());
     if env.states[target] != SlotState::Untried || env.default == target {
         return Err(Refusal::NotStaged { slot: target, state: env.states[target] }.into());

@@ -12,7 +12,7 @@ use crate::{
     digest::Sha256,
 };
 
-/// What comes next on the way to the image that the registry has.
+/// The next action on the way to the image that the registry has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "next", rename_all = "kebab-case")]
 pub enum Advance {

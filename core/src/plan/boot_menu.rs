@@ -19,7 +19,7 @@ pub fn boot_menu(base: &RequestBase, on: bool, system: &SystemFacts) -> Result<P
     if system.env.is_none() && system.env_at != [None; 2] {
         return Err(Refusal::BootEnvLost(NOT_MADE).into());
     }
-    let mut copies = EnvCopies::of(system, base.now)?;
+    let mut copies = EnvCopies::read(system, base.now)?;
     let already = copies.env.no_menu != on;
     let mut draft = Draft::new(base, system);
     draft.is_about_menu(on);

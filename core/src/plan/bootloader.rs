@@ -20,7 +20,7 @@ pub use super::bootloader_facts::{
 };
 use crate::{
     boot::{
-        efi_loader::EfiLoader,
+        EfiLoader,
         slot::{PerSlot, Slot},
     },
     digest::Sha256,
@@ -121,14 +121,14 @@ impl Left {
     }
 }
 
-/// What changes, for people and programs.
+/// The change of the boot loaders, for people and programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BootloaderChange {
     /// The UEFI image, if it is replaced.
     pub efi: Option<EfiChange>,
     /// Whether boot code and core image for BIOS are replaced.
     pub bios: bool,
-    /// What was damaged and is mended by that.
+    /// The damaged links of the boot chain that this mends.
     pub mends: Vec<String>,
 }
 

@@ -55,7 +55,7 @@ impl SlotContent<'_> {
         }
         let KernelArgs { platform, config, payload_only, firmware, .. } = self.args;
         let platform = Platform::settled(platform)?;
-        let Words { own, extra } = Words::of(self.payload, self.args).settled(&|of| self.value(of, slot))?;
+        let Words { own, extra } = Words::new(self.payload, self.args).settled(&|of| self.value(of, slot))?;
         Ok(match (own, payload_only) {
             (Some(own), true) => Cmdline::parse(&format!("{own} {}", firmware.join(" "))),
             (own, _) => assemble(platform, config, self.arch, own.as_deref(), &extra),
@@ -165,13 +165,13 @@ pub struct Words {
 }
 
 impl Words {
-    fn of(payload: &PayloadFacts, args: &KernelArgs) -> Self {
+    fn new(payload: &PayloadFacts, args: &KernelArgs) -> Self {
         Words { own: payload.cmdline.clone(), extra: args.extra.clone() }
     }
 
     /// For a live medium, which has no slots: words that name one are left out, and returned beside.
     pub fn of_live_medium(payload: &PayloadFacts, args: &KernelArgs) -> Result<(Self, Vec<String>), Refusal> {
-        let Words { own, extra } = Words::of(payload, args);
+        let Words { own, extra } = Words::new(payload, args);
         let mut left_out = Vec::new();
         let mut keep = |text: &String| {
             let (out, kept) = split_words(text).into_iter().partition::<Vec<_>, _>(|word| names_a_disk(word));
@@ -184,7 +184,7 @@ impl Words {
 
     /// The words for something that lies on no certain disk. A place on one has no value there.
     pub fn of_no_disk(payload: &PayloadFacts, args: &KernelArgs) -> Result<Self, Refusal> {
-        Words::of(payload, args).settled(&|of| payload.value(of))
+        Words::new(payload, args).settled(&|of| payload.value(of))
     }
 
     fn settled(self, value: &dyn Fn(Placeholder) -> Option<String>) -> Result<Self, Refusal> {

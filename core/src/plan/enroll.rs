@@ -59,16 +59,16 @@ pub struct EnrollFacts {
     pub option_roms: Vec<Judged>,
 }
 
-/// What is to be written, decided before the first write.
+/// The variables to write, decided before the first write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EnrollPlan {
     /// When it is done.
     pub mode: EnrollMode,
     /// The writes in order; empty if there is nothing to do.
     pub steps: Vec<EnrollStep>,
-    /// What is worth knowing.
+    /// Notes for the user.
     pub warnings: Vec<String>,
-    /// What is true afterwards, as a sentence.
+    /// The state afterwards, as a sentence.
     pub result: String,
 }
 
@@ -83,7 +83,7 @@ pub struct EnrollStep {
     pub sha256: Sha256,
     /// The certificates that the variable has afterwards: SHA-256 of their DER form.
     pub certificates: Vec<Sha256>,
-    /// How many signatures go away.
+    /// The number of signatures that go away.
     pub replaced: u64,
 }
 

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     boot::{
-        efi_loader::EfiLoader,
+        EfiLoader,
         env::{BootEnv, PATHS},
         history::{Entry, HISTORY, Verb},
         rule::next_boot,

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::bootloader_facts::{BiosFacts, BootloaderFacts};
 use crate::{
     boot::{
-        efi_loader::EfiLoader,
+        EfiLoader,
         env::{BootEnv, Marker, PATHS},
         history::{HISTORY, History},
         rule::{NextBoot, SlotView},

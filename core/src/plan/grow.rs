@@ -68,18 +68,18 @@ pub struct Known {
     pub mounted: Option<(String, XfsSize)>,
 }
 
-/// What a growth comes to.
+/// The outcome of a growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Growth {
     /// Bytes of EPHEMERAL before.
     pub before: u64,
     /// And afterwards.
     pub after: u64,
-    /// What becomes of the file system in it.
+    /// The fate of the file system in it.
     pub file_system: FileSystemGrowth,
 }
 
-/// What becomes of the file system in a partition that grows.
+/// The fate of the file system in a partition that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileSystemGrowth {

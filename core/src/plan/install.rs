@@ -306,7 +306,7 @@ fn esp(
     };
     let (arch, sector) = (request.arch, disk.sector);
     let (guid, time) = (request.ids.part(Part::Esp), request.ids.time);
-    let (chain, drive) = (chain(arch, efi, bios), DriveRecord::of(&disk.identity));
+    let (chain, drive) = (chain(arch, efi, bios), DriveRecord::for_disk(&disk.identity));
     EspContent { arch, efi, env: &env, chain, drive, first, guid, time, sector }.volume()
 }
 

@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 use crate::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     kernel::{arch::Arch, efi_stub::StubLack},
 };
 

@@ -23,8 +23,9 @@ use crate::{
     disk::{
         chain::{CHAIN, Chain, Link},
         fat::{
+            DIR_ENTRY_BYTES,
             map::{FatMap, Run},
-            new_file::{DIR_ENTRY_BYTES, entries},
+            new_file::entries,
         },
         layout::Part,
     },

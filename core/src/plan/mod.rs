@@ -37,7 +37,6 @@ mod snapshot_request;
 mod step;
 mod trial;
 mod unattended;
-mod update_bootloader;
 mod upgrade;
 mod volume;
 mod wipe;
@@ -60,6 +59,7 @@ pub use lba0::{Lba0Facts, lba0};
 pub use mend_table::{MendTableFacts, mend_table};
 pub use meta::meta;
 pub use refusal::{Refusal, Refusals};
+pub use renewal::update_bootloader;
 pub use repair::{formats_esp, makes_esp, needs_loaders, repair, rewrites_esp};
 pub use rollback::{rollback, rollback_offline};
 pub(crate) use slots::META_UPGRADE;
@@ -69,7 +69,6 @@ pub use snapshot_request::SnapshotRequest;
 pub use step::Step;
 pub use trial::{record_failure, unconfirmed};
 pub use unattended::{Action, DiskHolds, LeftAlone, unattended};
-pub use update_bootloader::update_bootloader;
 pub use upgrade::{Exceptions, UpgradeRequest, is_last_resort, takes_an_upgrade, upgrade};
 pub use volume::{Content, Volume, VolumeFile};
 pub use wipe::{WipeRequest, wipe};
@@ -125,7 +124,7 @@ impl Ids {
     }
 }
 
-/// What a plan achieves.
+/// The goal of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Goal {
@@ -201,23 +200,23 @@ pub struct Plan {
     /// Byte offsets of both copies of boot.env on a disk that is installed already.
     pub boot_env_at: [Option<u64>; 2],
     pub warnings: Vec<String>,
-    /// What is true afterwards, as a sentence.
+    /// The state afterwards, as a sentence.
     pub result: String,
-    /// What a failure between the first write and the commit leaves on the disk, as a sentence.
+    /// The state of the disk after a failure between the first write and the commit, as a sentence.
     pub meanwhile: String,
-    /// What becomes of EPHEMERAL; only `grow` changes its size.
+    /// The fate of EPHEMERAL; only `grow` changes its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth: Option<Growth>,
     /// The ESP that is made again, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub esp: Option<Volume>,
-    /// What becomes of the boot loaders, if they change.
+    /// The change of the boot loaders, if they change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootloader: Option<BootloaderChange>,
     /// Digest of all tags of META as they were found, if META changes: what is kept belongs to the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta_found: Option<Sha256>,
-    /// What a repair cannot write again, each as a sentence with its remedy.
+    /// The parts that a repair cannot write again, each as a sentence with its remedy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
     /// The steps in order; empty if there is nothing to do.

@@ -22,12 +22,12 @@
 use crate::prelude::*;
 
 use super::{
-    BiosFacts, Content, GptFacts, Step, VolumeFile,
+    BiosFacts, Content, Goal, GptFacts, Plan, Refusal, Refusals, RequestBase, RunsFrom, Step, SystemFacts, VolumeFile,
     bootloader::{BootloaderChange, Due, Left, RenewalRequest},
-    slots::Draft,
+    slots::{Draft, Slots},
 };
 use crate::{
-    boot::{efi_loader::EfiLoader, env::BootEnv},
+    boot::{EfiLoader, env::BootEnv},
     digest::Sha256,
     disk::{
         bios,
@@ -37,6 +37,24 @@ use crate::{
     },
     units::{Extent, SectorSize, approx},
 };
+
+/// `bootloader update`: the boot loaders of an installed disk become those of the installer. Plan it, or report the reason
+/// against it. While a trial runs or is to run, only the old loader is known to boot.
+pub fn update_bootloader(
+    base: &RequestBase,
+    runs_from: RunsFrom,
+    request: &RenewalRequest,
+    system: &SystemFacts,
+) -> Result<Plan, Refusals> {
+    let slots = Slots::new(runs_from, system, base.now)?;
+    if let Some(trial) = slots.copies.env.once {
+        return Err(Refusal::from(Left::TrialPending(trial)).into());
+    }
+    let mut draft = Draft::new(base, system);
+    let change = draft.renew(request).map_err(Refusal::from)?;
+    let meanwhile = "the old boot loader starts, or the new one, and each is whole";
+    Ok(draft.plan(Goal::Bootloader, change.to_string(), meanwhile.to_owned()))
+}
 
 impl Draft<'_> {
     /// Renew the boot loaders: with the change that this is, or the reason why they stay as they are.

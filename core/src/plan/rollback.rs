@@ -25,7 +25,7 @@ use crate::{
 pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
     // A damaged slot does not keep a system from leaving it.
     let copies = EnvCopies::or_rebuilt(system, base.now, || default_if_lost(system))?;
-    let back = Back::of(&copies.env, system)?;
+    let back = Back::new(&copies.env, system)?;
     Ok(plan(base, system, copies, back))
 }
 
@@ -108,7 +108,7 @@ enum Back {
 }
 
 impl Back {
-    fn of(env: &BootEnv, system: &SystemFacts) -> Result<Self, Refusal> {
+    fn new(env: &BootEnv, system: &SystemFacts) -> Result<Self, Refusal> {
         let Running::This { slot: running, trial } = system.running else {
             return Err(Refusal::NotRunning(system.running));
         };

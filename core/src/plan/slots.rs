@@ -92,7 +92,7 @@ pub struct EnvCopies {
 impl EnvCopies {
     /// The boot state as found. If both copies are lost it is rebuilt from the markers and the running slot, but only
     /// inside a system of this disk that is undamaged. One copy that can be written is enough.
-    pub fn of(system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
+    pub fn read(system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
         let whole = |slot: &Slot| system.slots[*slot].damage().is_none();
         Self::or_rebuilt(system, now, || system.running.slot().filter(whole).and_then(|_| default_if_lost(system)))
     }
@@ -153,7 +153,7 @@ pub struct Slots {
 
 impl Slots {
     /// Decides the roles of the slots, or refuses where they are not certain.
-    pub fn of(origin: RunsFrom, system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
+    pub fn new(origin: RunsFrom, system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
         let (kept, what) = match origin {
             RunsFrom::Inside => (running(system, now)?, "runs"),
             RunsFrom::Medium(medium) => {
@@ -170,7 +170,7 @@ impl Slots {
             }
         };
         let name = format!("slot {kept}, which {what}");
-        Ok(Slots { kept, name, target: !kept, copies: EnvCopies::of(system, now)?, origin })
+        Ok(Slots { kept, name, target: !kept, copies: EnvCopies::read(system, now)?, origin })
     }
 
     /// Offline, a pending trial is settled inside the system, unless the request is for the same trial: then an
@@ -241,7 +241,7 @@ fn running(system: &SystemFacts, now: u64) -> Result<Slot, Refusal> {
     let Running::This { slot: running, trial } = system.running else {
         return Err(Refusal::NotRunning(system.running));
     };
-    let (env, target) = (EnvCopies::of(system, now)?.env, !running);
+    let (env, target) = (EnvCopies::read(system, now)?.env, !running);
     let state = env.states[running];
     if trial && state != SlotState::Good {
         return Err(Refusal::Unconfirmed(running));

@@ -124,7 +124,7 @@ struct Candidate<'a> {
 
 /// Plan an upgrade, or report every reason against it.
 pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &PayloadFacts) -> Result<Plan, Refusals> {
-    let slots = Slots::of(request.runs_from, system, request.base.now)?;
+    let slots = Slots::new(request.runs_from, system, request.base.now)?;
     let (kept, target) = (slots.kept, slots.target);
     let content = SlotContent {
         payload,
@@ -168,7 +168,7 @@ pub fn takes_an_upgrade(runs_from: RunsFrom, system: &SystemFacts) -> bool {
             system.slots[slots.kept].manifest.is_some() || is_last_resort(runs_from, system, slots.kept);
         has_arguments && slots.check_pending(system, false).is_ok() && slots.check_fallback(system).is_ok()
     };
-    !meta_is_lost && Slots::of(runs_from, system, 0).is_ok_and(taken)
+    !meta_is_lost && Slots::new(runs_from, system, 0).is_ok_and(taken)
 }
 
 /// Whether an upgrade is the only choice beside a reinstallation: nothing runs from the disk, and the slot that it

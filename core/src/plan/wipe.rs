@@ -32,7 +32,7 @@ pub fn wipe(request: &WipeRequest, system: &SystemFacts) -> Result<Plan, Refusal
         draft.wipe(*part, request.format.unwrap_or(held == VolumeHolds::Xfs || finishes));
     }
     if let Some(env) = unfinished {
-        let mut copies = EnvCopies::of(system, request.base.now)?;
+        let mut copies = EnvCopies::read(system, request.base.now)?;
         draft.extend(Part::Esp, copies.write(&env.wiped(), false));
     }
     let names: Vec<&str> = request.parts.iter().map(|p| p.name()).collect();

@@ -15,7 +15,7 @@ use crate::{
     plan::auto_upgrade::{Advance, Reboot},
 };
 
-/// What was decided, why, and what was done.
+/// The decision, its reason, and the actions that followed.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct AutoUpgradeReport {
@@ -24,13 +24,13 @@ pub struct AutoUpgradeReport {
     pub disk: DiskIdentity,
     /// The image that the machine follows.
     pub source: String,
-    /// What its tag names in the registry; `null` if the registry was not asked.
+    /// The image that its tag names in the registry; `null` if the registry was not asked.
     pub image: Option<Sha256>,
-    /// What was decided.
+    /// The decision.
     pub decision: Advance,
     /// Version of the slot that the decision is about, or of what the registry has.
     pub version: Option<String>,
-    /// What the upgrade did.
+    /// The report of the upgrade.
     pub change: Option<Box<ChangeReport>>,
     /// Whether a reboot follows; `null` if nothing waits for one.
     pub reboot: Option<RebootReport>,

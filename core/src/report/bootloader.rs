@@ -13,25 +13,25 @@ use crate::{efi::boot_image::BootImage, plan::bootloader::BootloaderChange};
 pub const MAY_OFFER_MENU: &str = "off, but a boot loader without an epoch may not know that, and offer it all the same: \
                                   `installer bootloader update` replaces it";
 
-/// What starts a disk, and what this installer would make of it.
+/// The boot loaders of a disk, and those that this installer would make of them.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BootloaderReport {
     /// Path of the disk.
     pub disk: String,
     /// Path of the UEFI image on the ESP.
     pub path: String,
-    /// What UEFI starts; `null` if there is no such file, or it cannot be read.
+    /// The image that UEFI starts; `null` if there is no such file, or it cannot be read.
     pub uefi: Option<BootImage>,
-    /// What a BIOS starts; `null` on a disk that no BIOS starts.
+    /// The image that a BIOS starts; `null` on a disk that no BIOS starts.
     pub bios: Option<BiosImage>,
     /// The loader for UEFI that this installer has for the disk.
     pub shipped: Option<BootImage>,
     /// Whether a person at the keyboard may choose a slot; `null` if both copies of boot.env are lost, and the menu is on.
     #[serde(default)]
     pub menu: Option<bool>,
-    /// What in the boot chain is not what was recorded.
+    /// The parts of the boot chain that differ from their record.
     pub damage: Vec<String>,
-    /// What `bootloader update` would change. Empty where `left` says why it would change nothing.
+    /// The changes that `bootloader update` would make. Empty where `left` says why it would make none.
     pub update: Option<BootloaderChange>,
     /// Why the boot loaders would stay as they are, though this installer has others.
     pub left: Option<String>,
@@ -40,9 +40,9 @@ pub struct BootloaderReport {
 /// The boot loaders of a disk, as they say themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Bootloaders {
-    /// What UEFI starts; `null` if there is no such file, or it cannot be read.
+    /// The image that UEFI starts; `null` if there is no such file, or it cannot be read.
     pub uefi: Option<BootImage>,
-    /// What a BIOS starts; `null` on a disk that no BIOS starts.
+    /// The image that a BIOS starts; `null` on a disk that no BIOS starts.
     pub bios: Option<BiosImage>,
 }
 

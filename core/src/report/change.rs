@@ -1,12 +1,14 @@
-//! The answer of every verb that changes an installed disk.
+//! The answers of every verb that changes an installed disk, and of `guard`.
+
+use crate::prelude::*;
 
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{digest::Sha256, disk::identity::DiskIdentity, plan::Plan, units::approx};
+use crate::{boot::slot::Slot, digest::Sha256, disk::identity::DiskIdentity, plan::Plan, units::approx};
 
-/// What was done, or with `--dry-run` would be done.
+/// The change that was made, or with `--dry-run` would be made.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct ChangeReport {
@@ -49,5 +51,23 @@ impl fmt::Display for ChangeReport {
             return write!(f, "  then: {result}\n  plan hash: {hash}\ndry run: nothing was written");
         }
         write!(f, "{}: {result}", self.plan.goal)
+    }
+}
+
+/// The reason why the guard of a trial has ended. A guard that reboots the machine does not answer.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GuardReport {
+    /// The slot on trial; `null` if none is.
+    pub slot: Option<Slot>,
+    /// The reason, as a sentence.
+    pub why: String,
+}
+
+impl fmt::Display for GuardReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.slot {
+            Some(slot) => write!(f, "guard: the trial of slot {slot} is over: {}", self.why),
+            None => write!(f, "guard: nothing to do: {}", self.why),
+        }
     }
 }

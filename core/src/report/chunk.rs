@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{digest::Sha256, kernel::arch::Arch, units::approx};
 
-/// What became of an image that was prepared for delta upgrades.
+/// The outcome for an image that was prepared for delta upgrades.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ChunkReport {
     /// The image as it was given.
@@ -19,7 +19,7 @@ pub struct ChunkReport {
     pub was: Sha256,
     /// The layers with files of the payload.
     pub layers: Vec<ChunkedLayer>,
-    /// How many signatures and attestations are about the image of before, and not about this one.
+    /// The number of signatures and attestations that are about the earlier image, and not about this one.
     pub old_signatures: usize,
 }
 

@@ -12,7 +12,7 @@ use crate::{
     text::printable,
 };
 
-/// What was enrolled, or with `--dry-run` would be.
+/// The keys that were enrolled, or with `--dry-run` would be.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EnrollReport {
     /// Whether anything was written.
@@ -29,9 +29,9 @@ pub struct EnrollReport {
     pub secure_boot: bool,
     /// Whether this is a virtual machine; `null` if it does not say.
     pub virtual_machine: Option<bool>,
-    /// What the next boot starts, and whether it would.
+    /// The programs that the next boot starts, and whether the firmware would start them.
     pub programs: Vec<Judged>,
-    /// What it may come back to.
+    /// The programs that it may come back to.
     pub fallback: Vec<Judged>,
     /// Drivers in option ROMs.
     pub option_roms: Vec<Judged>,

@@ -14,12 +14,12 @@ pub struct EventLine {
     /// When, RFC 3339, UTC, with milliseconds. Early versions did not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
 
-/// What happened.
+/// The event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Event {
@@ -34,7 +34,7 @@ pub enum Event {
     },
     /// A phase outside a plan begins, such as checking the payload.
     Phase {
-        /// What it does.
+        /// Its action.
         text: String,
         /// Bytes to move; 0 if not counted.
         total_bytes: u64,
@@ -45,12 +45,12 @@ pub enum Event {
         step: usize,
         /// Number of steps.
         of: usize,
-        /// What it does.
+        /// Its action.
         text: String,
         /// Bytes to move; 0 if not counted.
         total_bytes: u64,
     },
-    /// How far the current phase or step is.
+    /// The progress of the current phase or step.
     Bytes {
         /// Bytes done.
         done_bytes: u64,
@@ -70,7 +70,7 @@ pub enum Event {
     },
     /// Nothing goes on for a while, because another program, a server or the writer of stdin is to act first.
     Wait {
-        /// What for, and for how long at most.
+        /// The reason, and the longest time.
         text: String,
     },
     /// The last event of a run that came to its end.

@@ -17,20 +17,20 @@ pub struct FailureReport {
     pub verb: Option<String>,
     /// Exit code of the process.
     pub exit_code: u8,
-    /// What the exit code stands for.
+    /// The meaning of the exit code.
     pub kind: FailureKind,
-    /// What failed, for programs to decide by.
+    /// The identifier of the failure, for programs to decide by.
     #[schemars(with = "FailureId")]
     pub id: String,
-    /// What stderr says behind `error: `.
+    /// The text behind `error: ` on stderr.
     pub message: String,
     /// All reasons against the request, if it was refused by the plan.
     pub refusals: Vec<RefusalReport>,
     /// The step of the plan that failed, if one did.
     pub step: Option<FailedStep>,
-    /// What is on the disk now; `null` if that is not known, or no disk is concerned.
+    /// The state of the disk now; `null` if that is not known, or no disk is concerned.
     pub disk_state: Option<String>,
-    /// What to do, if anything is known to help.
+    /// The remedy, if one is known.
     pub remedy: Option<String>,
 }
 
@@ -42,7 +42,7 @@ pub struct RefusalReport {
     pub id: String,
     /// The reason.
     pub message: String,
-    /// What to do, if anything helps.
+    /// The remedy, if there is one.
     pub remedy: Option<String>,
 }
 
@@ -53,7 +53,7 @@ pub struct FailedStep {
     pub number: usize,
     /// Number of steps.
     pub of: usize,
-    /// What it does.
+    /// Its action.
     pub text: String,
 }
 

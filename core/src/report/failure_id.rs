@@ -22,7 +22,7 @@ macro_rules! identifiers {
                 match self { $(FailureId::$name => $id,)* }
             }
 
-            /// What it says, as a sentence.
+            /// Its meaning, as a sentence.
             pub const fn meaning(self) -> &'static str {
                 match self { $(FailureId::$name => $meaning,)* }
             }

@@ -25,7 +25,7 @@ const WIDTH: usize = 80;
 const INDENT: usize = 28;
 const NARROW_INDENT: usize = 2;
 
-/// What was done to a disk.
+/// The changes of a disk.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct HistoryReport {
@@ -34,7 +34,7 @@ pub struct HistoryReport {
     pub kept: bool,
     /// The newest first.
     pub entries: Vec<HistoryEntry>,
-    /// How many entries there should be and cannot be read.
+    /// The number of entries that should be there and cannot be read.
     pub lost: u32,
     /// Columns at which the text is wrapped.
     #[serde(skip)]
@@ -57,7 +57,7 @@ pub struct HistoryEntry {
     pub later: Option<String>,
     /// The slot that it was about.
     pub slot: Option<Slot>,
-    /// What is in that slot since.
+    /// The version in that slot since.
     pub version: Option<String>,
     /// The volumes that were wiped.
     pub volumes: Vec<Part>,
@@ -70,14 +70,14 @@ pub struct HistoryEntry {
     /// `false`: it was interrupted, and the boot state is that of before. `null`: not known, because boot.env was lost or
     /// an earlier version has written it, or the entry that would say so is lost.
     pub took_effect: Option<bool>,
-    /// How the trial ended that it began.
+    /// The end of the trial that it began.
     pub trial: Option<TrialOutcome>,
     /// Why the trial that ran was not confirmed.
     #[serde(default)]
     pub failed: Option<Failed>,
 }
 
-/// How a trial ended.
+/// The end of a trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct TrialOutcome {
@@ -107,7 +107,7 @@ impl HistoryEntry {
     /// All entries, the newest first.
     pub fn all(history: &History, now: Now) -> Vec<Self> {
         let all = history.entries();
-        let mut entries: Vec<_> = all.iter().map(|entry| Self::of(entry, now.utc)).collect();
+        let mut entries: Vec<_> = all.iter().map(|entry| Self::from_entry(entry, now.utc)).collect();
         for (at, entry) in all.iter().enumerate() {
             let took_effect = history.took_effect(entry, now.env);
             entries[at].took_effect = took_effect;
@@ -125,7 +125,7 @@ impl HistoryEntry {
         entries
     }
 
-    fn of(entry: &Entry, utc: fn(u64) -> String) -> Self {
+    fn from_entry(entry: &Entry, utc: fn(u64) -> String) -> Self {
         let Entry { n, time, verb, later, slot, version, volumes, menu, by, reason, failed, .. } = entry.clone();
         let (took_effect, trial) = (None, None);
         HistoryEntry {

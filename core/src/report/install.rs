@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{digest::Sha256, disk::identity::DiskIdentity, plan::Plan};
 
-/// What was installed, or with `--dry-run` would be.
+/// The system that was installed, or with `--dry-run` would be.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct InstallReport {

@@ -48,7 +48,7 @@ pub struct InstalledSystem {
     pub next_boot: NextBoot,
     pub running: Running,
     pub slots: PerSlot<SlotStatus>,
-    /// What starts the disk.
+    /// The boot loaders that start the disk.
     #[serde(default)]
     pub bootloaders: Bootloaders,
 }

@@ -14,7 +14,6 @@ mod event;
 mod failure;
 mod failure_id;
 mod failure_kind;
-mod guard;
 mod history;
 mod image;
 mod install;
@@ -36,14 +35,13 @@ mod writer;
 
 pub use auto_upgrade::{AutoUpgradeReport, RebootReport};
 pub use bootloader::{BiosImage, BootloaderReport, Bootloaders, MAY_OFFER_MENU};
-pub use change::ChangeReport;
+pub use change::{ChangeReport, GuardReport};
 pub use chunk::{ChunkReport, ChunkedLayer, ChunksInfo};
 pub use enroll::EnrollReport;
 pub use event::{EVENT_SCHEMA, Event, EventLine, Observer};
 pub use failure::{FailedStep, FailureReport, RefusalReport};
 pub use failure_id::FailureId;
 pub use failure_kind::FailureKind;
-pub use guard::GuardReport;
 pub use history::{HistoryEntry, HistoryReport, Now, TrialOutcome};
 pub use image::ImageReport;
 pub use install::InstallReport;
@@ -70,7 +68,7 @@ use serde::{Deserialize, Serialize};
 /// it: read them with a default, so that documents without them stay readable.
 pub const SCHEMA: u32 = 1;
 
-/// What `--output json` prints: a report, and the version of its schema, `assets/report.schema.json`.
+/// The output of `--output json`: a report, and the version of its schema, `assets/report.schema.json`.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Document {
     /// Version of the schema.
@@ -79,7 +77,7 @@ pub struct Document {
     /// The notes that were told while the verb ran, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub told: Vec<String>,
-    /// What is reported.
+    /// The report.
     #[serde(flatten)]
     pub report: Report,
 }

@@ -24,9 +24,9 @@ use crate::{
 /// The one thing to do next.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NextStep {
-    /// What to type; `null` where no command does it, or there is nothing to do. `SOURCE` stands for the payload.
+    /// The command to type; `null` where no command does it, or there is nothing to do. `SOURCE` stands for the payload.
     pub command: Option<String>,
-    /// What it does; without a command, what is to be done.
+    /// Its effect; without a command, the action to take.
     pub why: String,
 }
 
@@ -428,7 +428,7 @@ impl Deciding<'_> {
         Some(words(why))
     }
 
-    /// What boots next is damaged, and no verb is taken from here.
+    /// The next boot starts a damaged system, and no verb can run from here.
     fn no_command(&self, what: &str) -> Option<NextStep> {
         self.inside(what).or_else(|| self.meta_lost()).or_else(|| Some(self.reinstall(what)))
     }

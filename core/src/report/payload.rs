@@ -19,7 +19,7 @@ use crate::{
     units::{ByteSize, approx},
 };
 
-/// What a source would install.
+/// The payload that a source would install.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct InspectReport {
@@ -36,7 +36,7 @@ pub struct InspectReport {
     pub files: Vec<FileInfo>,
     /// The payload's own kernel arguments, which replace the built-in ones.
     pub cmdline: Option<String>,
-    /// What the kernel lacks to start under UEFI by Slipway's own loader.
+    /// The feature that the kernel lacks to start under UEFI by Slipway's own loader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efi_stub: Option<StubLack>,
     /// Whether the payload has a SHA256SUMS, which then agreed.
@@ -54,7 +54,7 @@ pub struct InspectReport {
     pub payload: Sha256,
     /// Smallest slot the payload fits into, in bytes, on a disk with 512-byte sectors.
     pub min_slot_bytes: u64,
-    /// What its maker may have forgotten, for people.
+    /// Things that its maker may have forgotten, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -90,7 +90,7 @@ impl fmt::Display for InspectReport {
     }
 }
 
-/// What `pull` copied, and from which image.
+/// The image that `pull` copied, and its origin.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct PullReport {
@@ -106,10 +106,10 @@ pub struct PullReport {
     pub reused_bytes: u64,
     /// Bytes of blobs that were already there.
     pub kept_bytes: u64,
-    /// How many signatures and attestations were copied with it. They were not verified, unless a key was named.
+    /// The number of signatures and attestations that were copied with it. They were not verified, unless a key was named.
     #[serde(default)]
     pub signatures: usize,
-    /// What lies beside the image and was not copied, and why, for people.
+    /// Documents beside the image that were not copied, and the reasons, for people.
     #[serde(default)]
     pub left_behind: Vec<String>,
     /// Why it is not known whether there are more signatures, for people.
@@ -137,7 +137,7 @@ impl fmt::Display for PullReport {
     }
 }
 
-/// What `push` copied, and to where.
+/// The image that `push` copied, and its destination.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PushReport {
     /// The image as it was given.
@@ -150,9 +150,9 @@ pub struct PushReport {
     pub sent_bytes: u64,
     /// Bytes of blobs that were already there.
     pub kept_bytes: u64,
-    /// How many signatures and attestations were copied with it. They were not verified.
+    /// The number of signatures and attestations that were copied with it. They were not verified.
     pub signatures: usize,
-    /// What lies beside the image and was not copied, and why, for people.
+    /// Documents beside the image that were not copied, and the reasons, for people.
     pub left_behind: Vec<String>,
 }
 
@@ -176,7 +176,7 @@ fn with_signatures(f: &mut fmt::Formatter<'_>, signatures: usize, left_behind: u
     }
 }
 
-/// What `checksum` wrote.
+/// The files that `checksum` wrote.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct ChecksumReport {
@@ -209,19 +209,19 @@ impl fmt::Display for ChecksumReport {
     }
 }
 
-/// What `sign` or `attest` signed.
+/// The payload or image that `sign` or `attest` signed.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SignReport {
     /// The payload or the image, as it was given.
     pub target: String,
-    /// What the signatures are over: the digest of the image, or that of the file SHA256SUMS.
+    /// The signed digest: that of the image, or that of the file SHA256SUMS.
     pub over: Sha256,
     /// Of an attestation: the type of what it says about the image. `null`: a signature.
     #[serde(default)]
     pub predicate_type: Option<String>,
     /// The keys that signed.
     pub signed_by: Vec<Signer>,
-    /// How many signatures (or attestations of this type) by others were there and are kept. They were not verified.
+    /// The number of signatures (or attestations of this type) by others that were there and are kept. They were not verified.
     pub kept: usize,
     /// Where the signatures are.
     pub written: String,

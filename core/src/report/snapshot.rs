@@ -23,9 +23,9 @@ pub struct SnapshotReport {
     pub changed: bool,
     /// The snapshots, at most one in each slot.
     pub snapshots: Vec<SnapshotStatus>,
-    /// What is in the snapshot (`show`), or what was changed (`restore`).
+    /// The contents of the snapshot (`show`), or the changes (`restore`).
     pub entries: Vec<SnapshotEntry>,
-    /// What is true now, as a sentence.
+    /// The state now, as a sentence.
     pub result: Option<String>,
 }
 
@@ -46,7 +46,7 @@ pub struct SnapshotStatus {
     pub sha256: Option<Sha256>,
     /// When it is put back, or why not.
     pub put_back: String,
-    /// What is wrong with it.
+    /// Its fault.
     pub problem: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl SnapshotStatus {
 /// A file, directory, link or tag.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SnapshotEntry {
-    /// What it is: `file`, `directory`, `link`, `tag`, `missing` (it was declared and not there); in a restore `put` or
+    /// Its kind: `file`, `directory`, `link`, `tag`, `missing` (it was declared and not there); in a restore `put` or
     /// `removed`.
     pub what: String,
     /// Absolute path, or the key of a META tag.
@@ -114,7 +114,7 @@ impl SnapshotEntry {
         nodes.chain(missing).chain(tags).collect()
     }
 
-    /// What has to change where `there` is, so that it becomes `wanted`.
+    /// The changes that turn `there` into `wanted`.
     pub fn changes(wanted: &Content, there: &Content) -> Vec<SnapshotEntry> {
         let of = |change: &Change| {
             let what = if matches!(change, Change::Put(_)) { "put" } else { "removed" };
@@ -140,7 +140,7 @@ fn shown(path: &[u8]) -> String {
 
 impl SnapshotReport {
     /// Of a disk, with nothing in it.
-    pub fn of(disk: &str) -> Self {
+    pub fn empty(disk: &str) -> Self {
         SnapshotReport { disk: disk.to_owned(), changed: false, snapshots: vec![], entries: vec![], result: None }
     }
 

@@ -30,7 +30,7 @@ use crate::{
     units::{Extent, approx},
 };
 
-/// What is on a disk, and what boots next.
+/// The content of a disk, and the slot that boots next.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct StatusReport {
@@ -52,25 +52,25 @@ pub struct StatusReport {
     /// The last three changes, the newest first.
     #[serde(default)]
     pub history: Vec<HistoryEntry>,
-    /// What `rollback` would do or why it would refuse. Only the files GRUB loads are checked; `rollback` checks all.
+    /// The effect of `rollback`, or the reason why it would refuse. Only the files GRUB loads are checked; `rollback` checks all.
     pub rollback: String,
     /// The boot.env that counts; `null` if both copies are lost.
     pub boot_env: Option<BootEnv>,
     pub slots: PerSlot<SlotStatus>,
-    /// What the firmware starts before any slot.
+    /// The programs that the firmware starts before any slot.
     pub boot_chain: ChainCheck,
     /// Which boot loaders these are.
     #[serde(default)]
     pub bootloaders: Bootloaders,
     pub meta: BTreeMap<String, String>,
-    /// What needs attention: damage, a copy that is lost, a clone of the disk. If there is any, the exit code is 7.
+    /// Problems that need attention: damage, a copy that is lost, a clone of the disk. If there is one, the exit code is 7.
     pub problems: Vec<String>,
-    /// What does not, such as a backup GPT that is not at the end of a larger disk.
+    /// Findings that need no attention, such as a backup GPT that is not at the end of a larger disk.
     pub notes: Vec<String>,
     /// Who writes to the disk meanwhile. What it writes is not reported as damage.
     #[serde(default)]
     pub writer: Option<Writer>,
-    /// What to type next.
+    /// The command to type next.
     #[serde(default)]
     pub next_step: NextStep,
     /// Columns at which the text is wrapped; `None` for one line for each fact.
@@ -106,9 +106,9 @@ pub struct SlotStatus {
     /// The kernel command line, without what the boot rule adds.
     #[serde(default)]
     pub cmdline: Option<String>,
-    /// What does not match.
+    /// The mismatch.
     pub problem: Option<String>,
-    /// What is kept to go back with it.
+    /// The snapshot that is kept for the way back to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotStatus>,
 }

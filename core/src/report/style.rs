@@ -21,7 +21,7 @@ impl Default for Style {
 
 impl Style {
     /// By the terminal's columns, and the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is not empty (locale(7)).
-    pub fn of(columns: Option<u16>, locale: Option<&str>) -> Self {
+    pub fn for_terminal(columns: Option<u16>, locale: Option<&str>) -> Self {
         let charset = locale.and_then(|name| name.split_once('.')).map(|(_, rest)| rest.to_ascii_lowercase());
         let charset = charset.as_deref().and_then(|rest| rest.split('@').next());
         Style {
@@ -46,10 +46,10 @@ mod tests {
             (Some("UTF-8"), false),
             (None, false),
         ] {
-            assert_eq!(Style::of(None, locale).unicode, unicode, "{locale:?}");
+            assert_eq!(Style::for_terminal(None, locale).unicode, unicode, "{locale:?}");
         }
         for (columns, width) in [(None, 80), (Some(0), 60), (Some(59), 60), (Some(61), 61), (Some(u16::MAX), 65535)] {
-            assert_eq!(Style::of(columns, None).width, width);
+            assert_eq!(Style::for_terminal(columns, None).width, width);
         }
     }
 }

@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{support::Missing, units::approx};
 
-/// What was collected into an archive.
+/// The contents of an archive.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SupportReport {
     /// The archive, a .tar.gz.
     pub archive: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// How many files are in it, besides `manifest.json`.
+    /// The number of files in it, besides `manifest.json`.
     pub files: usize,
-    /// What could not be collected. That is no failure.
+    /// The parts that could not be collected. That is no failure.
     pub missing: Vec<Missing>,
 }
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{digest::Sha256, text::printable, units::approx};
 
-/// What `uki` made.
+/// The image that `uki` made.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct UkiReport {
@@ -24,7 +24,7 @@ pub struct UkiReport {
     pub signed_by: Option<Sha256>,
     /// All parts of the program, in their order.
     pub sections: Vec<UkiPart>,
-    /// What is in it; none for a program that was only signed.
+    /// Its contents; none for a program that was only signed.
     pub system: Option<UkiSystem>,
 }
 
@@ -37,7 +37,7 @@ pub struct UkiPart {
     pub bytes: u64,
 }
 
-/// What is in a UKI.
+/// The contents of a UKI.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct UkiSystem {
@@ -77,7 +77,7 @@ impl fmt::Display for UkiReport {
     }
 }
 
-/// What `keys` made.
+/// The keys and files that `keys` made.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct KeysReport {
     /// The directory.

@@ -13,7 +13,7 @@ use crate::{config::unattended::Then, media::medium_id::MediumId};
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct UnattendedReport {
-    /// What to do next; `stay` if nothing was changed.
+    /// The next action; `stay` if nothing was changed.
     pub then: Then,
     /// Where the installation was asked for; `null` if nowhere.
     pub asked_by: Option<String>,
@@ -23,7 +23,7 @@ pub struct UnattendedReport {
     pub outcome: Outcome,
 }
 
-/// What an unattended installation did.
+/// The outcome of an unattended installation.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{next_step::NextStep, rows, writer::Writer};
 use crate::{boot::slot::Slot, digest::Sha256};
 
-/// How a file compares with its checksum.
+/// The result of comparing a file with its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FileState {
@@ -81,25 +81,25 @@ impl FileCheck {
     }
 }
 
-/// What `verify` found.
+/// The findings of `verify`.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VerifyReport {
     /// Path of the disk.
     pub disk: String,
     /// Whether everything that was checked is good.
     pub ok: bool,
-    /// What the firmware starts before any slot.
+    /// The programs that the firmware starts before any slot.
     pub boot_chain: ChainCheck,
     /// Files by slot, without slots that are empty by boot.env.
     pub slots: BTreeMap<Slot, SlotCheck>,
     /// Copies of the partition table, of the boot state and of META that are lost.
     pub problems: Vec<String>,
-    /// What needs no attention, such as a backup GPT that is not at the end of a larger disk.
+    /// Findings that need no attention, such as a backup GPT that is not at the end of a larger disk.
     pub notes: Vec<String>,
     /// Who writes to the disk meanwhile. What it writes is not reported as damage.
     #[serde(default)]
     pub writer: Option<Writer>,
-    /// What to type next.
+    /// The command to type next.
     #[serde(default)]
     pub next_step: NextStep,
 }

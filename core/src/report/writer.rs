@@ -10,7 +10,7 @@ use crate::text::printable;
 
 const LOCKED: &str = "has locked the disk for writing";
 
-/// How far a verb that writes to a disk is. It keeps this in a file for as long as it has the disk locked.
+/// The progress of a verb that writes to a disk. It keeps this in a file for as long as it has the disk locked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct WriterProgress {
@@ -25,7 +25,7 @@ pub struct WriterProgress {
     pub step: Option<usize>,
     /// Number of steps.
     pub of: Option<usize>,
-    /// What the step or phase does.
+    /// The action of the step or phase.
     pub text: String,
     /// Bytes of the step or phase that are done.
     pub done_bytes: u64,
@@ -33,7 +33,7 @@ pub struct WriterProgress {
     pub total_bytes: u64,
     /// The same in percent; `null` if not counted.
     pub percent: Option<u8>,
-    /// What is on the disk if the verb ends now, as a sentence.
+    /// The state of the disk if the verb ends now, as a sentence.
     pub left: String,
 }
 
@@ -85,7 +85,7 @@ pub struct Writer {
     pub pid: Option<u32>,
     /// Name of the program.
     pub name: Option<String>,
-    /// How far it is, if it is an installer that left that where it can be read.
+    /// Its progress, if it is an installer that left that where it can be read.
     pub progress: Option<WriterProgress>,
 }
 

@@ -23,7 +23,7 @@ const FORMAT: u32 = 1;
 const SUM_DIGITS: usize = 16;
 const MAX_VERSION: usize = 64;
 
-/// What becomes of a snapshot.
+/// The fate of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -56,11 +56,11 @@ pub struct Head {
     pub bytes: u64,
     /// Digest of the content.
     pub sha256: Sha256,
-    /// What becomes of it.
+    /// Its fate.
     pub state: State,
 }
 
-/// What is found in place of a head.
+/// The finding in place of a head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Found {
     /// Zeros, or what never was a head of this disk.
@@ -109,7 +109,7 @@ fn sum(json: &str) -> String {
 }
 
 impl Found {
-    /// What the sector's bytes are. `slot` and `disk` are where it was found: a head from elsewhere, as on the rest of an
+    /// Parse the bytes of the sector. `slot` and `disk` are where it was found: a head from elsewhere, as on the rest of an
     /// earlier installation, is none.
     pub fn parse(bytes: &[u8], slot: Slot, disk: Uuid) -> Self {
         let Some(bytes) = bytes.get(..TEXT_BYTES) else { return Found::None };
@@ -195,7 +195,7 @@ pub fn due<'f>(
     if ran { Ok(head) } else { Err(NotDue::OtherNeverRan) }
 }
 
-/// What a head becomes.
+/// The new state of a head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeadChange {

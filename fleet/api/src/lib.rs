@@ -20,7 +20,6 @@ pub mod enum_name;
 pub mod reason;
 pub mod request;
 pub mod show;
-mod status;
 pub mod text;
 
 /// The messages of Talos' clients, made from `proto/machine/machine.proto`.
@@ -34,4 +33,17 @@ pub mod machine {
 pub mod v1 {
     tonic::include_proto!("slipway.node.v1");
     include!(concat!(env!("OUT_DIR"), "/bounds.rs"));
+}
+
+impl v1::StatusResponse {
+    /// The slot that runs; `None` if the node does not say.
+    pub fn running_slot(&self) -> Option<&v1::SlotContents> {
+        let disk = self.disk.as_ref()?;
+        disk.slots.iter().find(|slot| slot.slot == disk.running)
+    }
+
+    /// The version of the OS that runs; `None` if the node does not say.
+    pub fn os_version(&self) -> Option<&str> {
+        self.running_slot()?.version.as_deref()
+    }
 }

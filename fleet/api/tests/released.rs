@@ -14,7 +14,7 @@ fn pool() -> DescriptorPool {
     DescriptorPool::from_file_descriptor_set(set).unwrap()
 }
 
-/// What stands on the wire for a field.
+/// The value of a field on the wire.
 fn line_of(field: &FieldDescriptor) -> String {
     let kind = match field.kind() {
         Kind::Message(of) => of.full_name().to_owned(),
@@ -43,7 +43,7 @@ fn lines_of(pool: &DescriptorPool) -> BTreeSet<String> {
     fields.chain(words).chain(calls).collect()
 }
 
-/// What of the released protocol is gone, or means something else.
+/// The parts of the released protocol that are gone, or mean something else.
 fn lost(released: &str, today: &BTreeSet<String>) -> Vec<String> {
     released.lines().filter(|line| !today.contains(*line)).map(str::to_owned).collect()
 }

@@ -57,7 +57,7 @@ const MAX_CHANNELS: usize = 8;
 
 impl ImageLabels {
     /// From labels and annotations. A text that is too long counts as missing.
-    pub fn of(labels: &BTreeMap<String, String>, created: Option<String>) -> Self {
+    pub fn from_labels(labels: &BTreeMap<String, String>, created: Option<String>) -> Self {
         let fits = |text: &&str| !text.is_empty() && text.len() <= MAX_LABEL_BYTES;
         let channels = labels.get(CHANNEL).into_iter().flat_map(|names| names.split(','));
         let channels = channels.map(str::trim).filter(fits).take(MAX_CHANNELS).map(str::to_owned).collect();

@@ -94,7 +94,7 @@ pub struct Repository {
 
 impl Repository {
     /// Of this channel. Nothing is sent yet.
-    pub fn of(spec: &Spec, options: &Options) -> Result<Self, DiscoverError> {
+    pub fn for_channel(spec: &Spec, options: &Options) -> Result<Self, DiscoverError> {
         Ok(Self { registry: Registry::new(&named(&spec.repository)?, options)?, arch: spec.arch })
     }
 
@@ -109,8 +109,8 @@ impl Repository {
     }
 
     fn read(&self, digest: Sha256) -> Result<ImageLabels, ImageError> {
-        let of = Description::of(&self.image(digest), self.arch)?;
-        Ok(ImageLabels::of(&of.labels, of.created))
+        let of = Description::read(&self.image(digest), self.arch)?;
+        Ok(ImageLabels::from_labels(&of.labels, of.created))
     }
 }
 

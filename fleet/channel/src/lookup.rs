@@ -40,7 +40,7 @@ pub fn resume_lookup(
     source: Option<&Source>,
     now: Timestamp,
 ) -> Result<Vec<Candidate>, DiscoverError> {
-    let repository = Repository::of(spec, options)?;
+    let repository = Repository::for_channel(spec, options)?;
     let too_long = |why: &str, read| DiscoverError::TooLong { why: why.to_owned(), read };
     let mut candidates = discover(spec, &repository, limits, known, now).map_err(|error| match error {
         DiscoverError::Image(error) if options.is_over() => too_long(&error.to_string(), Vec::new()),

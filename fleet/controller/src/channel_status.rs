@@ -64,7 +64,7 @@ pub struct LookStart {
 
 impl LookStart {
     /// A look that begins now.
-    pub fn of(known: &KnownChannel) -> Self {
+    pub fn at_known(known: &KnownChannel) -> Self {
         let ChannelStatus { looked_at, answered_at, .. } = known.status;
         Self { uid: known.uid.clone(), generation: known.generation, looked_at, answered_at }
     }
@@ -72,7 +72,7 @@ impl LookStart {
     /// True if its result may be written over this. Otherwise another controller was faster, or other things are wanted
     /// now. Another controller's missing answer takes nothing from one that came.
     fn counts(&self, known: &KnownChannel, answered: bool) -> bool {
-        let now = Self::of(known);
+        let now = Self::at_known(known);
         *self == if answered { Self { looked_at: self.looked_at, ..now } } else { now }
     }
 }

@@ -202,7 +202,7 @@ impl Channels {
             {
                 due.push((
                     name.clone(),
-                    LookStart::of(known),
+                    LookStart::at_known(known),
                     self.lookup(
                         name,
                         spec.clone(),
@@ -259,7 +259,7 @@ impl Channels {
         let registry = named(&spec.repository).map_or_else(|_| spec.repository.clone(), |name| name.host);
         async move {
             // The semaphores are never closed. Waiting for a place takes none of the look's own time.
-            let taken = places.of(&registry).await;
+            let taken = places.acquire(&registry).await;
             let job = spawn_blocking(move || {
                 let before = read.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
                 let before = before.map(|before| before.of(&spec)).unwrap_or_default();

@@ -64,7 +64,7 @@ struct OfResource {
     resource: String,
 }
 
-/// What goes on with the version of Kubernetes, and why no more.
+/// The state of the Kubernetes upgrade, and the reason why it goes no further.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfKubernetes {
     state: String,

@@ -124,7 +124,7 @@ pub fn blocker(status: &StatusResponse) -> Option<String> {
     operation.blocked.as_ref().map(|blocked| format!("{}: {blocked}", enum_name::of::<Step>(operation.step)))
 }
 
-/// What the fleet knows beside the node's own word: `denied` has why a payload was denied, by digest, and `image` the one that
+/// The facts that the fleet knows beside the node's own word: `denied` has why a payload was denied, by digest, and `image` the one that
 /// the pool now names for the rollout's payload.
 pub fn consider(
     observed: &mut ObservedNode,

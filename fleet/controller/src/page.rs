@@ -80,7 +80,7 @@ pub fn page(
             }
             Err(problem) => {
                 heading(&mut html, name, "Invalid");
-                html.element("p", &format!("{problem}. {} wait.", counted(members.of(name).len(), "node")));
+                html.element("p", &format!("{problem}. {} wait.", counted(members.in_pool(name).len(), "node")));
             }
         }
         html.raw("</section>\n");

@@ -24,7 +24,7 @@ pub fn of(
     let pools = round.pools.iter().map(|(name, pool_round)| {
         let mut figures = match pool_round {
             Ok(pool_round) => of_round(pool_round, readings, answers),
-            Err(problem) => of_problem(problem, members.of(name).len()),
+            Err(problem) => of_problem(problem, members.in_pool(name).len()),
         };
         figures.refused = refused.contains_key(name);
         figures.grants = round.ledger.grants.iter().filter(|grant| grant.node.pool == *name).count();

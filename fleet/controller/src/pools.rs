@@ -136,7 +136,7 @@ impl<'a> Members<'a> {
     }
 
     /// Those of one pool.
-    pub fn of(&self, pool: &str) -> &[&'a core::Node] {
+    pub fn in_pool(&self, pool: &str) -> &[&'a core::Node] {
         self.of.get(pool).map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -147,7 +147,7 @@ impl<'a> Members<'a> {
 
     /// A node of this pool that is in an older one, too.
     fn shared(&self, pool: &str) -> Option<Problem> {
-        self.of(pool).iter().find_map(|node| {
+        self.in_pool(pool).iter().find_map(|node| {
             let pools = self.pools.get(observed_node::uid(node)).filter(|pools| pools.first() != Some(&pool))?;
             let pools = pools.iter().map(|pool| (*pool).to_owned()).collect();
             Some(Problem::NodesShared { node: observed_node::name(node).to_owned(), pools })
@@ -179,12 +179,12 @@ pub fn desired_state(
         pool.spec.policies.iter().map(|name| policy(name, &objects.policies)).collect::<Result<Vec<_>, _>>()?;
     let rules = Rules::try_from(policies).map_err(|e| Problem::PoliciesConflict(e.to_string()))?;
     let left_out: BTreeSet<&str> = pool.spec.skip.iter().map(|skip| skip.node.as_str()).collect();
-    let followers = Pool { name, nodes: members.of(name), readings, skip: &left_out, rollouts: &objects.rollouts };
+    let followers = Pool { name, nodes: members.in_pool(name), readings, skip: &left_out, rollouts: &objects.rollouts };
     let goal = target(&pool.spec, objects, followers);
     let ChannelTarget { image, payload, left_as_is, ahead } = goal.map_err(Problem::NoTarget)?;
     let zones = rules.zone_label().unwrap_or(ZONE).to_owned();
     let is_skipped = |node: &&&core::Node| left_out.contains(observed_node::name(node));
-    let skip = members.of(name).iter().filter(is_skipped).map(|node| observed_node::uid(node).to_owned());
+    let skip = members.in_pool(name).iter().filter(is_skipped).map(|node| observed_node::uid(node).to_owned());
     let skip = skip.chain(left_as_is.keys().cloned()).collect();
     Ok(DesiredState { pool: pool.clone(), rules, image, payload, skip, left_as_is, ahead, zones })
 }

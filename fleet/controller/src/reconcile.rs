@@ -205,7 +205,7 @@ impl Controller {
                 }
                 Err(problem) => {
                     let rollouts = &observation.objects.rollouts;
-                    (report::invalid(pool, members.of(name).len(), rollouts, problem, now), BTreeMap::new())
+                    (report::invalid(pool, members.in_pool(name).len(), rollouts, problem, now), BTreeMap::new())
                 }
             };
             if pool.and_then(|pool| pool.status.as_ref()) != Some(&status) {
@@ -213,7 +213,7 @@ impl Controller {
             }
             // A node that is in two pools is the older one's, which speaks of it.
             let own = |node: &&&core::Node| members.pool_of(observed_node::uid(node)) == Some(name.as_str());
-            for node in members.of(name).iter().filter(own) {
+            for node in members.in_pool(name).iter().filter(own) {
                 let stuck = pool_round.as_ref().err().map(report::stuck);
                 let Some(status) = nodes.get(observed_node::uid(node)).or(stuck.as_ref()) else { continue };
                 let old = observation.objects.upgrades.get(observed_node::name(node));

@@ -29,7 +29,7 @@ impl RegistryConcurrency {
     }
 
     /// Wait for a place of this registry, and then for one of all.
-    pub async fn of(&self, registry: &str) -> Result<Place, AcquireError> {
+    pub async fn acquire(&self, registry: &str) -> Result<Place, AcquireError> {
         let own = self.registry(registry).acquire_owned().await?;
         Ok(Place { _own: own, _all: Arc::clone(&self.all).acquire_owned().await? })
     }
@@ -59,7 +59,7 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let places = RegistryConcurrency::new(2);
-            let at_once = async |registry| timeout(Duration::from_millis(20), places.of(registry)).await.ok();
+            let at_once = async |registry| timeout(Duration::from_millis(20), places.acquire(registry)).await.ok();
             let slow = at_once("slow").await;
             assert!(slow.is_some() && at_once("slow").await.is_none());
             let other = at_once("other").await;

@@ -277,7 +277,7 @@ fn pool_round(
 
     let (mut unclear, mut blockers, mut rebooting) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut nodes = Vec::new();
-    for node in members.of(name) {
+    for node in members.in_pool(name) {
         let uid = observed_node::uid(node);
         let look = observation.readings.get(uid);
         let member = observed_node::member(node, name, &desired.zones);

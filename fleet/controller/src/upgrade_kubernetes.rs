@@ -1,4 +1,4 @@
-//! What the Job runs: the upgrade of Kubernetes, which says in the status of its KubernetesUpgrade how far it is.
+//! The program of the Job: the upgrade of Kubernetes, which reports its progress in the status of its KubernetesUpgrade.
 
 use std::time::Duration;
 

@@ -108,7 +108,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    fn of(self, step: Step) -> u64 {
+    fn for_step(self, step: Step) -> u64 {
         match step {
             Step::Stage => self.stage,
             Step::Grant | Step::Lock | Step::Gate => self.gate,
@@ -204,7 +204,7 @@ fn forward(op: &Operation, facts: &Facts, disk: &Disk, limits: Limits) -> Next {
     match lacks(op, step, facts, disk) {
         None => Next::Begin(step),
         // It cannot begin, so its time is counted from where the one before it began.
-        Some(why) if may_turn && spent(op, facts) > limits.of(op.at).saturating_add(limits.of(step)) => {
+        Some(why) if may_turn && spent(op, facts) > limits.for_step(op.at).saturating_add(limits.for_step(step)) => {
             Next::TurnBack(format!("{step}: {why}"))
         }
         Some(why) => Next::Wait(why.to_owned()),
@@ -256,7 +256,7 @@ fn spent(op: &Operation, facts: &Facts) -> u64 {
 }
 
 fn blocked_too_long(op: &Operation, facts: &Facts, limits: Limits) -> Option<String> {
-    let limit = limits.of(op.at);
+    let limit = limits.for_step(op.at);
     let is_over = op.boot == facts.boot && !op.done && spent(op, facts) > limit;
     is_over.then(|| {
         let why = op.blocker.as_deref().unwrap_or(match op.at {

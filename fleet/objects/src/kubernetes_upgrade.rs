@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 use slipway_rollout::duration::PositiveDuration;
 
-use crate::attribution::Attribution;
+use crate::Attribution;
 
 /// The name of the one object of a cluster.
 pub const CLUSTER: &str = "cluster";

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_rollout::ledger::Ledger;
 
-use crate::attribution::Attribution;
+use crate::Attribution;
 
 /// The name of the one ledger of a cluster.
 pub const LEDGER: &str = "cluster";

@@ -15,7 +15,6 @@
 // Each printer column is an attribute, and two of them may be alike in a part.
 #![allow(clippy::duplicated_attributes)]
 
-pub mod attribution;
 pub mod channel;
 pub mod condition;
 pub mod crd;
@@ -26,3 +25,23 @@ pub mod policy;
 pub mod pool;
 pub mod rollout;
 pub mod upgrade;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The author of a change, and the reason. Both are shown wherever the change has an effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Attribution {
+    /// Who says so.
+    #[schemars(length(min = 1, max = 253))]
+    pub who: String,
+    /// Why.
+    #[schemars(length(min = 1, max = 1024))]
+    pub why: String,
+}
+
+impl std::fmt::Display for Attribution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.who, self.why)
+    }
+}

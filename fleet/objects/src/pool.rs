@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 use slipway_rollout::{facts::WindowOverride, plan::Order};
 
-use crate::attribution::Attribution;
+use crate::Attribution;
 
 /// Nodes that are upgraded together, and to what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, CustomResource)]

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_rollout::{attempts::Attempts, facts::Retry, places::Places, plan::Plan};
 
-use crate::attribution::Attribution;
+use crate::Attribution;
 
 /// The state of a rollout whose nodes are all done, but for those that people left out.
 pub const FINISHED: &str = "Finished";

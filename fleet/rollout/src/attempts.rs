@@ -25,7 +25,7 @@ pub const REMEMBERED: usize = 1000;
 /// The grants of one node in one rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Attempts {
-    /// How many count.
+    /// The number of attempts that count.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub count: u32,
     /// The token of the last one.

@@ -87,7 +87,7 @@ impl fmt::Display for IntOrPercent {
 }
 
 impl IntOrPercent {
-    fn of(self, total: u32) -> u32 {
+    fn share_of(self, total: u32) -> u32 {
         match self {
             Self::Nodes(nodes) => nodes,
             Self::Percent(percent) => {
@@ -112,7 +112,7 @@ impl IntOrPercent {
     /// ```
     pub fn unavailable(self, total: u32) -> u32 {
         let most = if total >= 2 { total - 1 } else { total };
-        self.of(total).min(most)
+        self.share_of(total).min(most)
     }
 
     /// So many of `total` nodes, at least one and at most all: the size of a step, or how many failures are too many.
@@ -127,6 +127,6 @@ impl IntOrPercent {
     /// assert_eq!(IntOrPercent::Percent(50).share(0), 0);
     /// ```
     pub fn share(self, total: u32) -> u32 {
-        self.of(total).max(1).min(total)
+        self.share_of(total).max(1).min(total)
     }
 }

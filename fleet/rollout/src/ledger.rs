@@ -147,7 +147,7 @@ pub struct Ledger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// How many nodes, at least one.
+    /// The number of nodes, at least one.
     #[schemars(range(min = 1))]
     pub count: u32,
     /// In any time this long: 1h.
@@ -157,13 +157,13 @@ pub struct Rate {
 /// The limits of a pool's policies at this time. The ledger applies it when it is written, not when it was computed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limits {
-    /// How many nodes the pool has.
+    /// The number of nodes of the pool.
     pub size: u32,
-    /// How many of them may be unavailable at once.
+    /// The number of them that may be unavailable at once.
     pub max_unavailable: IntOrPercent,
-    /// How many zones may be disturbed at once; `None` for any number.
+    /// The number of zones that may be disturbed at once; `None` for any number.
     pub max_domains: Option<u32>,
-    /// How many grants in how long a time. All of them hold.
+    /// Limits of grants in a time. All of them hold.
     pub rates: Vec<Rate>,
     /// From when grants may be given.
     pub from: Timestamp,

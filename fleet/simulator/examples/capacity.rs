@@ -7,11 +7,10 @@ use std::{env, fs, time::Instant};
 use jiff::{Timestamp, ToSpan as _};
 use slipway_core::digest::Sha256;
 use slipway_fleet_simulator::{
-    clock::start,
+    NEW, OLD,
+    clock::{Trace, start},
     mutant::Mutant,
-    payload::{NEW, OLD},
     scenario::Scenario,
-    trace::Trace,
     world::World,
 };
 use slipway_rollout::{

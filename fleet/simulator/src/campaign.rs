@@ -1,9 +1,9 @@
 //! Many rollouts, one after the other, each from its seed.
 
 use crate::{
+    clock::Trace,
     mutant::Mutant,
     scenario::Scenario,
-    trace::Trace,
     world::{Counts, World},
 };
 

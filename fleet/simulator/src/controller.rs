@@ -20,11 +20,11 @@ use slipway_rollout::{
 };
 
 use crate::{
+    NEW,
     clock::{DAY, Seconds, stamp},
     controller_state::{Change, PendingAction, Work, Write},
     messages::rounded_up,
     mutant::Mutant,
-    payload::NEW,
     view::View,
     world::{Event, LATEST, World},
 };

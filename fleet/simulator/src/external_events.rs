@@ -16,12 +16,12 @@ use slipway_rollout::{
 use uuid::Uuid;
 
 use crate::{
+    NEW,
     api::Object,
     clock::Seconds,
     etcd::Peer,
     faults::Fault,
     machine::Machine,
-    payload::NEW,
     policies,
     world::{Event, World},
 };

@@ -3,8 +3,8 @@
 use slipway_rollout::facts::{Failure, FailureEvidence, RollbackState};
 
 use crate::{
+    NEW, OLD,
     clock::{DAY, Seconds},
-    payload::{NEW, OLD},
     random::Random,
     view::Report,
 };

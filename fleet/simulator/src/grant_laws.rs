@@ -12,9 +12,9 @@ use slipway_rollout::{
 };
 
 use crate::{
+    NEW,
     clock::{Seconds, stamp},
     controller_state::{Change, Write},
-    payload::NEW,
     view::View,
     world::World,
 };

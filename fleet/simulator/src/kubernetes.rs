@@ -14,7 +14,7 @@ use crate::{
 
 /// The version that is wanted.
 const VERSION: &str = "1.31.2";
-/// How often who is refused looks again.
+/// The interval after which a refused run looks again.
 const AGAIN: Seconds = 120;
 
 impl World {
@@ -32,7 +32,7 @@ impl World {
         self.after(delay, Event::ClaimArrives(takes, read));
     }
 
-    /// The claim is written if nobody has written the ledger since.
+    /// The claim is written if the ledger was not written since.
     pub fn claim_arrives(&mut self, takes: Seconds, read: &Versioned<Ledger>) {
         let mut from = Ledger::clone(&read.object);
         if self.mutant == Mutant::ClaimsBesideGrants {

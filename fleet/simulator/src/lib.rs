@@ -10,7 +10,7 @@
 //! ```
 //!
 //! * [`random`]: numbers from a seed
-//! * [`clock`]: virtual time
+//! * [`clock`]: virtual time, and the trace of a run
 //! * [`scenario`]: a fleet, its policies, and what will go wrong
 //! * [`policies`]: policies twice: as the decisions take them, and as numbers for the laws
 //! * [`faults`]: the faults, and their times
@@ -24,7 +24,7 @@
 //! * [`laws`]: what these remember of the past, and the first law that was broken
 //! * [`mutant`]: planted faults
 //! * [`world`]: all of it, in virtual time
-//! * [`trace`], [`campaign`]: one run to read, and many
+//! * [`campaign`]: many runs
 
 pub mod api;
 pub mod campaign;
@@ -43,12 +43,17 @@ pub mod machine;
 pub mod messages;
 pub mod mutant;
 pub mod node;
-pub mod payload;
 pub mod policies;
 pub mod random;
 pub mod reasons;
 pub mod scenario;
 pub mod steps;
-pub mod trace;
 pub mod view;
 pub mod world;
+
+use slipway_core::digest::Sha256;
+
+/// The first payload.
+pub const OLD: Sha256 = Sha256([1; 32]);
+/// The payload of the rollout.
+pub const NEW: Sha256 = Sha256([2; 32]);

@@ -23,9 +23,9 @@ use slipway_rollout::{
 };
 
 use crate::{
+    NEW, OLD,
     clock::{Seconds, stamp},
     false_reports::Lie,
-    payload::{NEW, OLD},
     scenario::Quality,
     view::Report,
 };

@@ -11,9 +11,9 @@ use slipway_node::{
 };
 
 use crate::{
+    NEW,
     clock::Seconds,
     mutant::Mutant,
-    payload::NEW,
     scenario::Quality,
     world::{Event, World},
 };

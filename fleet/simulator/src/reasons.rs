@@ -13,9 +13,9 @@ use slipway_rollout::{
 };
 
 use crate::{
+    NEW,
     clock::{DAY, stamp},
     controller_state::PendingAction,
-    payload::NEW,
     view::View,
     world::World,
 };

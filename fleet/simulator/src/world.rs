@@ -10,18 +10,17 @@ use slipway_rollout::{
 };
 
 use crate::{
+    NEW,
     api::{Api, Versioned},
-    clock::{DAY, Seconds},
+    clock::{DAY, Seconds, Trace},
     controller_state::{Controller, Write, WriteResult},
     etcd::Etcd,
     faults::{Fault, When, Who},
     laws::Laws,
     machine::Machine,
     mutant::Mutant,
-    payload::NEW,
     random::Random,
     scenario::Scenario,
-    trace::Trace,
 };
 
 /// After this much virtual time the run ends: with one node a week, a rollout takes its time.

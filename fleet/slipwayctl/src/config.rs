@@ -21,6 +21,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use slipway_node_client::{Client, Files, Trust, connect_socket};
+
 use crate::{cli::Target, failure::Failure};
 
 /// Where the service listens if nothing else is said.
@@ -46,6 +48,19 @@ pub enum Context {
     Socket(SocketContext),
     /// Over the network.
     Tls(TlsContext),
+}
+
+impl Context {
+    /// Connect to the node.
+    pub async fn connect(&self) -> Result<Client, Failure> {
+        Ok(match self {
+            Self::Socket(of) => connect_socket(&of.socket).await?,
+            Self::Tls(of) => {
+                let files = Files { ca: of.ca.clone(), certificate: of.certificate.clone(), key: of.key.clone() };
+                Trust::load(&files)?.connect(&of.endpoint).await?
+            }
+        })
+    }
 }
 
 /// By its Unix socket.

@@ -1,7 +1,7 @@
 //! The end of the program, and the exit status.
 
 use slipway_node_api::reason::Reason;
-use slipway_node_client::chain;
+use slipway_node_client::{Error, chain};
 use tonic::{Code, Status};
 
 /// Why a command did not do what it should.
@@ -83,6 +83,15 @@ impl From<Status> for Failure {
             },
             (None, Code::Internal) => Self::Failed(message),
             (None, _) => Self::Unreachable(chain(&status)),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Address(_) | Error::File { .. } => Self::Usage(error.to_string()),
+            Error::Unreachable(why) => Self::Unreachable(why),
         }
     }
 }

@@ -3,8 +3,7 @@
 //!
 //! * [`authority`]: a directory with a CA, and what it signs
 //! * [`cli`]: the command line
-//! * [`config`]: the file with contexts, and where a call goes
-//! * [`connect`]: TLS or the Unix socket
+//! * [`config`]: the file with contexts, and the connection of each: TLS or the Unix socket
 //! * [`failure`]: how it ends, and the exit status
 //! * [`commands`]: what each command does
 //! * [`fleet`]: the rollouts of a cluster, and people's word to them
@@ -15,7 +14,6 @@ mod authority;
 mod cli;
 mod commands;
 mod config;
-mod connect;
 mod failure;
 mod fleet;
 mod kubernetes;

@@ -38,7 +38,7 @@ pub struct QuietPeriod(Option<Uuid>);
 
 impl QuietPeriod {
     /// The current one; `None` if an operation disturbs the node.
-    pub fn of(journal: &Journal) -> Option<Self> {
+    pub fn after_operation(journal: &Journal) -> Option<Self> {
         let disturbs = |op: &Operation| op.request.goal != Goal::Stage;
         if journal.operation.as_ref().is_some_and(disturbs) {
             return None;
@@ -72,13 +72,13 @@ impl Health {
 
     /// Why there is no way back, by the last check that counts.
     pub fn no_way_back(&self, journal: &Journal, now: u64) -> Option<String> {
-        let seen = self.0.as_ref().filter(|seen| seen.counts(QuietPeriod::of(journal), now))?;
+        let seen = self.0.as_ref().filter(|seen| seen.counts(QuietPeriod::after_operation(journal), now))?;
         seen.look.no_way_back.clone()
     }
 
     /// The health at this time, with this journal.
     pub fn report(&self, journal: &Journal, now: u64) -> v1::Health {
-        let quiet = QuietPeriod::of(journal);
+        let quiet = QuietPeriod::after_operation(journal);
         match self.0.as_ref().filter(|seen| seen.counts(quiet, now)) {
             Some(Seen { look, since, .. }) => v1::Health {
                 state: look.state().into(),

@@ -165,10 +165,10 @@ impl Looker {
     }
 
     fn look(&self, machine: &Machine) {
-        let before = QuietPeriod::of(&self.inner.shared.journal());
+        let before = QuietPeriod::after_operation(&self.inner.shared.journal());
         let Some(quiet) = before else { return };
         let look = machine.look();
-        if QuietPeriod::of(&self.inner.shared.journal()) == before {
+        if QuietPeriod::after_operation(&self.inner.shared.journal()) == before {
             self.inner.health().saw(look, quiet, uptime());
         }
     }

@@ -25,7 +25,7 @@ const JOURNAL: &str = "static-pods.json";
 pub struct Config {
     /// The kubelet's directory of manifests. New ones are written beside it, in its parent directory.
     pub manifests: PathBuf,
-    /// How long a pod may take until it is well with another image. After that the old manifest comes back.
+    /// The time that a pod may take until it is well with another image. After that the old manifest comes back.
     #[serde(with = "humantime_serde")]
     pub limit: Duration,
 }
@@ -36,7 +36,7 @@ impl Default for Config {
     }
 }
 
-/// What a replacement has to know of the running pods.
+/// The facts of the running pods that a replacement needs.
 pub trait Pods {
     /// Why the pod of the wanted manifest does not run, or is not well.
     fn ill(&self, of: &Replacement) -> Option<String>;
@@ -141,7 +141,7 @@ impl<C: Calls> StaticPods<C> {
     }
 }
 
-/// What became of a replacement, for people.
+/// The outcome of a replacement, for people.
 pub fn came_back(outcome: &Outcome) -> Option<String> {
     match outcome {
         Outcome::Reached => None,

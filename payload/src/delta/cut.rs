@@ -31,7 +31,7 @@ const PIECE_BYTES: usize = 32 << 20;
 // A piece goes on into the next one for so many chunks of the largest size: within these the cuts of both become the same.
 const OVERLAP_CHUNKS: u64 = 4;
 
-/// What is looked through at a time.
+/// The bytes that are searched at a time.
 struct Piece {
     /// In the order of the content.
     extents: Vec<Extent>,

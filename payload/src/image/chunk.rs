@@ -241,7 +241,7 @@ impl<R: Read> Read for Told<'_, R> {
     }
 }
 
-impl<R: Read> super::skip::Skip for Told<'_, R> {
+impl<R: Read> super::Skip for Told<'_, R> {
     fn skip(&mut self, bytes: u64) -> std::io::Result<()> {
         let skipped = std::io::copy(&mut self.take(bytes), &mut std::io::sink())?;
         if skipped < bytes { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }

@@ -41,7 +41,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    fn of(media_type: &MediaType) -> Option<Self> {
+    fn from_media_type(media_type: &MediaType) -> Option<Self> {
         match media_type {
             MediaType::ImageLayer => Some(Compression::None),
             MediaType::ImageLayerGzip => Some(Compression::Gzip),
@@ -81,7 +81,7 @@ impl Layer {
             let why = "only plain tar, gzip and zstd layers can be read, and only distributable ones";
             ImageError::invalid(&what, format!("media type {}: {why}", descriptor.media_type()))
         };
-        let compression = Compression::of(descriptor.media_type()).ok_or_else(unknown)?;
+        let compression = Compression::from_media_type(descriptor.media_type()).ok_or_else(unknown)?;
         Ok(Layer { descriptor, diff_id, compression, index: Arc::default() })
     }
 

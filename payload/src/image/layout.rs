@@ -16,7 +16,7 @@ use super::{
     store::{read_document, sha256_of},
 };
 use crate::{
-    open::open_regular,
+    open_regular,
     side_file::{publish, side},
 };
 use slipway_core::digest::Sha256;

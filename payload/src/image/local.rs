@@ -14,15 +14,14 @@ use std::{
 use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType};
 
 use super::{
-    Document, ImageError, ImageStore, Listing,
+    Document, ImageError, ImageStore, Listing, Skip,
     beside::MAX_BESIDE_BYTES,
     cosign,
     resolve::checked_document,
-    skip::Skip,
     store::{MAX_DOCUMENT_BYTES, read_document, sha256_of},
     tar::{Entries, EntryKind},
 };
-use crate::open::open_regular;
+use crate::open_regular;
 use slipway_core::{
     digest::Sha256,
     disk::magic::{HEAD_BYTES, recognise},

@@ -7,7 +7,6 @@ mod beside;
 mod chunk;
 mod chunks;
 mod cosign;
-mod description;
 mod error;
 mod layer;
 mod layout;
@@ -21,7 +20,6 @@ mod resolve;
 mod sign;
 mod signatures;
 mod sink;
-mod skip;
 mod source;
 mod store;
 mod tar;
@@ -32,16 +30,24 @@ pub use archive::Archive;
 pub use beside::MAX_BESIDE_BYTES;
 pub use chunk::{Chunked, ChunkedLayer, chunk};
 pub use cosign::referrers_tag;
-pub use description::Description;
 pub use error::ImageError;
 pub(crate) use layer::Layer;
 pub use local::{Local, LocalRef};
 pub use pull::{Pull, Pulled};
 pub use push::{Pushed, push};
 pub(crate) use read_ahead::ReadAhead;
+pub use resolve::Description;
 pub use sign::{Signable, SignedLayer};
 pub use sink::{BlobContent, ImageSink, LayoutSink, NamedManifest};
 pub use source::{ImageSource, Inspection};
 pub use store::{Document, FromRange, ImageStore, Listing, MAX_DOCUMENT_BYTES, RangeRequest, sha256_of};
 pub(crate) use verifying_reader::VerifyingReader;
 pub use whole::WholeImage;
+
+use std::io::{self, Read};
+
+/// A reader that may know a cheaper way to skip bytes than to read them.
+pub(crate) trait Skip: Read {
+    /// Fails if the input ends before `bytes` are skipped.
+    fn skip(&mut self, bytes: u64) -> io::Result<()>;
+}

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     delta::{Delta, Old},
-    open::open_regular,
+    open_regular,
     trust::Evidence,
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch};

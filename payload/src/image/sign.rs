@@ -30,7 +30,7 @@ pub struct SignedLayer {
 }
 
 impl SignedLayer {
-    fn of(layer: &Descriptor, document: Vec<u8>) -> Self {
+    fn from_descriptor(layer: &Descriptor, document: Vec<u8>) -> Self {
         SignedLayer { descriptor: layer.clone(), document, signature: signature_in(layer).cloned() }
     }
 
@@ -85,7 +85,7 @@ impl Signable {
                 let place = format!("{tag}, layer {}", n + 1);
                 bytes_left = bytes_left.checked_sub(layer.size()).ok_or_else(too_much)?;
                 let document = signed_document(&*self.image.store, layer, &place)?;
-                all.push(SignedLayer::of(layer, document));
+                all.push(SignedLayer::from_descriptor(layer, document));
             }
         }
         Ok(all)
@@ -124,7 +124,7 @@ pub fn layers_of(manifest: &[u8], blobs: &[Vec<u8>]) -> Result<Vec<SignedLayer>,
     let manifest = manifest_of(manifest, "a manifest of signatures")?;
     let document = |layer: &Descriptor| {
         let found = blobs.iter().find(|bytes| layer.digest().as_ref() == format!("sha256:{}", Sha256::of(bytes)));
-        Some(SignedLayer::of(layer, found?.clone()))
+        Some(SignedLayer::from_descriptor(layer, found?.clone()))
     };
     Ok(manifest.layers().iter().filter_map(document).collect())
 }

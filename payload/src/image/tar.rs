@@ -10,7 +10,7 @@ use std::io::{self, Read};
 
 use tar::{EntryType, Header};
 
-use super::{skip::Skip, verifying_reader::VerifyingReader};
+use super::{Skip, verifying_reader::VerifyingReader};
 use crate::{file_reader::FileReader, sha256::Hasher};
 
 // Headers take one block, and contents are padded to whole blocks.

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use oci_spec::image::Descriptor;
 
-use super::{ImageError, skip::Skip, store::sha256_of};
+use super::{ImageError, Skip, store::sha256_of};
 use crate::sha256::Hasher;
 use slipway_core::digest::Sha256;
 

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 
 use super::{Mirror, Options, Patience};
 
-/// How a registry is reached.
+/// The connection to a registry.
 #[derive(Clone, Debug, Args)]
 pub struct RegistryArgs {
     /// Use HTTP for the registry, not HTTPS, and let credentials go to mirrors without TLS [default: false].

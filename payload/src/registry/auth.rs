@@ -13,7 +13,7 @@ use super::{
     auth_file::{CredentialsFrom, Lookup},
     challenge::{self, Challenge},
     foreign,
-    http_clients::Agents,
+    proxy::Agents,
     request_error::{self, RequestError},
     url::{Origin, Url, encode},
 };
@@ -110,7 +110,7 @@ impl Auth {
         if let Some(service) = service {
             query += &format!("&service={}", encode(&service));
         }
-        let (agent, proxy) = agents.of(&url.origin)?;
+        let (agent, proxy) = agents.for_origin(&url.origin)?;
         let mut answer =
             self.request_token(agent, &url, &query).map_err(|e| RequestError::no_answer(e, &url.origin, proxy))?;
         match answer.status().as_u16() {

@@ -13,7 +13,7 @@ use std::{
 use ureq::{BodyReader, http::StatusCode};
 
 use super::{
-    endpoint::{Answer, Endpoints, Request, Version},
+    endpoint::{Answer, Endpoints, GetRequest, Version},
     foreign,
     request_error::{self, RequestError, header},
     retry::RetrySchedule,
@@ -100,7 +100,7 @@ impl BlobReader {
         let accept = "application/octet-stream, */*;q=0.5";
         let start = if self.without_ranges { 0 } else { self.position };
         let end = (self.end < self.size && !self.without_ranges).then_some(self.end);
-        let request = Request { path: &self.path, accept, start, end, version: self.version.as_ref(), head: false };
+        let request = GetRequest { path: &self.path, accept, start, end, version: self.version.as_ref(), head: false };
         let answer = match self.endpoints.list[self.schedule.endpoint()].get(&request) {
             Ok(answer) => answer,
             Err(failure) => {

@@ -21,10 +21,9 @@ use ureq::{
 use super::{
     Options,
     auth::Auth,
-    http_clients::Agents,
     meter::{MeterConnector, TIME_IS_OVER},
     options::{Patience, is_over},
-    proxy::Proxies,
+    proxy::{Agents, Proxies},
     proxy_connector::ProxyConnector,
     request_error::{RequestError, header},
     retry::RetrySchedule,
@@ -60,7 +59,8 @@ pub struct Endpoint {
     deadline: Option<Instant>,
 }
 
-pub struct Request<'a> {
+/// Request that reads.
+pub struct GetRequest<'a> {
     /// Relative to the repository: `manifests/1`, `blobs/sha256:…`.
     pub path: &'a str,
     pub accept: &'a str,
@@ -100,6 +100,19 @@ pub struct Answer {
     pub response: Response<Body>,
     /// After redirects.
     pub origin: Origin,
+}
+
+impl Answer {
+    /// The path of the next page of the list under this path, from `Link: <URL>; rel="next"` (OCI distribution specification
+    /// 1.1, "Listing Tags" and "Listing Referrers"). Of the URL only the query counts: a mirror or a proxy may not know
+    /// under which name it was asked, and no request goes anywhere else.
+    pub fn next_page(&self, path: &str) -> Option<String> {
+        let link = header(&self.response, "link")?;
+        let (url, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
+        let is_next = parameters.split(';').any(|parameter| matches!(parameter.trim(), "rel=\"next\"" | "rel=next"));
+        let (_, query) = url.split_once('?').filter(|_| is_next)?;
+        Some(format!("{path}?{query}"))
+    }
 }
 
 impl Answer {
@@ -151,7 +164,7 @@ impl Endpoint {
     }
 
     /// Send a request. Follows redirects and authenticates once.
-    pub fn get(&self, request: &Request<'_>) -> Result<Answer, RequestError> {
+    pub fn get(&self, request: &GetRequest<'_>) -> Result<Answer, RequestError> {
         if is_over(self.deadline) {
             return Err(RequestError::fetch(format!("{}: {TIME_IS_OVER}", self.name())));
         }
@@ -188,11 +201,11 @@ impl Endpoint {
     fn send(
         &self,
         url: &Url,
-        request: &Request<'_>,
+        request: &GetRequest<'_>,
         authorization: Option<&str>,
     ) -> Result<Response<Body>, RequestError> {
         let to = url.to_string();
-        let (agent, proxy) = self.agents.of(&url.origin)?;
+        let (agent, proxy) = self.agents.for_origin(&url.origin)?;
         let call = if request.head { agent.head(to) } else { agent.get(to) };
         let mut call = call.header("Accept", request.accept);
         if let Some(value) = authorization {
@@ -262,7 +275,7 @@ impl Endpoint {
             request = request.header("Authorization", value);
         }
         let body = SendBody::from_reader(stream.unwrap_or(&mut slice));
-        let (agent, proxy) = self.agents.of(&url.origin)?;
+        let (agent, proxy) = self.agents.for_origin(&url.origin)?;
         let sent = request.body(body).map_err(ureq::Error::Http).and_then(|request| agent.run(request));
         sent.map_err(|e| RequestError::no_answer(e, &url.origin, proxy))
     }

@@ -19,11 +19,9 @@ mod blob;
 mod challenge;
 mod endpoint;
 mod foreign;
-mod http_clients;
 mod meter;
 mod mirror;
 mod options;
-mod pages;
 mod proxy;
 mod proxy_connector;
 mod referrers;
@@ -56,7 +54,7 @@ use ureq::{Body, http::Response};
 use self::{
     auth::Auth,
     blob::BlobReader,
-    endpoint::{Answer, Endpoint, Endpoints, Request},
+    endpoint::{Answer, Endpoint, Endpoints, GetRequest},
     proxy::Proxies,
     request_error::{RequestError, RequestErrorKind, header},
     url::{Origin, Url},
@@ -148,7 +146,7 @@ impl Registry {
     pub fn digest(&self) -> Result<Sha256, ImageError> {
         let wanted = self.image.wanted();
         let path = format!("manifests/{wanted}");
-        let request = Request { path: &path, accept: ACCEPT, start: 0, end: None, version: None, head: true };
+        let request = GetRequest { path: &path, accept: ACCEPT, start: 0, end: None, version: None, head: true };
         let asked = self.first(|endpoint| endpoint.get(&request));
         match asked.map(|answer| header(&answer.response, "docker-content-digest").and_then(parse_digest)) {
             Ok(Some(digest)) => Ok(digest),
@@ -163,7 +161,7 @@ impl Registry {
     /// A manifest by tag or digest. A digest is verified here, so that a mirror with wrong content is skipped.
     fn manifest(&self, wanted: &str) -> Result<Document, ImageError> {
         let path = format!("manifests/{wanted}");
-        let request = Request { path: &path, accept: ACCEPT, start: 0, end: None, version: None, head: false };
+        let request = GetRequest { path: &path, accept: ACCEPT, start: 0, end: None, version: None, head: false };
         let got = self.first(|endpoint| document(endpoint.get(&request)?, parse_digest(wanted)));
         let document = got.map_err(|failure| failure.into_error(&self.what("manifest", wanted)))?;
         self.endpoints.fetched.fetch_add(document.bytes.len() as u64, Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! Chooses the proxy of a request: by the environment, as Go's `httpproxy` and curl read it.
+//! Chooses the proxy of a request, and the client that uses it: by the environment, as Go's `httpproxy` and curl read it.
 //!
 //! ureq passes over a value that it cannot use, and would ask the registry directly. So the decision is made here, and
 //! a value that cannot be used is an error that names the variable, for the hosts that it is meant for.
 
 use std::{env, net::IpAddr};
 
-use ureq::Proxy;
+use ureq::{Agent, Proxy};
 
 use super::{request_error::RequestError, url::Origin};
 
@@ -43,10 +43,12 @@ enum Exception {
 impl Proxies {
     /// The proxies of this process.
     pub fn of_environment() -> Self {
-        Self::of(&|name| env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty()))
+        Self::from_variables(&|name| {
+            env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+        })
     }
 
-    fn of(variable: &dyn Fn(&str) -> Option<String>) -> Self {
+    fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let first = |names: [&'static str; 4]| names.into_iter().find_map(|name| Some((name, variable(name)?)));
         let named = |names| first(names).map(|(name, value)| Named::new(name, &value));
         let without = ["NO_PROXY", "no_proxy"].into_iter().find_map(variable).unwrap_or_default();
@@ -163,12 +165,38 @@ fn is_in(address: IpAddr, net: IpAddr, bits: u8) -> bool {
     address.is_ipv4() == net.is_ipv4() && number(address) & mask == number(net) & mask
 }
 
+/// Clients that send requests: directly, and through the proxies that the environment names.
+pub struct Agents {
+    direct: Agent,
+    // Without TLS, and with it.
+    proxied: [Option<Agent>; 2],
+    proxies: Proxies,
+}
+
+impl Agents {
+    pub fn new(make: &dyn Fn(Option<Proxy>) -> Agent, proxies: Proxies) -> Self {
+        let proxied = [false, true].map(|tls| proxies.of_scheme(tls).map(|named| make(Some(named.proxy.clone()))));
+        Agents { direct: make(None), proxied, proxies }
+    }
+
+    /// The client for a host, and the name of its proxy if it uses one.
+    pub fn for_origin(&self, origin: &Origin) -> Result<(&Agent, Option<&str>), RequestError> {
+        let proxy = self.proxies.of_origin(origin)?;
+        Ok(match (proxy, &self.proxied[usize::from(origin.tls)]) {
+            (Some(named), Some(agent)) => (agent, Some(&named.name)),
+            _ => (&self.direct, None),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn proxies(variables: &[(&str, &str)]) -> Proxies {
-        Proxies::of(&|name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned()))
+        Proxies::from_variables(&|name| {
+            variables.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned())
+        })
     }
 
     fn asks(without: &str, authority: &str) -> bool {

@@ -4,8 +4,7 @@ use oci_spec::image::{Descriptor, ImageIndex};
 
 use super::{
     ACCEPT, Registry, document,
-    endpoint::{Endpoint, Request},
-    pages::next,
+    endpoint::{Endpoint, GetRequest},
     request_error::{RequestError, RequestErrorKind},
 };
 use crate::image::{ImageError, ImageStore as _, Listing, MAX_BESIDE_BYTES, referrers_tag};
@@ -40,9 +39,9 @@ fn listed(endpoint: &Endpoint, image: Sha256, what: &str) -> Result<Listing<Desc
     let path = format!("referrers/sha256:{image}");
     let (mut listing, mut bytes, mut page) = (Listing::default(), 0, path.clone());
     for _ in 0..MAX_PAGES {
-        let request = Request { path: &page, accept: ACCEPT, start: 0, end: None, version: None, head: false };
+        let request = GetRequest { path: &page, accept: ACCEPT, start: 0, end: None, version: None, head: false };
         let answer = endpoint.get(&request)?;
-        let following = next(&answer, &path);
+        let following = answer.next_page(&path);
         let document = document(answer, None)?;
         let found = manifests(&document.bytes)
             .map_err(|why| RequestError::wrong(format!("the answer of {} is {why}", endpoint.name())))?;

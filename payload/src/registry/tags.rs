@@ -4,9 +4,8 @@ use serde::Deserialize;
 
 use super::{
     Registry, body,
-    endpoint::{Answer, Endpoint, Request},
+    endpoint::{Answer, Endpoint, GetRequest},
     foreign,
-    pages::next,
     request_error::RequestError,
 };
 use crate::image::ImageError;
@@ -36,9 +35,9 @@ fn tags_of(endpoint: &Endpoint) -> Result<Vec<String>, RequestError> {
     let mut path = LIST.to_owned();
     loop {
         let request =
-            Request { path: &path, accept: "application/json", start: 0, end: None, version: None, head: false };
+            GetRequest { path: &path, accept: "application/json", start: 0, end: None, version: None, head: false };
         let answer = endpoint.get(&request)?;
-        let next = next(&answer, LIST);
+        let next = answer.next_page(LIST);
         let before = tags.len();
         tags.extend(page(answer)?.into_iter().filter(|tag| is_tag(tag)));
         let wrong = |why: &str| Err(RequestError::wrong(format!("{} {why}", endpoint.name())));

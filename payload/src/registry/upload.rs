@@ -10,7 +10,7 @@ use ureq::http::Method;
 
 use super::{
     ACCEPT, Registry,
-    endpoint::{Answer, Change, Content, Endpoint, Request},
+    endpoint::{Answer, Change, Content, Endpoint, GetRequest},
     request_error::{RequestError, RequestErrorKind, header},
     url::Url,
 };
@@ -80,7 +80,7 @@ impl Registry {
 
 fn has_blob(endpoint: &Endpoint, digest: &str) -> Result<bool, RequestError> {
     let path = format!("blobs/{digest}");
-    match endpoint.get(&Request { path: &path, accept: ACCEPT, start: 0, end: None, version: None, head: true }) {
+    match endpoint.get(&GetRequest { path: &path, accept: ACCEPT, start: 0, end: None, version: None, head: true }) {
         Ok(_) => Ok(true),
         Err(failure) if failure.kind == RequestErrorKind::NotFound => Ok(false),
         // A missing repository may answer so to a client that may only read, and some registries answer no HEAD; the upload

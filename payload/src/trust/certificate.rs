@@ -49,7 +49,7 @@ impl fmt::Display for Time {
 
 /// Key (SubjectPublicKeyInfo, DER) and validity of a certificate in DER form. `None`: not a certificate.
 pub fn read(certificate: &[u8]) -> Option<(&[u8], Validity)> {
-    let outline = Outline::of(certificate)?;
+    let outline = Outline::parse(certificate)?;
     Some((outline.info, validity(outline.validity)?))
 }
 

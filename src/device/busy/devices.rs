@@ -27,7 +27,7 @@ pub enum Store {
 
 impl Store {
     /// None if it is neither a block device nor a regular file.
-    pub fn of(meta: &fs::Metadata) -> Option<Self> {
+    pub fn of_metadata(meta: &fs::Metadata) -> Option<Self> {
         match meta.file_type() {
             kind if kind.is_block_device() => Some(Store::Device(meta.rdev())),
             kind if kind.is_file() => Some(Store::File { dev: meta.dev(), inode: meta.ino() }),
@@ -246,7 +246,7 @@ fn backing(node: &Path, sys: &Path) -> Option<Backing> {
         };
         return Some(Backing { store, offset: status.offset });
     }
-    let store = Store::of(&fs::metadata(read_trimmed(&sys.join("loop/backing_file"))?).ok()?)?;
+    let store = Store::of_metadata(&fs::metadata(read_trimmed(&sys.join("loop/backing_file"))?).ok()?)?;
     Some(Backing { store, offset: read_trimmed(&sys.join("loop/offset"))?.parse().ok()? })
 }
 

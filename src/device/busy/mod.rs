@@ -96,5 +96,5 @@ fn open_in(parts: &[Device], wanted: impl Fn(&str) -> bool, by: &dyn Fn(String) 
 }
 
 fn store_of(path: &Path) -> Option<Store> {
-    Store::of(&fs::metadata(path).ok()?)
+    Store::of_metadata(&fs::metadata(path).ok()?)
 }

@@ -85,7 +85,7 @@ fn mounted(line: &str) -> Vec<(u64, String)> {
 pub fn swaps() -> Vec<Store> {
     let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-    paths.filter_map(|path| Store::of(&fs::metadata(path.replace("\\040", " ")).ok()?)).collect()
+    paths.filter_map(|path| Store::of_metadata(&fs::metadata(path.replace("\\040", " ")).ok()?)).collect()
 }
 
 #[cfg(test)]

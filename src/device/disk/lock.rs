@@ -105,7 +105,7 @@ pub fn holder(file: &File, kinds: &[&str]) -> Option<u32> {
     let shows = |info: &str| info.lines().any(|line| line.starts_with("lock:") && of_kind(line));
     // 0 is a process of another PID namespace.
     let pid = pid.parse().ok().filter(|pid| *pid != 0);
-    pid.or_else(|| Some(processes::with_open(&[Store::of(&meta)?], shows)?.0))
+    pid.or_else(|| Some(processes::with_open(&[Store::of_metadata(&meta)?], shows)?.0))
 }
 
 fn named(file: &File, kinds: &[&str]) -> String {

@@ -109,7 +109,7 @@ pub fn holder(node: &DiskNode) -> Option<Option<u32>> {
 }
 
 fn store_of(path: &Path) -> Option<Store> {
-    Store::of(&fs::metadata(path).ok()?)
+    Store::of_metadata(&fs::metadata(path).ok()?)
 }
 
 fn token(devices: &Devices, store: Store, node: Option<&Path>) -> Option<Token> {

@@ -71,7 +71,7 @@ impl LinuxPlatform {
     }
 
     fn disk(&self) -> Option<DiskRequest> {
-        DiskRequest::of(self.path.clone(), LOCK, &mut Quiet).ok()
+        DiskRequest::for_disk(self.path.clone(), LOCK, &mut Quiet).ok()
     }
 
     /// Finds the disk, once its driver is there.

@@ -96,7 +96,7 @@ fn extract(
         changed: true,
         result: Some(result),
         entries: SnapshotEntry::all(&wanted),
-        ..SnapshotReport::of(&name)
+        ..SnapshotReport::empty(&name)
     })
 }
 
@@ -112,7 +112,7 @@ pub fn onto(
     let look = || InstalledDisk::look(disk, identity.clone(), name, cmdline);
     let system = look()?.system;
     let slot = if request.boot { system.running.slot() } else { Some(chosen(&system, request.slot)?) };
-    let said = |result: String| SnapshotReport { result: Some(result), ..SnapshotReport::of(name) };
+    let said = |result: String| SnapshotReport { result: Some(result), ..SnapshotReport::empty(name) };
     let Some(slot) = slot else { return Ok(said(format!("the running system is {}", system.running))) };
     if request.boot
         && !is_damaged(&system.snapshots[slot])

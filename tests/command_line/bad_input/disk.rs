@@ -122,7 +122,7 @@ fn an_empty_file() {
     refused(&image, INSTALL, &["too small", "it has 0 MiB"], || world.install(&image, &[]));
 }
 
-/// A real disk needs 2 GiB of EPHEMERAL: nobody grows it later.
+/// A real disk needs 2 GiB of EPHEMERAL: it does not grow later.
 #[test]
 fn one_sector_too_small_for_a_real_disk() {
     let world = World::new();

@@ -173,7 +173,7 @@ fn an_empty_gpt_is_empty() {
     world.install(&image, &[]).succeeds();
 }
 
-/// An older label left behind an MBR counts for nobody: without a protective MBR the MBR's partitions are
+/// An older label left behind an MBR does not count: without a protective MBR the MBR's partitions are
 /// the disk's.
 #[test]
 fn an_mbr_in_front_of_a_stale_empty_gpt() {

@@ -212,7 +212,7 @@ fn nobody_reads_stdout() {
     assert_eq!(unread(vec!["verify".to_owned(), format!("--disk={}", image.display())]).exits(INSTALL).code, INSTALL);
 }
 
-/// Nobody has to listen to progress: stderr may be closed, full, or a pipe whose reader has gone.
+/// Progress needs no reader: stderr may be closed, full, or a pipe whose reader has gone.
 #[test]
 fn nowhere_for_progress_to_go() {
     let world = World::new();

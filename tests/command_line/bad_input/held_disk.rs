@@ -61,7 +61,7 @@ fn a_volume_mounted_through_an_offset_loop_device() {
     let wipe = ["wipe", "STATE", "--progress=none"];
     refused_beside(&disk, at, &texts, || on_disk(&disk.node, &wipe));
     refused_beside(&disk, at, &texts, || world.install(&disk.node, &["--force"]));
-    // What lies beside it is nobody's.
+    // No program uses the partition beside it.
     on_disk(&disk.node, &["wipe", "EPHEMERAL", "--progress=none"]).succeeds();
     tool!("sync", "--file-system", &mount.point);
     drop(mount);
@@ -76,7 +76,7 @@ fn noise() -> Vec<u8> {
     slipway_test_support::world::noise(3, 100_000)
 }
 
-/// Whoever is at the top is named, through every device between.
+/// The user at the top is named, through every device between.
 #[test]
 fn a_loop_device_on_a_loop_device() {
     let world = World::new();

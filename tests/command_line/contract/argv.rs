@@ -15,7 +15,7 @@ use super::{CONFIG, container::Container, install};
 fn an_install_as_machined_calls_it() {
     let world = World::new();
     let container = Container::new(&world);
-    // Room for slots of the size that nobody says.
+    // Room for slots of the default size.
     File::create(container.path("disk")).unwrap().set_len(DISK_BYTES).unwrap();
     let args = [
         "install",

@@ -99,7 +99,7 @@ fn platform_config_defaults_and_extra_arguments_in_this_order() {
     assert_eq!(cmdline(&world, &args), format!("{head} own=1 a=1"));
     // No --config, no talos.config.
     assert_eq!(cmdline(&world, &["--config=", "--platform=metal"]), "talos.platform=metal console=tty0 own=1");
-    // machined always gives a platform. Where nobody does, the system is a stranger's, and none of Talos' words are added.
+    // machined always gives a platform. Without a platform the system is a stranger's, and none of Talos' words are added.
     assert_eq!(cmdline(&world, &[]), "own=1");
     world.payload.remove("cmdline");
     assert_eq!(cmdline(&world, &[]), "");

@@ -94,7 +94,7 @@ fn wipe_is_what_the_config_says_unless_an_argument_does() {
     assert!(wiped.contains(" erase "), "{wiped}");
     run(&["--zero=false"], "wipe: yes").exits(INSTALL).says(&["not empty"]);
     run(&[], "wipe: no").exits(INSTALL).says(&["not empty"]);
-    // Talos' default is true, but whoever leaves a key out has not asked for an erased disk.
+    // Talos' default is true, but a config that leaves the key out has not asked for an erased disk.
     run(&[], "").exits(INSTALL).says(&["not empty"]);
     let forced = run(&["--force=true", "--zero=false"], "wipe: yes").succeeds().stdout;
     assert!(!forced.contains(" erase "), "{forced}");
@@ -118,7 +118,7 @@ fn legacy_bios_support_marks_the_protective_mbr_bootable() {
     }
 }
 
-/// What a data volume begins with.
+/// The first bytes of a data volume.
 fn head(disk: &Path, part: &str) -> Vec<u8> {
     read_at(disk, partition(disk, part).offset, 4)
 }

@@ -77,12 +77,12 @@ fn a_pipe_that_nobody_reads_stops_nothing() {
         reader.read_to_string(&mut left).unwrap();
         assert!(left.lines().all(|line| line == "."), "no room, and yet: {left:?}");
     }
-    // Both in one pipe, as the lifecycle service has it: the work is done, and the exit code says that nobody was told.
+    // Both in one pipe, as the lifecycle service has it: the work is done, and the exit code says that no reader was told.
     let (_reader, writer) = full_pipe();
     let mut child = start(&["--force", "--progress=plain"], writer.try_clone().unwrap().into(), writer.into());
     assert_eq!(child.wait().unwrap().code(), Some(OTHER));
     on_disk(&image, &["verify"]).succeeds();
-    // A failure that nobody reads of still has its exit code.
+    // A failure that no reader sees still has its exit code.
     let (_reader, writer) = full_pipe();
     let mut child = start(&["--progress=plain"], Stdio::null(), writer.into());
     assert_eq!(child.wait().unwrap().code(), Some(INSTALL));

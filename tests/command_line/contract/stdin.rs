@@ -78,7 +78,7 @@ fn a_stdin_without_end_is_not_waited_for() {
         command.args(world.install_args(&image, &[])).env("SLIPWAY_ASSETS", assets());
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    // Silent, but open: nobody ever closes the other ends.
+    // Silent, but open: the other ends are never closed.
     let (pipe, _writer) = io::pipe().unwrap();
     let (socket, _other) = UnixStream::pair().unwrap();
     let silent = [start(pipe.into()), start(Stdio::from(std::os::fd::OwnedFd::from(socket)))];

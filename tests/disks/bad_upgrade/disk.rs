@@ -54,7 +54,7 @@ fn a_table_whose_slots_are_one_place() {
     });
 }
 
-/// Somebody has put a partition of his own onto bytes of one of ours, which no tool does without being forced.
+/// Another program has put a partition of its own onto bytes of one of ours, which no tool does without being forced.
 #[test]
 fn a_table_with_another_partition_inside_a_slot() {
     let world = World::new();

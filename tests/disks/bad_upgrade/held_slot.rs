@@ -129,7 +129,7 @@ fn a_slot_that_is_open_for_writing() {
     let who = format!("open for writing in process {}", std::process::id());
     rig.stage().exits(INSTALL).says(&["in use", slot.node.to_str().unwrap(), &who]);
     drop(open);
-    // Whoever reads it is no matter, and the ways back do not ask.
+    // Readers do not matter, and the ways back do not ask.
     let reader = OpenOptions::new().read(true).open(&slot.node).unwrap();
     rig.stage().succeeds();
     drop(reader);

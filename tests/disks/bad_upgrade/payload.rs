@@ -65,7 +65,7 @@ fn a_payload_that_changes_while_it_is_read() {
     let world = World::new();
     let node = Node::installed(&world);
     let mut source = DirSource::new(node.next.dir());
-    let payload = source.facts(ChecksumPolicy::of(false), Inspection::Everything, |_| ()).unwrap();
+    let payload = source.facts(ChecksumPolicy::from_strict(false), Inspection::Everything, |_| ()).unwrap();
     let disk = Disk::open(&node.disk, Access::Write, None, Duration::ZERO).unwrap();
     let system = probe::system(&disk, &node_cmdline(&disk)).unwrap();
     let request = UpgradeRequest {

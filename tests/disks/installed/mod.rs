@@ -67,7 +67,7 @@ impl Disk {
         finished(program("sgdisk").args(args).arg(&device.node))
     }
 
-    /// What `sgdisk -i` says of a partition.
+    /// The answer of `sgdisk -i` about a partition.
     fn entry(&self, number: u32) -> BTreeMap<String, String> {
         let info = self.sgdisk(&["-i", &number.to_string()]);
         let lines = info.lines().filter_map(|line| line.split_once(": "));
@@ -203,7 +203,7 @@ fn mtools_read_every_file(disk: &Disk) {
 
 fn the_fatfs_crate_reads_every_file_and_no_other(disk: &Disk) {
     for (number, label) in [(ESP, "EFI"), (SLOT_A, "BOOT-A")] {
-        let window = Window::of(&disk.image, disk.range(number));
+        let window = Window::open(&disk.image, disk.range(number));
         let volume = fatfs::FileSystem::new(window, fatfs::FsOptions::new()).unwrap();
         assert_eq!(volume.fat_type(), fatfs::FatType::Fat32);
         assert_eq!(volume.volume_label(), label);
@@ -316,7 +316,7 @@ fn meta_is_two_adv_copies(disk: &Disk) {
     assert!(rest.iter().all(|b| *b == 0), "something is left behind the copies");
 }
 
-/// Whatever lay where a file system is made, its log above all, is gone: it is taken for nothing by anybody.
+/// Whatever lay where a file system is made, its log above all, is gone: no program mistakes it for a file system.
 #[test]
 fn data_file_systems_take_the_place_of_anything() {
     let world = World::new();

@@ -49,7 +49,7 @@ fn lists(bytes: &[u8]) -> bool {
 fn signature(bytes: &[u8]) -> bool {
     let Some(signed) = Signed::parse(bytes) else { return false };
     let _ = signed.program();
-    // Whoever believes nothing finds no signer.
+    // A reader that accepts no claim finds no signer.
     assert!(signed.signers(Some(bytes), &|_: &Claim<'_>| false).is_empty());
     let all = signed.signers(Some(bytes), &|_| true).len();
     assert!(all <= signed.certificates().len());

@@ -27,7 +27,7 @@ fn program(bytes: &[u8]) -> bool {
     // What is in no section is headers or signatures.
     let filled: usize = pe.sections().iter().map(|section| section.file.len()).sum();
     assert!(filled <= bytes.len() && pe.sections().iter().all(|s| s.file.is_empty() || s.file.end <= bytes.len()));
-    let _ = (pe.signatures(), PcrValue::of(&pe), pe.arch());
+    let _ = (pe.signatures(), PcrValue::for_uki(&pe), pe.arch());
     let signed = pe.with_signature(b"signature").unwrap();
     let signed = Pe::parse(&signed).unwrap();
     assert_eq!(signed.digest(), digest, "a signature changes nothing that is signed");
@@ -46,8 +46,8 @@ fn program(bytes: &[u8]) -> bool {
 /// What is read of a kernel or a unified kernel image piece by piece is what the whole of it says.
 fn in_parts(bytes: &[u8]) {
     let head = &bytes[..bytes.len().min(HEAD_BYTES as usize)];
-    if let Some(lack) = StubLack::of(head) {
-        assert_eq!(StubLack::of(bytes), Some(lack));
+    if let Some(lack) = StubLack::find(head) {
+        assert_eq!(StubLack::find(bytes), Some(lack));
     }
     let (begin, rest) = bytes.split_at(head.len());
     let mut watch = UnifiedWatch::default();

@@ -9,7 +9,6 @@ mod disk;
 mod efi;
 mod image;
 mod judge;
-mod profile;
 mod signature;
 mod text;
 
@@ -27,7 +26,7 @@ pub const TARGETS: [(&str, Body); 16] = [
     ("gpt", disk::gpt),
     ("cmdline", cmdline::cmdline),
     ("config", config::config),
-    ("profile", profile::profile),
+    ("profile", config::profile),
     ("image_ref", text::image_ref),
     ("running", text::running),
     ("signature", signature::signature),

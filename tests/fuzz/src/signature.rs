@@ -21,7 +21,7 @@ pub fn signature(mut bytes: &[u8]) -> bool {
 fn key(bytes: &[u8]) -> bool {
     let Ok(keys) = PublicKey::parse(bytes, "key") else { return false };
     assert!(!keys.is_empty());
-    // Nobody has signed this.
+    // No key has signed this.
     assert!(keys.iter().all(|key| !key.verifies(bytes, bytes) && !key.verifies(b"", bytes)));
     true
 }

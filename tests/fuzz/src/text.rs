@@ -135,16 +135,16 @@ pub fn image_ref(bytes: &[u8]) -> bool {
 pub fn running(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let disk = Uuid::from_u128(0x5119_7a11);
-    if let Running::This { slot, trial } = Running::of(&text, disk) {
+    if let Running::This { slot, trial } = Running::from_cmdline(&text, disk) {
         let word = format!("slipway.slot={slot}");
         assert!(text.contains(&word) && text.contains(&format!("slipway.try={}", u8::from(trial))), "{text:?}");
-        assert!(!matches!(Running::of(&text, Uuid::from_u128(1)), Running::This { .. }));
+        assert!(!matches!(Running::from_cmdline(&text, Uuid::from_u128(1)), Running::This { .. }));
     }
     for slot in Slot::BOTH {
         for trial in [false, true] {
             let line = format!("{text} slipway.slot={slot} slipway.disk={disk} slipway.try={}\n", u8::from(trial));
-            assert_eq!(Running::of(&line, disk), Running::This { slot, trial });
+            assert_eq!(Running::from_cmdline(&line, disk), Running::This { slot, trial });
         }
     }
-    Running::of(&text, disk) != Running::Unknown
+    Running::from_cmdline(&text, disk) != Running::Unknown
 }

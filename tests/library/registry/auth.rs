@@ -75,7 +75,7 @@ fn credentials_go_to_the_token_service_and_nowhere_else() {
     assert_eq!(says(&error, &[&place, "no credentials", "no-credentials.json"]), "denied");
 }
 
-/// Credentials for a mirror without TLS, for which nobody has asked: anybody on the way could read them.
+/// Unrequested credentials for a mirror without TLS: every host on the way could read them.
 #[test]
 fn a_mirror_without_tls_gets_no_credentials() {
     let dir = TempDir::new().unwrap();
@@ -106,7 +106,7 @@ fn a_mirror_without_tls_gets_no_credentials() {
     }
 }
 
-/// What anybody gets needs no credentials, and the registry's own go to it alone.
+/// A public image needs no credentials, and the registry's own go to it alone.
 #[test]
 fn a_mirror_without_tls_may_serve_what_is_public() {
     let dir = TempDir::new().unwrap();
@@ -169,7 +169,7 @@ fn a_helper_is_named_when_it_is_all_there_is() {
     let path = dir.path().join("config.json");
     fs::write(&path, r#"{"auths": {}, "credsStore": "desktop"}"#).unwrap();
     let options = Options { auth_file: Some(path), ..plain() };
-    // It does not matter where nobody asks who we are.
+    // It does not matter where the server asks for no credentials.
     let open = Server::new(|_, out| reply(out, 200, &[], b"{}"));
     registry(&format!("127.0.0.1:{}/a/b:1", open.port), &options).root().unwrap();
     let shut = Server::new(|_, out| reply(out, 401, &[("WWW-Authenticate", "Basic realm=x")], b""));

@@ -19,7 +19,7 @@ fn pages_follow_each_other() {
             &[("Link", "</v2/a/b/tags/list?last=2&n=2>; rel=\"next\"")],
             br#"{"name": "a/b", "tags": ["2", "1"]}"#,
         ),
-        // Whatever the registry calls itself, nobody else is asked.
+        // Whatever the registry calls itself, no other host is asked.
         Some("2") => reply(
             out,
             200,

@@ -38,7 +38,7 @@ fn kernel_arguments_that_would_not_arrive() {
         let extra = format!("--extra-kernel-arg={arg}");
         refused(&world, INPUT, &["kernel command line"], || live(&world, kind, &out, &[&extra]));
     }
-    // Nobody would be there to read about it.
+    // No user would be there to read about it.
     for arg in ["slipway.install=foo", "slipway.install.preserve=yes", "slipway.installs=/dev/sda"] {
         let extra = format!("--extra-kernel-arg={arg}");
         refused(&world, INPUT, &["kernel command line: slipway.install"], || live(&world, "iso", &out, &[&extra]));
@@ -46,7 +46,7 @@ fn kernel_arguments_that_would_not_arrive() {
     refused(&world, INPUT, &["platform", "not known"], || live(&world, "iso", &out, &["--platform=moon"]));
 }
 
-/// The finding: the ISO of examples/debian was made with a note that nobody saw, and looped at its start.
+/// The finding: the ISO of examples/debian was made with a note that no reader saw, and looped at its start.
 #[test]
 fn a_system_that_finds_its_root_only_in_a_slot() {
     for words in [

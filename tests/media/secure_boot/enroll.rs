@@ -10,7 +10,7 @@ use std::{
 use slipway::{
     device::{EfiVariables, OptionRom},
     error::Failure,
-    ops::enroll::{self, Machine, Request},
+    ops::enroll::{self, EnrollRequest, Machine},
     report_failure,
 };
 use slipway_core::{
@@ -69,7 +69,7 @@ impl EfiVariables for Firmware {
 struct Bench {
     world: World,
     firmware: Firmware,
-    request: Request,
+    request: EnrollRequest,
     roms: Vec<Vec<u8>>,
     is_virtual: Option<bool>,
 }
@@ -81,7 +81,7 @@ impl Bench {
         let (keys, program) = (world.path("keys"), world.path("signed.efi"));
         Outcome::of(installer(["keys", "--progress=none"]).arg(&keys).args(key.args())).succeeds();
         uki(&world, &program, &key, &[]);
-        let request = Request {
+        let request = EnrollRequest {
             dir: keys,
             mode: EnrollMode::Manual,
             disk: None,
@@ -93,7 +93,7 @@ impl Bench {
         Bench { world, firmware: Firmware::default(), request, roms: vec![], is_virtual: Some(false) }
     }
 
-    fn run(&self, request: &Request) -> Result<EnrollReport, Failure> {
+    fn run(&self, request: &EnrollRequest) -> Result<EnrollReport, Failure> {
         let rom = |content: &Vec<u8>| OptionRom { device: "0000:00:03.0".to_owned(), content: Ok(content.clone()) };
         let option_roms = || Ok(self.roms.iter().map(rom).collect());
         let machine = Machine { variables: &self.firmware, is_virtual: self.is_virtual, option_roms: &option_roms };
@@ -101,11 +101,11 @@ impl Bench {
     }
 
     fn mode(&self, mode: EnrollMode) -> Result<EnrollReport, Failure> {
-        self.run(&Request { mode, ..self.request.clone() })
+        self.run(&EnrollRequest { mode, ..self.request.clone() })
     }
 
     /// Nothing is written, and it says why.
-    fn refuses(&self, request: &Request, id: &str, words: &str) {
+    fn refuses(&self, request: &EnrollRequest, id: &str, words: &str) {
         let failure = self.run(request).unwrap_err();
         let report = report_failure::report(&failure, Some("enroll"));
         assert_eq!(report.id, id, "{failure}");
@@ -130,15 +130,15 @@ const ALL: [Variable; 3] = [Variable::Db, Variable::Kek, Variable::Pk];
 #[test]
 fn keys_are_written_in_their_order_and_one_time() {
     let bench = Bench::new();
-    let dry = bench.run(&Request { dry_run: true, ..bench.request.clone() }).unwrap();
+    let dry = bench.run(&EnrollRequest { dry_run: true, ..bench.request.clone() }).unwrap();
     assert!(!dry.changed && dry.setup_mode && bench.firmware.taken.borrow().is_empty());
     let text = dry.to_string();
     assert!(text.contains("   3. write      PK: 1 certificate, ") && text.contains("   <- commit point\n"), "{text}");
     assert!(text.ends_with("dry run: nothing was written"), "{text}");
 
-    let other = Request { plan_hash: Some(Sha256::of(b"")), ..bench.request.clone() };
+    let other = EnrollRequest { plan_hash: Some(Sha256::of(b"")), ..bench.request.clone() };
     bench.refuses(&other, "plan-changed", "is not what it was when the plan was made");
-    let report = bench.run(&Request { plan_hash: Some(dry.plan_hash), ..bench.request.clone() }).unwrap();
+    let report = bench.run(&EnrollRequest { plan_hash: Some(dry.plan_hash), ..bench.request.clone() }).unwrap();
     assert!(report.changed && !report.setup_mode);
     assert_eq!(report.plan, dry.plan);
     assert_eq!(*bench.firmware.taken.borrow(), ALL);
@@ -189,12 +189,12 @@ fn modes() {
     bench.is_virtual = Some(true);
     assert!(bench.mode(EnrollMode::IfSafe).unwrap().changed);
 
-    // Keys of somebody else.
+    // Keys of another owner.
     let bench = Bench { firmware: Firmware::default(), ..bench };
     bench.firmware.has_platform_key.set(true);
     assert!(!bench.mode(EnrollMode::IfSafe).unwrap().changed);
     for mode in [EnrollMode::Manual, EnrollMode::Force] {
-        let request = Request { mode, ..bench.request.clone() };
+        let request = EnrollRequest { mode, ..bench.request.clone() };
         bench.refuses(&request, "not-in-setup-mode", "in its menu, under Secure Boot, delete the platform key");
     }
 }
@@ -225,7 +225,7 @@ fn what_would_not_start_stands_in_the_way() {
         (&unsigned, "it is not signed"),
     ] {
         let request =
-            Request { starts: vec![bench.request.starts[0].clone(), program.clone()], ..bench.request.clone() };
+            EnrollRequest { starts: vec![bench.request.starts[0].clone(), program.clone()], ..bench.request.clone() };
         bench.refuses(&request, "would-not-start", words);
     }
 
@@ -267,7 +267,7 @@ fn rom(program: &[u8], packed: bool) -> Vec<u8> {
 #[test]
 fn option_roms_that_would_not_start_stand_in_the_way() {
     let mut bench = Bench::new();
-    // QEMU's network card has one with a driver of iPXE, which nobody has signed.
+    // QEMU's network card has one with an unsigned driver of iPXE.
     let ipxe = fs::read("/usr/lib/ipxe/qemu/efi-virtio.rom").unwrap();
     assert!(matches!(&drivers(&ipxe).unwrap()[..], [Driver::Program(program)] if program.starts_with(b"MZ")));
     bench.roms = vec![ipxe];
@@ -309,7 +309,7 @@ fn files_of_efitools_are_taken_and_what_does_not_belong_together_is_not() {
         command.arg("-k").arg(&by.key).arg("-c").arg(&by.certificate).arg(name).arg(&list);
         finished(command.arg(dir.join(format!("{name}.auth"))));
     };
-    let request = Request { dir: dir.clone(), ..bench.request.clone() };
+    let request = EnrollRequest { dir: dir.clone(), ..bench.request.clone() };
     let good = || {
         sign("PK", &[&pk], &pk);
         sign("KEK", &[&kek], &pk);
@@ -348,12 +348,12 @@ fn well_known_certificates_are_there_if_wanted() {
     let dir = bench.world.path("well-known");
     let mut command = installer(["keys", "--progress=none", "--include-well-known-certs"]);
     Outcome::of(command.arg(&dir).args(bench.key().args())).succeeds();
-    let report = bench.run(&Request { dir, ..bench.request.clone() }).unwrap();
+    let report = bench.run(&EnrollRequest { dir, ..bench.request.clone() }).unwrap();
     let counts: Vec<_> = report.plan.steps.iter().map(|step| step.certificates.len()).collect();
     assert_eq!(counts, [6, 3, 1]);
 }
 
-/// A machine whose BIOS started it has no such variables, and whoever runs this has to know what is missing.
+/// A machine whose BIOS started it has no such variables, and the user has to know what is missing.
 #[test]
 fn without_variables_it_says_so() {
     struct None;

@@ -105,7 +105,7 @@ fn a_medium_for_the_network_has_its_system_as_one_signed_file() {
     assert_eq!(cmdline, report["cmdline"].as_str().unwrap());
 }
 
-/// A medium that nobody signs is another one than it would be with a signature, and has none of this.
+/// An unsigned medium differs from a signed one, and has none of this.
 #[test]
 fn who_signs_is_part_of_what_a_medium_is() {
     let world = world();

@@ -11,7 +11,7 @@ use slipway_test_support::{
 use super::*;
 use crate::imager::imager;
 
-/// The time of images where nobody says another.
+/// The time of images for which no other is given.
 const TIME: &str = "1767225600";
 
 /// `input` for the payload of this world, signed by `key`, and the rest of `input.secureboot`.
@@ -57,7 +57,7 @@ fn a_profile_makes_a_signed_iso_that_brings_its_keys() {
         format!("platformKeyPath: {pk}\n    keyExchangeKeyPath: {kek}\n    signatureKeyPath: {db}")
     };
     let iso = world.path("out/metal-amd64-secureboot.iso");
-    // Nobody makes files for the last two: the imager makes the same of the certificate.
+    // No step makes files for the last two: the imager makes the same of the certificate.
     for (more, mode, dir) in [
         (files(&known), "force", &known),
         (String::new(), "if-safe", &plain),

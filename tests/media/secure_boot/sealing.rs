@@ -50,7 +50,7 @@ impl<'w> Tpm<'w> {
         self.world.path(&format!("tpm/{name}"))
     }
 
-    /// One command of tpm2-tools; `@NAME` is a file. Nobody manages the room in this TPM, so what it has loaded is put out again.
+    /// One command of tpm2-tools; `@NAME` is a file. No resource manager frees memory in this TPM, so each command flushes what it has loaded.
     fn tries(&self, tool: &str, args: &[&str]) -> Option<String> {
         let tcti = format!("swtpm:path={}", self.path("socket").display());
         let file = |arg: &&str| match arg.split_once('@') {

@@ -61,7 +61,7 @@ fn others_read_and_verify_it() {
     assert!(report["system"]["stub"].as_str().unwrap().starts_with("25"));
 }
 
-/// Whoever changes one byte makes a program that nobody verifies.
+/// One changed byte makes a program that no firmware verifies.
 #[test]
 fn a_changed_byte_is_seen_by_all() {
     let world = world();

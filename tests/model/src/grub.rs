@@ -54,7 +54,7 @@ fn boot_either(medium: &Medium, first: Slot, second: Option<Slot>) -> End {
     found.map_or(End::Nothing, |slot| End::Boots { slot, trial: false })
 }
 
-/// `by_hand`: the slot that is offered when somebody presses a key. It is booted, and nothing is written.
+/// `by_hand`: the slot that is offered when a person presses a key. It is booted, and nothing is written.
 pub fn boot_menu(medium: &Medium) -> Option<Slot> {
     let Some(env) = env_pick(&medium.copies) else {
         let choice = !by_markers_first(medium);

@@ -40,7 +40,7 @@ impl At {
 pub struct State {
     pub medium: Medium,
     pub at: At,
-    /// Somebody at the console chose what runs.
+    /// A person at the console chose what runs.
     pub by_hand: bool,
     /// What an installer that runs has yet to write.
     pub pending: Vec<Write>,
@@ -78,7 +78,7 @@ pub enum Fault {
 pub enum Action {
     /// GRUB runs; what it saves may not reach the medium.
     PowerOn(Saves),
-    /// GRUB runs, and somebody takes the slot that would not boot now.
+    /// GRUB runs, and a person takes the slot that would not boot now.
     ByHand,
     /// Power is cut while GRUB saves a copy: the old content, the new, or nothing valid.
     CutWhileSaving(usize, Left),
@@ -153,7 +153,7 @@ impl Machine {
     fn start(&self, mut state: State, verb: Verb) -> Option<State> {
         let writes = self.installer.decide(&state.medium, state.at.host(), verb).ok()?;
         if let (Verb::Confirm, At::Runs { slot, .. }, false) = (verb, state.at, state.by_hand) {
-            // Whoever confirms has seen the trial work.
+            // The one who confirms has seen the trial work.
             state.medium.slots[slot].confirmed = true;
         }
         state.pending = writes;

@@ -44,7 +44,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn of(&self, descriptor: &Descriptor) -> Result<&[u8], ImageError> {
+    fn blob(&self, descriptor: &Descriptor) -> Result<&[u8], ImageError> {
         let digest = descriptor.digest().to_string();
         self.blobs.get(&digest).map(Vec::as_slice).ok_or_else(|| ImageError::invalid(digest, "it is not there"))
     }
@@ -56,15 +56,15 @@ impl ImageStore for Memory {
     }
 
     fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>, ImageError> {
-        self.of(descriptor).map(<[u8]>::to_vec)
+        self.blob(descriptor).map(<[u8]>::to_vec)
     }
 
     fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError> {
-        Ok(Box::new(Cursor::new(self.of(descriptor)?.to_vec())))
+        Ok(Box::new(Cursor::new(self.blob(descriptor)?.to_vec())))
     }
 
     fn blob_from(&self, descriptor: &Descriptor, range: Range<u64>) -> RangeRequest {
-        let part = self.of(descriptor).map(|blob| blob[range.start as usize..range.end as usize].to_vec());
+        let part = self.blob(descriptor).map(|blob| blob[range.start as usize..range.end as usize].to_vec());
         Box::new(|| Ok(FromRange { reader: Box::new(Cursor::new(part?)), goes_on: false }))
     }
 

@@ -7,7 +7,7 @@ use slipway::{
     ops::{Change, bootloader::Update, upgrade::Upgrade},
 };
 use slipway_core::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     plan::{Plan, RunsFrom, Step, bootloader::RenewalRequest},
     report::FailureKind,
 };
@@ -87,7 +87,7 @@ fn an_upgrade_writes_that_slot_and_moves_the_disk() {
     assert_eq!(becomes(&plan), Some(EfiLoader::Slipway), "{:?}", plan.warnings);
 }
 
-/// What an upgrade that was cut off left behind is started by nobody.
+/// No boot loader starts the remains of an upgrade that was cut off.
 #[test]
 fn an_empty_slot_need_not_be_readable() {
     let cut = |plan: &mut Plan| {

@@ -22,7 +22,7 @@ const STEP: u64 = SECTOR as u64;
 /// The tables before the first partition, and the largest sector number of the backup GPT from the end.
 const TABLE_SECTORS: u64 = 34;
 
-/// A disk with something wrong, as whoever boots from it sees it.
+/// A disk with a fault, as its boot loader sees it.
 pub struct Seen {
     pages: Pages,
     saves: Saves,
@@ -120,7 +120,7 @@ impl Scenario {
         Seen { pages, saves }
     }
 
-    /// The boots that follow, when nobody confirms: the first, and where it ends.
+    /// The boots that follow without a confirmation: the first, and where it ends.
     fn boots(&self, seen: &Seen) -> (Outcome, Outcome) {
         let mut disk = seen.pages.clone();
         let boots: Vec<_> = (0..4).map(|_| self.judge.machine.power_on(&mut disk, seen.saves)).collect();
@@ -235,7 +235,7 @@ impl Scenario {
         if failed.text.contains("nothing was written") && !untouched {
             return Err(format!("nothing written is not true: {}", failed.text));
         }
-        // What is only looked at must not keep anybody from going back.
+        // A part that is only looked at must not block the way back.
         // A repair may fail: what it could not write is what it is for.
         if self.is_way_back() && self.verb != Verb::Repair && alive && self.must_work(disk) {
             return Err(format!("refused: {}", failed.text));
@@ -243,7 +243,7 @@ impl Scenario {
         Ok(if untouched { "refused" } else { "failed" })
     }
 
-    /// A sector that is bad keeps nobody from turning the menu on or off, as long as one copy of boot.env is left. What
+    /// A bad sector does not keep the user from turning the menu on or off, as long as one copy of boot.env is left. What
     /// boots is what booted, whole or not; or the trial that pends, if the copy that counted is one that a boot loader
     /// cannot write, and the other one counts now.
     fn judge_menu(&self, result: &Result<Plan, Failed>, before: &Seen, after: &Seen) -> Result<&'static str, String> {

@@ -106,8 +106,8 @@ fn lba0(pages: &Pages) -> ([u8; SECTOR], u64) {
     (lba0, u64::from_le_bytes(lba0[0x5c..0x64].try_into().unwrap()))
 }
 
-/// The files of the chain have all their clusters in both copies of the FAT. Whoever reads a file of one cluster does not
-/// notice; whoever writes to the volume next gives such clusters to another file.
+/// The files of the chain have all their clusters in both copies of the FAT. A reader of a file of one cluster does not
+/// notice; the next writer to the volume gives such clusters to another file.
 fn whole_chains(pages: &Pages, esp: Extent) -> Result<(), String> {
     let mut boot = [0; SECTOR];
     pages.read(esp.offset, &mut boot);

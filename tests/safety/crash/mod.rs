@@ -22,7 +22,6 @@ mod loader;
 mod loader_mutants;
 mod meddling;
 mod mend_table;
-mod menu;
 mod mutants;
 mod pages;
 mod read;

@@ -1,10 +1,10 @@
-//! Renewals of the boot loaders: what was before, and what may be afterwards.
+//! Renewals of the boot loaders, and changes of the boot menu: the state before, and the states that may follow.
 
 use slipway_core::plan::{Plan, Step};
 
 use super::{
     loader,
-    scenario::{A0, B1, STAGE, Setup, Story, setup},
+    scenario::{A0, B1, STAGE, Setup, Story, UPGRADE, half_lost, setup, tried},
     world::Verb,
 };
 
@@ -50,4 +50,24 @@ pub fn bootloader_update_mends() -> Setup {
     let mut setup = renewing(setup(story, RENEWED, &[A0], &[]), true);
     setup.expect.chain_damaged = true;
     setup
+}
+
+pub fn menu_off() -> Setup {
+    setup(Story::installed(), Verb::Menu { on: false }, &[A0], &[])
+}
+
+/// The other slot is to be tried at the next boot, and still is.
+pub fn menu_off_over_pending_trial() -> Setup {
+    setup(Story::installed().run(&UPGRADE), Verb::Menu { on: false }, &[A0], &[B1])
+}
+
+/// The trial runs, and can be confirmed afterwards.
+pub fn menu_on_in_a_trial() -> Setup {
+    setup(tried().run(&Verb::Menu { on: false }), Verb::Menu { on: true }, &[A0], &[])
+}
+
+/// From a rescue system.
+pub fn menu_off_with_a_copy_lost() -> Setup {
+    let story = Story { cmdline: "quiet".to_owned(), ..half_lost(Story::installed()) };
+    setup(story, Verb::Menu { on: false }, &[A0], &[])
 }

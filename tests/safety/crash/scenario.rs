@@ -17,7 +17,7 @@ use super::{
     world::{Failed, Verb, World},
 };
 
-pub use super::{delta::*, esp::*, menu::*, renewal::*, upgrades::*};
+pub use super::{delta::*, esp::*, renewal::*, upgrades::*};
 
 /// A disk with a past, and the system that runs from it.
 pub struct Story {

@@ -79,7 +79,7 @@ impl Judge {
         judge
     }
 
-    /// From now on volumes are read as GRUB reads them, and files that nobody asks for do not count.
+    /// From now on volumes are read as GRUB reads them, and files that no request names do not count.
     pub fn reads_wrong_structures(&mut self) {
         let lower =
             |files: &BTreeMap<String, Digest>| files.iter().map(|(name, d)| (name.to_lowercase(), *d)).collect();
@@ -153,7 +153,7 @@ impl Judge {
         Ok(first)
     }
 
-    /// The next boot and those that follow, when nobody confirms. Without all of GRUB's `saves` the power goes before
+    /// The next boot and those that follow, without a confirmation. Without all of GRUB's `saves` the power goes before
     /// the first of them starts a kernel.
     fn life(&self, pages: &Pages, saves: Saves) -> Result<Outcome, String> {
         let mut disk = pages.clone();

@@ -25,7 +25,7 @@ use slipway::{
 };
 use slipway_core::{
     boot::{
-        efi_loader::EfiLoader,
+        EfiLoader,
         env::{BootEnv, PATHS},
         history::HISTORY,
         trial::Failed as NotWell,

@@ -113,7 +113,7 @@ fn without(c: &Case, name: &str) -> Vec<u8> {
     tar.file(&format!("{DIR}/SHA256SUMS"), sums.as_bytes()).file(&format!("{DIR}/manifest.json"), &manifest).end()
 }
 
-/// The checksums that somebody wrote who does not look into the files: one of them is something else.
+/// Checksums by a program that does not look into the files: one of them is something else.
 fn forged(c: &Case, name: &str, bytes: &[u8]) {
     let mut manifest: serde_json::Value = serde_json::from_slice(c.bytes("manifest.json")).unwrap();
     for file in manifest["files"].as_array_mut().unwrap().iter_mut().filter(|f| f["name"] == name) {

@@ -107,7 +107,7 @@ fn a_signature_counts_however_much_lies_beside_it() {
         ("and 184 more signatures that do not count", &|layout, image, _| {
             (0..200).for_each(|n| layout.list(&put_bundle(layout, image, &bomb(1, n))));
         }),
-        // More signatures than anybody would look at, smaller than the one that counts.
+        // More signatures than any verifier reads, smaller than the one that counts.
         ("none of the trusted keys", &|layout, image, _| {
             let document = bomb(16, 1);
             layout.blob(document.as_bytes());
@@ -141,7 +141,7 @@ fn a_bundle_does_not_fill_the_memory() {
     within(1 << 20, &[&args[..], &[&signer.trusted()]].concat()).exits(2).says(&["only the first 16 signatures of it"]);
 }
 
-/// Whoever adds a signature keeps the others.
+/// Adding a signature keeps the others.
 #[test]
 fn layers_do_not_fill_the_memory() {
     let world = listed();
@@ -163,7 +163,7 @@ fn layers_do_not_fill_the_memory() {
     within(1 << 20, &args).succeeds();
 }
 
-/// Anybody may attach anything, and say that it is about the image.
+/// Any person may attach any document, and say that it is about the image.
 #[test]
 fn pull_brings_signatures_and_nothing_else() {
     let world = listed();

@@ -31,7 +31,7 @@ fn every_kind_of_key_signs() {
         world.install(&disk, &[&signer.trusted()]).succeeds();
         assert_eq!(json_of(&disk, &["status"])["next_boot"]["slot"], "A");
     }
-    // Nobody has asked.
+    // No rule asks for a signature.
     let report = inspect(&world.payload.source(), &[]).succeeds().json();
     assert_eq!(report.get("signed_by"), None);
 }
@@ -71,7 +71,7 @@ fn what_nobody_trusted_has_signed_is_refused() {
     changed[30_000] ^= 1;
     payload.write("vmlinuz", &changed);
     is_refused(&world, &disk, &[&key], &["vmlinuz", "SHA256SUMS says"]);
-    // With a list that fits, but of somebody else.
+    // With a list that fits, but by another signer.
     list(payload);
     refused(&["no valid signature"]);
     payload.write("vmlinuz", &kernel);
@@ -121,7 +121,7 @@ fn keys_that_cannot_be_used_are_named() {
     inspect(world.image().to_str().unwrap(), &["--trust-key=/nosuch.pem"]).exits(2).says(&["not for a disk"]);
 }
 
-/// Whoever can write to the directory may do so between the check and the use.
+/// Another program can write to the directory between the check and the use.
 #[test]
 fn what_was_verified_is_what_is_used() {
     let world = listed();

@@ -20,7 +20,7 @@ use super::{list, listed, upgrades::Signed};
 const ALREADY: &str = "already, verified";
 const WRITTEN: &str = "every byte read back from the disk";
 
-/// The files of a slot, changed by mtools as anybody may who can write to the disk.
+/// The files of a slot, changed by mtools, as every program may that can write to the disk.
 struct Files<'d>(&'d Path, &'static str);
 
 impl Files<'_> {
@@ -372,7 +372,7 @@ fn a_registry_cannot_have_something_else_activated_as_signed() {
     }
 }
 
-/// The same without a signature: a machine does not reboot into what waits because of a layer that nobody has compared.
+/// The same without a signature: a machine does not reboot into what waits because of a layer that was never compared.
 #[test]
 fn a_registry_cannot_have_a_machine_reboot_into_something_else() {
     let world = listed();

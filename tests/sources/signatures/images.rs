@@ -142,7 +142,7 @@ fn another_image_under_a_signed_tag() {
         .unwrap();
     assert_eq!(inspect(&layout.source(), &[]).succeeds().json()["version"], "1.2.3");
     assert_eq!(failure(inspect(&layout.source(), &[&signer.trusted()])), "signature-missing");
-    // Nor if somebody moves the signatures along.
+    // Nor if the signatures are moved along.
     let index = fs::read_to_string(layout.0.join("index.json")).unwrap();
     fs::write(layout.0.join("index.json"), index.replace(&tag_of(&image), &tag_of(&other))).unwrap();
     let refused = inspect(&layout.source(), &[&signer.trusted()]);

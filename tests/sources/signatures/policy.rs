@@ -43,7 +43,7 @@ fn the_first_rule_for_a_source_counts() {
     all(&[rule("docker://r.io", &[&other], ""), rule("dir:/", &[&ours], "")]).succeeds();
     let refused = all(&[rule(&source, &[&other], ""), rule("dir:/", &[&ours], "")]);
     refused.exits(2).says(&["policy.toml, line 1 demands one"]);
-    // A rule that never counts is a mistake of whoever wrote it.
+    // A rule that never counts is a mistake of its author.
     let covered = all(&[rule("dir:/", &[&other], ""), rule(&source, &[&ours], "")]);
     assert_eq!(failure(covered), "trust-policy");
     assert_eq!(failure(all(&[rule("docker://r.io", &[&ours], "")])), "no-trust-rule");
@@ -69,7 +69,7 @@ fn a_link_leads_past_no_rule() {
     }
 }
 
-/// A link in a directory that somebody else writes to leads out of the rule for it. So does one that is met on the way.
+/// A link in a directory that another user writes to leads out of the rule for it. So does one that is met on the way.
 #[test]
 fn a_link_leads_out_of_no_rule() {
     let world = listed();
@@ -108,7 +108,7 @@ fn a_link_leads_out_of_no_rule() {
     assert_eq!(failure(refused), "trust-key");
 }
 
-/// Whoever has the directory of a rule stops what is there, and what is where the link leads. Nothing else.
+/// The owner of the directory of a rule stops what is there, and what is where the link leads. Nothing else.
 #[test]
 fn a_link_at_the_name_of_a_rule_stops_no_other_source() {
     let world = listed();
@@ -177,7 +177,7 @@ fn a_name_of_another_mount_namespace_opens_nothing_here() {
     let refused = inspect(&source, &[&rules]);
     let called = format!("what this opens is not what has the name {} here", here.display());
     assert_eq!(failure(refused.says(&[&source, &called, "policy.toml"])), "no-trust-rule");
-    // Whoever takes what nobody has signed gets what is named.
+    // A user who accepts unsigned payloads gets the one that is named.
     assert_eq!(version(inspect(&source, &[&rules, "--allow-unsigned"])), "1.4.0");
     // One that leads where it says is a link as any other.
     let own = format!("dir:/proc/self/root{}", here.display());
@@ -186,7 +186,7 @@ fn a_name_of_another_mount_namespace_opens_nothing_here() {
     elsewhere.wait().unwrap();
 }
 
-/// The text of the link to it ends in ` (deleted)`, which somebody else's file may be called.
+/// The text of the link to it ends in ` (deleted)`, which another user's file may be called.
 #[test]
 fn a_file_without_a_name_is_refused() {
     let world = listed();
@@ -217,7 +217,7 @@ fn a_file_without_a_name_is_refused() {
     assert_eq!(failure(read("true", &[&strict])), "signature-missing");
 }
 
-/// Keys by their name in the current directory would be those of whoever has that directory.
+/// Keys by their name in the current directory would be those of the owner of that directory.
 #[test]
 fn keys_of_a_policy_are_named_in_full() {
     let world = listed();
@@ -303,7 +303,7 @@ fn the_keys_of_the_container_image() {
         let mut command = installer(["inspect", &source, "--progress=none", "--output=json"]);
         Outcome::of(command.env("SLIPWAY_KEYS", &keys).args(extra))
     };
-    // Whoever made the directory wants signatures.
+    // The maker of the directory wants signatures.
     run(&[]).exits(2).says(&["there is no key (*.pem) in this directory"]);
     fs::write(keys.join("README"), "no key").unwrap();
     run(&[]).exits(2).says(&["there is no key (*.pem) in this directory"]);

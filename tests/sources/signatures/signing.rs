@@ -25,7 +25,7 @@ fn sign(source: &str, extra: &[&str]) -> Outcome {
     Outcome::of(installer(["sign", source, "--progress=plain", "--output=json"]).args(extra))
 }
 
-/// `--key` with the private key of this signer, which nobody else may read.
+/// `--key` with the private key of this signer, which no other user may read.
 pub(super) fn key(signer: &Signer) -> String {
     fs::set_permissions(signer.private(), fs::Permissions::from_mode(0o600)).unwrap();
     format!("--key={}", signer.private())
@@ -110,7 +110,7 @@ fn signatures_by_several_stand_side_by_side() {
     let report = sign(&source, &[&key(&ben)]).succeeds();
     assert!(report.stderr.contains("had something in it that is no signature: it is left out"), "{}", report.stderr);
     inspect(&source, &[&ben.trusted()]).succeeds();
-    // Whoever makes a new list is told that the signatures are over the old one.
+    // The maker of a new list is told that the signatures are over the old one.
     world.payload.write("cmdline", "quiet\n");
     let told = Outcome::of(&mut installer(["checksum", world.payload.dir().to_str().unwrap()])).succeeds();
     assert!(told.stderr.contains("SHA256SUMS.sig is over another list"), "{}", told.stderr);

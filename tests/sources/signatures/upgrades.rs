@@ -56,7 +56,7 @@ fn an_upgrade_without_a_signature_is_refused() {
     assert!(document["remedy"].as_str().unwrap().starts_with("name whom to trust by --trust-key"), "{document}");
     // With a key it is a signature that is missed.
     refused(disk, INPUT, &["no signature, and --trust-key demands one"], || signed.upgrade(&[&key]));
-    // A signature that nobody was asked to verify is none.
+    // A signature that was never verified does not count.
     signed.signer.sign_payload(&signed.node.next);
     refused(disk, INPUT, &texts, || signed.upgrade(&[]));
     signed.upgrade(&[&key]).succeeds();
@@ -88,7 +88,7 @@ fn it_is_taken_if_somebody_says_so_and_that_is_recorded() {
     signed.node.run('B', false, &["upgrade", "--progress=none", "--allow-any-version", &back]).succeeds();
 }
 
-/// Whatever was written, and whatever else somebody has said.
+/// Whatever was written, and whatever else the request says.
 #[test]
 fn the_permission_is_recorded_with_every_verb() {
     let world = listed();
@@ -162,11 +162,11 @@ fn a_lower_epoch_is_refused() {
     let source = format!("--source={}", node.next.source());
     refused(&node.disk, INPUT, &texts, || node.run('A', false, &["stage", "--progress=none", &source, &key]));
     assert_eq!(signed.upgrade(&[&key, "--output=json"]).exits(INPUT).json()["id"], "older-epoch");
-    // An epoch that nobody has signed is none.
+    // An unsigned epoch does not count.
     count(&node.next, "4");
     let unsigned = ["--allow-unsigned", key.as_str()];
     refused(&node.disk, INPUT, &["this payload has none that is signed"], || signed.upgrade(&unsigned));
-    // It is in the list that is signed: whoever changes it changes what was signed.
+    // It is in the signed list: a change of it breaks the signature.
     count(&node.next, "2");
     signed.signer.sign_payload(&node.next);
     let manifest = String::from_utf8(node.next.read("manifest.json")).unwrap();
@@ -179,7 +179,7 @@ fn a_lower_epoch_is_refused() {
     assert_eq!(signed.told()["reason"], "--allow-older: epoch 2 after 3");
     let status = json_of(&node.disk, &["status"]);
     assert_eq!((&status["slots"]["A"]["epoch"], &status["slots"]["B"]["epoch"]), (&3.into(), &2.into()));
-    // Nobody confirms it: the boot after the trial starts the other one, and that one counts again.
+    // It is not confirmed: the boot after the trial starts the other one, and that one counts again.
     node.grub_tries();
     assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
     refused(&node.disk, INPUT, &["the epoch 3"], || signed.upgrade(&[&key, "--retry-bad"]));

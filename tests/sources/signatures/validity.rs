@@ -67,7 +67,7 @@ fn a_key_counts_in_the_time_of_its_certificate() {
         let early = "its certificate counts from 2099-01-01T00:00:00Z on, and it is 20";
         is_refused(&world, &disk, &[&format!("--source={source}"), &trust(&future)], &[early, "set the clock"]);
         assert_eq!(failure(inspect(&source, &[&trust(&past)])), "signature-invalid");
-        // Whoever names the key as well has named it once, with its time.
+        // A user who names the key as well has named it once, with its time.
         for both in [[&past, &signer.public()], [&signer.public(), &past]] {
             inspect(&source, &both.map(|file| trust(file)).each_ref().map(String::as_str)).exits(2).says(&[late]);
         }

@@ -21,7 +21,7 @@ const BASE: &str = "slipway";
 /// The directory that the README's lines copy, and what it says is in there.
 const PAYLOAD: &str = "payload";
 const FILES: [&str; 3] = ["vmlinuz", "initramfs.xz", "rootfs.squashfs"];
-/// What a payload may have beside them.
+/// The files that a payload may have beside them.
 const OPTIONAL_FILES: [&str; 2] = ["cmdline", "os-release"];
 
 /// An image, and what it is unpacked. Gone when dropped.

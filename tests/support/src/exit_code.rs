@@ -3,7 +3,7 @@
 
 /// An unknown flag or verb, or an error of no other kind.
 pub const OTHER: i32 = 1;
-/// What was given is wrong: an argument's value, a payload, a file.
+/// Wrong input: an argument's value, a payload, a file.
 pub const INPUT: i32 = 2;
 /// Not supported by this version.
 pub const UNSUPPORTED: i32 = 3;

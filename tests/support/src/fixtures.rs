@@ -12,7 +12,7 @@ use slipway::{
     probe,
 };
 use slipway_core::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     kernel::arch::Arch,
     payload::manifest::KernelArgs,
     plan::{self, Ids, InstallRequest, Plan},

@@ -10,7 +10,7 @@ use std::{
 use slipway_core::boot::slot::Slot;
 use tempfile::TempDir;
 
-/// What GRUB did in the end.
+/// The last action of GRUB.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Booted {
     pub slot: Option<Slot>,
@@ -48,7 +48,7 @@ impl GrubEmu {
         String::from_utf8_lossy(&output.stdout).replace('\r', "")
     }
 
-    /// One run with somebody at the keyboard, who presses these keys at the beginning, and others after a text.
+    /// One run with a person at the keyboard, who presses these keys at the beginning, and others after a text.
     pub fn run_with_keys(&self, first: &str, then: Option<(&str, &str)>) -> String {
         let path = self.dir.path().join("grub.cfg");
         let without_keys = fs::read_to_string(&path).unwrap();
@@ -106,7 +106,7 @@ fn emulated(cfg: &str) -> String {
     prelude.to_owned() + &lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// What a run ended in: a boot, or the wait for a slot to become bootable; `None` for a reboot.
+/// The end of a run: a boot, or the wait for a slot to become bootable; `None` for a reboot.
 pub fn outcome(log: &str) -> Option<Booted> {
     if log.contains("EMU boot") {
         let slot = if log.contains("EMU initrd (hd0,gpt3)") { Slot::A } else { Slot::B };

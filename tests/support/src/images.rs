@@ -14,7 +14,7 @@ use tar::{EntryType, Header};
 /// Where a payload lies in an image.
 pub const DIR: &str = "usr/install/amd64";
 
-/// How a layer is packed.
+/// The compression of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pack {
     Plain,
@@ -130,7 +130,7 @@ impl Tar {
 #[derive(Clone)]
 pub struct Layer {
     pub blob: Vec<u8>,
-    /// What the manifest says of it: mediaType, digest, size.
+    /// Its descriptor in the manifest: mediaType, digest, size.
     pub descriptor: Value,
     pub diff_id: String,
 }
@@ -303,5 +303,5 @@ pub fn built(dir: &Path, pack: Pack) -> Image {
     Image::new(vec![base, layer(&files, &copied, pack), layer(&files, &CHECKSUM_FILES, pack)])
 }
 
-/// What `installer checksum` writes.
+/// The files that `installer checksum` writes.
 pub const CHECKSUM_FILES: [&str; 2] = ["SHA256SUMS", "manifest.json"];

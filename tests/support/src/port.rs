@@ -11,11 +11,11 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Below those that Linux gives to whoever asks for any port (`ip_local_port_range` in ip(7)). One of those may have gone to
-/// somebody's connection by the time the server starts.
+/// Below those that Linux gives to a program that asks for any port (`ip_local_port_range` in ip(7)). One of those may have gone to
+/// another connection by the time the server starts.
 const PORTS: Range<u16> = 20_000..32_768;
 
-/// A TCP port that nobody listens at, at whatever address, and that no other caller gets while this process runs.
+/// A TCP port without a listener at any address, and that no other caller gets while this process runs.
 ///
 /// # Panics
 /// If there is none left.

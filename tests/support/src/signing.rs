@@ -24,7 +24,7 @@ const IN_TOTO: &str = "application/vnd.in-toto+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 
-/// How keys sign.
+/// The algorithm of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     P256,
@@ -37,7 +37,7 @@ impl Kind {
     pub const ALL: [Kind; 4] = [Kind::P256, Kind::Rsa, Kind::RsaPss, Kind::Ed25519];
 }
 
-/// Somebody who signs.
+/// A signer.
 pub struct Signer {
     dir: PathBuf,
     name: String,
@@ -78,7 +78,7 @@ impl Signer {
         format!("--trust-key={}", self.public())
     }
 
-    /// What names the key, as openssl and sha256sum would say.
+    /// The name of the key, as openssl and sha256sum would print it.
     pub fn id(&self) -> String {
         let der = self.path("der");
         run("openssl", &["pkey", "-pubin", "-in", &self.public(), "-outform", "DER", "-out", &der]);
@@ -110,7 +110,7 @@ impl Signer {
         payload.write("SHA256SUMS.sig", self.sign(&payload.read("SHA256SUMS")));
     }
 
-    /// What cosign would put beside an image.
+    /// The manifest that cosign would put beside an image.
     pub fn sign_image(&self, layout: &Layout, image: &str) {
         let document = simple_signing(SIGNATURE_TYPE, image, "registry.example/os");
         let signature = self.sign_text(document.as_bytes());
@@ -165,7 +165,7 @@ pub fn put_manifest(layout: &Layout, manifest: &Value) -> Value {
     descriptor(MANIFEST, &manifest)
 }
 
-/// What cosign signs for an image.
+/// The document that cosign signs for an image.
 pub fn simple_signing(kind: &str, image: &str, repository: &str) -> String {
     json!({
         "critical": {

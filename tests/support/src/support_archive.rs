@@ -23,7 +23,7 @@ pub fn of_file(path: &Path) -> BTreeMap<String, String> {
     files(&fs::read(path).unwrap())
 }
 
-/// What its manifest says is missing, and why.
+/// The missing parts by its manifest, and the reasons.
 pub fn missing(files: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let manifest: Value = serde_json::from_str(&files["manifest.json"]).unwrap();
     let text = |of: &Value| of.as_str().unwrap().to_owned();

@@ -4,9 +4,8 @@ use crate::prelude::*;
 
 use alloc::rc::Rc;
 
-pub use super::entry::ATTR_LONG_NAME;
 use super::{
-    entry::{ATTR_ARCHIVE, ATTR_DIRECTORY, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES},
+    ATTR_ARCHIVE, ATTR_DIRECTORY, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES,
     name::{checksum, display_short, long_name_entries, short_label, short_name},
 };
 use crate::units::{Extent, MIB, SectorSize, approx, round_up};

@@ -11,7 +11,7 @@ use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    entry::{ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES, Directory},
+    ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES, Directory,
     layout::{CACHE_BYTES, END_OF_CHAIN, MIN_CLUSTERS},
     name::{LongName, display_short},
 };
@@ -51,7 +51,7 @@ pub enum MapError {
 pub struct Run {
     /// The first of them.
     pub first: u32,
-    /// How many.
+    /// The number of clusters.
     pub count: u32,
 }
 
@@ -61,7 +61,7 @@ impl Run {
     }
 }
 
-/// What a directory entry says of a file.
+/// The facts of a file in its directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FileAt {
     /// Its first cluster; 0 of an empty file.
@@ -320,7 +320,7 @@ impl FatMap {
         Ok(())
     }
 
-    /// What a directory lists, and what a new entry of it goes by.
+    /// The entries of a directory, and the facts that a new entry needs.
     fn directory(&self, runs: &[Run], read: &mut Read) -> Result<(Vec<Listed>, Directory), MapError> {
         let (mut listed, mut found, mut long) = (Vec::new(), Directory::default(), LongName::default());
         found.first = runs.first().map_or(0, |run| run.first);

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use super::entry::{ATTR_LONG_NAME, DIR_ENTRY_BYTES};
+use super::{ATTR_LONG_NAME, DIR_ENTRY_BYTES};
 
 pub(crate) fn short_label(label: &str) -> [u8; 11] {
     let mut out = [b' '; 11];

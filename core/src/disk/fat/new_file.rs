@@ -2,15 +2,14 @@
 
 use crate::prelude::*;
 
-pub use super::entry::DIR_ENTRY_BYTES;
 use super::{
-    entry::{ATTR_ARCHIVE, ATTR_DIRECTORY},
+    ATTR_ARCHIVE, ATTR_DIRECTORY, DIR_ENTRY_BYTES,
     layout::{FatTime, raw_entry, split_path},
     map::{FatMap, FileAt, put_file_at},
     name::{checksum, display_short, long_name_entries, short_name},
 };
 
-/// What a new entry names.
+/// The kind of a new entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A file.

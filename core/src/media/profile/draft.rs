@@ -7,7 +7,7 @@ use super::{
     secure_boot::{NO_KEYS_ON_IT, NOT_GRUB},
 };
 use crate::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     efi::enroll_mode::EnrollMode,
     kernel::{arch::Arch, platform::Platform},
     media::format::ImageKind,

@@ -10,7 +10,6 @@ use crate::prelude::*;
 mod base;
 mod draft;
 mod output;
-mod place;
 mod print;
 mod read;
 mod secure_boot;
@@ -20,7 +19,7 @@ pub use output::{OutFormat, OutputKind};
 pub use secure_boot::{DEFAULT_DIR, EnrolledKeys, SecureBoot};
 
 use crate::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     efi::enroll_mode::EnrollMode,
     kernel::{arch::Arch, platform::Platform},
     media::format::{Compression, ImageKind},
@@ -29,7 +28,7 @@ use crate::{
         manifest::{INITRAMFS, KERNEL},
     },
     units::SectorSize,
-    yaml::{ConfigError, Pos},
+    yaml::{ConfigError, Field, Pos},
 };
 
 /// A complete profile: the product, and its sources.
@@ -110,7 +109,7 @@ impl Profile {
     /// Name of the output file, as Talos' imager names it: `metal-amd64.raw.zst`, `metal-amd64.iso`,
     /// `metal-amd64-secureboot.raw.zst`, `metal-amd64-uki.efi`.
     pub fn file_name(&self) -> String {
-        let format = OutFormat::of(self.compression).suffix();
+        let format = OutFormat::from_compression(self.compression).suffix();
         let signed = if self.secure_boot.is_some() { "-secureboot" } else { "" };
         let name = format!("{}-{}{signed}", self.platform, self.arch);
         match self.product {
@@ -144,5 +143,27 @@ pub struct ProfileError {
 impl From<ConfigError> for ProfileError {
     fn from(error: ConfigError) -> Self {
         ProfileError { at: error.at, fault: Fault::Wrong(error.what) }
+    }
+}
+
+/// Add a key's line and column to a fault.
+fn at<T>(field: &Field, result: Result<T, Fault>) -> Result<T, ProfileError> {
+    result.map_err(|fault| match fault {
+        Fault::Wrong(what) => field.wrong(what).into(),
+        Fault::Unsupported(what) => unsupported(field, what),
+    })
+}
+
+/// The fault of a known key that asks for something unsupported.
+fn unsupported(field: &Field, what: impl core::fmt::Display) -> ProfileError {
+    let ConfigError { at, what } = field.wrong(what);
+    ProfileError { at, fault: Fault::Unsupported(what) }
+}
+
+/// Refuse a known key unless it asks for nothing.
+fn refuse(parent: &Field, key: &str, why: &str) -> Result<(), ProfileError> {
+    match parent.get(key)?.filter(|field| !field.asks_nothing()) {
+        Some(field) => Err(unsupported(&field, why)),
+        None => Ok(()),
     }
 }

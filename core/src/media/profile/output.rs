@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 use super::{Fault, Product, secure_boot::NOT_GRUB};
 use crate::{
-    boot::efi_loader::EfiLoader,
+    boot::EfiLoader,
     media::format::{Compression, ImageKind},
 };
 
@@ -93,7 +93,7 @@ impl OutFormat {
     }
 
     /// The format of an image with this compression.
-    pub const fn of(compression: Option<Compression>) -> Self {
+    pub const fn from_compression(compression: Option<Compression>) -> Self {
         match compression {
             None => OutFormat::Raw,
             Some(Compression::Xz) => OutFormat::Xz,

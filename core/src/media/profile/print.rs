@@ -50,7 +50,7 @@ impl fmt::Display for Profile {
                 self.enroll.iter().try_for_each(|mode| writeln!(f, "    sdBootEnrollKeys: \"{mode}\""))?;
             }
         }
-        writeln!(f, "  outFormat: {}", OutFormat::of(self.compression).name())
+        writeln!(f, "  outFormat: {}", OutFormat::from_compression(self.compression).name())
     }
 }
 

@@ -4,8 +4,9 @@ use crate::prelude::*;
 
 use super::{
     Draft, Fault, INITRAMFS_NAME, KERNEL_NAME, OutFormat, OutputKind, PayloadInput, Profile, ProfileError, SecureBoot,
+    at,
     output::{disk_format, disk_format_options, disk_loader, iso_loader},
-    place::{at, refuse, unsupported},
+    refuse, unsupported,
 };
 use crate::{
     disk::meta::parse_key,

@@ -2,10 +2,7 @@
 
 use crate::prelude::*;
 
-use super::{
-    ProfileError,
-    place::{refuse, unsupported},
-};
+use super::{ProfileError, refuse, unsupported};
 use crate::yaml::Field;
 
 type Result<T, E = ProfileError> = core::result::Result<T, E>;

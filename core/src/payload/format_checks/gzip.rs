@@ -8,7 +8,7 @@ use miniz_oxide::{
     inflate::stream::{InflateState, inflate},
 };
 
-use super::{initramfs::InitramfsWatch, next::Next};
+use super::{Next, initramfs::InitramfsWatch};
 
 pub struct Gzip {
     at: At,

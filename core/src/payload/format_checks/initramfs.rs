@@ -3,8 +3,7 @@
 use crate::prelude::*;
 
 use super::{
-    Unbootable,
-    next::Next,
+    Next, Unbootable,
     part::{MAGIC_BYTES, Part},
 };
 
@@ -146,7 +145,7 @@ impl InitramfsWatch {
         let heading = core::mem::take(&mut self.heading);
         let begins = self.at - heading.len() as u64;
         match &mut self.state {
-            State::Between(came) => match Part::of(&heading) {
+            State::Between(came) => match Part::from_magic(&heading) {
                 Some((part @ Part::Cpio(_), _)) if !begins.is_multiple_of(CPIO_ALIGN) => {
                     let why = "does not begin at a multiple of 4 bytes: put zeros before it";
                     self.state = State::Wrong(Unbootable::NotUnpacked { what: part.name(), why });

@@ -1,7 +1,7 @@
 //! The blocks of an lzop file, as `unlzo` in Linux reads them (lib/decompress_unlzo.c). Each gives its sizes, so nothing has to
 //! be decompressed.
 
-use super::next::Next;
+use super::Next;
 
 pub struct Lzop {
     at: At,

@@ -15,7 +15,6 @@ mod gzip;
 mod initramfs;
 mod kernel;
 mod lzop;
-mod next;
 mod part;
 mod squashfs;
 mod uki;
@@ -28,6 +27,23 @@ pub use uki::{UnifiedWatch, look_at, parts};
 
 use super::manifest::{INITRAMFS, KERNEL, ROOTFS, UKI};
 use crate::{kernel::arch::Arch, prelude::*, units::approx};
+
+/// Request of a part after a heading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Pass over `skip` bytes; the next `need` bytes are a heading.
+    Heading { skip: u64, need: usize },
+    /// Every byte: `Part::stream` finds the next heading in them.
+    Stream,
+    /// The part ends behind `skip` more bytes.
+    End { skip: u64 },
+    /// The next bytes are unknown.
+    Unknown,
+    /// It is not a heading.
+    Damaged,
+    /// Linux does not unpack it: the fault of the part, and the option that makes another.
+    Refused(&'static str),
+}
 
 /// The bytes that [`check_head`] must see of a longer file.
 pub const HEAD_BYTES: u64 = 1024;

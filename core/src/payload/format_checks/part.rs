@@ -4,7 +4,7 @@
 //! A part is read like a book of which only the headings matter: [`Part::next`] gets a heading and says how many bytes
 //! to pass over to the one that follows.
 
-use super::{gzip::Gzip, le32, lzop::Lzop, next::Next, xz::Xz};
+use super::{Next, gzip::Gzip, le32, lzop::Lzop, xz::Xz};
 
 /// As many bytes as it takes to know a part by.
 pub const MAGIC_BYTES: usize = 6;
@@ -64,7 +64,7 @@ impl Part {
     ];
 
     /// The part that begins so, and the size of its first heading, which these bytes are a part of.
-    pub fn of(magic: &[u8]) -> Option<(Self, usize)> {
+    pub fn from_magic(magic: &[u8]) -> Option<(Self, usize)> {
         Self::MAGICS.iter().find(|(m, ..)| magic.starts_with(m)).map(|(_, part, need)| (part(), *need))
     }
 

@@ -1,7 +1,7 @@
 //! The headings of an xz stream ("The .xz File Format", version 1.2.1). LZMA2, in which it ends, is a row of chunks that
 //! give their sizes, so nothing has to be decompressed.
 
-use super::next::Next;
+use super::Next;
 
 pub struct Xz {
     at: At,

@@ -35,7 +35,9 @@ pub fn lines(report: &LayoutReport) -> Vec<String> {
     let heading = ["#", "name", "at", "size", "holds"].map(str::to_owned);
     let [number, name, at, len, holds] = heading;
     let mut rows = vec![Row { mark: ' ', number, name, at, len, holds, note: String::new() }];
-    rows.extend(report.regions.iter().filter(|region| !is_alignment(region)).map(|region| Row::of(region, report)));
+    rows.extend(
+        report.regions.iter().filter(|region| !is_alignment(region)).map(|region| Row::for_region(region, report)),
+    );
     let widest = |pick: fn(&Row) -> &String| {
         rows.iter().map(|row| text::width(&text::clean(pick(row), style, 2))).max().unwrap_or_default()
     };
@@ -65,7 +67,7 @@ pub fn lines(report: &LayoutReport) -> Vec<String> {
 }
 
 impl Row {
-    fn of(region: &Region, report: &LayoutReport) -> Self {
+    fn for_region(region: &Region, report: &LayoutReport) -> Self {
         let extent = region.extent();
         let row = |name: &str| Row {
             mark: ' ',

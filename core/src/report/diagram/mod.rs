@@ -76,7 +76,7 @@ pub fn paragraphs(lines: &[(&str, String)], style: Style) -> Vec<String> {
 
 /// Draw strip, legend and list. No line is wider than the style says.
 pub fn draw(report: &super::LayoutReport) -> String {
-    let strip = strip::Strip::of(report);
+    let strip = strip::Strip::for_layout(report);
     let mut lines = strip.draw();
     lines.extend(strip.legend());
     lines.push(String::new());

@@ -57,10 +57,10 @@ pub fn is_alignment(region: &Region) -> bool {
 }
 
 impl Strip {
-    pub fn of(report: &LayoutReport) -> Self {
+    pub fn for_layout(report: &LayoutReport) -> Self {
         let shown = report.regions.iter().filter(|region| !is_alignment(region));
         let boots = report.system.as_ref().is_some_and(|system| system.next_boot.slot.is_some());
-        Strip { cells: shown.map(|region| Cell::of(region, report)).collect(), style: report.style, boots }
+        Strip { cells: shown.map(|region| Cell::for_region(region, report)).collect(), style: report.style, boots }
     }
 
     /// Draw the boxes. A strip that is too wide for one row continues in the next.
@@ -156,7 +156,7 @@ fn called<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
 }
 
 impl Cell {
-    fn of(region: &Region, report: &LayoutReport) -> Self {
+    fn for_region(region: &Region, report: &LayoutReport) -> Self {
         let extent = region.extent();
         // A damaged table may name sectors beyond the end of the disk.
         let bytes = extent.end().min(report.bytes).saturating_sub(extent.offset);

@@ -19,7 +19,7 @@ fn hours(hours: u32) -> PositiveDuration {
     PositiveDuration::minutes(hours * 60)
 }
 
-fn of(spec: &Spec, candidates: &[Candidate]) -> Choice {
+fn choose_from(spec: &Spec, candidates: &[Candidate]) -> Choice {
     choose(spec, candidates, None, hour(100))
 }
 
@@ -38,26 +38,29 @@ fn range(text: &str) -> Spec {
 
 #[test]
 fn the_newest_is_chosen_and_the_others_are_older() {
-    let choice = of(&stable(), &["1.9.0", "1.10.0", "1.10.0-rc.1"].map(image));
+    let choice = choose_from(&stable(), &["1.9.0", "1.10.0", "1.10.0-rc.1"].map(image));
     assert_eq!(chosen(&choice).as_deref(), Some("1.10.0"));
     assert_eq!(choice.refused.len(), 2);
     assert_eq!(
         (why(&choice, "1.9.0"), why(&choice, "1.10.0-rc.1")),
         ("1.10.0 is newer".into(), "1.10.0 is newer".into())
     );
-    assert_eq!(of(&stable(), &[]), Choice::default());
+    assert_eq!(choose_from(&stable(), &[]), Choice::default());
 }
 
 #[test]
 fn a_channel_is_a_label_or_a_pattern_of_tags() {
     let beta = Spec { select: Select::Label("beta".to_owned()), ..stable() };
-    assert_eq!(why(&of(&beta, &[image("1.0.0")]), "1.0.0"), "its label dev.slipway.channel names stable, not beta");
+    assert_eq!(
+        why(&choose_from(&beta, &[image("1.0.0")]), "1.0.0"),
+        "its label dev.slipway.channel names stable, not beta"
+    );
     let tags = |pattern: &str| Spec { select: Select::Tags(pattern.to_owned().try_into().unwrap()), ..stable() };
-    assert_eq!(chosen(&of(&tags("1.*"), &["1.0.0", "2.0.0"].map(image))).as_deref(), Some("1.0.0"));
-    assert_eq!(why(&of(&tags("1.*"), &[image("2.0.0")]), "2.0.0"), "none of its tags (2.0.0) is like 1.*");
+    assert_eq!(chosen(&choose_from(&tags("1.*"), &["1.0.0", "2.0.0"].map(image))).as_deref(), Some("1.0.0"));
+    assert_eq!(why(&choose_from(&tags("1.*"), &[image("2.0.0")]), "2.0.0"), "none of its tags (2.0.0) is like 1.*");
     let broken = Candidate { labels: Err("its manifest is too large".to_owned()), ..image("3.0.0") };
     for spec in [stable(), tags("*")] {
-        let choice = of(&spec, &[broken.clone(), image("1.0.0")]);
+        let choice = choose_from(&spec, &[broken.clone(), image("1.0.0")]);
         assert_eq!(chosen(&choice).as_deref(), Some("1.0.0"));
         assert_eq!(why(&choice, "3.0.0"), "it cannot be read: its manifest is too large");
     }
@@ -66,17 +69,20 @@ fn a_channel_is_a_label_or_a_pattern_of_tags() {
 #[test]
 fn a_version_comes_from_the_label_or_from_the_tags() {
     let labels = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let own = ImageLabels::of(&labels(&[(CHANNEL, " stable,beta ,"), (VERSION, "v1.2.3-rc.1+7")]), None);
+    let own = ImageLabels::from_labels(&labels(&[(CHANNEL, " stable,beta ,"), (VERSION, "v1.2.3-rc.1+7")]), None);
     assert_eq!(own.channels, BTreeSet::from(["stable".to_owned(), "beta".to_owned()]));
     assert_eq!(own.version, version("1.2.3-rc.1+7"));
-    assert_eq!(ImageLabels::of(&BTreeMap::new(), None), ImageLabels::default());
+    assert_eq!(ImageLabels::from_labels(&BTreeMap::new(), None), ImageLabels::default());
     // A person who can push does not fill the status of a channel.
     let (name, many) = ("x".repeat(65), vec!["y".repeat(60); 99].join(","));
     let long = format!("1.2.3+{name}");
-    let own = ImageLabels::of(&labels(&[(CHANNEL, &format!("{name},{many}")), (VERSION, &long)]), Some(name.clone()));
+    let own = ImageLabels::from_labels(
+        &labels(&[(CHANNEL, &format!("{name},{many}")), (VERSION, &long)]),
+        Some(name.clone()),
+    );
     assert_eq!(own, ImageLabels { channels: BTreeSet::from(["y".repeat(60)]), ..ImageLabels::default() });
     let names: Vec<String> = (0..99).map(|n| n.to_string()).collect();
-    assert_eq!(ImageLabels::of(&labels(&[(CHANNEL, &names.join(","))]), None).channels.len(), 8);
+    assert_eq!(ImageLabels::from_labels(&labels(&[(CHANNEL, &names.join(","))]), None).channels.len(), 8);
     let bare = |tags: &[&str]| {
         let channels = BTreeSet::from(["stable".to_owned()]);
         let tags = tags.iter().map(|&tag| tag.to_owned()).collect();
@@ -89,24 +95,24 @@ fn a_version_comes_from_the_label_or_from_the_tags() {
         (&["1.2.3", "1.2.4"], None),
         (&["latest", "1.2"], None),
     ] {
-        let choice = of(&stable(), &[bare(tags)]);
+        let choice = choose_from(&stable(), &[bare(tags)]);
         assert_eq!(chosen(&choice).as_deref(), version, "{tags:?}");
         assert_eq!(choice.refused.get(&digest("x")), version.is_none().then_some(&Refusal::NoVersion));
     }
     // The label has the last word.
     let moved = Candidate { tags: BTreeSet::from(["2.0.0".to_owned()]), ..image("1.0.0") };
-    assert_eq!(chosen(&of(&stable(), &[moved])).as_deref(), Some("1.0.0"));
+    assert_eq!(chosen(&choose_from(&stable(), &[moved])).as_deref(), Some("1.0.0"));
 }
 
 #[test]
 fn a_range_holds_and_prereleases_are_in_it_only_if_it_names_one() {
     let all = ["1.9.0", "1.10.2", "2.0.0", "1.11.0-beta.1"].map(image);
-    let choice = of(&range("^1.9"), &all);
+    let choice = choose_from(&range("^1.9"), &all);
     assert_eq!(chosen(&choice).as_deref(), Some("1.10.2"));
     assert_eq!(why(&choice, "2.0.0"), "its version 2.0.0 is not in the range ^1.9");
     assert_eq!(why(&choice, "1.11.0-beta.1"), "its version 1.11.0-beta.1 is not in the range ^1.9");
-    assert_eq!(chosen(&of(&range(">=1.11.0-0, <2"), &all)).as_deref(), Some("1.11.0-beta.1"));
-    assert_eq!(chosen(&of(&range(">=3"), &all)), None);
+    assert_eq!(chosen(&choose_from(&range(">=1.11.0-0, <2"), &all)).as_deref(), Some("1.11.0-beta.1"));
+    assert_eq!(chosen(&choose_from(&range(">=3"), &all)), None);
 }
 
 #[test]
@@ -124,10 +130,10 @@ fn what_is_denied_is_never_used() {
     let deny = |text: &str| Deny::try_from(text.to_owned()).unwrap();
     let both = ["1.0.0", "2.0.0", "2.0.0+b"].map(image);
     let by_version = Spec { deny: vec![deny("v2.0.0")], ..stable() };
-    assert_eq!(chosen(&of(&by_version, &both)).as_deref(), Some("1.0.0"));
-    assert_eq!(why(&of(&by_version, &both), "2.0.0+b"), "2.0.0 is on the channel's deny list");
+    assert_eq!(chosen(&choose_from(&by_version, &both)).as_deref(), Some("1.0.0"));
+    assert_eq!(why(&choose_from(&by_version, &both), "2.0.0+b"), "2.0.0 is on the channel's deny list");
     let by_digest = Spec { deny: vec![deny(&format!("sha256:{}", digest("2.0.0+b")))], ..stable() };
-    assert_eq!(chosen(&of(&by_digest, &both)).as_deref(), Some("2.0.0"));
+    assert_eq!(chosen(&choose_from(&by_digest, &both)).as_deref(), Some("2.0.0"));
     for bad in ["", "2", "latest", "sha256:12"] {
         assert!(Deny::try_from(bad.to_owned()).is_err(), "{bad}");
     }
@@ -138,13 +144,13 @@ fn nobody_can_tell_two_images_of_one_version_apart() {
     let other = Candidate { digest: digest("other"), ..image("2.0.0") };
     let third = Candidate { digest: digest("third"), ..image("2.0.0") };
     let all = [image("1.0.0"), image("2.0.0"), other, third];
-    let choice = of(&stable(), &all);
+    let choice = choose_from(&stable(), &all);
     assert_eq!(chosen(&choice).as_deref(), Some("1.0.0"));
     for name in ["2.0.0", "other", "third"] {
         assert!(why(&choice, name).starts_with("another image has the same version, sha256:"), "{name}");
     }
     let deny = ["other", "third"].map(|name| Deny::Digest(digest(name))).to_vec();
-    assert_eq!(chosen(&of(&Spec { deny, ..stable() }, &all)).as_deref(), Some("2.0.0"));
+    assert_eq!(chosen(&choose_from(&Spec { deny, ..stable() }, &all)).as_deref(), Some("2.0.0"));
 }
 
 /// An image that was signed by all of these.
@@ -165,7 +171,7 @@ fn only_what_enough_keys_have_signed_is_chosen() {
         signed("1.0.0", &both),
     ];
     let chosen_by = |demand: &Signatures| {
-        let choice = of(&Spec { signatures: Some(demand.clone()), ..stable() }, &all);
+        let choice = choose_from(&Spec { signatures: Some(demand.clone()), ..stable() }, &all);
         let why = |name: &str| choice.refused.get(&digest(name)).map_or_else(String::new, Refusal::to_string);
         (chosen(&choice).unwrap(), ["5.0.0", "4.0.0", "3.0.0", "2.0.0"].map(why))
     };
@@ -193,7 +199,7 @@ fn a_version_that_somebody_else_pushes_again_takes_nothing_away() {
     assert_eq!(lacks_signatures(&spec, &all, None, hour(0)), Some((1, &demand)));
     all[1].signed = Some(Signed::default());
     assert_eq!(lacks_signatures(&spec, &all, None, hour(0)), None);
-    assert_eq!(chosen(&of(&spec, &all)).as_deref(), Some("2.0.0"));
+    assert_eq!(chosen(&choose_from(&spec, &all)).as_deref(), Some("2.0.0"));
     // If it is not signed either, the next one is looked at.
     all[0].signed = Some(Signed::default());
     assert_eq!(lacks_signatures(&spec, &all, None, hour(0)), Some((2, &demand)));
@@ -214,7 +220,7 @@ fn floors_are_passed_through_and_never_skipped() {
     let floors = ["1.4.0", "2.0.0", "9.0.0"].map(|text| text.parse().unwrap()).to_vec();
     // They need not be in the range: that is where nodes are to end.
     let spec = Spec { floors, ..range(">=2.1") };
-    let choice = of(&spec, &["1.0.0", "1.4.0+build.7", "2.0.0", "2.1.0"].map(image));
+    let choice = choose_from(&spec, &["1.0.0", "1.4.0+build.7", "2.0.0", "2.1.0"].map(image));
     let next = |choice: &Choice, running: &str| {
         choice.next(version(running).as_ref()).map(|image| image.version.to_string()).map_err(|e| e.to_string())
     };
@@ -233,12 +239,12 @@ fn floors_are_passed_through_and_never_skipped() {
     assert_eq!(choice.next(None), Err(NoUpdate::Unknown));
     assert!(why(&choice, "2.0.0").contains("not in the range"));
     // A missing floor holds back only the nodes that need it.
-    let choice = of(&spec, &["1.4.0", "2.1.0"].map(image));
+    let choice = choose_from(&spec, &["1.4.0", "2.1.0"].map(image));
     assert_eq!(next(&choice, "1.0.0").as_deref(), Ok("1.4.0"));
     assert!(next(&choice, "1.4.0").unwrap_err().starts_with("it must go through 2.0.0 first"));
     assert_eq!(next(&choice, "2.0.5").as_deref(), Ok("2.1.0"));
     // Nor without any: an unknown version could be a newer one.
-    assert_eq!(of(&stable(), &[image("1.0.0")]).next(None), Err(NoUpdate::Unknown));
+    assert_eq!(choose_from(&stable(), &[image("1.0.0")]).next(None), Err(NoUpdate::Unknown));
     assert_eq!(Choice::default().next(None), Err(NoUpdate::NoChoice));
 }
 
@@ -261,7 +267,7 @@ fn what_is_promoted_was_the_other_channels_choice_for_long_enough() {
         held("3.0.0", 80, Some(99)),
         held("4.0.0", 99, None),
     ];
-    let beta = |deny: Vec<Deny>| Source { held: held.clone(), choice: of(&Spec { deny, ..stable() }, &all) };
+    let beta = |deny: Vec<Deny>| Source { held: held.clone(), choice: choose_from(&Spec { deny, ..stable() }, &all) };
     let at = |source: &Source, now| choose(&promoted(), &all, Some(source), hour(now));
     let choice = at(&beta(vec![]), 100);
     assert_eq!(chosen(&choice).as_deref(), Some("2.0.0"));
@@ -274,7 +280,7 @@ fn what_is_promoted_was_the_other_channels_choice_for_long_enough() {
     let choice = at(&bad, 100);
     assert_eq!(chosen(&choice).as_deref(), Some("1.0.0"));
     assert!(why(&choice, "2.0.0").contains("does not choose it: sha256:"), "{}", why(&choice, "2.0.0"));
-    let gone = Source { held, choice: of(&stable(), &all[..1]) };
+    let gone = Source { held, choice: choose_from(&stable(), &all[..1]) };
     assert!(why(&at(&gone, 100), "2.0.0").ends_with("it is not there"));
 }
 

@@ -38,7 +38,7 @@ fn discover(
     known: &[Candidate],
     now: Timestamp,
 ) -> Result<Vec<Candidate>, DiscoverError> {
-    discover::discover(spec, &Repository::of(spec, options)?, limits, known, now)
+    discover::discover(spec, &Repository::for_channel(spec, options)?, limits, known, now)
 }
 
 struct Site {

@@ -436,7 +436,7 @@ impl Node for Api {
         drop(state);
         let journal = self.0.shared.journal();
         let mut health = self.0.health.lock().unwrap();
-        if let Some(quiet) = QuietPeriod::of(&journal) {
+        if let Some(quiet) = QuietPeriod::after_operation(&journal) {
             let ill = if is_sick { vec!["it is not well".to_owned()] } else { Vec::new() };
             health.saw(Look { ill, ..Look::default() }, quiet, facts.uptime);
         }

@@ -22,7 +22,7 @@ pub fn no_credentials() -> PathBuf {
 pub fn payload_of(repository: &str, digest: Sha256) -> Option<Sha256> {
     let options = Options { plain_http: true, auth_file: Some(no_credentials()), ..Options::default() };
     let spec: Spec = serde_json::from_value(json!({ "repository": repository, "select": { "tags": "*" } })).unwrap();
-    payload(&Repository::of(&spec, &options).unwrap(), digest, Limits::default()).ok()
+    payload(&Repository::for_channel(&spec, &options).unwrap(), digest, Limits::default()).ok()
 }
 
 /// A registry with releases.

@@ -54,7 +54,7 @@ impl Board {
     }
 
     fn begin(&self, name: &str) -> LookStart {
-        LookStart::of(&self.0[name])
+        LookStart::at_known(&self.0[name])
     }
 
     /// Whether it was written.

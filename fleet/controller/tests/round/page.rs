@@ -60,7 +60,7 @@ fn text_of_others_is_text_and_no_more() {
     for not in never {
         assert!(!page.contains(not), "{not}: {page}");
     }
-    // The tags are those of the page itself: nobody else's text has one.
+    // The tags are those of the page itself: no text from elsewhere has one.
     let tags: Vec<&str> = page.split('<').skip(1).map(|rest| rest.split(['>', ' ', '\n']).next().unwrap()).collect();
     let known = [
         "!doctype",

@@ -43,11 +43,11 @@ fn each_obstacle_has_a_word_and_a_sentence() {
         ("Silent", |facts| facts.nodes.get_mut("n1").unwrap().silent = Some("no route".to_owned())),
         ("Busy", |facts| facts.nodes.get_mut("n1").unwrap().busy = Some("it upgrades its OS".to_owned())),
         ("NoPod", |facts| _ = facts.nodes.get_mut("n1").unwrap().pods.remove(&Component::Scheduler)),
-        ("NoVersion", |facts| of(facts).image = "registry.example/kube-apiserver:latest".to_owned()),
+        ("NoVersion", |facts| static_pod(facts).image = "registry.example/kube-apiserver:latest".to_owned()),
         ("Downgrade", |facts| facts.target = version("1.20.1")),
         ("Path", |facts| facts.target = version("1.22.0")),
         ("KubeletSkew", |facts| _ = facts.kubelets.insert("w0".to_owned(), "v1.17.9".to_owned())),
-        ("Uncompleted", |facts| of(facts).kept = Some("registry.example/kube-apiserver:v1.19.0".to_owned())),
+        ("Uncompleted", |facts| static_pod(facts).kept = Some("registry.example/kube-apiserver:v1.19.0".to_owned())),
         ("Gate", |facts| facts.gates.push(Gate { name: "etcd".to_owned(), closed: Some("NOSPACE".to_owned()) })),
     ];
     for (word, obstacle) in cases {
@@ -58,11 +58,11 @@ fn each_obstacle_has_a_word_and_a_sentence() {
         assert!(blocked.to_string().len() > 8, "{blocked}");
     }
     let mut facts = three();
-    of(&mut facts).came_back = Some("it did not start".to_owned());
+    static_pod(&mut facts).came_back = Some("it did not start".to_owned());
     assert_eq!(why(&facts).word(), "CameBack");
 }
 
-fn of(facts: &mut Facts) -> &mut slipway_kubernetes::facts::StaticPod {
+fn static_pod(facts: &mut Facts) -> &mut slipway_kubernetes::facts::StaticPod {
     facts.nodes.get_mut("n0").unwrap().pods.get_mut(&Component::ApiServer).unwrap()
 }
 
@@ -70,7 +70,7 @@ fn of(facts: &mut Facts) -> &mut slipway_kubernetes::facts::StaticPod {
 fn gates_count_before_anything_is_touched_and_hold_up_neither_the_rest_nor_the_way_back() {
     let mut facts = three();
     facts.gates.push(Gate { name: "etcd".to_owned(), closed: Some("NOSPACE".to_owned()) });
-    let pod = of(&mut facts);
+    let pod = static_pod(&mut facts);
     pod.kept = Some(pod.image.clone());
     pod.image = format!("registry.example/kube-apiserver:v{NEW}");
     assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n1"));
@@ -96,7 +96,7 @@ fn who_goes_back_begins_with_what_is_not_well() {
         pod.image = format!("registry.example/kube-apiserver:v{NEW}");
     }
     assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n2"), "the last one is the first");
-    of(&mut facts).ill = Some("it does not start".to_owned());
+    static_pod(&mut facts).ill = Some("it does not start".to_owned());
     assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n0"));
     facts.kubelets.insert("w0".to_owned(), format!("v{NEW}"));
     assert_eq!(why(&facts).word(), "KubeletSkew", "its kubelet would be newer than the API servers");

@@ -31,7 +31,7 @@ fn asked() -> Journal {
     journal
 }
 
-fn of(journal: &Journal) -> Replacement {
+fn replacement(journal: &Journal) -> Replacement {
     journal.under_way.clone().unwrap()
 }
 
@@ -42,12 +42,15 @@ fn seen(manifest: &str, uptime: u64, ill: Option<&str>) -> Seen {
 #[test]
 fn it_is_written_then_waited_for_then_over() {
     let mut journal = asked();
-    assert_eq!(next(&of(&journal), &seen(&old(), 10, Some("old")), LIMIT), Next::Write(new()));
+    assert_eq!(next(&replacement(&journal), &seen(&old(), 10, Some("old")), LIMIT), Next::Write(new()));
     assert_eq!(journal.take(Next::Write(new()), 10), Some(new()));
-    assert_eq!(next(&of(&journal), &seen(&new(), 10, Some("it starts")), LIMIT), Next::Begin);
+    assert_eq!(next(&replacement(&journal), &seen(&new(), 10, Some("it starts")), LIMIT), Next::Begin);
     journal.take(Next::Begin, 10);
-    assert_eq!(next(&of(&journal), &seen(&new(), 309, Some("it starts")), LIMIT), Next::Wait("it starts".to_owned()));
-    let end = next(&of(&journal), &seen(&new(), 309, None), LIMIT);
+    assert_eq!(
+        next(&replacement(&journal), &seen(&new(), 309, Some("it starts")), LIMIT),
+        Next::Wait("it starts".to_owned())
+    );
+    let end = next(&replacement(&journal), &seen(&new(), 309, None), LIMIT);
     assert_eq!(end, Next::End(Outcome::Reached));
     journal.take(end, 309);
     assert_eq!((journal.under_way.as_ref(), journal.kept.get(&ApiServer)), (None, Some(&old())));
@@ -58,12 +61,12 @@ fn it_is_written_then_waited_for_then_over() {
 fn after_five_minutes_the_old_manifest_comes_back() {
     let mut journal = asked();
     journal.take(Next::Begin, 10);
-    let turn = next(&of(&journal), &seen(&new(), 310, Some("it crashes")), LIMIT);
+    let turn = next(&replacement(&journal), &seen(&new(), 310, Some("it crashes")), LIMIT);
     assert_eq!(turn, Next::Turn("not well within 300 s: it crashes".to_owned()));
     journal.take(turn, 310);
-    assert_eq!(next(&of(&journal), &seen(&new(), 310, None), LIMIT), Next::Write(old()), "well too late");
+    assert_eq!(next(&replacement(&journal), &seen(&new(), 310, None), LIMIT), Next::Write(old()), "well too late");
     journal.take(Next::Begin, 311);
-    let end = next(&of(&journal), &seen(&old(), 320, None), LIMIT);
+    let end = next(&replacement(&journal), &seen(&old(), 320, None), LIMIT);
     assert_eq!(end, Next::End(Outcome::CameBack("not well within 300 s: it crashes".to_owned())));
     journal.take(end, 320);
     assert!(journal.kept.is_empty(), "nothing was upgraded");
@@ -75,19 +78,19 @@ fn after_five_minutes_the_old_manifest_comes_back() {
 fn after_a_reboot_the_time_begins_anew() {
     let mut journal = asked();
     journal.take(Next::Begin, 5000);
-    assert!(matches!(next(&of(&journal), &seen(&new(), 20, Some("it starts")), LIMIT), Next::Wait(_)));
-    assert!(matches!(next(&of(&journal), &seen(&new(), 300, Some("it starts")), LIMIT), Next::Turn(_)));
+    assert!(matches!(next(&replacement(&journal), &seen(&new(), 20, Some("it starts")), LIMIT), Next::Wait(_)));
+    assert!(matches!(next(&replacement(&journal), &seen(&new(), 300, Some("it starts")), LIMIT), Next::Turn(_)));
 }
 
 #[test]
 fn a_manifest_that_somebody_changes_meanwhile_is_left_alone() {
     let mut journal = asked();
     let theirs = old() + "# mine\n";
-    let Next::End(Outcome::Left(why)) = next(&of(&journal), &seen(&theirs, 10, None), LIMIT) else { panic!() };
+    let Next::End(Outcome::Left(why)) = next(&replacement(&journal), &seen(&theirs, 10, None), LIMIT) else { panic!() };
     assert!(why.contains("changed by somebody else"), "{why}");
     journal.take(Next::End(Outcome::Left(why)), 10);
     let gone = Seen { manifest: None, uptime: 10, ill: None };
-    assert!(matches!(next(&of(&asked()), &gone, LIMIT), Next::End(Outcome::Left(_))));
+    assert!(matches!(next(&replacement(&asked()), &gone, LIMIT), Next::End(Outcome::Left(_))));
 }
 
 #[test]
@@ -99,7 +102,7 @@ fn the_way_back_is_the_file_itself_until_it_is_completed() {
     assert_eq!(journal.ask(further.clone(), &edited, None), Err(Refusal::Uncompleted(ApiServer)));
     let mut back = journal.clone();
     assert_eq!(back.ask(request(3, OLD), &edited, None), Ok(Asked::New));
-    assert_eq!(of(&back).new, old());
+    assert_eq!(replacement(&back).new, old());
     assert!(matches!(back.complete(), Err(Refusal::Busy(_))));
     back.take(Next::End(Outcome::CameBack("x".to_owned())), 20);
     assert!(back.kept.contains_key(&ApiServer), "who could not go back may try again");

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use slipway_node_api::v1::{Health, HealthState, LogsRequest, Position, StatusRequest, WatchRequest};
+use slipway_node_client::Client;
 
 use crate::{
     cli::Log,
-    connect::Client,
     failure::Failure,
     show::{self, Output},
 };

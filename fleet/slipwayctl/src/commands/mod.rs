@@ -5,14 +5,19 @@ mod contexts;
 mod join;
 mod look;
 mod operations;
-mod pages;
 mod support;
 mod wait;
+
+use std::{fs, io, path::Path};
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+use serde_json::json;
+use slipway_node_client::Client;
 
 use crate::{
     cli::{Cli, Command, Node, Target},
     config::resolve,
-    connect::{Client, connect},
     failure::Failure,
     fleet, kubernetes,
     show::Output,
@@ -50,7 +55,7 @@ pub async fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
 
 async fn one(cli: Cli, output: &Output) -> Result<(), Failure> {
     let Cli { target, command } = cli;
-    let client = async || -> Result<Client, Failure> { connect(&resolve(&target)?).await };
+    let client = async || -> Result<Client, Failure> { resolve(&target)?.connect().await };
     match command {
         Command::Status => look::status(client().await?, output).await,
         Command::Plan { goal } => operations::plan(client().await?, goal, output).await,
@@ -72,7 +77,21 @@ async fn one(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Node { what: Node::Join(of) } => join::run(&of, output),
         Command::Gen { dir, what } => certificates::run(&dir, what, output),
         Command::Config { what } => contexts::run(&target, what, output),
-        Command::Completions { shell } => pages::completions(shell),
-        Command::Man { dir } => pages::man(&dir, output),
+        Command::Completions { shell } => completions(shell),
+        Command::Man { dir } => man(&dir, output),
     }
+}
+
+/// Print the completions of a shell.
+fn completions(shell: Shell) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "slipwayctl", &mut text);
+    io::Write::write_all(&mut io::stdout(), &text).map_err(|e| Failure::Failed(format!("standard output: {e}")))
+}
+
+/// Write a manual page for each command.
+fn man(dir: &Path, output: &Output) -> Result<(), Failure> {
+    fs::create_dir_all(dir).map_err(|e| Failure::file(dir, e))?;
+    clap_mangen::generate_to(Cli::command(), dir).map_err(|e| Failure::file(dir, e))?;
+    output.answer(&json!({ "pages": dir }), &format!("manual pages are in {}", dir.display()))
 }

@@ -10,13 +10,13 @@ use slipway_node_api::{
         AbortRequest, AskResponse, ConfirmRequest, PlanRequest, RequestState, StatusRequest, plan_request::Goal as Wire,
     },
 };
+use slipway_node_client::Client;
 use uuid::Uuid;
 
 use super::wait;
 use crate::{
     cli::{Ask, EtcdData, Goal, Outage, Payload},
     config::Context,
-    connect::{Client, connect},
     failure::Failure,
     show::{self, Output},
 };
@@ -60,7 +60,7 @@ pub async fn plan(mut client: Client, goal: Goal, output: &Output) -> Result<(),
 /// Ask for it, and follow it if that is wanted.
 pub async fn ask(context: &Context, goal: Goal, output: &Output) -> Result<(), Failure> {
     let (request, ask) = request(goal);
-    let mut client = connect(context).await?;
+    let mut client = context.connect().await?;
     if !ask.wait {
         let answer = send(&mut client, &request).await?;
         return print_answer(&answer, output);

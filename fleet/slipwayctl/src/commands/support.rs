@@ -19,12 +19,12 @@ use slipway_fleet_objects::{
     pool::NodePool, rollout::Rollout, upgrade::NodeUpgrade,
 };
 use slipway_node_api::v1::{LogsRequest, StatusRequest, StatusResponse, WatchRequest};
+use slipway_node_client::Client;
 use tokio::time::timeout;
 
 use crate::{
     cli::{Support, Target},
     config::resolve,
-    connect::{Client, connect},
     failure::Failure,
     fleet::cluster::Cluster,
     show::{self, Output},
@@ -91,7 +91,7 @@ fn write(to: &Path, archive: &Archive) -> io::Result<()> {
 
 /// The answers of a node, by its API.
 async fn node(target: &Target, name: &str, archive: &mut Archive) {
-    let client = within(async { connect(&resolve(target)?).await }).await;
+    let client = within(async { resolve(target)?.connect().await }).await;
     let mut client = match client {
         Ok(client) => client,
         Err(why) => return archive.add(&format!("nodes/{name}"), Err(why)),

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use slipway_node_api::v1::{Ended, Position, StatusRequest, WatchRequest, event::What};
+use slipway_node_client::Client;
 use uuid::Uuid;
 
 use crate::{
     config::Context,
-    connect::{Client, connect},
     failure::Failure,
     show::{self, Output},
 };
@@ -28,7 +28,7 @@ pub async fn until_it_ends(
     loop {
         let followed = match client.take() {
             Some(client) => follow(client, &id, &mut from, output).await,
-            None => match connect(context).await {
+            None => match context.connect().await {
                 Ok(client) => follow(client, &id, &mut from, output).await,
                 Err(failure) => Err(failure),
             },

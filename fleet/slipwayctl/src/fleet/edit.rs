@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_core::digest::Sha256;
-use slipway_fleet_objects::{attribution::Attribution, rollout::Rollout};
+use slipway_fleet_objects::{Attribution, rollout::Rollout};
 use slipway_rollout::duration::PositiveDuration;
 
 use crate::failure::Failure;

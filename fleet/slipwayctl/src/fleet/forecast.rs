@@ -51,7 +51,7 @@ pub struct Forecast {
     pub payload: Sha256,
     /// The hash of the plan: what `resume --plan` agrees to.
     pub plan: Sha256,
-    /// How long one node is taken to need.
+    /// The assumed time that one node needs.
     pub takes: PositiveDuration,
     /// The waves.
     pub waves: Vec<Wave>,
@@ -67,7 +67,7 @@ pub struct Forecast {
 pub struct Wave {
     /// Its number, from 1.
     pub number: u32,
-    /// How long all of its nodes must be well before the next wave.
+    /// The time for which all of its nodes must be well before the next wave.
     pub soak: Option<PositiveDuration>,
     /// Its nodes, in the order in which they go.
     pub nodes: Vec<Member>,
@@ -112,7 +112,12 @@ pub struct Block {
 }
 
 /// The plan that this pool follows.
-pub async fn of(cluster: &Cluster, pool: &str, takes: PositiveDuration, now: Timestamp) -> Result<Forecast, Failure> {
+pub async fn forecast(
+    cluster: &Cluster,
+    pool: &str,
+    takes: PositiveDuration,
+    now: Timestamp,
+) -> Result<Forecast, Failure> {
     let rollout = super::rollout_of(cluster, pool).await?;
     let of: NodePool = cluster.get(pool).await?;
     let status = of.status.clone().unwrap_or_default();

@@ -30,7 +30,7 @@ use std::{os::unix::fs::MetadataExt as _, path::Path};
 use jiff::Timestamp;
 use serde_json::json;
 use slipway_fleet_objects::{
-    attribution::Attribution,
+    Attribution,
     ledger::{DisruptionLedger, LEDGER},
     pool::NodePool,
     rollout::Rollout,
@@ -61,7 +61,7 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
     match ask {
         Ask::Status { pools, watch } => watch::status(&cluster, &pools, watch, output).await,
         Ask::Plan { pool, takes } => {
-            let forecast = forecast::of(&cluster, &pool, takes, Timestamp::now()).await?;
+            let forecast = forecast::forecast(&cluster, &pool, takes, Timestamp::now()).await?;
             output.answer(&forecast, &forecast.to_string())
         }
         Ask::Pause { pool, word } => {
@@ -120,7 +120,7 @@ async fn in_pool(
     print_edit(output, &format!("nodepool/{pool}"), &done)
 }
 
-/// What a change did, for people.
+/// The effect of a change, for people.
 pub fn print_edit(output: &Output, object: &str, done: &Edit) -> Result<(), Failure> {
     let changed = done.spec.is_some();
     output.answer(

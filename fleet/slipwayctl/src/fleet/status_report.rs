@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
-    attribution::Attribution,
+    Attribution,
     kubernetes_upgrade::KubernetesUpgrade,
     pool::{NodePool, RunNow, Skip},
     rollout::{ApprovalRecord, Rollout, RolloutStatus},
@@ -45,14 +45,14 @@ pub struct Kubernetes {
     pub version: String,
     /// The version that was reached the last time.
     pub observed: Option<String>,
-    /// What goes on, in one word that stays the same: UpToDate, Running, Waiting, Paused, Failed, Invalid; Unknown if no
+    /// The state, in one word that stays the same: UpToDate, Running, Waiting, Paused, Failed, Invalid; Unknown if no
     /// controller has looked at it yet.
     pub state: String,
     /// Why no more goes on, in one word that stays the same.
     pub reason: String,
     /// The same for people.
     pub message: String,
-    /// How many static pods are still to be replaced, as a Job says that runs.
+    /// The number of static pods that are still to be replaced, as the running Job says.
     pub left: Option<u32>,
 }
 
@@ -62,14 +62,14 @@ pub struct Kubernetes {
 pub struct Pool {
     /// Its name.
     pub name: String,
-    /// What goes on, in one word that stays the same: UpToDate, Finished, Incomplete, Running,
+    /// The state, in one word that stays the same: UpToDate, Finished, Incomplete, Running,
     /// Waiting, Paused, Denied, Aborted, Invalid; Unknown if no controller has looked at it yet.
     pub state: String,
-    /// What goes on, and why no more; for people.
+    /// The state, and the reason why it goes no further; for people.
     pub message: String,
-    /// How many nodes it has.
+    /// The number of its nodes.
     pub nodes: u32,
-    /// How many of them run the target, are well, and hold no grant.
+    /// The number of them that run the target, are well, and hold no grant.
     pub done: u32,
     /// No controller has looked since the pool was changed.
     pub behind: bool,
@@ -79,7 +79,7 @@ pub struct Pool {
     pub run_now: Option<RunNow>,
     /// Nodes that people leave out.
     pub skip: Vec<Skip>,
-    /// What its nodes have moved to stage the payload, as far as they say.
+    /// The bytes that its nodes have moved to stage the payload, as far as they say.
     pub moved: MovedBytes,
     /// The rollout that is followed.
     pub rollout: Option<Followed>,
@@ -113,7 +113,7 @@ pub struct Followed {
     pub denied: Option<String>,
     /// Who has given it up, and why.
     pub aborted: Option<String>,
-    /// What people have approved, and when.
+    /// The approvals of people, and their times.
     pub approvals: Vec<ApprovalRecord>,
     /// The waves of its plan.
     pub waves: Vec<Wave>,
@@ -127,7 +127,7 @@ pub struct Wave {
     pub number: u32,
     /// Where it is.
     pub stage: Stage,
-    /// How long all of its nodes must be well before the next wave.
+    /// The time for which all of its nodes must be well before the next wave.
     pub soak: Option<PositiveDuration>,
     /// Its nodes, in the order in which they go.
     pub nodes: Vec<Member>,

@@ -24,6 +24,7 @@ use slipway_kubernetes_upgrade::{
     look::{self, Connect},
     run::{Error, Happened, Run, Wish},
 };
+use slipway_node_client::Client;
 
 use crate::{
     cli::{
@@ -32,7 +33,6 @@ use crate::{
         kubernetes::{How, Kubernetes, Verb, Word},
     },
     config::resolve,
-    connect::{Client, connect},
     failure::Failure,
     fleet::{attribution_of, cluster::Cluster, edit, print_edit},
     show::Output,
@@ -45,7 +45,7 @@ impl Connect for Contexts<'_> {
     async fn connect(&self, node: &Node) -> Result<Client, String> {
         let target = Target { context: Some(look::name(node).to_owned()), ..self.0.clone() };
         let context = resolve(&target).map_err(|e| e.to_string())?;
-        connect(&context).await.map_err(|e| e.to_string())
+        context.connect().await.map_err(|e| e.to_string())
     }
 }
 
@@ -139,7 +139,7 @@ async fn newest(cluster: &Cluster, nodes: &Contexts<'_>) -> Result<Version, Fail
 }
 
 fn status(facts: &Facts, output: &Output) -> Result<(), Failure> {
-    output.answer(&json!({ "nodes": facts.nodes, "kubelets": facts.kubelets }), &table::of(facts))
+    output.answer(&json!({ "nodes": facts.nodes, "kubelets": facts.kubelets }), &table::table(facts))
 }
 
 /// The plan, and what it waits for. Nothing is changed.
@@ -158,7 +158,7 @@ fn preview(facts: &Facts, output: &Output) -> Result<(), Failure> {
         let is = gate.closed.as_ref().map_or_else(|| "open".to_owned(), |why| format!("closed: {why}"));
         format!("gate {}: {is}\n", gate.name)
     });
-    let text = format!("{}\n{plan}\n{}{waits}", table::of(facts), closed.collect::<String>());
+    let text = format!("{}\n{plan}\n{}{waits}", table::table(facts), closed.collect::<String>());
     let json = json!({ "facts": facts, "plan": plan, "hash": plan.hash(), "blocked": word, "message": waits });
     output.answer(&json, &text)
 }

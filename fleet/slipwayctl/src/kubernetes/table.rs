@@ -9,7 +9,7 @@ use slipway_kubernetes::{
 };
 
 /// The table.
-pub fn of(facts: &Facts) -> String {
+pub fn table(facts: &Facts) -> String {
     let mut rows = vec![vec!["node".to_owned()]];
     rows[0].extend(Component::ALL.map(|component| component.to_string()));
     rows[0].push("kubelet".to_owned());
@@ -42,7 +42,7 @@ fn cell(node: Option<&Node>, component: Component) -> String {
     format!("{}{mark}{next}{kept}", version(&pod.image))
 }
 
-/// What a cell has no room for.
+/// The parts that a cell has no room for.
 fn notes(facts: &Facts) -> String {
     let mut notes = String::new();
     for (name, node) in &facts.nodes {
@@ -94,6 +94,6 @@ w1    -                       -                        -               1.19.0
 n1: kube-apiserver: it starts
 n2: no route
 ";
-        assert_eq!(of(&facts), wanted);
+        assert_eq!(table(&facts), wanted);
     }
 }

@@ -24,7 +24,7 @@ struct Wanted {
 }
 
 /// The users of these mounts, or of their devices anywhere else.
-pub fn of(mounts: &[Mount], volume: &[Dev]) -> String {
+pub fn describe(mounts: &[Mount], volume: &[Dev]) -> String {
     let wanted = Wanted {
         devices: mounts.iter().map(|mount| mount.dev).chain(volume.iter().copied()).collect(),
         points: mounts.iter().map(|mount| mount.point.clone()).collect(),

@@ -120,7 +120,7 @@ impl Images {
         let installer = own.within(self.engine.place(&image), name.clone().into());
         let ended = installer.stage_from(None, request.allow_any_version, watcher)?;
         if serde_json::from_slice::<Document>(&ended.report).is_ok() {
-            let report = installer.report(&ended.report).map_err(|trouble| trouble.of(&name))?;
+            let report = installer.report(&ended.report).map_err(|trouble| trouble.about(&name))?;
             // The image's installer finds all of it beside itself.
             let (bytes_fetched, bytes_reused) = (pulled.fetched_bytes, pulled.reused_bytes);
             return Ok(ChangeReport { bytes_fetched, bytes_reused, ..report });

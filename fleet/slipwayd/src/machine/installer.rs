@@ -47,7 +47,7 @@ impl InstallError {
     }
 
     /// The same, with the name of the program that has it.
-    pub fn of(self, name: &str) -> Self {
+    pub fn about(self, name: &str) -> Self {
         match self {
             Self::Transient(why) => Self::Transient(format!("{name}: {why}")),
             Self::Permanent(why) => Self::Permanent(format!("{name}: {why}")),

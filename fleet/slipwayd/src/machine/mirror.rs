@@ -1,4 +1,4 @@
-//! How a static pod is: what its kubelet mirrors into the API, and, of an API server, what it says itself.
+//! The state of a static pod: its mirror in the API and, of an API server, its own answer.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{

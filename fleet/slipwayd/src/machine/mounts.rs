@@ -102,7 +102,7 @@ pub fn mounts(text: &str) -> Result<Vec<Mount>, Never> {
 }
 
 /// The mounts of these devices.
-pub fn of(text: &str, devices: &[Dev]) -> Result<Vec<Mount>, Never> {
+pub fn parse(text: &str, devices: &[Dev]) -> Result<Vec<Mount>, Never> {
     Ok(mounts(text)?.into_iter().filter(|mount| devices.contains(&mount.dev)).collect())
 }
 

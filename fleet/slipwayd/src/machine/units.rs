@@ -77,7 +77,7 @@ impl TryFrom<Vec<String>> for OfUnit {
 }
 
 impl OfUnit {
-    fn of(&self, unit: &str) -> Vec<String> {
+    fn for_unit(&self, unit: &str) -> Vec<String> {
         self.0.0.iter().map(|word| word.replace(UNIT, unit)).collect()
     }
 }
@@ -88,7 +88,7 @@ impl Init {
         for unit in units {
             match self {
                 Self::Systemd => run(&["systemctl", "stop", "--", unit.as_str()])?,
-                Self::Commands(commands) => run(&commands.stop.of(unit))?,
+                Self::Commands(commands) => run(&commands.stop.for_unit(unit))?,
             };
         }
         Ok(())
@@ -100,7 +100,7 @@ impl Init {
             match self {
                 Self::Systemd => is_active(unit)?,
                 Self::Commands(commands) => {
-                    run(&commands.is_active.of(unit)).map_err(|why| format!("{unit} is not active: {why}"))?;
+                    run(&commands.is_active.for_unit(unit)).map_err(|why| format!("{unit} is not active: {why}"))?;
                 }
             }
         }

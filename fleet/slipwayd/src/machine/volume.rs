@@ -62,7 +62,7 @@ fn above(sys: &Path, dir: &Path, found: &mut Vec<Dev>) -> Result<(), String> {
 impl Volume {
     /// Whether it is mounted here.
     pub fn is_mounted(&self) -> Result<bool, String> {
-        let mounts = mounts::of(&mountinfo()?, &self.goes).map_err(|never| never.to_string())?;
+        let mounts = mounts::parse(&mountinfo()?, &self.goes).map_err(|never| never.to_string())?;
         Ok(!mounts.is_empty())
     }
 
@@ -81,14 +81,18 @@ impl Volume {
                 // It went with another one that was mounted in the same place, or with its unit.
                 Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
                 Err(rustix::io::Errno::BUSY) => {
-                    let who = holders::of(&left()?, &self.goes);
+                    let who = holders::describe(&left()?, &self.goes);
                     return Err(format!("{} is in use: {who}", mount.point.display()));
                 }
                 Err(e) => return Err(format!("{} cannot be unmounted: {e}", mount.point.display())),
             }
         }
         if let Some(mount) = left()?.first() {
-            return Err(format!("{} is still mounted: {}", mount.point.display(), holders::of(&mounts, &self.goes)));
+            return Err(format!(
+                "{} is still mounted: {}",
+                mount.point.display(),
+                holders::describe(&mounts, &self.goes)
+            ));
         }
         let Some(partition) = self.goes.first() else { return Ok(()) };
         let Some(node) = held(*partition)? else { return Ok(()) };

@@ -66,11 +66,11 @@ pub fn name(n: usize) -> String {
 impl Cluster {
     /// Three members that have a leader.
     pub fn start() -> Self {
-        Self::of(3)
+        Self::of_members(3)
     }
 
     /// So many members that have a leader.
-    pub fn of(members: usize) -> Self {
+    pub fn of_members(members: usize) -> Self {
         Self::with(&program(), members)
     }
 

@@ -88,7 +88,7 @@ fn one_or_two_members_never_go_by_themselves() {
         return;
     }
     for members in [1, 2] {
-        let cluster = Cluster::of(members);
+        let cluster = Cluster::of_members(members);
         assert!(cluster.node(0).may_go(Going::Down).is_err(), "{members}");
     }
 }
@@ -221,7 +221,7 @@ fn the_api_asks_the_real_etcd() {
     if !cluster::is_here() {
         return;
     }
-    let cluster = Cluster::of(1);
+    let cluster = Cluster::of_members(1);
     let config = slipwayd::config::Config {
         state: cluster.dir().join("state"),
         etcd: Some(cluster.config(0)),

@@ -72,7 +72,7 @@ fn said(health: &Health, journal: &Journal, now: u64) -> (HealthState, u64) {
 #[test]
 fn a_time_is_that_which_looks_have_seen() {
     let (mut health, journal) = (Health::default(), Journal::default());
-    let quiet = QuietPeriod::of(&journal).unwrap();
+    let quiet = QuietPeriod::after_operation(&journal).unwrap();
     assert_eq!(said(&health, &journal, 1000), (HealthState::Unknown, 0));
     health.saw(Look::default(), quiet, 1000);
     health.saw(Look::default(), quiet, 1060);
@@ -96,7 +96,7 @@ fn a_time_is_that_which_looks_have_seen() {
 #[test]
 fn an_old_look_is_none() {
     let (mut health, journal) = (Health::default(), Journal::default());
-    let quiet = QuietPeriod::of(&journal).unwrap();
+    let quiet = QuietPeriod::after_operation(&journal).unwrap();
     health.saw(Look::default(), quiet, 1000);
     assert_eq!(said(&health, &journal, 1240), (HealthState::Well, 240));
     assert_eq!(said(&health, &journal, 1241), (HealthState::Unknown, 0));
@@ -108,18 +108,18 @@ fn an_old_look_is_none() {
 #[test]
 fn what_was_seen_before_an_operation_is_not_known_after_it() {
     let (mut health, mut journal) = (Health::default(), Journal::default());
-    health.saw(Look::default(), QuietPeriod::of(&journal).unwrap(), 1000);
+    health.saw(Look::default(), QuietPeriod::after_operation(&journal).unwrap(), 1000);
     // Neither staging nor its end disturbs the node.
     begins(&mut journal, Goal::Stage);
     assert_eq!(said(&health, &journal, 1010), (HealthState::Well, 10));
     ends(&mut journal);
     assert_eq!(said(&health, &journal, 1020), (HealthState::Well, 20));
     begins(&mut journal, Goal::Reboot);
-    assert_eq!(QuietPeriod::of(&journal), None);
+    assert_eq!(QuietPeriod::after_operation(&journal), None);
     assert_eq!(health.report(&journal, 1030).reasons, ["an operation is under way"]);
     ends(&mut journal);
     assert_eq!(said(&health, &journal, 1040), (HealthState::Unknown, 0));
-    health.saw(Look::default(), QuietPeriod::of(&journal).unwrap(), 1050);
+    health.saw(Look::default(), QuietPeriod::after_operation(&journal).unwrap(), 1050);
     assert_eq!(said(&health, &journal, 1060), (HealthState::Well, 10));
 }
 

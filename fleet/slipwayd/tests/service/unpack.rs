@@ -22,7 +22,7 @@ struct Unpacked {
 }
 
 impl Unpacked {
-    fn of(layers: Vec<Layer>) -> Self {
+    fn from_layers(layers: Vec<Layer>) -> Self {
         let dir = tempdir().unwrap();
         let layout = Layout::new(&dir.path().join("layout"));
         let mut image = Image::new(layers);
@@ -64,7 +64,8 @@ fn layers_of_every_packing_lie_one_over_the_other() {
         // Through the link of the layer below.
         Tar::new().program("bin/c", b"3"),
     ];
-    let image = Unpacked::of(tars.into_iter().zip(packs).map(|(tar, pack)| Layer::new(tar.end(), pack)).collect());
+    let image =
+        Unpacked::from_layers(tars.into_iter().zip(packs).map(|(tar, pack)| Layer::new(tar.end(), pack)).collect());
     assert_eq!(image.unpack().unwrap(), ["A=b"]);
     assert_eq!(["usr/bin/a", "usr/b", "usr/bin/c"].map(|name| image.text(name).unwrap()), ["2", "1", "3"]);
     assert_eq!(fs::metadata(image.path("usr/bin/c")).unwrap().permissions().mode() & 0o777, 0o755);
@@ -75,7 +76,7 @@ fn a_whiteout_hides_what_is_below_and_no_more() {
     let low = Tar::new().dir("a/").file("a/1", b"low").file("a/2", b"low").dir("b/").dir("b/c/").file("b/c/1", b"low");
     // The order within a layer is not promised.
     let high = Tar::new().file("a/3", b"high").file("a/.wh.1", b"").file("b/d", b"high").file("b/.wh..wh..opq", b"");
-    let image = Unpacked::of(vec![layer(low), layer(high.file("none/.wh.1", b""))]);
+    let image = Unpacked::from_layers(vec![layer(low), layer(high.file("none/.wh.1", b""))]);
     image.unpack().unwrap();
     assert_eq!(
         ["a/1", "a/2", "a/3", "b/c/1", "b/d"].map(|name| image.text(name)),
@@ -87,7 +88,8 @@ fn a_whiteout_hides_what_is_below_and_no_more() {
 #[test]
 fn a_directory_and_a_file_take_each_others_place() {
     let low = Tar::new().dir("a/").file("a/1", b"low").file("b", b"low");
-    let image = Unpacked::of(vec![layer(low), layer(Tar::new().file("a", b"high").dir("b/").file("b/1", b"high"))]);
+    let image =
+        Unpacked::from_layers(vec![layer(low), layer(Tar::new().file("a", b"high").dir("b/").file("b/1", b"high"))]);
     image.unpack().unwrap();
     assert_eq!(["a", "b/1"].map(|name| image.text(name).unwrap()), ["high", "high"]);
 }
@@ -104,7 +106,7 @@ fn nothing_leads_out_of_the_image() {
         Tar::new().file("a/../../mine", b"theirs"),
         Tar::new().file("../.wh.mine", b""),
     ] {
-        assert!(Unpacked::of(vec![layer(tar)]).refused().contains("leads out of the image"));
+        assert!(Unpacked::from_layers(vec![layer(tar)]).refused().contains("leads out of the image"));
     }
     for to in [outside.path().to_owned(), PathBuf::from(up)] {
         for entry in ["mine", "new", "new/deeper/new", ".wh.mine", ".wh..wh..opq"] {
@@ -112,7 +114,7 @@ fn nothing_leads_out_of_the_image() {
             for layers in
                 [vec![layer(link(&to)), layer(high.clone())], vec![layer(Tar([link(&to).0, high.0].concat()))]]
             {
-                let why = Unpacked::of(layers).refused();
+                let why = Unpacked::from_layers(layers).refused();
                 assert!(why.contains("outside of the image"), "{entry}: {why}");
                 assert_eq!(fs::read_to_string(outside.path().join("mine")).unwrap(), "mine");
                 assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
@@ -121,10 +123,10 @@ fn nothing_leads_out_of_the_image() {
     }
     // A hard link to a file outside would be that file.
     let file = outside.path().join("mine");
-    let image = Unpacked::of(vec![layer(Tar::new().link("hard", EntryType::Link, file.to_str().unwrap()))]);
+    let image = Unpacked::from_layers(vec![layer(Tar::new().link("hard", EntryType::Link, file.to_str().unwrap()))]);
     assert!(image.unpack().is_err() && !image.path("hard").exists());
     // Nor does a link that is there already.
-    let image = Unpacked::of(vec![layer(Tar::new().file("out/new", b"theirs"))]);
+    let image = Unpacked::from_layers(vec![layer(Tar::new().file("out/new", b"theirs"))]);
     fs::create_dir(image.path("")).unwrap();
     symlink(outside.path(), image.path("out")).unwrap();
     assert!(image.refused().contains("outside of the image"));
@@ -132,7 +134,7 @@ fn nothing_leads_out_of_the_image() {
 
 #[test]
 fn a_damaged_blob_is_not_unpacked() {
-    let image = Unpacked::of(vec![layer(Tar::new().file("a", b"1"))]);
+    let image = Unpacked::from_layers(vec![layer(Tar::new().file("a", b"1"))]);
     for entry in fs::read_dir(image.layout.0.join("blobs/sha256")).unwrap() {
         let path = entry.unwrap().path();
         let good = fs::read(&path).unwrap();

@@ -70,8 +70,8 @@ pub fn unsupported(
     given: &[CertificateDer<'_>],
     algorithms: &WebPkiSupportedAlgorithms,
 ) -> Option<Unsupported> {
-    let presented: Vec<_> = presented.iter().filter_map(|certificate| Outline::of(certificate)).collect();
-    let given = given.iter().filter_map(|certificate| Outline::of(certificate));
+    let presented: Vec<_> = presented.iter().filter_map(|certificate| Outline::parse(certificate)).collect();
+    let given = given.iter().filter_map(|certificate| Outline::parse(certificate));
     let issuers = given.filter(|given| presented.iter().any(|certificate| certificate.issuer == given.subject));
     let key = |one: &Outline<'_>| unsupported_key(one.info, algorithms);
     let own = presented

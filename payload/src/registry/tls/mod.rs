@@ -23,7 +23,7 @@ use crate::image::ImageError;
 /// For connections to one registry, `HOST[:PORT]`, and to the hosts it redirects to.
 pub fn config(host: &str, options: &Options) -> Result<Arc<ClientConfig>, ImageError> {
     let provider = Arc::new(ring::default_provider());
-    let roots = Roots::of(host, options)?;
+    let roots = Roots::for_host(host, options)?;
     let failed = |why: &dyn std::fmt::Display| ImageError::invalid(host, format!("TLS cannot be set up: {why}"));
     let verifier: Arc<dyn ServerCertVerifier> = match options.insecure_tls {
         true => Arc::new(Unverified),

@@ -28,8 +28,8 @@ pub struct Named<'c> {
 
 impl<'c> Named<'c> {
     /// `None`: it is no certificate.
-    pub fn of(certificate: &'c CertificateDer<'c>) -> Option<Self> {
-        let outline = Outline::of(certificate)?;
+    pub fn parse(certificate: &'c CertificateDer<'c>) -> Option<Self> {
+        let outline = Outline::parse(certificate)?;
         Some(Named { certificate, outline, validity: validity(outline.validity)? })
     }
 

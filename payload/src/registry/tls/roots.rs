@@ -35,7 +35,7 @@ pub struct Roots {
 
 impl Roots {
     /// For connections to one registry, `HOST[:PORT]`.
-    pub fn of(host: &str, options: &Options) -> Result<Self, ImageError> {
+    pub fn for_host(host: &str, options: &Options) -> Result<Self, ImageError> {
         let mut given = match env::var_os("SSL_CERT_FILE").filter(|name| !name.is_empty()) {
             Some(named) => load(Path::new(&named), " ($SSL_CERT_FILE)")?,
             None => match BUNDLES.iter().map(Path::new).find(|path| path.exists()) {
@@ -46,7 +46,7 @@ impl Roots {
         for file in in_dirs(&DIRS.map(Path::new), host)?.iter().chain(&options.ca_files) {
             let certificates = load(file, "")?;
             // In a bundle of the system some may be odd. A certificate that is given for a registry must be usable.
-            if let Some(at) = certificates.iter().position(|certificate| Named::of(certificate).is_none()) {
+            if let Some(at) = certificates.iter().position(|certificate| Named::parse(certificate).is_none()) {
                 let why = format!("certificate {} in it is damaged", at + 1);
                 return Err(ImageError::setting(file.display().to_string(), why));
             }
@@ -92,7 +92,7 @@ fn load(file: &Path, named_by: &str) -> Result<Vec<CertificateDer<'static>>, Ima
         return Ok(certificates);
     }
     let der = CertificateDer::from(text);
-    let why = match Named::of(&der) {
+    let why = match Named::parse(&der) {
         Some(_) => {
             "it is a certificate in DER form, and PEM is needed: openssl x509 -inform DER -in FILE -out FILE.pem"
         }

@@ -34,7 +34,7 @@ impl Verifier {
     }
 
     fn given(&self, certificate: &CertificateDer<'_>) -> Option<Named<'_>> {
-        self.given.iter().find(|given| *given == certificate).and_then(Named::of)
+        self.given.iter().find(|given| *given == certificate).and_then(Named::parse)
     }
 
     /// Verdict on a signature, also on one by a given certificate that rustls cannot read.

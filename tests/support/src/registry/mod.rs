@@ -1,4 +1,4 @@
-//! What the tests of the registry client share: an image, a server, certificates, Debian's registry.
+//! The parts that the tests of the registry client share: an image, a server, certificates, Debian's registry.
 
 pub mod server;
 
@@ -124,7 +124,7 @@ impl Image {
         (Image::of(&tar).labelled(labels, json!({})), manifest.payload_digest())
     }
 
-    /// What names it: the digest of its index.
+    /// Its name: the digest of its index.
     pub fn name(&self) -> Sha256 {
         Sha256::of(&self.index)
     }
@@ -322,7 +322,7 @@ impl Debian {
         server
     }
 
-    /// What it has answered so far, of the requests that Slipway's own client made: method and path, and the bytes.
+    /// Its answers so far to the requests of Slipway's own client: method and path, and the bytes.
     pub fn answered(&self) -> Vec<(String, u64)> {
         let text = fs::read_to_string(&self.access).unwrap();
         // `HOST - - [TIME] "HEAD /v2/os/manifests/stable HTTP/1.1" 200 BYTES "REFERRER" "slipway/1.0"`

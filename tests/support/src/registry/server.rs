@@ -19,7 +19,7 @@ use rustls::{
 };
 use serde_json::json;
 
-/// What was asked.
+/// A request of a client.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: String,
@@ -205,7 +205,7 @@ pub fn token_service(field: &'static str, private: bool) -> Server {
     })
 }
 
-/// What a registry asks for that relies on this service.
+/// The challenge of a registry that relies on this service.
 pub fn challenge(service: &Server) -> String {
     format!(
         r#"Bearer realm="http://127.0.0.1:{}/token?x=y",service="a service",scope="repository:a/b:pull""#,
@@ -220,7 +220,7 @@ pub struct Proxy {
     pub connections: Arc<AtomicUsize>,
 }
 
-/// What becomes of a connection that has brought its share of answers.
+/// The end of a connection that has brought its share of answers.
 #[derive(Clone, Copy)]
 pub enum Then {
     Cut,

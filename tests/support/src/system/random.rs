@@ -29,13 +29,13 @@ pub const MEDIUM: MediumId = MediumId(0x5eed);
 const STATES: [SlotState; 5] =
     [SlotState::Empty, SlotState::Untried, SlotState::Tried, SlotState::Good, SlotState::Bad];
 
-/// What is drawn at random of one slot.
+/// The random state of one slot.
 #[derive(Clone, Debug)]
 struct RandomSlot {
     /// Payload in it; 3 for no file system.
     payload: u8,
     marker: Option<(bool, u64)>,
-    /// 0 nobody looked, 1 whole, 2 squashfs damaged, 3 kernel damaged.
+    /// 0 not looked at, 1 whole, 2 squashfs damaged, 3 kernel damaged.
     damage: u8,
 }
 
@@ -130,7 +130,7 @@ prop_compose! {
     }
 }
 
-/// What the boot rule finds in a slot.
+/// The state in which the boot rule finds a slot.
 pub fn view(facts: &SystemFacts, slot: Slot) -> SlotView {
     SlotView { verifies: facts.slots[slot].verifies, marker: facts.slots[slot].marker.clone() }
 }
@@ -154,7 +154,7 @@ fn slot_facts(facts: &SystemFacts, slot: Slot, random: &RandomSlot) -> plan::Slo
     found
 }
 
-/// What is drawn at random of a request: which verb, and its flags.
+/// A random request: its verb and its flags.
 pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<Plan, Refusals> {
     let [preserve, retry_bad, allow_any_version, blank_ephemeral] = flags;
     let request = UpgradeRequest {

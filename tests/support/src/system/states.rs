@@ -24,7 +24,7 @@ pub fn with_env(mut facts: SystemFacts, edit: impl FnOnce(BootEnv) -> BootEnv) -
     settled(facts)
 }
 
-/// What boots next, by the boot rule.
+/// The slot that boots next, by the boot rule.
 pub fn settled(mut facts: SystemFacts) -> SystemFacts {
     let views = PerSlot::new(|slot| view(&facts, slot));
     facts.next = next_boot(facts.env.as_ref(), &views);

@@ -1,4 +1,4 @@
-//! What files and disks hold, byte by byte.
+//! The content of files and disks, byte by byte.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ pub struct Range {
     pub len: u64,
 }
 
-/// What a file holds: equal to another when every byte is. Holes and zeros are the same.
+/// The content of a file: equal to another when every byte is. Holes and zeros are the same.
 #[derive(PartialEq, Eq)]
 pub struct Content {
     len: u64,

@@ -29,7 +29,7 @@ pub struct Loop {
 impl Loop {
     pub fn attach(file: &Path, options: &[&str]) -> Self {
         // One at a time: of two that find the same free device, the one that comes too late claims it for a moment
-        // all the same, and nobody else can open it exclusively then.
+        // all the same, and no other program can open it exclusively then.
         let turn = File::open("/dev/loop-control").unwrap();
         let _turn = Flock::lock(turn, FlockArg::LockExclusive).map_err(|(_, e)| e).unwrap();
         let node = finished(program("losetup").args(["--find", "--show"]).args(options).arg(file));
@@ -44,7 +44,7 @@ impl Loop {
         Partition { node, number, disk: self }
     }
 
-    /// What the device holds; read from the file behind it, which has holes to skip.
+    /// The content of the device, read from the file behind it, which has holes to skip.
     pub fn content(&self) -> Content {
         File::open(&self.node).unwrap().sync_all().unwrap();
         Content::of(&self.backing)
@@ -54,7 +54,7 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         give_back(program("losetup").arg("--detach").arg(&self.node));
-        // Whoever lists all disks has it open for a moment, and then it goes when that is over.
+        // A program that lists all disks has it open for a moment, and it goes when that is over.
         let name = self.node.file_name().unwrap_or_default();
         let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
         let own = || fs::read_to_string(&backing).is_ok_and(|file| Path::new(file.trim()) == self.backing);
@@ -144,7 +144,7 @@ impl Drop for Running {
     }
 }
 
-/// Wait until nobody holds a block device exclusively: a mount, swap, or `O_EXCL`. Gives up without a word; what
+/// Wait until no program holds a block device exclusively: a mount, swap, or `O_EXCL`. Gives up without a word; what
 /// comes next has a better one.
 pub fn wait_until_unclaimed(device: &Path) {
     let free = || OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device).is_ok();

@@ -1,4 +1,4 @@
-//! What the tests of the finished program share: a payload, disk images, block devices, other programs.
+//! The parts that the tests of the finished program share: a payload, disk images, block devices, other programs.
 //!
 //! Whatever is made here goes away with its guard, also when a test panics, and no device is touched that
 //! was not made here. They need root: loop devices, mounts and partition nodes are the kernel's own.

@@ -54,7 +54,7 @@ impl<'w> Node<'w> {
         json_of(&self.disk, &["status"])["disk_guid"].as_str().unwrap().to_owned()
     }
 
-    /// What the boot rule puts on the kernel command line.
+    /// The words that the boot rule puts on the kernel command line.
     pub fn cmdline(&self, slot: char, trial: bool) -> String {
         let panic = if trial { "panic=10 " } else { "" };
         format!("{panic}quiet slipway.slot={slot} slipway.disk={} slipway.try={}", self.guid(), u8::from(trial))
@@ -87,7 +87,7 @@ impl<'w> Node<'w> {
         self.run('A', false, &[&["upgrade", "--progress=none", source.as_str()], extra].concat())
     }
 
-    /// What GRUB writes when it spends a try.
+    /// The change that GRUB writes when it spends a try.
     pub fn grub_tries(&self) {
         for at in self.boot_envs() {
             let sector = String::from_utf8(read_at(&self.disk, at, 512)).unwrap();

@@ -27,7 +27,7 @@ impl Payload {
     pub const KERNEL: &str = "vmlinuz";
     pub const INITRAMFS: &str = "initramfs.xz";
     pub const ROOTFS: &str = "rootfs.squashfs";
-    /// What is installed.
+    /// The payload that is installed.
     pub const FILES: [&str; 3] = [Self::KERNEL, Self::INITRAMFS, Self::ROOTFS];
     /// All of it, which is what a SHA256SUMS has to list.
     pub const LISTED: [&str; 4] = [Self::KERNEL, Self::INITRAMFS, Self::ROOTFS, "os-release"];

@@ -8,7 +8,7 @@ use slipway_core::report::Document;
 
 use super::PATIENCE;
 
-/// How a run of the program ended.
+/// The end of a run of the program.
 pub struct Outcome {
     pub code: i32,
     pub stdout: String,
@@ -53,7 +53,7 @@ impl Outcome {
     #[track_caller]
     pub fn json(&self) -> Value {
         let value: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout));
-        // Whoever reads it in Rust gets the same report back.
+        // A reader in Rust gets the same report back.
         let read: Document = serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout));
         assert_eq!(serde_json::to_value(&read).unwrap(), value);
         value

@@ -1,11 +1,18 @@
-//! Reads FAT32 from a range of a disk without trusting its content. Reads bypass the page cache, because others may
-//! have written through other nodes of the same disk.
+//! Reads FAT32 file systems, our own and others', from a range of a disk, without trusting their content. Reads bypass the
+//! page cache, because other programs may have written through other nodes of the same disk. The writer is
+//! [`slipway_core::disk::fat`].
+//!
+//! Why not the `fatfs` crate: it allocates cluster by cluster while it writes (1.3 to 8 s for 299 MiB, where the disk
+//! needs 0.13 s). It also cannot say where a file lies, which the read-back and the one-sector rewrite of boot.env
+//! need. Our writer lays out the whole file system first, each file in one extent. The tests check its volumes with
+//! `fatfs`, dosfstools, mtools, GRUB and Linux.
 
 use std::io;
 
 use crate::device::BlockIo;
 use slipway_core::disk::fat::{
-    layout::{ATTR_LONG_NAME, MIN_CLUSTERS},
+    ATTR_LONG_NAME,
+    layout::MIN_CLUSTERS,
     name::{LongName, display_short},
 };
 use slipway_core::units::{Extent, MIB};
