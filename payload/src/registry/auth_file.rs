@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn files_as_other_programs_write_them() {
-        let user = |json: &str| user(json, "r.io", "x");
+        let user = |json: &str| basic(json, "r.io", "x");
         for json in [
             r#"{"auths": {"r.io": {"username": "me", "password": "pw"}}}"#,
             r#"{"auths": {"r.io": {"username": "other", "password": "x", "auth": "bWU6cHc="}}}"#,
