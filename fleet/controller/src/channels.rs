@@ -181,7 +181,7 @@ impl Channels {
         for (name, object) in &objects {
             let Some(status) = channel_status::status(name, &all, now) else { continue };
             taken.extend(status.latest.as_ref().map(|latest| (name.clone(), latest.version.clone())));
-            match self.write(name, object, &status, now).await {
+            match self.write(object, &status, now).await {
                 Ok(()) => {}
                 // The faster controller has seen as much.
                 Err(Error::Conflict(_)) => {}
@@ -216,7 +216,7 @@ impl Channels {
     }
 
     /// Write a status that differs, and tell of its news.
-    async fn write(&self, name: &str, read: &DynamicObject, status: &ChannelStatus, now: Timestamp) -> Result<()> {
+    async fn write(&self, read: &DynamicObject, status: &ChannelStatus, now: Timestamp) -> Result<()> {
         let before = known(read).map(|known| known.status).unwrap_or_default();
         if before == *status {
             return Ok(());
@@ -229,16 +229,9 @@ impl Channels {
         let Some(latest) = status.latest.as_ref().filter(|latest| before.latest.as_ref() != Some(*latest)) else {
             return Ok(());
         };
-        let told = EventRecord {
-            kind: "Channel",
-            api: "fleet.slipway.dev/v1alpha1",
-            name: name.to_owned(),
-            uid: read.metadata.uid.clone().unwrap_or_default(),
-            reason: "ImageChosen",
-            which: format!("{} {now}", latest.image),
-            message: format!("{} is taken: {}", latest.version, latest.image),
-            is_warning: false,
-        };
+        let which = format!("{} {now}", latest.image);
+        let message = format!("{} is taken: {}", latest.version, latest.image);
+        let told = EventRecord::of_fleet_object("Channel", &read.metadata, "ImageChosen", which, message, false);
         told.log();
         if let Err(e) = self.cluster.tell(&told.event(now)).await {
             tracing::warn!("{e}");

@@ -29,6 +29,19 @@ pub struct EventRecord {
 }
 
 impl EventRecord {
+    /// The record of an event of one of the fleet's own objects.
+    pub fn of_fleet_object(
+        kind: &'static str,
+        object: &ObjectMeta,
+        reason: &'static str,
+        which: String,
+        message: String,
+        is_warning: bool,
+    ) -> Self {
+        let (name, uid) = (object.name.clone().unwrap_or_default(), object.uid.clone().unwrap_or_default());
+        Self { kind, api: "fleet.slipway.dev/v1alpha1", name, uid, reason, which, message, is_warning }
+    }
+
     /// The same in the log of this process.
     pub fn log(&self) {
         let Self { kind, name, reason, message, .. } = self;

@@ -211,15 +211,8 @@ fn is_gone(error: &Error) -> bool {
 /// What has changed, for people.
 fn events(object: &KubernetesUpgrade, status: &KubernetesUpgradeStatus) -> Vec<EventRecord> {
     let before = object.status.clone().unwrap_or_default();
-    let tell = |reason, which: String, message: String, is_warning| EventRecord {
-        kind: "KubernetesUpgrade",
-        api: "fleet.slipway.dev/v1alpha1",
-        name: object.metadata.name.clone().unwrap_or_default(),
-        uid: object.metadata.uid.clone().unwrap_or_default(),
-        reason,
-        which,
-        message,
-        is_warning,
+    let tell = |reason, which: String, message: String, is_warning| {
+        EventRecord::of_fleet_object("KubernetesUpgrade", &object.metadata, reason, which, message, is_warning)
     };
     let mut told = Vec::new();
     if status.attempt > before.attempt {

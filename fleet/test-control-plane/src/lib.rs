@@ -88,7 +88,7 @@ impl ControlPlane {
         server.replace(&balance(ports.clone()));
         let images = images(dir.path());
         let (pki, port) = (dir.path().join("pki"), free_port());
-        certificates(&pki, &names);
+        certificates(&pki, names.iter().enumerate().map(|(n, name)| (name.clone(), address(n))));
         let mut kubelets = Vec::new();
         for (name, server_port) in names.iter().zip(ports) {
             let home = dir.path().join(name);
@@ -201,8 +201,8 @@ fn address(n: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 0, 2, u8::try_from(n + 1).unwrap()))
 }
 
-/// An authority, the certificates of so many nodes, and that of a controller, `tls`.
-fn certificates(pki: &Path, names: &[String]) {
+/// Write an authority, the certificates of these nodes at their addresses, and that of a controller, `tls`.
+pub fn certificates(pki: &Path, nodes: impl IntoIterator<Item = (String, IpAddr)>) {
     fs::create_dir(pki).unwrap();
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -220,8 +220,8 @@ fn certificates(pki: &Path, names: &[String]) {
         fs::write(pki.join(format!("{file}.key")), key.serialize_pem()).unwrap();
     };
     leaf("tls", "slipway:controller", Vec::new(), ExtendedKeyUsagePurpose::ClientAuth);
-    for (n, name) in names.iter().enumerate() {
-        leaf(name, "", vec![address(n).to_string()], ExtendedKeyUsagePurpose::ServerAuth);
+    for (name, address) in nodes {
+        leaf(&name, "", vec![address.to_string()], ExtendedKeyUsagePurpose::ServerAuth);
     }
 }
 

@@ -17,10 +17,6 @@ use kube::{
     config::{Config, KubeConfigOptions, Kubeconfig},
     core::{ApiResource, GroupVersionKind, TypeMeta},
 };
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
-};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use slipway_core::payload::minor_version::MinorVersion;
@@ -33,6 +29,7 @@ use slipway_fleet_objects::{
 };
 use slipway_rollout::ledger::Ledger;
 use slipway_test_cluster::Lent;
+use slipway_test_control_plane::certificates;
 use slipway_test_support::port::free_port;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -128,7 +125,7 @@ impl Site {
         }
         site.begins_empty();
         site.token = site.service_account();
-        site.certificates(room);
+        certificates(&site.pki(), (1..=room).map(|n| (format!("n{n}"), address(n))));
         for n in 1..=nodes {
             site.add_node(n, "old");
         }
@@ -211,30 +208,6 @@ impl Site {
     /// The certificates of nodes and controller.
     pub fn pki(&self) -> PathBuf {
         self.dir.path().join("pki")
-    }
-
-    fn certificates(&self, nodes: usize) {
-        let pki = self.pki();
-        fs::create_dir(&pki).unwrap();
-        let mut ca = CertificateParams::default();
-        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        ca.distinguished_name.push(DnType::CommonName, "authority of the nodes");
-        let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
-        fs::write(pki.join("ca.crt"), ca.pem()).unwrap();
-        let leaf = |file: &str, organization: &str, hosts: Vec<String>, usage| {
-            let mut params = CertificateParams::new(hosts).unwrap();
-            params.distinguished_name.push(DnType::OrganizationName, organization);
-            params.distinguished_name.push(DnType::CommonName, file);
-            params.extended_key_usages = vec![usage];
-            let key = KeyPair::generate().unwrap();
-            fs::write(pki.join(format!("{file}.crt")), params.signed_by(&key, &ca).unwrap().pem()).unwrap();
-            fs::write(pki.join(format!("{file}.key")), key.serialize_pem()).unwrap();
-        };
-        leaf("tls", "slipway:controller", Vec::new(), ExtendedKeyUsagePurpose::ClientAuth);
-        for n in 1..=nodes {
-            leaf(&format!("n{n}"), "", vec![address(n).to_string()], ExtendedKeyUsagePurpose::ServerAuth);
-        }
     }
 
     /// One more node, which runs this.

@@ -23,8 +23,47 @@ const NOT_RUN: [(&str, &str); 3] = [
     ("kubectl apply --validate=false -f slipway/slipway-fleet.yaml", "no kubectl validates here"),
 ];
 
+/// A step of a page.
+pub enum Step {
+    Command(String),
+    /// The objects of a `yaml` block.
+    Objects(String),
+}
+
+/// The steps of a page, in its order, but for the commands in `not_run`, each of which must be on the page. The `toml` block
+/// becomes `nodes.toml` in `home`.
+pub fn steps(page: &str, not_run: &[(&str, &str)], home: &Path) -> Vec<Step> {
+    let (mut steps, mut left_out) = (Vec::new(), Vec::new());
+    for (language, block) in blocks(page) {
+        match language {
+            "sh" => {
+                for command in commands(&block) {
+                    match not_run.iter().find(|(known, _)| command.starts_with(known)) {
+                        Some((known, _)) => left_out.push(*known),
+                        None => steps.push(Step::Command(command)),
+                    }
+                }
+            }
+            "toml" => fs::write(home.join("nodes.toml"), block).unwrap(),
+            "yaml" => steps.push(Step::Objects(block)),
+            other => panic!("a block of {other:?}"),
+        }
+    }
+    left_out.sort_unstable();
+    let mut known: Vec<&str> = not_run.iter().map(|(known, _)| *known).collect();
+    known.sort_unstable();
+    assert_eq!(left_out, known, "each of them is on the page");
+    steps
+}
+
+/// The next test finds the server as it was.
+pub fn forget_the_fleets_keys(site: &Site) {
+    let secrets = site.api_of("v1", "Secret", Some("slipway-fleet"));
+    site.runtime.block_on(secrets.delete("slipway-fleet-pki", &DeleteParams::default())).unwrap();
+}
+
 /// Fenced blocks of the page, with their languages.
-pub fn blocks(page: &str) -> Vec<(&str, String)> {
+fn blocks(page: &str) -> Vec<(&str, String)> {
     let mut all: Vec<(&str, String)> = Vec::new();
     let mut is_open = false;
     for line in page.lines() {
@@ -41,7 +80,7 @@ pub fn blocks(page: &str) -> Vec<(&str, String)> {
     all
 }
 
-pub fn commands(block: &str) -> Vec<String> {
+fn commands(block: &str) -> Vec<String> {
     block.replace("\\\n", " ").lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
@@ -124,30 +163,22 @@ pub fn bring_files(site: &Site, home: &Path) {
 fn the_page_of_the_controller_works_as_it_says() {
     let Some(mut site) = Site::with_room(0, 1) else { return };
     let home = tempfile::tempdir().unwrap();
-    let mut left_out: Vec<&str> = Vec::new();
     let mut is_up = false;
     let mut applied = 0;
-    for (language, block) in blocks(PAGE) {
-        match language {
-            "sh" => {
-                for command in commands(&block) {
-                    if let Some((known, _)) = NOT_RUN.iter().find(|(known, _)| command.starts_with(known)) {
-                        left_out.push(known);
-                        continue;
-                    }
-                    if command.contains(" status") && !is_up {
-                        bring_files(&site, home.path());
-                        site.add_node(1, "old");
-                        site.label("n1", "node-restriction.kubernetes.io/pool", "workers");
-                        is_up = true;
-                    }
-                    run(&site, home.path(), &command);
+    for step in steps(PAGE, &NOT_RUN, home.path()) {
+        match step {
+            Step::Command(command) => {
+                if command.contains(" status") && !is_up {
+                    bring_files(&site, home.path());
+                    site.add_node(1, "old");
+                    site.label("n1", "node-restriction.kubernetes.io/pool", "workers");
+                    is_up = true;
                 }
+                run(&site, home.path(), &command);
             }
-            "toml" => fs::write(home.path().join("nodes.toml"), block).unwrap(),
             // A patch of kustomize is no object.
-            "yaml" if block.starts_with("patches:") => {}
-            "yaml" => {
+            Step::Objects(block) if block.starts_with("patches:") => {}
+            Step::Objects(block) => {
                 let objects = parse(&block);
                 applied += objects.len();
                 objects.into_iter().for_each(|object| apply(&site, &whole(&site, object)));
@@ -160,15 +191,8 @@ fn the_page_of_the_controller_works_as_it_says() {
                     drop(controller);
                 }
             }
-            other => panic!("a block of {other:?}"),
         }
     }
     assert!(is_up && applied == 5, "{applied} objects");
-    left_out.sort_unstable();
-    let mut known = NOT_RUN.map(|(known, _)| known);
-    known.sort_unstable();
-    assert_eq!(left_out, known, "each of them is on the page");
-    // The next test finds the server as it was.
-    let secrets = site.api_of("v1", "Secret", Some("slipway-fleet"));
-    site.runtime.block_on(secrets.delete("slipway-fleet-pki", &DeleteParams::default())).unwrap();
+    forget_the_fleets_keys(&site);
 }

@@ -1,12 +1,11 @@
 //! Follow the page for beginners: an image, a disk, and the first upgrade, which ends well.
 
-use std::{fs, path::Path, process::Command};
+use std::{path::Path, process::Command};
 
-use kube::api::DeleteParams;
 use slipway_test_support::world::{Payload, assets, installer_path};
 
 use crate::{
-    first_hour::{apply, blocks, bring_files, commands, parse, run},
+    first_hour::{Step, apply, bring_files, forget_the_fleets_keys, parse, run, steps},
     node::payload,
     site::Site,
 };
@@ -54,37 +53,25 @@ fn a_beginner_gets_a_fleet_that_upgrades_a_node() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     Payload::new(&home.join("payload"));
-    let mut left_out: Vec<&str> = Vec::new();
     let mut controller = None;
-    for (language, block) in blocks(PAGE) {
-        match language {
-            "sh" => {
-                for command in commands(&block) {
-                    if let Some((known, _)) = NOT_RUN.iter().find(|(known, _)| command.starts_with(known)) {
-                        left_out.push(known);
-                        continue;
-                    }
-                    // The node has its files, and has joined the cluster.
-                    if command.starts_with("kubectl label ") {
-                        bring_files(&site, home);
-                        site.add_node(1, "old");
-                    }
-                    follow(&site, home, &command);
+    for step in steps(PAGE, &NOT_RUN, home) {
+        match step {
+            Step::Command(command) => {
+                // The node has its files, and has joined the cluster.
+                if command.starts_with("kubectl label ") {
+                    bring_files(&site, home);
+                    site.add_node(1, "old");
                 }
+                follow(&site, home, &command);
             }
-            "toml" => fs::write(home.join("nodes.toml"), block).unwrap(),
-            "yaml" => {
-                // What `checksum` would print of the image with this tag.
+            Step::Objects(block) => {
+                // The digest that `checksum` would print of the image with this tag.
                 let block = block.replace(&"0".repeat(64), &payload("2").to_string());
                 parse(&block).iter().for_each(|object| apply(&site, object));
                 controller = Some(site.controller());
             }
-            other => panic!("a block of {other:?}"),
         }
     }
-    assert_eq!(left_out, NOT_RUN.map(|(known, _)| known), "each of them is on the page");
     drop(controller.expect("the page has objects"));
-    // The next test finds the server as it was.
-    let secrets = site.api_of("v1", "Secret", Some("slipway-fleet"));
-    site.runtime.block_on(secrets.delete("slipway-fleet-pki", &DeleteParams::default())).unwrap();
+    forget_the_fleets_keys(&site);
 }
