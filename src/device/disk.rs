@@ -38,7 +38,10 @@ use super::{
 use claim::{patiently, uses_of};
 use lock::lock;
 use one_writer::Claims;
-use slipway_core::disk::identity::{DiskIdentity, DiskKind, DiskUse};
+use slipway_core::disk::{
+    identity::{DiskIdentity, DiskKind, DiskUse},
+    sectors::sector_size,
+};
 use slipway_core::plan::Known;
 use slipway_core::units::{Extent, SectorSize, round_down};
 
@@ -310,7 +313,8 @@ fn geometry(file: &File, kind: DiskKind, sector: Option<SectorSize>) -> io::Resu
         DiskKind::Disk => Ok((ioctl::size_bytes(file)?, ioctl::sector_bytes(file)?, ioctl::read_only(file)?)),
         DiskKind::Image => {
             let meta = file.metadata()?;
-            let sector = sector.unwrap_or_else(|| image_sector(file));
+            let found = || sector_size(meta.len(), |at, bytes| file.read_exact_at(bytes, at).is_ok());
+            let sector = sector.or_else(found).unwrap_or(SectorSize::S512);
             Ok((meta.len(), u32::from(sector), meta.permissions().mode() & 0o222 == 0))
         }
     }
@@ -331,16 +335,6 @@ fn resolve_sector(own: u32, wanted: Option<SectorSize>) -> Result<SectorSize, St
         }
         _ => Ok(own),
     }
-}
-
-// The sector size of an image file, found from where its GPT header (LBA 1) stands.
-fn image_sector(file: &File) -> SectorSize {
-    let has_gpt_at = |sector: SectorSize| {
-        let mut magic = [0; 8];
-        file.read_exact_at(&mut magic, sector.bytes()).is_ok() && &magic == b"EFI PART"
-    };
-    // An image may hold remains of both. 512 is by far the more common.
-    if has_gpt_at(SectorSize::S4096) && !has_gpt_at(SectorSize::S512) { SectorSize::S4096 } else { SectorSize::S512 }
 }
 
 impl BlockIo for Disk {

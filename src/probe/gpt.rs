@@ -10,6 +10,7 @@ use slipway_core::{
         gpt_grow::RawTable,
         gpt_mend::wrong_type,
         layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, gpt_bytes, overlap},
+        sectors::Sign,
     },
     plan::{GptCopies, GptFacts, Intruder},
     units::{Extent, Lba, SectorSize},
@@ -25,7 +26,7 @@ pub(super) struct Gpt {
     backup_lba: Lba,
     // The last block holds a backup that does not belong to the primary.
     foreign_backup: bool,
-    // A table that exists after all, for sectors of another size.
+    // What is on the disk is for sectors of another size.
     other: Option<String>,
 }
 
@@ -54,8 +55,18 @@ impl Gpt {
                 }
             }
         }
-        let other =
-            if primary.is_err() { for_other_sectors(sector, |at, bytes| read(disk, at, bytes).is_ok()) } else { None };
+        let primary = match primary {
+            Ok(ours) if backup.1.is_ok() && !fits(disk, &ours, backup.0, last) => {
+                Err(GptError::Unusable("it gives wrong places for its second copy or for partitions"))
+            }
+            primary => primary,
+        };
+        let other = primary.as_ref().err().and_then(|_| {
+            for_other_sectors(sector, disk.size(), |at, bytes| {
+                at.checked_add(bytes.len() as u64).is_some_and(|end| end <= disk.size())
+                    && read(disk, at, bytes).is_ok()
+            })
+        });
         Gpt { primary, backup: backup.1, backup_lba: backup.0, foreign_backup: foreign, other }
     }
 
@@ -87,9 +98,9 @@ impl Gpt {
         self.backup_lba
     }
 
-    /// Whether the disk has a table that counts where its sectors have another size.
-    pub const fn is_for_other_sectors(&self) -> bool {
-        self.other.is_some()
+    /// Why what is on the disk does not count: it is for sectors of another size.
+    pub fn for_other_sectors(&self) -> Option<&str> {
+        self.other.as_deref()
     }
 
     pub fn copies(&self, sector: SectorSize) -> GptCopies {
@@ -102,18 +113,32 @@ impl Gpt {
     }
 }
 
-/// Whether there is a table for sectors of another size than the disk's, in words. `read` reads at a byte.
-pub(super) fn for_other_sectors(sector: SectorSize, mut read: impl FnMut(u64, &mut [u8]) -> bool) -> Option<String> {
+// Linux takes no table whose usable blocks end beyond the disk, and firmware writes a second copy where the first one says that
+// it is. After a `grow` that was interrupted, there may be one in either place.
+fn fits(disk: &dyn BlockIo, (primary, entries): &Table, backup: Lba, last: Lba) -> bool {
+    let [first, end] = primary.usable;
+    let is_there = || table(disk, primary.alternate_lba).is_ok_and(|(_, found)| found == *entries);
+    first <= end && end <= last && (primary.alternate_lba == backup || is_there())
+}
+
+/// Whether what is on a disk of so many bytes is for sectors of another size, in words. `read` reads at a byte, if it can.
+pub(super) fn for_other_sectors(
+    sector: SectorSize,
+    bytes: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> bool,
+) -> Option<String> {
     let other = if sector == SectorSize::S512 { SectorSize::S4096 } else { SectorSize::S512 };
-    let mut magic = [0; 8];
-    (read(other.bytes(), &mut magic) && &magic == b"EFI PART").then(|| {
-        format!(
-            "a partition table for sectors of {} bytes, and here the disk has sectors of {} bytes, as some RAID controllers and \
-             USB bridges show them; attach the disk as it was when the table was written",
-            other.bytes(),
-            sector.bytes()
-        )
-    })
+    let what = match Sign::ALL.into_iter().find(|sign| sign.is_there(other, bytes, &mut read))? {
+        Sign::FirstTable => "a partition table",
+        Sign::SecondTable => "the second copy of a partition table",
+        Sign::Esp => "the file system of an ESP",
+    };
+    Some(format!(
+        "{what} for sectors of {} bytes, and here the disk has sectors of {} bytes, as some RAID controllers and USB bridges show \
+         them; attach the disk as it was when that was written",
+        other.bytes(),
+        sector.bytes()
+    ))
 }
 
 /// LBA 1, which every change of the primary changes. None if it cannot be read.

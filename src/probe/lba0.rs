@@ -72,11 +72,13 @@ fn no_table(disk: &dyn BlockIo) -> ProbeError {
     let Some(head) = head(disk, Extent { offset: 0, len: disk.size() }) else {
         return ProbeError::NoTable(WHY.to_owned());
     };
-    let is = match recognise(&head) {
-        Some(s) if s.packed => format!("it is {}: unpack it, or convert it with qemu-img convert -O raw", s.name),
-        Some(s) => format!("the disk begins with {}", s.name),
-        None if head.iter().any(|byte| *byte != 0) => "the disk begins with data of no known format".to_owned(),
-        None => match without_table(disk) {
+    let tables = Gpt::tables(disk);
+    let is = match (recognise(&head), tables.for_other_sectors()) {
+        (Some(s), _) if s.packed => format!("it is {}: unpack it, or convert it with qemu-img convert -O raw", s.name),
+        (Some(s), _) => format!("the disk begins with {}", s.name),
+        (None, Some(other)) => other.to_owned(),
+        (None, None) if head.iter().any(|byte| *byte != 0) => "the disk begins with data of no known format".to_owned(),
+        (None, None) => match without_table(disk) {
             Some(Behind::Unfinished) => "an installation on it has not ended: run it again, it begins anew".to_owned(),
             Some(Behind::Data(what)) => what,
             None => format!("the disk begins with {} zeros: it is empty, or erased", head.len()),
@@ -124,12 +126,14 @@ fn has_data(disk: &dyn BlockIo) -> Option<bool> {
     let slot = BIOS_OFFSET + BIOS_BYTES;
     let mut boot_sector = vec![0; disk.sector_size().bytes() as usize];
     disk.read_back(slot, &mut boot_sector).ok()?;
+    // The disk may be shown with sectors of another size than those it was installed for.
+    let sector = u64::from(u16::from_le_bytes(*boot_sector[11..].first_chunk()?));
     let sectors = u32::from_le_bytes(*boot_sector[32..].first_chunk()?);
     // Not written yet: the data volumes come later.
     if sectors == 0 {
         return Some(false);
     }
-    let state = slot + 2 * u64::from(sectors) * disk.sector_size().bytes() + META_BYTES;
+    let state = slot + 2 * u64::from(sectors) * sector + META_BYTES;
     let mut found = [state, state + STATE_BYTES].into_iter().map(|offset| {
         let head = head(disk, Extent { offset, len: disk.size().checked_sub(offset)? })?;
         Some(recognise(&head).is_some_and(|magic| magic.short != "XFS" || was_mounted(&head)))

@@ -87,7 +87,7 @@ fn basis(disk: &dyn BlockIo, gpt: &Gpt) -> Option<Option<RawTable>> {
         (Err(_), Ok(_)) => Some(gpt.backup_at()),
         (Err(p), Err(b)) => {
             let is_lost = |e: &GptError| !matches!(e, GptError::Unreadable(_) | GptError::Unsupported { .. });
-            (is_lost(p) && is_lost(b) && !gpt.is_for_other_sectors()).then_some(())?;
+            (is_lost(p) && is_lost(b) && gpt.for_other_sectors().is_none()).then_some(())?;
             None
         }
     };

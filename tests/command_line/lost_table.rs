@@ -7,8 +7,8 @@ use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
-        Content, IMAGE_BYTES, Node, Outcome, World, finished, flip, installer, json_of, noise, on_disk, partition,
-        program, read_at, tool, write_at,
+        Content, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Node, Outcome, SLOT_4096, World, finished, flip, installer,
+        json_of, noise, on_disk, partition, program, read_at, tool, write_at,
     },
 };
 
@@ -67,6 +67,45 @@ fn the_second_copy_of_the_table_is_enough() {
     on_disk(&image, &["repair"]).succeeds();
     let status = json_of(&image, &["status"]);
     assert_eq!((&status["next_boot"]["slot"], &status["problems"]), (&json!("A"), &json!([])));
+}
+
+/// Nothing tells the sectors of an image file but what is in it.
+#[test]
+fn an_image_with_sectors_of_4096_bytes_keeps_them() {
+    let world = World::new();
+    for lost in [&[0][..], &[0, IMAGE_BYTES_4096 - MIB]] {
+        let image = world.sparse("4096.img", IMAGE_BYTES_4096);
+        world.install(&image, &[SLOT_4096, "--sector-size=4096"]).succeeds();
+        let table = read_at(&image, 4096, 4096 + 16384);
+        lost.iter().for_each(|at| write_at(&image, *at, &vec![0; MIB as usize]));
+        on_disk(&image, &["repair"]).succeeds();
+        on_disk(&image, &["repair"]).succeeds();
+        let status = json_of(&image, &["status"]);
+        assert_eq!((&status["sector_bytes"], &status["problems"]), (&json!(4096), &json!([])));
+        if lost.len() == 1 {
+            assert!(read_at(&image, 4096, 4096 + 16384) == table);
+        }
+    }
+}
+
+/// A table for the sectors that a USB bridge shows would be none without it.
+#[test]
+fn no_table_is_written_for_sectors_of_another_size() {
+    let world = World::new();
+    for (own, other) in [("512", "4096"), ("4096", "512")] {
+        for lost in [&[0][..], &[0, IMAGE_BYTES_4096 - MIB]] {
+            let image = world.sparse("disk.img", IMAGE_BYTES_4096);
+            world.install(&image, &[SLOT_4096, &format!("--sector-size={own}")]).succeeds();
+            lost.iter().for_each(|at| write_at(&image, *at, &vec![0; MIB as usize]));
+            let shown = Loop::attach(&image, &["--sector-size", other]);
+            let before = shown.content();
+            for verb in ["status", "repair"] {
+                let outcome = on_disk(&shown.node, &[verb]).exits(INSTALL);
+                outcome.says(&[&format!("for sectors of {own} bytes"), &format!("sectors of {other} bytes")]);
+            }
+            assert!(shown.content() == before, "{own}");
+        }
+    }
 }
 
 /// Where the first slot has lost its beginning, too, the second one says where it is.

@@ -15,4 +15,5 @@ pub mod meta;
 pub mod own;
 pub mod partition_type;
 pub mod region;
+pub mod sectors;
 pub mod xfs;
