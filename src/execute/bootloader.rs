@@ -41,7 +41,9 @@ impl Executor<'_, '_> {
                 )
             }
             Step::WriteBootCode { extent, core, sha256, over } => self.boot_code(*extent, *core, *sha256, *over),
-            Step::CopyFat { from, extent, sha256, .. } => self.copy_fat(*from, *extent, *sha256),
+            Step::CopyFat { from, extent, sha256, .. } | Step::CopyBootSector { from, extent, sha256 } => {
+                self.copy(*from, *extent, *sha256)
+            }
             Step::AddEntry { offset, at, file, data, run, time } => {
                 self.is_whole(Extent { len: file.size, ..*data }, file.sha256, &file.path)?;
                 self.add(*offset, *at, file, *run, *time)
@@ -158,7 +160,7 @@ impl Executor<'_, '_> {
         self.small(offset, sector)
     }
 
-    fn copy_fat(&self, from: Extent, extent: Extent, sha256: Sha256) -> anyhow::Result<Vec<Expect>> {
+    fn copy(&self, from: Extent, extent: Extent, sha256: Sha256) -> anyhow::Result<Vec<Expect>> {
         let whole = self.read(from)?;
         if Sha256::of(&whole) != sha256 {
             return Err(changed_esp());

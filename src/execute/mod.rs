@@ -275,6 +275,7 @@ impl<'a> Executor<'_, 'a> {
             | Step::WriteEntry { .. }
             | Step::WriteBootCode { .. }
             | Step::CopyFat { .. }
+            | Step::CopyBootSector { .. }
             | Step::AddEntry { .. }
             | Step::FreeClusters { .. }
             | Step::CountFree { .. } => self.renew(step),

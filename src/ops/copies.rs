@@ -2,7 +2,7 @@
 //! of the other have to be reported.
 
 use slipway_core::{
-    boot::env::PATHS,
+    boot::env::{MARKER, PATHS},
     disk::{chain::CHAIN, fat::copies::FatsDiffer, layout::Part, meta::ADV_BYTES},
     plan::{GptCopies, SystemFacts},
     report::Writer,
@@ -55,6 +55,19 @@ fn of_the_fats(fats: &FatsDiffer, esp: u64) -> String {
     }
 }
 
+/// The slot's own word for its state: a third copy, of which `repair` does not make a new one.
+fn without_marker(facts: &SystemFacts) -> Option<String> {
+    let default = facts.env.as_ref()?.default;
+    let slot = &facts.slots[default];
+    (slot.marker_at.is_none() && slot.damage().is_none()).then(|| {
+        format!(
+            "{MARKER} on {} is missing, or not exactly one sector of its own: if both copies of the boot state are lost, the other \
+             slot may boot; the next upgrade writes a slot that has one",
+            Part::from(default)
+        )
+    })
+}
+
 /// Faults and notes of all structures that the disk has twice. While a program writes, two good copies may differ: one
 /// is written after the other.
 pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (Vec<String>, Vec<String>) {
@@ -81,6 +94,10 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
     if facts.list_missing {
         problems.push(format!("{CHAIN} is missing from the ESP: nothing tells whether the boot loaders are whole"));
     }
+    if facts.esp_boot_sector.is_some() {
+        let at = facts.gpt.part(Part::Esp).offset;
+        problems.push(format!("the first sector of the ESP is damaged (byte {at} of the disk), and its copy is whole"));
+    }
     problems.extend(facts.esp_fats.as_ref().map(|fats| of_the_fats(fats, facts.gpt.part(Part::Esp).offset)));
     problems.extend(facts.data_faults.values().cloned());
     let meta = facts.gpt.part(Part::Meta).offset;
@@ -93,6 +110,7 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
     if writer.is_none() && facts.meta.valid == [true, true] && !facts.meta.copies_equal {
         problems.push("the two copies of META differ; the first one is used".to_owned());
     }
+    notes.extend(without_marker(facts));
     // Structures that a disk has once: the ESP, and the volumes of the OS.
     let once = facts.unreadable.iter().filter(|what| !what.contains("GPT") && !what.starts_with("META: ADV"));
     problems.extend(once.cloned());

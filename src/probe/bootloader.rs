@@ -59,6 +59,13 @@ pub fn fats_differ(disk: &dyn BlockIo, esp: Extent) -> Option<FatsDiffer> {
     copies::differ(esp.len, disk.sector_size().bytes(), &mut read).ok()?
 }
 
+/// The copy of the boot sector of an ESP that has lost that sector alone.
+pub fn boot_sector_copy(disk: &dyn BlockIo, esp: Extent) -> Option<(Extent, Sha256)> {
+    let mut read = |offset: u64, buf: &mut [u8]| disk.read_back(esp.offset + offset, buf).is_ok();
+    let (from, sha256) = copies::boot_sector_copy(esp.len, disk.sector_size().bytes(), &mut read)?;
+    Some((Extent { offset: esp.offset + from.offset, ..from }, sha256))
+}
+
 /// The boot loaders of a disk, as far as `request` asks.
 pub fn bootloader(disk: &dyn BlockIo, gpt: &GptFacts, request: &RenewalRequest) -> BootloaderFacts {
     let (esp, path) = (gpt.part(Part::Esp), request.path());

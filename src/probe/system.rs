@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::{
-    bootloader::{bootloaders, fats_differ, may_be_started},
+    bootloader::{boot_sector_copy, bootloaders, fats_differ, may_be_started},
     error::ProbeError,
     esp::{esp_map, foreign},
     files::{check_files, missing},
@@ -46,15 +46,17 @@ use slipway_core::{
 /// [`SystemFacts::unreadable`] names all of it.
 pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeError> {
     let found = look(disk, cmdline, None, &|gpt, slot| slot_facts(disk, gpt, slot, None))?;
-    let esp_fats = fats_differ(disk, found.gpt.part(Part::Esp));
-    Ok(SystemFacts { esp_fats, ..found })
+    let esp = found.gpt.part(Part::Esp);
+    let esp_boot_sector = found.esp_lost.then(|| boot_sector_copy(disk, esp)).flatten();
+    Ok(SystemFacts { esp_fats: fats_differ(disk, esp), esp_boot_sector, ..found })
 }
 
 /// Look once more at all but the content of large files and the map of the ESP, which are taken from the first look.
 pub fn look_again(disk: &dyn BlockIo, cmdline: &str, before: &SystemFacts) -> Result<SystemFacts, ProbeError> {
     let kept = before.history.as_ref().map(History::is_kept);
     let found = look(disk, cmdline, kept, &|gpt, slot| slot_facts(disk, gpt, slot, Some(&before.slots[slot])))?;
-    Ok(SystemFacts { esp_fats: before.esp_fats.clone(), ..found })
+    let esp_boot_sector = before.esp_boot_sector;
+    Ok(SystemFacts { esp_fats: before.esp_fats.clone(), esp_boot_sector, ..found })
 }
 
 fn look(
@@ -106,6 +108,7 @@ fn look(
         data: volumes.held,
         data_faults: volumes.faults,
         esp_fats: None,
+        esp_boot_sector: None,
         esp_map,
         esp_foreign,
         snapshots,

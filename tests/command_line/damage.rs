@@ -111,6 +111,54 @@ fn both_copies_of_the_table_are_made_from_what_lies_on_the_disk() {
     }
 }
 
+/// Nothing else says that it is wrong: its checksums are right.
+#[test]
+fn a_first_copy_with_wrong_places() {
+    let world = World::new();
+    let image = installed(&world);
+    let header = read_at(&image, 512, 512);
+    for (field, lba) in [(32, 0), (32, IMAGE_BYTES / 512 - 100), (40, IMAGE_BYTES / 512), (48, IMAGE_BYTES / 512 + 7)] {
+        let mut wrong = header.clone();
+        wrong[field..field + 8].copy_from_slice(&lba.to_le_bytes());
+        wrong[16..20].fill(0);
+        let crc = crc32fast::hash(&wrong[..92]);
+        wrong[16..20].copy_from_slice(&crc.to_le_bytes());
+        write_at(&image, 512, &wrong);
+        is_mended(&image, "the first copy of the partition table is damaged");
+        assert!(read_at(&image, 512, 512) == header, "{field}");
+    }
+}
+
+/// FAT32 keeps a copy of it. What others have on the ESP stays.
+#[test]
+fn the_first_sector_of_the_esp_comes_back() {
+    let world = World::new();
+    let image = installed(&world);
+    tool!("mmd", "-i", esp(&image), "::EFI/others");
+    let before = Content::of(&image);
+    let lost: [&dyn Fn(); 4] =
+        [&|| write_at(&image, MIB, &[0; 512]), &|| flip(&image, MIB + 13), &|| flip(&image, MIB + 82), &|| {
+            flip(&image, MIB + 510)
+        }];
+    for lose in lost {
+        lose();
+        is_mended(&image, "the first sector of the ESP is damaged");
+        assert!(Content::of(&image) == before);
+    }
+}
+
+/// `repair` says so, too; it does not make a new one.
+#[test]
+fn a_default_without_a_marker_is_told() {
+    let world = World::new();
+    let image = installed(&world);
+    tool!("mdel", "-i", format!("{}@@{}", image.display(), partition(&image, "BOOT-A").offset), "::slot.env");
+    for verb in ["status", "verify"] {
+        let said = on_disk(&image, &[verb]).succeeds().stdout;
+        assert!(said.contains("slot.env on BOOT-A is missing"), "{verb}: {said}");
+    }
+}
+
 /// What others made of the disk since is theirs.
 #[test]
 fn a_table_of_others_is_not_mended() {

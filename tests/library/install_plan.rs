@@ -198,6 +198,7 @@ fn allowed(plan: &Plan, step: &Step) -> Extent {
         | Step::FreeClusters { .. }
         | Step::CountFree { .. }
         | Step::CopyFat { .. }
+        | Step::CopyBootSector { .. }
         | Step::AddEntry { .. }
         | Step::RereadTable => Extent { offset: 0, len: 0 },
     }

@@ -95,8 +95,9 @@ pub fn is_lost(system: &SystemFacts) -> bool {
         let way_back = if system.next.trial { default } else { system.next.slot };
         way_back.is_none() || meanwhile == way_back
     };
-    // By one copy of the FAT every file is whole.
-    let comes_back = system.esp_fats.as_ref().is_some_and(|fats| fats.whole.is_some());
+    // By a copy of the boot sector, or by one of the FAT, every file is whole.
+    let comes_back =
+        system.esp_boot_sector.is_some() || system.esp_fats.as_ref().is_some_and(|fats| fats.whole.is_some());
     let is_lost = system.esp_lost || (system.env.is_none() && !has_place_for_boot_env(system));
     is_lost && !comes_back && system.env.as_ref().is_none_or(is_safe)
 }

@@ -222,6 +222,8 @@ pub struct SystemFacts {
     pub data_faults: BTreeMap<Part, String>,
     /// The two FATs of the ESP, if they are not the same.
     pub esp_fats: Option<FatsDiffer>,
+    /// The copy of the boot sector of the ESP, and its digest, if that sector is all that the ESP has lost.
+    pub esp_boot_sector: Option<(Extent, Sha256)>,
     /// The map of the ESP, where a file on it is to be made anew.
     pub esp_map: Option<FatMap>,
     /// Files and directories of others on an ESP that has lost files of ours.

@@ -284,6 +284,7 @@ pub fn described(step: &Step, at: &dyn Fn(&Extent) -> String) -> String {
         Step::CopyFat { copy, .. } => {
             format!("write      EFI: copy {copy} of the FAT, from the other one, by which every file is whole")
         }
+        Step::CopyBootSector { .. } => "write      EFI: its first sector, from the copy that it keeps".to_owned(),
         Step::AddEntry { file, .. } => format!("write      EFI: the directory's sector: {} is there", file.path),
         Step::WriteBootCode { core, .. } => format!("write      LBA 0: BIOS starts the new core image ({})", at(core)),
         Step::FreeClusters { copy, runs, .. } => {

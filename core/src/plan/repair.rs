@@ -26,6 +26,7 @@ use crate::{
         history::HISTORY,
         slot::{Slot, SlotState},
     },
+    digest::Sha256,
     disk::{chain::CHAIN, fat::map::FatMap, layout::Part},
     kernel::arch::Arch,
     text::quoted,
@@ -40,6 +41,9 @@ pub fn repair(
     request: Option<&RenewalRequest>,
     force: bool,
 ) -> Result<Plan, Refusals> {
+    if let Some((from, sha256)) = system.esp_boot_sector {
+        return Ok(boot_sector(base, system, from, sha256));
+    }
     let boots = boots(system);
     if system.env.is_none() && boots.is_none() {
         return Err(Refusal::NothingToRepair.into());
@@ -85,6 +89,19 @@ pub fn repair(
         Esp::Kept | Esp::HasPlaces => "what boots is what booted before",
     };
     Ok(Plan { left, ..draft.plan(Goal::Repair, result, meanwhile.to_owned()) })
+}
+
+/// The ESP has lost its first sector alone. What else is lost is known only when it is back.
+fn boot_sector(base: &RequestBase, system: &SystemFacts, from: Extent, sha256: Sha256) -> Plan {
+    let extent = Extent { offset: system.gpt.part(Part::Esp).offset, len: from.len };
+    let mut draft = Draft::new(base, system);
+    draft.extend(Part::Esp, [Step::CopyBootSector { from, extent, sha256 }]);
+    let result = format!(
+        "the first sector of the ESP is written again, and all files are there; `installer status --disk {}` shows whether more \
+         is lost",
+        quoted(&base.disk)
+    );
+    draft.plan(Goal::Repair, result, "the ESP is as it was".to_owned())
 }
 
 fn write_meta(draft: &mut Draft) -> Result<(), Refusal> {
@@ -193,7 +210,7 @@ fn write_env(
 
 /// Whether a repair needs the loaders, to write the ESP or to know those on it: all slots and data stay.
 pub fn needs_loaders(system: &SystemFacts) -> bool {
-    makes_esp(system) || system.list_missing
+    system.esp_boot_sector.is_none() && (makes_esp(system) || system.list_missing)
 }
 
 /// Whether a repair makes the ESP again, if it gets the loaders.
@@ -204,7 +221,7 @@ pub fn makes_esp(system: &SystemFacts) -> bool {
 /// Whether a repair writes more to the ESP than single sectors of boot.env: no other program may have it open then.
 pub fn rewrites_esp(system: &SystemFacts) -> bool {
     let copies_first = system.esp_fats.as_ref().is_some_and(|fats| matches!(fats.whole, Some((1, _))));
-    copies_first || system.env_at.contains(&None) && system.esp_map.is_some()
+    copies_first || system.esp_boot_sector.is_some() || system.env_at.contains(&None) && system.esp_map.is_some()
 }
 
 /// Whether a lost ESP can only be made again as a whole, which others' files on it do not survive.

@@ -114,6 +114,8 @@ pub enum Step {
     WriteBootCode { extent: Extent, core: Extent, sha256: Sha256, over: Sha256 },
     /// Make one copy of the FAT of the ESP what the other one is, which is at `from` and has this digest.
     CopyFat { copy: u8, from: Extent, extent: Extent, sha256: Sha256 },
+    /// Write the boot sector of the ESP from the copy at `from`, which has this digest: one sector.
+    CopyBootSector { from: Extent, extent: Extent, sha256: Sha256 },
     /// Have an unused directory entry, at byte `at` of a sector, name a new file: one sector, replaced whole or not at all.
     /// `data` and `run` are where the file lies, and `time` is its time stamp, seconds since 1970 UTC.
     AddEntry { offset: u64, at: u64, file: VolumeFile, data: Extent, run: Run, time: u64 },
@@ -162,6 +164,7 @@ impl Step {
             | Step::WriteBootCode { extent, .. }
             | Step::CountFree { extent }
             | Step::CopyFat { extent, .. }
+            | Step::CopyBootSector { extent, .. }
             | Step::MendLba0 { extent, .. }
             | Step::WriteSnapshot { extent, .. }
             | Step::WriteSnapshotHead { extent, .. }

@@ -152,6 +152,10 @@ impl Deciding<'_> {
     }
 
     fn esp_lost(&self) -> Option<NextStep> {
+        if self.facts.esp_boot_sector.is_some() {
+            let why = "the first sector of the ESP is damaged: writes it again from its copy, and all files are there";
+            return Some(self.command("installer repair --disk {disk}", why));
+        }
         if !plan::makes_esp(self.facts) {
             return None;
         }

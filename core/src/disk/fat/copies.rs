@@ -47,3 +47,24 @@ fn is_whole(len: u64, sector: u64, copies: [Extent; 2], one: Extent, read: &mut 
     };
     FatMap::look(len, sector, &[], &mut by_one).is_ok()
 }
+
+/// The copy of a boot sector that is damaged, and its digest, if by it every file of the volume is whole. The place is in bytes
+/// of the volume.
+pub fn boot_sector_copy(len: u64, sector: u64, read: &mut Read) -> Option<(Extent, Sha256)> {
+    // Where we put it, and mkfs.fat does.
+    const NUMBER: u64 = 6;
+    if FatMap::look(len, sector, &[], read).is_ok() {
+        return None;
+    }
+    let from = Extent { offset: NUMBER * sector, len: sector };
+    let mut copy = vec![0; sector as usize];
+    if !read(from.offset, &mut copy) {
+        return None;
+    }
+    let mut by_copy = |offset: u64, bytes: &mut [u8]| {
+        let of_copy = usize::try_from(offset).ok().and_then(|at| copy.get(at..)?.get(..bytes.len()));
+        of_copy.map(|found| bytes.copy_from_slice(found)).is_some() || read(offset, bytes)
+    };
+    FatMap::look(len, sector, &[], &mut by_copy).ok()?;
+    Some((from, Sha256::of(&copy)))
+}
