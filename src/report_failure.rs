@@ -139,6 +139,7 @@ fn remedy(id: Id, verb: Option<&str>) -> Option<&'static str> {
         Id::PayloadDamaged => "copy or make the payload again; after a change of it, run `installer checksum` again",
         Id::PayloadChecksums => "run `installer checksum` on the payload again",
         Id::ImageNotFound => "check the name and the tag of the image",
+        Id::WrongArchitecture => "name a payload for the architecture that was asked for",
         Id::ImageInvalid => "copy or pull the image again",
         Id::RegistrySettings => "mend that file or variable, then run the same command again",
         Id::RegistryDenied => "give credentials that may read the image, with --authfile",
@@ -371,6 +372,7 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
         Known::new(match error {
             ImageError::NotFound { .. } => Id::ImageNotFound,
             ImageError::Invalid { .. } => Id::ImageInvalid,
+            ImageError::WrongPlatform { .. } => Id::WrongArchitecture,
             ImageError::Setting { .. } => Id::RegistrySettings,
             ImageError::Denied { .. } => Id::RegistryDenied,
             ImageError::Fetch { .. } => Id::RegistryUnreachable,

@@ -18,6 +18,9 @@ pub enum ImageError {
     /// Content, structure, digest or size is wrong.
     #[error("{}: {}", printable(what), printable(why))]
     Invalid { what: String, why: String },
+    /// It is for other machines.
+    #[error("{}: {}", printable(what), printable(why))]
+    WrongPlatform { what: String, why: String },
     /// A proxy, an auth file or a certificate of this machine is wrong, so no registry was asked.
     #[error("{}: {}", printable(what), printable(why))]
     Setting { what: String, why: String },

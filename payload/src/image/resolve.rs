@@ -159,7 +159,8 @@ pub fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i D
             let there = manifests.iter().filter_map(|d| d.platform().as_ref());
             let there: Vec<_> = there.map(|p| format!("{}/{}", p.os(), p.architecture())).collect();
             let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-            ImageError::invalid(what, format!("no image for linux/{arch}; there is: {there}"))
+            let why = format!("no image for linux/{arch}; there is: {there}");
+            ImageError::WrongPlatform { what: what.to_owned(), why }
         }),
     }
 }
@@ -183,7 +184,7 @@ fn layers(
     let config: ImageConfiguration = parse(&read_document(checked, &what)?, &what)?;
     if *config.os() != Os::Linux || *config.architecture() != oci_arch(arch) {
         let why = format!("the image is for {}/{}, not for linux/{arch}", config.os(), config.architecture());
-        return Err(ImageError::invalid(store.name(), why));
+        return Err(ImageError::WrongPlatform { what: store.name(), why });
     }
     let (descriptors, diff_ids) = (manifest.layers(), config.rootfs().diff_ids());
     if descriptors.len() != diff_ids.len() {

@@ -21,15 +21,20 @@ pub const ROWS: &[Row] = &[
         c.layout.blob_as(&own, &bytes);
         c.layout.tag("1", &entry_of(&own));
     }),
-    ("no image for this platform", INPUT, &["no image for linux/amd64", "linux/arm64"], |c| {
+    ("no image for this platform", INPUT, &["no image for linux/amd64", "linux/arm64", "for the architecture"], |c| {
         let image = Image::new(vec![]).write_blobs(&c.layout);
         c.layout.tag("1", &c.layout.nested(&[(&image, "arm64")]));
     }),
-    ("an image for another platform", INPUT, &["is for linux/arm64, not for linux/amd64"], |c| {
-        let mut image = Image::new(vec![Layer::new(c.tar().end(), Pack::Gzip)]);
-        image.arch = "arm64";
-        image.write(&c.layout, "1");
-    }),
+    (
+        "an image for another platform",
+        INPUT,
+        &["is for linux/arm64, not for linux/amd64", "for the architecture"],
+        |c| {
+            let mut image = Image::new(vec![Layer::new(c.tar().end(), Pack::Gzip)]);
+            image.arch = "arm64";
+            image.write(&c.layout, "1");
+        },
+    ),
     ("an image for another system", INPUT, &["is for windows/amd64"], |c| {
         let mut image = Image::new(vec![Layer::new(c.tar().end(), Pack::Gzip)]);
         image.os = "windows";
