@@ -8,13 +8,13 @@ use miniz_oxide::{
     inflate::stream::{InflateState, inflate},
 };
 
-use super::{Next, initramfs::InitramfsWatch};
+use super::{Next, cpio::Archives};
 
 pub struct Gzip {
     at: At,
     state: Box<InflateState>,
     out: Vec<u8>,
-    unpacked: Box<InitramfsWatch>,
+    unpacked: Archives,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Gzip {
             at: At::Header,
             state: InflateState::new_boxed(DataFormat::Raw),
             out: vec![0; OUT_BYTES],
-            unpacked: Box::new(InitramfsWatch::of_archives()),
+            unpacked: Archives::new(),
         }
     }
 

@@ -4,7 +4,8 @@ use crate::prelude::*;
 
 use super::{
     Next, Unbootable,
-    part::{MAGIC_BYTES, Part},
+    cpio::{ALIGN, MAGIC_BYTES},
+    part::Part,
 };
 
 /// Watches the bytes of an initramfs, in pieces of any size. It keeps no more than one heading of them.
@@ -28,12 +29,7 @@ pub struct InitramfsWatch {
     need: usize,
     state: State,
     needs: Vec<&'static str>,
-    // Nothing but archives that are not compressed.
-    archives_only: bool,
 }
-
-/// Alignment at which Linux looks for an archive that is not compressed: `unpack_to_rootfs` in init/initramfs.c.
-const CPIO_ALIGN: u64 = 4;
 
 enum State {
     /// Before a part; and whether one came already.
@@ -55,7 +51,6 @@ impl Default for InitramfsWatch {
             need: MAGIC_BYTES,
             state: State::Between(false),
             needs: Vec::new(),
-            archives_only: false,
         }
     }
 }
@@ -69,16 +64,6 @@ impl InitramfsWatch {
             State::Wrong(why) => Err(why),
             _ => Ok(()),
         }
-    }
-
-    /// Watches what came out of a compressed part. Nothing in there is unpacked once more.
-    pub(super) fn of_archives() -> Self {
-        InitramfsWatch { archives_only: true, ..InitramfsWatch::default() }
-    }
-
-    /// Whether a whole archive was its last one. Linux keeps nothing of half an archive over the end of a compressed part.
-    pub(super) const fn ends_whole(&self) -> bool {
-        matches!(self.state, State::Between(true) | State::Settled)
     }
 
     /// The options that a kernel needs to unpack the parts seen so far, such as `CONFIG_RD_XZ`.
@@ -146,12 +131,9 @@ impl InitramfsWatch {
         let begins = self.at - heading.len() as u64;
         match &mut self.state {
             State::Between(came) => match Part::from_magic(&heading) {
-                Some((part @ Part::Cpio(_), _)) if !begins.is_multiple_of(CPIO_ALIGN) => {
+                Some((part @ Part::Cpio(_), _)) if !begins.is_multiple_of(ALIGN) => {
                     let why = "does not begin at a multiple of 4 bytes: put zeros before it";
                     self.state = State::Wrong(Unbootable::NotUnpacked { what: part.name(), why });
-                }
-                Some((part, _)) if self.archives_only && !matches!(part, Part::Cpio(_)) => {
-                    self.state = State::Wrong(Unbootable::NotInitramfs);
                 }
                 Some((part, need)) => {
                     (self.state, self.need) = (State::In(part), need);

@@ -11,6 +11,7 @@
 //! None of this finds a byte that changed. Checksums do.
 
 mod configured;
+mod cpio;
 mod gzip;
 mod initramfs;
 mod kernel;

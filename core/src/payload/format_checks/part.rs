@@ -4,10 +4,14 @@
 //! A part is read like a book of which only the headings matter: [`Part::next`] gets a heading and says how many bytes
 //! to pass over to the one that follows.
 
-use super::{Next, gzip::Gzip, le32, lzop::Lzop, xz::Xz};
-
-/// As many bytes as it takes to know a part by.
-pub const MAGIC_BYTES: usize = 6;
+use super::{
+    Next,
+    cpio::{Cpio, MAGIC_BYTES},
+    gzip::Gzip,
+    le32,
+    lzop::Lzop,
+    xz::Xz,
+};
 
 pub enum Part {
     Cpio(Cpio),
@@ -38,15 +42,6 @@ pub enum Zstd {
 
 /// First bytes of a part, and the size of its first heading.
 type Magic = (&'static [u8], fn() -> Part, usize);
-
-/// A file inside an archive.
-pub enum Cpio {
-    Header,
-    /// Its name may be that of the last entry; its content has so many bytes.
-    Name {
-        content: u64,
-    },
-}
 
 impl Part {
     /// The magics that Linux knows (`compressed_formats` in lib/decompress.c), and newc's two.
@@ -130,47 +125,6 @@ impl Part {
             Part::Gzip(gzip) => gzip.inflate(bytes),
             _ => (bytes.len(), Next::Unknown),
         }
-    }
-}
-
-impl Cpio {
-    /// cpio(5), "New ASCII Format": the magic and 13 numbers of eight hex digits.
-    const HEADER_BYTES: usize = 110;
-    const TRAILER: &[u8] = b"TRAILER!!!\0";
-
-    fn next(&mut self, heading: &[u8]) -> Next {
-        match self {
-            Cpio::Header => {
-                let number = |n: usize| {
-                    let digits = core::str::from_utf8(heading.get(6 + 8 * n..14 + 8 * n)?).ok()?;
-                    u64::from_str_radix(digits, 16).ok()
-                };
-                let magic = heading.starts_with(b"070701") || heading.starts_with(b"070702");
-                let (true, Some(content), Some(name)) = (magic, number(6), number(11)) else { return Next::Damaged };
-                if name == Self::TRAILER.len() as u64 {
-                    *self = Cpio::Name { content };
-                    return Next::Heading { skip: 0, need: Self::TRAILER.len() };
-                }
-                Self::after(name, content)
-            }
-            // Zeros that fill up the last entry, or a block, count as zeros between two parts.
-            Cpio::Name { .. } if heading == Self::TRAILER => Next::End { skip: 0 },
-            Cpio::Name { content } => {
-                let (name, content) = (Self::TRAILER.len() as u64, *content);
-                *self = Cpio::Header;
-                match Self::after(name, content) {
-                    Next::Heading { skip, need } => Next::Heading { skip: skip - name, need },
-                    other => other,
-                }
-            }
-        }
-    }
-
-    // Header with name, and content, are filled up to multiples of 4.
-    const fn after(name: u64, content: u64) -> Next {
-        let header = Self::HEADER_BYTES as u64;
-        let named = (header + name).next_multiple_of(4) - header;
-        Next::Heading { skip: named + content.next_multiple_of(4), need: Self::HEADER_BYTES }
     }
 }
 
