@@ -235,6 +235,7 @@ impl Blocked {
             Self::Refused(Refusal::Rate { .. }) => "Rate",
             Self::Refused(Refusal::Full { .. }) => "LedgerFull",
             Self::Refused(Refusal::Spent) => "LedgerSpent",
+            Self::Refused(Refusal::Newer { .. }) => "LedgerNewer",
             Self::Unwritten(_) => "Unwritten",
             Self::After(_) => "After",
         }

@@ -39,6 +39,7 @@ impl Ledger {
             Some(_) => return Ok(()),
             None => {}
         }
+        self.is_known()?;
         let nodes: Vec<String> = self.grants.iter().map(|grant| grant.node.name.clone()).collect();
         if nodes.is_empty() { Ok(()) } else { Err(ClaimRefusal::Grants { nodes }) }
     }

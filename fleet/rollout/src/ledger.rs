@@ -141,6 +141,11 @@ pub struct Ledger {
     /// The upgrade of Kubernetes that is under way: while it is, no grant is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesClaim>,
+    /// What a newer program has written. It stays, and nothing is given: it may be what forbids that. So whatever an older
+    /// program must not miss becomes a field of its own here, which is absent as long as it means nothing.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub unknown: BTreeMap<String, serde_json::Value>,
 }
 
 /// So many grants in so long a time.
@@ -212,6 +217,9 @@ pub enum Refusal {
     /// The ledger was edited.
     #[error("the ledger has no tokens left: its epoch was edited")]
     Spent,
+    /// A newer program works with the ledger.
+    #[error("the ledger has {}, which this version does not know: run the newest version everywhere", .fields.join(", "))]
+    Newer { fields: Vec<String> },
 }
 
 fn list(names: &[String]) -> String {
@@ -340,10 +348,17 @@ impl Ledger {
         if token > HIGHEST { Err(Refusal::Spent) } else { Ok(token) }
     }
 
+    /// Whether everything in it is understood.
+    pub(crate) fn is_known(&self) -> Result<(), Refusal> {
+        let fields: Vec<String> = self.unknown.keys().cloned().collect();
+        if fields.is_empty() { Ok(()) } else { Err(Refusal::Newer { fields }) }
+    }
+
     fn may_go(&self, node: &Node, limits: &Limits, now: Timestamp) -> Result<(), Refusal> {
         if let Some(grant) = self.held(&node.uid) {
             return Err(Refusal::Holds { token: grant.token });
         }
+        self.is_known()?;
         if let Some(claim) = &self.kubernetes {
             return Err(Refusal::Kubernetes { version: claim.version.clone(), token: claim.token });
         }

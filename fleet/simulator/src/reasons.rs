@@ -253,7 +253,9 @@ impl World {
                 let claim = self.api.ledger.object.kubernetes.as_ref();
                 return if claim.is_some_and(|claim| claim.token == *token) { Fair::Comes } else { Fair::Wrong };
             }
-            Refusal::Holds { .. } | Refusal::Closed | Refusal::Full { .. } | Refusal::Spent => false,
+            Refusal::Holds { .. } | Refusal::Closed | Refusal::Full { .. } | Refusal::Spent | Refusal::Newer { .. } => {
+                false
+            }
         };
         if is_so { Fair::Stays } else { Fair::Wrong }
     }

@@ -54,6 +54,30 @@ fn nodes_that_could_go_say_that_kubernetes_is_upgraded() {
     assert!(matches!(&first, Blocked::Refused(_)) && first.reason() == "KubernetesUpgrade");
 }
 
+/// What an older controller makes of a ledger whose field it does not know.
+#[test]
+fn what_a_newer_program_has_written_stays_and_nothing_is_given_beside_it() {
+    let mut fleet = four(two_at_once());
+    let (held, token) = fleet.ledger.grant(&worker("z-1"), &limits(10, 5), noon()).unwrap();
+    let mut newer = serde_json::to_value(&held).unwrap();
+    newer["maintenance"] = serde_json::json!({ "token": 9 });
+    fleet.ledger = serde_json::from_value(newer.clone()).unwrap();
+    let refused = fleet.ledger.grant(&worker("a-1"), &limits(10, 5), noon()).unwrap_err();
+    assert_eq!(refused, Refusal::Newer { fields: vec!["maintenance".to_owned()] });
+    assert_eq!(granted(&fleet), Vec::<usize>::new());
+    let first = decide(&fleet, noon()).blocked.remove(0).why;
+    assert_eq!(first.reason(), "LedgerNewer", "{first}");
+    // A grant is freed nevertheless; the field stays, and no claim is given either.
+    let freed = fleet.ledger.free("uid-z-1", &Proof::Well { token }).unwrap();
+    assert_eq!(
+        (freed.grants.len(), serde_json::to_value(&freed).unwrap()["maintenance"]["token"].as_u64()),
+        (0, Some(9))
+    );
+    assert!(matches!(claimed(&freed), Err(ClaimRefusal::Ledger(Refusal::Newer { .. }))));
+    newer.as_object_mut().unwrap().remove("maintenance");
+    assert_eq!(serde_json::from_value::<Ledger>(newer).unwrap(), held);
+}
+
 #[test]
 fn it_is_kept_as_data() {
     let json = r#"{"epoch":1,"grants":[],"given":[],"kubernetes":{"token":1,"version":"1.31.2","since":"2026-06-01T12:00:00Z"}}"#;
