@@ -24,7 +24,8 @@ mod pool;
 
 pub use pool::Lent;
 
-fn part(variable: &str, name: &str) -> PathBuf {
+/// A part that `fleet/hack/parts` makes; the variable names another one.
+pub fn part(variable: &str, name: &str) -> PathBuf {
     let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/parts").join(name);
     std::env::var_os(variable).map_or(made, PathBuf::from)
 }
