@@ -156,6 +156,7 @@ impl Kubernetes {
             target: object.spec.version.parse()?,
             soak: Duration::from_secs(object.spec.soak.seconds()),
             patience: Duration::ZERO,
+            snapshot: object.spec.snapshot,
             trial_in: self.namespace.clone(),
         };
         Run::new(self.cluster.client().clone(), &self.nodes, wish).facts_without_gates().await

@@ -72,7 +72,8 @@ fn words(of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus) -> Vec<String
     let soak = of.spec.soak.seconds();
     let words =
         ["upgrade-kubernetes", "--to", &to, "--soak", &soak.to_string(), "--attempt", &status.attempt.to_string()];
-    words.map(str::to_owned).into()
+    let no_snapshot = (!of.spec.snapshot).then_some("--no-snapshot");
+    words.into_iter().chain(no_snapshot).map(str::to_owned).collect()
 }
 
 /// A Job, as far as decisions depend on it.

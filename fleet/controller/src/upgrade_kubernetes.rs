@@ -46,6 +46,9 @@ pub struct UpgradeKubernetes {
     /// The number of the attempt, which is in what it says
     #[arg(long, value_name = "NUMBER")]
     attempt: u32,
+    /// Make no snapshot of etcd before anything is touched
+    #[arg(long)]
+    no_snapshot: bool,
     /// End when nothing has changed for so long. Nodes go on with what they do
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     patience: u64,
@@ -58,6 +61,7 @@ pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result
         target: of.to.clone(),
         soak: Duration::from_secs(of.soak),
         patience: Duration::from_secs(of.patience),
+        snapshot: !of.no_snapshot,
         trial_in: client.default_namespace().to_owned(),
     };
     let first = RunReport {
@@ -108,6 +112,7 @@ fn take(report: &mut RunReport, happened: &Happened) {
             report.token = if let Claim::Held(token) = facts.claim { Some(token) } else { None };
             report.pods = pods(facts);
         }
+        Happened::Snapshot(node) => report.message = format!("begins: {node}: a snapshot of etcd"),
         Happened::Asked(step) => report.message = format!("begins: {step}"),
         Happened::Waits(why) => report.message = format!("waits: {why}"),
         Happened::Completes => report.message = "completes: the nodes forget what they keep".to_owned(),

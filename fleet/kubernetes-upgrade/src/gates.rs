@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Capabilities, Container, Node, Pod, PodSpec, SeccompProfile, SecurityContext};
 use kube::{
     Api, Client,
@@ -10,8 +12,10 @@ use kube::{
 };
 use slipway_kubernetes::{
     facts::{Claim, Facts, Gate},
+    skew,
     version::Version,
 };
+use slipway_node_api::v1::{CertificateFile, StaticPod};
 use tokio::time::timeout;
 
 use crate::{
@@ -22,13 +26,19 @@ use crate::{
 /// How long a write may take with all admission webhooks. The API server gives one 10 s by itself.
 const ADMISSION: Duration = Duration::from_secs(15);
 
+/// How long certificates must be valid.
+const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
+
 /// All gates. An error: one could not be looked at.
 pub async fn look(client: &Client, seen: &Seen, facts: &Facts, trial_in: &str) -> Result<Vec<Gate>, String> {
     let gate = |name: &str, closed: Option<String>| Gate { name: name.to_owned(), closed };
     Ok(vec![
         gate("nodes", nodes(&seen.nodes)),
         gate("etcd", etcd(seen)),
+        gate("snapshot", if facts.needs_snapshot { snapshot(seen) } else { None }),
+        gate("certificates", certificates(seen, Timestamp::now())),
         gate("fleet", fleet(&facts.claim)),
+        gate("kube-proxy", kube_proxy(client, &facts.target).await?),
         gate("deprecated-apis", deprecated_apis(client, &facts.target).await?),
         gate("admission", admission(client, trial_in).await?),
     ])
@@ -56,9 +66,51 @@ fn etcd(seen: &Seen) -> Option<String> {
     ill.or_else(|| (!is_known).then(|| "no node of the control plane has [etcd] in its slipwayd.toml".to_owned()))
 }
 
+/// A node can make a snapshot of etcd: it has the programs, and the room.
+fn snapshot(seen: &Seen) -> Option<String> {
+    let says = || seen.control_plane.iter().filter_map(|(name, says)| Some((name, says.as_ref().ok()?)));
+    let closed = says().map(|(name, says)| Some(format!("{name}: {}", says.no_snapshot.as_ref()?)));
+    // One is enough.
+    closed.collect::<Option<Vec<String>>>().map(|why| format!("no snapshot of etcd can be made: {}", why.join("; ")))
+}
+
+/// No certificate of the control plane expires while the upgrade is under way, or soon after it.
+fn certificates(seen: &Seen, now: Timestamp) -> Option<String> {
+    let ill = |name: &String, pod: &StaticPod| {
+        let who = format!("{name}: {}", pod.component);
+        if let Some(why) = &pod.no_expiry {
+            return Some(format!("{who}: it is unknown how long its certificates are valid: {why}"));
+        }
+        let CertificateFile { file, expires } = pod.expires_first.as_ref()?;
+        let expires = Timestamp::from_second(*expires).ok()?;
+        let is_soon = expires < now.checked_add(WEEK).unwrap_or(Timestamp::MAX);
+        is_soon.then(|| format!("{who}: its certificate in {file} expires at {expires:.0}: renew it first"))
+    };
+    let says = seen.control_plane.iter().filter_map(|(name, says)| Some((name, says.as_ref().ok()?)));
+    says.flat_map(|(name, says)| says.pods.iter().map(move |pod| (name, pod))).find_map(|(name, pod)| ill(name, pod))
+}
+
 /// No node is being disturbed for its OS, and no other upgrade is under way.
 fn fleet(claim: &Claim) -> Option<String> {
     if let Claim::Refused(why) = claim { Some(why.clone()) } else { None }
+}
+
+/// kube-proxy, if it is there, is no static pod, and has the same rule as a kubelet: no newer than an API server, and at most
+/// three minor versions older.
+async fn kube_proxy(client: &Client, target: &Version) -> Result<Option<String>, String> {
+    const NAME: &str = "kube-proxy";
+    let api: Api<DaemonSet> = Api::namespaced(client.clone(), "kube-system");
+    let found = within(async { api.get_opt(NAME).await.map_err(|e| api_error(&e)) }).await?;
+    let containers = found.and_then(|found| Some(found.spec?.template.spec?.containers)).unwrap_or_default();
+    let image = containers.into_iter().find(|of| of.name == NAME).and_then(|of| of.image);
+    let Some(image) = image else { return Ok(None) };
+    let goes = |has: &Version| skew::check(&has.to_string(), Some(&target.to_string())).is_ok();
+    if Version::of_image(&image).is_some_and(|has| goes(&has)) {
+        return Ok(None);
+    }
+    let rule =
+        "it must not be newer, and at most three minor versions older: give it an image with such a version first";
+    Ok(Some(format!("the DaemonSet kube-proxy has {image}, which does not go with {target}: {rule}")))
 }
 
 /// Nobody asks for an API that the target does not have.

@@ -7,8 +7,8 @@ use std::{
 
 use k8s_openapi::api::core::v1 as core;
 use kube::{Api, Client, api::ListParams};
-use slipway_kubernetes::facts::{Node, StaticPod};
-use slipway_node_api::v1::{StaticPodsRequest, StaticPodsResponse};
+use slipway_kubernetes::facts::{Node, Snapshot, StaticPod};
+use slipway_node_api::v1::{EtcdSnapshot, StaticPodsRequest, StaticPodsResponse};
 use slipway_node_client::{Client as NodeClient, chain};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -58,7 +58,7 @@ impl Seen {
         self.nodes.iter().map(|node| (name(node).to_owned(), version(node).unwrap_or_default())).collect()
     }
 
-    /// The nodes of the control plane; `asked` are the replacements that this run has asked for.
+    /// The nodes of the control plane; `asked` are the replacements and snapshots that this run has asked for.
     pub fn control_plane(&self, asked: &BTreeSet<Uuid>) -> BTreeMap<String, Node> {
         let of = |(name, says): (&String, &Result<StaticPodsResponse, String>)| {
             let node = match says {
@@ -72,13 +72,15 @@ impl Seen {
 }
 
 fn node(says: &StaticPodsResponse, asked: &BTreeSet<Uuid>) -> Node {
-    let mut node = Node { busy: says.busy.clone(), ..Node::default() };
+    let is_ours = |id: &str| id.parse().is_ok_and(|id: Uuid| asked.contains(&id));
+    let snapshot = says.snapshot.as_ref().filter(|of| is_ours(&of.id)).map(snapshot);
+    let makes_snapshots = says.has_etcd && says.no_snapshot.is_none();
+    let mut node = Node { busy: says.busy.clone(), makes_snapshots, snapshot, ..Node::default() };
     for pod in &says.pods {
         // A component of a newer node is none that this program upgrades.
         let Ok(component) = pod.component.parse() else { continue };
         let under_way = says.under_way.as_ref().filter(|of| of.component == pod.component);
         let last = says.ended.iter().find(|of| of.component == pod.component);
-        let is_ours = |id: &str| id.parse().is_ok_and(|id: Uuid| asked.contains(&id));
         let pod = StaticPod {
             image: pod.image.clone(),
             kept: pod.kept.clone(),
@@ -89,6 +91,14 @@ fn node(says: &StaticPodsResponse, asked: &BTreeSet<Uuid>) -> Node {
         node.pods.insert(component, pod);
     }
     node
+}
+
+fn snapshot(of: &EtcdSnapshot) -> Snapshot {
+    match (&of.file, &of.failed) {
+        (_, Some(why)) => Snapshot::Failed(why.clone()),
+        (Some(_), None) => Snapshot::Made,
+        (None, None) => Snapshot::UnderWay,
+    }
 }
 
 /// The name of a Node.

@@ -13,7 +13,7 @@ use slipway_kubernetes::{
     plan::{Plan, Step},
     version::Version,
 };
-use slipway_node_api::v1::{CompleteStaticPodsRequest, ReplaceStaticPodRequest};
+use slipway_node_api::v1::{CompleteStaticPodsRequest, ReplaceStaticPodRequest, SnapshotEtcdRequest};
 use slipway_node_client::chain;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -37,6 +37,8 @@ pub struct Wish {
     pub soak: Duration,
     /// How long nothing may change before the run gives up. Nodes go on with what they do.
     pub patience: Duration,
+    /// Make a snapshot of etcd before anything is touched.
+    pub snapshot: bool,
     /// The namespace in which a trial write asks the admission webhooks.
     pub trial_in: String,
 }
@@ -44,6 +46,8 @@ pub struct Wish {
 /// What happens, for whoever watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
+    /// This node was asked for a snapshot of etcd.
+    Snapshot(String),
     /// A node was asked for this.
     Asked(Step),
     /// Nothing is to be done yet.
@@ -74,7 +78,7 @@ pub struct Run<'a, C> {
     client: Client,
     nodes: &'a C,
     wish: Wish,
-    /// Replacements that this run has asked for: what came back of them is not tried again by itself.
+    /// Replacements and snapshots that this run has asked for: what came back of them is not tried again by itself.
     asked: BTreeSet<Uuid>,
     well_since: Option<Instant>,
 }
@@ -99,7 +103,7 @@ impl<'a, C: Connect> Run<'a, C> {
     }
 
     async fn facts_of(&mut self, seen: &Seen) -> Result<Facts, String> {
-        let Wish { direction, target, soak, .. } = self.wish.clone();
+        let Wish { direction, target, soak, snapshot, .. } = self.wish.clone();
         let mut facts = Facts {
             direction,
             target,
@@ -107,6 +111,7 @@ impl<'a, C: Connect> Run<'a, C> {
             kubelets: seen.kubelets(),
             claim: claim::look(&self.client, self.wish.direction, &self.wish.target).await?,
             gates: Vec::new(),
+            needs_snapshot: snapshot,
             soak: soak.as_secs(),
             well_for: None,
         };
@@ -192,6 +197,11 @@ impl<'a, C: Connect> Run<'a, C> {
                 tell(&Happened::Unclaimed(token));
                 Ok(Turn::Asked)
             }
+            Next::Snapshot(node) => {
+                tell(&Happened::Snapshot(node.clone()));
+                self.snapshot(&seen, &node, token).await?;
+                Ok(Turn::Asked)
+            }
             Next::Do(step) => {
                 tell(&Happened::Asked(step.clone()));
                 self.ask(&seen, &step, token).await?;
@@ -229,6 +239,19 @@ impl<'a, C: Connect> Run<'a, C> {
         within(async {
             let mut client = self.nodes.connect(node).await?;
             client.replace_static_pod(request).await.map_err(|e| format!("{}: {}", step.node, chain(&e)))
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn snapshot(&mut self, seen: &Seen, name: &str, token: Option<u64>) -> Result<(), String> {
+        let node = seen.node(name).ok_or_else(|| format!("{name} is gone"))?;
+        let id = Uuid::new_v4();
+        self.asked.insert(id);
+        within(async {
+            let mut client = self.nodes.connect(node).await?;
+            let request = SnapshotEtcdRequest { id: id.to_string(), token };
+            client.snapshot_etcd(request).await.map_err(|e| format!("{name}: {}", chain(&e)))
         })
         .await?;
         Ok(())

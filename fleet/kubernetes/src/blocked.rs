@@ -38,6 +38,9 @@ pub enum Blocked {
     /// Something that must be so before anything is touched.
     #[error("{name}: {why}")]
     Gate { name: String, why: String },
+    /// There would be no copy of what is in etcd.
+    #[error("{node} has no snapshot of etcd: {why}")]
+    NoSnapshot { node: String, why: String },
     /// It was tried in this run.
     #[error("{node}: {component} came back to what it was: {why}")]
     CameBack { node: String, component: Component, why: String },
@@ -60,6 +63,7 @@ impl Blocked {
             Self::Kubelet { .. } => "KubeletSkew",
             Self::Uncompleted { .. } => "Uncompleted",
             Self::Gate { .. } => "Gate",
+            Self::NoSnapshot { .. } => "NoSnapshot",
             Self::CameBack { .. } => Self::CAME_BACK,
         }
     }

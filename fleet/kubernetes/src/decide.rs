@@ -3,7 +3,7 @@
 use crate::{
     blocked::Blocked,
     component::Component,
-    facts::{Claim, Direction, Facts},
+    facts::{Claim, Direction, Facts, Snapshot},
     plan::{Plan, Step},
     skew::{self, Skew},
 };
@@ -13,6 +13,8 @@ use crate::{
 pub enum Next {
     /// Take the ledger's claim, so that no node is upgraded by the fleet meanwhile.
     Claim,
+    /// Have this node make a snapshot of etcd.
+    Snapshot(String),
     /// Replace this static pod.
     Do(Step),
     /// Look again later: this is not so yet.
@@ -42,7 +44,36 @@ fn held_to_the_claim(facts: &Facts, next: Next) -> Next {
         Claim::Free if touches => Next::Claim,
         Claim::Refused(why) if touches && facts.direction == Direction::Forward => Next::Wait(format!("fleet: {why}")),
         Claim::Held(token) if next == Next::Finished && facts.is_settled() => Next::Unclaim(*token),
+        _ if matches!(next, Next::Do(_)) && facts.needs_snapshot && !facts.is_touched() => {
+            after_the_snapshot(facts, next)
+        }
         _ => next,
+    }
+}
+
+/// The first step, once a node has a snapshot of etcd: as late as can be, and after the claim, so that it is no older than
+/// this run. The way back needs none.
+fn after_the_snapshot(facts: &Facts, step: Next) -> Next {
+    if facts.direction == Direction::Back {
+        return step;
+    }
+    let snapshots = || facts.nodes.iter().filter_map(|(name, node)| Some((name, node.snapshot.as_ref()?)));
+    if snapshots().any(|(_, of)| *of == Snapshot::Made) {
+        return step;
+    }
+    match snapshots().next() {
+        Some((node, Snapshot::Failed(why))) => {
+            return Next::Blocked(Blocked::NoSnapshot { node: node.clone(), why: why.clone() });
+        }
+        Some((node, _)) => return Next::Wait(format!("{node}: a snapshot of etcd is made, and restored for a trial")),
+        None => {}
+    }
+    match facts.nodes.iter().find(|(_, node)| node.makes_snapshots) {
+        Some((name, _)) => Next::Snapshot(name.clone()),
+        None => {
+            let why = "no [etcd.snapshot] in the slipwayd.toml of any".to_owned();
+            Next::Blocked(Blocked::NoSnapshot { node: "the control plane".to_owned(), why })
+        }
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Facts {
     pub claim: Claim,
     /// What was looked at before anything is touched.
     pub gates: Vec<Gate>,
+    /// Before anything is touched, a snapshot of etcd is made.
+    pub needs_snapshot: bool,
     /// How long everything must have been well with the target before the way back closes, in seconds.
     pub soak: u64,
     /// For how long everything has been well with the target; `None` if it is not.
@@ -61,6 +63,22 @@ pub struct Node {
     pub busy: Option<String>,
     /// Its static pods.
     pub pods: BTreeMap<Component, StaticPod>,
+    /// It can make a snapshot of etcd.
+    pub makes_snapshots: bool,
+    /// The snapshot of etcd that this run has asked for.
+    pub snapshot: Option<Snapshot>,
+}
+
+/// A snapshot of etcd.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Snapshot {
+    /// It is being made, or tried.
+    UnderWay,
+    /// It is on the medium, and a trial restore had all of its keys.
+    Made,
+    /// There is none: why.
+    Failed(String),
 }
 
 /// A static pod.

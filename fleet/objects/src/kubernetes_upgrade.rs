@@ -46,6 +46,9 @@ pub struct KubernetesUpgradeSpec {
     /// How long everything must have been well with the version before the way back closes.
     #[serde(default = "soak")]
     pub soak: PositiveDuration,
+    /// Make a snapshot of etcd before anything is touched, restore it for a trial, and keep it until the upgrade is completed.
+    #[serde(default = "yes")]
+    pub snapshot: bool,
     /// Names of UpgradePolicies. Their windows, blackouts and approval hold for the beginning of an upgrade; what has begun
     /// goes on. If one is missing or cannot be understood, nothing begins.
     #[serde(default)]
@@ -65,6 +68,10 @@ pub struct KubernetesUpgradeSpec {
 
 fn soak() -> PositiveDuration {
     PositiveDuration::from_minutes(5)
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A person's word that a plan may begin.

@@ -67,6 +67,15 @@ pub trait Node: Send + Sync + 'static {
         caller: String,
     ) -> impl Future<Output = Result<ReplaceStaticPodResponse, Error>> + Send;
 
+    /// `caller` wants a snapshot of etcd with this name. The answer comes when it has begun. The token is that of the ledger's
+    /// claim.
+    fn snapshot_etcd(
+        &self,
+        id: Uuid,
+        token: Option<u64>,
+        caller: String,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// `caller` wants the manifests from before to be forgotten. The token is that of the ledger's claim.
     fn complete_static_pods(
         &self,

@@ -79,6 +79,8 @@ pub enum Call {
     StaticPods,
     /// `ReplaceStaticPod`
     ReplaceStaticPod,
+    /// `SnapshotEtcd`
+    SnapshotEtcd,
     /// `CompleteStaticPods`
     CompleteStaticPods,
     /// A request with `allow_outage` or `allow_any_etcd`.
@@ -86,7 +88,7 @@ pub enum Call {
 }
 
 /// The least role for each call.
-pub const LEAST: [(Call, Role); 17] = [
+pub const LEAST: [(Call, Role); 18] = [
     (Call::Status, Role::Reader),
     (Call::Watch, Role::Reader),
     (Call::Plan, Role::Reader),
@@ -102,26 +104,29 @@ pub const LEAST: [(Call, Role); 17] = [
     (Call::Rollback, Role::Admin),
     (Call::Confirm, Role::Admin),
     (Call::ReplaceStaticPod, Role::Admin),
+    (Call::SnapshotEtcd, Role::Admin),
     (Call::CompleteStaticPods, Role::Admin),
     (Call::Outage, Role::Admin),
 ];
 
 /// The calls that a controller may make beside a reader's. Staging and an abort disturb nothing; the others need a grant, or
 /// the claim of an upgrade of Kubernetes, and an outage is a part of one of them.
-pub const GRANTED: [Call; 7] = [
+pub const GRANTED: [Call; 8] = [
     Call::Stage,
     Call::Upgrade,
     Call::Rollback,
     Call::Outage,
     Call::Abort,
     Call::ReplaceStaticPod,
+    Call::SnapshotEtcd,
     Call::CompleteStaticPods,
 ];
 
 impl Call {
     /// True if a controller may make it with a token alone, which the node looks up in the ledger.
     pub fn needs_grant(self) -> bool {
-        matches!(self, Self::Upgrade | Self::Rollback | Self::ReplaceStaticPod | Self::CompleteStaticPods)
+        use Call::{CompleteStaticPods, ReplaceStaticPod, Rollback, SnapshotEtcd, Upgrade};
+        matches!(self, Upgrade | Rollback | ReplaceStaticPod | SnapshotEtcd | CompleteStaticPods)
     }
 
     /// The least role for it.

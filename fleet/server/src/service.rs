@@ -10,14 +10,15 @@ use slipway_node_api::{
     v1::{
         AbortRequest, AbortResponse, AskResponse, CompleteStaticPodsRequest, CompleteStaticPodsResponse,
         ConfirmRequest, ConfirmResponse, Event, LogsRequest, LogsResponse, PlanRequest, PlanResponse, RebootRequest,
-        ReplaceStaticPodRequest, ReplaceStaticPodResponse, RollbackRequest, StageRequest, StaticPodsRequest,
-        StaticPodsResponse, StatusRequest, StatusResponse, UpgradeRequest, WatchRequest,
-        node_service_server::NodeService, plan_request::Goal,
+        ReplaceStaticPodRequest, ReplaceStaticPodResponse, RollbackRequest, SnapshotEtcdRequest, SnapshotEtcdResponse,
+        StageRequest, StaticPodsRequest, StaticPodsResponse, StatusRequest, StatusResponse, UpgradeRequest,
+        WatchRequest, node_service_server::NodeService, plan_request::Goal,
     },
 };
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
+use uuid::Uuid;
 
 use crate::{
     events::{EventLog, Reader},
@@ -319,6 +320,18 @@ impl<N: Node> NodeService for Service<N> {
         let caller = peer.name().to_owned();
         let ask = |node: Arc<N>| async move { node.replace_static_pod(what, caller).await };
         self.put(&request, Call::ReplaceStaticPod, ask).await.map(Response::new)
+    }
+
+    async fn snapshot_etcd(
+        &self,
+        request: Request<SnapshotEtcdRequest>,
+    ) -> Result<Response<SnapshotEtcdResponse>, Status> {
+        let (peer, SnapshotEtcdRequest { id, token }) = (peer(&request)?, request.get_ref().clone());
+        peer.may_with(Call::SnapshotEtcd, token)?;
+        let id = Uuid::try_parse(&id).map_err(|_| Reason::Invalid.status(format!("{id:?} is no UUID")))?;
+        let caller = peer.name().to_owned();
+        let ask = |node: Arc<N>| async move { node.snapshot_etcd(id, token, caller).await };
+        self.put(&request, Call::SnapshotEtcd, ask).await.map(|()| Response::new(SnapshotEtcdResponse {}))
     }
 
     async fn complete_static_pods(

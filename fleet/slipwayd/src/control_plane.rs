@@ -19,7 +19,7 @@ use slipway_kubernetes::{
 };
 use slipway_node::journal;
 use slipway_node_api::v1::{
-    ReplaceStaticPodRequest, ReplaceStaticPodResponse, RequestState, StaticPod, StaticPodReplacement,
+    CertificateFile, ReplaceStaticPodRequest, ReplaceStaticPodResponse, RequestState, StaticPod, StaticPodReplacement,
     StaticPodsResponse,
 };
 use slipway_node_server::node::Error;
@@ -27,7 +27,9 @@ use uuid::Uuid;
 
 use crate::{
     durable::Disk,
+    etcd_snapshots::EtcdSnapshots,
     machine::{
+        certificates, etcd,
         kube::{Config, Kube},
         uptime,
     },
@@ -54,12 +56,13 @@ impl Pods for Kube {
 pub struct ControlPlane {
     kube: Config,
     pods: Arc<Mutex<StaticPods<Disk>>>,
+    snapshots: EtcdSnapshots,
     wake: Sender<()>,
 }
 
 impl ControlPlane {
     /// Around the journal in `state`; what is under way goes on. `None` if the node runs no static pods of the control plane.
-    pub fn start(kube: Option<&Config>, state: &Path) -> io::Result<Option<Self>> {
+    pub fn start(kube: Option<&Config>, etcd: Option<&etcd::Config>, state: &Path) -> io::Result<Option<Self>> {
         let Some((kube, of)) = kube.and_then(|kube| Some((kube.clone(), kube.static_pods.clone()?))) else {
             return Ok(None);
         };
@@ -67,7 +70,8 @@ impl ControlPlane {
         let (wake, woken) = channel();
         let worker = Worker { kube: Kube::new(kube.clone())?, pods: Arc::clone(&pods), woken };
         thread::Builder::new().name("static-pods".to_owned()).spawn(move || worker.work())?;
-        Ok(Some(Self { kube, pods, wake }))
+        let snapshots = EtcdSnapshots::open(etcd.cloned(), state)?;
+        Ok(Some(Self { kube, pods, snapshots, wake }))
     }
 
     /// The replacement that is under way.
@@ -75,8 +79,8 @@ impl ControlPlane {
         self.pods().journal().under_way.as_ref().map(|of| of.request.id)
     }
 
-    /// Looks at what is there. The lock is not held while servers are asked.
-    pub fn look(&self) -> Result<StaticPodsResponse, Error> {
+    /// Looks at what is there. The lock is not held while servers are asked. An etcd that is ill is not asked for more.
+    pub fn look(&self, etcd_ill: Option<String>) -> Result<StaticPodsResponse, Error> {
         let (journal, manifests) = {
             let pods = self.pods();
             (pods.journal().clone(), pods.manifests().map_err(failed)?)
@@ -87,13 +91,21 @@ impl ControlPlane {
             let image = manifest::image(text, *component).map_err(|e| Error::Failed(e.to_string()))?;
             let kept = journal.kept.get(component).and_then(|kept| manifest::image(kept, *component).ok());
             let ill = kube.static_pod_ill(*component, text);
-            found.push(StaticPod { component: component.to_string(), image, kept, ill });
+            let (expires_first, no_expiry) = match expiry(text, *component) {
+                Ok(first) => (first, None),
+                Err(why) => (None, Some(why)),
+            };
+            let component = component.to_string();
+            found.push(StaticPod { component, image, kept, ill, expires_first, no_expiry });
         }
         let Journal { under_way, ended, .. } = journal;
         Ok(StaticPodsResponse {
             pods: found,
             under_way: under_way.map(|of| told(&of.request, None)),
             ended: ended.iter().map(|Ended { request, outcome }| told(request, came_back(outcome))).collect(),
+            no_snapshot: etcd_ill.clone().or_else(|| self.snapshots.impossible()),
+            etcd_ill,
+            snapshot: self.snapshots.last(),
             ..StaticPodsResponse::default()
         })
     }
@@ -128,12 +140,23 @@ impl ControlPlane {
         Ok(ReplaceStaticPodResponse { state: state.into(), came_back })
     }
 
+    /// A caller requests a snapshot of etcd.
+    pub fn snapshot(&self, id: Uuid, token: Option<u64>, caller: &str) -> Result<(), Error> {
+        if let Some(token) = token {
+            is_claimed(&Kube::new(self.kube.clone()).map_err(failed)?, token, None)?;
+        }
+        self.snapshots.make(id)?;
+        tracing::info!(%id, caller, "asked for: a snapshot of etcd");
+        Ok(())
+    }
+
     /// The way back closes.
     pub fn complete(&self, token: Option<u64>, caller: &str) -> Result<(), Error> {
         if let Some(token) = token {
             is_claimed(&Kube::new(self.kube.clone()).map_err(failed)?, token, None)?;
         }
         self.pods().complete().map_err(failed)?.map_err(refused)?;
+        self.snapshots.forget()?;
         tracing::info!(caller, "the manifests from before the upgrade are forgotten");
         Ok(())
     }
@@ -159,6 +182,12 @@ impl ControlPlane {
     fn pods(&self) -> MutexGuard<'_, StaticPods<Disk>> {
         lock(&self.pods)
     }
+}
+
+fn expiry(text: &str, component: Component) -> Result<Option<CertificateFile>, String> {
+    let pod = manifest::pod(text, component).map_err(|e| e.to_string())?;
+    let first = certificates::expires_first(&pod, component)?;
+    Ok(first.map(|(file, expires)| CertificateFile { file: file.display().to_string(), expires }))
 }
 
 // After a panic the disk's state counts: a change takes effect only when it was written.

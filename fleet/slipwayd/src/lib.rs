@@ -5,6 +5,7 @@
 //! * [`store`]: the journal on the disk, in two copies
 //! * [`durable`]: a file is replaced as a whole
 //! * [`static_pods`]: the static pods of Kubernetes' control plane
+//! * [`etcd_snapshots`]: the snapshot of etcd that is kept until an upgrade of Kubernetes is completed
 //! * [`control_plane`]: the API's side of them, and the thread that works
 //! * [`world`]: what the sequence asks of the world
 //! * [`executor`]: the loop of look, decide, journal, do
@@ -16,6 +17,7 @@
 pub mod config;
 pub mod control_plane;
 pub mod durable;
+pub mod etcd_snapshots;
 pub mod executor;
 pub mod health;
 pub mod logs;

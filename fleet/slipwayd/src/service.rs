@@ -108,7 +108,7 @@ pub fn start(name: String, config: Config, log: EventLog) -> anyhow::Result<(Ser
     let shared = Shared::new(store, config.shape(), config.limits, Events(log));
     let eyes = Mutex::new(Machine::new(config.clone())?);
     let machine = Machine::new(config.clone())?;
-    let control_plane = ControlPlane::start(config.kubernetes.as_ref(), &config.state)?;
+    let control_plane = ControlPlane::start(config.kubernetes.as_ref(), config.etcd.as_ref(), &config.state)?;
     let (health, begins) = Default::default();
     let inner = Arc::new(Inner { name, config, shared, eyes, health, wake, control_plane, begins });
     Ok((Service { inner: Arc::clone(&inner) }, Worker { inner, machine, woken }))
@@ -292,7 +292,7 @@ impl Inner {
         let etcd_ill = self.config.etcd.is_some().then(|| self.etcd(Etcd::not_well));
         let etcd_ill = etcd_ill.and_then(|ill| ill.unwrap_or_else(|e| Some(e.to_string())));
         let has_etcd = self.config.etcd.is_some();
-        Ok(StaticPodsResponse { busy, etcd_ill, has_etcd, ..self.control_plane()?.look()? })
+        Ok(StaticPodsResponse { busy, has_etcd, ..self.control_plane()?.look(etcd_ill)? })
     }
 
     fn replace_static_pod(
@@ -384,6 +384,10 @@ impl Node for Service {
         caller: String,
     ) -> Result<ReplaceStaticPodResponse, Error> {
         self.apart(move |inner| inner.replace_static_pod(&request, caller)).await
+    }
+
+    async fn snapshot_etcd(&self, id: Uuid, token: Option<u64>, caller: String) -> Result<(), Error> {
+        self.apart(move |inner| inner.control_plane()?.snapshot(id, token, &caller)).await
     }
 
     async fn complete_static_pods(&self, token: Option<u64>, caller: String) -> Result<(), Error> {

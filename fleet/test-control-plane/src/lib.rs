@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
     Api, Client,
@@ -40,7 +41,7 @@ use slipway_test_cluster::{self as server, Server};
 use slipway_test_support::port::free_port;
 use slipwayd::{
     config::{Api as ApiConfig, Config},
-    machine::{etcd, kube as node_kube},
+    machine::{etcd, etcd_snapshot, kube as node_kube},
     service, static_pods,
 };
 use tempfile::TempDir;
@@ -94,13 +95,14 @@ impl ControlPlane {
             let home = dir.path().join(name);
             fs::create_dir_all(home.join("manifests")).unwrap();
             for component in Component::ALL {
-                let flags = if component == Component::ApiServer {
-                    server.flags(server_port)
-                } else {
-                    vec!["infinity".to_owned()]
+                let flags = match component {
+                    Component::ApiServer => server.flags(server_port),
+                    _ => vec!["infinity".to_owned()],
                 };
-                fs::write(home.join("manifests").join(component.file()), pod_manifest(component, &flags)).unwrap();
+                let manifest = pod_manifest(component, &flags, &home.join("component.conf"));
+                fs::write(home.join("manifests").join(component.file()), manifest).unwrap();
             }
+            give_certificate(&home, (4096, 1, 1));
             let kubeconfig = server.kubelet(name);
             kubelets.push(Kubelet::start(name, &home, kubeconfig.clone(), images.clone()));
             let tcp = (pki.as_path(), SocketAddr::new(address(kubelets.len() - 1), port));
@@ -180,6 +182,17 @@ impl ControlPlane {
     /// The directory of a node, with its socket `node.sock`.
     pub fn home(&self, node: &str) -> PathBuf {
         self.dir.path().join(node)
+    }
+
+    /// The certificate of a node's controller manager and scheduler expires at this day.
+    pub fn expires(&self, node: &str, day: (i32, u8, u8)) {
+        give_certificate(&self.home(node), day);
+    }
+
+    /// The snapshots of etcd that a node keeps.
+    pub fn snapshots(&self, node: &str) -> Vec<PathBuf> {
+        let found = fs::read_dir(self.home(node).join("etcd")).into_iter().flatten();
+        found.map(|of| of.unwrap().path()).filter(|path| path.extension().is_some_and(|of| of == "db")).collect()
     }
 
     /// The names of the nodes.
@@ -267,6 +280,11 @@ fn start_service(
         cert: None,
         key: None,
         quota_bytes: None,
+        snapshot: Some(etcd_snapshot::Config {
+            directory: home.join("etcd"),
+            etcdutl: server::part("SLIPWAY_ETCDCTL", "etcdctl"),
+            etcd: server::part("SLIPWAY_ETCD", "etcd"),
+        }),
         in_payload: false,
     };
     let kube =
@@ -291,12 +309,30 @@ fn start_service(
     });
 }
 
-/// As kubeadm lays it out.
-fn pod_manifest(component: Component, flags: &[String]) -> String {
+/// The certificate of a node's controller manager and scheduler, inside their kubeconfig; when it expires.
+fn give_certificate(home: &Path, (year, month, day): (i32, u8, u8)) {
+    let mut params = CertificateParams::default();
+    params.not_after = rcgen::date_time_ymd(year, month, day);
+    let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+    let user = json!({ "client-certificate-data": BASE64_STANDARD.encode(certificate) });
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "here",
+        "contexts": [{ "name": "here", "context": { "cluster": "here", "user": "component" } }],
+        "users": [{ "name": "component", "user": user }],
+    });
+    fs::write(home.join("component.conf"), config.to_string()).unwrap();
+}
+
+/// As kubeadm lays it out. The stand-in for the kubelet passes on no `args`.
+fn pod_manifest(component: Component, flags: &[String], kubeconfig: &Path) -> String {
     let words: String = flags.iter().map(|flag| format!("    - {flag}\n")).collect();
+    let args = match component {
+        Component::ApiServer => String::new(),
+        _ => format!("    args:\n    - --kubeconfig={}\n", kubeconfig.display()),
+    };
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {component}\n  namespace: kube-system\nspec:\n  containers:\n  \
-         - command:\n    - {component}\n{words}    image: registry.example/{component}:v{OLD}\n    name: {component}\n  \
+         - command:\n    - {component}\n{words}{args}    image: registry.example/{component}:v{OLD}\n    name: {component}\n  \
          hostNetwork: true\n"
     )
 }

@@ -41,20 +41,21 @@ fn limits() -> Limits {
 }
 
 /// What each Job begins: it is killed there, and the next one goes on.
-const KILLS: [&str; 5] = [
+const KILLS: [&str; 6] = [
     "the ledger's claim",
-    "begins: n1: kube-apiserver",
-    "begins: n1: kube-controller-manager",
+    "begins: n1: a snapshot of etcd",
+    "begins: n2: kube-apiserver",
+    "begins: n3: kube-controller-manager",
     "begins: n1: kube-scheduler",
     "waits: soaks",
 ];
 
 #[test]
-fn a_version_is_reached_although_its_job_is_killed_at_each_step() {
+fn three_nodes_reach_a_version_although_its_job_is_killed_at_each_step() {
     if !server::is_here() {
         return;
     }
-    let mut site = Site::new(1, 300);
+    let mut site = Site::new(3, 300);
     // What people have written into a manifest stays.
     let path = site.plane.manifest("n1", Component::ApiServer);
     let before = fs::read_to_string(&path).unwrap() + "# by hand: ask ops before you change this\n";
@@ -65,18 +66,20 @@ fn a_version_is_reached_although_its_job_is_killed_at_each_step() {
     site.until("the ledger is claimed", |site| site.ledger().kubernetes.is_some());
     let refused = site.ledger().grant(&worker(), &limits(), Timestamp::now());
     assert!(matches!(&refused, Err(Refusal::Kubernetes { version, .. }) if version == NEW), "{refused:?}");
-    let mut touched = 0;
+    let (mut touched, mut kept) = (0, 0);
     site.until("it is reached", |site| {
         let ledger = site.ledger();
         let is_touched = site.status().run.is_some_and(|run| run.pods.iter().any(|pod| pod.kept.is_some()));
         touched += u32::from(is_touched);
+        kept = kept.max(if is_touched { site.plane.snapshots("n1").len() } else { 0 });
         // A report may be older than the end of the claim; it is not the other way round.
         assert!(ledger.grants.is_empty() || ledger.kubernetes.is_none(), "{ledger:?}");
         site.status().state == "UpToDate"
     });
     assert!(touched > 0, "its Jobs say what nodes keep");
+    assert_eq!((kept, site.plane.snapshots("n1").len()), (1, 0), "a snapshot is kept until the upgrade is completed");
     for component in Component::ALL {
-        assert_eq!(site.plane.versions(component), [NEW], "{component}");
+        assert_eq!(site.plane.versions(component), [NEW, NEW, NEW], "{component}");
     }
     let edited = before.replace("kube-apiserver:v1.20.2", "kube-apiserver:v1.21.2");
     assert_eq!(fs::read_to_string(&path).unwrap(), edited);
@@ -84,7 +87,7 @@ fn a_version_is_reached_although_its_job_is_killed_at_each_step() {
     assert_eq!((status.observed_version.as_deref(), status.from.as_deref()), (Some(NEW), Some(OLD)));
     assert_eq!(site.jobs.killed(), KILLS.len(), "{:?}", status.history);
     let ends: Vec<&str> = status.history.iter().map(|ended| ended.reason.as_str()).collect();
-    assert_eq!((ends.first(), ends.len(), status.attempt), (Some(&"Reached"), KILLS.len() + 1, 6), "{ends:?}");
+    assert_eq!((ends.first(), ends.len(), status.attempt), (Some(&"Reached"), KILLS.len() + 1, 7), "{ends:?}");
     site.until("Jobs are deleted", |site| site.jobs_there() == 0);
     assert_eq!(site.ledger().kubernetes, None, "grants are given again");
     assert!(site.ledger().grant(&worker(), &limits(), Timestamp::now()).is_ok());
@@ -107,7 +110,11 @@ fn nothing_begins_before_people_policies_and_the_fleet_allow_it() {
     site.until("there is a ledger", |site| site.find_ledger().is_some());
     site.write_ledger(|ledger| ledger.grant(&node, &limits(), Timestamp::now()).unwrap().0);
     site.policy("nights", json!({ "approval": "EachWave" }));
+    site.without_rights();
     site.wants(json!({ "version": NEW, "soak": "1s", "policies": ["nights"], "paused": { "who": "alice", "why": "the fair" } }));
+    site.until_reason("NoRights");
+    assert!(site.status().message.contains("apply kubernetes.yaml"), "{}", site.status().message);
+    site.with_rights();
     site.until_reason("Paused");
     site.change(json!({ "paused": null, "version": "1.22.0" }));
     site.until_reason("Path");

@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::{batch::v1::Job, core::v1::Event};
+use k8s_openapi::api::{batch::v1::Job, core::v1::Event, rbac::v1::RoleBinding};
 use kube::{
     Api,
-    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind, TypeMeta},
 };
 use serde_json::{Value, json};
@@ -130,6 +130,18 @@ impl Site {
     pub fn change(&self, spec: Value) {
         let patch = Patch::Merge(json!({ "spec": spec }));
         self.again(async |api: Api<KubernetesUpgrade>| api.patch(CLUSTER, &PatchParams::default(), &patch).await);
+    }
+
+    /// The rights of kubernetes.yaml are not installed: without its RoleBinding, a Role gives nothing.
+    pub fn without_rights(&self) {
+        self.plane.runtime.block_on(async {
+            let api: Api<RoleBinding> = Api::namespaced(client_of(&self.plane.kubeconfig()).await, NAMESPACE);
+            api.delete("slipway-fleet-kubernetes", &DeleteParams::default()).await.unwrap();
+        });
+    }
+
+    pub fn with_rights(&self) {
+        objects("kubernetes.yaml").into_iter().for_each(|object| apply(&self.plane, object));
     }
 
     pub fn policy(&self, name: &str, spec: Value) {

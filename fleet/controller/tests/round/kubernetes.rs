@@ -34,13 +34,15 @@ fn facts(version: &str) -> Facts {
         let image = format!("registry.example/{of}:v{version}");
         (of, StaticPod { image, kept: None, ill: None, under_way: None, came_back: None })
     };
+    let node = Node { pods: Component::ALL.map(pod).into(), makes_snapshots: true, ..Node::default() };
     Facts {
         direction: Direction::Forward,
         target: NEW.parse().unwrap(),
-        nodes: BTreeMap::from([("n1".to_owned(), Node { pods: Component::ALL.map(pod).into(), ..Node::default() })]),
+        nodes: BTreeMap::from([("n1".to_owned(), node)]),
         kubelets: BTreeMap::from([("n1".to_owned(), "v1.30.4".to_owned())]),
         claim: Claim::Free,
         gates: Vec::new(),
+        needs_snapshot: true,
         soak: 1,
         well_for: None,
     }

@@ -4,7 +4,7 @@ use slipway_kubernetes::{
     blocked::Blocked,
     component::Component,
     decide::{Next, decide},
-    facts::{Direction, Facts, Gate},
+    facts::{Direction, Facts, Gate, Snapshot},
     plan::Plan,
 };
 
@@ -38,7 +38,7 @@ fn all_api_servers_then_all_controller_managers_then_all_schedulers() {
 #[test]
 fn each_obstacle_has_a_word_and_a_sentence() {
     type Case = (&'static str, fn(&mut Facts));
-    let cases: [Case; 10] = [
+    let cases: [Case; 12] = [
         ("NoControlPlane", |facts| facts.nodes.clear()),
         ("Silent", |facts| facts.nodes.get_mut("n1").unwrap().silent = Some("no route".to_owned())),
         ("Busy", |facts| facts.nodes.get_mut("n1").unwrap().busy = Some("it upgrades its OS".to_owned())),
@@ -48,6 +48,14 @@ fn each_obstacle_has_a_word_and_a_sentence() {
         ("Path", |facts| facts.target = version("1.22.0")),
         ("KubeletSkew", |facts| _ = facts.kubelets.insert("w0".to_owned(), "v1.17.9".to_owned())),
         ("Uncompleted", |facts| static_pod(facts).kept = Some("registry.example/kube-apiserver:v1.19.0".to_owned())),
+        ("NoSnapshot", |facts| {
+            facts.needs_snapshot = true;
+            facts.nodes.values_mut().for_each(|node| node.makes_snapshots = false);
+        }),
+        ("NoSnapshot", |facts| {
+            facts.needs_snapshot = true;
+            facts.nodes.get_mut("n1").unwrap().snapshot = Some(Snapshot::Failed("no room".to_owned()));
+        }),
         ("Gate", |facts| facts.gates.push(Gate { name: "etcd".to_owned(), closed: Some("NOSPACE".to_owned()) })),
     ];
     for (word, obstacle) in cases {
@@ -76,6 +84,24 @@ fn gates_count_before_anything_is_touched_and_hold_up_neither_the_rest_nor_the_w
     assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n1"));
     facts.direction = Direction::Back;
     assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n0" && step.to.ends_with("v1.20.2")));
+}
+
+#[test]
+fn a_snapshot_of_etcd_comes_before_the_first_step_and_before_no_other() {
+    let mut facts = Facts { needs_snapshot: true, ..three() };
+    facts.nodes.get_mut("n0").unwrap().makes_snapshots = false;
+    assert_eq!(decide(&facts), Next::Snapshot("n1".to_owned()));
+    let mut says = |snapshot| {
+        facts.nodes.get_mut("n1").unwrap().snapshot = Some(snapshot);
+        decide(&facts)
+    };
+    assert!(matches!(says(Snapshot::UnderWay), Next::Wait(_)));
+    assert!(matches!(says(Snapshot::Made), Next::Do(step) if step.node == "n0"));
+    facts.nodes.get_mut("n1").unwrap().snapshot = None;
+    let pod = static_pod(&mut facts);
+    pod.kept = Some(pod.image.clone());
+    pod.image = format!("registry.example/kube-apiserver:v{NEW}");
+    assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n1"));
 }
 
 #[test]

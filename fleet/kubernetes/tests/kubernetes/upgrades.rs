@@ -12,7 +12,7 @@ use slipway_kubernetes::{
     blocked::Blocked,
     component::Component,
     decide::{Next, decide},
-    facts::{Claim, Direction, Facts, Gate},
+    facts::{Claim, Direction, Facts, Gate, Snapshot},
     laws,
     plan::Step,
     version,
@@ -40,6 +40,8 @@ enum Fault {
     Kubelet(usize),
     /// The fleet wants to upgrade the OS of a node, from now on for so long.
     Grant(u64),
+    /// A node has no room for a snapshot of etcd.
+    Full(usize),
 }
 
 /// What is wrong with the program.
@@ -59,6 +61,10 @@ enum Mutant {
     NoGate,
     /// The ledger is not looked at.
     NoClaim,
+    /// No snapshot of etcd is made.
+    NoSnapshot,
+    /// A snapshot counts before it is made.
+    SnapshotTooEarly,
 }
 
 fn a_fault() -> impl Strategy<Value = (u64, Fault)> {
@@ -71,6 +77,7 @@ fn a_fault() -> impl Strategy<Value = (u64, Fault)> {
         Just(Fault::Back),
         (0..3_usize).prop_map(Fault::Kubelet),
         (1..40_u64).prop_map(Fault::Grant),
+        (0..3_usize).prop_map(Fault::Full),
     ];
     (0..60_u64, fault)
 }
@@ -95,9 +102,10 @@ struct Upgrade {
 impl Upgrade {
     fn new(nodes: usize, faults: Vec<(u64, Fault)>, mutant: Mutant) -> Self {
         let mut world = World::new(nodes);
-        world.fleet = Some(Fleet::default());
+        (world.fleet, world.needs_snapshot) = (Some(Fleet::default()), true);
         let excused = BTreeMap::new();
-        let (direction, open_at) = (Direction::Forward, 5);
+        // Later than the snapshot that is made first takes.
+        let (direction, open_at) = (Direction::Forward, 12);
         let ill_since = BTreeMap::new();
         let is_mended = !faults.iter().any(|(_, fault)| matches!(fault, Fault::BadImage(..)));
         Self {
@@ -128,7 +136,10 @@ impl Upgrade {
         let new = |of: &Component| format!("registry.example/{of}:v{NEW}");
         match fault {
             Fault::PowerCut(node, time) => {
-                self.world.machines.get_mut(&name(node)).unwrap().down_until = now + time;
+                let machine = self.world.machines.get_mut(&name(node)).unwrap();
+                machine.down_until = now + time;
+                // What was being made is lost.
+                machine.snapshot = machine.snapshot.filter(|at| *at <= now);
                 for of in Component::ALL {
                     self.excused.insert((name(node), of), now + time);
                 }
@@ -139,7 +150,8 @@ impl Upgrade {
                 *well_at = well_at.map(|at| at.max(now + time));
                 self.excused.insert((name(node), *of), now + time);
             }
-            Fault::NewRun => self.world.asked.clear(),
+            Fault::NewRun => self.world.new_run(),
+            Fault::Full(node) => self.world.machines.get_mut(&name(node)).unwrap().is_full = true,
             Fault::Back => self.direction = Direction::Back,
             Fault::Grant(time) => {
                 let fleet = self.world.fleet.as_mut().unwrap();
@@ -171,6 +183,10 @@ impl Upgrade {
             Mutant::KubeletNewer => seen.kubelets.values_mut().for_each(|kubelet| *kubelet = format!("v{OLD}")),
             Mutant::NoGate => seen.gates.clear(),
             Mutant::NoClaim => seen.claim = Claim::NoFleet,
+            Mutant::NoSnapshot => seen.needs_snapshot = false,
+            Mutant::SnapshotTooEarly => seen.nodes.values_mut().for_each(|node| {
+                node.snapshot = node.snapshot.as_ref().map(|_| Snapshot::Made);
+            }),
             _ => {}
         }
         let next = decide(&seen);
@@ -199,9 +215,15 @@ impl Upgrade {
                 if let Ok(slipway_kubernetes::replacement::Asked::New) =
                     self.world.ask(&step.node, step.component, &step.to)
                 {
+                    let is_first = self.direction == Direction::Forward && !facts.is_touched();
+                    prop_assert!(
+                        !is_first || self.world.has_snapshot(),
+                        "{now} s: it begins without a snapshot of etcd"
+                    );
                     self.touched_at.get_or_insert(now);
                 }
             }
+            Next::Snapshot(node) => self.world.machines.get_mut(&node).unwrap().snapshot = Some(now + 4),
             Next::Claim => self.world.fleet.as_mut().unwrap().claim = Some(now),
             Next::Unclaim(_) => self.world.fleet.as_mut().unwrap().claim = None,
             Next::Complete => {
@@ -209,7 +231,12 @@ impl Upgrade {
             }
             Next::Finished => self.is_over = true,
             // What was ill for too long came back. A person begins again, but not with an image that is never well.
-            Next::Blocked(Blocked::CameBack { .. }) if self.is_mended => self.world.asked.clear(),
+            Next::Blocked(Blocked::CameBack { .. }) if self.is_mended => self.world.new_run(),
+            // A person makes room, and begins again.
+            Next::Blocked(Blocked::NoSnapshot { .. }) => {
+                self.world.machines.values_mut().for_each(|machine| machine.is_full = false);
+                self.world.new_run();
+            }
             Next::Wait(_) | Next::Blocked(_) => {}
         }
         self.world.turn(self.mutant == Mutant::NoWait);
@@ -296,6 +323,8 @@ fn every_mutant_is_caught() {
         Mutant::KubeletNewer,
         Mutant::NoGate,
         Mutant::NoClaim,
+        Mutant::NoSnapshot,
+        Mutant::SnapshotTooEarly,
     ] {
         let caught = campaign(10_000, mutant).expect_err("a mutant survives");
         assert!(!caught.contains("does not end"), "{mutant:?} breaks no law, it only hangs: {caught}");

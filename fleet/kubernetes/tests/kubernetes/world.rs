@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use slipway_kubernetes::{
     component::Component,
-    facts::{Claim, Direction, Facts, Node, StaticPod},
+    facts::{Claim, Direction, Facts, Node, Snapshot, StaticPod},
     replacement::{self, Asked, Journal, Next, Outcome, Refusal, Request, Seen},
     version::Version,
 };
@@ -29,6 +29,10 @@ pub struct Machine {
     pub bad: Vec<String>,
     /// The node does not answer before.
     pub down_until: u64,
+    /// When its snapshot of etcd is made, if this run has asked for one.
+    pub snapshot: Option<u64>,
+    /// There is no room for one.
+    pub is_full: bool,
 }
 
 /// All of it.
@@ -44,6 +48,8 @@ pub struct World {
     pub well_since: Option<u64>,
     pub ids: u128,
     pub fleet: Option<Fleet>,
+    /// Upgrades make a snapshot of etcd first.
+    pub needs_snapshot: bool,
 }
 
 /// The fleet's ledger.
@@ -73,7 +79,17 @@ impl World {
         };
         let machines: BTreeMap<_, _> = (0..nodes).map(|n| (format!("n{n}"), machine.clone())).collect();
         let kubelets = machines.keys().map(|name| (name.clone(), format!("v{OLD}"))).collect();
-        Self { now: 0, machines, kubelets, takes: 3, asked: BTreeMap::new(), well_since: None, ids: 0, fleet: None }
+        Self {
+            now: 0,
+            machines,
+            kubelets,
+            takes: 3,
+            asked: BTreeMap::new(),
+            well_since: None,
+            ids: 0,
+            fleet: None,
+            needs_snapshot: false,
+        }
     }
 
     pub fn facts(&mut self, direction: Direction) -> Facts {
@@ -85,6 +101,7 @@ impl World {
             kubelets: self.kubelets.clone(),
             claim: self.claim(),
             gates: Vec::new(),
+            needs_snapshot: self.needs_snapshot,
             soak: 6,
             well_for: None,
         };
@@ -123,7 +140,24 @@ impl World {
             (*component, pod)
         };
         let silent = (machine.down_until > self.now).then(|| "it does not answer".to_owned());
-        Node { silent, busy: None, pods: machine.manifests.iter().map(pod).collect() }
+        let snapshot = machine.snapshot.map(|at| match at <= self.now {
+            _ if machine.is_full => Snapshot::Failed("no room".to_owned()),
+            true => Snapshot::Made,
+            false => Snapshot::UnderWay,
+        });
+        let pods = machine.manifests.iter().map(pod).collect();
+        Node { silent, busy: None, pods, makes_snapshots: true, snapshot }
+    }
+
+    /// Whether a snapshot of etcd is there, that this run has asked for.
+    pub fn has_snapshot(&self) -> bool {
+        self.machines.values().any(|machine| !machine.is_full && machine.snapshot.is_some_and(|at| at <= self.now))
+    }
+
+    /// Another run knows nothing of what was asked for.
+    pub fn new_run(&mut self) {
+        self.asked.clear();
+        self.machines.values_mut().for_each(|machine| machine.snapshot = None);
     }
 
     /// A run of the upgrade asks a node.

@@ -247,6 +247,11 @@ impl Node for Recorder {
         Err(Error::NotHere("this node has no static pods".to_owned()))
     }
 
+    async fn snapshot_etcd(&self, id: Uuid, _: Option<u64>, caller: String) -> Result<(), Error> {
+        self.record(format!("snapshot {id} for {caller}")).await;
+        Err(Error::NotHere("this node has no static pods".to_owned()))
+    }
+
     async fn complete_static_pods(&self, _: Option<u64>, caller: String) -> Result<(), Error> {
         self.record(format!("complete static pods for {caller}")).await;
         Err(Error::NotHere("this node has no static pods".to_owned()))

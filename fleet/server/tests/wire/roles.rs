@@ -10,8 +10,8 @@ use slipway_node_api::{
     reason::Reason,
     v1::{
         AbortRequest, CompleteStaticPodsRequest, ConfirmRequest, PlanRequest, RebootRequest, ReplaceStaticPodRequest,
-        RollbackRequest, StageRequest, StaticPodsRequest, StatusRequest, UpgradeRequest, WatchRequest,
-        plan_request::Goal,
+        RollbackRequest, SnapshotEtcdRequest, StageRequest, StaticPodsRequest, StatusRequest, UpgradeRequest,
+        WatchRequest, plan_request::Goal,
     },
 };
 use slipway_node_server::role::{Call, LEAST, Role};
@@ -19,6 +19,10 @@ use tonic::{Code, Status, transport::Channel};
 use uuid::Uuid;
 
 use crate::site::{Client, Site};
+
+fn snapshot(token: Option<u64>) -> SnapshotEtcdRequest {
+    SnapshotEtcdRequest { id: id(), token }
+}
 
 fn id() -> String {
     Uuid::new_v4().to_string()
@@ -46,6 +50,7 @@ async fn call(channel: &Channel, call: Call) -> Result<(), Status> {
         Call::Confirm => client.confirm(ConfirmRequest {}).await.map(drop),
         Call::StaticPods => client.static_pods(StaticPodsRequest {}).await.map(drop),
         Call::ReplaceStaticPod => client.replace_static_pod(ReplaceStaticPodRequest::default()).await.map(drop),
+        Call::SnapshotEtcd => client.snapshot_etcd(snapshot(None)).await.map(drop),
         Call::CompleteStaticPods => {
             client.complete_static_pods(CompleteStaticPodsRequest { token: None }).await.map(drop)
         }
@@ -105,6 +110,7 @@ async fn a_controller_begins_with_a_grant_alone() {
         client.reboot(RebootRequest { id: id(), token: Some(7), ..Default::default() }).await.map(drop),
         client.confirm(ConfirmRequest {}).await.map(drop),
         client.replace_static_pod(ReplaceStaticPodRequest::default()).await.map(drop),
+        client.snapshot_etcd(snapshot(None)).await.map(drop),
         client.complete_static_pods(CompleteStaticPodsRequest { token: None }).await.map(drop),
     ] {
         assert!(is_forbidden(&outcome), "{outcome:?}");
@@ -115,11 +121,12 @@ async fn a_controller_begins_with_a_grant_alone() {
         client.upgrade(upgrade(Some(8), true)).await.map(drop),
         client.rollback(rollback(Some(9))).await.map(drop),
         client.replace_static_pod(ReplaceStaticPodRequest { token: Some(9), ..Default::default() }).await.map(drop),
+        client.snapshot_etcd(snapshot(Some(9))).await.map(drop),
         client.complete_static_pods(CompleteStaticPodsRequest { token: Some(9) }).await.map(drop),
     ] {
         assert!(!is_forbidden(&outcome), "{outcome:?}");
     }
-    assert_eq!(site.node.calls().len(), 5);
+    assert_eq!(site.node.calls().len(), 6);
 }
 
 #[tokio::test]

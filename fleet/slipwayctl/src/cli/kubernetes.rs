@@ -53,6 +53,9 @@ pub enum Verb {
         /// How long everything must have been well before the way back closes, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 300)]
         soak: u64,
+        /// Make no snapshot of etcd before anything is touched
+        #[arg(long)]
+        no_snapshot: bool,
         #[command(flatten)]
         how: How,
     },

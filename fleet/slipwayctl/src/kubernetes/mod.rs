@@ -58,10 +58,14 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
     }
     let cluster = Cluster::connect(of.kubeconfig.as_deref(), target.context.as_deref()).await?;
     let nodes = Contexts(target);
+    let mut snapshot = false;
     let (direction, wanted, soak, how) = match of.verb {
         Verb::Word(word) => return say(&cluster, word, output).await,
         Verb::Status => (Direction::Forward, None, 0, How { dry_run: true, patience: 0 }),
-        Verb::Upgrade { to, soak, how } => (Direction::Forward, Some(to), soak, how),
+        Verb::Upgrade { to, soak, no_snapshot, how } => {
+            snapshot = !no_snapshot;
+            (Direction::Forward, Some(to), soak, how)
+        }
         Verb::Rollback { how } => (Direction::Back, None, 0, how),
     };
     let seconds = Duration::from_secs;
@@ -76,6 +80,7 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
         target,
         soak: seconds(soak),
         patience: seconds(how.patience),
+        snapshot,
         trial_in: "kube-system".to_owned(),
     };
     let mut run = Run::new(cluster.client(), &nodes, wish);
@@ -147,6 +152,7 @@ fn preview(facts: &Facts, output: &Output) -> Result<(), Failure> {
     let plan = Plan::new(facts);
     let (word, waits) = match decide(facts) {
         Next::Claim => (None, format!("begins with the ledger's claim, then {}", first(&plan))),
+        Next::Snapshot(node) => (None, format!("begins with a snapshot of etcd on {node}, then {}", first(&plan))),
         Next::Do(step) => (None, format!("begins with {step}")),
         Next::Wait(why) => (Some("Waits"), format!("waits: {why}")),
         Next::Blocked(blocked) => (Some(blocked.word()), format!("blocked ({}): {blocked}", blocked.word())),
@@ -169,6 +175,9 @@ fn first(plan: &Plan) -> String {
 
 fn tell(happened: &Happened, output: &Output) -> Result<(), Failure> {
     match happened {
+        Happened::Snapshot(node) => {
+            output.answer(&json!({ "snapshot": node }), &format!("begins: {node}: a snapshot of etcd"))
+        }
         Happened::Asked(step) => output.answer(&json!({ "begins": step }), &format!("begins: {step}")),
         Happened::Waits(why) => output.answer(&json!({ "waits": why }), &format!("waits: {why}")),
         Happened::Claimed(token) => output

@@ -1,9 +1,11 @@
 //! Gates, each closed by what it is about.
 
-use std::net::TcpListener;
+use std::{fs, net::TcpListener};
+
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use k8s_openapi::{
-    api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Node},
+    api::{admissionregistration::v1::ValidatingWebhookConfiguration, apps::v1::DaemonSet, core::v1::Node},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
@@ -44,10 +46,13 @@ fn gates_close_before_anything_is_touched() {
     }
     let site = Site::new(1, 20);
     let text = preview(&site);
-    for gate in ["nodes", "etcd", "fleet", "deprecated-apis", "admission"] {
+    for gate in ["nodes", "etcd", "snapshot", "certificates", "fleet", "kube-proxy", "deprecated-apis", "admission"] {
         assert!(text.contains(&format!("gate {gate}: open\n")), "{text}");
     }
     nodes(&site);
+    certificates(&site);
+    snapshot(&site);
+    kube_proxy(&site);
     webhooks(&site);
     deprecated_apis(&site);
     fleet(&site);
@@ -67,6 +72,67 @@ fn nodes(site: &Site) {
     patch(json!({ "status": { "conditions": both } }));
     assert!(refuses(site, "nodes").contains("too little room"));
     patch(condition("Ready", "True"));
+}
+
+/// The certificate in a kubeconfig that a manifest names.
+fn certificates(site: &Site) {
+    let in_days = |days: i64| {
+        let day = (Timestamp::now() + SignedDuration::from_hours(24 * days)).to_zoned(TimeZone::UTC).date();
+        (i32::from(day.year()), u8::try_from(day.month()).unwrap(), u8::try_from(day.day()).unwrap())
+    };
+    site.expires("n1", in_days(4));
+    let text = refuses(site, "certificates");
+    assert!(text.contains("n1: kube-controller-manager: its certificate in ") && text.contains("renew it"), "{text}");
+    site.expires("n1", in_days(9));
+    assert!(preview(site).contains("gate certificates: open\n"));
+    let path = site.home("n1").join("component.conf");
+    fs::write(&path, "{}").unwrap();
+    assert!(preview(site).contains("gate certificates: open\n"), "a token does not expire like that");
+    fs::remove_file(&path).unwrap();
+    assert!(refuses(site, "certificates").contains("it is unknown how long its certificates are valid"));
+    site.expires("n1", in_days(365));
+}
+
+/// Snapshots are to be where nothing fits.
+fn snapshot(site: &Site) {
+    let dir = site.home("n1").join("etcd");
+    let _ = fs::remove_dir_all(&dir);
+    std::os::unix::fs::symlink("/proc", &dir).unwrap();
+    let text = refuses(site, "snapshot");
+    assert!(text.contains("n1: ") && text.contains("has 0 MiB"), "{text}");
+    // Who wants none does without.
+    let (_, text) = site.run(&["upgrade", "--to", NEW, "--no-snapshot", "--dry-run"]);
+    assert!(text.contains("gate snapshot: open\n") && text.contains("begins with n1: kube-apiserver"), "{text}");
+    fs::remove_file(&dir).unwrap();
+}
+
+/// It is no static pod, and may be forgotten for years.
+fn kube_proxy(site: &Site) {
+    let labels = json!({ "app": "kube-proxy" });
+    let daemon_set = |image: &str| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": "kube-proxy" },
+            "spec": {
+                "selector": { "matchLabels": labels },
+                "template": {
+                    "metadata": { "labels": labels },
+                    "spec": { "containers": [{ "name": "kube-proxy", "image": image }] },
+                },
+            },
+        })
+    };
+    let api: Api<DaemonSet> = Api::namespaced(site.client(), "kube-system");
+    let runs = |image: &str| {
+        let (params, patch) = (PatchParams::apply("test"), Patch::Apply(daemon_set(image)));
+        site.runtime.block_on(api.patch("kube-proxy", &params, &patch)).unwrap();
+    };
+    for wrong in ["registry.example/kube-proxy:v1.17.9", "registry.example/kube-proxy:v1.22.0", "kube-proxy:latest"] {
+        runs(wrong);
+        assert!(refuses(site, "kube-proxy").contains(wrong), "{wrong}");
+    }
+    runs("registry.example/kube-proxy:v1.18.20");
+    assert!(preview(site).contains("gate kube-proxy: open\n"));
+    site.runtime.block_on(api.delete("kube-proxy", &DeleteParams::default())).unwrap();
 }
 
 /// A webhook that takes connections, and never answers.

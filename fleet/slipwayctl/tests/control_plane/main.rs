@@ -85,7 +85,10 @@ fn three_nodes_are_upgraded_while_clients_work_although_the_run_is_killed() {
     assert_eq!(code, 0, "{plan}");
     assert!(plan.contains("  1. n1: kube-apiserver to registry.example/kube-apiserver:v1.21.2\n"), "{plan}");
     assert!(plan.contains("  9. n3: kube-scheduler to registry.example/kube-scheduler:v1.21.2\n"), "{plan}");
-    assert!(plan.contains("gate etcd: open\n") && plan.contains("begins with n1: kube-apiserver"), "{plan}");
+    assert!(
+        plan.contains("gate etcd: open\n") && plan.contains("a snapshot of etcd on n1, then n1: kube-apiserver"),
+        "{plan}"
+    );
     let stop = Arc::<AtomicBool>::default();
     let client = work(&site, Arc::clone(&stop));
     let begun = Instant::now();
@@ -107,6 +110,7 @@ fn three_nodes_are_upgraded_while_clients_work_although_the_run_is_killed() {
     assert_eq!((code, text.as_str()), (0, "finished: nothing is left to do\n"));
     let (code, text) = site.run(&["rollback"]);
     assert_eq!((code, text.as_str()), (0, "finished: nothing is left to do\n"), "it is completed");
+    assert_eq!(site.snapshots("n1"), Vec::<std::path::PathBuf>::new());
     assert_eq!(site.versions(Component::ApiServer), [NEW, NEW, NEW]);
 }
 
@@ -137,6 +141,7 @@ fn one_node_with_a_manifest_edited_by_hand_is_upgraded_and_goes_back() {
     site.run_until(&["upgrade", "--to", NEW, "--soak", "3600"], "waits: soaks");
     let edited = before.replace("kube-apiserver:v1.20.2", "kube-apiserver:v1.21.2");
     assert_eq!(fs::read_to_string(&path).unwrap(), edited);
+    assert_eq!(site.snapshots("n1").len(), 1, "it is kept until the upgrade is completed");
     let (code, text) = site.run(&["upgrade", "--to", "1.22.0"]);
     assert!(code == 3 && text.contains("(Uncompleted)"), "{text}");
     let (code, text) = site.run(&["rollback"]);
@@ -145,4 +150,5 @@ fn one_node_with_a_manifest_edited_by_hand_is_upgraded_and_goes_back() {
     assert!(order[0] > order[1] && order[1] > order[2], "the last one is the first: {text}");
     assert_eq!(fs::read_to_string(&path).unwrap(), before);
     assert_eq!(site.versions(Component::Scheduler), [OLD]);
+    assert_eq!(site.snapshots("n1").len(), 1, "nothing was completed");
 }

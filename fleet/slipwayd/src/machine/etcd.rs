@@ -18,6 +18,8 @@ use tokio::{
 };
 use uuid::Uuid;
 
+use super::etcd_snapshot;
+
 /// The key of the lock. Its value is the operation that holds it, and the node's name.
 pub const HOLDER: &str = "/slipway/v1/upgrade/holder";
 
@@ -54,6 +56,9 @@ pub struct Config {
     /// Bytes that a database may have, where etcd does not say it itself (before 3.6).
     #[serde(default)]
     pub quota_bytes: Option<u64>,
+    /// How snapshots are made; `None` for none.
+    #[serde(default)]
+    pub snapshot: Option<etcd_snapshot::Config>,
     /// etcd is a part of the payload. Not so where the same etcd runs with each system, as from a static pod on STATE.
     #[serde(default = "yes")]
     pub in_payload: bool,
@@ -283,11 +288,32 @@ impl Etcd {
     }
 
     async fn connect_to(&self, urls: &[String]) -> Result<Client> {
-        let mut options = ConnectOptions::new().with_connect_timeout(ANSWER).with_timeout(ANSWER);
+        self.connect_for(urls, ANSWER).await
+    }
+
+    /// With so much time for an answer.
+    async fn connect_for(&self, urls: &[String], answer: Duration) -> Result<Client> {
+        let mut options = ConnectOptions::new().with_connect_timeout(ANSWER).with_timeout(answer);
         if let Some(tls) = self.tls()? {
             options = options.with_tls(tls);
         }
         within(ANSWER, Client::connect(urls, Some(options))).await
+    }
+
+    /// A client of this node's own member, with so much time for an answer.
+    pub(super) async fn connect_to_own(&self, answer: Duration) -> Result<Client> {
+        let list = within(ANSWER, self.connect().await?.member_list()).await?;
+        let own = list.members().iter().find(|member| member.name() == self.config.name);
+        let own = own.ok_or_else(|| format!("{} is no member of etcd's cluster", self.config.name))?;
+        self.connect_for(own.client_urls(), answer).await
+    }
+
+    pub(super) fn snapshot_config(&self) -> Option<&etcd_snapshot::Config> {
+        self.config.snapshot.as_ref()
+    }
+
+    pub(super) fn block_on<T>(&self, what: impl Future<Output = T>) -> T {
+        self.runtime.block_on(what)
     }
 
     /// Read each time: certificates are renewed while the service runs.
@@ -373,7 +399,7 @@ fn leads(cluster: &Cluster, me: u64) -> bool {
     cluster.members.iter().any(|member| member.id == me && member.says.as_ref().is_some_and(|says| says.leader == me))
 }
 
-async fn within<T, E: std::fmt::Display>(
+pub(super) async fn within<T, E: std::fmt::Display>(
     time: Duration,
     what: impl Future<Output = std::result::Result<T, E>>,
 ) -> Result<T> {

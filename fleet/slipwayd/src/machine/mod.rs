@@ -1,8 +1,10 @@
 //! The world as it is on a machine.
 
+pub mod certificates;
 pub mod containerd;
 pub mod ctr;
 pub mod etcd;
+pub mod etcd_snapshot;
 pub mod grant;
 pub mod holders;
 pub mod image;

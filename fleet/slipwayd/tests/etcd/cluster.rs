@@ -132,6 +132,7 @@ impl Cluster {
             cert: None,
             key: None,
             quota_bytes: None,
+            snapshot: None,
             in_payload: true,
         }
     }

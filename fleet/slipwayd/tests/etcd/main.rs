@@ -8,6 +8,7 @@ mod cluster;
 mod data;
 mod net;
 mod partition;
+mod snapshot;
 mod tls;
 
 use std::{fs, os::unix::fs::PermissionsExt as _};

@@ -108,6 +108,7 @@ impl Network {
             cert: None,
             key: None,
             quota_bytes: None,
+            snapshot: None,
             in_payload: true,
         };
         let namespace = File::open(Path::new("/proc").join(self.members[n].id().to_string()).join("ns/net")).unwrap();

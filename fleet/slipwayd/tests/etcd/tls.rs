@@ -81,6 +81,7 @@ impl Member {
             cert: pair.map(|name| file(format!("{name}.crt"))),
             key: pair.map(|name| file(format!("{name}.key"))),
             quota_bytes: None,
+            snapshot: None,
             in_payload: true,
         };
         Etcd::new(config).unwrap()
