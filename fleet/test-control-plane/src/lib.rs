@@ -41,7 +41,7 @@ use slipway_test_cluster::{self as server, Server};
 use slipway_test_support::port::free_port;
 use slipwayd::{
     config::{Api as ApiConfig, Config},
-    machine::{etcd, etcd_snapshot, kube as node_kube},
+    machine::{etcd, kube as node_kube},
     service, static_pods,
 };
 use tempfile::TempDir;
@@ -280,7 +280,7 @@ fn start_service(
         cert: None,
         key: None,
         quota_bytes: None,
-        snapshot: Some(etcd_snapshot::Config {
+        snapshot: Some(etcd::SnapshotConfig {
             directory: home.join("etcd"),
             etcdutl: server::part("SLIPWAY_ETCDCTL", "etcdctl"),
             etcd: server::part("SLIPWAY_ETCD", "etcd"),

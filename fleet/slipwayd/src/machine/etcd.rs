@@ -18,8 +18,6 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::etcd_snapshot;
-
 /// The key of the lock. Its value is the operation that holds it, and the node's name.
 pub const HOLDER: &str = "/slipway/v1/upgrade/holder";
 
@@ -58,10 +56,22 @@ pub struct Config {
     pub quota_bytes: Option<u64>,
     /// How snapshots are made; `None` for none.
     #[serde(default)]
-    pub snapshot: Option<etcd_snapshot::Config>,
+    pub snapshot: Option<SnapshotConfig>,
     /// etcd is a part of the payload. Not so where the same etcd runs with each system, as from a static pod on STATE.
     #[serde(default = "yes")]
     pub in_payload: bool,
+}
+
+/// How snapshots are made.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotConfig {
+    /// A directory for nothing else, with room for the database, twice.
+    pub directory: PathBuf,
+    /// etcdutl; or etcdctl, of etcd before 3.6.
+    pub etcdutl: PathBuf,
+    /// etcd.
+    pub etcd: PathBuf,
 }
 
 fn yes() -> bool {
@@ -308,7 +318,7 @@ impl Etcd {
         self.connect_for(own.client_urls(), answer).await
     }
 
-    pub(super) fn snapshot_config(&self) -> Option<&etcd_snapshot::Config> {
+    pub(super) fn snapshot_config(&self) -> Option<&SnapshotConfig> {
         self.config.snapshot.as_ref()
     }
 

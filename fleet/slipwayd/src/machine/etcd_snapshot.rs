@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 use tonic::{Code, transport::Endpoint};
 
-use super::etcd::{Etcd, within};
+use super::etcd::{Etcd, SnapshotConfig, within};
 
 /// The longest time between two pieces of a snapshot.
 const PIECE: Duration = Duration::from_secs(30);
@@ -33,28 +33,6 @@ const TRIES: u32 = 3;
 /// Before a snapshot counts it has this name.
 const UNTRIED: &str = "untried.db";
 const TRIAL: &str = "trial";
-
-/// The configuration's part about snapshots.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// A directory for nothing else, with room for the database, twice.
-    pub directory: PathBuf,
-    /// etcdutl; or etcdctl, of etcd before 3.6.
-    pub etcdutl: PathBuf,
-    /// etcd.
-    pub etcd: PathBuf,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            directory: "/var/lib/slipway/etcd".into(),
-            etcdutl: "/usr/bin/etcdutl".into(),
-            etcd: "/usr/bin/etcd".into(),
-        }
-    }
-}
 
 /// A snapshot that counts: it is on the medium, and a trial restore had all of its keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,7 +86,7 @@ impl Etcd {
         kept
     }
 
-    fn try_often(&self, config: &Config, untried: &Path, trial: &Path) -> Result<(i64, String, u64)> {
+    fn try_often(&self, config: &SnapshotConfig, untried: &Path, trial: &Path) -> Result<(i64, String, u64)> {
         for _ in 0..TRIES {
             let (wanted, sha256, bytes) = self.block_on(self.fetch(untried))?;
             restore(config, untried, trial)?;
@@ -152,7 +130,7 @@ impl Etcd {
         Ok((Wanted { revision, hash }, sha256, bytes))
     }
 
-    fn has_room(&self, config: &Config) -> Result<()> {
+    fn has_room(&self, config: &SnapshotConfig) -> Result<()> {
         let status = self.block_on(async { within(PIECE, self.connect_to_own(PIECE).await?.status()).await })?;
         let need = 2 * u64::try_from(status.db_size()).unwrap_or(0) + MARGIN;
         // The directory is made later.
@@ -168,7 +146,7 @@ impl Etcd {
 }
 
 /// Restore it. etcd's own program compares the digest at its end, too.
-fn restore(config: &Config, file: &Path, trial: &Path) -> Result<()> {
+fn restore(config: &SnapshotConfig, file: &Path, trial: &Path) -> Result<()> {
     make_dir(trial).map_err(|e| format!("{}: {e}", trial.display()))?;
     let mut command = Command::new(&config.etcdutl);
     command.args(["snapshot", "restore"]).arg(file).arg("--data-dir").arg(trial.join("data"));
@@ -191,7 +169,7 @@ impl Drop for Trial {
 }
 
 /// The hash of what etcd finds in the restored data.
-async fn start(config: &Config, trial: &Path, revision: i64) -> Result<HashKvResponse> {
+async fn start(config: &SnapshotConfig, trial: &Path, revision: i64) -> Result<HashKvResponse> {
     let log_path = trial.join("log");
     let log = File::create(&log_path).and_then(|log| Ok((log.try_clone()?, log)));
     let (out, err) = log.map_err(|e| format!("{}: {e}", log_path.display()))?;

@@ -11,10 +11,7 @@ use std::{
 use slipway_node_api::v1::EtcdSnapshot;
 use slipwayd::{
     etcd_snapshots::EtcdSnapshots,
-    machine::{
-        etcd::{Config, Etcd},
-        etcd_snapshot,
-    },
+    machine::etcd::{Config, Etcd, SnapshotConfig},
 };
 use uuid::Uuid;
 
@@ -28,11 +25,11 @@ fn etcdctl() -> PathBuf {
 /// The configuration of the first node. Its snapshots are in a directory of the cluster.
 fn config(cluster: &Cluster) -> Config {
     let (directory, etcdutl, etcd) = (cluster.dir().join("snapshots"), etcdctl(), program());
-    Config { snapshot: Some(etcd_snapshot::Config { directory, etcdutl, etcd }), ..cluster.config(0) }
+    Config { snapshot: Some(SnapshotConfig { directory, etcdutl, etcd }), ..cluster.config(0) }
 }
 
 /// The same, with another program in the place of one.
-fn with(cluster: &Cluster, change: impl FnOnce(&mut etcd_snapshot::Config)) -> Etcd {
+fn with(cluster: &Cluster, change: impl FnOnce(&mut SnapshotConfig)) -> Etcd {
     let mut config = config(cluster);
     change(config.snapshot.as_mut().unwrap());
     Etcd::new(config).unwrap()
@@ -58,7 +55,7 @@ fn a_snapshot_counts_only_if_a_real_etcd_has_all_keys_of_it() {
     if !is_here() {
         return;
     }
-    let cluster = Cluster::of(1);
+    let cluster = Cluster::of_members(1);
     let node = with(&cluster, |_| ());
     assert_eq!(node.lock(Uuid::from_u128(1)), Ok(()));
     assert_eq!(node.no_snapshot(), None);
@@ -86,7 +83,7 @@ fn a_snapshot_counts_only_if_a_real_etcd_has_all_keys_of_it() {
     fails(&damaged, "the trial restore fails");
     fails(&nothing, "no revision");
     fails(Path::new("/bin/false"), "the trial restore fails");
-    let refuses = |change: fn(&mut etcd_snapshot::Config), says: &str| {
+    let refuses = |change: fn(&mut SnapshotConfig), says: &str| {
         let why = with(&cluster, change).make_snapshot("late").unwrap_err();
         assert!(why.contains(says), "{why}");
     };
@@ -119,7 +116,7 @@ fn one_snapshot_is_kept_until_it_is_not_needed() {
     if !is_here() {
         return;
     }
-    let cluster = Cluster::of(1);
+    let cluster = Cluster::of_members(1);
     let state = cluster.dir();
     let open = |config: Config| EtcdSnapshots::open(Some(config), &state).unwrap();
     let snapshots = open(config(&cluster));

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod api;
+mod certificates;
 mod executor;
 mod health;
 mod installer;
