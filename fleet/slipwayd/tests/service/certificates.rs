@@ -20,10 +20,10 @@ fn certificate(year: i32, is_ca: bool) -> String {
 
 /// An API server with these flags; the container has the host's directory `pki` elsewhere.
 fn pod(dir: &Path, flags: &[&str]) -> Value {
-    let pki = dir.join("pki");
+    let (pki, command) = (dir.join("pki"), [&["kube-apiserver"][..], flags].concat());
     json!({ "spec": {
         "containers": [{
-            "name": "kube-apiserver", "command": [&["kube-apiserver"][..], flags].concat(),
+            "name": "kube-apiserver", "command": command,
             "volumeMounts": [{ "name": "all", "mountPath": "/inside" }, { "name": "pki", "mountPath": "/inside/pki" }],
         }],
         "volumes": [{ "name": "all", "hostPath": { "path": "/nowhere" } }, { "name": "pki", "hostPath": { "path": pki } }],
@@ -65,7 +65,7 @@ fn the_first_to_expire_of_all_that_flags_name() {
     let with_config = [both[0], both[1], "--kubeconfig=/inside/pki/front.conf"];
     assert_eq!(has(&with_config), is("client.crt", 2030));
     // What cannot be read is not taken for valid.
-    for (name, text) in [("chain.crt", "no certificate".to_owned()), ("front.conf", "users: 3".to_owned())] {
+    for (name, text) in [("front.conf", "users: 3".to_owned()), ("chain.crt", "no certificate".to_owned())] {
         write(name, text);
         assert!(has(&with_config).unwrap_err().contains(name), "{name}");
     }
