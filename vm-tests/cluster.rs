@@ -89,7 +89,7 @@ impl Cluster {
         self.credentials("kubelet", &format!("10.0.2.100:{PORT}"))
     }
 
-    /// What kubectl prints, which must succeed.
+    /// The output of kubectl, which must succeed.
     pub fn kubectl(&self, args: &[&str]) -> String {
         String::from_utf8(run(self.program(), self.with_credentials(args))).expect("kubectl prints text")
     }
@@ -196,7 +196,7 @@ impl Cluster {
     }
 }
 
-/// What the API server said last.
+/// The last lines of the API server's log.
 fn log_of(dir: &Path) -> String {
     let log = fs::read_to_string(dir.join("kube-apiserver.log")).unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::{times, world::fresh_dir};
 
-/// How long the firmware may take, on a machine that is busy.
+/// The time that the firmware may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(200);
 
 /// States by the shape of the machine: its arguments, without files.

@@ -51,7 +51,7 @@ soak = "5s"
 [limits]
 prove = PROVE
 "#;
-/// What every node needs to be well.
+/// The parts that every node needs to be well.
 const NEED: &str = "ssh.service";
 
 /// First and second start: one machine under BIOS and one under UEFI run the first release, and the channel finds it in

@@ -186,7 +186,7 @@ impl Image {
         report
     }
 
-    /// What `installer status` says boots next: the slot, `-` for none, and whether that is a trial.
+    /// The slot that boots next, by `installer status`: the slot, `-` for none, and whether that is a trial.
     pub fn next_boot(&self) -> (char, bool) {
         let next = &self.report("status")["next_boot"];
         let slot = next["slot"].as_str().and_then(|slot| slot.chars().next()).unwrap_or('-');
@@ -385,7 +385,7 @@ impl Image {
         run("mdel", ["-i", &self.volume(partition), &format!("::/{name}")]);
     }
 
-    /// What mtools call a FAT in a partition.
+    /// The name of a FAT in a partition for mtools.
     fn volume(&self, partition: &str) -> String {
         format!("{}@@{}", self.path.display(), self.place(partition).0)
     }

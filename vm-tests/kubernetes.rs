@@ -26,7 +26,7 @@ use crate::{
 
 /// The node's name.
 const NODE: &str = "node";
-/// What runs in pods, and in their sandboxes.
+/// The programs that run in pods, and in their sandboxes.
 const IMAGE: &str = "test.invalid/busybox:1";
 const KUBERNETES: &str = r#"
 [containerd]

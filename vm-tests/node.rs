@@ -25,7 +25,7 @@ use crate::{
     write_log::{Random, WriteLog},
 };
 
-/// What a node of ours needs to be well.
+/// The parts that a node of ours needs to be well.
 pub const NEED: &[&str] = &["etcd.service", "ssh.service"];
 const CONFIG: &str = r#"
 [services]
@@ -95,7 +95,7 @@ says "nothing to do"
 "#;
 /// After how many of the journal's changes the power is cut, each time on a disk of its own.
 const CUTS: usize = 4;
-/// How a copy of the journal begins.
+/// The first bytes of a copy of the journal.
 const JOURNAL: &[u8] = b"slipway-journal ";
 
 /// First and second start: a node upgrades itself, and every write is logged. Then come disks that a power cut may have
@@ -360,7 +360,7 @@ pub fn config(need: &[&str], prove: u64) -> String {
     CONFIG.replace("NEED", &format!("{need:?}")).replace("PROVE", &prove.to_string())
 }
 
-/// What every node has, and these.
+/// The parts that every node has, and these.
 pub fn programs(more: &[&str]) -> Vec<PathBuf> {
     [&["slipwayd", "slipwayctl"], more].concat().iter().map(|name| World::get().node_program(name)).collect()
 }

@@ -61,7 +61,7 @@ fn record(firmware: Firmware) -> (Image, History) {
     (before, history)
 }
 
-/// What boots: the slot, and whether as a trial.
+/// The slot that boots, and whether as a trial.
 type Boot = (char, bool);
 
 /// The log, and where in it the machine's mind changes.

@@ -16,7 +16,7 @@ use crate::{
     world::{firmware_file, run, scratch_file},
 };
 
-/// What a machine starts with.
+/// The firmware that a machine starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Firmware {
     /// SeaBIOS on the `pc` machine.
@@ -27,7 +27,7 @@ pub enum Firmware {
     UefiArm64,
 }
 
-/// What a kind of machine is made of.
+/// The parts of a kind of machine.
 #[derive(Clone, Copy)]
 struct Board {
     name: &'static str,
@@ -142,7 +142,7 @@ impl<'a> Drive<'a> {
         self.option(&format!("bootindex={index}"))
     }
 
-    /// What it reports as its serial number.
+    /// The serial number that it reports.
     pub fn serial(self, serial: &str) -> Self {
         self.option(&format!("serial={serial}"))
     }
@@ -173,7 +173,7 @@ impl<'a> Drive<'a> {
 /// A machine that is not yet running.
 pub struct Machine {
     board: Board,
-    /// What it is made of.
+    /// Its parts.
     shape: Vec<OsString>,
     /// The files that belong to it, and what the host wants of it.
     files: Vec<OsString>,

@@ -42,7 +42,7 @@ impl Bench {
         format!("--{flag}={}", self.path(name).display())
     }
 
-    /// What it reports.
+    /// Its report.
     pub fn installer(&self, args: &[&str]) -> Vec<u8> {
         run(&World::get().installer, [&["--progress=none"], args].concat())
     }

@@ -15,7 +15,7 @@ use crate::{
     world::{VERSION, VERSION_2, World, run},
 };
 
-/// What the tests begin with: a machine that has our keys, and a disk with a signed loader and one signed system.
+/// The start of the tests: a machine that has our keys, and a disk with a signed loader and one signed system.
 pub struct Node {
     pub bench: Bench,
     pub image: Image,

@@ -21,7 +21,7 @@ impl Tags {
         Tags { dir, registry }
     }
 
-    /// What this machine calls an image.
+    /// The name of an image on this machine.
     pub fn image(&self, tag: &str) -> String {
         format!("docker://127.0.0.1:{}/os:{tag}", self.registry.port)
     }

@@ -72,7 +72,7 @@ impl Terminal {
         }
     }
 
-    /// What tells this machine from others: its machine-id and its host key.
+    /// The identity of this machine: its machine-id and its host key.
     pub fn identity(&mut self) -> String {
         self.runs("until test -s /etc/ssh/ssh_host_ed25519_key.pub; do sleep 1; done");
         self.console.type_line("echo 'identity'=$(cat /etc/machine-id /etc/ssh/ssh_host_ed25519_key.pub)");

@@ -20,7 +20,7 @@ use crate::{
 const DISK_BYTES: u64 = 8 * GIB;
 /// The disk that the media are made for, by its serial number.
 const TARGET: &str = "slipway.install=serial:target";
-/// What a machine config installs onto.
+/// Machine configs that name the target.
 const MACHINE_CONFIG: &str = "machine:\n  install:\n    diskSelector:\n      serial: targ*\n";
 const UNATTENDED_CONFIG: &str = "apiVersion: v1alpha1\nkind: UnattendedInstallConfig\nreboot: false\nprovisioning:\n  \
     diskSelector:\n    match: disk.serial == \"target\" && disk.size > 1u * GB\n";
@@ -243,7 +243,7 @@ fn two_equal_disks_are_both_left_alone() {
 // ---------------------------------------------------------------------------------------------------
 // A disk that holds an installation.
 
-/// What stands on EPHEMERAL before, and after.
+/// The content of EPHEMERAL before and after.
 const KEPT: &str = "it was here before";
 
 /// Version 1, with a file on EPHEMERAL.

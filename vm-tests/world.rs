@@ -126,7 +126,7 @@ pub fn scratch_file() -> NamedTempFile {
     NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary file can be made")
 }
 
-/// What a program that ran to its end left.
+/// The result of a program that ran to its end.
 pub struct Ended {
     /// Exit code; -1 for one killed by a signal.
     pub code: i32,

@@ -10,7 +10,7 @@ use std::{fs, path::Path};
 use crate::image::Image;
 
 const SECTOR: usize = 512;
-/// How it begins: "rhswfsj", and a zero.
+/// Its first bytes: "rhswfsj", and a zero.
 const MAGIC: u64 = 0x006a_7366_7773_6872;
 const FLUSH: u64 = 1;
 const FUA: u64 = 2;
@@ -53,7 +53,7 @@ impl WriteLog {
         self.entries.len()
     }
 
-    /// How many entries a cut before this one finds on the medium for certain.
+    /// The number of entries that a cut before this one finds on the medium for certain.
     pub fn durable(&self, cut: usize) -> usize {
         self.entries[..cut].iter().rposition(|entry| entry.flags & FLUSH != 0).map_or(0, |n| n + 1)
     }
@@ -63,14 +63,14 @@ impl WriteLog {
         (0..self.len()).filter(|n| self.entries[*n].flags & FLUSH != 0).collect()
     }
 
-    /// What an entry writes to the sector at an offset, if it does.
+    /// The bytes that an entry writes to the sector at an offset, if it does.
     pub fn sector(&self, entry: usize, offset: u64) -> Option<&[u8]> {
         let entry = &self.entries[entry];
         let at = offset.checked_sub(entry.offset)? as usize;
         self.bytes[entry.data.clone()].get(at..at + SECTOR)
     }
 
-    /// What an entry writes.
+    /// The bytes that an entry writes.
     pub fn written(&self, entry: usize) -> &[u8] {
         &self.bytes[self.entries[entry].data.clone()]
     }

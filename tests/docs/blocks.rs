@@ -18,7 +18,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// What is typed: without a comment for the reader.
+    /// The typed command, without a comment for the reader.
     pub fn without_comment(&self) -> &str {
         let text = self.text.split("  #").next().unwrap_or_default().trim();
         if text.starts_with('#') { "" } else { text }

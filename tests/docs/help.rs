@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, process::Command};
 
 use super::{blocks, links, tables::FOREIGN_FLAGS};
 
-/// What the program knows.
+/// The verbs and flags that the program knows.
 pub struct Help {
     flags: BTreeSet<String>,
     verbs: BTreeSet<String>,
@@ -29,7 +29,7 @@ impl Help {
         Help { flags, verbs: verbs.into_iter().chain(["help".to_owned()]).collect() }
     }
 
-    /// What a document names and the program does not know.
+    /// The words that a document names and the program does not know.
     pub fn wrong(&self, document: &str, text: &str) -> Vec<String> {
         let foreign = |flag: &String| FOREIGN_FLAGS.iter().any(|(known, _)| known == flag);
         let code = code(text);

@@ -9,7 +9,7 @@ pub fn exists(path: &str) -> bool {
     top().join(path).exists()
 }
 
-/// What a document names and is not there.
+/// The targets that a document names and that are not there.
 pub fn wrong(document: &str, text: &str) -> Vec<String> {
     let prose = without_blocks(text);
     let links = targets(&prose).filter_map(|target| broken(document, target));
@@ -50,12 +50,12 @@ fn anchors(text: &str) -> Vec<String> {
     headings.map(slug).collect()
 }
 
-/// What stands in `](…)`.
+/// The targets in `](…)`.
 fn targets(prose: &str) -> impl Iterator<Item = &str> {
     prose.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 pub fn spans(prose: &str) -> impl Iterator<Item = &str> {
     prose.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }

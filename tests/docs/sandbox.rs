@@ -36,7 +36,7 @@ pub struct Sandbox {
     _dir: TempDir,
 }
 
-/// How a command ended.
+/// The end of a command.
 pub struct Outcome {
     pub code: i32,
     pub stdout: String,

@@ -33,7 +33,7 @@ pub fn substitutions(disk: &str, second: &str, registry_port: u16) -> Vec<(&'sta
     ]
 }
 
-/// What a document takes for granted: commands that are run before its own.
+/// The preparations that a document takes for granted: commands that are run before its own.
 pub const PRELUDE: &[(&str, &[&str])] = &[
     ("docs/architecture.md", INSTALLED),
     ("docs/upgrade-and-boot.md", &[INSTALLED[0], INSTALLED[1], "truncate -s 4G node.raw", NODE]),
@@ -58,7 +58,7 @@ const NODE: &str = "installer install --disk node.raw --source dir:payload";
 pub struct NotRun {
     pub command: &'static str,
     pub why: &'static str,
-    /// What shows that it works: tests, or scripts that are run by themselves.
+    /// The proof that it works: tests, or scripts that are run by themselves.
     pub proof: &'static [&'static str],
 }
 

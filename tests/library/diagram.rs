@@ -178,7 +178,7 @@ fn columns(line: &str) -> usize {
     line.chars().map(|c| if wide(c) { 2 } else { 1 }).sum()
 }
 
-/// What holds for every picture.
+/// The laws of every picture.
 #[track_caller]
 fn laws(report: &LayoutReport) {
     let text = report.to_string();

@@ -93,7 +93,7 @@ fn an_install_onto_a_4096_byte_sector_image_with_everything_asked_for() {
     golden("install-image-4096.txt", &plan);
 }
 
-/// What a machine config adds.
+/// The steps that a machine config adds.
 #[test]
 fn an_install_for_an_old_bios_with_an_encrypted_volume() {
     let facts = disk(10 * GIB, SectorSize::S512, DiskKind::Disk);

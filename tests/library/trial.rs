@@ -40,7 +40,7 @@ pub fn trial() -> SystemFacts {
     SystemFacts { running: Running::This { slot: Slot::B, trial: true }, ..disk(SlotState::Tried, Verb::Upgrade) }
 }
 
-/// What the disk is after a plan for its history.
+/// The state of the disk after a plan for its history.
 fn after(facts: &SystemFacts, plan: &Plan) -> SystemFacts {
     let mut entries: Vec<Entry> = facts.history.as_ref().unwrap().entries().to_vec();
     let step = plan.steps.iter().find_map(|step| match step {
@@ -203,7 +203,7 @@ impl GuardPlatform for Machine {
     }
 }
 
-/// How it ended, and what was done until then.
+/// Its end, and the actions until then.
 fn guarded(machine: Machine) -> (Option<&'static str>, Vec<&'static str>) {
     // Short for what never ends; what ends may take its time on a busy machine.
     let time = |hangs| if hangs { Duration::from_millis(50) } else { Duration::from_secs(3600) };

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 const ANOTHER: MediumId = MediumId(0xb2);
 
-/// What a disk is.
+/// The kind of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Truth {
     Empty,
@@ -31,7 +31,7 @@ enum Truth {
     },
 }
 
-/// What can be seen of it.
+/// The visible state of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sight {
     All,

@@ -31,7 +31,7 @@ fn input(world: &World) -> String {
     format!("input: {{kernel: {{path: {kernel}}}, initramfs: {{path: {initramfs}}}}}\n")
 }
 
-/// What `installer image` makes of the same.
+/// The image that `installer image` makes of the same.
 fn image(world: &World, kind: &str, extra: &[&str]) -> PathBuf {
     let out = world.path(&format!("expected.{kind}"));
     let mut command = installer(["image", "--progress=none", "--kind", kind, "--platform=metal", "--out"]);

@@ -101,7 +101,7 @@ impl<'w> Fleet<'w> {
         self.answers(&json!([]), &json!([]), "user");
     }
 
-    /// What logind says. The last argument of a question is its name: a method, or the last property.
+    /// The answer of logind. The last argument of a question is its name: a method, or the last property.
     fn answers(&self, inhibitors: &Value, sessions: &Value, class: &str) {
         let file = |name: &str, text: String| fs::write(self.path("bin").join(name), text).unwrap();
         file("ListInhibitors.json", json!({"type": "a(ssssuu)", "data": [inhibitors]}).to_string());
@@ -112,7 +112,7 @@ impl<'w> Fleet<'w> {
         );
     }
 
-    /// What systemd was asked since the last call.
+    /// The requests to systemd since the last call.
     fn asked(&self) -> Vec<String> {
         let text = fs::read_to_string(self.path("asked")).unwrap_or_default();
         let _ = fs::remove_file(self.path("asked"));

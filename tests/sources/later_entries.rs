@@ -35,7 +35,7 @@ fn link(tar: Tar, name: &str, to: &str) -> Tar {
     tar.link(name, EntryType::Link, to)
 }
 
-/// What it is called, and its layers from the lowest up.
+/// Its name, and its layers from the lowest up.
 type Row = (&'static str, fn(&Files) -> Vec<Tar>);
 
 const ROWS: &[Row] = &[

@@ -26,7 +26,7 @@ fn push(layout: &Layout, to: &str, extra: &[&str]) -> Outcome {
     Outcome::of(installer(args).args(extra))
 }
 
-/// What skopeo says is under a tag; nothing if there is none.
+/// The digest of the manifest under a tag, by skopeo; nothing if there is none.
 fn digest_at(to: &str) -> Option<String> {
     let args = ["inspect", "--tls-verify=false", "--raw", to];
     let outcome = program("skopeo").args(args).output().unwrap();

@@ -159,7 +159,7 @@ impl ControlPlane {
         }
     }
 
-    /// How many static pods are.
+    /// The number of static pods that are.
     async fn ready(&self) -> kube::Result<usize> {
         let pods: Api<Pod> = Api::namespaced(client_of(&self.kubeconfig()).await, "kube-system");
         let is_ready = |pod: &Pod| {

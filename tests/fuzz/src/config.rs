@@ -27,7 +27,7 @@ pub fn config(bytes: &[u8]) -> bool {
     true
 }
 
-/// What was read, without the lines it was read from.
+/// The parsed config, without the lines it was read from.
 fn without_places(parsed: &Result<Option<MachineConfig>, slipway_core::config::ConfigError>) -> Option<MachineConfig> {
     let config = parsed.as_ref().ok()?.clone()?;
     Some(MachineConfig { warnings: vec![], ..config })

@@ -108,13 +108,13 @@ fn lay(archive: &[u8], tree: &mut Tree) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What an entry takes away of the layers below.
+/// The paths of lower layers that an entry takes away.
 enum Gone {
     /// A file of this path: there is a directory now.
     File(String),
     /// Whatever is there.
     All(String),
-    /// What is in the directory.
+    /// The content of the directory.
     Inside(String),
 }
 

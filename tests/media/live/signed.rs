@@ -23,7 +23,7 @@ fn signed() -> (World, Signer) {
     (world, signer)
 }
 
-/// What the initramfs of a medium brings, in a directory.
+/// The content of the initramfs of a medium, in a directory.
 fn carried(world: &World, kind: &str, medium: &std::path::Path) -> std::path::PathBuf {
     let initramfs = match kind {
         "iso" => unpacked_iso(world, medium).join("initramfs"),

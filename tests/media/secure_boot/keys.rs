@@ -18,7 +18,7 @@ fn keys(dir: &Path, args: &[&str]) -> Outcome {
     Outcome::of(command.arg(dir).args(args).env("SOURCE_DATE_EPOCH", TIME).env("TZ", "UTC"))
 }
 
-/// What efitools make of these lists.
+/// The signed variable that efitools make of these lists.
 fn signed_by_efitools(world: &World, key: &Key, name: &str, list: &Path, append: bool) -> Vec<u8> {
     let out = world.path("efitools.auth");
     let mut command = program("sign-efi-sig-list");

@@ -22,7 +22,7 @@ fn sbverify(key: &Key, file: &Path) -> bool {
     program("sbverify").arg("--cert").arg(&key.certificate).arg(file).output().unwrap().status.success()
 }
 
-/// What is in an initramfs behind the payload's own, by cpio.
+/// The content of an initramfs behind the payload's own, by cpio.
 fn carried(world: &World, initramfs: &[u8]) -> PathBuf {
     let own = world.payload.read(Payload::INITRAMFS);
     let (archive, dir) = (world.path("cpio"), world.path("carried"));

@@ -63,7 +63,7 @@ fn uki(world: &World, out: &Path, key: &Key, extra: &[&str]) -> Value {
     Outcome::of(uki_command(world, out, extra).args(key.args())).succeeds().json()
 }
 
-/// What a section of a program holds, by binutils. They fill it up with zeros.
+/// The content of a section of a program, by binutils. They fill it up with zeros.
 fn section(world: &World, file: &Path, name: &str) -> Vec<u8> {
     let to = world.path("section");
     let dump = format!("{name}={}", to.display());

@@ -7,7 +7,7 @@ use slipway_test_support::world::{Payload, finished, program};
 
 use super::*;
 
-/// What `systemd-measure` says that PCR 11 will be after these phases.
+/// The value of PCR 11 after these phases, by `systemd-measure`.
 fn measured(world: &World, uki: &Path, phases: &str) -> String {
     let mut command = program("/usr/lib/systemd/systemd-measure");
     command.args(["calculate", "--bank=sha256", "--json=short"]);

@@ -34,7 +34,7 @@ fn keys(world: &World, name: &str, key: &Key, extra: &[&str]) -> PathBuf {
     dir
 }
 
-/// What `installer image` makes of the payload with these keys.
+/// The image that `installer image` makes of the payload with these keys.
 fn expected(world: &World, key: &Key, keys: &Path, mode: &str) -> PathBuf {
     let out = world.path("expected.iso");
     let mut command = installer(["image", "--progress=none", "--kind=iso", "--platform=metal", "--force", "--out"]);
@@ -85,7 +85,7 @@ fn a_profile_makes_a_signed_iso_that_brings_its_keys() {
     }
 }
 
-/// What `installer uki` makes of the payload, signed or not.
+/// The image that `installer uki` makes of the payload, signed or not.
 #[test]
 fn a_profile_makes_a_unified_kernel_image() {
     let world = world();

@@ -14,7 +14,7 @@ fn sbverify(key: &Key, file: &Path) -> bool {
     program("sbverify").arg("--cert").arg(&key.certificate).arg(file).output().unwrap().status.success()
 }
 
-/// What osslsigncode says of the signature in a program.
+/// The answer of osslsigncode about the signature in a program.
 fn osslsigncode(key: &Key, file: &Path) -> String {
     let mut command = program("osslsigncode");
     command.arg("verify").arg("-CAfile").arg(&key.certificate).arg("-in").arg(file);

@@ -11,7 +11,7 @@ use super::{
     medium::{Content, Copies, Damage, Medium},
 };
 
-/// How a run of GRUB ends.
+/// The end of a run of GRUB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Boots {

@@ -33,7 +33,7 @@ use super::{
     medium::{Content, Damage, InSlot, Medium, PAYLOADS, code, plain},
 };
 
-/// What may be asked of it.
+/// A verb that may be asked of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     Upgrade { payload: u8, preserve: bool },
@@ -117,7 +117,7 @@ impl Hash for Write {
 /// The system the installer runs in: booted from this slot, as a trial or not. `None`: the disk is at rest, and is served
 /// from outside.
 pub type Host = Option<(Slot, bool)>;
-/// What it decides by.
+/// The facts that it decides by.
 type Asked = (Medium, Option<(u8, bool)>, Verb);
 /// What is written, or that it was refused.
 pub type Decision = Result<Vec<Write>, ()>;
@@ -140,7 +140,7 @@ impl Installer {
         Installer { mutant, disk, payloads, held, known: Mutex::default() }
     }
 
-    /// How many different decisions it took.
+    /// The number of different decisions that it took.
     pub fn decisions(&self) -> usize {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -185,7 +185,7 @@ impl Installer {
         change.decide(&system::base(0), &facts)
     }
 
-    /// What probing finds.
+    /// The facts that probing finds.
     fn facts(&self, medium: &Medium, host: Host) -> SystemFacts {
         let env = BootEnv::pick(&medium.copies).cloned();
         let slots: PerSlot<SlotFacts> = PerSlot::new(|slot| {

@@ -136,7 +136,7 @@ fn takes_an_upgrade(machine: &Machine, state: &State) -> bool {
     decide(Some((slot, false))) && (!is_default || decide(None))
 }
 
-/// What a verb is for.
+/// The purpose of a verb.
 fn achieved(medium: &Medium) -> impl PartialEq + use<> {
     let content = |slot: Slot| medium.slots[slot].content;
     let good = |slot: Slot| medium.slots[slot].marker.as_ref().is_some_and(|m| m.state == SlotState::Good);

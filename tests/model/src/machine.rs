@@ -42,11 +42,11 @@ pub struct State {
     pub at: At,
     /// A person at the console chose what runs.
     pub by_hand: bool,
-    /// What an installer that runs has yet to write.
+    /// The writes that a running installer has yet to make.
     pub pending: Vec<Write>,
     /// What GRUB's save took the place of, while it may still be in the drive's cache only.
     pub cached: Option<Copies>,
-    /// How often what was activated was tried.
+    /// The number of tries of the activated slot.
     pub tries: u8,
     /// What went wrong with boot.env since it was last written in peace.
     pub fault: Fault,

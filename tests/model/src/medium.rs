@@ -13,7 +13,7 @@ pub const PAYLOADS: u8 = 2;
 /// The copies of boot.env; `None` where a copy is lost.
 pub type Copies = [Option<BootEnv>; 2];
 
-/// What a slot holds.
+/// The content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Content {
     /// No file system.
@@ -24,7 +24,7 @@ pub enum Content {
     Payload(u8, Damage),
 }
 
-/// What is wrong with a payload in a slot.
+/// The fault of a payload in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Damage {
     /// Nothing.

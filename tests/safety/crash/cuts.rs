@@ -25,7 +25,7 @@ const RERUN: usize = 31;
 const CUT_AGAIN: usize = 7;
 const STATES_AGAIN: usize = 60;
 
-/// What a sweep saw.
+/// The findings of a sweep.
 #[derive(Default)]
 pub struct Seen {
     pub states: usize,

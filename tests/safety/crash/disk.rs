@@ -10,7 +10,7 @@ use slipway_core::units::{Extent, SectorSize};
 
 use super::pages::{Pages, SECTOR};
 
-/// What was done to the disk.
+/// An operation on the disk.
 #[derive(Clone)]
 pub enum Op {
     Write { offset: u64, bytes: Arc<[u8]> },
@@ -68,7 +68,7 @@ pub enum Call {
     Forget,
 }
 
-/// How a call fails.
+/// The failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// With this errno, and nothing done.
@@ -79,7 +79,7 @@ pub enum Fault {
     Flip { byte: usize, bit: u8 },
 }
 
-/// What is wrong with one sector, for good.
+/// The lasting fault of one sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lasting {
     /// It cannot be read until it is written: the drive puts another in its place.
@@ -105,7 +105,7 @@ pub type BadSector = (u64, Lasting);
 pub const EIO: Fault = Fault::Errno(5);
 pub const ENOSPC: Fault = Fault::Errno(28);
 
-/// What another program does to the disk.
+/// The action of another program on the disk.
 type Meddling = Box<dyn FnOnce(&mut Pages) + Send>;
 
 /// The recording device.
@@ -191,7 +191,7 @@ impl RecordingDisk {
         disk
     }
 
-    /// What is still wrong with the bad sector.
+    /// The fault that the bad sector still has.
     pub fn bad(&self) -> Option<BadSector> {
         self.inner.lock().unwrap().bad
     }
@@ -215,12 +215,12 @@ impl RecordingDisk {
         *self.before_claim.lock().unwrap() = Some(Box::new(how));
     }
 
-    /// What was written, flushed or not.
+    /// The written content, flushed or not.
     pub fn pages(&self) -> Pages {
         self.inner.lock().unwrap().pages.clone()
     }
 
-    /// What was flushed.
+    /// The flushed content.
     pub fn durable(&self) -> Pages {
         self.inner.lock().unwrap().durable.clone()
     }

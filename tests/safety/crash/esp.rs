@@ -143,7 +143,7 @@ fn without_a_list(mut setup: Setup) -> Setup {
     setup
 }
 
-/// What is wrong with a plan that was edited.
+/// The fault of a plan that was edited.
 fn edited(scenario: &Scenario, edit: &dyn Fn(&mut Plan)) -> Option<String> {
     let disk = RecordingDisk::new(DISK_BYTES, scenario.story.pages.clone());
     scenario.edited(&disk, edit).expect("a mutant is wrong in another way than not to run");

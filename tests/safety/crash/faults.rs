@@ -18,10 +18,10 @@ use super::{
     world::{Failed, World},
 };
 
-/// How many reads fail in the gate. Most of them are alike: of one file after another.
+/// The number of reads that fail in the gate. Most of them are alike: of one file after another.
 const READS: usize = 24;
 
-/// What came of it.
+/// The outcome.
 #[derive(Default)]
 struct Faults {
     calls: usize,

@@ -55,7 +55,7 @@ impl Grown {
         Grown { old: primary(&before), new: primary(&honest.pages()), log: disk.log(), before }
     }
 
-    /// What is wrong with a state.
+    /// The fault of a state.
     fn judge(&self, pages: &Pages) -> Result<(), String> {
         let [primary, last] = both(pages);
         let mut lba1 = [0; SECTOR];

@@ -11,7 +11,7 @@ use super::{
     read::{self, Digest, Table, digest, env_block, env_block_with},
 };
 
-/// How a power-on ends.
+/// The end of a power-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// A kernel is started.
@@ -35,7 +35,7 @@ pub enum Saves {
     Refused(usize),
 }
 
-/// What is in a slot.
+/// The content of a slot.
 #[derive(Debug, Default)]
 pub struct SlotView {
     /// Digests of its files.
@@ -130,7 +130,7 @@ impl Machine {
         }
     }
 
-    /// What is in a slot.
+    /// The content of a slot.
     pub fn slot(&self, pages: &Pages, slot: char) -> Rc<SlotView> {
         let n = usize::from(slot == 'B');
         let files = || match self.wrong_structures {

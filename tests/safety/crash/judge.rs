@@ -7,7 +7,7 @@ use super::{
     read::{Digest, Table, digest, file, table, table_of_one_copy},
 };
 
-/// What a complete disk of one install holds.
+/// The content of a complete disk of one install.
 pub struct Expected {
     pub disk_guid: String,
     /// SHA-256 of files by partition number and path.
@@ -16,7 +16,7 @@ pub struct Expected {
     pub raw: Vec<(u64, Vec<u8>)>,
 }
 
-/// What a state is.
+/// The verdict about a state.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No reader finds a partition table.

@@ -28,7 +28,7 @@ pub struct Seen {
     saves: Saves,
 }
 
-/// What came of a sweep.
+/// The outcome of a sweep.
 #[derive(Default)]
 struct Summary {
     runs: usize,

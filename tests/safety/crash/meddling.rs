@@ -17,7 +17,7 @@ use super::{
     world::{Failed, Verb, World},
 };
 
-/// What another program does.
+/// The action of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meddling {
     /// It replaces boot.env, and another file gets its old place.

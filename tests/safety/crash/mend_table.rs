@@ -32,7 +32,7 @@ const BACKUP: Extent = Extent { offset: DISK_BYTES - LBA - ARRAY, len: LBA + ARR
 /// The other place of the entries, which a change of the table uses.
 const BESIDE: Extent = Extent { offset: PRIMARY.offset + PRIMARY.len, len: ARRAY };
 
-/// What is wrong with a table.
+/// The fault of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Damage {
     BackupLost,
@@ -179,7 +179,7 @@ impl Mended {
         Mended { new_guids: new_guids(damage), before, log: disk.log(), done: honest.pages(), old, booted }
     }
 
-    /// What is wrong with a state.
+    /// The fault of a state.
     fn judge(&self, pages: &Pages) -> Result<(), String> {
         self.all_else_is_there(pages)?;
         self.still_boots(pages)?;

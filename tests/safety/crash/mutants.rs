@@ -21,7 +21,7 @@ use super::{
 /// States in which a mutant must show: few of each epoch first, so that most cost no more than that.
 const STATES: [usize; 4] = [20, 100, 500, 2000];
 
-/// What is wrong with a log that is no run's.
+/// The fault of a log that is no run's.
 pub fn broken(scenario: &Scenario, log: &[Op]) -> Option<String> {
     STATES.iter().find_map(|states| scenario.cuts(log, *states, 0).broken)
 }
@@ -45,14 +45,14 @@ fn without_care(plan: &mut Plan, edit: &dyn Fn(&mut Plan)) {
     }
 }
 
-/// What is wrong with a plan that was edited.
+/// The fault of a plan that was edited.
 fn with_plan(scenario: &Scenario, edit: &dyn Fn(&mut Plan)) -> Option<String> {
     let disk = RecordingDisk::new(DISK_BYTES, scenario.story.pages.clone());
     scenario.edited(&disk, &|plan| without_care(plan, edit)).expect("a mutant is wrong in another way than not to run");
     broken(scenario, &disk.log())
 }
 
-/// What is wrong with a log without the flush that comes after `n` others.
+/// The fault of a log without the flush that comes after `n` others.
 fn without_flush(scenario: &Scenario, n: usize) -> Option<String> {
     let mut log = scenario.log.clone();
     let flushes: Vec<usize> = (0..log.len()).filter(|i| matches!(log[*i], Op::Sync)).collect();
@@ -236,7 +236,7 @@ fn an_entry_of_the_history_at_another_time_is_caught() {
     caught("the entry is named before its change", with_plan(&fresh, &named));
 }
 
-/// How many sectors of a run are lost in the gate.
+/// The number of sectors of a run that are lost in the gate.
 const SECTORS: usize = 64;
 
 /// Whichever sector of whatever is written is lost: an error, or nothing is missing.

@@ -15,7 +15,7 @@ const PAGES: usize = 256;
 const CHUNK: u64 = (PAGE * PAGES) as u64;
 /// A drive writes a sector whole or not at all; one it was writing when the power went may be garbage.
 pub const SECTOR: usize = 512;
-/// What stands where nothing is defined: a discarded range, a sector damaged by a cut.
+/// The bytes where nothing is defined: a discarded range, a sector damaged by a cut.
 pub const GARBAGE: u8 = 0xd5;
 
 type Page = Arc<[u8; PAGE]>;
@@ -73,7 +73,7 @@ impl Pages {
         self.put(extent, None);
     }
 
-    /// What a device may leave in a range it was told to discard.
+    /// The bytes that a device may leave in a range it was told to discard.
     pub fn garbage(&mut self, extent: Extent) {
         self.put(extent, Some(&Arc::new([GARBAGE; PAGE])));
     }
@@ -125,7 +125,7 @@ type Key = Vec<(u64, usize)>;
 /// Chunks that are kept, so that no other can take their addresses.
 type Kept = Vec<Arc<Chunk>>;
 
-/// What was found out about a range, remembered as long as its chunks are the same.
+/// The findings about a range, remembered as long as its chunks are the same.
 pub struct Memo<V>(RefCell<HashMap<Key, (Kept, V)>>);
 
 impl<V: Clone> Memo<V> {

@@ -143,12 +143,12 @@ pub fn ends(verb: &Verb, expect: &Expect) -> (char, usize, bool) {
     last.map(|(slot, payload)| (*slot, *payload, trial)).unwrap()
 }
 
-/// What a volume of the OS holds.
+/// The content of a volume of the OS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Volume {
-    /// What it held before.
+    /// Its content before.
     Old,
-    /// What it was to hold.
+    /// Its intended content.
     New,
     /// Nothing that is recognised.
     Blank,

@@ -100,7 +100,7 @@ fn activate(disk: &dyn BlockIo, files: &Files, edit: &dyn Fn(&mut Plan)) -> Resu
     installed.carry_out(&plan, sources, &mut Silent)
 }
 
-/// What the hook of a slot's system does at its start.
+/// The action of the hook of a slot's system at its start.
 fn starts(disk: &dyn BlockIo, slot: char, files: &Files, observer: &mut dyn Observer) -> Result<bool, Failure> {
     let request = Restore { slot: None, root: files.root().to_owned(), boot: true, to: None };
     let report = snapshot::onto(disk, identity(), "disk", &cmdline(slot, false), &request, observer)?;

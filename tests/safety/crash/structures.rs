@@ -20,7 +20,7 @@ use super::{
     world::{Failed, Verb, World},
 };
 
-/// How many bits are tried in the gate and in the campaign. From ten million states on it is every bit, which takes a day.
+/// The number of bits that are tried in the gate and in the campaign. From ten million states on it is every bit, which takes a day.
 const BITS: [usize; 2] = [6, 1000];
 /// The partitions with a FAT32 volume.
 const VOLUMES: [u32; 3] = [1, 3, 4];

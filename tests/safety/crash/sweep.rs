@@ -26,7 +26,7 @@ impl Rng {
     }
 }
 
-/// What became of a write that was not flushed.
+/// The fate of a write that was not flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrived {
     Not,

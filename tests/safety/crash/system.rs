@@ -24,7 +24,7 @@ pub const NO_MARKER_KNOWS: [&str; 4] = ["a_since", "b_since", "medium", "rebuilt
 /// The slot's own marker, the only file that changes.
 const MARKER: &str = "slot.env";
 
-/// What a verb may leave.
+/// The states that a verb may leave.
 #[derive(Clone, Debug, Default)]
 pub struct Expect {
     /// May boot for good; the last is what does if the verb leaves no trial.

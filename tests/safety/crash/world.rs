@@ -64,7 +64,7 @@ use super::{
 /// The medium that [`Verb::FromMedium`] comes from.
 pub const MEDIUM: MediumId = MediumId(0x5eed);
 
-/// How many payloads are installed.
+/// The number of payloads that are installed.
 const PAYLOADS: u8 = 3;
 /// The first payload that comes from a registry.
 pub const DELTA: usize = PAYLOADS as usize;
@@ -83,7 +83,7 @@ pub struct World {
     pub prepared: [Prepared; 2],
 }
 
-/// What is to be done to an installed disk.
+/// The change of an installed disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// `upgrade`, or `stage` where it is not activated.
@@ -132,7 +132,7 @@ pub enum Verb {
     MetaSet(u8, &'static str),
     MetaDelete(u8),
     Wipe(Part),
-    /// What `confirm` does when a health check fails.
+    /// The action of `confirm` when a health check fails.
     Record,
 }
 

@@ -13,7 +13,7 @@ use slipway_test_support::registry::server::{Request, Server, head, reply};
 
 use super::Image;
 
-/// What becomes of a request for a part of the layer.
+/// The answer to a request for a part of the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,

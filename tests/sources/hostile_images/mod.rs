@@ -18,7 +18,7 @@ use slipway_test_support::{
 };
 use tar::EntryType;
 
-/// What a case starts from.
+/// The start of a case.
 struct Case<'w> {
     files: &'w [(String, Vec<u8>)],
     layout: Layout,
@@ -99,7 +99,7 @@ fn all_refused(table: &[Row]) {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), table.len(), wrong.join("\n"));
 }
 
-/// What must hold whatever the image was.
+/// The law that is broken; nothing if none is, whatever the image was.
 fn harm(disk: &Path) -> Option<String> {
     let status = json_of(disk, &["status"]);
     let next = &status["next_boot"];

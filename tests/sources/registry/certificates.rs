@@ -26,7 +26,7 @@ use slipway_test_support::registry::{
 };
 use tempfile::TempDir;
 
-/// What becomes of a certificate.
+/// The fate of a certificate.
 enum Seen {
     Trusted,
     /// With this in its words.

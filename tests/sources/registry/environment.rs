@@ -52,7 +52,7 @@ fn fetch(reference: &str) {
     }
 }
 
-/// What `fetch` says in this environment.
+/// The answer of `fetch` in this environment.
 fn fetched(reference: &str, home: &Path, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", "registry::environment::without_any_of_it_the_server_itself_is_asked", "--nocapture"]);

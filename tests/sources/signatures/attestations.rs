@@ -43,7 +43,7 @@ fn bundle(layout: &Layout, manifest: &Value) -> Value {
     read(&layout.path(manifest["layers"][0]["digest"].as_str().unwrap()))
 }
 
-/// What `inspect` says of each bundle.
+/// The answer of `inspect` about each bundle.
 fn found(source: &str, extra: &[&str]) -> Vec<Value> {
     let report = inspect(source, extra).succeeds().json();
     let all = report["signatures"].as_array().cloned().unwrap_or_default();

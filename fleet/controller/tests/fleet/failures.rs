@@ -10,7 +10,7 @@ use crate::{
     site::{Site, fleet, manifest_of},
 };
 
-/// How often any node was disturbed.
+/// The number of times that any node was disturbed.
 fn cordons(site: &Site) -> usize {
     site.chronicle.lines().iter().filter(|line| line.ends_with(" cordon")).count()
 }

@@ -94,7 +94,7 @@ impl Chronicle {
         self.lines.lock().unwrap().clone()
     }
 
-    /// How often this happened.
+    /// The number of times that this happened.
     pub fn count(&self, line: &str) -> usize {
         self.lines().iter().filter(|of| *of == line).count()
     }

@@ -24,7 +24,7 @@ use slipway_test_cluster as server;
 
 use crate::site::{NEW, Site};
 
-/// What the preview says of the gates.
+/// The gates in the preview.
 fn preview(site: &Site) -> String {
     let (code, text) = site.run(&["upgrade", "--to", NEW, "--dry-run"]);
     assert_eq!(code, 0, "{text}");

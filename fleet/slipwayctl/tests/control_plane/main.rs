@@ -30,7 +30,7 @@ use tokio::time::timeout;
 
 use site::{NEW, OLD, Site, client_of};
 
-/// What a client met that wrote and read all the time.
+/// The findings of a client that wrote and read all the time.
 struct Met {
     /// Writes that were read again.
     done: u32,

@@ -22,7 +22,7 @@ use uuid::Uuid;
 const OLD: &str = "spec:\n  containers:\n  - name: kube-scheduler\n    image: r/s:v1.20.2 # by hand\n";
 const NEW: &str = "spec:\n  containers:\n  - name: kube-scheduler\n    image: r/s:v1.21.2 # by hand\n";
 
-/// What is wrong with the program.
+/// The fault of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {
     None,
@@ -31,7 +31,7 @@ enum Mutant {
     InPlace,
 }
 
-/// What is not on the medium yet.
+/// The changes that are not on the medium yet.
 #[derive(Clone, Debug)]
 enum Pending {
     /// The bytes of a file.
@@ -100,7 +100,7 @@ impl Calls for &mut Cut {
     }
 }
 
-/// What is left of bytes that were not on the medium, and whether names were.
+/// The rest of bytes that were not on the medium, and whether names were.
 #[derive(Clone, Copy, Debug)]
 struct Loss {
     bytes_left: fn(usize) -> usize,
@@ -185,7 +185,7 @@ impl Node {
     }
 }
 
-/// What must hold after a cut, before anything else runs.
+/// The laws after a cut, before anything else runs.
 fn judge(node: &Node) -> Result<(), String> {
     let there = node.manifest();
     if there != OLD && there != NEW {
