@@ -83,6 +83,7 @@ mod tests {
             kubelets: [("n1".to_owned(), "v1.20.2".to_owned()), ("w1".to_owned(), "v1.19.0".to_owned())].into(),
             claim: Claim::NoFleet,
             gates: Vec::new(),
+            needs_snapshot: false,
             soak: 0,
             well_for: None,
         };
