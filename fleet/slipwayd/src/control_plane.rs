@@ -70,7 +70,7 @@ impl ControlPlane {
         let (wake, woken) = channel();
         let worker = Worker { kube: Kube::new(kube.clone())?, pods: Arc::clone(&pods), woken };
         thread::Builder::new().name("static-pods".to_owned()).spawn(move || worker.work())?;
-        let snapshots = EtcdSnapshots::open(etcd.cloned(), state)?;
+        let snapshots = EtcdSnapshots::open(etcd.cloned(), state);
         Ok(Some(Self { kube, pods, snapshots, wake }))
     }
 

@@ -49,16 +49,20 @@ pub struct EtcdSnapshots {
 }
 
 impl EtcdSnapshots {
-    /// Around the record in `state`.
-    pub fn open(etcd: Option<Config>, state: &Path) -> io::Result<Self> {
+    /// Around the record in `state`. A record that is damaged is none: its snapshot does not count, and another is made.
+    pub fn open(etcd: Option<Config>, state: &Path) -> Self {
         let path = state.join(RECORD);
-        let record = match fs::read(&path) {
-            Ok(bytes) => Some(serde_json::from_slice(&bytes)?),
+        let read = fs::read(&path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+        let record = match read {
+            Ok(record) => Some(record),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-            Err(e) => return Err(e),
+            Err(e) => {
+                tracing::warn!("{} is damaged, and the snapshot that it names does not count: {e}", path.display());
+                None
+            }
         };
         let state = State { record, ..State::default() };
-        Ok(Self { etcd, record: path, state: Arc::new(Mutex::new(state)) })
+        Self { etcd, record: path, state: Arc::new(Mutex::new(state)) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -117,8 +121,14 @@ impl EtcdSnapshots {
     fn end(&self, id: Uuid, made: Result<Made, String>) {
         let mut state = self.state();
         state.under_way = None;
-        let record = made.map(|made| Record { id, made });
-        match record.and_then(|record| self.write(&record).map(|()| record).map_err(|e| self.at(&e))) {
+        let written = made.and_then(|made| {
+            let record = Record { id, made };
+            // A file that no record names would stay for ever.
+            let remove = |_: &io::Error| drop(fs::remove_file(&record.made.file));
+            self.write(&record).inspect_err(remove).map_err(|e| self.at(&e))?;
+            Ok(record)
+        });
+        match written {
             Ok(record) => {
                 let Made { file, bytes, revision, .. } = &record.made;
                 tracing::info!(%id, "a snapshot of etcd, with {bytes} bytes and revision {revision}: {}", file.display());

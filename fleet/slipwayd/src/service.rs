@@ -14,7 +14,7 @@ use slipway_node::{
     facts::{Disk, Facts},
     journal::{Asked, Refusal},
     operation::Operation,
-    request::Request,
+    request::{Goal, Request},
     sequence::Outcome,
 };
 use slipway_node_api::{
@@ -88,8 +88,8 @@ struct Inner {
     /// The last look's result.
     health: Mutex<Health>,
     wake: Sender<()>,
-    /// The static pods of the control plane, if the node runs some.
-    control_plane: Option<ControlPlane>,
+    /// The static pods of the control plane, if the node runs some; or why they cannot be known.
+    control_plane: Result<Option<ControlPlane>, String>,
     /// Held while something new begins: an operation of the node, or a static pod's. There is one at a time.
     begins: Mutex<()>,
 }
@@ -108,7 +108,9 @@ pub fn start(name: String, config: Config, log: EventLog) -> anyhow::Result<(Ser
     let shared = Shared::new(store, config.shape(), config.limits, Events(log));
     let eyes = Mutex::new(Machine::new(config.clone())?);
     let machine = Machine::new(config.clone())?;
-    let control_plane = ControlPlane::start(config.kubernetes.as_ref(), config.etcd.as_ref(), &config.state)?;
+    // The way back of the OS does not depend on static pods.
+    let control_plane = ControlPlane::start(config.kubernetes.as_ref(), config.etcd.as_ref(), &config.state);
+    let control_plane = control_plane.map_err(|e| e.to_string()).inspect_err(|why| tracing::error!("{why}"));
     let (health, begins) = Default::default();
     let inner = Arc::new(Inner { name, config, shared, eyes, health, wake, control_plane, begins });
     Ok((Service { inner: Arc::clone(&inner) }, Worker { inner, machine, woken }))
@@ -206,8 +208,10 @@ impl Inner {
     fn ask(&self, request: Request) -> Result<Asked, Error> {
         let facts = Facts { grant: self.grant_for(&request)?, ..self.facts() };
         let _begins = self.begins();
-        if let Some(id) = self.control_plane.as_ref().and_then(ControlPlane::under_way) {
-            return Err(Refusal::Busy(id).into());
+        match &self.control_plane {
+            Ok(pods) => pods.as_ref().and_then(ControlPlane::under_way).map_or(Ok(()), |id| Err(Refusal::Busy(id)))?,
+            Err(_) if request.goal == Goal::Rollback => {}
+            Err(why) => return Err(Error::Failed(why.clone())),
         }
         let asked = self.shared.ask(request, &facts).map_err(|e| self.no_journal(&e))??;
         self.wake();
@@ -284,7 +288,8 @@ impl Inner {
 
     fn control_plane(&self) -> Result<&ControlPlane, Error> {
         let why = "slipwayd.toml has no [kubernetes.static-pods]: this node runs no control plane as static pods";
-        self.control_plane.as_ref().ok_or_else(|| Error::NotHere(why.to_owned()))
+        let pods = self.control_plane.as_ref().map_err(|why| Error::Failed(why.clone()))?;
+        pods.as_ref().ok_or_else(|| Error::NotHere(why.to_owned()))
     }
 
     fn static_pods(&self) -> Result<StaticPodsResponse, Error> {

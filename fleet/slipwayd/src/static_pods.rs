@@ -54,12 +54,19 @@ pub struct StaticPods<C> {
 }
 
 impl<C: Calls> StaticPods<C> {
-    /// Around the journal in `state`. Without one, nothing was ever replaced here.
+    /// Around the journal in `state`. Without one, nothing was ever replaced here. An error: it is unknown what was begun.
     pub fn open(config: Config, state: &Path, calls: C) -> io::Result<Self> {
-        let journal = match fs::read(state.join(JOURNAL)) {
-            Ok(bytes) => serde_json::from_slice(&bytes)?,
+        let path = state.join(JOURNAL);
+        let damaged = |e: &dyn std::fmt::Display| {
+            let (path, manifests) = (path.display(), config.manifests.display());
+            io::Error::other(format!(
+                "the journal of static pods, {path}, is damaged ({e}): see that the manifests in {manifests} are those that                  shall run, remove the journal, and restart slipwayd"
+            ))
+        };
+        let journal = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| damaged(&e))?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => Journal::default(),
-            Err(e) => return Err(e),
+            Err(e) => return Err(damaged(&e)),
         };
         Ok(Self { config, state: state.to_owned(), journal, calls })
     }

@@ -118,7 +118,7 @@ fn one_snapshot_is_kept_until_it_is_not_needed() {
     }
     let cluster = Cluster::of_members(1);
     let state = cluster.dir();
-    let open = |config: Config| EtcdSnapshots::open(Some(config), &state).unwrap();
+    let open = |config: Config| EtcdSnapshots::open(Some(config), &state);
     let snapshots = open(config(&cluster));
     assert_eq!((snapshots.last(), snapshots.impossible()), (None, None));
     let [one, other] = [1, 2].map(Uuid::from_u128);
@@ -146,6 +146,12 @@ fn one_snapshot_is_kept_until_it_is_not_needed() {
     assert!(second.id == other.to_string() && second.failed.is_none(), "{second:?}");
     let dir = state.join("snapshots");
     assert_eq!(names(&dir), [format!("{other}.db")], "the first one is gone");
+    // A record that is damaged is none.
+    let record = state.join("etcd-snapshot.json");
+    let whole = fs::read(&record).unwrap();
+    fs::write(&record, &whole[..whole.len() / 2]).unwrap();
+    assert_eq!(open(config(&cluster)).last(), None);
+    fs::write(&record, whole).unwrap();
     fs::remove_file(second.file.unwrap()).unwrap();
     assert!(snapshots.last().unwrap().failed.unwrap().contains("is gone"));
     snapshots.forget().unwrap();

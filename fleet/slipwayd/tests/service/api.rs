@@ -9,6 +9,10 @@ use std::{
 };
 
 use serde_json::Value;
+use slipway_node::{
+    journal::Refusal,
+    request::{Goal, Request},
+};
 use slipway_node_api::{
     machine::{
         DmesgRequest, EtcdStatusRequest, LogsRequest, ReadRequest, VersionRequest,
@@ -22,11 +26,14 @@ use slipway_node_server::{
 };
 use slipwayd::{
     config::{Config, Services},
+    machine::kube,
     service::{Service, start},
+    static_pods,
 };
 use tempfile::tempdir;
 use tokio::{runtime::Builder, time::sleep};
 use tonic::transport::{Channel, Endpoint};
+use uuid::Uuid;
 
 use crate::{installer::fixture, script};
 
@@ -68,6 +75,42 @@ fn what_it_does_not_have_is_not_here() {
     let etcd = "this node has no member of etcd";
     assert_eq!(said[..4], [etcd; 4]);
     assert!(said[4].contains("kubelet.service, slipwayd.service"), "{}", said[4]);
+}
+
+/// What is damaged is named, and holds back what is new. The way back of the OS is not held back.
+#[test]
+fn a_damaged_journal_of_static_pods_leaves_the_way_back() {
+    let dir = tempdir().unwrap();
+    let state = dir.path().join("state");
+    fs::create_dir_all(&state).unwrap();
+    fs::write(state.join("static-pods.json"), "{").unwrap();
+    let static_pods = Some(static_pods::Config { manifests: dir.path().join("manifests"), ..Default::default() });
+    let kubeconfig = dir.path().join("kubeconfig");
+    let kubernetes = Some(kube::Config { node: "node-1".into(), kubeconfig, drain: Default::default(), static_pods });
+    let config = Config { state, installer: dir.path().join("installer"), kubernetes, ..Default::default() };
+    let (node, _worker) = start("node-1".to_owned(), config, EventLog::new(Bound::default())).unwrap();
+    let request = |goal| Request {
+        id: Uuid::from_u128(1),
+        goal,
+        source: if goal == Goal::Rollback { String::new() } else { "docker://registry.example/os:1".to_owned() },
+        payload: None,
+        preserve: true,
+        token: None,
+        allow_outage: false,
+        allow_any_version: false,
+        allow_any_etcd: false,
+        caller: "a".to_owned(),
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let ask = |goal| runtime.block_on(node.ask(request(goal)));
+    for goal in [Goal::Upgrade, Goal::Stage] {
+        let Err(Error::Failed(why)) = ask(goal) else { panic!("{goal:?}") };
+        assert!(why.contains("static-pods.json") && why.contains("remove the journal"), "{why}");
+    }
+    // There is no disk here.
+    let asked = ask(Goal::Rollback);
+    assert!(matches!(asked, Err(Error::Refused(Refusal::UnknownDisk))), "{asked:?}");
+    assert!(matches!(runtime.block_on(node.static_pods()), Err(Error::Failed(_))));
 }
 
 #[test]
