@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     bootloader::Loaders,
-    device::Access,
+    device::{Access, Disk},
     error::{Failure, OrFail as _},
     execute::Sources,
 };
@@ -89,27 +89,43 @@ pub fn run(
         return mend.run(&opened, &options, observer);
     }
     installed_disk::note_doubt(observer)?;
-    let looked = installed_disk::look(disk, &opened)?;
-    let report = if plan::needs_loaders(&looked.system) {
-        let arch = arch_of(&looked.system);
-        // The ESP is written to, so no program may have it open: another way to open the disk, and another look.
-        drop(opened);
-        make_esp(disk, arch, request, options, observer)?
-    } else {
-        let (repair, rewrites) = (Repair { renewal: None, force: request.force }, plan::rewrites_esp(&looked.system));
-        if rewrites {
-            drop(opened);
-            let opened = disk.open(Access::Write, observer)?;
-            installed_disk::look(disk, &opened)?.change(&repair, Sources::default(), options, observer)?
-        } else {
-            looked.change(&repair, Sources::default(), options, observer)?
-        }
-    };
+    let mut report = mend_files(disk, opened, request, options.clone(), observer)?;
+    // A plan that was asked for by its hash is this one alone.
+    if report.changed && plan::is_first_half(&report.plan) && options.plan_hash.is_none() {
+        observer.note(&report.plan.result);
+        let opened = disk.open(Access::BootState, observer)?;
+        let rest = mend_files(disk, opened, request, options, observer)?;
+        report = Box::new(ChangeReport { changed: true, ..*rest });
+    }
     if report.dry_run || report.plan.left.is_empty() {
         return Ok(report);
     }
     let Plan { result, left, .. } = report.plan;
     Err(NotRepaired { result, left }).context(report.disk.path).or_fail(FailureKind::Install)
+}
+
+/// Mend what the partitions hold.
+fn mend_files(
+    disk: &DiskRequest,
+    opened: Disk,
+    request: RepairRequest,
+    options: ChangeOptions,
+    observer: &mut dyn Observer,
+) -> Result<Box<ChangeReport>, Failure> {
+    let looked = installed_disk::look(disk, &opened)?;
+    if plan::needs_loaders(&looked.system) {
+        let arch = arch_of(&looked.system);
+        // The ESP is written to, so no program may have it open: another way to open the disk, and another look.
+        drop(opened);
+        return make_esp(disk, arch, request, options, observer);
+    }
+    let (repair, rewrites) = (Repair { renewal: None, force: request.force }, plan::rewrites_esp(&looked.system));
+    if !rewrites {
+        return looked.change(&repair, Sources::default(), options, observer);
+    }
+    drop(opened);
+    let opened = disk.open(Access::Write, observer)?;
+    installed_disk::look(disk, &opened)?.change(&repair, Sources::default(), options, observer)
 }
 
 /// The architecture of the slots: nothing on the ESP says it any more.

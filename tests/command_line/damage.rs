@@ -145,6 +145,13 @@ fn the_first_sector_of_the_esp_comes_back() {
         is_mended(&image, "the first sector of the ESP is damaged");
         assert!(Content::of(&image) == before);
     }
+    // What is lost behind it is mended by the same command.
+    tool!("mdel", "-i", esp(&image), "::slipway/boot2.env");
+    write_at(&image, MIB, &[0; 512]);
+    let said = on_disk(&image, &["repair"]).succeeds();
+    assert!(said.stderr.contains("the first sector of the ESP is written again"), "{}", said.stderr);
+    assert!(said.stdout.contains("the boot state has two copies"), "{}", said.stdout);
+    on_disk(&image, &["verify"]).succeeds();
 }
 
 /// `repair` says so, too; it does not make a new one.

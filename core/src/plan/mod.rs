@@ -60,7 +60,7 @@ pub use mend_table::{MendTableFacts, mend_table};
 pub use meta::meta;
 pub use refusal::{Refusal, Refusals};
 pub use renewal::update_bootloader;
-pub use repair::{formats_esp, makes_esp, needs_loaders, repair, rewrites_esp};
+pub use repair::{formats_esp, is_first_half, makes_esp, needs_loaders, repair, rewrites_esp};
 pub use rollback::{rollback, rollback_offline};
 pub(crate) use slots::META_UPGRADE;
 pub use slots::{RequestBase, RunsFrom};

@@ -104,6 +104,11 @@ fn boot_sector(base: &RequestBase, system: &SystemFacts, from: Extent, sha256: S
     draft.plan(Goal::Repair, result, "the ESP is as it was".to_owned())
 }
 
+/// Whether this plan is the first half of a repair: only with its first sector the ESP tells what else it has lost.
+pub fn is_first_half(plan: &Plan) -> bool {
+    plan.steps.iter().any(|step| matches!(step, Step::CopyBootSector { .. }))
+}
+
 fn write_meta(draft: &mut Draft) -> Result<(), Refusal> {
     let system = draft.system;
     if system.meta.valid != [false, false] {

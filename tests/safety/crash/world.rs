@@ -306,7 +306,8 @@ impl World {
         let mut told = Told(vec![], before_step);
         let done = installed.carry_out(&plan, sources, &mut told);
         plan.warnings.extend(told.0);
-        done.map_err(|e| Failed::during(e, &plan)).map(|()| plan)
+        done.map_err(|e| Failed::during(e, &plan))?;
+        if plan::is_first_half(&plan) { self.run_with(verb, disk, cmdline, edit, before_step) } else { Ok(plan) }
     }
 
     /// What a command does, with a change that is no [`Verb`], by an installer that has the other boot loaders.
