@@ -84,6 +84,16 @@ pub fn repair_with_the_first_fat_damaged() -> Setup {
     setup
 }
 
+/// With a copy of boot.env that is missing: that is known only once the first sector is back.
+pub fn repair_with_the_first_sector_lost() -> Setup {
+    let mut story = without_files(Story::installed(), &["slipway/boot2.env"]);
+    let sector = Extent { offset: esp(&story).offset, len: SECTOR as u64 };
+    story.pages.zero(sector);
+    let mut setup = with_env_lost(mended(story));
+    setup.expect.chain_damaged = true;
+    setup
+}
+
 /// What a repair of an ESP must leave: both copies of the FAT say the same, and so do those of boot.env.
 pub fn summary(pages: &Pages, esp: Extent) -> String {
     let fats = structures::fats(pages, esp).into_iter().map(|extent| {

@@ -115,6 +115,7 @@ verbs! {
     repair_without_the_directory_efi 2 3,
     repair_with_the_second_fat_lost 1 3,
     repair_with_the_first_fat_damaged 1 3,
+    repair_with_the_first_sector_lost 1 3,
     repair_with_a_copy_missing 1 3,
     repair_with_both_copies_missing 1 3,
     repair_with_the_image_missing 1 3,

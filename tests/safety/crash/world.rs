@@ -307,7 +307,11 @@ impl World {
         let done = installed.carry_out(&plan, sources, &mut told);
         plan.warnings.extend(told.0);
         done.map_err(|e| Failed::during(e, &plan))?;
-        if plan::is_first_half(&plan) { self.run_with(verb, disk, cmdline, edit, before_step) } else { Ok(plan) }
+        if !plan::is_first_half(&plan) {
+            return Ok(plan);
+        }
+        let rest = self.run_with(verb, disk, cmdline, edit, before_step)?;
+        Ok(Plan { warnings: [plan.warnings, rest.warnings.clone()].concat(), ..rest })
     }
 
     /// What a command does, with a change that is no [`Verb`], by an installer that has the other boot loaders.
