@@ -1,8 +1,6 @@
 //! A cpio archive of the format newc, which is how Linux unpacks an initramfs.
 
-use crate::prelude::*;
-
-use super::Next;
+use super::{Next, heading::Heading};
 
 /// As many bytes as it takes to know a part of an initramfs by.
 pub const MAGIC_BYTES: usize = 6;
@@ -64,11 +62,7 @@ impl Cpio {
 /// Watches what comes out of a compressed part: archives, and zeros between them. Linux keeps nothing of half an archive over the
 /// end of the part.
 pub struct Archives {
-    at: u64,
-    // Bytes to pass over before the next heading.
-    skip: u64,
-    heading: Vec<u8>,
-    need: usize,
+    heading: Heading,
     state: State,
 }
 
@@ -82,7 +76,7 @@ enum State {
 
 impl Archives {
     pub const fn new() -> Self {
-        Archives { at: 0, skip: 0, heading: Vec::new(), need: MAGIC_BYTES, state: State::Between(false) }
+        Archives { heading: Heading::first(MAGIC_BYTES), state: State::Between(false) }
     }
 
     /// Whether a whole archive was the last one.
@@ -93,31 +87,18 @@ impl Archives {
     /// The next bytes that came out.
     pub fn see(&mut self, mut bytes: &[u8]) {
         loop {
-            let passed = self.skip.min(bytes.len() as u64);
-            (self.skip, self.at) = (self.skip - passed, self.at + passed);
-            bytes = &bytes[passed as usize..];
-            if self.skip > 0 || matches!(self.state, State::Over(_)) {
+            bytes = self.heading.pass_over(bytes);
+            if self.heading.skip > 0 || matches!(self.state, State::Over(_)) {
                 return;
             }
-            if let (State::Between(_), true) = (&self.state, self.heading.is_empty()) {
-                let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-                self.at += zeros as u64;
-                bytes = &bytes[zeros..];
-            }
-            let more = bytes.len().min(self.need - self.heading.len());
-            self.heading.extend_from_slice(&bytes[..more]);
-            self.at += more as u64;
-            bytes = &bytes[more..];
-            if self.heading.len() < self.need {
-                return;
-            }
+            let Some(rest) = self.heading.collect(bytes, matches!(self.state, State::Between(_))) else { return };
+            bytes = rest;
             self.read_heading();
         }
     }
 
     fn read_heading(&mut self) {
-        let heading = core::mem::take(&mut self.heading);
-        let begins = self.at - heading.len() as u64;
+        let (begins, heading) = self.heading.take();
         match &mut self.state {
             State::Between(came) => {
                 let is_archive = Cpio::MAGICS.contains(&&heading[..]);
@@ -128,12 +109,13 @@ impl Archives {
                     false => State::Over(*came),
                 };
                 // These bytes begin the first heading.
-                (self.need, self.heading) = (Cpio::HEADER_BYTES, heading);
+                (self.heading.need, self.heading.bytes) = (Cpio::HEADER_BYTES, heading);
             }
             State::In(cpio) => match cpio.next(&heading) {
-                Next::Heading { skip, need } => (self.skip, self.need) = (skip, need),
+                Next::Heading { skip, need } => (self.heading.skip, self.heading.need) = (skip, need),
                 Next::End { skip } => {
-                    (self.skip, self.need, self.state) = (skip, MAGIC_BYTES, State::Between(true));
+                    (self.heading.skip, self.heading.need) = (skip, MAGIC_BYTES);
+                    self.state = State::Between(true);
                 }
                 _ => self.state = State::Over(false),
             },

@@ -5,6 +5,7 @@ use crate::prelude::*;
 use super::{
     Next, Unbootable,
     cpio::{ALIGN, MAGIC_BYTES},
+    heading::Heading,
     part::Part,
 };
 
@@ -22,11 +23,7 @@ use super::{
 /// A cut between two parts, give or take a byte, is not found, and neither is one behind a part of the last row.
 /// Bytes of no format behind the first part pass: Linux keeps the files unpacked until there.
 pub struct InitramfsWatch {
-    at: u64,
-    // Bytes to pass over before the next heading.
-    skip: u64,
-    heading: Vec<u8>,
-    need: usize,
+    heading: Heading,
     state: State,
     needs: Vec<&'static str>,
 }
@@ -44,14 +41,7 @@ enum State {
 
 impl Default for InitramfsWatch {
     fn default() -> Self {
-        InitramfsWatch {
-            at: 0,
-            skip: 0,
-            heading: Vec::new(),
-            need: MAGIC_BYTES,
-            state: State::Between(false),
-            needs: Vec::new(),
-        }
+        InitramfsWatch { heading: Heading::first(MAGIC_BYTES), state: State::Between(false), needs: Vec::new() }
     }
 }
 
@@ -74,10 +64,12 @@ impl InitramfsWatch {
     /// The next bytes of the file.
     pub fn see(&mut self, mut bytes: &[u8]) {
         loop {
-            let passed = self.passes_over().min(bytes.len() as u64);
-            self.pass(passed);
-            bytes = &bytes[passed as usize..];
-            if self.skip > 0 || self.is_settled() {
+            if self.is_settled() {
+                self.pass(bytes.len() as u64);
+                return;
+            }
+            bytes = self.heading.pass_over(bytes);
+            if self.heading.skip > 0 {
                 return;
             }
             if let State::Streaming(part) = &mut self.state {
@@ -85,30 +77,20 @@ impl InitramfsWatch {
                     return;
                 }
                 let (taken, next) = part.stream(bytes);
-                self.at += taken as u64;
+                self.heading.at += taken as u64;
                 bytes = &bytes[taken..];
-                self.go_on(next, self.at);
+                self.go_on(next, self.heading.at);
                 continue;
             }
-            if let (State::Between(_), true) = (&self.state, self.heading.is_empty()) {
-                let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-                self.at += zeros as u64;
-                bytes = &bytes[zeros..];
-            }
-            let more = bytes.len().min(self.need - self.heading.len());
-            self.heading.extend_from_slice(&bytes[..more]);
-            self.at += more as u64;
-            bytes = &bytes[more..];
-            if self.heading.len() < self.need {
-                return;
-            }
+            let Some(rest) = self.heading.collect(bytes, matches!(self.state, State::Between(_))) else { return };
+            bytes = rest;
             self.read_heading();
         }
     }
 
     /// The number of next bytes that need not be shown: say [`Self::pass`] in place of them.
     pub const fn passes_over(&self) -> u64 {
-        if self.is_settled() { u64::MAX } else { self.skip }
+        if self.is_settled() { u64::MAX } else { self.heading.skip }
     }
 
     /// Whether it is in a part that has to be decompressed, so that every byte must be shown.
@@ -118,8 +100,7 @@ impl InitramfsWatch {
 
     /// So many bytes go by unseen, as [`Self::passes_over`] allows.
     pub const fn pass(&mut self, bytes: u64) {
-        self.at = self.at.saturating_add(bytes);
-        self.skip = self.skip.saturating_sub(bytes);
+        self.heading.pass(bytes);
     }
 
     const fn is_settled(&self) -> bool {
@@ -127,8 +108,7 @@ impl InitramfsWatch {
     }
 
     fn read_heading(&mut self) {
-        let heading = core::mem::take(&mut self.heading);
-        let begins = self.at - heading.len() as u64;
+        let (begins, heading) = self.heading.take();
         match &mut self.state {
             State::Between(came) => match Part::from_magic(&heading) {
                 Some((part @ Part::Cpio(_), _)) if !begins.is_multiple_of(ALIGN) => {
@@ -136,9 +116,9 @@ impl InitramfsWatch {
                     self.state = State::Wrong(Unbootable::NotUnpacked { what: part.name(), why });
                 }
                 Some((part, need)) => {
-                    (self.state, self.need) = (State::In(part), need);
+                    (self.state, self.heading.need) = (State::In(part), need);
                     // The bytes read so far begin the first heading.
-                    self.heading = heading;
+                    self.heading.bytes = heading;
                 }
                 None if *came => self.state = State::Settled,
                 None => self.state = State::Wrong(Unbootable::NotInitramfs),
@@ -167,17 +147,17 @@ impl InitramfsWatch {
         }
         self.state = match next {
             Next::Heading { skip, need } => {
-                (self.skip, self.need) = (skip, need);
+                (self.heading.skip, self.heading.need) = (skip, need);
                 State::In(part)
             }
             Next::Stream => State::Streaming(part),
             Next::End { skip: 0 } => {
-                self.need = MAGIC_BYTES;
+                self.heading.need = MAGIC_BYTES;
                 State::Between(true)
             }
             // The part is over when these have come, too.
             Next::End { skip } => {
-                (self.skip, self.need) = (skip, 0);
+                (self.heading.skip, self.heading.need) = (skip, 0);
                 State::In(Part::Ended(part.name()))
             }
             Next::Unknown => State::Settled,
@@ -190,15 +170,16 @@ impl InitramfsWatch {
     pub fn finish(mut self) -> Result<(), Unbootable> {
         // A heading of no bytes may be due.
         self.see(&[]);
-        let missing = self.skip.saturating_add(self.need.saturating_sub(self.heading.len()) as u64).max(1);
-        let cut = |what| Unbootable::Cut { what, needs: self.at.saturating_add(missing), has: self.at };
+        let Heading { at, skip, need, bytes } = self.heading;
+        let missing = skip.saturating_add(need.saturating_sub(bytes.len()) as u64).max(1);
+        let cut = |what| Unbootable::Cut { what, needs: at.saturating_add(missing), has: at };
         match self.state {
             State::Wrong(why) => Err(why),
             State::Settled => Ok(()),
             State::Between(false) => Err(Unbootable::NotInitramfs),
-            State::Between(true) if self.heading.is_empty() || !Part::may_begin(&self.heading) => Ok(()),
+            State::Between(true) if bytes.is_empty() || !Part::may_begin(&bytes) => Ok(()),
             State::Between(true) => Err(cut("last part")),
-            State::In(part) if self.skip == 0 && part.may_end(&self.heading) => Ok(()),
+            State::In(part) if skip == 0 && part.may_end(&bytes) => Ok(()),
             State::In(part) | State::Streaming(part) => Err(cut(part.name())),
         }
     }

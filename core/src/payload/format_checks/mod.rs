@@ -13,6 +13,7 @@
 mod configured;
 mod cpio;
 mod gzip;
+mod heading;
 mod initramfs;
 mod kernel;
 mod lzop;
