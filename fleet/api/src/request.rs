@@ -29,18 +29,7 @@ pub fn id(text: &str) -> Result<Uuid, Malformed> {
 
 /// The request of `caller` with `goal`.
 pub fn from_wire(goal: Wire, caller: String) -> Result<Request, Malformed> {
-    let bare = |id: Uuid, goal: Goal| Request {
-        id,
-        goal,
-        source: String::new(),
-        payload: None,
-        preserve: true,
-        token: None,
-        allow_outage: false,
-        allow_any_version: false,
-        allow_any_etcd: false,
-        caller,
-    };
+    let bare = |id: Uuid, goal: Goal| Request::new(id, goal, caller);
     Ok(match goal {
         Wire::Stage(StageRequest { id: name, source, payload, token, allow_any_version }) => {
             Request { source, payload: digest(&payload)?, token, allow_any_version, ..bare(id(&name)?, Goal::Stage) }

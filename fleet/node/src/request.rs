@@ -51,3 +51,21 @@ pub struct Request {
     /// Who asks: the name in the client certificate, or the user at the Unix socket.
     pub caller: String,
 }
+
+impl Request {
+    /// A request that writes nothing, keeps EPHEMERAL, has no grant, and asks for no exception.
+    pub fn new(id: Uuid, goal: Goal, caller: impl Into<String>) -> Self {
+        Self {
+            id,
+            goal,
+            source: String::new(),
+            payload: None,
+            preserve: true,
+            token: None,
+            allow_outage: false,
+            allow_any_version: false,
+            allow_any_etcd: false,
+            caller: caller.into(),
+        }
+    }
+}

@@ -289,16 +289,11 @@ impl World {
         let ended = self.machines[n].journal.ended.first().map(|ended| ended.request.id);
         let id = ended.filter(|_| self.random.coin()).unwrap_or_else(|| Uuid::from_u64_pair(self.random.number(), 0));
         let request = Request {
-            id,
-            goal,
             source: if goal.writes() { "docker://registry.example/os:2".to_owned() } else { String::new() },
             payload: goal.writes().then_some(NEW),
-            preserve: true,
             token: Some(token),
             allow_outage: true,
-            allow_any_version: false,
-            allow_any_etcd: false,
-            caller: "mallory".to_owned(),
+            ..Request::new(id, goal, "mallory")
         };
         let name = self.machines[n].name.clone();
         self.receive(&name, request);

@@ -44,17 +44,12 @@ impl World {
             Uuid::from_u64_pair(self.random.number(), self.random.number())
         };
         let request = Request {
-            id,
-            goal,
             source: if goal.writes() { "docker://registry.example/os:2".to_owned() } else { String::new() },
             payload,
-            preserve: true,
             token,
             // One or two voters cannot be upgraded else.
             allow_outage: self.etcd.peers.len() <= 2,
-            allow_any_version: false,
-            allow_any_etcd: false,
-            caller: "fleet".to_owned(),
+            ..Request::new(id, goal, "fleet")
         };
         let name = self.machines[n].name.clone();
         if token.is_some() && self.sent.len() < 1000 {

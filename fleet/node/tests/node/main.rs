@@ -23,16 +23,10 @@ use uuid::Uuid;
 /// The request of these tests.
 fn request(goal: Goal, preserve: bool, token: Option<u64>) -> Request {
     Request {
-        id: Uuid::from_u128(1),
-        goal,
         source: if goal.writes() { "registry/installer:2".to_owned() } else { String::new() },
-        payload: None,
         preserve,
         token,
-        allow_outage: false,
-        allow_any_version: false,
-        allow_any_etcd: false,
-        caller: "test".to_owned(),
+        ..Request::new(Uuid::from_u128(1), goal, "test")
     }
 }
 

@@ -19,18 +19,7 @@ const SECRET: &str = "HUSH";
 fn it_has_what_the_node_says_and_no_secret() {
     let site = Site::new();
     let source = format!("docker://user:{SECRET}@registry.example/os:2");
-    let request = Request {
-        id: ID.parse().unwrap(),
-        goal: Goal::Upgrade,
-        source,
-        payload: None,
-        preserve: true,
-        token: None,
-        allow_outage: false,
-        allow_any_version: false,
-        allow_any_etcd: false,
-        caller: "alice".to_owned(),
-    };
+    let request = Request { source, ..Request::new(ID.parse().unwrap(), Goal::Upgrade, "alice") };
     let why = format!("https://registry.example/v2/?token={SECRET} answers 401, Authorization: Bearer {SECRET}");
     site.node().remember(request, Some(Outcome::CameBack(why.clone())));
     site.service.as_ref().unwrap().log.push(What::notice(&why));

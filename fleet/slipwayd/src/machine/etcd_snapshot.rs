@@ -14,7 +14,8 @@ use std::{
 
 use etcd_client::{Channel, Client, HashKvResponse};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
+use sha2::{Digest as _, Sha256 as Hasher};
+use slipway_core::digest::Sha256;
 use tokio::time::sleep;
 use tonic::{Code, transport::Endpoint};
 
@@ -111,7 +112,7 @@ impl Etcd {
         let revision = status.header().ok_or("etcd does not say its revision")?.revision();
         let at = |e: io::Error| format!("{}: {e}", path.display());
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(at)?;
-        let (mut hasher, mut bytes) = (Sha256::new(), 0);
+        let (mut hasher, mut bytes) = (Hasher::new(), 0);
         let mut pieces = within(PIECE, own.snapshot()).await?;
         while let Some(piece) = within(PIECE, pieces.message()).await? {
             file.write_all(piece.blob()).map_err(at)?;
@@ -229,7 +230,7 @@ pub(crate) fn or_gone(removed: io::Result<()>) -> io::Result<()> {
 }
 
 fn digest(path: &Path) -> io::Result<String> {
-    let (mut file, mut hasher) = (File::open(path)?, Sha256::new());
+    let (mut file, mut hasher) = (File::open(path)?, Hasher::new());
     let mut buffer = vec![0; 1 << 16];
     loop {
         match file.read(&mut buffer)? {
@@ -239,8 +240,8 @@ fn digest(path: &Path) -> io::Result<String> {
     }
 }
 
-fn hex(hasher: Sha256) -> String {
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+fn hex(hasher: Hasher) -> String {
+    Sha256(hasher.finalize().into()).to_string()
 }
 
 fn last_line(said: &[u8]) -> String {

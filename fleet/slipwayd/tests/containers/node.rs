@@ -227,18 +227,7 @@ impl Node {
             ..Config::default()
         };
         let mut machine = Machine::new(config).unwrap();
-        let request = Request {
-            id: Uuid::new_v4(),
-            goal: Goal::Stage,
-            source: source.to_owned(),
-            payload: None,
-            preserve: true,
-            token: None,
-            allow_outage: false,
-            allow_any_version: false,
-            allow_any_etcd: false,
-            caller: "a test".to_owned(),
-        };
+        let request = Request { source: source.to_owned(), ..Request::new(Uuid::new_v4(), Goal::Stage, "a test") };
         let op = Operation::new(request, Shape::default(), &machine.facts(None)).unwrap();
         machine.perform(Step::Stage, &op, watcher)
     }

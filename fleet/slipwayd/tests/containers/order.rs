@@ -89,18 +89,7 @@ fn in_a_process_of_its_own() {
         next: Some(Slot::A),
     };
     let facts = Facts { boot: "a boot".to_owned(), uptime: 1, disk: Some(disk), node: None, member: None, grant: None };
-    let request = Request {
-        id: Uuid::new_v4(),
-        goal: Goal::Reboot,
-        source: String::new(),
-        payload: None,
-        preserve: true,
-        token: None,
-        allow_outage: false,
-        allow_any_version: false,
-        allow_any_etcd: false,
-        caller: "a test".to_owned(),
-    };
+    let request = Request::new(Uuid::new_v4(), Goal::Reboot, "a test");
     let op = Operation::new(request, Shape::default(), &facts).unwrap();
     assert_eq!(machine.perform(Step::Stop, &op, &Heard::default()), Tried::Done(Learned::Nothing));
     // It ends by itself, and this process cannot wait for it.

@@ -143,18 +143,7 @@ fn granted(uid: &str, token: u64) -> Ledger {
 }
 
 fn request() -> Request {
-    Request {
-        id: Uuid::new_v4(),
-        goal: Goal::Reboot,
-        source: String::new(),
-        payload: None,
-        preserve: true,
-        token: Some(TOKEN),
-        allow_outage: false,
-        allow_any_version: false,
-        allow_any_etcd: false,
-        caller: "fleet".to_owned(),
-    }
+    Request { token: Some(TOKEN), ..Request::new(Uuid::new_v4(), Goal::Reboot, "fleet") }
 }
 
 /// The machine's own part stands in: an installer that tells of a disk, and an init system that writes down what it does.

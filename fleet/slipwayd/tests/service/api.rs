@@ -90,16 +90,8 @@ fn a_damaged_journal_of_static_pods_leaves_the_way_back() {
     let config = Config { state, installer: dir.path().join("installer"), kubernetes, ..Default::default() };
     let (node, _worker) = start("node-1".to_owned(), config, EventLog::new(Bound::default())).unwrap();
     let request = |goal| Request {
-        id: Uuid::from_u128(1),
-        goal,
         source: if goal == Goal::Rollback { String::new() } else { "docker://registry.example/os:1".to_owned() },
-        payload: None,
-        preserve: true,
-        token: None,
-        allow_outage: false,
-        allow_any_version: false,
-        allow_any_etcd: false,
-        caller: "a".to_owned(),
+        ..Request::new(Uuid::from_u128(1), goal, "a")
     };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let ask = |goal| runtime.block_on(node.ask(request(goal)));

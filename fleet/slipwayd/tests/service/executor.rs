@@ -35,16 +35,9 @@ const KUBERNETES: Shape = Shape { kubernetes: true, etcd: false };
 
 pub fn upgrade() -> Request {
     Request {
-        id: Uuid::new_v4(),
-        goal: Goal::Upgrade,
         source: "docker://registry.example/os:2".to_owned(),
-        payload: None,
-        preserve: true,
         token: Some(7),
-        allow_outage: false,
-        allow_any_version: false,
-        allow_any_etcd: false,
-        caller: "test".to_owned(),
+        ..Request::new(Uuid::new_v4(), Goal::Upgrade, "test")
     }
 }
 

@@ -42,16 +42,8 @@ fn facts() -> Facts {
 
 fn begins(journal: &mut Journal, goal: Goal) {
     let request = Request {
-        id: Uuid::new_v4(),
-        goal,
         source: if goal.writes() { "image".to_owned() } else { String::new() },
-        payload: None,
-        preserve: true,
-        token: None,
-        allow_outage: false,
-        allow_any_version: false,
-        allow_any_etcd: false,
-        caller: "test".to_owned(),
+        ..Request::new(Uuid::new_v4(), goal, "test")
     };
     journal.ask(request, Shape::default(), &facts()).unwrap();
 }

@@ -41,16 +41,9 @@ fn that_answers(dir: &TempDir, file: &Path) -> Installer {
 
 fn request(allow_any_version: bool) -> Request {
     Request {
-        id: Uuid::new_v4(),
-        goal: Goal::Upgrade,
         source: "dir:payload".to_owned(),
-        payload: None,
-        preserve: true,
-        token: None,
-        allow_outage: false,
         allow_any_version,
-        allow_any_etcd: false,
-        caller: "test".to_owned(),
+        ..Request::new(Uuid::new_v4(), Goal::Upgrade, "test")
     }
 }
 
