@@ -6,12 +6,13 @@
 use std::{
     fs::{self, File},
     io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
 };
 
 /// Calls of the file system, one by one.
 pub trait Calls {
-    /// Make a file anew, with these bytes.
+    /// Make a file anew, with these bytes. Root alone may read it: kubeadm makes manifests so, and benchmarks ask for it.
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Its bytes are on the medium.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
@@ -27,7 +28,7 @@ pub struct Disk;
 
 impl Calls for Disk {
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        File::create(path)?.write_all(bytes)
+        File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
     }
 
     fn sync(&mut self, path: &Path) -> io::Result<()> {

@@ -60,7 +60,8 @@ impl<C: Calls> StaticPods<C> {
         let damaged = |e: &dyn std::fmt::Display| {
             let (path, manifests) = (path.display(), config.manifests.display());
             io::Error::other(format!(
-                "the journal of static pods, {path}, is damaged ({e}): see that the manifests in {manifests} are those that                  shall run, remove the journal, and restart slipwayd"
+                "the journal of static pods, {path}, is damaged ({e}): see that the manifests in {manifests} are those that \
+                 shall run, remove the journal, and restart slipwayd"
             ))
         };
         let journal = match fs::read(&path) {

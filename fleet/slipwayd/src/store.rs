@@ -24,21 +24,24 @@ impl Store {
     /// Read the journal in `dir`, which is made where it is missing.
     ///
     /// A node without any copy is a new one. If there are copies and none is whole, it is unknown what this node has begun:
-    /// that is an error, and a person decides.
+    /// that is an error, and a person decides. A copy that the medium does not give back is damaged.
     pub fn open(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
-        let [first, second] = copies(dir);
-        let copies = [read(&first)?, read(&second)?];
-        let is_new = copies.iter().all(Option::is_none);
-        let found = Journal::newest(copies.map(|copy| copy.as_deref().and_then(Journal::decode)));
-        let journal = match found {
+        let copies = copies(dir).map(|path| read(&path));
+        let is_new = copies.iter().all(|copy| matches!(copy, Ok(None)));
+        let whole = |copy: &Result<Option<Vec<u8>>>| Journal::decode(copy.as_ref().ok()?.as_ref()?);
+        let journal = match Journal::newest([whole(&copies[0]), whole(&copies[1])]) {
             Some(journal) => journal,
             None if is_new => Journal::default(),
-            None => bail!(
-                "both copies of the journal in {} are damaged: look what `kubectl` and `etcdctl` say of this node, undo \
-                 what was begun, and remove the files",
-                dir.display()
-            ),
+            None => {
+                let why: String =
+                    copies.iter().filter_map(|copy| Some(format!(" ({:#})", copy.as_ref().err()?))).collect();
+                bail!(
+                    "both copies of the journal in {} are damaged{why}: look what `kubectl` and `etcdctl` say of this node, \
+                     undo what was begun, and remove the files",
+                    dir.display()
+                )
+            }
         };
         Ok(Self { dir: dir.to_owned(), journal })
     }

@@ -5,6 +5,7 @@ use std::{
     cell::Cell,
     collections::BTreeSet,
     fs, io,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -195,6 +196,11 @@ fn judge(node: &Node) -> Result<(), String> {
         fs::read_dir(node.dir.path().join("manifests")).unwrap().map(|of| of.unwrap().file_name()).collect();
     if names.len() != 1 {
         return Err(format!("the kubelet finds {names:?}"));
+    }
+    let mode =
+        fs::metadata(node.dir.path().join("manifests/kube-scheduler.yaml")).unwrap().permissions().mode() & 0o777;
+    if there == NEW && mode != 0o600 {
+        return Err(format!("others than root can read the manifest: {mode:o}"));
     }
     let pods = node.open(Disk)?;
     let journal = pods.journal();

@@ -59,6 +59,11 @@ fn a_copy_that_is_lost_takes_nothing_with_it() {
             let whole = fs::read(&copy).unwrap();
             fs::write(&copy, "nonsense").unwrap();
             assert_eq!(Store::open(dir.path()).unwrap().journal().token, token);
+            // It cannot be read at all, as with a bad sector.
+            fs::remove_file(&copy).unwrap();
+            fs::create_dir(&copy).unwrap();
+            assert_eq!(Store::open(dir.path()).unwrap().journal().token, token);
+            fs::remove_dir(&copy).unwrap();
             fs::write(&copy, whole).unwrap();
         }
     }
@@ -92,6 +97,13 @@ fn a_node_whose_copies_are_both_damaged_asks_a_person() {
     }
     let error = Store::open(dir.path()).unwrap_err().to_string();
     assert!(error.contains("both copies") && error.contains(&dir.path().display().to_string()), "{error}");
+    // What the medium says of one that it does not give back is said, too.
+    fs::remove_file(dir.path().join("journal.1")).unwrap();
+    fs::create_dir(dir.path().join("journal.1")).unwrap();
+    let error = Store::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("both copies") && error.contains("journal.1 cannot be read: Is a directory"), "{error}");
+    fs::remove_dir(dir.path().join("journal.1")).unwrap();
+    fs::write(dir.path().join("journal.1"), "nonsense").unwrap();
     // A first copy that was cut short: something had begun to be written, and nothing of it counts.
     fs::remove_file(dir.path().join("journal.0")).unwrap();
     assert!(Store::open(dir.path()).is_err());
