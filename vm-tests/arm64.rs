@@ -1,7 +1,8 @@
 //! The installer that the cross compiler has made does everything itself, in machines of its architecture: AAVMF, Debian's
 //! kernel for arm64, and the reference OS with that installer in it.
 //!
-//! Subject: hack/lib.sh hack/build hack/payload src core payload loader/src vm-tests/arm64.rs vm-tests/guest
+//! Subject: hack/lib.sh hack/build hack/payload Cargo.lock loader/src vm-tests/guest
+//! Subject: core/src/kernel/arch.rs payload/src/sha256 src/device src/execute src/tools
 //! Needs: root boot-assets payloads qemu
 
 use std::path::{Path, PathBuf};
