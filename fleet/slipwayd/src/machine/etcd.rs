@@ -184,14 +184,10 @@ impl Etcd {
     /// Whether the others do without this node's member: it is well, or it was taken out of the cluster.
     pub fn is_well_or_out(&self) -> Result<()> {
         let Err(why) = self.is_well() else { return Ok(()) };
-        let is_ours = |member: &&etcd_client::Member| {
-            member.name() == self.config.name
-                || member.peer_urls().iter().any(|url| self.config.peer_urls.contains(url))
-        };
         self.runtime.block_on(async {
             // This client has just had an answer that a majority gave: its list is not older.
             let list = within(ANSWER, self.connect().await?.member_list()).await?;
-            match list.members().iter().find(is_ours) {
+            match list.members().iter().find(|member| self.is_ours(member)) {
                 None => Ok(()),
                 Some(member) => Err(format!(
                     "{why}; if it is gone for good, take it out of the cluster: `etcdctl member remove {:x}`",
@@ -199,6 +195,12 @@ impl Etcd {
                 )),
             }
         })
+    }
+
+    /// True of this node's member. One that has not started yet has no name: it is known by where it listens. etcd has its
+    /// addresses in an order of its own.
+    fn is_ours(&self, member: &etcd_client::Member) -> bool {
+        member.name() == self.config.name || member.peer_urls().iter().any(|url| self.config.peer_urls.contains(url))
     }
 
     /// Whether this node's member leads.
@@ -243,11 +245,7 @@ impl Etcd {
         self.runtime.block_on(async {
             let mut client = self.connect().await?;
             let list = within(ANSWER, client.member_list()).await?;
-            // A member that has not started yet has no name: it is known by where it listens.
-            let ours = list.members().iter().find(|member| {
-                member.name() == self.config.name || member.peer_urls() == self.config.peer_urls.as_slice()
-            });
-            let Some(ours) = ours else {
+            let Some(ours) = list.members().iter().find(|member| self.is_ours(member)) else {
                 let options = MemberAddOptions::new().with_is_learner();
                 within(ANSWER, client.member_add(self.config.peer_urls.clone(), Some(options))).await?;
                 return Err("it was added to etcd's cluster and has to start".to_owned());

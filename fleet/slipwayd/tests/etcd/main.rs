@@ -171,6 +171,23 @@ fn a_member_leaves_and_comes_back_as_a_voter() {
     cluster.until(|| cluster.node(0).may_go(Going::Down));
 }
 
+/// etcd keeps the addresses of a member in another order than the configuration has them.
+#[test]
+fn a_member_with_several_addresses_is_known_before_it_starts() {
+    if !cluster::is_here() {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    let id = cluster.node(2).member().unwrap().unwrap();
+    cluster.until(|| cluster.node(0).leave(id));
+    cluster.kill(2);
+    let mut peer_urls = [cluster.config(2).peer_urls, cluster.config(3).peer_urls].concat();
+    peer_urls.sort_by(|a, b| b.cmp(a));
+    let back = Etcd::new(slipwayd::machine::etcd::Config { peer_urls, ..cluster.config(2) }).unwrap();
+    let words = [back.rejoin().unwrap_err(), back.rejoin().unwrap_err()];
+    assert_eq!(words, ["it was added to etcd's cluster and has to start", "etcd starts as a new member"]);
+}
+
 #[test]
 fn clients_are_told_what_etcd_says() {
     if !cluster::is_here() {
