@@ -1,10 +1,11 @@
 //! Size: gate
-//! Needs: boot-assets programs etcd kube
+//! Needs: boot-assets programs etcd kube helm
 //!
 //! `slipwayctl fleet`, the program, against a real API server and etcd, with the controller's own turns and nodes that
 //! speak the real protocol: those of the controller's tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod chart;
 mod failures;
 mod first_hour;
 #[allow(dead_code, reason = "the controller's tests use more of it")]
