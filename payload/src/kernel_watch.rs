@@ -13,6 +13,8 @@ use std::{
 use flate2::{bufread::GzDecoder as GzReader, write::GzDecoder};
 use liblzma::{stream::Stream, write::XzDecoder};
 use memchr::memmem::Finder;
+
+use super::lz4_blocks::Lz4Blocks;
 use slipway_core::{
     kernel::config::{CONFIG_MARKS, KernelOptions, MESSAGES, kernel_proper},
     payload::format_checks::HEAD_BYTES,
@@ -21,8 +23,8 @@ use slipway_core::{
 // No file yields more bytes, and no decoder takes more memory. A kernel of a distribution has 60 MB; its dictionary has
 // 128 MiB at most (scripts/xz_wrap.sh, and `zstd --ultra -22`).
 const MOST_BYTES: u64 = 128 << 20;
-const XZ_MEMORY_BYTES: u64 = 160 << 20;
-const ZSTD_WINDOW_LOG: u32 = 27;
+pub const XZ_MEMORY_BYTES: u64 = 160 << 20;
+pub const ZSTD_WINDOW_LOG: u32 = 27;
 // As much of a configuration, compressed and as text. Real ones have 64 KiB and 300 KiB.
 const CONFIG_BYTES: usize = 1 << 20;
 const CONFIG_TEXT_BYTES: u64 = 4 << 20;
@@ -113,7 +115,7 @@ impl Unpack {
                 });
                 decoder.unwrap_or_else(|_| Unpack::Over(KernelOptions::default()))
             }
-            [0x02, 0x21, 0x4c, 0x18, ..] => Unpack::Lz4(Lz4 { block: Vec::new(), out: Vec::new(), scan }),
+            [0x02, 0x21, 0x4c, 0x18, ..] => Unpack::Lz4(Lz4 { blocks: Lz4Blocks::default(), scan }),
             _ => Unpack::Plain(scan),
         }
     }
@@ -163,41 +165,16 @@ impl Unpack {
     }
 }
 
-/// Blocks of 8 MiB, each behind its size, behind one magic ("Legacy frame" in doc/lz4_Frame_format.md).
 struct Lz4 {
-    // The next block, with its size, as far as it came.
-    block: Vec<u8>,
-    out: Vec<u8>,
+    blocks: Lz4Blocks,
     scan: Scan,
-}
-
-impl Lz4 {
-    const MAGIC: u32 = 0x184c_2102;
-    const OUT_BYTES: usize = 8 << 20;
-    const MOST_BYTES: usize = Self::OUT_BYTES + Self::OUT_BYTES / 255 + 16;
 }
 
 impl Write for Lz4 {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let size = self.block.first_chunk().map(|size| u32::from_le_bytes(*size));
-        let missing = match size {
-            Some(Self::MAGIC) => {
-                self.block.clear();
-                return self.write(bytes);
-            }
-            Some(size) if size as usize > Self::MOST_BYTES => return Err(io::ErrorKind::InvalidData.into()),
-            Some(size) => 4 + size as usize - self.block.len(),
-            None => 4 - self.block.len(),
-        };
-        let more = bytes.len().min(missing);
-        self.block.extend_from_slice(&bytes[..more]);
-        if size.is_some() && more == missing {
-            self.out.resize(Self::OUT_BYTES, 0);
-            let unpacked = lz4_flex::block::decompress_into(&self.block[4..], &mut self.out);
-            self.block.clear();
-            self.scan.write_all(&self.out[..unpacked.map_err(io::Error::other)?])?;
-        }
-        Ok(more)
+        let (taken, block) = self.blocks.take(bytes).ok_or(io::ErrorKind::InvalidData)?;
+        self.scan.write_all(block)?;
+        Ok(taken)
     }
 
     fn flush(&mut self) -> io::Result<()> {

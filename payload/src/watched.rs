@@ -4,10 +4,11 @@ use std::io::{self, Read};
 
 use crate::{
     file_reader::{FileReader, Take},
+    initramfs_watch::initramfs_watch,
     sha256::Hasher,
 };
 use slipway_core::payload::{
-    format_checks::{InitramfsWatch, Unbootable, UnifiedWatch, is_initramfs},
+    format_checks::{Unbootable, UnifiedWatch, is_initramfs},
     manifest::UKI,
     unified::Unified,
 };
@@ -28,7 +29,7 @@ pub fn hand_out(
             if watch.finish()? == *expected { Ok(()) } else { Err(Unbootable::OtherUnified.into()) }
         }
         None if is_initramfs(name) => {
-            let mut watch = InitramfsWatch::default();
+            let mut watch = initramfs_watch();
             take(name, &mut Watched { reader, see: &mut |bytes| watch.see(bytes) })?;
             Ok(watch.finish()?)
         }

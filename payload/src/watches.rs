@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use super::kernel_watch::{KernelWatch, within};
+use super::{
+    initramfs_watch::initramfs_watch,
+    kernel_watch::{KernelWatch, within},
+};
 use slipway_core::{
     kernel::config::KernelOptions,
     payload::{
@@ -37,7 +40,7 @@ impl Watches {
             unified: is_unified.then(UnifiedWatch::default),
             parts: (!is_unified).then_some([0..u64::MAX, 0..u64::MAX]),
             kernel: (is_unified || name == KERNEL).then(KernelWatch::default),
-            initramfs: (is_unified || is_initramfs(name)).then(InitramfsWatch::default),
+            initramfs: (is_unified || is_initramfs(name)).then(initramfs_watch),
         }
     }
 

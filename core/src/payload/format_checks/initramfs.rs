@@ -3,10 +3,11 @@
 use crate::prelude::*;
 
 use super::{
-    Next, Unbootable,
+    Next, Unbootable, UnpackError,
     cpio::{ALIGN, MAGIC_BYTES},
     heading::Heading,
     part::Part,
+    unpack::{Decoders, Unpacking},
 };
 
 /// Watches the bytes of an initramfs, in pieces of any size. It keeps no more than one heading of them.
@@ -15,22 +16,26 @@ use super::{
 ///
 /// | format | a file that was cut is found |
 /// |---|---|
-/// | cpio (newc), zstd, xz, gzip | wherever it was cut inside the part |
-/// | lzop | the same |
-/// | lz4 (`lz4 -l`) | except between two blocks of 8 MiB: the format has no end mark |
-/// | bzip2, lzma | only below the size of the shortest stream |
+/// | cpio (newc), zstd, xz, gzip, lzop | wherever it was cut inside the part |
+/// | lz4 (`lz4 -l`) | the same; by headings alone, except between two blocks of 8 MiB: the format has no end mark |
+/// | lzma | the same; by headings alone, only below the size of the shortest stream |
+/// | bzip2 | only below the size of the shortest stream |
 ///
-/// A cut between two parts, give or take a byte, is not found, and neither is one behind a part of the last row.
+/// A cut between two parts, give or take a byte, is not found, and neither is one behind a part of the last row. Linux wants
+/// whole archives in each compressed part: that is found with decoders, and for gzip without.
 /// Bytes of no format behind the first part pass: Linux keeps the files unpacked until there.
 pub struct InitramfsWatch {
     heading: Heading,
     state: State,
     needs: Vec<&'static str>,
+    decoders: Option<Decoders>,
+    // The compressed part that goes by.
+    unpacking: Option<Unpacking>,
 }
 
 enum State {
-    /// Before a part; and whether one came already.
-    Between(bool),
+    /// Before a part; and what the last one was.
+    Between(Option<&'static str>),
     In(Part),
     /// In a part that wants every byte.
     Streaming(Part),
@@ -41,11 +46,22 @@ enum State {
 
 impl Default for InitramfsWatch {
     fn default() -> Self {
-        InitramfsWatch { heading: Heading::first(MAGIC_BYTES), state: State::Between(false), needs: Vec::new() }
+        InitramfsWatch {
+            heading: Heading::first(MAGIC_BYTES),
+            state: State::Between(None),
+            needs: Vec::new(),
+            decoders: None,
+            unpacking: None,
+        }
     }
 }
 
 impl InitramfsWatch {
+    /// One that looks into compressed parts.
+    pub fn with_decoders(decoders: Decoders) -> Self {
+        InitramfsWatch { decoders: Some(decoders), ..InitramfsWatch::default() }
+    }
+
     /// Checks that an initramfs may begin with these bytes.
     pub fn begins(head: &[u8]) -> Result<(), Unbootable> {
         let mut watch = InitramfsWatch::default();
@@ -68,23 +84,46 @@ impl InitramfsWatch {
                 self.pass(bytes.len() as u64);
                 return;
             }
-            bytes = self.heading.pass_over(bytes);
+            let rest = self.heading.pass_over(bytes);
+            self.unpack(&bytes[..bytes.len() - rest.len()]);
+            bytes = rest;
             if self.heading.skip > 0 {
                 return;
             }
-            if let State::Streaming(part) = &mut self.state {
-                if bytes.is_empty() {
-                    return;
-                }
-                let (taken, next) = part.stream(bytes);
-                self.heading.at += taken as u64;
-                bytes = &bytes[taken..];
-                self.go_on(next, self.heading.at);
+            if matches!(self.state, State::Streaming(_)) {
+                let Some(rest) = self.stream(bytes) else { return };
+                bytes = rest;
                 continue;
             }
-            let Some(rest) = self.heading.collect(bytes, matches!(self.state, State::Between(_))) else { return };
+            let is_between = matches!(self.state, State::Between(_));
+            let rest = self.heading.collect(bytes, is_between);
+            if !is_between {
+                self.unpack(&bytes[..bytes.len() - rest.map_or(0, <[u8]>::len)]);
+            }
+            let Some(rest) = rest else { return };
             bytes = rest;
             self.read_heading();
+        }
+    }
+
+    /// Unpacks bytes up to the end of the stream. The rest comes back; `None` if there must be more.
+    fn stream<'b>(&mut self, bytes: &'b [u8]) -> Option<&'b [u8]> {
+        let (State::Streaming(part), Some(unpacking)) = (&self.state, &mut self.unpacking) else { return Some(bytes) };
+        let taken = unpacking.take(bytes);
+        self.heading.at += taken as u64;
+        let next = match unpacking.end() {
+            Ok(false) => return None,
+            Ok(true) => Next::End { skip: part.trailer() },
+            Err(why) => why.into(),
+        };
+        self.go_on(next, self.heading.at);
+        Some(&bytes[taken..])
+    }
+
+    /// Bytes of a part whose headings tell its end.
+    fn unpack(&mut self, bytes: &[u8]) {
+        if let Some(unpacking) = &mut self.unpacking {
+            unpacking.take(bytes);
         }
     }
 
@@ -110,17 +149,26 @@ impl InitramfsWatch {
     fn read_heading(&mut self) {
         let (begins, heading) = self.heading.take();
         match &mut self.state {
-            State::Between(came) => match Part::from_magic(&heading) {
+            State::Between(before) => match Part::from_magic(&heading) {
                 Some((part @ Part::Cpio(_), _)) if !begins.is_multiple_of(ALIGN) => {
-                    let why = "does not begin at a multiple of 4 bytes: put zeros before it";
-                    self.state = State::Wrong(Unbootable::NotUnpacked { what: part.name(), why });
+                    self.refuse(&part, "does not begin at a multiple of 4 bytes: put zeros before it");
+                }
+                // Nothing here unpacks them.
+                Some((part @ Part::Lzop(_), _)) if *before == Some(part.name()) => {
+                    self.refuse(
+                        &part,
+                        "follows another one, and Linux takes no archive that goes on in it: make one stream",
+                    );
                 }
                 Some((part, need)) => {
+                    let decoder = self.decoders.and_then(|decoders| decoders(part.packed()?));
+                    self.unpacking = decoder.map(Unpacking::new);
                     (self.state, self.heading.need) = (State::In(part), need);
                     // The bytes read so far begin the first heading.
+                    self.unpack(&heading);
                     self.heading.bytes = heading;
                 }
-                None if *came => self.state = State::Settled,
+                None if before.is_some() => self.state = State::Settled,
                 None => self.state = State::Wrong(Unbootable::NotInitramfs),
             },
             State::In(part) => {
@@ -129,6 +177,10 @@ impl InitramfsWatch {
             }
             _ => {}
         }
+    }
+
+    fn refuse(&mut self, part: &Part, why: &'static str) {
+        self.state = State::Wrong(Unbootable::NotUnpacked { what: part.name(), why });
     }
 
     // `at` is the place in the file where the part announced the next one.
@@ -145,15 +197,23 @@ impl InitramfsWatch {
                 self.needs.push(option);
             }
         }
+        let next = match (next, &self.unpacking) {
+            (Next::End { skip: 0 }, Some(unpacking)) => unpacking.verdict().err().map_or(next, Next::from),
+            _ => next,
+        };
         self.state = match next {
             Next::Heading { skip, need } => {
                 (self.heading.skip, self.heading.need) = (skip, need);
                 State::In(part)
             }
-            Next::Stream => State::Streaming(part),
+            Next::Stream => {
+                self.unpacking = self.unpacking.take().or_else(|| part.own_decoder().map(Unpacking::new));
+                if self.unpacking.is_some() { State::Streaming(part) } else { State::Settled }
+            }
             Next::End { skip: 0 } => {
+                self.unpacking = None;
                 self.heading.need = MAGIC_BYTES;
-                State::Between(true)
+                State::Between(Some(part.name()))
             }
             // The part is over when these have come, too.
             Next::End { skip } => {
@@ -176,10 +236,15 @@ impl InitramfsWatch {
         match self.state {
             State::Wrong(why) => Err(why),
             State::Settled => Ok(()),
-            State::Between(false) => Err(Unbootable::NotInitramfs),
-            State::Between(true) if bytes.is_empty() || !Part::may_begin(&bytes) => Ok(()),
-            State::Between(true) => Err(cut("last part")),
-            State::In(part) if skip == 0 && part.may_end(&bytes) => Ok(()),
+            State::Between(None) => Err(Unbootable::NotInitramfs),
+            State::Between(Some(_)) if bytes.is_empty() || !Part::may_begin(&bytes) => Ok(()),
+            State::Between(Some(_)) => Err(cut("last part")),
+            State::In(part) if skip == 0 && part.may_end(&bytes) => match self.unpacking.map(|u| u.verdict()) {
+                Some(Err(UnpackError::Refused(why))) => Err(Unbootable::NotUnpacked { what: part.name(), why }),
+                Some(Err(UnpackError::Damaged)) => Err(Unbootable::Damaged { what: part.name(), at }),
+                _ => Ok(()),
+            },
+            State::Streaming(Part::Bzip2) => Ok(()),
             State::In(part) | State::Streaming(part) => Err(cut(part.name())),
         }
     }

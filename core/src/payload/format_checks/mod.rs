@@ -10,6 +10,7 @@
 //!
 //! None of this finds a byte that changed. Checksums do.
 
+mod bzip2;
 mod configured;
 mod cpio;
 mod gzip;
@@ -20,12 +21,14 @@ mod lzop;
 mod part;
 mod squashfs;
 mod uki;
+mod unpack;
 mod xz;
 
 pub use configured::{Unconfirmed, configured};
 pub use initramfs::InitramfsWatch;
 pub use squashfs::needs as squashfs_needs;
 pub use uki::{UnifiedWatch, look_at, parts};
+pub use unpack::{Decoders, Packed, Unpack, UnpackError, Unpacked};
 
 use super::manifest::{INITRAMFS, KERNEL, ROOTFS, UKI};
 use crate::{kernel::arch::Arch, prelude::*, units::approx};
@@ -35,7 +38,7 @@ use crate::{kernel::arch::Arch, prelude::*, units::approx};
 enum Next {
     /// Pass over `skip` bytes; the next `need` bytes are a heading.
     Heading { skip: u64, need: usize },
-    /// Every byte: `Part::stream` finds the next heading in them.
+    /// Every byte: only unpacking them finds the end.
     Stream,
     /// The part ends behind `skip` more bytes.
     End { skip: u64 },

@@ -4,10 +4,13 @@
 //! A part is read like a book of which only the headings matter: [`Part::next`] gets a heading and says how many bytes
 //! to pass over to the one that follows.
 
+use crate::prelude::*;
+
 use super::{
-    Next,
+    Next, Packed, Unpack,
+    bzip2::Bzip2,
     cpio::{Cpio, MAGIC_BYTES},
-    gzip::Gzip,
+    gzip::{Gzip, Inflate},
     le32,
     lzop::Lzop,
     xz::Xz,
@@ -20,7 +23,7 @@ pub enum Part {
     Zstd(Zstd),
     Lz4,
     Lzop(Lzop),
-    /// The end of these two cannot be told without decompressing them.
+    /// Headings do not tell the end of these two.
     Bzip2,
     Lzma,
     /// All headings were seen; the end comes behind the bytes that are passed over.
@@ -48,7 +51,7 @@ impl Part {
     const MAGICS: [Magic; 9] = [
         (b"070701", || Part::Cpio(Cpio::Header), Cpio::HEADER_BYTES),
         (b"070702", || Part::Cpio(Cpio::Header), Cpio::HEADER_BYTES),
-        (b"\x1f\x8b", || Part::Gzip(Gzip::new()), Gzip::HEADER_BYTES),
+        (b"\x1f\x8b", || Part::Gzip(Gzip::Header), Gzip::HEADER_BYTES),
         (b"\xfd7zXZ\0", || Part::Xz(Xz::new()), Xz::HEADER_BYTES),
         (b"\x28\xb5\x2f\xfd", || Part::Zstd(Zstd::Frame), MAGIC_BYTES),
         (b"\x02\x21\x4c\x18", || Part::Lz4, 8),
@@ -114,17 +117,34 @@ impl Part {
             Part::Lzop(lzop) => lzop.next(heading),
             // The size of its blocks, in 100,000 bytes.
             Part::Bzip2 if !matches!(heading[3], b'1'..=b'9') => Next::Damaged,
-            Part::Bzip2 | Part::Lzma => Next::Unknown,
+            Part::Bzip2 | Part::Lzma => Next::Stream,
             Part::Ended(_) => Next::End { skip: 0 },
         }
     }
 
-    /// Hand over bytes until the part wants something else than [`Next::Stream`]; how many were taken.
-    pub fn stream(&mut self, bytes: &[u8]) -> (usize, Next) {
+    /// What unpacks it, if the decoder comes from outside.
+    pub const fn packed(&self) -> Option<Packed> {
         match self {
-            Part::Gzip(gzip) => gzip.inflate(bytes),
-            _ => (bytes.len(), Next::Unknown),
+            Part::Xz(_) => Some(Packed::Xz),
+            Part::Lzma => Some(Packed::Lzma),
+            Part::Zstd(_) => Some(Packed::Zstd),
+            Part::Lz4 => Some(Packed::Lz4),
+            _ => None,
         }
+    }
+
+    /// What unpacks the stream behind the headings, if that is here.
+    pub fn own_decoder(&self) -> Option<Box<dyn Unpack>> {
+        match self {
+            Part::Gzip(_) => Some(Box::new(Inflate::new())),
+            Part::Bzip2 => Some(Box::new(Bzip2::default())),
+            _ => None,
+        }
+    }
+
+    /// Bytes behind the stream.
+    pub const fn trailer(&self) -> u64 {
+        if let Part::Gzip(_) = self { Gzip::TRAILER_BYTES } else { 0 }
     }
 }
 
