@@ -96,7 +96,13 @@ impl Auth {
         scope: Option<String>,
     ) -> Result<String, RequestError> {
         let Some(url) = Url::parse(realm) else {
-            return Err(RequestError::fetch(format!("{} names a token service with a malformed address", self.origin)));
+            // One with a password in it is not shown.
+            let shown = if realm.contains('@') { String::new() } else { format!(" {realm:?}") };
+            return Err(RequestError::fetch(format!(
+                "{}: the address{shown} of its token service (realm in WWW-Authenticate) is not a whole one, such as \
+                 https://HOST/token: whoever runs the registry has to correct that",
+                self.origin
+            )));
         };
         // Without TLS anyone on the network path could read the password or the token.
         if self.origin.tls && !url.origin.tls {

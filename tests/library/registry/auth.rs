@@ -75,6 +75,21 @@ fn credentials_go_to_the_token_service_and_nowhere_else() {
     assert_eq!(says(&error, &[&place, "no credentials", "no-credentials.json"]), "denied");
 }
 
+/// As containerd and skopeo do: nobody says what such an address is relative to.
+#[test]
+fn a_token_service_with_half_an_address() {
+    for (realm, shown) in
+        [("/token", "address \"/token\" of"), ("token", "\"token\""), ("http://me:word@x/", "the address of")]
+    {
+        let offer = format!("Bearer realm=\"{realm}\",service=\"s\"");
+        let server = guarded(offer, "Bearer t", Vec::new(), 1);
+        let error = at(server.port).root().unwrap_err();
+        let place = format!("http://127.0.0.1:{}", server.port);
+        assert_eq!(says(&error, &[&place, shown, "realm", "https://HOST/token"]), "fetch");
+        assert!(!error.to_string().contains("word"));
+    }
+}
+
 /// Unrequested credentials for a mirror without TLS: every host on the way could read them.
 #[test]
 fn a_mirror_without_tls_gets_no_credentials() {
