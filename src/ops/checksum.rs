@@ -80,7 +80,7 @@ pub fn run(
 /// Replaces these files durably, or none if there is no room for all. After a power cut between two renames the old list
 /// does not match the new manifest, and such a payload is refused.
 pub(super) fn write(dir: &Path, files: &[(PathBuf, String)]) -> Result<(), Failure> {
-    replace(dir, files).with_context(|| format!("writing into {}", dir.display())).or_fail(FailureKind::Input)
+    replace(dir, files).with_context(|| format!("writing into {}", dir.display())).or_fail(FailureKind::Environment)
 }
 
 fn replace(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {

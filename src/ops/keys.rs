@@ -87,7 +87,9 @@ pub fn run(request: &KeysRequest, observer: &mut dyn Observer) -> Result<KeysRep
         Tool::Openssl.find().or_fail(FailureKind::Dependency)?;
     }
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&request.dir);
-    made.map_err(|source| KeysError::Io { path: request.dir.clone(), source }).or_fail(FailureKind::Input)?;
+    // Something else is there, or it cannot be written.
+    let kind = if request.dir.exists() { FailureKind::Input } else { FailureKind::Environment };
+    made.map_err(|source| KeysError::Io { path: request.dir.clone(), source }).or_fail(kind)?;
     note_who_else_writes(&request.dir, observer)?;
     let names: &[&str] = match (&request.signer, &request.revoke[..]) {
         (_, [_, ..]) => &["dbx.auth"],
@@ -135,7 +137,7 @@ type Files = Vec<(&'static str, Vec<u8>)>;
 fn new_keys(request: &KeysRequest, observer: &mut dyn Observer) -> Result<(EfiSigner, Files), Failure> {
     let io = |source| KeysError::Io { path: request.dir.clone(), source };
     let make = || tempfile::Builder::new().prefix(".slipway-").tempdir_in(&request.dir);
-    let side = side(make, |dir| dir.path().to_owned()).map_err(io).or_fail(FailureKind::Input)?;
+    let side = side(make, |dir| dir.path().to_owned()).map_err(io).or_fail(FailureKind::Environment)?;
     has_room(side.path()).map_err(io).or_fail(FailureKind::Environment)?;
     let path = |name: &str| side.path().join(name);
     let text = |name: &str| path(name).display().to_string();

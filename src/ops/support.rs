@@ -56,7 +56,9 @@ pub fn run(
         Err(failure) => archive.add("disk", Err(failure.to_string())),
     }
     of_machine(&mut archive);
-    let bytes = write(to, &archive).with_context(|| to.display().to_string()).or_fail(FailureKind::Other)?;
+    // As for a report: where a pipe leads is the caller's.
+    let kind = if is_pipe { FailureKind::Other } else { FailureKind::Environment };
+    let bytes = write(to, &archive).with_context(|| to.display().to_string()).or_fail(kind)?;
     let (files, missing) = (archive.count(), archive.missing().to_vec());
     Ok(SupportReport { archive: to.display().to_string(), bytes, files, missing })
 }

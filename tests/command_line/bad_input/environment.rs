@@ -6,6 +6,7 @@ use assert_cmd::Command;
 use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::{DEPENDENCY, ENVIRONMENT, INPUT, INSTALL, OTHER},
+    images::{Layout, Pack, built},
     world::{
         Content, IMAGE_BYTES, Outcome, Payload, SLOT, SmallFs, World, assets, flip, installer, installer_in, noise,
         on_disk, refused, tool, write_at,
@@ -245,4 +246,31 @@ fn no_cause_is_told_twice() {
         let twice = (1..=causes.len() / 2).any(|n| causes.ends_with(&[&causes[causes.len() - n..]; 2].concat()));
         assert!(!twice, "{error}");
     }
+}
+
+/// One rule for what is no disk and no image: nothing is wrong with the request.
+#[test]
+fn a_place_that_cannot_be_written() {
+    let world = World::new();
+    let image = world.image();
+    let (place, layout) = (world.path("place"), Layout::new(&world.path("layout")));
+    built(world.payload.dir(), Pack::Plain).write(&layout, "1");
+    tool!("cp", "-r", world.payload.dir(), &place);
+    let at = |name: &str| place.join(name).display().to_string();
+    let (dir, image, to) = (place.display().to_string(), image.display().to_string(), format!("oci:{}", at("layout")));
+    let verbs: [(&[&str], &str); 5] = [
+        (&["checksum", &dir], &dir),
+        (&["keys", &at("keys")], &at("keys")),
+        (&["keys", &dir], &dir),
+        (&["pull", &layout.source(), &to], &at("layout")),
+        (&["support", &at("archive.tar.gz"), "--disk", &image], &at("archive.tar.gz")),
+    ];
+    let script = r#"mount --bind "$PLACE" "$PLACE" && mount -o remount,bind,ro "$PLACE" && exec "$@""#;
+    for (args, named) in verbs {
+        let outcome = Outcome::of(installer_in(script, args.iter().copied()).env("PLACE", &place));
+        outcome.exits(ENVIRONMENT).says(&[named, "Read-only file system"]);
+    }
+    // A file where a directory shall be is the request's fault.
+    fs::write(world.path("file"), "").unwrap();
+    Outcome::of(installer(["keys"]).arg(world.path("file"))).exits(INPUT);
 }
