@@ -42,7 +42,7 @@ pub enum UnpackError {
     Damaged,
     /// Linux does not unpack it.
     Refused(&'static str),
-    /// It takes more memory than is spent on a check.
+    /// It takes more memory, or gives more bytes, than is spent on a check.
     TooLarge,
 }
 
@@ -61,16 +61,20 @@ pub struct Unpacking {
     decoder: Box<dyn Unpack>,
     out: Vec<u8>,
     archives: Archives,
+    /// Bytes that may still come out.
+    left: u64,
     /// Whether the stream is over.
     end: Result<bool, UnpackError>,
 }
 
 const OUT_BYTES: usize = 64 << 10;
+// Linux unpacks into memory. A few kilobytes of zstd can give more than anybody waits for.
+const MOST_BYTES: u64 = 4 << 30;
 const NOT_WHOLE: &str = "does not hold whole cpio archives of the format newc";
 
 impl Unpacking {
     pub fn new(decoder: Box<dyn Unpack>) -> Self {
-        Unpacking { decoder, out: vec![0; OUT_BYTES], archives: Archives::new(), end: Ok(false) }
+        Unpacking { decoder, out: vec![0; OUT_BYTES], archives: Archives::new(), left: MOST_BYTES, end: Ok(false) }
     }
 
     /// The next bytes of the stream. Returns how many belong to it.
@@ -81,7 +85,8 @@ impl Unpacking {
                 Ok(step) => {
                     taken += step.taken;
                     self.archives.see(&self.out[..step.given]);
-                    self.end = Ok(step.is_over);
+                    self.left = self.left.saturating_sub(step.given as u64);
+                    self.end = if self.left > 0 { Ok(step.is_over) } else { Err(UnpackError::TooLarge) };
                     let is_still = step.taken == 0 && step.given == 0;
                     if is_still || (taken == bytes.len() && step.given < self.out.len()) {
                         break;
@@ -106,5 +111,27 @@ impl Unpacking {
             Ok(_) if self.archives.ends_whole() => Ok(()),
             Ok(_) => Err(UnpackError::Refused(NOT_WHOLE)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Zeros without end, for one byte.
+    struct Endless;
+
+    impl Unpack for Endless {
+        fn unpack(&mut self, input: &[u8], output: &mut [u8]) -> Result<Unpacked, UnpackError> {
+            Ok(Unpacked { taken: input.len(), given: output.len(), is_over: false })
+        }
+    }
+
+    #[test]
+    fn it_is_given_up_some_time() {
+        let mut unpacking = Unpacking { left: 1 << 20, ..Unpacking::new(Box::new(Endless)) };
+        assert_eq!(unpacking.take(b"x"), 1);
+        assert_eq!((unpacking.end(), unpacking.verdict()), (Err(UnpackError::TooLarge), Ok(())));
+        assert_eq!(unpacking.take(b"x"), 0, "nothing more is unpacked");
     }
 }
