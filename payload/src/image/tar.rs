@@ -17,6 +17,8 @@ use crate::{file_reader::FileReader, sha256::Hasher};
 const BLOCK_BYTES: u64 = 512;
 // Largest extended header or long name. A path has at most 4 KiB; the rest is for extended attributes.
 const MAX_EXTENSION_BYTES: u64 = 1 << 20;
+// The largest size in a header: eleven octal digits.
+const MAX_OCTAL_BYTES: u64 = (8 << 30) - 1;
 // `PATH_MAX` of Linux.
 const MAX_PATH_BYTES: usize = 4096;
 
@@ -74,6 +76,16 @@ struct Extension {
     sparse: bool,
 }
 
+impl Extension {
+    /// Number of bytes behind a header that gives `own`. Writers of pax archives put 0 into a header that has no room for the
+    /// size, and the size into the extended header. Any other header gives the size itself.
+    fn size_of(&self, header: &Header, own: u64) -> u64 {
+        let kind = header.entry_type();
+        let is_file = matches!(kind, EntryType::Regular | EntryType::Continuous);
+        self.size.filter(|size| is_file && own == 0 && *size > MAX_OCTAL_BYTES).unwrap_or(own)
+    }
+}
+
 impl<R: Skip> Entries<R> {
     pub fn new(reader: R) -> Self {
         Entries { reader, at: 0, content: 0, padding: 0 }
@@ -89,6 +101,7 @@ impl<R: Skip> Entries<R> {
             (self.at, self.content, self.padding) = (self.at + left, 0, 0);
             let Some(header) = self.header()? else { return Ok(None) };
             let size = header.entry_size().map_err(|e| self.wrong(&format!("its size cannot be read ({e})")))?;
+            let size = extension.size_of(&header, size);
             self.content = size;
             self.padding = (BLOCK_BYTES - size % BLOCK_BYTES) % BLOCK_BYTES;
             if self.at.checked_add(size).and_then(|end| end.checked_add(self.padding)).is_none() {
@@ -339,5 +352,101 @@ impl<R: Skip> Read for Content<'_, R> {
         self.0.content -= n as u64;
         self.0.at += n as u64;
         Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Headers, and behind each so many zeros.
+    struct Zeros(Vec<(Vec<u8>, u64)>);
+
+    impl Read for Zeros {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            let Some((head, zeros)) = self.0.first_mut() else { return Ok(0) };
+            let n = match head.len() {
+                0 => buf.len().min(usize::try_from(*zeros).unwrap()),
+                head => buf.len().min(head),
+            };
+            if head.is_empty() {
+                buf[..n].fill(0);
+                *zeros -= n as u64;
+            } else {
+                head.drain(..n).zip(buf).for_each(|(from, to)| *to = from);
+            }
+            if head.is_empty() && *zeros == 0 {
+                self.0.remove(0);
+            }
+            Ok(n)
+        }
+    }
+
+    impl Skip for Zeros {
+        fn skip(&mut self, bytes: u64) -> io::Result<()> {
+            if let Some((head, zeros)) = self.0.first_mut()
+                && head.is_empty()
+            {
+                *zeros = zeros.checked_sub(bytes).ok_or(io::ErrorKind::UnexpectedEof)?;
+                if *zeros == 0 {
+                    self.0.remove(0);
+                }
+                return Ok(());
+            }
+            let skipped = io::copy(&mut self.by_ref().take(bytes), &mut io::sink())?;
+            if skipped == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        }
+    }
+
+    fn header(name: &str, kind: EntryType, size: u64) -> Vec<u8> {
+        let mut header = Header::new_ustar();
+        header.set_path(name).unwrap();
+        header.set_entry_type(kind);
+        header.set_size(size);
+        header.set_cksum();
+        header.as_bytes().to_vec()
+    }
+
+    /// An extended header with this size, then a file whose header gives `own`, with `zeros` behind it, then another file.
+    fn read(size: &str, kind: EntryType, own: u64, zeros: u64) -> io::Result<Vec<(Vec<String>, u64)>> {
+        let length = " size=\n".len() + size.len();
+        let record = format!("{} size={size}\n", length + 2);
+        let mut extended = header("x", EntryType::XHeader, record.len() as u64);
+        extended.extend(record.bytes());
+        extended.resize(1024, 0);
+        extended.extend(header("large", kind, own));
+        let mut entries = Entries::new(Zeros(vec![(extended, zeros), (header("small", EntryType::Regular, 0), 0)]));
+        let mut found = Vec::new();
+        while let Some(entry) = entries.next()? {
+            found.push((entry.path, entry.size));
+        }
+        Ok(found)
+    }
+
+    /// As `docker build` makes them: 8 GiB is the first size that has no room in the header.
+    #[test]
+    fn a_size_in_an_extended_header_alone() {
+        const GIB: u64 = 1 << 30;
+        for size in [8 * GIB, 9 * GIB + 512] {
+            let found = read(&size.to_string(), EntryType::Regular, 0, size).unwrap();
+            let sizes: Vec<_> = found.into_iter().map(|(path, size)| (path.concat(), size)).collect();
+            assert_eq!(sizes, [("large".to_owned(), size), ("small".to_owned(), 0)]);
+        }
+        // A header that gives another size, one with room for it, and a kind of file that has no content.
+        let other = "another size than its header";
+        for (size, kind, own) in [
+            (9 * GIB, EntryType::Regular, 1),
+            (8 * GIB - 1, EntryType::Regular, 0),
+            (9 * GIB, EntryType::Directory, 0),
+            (9 * GIB, EntryType::Symlink, 0),
+        ] {
+            let error = read(&size.to_string(), kind, own, own.next_multiple_of(512)).unwrap_err().to_string();
+            assert!(error.contains(other), "{size} {kind:?} {own}: {error}");
+        }
+        // More than the archive has, and more than any has.
+        assert!(read(&(9 * GIB).to_string(), EntryType::Regular, 0, 8 * GIB).is_err());
+        let error = read(&u64::MAX.to_string(), EntryType::Regular, 0, 512).unwrap_err().to_string();
+        assert!(error.contains("impossible size"), "{error}");
+        assert!(read(&format!("1{}", u64::MAX), EntryType::Regular, 0, 512).is_err(), "no number of 64 bits");
     }
 }
