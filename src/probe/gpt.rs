@@ -2,14 +2,17 @@
 
 use uuid::Uuid;
 
-use super::{error::ProbeError, read};
+use super::{error::ProbeError, files::slot_boots, read};
 use crate::device::BlockIo;
 use slipway_core::{
+    boot::slot::Slot,
     disk::{
         gpt::{ENTRIES, Entry, GptError, Header},
         gpt_grow::RawTable,
         gpt_mend::wrong_type,
-        layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, gpt_bytes, overlap},
+        layout::{
+            BIOS_BYTES, ENTRY_ARRAY_BYTES, ESP_BYTES, ESP_OFFSET, META_BYTES, Part, STATE_BYTES, gpt_bytes, overlap,
+        },
         sectors::Sign,
     },
     plan::{GptCopies, GptFacts, Intruder},
@@ -26,6 +29,8 @@ pub(super) struct Gpt {
     backup_lba: Lba,
     // The last block holds a backup that does not belong to the primary.
     foreign_backup: bool,
+    // A whole backup at the end of the disk that says something else than the primary.
+    other_backup: Option<Table>,
     // What is on the disk is for sectors of another size.
     other: Option<String>,
 }
@@ -39,7 +44,7 @@ impl Gpt {
         let mut backup = (last, table(disk, last));
         // An image that was copied to a larger disk has its backup where the image ended. The last block then holds
         // nothing, or the backup of an earlier table.
-        let mut foreign = false;
+        let (mut foreign, mut other_backup) = (false, None);
         if let Ok((header, entries)) = &primary {
             let ours = |t: &Result<Table, GptError>| {
                 t.as_ref().is_ok_and(|(h, e)| (h.disk_guid, e) == (header.disk_guid, entries))
@@ -51,7 +56,8 @@ impl Gpt {
                 if elsewhere != last {
                     backup = (elsewhere, table(disk, elsewhere));
                 } else if foreign {
-                    (foreign, backup.1) = (false, Err(GptError::OtherTable));
+                    foreign = false;
+                    other_backup = std::mem::replace(&mut backup.1, Err(GptError::OtherTable)).ok();
                 }
             }
         }
@@ -67,7 +73,7 @@ impl Gpt {
                     && read(disk, at, bytes).is_ok()
             })
         });
-        Gpt { primary, backup: backup.1, backup_lba: backup.0, foreign_backup: foreign, other }
+        Gpt { primary, backup: backup.1, backup_lba: backup.0, foreign_backup: foreign, other_backup, other }
     }
 
     /// The primary, or the backup if the primary is damaged. If neither is valid and one cannot be read, it is not known
@@ -86,6 +92,28 @@ impl Gpt {
                 Err(ProbeError::NoTable(why))
             }
         }
+    }
+
+    /// Why the first copy, which is whole, is wrong: ours cannot lie where it says, or an installation puts them where the second
+    /// one says, which is whole, too, and of the same disk. Then that one counts. An error if it is not certain which one does.
+    pub fn misplaced(&mut self, disk: &dyn BlockIo) -> Result<Option<String>, ()> {
+        let sector = disk.sector_size();
+        let (Ok((header, entries)), Some(second)) = (&self.primary, &self.other_backup) else { return Ok(None) };
+        let (Some(here), Some(there)) = (places(entries, sector), places(&second.1, sector)) else { return Ok(None) };
+        let moved = Part::ALL.into_iter().find(|part| here[*part as usize - 1] != there[*part as usize - 1]);
+        let wrong = wrong_places(&here, sector);
+        let is_better = wrong.is_some() || (!as_installed(&here) && as_installed(&there));
+        let is_possible = second.0.disk_guid == header.disk_guid && wrong_places(&there, sector).is_none();
+        let Some(moved) = moved.filter(|_| is_better && is_possible) else { return Ok(None) };
+        // An upgrade may have gone by places that are possible.
+        let boots = |parts: &[Extent; 7], slot: Slot| slot_boots(disk, parts[Part::from(slot) as usize - 1], slot);
+        let is_lost = |slot: &Slot| boots(&here, *slot) && !boots(&there, *slot);
+        if wrong.is_none() && Slot::BOTH.iter().any(is_lost) {
+            return Err(());
+        }
+        self.backup = self.other_backup.take().ok_or(GptError::OtherTable);
+        self.primary = Err(GptError::Unusable("it gives wrong places for partitions"));
+        Ok(Some(wrong.unwrap_or_else(|| format!("{} is not where an installation puts it", moved.name()))))
     }
 
     /// Whether the disk does not return one of them.
@@ -162,10 +190,7 @@ pub(super) fn ours(disk: &dyn BlockIo, gpt: &Gpt) -> Result<GptFacts, ProbeError
         return Err(ProbeError::Foreign(format!("its table has {} entries, not {ENTRIES}", header.entries)));
     }
     let (mut parts, mut guids) = ([Extent { offset: 0, len: 0 }; 7], [Uuid::nil(); 7]);
-    let found = |part: Part| {
-        let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name());
-        entry.and_then(|e| Some((e.extent(sector)?, e.guid)))
-    };
+    let found = |part: Part| place(entries, part, sector);
     // Said first: as long as the disk is too small, nothing else can be mended.
     let is_beyond = |part: &Part| found(*part).is_some_and(|(extent, _)| extent.end() > disk.size());
     if let Some(part) = Part::ALL.into_iter().find(is_beyond) {
@@ -180,20 +205,47 @@ pub(super) fn ours(disk: &dyn BlockIo, gpt: &Gpt) -> Result<GptFacts, ProbeError
             ))
         })?;
     }
-    if let Some((one, other)) = overlap(&parts) {
-        return Err(ProbeError::Foreign(format!("partitions {} and {} overlap", one.name(), other.name())));
-    }
-    let table_end = 2 * sector.bytes() + ENTRY_ARRAY_BYTES;
-    if let Some(part) = Part::ALL.into_iter().find(|part| parts[*part as usize - 1].offset < table_end) {
-        return Err(ProbeError::Foreign(format!("partition {} overlaps the partition table", part.name())));
-    }
-    if parts[Part::Meta as usize - 1].len != META_BYTES {
-        return Err(ProbeError::Foreign("META is not exactly 1 MiB".to_owned()));
+    if let Some(why) = wrong_places(&parts, sector) {
+        return Err(ProbeError::Foreign(why));
     }
     let intruders = intruders(entries, &parts, sector);
     let entry = |part: Part| entries.iter().find(|entry| entry.number == part.number());
     let wrong_types = Part::ALL.into_iter().filter_map(|part| wrong_type(part, entry(part)?)).collect();
     Ok(GptFacts { disk_guid: header.disk_guid, parts, guids, copies: gpt.copies(sector), intruders, wrong_types })
+}
+
+fn place(entries: &[Entry], part: Part, sector: SectorSize) -> Option<(Extent, Uuid)> {
+    let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name())?;
+    Some((entry.extent(sector)?, entry.guid))
+}
+
+fn places(entries: &[Entry], sector: SectorSize) -> Option<[Extent; 7]> {
+    let places = Part::ALL.into_iter().filter_map(|part| place(entries, part, sector)).map(|(extent, _)| extent);
+    places.collect::<Vec<_>>().try_into().ok()
+}
+
+/// Why ours cannot lie there.
+pub(super) fn wrong_places(parts: &[Extent; 7], sector: SectorSize) -> Option<String> {
+    if let Some((one, other)) = overlap(parts) {
+        return Some(format!("partitions {} and {} overlap", one.name(), other.name()));
+    }
+    let table_end = 2 * sector.bytes() + ENTRY_ARRAY_BYTES;
+    if let Some(part) = Part::ALL.into_iter().find(|part| parts[*part as usize - 1].offset < table_end) {
+        return Some(format!("partition {} overlaps the partition table", part.name()));
+    }
+    (parts[Part::Meta as usize - 1].len != META_BYTES).then(|| "META is not exactly 1 MiB".to_owned())
+}
+
+/// Whether they follow one another as an installation lays them out.
+fn as_installed(parts: &[Extent; 7]) -> bool {
+    let slot = parts[Part::BootA as usize - 1].len;
+    let last = parts[Part::Ephemeral as usize - 1].len;
+    let mut offset = ESP_OFFSET;
+    parts.iter().zip([ESP_BYTES, BIOS_BYTES, slot, slot, META_BYTES, STATE_BYTES, last]).all(|(part, len)| {
+        let is_here = *part == Extent { offset, len };
+        offset = part.end();
+        is_here
+    })
 }
 
 // Bytes of the disk that a table is for. A backup says where it lies itself.

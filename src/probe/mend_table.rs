@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::{
     error::ProbeError,
     files::{has_boot_state, is_free_of_others, slot_boots},
-    gpt::{Gpt, lba1, raw_table},
+    gpt::{Gpt, lba1, raw_table, wrong_places},
     head, read,
 };
 use crate::{device::BlockIo, fat::FatVolume};
@@ -43,12 +43,16 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
     // Read before the copies: a table that another program writes meanwhile is noticed.
     let lba1 = lba1(disk);
     // A read that fails once must not make another copy the one that counts.
-    let gpt = Some(Gpt::tables(disk)).filter(|gpt| !gpt.is_unreadable()).unwrap_or_else(|| Gpt::tables(disk));
+    let mut gpt = Some(Gpt::tables(disk)).filter(|gpt| !gpt.is_unreadable()).unwrap_or_else(|| Gpt::tables(disk));
+    let Ok(misplaced) = gpt.misplaced(disk) else { return Ok(None) };
     let Some(basis) = basis(disk, &gpt) else { return Ok(None) };
     let entries = basis.as_ref().map(RawTable::entries).unwrap_or_default();
     let Some(ours) = our_entries(&entries, hints(disk, &entries), bytes, sector) else { return Ok(None) };
+    if wrong_places(&ours.parts, sector).is_some() {
+        return Ok(None);
+    }
     // A whole backup that says something else may be the one that is right.
-    let is_doubtful = ours.is_inferred || matches!(gpt.backup, Err(GptError::OtherTable));
+    let is_doubtful = ours.is_inferred || misplaced.is_some() || matches!(gpt.backup, Err(GptError::OtherTable));
     if is_doubtful && !is_there(disk, &ours) {
         return Ok(None);
     }
@@ -59,18 +63,33 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
     let new_guids = Part::ALL.into_iter().filter(|part| found[*part as usize - 1].is_none()).map(Part::name).collect();
     let Some(wanted) = basis.with_ours(&ours, &guids, bytes, sector) else { return Ok(None) };
     let Some(table) = wanted.render(bytes, sector) else { return Ok(None) };
-    let is_changed = !ours.faults.is_empty() || basis_lost;
-    let faults = faults(&gpt, &ours, basis_lost);
+    // An entry may have another fault than those that are told, such as an attribute that is missing.
+    let is_changed = !ours.faults.is_empty() || basis_lost || basis.entries() != wanted.entries();
+    let backup_is_right = gpt.backup.is_ok() && !is_changed && is_at_end(disk, &table);
+    let faults = match &misplaced {
+        // The only copy that says what the disk held stays as it is.
+        Some(_) if !backup_is_right => return Ok(None),
+        Some(why) => vec![format!("its first copy is wrong: {why}")],
+        None => faults(&gpt, &ours, basis_lost),
+    };
     if faults.is_empty() {
         return Ok(None);
     }
+    // One that is whole stays so at every instant, whatever it says. That takes the place of its entries.
+    let primary = match gpt.primary.is_ok() || misplaced.is_some() {
+        true => match raw_table(disk, Lba(1)) {
+            Some(raw) => Some(raw.place(sector)),
+            None => return Ok(None),
+        },
+        false => None,
+    };
     let facts = MendTableFacts {
         disk_guid: basis.disk_guid(),
         sector,
         faults,
-        primary: gpt.primary.is_ok().then(|| raw_table(disk, Lba(1)).and_then(|raw| raw.place(sector))),
+        primary,
         primary_is_right: gpt.primary.is_ok() && !is_changed,
-        backup_is_right: gpt.backup.is_ok() && !is_changed && is_at_end(disk, &table),
+        backup_is_right,
         table,
         new_guids,
         lba0_lost,

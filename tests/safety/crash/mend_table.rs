@@ -51,14 +51,22 @@ enum Damage {
     OtherBackup,
     /// The backup is lost, and the primary is by a program that leaves more room before the first partition.
     BackupLostOfAnother,
+    /// META and STATE overlap, in the primary alone.
+    Overlap,
+    /// META is too short, in the primary alone.
+    ShortMeta,
+    /// BOOT-B ends early, in the primary alone.
+    ShortSlot,
+    /// BIOS lacks its attribute, in the primary alone.
+    Attribute,
 }
 
 use Damage::{
-    BackupLost, BackupLostOfAnother, BothLost, EntryDeleted, OtherBackup, PrimaryHeaderLost, PrimaryLost,
-    PrimaryLostWrongType, WrongName, WrongType,
+    Attribute, BackupLost, BackupLostOfAnother, BothLost, EntryDeleted, OtherBackup, Overlap, PrimaryHeaderLost,
+    PrimaryLost, PrimaryLostWrongType, ShortMeta, ShortSlot, WrongName, WrongType,
 };
 
-const ALL: [Damage; 10] = [
+const ALL: [Damage; 14] = [
     BackupLost,
     PrimaryLost,
     PrimaryHeaderLost,
@@ -69,6 +77,10 @@ const ALL: [Damage; 10] = [
     PrimaryLostWrongType,
     OtherBackup,
     BackupLostOfAnother,
+    Overlap,
+    ShortMeta,
+    ShortSlot,
+    Attribute,
 ];
 
 /// Change the entry of a partition, in the copy whose header is at `header` and whose entries are at `entries`.
@@ -87,6 +99,12 @@ fn edit_entry(pages: &mut Pages, (header, entries): (u64, u64), number: u64, edi
     pages.write(header, &block);
 }
 
+/// The number of a block, eight less.
+fn less(lba: &mut [u8]) {
+    let number = u64::from_le_bytes(lba.try_into().unwrap()) - 8;
+    lba.copy_from_slice(&number.to_le_bytes());
+}
+
 fn damaged(damage: Damage) -> Pages {
     let mut pages = World::get().installed(0);
     let (first, last) = ((LBA, 2 * LBA), (DISK_BYTES - LBA, BACKUP.offset));
@@ -97,6 +115,10 @@ fn damaged(damage: Damage) -> Pages {
         BothLost => [PRIMARY, BACKUP].into_iter().for_each(|extent| pages.zero(extent)),
         WrongType => [first, last].into_iter().for_each(|copy| edit_entry(&mut pages, copy, 4, &|entry| entry[3] ^= 1)),
         WrongName => edit_entry(&mut pages, first, 6, &|entry| entry[56] ^= 1),
+        Overlap => edit_entry(&mut pages, first, 6, &|entry| less(&mut entry[32..40])),
+        ShortMeta => edit_entry(&mut pages, first, 5, &|entry| less(&mut entry[40..48])),
+        ShortSlot => edit_entry(&mut pages, first, 4, &|entry| less(&mut entry[40..48])),
+        Attribute => edit_entry(&mut pages, first, 2, &|entry| entry[48] = 0),
         EntryDeleted => {
             [first, last].into_iter().for_each(|copy| edit_entry(&mut pages, copy, 5, &|entry| entry.fill(0)));
         }
@@ -297,6 +319,7 @@ fn mutants_are_caught() {
         plan.steps.drain(first..first + 2);
     };
     caught(WrongType, "the entries in their place at once", &home);
+    caught(Overlap, "the entries in their place at once", &home);
     caught(WrongType, "the header before the entries", &|plan| {
         let first = plan.steps.iter().position(|step| matches!(step, Step::WriteEntries { .. })).unwrap();
         plan.steps.swap(first, first + 1);
