@@ -198,12 +198,13 @@ impl RenewalRequest {
         kernels: &PerSlot<KernelLook>,
         sector: SectorSize,
     ) -> Result<Due<'a>, Left> {
-        let map = facts.esp.as_ref().map_err(|why| Left::Esp(why.clone()))?;
         let path = self.path();
+        // First: without it nothing starts the disk under UEFI, and its remedy makes the whole ESP again.
         let found = facts.efi.as_ref().ok_or_else(|| match facts.other {
             Some(has) => Left::OtherArch { has, offered: self.offered.arch },
             None => Left::Missing(path.clone()),
         })?;
+        let map = facts.esp.as_ref().map_err(|why| Left::Esp(why.clone()))?;
         if found.sha256.is_none() && !self.mend {
             return Err(Left::Unreadable(path));
         }

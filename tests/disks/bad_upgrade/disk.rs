@@ -3,7 +3,7 @@
 use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
-    world::{self, Node, World, json_of, noise, partition, read_at, tool, write_at},
+    world::{self, Node, World, json_of, noise, on_disk, partition, read_at, tool, write_at},
 };
 
 use super::refused;
@@ -49,9 +49,12 @@ fn a_table_whose_slots_are_one_place() {
     let cmdline = node.cmdline('A', false);
     // The primary table: BOOT-B where BOOT-A is, every checksum right.
     with_primary_table(&node, |entries| entries.copy_within(2 * 128 + 32..2 * 128 + 48, 3 * 128 + 32));
-    refused(&node, INSTALL, &["not a Slipway disk", "BOOT-A and BOOT-B overlap"], || {
+    refused(&node, INSTALL, &["BOOT-A and BOOT-B overlap", "`installer repair --disk"], || {
         node.run_under(&cmdline, &["upgrade", "--source", &node.next.source()])
     });
+    let said = on_disk(&node.disk, &["repair"]).succeeds().stdout;
+    assert!(said.contains("its first copy is wrong: partitions BOOT-A and BOOT-B overlap"), "{said}");
+    node.run_under(&cmdline, &["upgrade", "--source", &node.next.source()]).succeeds();
 }
 
 /// Another program has put a partition of its own onto bytes of one of ours, which no tool does without being forced.
@@ -170,4 +173,27 @@ fn both_copies_of_boot_env_damaged() {
     let status = json_of(&node.disk, &["status"]);
     assert_eq!((&status["next_boot"]["slot"], &status["next_boot"]["trial"]), (&"B".into(), &true.into()));
     assert_eq!(status["boot_env"]["default"], "A");
+}
+
+/// Until the loader is back, nothing that is upgraded starts under UEFI. That is said first, whatever else the ESP has.
+#[test]
+fn an_esp_without_a_loader_and_with_files_that_share_clusters() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let offset = partition(&node.disk, "EFI").offset;
+    let at = format!("{}@@{offset}", node.disk.display());
+    tool!("mdel", "-i", &at, "::/EFI/BOOT/BOOTX64.EFI");
+    let shown = tool!("mshowfat", "-i", &at, "::/SLIPWAY/history");
+    let history: u64 = shown.split_once('<').unwrap().1.split(['-', '>']).next().unwrap().parse().unwrap();
+    let fat = offset + u64::from(u16::from_le_bytes(read_at(&node.disk, offset + 14, 2).try_into().unwrap())) * 512;
+    let second = fat + u64::from(u32::from_le_bytes(read_at(&node.disk, offset + 36, 4).try_into().unwrap())) * 512;
+    // It goes on in the root directory.
+    [fat, second].iter().for_each(|fat| write_at(&node.disk, fat + 4 * history, &2_u32.to_le_bytes()));
+    let upgrade = ["upgrade", "--output=json", "--source", &node.next.source()];
+    let report = node.run_under(&node.cmdline('A', false), &upgrade).succeeds().json();
+    let missing = "EFI/BOOT/BOOTX64.EFI is missing from the ESP; `installer repair` makes the ESP again";
+    let warnings = report["plan"]["warnings"].as_array().unwrap();
+    assert!(warnings.iter().any(|warning| warning.as_str().unwrap().contains(missing)), "{report}");
+    on_disk(&node.disk, &["repair"]).succeeds();
+    assert_eq!(json_of(&node.disk, &["status"])["problems"], serde_json::json!([]));
 }
