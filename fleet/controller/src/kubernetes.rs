@@ -21,7 +21,11 @@ use slipway_fleet_objects::{
     kubernetes_upgrade::{KubernetesUpgrade, KubernetesUpgradeStatus},
     policy::UpgradePolicy,
 };
-use slipway_kubernetes::facts::{Direction, Facts};
+use slipway_kubernetes::{
+    facts::{Direction, Facts},
+    images::Images,
+    version::Version,
+};
 use slipway_kubernetes_upgrade::run::{Run, Wish};
 use slipway_rollout::policy::Rules;
 
@@ -151,9 +155,12 @@ impl Kubernetes {
 
     /// The control plane as its nodes say. No gate is looked at: the Job does that, with rights of its own.
     async fn facts(&self, object: &KubernetesUpgrade) -> std::result::Result<Facts, String> {
+        let target: Version = object.spec.version.parse()?;
         let wish = Wish {
             direction: Direction::Forward,
-            target: object.spec.version.parse()?,
+            images: Images::new(&object.spec.images, &target)?,
+            pre_pull: object.spec.pre_pull,
+            target,
             soak: Duration::from_secs(object.spec.soak.seconds()),
             patience: Duration::ZERO,
             snapshot: object.spec.snapshot,

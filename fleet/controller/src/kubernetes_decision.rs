@@ -10,6 +10,7 @@ use slipway_kubernetes::{
     blocked::Blocked,
     decide::{self, decide as next_step},
     facts::{Claim, Facts},
+    images::Images,
     plan::Plan,
     version::Version,
 };
@@ -109,6 +110,9 @@ impl Decision<'_> {
             Ok(version) => version,
             Err(why) => return self.leave(INVALID, "NoVersion", why),
         };
+        if let Err(why) = Images::new(&spec.images, &version) {
+            return self.leave(INVALID, "NoImages", why);
+        }
         if let Some(job) = self.seen.jobs.first()
             && let Some(outcome) = &job.ended
         {
@@ -117,11 +121,12 @@ impl Decision<'_> {
         if let Some(paused) = &spec.paused {
             return self.leave(PAUSED, PAUSED, format!("it is paused: {paused}"));
         }
-        if self.status.job.is_some() && self.status.to.as_deref() != Some(&version.to_string()) {
+        let is_other = self.status.to.as_deref() != Some(&version.to_string()) || self.status.images != spec.images;
+        if self.status.job.is_some() && is_other {
             return self.leave(
                 WAITING,
                 "OtherVersion",
-                format!("the Job for another version ends, before that for {version}"),
+                format!("the Job for another version, or other images, ends before that for {version}"),
             );
         }
         match self.status.job.clone() {
@@ -178,7 +183,7 @@ impl Decision<'_> {
         self.status.history.insert(0, ended);
         self.status.history.truncate(HISTORY);
         if outcome.is_ok() {
-            (self.status.failed, self.status.observed_version) = (None, Some(to));
+            self.reached(to);
             self.status.plan = None;
             self.status.steps.clear();
             self.say(UP_TO_DATE, UP_TO_DATE, message);
@@ -187,12 +192,15 @@ impl Decision<'_> {
             let left = self.status.run.as_ref().filter(|run| run.attempt == attempt).map(|run| run.left);
             let is_same = |before: &&FailedAttempt| {
                 let is_further = left.zip(before.left).is_some_and(|(left, before)| left < before);
-                before.version == to && before.retry == retry && !is_further
+                let is_same = before.version == to && before.images == self.status.images && before.retry == retry;
+                is_same && !is_further
             };
             let times = self.status.failed.as_ref().filter(is_same).map_or(0, |before| before.times);
             let times = times.saturating_add(1);
             let (state, word) = (if stays(&reason) { FAILED } else { WAITING }, reason.clone());
-            let failed = FailedAttempt { version: to, retry, reason, message: message.clone(), at, times, left };
+            let images = self.status.images.clone();
+            let failed =
+                FailedAttempt { version: to, images, retry, reason, message: message.clone(), at, times, left };
             // A pause is no failure.
             self.status.failed = Some(failed).filter(|failed| failed.reason != PAUSED);
             self.say(state, &word, message);
@@ -200,14 +208,24 @@ impl Decision<'_> {
         self.status.job.take().map_or(Next::Say, Next::Delete)
     }
 
+    fn reached(&mut self, version: String) {
+        (self.status.failed, self.status.observed_version) = (None, Some(version));
+        self.status.observed_images = self.status.images.clone();
+    }
+
     /// No Job runs: whether one is to.
     fn begin(&mut self, version: &Version) -> Next {
         let (spec, wanted) = (&self.seen.object.spec, version.to_string());
-        if self.status.observed_version.as_ref() == Some(&wanted) && self.status.failed.is_none() {
+        let is_observed =
+            self.status.observed_version.as_ref() == Some(&wanted) && self.status.observed_images == spec.images;
+        if is_observed && self.status.failed.is_none() {
             return self.say(UP_TO_DATE, UP_TO_DATE, format!("every static pod of the control plane has {wanted}"));
         }
         let failed = self.status.failed.clone();
-        if let Some(failed) = failed.filter(|failed| failed.version == wanted && failed.retry == spec.retry) {
+        let is_same = |failed: &FailedAttempt| {
+            failed.version == wanted && failed.images == spec.images && failed.retry == spec.retry
+        };
+        if let Some(failed) = failed.filter(is_same) {
             let FailedAttempt { reason, message, at, times, .. } = failed;
             if stays(&reason) {
                 return self.say(FAILED, &reason, format!("{message}; raise spec.retry to have it tried again"));
@@ -231,11 +249,12 @@ impl Decision<'_> {
     fn begin_from(&mut self, facts: &Facts, rules: &Rules, wanted: String) -> Next {
         let plan = Plan::new(facts);
         self.status.plan = Some(plan.hash());
-        self.status.steps = plan.steps.iter().map(ToString::to_string).collect();
+        self.status.steps = plan.lines();
         let waits = match next_step(facts) {
             decide::Next::Blocked(blocked) => Some((blocked.word(), blocked.to_string())),
             decide::Next::Finished => {
-                (self.status.observed_version, self.status.failed) = (Some(wanted.clone()), None);
+                self.status.images = self.seen.object.spec.images.clone();
+                self.reached(wanted.clone());
                 self.status.plan = None;
                 return self.say(UP_TO_DATE, UP_TO_DATE, format!("every static pod of the control plane has {wanted}"));
             }
@@ -256,7 +275,7 @@ impl Decision<'_> {
         if !goes_on {
             self.status.from = oldest.map(|oldest| oldest.to_string());
         }
-        self.status.to = Some(wanted);
+        (self.status.to, self.status.images) = (Some(wanted), self.seen.object.spec.images.clone());
         let name = job_name(self.seen.object.metadata.uid.as_deref().unwrap_or_default(), self.status.attempt);
         self.status.job = Some(name.clone());
         self.follow();

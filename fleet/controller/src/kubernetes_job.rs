@@ -73,7 +73,9 @@ fn words(of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus) -> Vec<String
     let words =
         ["upgrade-kubernetes", "--to", &to, "--soak", &soak.to_string(), "--attempt", &status.attempt.to_string()];
     let no_snapshot = (!of.spec.snapshot).then_some("--no-snapshot");
-    words.into_iter().chain(no_snapshot).map(str::to_owned).collect()
+    let no_pre_pull = (!of.spec.pre_pull).then_some("--no-pre-pull");
+    let images = status.images.iter().map(|(component, image)| format!("--image={component}={image}"));
+    words.into_iter().chain(no_snapshot).chain(no_pre_pull).map(str::to_owned).chain(images).collect()
 }
 
 /// A Job, as far as decisions depend on it.

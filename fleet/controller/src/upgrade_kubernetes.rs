@@ -1,6 +1,6 @@
 //! The program of the Job: the upgrade of Kubernetes, which reports its progress in the status of its KubernetesUpgrade.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
 use jiff::Timestamp;
@@ -13,6 +13,7 @@ use slipway_fleet_objects::kubernetes_upgrade::{CLUSTER, KubernetesUpgrade, PodR
 use slipway_kubernetes::{
     blocked::Blocked,
     facts::{Claim, Direction, Facts},
+    images::{self, Images},
     plan::Plan,
     version::Version,
 };
@@ -46,6 +47,12 @@ pub struct UpgradeKubernetes {
     /// The number of the attempt, which is in what it says
     #[arg(long, value_name = "NUMBER")]
     attempt: u32,
+    /// The image of a component, with the tag of the version and a digest
+    #[arg(long = "image", value_name = "COMPONENT=IMAGE", value_parser = images::named)]
+    images: Vec<(String, String)>,
+    /// Have nodes pull no images before anything is touched
+    #[arg(long)]
+    no_pre_pull: bool,
     /// Make no snapshot of etcd before anything is touched
     #[arg(long)]
     no_snapshot: bool,
@@ -59,6 +66,8 @@ pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result
     let wish = Wish {
         direction: Direction::Forward,
         target: of.to.clone(),
+        images: Images::new(of.images.clone(), &of.to)?,
+        pre_pull: !of.no_pre_pull,
         soak: Duration::from_secs(of.soak),
         patience: Duration::from_secs(of.patience),
         snapshot: !of.no_snapshot,
@@ -80,7 +89,7 @@ pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result
     let run = Run::new(client, nodes, wish).run(|happened| say.send_modify(|report| take(report, happened)));
     let outcome = tokio::select! {
         ended = run => ended.map_err(|e| (word(&e).to_owned(), e.to_string())),
-        why = unwanted(&api, &of.to) => Err((PAUSED.to_owned(), why)),
+        why = unwanted(&api, &of) => Err((PAUSED.to_owned(), why)),
         _ = terminate.recv() => Err((PAUSED.to_owned(), "its Job was deleted".to_owned())),
         never = tell(&api, said) => match never {},
     };
@@ -112,6 +121,7 @@ fn take(report: &mut RunReport, happened: &Happened) {
             report.token = if let Claim::Held(token) = facts.claim { Some(token) } else { None };
             report.pods = pods(facts);
         }
+        Happened::Pull(node) => report.message = format!("begins: {node}: the images that it will run are pulled"),
         Happened::Snapshot(node) => report.message = format!("begins: {node}: a snapshot of etcd"),
         Happened::Asked(step) => report.message = format!("begins: {step}"),
         Happened::Waits(why) => report.message = format!("waits: {why}"),
@@ -151,7 +161,8 @@ fn word(error: &Error) -> &'static str {
 }
 
 /// Ends when people do not want it any more. An API server that does not answer is no reason.
-async fn unwanted(api: &Api<KubernetesUpgrade>, to: &Version) -> String {
+async fn unwanted(api: &Api<KubernetesUpgrade>, of: &UpgradeKubernetes) -> String {
+    let images: BTreeMap<_, _> = of.images.iter().cloned().collect();
     loop {
         match timeout(ANSWER, api.get_opt(CLUSTER)).await {
             Ok(Ok(None)) => return format!("the KubernetesUpgrade {CLUSTER} is gone"),
@@ -159,8 +170,11 @@ async fn unwanted(api: &Api<KubernetesUpgrade>, to: &Version) -> String {
                 if let Some(paused) = object.spec.paused {
                     return format!("it is paused: {paused}");
                 }
-                if object.spec.version.parse().as_ref() != Ok(to) {
+                if object.spec.version.parse().as_ref() != Ok(&of.to) {
                     return format!("another version is wanted now: {}", object.spec.version);
+                }
+                if object.spec.images != images {
+                    return "other images are wanted now".to_owned();
                 }
             }
             _ => {}

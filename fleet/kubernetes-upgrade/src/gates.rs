@@ -35,6 +35,7 @@ pub async fn look(client: &Client, seen: &Seen, facts: &Facts, trial_in: &str) -
     Ok(vec![
         gate("nodes", nodes(&seen.nodes)),
         gate("etcd", etcd(seen)),
+        gate("pre-pull", if facts.pre_pull { pre_pull(seen) } else { None }),
         gate("snapshot", if facts.needs_snapshot { snapshot(seen) } else { None }),
         gate("certificates", certificates(seen, Timestamp::now())),
         gate("fleet", fleet(&facts.claim)),
@@ -64,6 +65,12 @@ fn etcd(seen: &Seen) -> Option<String> {
     let ill = says().find_map(|(name, says)| Some(format!("{name}: {}", says.etcd_ill.as_ref()?)));
     let is_known = says().any(|(_, says)| says.has_etcd);
     ill.or_else(|| (!is_known).then(|| "no node of the control plane has [etcd] in its slipwayd.toml".to_owned()))
+}
+
+/// Each node can pull images.
+fn pre_pull(seen: &Seen) -> Option<String> {
+    let mut says = seen.control_plane.iter().filter_map(|(name, says)| Some((name, says.as_ref().ok()?)));
+    says.find_map(|(name, says)| Some(format!("{name} can pull no images: {}", says.no_pull.as_ref()?)))
 }
 
 /// A node can make a snapshot of etcd: it has the programs, and the room.

@@ -7,8 +7,8 @@ use std::{
 
 use k8s_openapi::api::core::v1 as core;
 use kube::{Api, Client, api::ListParams};
-use slipway_kubernetes::facts::{Node, Snapshot, StaticPod};
-use slipway_node_api::v1::{EtcdSnapshot, StaticPodsRequest, StaticPodsResponse};
+use slipway_kubernetes::facts::{Node, Pull, PullState, Snapshot, StaticPod};
+use slipway_node_api::v1::{EtcdSnapshot, ImagePull, StaticPodsRequest, StaticPodsResponse};
 use slipway_node_client::{Client as NodeClient, chain};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -74,8 +74,9 @@ impl Seen {
 fn node(says: &StaticPodsResponse, asked: &BTreeSet<Uuid>) -> Node {
     let is_ours = |id: &str| id.parse().is_ok_and(|id: Uuid| asked.contains(&id));
     let snapshot = says.snapshot.as_ref().filter(|of| is_ours(&of.id)).map(snapshot);
+    let pull = says.pull.as_ref().filter(|of| is_ours(&of.id)).map(pull);
     let makes_snapshots = says.has_etcd && says.no_snapshot.is_none();
-    let mut node = Node { busy: says.busy.clone(), makes_snapshots, snapshot, ..Node::default() };
+    let mut node = Node { busy: says.busy.clone(), makes_snapshots, snapshot, pull, ..Node::default() };
     for pod in &says.pods {
         // A component of a newer node is none that this program upgrades.
         let Ok(component) = pod.component.parse() else { continue };
@@ -99,6 +100,15 @@ fn snapshot(of: &EtcdSnapshot) -> Snapshot {
         (Some(_), None) => Snapshot::Made,
         (None, None) => Snapshot::UnderWay,
     }
+}
+
+fn pull(of: &ImagePull) -> Pull {
+    let state = match (&of.failed, of.done) {
+        (Some(why), _) => PullState::Failed(why.clone()),
+        (None, true) => PullState::Done,
+        (None, false) => PullState::UnderWay,
+    };
+    Pull { images: of.images.iter().cloned().collect(), state }
 }
 
 /// The name of a Node.

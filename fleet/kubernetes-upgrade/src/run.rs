@@ -10,10 +10,13 @@ use slipway_kubernetes::{
     blocked::Blocked,
     decide::{Next, decide},
     facts::{Claim, Direction, Facts},
-    plan::{Plan, Step},
+    images::Images,
+    plan::{Plan, Step, is_reached},
     version::Version,
 };
-use slipway_node_api::v1::{CompleteStaticPodsRequest, ReplaceStaticPodRequest, SnapshotEtcdRequest};
+use slipway_node_api::v1::{
+    CompleteStaticPodsRequest, PullImagesRequest, ReplaceStaticPodRequest, SnapshotEtcdRequest,
+};
 use slipway_node_client::chain;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -33,6 +36,10 @@ pub struct Wish {
     pub direction: Direction,
     /// The version; on the way back, the one to leave.
     pub target: Version,
+    /// The images that people pin.
+    pub images: Images,
+    /// Have nodes pull their images before anything is touched.
+    pub pre_pull: bool,
     /// How long everything must have been well before the way back closes.
     pub soak: Duration,
     /// How long nothing may change before the run gives up. Nodes go on with what they do.
@@ -46,6 +53,8 @@ pub struct Wish {
 /// What happens, for whoever watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
+    /// This node was asked to pull the images that it will run.
+    Pull(String),
     /// This node was asked for a snapshot of etcd.
     Snapshot(String),
     /// A node was asked for this.
@@ -78,7 +87,7 @@ pub struct Run<'a, C> {
     client: Client,
     nodes: &'a C,
     wish: Wish,
-    /// Replacements and snapshots that this run has asked for: what came back of them is not tried again by itself.
+    /// Replacements, snapshots and pulls that this run has asked for: what came back of them is not tried again by itself.
     asked: BTreeSet<Uuid>,
     well_since: Option<Instant>,
 }
@@ -103,21 +112,21 @@ impl<'a, C: Connect> Run<'a, C> {
     }
 
     async fn facts_of(&mut self, seen: &Seen) -> Result<Facts, String> {
-        let Wish { direction, target, soak, snapshot, .. } = self.wish.clone();
+        let Wish { direction, target, images, pre_pull, soak, snapshot, .. } = self.wish.clone();
         let mut facts = Facts {
             direction,
             target,
+            images,
             nodes: seen.control_plane(&self.asked),
             kubelets: seen.kubelets(),
             claim: claim::look(&self.client, self.wish.direction, &self.wish.target).await?,
             gates: Vec::new(),
+            pre_pull,
             needs_snapshot: snapshot,
             soak: soak.as_secs(),
             well_for: None,
         };
-        let is_at_target = |pod: &slipway_kubernetes::facts::StaticPod| pod.version().as_ref() == Some(&facts.target);
-        let is_well = facts.pods().all(|(.., pod)| pod.ill.is_none() && is_at_target(pod));
-        self.well_since = if is_well { self.well_since.or(Some(Instant::now())) } else { None };
+        self.well_since = if is_reached(&facts) { self.well_since.or(Some(Instant::now())) } else { None };
         facts.well_for = self.well_since.map(|since| since.elapsed().as_secs());
         Ok(facts)
     }
@@ -197,6 +206,11 @@ impl<'a, C: Connect> Run<'a, C> {
                 tell(&Happened::Unclaimed(token));
                 Ok(Turn::Asked)
             }
+            Next::Pull(node, images) => {
+                tell(&Happened::Pull(node.clone()));
+                self.pull(&seen, &node, images.into_iter().collect(), token).await?;
+                Ok(Turn::Asked)
+            }
             Next::Snapshot(node) => {
                 tell(&Happened::Snapshot(node.clone()));
                 self.snapshot(&seen, &node, token).await?;
@@ -239,6 +253,19 @@ impl<'a, C: Connect> Run<'a, C> {
         within(async {
             let mut client = self.nodes.connect(node).await?;
             client.replace_static_pod(request).await.map_err(|e| format!("{}: {}", step.node, chain(&e)))
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn pull(&mut self, seen: &Seen, name: &str, images: Vec<String>, token: Option<u64>) -> Result<(), String> {
+        let node = seen.node(name).ok_or_else(|| format!("{name} is gone"))?;
+        let (id, version) = (Uuid::new_v4(), self.wish.target.to_string());
+        self.asked.insert(id);
+        within(async {
+            let mut client = self.nodes.connect(node).await?;
+            let request = PullImagesRequest { id: id.to_string(), images, version, token };
+            client.pull_images(request).await.map_err(|e| format!("{name}: {}", chain(&e)))
         })
         .await?;
         Ok(())

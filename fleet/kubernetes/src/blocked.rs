@@ -38,6 +38,12 @@ pub enum Blocked {
     /// Something that must be so before anything is touched.
     #[error("{name}: {why}")]
     Gate { name: String, why: String },
+    /// A pinned image comes from elsewhere.
+    #[error("{node}: {component} has {has}, and {image} is in another repository: move it there in its manifest first")]
+    Repository { node: String, component: Component, has: String, image: String },
+    /// A node would have to fetch an image while its API server is away.
+    #[error("{node} cannot pull an image that it will run: {why}")]
+    NoImage { node: String, why: String },
     /// There would be no copy of what is in etcd.
     #[error("{node} has no snapshot of etcd: {why}")]
     NoSnapshot { node: String, why: String },
@@ -63,6 +69,8 @@ impl Blocked {
             Self::Kubelet { .. } => "KubeletSkew",
             Self::Uncompleted { .. } => "Uncompleted",
             Self::Gate { .. } => "Gate",
+            Self::Repository { .. } => "Repository",
+            Self::NoImage { .. } => "NoImage",
             Self::NoSnapshot { .. } => "NoSnapshot",
             Self::CameBack { .. } => Self::CAME_BACK,
         }

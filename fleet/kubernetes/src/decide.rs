@@ -1,11 +1,14 @@
 //! From facts to the next step. One step at a time: the next one begins when everything is well after the last.
 
+use std::collections::BTreeSet;
+
 use crate::{
     blocked::Blocked,
     component::Component,
-    facts::{Claim, Direction, Facts, Snapshot},
+    facts::{Claim, Direction, Facts, PullState, Snapshot},
     plan::{Plan, Step},
     skew::{self, Skew},
+    version::{Version, repository},
 };
 
 /// What to do now.
@@ -13,6 +16,8 @@ use crate::{
 pub enum Next {
     /// Take the ledger's claim, so that no node is upgraded by the fleet meanwhile.
     Claim,
+    /// Have this node pull these images.
+    Pull(String, BTreeSet<String>),
     /// Have this node make a snapshot of etcd.
     Snapshot(String),
     /// Replace this static pod.
@@ -44,37 +49,52 @@ fn held_to_the_claim(facts: &Facts, next: Next) -> Next {
         Claim::Free if touches => Next::Claim,
         Claim::Refused(why) if touches && facts.direction == Direction::Forward => Next::Wait(format!("fleet: {why}")),
         Claim::Held(token) if next == Next::Finished && facts.is_settled() => Next::Unclaim(*token),
-        _ if matches!(next, Next::Do(_)) && facts.needs_snapshot && !facts.is_touched() => {
-            after_the_snapshot(facts, next)
+        _ if matches!(next, Next::Do(_)) && facts.direction == Direction::Forward && !facts.is_touched() => {
+            pull(facts).or_else(|| snapshot(facts)).unwrap_or(next)
         }
         _ => next,
     }
 }
 
-/// The first step, once a node has a snapshot of etcd: as late as can be, and after the claim, so that it is no older than
-/// this run. The way back needs none.
-fn after_the_snapshot(facts: &Facts, step: Next) -> Next {
-    if facts.direction == Direction::Back {
-        return step;
+/// Before the first step every node has the images that it will run; `None` if it has. The nodes pull at the same time.
+fn pull(facts: &Facts) -> Option<Next> {
+    let mut waits = None;
+    for (name, images) in Plan::new(facts).pulls {
+        let Some(pull) = facts.nodes[&name].pull.as_ref().filter(|pull| pull.images == images) else {
+            return Some(Next::Pull(name, images));
+        };
+        match &pull.state {
+            PullState::Done => {}
+            PullState::Failed(why) => return Some(Next::Blocked(Blocked::NoImage { node: name, why: why.clone() })),
+            PullState::UnderWay => waits = waits.or(Some(name)),
+        }
+    }
+    waits.map(|node| Next::Wait(format!("{node}: the images that it will run are pulled")))
+}
+
+/// Before the first step a node has a snapshot of etcd; `None` if it has. It is made as late as can be, and after the claim,
+/// so that it is no older than this run.
+fn snapshot(facts: &Facts) -> Option<Next> {
+    if !facts.needs_snapshot {
+        return None;
     }
     let snapshots = || facts.nodes.iter().filter_map(|(name, node)| Some((name, node.snapshot.as_ref()?)));
     if snapshots().any(|(_, of)| *of == Snapshot::Made) {
-        return step;
+        return None;
     }
-    match snapshots().next() {
+    Some(match snapshots().next() {
         Some((node, Snapshot::Failed(why))) => {
-            return Next::Blocked(Blocked::NoSnapshot { node: node.clone(), why: why.clone() });
+            Next::Blocked(Blocked::NoSnapshot { node: node.clone(), why: why.clone() })
         }
-        Some((node, _)) => return Next::Wait(format!("{node}: a snapshot of etcd is made, and restored for a trial")),
-        None => {}
-    }
-    match facts.nodes.iter().find(|(_, node)| node.makes_snapshots) {
-        Some((name, _)) => Next::Snapshot(name.clone()),
-        None => {
-            let why = "no [etcd.snapshot] in the slipwayd.toml of any".to_owned();
-            Next::Blocked(Blocked::NoSnapshot { node: "the control plane".to_owned(), why })
-        }
-    }
+        Some((node, _)) => Next::Wait(format!("{node}: a snapshot of etcd is made, and restored for a trial")),
+        None => match facts.nodes.iter().find(|(_, node)| node.makes_snapshots) {
+            Some((name, _)) => Next::Snapshot(name.clone()),
+            None => {
+                let why = "no [etcd.snapshot] in the slipwayd.toml of any".to_owned();
+                Next::Blocked(Blocked::NoSnapshot { node: "the control plane".to_owned(), why })
+            }
+        },
+    })
 }
 
 /// Whether everything is known that decisions depend on.
@@ -114,7 +134,7 @@ fn may_go(facts: &Facts) -> Result<(), Blocked> {
     let mut servers = vec![facts.target.clone()];
     if facts.direction == Direction::Back {
         let kept = facts.pods().filter(|(_, component, _)| *component == Component::ApiServer);
-        servers = kept.filter_map(|(.., pod)| crate::version::Version::of_image(pod.kept.as_deref()?)).collect();
+        servers = kept.filter_map(|(.., pod)| Version::of_image(pod.kept.as_deref()?)).collect();
     }
     for (node, kubelet) in &facts.kubelets {
         let checks = servers.iter().map(|server| skew::check(kubelet, Some(&server.to_string())));
@@ -146,8 +166,15 @@ fn path(facts: &Facts) -> Result<(), Blocked> {
         if !target.minor().follows(has.minor()) {
             return Err(Blocked::Path { node, component, has });
         }
-        if let Some(image) = pod.kept.clone().filter(|_| has != *target) {
+        let pinned = facts.images.of(component).filter(|pinned| *pinned != pod.image);
+        if let Some(image) = pod.kept.clone().filter(|_| has != *target || pinned.is_some()) {
             return Err(Blocked::Uncompleted { node, component, image });
+        }
+        // A node takes no other repository for a claim's token: who holds it is trusted with less than an admin.
+        if let Some(image) = pinned.filter(|pinned| repository(pinned) != repository(&pod.image))
+            && facts.claim != Claim::NoFleet
+        {
+            return Err(Blocked::Repository { node, component, has: pod.image.clone(), image: image.to_owned() });
         }
     }
     Ok(())

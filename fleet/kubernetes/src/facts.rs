@@ -1,10 +1,10 @@
 //! What is seen of the cluster, and what is wanted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{component::Component, version::Version};
+use crate::{component::Component, images::Images, version::Version};
 
 /// Where the control plane is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub struct Facts {
     pub direction: Direction,
     /// The version that is wanted.
     pub target: Version,
+    /// The images that people pin. For other components the image follows from the version.
+    pub images: Images,
     /// The nodes of the control plane, by name.
     pub nodes: BTreeMap<String, Node>,
     /// The kubelets of all nodes, by node: their versions as they say them.
@@ -31,6 +33,8 @@ pub struct Facts {
     pub claim: Claim,
     /// What was looked at before anything is touched.
     pub gates: Vec<Gate>,
+    /// Before anything is touched, every node has the images that it will run.
+    pub pre_pull: bool,
     /// Before anything is touched, a snapshot of etcd is made.
     pub needs_snapshot: bool,
     /// How long everything must have been well with the target before the way back closes, in seconds.
@@ -67,6 +71,29 @@ pub struct Node {
     pub makes_snapshots: bool,
     /// The snapshot of etcd that this run has asked for.
     pub snapshot: Option<Snapshot>,
+    /// The images that this run has it pull.
+    pub pull: Option<Pull>,
+}
+
+/// Images that a node was asked to pull.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pull {
+    /// All of them.
+    pub images: BTreeSet<String>,
+    /// How far it is.
+    pub state: PullState,
+}
+
+/// How far a node is with them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PullState {
+    /// They are being pulled.
+    UnderWay,
+    /// The node has all of them.
+    Done,
+    /// It lacks one: which, and why.
+    Failed(String),
 }
 
 /// A snapshot of etcd.

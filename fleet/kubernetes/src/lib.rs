@@ -10,6 +10,7 @@
 //!
 //! * [`component`]: the parts of a control plane that run as static pods
 //! * [`version`]: versions, and the version that an image says
+//! * [`images`]: images that people pin by their digests
 //! * [`skew`]: which kubelet goes with the API server
 //! * [`facts`]: what is seen of the cluster, and what is wanted
 //! * [`plan`]: the steps and their order, with a hash
@@ -23,6 +24,7 @@ pub mod blocked;
 pub mod component;
 pub mod decide;
 pub mod facts;
+pub mod images;
 pub mod laws;
 pub mod manifest;
 pub mod plan;

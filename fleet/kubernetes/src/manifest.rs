@@ -46,8 +46,7 @@ pub fn flag(pod: &Value, component: Component, name: &str) -> Option<String> {
 
 /// The manifest with this image, and with nothing else changed.
 pub fn with_image(text: &str, component: Component, new: &str) -> Result<String, Unclear> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
-    if new.is_empty() || !new.starts_with(|c: char| c.is_ascii_alphanumeric()) || !new.chars().all(is_plain) {
+    if !is_reference(new) {
         return Err(Unclear::NoReference(new.to_owned()));
     }
     let old = image(text, component)?;
@@ -60,6 +59,12 @@ pub fn with_image(text: &str, component: Component, new: &str) -> Result<String,
     let candidates = places.map(|at| format!("{}{new}{}", &text[..at], &text[at + old.len()..]));
     let mut fitting = candidates.filter(|text| pod(text, component).is_ok_and(|pod| pod == wanted));
     fitting.next().ok_or(Unclear::Unusual { component, image: old })
+}
+
+/// Whether a text can be an image's reference, which needs no quotes in a manifest.
+pub(crate) fn is_reference(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
+    text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_plain)
 }
 
 fn slot(pod: &mut Value, component: Component) -> Option<&mut Value> {

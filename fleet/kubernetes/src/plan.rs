@@ -3,7 +3,10 @@
 //! The order is the version skew policy: all API servers, one after the other; then all controller managers; then all
 //! schedulers. Back is the same in reverse. Kubelets are no part of it: a kubelet is upgraded with its OS, after a drain.
 
-use std::fmt;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
@@ -11,6 +14,7 @@ use slipway_core::digest::Sha256;
 use crate::{
     component::Component,
     facts::{Direction, Facts, StaticPod},
+    images::Images,
     version::{self, Version},
 };
 
@@ -40,6 +44,10 @@ pub struct Plan {
     pub direction: Direction,
     /// The version that is wanted.
     pub target: Version,
+    /// The images that people pin.
+    pub images: Images,
+    /// The images that each node pulls before the first step.
+    pub pulls: BTreeMap<String, BTreeSet<String>>,
     /// In their order.
     pub steps: Vec<Step>,
 }
@@ -51,14 +59,28 @@ impl Plan {
         for component in Component::ALL {
             for (name, node) in &facts.nodes {
                 let Some(pod) = node.pods.get(&component) else { continue };
-                let Some(to) = wanted(facts, pod).filter(|to| *to != pod.image) else { continue };
+                let Some(to) = wanted(facts, component, pod).filter(|to| *to != pod.image) else { continue };
                 steps.push(Step { node: name.clone(), component, from: pod.image.clone(), to });
             }
         }
         if facts.direction == Direction::Back {
             steps.reverse();
         }
-        Self { direction: facts.direction, target: facts.target.clone(), steps }
+        let mut pulls: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        if facts.pre_pull && facts.direction == Direction::Forward && !facts.is_touched() {
+            for Step { node, to, .. } in &steps {
+                pulls.entry(node.clone()).or_default().insert(to.clone());
+            }
+        }
+        let (target, images) = (facts.target.clone(), facts.images.clone());
+        Self { direction: facts.direction, target, images, pulls, steps }
+    }
+
+    /// What is left, for people: a line for each part.
+    pub fn lines(&self) -> Vec<String> {
+        let nodes: Vec<_> = self.pulls.keys().map(String::as_str).collect();
+        let pulls = (!nodes.is_empty()).then(|| format!("{}: the images below are pulled", nodes.join(", ")));
+        pulls.into_iter().chain(self.steps.iter().map(ToString::to_string)).collect()
     }
 
     /// The hash of all of it: people agree to a plan by it.
@@ -68,20 +90,30 @@ impl Plan {
     }
 }
 
+/// Every static pod is well, with the image that it is to have.
+pub fn is_reached(facts: &Facts) -> bool {
+    let is_so = |component, pod: &StaticPod| wanted(facts, component, pod).as_ref() == Some(&pod.image);
+    facts.pods().all(|(_, component, pod)| pod.ill.is_none() && is_so(component, pod))
+}
+
 /// The image that a pod is to have; `None` if that is unknown.
-pub(crate) fn wanted(facts: &Facts, pod: &StaticPod) -> Option<String> {
-    match facts.direction {
+fn wanted(facts: &Facts, component: Component, pod: &StaticPod) -> Option<String> {
+    match (facts.direction, facts.images.of(component)) {
+        (Direction::Forward, Some(pinned)) => Some(pinned.to_owned()),
         // An image of the target stays, whatever else is in its reference.
-        Direction::Forward if pod.version().as_ref() == Some(&facts.target) => Some(pod.image.clone()),
-        Direction::Forward => version::image_of(&pod.image, &facts.target),
-        Direction::Back => Some(pod.kept.clone().unwrap_or_else(|| pod.image.clone())),
+        (Direction::Forward, None) if pod.version().as_ref() == Some(&facts.target) => Some(pod.image.clone()),
+        (Direction::Forward, None) => version::image_of(&pod.image, &facts.target),
+        (Direction::Back, _) => Some(pod.kept.clone().unwrap_or_else(|| pod.image.clone())),
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, step) in (1..).zip(&self.steps) {
-            writeln!(f, "{number:>3}. {step}")?;
+        for (component, image) in self.images.iter() {
+            writeln!(f, "  pinned: {component} {image}")?;
+        }
+        for (number, line) in (1..).zip(self.lines()) {
+            writeln!(f, "{number:>3}. {line}")?;
         }
         match (self.direction, self.steps.is_empty()) {
             (Direction::Forward, true) => writeln!(f, "  every static pod has {} already", self.target)?,

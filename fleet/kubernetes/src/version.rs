@@ -59,10 +59,24 @@ impl From<Version> for String {
     }
 }
 
+/// The repository of an image: its reference without tag and digest.
+pub fn repository(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or_default();
+    // A colon before the last slash is a port's.
+    match name.rsplit_once(':') {
+        Some((before, tag)) if !tag.contains('/') => before,
+        _ => name,
+    }
+}
+
+/// Whether an image is what is there, but for the version in its tag and a digest.
+pub fn is_of_version(image: &str, there: &str, version: &Version) -> bool {
+    image == there || image_of(there, version).as_deref() == image.split('@').next()
+}
+
 /// The image with another version in its tag. `None` if it has no version there. A digest behind it goes: it is the old
 /// image's.
 pub fn image_of(image: &str, version: &Version) -> Option<String> {
     Version::of_image(image)?;
-    let (name, _) = image.split('@').next()?.rsplit_once(':')?;
-    Some(format!("{name}:v{version}"))
+    Some(format!("{}:v{version}", repository(image)))
 }

@@ -1,5 +1,7 @@
 //! The version of Kubernetes.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -36,6 +38,7 @@ pub const HISTORY: usize = 10;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.images) || self.images.all(name, self.images[name].contains((self.version.startsWith('v') ? ':' : ':v') + self.version + '@'))").message("each of images has the tag of version: registry.example/kube-apiserver:v1.31.2@sha256:DIGEST"))]
 pub struct KubernetesUpgradeSpec {
     /// The version of API servers, controller managers and schedulers: 1.31.2. At most one minor version above what is there.
     #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = [{
@@ -43,6 +46,28 @@ pub struct KubernetesUpgradeSpec {
         "message": "a version of Kubernetes is written with three numbers: 1.31.2",
     }]))]
     pub version: String,
+    /// Images that are pinned, by component: kube-apiserver, kube-controller-manager, kube-scheduler. A pod of a component
+    /// that is named gets exactly this image, also if it has the version already. For the others the image in the pod's
+    /// manifest stays, with the version in its tag. Where a fleet is, an image stays in its repository.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend(
+        "maxProperties" = 3,
+        "additionalProperties" = { "type": "string", "maxLength": 1024 },
+        "x-kubernetes-validations" = [{
+            "rule": "self.all(name, name in ['kube-apiserver', 'kube-controller-manager', 'kube-scheduler'])",
+            "message": "images names components: kube-apiserver, kube-controller-manager, kube-scheduler",
+        }, {
+            "rule": "self.all(name, self[name].matches('^[a-zA-Z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}$'))",
+            "message": "an image has a tag and a digest: registry.example/kube-apiserver:v1.31.2@sha256:DIGEST",
+        }]
+    ))]
+    pub images: BTreeMap<String, String>,
+    /// Have every node of the control plane pull the images that it will run, before anything is touched. A static pod is
+    /// stopped before its next one starts: an image that is missing then, or slow to come, would be found out while the
+    /// node's API server is away. Nodes pull with the credentials that containerd has, and without the kubelet's; what is
+    /// there already is not pulled. Each node needs [containerd] in its slipwayd.toml.
+    #[serde(default = "yes")]
+    pub pre_pull: bool,
     /// How long everything must have been well with the version before the way back closes.
     #[serde(default = "soak")]
     pub soak: PositiveDuration,
@@ -101,12 +126,18 @@ pub struct KubernetesUpgradeStatus {
     /// The version that was reached the last time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_version: Option<String>,
+    /// The images that were pinned then.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub observed_images: BTreeMap<String, String>,
     /// The oldest version of the control plane when the upgrade that is under way began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// The version that it goes to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
+    /// The images that are pinned for it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub images: BTreeMap<String, String>,
     /// The hash of what is left to do: people approve it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<Sha256>,
@@ -137,6 +168,9 @@ pub struct KubernetesUpgradeStatus {
 pub struct FailedAttempt {
     /// To this version.
     pub version: String,
+    /// With these images pinned.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub images: BTreeMap<String, String>,
     /// With this number in spec.retry.
     pub retry: u32,
     /// Why, in one word that stays the same.

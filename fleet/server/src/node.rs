@@ -9,7 +9,10 @@ use slipway_node::{
 use slipway_node_api::{
     machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
     reason::Reason,
-    v1::{PlanResponse, ReplaceStaticPodRequest, ReplaceStaticPodResponse, StaticPodsResponse, StatusResponse},
+    v1::{
+        PlanResponse, PullImagesRequest, ReplaceStaticPodRequest, ReplaceStaticPodResponse, StaticPodsResponse,
+        StatusResponse,
+    },
 };
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -66,6 +69,10 @@ pub trait Node: Send + Sync + 'static {
         request: ReplaceStaticPodRequest,
         caller: String,
     ) -> impl Future<Output = Result<ReplaceStaticPodResponse, Error>> + Send;
+
+    /// `caller` wants images to be pulled. The answer comes when it has begun.
+    fn pull_images(&self, request: PullImagesRequest, caller: String)
+    -> impl Future<Output = Result<(), Error>> + Send;
 
     /// `caller` wants a snapshot of etcd with this name. The answer comes when it has begun. The token is that of the ledger's
     /// claim.

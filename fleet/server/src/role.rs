@@ -79,6 +79,8 @@ pub enum Call {
     StaticPods,
     /// `ReplaceStaticPod`
     ReplaceStaticPod,
+    /// `PullImages`
+    PullImages,
     /// `SnapshotEtcd`
     SnapshotEtcd,
     /// `CompleteStaticPods`
@@ -88,7 +90,7 @@ pub enum Call {
 }
 
 /// The least role for each call.
-pub const LEAST: [(Call, Role); 18] = [
+pub const LEAST: [(Call, Role); 19] = [
     (Call::Status, Role::Reader),
     (Call::Watch, Role::Reader),
     (Call::Plan, Role::Reader),
@@ -104,6 +106,7 @@ pub const LEAST: [(Call, Role); 18] = [
     (Call::Rollback, Role::Admin),
     (Call::Confirm, Role::Admin),
     (Call::ReplaceStaticPod, Role::Admin),
+    (Call::PullImages, Role::Admin),
     (Call::SnapshotEtcd, Role::Admin),
     (Call::CompleteStaticPods, Role::Admin),
     (Call::Outage, Role::Admin),
@@ -111,13 +114,14 @@ pub const LEAST: [(Call, Role); 18] = [
 
 /// The calls that a controller may make beside a reader's. Staging and an abort disturb nothing; the others need a grant, or
 /// the claim of an upgrade of Kubernetes, and an outage is a part of one of them.
-pub const GRANTED: [Call; 8] = [
+pub const GRANTED: [Call; 9] = [
     Call::Stage,
     Call::Upgrade,
     Call::Rollback,
     Call::Outage,
     Call::Abort,
     Call::ReplaceStaticPod,
+    Call::PullImages,
     Call::SnapshotEtcd,
     Call::CompleteStaticPods,
 ];
@@ -125,8 +129,8 @@ pub const GRANTED: [Call; 8] = [
 impl Call {
     /// True if a controller may make it with a token alone, which the node looks up in the ledger.
     pub fn needs_grant(self) -> bool {
-        use Call::{CompleteStaticPods, ReplaceStaticPod, Rollback, SnapshotEtcd, Upgrade};
-        matches!(self, Upgrade | Rollback | ReplaceStaticPod | SnapshotEtcd | CompleteStaticPods)
+        use Call::{CompleteStaticPods, PullImages, ReplaceStaticPod, Rollback, SnapshotEtcd, Upgrade};
+        matches!(self, Upgrade | Rollback | ReplaceStaticPod | PullImages | SnapshotEtcd | CompleteStaticPods)
     }
 
     /// The least role for it.

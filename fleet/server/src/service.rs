@@ -9,10 +9,11 @@ use slipway_node_api::{
     request,
     v1::{
         AbortRequest, AbortResponse, AskResponse, CompleteStaticPodsRequest, CompleteStaticPodsResponse,
-        ConfirmRequest, ConfirmResponse, Event, LogsRequest, LogsResponse, PlanRequest, PlanResponse, RebootRequest,
-        ReplaceStaticPodRequest, ReplaceStaticPodResponse, RollbackRequest, SnapshotEtcdRequest, SnapshotEtcdResponse,
-        StageRequest, StaticPodsRequest, StaticPodsResponse, StatusRequest, StatusResponse, UpgradeRequest,
-        WatchRequest, node_service_server::NodeService, plan_request::Goal,
+        ConfirmRequest, ConfirmResponse, Event, LogsRequest, LogsResponse, PlanRequest, PlanResponse,
+        PullImagesRequest, PullImagesResponse, RebootRequest, ReplaceStaticPodRequest, ReplaceStaticPodResponse,
+        RollbackRequest, SnapshotEtcdRequest, SnapshotEtcdResponse, StageRequest, StaticPodsRequest,
+        StaticPodsResponse, StatusRequest, StatusResponse, UpgradeRequest, WatchRequest,
+        node_service_server::NodeService, plan_request::Goal,
     },
 };
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -320,6 +321,14 @@ impl<N: Node> NodeService for Service<N> {
         let caller = peer.name().to_owned();
         let ask = |node: Arc<N>| async move { node.replace_static_pod(what, caller).await };
         self.put(&request, Call::ReplaceStaticPod, ask).await.map(Response::new)
+    }
+
+    async fn pull_images(&self, request: Request<PullImagesRequest>) -> Result<Response<PullImagesResponse>, Status> {
+        let (peer, what) = (peer(&request)?, request.get_ref().clone());
+        peer.may_with(Call::PullImages, what.token)?;
+        let caller = peer.name().to_owned();
+        let ask = |node: Arc<N>| async move { node.pull_images(what, caller).await };
+        self.put(&request, Call::PullImages, ask).await.map(|()| Response::new(PullImagesResponse {}))
     }
 
     async fn snapshot_etcd(

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -15,21 +14,23 @@ use slipway_kubernetes::{
     component::Component,
     manifest,
     replacement::{Asked, Ended, Journal, Next, Refusal, Replacement, Request},
-    version::{Version, image_of},
+    version::{Version, is_of_version},
 };
 use slipway_node::journal;
 use slipway_node_api::v1::{
-    CertificateFile, ReplaceStaticPodRequest, ReplaceStaticPodResponse, RequestState, StaticPod, StaticPodReplacement,
-    StaticPodsResponse,
+    CertificateFile, PullImagesRequest, ReplaceStaticPodRequest, ReplaceStaticPodResponse, RequestState, StaticPod,
+    StaticPodReplacement, StaticPodsResponse,
 };
 use slipway_node_server::node::Error;
 use uuid::Uuid;
 
 use crate::{
+    config::Config as NodeConfig,
     durable::Disk,
     etcd_snapshots::EtcdSnapshots,
+    image_pulls::ImagePulls,
     machine::{
-        certificates, etcd,
+        certificates,
         kube::{Config, Kube},
         uptime,
     },
@@ -57,21 +58,25 @@ pub struct ControlPlane {
     kube: Config,
     pods: Arc<Mutex<StaticPods<Disk>>>,
     snapshots: EtcdSnapshots,
+    pulls: ImagePulls,
     wake: Sender<()>,
 }
 
 impl ControlPlane {
-    /// Around the journal in `state`; what is under way goes on. `None` if the node runs no static pods of the control plane.
-    pub fn start(kube: Option<&Config>, etcd: Option<&etcd::Config>, state: &Path) -> io::Result<Option<Self>> {
-        let Some((kube, of)) = kube.and_then(|kube| Some((kube.clone(), kube.static_pods.clone()?))) else {
+    /// Around the journal of the node; what is under way goes on. `None` if it runs no static pods of the control plane.
+    pub fn start(config: &NodeConfig) -> io::Result<Option<Self>> {
+        let NodeConfig { kubernetes, etcd, containerd, state, .. } = config;
+        let Some((kube, of)) = kubernetes.as_ref().and_then(|kube| Some((kube.clone(), kube.static_pods.clone()?)))
+        else {
             return Ok(None);
         };
         let pods = Arc::new(Mutex::new(StaticPods::open(of, state, Disk)?));
         let (wake, woken) = channel();
         let worker = Worker { kube: Kube::new(kube.clone())?, pods: Arc::clone(&pods), woken };
         thread::Builder::new().name("static-pods".to_owned()).spawn(move || worker.work())?;
-        let snapshots = EtcdSnapshots::open(etcd.cloned(), state);
-        Ok(Some(Self { kube, pods, snapshots, wake }))
+        let snapshots = EtcdSnapshots::open(etcd.clone(), state);
+        let pulls = ImagePulls::new(containerd.as_ref().map(|of| of.socket.clone()));
+        Ok(Some(Self { kube, pods, snapshots, pulls, wake }))
     }
 
     /// The replacement that is under way.
@@ -106,6 +111,8 @@ impl ControlPlane {
             no_snapshot: etcd_ill.clone().or_else(|| self.snapshots.impossible()),
             etcd_ill,
             snapshot: self.snapshots.last(),
+            no_pull: self.pulls.impossible(),
+            pull: self.pulls.last(),
             ..StaticPodsResponse::default()
         })
     }
@@ -122,7 +129,7 @@ impl ControlPlane {
         let kube = Kube::new(self.kube.clone()).map_err(failed)?;
         if let Some(token) = request.token {
             is_claimed(&kube, token, Some(&version))?;
-            self.changes_the_version_alone(component, request, &version)?;
+            self.changes_the_version_alone(&request.image, &version, Some(component))?;
         }
         // Without it, it could not be told whether the kubelet has taken the new manifest.
         let hash = kube.static_pod_hash(component).map_err(Error::Failed)?;
@@ -138,6 +145,18 @@ impl ControlPlane {
             Asked::Ended(outcome) => (RequestState::Ended, came_back(&outcome)),
         };
         Ok(ReplaceStaticPodResponse { state: state.into(), came_back })
+    }
+
+    /// A caller requests images to be pulled.
+    pub fn pull(&self, request: PullImagesRequest, caller: &str) -> Result<(), Error> {
+        let id = Uuid::try_parse(&request.id).map_err(|_| Error::Invalid(format!("{:?} is no UUID", request.id)))?;
+        let version: Version = request.version.parse().map_err(Error::Invalid)?;
+        if let Some(token) = request.token {
+            is_claimed(&Kube::new(self.kube.clone()).map_err(failed)?, token, Some(&version))?;
+            request.images.iter().try_for_each(|image| self.changes_the_version_alone(image, &version, None))?;
+        }
+        tracing::info!(%id, caller, "asked for: images {}", request.images.join(", "));
+        self.pulls.pull(id, request.images)
     }
 
     /// A caller requests a snapshot of etcd.
@@ -165,18 +184,18 @@ impl ControlPlane {
     /// an image comes.
     fn changes_the_version_alone(
         &self,
-        component: Component,
-        request: &ReplaceStaticPodRequest,
+        image: &str,
         version: &Version,
+        component: Option<Component>,
     ) -> Result<(), Error> {
         let manifests = self.pods().manifests().map_err(failed)?;
-        let there = manifests.get(&component).and_then(|text| manifest::image(text, component).ok());
-        let wanted = there.as_ref().and_then(|image| image_of(image, version));
-        if there.as_ref() == Some(&request.image) || wanted.as_ref() == Some(&request.image) {
+        let of = manifests.iter().filter(|(of, _)| component.is_none_or(|component| component == **of));
+        let there: Vec<_> = of.filter_map(|(of, text)| manifest::image(text, *of).ok()).collect();
+        if there.iter().any(|there| is_of_version(image, there, version)) {
             return Ok(());
         }
-        let has = there.unwrap_or_else(|| "none".to_owned());
-        Err(Error::Invalid(format!("{} is not the present image {has} with the version {version}", request.image)))
+        let has = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        Err(Error::Invalid(format!("{image} is not the present image ({has}) with the version {version}")))
     }
 
     fn pods(&self) -> MutexGuard<'_, StaticPods<Disk>> {

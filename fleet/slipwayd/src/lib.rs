@@ -6,6 +6,7 @@
 //! * [`durable`]: a file is replaced as a whole
 //! * [`static_pods`]: the static pods of Kubernetes' control plane
 //! * [`etcd_snapshots`]: the snapshot of etcd that is kept until an upgrade of Kubernetes is completed
+//! * [`image_pulls`]: the images that are pulled before static pods change
 //! * [`control_plane`]: the API's side of them, and the thread that works
 //! * [`world`]: what the sequence asks of the world
 //! * [`executor`]: the loop of look, decide, journal, do
@@ -20,6 +21,7 @@ pub mod durable;
 pub mod etcd_snapshots;
 pub mod executor;
 pub mod health;
+pub mod image_pulls;
 pub mod logs;
 pub mod machine;
 pub mod service;

@@ -20,8 +20,8 @@ use slipway_node::{
 use slipway_node_api::{
     machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
     v1::{
-        PlanResponse, ReplaceStaticPodRequest, ReplaceStaticPodResponse, StaticPodsResponse, StatusResponse,
-        event::What,
+        PlanResponse, PullImagesRequest, ReplaceStaticPodRequest, ReplaceStaticPodResponse, StaticPodsResponse,
+        StatusResponse, event::What,
     },
 };
 use slipway_node_server::{
@@ -109,7 +109,7 @@ pub fn start(name: String, config: Config, log: EventLog) -> anyhow::Result<(Ser
     let eyes = Mutex::new(Machine::new(config.clone())?);
     let machine = Machine::new(config.clone())?;
     // The way back of the OS does not depend on static pods.
-    let control_plane = ControlPlane::start(config.kubernetes.as_ref(), config.etcd.as_ref(), &config.state);
+    let control_plane = ControlPlane::start(&config);
     let control_plane = control_plane.map_err(|e| e.to_string()).inspect_err(|why| tracing::error!("{why}"));
     let (health, begins) = Default::default();
     let inner = Arc::new(Inner { name, config, shared, eyes, health, wake, control_plane, begins });
@@ -389,6 +389,10 @@ impl Node for Service {
         caller: String,
     ) -> Result<ReplaceStaticPodResponse, Error> {
         self.apart(move |inner| inner.replace_static_pod(&request, caller)).await
+    }
+
+    async fn pull_images(&self, request: PullImagesRequest, caller: String) -> Result<(), Error> {
+        self.apart(move |inner| inner.control_plane()?.pull(request, &caller)).await
     }
 
     async fn snapshot_etcd(&self, id: Uuid, token: Option<u64>, caller: String) -> Result<(), Error> {

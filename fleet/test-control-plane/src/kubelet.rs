@@ -30,7 +30,7 @@ use crate::client_of;
 /// Between two looks into the directory.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// Which program an image is.
+/// Which program an image is. A digest behind its tag does not count here.
 pub type Images = BTreeMap<String, PathBuf>;
 
 /// The stand-in; it ends with this, and so do its pods.
@@ -103,7 +103,7 @@ fn run(pods: &mut BTreeMap<Component, Running>, component: Component, text: &str
     let container = &pod["spec"]["containers"][0];
     let words: Vec<&str> = container["command"].as_array().unwrap().iter().map(|of| of.as_str().unwrap()).collect();
     let log = fs::File::options().create(true).append(true).open(dir.join(format!("{component}.log"))).unwrap();
-    let child = images.get(container["image"].as_str().unwrap()).map(|program| {
+    let child = images.get(container["image"].as_str().unwrap().split('@').next().unwrap()).map(|program| {
         let mut command = Command::new(program);
         command.args(&words[1..]).env("GOGC", "400").stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(log).spawn().unwrap()

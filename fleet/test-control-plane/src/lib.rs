@@ -2,8 +2,10 @@
 //! node's real service. A load balancer before the API servers goes to the first that takes a connection.
 //!
 //! * [`kubelet`]: the stand-in for the kubelet
+//! * [`containerd`]: the images that nodes find
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+pub mod containerd;
 pub mod kubelet;
 
 use std::{
@@ -41,7 +43,7 @@ use slipway_test_cluster::{self as server, Server};
 use slipway_test_support::port::free_port;
 use slipwayd::{
     config::{Api as ApiConfig, Config},
-    machine::{etcd, kube as node_kube},
+    machine::{containerd as node_containerd, etcd, kube as node_kube},
     service, static_pods,
 };
 use tempfile::TempDir;
@@ -51,6 +53,7 @@ use tokio::{
     time::timeout,
 };
 
+use containerd::Containerd;
 use kubelet::{Images, Kubelet};
 
 /// The real version of the API server, and one that a copy of it is made to say.
@@ -62,6 +65,7 @@ pub const NEW: &str = "1.21.2";
 pub struct ControlPlane {
     // They end first: they read the directory.
     kubelets: Vec<Kubelet>,
+    containerd: Containerd,
     /// Where the nodes' services run.
     pub runtime: Runtime,
     dir: TempDir,
@@ -88,6 +92,7 @@ impl ControlPlane {
         runtime.block_on(make_nodes(&mut server, &names));
         server.replace(&balance(ports.clone()));
         let images = images(dir.path());
+        let containerd = Containerd::start(&dir.path().join("containerd"), images.keys());
         let (pki, port) = (dir.path().join("pki"), free_port());
         certificates(&pki, names.iter().enumerate().map(|(n, name)| (name.clone(), address(n))));
         let mut kubelets = Vec::new();
@@ -106,9 +111,10 @@ impl ControlPlane {
             let kubeconfig = server.kubelet(name);
             kubelets.push(Kubelet::start(name, &home, kubeconfig.clone(), images.clone()));
             let tcp = (pki.as_path(), SocketAddr::new(address(kubelets.len() - 1), port));
-            start_service(&runtime, name, &home, kubeconfig, (server.etcd(), limit), tcp);
+            let parts = (server.etcd(), containerd.config());
+            start_service(&runtime, name, &home, kubeconfig, (parts, limit), tcp);
         }
-        let site = Self { runtime, dir, server, names, kubelets, port };
+        let site = Self { containerd, runtime, dir, server, names, kubelets, port };
         // Until every pod is shown as ready.
         site.until_well();
         site
@@ -144,7 +150,13 @@ impl ControlPlane {
         let image = |name: &String| {
             manifest::image(&fs::read_to_string(self.manifest(name, component)).unwrap(), component).unwrap()
         };
-        self.names.iter().map(|name| image(name).rsplit_once(":v").unwrap().1.to_owned()).collect()
+        let version = |image: String| image.split('@').next().unwrap().rsplit_once(":v").unwrap().1.to_owned();
+        self.names.iter().map(|name| version(image(name))).collect()
+    }
+
+    /// The newer image of a component by its digest.
+    pub fn pinned(&self, component: Component) -> String {
+        format!("registry.example/{component}:v{NEW}@{}", self.containerd.digest)
     }
 
     /// Until the API shows every pod as ready.
@@ -266,7 +278,7 @@ fn start_service(
     name: &str,
     home: &Path,
     kubeconfig: PathBuf,
-    (etcd, limit): (&str, u64),
+    ((etcd, containerd), limit): ((&str, node_containerd::Config), u64),
     (pki, address): (&Path, SocketAddr),
 ) {
     let socket = home.join("node.sock");
@@ -294,6 +306,7 @@ fn start_service(
         api: ApiConfig { socket: socket.clone(), tls: None },
         kubernetes: Some(kube),
         etcd: Some(member),
+        containerd: Some(containerd),
         ..Config::default()
     };
     let log = EventLog::new(Bound::default());

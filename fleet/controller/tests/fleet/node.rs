@@ -30,7 +30,10 @@ use slipway_node::{
 };
 use slipway_node_api::{
     machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
-    v1::{PlanResponse, ReplaceStaticPodRequest, ReplaceStaticPodResponse, StaticPodsResponse, StatusResponse},
+    v1::{
+        PlanResponse, PullImagesRequest, ReplaceStaticPodRequest, ReplaceStaticPodResponse, StaticPodsResponse,
+        StatusResponse,
+    },
 };
 use slipway_node_server::{
     events::{Bound, EventLog},
@@ -474,6 +477,10 @@ impl Node for Api {
         _: String,
     ) -> Result<ReplaceStaticPodResponse, Error> {
         Err(Error::NotHere("this node has no static pods".to_owned()))
+    }
+
+    async fn pull_images(&self, _: PullImagesRequest, _: String) -> Result<(), Error> {
+        unreachable!("no test of the fleet upgrades Kubernetes")
     }
 
     async fn snapshot_etcd(&self, _: Uuid, _: Option<u64>, _: String) -> Result<(), Error> {

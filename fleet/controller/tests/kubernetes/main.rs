@@ -1,5 +1,5 @@
 //! Size: gate
-//! Needs: etcd kube
+//! Needs: etcd kube containerd
 //!
 //! A KubernetesUpgrade from its object to its end: the controller and its Job as programs, with the rights of their
 //! manifests, real API servers, etcd and services of nodes. Stand-ins are the kubelet, and what makes a process of a Job.
@@ -17,8 +17,7 @@ use slipway_rollout::{
     int_or_percent::IntOrPercent,
     ledger::{Limits, Node, Refusal, Role},
 };
-use slipway_test_cluster as server;
-use slipway_test_control_plane::{NEW, OLD};
+use slipway_test_control_plane::{NEW, OLD, containerd::is_here};
 
 use site::Site;
 
@@ -52,7 +51,7 @@ const KILLS: [&str; 6] = [
 
 #[test]
 fn a_version_is_reached_although_its_job_is_killed_at_each_step() {
-    if !server::is_here() {
+    if !is_here() {
         return;
     }
     let mut site = Site::new(3, 300);
@@ -61,7 +60,8 @@ fn a_version_is_reached_although_its_job_is_killed_at_each_step() {
     let before = fs::read_to_string(&path).unwrap() + "# by hand: ask ops before you change this\n";
     fs::write(&path, &before).unwrap();
     site.jobs.kill_at(&KILLS);
-    site.wants(json!({ "version": NEW, "soak": "5s" }));
+    let image = site.plane.pinned(Component::Scheduler);
+    site.wants(json!({ "version": NEW, "soak": "5s", "images": { "kube-scheduler": image } }));
     // While it is under way no node is given a grant.
     site.until("the ledger is claimed", |site| site.ledger().kubernetes.is_some());
     let refused = site.ledger().grant(&worker(), &limits(), Timestamp::now());
@@ -83,7 +83,10 @@ fn a_version_is_reached_although_its_job_is_killed_at_each_step() {
     }
     let edited = before.replace("kube-apiserver:v1.20.2", "kube-apiserver:v1.21.2");
     assert_eq!(fs::read_to_string(&path).unwrap(), edited);
+    let scheduler = fs::read_to_string(site.plane.manifest("n3", Component::Scheduler)).unwrap();
+    assert!(scheduler.contains(&format!("image: {image}\n")), "{scheduler}");
     let status = site.status();
+    assert_eq!(status.observed_images["kube-scheduler"], image);
     assert_eq!((status.observed_version.as_deref(), status.from.as_deref()), (Some(NEW), Some(OLD)));
     assert_eq!(site.jobs.killed(), KILLS.len(), "{:?}", status.history);
     let ends: Vec<&str> = status.history.iter().map(|ended| ended.reason.as_str()).collect();
@@ -101,7 +104,7 @@ fn a_version_is_reached_although_its_job_is_killed_at_each_step() {
 
 #[test]
 fn nothing_begins_before_people_policies_and_the_fleet_allow_it() {
-    if !server::is_here() {
+    if !is_here() {
         return;
     }
     let mut site = Site::new(1, 20);
@@ -111,7 +114,7 @@ fn nothing_begins_before_people_policies_and_the_fleet_allow_it() {
     site.write_ledger(|ledger| ledger.grant(&node, &limits(), Timestamp::now()).unwrap().0);
     site.policy("nights", json!({ "approval": "EachWave" }));
     site.without_rights();
-    site.wants(json!({ "version": NEW, "soak": "1s", "snapshot": false, "policies": ["nights"], "paused": { "who": "alice", "why": "the fair" } }));
+    site.wants(json!({ "version": NEW, "soak": "1s", "prePull": false, "snapshot": false, "policies": ["nights"], "paused": { "who": "alice", "why": "the fair" } }));
     site.until_reason("NoRights");
     assert!(site.status().message.contains("apply kubernetes.yaml"), "{}", site.status().message);
     site.with_rights();

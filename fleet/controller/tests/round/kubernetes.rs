@@ -12,6 +12,7 @@ use slipway_fleet_objects::kubernetes_upgrade::{KubernetesUpgrade, KubernetesUpg
 use slipway_kubernetes::{
     component::Component,
     facts::{Claim, Direction, Facts, Node, StaticPod},
+    images::Images,
     plan::Plan,
 };
 use slipway_rollout::policy::{ApprovalPolicy, Policy, Rules};
@@ -38,10 +39,12 @@ fn facts(version: &str) -> Facts {
     Facts {
         direction: Direction::Forward,
         target: NEW.parse().unwrap(),
+        images: Images::default(),
         nodes: BTreeMap::from([("n1".to_owned(), node)]),
         kubelets: BTreeMap::from([("n1".to_owned(), "v1.30.4".to_owned())]),
         claim: Claim::Free,
         gates: Vec::new(),
+        pre_pull: true,
         needs_snapshot: true,
         soak: 1,
         well_for: None,
@@ -132,7 +135,7 @@ fn a_job_is_made_followed_deleted_and_the_version_observed() {
     assert_eq!((status.from.as_deref(), status.to.as_deref(), status.attempt), (Some("1.30.4"), Some(NEW), 1));
     assert_eq!(
         (status.job.as_ref(), status.steps.len(), status.plan),
-        (Some(&name), 3, Some(Plan::new(&scene.facts).hash()))
+        (Some(&name), 4, Some(Plan::new(&scene.facts).hash()))
     );
     assert_eq!((scene.reason().as_str(), scene.status().observed_generation), ("Running", 3));
     // Somebody has deleted it, or it was never made: the same one is made again. That it cannot be made is said.
@@ -236,4 +239,49 @@ fn a_job_that_is_not_wanted_any_more_is_deleted() {
     scene.ends(Err(String::new()), Some("Paused"));
     assert_eq!(scene.status().failed, None);
     scene.begins();
+}
+
+/// The image of a scheduler, by a digest of this digit.
+fn images(digit: &str) -> Value {
+    let image = format!("registry.example/kube-scheduler:v{NEW}@sha256:{}", digit.repeat(64));
+    json!({ "images": { "kube-scheduler": image } })
+}
+
+#[test]
+fn images_that_are_pinned_belong_to_what_is_wanted() {
+    let mut scene = Scene::new(images("4"));
+    assert!(scene.begins().starts_with("kubernetes-1-"));
+    assert_eq!(scene.status().images, scene.object.spec.images);
+    // Others are wanted: the Job ends first.
+    scene.object.spec = upgrade(images("5")).spec;
+    assert!(matches!(scene.look(), Next::Delete(_)));
+    assert_eq!(scene.status().reason, "OtherVersion");
+    scene.jobs.clear();
+    scene.begins();
+    scene.ends(Ok(()), None);
+    assert_eq!(scene.status().observed_images, scene.object.spec.images);
+    scene.jobs.clear();
+    assert_eq!(scene.reason(), "UpToDate");
+    // The same version, by another digest.
+    scene.object.spec = upgrade(images("6")).spec;
+    scene.begins();
+    // Only a person has an image tried again that was not well; another image is tried.
+    scene.ends(Err("it ended".to_owned()), Some("CameBack"));
+    scene.jobs.clear();
+    assert_eq!(scene.reason(), "CameBack");
+    scene.object.spec = upgrade(images("7")).spec;
+    assert!(scene.begins().starts_with("kubernetes-4-"));
+}
+
+#[test]
+fn images_that_cannot_be_meant_begin_nothing() {
+    for (images, why) in [
+        (json!({ "kube-apiservr": "x" }), "\"kube-apiservr\" is no component"),
+        (json!({ "kube-apiserver": format!("registry.example/kube-apiserver:v{NEW}") }), "has no digest"),
+    ] {
+        let mut scene = Scene::new(json!({ "images": images }));
+        assert_eq!(scene.reason(), "NoImages");
+        let status = scene.status();
+        assert!(status.state == "Invalid" && status.message.contains(why), "{status:?}");
+    }
 }

@@ -4,11 +4,12 @@ use slipway_kubernetes::{
     blocked::Blocked,
     component::Component,
     decide::{Next, decide},
-    facts::{Direction, Facts, Gate, Snapshot},
+    facts::{Claim, Direction, Facts, Gate, Pull, PullState, Snapshot},
+    images::Images,
     plan::Plan,
 };
 
-use crate::{NEW, version, world::World};
+use crate::{NEW, OLD, version, world::World};
 
 fn three() -> Facts {
     World::new(3).facts(Direction::Forward)
@@ -38,7 +39,7 @@ fn all_api_servers_then_all_controller_managers_then_all_schedulers() {
 #[test]
 fn each_obstacle_has_a_word_and_a_sentence() {
     type Case = (&'static str, fn(&mut Facts));
-    let cases: [Case; 12] = [
+    let cases: [Case; 14] = [
         ("NoControlPlane", |facts| facts.nodes.clear()),
         ("Silent", |facts| facts.nodes.get_mut("n1").unwrap().silent = Some("no route".to_owned())),
         ("Busy", |facts| facts.nodes.get_mut("n1").unwrap().busy = Some("it upgrades its OS".to_owned())),
@@ -55,6 +56,16 @@ fn each_obstacle_has_a_word_and_a_sentence() {
         ("NoSnapshot", |facts| {
             facts.needs_snapshot = true;
             facts.nodes.get_mut("n1").unwrap().snapshot = Some(Snapshot::Failed("no room".to_owned()));
+        }),
+        ("Repository", |facts| {
+            facts.claim = Claim::Free;
+            facts.images = pins(&format!("elsewhere.example/kube-apiserver:v{NEW}@sha256:{}", "4".repeat(64)));
+        }),
+        ("NoImage", |facts| {
+            facts.pre_pull = true;
+            let images = Plan::new(facts).pulls["n0"].clone();
+            let state = PullState::Failed("registry.example: manifest unknown".to_owned());
+            facts.nodes.get_mut("n0").unwrap().pull = Some(Pull { images, state });
         }),
         ("Gate", |facts| facts.gates.push(Gate { name: "etcd".to_owned(), closed: Some("NOSPACE".to_owned()) })),
     ];
@@ -126,4 +137,91 @@ fn who_goes_back_begins_with_what_is_not_well() {
     assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n0"));
     facts.kubelets.insert("w0".to_owned(), format!("v{NEW}"));
     assert_eq!(why(&facts).word(), "KubeletSkew", "its kubelet would be newer than the API servers");
+}
+
+fn pins(image: &str) -> Images {
+    Images::new([("kube-apiserver", image)], &version(NEW)).unwrap()
+}
+
+#[test]
+fn what_is_pinned_is_written_exactly_so_and_shown_and_changes_the_hash() {
+    let image = format!("registry.example/kube-apiserver:v{NEW}@sha256:{}", "4".repeat(64));
+    let mut facts = Facts { images: pins(&image), ..three() };
+    let plan = Plan::new(&facts);
+    assert_eq!(plan.steps[2].to, image);
+    assert!(plan.steps[3].to.ends_with(&format!("kube-controller-manager:v{NEW}")), "it follows from the version");
+    assert!(plan.to_string().starts_with(&format!("  pinned: kube-apiserver {image}\n  1. n0: ")), "{plan}");
+    let other = Facts { images: pins(&image.replace('4', "5")), ..facts.clone() };
+    assert_ne!(Plan::new(&other).hash(), plan.hash());
+    // A pod that has the version, and another image, is not done.
+    static_pod(&mut facts).image = format!("registry.example/kube-apiserver:v{NEW}");
+    assert_eq!(Plan::new(&facts).steps[0].to, image);
+    static_pod(&mut facts).kept = Some(format!("registry.example/kube-apiserver:v{OLD}"));
+    assert_eq!(why(&facts).word(), "Uncompleted", "its way back would be lost");
+    static_pod(&mut facts).image = image;
+    assert_eq!(Plan::new(&facts).steps[0].node, "n1");
+}
+
+#[test]
+fn a_person_alone_moves_to_another_repository() {
+    let image = format!("elsewhere.example:5000/kube-apiserver:v{NEW}@sha256:{}", "4".repeat(64));
+    let mut facts = Facts { images: pins(&image), ..three() };
+    assert!(matches!(decide(&facts), Next::Do(step) if step.to == image), "nobody's token is needed");
+    facts.claim = Claim::Held(3);
+    assert_eq!(why(&facts).word(), "Repository");
+}
+
+#[test]
+fn images_that_cannot_be_meant() {
+    let refused = |component, image: &str| Images::new([(component, image)], &version(NEW)).unwrap_err();
+    let (digest, long) = (format!("@sha256:{}", "4".repeat(64)), "x".repeat(1024));
+    for (image, why) in [
+        (format!("registry.example/kube-apiserver:v{NEW}"), "has no digest"),
+        (format!("registry.example/kube-apiserver:v{NEW}@sha256:44"), "has a digest that is none"),
+        (format!("registry.example/kube-apiserver:v{NEW}@sha512:{}", "4".repeat(64)), "has a digest that is none"),
+        (format!("registry.example/kube-apiserver:v{NEW}@sha256:{}", "A".repeat(64)), "has a digest that is none"),
+        (format!("registry.example/kube-apiserver:v1.21.1{digest}"), "is of 1.21.1, and 1.21.2 is wanted"),
+        (format!("registry.example:5000/kube-apiserver{digest}"), "has no version"),
+        (format!("registry.example/kube-apiserver:{NEW}{digest}"), "has no v before"),
+        (format!("registry.example/a b:v{NEW}{digest}"), "is no reference"),
+        (format!("{long}:v{NEW}{digest}"), "is no reference"),
+        (String::new(), "is no reference"),
+    ] {
+        let said = refused("kube-apiserver", &image);
+        assert!(said.contains(why) && said.contains("write it as registry.example/kube-apiserver:v1.21.2@"), "{said}");
+    }
+    assert!(refused("kube-proxy", "x").contains("is no component"));
+    let one = ("kube-scheduler", format!("registry.example/kube-scheduler:v{NEW}{digest}"));
+    assert!(Images::new([one.clone(), one], &version(NEW)).unwrap_err().contains("has two images"));
+}
+
+#[test]
+fn every_node_has_its_images_before_the_snapshot_and_the_first_step() {
+    let mut facts = Facts { pre_pull: true, needs_snapshot: true, ..three() };
+    let images = Plan::new(&facts).pulls["n0"].clone();
+    assert_eq!(images.len(), Component::ALL.len());
+    let says = |facts: &mut Facts, node: &str, state| {
+        let pull = Some(Pull { images: images.clone(), state });
+        facts.nodes.get_mut(node).unwrap().pull = pull;
+    };
+    for node in ["n0", "n1", "n2"] {
+        assert_eq!(decide(&facts), Next::Pull(node.to_owned(), images.clone()), "they pull at the same time");
+        says(&mut facts, node, PullState::UnderWay);
+    }
+    for node in ["n0", "n1", "n2"] {
+        assert!(matches!(decide(&facts), Next::Wait(why) if why.starts_with(node)));
+        says(&mut facts, node, PullState::Done);
+    }
+    assert_eq!(decide(&facts), Next::Snapshot("n0".to_owned()));
+    // A manifest was changed meanwhile: other images are needed.
+    static_pod(&mut facts).image = "mirror.example/kube-apiserver:v1.20.2".to_owned();
+    assert!(matches!(decide(&facts), Next::Pull(node, _) if node == "n0"));
+    assert_eq!(Plan::new(&facts).lines()[0], "n0, n1, n2: the images below are pulled");
+    // What has begun goes on, and who goes back waits for nothing.
+    let pod = static_pod(&mut facts);
+    pod.kept = Some(pod.image.replace("1.20.2", "1.20.1"));
+    pod.image = pod.image.replace("1.20.2", NEW);
+    assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n1"));
+    facts.direction = Direction::Back;
+    assert!(matches!(decide(&facts), Next::Do(_)));
 }

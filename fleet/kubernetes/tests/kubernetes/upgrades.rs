@@ -12,7 +12,8 @@ use slipway_kubernetes::{
     blocked::Blocked,
     component::Component,
     decide::{Next, decide},
-    facts::{Claim, Direction, Facts, Gate, Snapshot},
+    facts::{Claim, Direction, Facts, Gate, PullState, Snapshot},
+    images::Images,
     laws,
     plan::Step,
     version,
@@ -42,6 +43,8 @@ enum Fault {
     Grant(u64),
     /// A node has no room for a snapshot of etcd.
     Full(usize),
+    /// The registry gives a node no image.
+    NoImage(usize),
 }
 
 /// What is wrong with the program.
@@ -65,6 +68,19 @@ enum Mutant {
     NoSnapshot,
     /// A snapshot counts before it is made.
     SnapshotTooEarly,
+    /// No image is pulled before.
+    NoPrePull,
+    /// Images count before they are there.
+    PullTooEarly,
+    /// Images that people pin are not looked at.
+    NoPins,
+}
+
+/// The component whose image is pinned.
+const PINNED: Component = Component::ControllerManager;
+
+fn pinned() -> String {
+    format!("registry.example/{PINNED}:v{NEW}@sha256:{}", "4".repeat(64))
 }
 
 fn a_fault() -> impl Strategy<Value = (u64, Fault)> {
@@ -78,6 +94,7 @@ fn a_fault() -> impl Strategy<Value = (u64, Fault)> {
         (0..3_usize).prop_map(Fault::Kubelet),
         (1..40_u64).prop_map(Fault::Grant),
         (0..3_usize).prop_map(Fault::Full),
+        (0..3_usize).prop_map(Fault::NoImage),
     ];
     (0..60_u64, fault)
 }
@@ -102,10 +119,11 @@ struct Upgrade {
 impl Upgrade {
     fn new(nodes: usize, faults: Vec<(u64, Fault)>, mutant: Mutant) -> Self {
         let mut world = World::new(nodes);
-        (world.fleet, world.needs_snapshot) = (Some(Fleet::default()), true);
+        (world.fleet, world.needs_snapshot, world.pre_pull) = (Some(Fleet::default()), true, true);
+        world.pinned = Images::new([(PINNED.name(), pinned())], &crate::version(NEW)).unwrap();
         let excused = BTreeMap::new();
-        // Later than the snapshot that is made first takes.
-        let (direction, open_at) = (Direction::Forward, 12);
+        // Later than the images and the snapshot that come first take.
+        let (direction, open_at) = (Direction::Forward, 20);
         let ill_since = BTreeMap::new();
         let is_mended = !faults.iter().any(|(_, fault)| matches!(fault, Fault::BadImage(..)));
         Self {
@@ -133,18 +151,22 @@ impl Upgrade {
         let now = self.world.now;
         let names: Vec<String> = self.world.machines.keys().cloned().collect();
         let name = |node: &usize| names[node % names.len()].clone();
-        let new = |of: &Component| format!("registry.example/{of}:v{NEW}");
         match fault {
             Fault::PowerCut(node, time) => {
                 let machine = self.world.machines.get_mut(&name(node)).unwrap();
                 machine.down_until = now + time;
                 // What was being made is lost.
                 machine.snapshot = machine.snapshot.filter(|at| *at <= now);
+                machine.pull = machine.pull.take().filter(|(_, at)| *at <= now);
                 for of in Component::ALL {
                     self.excused.insert((name(node), of), now + time);
                 }
             }
-            Fault::BadImage(node, of) => self.world.machines.get_mut(&name(node)).unwrap().bad.push(new(of)),
+            Fault::BadImage(node, of) => {
+                let new = self.world.new_image(*of);
+                self.world.machines.get_mut(&name(node)).unwrap().bad.push(new);
+            }
+            Fault::NoImage(node) => self.world.machines.get_mut(&name(node)).unwrap().is_refused = true,
             Fault::Ill(node, of, time) => {
                 let well_at = self.world.machines.get_mut(&name(node)).unwrap().well_at.get_mut(of).unwrap();
                 *well_at = well_at.map(|at| at.max(now + time));
@@ -187,6 +209,11 @@ impl Upgrade {
             Mutant::SnapshotTooEarly => seen.nodes.values_mut().for_each(|node| {
                 node.snapshot = node.snapshot.as_ref().map(|_| Snapshot::Made);
             }),
+            Mutant::NoPrePull => seen.pre_pull = false,
+            Mutant::PullTooEarly => seen.nodes.values_mut().filter_map(|node| node.pull.as_mut()).for_each(|pull| {
+                pull.state = PullState::Done;
+            }),
+            Mutant::NoPins => seen.images = Images::default(),
             _ => {}
         }
         let next = decide(&seen);
@@ -220,8 +247,15 @@ impl Upgrade {
                         !is_first || self.world.has_snapshot(),
                         "{now} s: it begins without a snapshot of etcd"
                     );
+                    let needs = Component::ALL.map(|of| self.world.new_image(of));
+                    let has_all = needs.iter().all(|of| self.world.machines.values().all(|on| on.images.contains(of)));
+                    prop_assert!(!is_first || has_all, "{now} s: it begins, and a node lacks an image");
                     self.touched_at.get_or_insert(now);
                 }
+            }
+            Next::Pull(node, images) => {
+                let of = self.world.machines.get_mut(&node).unwrap();
+                of.pull = Some((images, now + 4));
             }
             Next::Snapshot(node) => self.world.machines.get_mut(&node).unwrap().snapshot = Some(now + 4),
             Next::Claim => self.world.fleet.as_mut().unwrap().claim = Some(now),
@@ -232,9 +266,9 @@ impl Upgrade {
             Next::Finished => self.is_over = true,
             // What was ill for too long came back. A person begins again, but not with an image that is never well.
             Next::Blocked(Blocked::CameBack { .. }) if self.is_mended => self.world.new_run(),
-            // A person makes room, and begins again.
-            Next::Blocked(Blocked::NoSnapshot { .. }) => {
-                self.world.machines.values_mut().for_each(|machine| machine.is_full = false);
+            // A person makes room, or mends the registry, and begins again.
+            Next::Blocked(Blocked::NoSnapshot { .. } | Blocked::NoImage { .. }) => {
+                self.world.machines.values_mut().for_each(|of| (of.is_full, of.is_refused) = (false, false));
                 self.world.new_run();
             }
             Next::Wait(_) | Next::Blocked(_) => {}
@@ -248,6 +282,9 @@ impl Upgrade {
         let broken = laws::broken(facts);
         prop_assert!(broken.is_empty(), "{now} s: {broken:?}");
         prop_assert!(self.touched_at.is_none_or(|at| at >= self.open_at), "{now} s: it began while a gate was closed");
+        let mut new = facts.pods().filter(|(.., pod)| pod.version() == Some(crate::version(NEW)));
+        let other = new.find(|(_, of, pod)| pod.image != self.world.new_image(*of));
+        prop_assert!(other.is_none(), "{now} s: another image than the pinned one runs: {other:?}");
         let fleet = self.world.fleet.as_ref().unwrap();
         let is_granted = fleet.granted_until > now;
         prop_assert!(!is_granted || !facts.is_touched(), "{now} s: a node's OS is upgraded at the same time");
@@ -325,6 +362,9 @@ fn every_mutant_is_caught() {
         Mutant::NoClaim,
         Mutant::NoSnapshot,
         Mutant::SnapshotTooEarly,
+        Mutant::NoPrePull,
+        Mutant::PullTooEarly,
+        Mutant::NoPins,
     ] {
         let caught = campaign(10_000, mutant).expect_err("a mutant survives");
         assert!(!caught.contains("does not end"), "{mutant:?} breaks no law, it only hangs: {caught}");

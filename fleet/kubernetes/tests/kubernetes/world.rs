@@ -1,11 +1,13 @@
 //! A cluster that only exists here: nodes with static pods and kubelets, each node with the real journal and decisions of
 //! its part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_kubernetes::{
     component::Component,
-    facts::{Claim, Direction, Facts, Node, Snapshot, StaticPod},
+    facts::{Claim, Direction, Facts, Node, Pull, PullState, Snapshot, StaticPod},
+    images::Images,
+    plan::is_reached,
     replacement::{self, Asked, Journal, Next, Outcome, Refusal, Request, Seen},
     version::Version,
 };
@@ -33,6 +35,12 @@ pub struct Machine {
     pub snapshot: Option<u64>,
     /// There is no room for one.
     pub is_full: bool,
+    /// The images that it has.
+    pub images: BTreeSet<String>,
+    /// The images that this run has it pull, and when it has them.
+    pub pull: Option<(BTreeSet<String>, u64)>,
+    /// The registry gives it no image.
+    pub is_refused: bool,
 }
 
 /// All of it.
@@ -50,6 +58,10 @@ pub struct World {
     pub fleet: Option<Fleet>,
     /// Upgrades make a snapshot of etcd first.
     pub needs_snapshot: bool,
+    /// Upgrades have nodes pull their images first.
+    pub pre_pull: bool,
+    /// The images that people pin.
+    pub pinned: Images,
 }
 
 /// The fleet's ledger.
@@ -89,7 +101,14 @@ impl World {
             ids: 0,
             fleet: None,
             needs_snapshot: false,
+            pre_pull: false,
+            pinned: Images::default(),
         }
+    }
+
+    /// The next image of a component.
+    pub fn new_image(&self, of: Component) -> String {
+        self.pinned.of(of).map_or_else(|| format!("registry.example/{of}:v{NEW}"), str::to_owned)
     }
 
     pub fn facts(&mut self, direction: Direction) -> Facts {
@@ -97,15 +116,17 @@ impl World {
         let mut facts = Facts {
             direction,
             target: version(NEW),
+            images: self.pinned.clone(),
             nodes,
             kubelets: self.kubelets.clone(),
             claim: self.claim(),
             gates: Vec::new(),
+            pre_pull: self.pre_pull,
             needs_snapshot: self.needs_snapshot,
             soak: 6,
             well_for: None,
         };
-        let is_well = facts.pods().all(|(.., pod)| pod.ill.is_none() && pod.version().as_ref() == Some(&facts.target));
+        let is_well = is_reached(&facts);
         self.well_since = self.well_since.filter(|_| is_well).or(is_well.then_some(self.now));
         facts.well_for = self.well_since.map(|since| self.now - since);
         facts
@@ -145,8 +166,17 @@ impl World {
             true => Snapshot::Made,
             false => Snapshot::UnderWay,
         });
+        let pull = machine.pull.clone().map(|(images, at)| {
+            let is_there = images.is_subset(&machine.images);
+            let state = match at <= self.now {
+                _ if is_there => PullState::Done,
+                true => PullState::Failed("manifest unknown".to_owned()),
+                false => PullState::UnderWay,
+            };
+            Pull { images, state }
+        });
         let pods = machine.manifests.iter().map(pod).collect();
-        Node { silent, busy: None, pods, makes_snapshots: true, snapshot }
+        Node { silent, busy: None, pods, makes_snapshots: true, snapshot, pull }
     }
 
     /// Whether a snapshot of etcd is there, that this run has asked for.
@@ -157,7 +187,7 @@ impl World {
     /// Another run knows nothing of what was asked for.
     pub fn new_run(&mut self) {
         self.asked.clear();
-        self.machines.values_mut().for_each(|machine| machine.snapshot = None);
+        self.machines.values_mut().for_each(|machine| (machine.snapshot, machine.pull) = (None, None));
     }
 
     /// A run of the upgrade asks a node.
@@ -175,6 +205,9 @@ impl World {
     pub fn turn(&mut self, trusts: bool) {
         let (now, takes) = (self.now, self.takes);
         for machine in self.machines.values_mut().filter(|machine| machine.down_until <= now) {
+            if let Some((images, _)) = machine.pull.clone().filter(|(_, at)| *at <= now + 1 && !machine.is_refused) {
+                machine.images.extend(images);
+            }
             let Some(of) = machine.journal.under_way.clone() else { continue };
             let component = of.request.component;
             let manifest = machine.manifests.get(&component).cloned();

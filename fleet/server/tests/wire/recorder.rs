@@ -18,8 +18,8 @@ use slipway_node::{
 use slipway_node_api::{
     machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
     v1::{
-        PlanResponse, ReplaceStaticPodRequest, ReplaceStaticPodResponse, StaticPodsResponse, StatusResponse,
-        event::What,
+        PlanResponse, PullImagesRequest, ReplaceStaticPodRequest, ReplaceStaticPodResponse, StaticPodsResponse,
+        StatusResponse, event::What,
     },
 };
 use slipway_node_server::{
@@ -244,6 +244,11 @@ impl Node for Recorder {
         caller: String,
     ) -> Result<ReplaceStaticPodResponse, Error> {
         self.record(format!("replace {} for {caller}", request.component)).await;
+        Err(Error::NotHere("this node has no static pods".to_owned()))
+    }
+
+    async fn pull_images(&self, request: PullImagesRequest, caller: String) -> Result<(), Error> {
+        self.record(format!("pull {:?} for {caller}", request.images)).await;
         Err(Error::NotHere("this node has no static pods".to_owned()))
     }
 

@@ -9,9 +9,9 @@ use slipway_node_api::{
     },
     reason::Reason,
     v1::{
-        AbortRequest, CompleteStaticPodsRequest, ConfirmRequest, PlanRequest, RebootRequest, ReplaceStaticPodRequest,
-        RollbackRequest, SnapshotEtcdRequest, StageRequest, StaticPodsRequest, StatusRequest, UpgradeRequest,
-        WatchRequest, plan_request::Goal,
+        AbortRequest, CompleteStaticPodsRequest, ConfirmRequest, PlanRequest, PullImagesRequest, RebootRequest,
+        ReplaceStaticPodRequest, RollbackRequest, SnapshotEtcdRequest, StageRequest, StaticPodsRequest, StatusRequest,
+        UpgradeRequest, WatchRequest, plan_request::Goal,
     },
 };
 use slipway_node_server::role::{Call, LEAST, Role};
@@ -50,6 +50,7 @@ async fn call(channel: &Channel, call: Call) -> Result<(), Status> {
         Call::Confirm => client.confirm(ConfirmRequest {}).await.map(drop),
         Call::StaticPods => client.static_pods(StaticPodsRequest {}).await.map(drop),
         Call::ReplaceStaticPod => client.replace_static_pod(ReplaceStaticPodRequest::default()).await.map(drop),
+        Call::PullImages => client.pull_images(PullImagesRequest::default()).await.map(drop),
         Call::SnapshotEtcd => client.snapshot_etcd(snapshot(None)).await.map(drop),
         Call::CompleteStaticPods => {
             client.complete_static_pods(CompleteStaticPodsRequest { token: None }).await.map(drop)
@@ -110,6 +111,7 @@ async fn a_controller_begins_with_a_grant_alone() {
         client.reboot(RebootRequest { id: id(), token: Some(7), ..Default::default() }).await.map(drop),
         client.confirm(ConfirmRequest {}).await.map(drop),
         client.replace_static_pod(ReplaceStaticPodRequest::default()).await.map(drop),
+        client.pull_images(PullImagesRequest::default()).await.map(drop),
         client.snapshot_etcd(snapshot(None)).await.map(drop),
         client.complete_static_pods(CompleteStaticPodsRequest { token: None }).await.map(drop),
     ] {
@@ -121,12 +123,13 @@ async fn a_controller_begins_with_a_grant_alone() {
         client.upgrade(upgrade(Some(8), true)).await.map(drop),
         client.rollback(rollback(Some(9))).await.map(drop),
         client.replace_static_pod(ReplaceStaticPodRequest { token: Some(9), ..Default::default() }).await.map(drop),
+        client.pull_images(PullImagesRequest { token: Some(9), ..Default::default() }).await.map(drop),
         client.snapshot_etcd(snapshot(Some(9))).await.map(drop),
         client.complete_static_pods(CompleteStaticPodsRequest { token: Some(9) }).await.map(drop),
     ] {
         assert!(!is_forbidden(&outcome), "{outcome:?}");
     }
-    assert_eq!(site.node.calls().len(), 6);
+    assert_eq!(site.node.calls().len(), 7);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use slipway_core::digest::Sha256;
-use slipway_kubernetes::version::Version;
+use slipway_kubernetes::{images, version::Version};
 
 use super::fleet::AttributionArgs;
 
@@ -53,6 +53,13 @@ pub enum Verb {
         /// How long everything must have been well before the way back closes, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 300)]
         soak: u64,
+        /// The image of a component, with the tag of the version and a digest:
+        /// kube-apiserver=registry.example/kube-apiserver:v1.31.2@sha256:DIGEST
+        #[arg(long = "image", value_name = "COMPONENT=IMAGE", value_parser = images::named)]
+        images: Vec<(String, String)>,
+        /// Have nodes pull no images before anything is touched
+        #[arg(long)]
+        no_pre_pull: bool,
         /// Make no snapshot of etcd before anything is touched
         #[arg(long)]
         no_snapshot: bool,

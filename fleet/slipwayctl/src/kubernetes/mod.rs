@@ -17,6 +17,7 @@ use slipway_kubernetes::{
     blocked::Blocked,
     decide::{Next, decide},
     facts::{Direction, Facts},
+    images::Images,
     plan::Plan,
     version::Version,
 };
@@ -58,12 +59,13 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
     }
     let cluster = Cluster::connect(of.kubeconfig.as_deref(), target.context.as_deref()).await?;
     let nodes = Contexts(target);
-    let mut snapshot = false;
+    let (mut snapshot, mut pre_pull, mut images) = (false, false, Images::default());
     let (direction, wanted, soak, how) = match of.verb {
         Verb::Word(word) => return say(&cluster, word, output).await,
         Verb::Status => (Direction::Forward, None, 0, How { dry_run: true, patience: 0 }),
-        Verb::Upgrade { to, soak, no_snapshot, how } => {
-            snapshot = !no_snapshot;
+        Verb::Upgrade { to, images: named, no_pre_pull, soak, no_snapshot, how } => {
+            (snapshot, pre_pull) = (!no_snapshot, !no_pre_pull);
+            images = Images::new(named, &to).map_err(Failure::Usage)?;
             (Direction::Forward, Some(to), soak, how)
         }
         Verb::Rollback { how } => (Direction::Back, None, 0, how),
@@ -78,6 +80,8 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
     let wish = Wish {
         direction,
         target,
+        images,
+        pre_pull,
         soak: seconds(soak),
         patience: seconds(how.patience),
         snapshot,
@@ -152,6 +156,7 @@ fn preview(facts: &Facts, output: &Output) -> Result<(), Failure> {
     let plan = Plan::new(facts);
     let (word, waits) = match decide(facts) {
         Next::Claim => (None, format!("begins with the ledger's claim, then {}", first(&plan))),
+        Next::Pull(node, _) => (None, format!("begins with images that {node} pulls, then {}", first(&plan))),
         Next::Snapshot(node) => (None, format!("begins with a snapshot of etcd on {node}, then {}", first(&plan))),
         Next::Do(step) => (None, format!("begins with {step}")),
         Next::Wait(why) => (Some("Waits"), format!("waits: {why}")),
@@ -175,6 +180,9 @@ fn first(plan: &Plan) -> String {
 
 fn tell(happened: &Happened, output: &Output) -> Result<(), Failure> {
     match happened {
+        Happened::Pull(node) => {
+            output.answer(&json!({ "pulls": node }), &format!("begins: {node}: the images that it will run are pulled"))
+        }
         Happened::Snapshot(node) => {
             output.answer(&json!({ "snapshot": node }), &format!("begins: {node}: a snapshot of etcd"))
         }

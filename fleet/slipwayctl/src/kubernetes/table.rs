@@ -79,10 +79,12 @@ mod tests {
         let facts = Facts {
             direction: Direction::Forward,
             target: "1.21.2".parse().unwrap(),
+            images: Default::default(),
             nodes: [("n1".to_owned(), first), ("n2".to_owned(), second)].into(),
             kubelets: [("n1".to_owned(), "v1.20.2".to_owned()), ("w1".to_owned(), "v1.19.0".to_owned())].into(),
             claim: Claim::NoFleet,
             gates: Vec::new(),
+            pre_pull: false,
             needs_snapshot: false,
             soak: 0,
             well_for: None,

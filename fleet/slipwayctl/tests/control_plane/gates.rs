@@ -19,8 +19,9 @@ use slipway_fleet_objects::{
     crd,
     ledger::{DisruptionLedger, LEDGER},
 };
+use slipway_kubernetes::component::Component;
 use slipway_kubernetes_upgrade::requested_apis;
-use slipway_test_cluster as server;
+use slipway_test_control_plane::containerd::is_here;
 
 use crate::site::{NEW, Site};
 
@@ -41,14 +42,17 @@ fn refuses(site: &Site, gate: &str) -> String {
 
 #[test]
 fn gates_close_before_anything_is_touched() {
-    if !server::is_here() {
+    if !is_here() {
         return;
     }
     let site = Site::new(1, 20);
     let text = preview(&site);
-    for gate in ["nodes", "etcd", "snapshot", "certificates", "fleet", "kube-proxy", "deprecated-apis", "admission"] {
+    for gate in
+        ["nodes", "etcd", "pre-pull", "snapshot", "certificates", "fleet", "kube-proxy", "deprecated-apis", "admission"]
+    {
         assert!(text.contains(&format!("gate {gate}: open\n")), "{text}");
     }
+    shows_all_of_it(&site);
     nodes(&site);
     certificates(&site);
     snapshot(&site);
@@ -57,6 +61,43 @@ fn gates_close_before_anything_is_touched() {
     deprecated_apis(&site);
     fleet(&site);
     etcd(&site);
+}
+
+/// The whole text, with an image that is pinned.
+fn shows_all_of_it(site: &Site) {
+    let image = site.pinned(Component::Scheduler);
+    let (code, text) = site.run(&["upgrade", "--to", NEW, "--dry-run", &format!("--image=kube-scheduler={image}")]);
+    assert_eq!(code, 0, "{text}");
+    let hash = text.lines().find_map(|line| line.strip_prefix("plan ")).unwrap();
+    let wanted = format!(
+        "\
+node  kube-apiserver  kube-controller-manager  kube-scheduler  kubelet
+n1    1.20.2          1.20.2                   1.20.2          1.20.2
+
+  pinned: kube-scheduler {image}
+  1. n1: the images below are pulled
+  2. n1: kube-apiserver to registry.example/kube-apiserver:v1.21.2
+  3. n1: kube-controller-manager to registry.example/kube-controller-manager:v1.21.2
+  4. n1: kube-scheduler to {image}
+plan {hash}
+gate nodes: open
+gate etcd: open
+gate pre-pull: open
+gate snapshot: open
+gate certificates: open
+gate fleet: open
+gate kube-proxy: open
+gate deprecated-apis: open
+gate admission: open
+begins with images that n1 pulls, then n1: kube-apiserver to registry.example/kube-apiserver:v1.21.2
+"
+    );
+    assert_eq!(text, wanted);
+    let (code, text) = site.run(&["upgrade", "--to", NEW, "--dry-run", "--image=kube-scheduler=registry.example/x:v1"]);
+    assert!(
+        code == 2 && text.contains("has no digest: write it as registry.example/kube-scheduler:v1.21.2@"),
+        "{text}"
+    );
 }
 
 fn nodes(site: &Site) {
@@ -102,7 +143,10 @@ fn snapshot(site: &Site) {
     assert!(text.contains("n1: ") && text.contains("has 0 MiB"), "{text}");
     // Who wants none does without.
     let (_, text) = site.run(&["upgrade", "--to", NEW, "--no-snapshot", "--dry-run"]);
-    assert!(text.contains("gate snapshot: open\n") && text.contains("begins with n1: kube-apiserver"), "{text}");
+    assert!(
+        text.contains("gate snapshot: open\n") && text.contains("begins with images that n1 pulls, then"),
+        "{text}"
+    );
     fs::remove_file(&dir).unwrap();
 }
 

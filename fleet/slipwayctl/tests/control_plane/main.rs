@@ -1,5 +1,5 @@
 //! Size: gate
-//! Needs: etcd kube
+//! Needs: etcd kube containerd
 //!
 //! The upgrade of a control plane with real API servers, etcd and the nodes' real services. A stand-in for the kubelet runs
 //! manifests as processes and shows their pods; controller managers and schedulers are processes that sleep.
@@ -25,7 +25,7 @@ use kube::{
 };
 use serde_json::json;
 use slipway_kubernetes::component::Component;
-use slipway_test_cluster as server;
+use slipway_test_control_plane::containerd::is_here;
 use tokio::time::timeout;
 
 use site::{NEW, OLD, Site, client_of};
@@ -77,25 +77,31 @@ fn work(site: &Site, stop: Arc<AtomicBool>) -> thread::JoinHandle<Met> {
 
 #[test]
 fn three_nodes_are_upgraded_while_clients_work_although_the_run_is_killed() {
-    if !server::is_here() {
+    if !is_here() {
         return;
     }
     let site = Site::new(3, 300);
     let (code, plan) = site.run(&["upgrade", "--to", NEW, "--dry-run"]);
     assert_eq!(code, 0, "{plan}");
-    assert!(plan.contains("  1. n1: kube-apiserver to registry.example/kube-apiserver:v1.21.2\n"), "{plan}");
-    assert!(plan.contains("  9. n3: kube-scheduler to registry.example/kube-scheduler:v1.21.2\n"), "{plan}");
+    assert!(plan.contains("  2. n1: kube-apiserver to registry.example/kube-apiserver:v1.21.2\n"), "{plan}");
+    assert!(plan.contains(" 10. n3: kube-scheduler to registry.example/kube-scheduler:v1.21.2\n"), "{plan}");
     assert!(
-        plan.contains("gate etcd: open\n") && plan.contains("a snapshot of etcd on n1, then n1: kube-apiserver"),
+        plan.contains("gate etcd: open\n")
+            && plan.contains("begins with images that n1 pulls, then n1: kube-apiserver"),
         "{plan}"
     );
     let stop = Arc::<AtomicBool>::default();
     let client = work(&site, Arc::clone(&stop));
     let begun = Instant::now();
     // The run dies while n2 is at it. The node goes on, and another run takes over.
-    site.run_until(&["upgrade", "--to", NEW, "--soak", "0"], "begins: n2: kube-apiserver");
-    let (code, text) = site.run(&["upgrade", "--to", NEW, "--soak", "0"]);
+    let image = format!("--image=kube-scheduler={}", site.pinned(Component::Scheduler));
+    let words = ["upgrade", "--to", NEW, "--soak", "0", &image];
+    let text = site.run_until(&words, "begins: n2: kube-apiserver");
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
+    assert!(at("begins: n3: the images that it will run are pulled") < at("begins: n1: a snapshot of etcd"), "{text}");
+    let (code, text) = site.run(&words);
     assert_eq!(code, 0, "{text}");
+    assert!(!text.contains("pulled"), "what has begun goes on: {text}");
     let took = begun.elapsed();
     stop.store(true, Ordering::Relaxed);
     let Met { done, failed, longest } = client.join().unwrap();
@@ -104,6 +110,8 @@ fn three_nodes_are_upgraded_while_clients_work_although_the_run_is_killed() {
     for component in Component::ALL {
         assert_eq!(site.versions(component), [NEW, NEW, NEW], "{component}");
     }
+    let scheduler = fs::read_to_string(site.manifest("n2", Component::Scheduler)).unwrap();
+    assert!(scheduler.contains(&format!("image: {}\n", site.pinned(Component::Scheduler))), "{scheduler}");
     let (took, longest) = (took.as_secs(), longest.as_millis());
     println!("three nodes took {took} s; {done} writes, {failed} failed; the longest gap was {longest} ms");
     let (code, text) = site.run(&["upgrade", "--to", NEW]);
@@ -116,20 +124,26 @@ fn three_nodes_are_upgraded_while_clients_work_although_the_run_is_killed() {
 
 #[test]
 fn an_image_that_is_not_there_leaves_the_manifest_as_it_was() {
-    if !server::is_here() {
+    if !is_here() {
         return;
     }
     let site = Site::new(1, 10);
     let path = site.manifest("n1", Component::ApiServer);
     let before = fs::read_to_string(&path).unwrap();
+    // The node finds that out while nothing is touched.
     let (code, text) = site.run(&["upgrade", "--to", "1.21.9"]);
+    let why = "n1 cannot pull an image that it will run: registry.example/kube-apiserver:v1.21.9: containerd: ";
+    assert!(code == 3 && text.contains("(NoImage)") && text.contains(why), "{text}");
+    assert!(!text.contains("begins: n1: kube-apiserver") && site.snapshots("n1").is_empty(), "{text}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+    let (code, text) = site.run(&["upgrade", "--to", "1.21.9", "--no-pre-pull"]);
     assert!(code == 1 && text.contains("n1: kube-apiserver came back to what it was: not well within 10 s"), "{text}");
     assert_eq!(fs::read_to_string(&path).unwrap(), before);
 }
 
 #[test]
 fn one_node_with_a_manifest_edited_by_hand_is_upgraded_and_goes_back() {
-    if !server::is_here() {
+    if !is_here() {
         return;
     }
     let site = Site::new(1, 300);

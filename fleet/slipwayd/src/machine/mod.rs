@@ -2,6 +2,7 @@
 
 pub mod certificates;
 pub mod containerd;
+mod cri;
 pub mod ctr;
 pub mod etcd;
 pub mod etcd_snapshot;
@@ -14,6 +15,7 @@ pub mod mirror;
 pub mod mounts;
 pub mod oci_runtime;
 pub mod pods;
+pub mod pull;
 pub mod registry;
 pub mod units;
 pub mod unpack;

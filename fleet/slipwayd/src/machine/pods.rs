@@ -10,24 +10,18 @@ use std::{
 use tokio::{
     runtime::{Builder, Runtime},
     task::JoinSet,
-    time::timeout,
 };
-use tonic::{
-    Status,
-    transport::{Channel, Endpoint},
+use tonic::transport::Channel;
+
+use super::cri::{
+    ANSWER, Result,
+    api::{
+        self, ContainerState, ListContainersRequest, ListPodSandboxRequest, PodSandboxState, StopContainerRequest,
+        StopPodSandboxRequest, runtime_service_client::RuntimeServiceClient,
+    },
+    connect, within,
 };
 
-use api::{
-    ContainerState, ListContainersRequest, ListPodSandboxRequest, PodSandboxState, StopContainerRequest,
-    StopPodSandboxRequest, runtime_service_client::RuntimeServiceClient,
-};
-
-mod api {
-    tonic::include_proto!("runtime.v1");
-}
-
-/// The longest time for an answer of containerd. A pod that is asked to end has its grace besides.
-const ANSWER: Duration = Duration::from_secs(15);
 /// Most bytes of an answer, as the kubelet has it: dead containers are listed, too.
 const MOST: usize = 16 << 20;
 /// Pods that a message names.
@@ -35,7 +29,6 @@ const NAMED: usize = 10;
 /// containerd's namespace for containers of the CRI.
 const NAMESPACE: &str = "k8s.io";
 
-type Result<T> = std::result::Result<T, String>;
 type Client = RuntimeServiceClient<Channel>;
 
 /// The pods of this node, as containerd knows them.
@@ -101,11 +94,7 @@ impl Pods {
     }
 
     async fn connect(&self) -> Result<Client> {
-        let endpoint = Endpoint::try_from(format!("unix://{}", self.socket.display()))
-            .map_err(|e| format!("{}: {e}", self.socket.display()))?;
-        let channel =
-            within(ANSWER, async { endpoint.connect().await.map_err(|e| Status::unavailable(e.to_string())) });
-        Ok(Client::new(channel.await?).max_decoding_message_size(MOST))
+        Ok(Client::new(connect(&self.socket).await?).max_decoding_message_size(MOST))
     }
 
     /// Without containerd there is no one to ask. Each pod has a shim, and that names containerd's socket.
@@ -177,12 +166,4 @@ fn shims(proc: &Path, socket: &Path) -> io::Result<Vec<String>> {
         }
     }
     Ok(shims)
-}
-
-async fn within<T>(time: Duration, what: impl Future<Output = std::result::Result<T, Status>>) -> Result<T> {
-    match timeout(time, what).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(status)) => Err(format!("containerd: {}", status.message())),
-        Err(_) => Err(format!("containerd does not answer within {} s", time.as_secs())),
-    }
 }

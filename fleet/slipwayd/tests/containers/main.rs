@@ -9,5 +9,6 @@ mod daemon;
 mod node;
 mod order;
 mod pods;
+mod pull;
 mod stage;
 mod starts;

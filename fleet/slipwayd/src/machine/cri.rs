@@ -1,0 +1,34 @@
+//! The CRI: containerd's socket, as the kubelet uses it.
+
+use std::{path::Path, time::Duration};
+
+use tokio::time::timeout;
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint},
+};
+
+pub(super) mod api {
+    tonic::include_proto!("runtime.v1");
+}
+
+/// The longest time for a short answer of containerd.
+pub(super) const ANSWER: Duration = Duration::from_secs(15);
+
+pub(super) type Result<T> = std::result::Result<T, String>;
+
+/// A connection to containerd.
+pub(super) async fn connect(socket: &Path) -> Result<Channel> {
+    let endpoint =
+        Endpoint::try_from(format!("unix://{}", socket.display())).map_err(|e| format!("{}: {e}", socket.display()))?;
+    within(ANSWER, async { endpoint.connect().await.map_err(|e| Status::unavailable(e.to_string())) }).await
+}
+
+/// Its answer, within this time.
+pub(super) async fn within<T>(time: Duration, what: impl Future<Output = std::result::Result<T, Status>>) -> Result<T> {
+    match timeout(time, what).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(status)) => Err(format!("containerd: {}", status.message())),
+        Err(_) => Err(format!("containerd does not answer within {} s", time.as_secs())),
+    }
+}
