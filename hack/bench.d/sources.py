@@ -33,7 +33,8 @@ def make_payload(directory, mib, installer, version="1.0.0"):
     kernel[0x1FE:0x200] = b"\x55\xaa"
     kernel[0x202:0x206] = b"HdrS"
     (directory / "vmlinuz").write_bytes(kernel)
-    initramfs = lzma.compress(os.urandom(12 * MIB), check=lzma.CHECK_CRC32, preset=0)
+    archive = cpio_entry("noise", os.urandom(12 * MIB)) + cpio_entry("TRAILER!!!", b"")
+    initramfs = lzma.compress(archive, check=lzma.CHECK_CRC32, preset=0)
     (directory / "initramfs.xz").write_bytes(initramfs)
     with (directory / "rootfs.squashfs").open("wb") as rootfs:
         head = bytearray(os.urandom(MIB))
@@ -42,6 +43,13 @@ def make_payload(directory, mib, installer, version="1.0.0"):
         for _ in range(mib - 21):
             rootfs.write(os.urandom(MIB))
     write_checksums(directory, installer, version)
+
+
+def cpio_entry(name, data):
+    """A file of an archive of the format newc. Linux unpacks no other."""
+    numbers = (1, 0o100644, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
+    heading = b"070701" + b"".join(b"%08x" % number for number in numbers) + name.encode() + b"\0"
+    return b"".join(part + bytes(-len(part) % 4) for part in (heading, data))
 
 
 def write_checksums(directory, installer, version):

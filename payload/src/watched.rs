@@ -4,11 +4,10 @@ use std::io::{self, Read};
 
 use crate::{
     file_reader::{FileReader, Take},
-    initramfs_watch::initramfs_watch,
     sha256::Hasher,
 };
 use slipway_core::payload::{
-    format_checks::{Unbootable, UnifiedWatch, is_initramfs},
+    format_checks::{InitramfsWatch, Unbootable, UnifiedWatch, is_initramfs},
     manifest::UKI,
     unified::Unified,
 };
@@ -29,7 +28,9 @@ pub fn hand_out(
             if watch.finish()? == *expected { Ok(()) } else { Err(Unbootable::OtherUnified.into()) }
         }
         None if is_initramfs(name) => {
-            let mut watch = initramfs_watch();
+            // What it is compressed by is unpacked where a payload is examined, which costs time and memory, and not each
+            // time that it is written.
+            let mut watch = InitramfsWatch::default();
             take(name, &mut Watched { reader, see: &mut |bytes| watch.see(bytes) })?;
             Ok(watch.finish()?)
         }
