@@ -18,6 +18,7 @@ use slipway_core::{
         gpt_mend::{Hints, OurEntries, our_entries},
         layout::{BIOS_BYTES, BIOS_OFFSET, DEFAULT_SLOT_BYTES, Part, min_slot_bytes},
         magic::recognise,
+        meta::{ADV_BYTES, Adv},
         xfs::{XfsSize, uuid_of},
     },
     payload::manifest::MANIFEST,
@@ -57,6 +58,11 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
         return Ok(None);
     }
     let basis_lost = basis.is_none();
+    // So does an install leave a disk that did not end: it takes META away before it writes, and brings it back when what boots
+    // is verified.
+    if lba0_lost && basis_lost && !has_meta(disk, ours.parts[Part::Meta as usize - 1]) {
+        return Ok(None);
+    }
     let Some(basis) = basis.or_else(|| RawTable::empty(seeded(disk, "disk"), bytes, sector)) else { return Ok(None) };
     let found = Part::ALL.map(|part| ours.guids[part as usize - 1].or_else(|| own_guid(disk, &ours, part)));
     let guids = Part::ALL.map(|part| found[part as usize - 1].unwrap_or_else(|| seeded(disk, part.name())));
@@ -176,6 +182,11 @@ fn is_there(disk: &dyn BlockIo, ours: &OurEntries) -> bool {
     };
     let is_known = has_boot_state(disk, at(Part::Esp)) || Slot::BOTH.into_iter().any(boots);
     is_known && Part::ALL.into_iter().all(fits)
+}
+
+fn has_meta(disk: &dyn BlockIo, extent: Extent) -> bool {
+    let mut copies = [0, ADV_BYTES].map(|at| (extent.offset + at as u64, vec![0; ADV_BYTES]));
+    copies.iter_mut().any(|(at, copy)| disk.read_back(*at, copy).is_ok() && Adv::decode(copy).is_some())
 }
 
 // The PARTUUID that what lies in a partition says: an XFS file system has the same UUID, and a kernel command line may name

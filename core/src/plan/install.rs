@@ -8,12 +8,13 @@
 //!    kernel forgets the old partitions: each has a page cache of its own, and a program that has one open would write
 //!    it to the disk when closing it, long after step 3.
 //! 1. **Clear** LBA 0, then the rest of the old tables and signatures at both ends of the disk.
-//!    And both ends of the partitions that get a file system: old labels there would outlive it.
+//!    And both ends of the partitions that get a file system: old labels there would outlive it. And META: a disk without
+//!    tables and with META has lost them, one without META has an install that did not end (`probe::mended_table`).
 //! 2. **Write** the ESP, the BIOS core image, and BOOT-A with the payload. Nothing refers to them yet. A payload that
 //!    has changed since it was checked ends the install here.
 //! 3. **Verify.** Everything written so far is read back past the page cache and compared. Reading follows close behind
 //!    the write, but only where the data has been flushed. If the disk returns anything else, the install ends here.
-//! 4. **Fill in the rest:** blank BOOT-B, write META and the data volumes.
+//! 4. **Fill in the rest:** blank BOOT-B, write META and the data volumes. META only now: what boots is verified.
 //! 5. **Commit:** backup GPT, primary GPT, and LBA 0.
 //!
 //! An install that stops between steps 1 and 5 leaves a disk without a partition table. The remedy is to run it again.
@@ -235,7 +236,7 @@ fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: V
         // Writing leaves most of a partition as it is, and an old label at its end would still count.
         let formatted = DATA.into_iter().filter(|part| request.formats(*part));
         let core = Some(Part::Bios).filter(|_| bios);
-        steps.extend([Part::Esp].into_iter().chain(core).chain([slot]).chain(formatted).map(blank));
+        steps.extend([Part::Esp].into_iter().chain(core).chain([slot, Part::Meta]).chain(formatted).map(blank));
     }
     // Zeros are holes in an image file, which gives the reserved room back.
     steps.extend(reserve);
@@ -252,7 +253,6 @@ fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: V
     }
     steps.push(Step::Verify { part: slot, extent: extent(slot) });
     steps.push(blank(Part::from(!SLOT)));
-    steps.push(blank(Part::Meta));
     steps.push(Step::WriteMetaCopy { copy: 1, offset: meta });
     steps.push(Step::WriteMetaCopy { copy: 2, offset: meta + ADV_BYTES as u64 });
     for part in DATA {

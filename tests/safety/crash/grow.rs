@@ -109,15 +109,19 @@ fn both(pages: &Pages) -> [Option<Parts>; 2] {
     copies(PagesFile::new(pages, Extent { offset: 0, len: LARGER }), SectorSize::S512)
 }
 
-/// The system that was installed comes up.
-pub fn boots(pages: &Pages, parts: &Parts) -> Result<(), String> {
+/// Where the machine comes to.
+pub fn power_on(pages: &Pages, parts: &Parts) -> Outcome {
     let extent = |(first, last, _): &(u64, u64, _)| Extent {
         offset: first * SECTOR as u64,
         len: (last + 1 - first) * SECTOR as u64,
     };
     let parts = parts.iter().map(|(number, part)| (*number, extent(part))).collect();
-    let machine = Machine::new(&Table { guid: String::new(), parts });
-    match machine.power_on(&mut pages.clone(), Saves::Both) {
+    Machine::new(&Table { guid: String::new(), parts }).power_on(&mut pages.clone(), Saves::Both)
+}
+
+/// The system that was installed comes up.
+pub fn boots(pages: &Pages, parts: &Parts) -> Result<(), String> {
+    match power_on(pages, parts) {
         Outcome::Boots { slot: 'A', trial: false } => Ok(()),
         other => Err(format!("{other:?}")),
     }

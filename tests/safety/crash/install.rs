@@ -1,18 +1,26 @@
 //! Power cuts and I/O errors during `install`.
 
-use slipway::ops::mend::look_at_lba0;
-use slipway_core::units::MIB;
+use slipway::ops::mend::{look_at_lba0, look_at_table};
+use slipway_core::{
+    disk::layout::Part,
+    units::{Extent, MIB, SectorSize},
+};
 use slipway_test_support::fixtures::{DISK_BYTES, Silent};
 
 use super::{
     disk::{Call, EIO, ENOSPC, Fault, Op, RecordingDisk},
     faults::sampled,
+    grow::power_on,
+    grub::Outcome,
     judge::{Verdict, judge, judged},
-    pages::Pages,
+    pages::{Pages, PagesFile},
+    read,
+    scenario::UPGRADE,
     states,
     sweep::sweep,
     world::World,
 };
+use crate::grow::copies;
 
 /// Of all states, for each of the sweeps here.
 pub const SHARE: usize = 8;
@@ -76,25 +84,46 @@ fn installing_again_after_any_cut_converges() {
 }
 
 /// What became of a disk without a table when `repair` had mended its LBA 0; None if it found nothing to mend.
-fn mended(pages: &Pages) -> Option<Verdict> {
+fn with_lba0(pages: &Pages) -> Option<Result<(), String>> {
     let world = World::get();
     let disk = RecordingDisk::new(DISK_BYTES, pages.clone());
     let repair = look_at_lba0(&disk, "the disk", &|| Some(world.loaders(0))).unwrap()?;
     repair.carry_out(&disk, &mut Silent).unwrap();
     // One sector, which arrives whole or not at all.
     assert_eq!(disk.log().iter().filter(|op| !matches!(op, Op::Sync)).count(), 1);
-    Some(judged(&disk.pages(), DISK_BYTES, &world.expected, true))
+    let verdict = judged(&disk.pages(), DISK_BYTES, &world.expected, true);
+    Some(if matches!(verdict, Verdict::Complete(_)) { Ok(()) } else { Err(format!("{verdict:?}")) })
 }
 
-/// Sweep a log, and mend LBA 0 in each state without a table. What was found wrong first, and how many were mended.
-fn first_mended_wrong(old: &Pages, log: &[Op], states: usize) -> (usize, Option<String>) {
+/// The same where both copies of the table are lost, too.
+fn with_table(pages: &Pages) -> Option<Result<(), String>> {
+    let disk = RecordingDisk::new(DISK_BYTES, pages.clone());
+    if look_at_lba0(&disk, "the disk", &|| None).unwrap().is_some() {
+        return None;
+    }
+    look_at_table(&disk, "the disk").unwrap()?.carry_out(&disk, &mut Silent).unwrap();
+    let pages = disk.pages();
+    let [primary, _] = copies(PagesFile::new(&pages, Extent { offset: 0, len: DISK_BYTES }), SectorSize::S512);
+    match power_on(&pages, &primary.unwrap()) {
+        Outcome::Boots { .. } => Some(Ok(())),
+        other => Some(Err(format!("{other:?}"))),
+    }
+}
+
+/// Sweep a log, and mend each state without a table. What was found wrong first, and how many were mended.
+fn first_mended_wrong(
+    old: &Pages,
+    log: &[Op],
+    states: usize,
+    mended: fn(&Pages) -> Option<Result<(), String>>,
+) -> (usize, Option<String>) {
     let (mut times, mut broken) = (0, None);
     sweep(old, log, states, &[], &mut |pages, what| {
         if judge(pages, DISK_BYTES, &World::get().expected) == Verdict::NoTable
             && let Some(verdict) = mended(pages)
         {
             times += 1;
-            broken = (!matches!(verdict, Verdict::Complete(_))).then(|| format!("{what}: {verdict:?}"));
+            broken = verdict.err().map(|why| format!("{what}: {why}"));
         }
         broken.is_none()
     });
@@ -109,7 +138,7 @@ fn lba_0_written_again_after_any_cut_brings_back_a_whole_system() {
     let disk = RecordingDisk::new(DISK_BYTES, old.clone());
     World::get().install(1, &disk).unwrap();
     let log = disk.log();
-    let (times, broken) = first_mended_wrong(&old, &log, states(SHARE));
+    let (times, broken) = first_mended_wrong(&old, &log, states(SHARE), with_lba0);
     eprintln!("LBA 0 was mended {times} times");
     assert_eq!(broken, None);
     assert!(times > 1, "the sweep meets what is to be mended");
@@ -124,9 +153,33 @@ fn lba_0_written_again_after_any_cut_brings_back_a_whole_system() {
     early.push(Op::Sync);
     let early = [&late[..at], &early, &late[at..]].concat();
     for (name, mutant) in [("the old tables are not cleared", uncleared), ("the new tables come first", early)] {
-        let is_caught = STATES.iter().any(|states| first_mended_wrong(&old, &mutant, *states).1.is_some());
+        let is_caught = STATES.iter().any(|states| first_mended_wrong(&old, &mutant, *states, with_lba0).1.is_some());
         assert!(is_caught, "mutant survived: {name}");
     }
+}
+
+/// Nor does it take both copies of the table for lost before what boots is verified. Both slots are in use here: the second one
+/// tells the size of the first while that is written.
+#[test]
+fn a_table_written_again_after_any_cut_has_a_system_that_boots() {
+    let world = World::get();
+    let upgraded = RecordingDisk::new(DISK_BYTES, world.installed(0));
+    world.run(&UPGRADE, &upgraded, &world.cmdline('A', false), &|_| ()).unwrap();
+    let old = upgraded.pages();
+    let disk = RecordingDisk::new(DISK_BYTES, old.clone());
+    world.install(1, &disk).unwrap();
+    let log = disk.log();
+    let (times, broken) = first_mended_wrong(&old, &log, states(SHARE), with_table);
+    eprintln!("the table was mended {times} times");
+    assert_eq!(broken, None);
+    assert!(times > 1, "the sweep meets what is to be mended");
+
+    let meta = read::table(&old, DISK_BYTES).unwrap().parts[&Part::Meta.number()];
+    let clears_meta = |op: &&Op| matches!(op, Op::Write { offset, bytes } if *offset == meta.offset && bytes.iter().all(|byte| *byte == 0));
+    let mutant: Vec<Op> = log.iter().filter(|op| !clears_meta(op)).cloned().collect();
+    assert_eq!(mutant.len() + 1, log.len());
+    let is_caught = STATES.iter().any(|states| first_mended_wrong(&old, &mutant, *states, with_table).1.is_some());
+    assert!(is_caught, "mutant survived: META is not cleared");
 }
 
 /// The sweep must see what it is there to see: without a barrier, or with LBA 0 out of its place, it finds
