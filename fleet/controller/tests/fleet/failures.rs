@@ -78,7 +78,7 @@ fn a_node_that_fell_silent_stays_charged_until_a_person_frees_it() {
 fn a_node_that_was_made_again_under_its_name_is_another_one() {
     let Some(site) = Site::new(2) else { return };
     (1..=2).for_each(|n| site.chronicle.hold(&format!("n{n} stop")));
-    let _controller = site.controller();
+    let controller = site.controller();
     site.pool("new", json!({}));
     // From here on it finishes alone.
     let rechecked = |site: &Site| site.chronicle.lines().iter().any(|line| line.ends_with(" recheck"));
@@ -86,8 +86,11 @@ fn a_node_that_was_made_again_under_its_name_is_another_one() {
     let grant = site.ledger().grants.remove(0);
     let (name, n): (_, usize) = (grant.node.name.clone(), grant.node.name[1..].parse().unwrap());
     let other = format!("n{}", 3 - n);
+    // It must not look in between: a grant whose Node is gone is free, and the other one may begin.
+    controller.signal("-STOP");
     site.delete_object(&name);
     let uid = site.add_object(n);
+    controller.signal("-CONT");
     assert_ne!(uid, grant.node.uid);
     site.until("its grant is free", |site| site.ledger().grants.is_empty());
     // The machine is in the middle of it all the same, and counts.

@@ -27,6 +27,10 @@ impl Running {
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
+
+    pub fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap().success());
+    }
 }
 
 impl Site {
