@@ -82,12 +82,11 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
         return Ok(None);
     }
     // One that is whole stays so at every instant, whatever it says. That takes the place of its entries.
-    let primary = match gpt.primary.is_ok() || misplaced.is_some() {
-        true => match raw_table(disk, Lba(1)) {
-            Some(raw) => Some(raw.place(sector)),
-            None => return Ok(None),
-        },
-        false => None,
+    let primary = if gpt.primary.is_ok() || misplaced.is_some() {
+        let Some(raw) = raw_table(disk, Lba(1)) else { return Ok(None) };
+        Some(raw.place(sector))
+    } else {
+        None
     };
     let facts = MendTableFacts {
         disk_guid: basis.disk_guid(),
