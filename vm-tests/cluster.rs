@@ -83,6 +83,11 @@ impl Cluster {
         [(PORT, self.port)]
     }
 
+    /// A kubeconfig of an administrator, for a program on this machine.
+    pub fn admin(&self) -> PathBuf {
+        self.path("admin.conf").into()
+    }
+
     /// Credentials of the kubelet of this node, in the guest.
     pub fn kubelet(&self, node: &str) -> String {
         self.authority.certify("kubelet", &format!("/O=system:nodes/CN=system:node:{node}"), "DNS:kubelet");

@@ -5,7 +5,7 @@
 //! Subject: fleet/controller/src fleet/rollout/src fleet/channel/src fleet/slipwayd/src fleet/node/src
 
 use std::{
-    fs,
+    env, fs,
     path::Path,
     process::{Child, Command},
 };
@@ -31,6 +31,8 @@ use crate::{
 
 /// The version that the bad release says that it is.
 const VERSION_3: &str = "1.2.0";
+/// Set for the picture of the rollout.
+const PICTURE: &str = "SLIPWAY_PICTURE";
 const NODES: [&str; 2] = ["n1", "n2"];
 /// The serial number of a machine's disk is the name of the node.
 const CONFIG: &str = r#"
@@ -78,8 +80,10 @@ fn follows() {
     site.push(first.path(), VERSION);
     let _controller = site.controller();
     site.make_objects();
+    let _picture = site.picture();
     site.expect("UpToDate 2");
 
+    say("push: registry.example/os has a new release");
     site.push(next.path(), VERSION_2);
     // One after the other: the canary, its soak, and the second one.
     for state in ["Running 0", "Running 1", "UpToDate 2"] {
@@ -92,6 +96,7 @@ fn follows() {
         at.runs("boot=this");
     }
 
+    say("push: a release whose db.service never starts");
     site.push(bad.path(), VERSION_3);
     site.expect("Denied 0");
     site.cluster
@@ -184,6 +189,14 @@ impl Site {
         Running(command.spawn().expect("it can be started"))
     }
 
+    /// The rollout as it goes, on the terminal of `hack/demo fleet`.
+    fn picture(&self) -> Option<Running> {
+        let _ = env::var_os(PICTURE)?;
+        let mut command = Command::new(World::get().node_program("slipwayctl"));
+        command.arg("--kubeconfig").arg(self.cluster.admin()).args(["fleet", "status", "--watch"]);
+        Some(Running(command.spawn().expect("it can be started")))
+    }
+
     /// What an administrator writes, and what the kubelets would say.
     fn make_objects(&self) {
         for (n, name) in NODES.iter().enumerate() {
@@ -223,7 +236,7 @@ impl Site {
     }
 }
 
-/// A controller that runs. It is killed with this.
+/// A program that runs. It is killed with this.
 struct Running(Child);
 
 impl Drop for Running {
@@ -231,6 +244,11 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// What happens next, in the output of the story.
+fn say(text: &str) {
+    eprintln!("\n==> {text}\n");
 }
 
 /// Where a node is reached.
