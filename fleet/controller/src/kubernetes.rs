@@ -164,6 +164,7 @@ impl Kubernetes {
             soak: Duration::from_secs(object.spec.soak.seconds()),
             patience: Duration::ZERO,
             snapshot: object.spec.snapshot,
+            serving_certificates: false,
             trial_in: self.namespace.clone(),
         };
         Run::new(self.cluster.client().clone(), &self.nodes, wish).facts_without_gates().await

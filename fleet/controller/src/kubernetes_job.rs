@@ -74,8 +74,9 @@ fn words(of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus) -> Vec<String
         ["upgrade-kubernetes", "--to", &to, "--soak", &soak.to_string(), "--attempt", &status.attempt.to_string()];
     let no_snapshot = (!of.spec.snapshot).then_some("--no-snapshot");
     let no_pre_pull = (!of.spec.pre_pull).then_some("--no-pre-pull");
+    let no_serving = (!of.spec.serving_certificates).then_some("--no-serving-certificates");
     let images = status.images.iter().map(|(component, image)| format!("--image={component}={image}"));
-    words.into_iter().chain(no_snapshot).chain(no_pre_pull).map(str::to_owned).chain(images).collect()
+    words.into_iter().chain(no_snapshot).chain(no_pre_pull).chain(no_serving).map(str::to_owned).chain(images).collect()
 }
 
 /// A Job, as far as decisions depend on it.

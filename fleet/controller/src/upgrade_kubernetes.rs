@@ -56,6 +56,9 @@ pub struct UpgradeKubernetes {
     /// Make no snapshot of etcd before anything is touched
     #[arg(long)]
     no_snapshot: bool,
+    /// Look at no certificate that etcd and the kubelets of the control plane show
+    #[arg(long)]
+    no_serving_certificates: bool,
     /// End when nothing has changed for so long. Nodes go on with what they do
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     patience: u64,
@@ -71,6 +74,7 @@ pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result
         soak: Duration::from_secs(of.soak),
         patience: Duration::from_secs(of.patience),
         snapshot: !of.no_snapshot,
+        serving_certificates: !of.no_serving_certificates,
         trial_in: client.default_namespace().to_owned(),
     };
     let first = RunReport {

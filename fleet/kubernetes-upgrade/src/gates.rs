@@ -1,6 +1,6 @@
 //! What must be so before anything is touched. Each gate says what closes it. While one cannot be looked at, nothing begins.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -19,30 +19,64 @@ use slipway_node_api::v1::{CertificateFile, StaticPod};
 use tokio::time::timeout;
 
 use crate::{
+    flags,
     look::{Seen, api_error, is_control_plane, name, within},
-    requested_apis,
+    mirror_pods::MirrorPods,
+    requested_apis, serving_certificates,
 };
 
 /// How long a write may take with all admission webhooks. The API server gives one 10 s by itself.
 const ADMISSION: Duration = Duration::from_secs(15);
 
+/// How long a look at serving certificates counts that were valid.
+const HANDSHAKES: Duration = Duration::from_secs(60);
+
 /// How long certificates must be valid.
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// All gates. An error: one could not be looked at.
-pub async fn look(client: &Client, seen: &Seen, facts: &Facts, trial_in: &str) -> Result<Vec<Gate>, String> {
+/// All gates; `serving` is what closes the one of the serving certificates, if they are to be looked at. An error: one could
+/// not be looked at.
+pub async fn look(
+    client: &Client,
+    seen: &Seen,
+    facts: &Facts,
+    (trial_in, serving): (&str, &mut Option<ServingLook>),
+) -> Result<Vec<Gate>, String> {
     let gate = |name: &str, closed: Option<String>| Gate { name: name.to_owned(), closed };
+    let pods = MirrorPods::look(client, seen.control_plane.keys()).await?;
+    let (flags, serving) = match &pods {
+        Ok(pods) => (flags::closed(client, pods, facts).await?, serving_certificates(seen, pods, serving).await),
+        Err(why) => (Some(why.clone()), serving.as_ref().map(|_| why.clone())),
+    };
     Ok(vec![
         gate("nodes", nodes(&seen.nodes)),
         gate("etcd", etcd(seen)),
         gate("pre-pull", if facts.pre_pull { pre_pull(seen) } else { None }),
         gate("snapshot", if facts.needs_snapshot { snapshot(seen) } else { None }),
         gate("certificates", certificates(seen, Timestamp::now())),
+        gate("serving-certificates", serving),
+        gate("flags", flags),
         gate("fleet", fleet(&facts.claim)),
         gate("kube-proxy", kube_proxy(client, &facts.target).await?),
         gate("deprecated-apis", deprecated_apis(client, &facts.target).await?),
         gate("admission", admission(client, trial_in).await?),
     ])
+}
+
+/// When the serving certificates were found to be valid for long enough.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServingLook(Option<Instant>);
+
+/// While images are pulled the gates are looked at again and again, and a server logs each handshake that ends early.
+async fn serving_certificates(seen: &Seen, pods: &MirrorPods, last: &mut Option<ServingLook>) -> Option<String> {
+    let ServingLook(last) = last.as_mut()?;
+    if last.is_some_and(|at| at.elapsed() < HANDSHAKES) {
+        return None;
+    }
+    let until = Timestamp::now().checked_add(WEEK).unwrap_or(Timestamp::MAX);
+    let closed = serving_certificates::closed(seen, pods, until).await;
+    *last = closed.is_none().then(Instant::now);
+    closed
 }
 
 /// Every node of the control plane is ready, and has room on its disk for images.

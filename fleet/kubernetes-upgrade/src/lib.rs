@@ -6,11 +6,17 @@
 //! * [`look`]: the cluster and its nodes, as facts
 //! * [`claim`]: the ledger's claim, so that no node is upgraded by the fleet meanwhile
 //! * [`gates`]: what must be so before anything is touched
+//! * [`mirror_pods`]: how static pods are started, as the API shows them
+//! * [`flags`]: the gate that looks for flags that the target does not know
+//! * [`serving_certificates`]: the gate that looks at what etcd and kubelets show in a handshake
 //! * [`requested_apis`]: which deprecated APIs somebody asks for
 //! * [`run`]: look, decide, ask, until nothing is left to do
 
 pub mod claim;
+pub mod flags;
 pub mod gates;
 pub mod look;
+pub mod mirror_pods;
 pub mod requested_apis;
 pub mod run;
+pub mod serving_certificates;

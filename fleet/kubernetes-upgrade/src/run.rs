@@ -22,7 +22,8 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::{
-    claim, gates,
+    claim,
+    gates::{self, ServingLook},
     look::{Connect, Seen, within},
 };
 
@@ -46,6 +47,8 @@ pub struct Wish {
     pub patience: Duration,
     /// Make a snapshot of etcd before anything is touched.
     pub snapshot: bool,
+    /// Look at the certificates that etcd and kubelets show.
+    pub serving_certificates: bool,
     /// The namespace in which a trial write asks the admission webhooks.
     pub trial_in: String,
 }
@@ -90,12 +93,15 @@ pub struct Run<'a, C> {
     /// Replacements, snapshots and pulls that this run has asked for: what came back of them is not tried again by itself.
     asked: BTreeSet<Uuid>,
     well_since: Option<Instant>,
+    /// `None` if serving certificates are not looked at.
+    serving: Option<ServingLook>,
 }
 
 impl<'a, C: Connect> Run<'a, C> {
     /// One that has asked for nothing yet.
     pub fn new(client: Client, nodes: &'a C, wish: Wish) -> Self {
-        Self { client, nodes, wish, asked: BTreeSet::new(), well_since: None }
+        let serving = wish.serving_certificates.then(ServingLook::default);
+        Self { client, nodes, wish, asked: BTreeSet::new(), well_since: None, serving }
     }
 
     /// What the next decision is made from.
@@ -132,9 +138,10 @@ impl<'a, C: Connect> Run<'a, C> {
     }
 
     /// Once something is touched they do not count, and each look costs the API server something.
-    async fn with_gates(&self, mut facts: Facts, seen: &Seen) -> Result<Facts, String> {
+    async fn with_gates(&mut self, mut facts: Facts, seen: &Seen) -> Result<Facts, String> {
         if facts.direction == Direction::Forward && !facts.is_touched() && !Plan::new(&facts).steps.is_empty() {
-            facts.gates = gates::look(&self.client, seen, &facts, &self.wish.trial_in).await?;
+            let (trial_in, serving) = (self.wish.trial_in.as_str(), &mut self.serving);
+            facts.gates = gates::look(&self.client, seen, &facts, (trial_in, serving)).await?;
         }
         Ok(facts)
     }

@@ -11,6 +11,8 @@
 //! * [`component`]: the parts of a control plane that run as static pods
 //! * [`version`]: versions, and the version that an image says
 //! * [`images`]: images that people pin by their digests
+//! * [`command_line`]: the flags that a component is started with
+//! * [`removals`]: what a version does not know any more
 //! * [`skew`]: which kubelet goes with the API server
 //! * [`facts`]: what is seen of the cluster, and what is wanted
 //! * [`plan`]: the steps and their order, with a hash
@@ -21,6 +23,7 @@
 //! * [`replacement`]: one static pod of one node: what its node does next
 
 pub mod blocked;
+pub mod command_line;
 pub mod component;
 pub mod decide;
 pub mod facts;
@@ -28,6 +31,7 @@ pub mod images;
 pub mod laws;
 pub mod manifest;
 pub mod plan;
+pub mod removals;
 pub mod replacement;
 pub mod skew;
 pub mod version;

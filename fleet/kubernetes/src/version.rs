@@ -18,6 +18,11 @@ impl Version {
         MinorVersion::new(part(self.0.major), part(self.0.minor))
     }
 
+    /// Its three numbers. What a distributor writes behind them does not count.
+    pub fn release(&self) -> [u64; 3] {
+        [self.0.major, self.0.minor, self.0.patch]
+    }
+
     /// Of the tag of an image, as `registry.k8s.io/kube-apiserver:v1.31.2`, with or without a digest behind it.
     pub fn of_image(image: &str) -> Option<Self> {
         let name = image.split('@').next().unwrap_or_default();

@@ -74,6 +74,10 @@ pub struct KubernetesUpgradeSpec {
     /// Make a snapshot of etcd before anything is touched, restore it for a trial, and keep it until the upgrade is completed.
     #[serde(default = "yes")]
     pub snapshot: bool,
+    /// Look at the certificates that etcd's members and the kubelets of the control plane show in a TLS handshake, before
+    /// anything is touched: each must be valid for a week. The Job's pod connects to their ports.
+    #[serde(default = "yes")]
+    pub serving_certificates: bool,
     /// Names of UpgradePolicies. Their windows, blackouts and approval hold for the beginning of an upgrade; what has begun
     /// goes on. If one is missing or cannot be understood, nothing begins.
     #[serde(default)]
@@ -155,11 +159,29 @@ pub struct KubernetesUpgradeStatus {
     /// What the last Job says. Only Jobs write it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunReport>,
+    /// Kubelets that are older than the version that was reached: NodePools upgrade them with the OS.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub older_kubelets: Vec<OlderKubelets>,
     /// Attempts that are over, the newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<EndedAttempt>,
     /// Reached: whether the version that is wanted was reached; its reasons are the words of state.
     pub conditions: Vec<Condition>,
+}
+
+/// Kubelets of one version that are older than the version that was reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OlderKubelets {
+    /// The NodePool of their nodes; absent if they are in none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Their version, as they say it.
+    pub version: String,
+    /// How many there are.
+    pub count: u32,
+    /// Their nodes; of many, the first.
+    pub nodes: Vec<String>,
 }
 
 /// An attempt that failed.

@@ -130,10 +130,13 @@ async fn show(pod: &mut Running, component: Component, node: &str, kubeconfig: &
         });
         let uid = node_uid(kubeconfig, node).await.map_err(text)?;
         let owner = json!([{ "apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": true }]);
-        let image = &described["spec"]["containers"][0]["image"];
+        let of = |part: &str| described["spec"]["containers"][0][part].clone();
+        let container = json!({
+            "name": component.name(), "image": of("image"), "command": of("command"), "args": of("args"),
+        });
         let mirror = json!({
             "metadata": { "name": name, "annotations": annotations, "ownerReferences": owner },
-            "spec": { "nodeName": node, "containers": [{ "name": component.name(), "image": image }] },
+            "spec": { "nodeName": node, "containers": [container] },
         });
         api.create(&PostParams::default(), &serde_json::from_value(mirror).unwrap()).await.map_err(text)?;
     }

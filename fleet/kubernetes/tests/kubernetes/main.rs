@@ -6,6 +6,7 @@
 
 mod decide;
 mod manifest;
+mod removals;
 mod replacement;
 mod upgrades;
 mod world;

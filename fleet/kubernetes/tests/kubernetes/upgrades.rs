@@ -10,12 +10,14 @@ use proptest::{
 };
 use slipway_kubernetes::{
     blocked::Blocked,
+    command_line::CommandLine,
     component::Component,
     decide::{Next, decide},
     facts::{Claim, Direction, Facts, Gate, PullState, Snapshot},
     images::Images,
     laws,
     plan::Step,
+    removals::Removals,
     version,
 };
 
@@ -45,6 +47,8 @@ enum Fault {
     Full(usize),
     /// The registry gives a node no image.
     NoImage(usize),
+    /// A component has a flag on a node that the new version does not know.
+    Flag(usize, Component),
 }
 
 /// What is wrong with the program.
@@ -62,6 +66,8 @@ enum Mutant {
     KubeletNewer,
     /// Gates are not looked at.
     NoGate,
+    /// The one of flags is not.
+    NoFlags,
     /// The ledger is not looked at.
     NoClaim,
     /// No snapshot of etcd is made.
@@ -75,6 +81,9 @@ enum Mutant {
     /// Images that people pin are not looked at.
     NoPins,
 }
+
+/// The gate of flags.
+const FLAGS: &str = "flags";
 
 /// The component whose image is pinned.
 const PINNED: Component = Component::ControllerManager;
@@ -95,6 +104,7 @@ fn a_fault() -> impl Strategy<Value = (u64, Fault)> {
         (1..40_u64).prop_map(Fault::Grant),
         (0..3_usize).prop_map(Fault::Full),
         (0..3_usize).prop_map(Fault::NoImage),
+        (0..3_usize, component()).prop_map(|(node, of)| Fault::Flag(node, of)),
     ];
     (0..60_u64, fault)
 }
@@ -143,8 +153,19 @@ impl Upgrade {
     fn facts(&mut self) -> Facts {
         let mut facts = self.world.facts(self.direction);
         let closed = (self.world.now < self.open_at).then(|| "an alarm".to_owned());
-        facts.gates = vec![Gate { name: "etcd".to_owned(), closed }];
+        facts.gates = vec![Gate { name: "etcd".to_owned(), closed }, self.flags(&facts)];
         facts
+    }
+
+    /// The gate of flags, by the real table's rules.
+    fn flags(&self, facts: &Facts) -> Gate {
+        let found = self.world.machines.values().flat_map(|machine| &machine.flagged).find_map(|of| {
+            let table: Removals = format!("1.21\tflag\t{of}\told\thttps://example.com").parse().unwrap();
+            let line = CommandLine::new([of.name(), "--old=1"]);
+            let has = crate::version(OLD).minor();
+            table.found(*of, &line, has, facts.target.minor()).next().map(ToString::to_string)
+        });
+        Gate { name: FLAGS.to_owned(), closed: found }
     }
 
     fn strike(&mut self, fault: &Fault) {
@@ -166,6 +187,11 @@ impl Upgrade {
                 let new = self.world.new_image(*of);
                 self.world.machines.get_mut(&name(node)).unwrap().bad.push(new);
             }
+            // What a person writes while pods are replaced is another matter.
+            Fault::Flag(node, of) if self.touched_at.is_none() => {
+                self.world.machines.get_mut(&name(node)).unwrap().flagged.insert(*of);
+            }
+            Fault::Flag(..) => {}
             Fault::NoImage(node) => self.world.machines.get_mut(&name(node)).unwrap().is_refused = true,
             Fault::Ill(node, of, time) => {
                 let well_at = self.world.machines.get_mut(&name(node)).unwrap().well_at.get_mut(of).unwrap();
@@ -204,6 +230,7 @@ impl Upgrade {
             }),
             Mutant::KubeletNewer => seen.kubelets.values_mut().for_each(|kubelet| *kubelet = format!("v{OLD}")),
             Mutant::NoGate => seen.gates.clear(),
+            Mutant::NoFlags => seen.gates.retain(|gate| gate.name != FLAGS),
             Mutant::NoClaim => seen.claim = Claim::NoFleet,
             Mutant::NoSnapshot => seen.needs_snapshot = false,
             Mutant::SnapshotTooEarly => seen.nodes.values_mut().for_each(|node| {
@@ -242,15 +269,7 @@ impl Upgrade {
                 if let Ok(slipway_kubernetes::replacement::Asked::New) =
                     self.world.ask(&step.node, step.component, &step.to)
                 {
-                    let is_first = self.direction == Direction::Forward && !facts.is_touched();
-                    prop_assert!(
-                        !is_first || self.world.has_snapshot(),
-                        "{now} s: it begins without a snapshot of etcd"
-                    );
-                    let needs = Component::ALL.map(|of| self.world.new_image(of));
-                    let has_all = needs.iter().all(|of| self.world.machines.values().all(|on| on.images.contains(of)));
-                    prop_assert!(!is_first || has_all, "{now} s: it begins, and a node lacks an image");
-                    self.touched_at.get_or_insert(now);
+                    self.begins(&facts, &step)?;
                 }
             }
             Next::Pull(node, images) => {
@@ -266,6 +285,10 @@ impl Upgrade {
             Next::Finished => self.is_over = true,
             // What was ill for too long came back. A person begins again, but not with an image that is never well.
             Next::Blocked(Blocked::CameBack { .. }) if self.is_mended => self.world.new_run(),
+            // A person takes the flag out.
+            Next::Blocked(Blocked::Gate { name, .. }) if name == FLAGS => {
+                self.world.machines.values_mut().for_each(|of| of.flagged.clear());
+            }
             // A person makes room, or mends the registry, and begins again.
             Next::Blocked(Blocked::NoSnapshot { .. } | Blocked::NoImage { .. }) => {
                 self.world.machines.values_mut().for_each(|of| (of.is_full, of.is_refused) = (false, false));
@@ -274,6 +297,21 @@ impl Upgrade {
             Next::Wait(_) | Next::Blocked(_) => {}
         }
         self.world.turn(self.mutant == Mutant::NoWait);
+        Ok(())
+    }
+
+    /// A node has begun a step.
+    fn begins(&mut self, facts: &Facts, step: &Step) -> Result<(), TestCaseError> {
+        let now = self.world.now;
+        let is_first = self.direction == Direction::Forward && !facts.is_touched();
+        prop_assert!(!is_first || self.world.has_snapshot(), "{now} s: it begins without a snapshot of etcd");
+        let needs = Component::ALL.map(|of| self.world.new_image(of));
+        let has_all = needs.iter().all(|of| self.world.machines.values().all(|on| on.images.contains(of)));
+        prop_assert!(!is_first || has_all, "{now} s: it begins, and a node lacks an image");
+        let is_flagged = self.world.machines[&step.node].flagged.contains(&step.component);
+        let is_new = step.to == self.world.new_image(step.component);
+        prop_assert!(!is_flagged || !is_new, "{now} s: {step} with a flag that it does not know");
+        self.touched_at.get_or_insert(now);
         Ok(())
     }
 
@@ -359,6 +397,7 @@ fn every_mutant_is_caught() {
         Mutant::WrongOrder,
         Mutant::KubeletNewer,
         Mutant::NoGate,
+        Mutant::NoFlags,
         Mutant::NoClaim,
         Mutant::NoSnapshot,
         Mutant::SnapshotTooEarly,

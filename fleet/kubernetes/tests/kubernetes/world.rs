@@ -41,6 +41,8 @@ pub struct Machine {
     pub pull: Option<(BTreeSet<String>, u64)>,
     /// The registry gives it no image.
     pub is_refused: bool,
+    /// Components whose manifest has a flag that the new version does not know.
+    pub flagged: BTreeSet<Component>,
 }
 
 /// All of it.
@@ -229,7 +231,9 @@ impl Machine {
 
     /// A manifest comes into its place: the kubelet starts its pod anew.
     fn put(&mut self, component: Component, text: String, well: u64) {
-        let is_bad = self.bad.contains(&image_in(&text));
+        let image = image_in(&text);
+        let is_flagged = self.flagged.contains(&component) && Version::of_image(&image) == Some(version(NEW));
+        let is_bad = self.bad.contains(&image) || is_flagged;
         self.well_at.insert(component, (!is_bad).then_some(well));
         self.manifests.insert(component, text);
     }

@@ -63,6 +63,9 @@ pub enum Verb {
         /// Make no snapshot of etcd before anything is touched
         #[arg(long)]
         no_snapshot: bool,
+        /// Look at no certificate that etcd and the kubelets of the control plane show
+        #[arg(long)]
+        no_serving_certificates: bool,
         #[command(flatten)]
         how: How,
     },

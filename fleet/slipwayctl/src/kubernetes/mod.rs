@@ -59,12 +59,13 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
     }
     let cluster = Cluster::connect(of.kubeconfig.as_deref(), target.context.as_deref()).await?;
     let nodes = Contexts(target);
-    let (mut snapshot, mut pre_pull, mut images) = (false, false, Images::default());
+    let (mut snapshot, mut pre_pull, mut serving_certificates) = (false, false, false);
+    let mut images = Images::default();
     let (direction, wanted, soak, how) = match of.verb {
         Verb::Word(word) => return say(&cluster, word, output).await,
         Verb::Status => (Direction::Forward, None, 0, How { dry_run: true, patience: 0 }),
-        Verb::Upgrade { to, images: named, no_pre_pull, soak, no_snapshot, how } => {
-            (snapshot, pre_pull) = (!no_snapshot, !no_pre_pull);
+        Verb::Upgrade { to, images: named, no_pre_pull, soak, no_snapshot, no_serving_certificates, how } => {
+            (snapshot, pre_pull, serving_certificates) = (!no_snapshot, !no_pre_pull, !no_serving_certificates);
             images = Images::new(named, &to).map_err(Failure::Usage)?;
             (Direction::Forward, Some(to), soak, how)
         }
@@ -85,6 +86,7 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
         soak: seconds(soak),
         patience: seconds(how.patience),
         snapshot,
+        serving_certificates,
         trial_in: "kube-system".to_owned(),
     };
     let mut run = Run::new(cluster.client(), &nodes, wish);

@@ -23,17 +23,26 @@ use slipway_kubernetes::component::Component;
 use slipway_kubernetes_upgrade::requested_apis;
 use slipway_test_control_plane::containerd::is_here;
 
-use crate::site::{NEW, Site};
+use crate::{
+    flags, serving,
+    site::{NEW, Site},
+};
 
 /// The gates in the preview.
-fn preview(site: &Site) -> String {
+pub fn preview(site: &Site) -> String {
     let (code, text) = site.run(&["upgrade", "--to", NEW, "--dry-run"]);
     assert_eq!(code, 0, "{text}");
     text
 }
 
+/// Until the preview has this. API servers may be starting.
+pub fn until(site: &Site, wanted: &str) {
+    while !site.run(&["upgrade", "--to", NEW, "--dry-run"]).1.contains(wanted) {}
+    site.until_well();
+}
+
 /// A run is refused by this gate, and nothing is touched.
-fn refuses(site: &Site, gate: &str) -> String {
+pub fn refuses(site: &Site, gate: &str) -> String {
     let (code, text) = site.run(&["upgrade", "--to", NEW]);
     assert!(code == 3 && text.contains(&format!("refused (Gate): {gate}: ")), "{text}");
     assert!(!text.contains("begins"), "{text}");
@@ -47,15 +56,27 @@ fn gates_close_before_anything_is_touched() {
     }
     let site = Site::new(1, 20);
     let text = preview(&site);
-    for gate in
-        ["nodes", "etcd", "pre-pull", "snapshot", "certificates", "fleet", "kube-proxy", "deprecated-apis", "admission"]
-    {
+    for gate in [
+        "nodes",
+        "etcd",
+        "pre-pull",
+        "snapshot",
+        "certificates",
+        "serving-certificates",
+        "flags",
+        "fleet",
+        "kube-proxy",
+        "deprecated-apis",
+        "admission",
+    ] {
         assert!(text.contains(&format!("gate {gate}: open\n")), "{text}");
     }
     shows_all_of_it(&site);
     nodes(&site);
     certificates(&site);
     snapshot(&site);
+    flags::check(&site);
+    serving::check(&site);
     kube_proxy(&site);
     webhooks(&site);
     deprecated_apis(&site);
@@ -85,6 +106,8 @@ gate etcd: open
 gate pre-pull: open
 gate snapshot: open
 gate certificates: open
+gate serving-certificates: open
+gate flags: open
 gate fleet: open
 gate kube-proxy: open
 gate deprecated-apis: open
@@ -115,12 +138,14 @@ fn nodes(site: &Site) {
     patch(condition("Ready", "True"));
 }
 
+/// The day after so many.
+pub fn in_days(days: i64) -> (i32, u8, u8) {
+    let day = (Timestamp::now() + SignedDuration::from_hours(24 * days)).to_zoned(TimeZone::UTC).date();
+    (i32::from(day.year()), u8::try_from(day.month()).unwrap(), u8::try_from(day.day()).unwrap())
+}
+
 /// The certificate in a kubeconfig that a manifest names.
 fn certificates(site: &Site) {
-    let in_days = |days: i64| {
-        let day = (Timestamp::now() + SignedDuration::from_hours(24 * days)).to_zoned(TimeZone::UTC).date();
-        (i32::from(day.year()), u8::try_from(day.month()).unwrap(), u8::try_from(day.day()).unwrap())
-    };
     site.expires("n1", in_days(4));
     let text = refuses(site, "certificates");
     assert!(text.contains("n1: kube-controller-manager: its certificate in ") && text.contains("renew it"), "{text}");

@@ -5,7 +5,9 @@
 //! manifests as processes and shows their pods; controller managers and schedulers are processes that sleep.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod flags;
 mod gates;
+mod serving;
 mod site;
 
 use std::{

@@ -34,7 +34,7 @@ impl Site {
     }
 
     /// Until the nodes say it, too: they ask their API servers as kubelets, which may do so a little later than they are there.
-    fn until_well(&self) {
+    pub fn until_well(&self) {
         loop {
             let (code, text) = self.run(&["status"]);
             if code == 0 && !text.contains(['!', '?']) {
