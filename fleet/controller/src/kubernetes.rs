@@ -107,7 +107,9 @@ impl Kubernetes {
         let rules = self.rules(object).await?;
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
         let states = jobs.iter().map(kubernetes_job::state).collect();
-        let mut seen = Seen { object, rules, jobs: states, refused, facts: None, now: Timestamp::now() };
+        let kubelets = self.cluster.cache().kubelets();
+        let now = Timestamp::now();
+        let mut seen = Seen { object, rules, jobs: states, refused, facts: None, kubelets, now };
         let (mut next, mut status) = decision::decide(&seen);
         if next == Next::Look {
             seen.facts = Some(self.facts(object).await);

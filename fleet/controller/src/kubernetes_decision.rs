@@ -16,7 +16,10 @@ use slipway_kubernetes::{
 };
 use slipway_rollout::policy::Rules;
 
-use crate::pools::Problem;
+use crate::{
+    older_kubelets::{self, Kubelet},
+    pools::Problem,
+};
 
 /// The shortest pause before a failed attempt is repeated, and the longest.
 const PAUSE: [SignedDuration; 2] = [SignedDuration::from_secs(5), SignedDuration::from_mins(10)];
@@ -53,6 +56,8 @@ pub struct Seen<'a> {
     pub refused: Option<String>,
     /// The nodes, once they were looked at; or why they could not be.
     pub facts: Option<Result<Facts, String>>,
+    /// The kubelets of all nodes; `None` if no round has read them yet.
+    pub kubelets: Option<Vec<Kubelet>>,
     /// When.
     pub now: Timestamp,
 }
@@ -121,13 +126,13 @@ impl Decision<'_> {
         if let Some(paused) = &spec.paused {
             return self.leave(PAUSED, PAUSED, format!("it is paused: {paused}"));
         }
-        let is_other = self.status.to.as_deref() != Some(&version.to_string()) || self.status.images != spec.images;
-        if self.status.job.is_some() && is_other {
-            return self.leave(
-                WAITING,
-                "OtherVersion",
-                format!("the Job for another version, or other images, ends before that for {version}"),
-            );
+        if self.status.job.is_some() && self.status.to.as_deref() != Some(&version.to_string()) {
+            let why = format!("the Job for another version ends before that for {version}");
+            return self.leave(WAITING, "OtherVersion", why);
+        }
+        if self.status.job.is_some() && self.status.images != spec.images {
+            let why = format!("the Job for other images ends before that for those of {version}");
+            return self.leave(WAITING, "OtherImages", why);
         }
         match self.status.job.clone() {
             Some(_) if !self.seen.jobs.is_empty() => self.follow(),
@@ -168,7 +173,7 @@ impl Decision<'_> {
         let to = self.status.to.clone().unwrap_or_default();
         let said = self.status.run.as_ref().filter(|run| run.attempt == attempt && run.reason.is_some());
         let (reason, message) = match (outcome, said) {
-            (Ok(()), _) => (REACHED.to_owned(), format!("every static pod of the control plane has {to}")),
+            (Ok(()), _) => (REACHED.to_owned(), all_have(&to)),
             (Err(_), Some(run)) => (run.reason.clone().unwrap_or_default(), run.message.clone()),
             (Err(why), None) => ("JobFailed".to_owned(), format!("its Job has not said why it ended: {why}")),
         };
@@ -183,10 +188,10 @@ impl Decision<'_> {
         self.status.history.insert(0, ended);
         self.status.history.truncate(HISTORY);
         if outcome.is_ok() {
-            self.reached(to);
+            self.reached(to.clone());
             self.status.plan = None;
             self.status.steps.clear();
-            self.say(UP_TO_DATE, UP_TO_DATE, message);
+            self.up_to_date(&to);
         } else {
             // After a step that worked the pauses begin anew.
             let left = self.status.run.as_ref().filter(|run| run.attempt == attempt).map(|run| run.left);
@@ -208,6 +213,15 @@ impl Decision<'_> {
         self.status.job.take().map_or(Next::Say, Next::Delete)
     }
 
+    /// The control plane has it. Kubelets follow with the OS of their nodes.
+    fn up_to_date(&mut self, version: &str) -> Next {
+        if let Some((kubelets, version)) = self.seen.kubelets.as_ref().zip(version.parse().ok()) {
+            self.status.older_kubelets = older_kubelets::older(kubelets, &version);
+        }
+        let message = all_have(version) + &older_kubelets::sentence(&self.status.older_kubelets);
+        self.say(UP_TO_DATE, UP_TO_DATE, message)
+    }
+
     fn reached(&mut self, version: String) {
         (self.status.failed, self.status.observed_version) = (None, Some(version));
         self.status.observed_images = self.status.images.clone();
@@ -219,7 +233,7 @@ impl Decision<'_> {
         let is_observed =
             self.status.observed_version.as_ref() == Some(&wanted) && self.status.observed_images == spec.images;
         if is_observed && self.status.failed.is_none() {
-            return self.say(UP_TO_DATE, UP_TO_DATE, format!("every static pod of the control plane has {wanted}"));
+            return self.up_to_date(&wanted);
         }
         let failed = self.status.failed.clone();
         let is_same = |failed: &FailedAttempt| {
@@ -256,7 +270,7 @@ impl Decision<'_> {
                 self.status.images = self.seen.object.spec.images.clone();
                 self.reached(wanted.clone());
                 self.status.plan = None;
-                return self.say(UP_TO_DATE, UP_TO_DATE, format!("every static pod of the control plane has {wanted}"));
+                return self.up_to_date(&wanted);
             }
             // What has begun goes on.
             _ if facts.is_touched() => None,
@@ -269,6 +283,7 @@ impl Decision<'_> {
             return self.say(WAITING, word, why);
         }
         self.status.attempt = self.status.attempt.saturating_add(1);
+        self.status.older_kubelets.clear();
         let oldest = facts.pods().filter_map(|(.., pod)| pod.version()).min();
         // A run that goes on has begun from an older one.
         let goes_on = facts.is_touched() && self.status.to.as_ref() == Some(&wanted);
@@ -291,6 +306,10 @@ impl Decision<'_> {
         }
         rules.open(self.seen.now).err().map(|closed| ("WindowClosed", closed.to_string()))
     }
+}
+
+fn all_have(version: &str) -> String {
+    format!("every static pod of the control plane has {version}")
 }
 
 /// Whether a failure stays until a person says otherwise: an image was not well.

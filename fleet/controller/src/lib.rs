@@ -46,6 +46,7 @@
 //! * [`channel_target`]: the target of a pool that follows a channel
 //! * [`kubernetes`]: the KubernetesUpgrade, looked at and written; its Job, made and deleted
 //! * [`kubernetes_decision`]: what becomes of a KubernetesUpgrade
+//! * [`older_kubelets`]: which kubelets are older than the version that was reached
 //! * [`kubernetes_job`]: the Job as an object
 //! * [`upgrade_kubernetes`]: what the Job runs
 //! * [`report`]: what people read
@@ -72,6 +73,7 @@ pub mod node_report;
 pub mod nodes;
 mod object_cache;
 pub mod observed_node;
+pub mod older_kubelets;
 pub mod page;
 pub mod persist;
 pub mod plans;

@@ -17,6 +17,9 @@ use slipway_fleet_objects::{
 use crate::{
     cluster::{Cluster, Objects, PAGE, Result},
     object_cache::Known,
+    observed_node,
+    older_kubelets::Kubelet,
+    pools::Members,
 };
 
 /// Reads of single objects at once.
@@ -27,6 +30,14 @@ const FEW: usize = 10;
 impl Cluster {
     /// All but the ledger.
     pub async fn objects(&self) -> Result<Objects> {
+        let read = self.read_objects().await;
+        if read.is_err() {
+            self.cache().forget_kubelets();
+        }
+        read
+    }
+
+    async fn read_objects(&self) -> Result<Objects> {
         let known = self.cache().take();
         let (pools, policies, channels, rollouts, upgrades, nodes) = tokio::try_join!(
             self.each::<NodePool>("pools"),
@@ -53,8 +64,9 @@ impl Cluster {
 
     /// The next round need not read again what is not written until then.
     pub fn remember(&self, objects: Objects) {
+        let kubelets = kubelets(&objects);
         let Objects { rollouts, upgrades, nodes, .. } = objects;
-        self.cache().put(Known { rollouts, upgrades: upgrades.into_values().collect(), nodes });
+        self.cache().put(Known { rollouts, upgrades: upgrades.into_values().collect(), nodes }, kubelets);
     }
 
     /// All objects of a kind, of which those in `known` were read before. `trim` drops what no decision needs.
@@ -119,6 +131,18 @@ impl Cluster {
             }
         }
     }
+}
+
+/// The kubelets of all nodes, with the pools that upgrade them.
+fn kubelets(objects: &Objects) -> Vec<Kubelet> {
+    let members = Members::new(objects);
+    let version = |node: &core::Node| Some(node.status.as_ref()?.node_info.as_ref()?.kubelet_version.clone());
+    let kubelet = |node: &core::Node| Kubelet {
+        node: observed_node::name(node).to_owned(),
+        pool: members.pool_of(observed_node::uid(node)).map(str::to_owned),
+        version: version(node).unwrap_or_default(),
+    };
+    objects.nodes.iter().map(kubelet).collect()
 }
 
 /// The same for the same object as long as it is not written.

@@ -134,9 +134,18 @@ impl Site {
 
     /// The rights of kubernetes.yaml are not installed: without its RoleBinding, a Role gives nothing.
     pub fn without_rights(&self) {
+        self.without(NAMESPACE, "slipway-fleet-kubernetes");
+    }
+
+    /// An older kubernetes.yaml is installed, in which the Job has no rights in the control plane's namespace.
+    pub fn with_older_rights(&self) {
+        self.without("kube-system", "slipway-fleet-kubernetes-job");
+    }
+
+    fn without(&self, namespace: &str, binding: &str) {
         self.plane.runtime.block_on(async {
-            let api: Api<RoleBinding> = Api::namespaced(client_of(&self.plane.kubeconfig()).await, NAMESPACE);
-            api.delete("slipway-fleet-kubernetes", &DeleteParams::default()).await.unwrap();
+            let api: Api<RoleBinding> = Api::namespaced(client_of(&self.plane.kubeconfig()).await, namespace);
+            api.delete(binding, &DeleteParams::default()).await.unwrap();
         });
     }
 

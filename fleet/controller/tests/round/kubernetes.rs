@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use slipway_fleet::{
     kubernetes_decision::{Job, Next, Seen, decide},
+    older_kubelets::{Kubelet, older},
     pools::Problem,
 };
 use slipway_fleet_objects::kubernetes_upgrade::{KubernetesUpgrade, KubernetesUpgradeStatus, RunReport};
@@ -58,6 +59,7 @@ struct Scene {
     jobs: Vec<Job>,
     refused: Option<String>,
     facts: Facts,
+    kubelets: Option<Vec<Kubelet>>,
     now: Timestamp,
 }
 
@@ -69,6 +71,7 @@ impl Scene {
             jobs: Vec::new(),
             refused: None,
             facts: facts("1.30.4"),
+            kubelets: None,
             now: noon(),
         }
     }
@@ -81,6 +84,7 @@ impl Scene {
             jobs: self.jobs.clone(),
             refused: self.refused.clone(),
             facts,
+            kubelets: self.kubelets.clone(),
             now: self.now,
         };
         let (mut next, mut status) = decide(&seen(None));
@@ -232,6 +236,7 @@ fn a_job_that_is_not_wanted_any_more_is_deleted() {
         scene.object.spec = upgrade(spec).spec;
         assert_eq!(scene.look(), Next::Delete(name));
         assert_eq!(scene.status().job, None);
+        assert!(["Paused", "OtherVersion"].contains(&scene.status().reason.as_str()), "{:?}", scene.status());
     }
     // A pause is no failure.
     let mut scene = Scene::new(json!({}));
@@ -255,7 +260,7 @@ fn images_that_are_pinned_belong_to_what_is_wanted() {
     // Others are wanted: the Job ends first.
     scene.object.spec = upgrade(images("5")).spec;
     assert!(matches!(scene.look(), Next::Delete(_)));
-    assert_eq!(scene.status().reason, "OtherVersion");
+    assert_eq!(scene.status().reason, "OtherImages");
     scene.jobs.clear();
     scene.begins();
     scene.ends(Ok(()), None);
@@ -284,4 +289,59 @@ fn images_that_cannot_be_meant_begin_nothing() {
         let status = scene.status();
         assert!(status.state == "Invalid" && status.message.contains(why), "{status:?}");
     }
+}
+
+fn kubelet(node: &str, pool: Option<&str>, version: &str) -> Kubelet {
+    Kubelet { node: node.to_owned(), pool: pool.map(str::to_owned), version: version.to_owned() }
+}
+
+#[test]
+fn kubelets_that_are_older_are_named_with_their_pools_after_the_control_plane_is_done() {
+    let mut scene = Scene::new(json!({}));
+    scene.begins();
+    scene.ends(Ok(()), None);
+    // No round has read the nodes yet.
+    assert_eq!((scene.reason().as_str(), scene.status().older_kubelets.len()), ("UpToDate", 0));
+    scene.kubelets = Some(vec![
+        kubelet("w2", Some("workers"), "v1.30.4"),
+        kubelet("w1", Some("workers"), "v1.30.4"),
+        kubelet("n1", Some("control"), "v1.31.2"),
+        kubelet("n2", Some("control"), "v1.31.2-eks-1"),
+        kubelet("e1", None, "v1.31.1+k3s1"),
+    ]);
+    assert_eq!(scene.reason(), "UpToDate");
+    let status = scene.status();
+    let rows: Vec<_> = status.older_kubelets.iter().map(|of| (of.pool.as_deref(), &*of.version, of.count)).collect();
+    assert_eq!(rows, [(None, "v1.31.1+k3s1", 1), (Some("workers"), "v1.30.4", 2)]);
+    assert_eq!(status.older_kubelets[1].nodes, ["w1", "w2"]);
+    let wanted = "every static pod of the control plane has 1.31.2; 3 kubelets are older, in no NodePool, workers";
+    assert_eq!(status.message, wanted);
+    // What another controller has found stays while this one has seen no node.
+    scene.kubelets = None;
+    scene.look();
+    assert_eq!(scene.status(), status);
+    scene.kubelets = Some(Vec::new());
+    scene.look();
+    assert_eq!(scene.status().message, "every static pod of the control plane has 1.31.2");
+    // A new attempt looks forward.
+    scene.object.status = Some(status);
+    scene.object.spec.version = "1.31.3".to_owned();
+    scene.facts.target = "1.31.3".parse().unwrap();
+    scene.begins();
+    assert!(scene.status().older_kubelets.is_empty());
+}
+
+#[test]
+fn kubelets_that_lie_make_no_status_too_large() {
+    let version = "1.31.2".parse().unwrap();
+    let long = "v1.30.4-".to_owned() + &"x".repeat(1 << 20);
+    let lies = [long.as_str(), "", "v1", "\u{1b}[2J", "99999999999.1.1"].map(|of| kubelet("n", None, of));
+    let rows = older(&lies, &version);
+    assert_eq!((rows.len(), rows[0].count, rows[0].version.as_str()), (1, 5, "unknown"));
+    let each = |n: usize| kubelet(&format!("n{n}"), Some("p"), &format!("v1.30.{n}"));
+    let rows = older(&(0..5_000).map(each).collect::<Vec<_>>(), &version);
+    assert_eq!((rows.len(), rows[0].count, rows[0].version.as_str()), (1, 5_000, "several"));
+    let same = |n: usize| kubelet(&format!("n{n}"), Some("p"), "v1.30.4");
+    let rows = older(&(0..5_000).map(same).collect::<Vec<_>>(), &version);
+    assert_eq!((rows.len(), rows[0].count, rows[0].nodes.len()), (1, 5_000, 20));
 }
