@@ -12,7 +12,7 @@ use crate::{ledger::Refusal, policy::Closed};
 #[serde(rename_all = "kebab-case")]
 pub enum Blocked {
     /// The plan is not the one that was shown.
-    #[error("the plan is not the one that was made, its hash says: make a new rollout")]
+    #[error("the plan is not the one that was made, its hash says: delete the rollout, and a new one is made")]
     PlanChanged,
     /// It is paused.
     #[error("the rollout is paused: {0}")]
@@ -52,8 +52,8 @@ pub enum Blocked {
     /// It was tried.
     #[error("it failed: {0}")]
     Failed(String),
-    /// Its last attempt ended before the reboot. That says nothing about the payload.
-    #[error("its last attempt ended before the reboot, and is repeated from {from:.0} on: {why}")]
+    /// Its last attempt ended before the payload ran. That says nothing about the payload.
+    #[error("its last attempt ended before the payload ran, and is repeated from {from:.0} on: {why}")]
     RetriesLater { from: Timestamp, why: String },
     /// It says that it obeyed a token that was never given.
     #[error(
@@ -146,7 +146,10 @@ pub enum Blocked {
     #[error("wave {wave} must be well until {until:.0}")]
     Soak { wave: usize, until: Timestamp },
     /// No node tried it.
-    #[error("no node of wave {wave} tried the payload: all of them are gone or left out; make a new rollout")]
+    #[error(
+        "no node of wave {wave} tried the payload: each failed before, is gone, or is left out; delete the rollout, and a new \
+         one is made"
+    )]
     NoCanary { wave: usize },
     /// A policy wants a person's word first.
     #[error("wave {wave} waits for approval: slipwayctl fleet approve {pool} --reason WHY")]

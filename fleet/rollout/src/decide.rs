@@ -163,6 +163,13 @@ struct Gate {
     progress: Progress,
 }
 
+impl Gate {
+    /// What was given up or denied is repeated at no time.
+    fn is_over(&self) -> bool {
+        matches!(self.stop, Some(Blocked::Aborted(_) | Blocked::Denied(_)))
+    }
+}
+
 impl View<'_> {
     /// Why this node does not go; `Granted` if nothing but the ledger can hold it back, `None` if it is done.
     fn why(&self, wave: Option<usize>, node: &Node, gate: &Gate, steps: &mut Vec<Action>) -> Option<Blocked> {
@@ -201,6 +208,7 @@ impl View<'_> {
         if let Some(Failure { evidence, why }) = self.failure(node).map(Cow::into_owned) {
             match gate.retry {
                 _ if evidence != FailureEvidence::BeforeReboot => return Some(Blocked::Failed(why)),
+                _ if gate.is_over() => {}
                 Some(Retry { below, from }) if self.last_token(uid, report) >= below => {
                     return Some(Blocked::RetriesLater { from, why });
                 }

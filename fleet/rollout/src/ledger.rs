@@ -197,7 +197,7 @@ pub enum Refusal {
     #[error("no maintenance window is open at this time")]
     Closed,
     /// Too many others are unavailable.
-    #[error("{budget} of the {size} nodes of pool {pool} may be unavailable at once; there are: {}", list(.charged))]
+    #[error("{budget} of the {size} nodes of pool {pool} may be unavailable at once, and these are: {}", list(.charged))]
     Budget { pool: String, budget: u32, size: u32, charged: Vec<String> },
     /// Another node of the control plane is unavailable.
     #[error("one node of the control plane at a time: {other} is unavailable")]

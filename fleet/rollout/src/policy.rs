@@ -54,7 +54,8 @@ pub struct Policy {
     pub approval: Option<ApprovalPolicy>,
 }
 
-/// Where nodes wait for a person's approval. `EachWave`, the stricter one, comes last.
+/// Where nodes wait until a person approves, by slipwayctl fleet approve: EachWave, or AfterCanaries, which is before the
+/// first wave after the canaries. Of several policies EachWave counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ApprovalPolicy {
     /// Before the first wave after the canaries; before the first wave of all, if there are no canaries.

@@ -124,7 +124,7 @@ fn who_does_not_say_it_any_more_waits_for_the_next_window_all_the_same() {
     attempt(&mut fleet, Some(FailureEvidence::BeforeReboot));
     report(&mut fleet, 0).failed = None;
     assert_eq!(granted(&fleet), [1]);
-    assert!(why(&fleet, 0).starts_with("its last attempt ended before the reboot"), "{}", why(&fleet, 0));
+    assert!(why(&fleet, 0).starts_with("its last attempt ended before the payload ran"), "{}", why(&fleet, 0));
     opens(&mut fleet);
     assert_eq!(granted(&fleet), [0]);
 }

@@ -99,7 +99,7 @@ fn the_first_of_the_plan_go_and_the_others_wait_for_them() {
     assert_eq!(granted(&fleet), [0, 1]);
     let mut out = [name(&fleet, 0), name(&fleet, 1)];
     out.sort();
-    let report = format!("2 of the 4 nodes of pool pool may be unavailable at once; there are: {}", out.join(", "));
+    let report = format!("2 of the 4 nodes of pool pool may be unavailable at once, and these are: {}", out.join(", "));
     assert_eq!(why(&fleet, 2), report);
     assert_eq!(why(&fleet, 3), format!("{} is before it, and cannot go yet", name(&fleet, 2)));
     assert_eq!(why(&fleet, 0), "it is granted now");

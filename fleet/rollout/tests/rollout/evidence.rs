@@ -45,7 +45,7 @@ fn an_attempt_that_ended_before_the_reboot_is_repeated_in_the_next_window_and_no
     let decision = look(&fleet);
     let next = noon() + 22.hours();
     assert_eq!(decision.retry, Some(Retry { below: 0, from: next }), "{decision:?}");
-    let told = format!("its last attempt ended before the reboot, and is repeated from {next} on: {BLOCKED}");
+    let told = format!("its last attempt ended before the payload ran, and is repeated from {next} on: {BLOCKED}");
     assert_eq!((why(&fleet, 0), granted(&fleet)), (told, vec![1, 2]), "others go on, and its own grant is free");
     // The same window, an hour later: the memory holds. The next one: it goes, and is deferred by another failure.
     fleet.retry = decision.retry;

@@ -27,7 +27,7 @@ fn the_budget_is_of_the_object_that_is_written() {
     let (after, token) = ledger.grant(&worker("c-1"), &limits(10, 3), noon()).unwrap();
     assert_eq!((after.grants.len(), after.epoch, token), (3, 3, 3));
     let refused = after.grant(&worker("d-1"), &limits(10, 3), noon()).unwrap_err();
-    let report = "3 of the 10 nodes of pool pool may be unavailable at once; there are: a-1, b-1, c-1";
+    let report = "3 of the 10 nodes of pool pool may be unavailable at once, and these are: a-1, b-1, c-1";
     assert_eq!(refused.to_string(), report);
     // Another pool has its own.
     let elsewhere = Node { pool: "other".to_owned(), ..worker("d-1") };

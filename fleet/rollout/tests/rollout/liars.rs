@@ -21,7 +21,8 @@ fn a_token_that_was_never_given_stops_the_node_that_names_it_and_nobody_else() {
         assert!(why(&fleet, 0).starts_with(&format!("it says that it obeyed the token {token}")), "{}", why(&fleet, 0));
         assert_eq!(
             why(&fleet, 1),
-            "no node of wave 1 tried the payload: all of them are gone or left out; make a new rollout"
+            "no node of wave 1 tried the payload: each failed before, is gone, or is left out; delete the rollout, and a new \
+             one is made"
         );
         let mut fleet = four(two_at_once());
         report(&mut fleet, 0).token = token;

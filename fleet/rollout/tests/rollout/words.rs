@@ -3,7 +3,7 @@
 use jiff::ToSpan;
 use slipway_rollout::{
     decide::{Action, decide},
-    facts::WindowOverride,
+    facts::{Failure, FailureEvidence, WindowOverride},
 };
 
 use crate::{
@@ -76,6 +76,10 @@ fn what_is_given_up_begins_nothing_and_who_is_at_it_is_asked_to_go_back() {
     assert!(matches!(&decision.steps[..], [Action::Free { uid: freed, .. }] if *freed == uid), "{decision:?}");
     assert!(!decision.finished);
     assert_eq!(why(&fleet, 0), "it failed: aborted by fleet");
+    // What ended before the payload ran is not repeated, and nobody says so.
+    let early = Failure { evidence: FailureEvidence::BeforeReboot, why: "aborted by fleet".to_owned() };
+    report(&mut fleet, 0).failed = Some(early);
+    assert_eq!(why(&fleet, 0), "the rollout is aborted: eve: the wrong image");
     // A payload that was denied before stays denied.
     fleet.denied = Some("bad".to_owned());
     assert_eq!(why(&fleet, 2), "the payload is denied: bad");
