@@ -21,6 +21,7 @@ use slipway_fleet_objects::{
     rollout::Rollout,
     upgrade::{NodeUpgrade, NodeUpgradeStatus},
 };
+use slipway_node_client::chain;
 use slipway_rollout::ledger::Ledger;
 use tokio::time::timeout;
 
@@ -307,7 +308,11 @@ impl Cluster {
                 let what = what.to_owned();
                 (ApiAnswer::Refused, Err(if passes { failed(why) } else { Error::Refused { what, why } }))
             }
-            Ok(Err(e)) => (ApiAnswer::Silent, Err(failed(format!("the API server does not answer: {e}")))),
+            Ok(Err(e)) => {
+                let why = chain(&e);
+                let why = why.strip_prefix("ServiceError: ").unwrap_or(&why);
+                (ApiAnswer::Silent, Err(failed(format!("the API server does not answer: {why}"))))
+            }
             Ok(Ok(answer)) => (ApiAnswer::Answered, Ok(answer)),
         };
         self.metrics.asked(counts);

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use clap::{Parser, Subcommand};
 use jiff::Timestamp;
 use kube::{Client, Config};
@@ -33,11 +33,21 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
+const AFTER: &str = "\
+The API server is that of $KUBECONFIG or ~/.kube/config, or in a pod without
+them that of the pod. `slipwayctl fleet init` makes certificates and objects.
+
+Example, outside of a cluster, with the certificates of `slipwayctl fleet init`:
+  install -D slipway/ca.crt pki/ca.crt
+  install slipway/slipway-fleet.crt pki/tls.crt
+  install slipway/slipway-fleet.key pki/tls.key
+  KUBECONFIG=admin.conf slipway-fleet --pki pki --listen 127.0.0.1:9464";
+
 /// Upgrades the nodes of a cluster, as NodePools and UpgradePolicies say.
 ///
 /// It grants, asks nodes, and says why not: `kubectl get nodepools,rollouts,nodeupgrades`. Two at once are harmless.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, after_help = AFTER)]
 struct Args {
     /// A directory with ca.crt, tls.crt and tls.key: the CA of the nodes, and a certificate with the role slipway:controller
     #[arg(long, value_name = "DIR", default_value = "/etc/slipway/pki")]
@@ -91,9 +101,10 @@ fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> Result<()> {
-    let mut config = Config::infer().await.context("no way to the API server")?;
+    let mut config = Config::infer().await.map_err(|e| anyhow!("no way to the API server; set $KUBECONFIG: {e}"))?;
     // A round is tried again as a whole: the client would wait for minutes by itself.
     config.default_retry = false;
+    let server = config.cluster_url.to_string();
     let (client, triggers) = (Client::try_from(config)?, Arc::<Triggers>::default());
     let file = |name: &str| args.pki.join(name);
     let files = Files { ca: file("ca.crt"), certificate: file("tls.crt"), key: file("tls.key") };
@@ -104,6 +115,8 @@ async fn run(args: Args) -> Result<()> {
     let cluster = Cluster::new(client.clone());
     let interval = Duration::from_secs(args.interval);
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen at {}", args.listen))?;
+    let (version, listen) = (env!("CARGO_PKG_VERSION"), args.listen);
+    tracing::info!("slipway-fleet {version} follows the API server {server}, and shows its page at http://{listen}/");
     let channels = Channels::new(cluster.clone(), args.registry.options(), Arc::clone(&triggers));
     let metrics = Arc::clone(cluster.metrics());
     let kubernetes = Kubernetes::new(cluster.clone(), nodes.clone(), Arc::clone(&triggers));
@@ -117,15 +130,8 @@ async fn run(args: Args) -> Result<()> {
             let end = if round.is_ok() { RoundEnd::Done } else { RoundEnd::Failed };
             let took = begun.elapsed();
             health.metrics.round(end, took, Timestamp::now());
-            health.round(round.is_ok());
-            let pause = match round {
-                Ok(Requeue::Now) => SOON,
-                Ok(Requeue::Later) => interval,
-                Err(e) => {
-                    tracing::error!("{e}");
-                    interval
-                }
-            };
+            health.round(round.as_ref().err().map(ToString::to_string).as_deref());
+            let pause = if matches!(round, Ok(Requeue::Now)) { SOON } else { interval };
             rest(pause, took, &triggers.rounds).await;
         }
     };

@@ -17,6 +17,8 @@ use uuid::Uuid;
 
 use crate::observed_node::{NodeReading, address, uid};
 
+/// What a reason begins with that is not the node's: without its own certificates the controller can ask no node.
+pub const OWN_CERTIFICATES: &str = "the controller's own certificates";
 /// The longest time for one answer of a node, the connection included.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Nodes that are spoken to at once.
@@ -55,9 +57,13 @@ impl Nodes {
         Self { files, port }
     }
 
+    fn trust(&self) -> Result<Trust, String> {
+        Trust::load(&self.files).map_err(|e| format!("{OWN_CERTIFICATES}: {e}"))
+    }
+
     /// Look at these nodes, by UID.
     pub async fn look(&self, nodes: &[&core::Node]) -> BTreeMap<String, NodeReading> {
-        let trust = Trust::load(&self.files).map_err(|e| format!("the controller's own certificates: {e}"));
+        let trust = self.trust().inspect_err(|why| tracing::error!("no node can be asked: {why}"));
         let gate = Arc::new(Semaphore::new(AT_ONCE));
         let mut looks = JoinSet::new();
         for node in nodes {
@@ -80,7 +86,7 @@ impl Nodes {
 
     /// Ask nodes, each for something. Returns the answers, by UID.
     pub async fn ask(&self, requests: Vec<(core::Node, Ask)>) -> BTreeMap<String, Answer> {
-        let trust = Trust::load(&self.files).map_err(|e| format!("the controller's own certificates: {e}"));
+        let trust = self.trust();
         let gate = Arc::new(Semaphore::new(AT_ONCE));
         let mut asks = JoinSet::new();
         for (node, request) in requests {
@@ -99,8 +105,7 @@ impl Nodes {
 
 impl Connect for Nodes {
     async fn connect(&self, node: &core::Node) -> Result<Client, String> {
-        let trust = Trust::load(&self.files).map_err(|e| format!("the controller's own certificates: {e}"))?;
-        connect(&trust, &address(node, self.port)?).await
+        connect(&self.trust()?, &address(node, self.port)?).await
     }
 }
 

@@ -30,22 +30,53 @@ const MOST: usize = 100;
 /// The longest text, characters.
 const LONGEST: usize = 400;
 
+/// Where the page begins, below its head.
+const MAIN: &str = "<main>\n";
+/// The head before there was a round.
+const FIRST: &str = "<header><h1>Slipway</h1></header>\n";
+
 /// Forbids a browser to load, run or send anything, and others to show the page within theirs.
 pub const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
                           frame-ancestors 'none'";
 
 /// The page of the last round.
 #[derive(Debug, Default)]
-pub struct Page(Mutex<Arc<str>>);
+pub struct Page(Mutex<Shown>);
+
+#[derive(Debug, Default)]
+struct Shown {
+    /// Of the last round that came to its end.
+    round: Arc<str>,
+    /// The same, with why the rounds after it failed.
+    page: Arc<str>,
+}
 
 impl Page {
     /// As it was made last; empty before the first round.
     pub fn get(&self) -> Arc<str> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).page)
     }
 
     pub(crate) fn set(&self, page: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = page.into();
+        let round: Arc<str> = page.into();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Shown { page: Arc::clone(&round), round };
+    }
+
+    /// A round failed: what is shown is older, and the page says so.
+    pub(crate) fn fail(&self, why: &str, now: Timestamp) {
+        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, after) = shown.round.split_once(MAIN).unwrap_or((FIRST, "</main>\n</html>\n"));
+        let mut html = Html(String::with_capacity(before.len() + after.len() + LONGEST));
+        if shown.round.is_empty() {
+            html.raw(HEAD);
+        }
+        html.0.push_str(before);
+        html.raw(MAIN);
+        html.raw("<section><p class=\"bad\">");
+        html.text(&format!("The last round failed, at {now:.0}; what is below is older: {why}"));
+        html.raw("</p></section>\n");
+        html.0.push_str(after);
+        shown.page = html.0.into();
     }
 }
 
@@ -64,9 +95,10 @@ pub fn page(
     let grants = round.ledger.grants.len();
     html.raw("</time>. ");
     html.text(&format!("{} held. This page changes nothing.", counted(grants, "grant")));
-    html.raw("</p></header>\n<main>\n");
+    html.raw("</p></header>\n");
+    html.raw(MAIN);
     if round.pools.is_empty() {
-        html.raw("<p>There is no NodePool.</p>\n");
+        html.raw("<p>There is no NodePool: no node is upgraded.</p>\n");
     }
     let mut rows = ROWS;
     for (name, pool_round) in round.pools.iter().take(MOST) {
@@ -304,3 +336,25 @@ td:last-child { min-width: 40% }
   .nodes td:last-child { grid-column: 1 / -1 } .nodes th + td:not(:empty)::before { content: "wave " } }
 </style>
 "#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_older_than_the_last_round_says_so() {
+        let (page, now) = (Page::default(), "2026-06-01T12:00:00Z".parse().unwrap());
+        let told = "The last round failed, at 2026-06-01T12:00:00Z; what is below is older: the ledger: &lt;no&gt;";
+        page.fail("the ledger: <no>", now);
+        let first = page.get();
+        assert!(first.starts_with(HEAD) && first.contains(told) && first.ends_with("</html>\n"), "{first}");
+        page.set(format!("{HEAD}<header></header>\n{MAIN}pools</main>\n</html>\n"));
+        assert!(!page.get().contains("failed"));
+        // However many fail, it is said once.
+        (0..3).for_each(|_| page.fail("the ledger: <no>", now));
+        let older = page.get();
+        assert_eq!((older.matches(told).count(), older.matches("pools</main>").count()), (1, 1), "{older}");
+        page.set("new".to_owned());
+        assert_eq!(&*page.get(), "new");
+    }
+}

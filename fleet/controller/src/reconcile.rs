@@ -404,7 +404,12 @@ fn of_rollout(pool_round: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
     let holds = pool_round.facts.window_override.is_some_and(|window_override| now < window_override.until);
     let word = pool_round.desired.pool.spec.run_now.as_ref().filter(|_| grants && holds);
     if let Some(RunNow { until, word, .. }) = word {
-        tell("RunsNow", until.to_string(), format!("windows and blackouts do not count until {until}: {word}"), true);
+        tell(
+            "RunsNow",
+            until.to_string(),
+            format!("windows and blackouts do not count until {until:.0}: {word}"),
+            true,
+        );
     }
     let waits = |blocked: &&BlockedNode| matches!(blocked.why, Blocked::Approval { .. });
     if let Some(BlockedNode { why, .. }) = pool_round.decision.blocked.iter().find(waits) {

@@ -21,7 +21,7 @@ use slipway_rollout::{
 
 use crate::{
     node_report,
-    nodes::Answer,
+    nodes::{Answer, OWN_CERTIFICATES},
     observed_node::NodeReading,
     plans::{self, SUPERSEDED},
     pools::Problem,
@@ -74,8 +74,9 @@ fn sentence_of_node(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
 pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     let BlockedNode { node, why } = blocked;
     let holds = pool_round.facts.ledger.held(&node.uid).is_some();
-    // While it may be rebooting no action is needed.
-    let remedy = if reboot(pool_round, blocked).is_some() { None } else { why.remedy(&node.name, holds) };
+    // While it may be rebooting no action is needed, and none helps while no node can be asked.
+    let is_unknown = reboot(pool_round, blocked).is_some() || is_ours(pool_round, blocked);
+    let remedy = if is_unknown { None } else { why.remedy(&node.name, holds) };
     blocked_message(pool_round, blocked) + &remedy.map(|what| format!(": {what}")).unwrap_or_default()
 }
 
@@ -83,6 +84,12 @@ pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
 fn reboot<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Reboot> {
     let is_silent = matches!(blocked.why, Blocked::SilentHolder { .. });
     pool_round.rebooting.get(&blocked.node.uid).filter(|reboot| is_silent && pool_round.at < reboot.until)
+}
+
+/// Tells whether the controller could not ask it for want of its own certificates.
+fn is_ours(pool_round: &PoolRound, blocked: &BlockedNode) -> bool {
+    let is_silent = matches!(blocked.why, Blocked::Silent | Blocked::SilentHolder { .. });
+    is_silent && pool_round.unclear.get(&blocked.node.uid).is_some_and(|why| why.starts_with(OWN_CERTIFICATES))
 }
 
 /// Why this node does not go, in one word that stays the same.
@@ -99,6 +106,11 @@ fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
         return format!("rebooting since {since:.0}; it is expected back before {until:.0}, and others wait");
     }
     match (pool_round.unclear.get(uid), pool_round.blockers.get(uid)) {
+        (Some(unclear), _) if is_ours(pool_round, blocked) => format!("it cannot be asked: {unclear}"),
+        // A node that answers, and whose answer is of no use, has a sentence of its own.
+        (Some(unclear), _) if *why == Blocked::Silent && ["it ", "who "].iter().any(|of| unclear.starts_with(of)) => {
+            unclear.clone()
+        }
         (Some(unclear), _) if matches!(why, Blocked::Silent | Blocked::SilentHolder { .. }) => {
             format!("{why} ({unclear})")
         }
@@ -242,6 +254,10 @@ fn replacing(pool_round: &PoolRound) -> Vec<Replacing> {
 /// A rollout that is put aside. That it was given up stays, whatever the pool says by now.
 pub fn aside(Superseded { rollout, aborted }: &Superseded, now: Timestamp) -> RolloutStatus {
     let mut status = rollout.status.clone().unwrap_or_default();
+    // It may have been put aside before it said anything. There are API servers that take an empty text for none at all.
+    let plan = &rollout.spec.plan;
+    status.nodes = count(plan.nodes().count());
+    status.waves = format!("{}/{}", status.passed, plan.waves.len());
     status.aborted = status.aborted.or_else(|| aborted.clone());
     let message = "its pool has another target now".to_owned();
     status.conditions = condition::set(&status.conditions, "Finished", false, SUPERSEDED, &message, now);
@@ -268,7 +284,20 @@ fn done(pool_round: &PoolRound) -> usize {
     pool_round.facts.nodes.iter().filter(|_| is_target).filter(is_done).count()
 }
 
+/// Why a pool without any node is not up to date: its labels may be those of no Node by mistake.
+fn no_node(pool_round: &PoolRound) -> Option<String> {
+    if !pool_round.facts.nodes.is_empty() || !pool_round.decision.blocked.is_empty() {
+        return None;
+    }
+    let labels = &pool_round.desired.pool.spec.node_selector;
+    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    Some(format!("no Node has the labels of its nodeSelector: {}", labels.join(", ")))
+}
+
 fn is_up_to_date(pool_round: &PoolRound) -> bool {
+    if no_node(pool_round).is_some() {
+        return false;
+    }
     let uids: BTreeSet<&str> = pool_round.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
     // A node without its machine and without a successor is no node of the pool.
     let is_replaced = replacing(pool_round).iter().any(|of| !uids.contains(of.node_uid.as_str()));
@@ -277,7 +306,15 @@ fn is_up_to_date(pool_round: &PoolRound) -> bool {
 
 /// The state of a pool, in one word.
 pub fn state(pool_round: &PoolRound) -> &'static str {
-    if is_up_to_date(pool_round) { "UpToDate" } else { headline(pool_round).state }
+    if is_up_to_date(pool_round) { "UpToDate" } else { headline_of_pool(pool_round).state }
+}
+
+fn headline_of_pool(pool_round: &PoolRound) -> Headline {
+    let headline = headline(pool_round);
+    match no_node(pool_round).filter(|_| matches!(headline.state, FINISHED | INCOMPLETE | "Waiting")) {
+        Some(message) => Headline { state: "Waiting", message: short(message) },
+        None => headline,
+    }
 }
 
 /// The status of a pool for people; `refused` is why its next Rollout cannot be made.
@@ -288,7 +325,8 @@ pub fn pool(pool_round: &PoolRound, refused: Option<&str>, now: Timestamp) -> No
     status.done = count(done(pool_round));
     status.payload = Some(pool_round.desired.payload);
     status.rollout = pool_round.rollout.as_ref().and_then(|of| of.metadata.name.clone());
-    let message = refused.map_or_else(|| headline(pool_round).message, |why| short(format!("nothing begins: {why}")));
+    let refused = refused.map(|why| short(format!("nothing begins: {why}")));
+    let message = refused.unwrap_or_else(|| headline_of_pool(pool_round).message);
     let is_done = is_up_to_date(pool_round);
     let state = state(pool_round);
     status.conditions = condition::set(&status.conditions, "Valid", true, "Valid", "the pool can be understood", now);

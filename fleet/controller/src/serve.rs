@@ -30,6 +30,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use jiff::Timestamp;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::{AbortHandle, spawn},
@@ -69,9 +70,13 @@ impl ControllerHealth {
         Self { metrics, page, ready: AtomicBool::new(false), ended: Mutex::new(Instant::now()) }
     }
 
-    /// A round has ended, and came to its end or not.
-    pub fn round(&self, is_done: bool) {
-        self.ready.store(is_done, Ordering::Relaxed);
+    /// A round has ended: it came to its end, or failed for this reason.
+    pub fn round(&self, failed: Option<&str>) {
+        if let Some(why) = failed {
+            tracing::error!("{why}");
+            self.page.fail(why, Timestamp::now());
+        }
+        self.ready.store(failed.is_none(), Ordering::Relaxed);
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
@@ -163,11 +168,12 @@ mod tests {
         let health = ControllerHealth::new(Arc::default(), Arc::default());
         let later = Instant::now() + LIVES;
         assert!(!health.is_ready() && health.lives(Instant::now()) && !health.lives(later + Duration::from_secs(9)));
-        health.round(false);
+        health.round(Some("no API server"));
+        assert!(health.page.get().contains("no API server"));
         assert!(!health.is_ready() && health.lives(later - Duration::from_secs(9)));
-        health.round(true);
+        health.round(None);
         assert!(health.is_ready());
-        health.round(false);
+        health.round(Some("no API server"));
         assert!(!health.is_ready());
     }
 }

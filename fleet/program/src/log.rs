@@ -3,6 +3,9 @@
 //! As text, each line begins with its level: for journald as `<N>`, which journald takes off again, and elsewhere (in a pod,
 //! under OpenRC) as a word. Where the log was stopped with the other services, standard error has no reader any more: what
 //! cannot be written is dropped, and the work goes on.
+//!
+//! Only Slipway's own lines are written. What a library has to say comes back to its caller as an error, which is logged with
+//! what was being done.
 
 use std::{
     env, fmt,
@@ -14,8 +17,9 @@ use std::{
 use clap::{Args, ValueEnum};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::{
-    filter::LevelFilter,
+    filter::{LevelFilter, Targets},
     fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields, Subscriber as Fmt, format::Writer},
+    layer::SubscriberExt as _,
     registry::LookupSpan,
 };
 
@@ -66,12 +70,20 @@ pub struct LogArgs {
 /// Write lines of this process from now on. Called twice, the first call counts.
 pub fn init(args: LogArgs) {
     let builder = Fmt::builder().with_writer(io::stderr).with_max_level(args.log_level).log_internal_errors(false);
+    let own = own(args.log_level.into());
     let _ = match args.log_format {
         LogFormat::Text => tracing::subscriber::set_global_default(
-            builder.event_format(Lines { for_journald: is_journald() }).finish(),
+            builder.event_format(Lines { for_journald: is_journald() }).finish().with(own),
         ),
-        LogFormat::Json => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish()),
+        LogFormat::Json => {
+            tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish().with(own))
+        }
     };
+}
+
+/// The lines of Slipway's crates: all of their names begin so.
+fn own(level: LevelFilter) -> Targets {
+    Targets::new().with_target("slipway", level)
 }
 
 /// True if journald reads standard error: systemd says in `JOURNAL_STREAM` which device and inode the stream to it has.
@@ -145,12 +157,14 @@ mod tests {
             .with_ansi(false)
             .with_max_level(LevelFilter::INFO)
             .event_format(Lines { for_journald })
-            .finish();
+            .finish()
+            .with(own(LevelFilter::INFO));
         tracing::subscriber::with_default(subscriber, || {
             tracing::error!("alone");
             let _span = tracing::info_span!("operation", id = 7, goal = ?"Upgrade").entered();
             tracing::warn!("blocked: {}", "the drain");
             tracing::debug!("left out");
+            tracing::error!(target: "kube_client::client::builder", "failed with error client error (Connect)");
         });
         String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap()
     }

@@ -180,6 +180,23 @@ fn a_new_target_waits_for_the_grants_of_the_old_one() {
     let round = scene.round();
     assert_eq!((round.new.len(), round.aside.len()), (1, 1));
     assert_eq!(round.new[0].spec.plan.payload, payload("3"));
+    // It is put aside before it ever said anything, with its numbers: some API servers refuse an empty text.
+    let status = report::aside(&round.aside[0], scene::now());
+    assert_eq!((status.state.as_str(), status.waves.as_str(), status.nodes), ("Superseded", "0/1", 2));
+}
+
+/// Its labels may be those of no Node by mistake, and then nothing is ever upgraded.
+#[test]
+fn a_pool_without_nodes_is_not_up_to_date_and_names_its_labels() {
+    let status = |scene: &Scene| report::pool(scene.round().pools["p"].as_ref().unwrap(), None, scene::now());
+    let mut scene = Scene::new(0);
+    let message = "no Node has the labels of its nodeSelector: pool=p";
+    assert_eq!((status(&scene).state.as_str(), status(&scene).message.as_str()), ("Waiting", message));
+    scene.pool("p", json!({ "paused": { "who": "eve", "why": "the fair" } }));
+    assert_eq!(status(&scene).state, "Paused");
+    let mut scene = Scene::new(1);
+    scene.says(0).disk.as_mut().unwrap().slots[0].payload = Some(payload(NEW).into());
+    assert_eq!(status(&scene).state, "UpToDate");
 }
 
 #[test]
@@ -241,6 +258,9 @@ fn who_answers_for_another_node_is_not_believed() {
     let round = scene.round();
     let pool_round = round.pools["p"].as_ref().unwrap();
     assert!(pool_round.unclear["uid-0"].contains("says that it is \"another\""));
+    let blocked = pool_round.decision.blocked.iter().find(|of| of.node.uid == "uid-0").unwrap();
+    let told = report::sentence(pool_round, blocked);
+    assert!(told.starts_with("who answers at its address") && !told.contains("does not answer"), "{told}");
     assert_eq!(
         observed_node::address(&scene.objects.nodes[0], 7),
         Err("its Node has no address of the type InternalIP".to_owned())

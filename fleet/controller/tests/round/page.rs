@@ -51,7 +51,7 @@ fn hostile() -> Scene {
 #[test]
 fn text_of_others_is_text_and_no_more() {
     let page = shown(&hostile());
-    for is_there in ["&lt;script&gt;", "&lt;img src=x onerror=&quot;", "desrever", "NotWell", "RetriesLater", "Silent"]
+    for is_there in ["&lt;script&gt;", "&lt;img src=x onerror=&quot;", "desrever", "NotWell", "PayloadDenied", "Silent"]
     {
         assert!(page.contains(is_there), "{is_there}: {page}");
     }
@@ -130,7 +130,12 @@ fn it_says_who_waits_for_what_and_is_no_larger_for_many() {
     assert!(page.contains("2500 more nodes not shown"), "{}", page.len());
     assert!(page.len() < 2 << 20, "{}", page.len());
     let empty = Scene { objects: Scene::new(0).objects, ..Scene::new(0) };
-    assert!(shown(&empty).contains("0 of 0 nodes done"));
+    let page = shown(&empty);
+    assert!(page.contains("0 of 0 nodes done"), "{page}");
+    assert!(
+        page.contains("Waiting</span>") && !page.contains("UpToDate"),
+        "a pool without nodes is no good news: {page}"
+    );
 }
 
 /// A wave does not go on where nothing of its pool does.
@@ -167,7 +172,7 @@ fn a_browser_shows_it_and_runs_nothing() {
         String::from_utf8(out.stdout).unwrap()
     };
     let dom = browser(&["--dump-dom"]);
-    assert!(dom.contains("<title>Slipway: rollouts</title>") && dom.contains("RetriesLater"), "{dom}");
+    assert!(dom.contains("<title>Slipway: rollouts</title>") && dom.contains("PayloadDenied"), "{dom}");
     for not in ["<script", "<img", "<iframe", "owned</title>"] {
         assert!(!dom.contains(not), "{not}: {dom}");
     }
