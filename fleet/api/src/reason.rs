@@ -109,9 +109,11 @@ impl Reason {
                 ("payload-denied", Code::FailedPrecondition, "build and publish a corrected payload")
             }
             Self::OnTrial => ("on-trial", Code::FailedPrecondition, "`slipwayctl confirm` or `slipwayctl rollback`"),
-            Self::UnknownDisk => {
-                ("unknown-disk", Code::FailedPrecondition, "look at the node with `installer inspect`")
-            }
+            Self::UnknownDisk => (
+                "unknown-disk",
+                Code::FailedPrecondition,
+                "run `installer status` on the node: does the system run from `disk` in its slipwayd.toml?",
+            ),
             Self::Invalid => ("invalid", Code::InvalidArgument, "correct the request"),
             Self::NotUnderWay => ("not-under-way", Code::NotFound, "`slipwayctl status` names the one that is"),
             Self::TooLate => ("too-late", Code::FailedPrecondition, "wait for its end, then roll back"),

@@ -1,7 +1,7 @@
 //! Connections to nodes: TLS with certificates on both sides, or the Unix socket.
 
 use std::{
-    error, io,
+    error, io, iter,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -105,9 +105,19 @@ impl Trust {
         });
         // `http`, because the connector makes the TLS: with `https` tonic would make it, too.
         let channel = endpoint(&format!("http://{node}"))?.connect_with_connector(connector).await;
-        let channel = channel.map_err(|e| Error::Unreachable(format!("{node}: {}", chain(&e))))?;
+        let channel = channel.map_err(|e| Error::Unreachable(unreachable(node, port, &e)))?;
         Ok(client(channel))
     }
+}
+
+/// Why a node is not reached, with its port, and what to look at where nothing listens.
+fn unreachable(node: &str, port: u16, error: &(dyn error::Error + 'static)) -> String {
+    let at = if node.ends_with(&format!(":{port}")) { node.to_owned() } else { format!("{node}:{port}") };
+    let is_refused = iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    let remedy = if is_refused { "; is slipwayd running there, with [api.tls]?" } else { "" };
+    format!("{at}: {}{remedy}", chain(error))
 }
 
 /// A node may lie: an answer is refused above this size, before it is read.
@@ -185,6 +195,19 @@ pub fn chain(error: &(dyn error::Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_nothing_listens_the_port_and_the_program_are_named() {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let told = unreachable("node-1", PORT, &refused);
+        assert!(
+            told.starts_with("node-1:50000: ") && told.ends_with("is slipwayd running there, with [api.tls]?"),
+            "{told}"
+        );
+        assert!(unreachable("[::1]:7", 7, &refused).starts_with("[::1]:7: "));
+        let late = io::Error::from(io::ErrorKind::TimedOut);
+        assert!(!unreachable("node-1", PORT, &late).contains("slipwayd"));
+    }
 
     #[test]
     fn endpoints() {

@@ -225,7 +225,11 @@ pub fn status(of: &StatusResponse) -> String {
     }
     match &of.disk {
         Some(disk) => rows.extend(slots(disk)),
-        None => rows.push(("disk", "its boot state cannot be read".to_owned())),
+        None => rows.push((
+            "disk",
+            "its boot state cannot be read, or another disk runs: on the node, `installer status` says which"
+                .to_owned(),
+        )),
     }
     rows.extend(of.no_way_back.iter().map(|why| ("way back", format!("none: {why}"))));
     match &of.operation {

@@ -18,6 +18,8 @@ use crate::{
     show::Output,
 };
 
+/// The file that explains every key of a slipwayd.toml, with a `#` before each.
+const KEYS: &str = include_str!("../../../slipwayd/slipwayd.toml");
 /// Where the kubelet's credentials are on most nodes.
 const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 
@@ -25,6 +27,11 @@ const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
     let Join { name, hosts, dir, base, on_node, days, renew } = join;
     authority::check_name(name)?;
+    if !is_node_name(name) {
+        let why =
+            "no Node has this name: small letters, digits, - and . are allowed, with a letter or digit at both ends";
+        return Err(Failure::Usage(format!("{name:?}: {why}")));
+    }
     let Some(address) = hosts.iter().find_map(|host| host.parse::<IpAddr>().ok()) else {
         let why =
             "no --host is an address, and the controller asks a node by the InternalIP of its Node: name that, too";
@@ -42,7 +49,7 @@ pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
     let did = if pair.is_new { "is made" } else { "is kept" };
     let text = format!(
         "{at}: the certificate of {name} {did}; put these files into {on_node} of the node\n\
-         then: slipwayctl --config {config} --context {name} status",
+         next step: slipwayctl --config {config} --context {name} status",
         at = at.display(),
         on_node = on_node.display(),
         config = context.display(),
@@ -52,9 +59,37 @@ pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
     output.answer(&answer, &text)
 }
 
+/// True if Kubernetes takes this as the name of a Node.
+fn is_node_name(name: &str) -> bool {
+    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    name.len() <= 253
+        && name.split('.').all(|part| part.starts_with(is_end) && part.ends_with(is_end))
+        && name.chars().all(|c| is_end(c) || c == '-' || c == '.')
+}
+
 fn read_base(base: Option<&Path>) -> Result<Table, Failure> {
     let Some(path) = base else { return Ok(Table::new()) };
-    authority::text(path)?.parse().map_err(|e| Failure::file(path, e))
+    let base: Table = authority::text(path)?.parse().map_err(|e| Failure::file(path, e))?;
+    // The node would find it out, and not start.
+    match unknown(&base, &known()?, "") {
+        Some(key) => Err(Failure::file(path, format!("slipwayd.toml has no key {key}"))),
+        None => Ok(base),
+    }
+}
+
+fn known() -> Result<Table, Failure> {
+    let lines = KEYS.lines().filter(|line| !line.starts_with("# "));
+    let text: String = lines.flat_map(|line| [line.strip_prefix('#').unwrap_or(line), "\n"]).collect();
+    text.parse().map_err(|e: toml::de::Error| Failure::Failed(e.to_string()))
+}
+
+/// The first key of `base` that is not in `known`, with the names of its tables.
+fn unknown(base: &Table, known: &Table, within: &str) -> Option<String> {
+    base.iter().find_map(|(key, value)| match (value, known.get(key)) {
+        (_, None) => Some(format!("{within}{key}")),
+        (Value::Table(value), Some(Value::Table(known))) => unknown(value, known, &format!("{within}{key}.")),
+        _ => None,
+    })
 }
 
 /// `base` with this node's own values.

@@ -27,6 +27,8 @@ const MANAGER: &str = "slipwayctl";
 /// The cluster.
 pub struct Cluster {
     client: Client,
+    /// Where its API server is.
+    server: String,
 }
 
 impl Cluster {
@@ -44,7 +46,8 @@ impl Cluster {
         let mut config = config?;
         // A person waits for the answer: the client would try for minutes.
         config.default_retry = false;
-        Ok(Self { client: Client::try_from(config).map_err(config_error)? })
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        Ok(Self { client: Client::try_from(config).map_err(config_error)?, server })
     }
 
     /// The client, for what is no object of the fleet.
@@ -61,7 +64,7 @@ impl Cluster {
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
     {
-        within(self.all::<K>().get(name)).await
+        self.within(self.all::<K>().get(name)).await
     }
 
     /// The same, or `None`: the object is not there, or no manifest of its kind was applied.
@@ -80,13 +83,13 @@ impl Cluster {
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
     {
-        Ok(within(self.all::<K>().list(&ListParams::default())).await?.items)
+        Ok(self.within(self.all::<K>().list(&ListParams::default())).await?.items)
     }
 
     /// All objects of a kind as the API server has them, without the lists of who wrote which field.
     pub async fn dump(&self, kind: &ApiResource) -> Result<Vec<DynamicObject>, Failure> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), kind);
-        let mut objects = within(api.list(&ListParams::default())).await?.items;
+        let mut objects = self.within(api.list(&ListParams::default())).await?.items;
         objects.iter_mut().for_each(|object| object.metadata.managed_fields = None);
         Ok(objects)
     }
@@ -94,7 +97,7 @@ impl Cluster {
     /// Each pool by its name; one that this program does not understand is not to hide the others.
     pub async fn pools(&self) -> Result<BTreeMap<String, Result<NodePool, String>>, Failure> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<NodePool>(&()));
-        let pools = within(api.list(&ListParams::default())).await?.items;
+        let pools = self.within(api.list(&ListParams::default())).await?.items;
         let named = |pool: DynamicObject| {
             let name = pool.metadata.name.clone().unwrap_or_default();
             let parsed = serde_json::to_value(pool).and_then(serde_json::from_value);
@@ -107,7 +110,7 @@ impl Cluster {
     pub async fn pool_of(&self, node: &str) -> Result<String, Failure> {
         let nodes = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &nodes);
-        let labels = within(api.get(node)).await?.metadata.labels.unwrap_or_default();
+        let labels = self.within(api.get(node)).await?.metadata.labels.unwrap_or_default();
         let has = |pool: &NodePool| pool.spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value));
         let pools = self.pools().await?;
         let names: Vec<String> =
@@ -128,7 +131,7 @@ impl Cluster {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()));
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         for _ in 0..TRIES {
-            let object = within(api.get(name)).await?;
+            let object = self.within(api.get(name)).await?;
             let version = object.metadata.resource_version.clone();
             let read = serde_json::to_value(&object).map_err(|e| Failure::Failed(e.to_string()))?;
             let edit = edit(&read)?;
@@ -136,34 +139,62 @@ impl Cluster {
             let patch = json!({ "metadata": { "resourceVersion": version }, "spec": spec });
             match timeout(ANSWER, api.patch(name, &params, &Patch::Merge(patch))).await {
                 Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
-                Ok(answer) => return answer.map(|_| edit).map_err(api_error),
-                Err(_) => return Err(timeout_error()),
+                Ok(answer) => return answer.map(|_| edit).map_err(|e| self.error(e)),
+                Err(_) => return Err(self.timeout_error()),
             }
         }
         Err(Failure::Failed(format!("others have written {name} {TRIES} times meanwhile: nothing was changed")))
     }
+
+    /// A failure to find the pool of this name, with the names that there are.
+    pub async fn pool_failure(&self, failure: Failure, pool: &str) -> Failure {
+        match &failure {
+            Failure::Refused { reason, .. } if reason == "not-found" => match self.pools().await {
+                Ok(pools) => no_pool(pool, pools.keys()),
+                Err(_) => failure,
+            },
+            _ => failure,
+        }
+    }
+
+    async fn within<T>(&self, ask: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+        timeout(ANSWER, ask).await.map_err(|_| self.timeout_error())?.map_err(|e| self.error(e))
+    }
+
+    fn timeout_error(&self) -> Failure {
+        Failure::Unreachable(format!("the API server {} does not answer within {} s", self.server, ANSWER.as_secs()))
+    }
+
+    fn error(&self, error: kube::Error) -> Failure {
+        let status = match error {
+            kube::Error::Api(status) => status,
+            kube::Error::SerdeError(why) => {
+                return Failure::Failed(format!("an answer of the API server is not understood: {why}"));
+            }
+            other => {
+                let why = slipway_node_client::chain(&other);
+                let why = why.strip_prefix("ServiceError: ").unwrap_or(&why);
+                return Failure::Unreachable(format!("the API server {} does not answer: {why}", self.server));
+            }
+        };
+        let word = match status.code {
+            401 => "unauthorized",
+            403 => "forbidden",
+            404 => "not-found",
+            400 | 422 => "invalid",
+            _ => return Failure::Failed(format!("the API server says {}: {}", status.code, status.message)),
+        };
+        Failure::Refused { reason: word.to_owned(), message: status.message.clone() }
+    }
 }
 
-async fn within<T>(ask: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    timeout(ANSWER, ask).await.map_err(|_| timeout_error())?.map_err(api_error)
+/// There is no pool of this name; `known` are there.
+pub fn no_pool<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Failure {
+    let known: Vec<&str> = known.map(String::as_str).collect();
+    let known = if known.is_empty() { "none at all".to_owned() } else { format!("only {}", known.join(", ")) };
+    Failure::Refused { reason: "not-found".to_owned(), message: format!("there is no NodePool {name:?}, {known}") }
 }
 
 fn config_error(why: impl std::fmt::Display) -> Failure {
     Failure::Usage(format!("no way to the API server: {why}"))
-}
-
-fn timeout_error() -> Failure {
-    Failure::Unreachable(format!("the API server does not answer within {} s", ANSWER.as_secs()))
-}
-
-fn api_error(error: kube::Error) -> Failure {
-    let kube::Error::Api(status) = error else { return Failure::Unreachable(slipway_node_client::chain(&error)) };
-    let word = match status.code {
-        401 => "unauthorized",
-        403 => "forbidden",
-        404 => "not-found",
-        400 | 422 => "invalid",
-        _ => return Failure::Failed(format!("the API server says {}: {}", status.code, status.message)),
-    };
-    Failure::Refused { reason: word.to_owned(), message: status.message.clone() }
 }

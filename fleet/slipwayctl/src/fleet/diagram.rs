@@ -16,6 +16,8 @@ pub struct Style {
     pub colours: bool,
 }
 
+/// Where nothing is to be shown.
+const NO_POOL: &str = "There is no NodePool: no node is upgraded. `kubectl explain nodepool.spec` says what one has.";
 /// Nodes that are named one by one; of more it is said how many.
 const NAMED: usize = 20;
 /// The width of the names of waves, with their stage and the space behind.
@@ -43,33 +45,41 @@ fn sign(status: NodeStatus) -> (char, &'static str) {
     SIGNS.iter().find(|(of, ..)| *of == status).map_or((' ', DIM), |(_, sign, colour, _)| (*sign, *colour))
 }
 
-fn stage(wave: &Wave) -> &'static str {
+fn stage(wave: &Wave, pool: &Pool) -> &'static str {
     match wave.stage {
         Stage::Over => "over",
-        Stage::GoesOn => "goes on",
-        Stage::Soaks => "soaks",
         Stage::Waits => "waits",
+        Stage::GoesOn if wave.nodes.iter().all(|node| node.status == NodeStatus::Failed) => "failed",
+        Stage::GoesOn => held(pool).unwrap_or("goes on"),
+        Stage::Soaks => held(pool).unwrap_or("soaks"),
     }
+}
+
+/// Why no wave of a pool goes on, if none does.
+fn held(pool: &Pool) -> Option<&'static str> {
+    let rollout = pool.rollout.as_ref()?;
+    let is_paused = pool.paused.is_some() || pool.state == "Paused";
+    let held = [(rollout.denied.is_some(), "denied"), (rollout.aborted.is_some(), "aborted"), (is_paused, "paused")];
+    held.into_iter().find(|(holds, _)| *holds).map(|(_, word)| word)
 }
 
 /// Plain lines, whatever their length: nothing is left out.
 pub fn lines(report: &Report) -> String {
     let mut text = String::new();
     if report.pools.is_empty() {
-        text.push_str("no NodePool\n");
+        let _ = writeln!(text, "{NO_POOL}");
     }
     report.kubernetes.iter().for_each(|of| _ = writeln!(text, "{}", clean(&of.line())));
     for pool in &report.pools {
-        let rollout = pool.rollout.as_ref();
-        let of = rollout.map(|of| format!(", rollout {}, plan {}", of.name, of.plan)).unwrap_or_default();
-        let (name, state) = (&pool.name, &pool.state);
+        let (name, state, rollout) = (&pool.name, &pool.state, pool.rollout.as_ref());
         // Writing to a String does not fail.
-        let _ = writeln!(text, "{name}  {state}  {} of {} done{of}: {}", pool.done, pool.nodes, clean(&pool.message));
+        let _ = writeln!(text, "{name}  {state}  {} of {} done: {}", pool.done, pool.nodes, clean(&pool.message));
+        rollout.iter().for_each(|of| _ = writeln!(text, "{name}  rollout {}, plan {}", clean(&of.name), of.plan));
         remarks(pool).iter().for_each(|remark| _ = writeln!(text, "{name}  {}", clean(remark)));
         for wave in rollout.iter().flat_map(|of| &of.waves) {
             let number = wave.number;
             let soak = wave.soak.map(|soak| format!(", soak {soak}")).unwrap_or_default();
-            let _ = writeln!(text, "{name}  wave {number}  {}{soak}", stage(wave));
+            let _ = writeln!(text, "{name}  wave {number}  {}{soak}", stage(wave, pool));
             wave.nodes.iter().for_each(|node| _ = writeln!(text, "{name}  wave {number}  {}", line(node)));
         }
         pool.others.iter().for_each(|node| _ = writeln!(text, "{name}  no wave  {}", line(node)));
@@ -102,7 +112,7 @@ fn remarks(pool: &Pool) -> Vec<String> {
 pub fn picture(report: &Report, style: Style) -> String {
     let mut text = String::new();
     if report.pools.is_empty() {
-        text.push_str("There is no NodePool.\n");
+        let _ = writeln!(text, "{NO_POOL}");
     }
     if let Some(of) = &report.kubernetes {
         style.wrap(&clean(&of.line()), 0, &mut text);
@@ -147,7 +157,7 @@ impl Style {
         remarks(pool).iter().for_each(|remark| self.wrap(remark, 2, text));
         for wave in pool.rollout.iter().flat_map(|of| &of.waves) {
             let soak = wave.soak.map(|soak| format!(" ({soak})")).filter(|_| wave.stage == Stage::Soaks);
-            let title = format!("wave {}  {}{}", wave.number, stage(wave), soak.unwrap_or_default());
+            let title = format!("wave {}  {}{}", wave.number, stage(wave, pool), soak.unwrap_or_default());
             self.row(&title, &wave.nodes, text);
         }
         if !pool.others.is_empty() {
@@ -334,10 +344,31 @@ workers  Running  3 of 8 nodes done
     fn lines_leave_nothing_out() {
         let text = lines(&report());
         let plan = "02".repeat(32);
-        let first = format!("workers  Running  3 of 8 done, rollout workers-1, plan {plan}: n4: it is being upgraded");
-        assert!(text.starts_with(&first), "{text}");
+        let first = "workers  Running  3 of 8 done: n4: it is being upgraded, with the grant 6\n";
+        assert!(text.starts_with(&format!("{first}workers  rollout workers-1, plan {plan}\n")), "{text}");
         assert!(text.contains("\nworkers  wave 2  goes on\n"), "{text}");
         assert!(text.contains("\nworkers  wave 2  n4  UnderWay  drain: it is being upgraded"), "{text}");
-        assert_eq!(text.lines().count(), 1 + 2 + 3 + 8);
+        assert_eq!(text.lines().count(), 1 + 1 + 2 + 3 + 8);
+    }
+
+    #[test]
+    fn no_wave_goes_on_in_a_pool_where_nothing_does() {
+        type Hold = fn(&mut Pool);
+        let holds: [(&str, Hold); 4] = [
+            ("goes on", |_| ()),
+            ("paused", |pool| pool.state = "Paused".to_owned()),
+            ("aborted", |pool| pool.rollout.as_mut().unwrap().aborted = Some("eve: the wrong image".to_owned())),
+            ("denied", |pool| pool.rollout.as_mut().unwrap().denied = Some("n1: no boot".to_owned())),
+        ];
+        let mut report = report();
+        for (word, hold) in holds {
+            hold(&mut report.pools[0]);
+            let text = lines(&report);
+            assert!(text.contains(&format!("\nworkers  wave 2  {word}\n")), "{word}: {text}");
+            assert!(
+                text.contains("\nworkers  wave 1  over\n") && text.contains("\nworkers  wave 3  waits\n"),
+                "{text}"
+            );
+        }
     }
 }

@@ -1,10 +1,13 @@
 //! The changes of an object by a person's word. Each function takes the object as it was read, and answers with the part of
 //! `spec` that is to be written. What this program does not know of an entry stays in it.
 
-use jiff::Timestamp;
+use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 use slipway_core::digest::Sha256;
-use slipway_fleet_objects::{Attribution, rollout::Rollout};
+use slipway_fleet_objects::{
+    Attribution,
+    rollout::{Rollout, RolloutStatus},
+};
 use slipway_rollout::duration::PositiveDuration;
 
 use crate::failure::Failure;
@@ -70,7 +73,11 @@ pub fn resume(pool: &Value, agreed: Option<(Sha256, &Rollout)>) -> Result<Edit, 
     }
     let there = &pool["spec"]["paused"];
     let status = &pool["status"];
-    let but = if status["state"] == "Denied" { format!("; but {}", text(&status["message"])) } else { String::new() };
+    let but = if matches!(text(&status["state"]), "Denied" | "Aborted") {
+        format!("; but {}", text(&status["message"]))
+    } else {
+        String::new()
+    };
     if there.is_null() {
         return Edit::already(format!("is not paused{but}"));
     }
@@ -107,6 +114,16 @@ fn follows(pool: &Value, rollout: &Rollout) -> Result<(), Failure> {
     }
     let message = format!("the pool follows another rollout now, {}: look again", text(&pool["status"]["rollout"]));
     Err(Failure::Refused { reason: "another-rollout".to_owned(), message })
+}
+
+/// Nothing more of this rollout begins. Who wants it all the same is told the way.
+fn over(name: &str, status: &RolloutStatus) -> Result<Edit, Failure> {
+    let next = if status.state == "Aborted" {
+        format!("; to have it tried again: kubectl delete rollout {name}")
+    } else {
+        String::new()
+    };
+    refused("over", format!("{name} does not go on: {}, {}{next}", status.state, status.message))
 }
 
 /// Give a rollout up.
@@ -149,7 +166,7 @@ pub fn run_now(
     let (name, uid) = (rollout.metadata.name.as_deref().unwrap_or_default(), &rollout.metadata.uid);
     let status = rollout.status.clone().unwrap_or_default();
     if status.has_ended() || matches!(status.state.as_str(), "Denied" | "Aborted") {
-        return refused("over", format!("{name} does not go on: {}, {}", status.state, status.message));
+        return over(name, &status);
     }
     let there = &pool["spec"]["runNow"];
     let is_of_it = uid.as_ref().is_some_and(|uid| there["rolloutUID"] == *uid);
@@ -167,6 +184,7 @@ pub fn run_now(
         return refused("no-soak", format!("wave {} of {name}, at which it is, has no soak", wave + 1));
     }
     let until = lasts.after(now);
+    let until = until.round(Unit::Second).unwrap_or(until);
     let mut runs = signed(word);
     (runs["rolloutUID"], runs["until"]) = (json!(uid), json!(until));
     // A field that is not said again is taken away: a merge patch would leave it.
@@ -192,7 +210,7 @@ pub fn approve(
     }
     let status = rollout.status.clone().unwrap_or_default();
     if status.has_ended() || matches!(status.state.as_str(), "Denied" | "Aborted") {
-        return refused("over", format!("{name} does not go on: {}, {}", status.state, status.message));
+        return over(name, &status);
     }
     let waves = u32::try_from(plan.waves.len()).unwrap_or(u32::MAX);
     let Some(wave) = wave.or(status.awaiting_approval) else {
@@ -422,7 +440,8 @@ mod tests {
 
     #[test]
     fn it_goes_now_until_a_time() {
-        let now: Timestamp = "2026-06-01T12:00Z".parse().unwrap();
+        // What people read of it has no fractions.
+        let now: Timestamp = "2026-06-01T12:00:00.25Z".parse().unwrap();
         let pool = |spec: Value| json!({ "spec": spec, "status": { "rollout": "p-1" } });
         let run = |pool: &Value, soak, word: &Attribution| {
             run_now(pool, &rollout("Waiting"), (PositiveDuration::minutes(60), now), soak, word)
@@ -442,6 +461,8 @@ mod tests {
         let denied =
             run_now(&pool(json!({})), &rollout("Denied"), (PositiveDuration::minutes(60), now), false, &alice());
         assert_eq!(word_of(denied), "over");
+        let aborted = approve(&pool(json!({})), &rollout("Aborted"), (None, None), &alice()).unwrap_err().to_string();
+        assert!(aborted.ends_with("kubectl delete rollout p-1"), "{aborted}");
     }
 
     #[test]

@@ -57,6 +57,12 @@ pub struct Forecast {
     pub waves: Vec<Wave>,
     /// When the last soak is over, at the earliest; null if that never comes.
     pub ends: Option<Timestamp>,
+    /// Why nothing more of it begins: it is denied, or given up. Then no node has a time.
+    pub stopped: Option<String>,
+    /// It is paused. The times are those of a rollout that is resumed now.
+    pub paused: bool,
+    /// Why nothing may begin at this time, whatever else blocks: a window or a blackout.
+    pub closed: Option<String>,
     /// The obstacles of nodes now.
     pub blocks: Vec<Block>,
 }
@@ -91,12 +97,14 @@ pub struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum When {
-    /// It has begun, or nothing more is expected of it.
+    /// It has begun.
     Already,
     /// Not before this time.
     At(Timestamp),
     /// Nothing that is allowed ever lets it begin.
     Never,
+    /// It is not waited for: it failed, is left out, or is in the pool no more.
+    NotExpected,
 }
 
 /// The obstacles of nodes.
@@ -136,6 +144,7 @@ pub async fn forecast(
         !is_seen || status.rollout != rollout.metadata.name || status.payload != Some(rollout.spec.plan.payload);
     Ok(Forecast {
         behind,
+        paused: of.spec.paused.is_some() || status.state == "Paused",
         ..Forecast::new(pool, status.nodes, &rollout, &rules, &upgrades, (takes, window_override, now))
     })
 }
@@ -170,20 +179,29 @@ impl Forecast {
         let plan = &rollout.spec.plan;
         let status = rollout.status.clone().unwrap_or_default();
         let reason = |uid: &str| upgrades.get(uid).and_then(|of| of.status.as_ref()).map(|of| of.reason.as_str());
-        let has_begun = |uid: &str| {
-            let is_gone = !upgrades.contains_key(uid);
-            let is_replaced = status.replacing.iter().any(|of| of.node_uid == uid);
-            let has_begun = ["Done", "NotWell", "UnderWay", "Begins", "Failed", "Skipped"];
-            is_gone || is_replaced || reason(uid).is_some_and(|reason| has_begun.contains(&reason))
+        let is_replaced =
+            |uid: &str| status.succeeded.contains_key(uid) || status.replacing.iter().any(|of| of.node_uid == uid);
+        let has = |uid: &str, words: &[&str]| reason(uid).is_some_and(|reason| words.contains(&reason));
+        let is_out = |uid: &&str| match upgrades.get(uid) {
+            Some(_) => has(uid, &["Failed", "Skipped"]),
+            None => !is_replaced(uid),
         };
-        let begun: BTreeSet<&str> =
-            plan.nodes().map(|(_, node)| node.uid.as_str()).filter(|uid| has_begun(uid)).collect();
+        let has_begun = |uid: &&str| is_replaced(uid) || has(uid, &["Done", "NotWell", "UnderWay", "Begins"]);
+        let uids = || plan.nodes().map(|(_, node)| node.uid.as_str());
+        let out: BTreeSet<&str> = uids().filter(is_out).collect();
+        let begun: BTreeSet<&str> = uids().filter(|uid| out.contains(uid) || has_begun(uid)).collect();
         let progress = Progress { size, passed: status.passed as usize, begun: &begun, window_override };
         let times = preview::times(plan, rules, progress, takes, now);
+        let denied = status.denied.as_ref().map(|why| format!("the payload is denied: {why}"));
+        let stopped = denied.or_else(|| status.aborted.as_ref().map(|why| format!("it is given up: {why}")));
+        let blocks = blocks(upgrades, uids());
+        let says_so = blocks.iter().any(|block| block.reason == "WindowClosed");
+        let is_open = stopped.is_some() || says_so || window_override.is_some_and(|of| now < of.until);
+        let of = (&out, stopped.is_some());
         let waves = plan.waves.iter().zip(&times.begins).enumerate().map(|(n, (wave, begins))| Wave {
             number: u32::try_from(n + 1).unwrap_or(u32::MAX),
             soak: wave.soak,
-            nodes: wave.nodes.iter().zip(begins).map(|(node, begins)| member(node, *begins)).collect(),
+            nodes: wave.nodes.iter().zip(begins).map(|(node, begins)| member(node, *begins, &of)).collect(),
         });
         Self {
             schema: SCHEMA,
@@ -195,17 +213,22 @@ impl Forecast {
             plan: plan.hash,
             takes,
             waves: waves.collect(),
-            ends: times.ends,
-            blocks: blocks(upgrades, plan.nodes().map(|(_, node)| node.uid.as_str())),
+            ends: times.ends.filter(|_| stopped.is_none()),
+            closed: rules.open(now).err().filter(|_| !is_open).map(|closed| closed.to_string()),
+            stopped,
+            paused: false,
+            blocks,
         }
     }
 }
 
-fn member(node: &slipway_rollout::ledger::Node, begins: Begins) -> Member {
+/// A node of the plan. Those of `out` are not waited for, and nobody begins in a rollout that is stopped.
+fn member(node: &slipway_rollout::ledger::Node, begins: Begins, (out, is_stopped): &(&BTreeSet<&str>, bool)) -> Member {
     let begins = match begins {
+        Begins::Already if out.contains(node.uid.as_str()) => When::NotExpected,
         Begins::Already => When::Already,
-        Begins::At(time) => When::At(time),
-        Begins::Never => When::Never,
+        Begins::At(time) if !is_stopped => When::At(time),
+        Begins::At(_) | Begins::Never => When::Never,
     };
     Member { name: node.name.clone(), zone: node.zone.clone(), role: node.role, begins }
 }
@@ -230,6 +253,14 @@ fn blocks<'a>(upgrades: &BTreeMap<&str, &NodeUpgrade>, planned: impl Iterator<It
     blocks
 }
 
+impl Forecast {
+    /// Nothing is expected of any node that has not begun, and a failure is in the way of those.
+    fn is_out(&self) -> bool {
+        let mut nodes = self.waves.iter().flat_map(|wave| &wave.nodes);
+        nodes.all(|node| node.begins == When::NotExpected)
+    }
+}
+
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}  rollout {}", clean(&self.pool), clean(&self.rollout))?;
@@ -251,18 +282,27 @@ impl fmt::Display for Forecast {
                     When::Already => "has begun".to_owned(),
                     When::At(time) => format!("{time:.0}"),
                     When::Never => "never".to_owned(),
+                    When::NotExpected => "not expected".to_owned(),
                 };
                 let zone = node.zone.as_ref().map(|zone| format!("  zone {zone}")).unwrap_or_default();
                 let role = if node.role == Role::ControlPlane { "  control plane" } else { "" };
                 writeln!(f, "  {when:<20}  {}", clean(&format!("{}{zone}{role}", node.name)))?;
             }
         }
-        match self.ends {
-            Some(ends) => writeln!(f, "\nIt ends at {ends:.0} at the earliest, if a node takes {}.", self.takes)?,
-            None => writeln!(f, "\nIt never ends, as its policies are.")?,
+        let resumed = if self.paused { "it is resumed now and " } else { "" };
+        match (&self.stopped, self.ends) {
+            (Some(why), _) => writeln!(f, "\nNothing more of it begins: {}.", clean(why))?,
+            (None, Some(_)) if self.is_out() => writeln!(f, "\nNo node of it is expected to begin.")?,
+            (None, Some(ends)) => {
+                writeln!(f, "\nIt ends at {ends:.0} at the earliest, if {resumed}a node takes {}.", self.takes)?;
+            }
+            (None, None) => writeln!(f, "\nIt never ends, as its policies are.")?,
         }
-        if !self.blocks.is_empty() {
+        if self.closed.is_some() || !self.blocks.is_empty() {
             writeln!(f, "\nNow:")?;
+        }
+        if let Some(closed) = &self.closed {
+            writeln!(f, "  {}", clean(closed))?;
         }
         for Block { nodes, message, .. } in &self.blocks {
             let named = nodes.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -270,5 +310,69 @@ impl fmt::Display for Forecast {
             writeln!(f, "  {}", clean(&format!("{named}{more}: {message}")))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The text of a plan of two waves with a node each, where nodes say `reasons`.
+    fn text(status: &Value, reasons: [&str; 2], policies: &[Value]) -> String {
+        let zeros = "0".repeat(64);
+        let node = |n: u32| json!({ "uid": format!("u{n}"), "name": format!("n{n}"), "pool": "p", "role": "worker" });
+        let waves = json!([{ "nodes": [node(1)], "soak": "1h" }, { "nodes": [node(2)], "soak": null }]);
+        let plan = json!({ "pool": "p", "payload": zeros, "hash": zeros, "waves": waves });
+        let rollout =
+            json!({ "metadata": { "name": "p-1" }, "spec": { "image": "i", "plan": plan }, "status": status });
+        let upgrade = |(n, reason): (usize, &str)| -> NodeUpgrade {
+            let (name, uid) = (format!("n{}", n + 1), format!("u{}", n + 1));
+            let status = json!({ "reason": reason, "message": format!("{reason} is said") });
+            let spec = json!({ "nodeUID": uid, "pool": "p" });
+            serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec, "status": status })).unwrap()
+        };
+        let upgrades: Vec<NodeUpgrade> = reasons.into_iter().enumerate().map(upgrade).collect();
+        let upgrades = upgrades.iter().map(|upgrade| (upgrade.spec.node_uid.as_str(), upgrade)).collect();
+        let policies = policies.iter().map(|spec| {
+            let policy = json!({ "metadata": { "name": "late" }, "spec": spec });
+            serde_json::from_value::<UpgradePolicy>(policy).unwrap().spec.policy("late")
+        });
+        let rules = Rules::try_from(policies.collect::<Vec<_>>()).unwrap();
+        let (takes, now) = (PositiveDuration::minutes(10), "2026-06-01T12:00:00Z".parse().unwrap());
+        let rollout: Rollout = serde_json::from_value(rollout).unwrap();
+        Forecast::new("p", 2, &rollout, &rules, &upgrades, (takes, None, now)).to_string()
+    }
+
+    #[test]
+    fn who_goes_no_more_has_no_time() {
+        let goes = text(&json!({}), ["Granted", "EarlierWave"], &[]);
+        assert!(
+            goes.contains("  2026-06-01T12:00:00Z  n1\n") && goes.contains("  2026-06-01T13:10:00Z  n2\n"),
+            "{goes}"
+        );
+        assert!(goes.contains("\nIt ends at 2026-06-01T13:20:00Z at the earliest, if a node takes 10m.\n"), "{goes}");
+        let failed = text(&json!({}), ["Failed", "Failed"], &[]);
+        assert_eq!(failed.matches("  not expected").count(), 2, "{failed}");
+        assert!(failed.contains("\nNo node of it is expected to begin.\n") && !failed.contains("It ends"), "{failed}");
+        let given_up = text(&json!({ "aborted": "eve: the wrong image" }), ["Aborted", "Aborted"], &[]);
+        assert_eq!(given_up.matches("  never").count(), 2, "{given_up}");
+        assert!(
+            given_up.contains("\nNothing more of it begins: it is given up: eve: the wrong image.\n"),
+            "{given_up}"
+        );
+        assert!(!given_up.contains("It ends") && !given_up.contains("2026"), "{given_up}");
+    }
+
+    #[test]
+    fn a_closed_window_is_named_also_while_something_else_blocks() {
+        let closed = json!({ "blackouts": [{ "from": "2026-06-01T00:00", "until": "2026-06-02T00:00", "zone": "UTC",
+            "why": "the fair" }] });
+        let waits = text(&json!({}), ["Approval", "EarlierWave"], std::slice::from_ref(&closed));
+        assert!(waits.contains("  2026-06-02T00:00:00Z  n1\n") && waits.contains("(the fair)"), "{waits}");
+        let says_so = text(&json!({}), ["WindowClosed", "EarlierWave"], &[closed]);
+        assert!(!says_so.contains("(the fair)"), "{says_so}");
     }
 }

@@ -116,7 +116,11 @@ async fn in_pool(
     output: &Output,
     edit: impl Fn(&serde_json::Value) -> Result<Edit, Failure>,
 ) -> Result<(), Failure> {
-    let done = cluster.change::<NodePool>(pool, edit).await?;
+    let done = cluster.change::<NodePool>(pool, edit).await;
+    let done = match done {
+        Err(failure) => return Err(cluster.pool_failure(failure, pool).await),
+        Ok(done) => done,
+    };
     print_edit(output, &format!("nodepool/{pool}"), &done)
 }
 
@@ -131,7 +135,10 @@ pub fn print_edit(output: &Output, object: &str, done: &Edit) -> Result<(), Fail
 
 /// The rollout that a pool follows.
 async fn rollout_of(cluster: &Cluster, pool: &str) -> Result<Rollout, Failure> {
-    let of: NodePool = cluster.get(pool).await?;
+    let of: NodePool = match cluster.get(pool).await {
+        Err(failure) => return Err(cluster.pool_failure(failure, pool).await),
+        Ok(of) => of,
+    };
     let status = of.status.unwrap_or_default();
     let Some(name) = status.rollout else {
         let why = if status.message.is_empty() { status_report::UNSEEN } else { &status.message };

@@ -372,7 +372,14 @@ fn stage(n: usize, passed: usize, wave: &Planned, nodes: &[Member]) -> Stage {
     match n.cmp(&passed) {
         std::cmp::Ordering::Less => Stage::Over,
         std::cmp::Ordering::Greater => Stage::Waits,
-        std::cmp::Ordering::Equal if wave.soak.is_some() && nodes.iter().all(is_settled) => Stage::Soaks,
+        // Where no node has it, no time counts.
+        std::cmp::Ordering::Equal
+            if wave.soak.is_some()
+                && nodes.iter().all(is_settled)
+                && nodes.iter().any(|member| member.status == NodeStatus::Done) =>
+        {
+            Stage::Soaks
+        }
         std::cmp::Ordering::Equal => Stage::GoesOn,
     }
 }
@@ -399,6 +406,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_wave_soaks_only_if_a_node_has_the_payload() {
+        let wave: Planned = serde_json::from_value(json!({ "nodes": [], "soak": "1h" })).unwrap();
+        let of = |status| Member {
+            name: "n1".to_owned(),
+            status,
+            reason: String::new(),
+            message: String::new(),
+            step: None,
+            token: None,
+        };
+        let failed = of(NodeStatus::Failed);
+        assert_eq!(stage(0, 0, &wave, std::slice::from_ref(&failed)), Stage::GoesOn);
+        assert_eq!(stage(0, 0, &wave, &[failed.clone(), of(NodeStatus::Done)]), Stage::Soaks);
+        assert_eq!(stage(0, 0, &wave, &[failed, of(NodeStatus::UnderWay)]), Stage::GoesOn);
+    }
 
     #[test]
     fn who_is_replaced_and_who_came_are_where_the_plan_has_them() {

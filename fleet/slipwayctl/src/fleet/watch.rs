@@ -8,7 +8,7 @@ use slipway_fleet_objects::{
 };
 
 use super::{
-    cluster::Cluster,
+    cluster::{self, Cluster},
     diagram::{self, Style},
     status_report::{ClusterObjects, Report},
 };
@@ -53,8 +53,7 @@ async fn look(cluster: &Cluster, names: &[String]) -> Result<Report, Failure> {
         cluster.find::<KubernetesUpgrade>(CLUSTER),
     )?;
     if let Some(missing) = names.iter().find(|name| !pools.contains_key(*name)) {
-        let message = format!("there is no NodePool {missing:?}");
-        return Err(Failure::Refused { reason: "not-found".to_owned(), message });
+        return Err(cluster::no_pool(missing, pools.keys()));
     }
     let ledger = ledger.and_then(|ledger| ledger.status).unwrap_or_default();
     Ok(Report::new(&ClusterObjects { pools, rollouts, upgrades, ledger, kubernetes }, names))

@@ -130,7 +130,8 @@ fn what_does_not_fit_is_said_and_not_written_over() {
     assert!(moved.contains("server.crt: it has other names or another role: --renew makes it anew"), "{moved}");
     let unnamed = run(&["node", "join", "node-1", "--host", "node-1.example"]).fails(2);
     assert!(unnamed.contains("InternalIP"), "{unnamed}");
-    for name in ["../node", "", ".node"] {
+    // Kubernetes has no Node of the last four names.
+    for name in ["../node", "", ".node", "Node-1", "node_1", "node-", "node.-1"] {
         run(&["node", "join", name, "--host", "127.0.0.1"]).fails(2);
     }
     assert_eq!(contents(&dir), before);
@@ -175,10 +176,20 @@ fn the_configuration_is_the_base_and_what_is_the_nodes_own() {
     assert_eq!(made.kubernetes.unwrap().kubeconfig.to_str(), Some("/etc/kubernetes/kubelet.conf"));
     let contexts = run(&["--config", "slipway/config.toml", "config", "list"]).ok();
     assert_eq!(contexts, "  node-1  127.0.0.1\n  node-2  [::1]\n");
-    for base in ["[api", "api = 1", "[api]\ntls = 1"] {
+    let join = |base: &str| {
         fs::write(home.path().join("base.toml"), base).unwrap();
-        run(&[&JOIN[..], &["--base", "base.toml"]].concat()).fails(2);
+        run(&[&JOIN[..], &["--base", "base.toml"]].concat())
+    };
+    for base in ["[api", "api = 1", "[api]\ntls = 1"] {
+        join(base).fails(2);
     }
+    // What the service would refuse is said here already.
+    for (base, key) in [("[servces]", "servces"), ("[services]\nneeds = []", "services.needs")] {
+        let refused = join(base).fails(2);
+        assert!(refused.contains(&format!("base.toml: slipwayd.toml has no key {key}\n")), "{refused}");
+    }
+    let every_key = include_str!("../../../slipwayd/slipwayd.toml").replace("\n#", "\n").replace("\n ", "\n# ");
+    join(&every_key).ok();
     // A certificate that is revoked later comes with the next run.
     run(&["gen", "revoke", "--dir", "slipway", "slipway/nodes/node-2/server.crt"]).ok();
     run(&JOIN).ok();

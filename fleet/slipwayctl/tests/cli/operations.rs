@@ -41,7 +41,7 @@ fn an_upgrade_begins_is_shown_and_is_aborted() {
              how far it is\n"
         )
     );
-    site.run(&["abort", "--why", "not today"]).ok();
+    site.run(&["abort", "--reason", "not today"]).ok();
     let ended = site.run(&["upgrade", "oci:image", "--id", ID]);
     assert_eq!(ended.stdout, format!("the operation {ID} is over\n"));
     assert_eq!(ended.fails(1), "slipwayctl: it failed, undone: not today\n");

@@ -18,9 +18,12 @@ fn who_may_not_is_told_so() {
     let refused = ended.fails(3);
     assert!(refused.contains("refused (forbidden)"), "{refused}");
     let refused = site.fleet(&["pause", "missing", "--reason", "a whim"]).fails(3);
-    assert!(refused.contains("refused (not-found)"), "{refused}");
-    let refused = site.fleet(&["status", "missing"]).fails(3);
-    assert!(refused.contains("there is no NodePool \"missing\""), "{refused}");
+    let missing = "refused (not-found): there is no NodePool \"missing\", only p";
+    assert!(refused.contains(missing), "{refused}");
+    for words in [["status", "missing"], ["plan", "missing"]] {
+        let refused = site.fleet(&words).fails(3);
+        assert!(refused.contains(missing), "{refused}");
+    }
     let refused = site.fleet(&["plan", "p"]).fails(3);
     assert!(refused.contains("refused (no-plan)") && refused.contains("no controller has looked"), "{refused}");
     let status = site.json(&["status"]);
@@ -46,7 +49,9 @@ fn an_api_server_that_is_not_there_is_unreachable() {
     });
     fs::write(&path, config.to_string()).unwrap();
     let run = |words: &[&str]| -> Ended { fleet(&path, words).output().unwrap().into() };
-    assert!(run(&["status"]).fails(4).contains("unreachable"));
+    let unreachable = "unreachable: the API server http://127.0.0.1:1 does not answer: client error (Connect): ";
+    let told = run(&["status"]).fails(4);
+    assert!(told.contains(unreachable), "{told}");
     assert!(run(&["status", "--context", "other"]).fails(2).contains("other"));
     let file = path.to_str().unwrap();
     assert!(run(&["status", "--kubeconfig", file, "--context", "t"]).fails(4).contains("unreachable"));

@@ -178,7 +178,8 @@ fn a_rollout_that_is_given_up_goes_back_and_its_payload_is_not_to_blame() {
     site.until("it is asked", |site| site.node_status(&grant.node.name).reason == "Aborts");
     (1..=3).for_each(|n| site.chronicle.release(&format!("n{n} drain")));
     site.until("its grant is free", |site| site.ledger().grants.is_empty());
-    site.until("that is said", |site| site.node_status(&grant.node.name).reason == "RetriesLater");
+    // Nobody says that it is repeated.
+    site.until("that is said", |site| site.node_status(&grant.node.name).reason == "Aborted");
     let status = site.node_status(&grant.node.name);
     assert!(status.message.contains("the wrong image"), "{}", status.message);
     assert_eq!(site.chronicle.count(&format!("{} uncordon", grant.node.name)), 1);
