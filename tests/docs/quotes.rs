@@ -5,7 +5,8 @@ use std::{fs, path::Path};
 use super::{links, top};
 
 /// Where messages come from.
-const SOURCES: [&str; 5] = ["src", "payload/src", "core/src", "assets/grub", "hack/reference-os"];
+const SOURCES: [&str; 6] =
+    ["src", "payload/src", "core/src", "assets/grub", "hack/reference-os", "fleet/slipwayctl/src"];
 
 /// Quoted messages of which a piece (between two `…`) is in no source.
 pub fn wrong(text: &str) -> Vec<String> {
