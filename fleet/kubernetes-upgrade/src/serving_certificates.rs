@@ -86,13 +86,16 @@ async fn look(of: &Endpoint, until: Timestamp) -> Option<String> {
 fn of_node(node: &Node, pods: &MirrorPods) -> Result<BTreeSet<Endpoint>, String> {
     let status = node.status.as_ref();
     let address = status.and_then(|of| of.addresses.iter().flatten().find(|of| of.type_ == "InternalIP"));
-    let address = address.map(|of| of.address.as_str()).ok_or("its Node has no InternalIP")?;
+    let address = || {
+        let address = address.and_then(|of| of.address.parse::<IpAddr>().ok());
+        address.map(|of| of.to_string()).ok_or_else(|| format!("its Node has no address as InternalIP; {WITHOUT}"))
+    };
     let name = name(node);
     let mut all = BTreeSet::new();
     let kubelet = status.and_then(|of| Some(of.daemon_endpoints.as_ref()?.kubelet_endpoint.as_ref()?.port));
     if let Some(port) = kubelet.filter(|port| *port != 0) {
         let port = u16::try_from(port).map_err(|_| format!("{port} is no port of a kubelet"))?;
-        all.insert(Endpoint { host: address.to_owned(), port, who: format!("the kubelet of {name}") });
+        all.insert(Endpoint { host: address()?, port, who: format!("the kubelet of {name}") });
     }
     let of_server = pods.of(name, Component::ApiServer.name()).map(of_api_server);
     let of_member = pods.of(name, ETCD).map(of_member);
@@ -100,8 +103,8 @@ fn of_node(node: &Node, pods: &MirrorPods) -> Result<BTreeSet<Endpoint>, String>
         // Others show none.
         let Some(rest) = url.strip_prefix("https://") else { continue };
         let (host, port) = split(rest.split('/').next().unwrap_or_default())?;
-        // The node itself is meant. A member listens there, too, for the API servers of other nodes.
-        let host = if is_loopback(&host) { address.to_owned() } else { host };
+        // The node itself is meant: kubeadm's etcd listens at both.
+        let host = if is_loopback(&host) { address()? } else { host };
         all.insert(Endpoint { host, port, who: "etcd".to_owned() });
     }
     Ok(all)

@@ -162,6 +162,14 @@ fn lies(site: &Site, well: &Member) {
     let (code, text) = site.run(&["upgrade", "--to", NEW, "--dry-run", "--no-serving-certificates"]);
     assert!(code == 0 && text.contains(OPEN), "{text}");
     kubelet(site, Some(well.client));
+    let address = |of: &str| {
+        let nodes: Api<Node> = Api::all(site.client());
+        let patch = json!({ "status": { "addresses": [{ "type": "InternalIP", "address": of }] } });
+        site.runtime.block_on(nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(patch))).unwrap();
+    };
+    address("\u{1b}[2J");
+    assert!(refuses(site, GATE).contains("n1: its Node has no address as InternalIP"));
+    address(ADDRESS);
     let many = (1..100).map(|n| format!("https://10.0.0.{n}:2379")).collect::<Vec<_>>().join(",");
     for (client, why) in [
         ("https://etcd", "\"etcd\" is no address of etcd with a port"),
