@@ -66,7 +66,6 @@ pub enum Verb {
     /// Make what a fleet begins with: a CA, the certificates of the controller and of an admin, and all objects of the
     /// controller. A second run keeps the CA, keys and certificates. The API server is not asked
     #[command(after_help = "Example: slipwayctl fleet init --image registry.example/slipway-fleet:0.1.0")]
-    #[command(after_help = "Example: slipwayctl fleet init --image registry.example/slipway-fleet:0.1.0")]
     Init(Init),
     #[command(flatten)]
     Ask(Ask),
@@ -77,7 +76,6 @@ pub enum Verb {
 pub enum Ask {
     /// The rollouts: each wave and each node, how far it is, and why not further
     #[command(after_help = "Example: slipwayctl fleet status workers --watch")]
-    #[command(after_help = "Example: slipwayctl fleet status workers --watch")]
     Status {
         /// These pools; without any, all of them
         pools: Vec<String>,
@@ -86,7 +84,6 @@ pub enum Ask {
         watch: bool,
     },
     /// The plan of a pool's rollout: its hash, which nodes in which wave, when at the earliest, and what blocks
-    #[command(after_help = "Example: slipwayctl fleet plan workers")]
     #[command(after_help = "Example: slipwayctl fleet plan workers")]
     Plan {
         /// The pool
@@ -97,7 +94,6 @@ pub enum Ask {
     },
     /// Begin nothing new in a pool. What has begun goes on to its end
     #[command(after_help = "Example: slipwayctl fleet pause workers --reason \"the fair\"")]
-    #[command(after_help = "Example: slipwayctl fleet pause workers --reason \"the fair\"")]
     Pause {
         /// The pool
         pool: String,
@@ -105,7 +101,6 @@ pub enum Ask {
         word: AttributionArgs,
     },
     /// Let a paused pool go on
-    #[command(after_help = "Example: slipwayctl fleet resume workers --plan HASH")]
     #[command(after_help = "Example: slipwayctl fleet resume workers --plan HASH")]
     Resume {
         /// The pool
@@ -116,7 +111,6 @@ pub enum Ask {
     },
     /// Give the rollout of a pool up: nothing new of it begins, ever, and nodes that are at it are asked to go back
     #[command(after_help = "Example: slipwayctl fleet abort workers --reason \"the wrong image\"")]
-    #[command(after_help = "Example: slipwayctl fleet abort workers --reason \"the wrong image\"")]
     Abort {
         /// The pool
         pool: String,
@@ -124,7 +118,6 @@ pub enum Ask {
         word: AttributionArgs,
     },
     /// Have the rollout of a pool go now, whatever windows and blackouts say. Budgets, rates, zones and order hold as ever
-    #[command(after_help = "Example: slipwayctl fleet run-now workers --for 2h --reason \"a hole in OpenSSL\"")]
     #[command(after_help = "Example: slipwayctl fleet run-now workers --for 2h --reason \"a hole in OpenSSL\"")]
     RunNow {
         /// The pool
@@ -140,7 +133,6 @@ pub enum Ask {
     },
     /// Approve a wave of a pool's rollout, where a policy asks for that: nodes of it and of the waves before it may begin
     #[command(after_help = "Example: slipwayctl fleet approve workers --reason \"the canaries are well\"")]
-    #[command(after_help = "Example: slipwayctl fleet approve workers --reason \"the canaries are well\"")]
     Approve {
         /// The pool
         pool: String,
@@ -155,7 +147,6 @@ pub enum Ask {
     },
     /// Leave a node out. The rollout does not wait for it
     #[command(after_help = "Example: slipwayctl fleet skip node-7 --reason \"it is on loan\"")]
-    #[command(after_help = "Example: slipwayctl fleet skip node-7 --reason \"it is on loan\"")]
     Skip {
         /// The name of its Node
         node: String,
@@ -167,14 +158,12 @@ pub enum Ask {
     },
     /// Leave a node out no more
     #[command(after_help = "Example: slipwayctl fleet unskip node-7")]
-    #[command(after_help = "Example: slipwayctl fleet unskip node-7")]
     Unskip {
         /// The name of its Node
         node: String,
     },
     /// Free the grant of a node that will not say itself that it is well. Be sure that it cannot come back in the middle
     /// of its upgrade: others go down while it may
-    #[command(after_help = "Example: slipwayctl fleet unblock node-7 --reason \"its mainboard is dead\"")]
     #[command(after_help = "Example: slipwayctl fleet unblock node-7 --reason \"its mainboard is dead\"")]
     Unblock {
         /// The name of its Node
