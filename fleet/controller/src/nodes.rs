@@ -9,16 +9,14 @@ use slipway_node::request::Request;
 use slipway_node_api::{
     reason::Reason,
     request,
-    v1::{AbortRequest, RequestState, StatusRequest, plan_request::Goal},
+    v1::{AbortRequest, RequestState, StatusRequest, StatusResponse, plan_request::Goal},
 };
 use slipway_node_client::{Client, Files, Trust, chain};
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use uuid::Uuid;
 
-use crate::observed_node::{NodeReading, address, uid};
+use crate::observed_node::{NoReport, NodeReading, address, uid};
 
-/// What a reason begins with that is not the node's: without its own certificates the controller can ask no node.
-pub const OWN_CERTIFICATES: &str = "the controller's own certificates";
 /// The longest time for one answer of a node, the connection included.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Nodes that are spoken to at once.
@@ -58,7 +56,7 @@ impl Nodes {
     }
 
     fn trust(&self) -> Result<Trust, String> {
-        Trust::load(&self.files).map_err(|e| format!("{OWN_CERTIFICATES}: {e}"))
+        Trust::load(&self.files).map_err(|e| format!("the controller's own certificates: {e}"))
     }
 
     /// Look at these nodes, by UID.
@@ -73,11 +71,11 @@ impl Nodes {
                 // The gate is never closed.
                 let _turn = gate.acquire().await;
                 let status = async {
-                    let mut client = connect(&trust?, &address?).await?;
-                    let status = client.status(StatusRequest {}).await.map_err(|e| chain(&e))?;
-                    Ok(status.into_inner())
+                    let trust = trust.map_err(NoReport::OwnCertificates)?;
+                    status(&trust, address).await.map_err(NoReport::Silent)
                 };
-                let status = timeout(ANSWER, status).await.unwrap_or_else(|_| Err(too_late()));
+                let late = || NoReport::Silent(format!("within {} s", ANSWER.as_secs()));
+                let status = timeout(ANSWER, status).await.unwrap_or_else(|_| Err(late()));
                 (uid, NodeReading { status, at: Timestamp::now() })
             });
         }
@@ -115,6 +113,11 @@ fn too_late() -> String {
 
 async fn connect(trust: &Trust, address: &str) -> Result<Client, String> {
     trust.connect(address).await.map_err(|e| e.to_string())
+}
+
+async fn status(trust: &Trust, address: Result<String, String>) -> Result<StatusResponse, String> {
+    let mut client = connect(trust, &address?).await?;
+    Ok(client.status(StatusRequest {}).await.map_err(|e| chain(&e))?.into_inner())
 }
 
 async fn ask(mut client: Client, ask: &Ask) -> Result<Answer, String> {

@@ -17,11 +17,22 @@ use slipway_rollout::{
 
 use crate::{names, node_report::node_report};
 
+/// Why nothing is known of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoReport {
+    /// The controller can ask no node at all, for want of its own certificates: why.
+    OwnCertificates(String),
+    /// It does not answer: why.
+    Silent(String),
+    /// It answers, and nothing can be decided from that: a sentence.
+    Unclear(String),
+}
+
 /// The result of a look at a node.
 #[derive(Clone, Debug)]
 pub struct NodeReading {
     /// Its own report, or why there is none.
-    pub status: Result<StatusResponse, String>,
+    pub status: Result<StatusResponse, NoReport>,
     /// When the answer had come.
     pub at: Timestamp,
 }
@@ -67,12 +78,12 @@ pub fn address(node: &core::Node, port: u16) -> Result<String, String> {
 
 /// The node's report with regard to `payload`; `rollouts` are the UIDs of the rollouts that bring it. The error says why
 /// nothing can be decided from it: then it counts as one that does not answer.
-pub fn report(look: &NodeReading, node: &Node, payload: Sha256, rollouts: &[&str]) -> Result<NodeReport, String> {
+pub fn report(look: &NodeReading, node: &Node, payload: Sha256, rollouts: &[&str]) -> Result<NodeReport, NoReport> {
     let status = look.status.as_ref().map_err(Clone::clone)?;
     if status.node != node.name {
-        return Err(format!("who answers at its address says that it is {:?}", status.node));
+        return Err(NoReport::Unclear(format!("who answers at its address says that it is {:?}", status.node)));
     }
-    let mut report = node_report(status, payload, look.at).map_err(|e| e.to_string())?;
+    let mut report = node_report(status, payload, look.at).map_err(|e| NoReport::Unclear(e.to_string()))?;
     if report.runs == payload
         && let Some(why) = rollouts.iter().find_map(|rollout| went_back(status, rollout, &node.uid))
     {
@@ -166,8 +177,8 @@ pub fn observe(
     node: Node,
     payload: Sha256,
     rollouts: &[&str],
-) -> (ObservedNode, Option<String>) {
-    let report = look.ok_or_else(|| "no controller has looked at it".to_owned());
+) -> (ObservedNode, Option<NoReport>) {
+    let report = look.ok_or_else(|| NoReport::Unclear("no controller has looked at it".to_owned()));
     match report.and_then(|look| self::report(look, &node, payload, rollouts)) {
         Ok(report) => (ObservedNode { node, report: Some(report) }, None),
         Err(why) => (ObservedNode { node, report: None }, Some(why)),

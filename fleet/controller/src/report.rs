@@ -21,8 +21,8 @@ use slipway_rollout::{
 
 use crate::{
     node_report,
-    nodes::{Answer, OWN_CERTIFICATES},
-    observed_node::NodeReading,
+    nodes::Answer,
+    observed_node::{NoReport, NodeReading},
     plans::{self, SUPERSEDED},
     pools::Problem,
     round::{PoolRound, Reboot, Superseded},
@@ -88,8 +88,11 @@ fn reboot<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Re
 
 /// Tells whether the controller could not ask it for want of its own certificates.
 fn is_ours(pool_round: &PoolRound, blocked: &BlockedNode) -> bool {
-    let is_silent = matches!(blocked.why, Blocked::Silent | Blocked::SilentHolder { .. });
-    is_silent && pool_round.unclear.get(&blocked.node.uid).is_some_and(|why| why.starts_with(OWN_CERTIFICATES))
+    is_silent(&blocked.why) && matches!(pool_round.unclear.get(&blocked.node.uid), Some(NoReport::OwnCertificates(_)))
+}
+
+const fn is_silent(why: &Blocked) -> bool {
+    matches!(why, Blocked::Silent | Blocked::SilentHolder { .. })
 }
 
 /// Why this node does not go, in one word that stays the same.
@@ -105,15 +108,11 @@ fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     if let Some(Reboot { since, until }) = reboot(pool_round, blocked) {
         return format!("rebooting since {since:.0}; it is expected back before {until:.0}, and others wait");
     }
+    let is_silent = is_silent(why);
     match (pool_round.unclear.get(uid), pool_round.blockers.get(uid)) {
-        (Some(unclear), _) if is_ours(pool_round, blocked) => format!("it cannot be asked: {unclear}"),
-        // A node that answers, and whose answer is of no use, has a sentence of its own.
-        (Some(unclear), _) if *why == Blocked::Silent && ["it ", "who "].iter().any(|of| unclear.starts_with(of)) => {
-            unclear.clone()
-        }
-        (Some(unclear), _) if matches!(why, Blocked::Silent | Blocked::SilentHolder { .. }) => {
-            format!("{why} ({unclear})")
-        }
+        (Some(NoReport::OwnCertificates(cause)), _) if is_silent => format!("it cannot be asked: {cause}"),
+        (Some(NoReport::Unclear(sentence)), _) if *why == Blocked::Silent => sentence.clone(),
+        (Some(NoReport::Silent(cause) | NoReport::Unclear(cause)), _) if is_silent => format!("{why} ({cause})"),
         (_, Some(blocker)) if matches!(why, Blocked::Staging | Blocked::UnderWay { .. } | Blocked::Aborts { .. }) => {
             format!("{why} ({blocker})")
         }

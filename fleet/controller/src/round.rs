@@ -23,7 +23,7 @@ use slipway_rollout::{
 
 use crate::{
     cluster::Objects,
-    observed_node::{self, NodeReading},
+    observed_node::{self, NoReport, NodeReading},
     plans::{self, Followed},
     pools::{DesiredState, Members, Problem, desired_state},
     replacement_facts::ReplacementFacts,
@@ -96,8 +96,8 @@ pub struct PoolRound {
     pub decision: Decision,
     /// When.
     pub at: Timestamp,
-    /// Why nothing can be decided from what a node says, by UID.
-    pub unclear: BTreeMap<String, String>,
+    /// Why nothing is known of a node, by UID.
+    pub unclear: BTreeMap<String, NoReport>,
     /// The obstacle of a node's operation, in its own words, by UID.
     pub blockers: BTreeMap<String, String>,
     /// Nodes that went silent in the middle of their upgrade, by UID: since when, and until when they may be rebooting.

@@ -2,7 +2,7 @@
 
 use jiff::ToSpan as _;
 use serde_json::json;
-use slipway_fleet::{nodes::OWN_CERTIFICATES, report, round::Round};
+use slipway_fleet::{observed_node::NoReport, report, round::Round};
 use slipway_fleet_objects::upgrade::NodeUpgradeStatus;
 use slipway_node_api::v1::{self, Operation, Slot};
 use slipway_rollout::{decide::Action, ledger::HIGHEST};
@@ -183,10 +183,10 @@ fn a_holder_that_is_silent_reboots_and_advice_comes_only_after_its_time() {
     assert_eq!(later.reason, "SilentWithGrant");
     assert!(later.message.contains("unblock") && later.silent_since == Some(now() - 21.minutes()), "{later:?}");
     // Where no node can be asked, its silence says nothing, and nobody is told to free its grant.
-    let why = format!("{OWN_CERTIFICATES}: tls.crt: no such file");
-    scene.readings.get_mut(&format!("uid-{n}")).unwrap().status = Err(why.clone());
+    let why = NoReport::OwnCertificates("tls.crt: no such file".to_owned());
+    scene.readings.get_mut(&format!("uid-{n}")).unwrap().status = Err(why);
     let message = told(&scene, &scene.round(), n).message;
-    assert_eq!(message, format!("it cannot be asked: {why}"));
+    assert_eq!(message, "it cannot be asked: tls.crt: no such file");
 }
 
 #[test]

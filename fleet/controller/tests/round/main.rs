@@ -17,7 +17,11 @@ mod volumes;
 
 use scene::{NEW, Scene, payload};
 use serde_json::json;
-use slipway_fleet::{observed_node, pools::Problem, report};
+use slipway_fleet::{
+    observed_node::{self, NoReport},
+    pools::Problem,
+    report,
+};
 use slipway_fleet_objects::rollout::Rollout;
 use slipway_node_api::v1::{Denied, Ended, Goal, HealthState, Outcome};
 use slipway_rollout::{decide::Action, ledger::Role};
@@ -257,7 +261,8 @@ fn who_answers_for_another_node_is_not_believed() {
     scene.says(0).node = "another".to_owned();
     let round = scene.round();
     let pool_round = round.pools["p"].as_ref().unwrap();
-    assert!(pool_round.unclear["uid-0"].contains("says that it is \"another\""));
+    let why = "who answers at its address says that it is \"another\"";
+    assert_eq!(pool_round.unclear["uid-0"], NoReport::Unclear(why.to_owned()));
     let blocked = pool_round.decision.blocked.iter().find(|of| of.node.uid == "uid-0").unwrap();
     let told = report::sentence(pool_round, blocked);
     assert!(told.starts_with("who answers at its address") && !told.contains("does not answer"), "{told}");

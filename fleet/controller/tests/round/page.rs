@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, fs, process::Command};
 
 use serde_json::json;
-use slipway_fleet::{page::page, pools::Members};
+use slipway_fleet::{observed_node::NoReport, page::page, pools::Members};
 use slipway_node_api::v1::{HealthState, Operation, Slot, Step};
 use slipway_rollout::facts::Retry;
 use tempfile::TempDir;
@@ -41,7 +41,7 @@ fn hostile() -> Scene {
     (health.state, health.reasons) = (HealthState::Ill.into(), vec![HOSTILE.to_owned(); 50]);
     scene.came_back(1, HOSTILE);
     scene.silence(2);
-    scene.readings.get_mut("uid-2").unwrap().status = Err(HOSTILE.to_owned());
+    scene.readings.get_mut("uid-2").unwrap().status = Err(NoReport::Silent(HOSTILE.to_owned()));
     scene.says(3).operation =
         Some(Operation { step: Step::Drain.into(), blocked: Some(HOSTILE.to_owned()), ..Operation::default() });
     scene.objects.nodes[4].metadata.name = Some(HOSTILE.to_owned());

@@ -8,7 +8,7 @@ use slipway_core::digest::Sha256;
 use slipway_fleet::{
     cluster::Objects,
     names,
-    observed_node::NodeReading,
+    observed_node::{NoReport, NodeReading},
     pools::Members,
     replacement_facts::ReplacementFacts,
     round::{Observation, RejectedWrites, Round, round},
@@ -87,7 +87,7 @@ impl Scene {
     }
 
     pub fn silence(&mut self, n: usize) {
-        self.readings.get_mut(&format!("uid-{n}")).unwrap().status = Err("no answer".to_owned());
+        self.readings.get_mut(&format!("uid-{n}")).unwrap().status = Err(NoReport::Silent("no answer".to_owned()));
     }
 
     pub fn label(&mut self, n: usize, key: &str, value: &str) {
