@@ -73,8 +73,9 @@ pub fn resume(pool: &Value, agreed: Option<(Sha256, &Rollout)>) -> Result<Edit, 
     }
     let there = &pool["spec"]["paused"];
     let status = &pool["status"];
-    let but = if matches!(text(&status["state"]), "Denied" | "Aborted") {
-        format!("; but {}", text(&status["message"]))
+    let state = text(&status["state"]);
+    let but = if matches!(state, "Denied" | "Aborted") {
+        format!("; but its rollout is {state}: {}", text(&status["message"]))
     } else {
         String::new()
     };
@@ -348,6 +349,9 @@ mod tests {
         assert_eq!(word_of(pause(&paused, &bob)), "paused");
         assert_eq!(resume(&paused, None).unwrap().spec, Some(json!({ "paused": null })));
         assert_eq!(resume(&free, None).unwrap().spec, None);
+        let aborted = json!({ "spec": {}, "status": { "state": "Aborted", "message": "bob: the wrong image" } });
+        let says = resume(&aborted, None).unwrap().says;
+        assert_eq!(says, "is not paused; but its rollout is Aborted: bob: the wrong image");
     }
 
     #[test]
