@@ -116,9 +116,7 @@ impl Auth {
         if let Some(service) = service {
             query += &format!("&service={}", encode(&service));
         }
-        let (agent, proxy) = agents.for_origin(&url.origin)?;
-        let mut answer =
-            self.request_token(agent, &url, &query).map_err(|e| RequestError::no_answer(e, &url.origin, proxy))?;
+        let mut answer = agents.send(&url.origin, |agent| self.request_token(agent, &url, &query))?;
         match answer.status().as_u16() {
             200 => (),
             300..=399 => {

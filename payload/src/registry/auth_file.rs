@@ -8,7 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
+};
 use serde::Deserialize;
 
 use crate::image::ImageError;
@@ -109,6 +112,11 @@ struct Entry {
     identity_token: Option<String>,
 }
 
+#[derive(Deserialize)]
+struct BareEntry {
+    auth: String,
+}
+
 impl Entry {
     /// For HTTP Basic. An error if it is not `user:password`.
     fn basic(&self) -> Result<Option<String>, ()> {
@@ -124,7 +132,19 @@ impl AuthFile {
     /// An empty file has no entries.
     fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
-        if text.trim_ascii().is_empty() { Ok(Self::default()) } else { serde_json::from_slice(text) }
+        if text.trim_ascii().is_empty() {
+            return Ok(Self::default());
+        }
+        // `.dockercfg`, older than config.json, has the entries alone. Kubernetes still makes it (kubernetes.io/dockercfg).
+        let entries = serde_json::from_slice::<BTreeMap<String, BareEntry>>(text).ok();
+        match entries.filter(|entries| !entries.is_empty()) {
+            Some(entries) => {
+                let entry = |bare: BareEntry| Some(Entry { auth: Some(bare.auth), ..Entry::default() });
+                let auths = entries.into_iter().map(|(host, bare)| (host, entry(bare))).collect();
+                Ok(AuthFile { auths: Some(auths), ..Self::default() })
+            }
+            None => serde_json::from_slice(text),
+        }
     }
 }
 
@@ -148,6 +168,7 @@ fn candidates(given: Option<&Path>, variable: &dyn Fn(&str) -> Option<OsString>)
         Some("/run/containers/0/auth.json".into()),
         path("DOCKER_CONFIG").map(|dir| dir.join("config.json")),
         in_home(".docker/config.json"),
+        in_home(".dockercfg"),
     ];
     (false, dirs.into_iter().flatten().collect())
 }
@@ -214,7 +235,9 @@ fn matches(key: &str, prefix: &str) -> bool {
         None => {
             let (host, rest) = key.split_once('/').map_or((key, None), |(host, rest)| (host, Some(rest)));
             let (wanted, path) = prefix.split_once('/').map_or((prefix, None), |(host, rest)| (host, Some(rest)));
-            canonical(host) == wanted && rest.filter(|r| !r.is_empty()) == path
+            // Old ones end with the version of the registry's interface.
+            let rest = rest.filter(|rest| !["", "v1", "v1/", "v2", "v2/"].contains(rest));
+            canonical(host) == wanted && rest == path
         }
     }
 }
@@ -232,9 +255,15 @@ fn canonical(host: &str) -> String {
     }
 }
 
+/// Kubernetes takes it without padding, too.
+const WITH_OR_WITHOUT_PADDING: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
 /// Re-encode as clean base64; none if the content is not `user:password`.
 fn normalized(auth: &str) -> Option<String> {
-    let mut bytes = STANDARD.decode(auth.trim()).ok()?;
+    let mut bytes = WITH_OR_WITHOUT_PADDING.decode(auth.trim()).ok()?;
     // Docker pads with zeros.
     while bytes.last() == Some(&0) {
         bytes.pop();
@@ -308,6 +337,9 @@ mod tests {
             r#"{"auths": {"r.io": {"username": "other", "password": "x", "auth": "bWU6cHc="}}}"#,
             r#"{"auths": {"s.io": null, "r.io": {"auth": "bWU6cHc="}}, "credHelpers": null, "credsStore": null}"#,
             "\u{feff}{\"auths\": {\"r.io\": {\"auth\": \"bWU6cHc=\"}}}",
+            r#"{"auths": {"r.io": {"auth": "bWU6cHc"}}}"#,
+            r#"{"auths": {"r.io/v1/": {"auth": "bWU6cHc="}}}"#,
+            r#"{"https://s.io/v1/": {"auth": "x"}, "https://r.io/v1/": {"auth": "bWU6cHc=", "email": "me@r.io"}}"#,
         ] {
             assert_eq!(user(json).as_deref(), Some("me:pw"), "{json}");
         }
@@ -352,6 +384,7 @@ mod tests {
             "/run/containers/0/auth.json",
             "/d/config.json",
             "/h/.docker/config.json",
+            "/h/.dockercfg",
         ];
         assert_eq!(candidates(None, &variables(all)), (false, expected.map(PathBuf::from).to_vec()));
         let one = |path: &str| (true, vec![PathBuf::from(path)]);

@@ -28,7 +28,7 @@ use super::{
     request_error::{RequestError, header},
     retry::RetrySchedule,
     tls::TlsConnector,
-    url::{Origin, Url},
+    url::{Origin, Url, location_text},
 };
 
 // One is usual. Docker and skopeo have the same limit.
@@ -133,8 +133,8 @@ impl Endpoint {
     pub fn new(base: Url, auth: Auth, tls: &Arc<ClientConfig>, proxies: Proxies, options: &Options) -> Self {
         let Options { patience, deadline, plain_http: plain_redirects, .. } = options;
         let (deadline, plain_redirects) = (*deadline, *plain_redirects);
-        let make = |proxy: Option<Proxy>| {
-            let config = Agent::config_builder()
+        let config = |proxy: Option<Proxy>| {
+            Agent::config_builder()
                 .proxy(proxy)
                 .http_status_as_error(false)
                 // Redirects are followed in `get`, which checks where they lead.
@@ -147,13 +147,15 @@ impl Endpoint {
                 .accept(AutoHeaderValue::None)
                 // Digests are of the stored bytes; a proxy must not compress them.
                 .accept_encoding("identity")
-                .build();
+                .build()
+        };
+        let make = |proxy: Option<Proxy>| {
             let connector =
-                ().chain(ProxyConnector::default())
+                ().chain(ProxyConnector::new(config(None)))
                     .chain(TcpConnector::default())
                     .chain(MeterConnector { pace: patience.pace, deadline })
                     .chain(TlsConnector { config: Arc::clone(tls) });
-            Agent::with_parts(config, connector, DefaultResolver::default())
+            Agent::with_parts(config(proxy), connector, DefaultResolver::default())
         };
         Endpoint { base, auth, agents: Agents::new(&make, proxies), plain_redirects, deadline }
     }
@@ -205,21 +207,22 @@ impl Endpoint {
         authorization: Option<&str>,
     ) -> Result<Response<Body>, RequestError> {
         let to = url.to_string();
-        let (agent, proxy) = self.agents.for_origin(&url.origin)?;
-        let call = if request.head { agent.head(to) } else { agent.get(to) };
-        let mut call = call.header("Accept", request.accept);
-        if let Some(value) = authorization {
-            call = call.header("Authorization", value);
-        }
-        // Never several ranges: registries refuse them, or answer with all of the blob.
-        if request.start > 0 || request.end.is_some() {
-            let last = request.end.map_or_else(String::new, |end| end.saturating_sub(1).to_string());
-            call = call.header("Range", format!("bytes={}-{last}", request.start));
-            if let Some(version) = request.version.filter(|v| v.origin == url.origin) {
-                call = call.header("If-Match", &version.tag);
+        self.agents.send(&url.origin, |agent| {
+            let call = if request.head { agent.head(to) } else { agent.get(to) };
+            let mut call = call.header("Accept", request.accept);
+            if let Some(value) = authorization {
+                call = call.header("Authorization", value);
             }
-        }
-        call.call().map_err(|e| RequestError::no_answer(e, &url.origin, proxy))
+            // Never several ranges: registries refuse them, or answer with all of the blob.
+            if request.start > 0 || request.end.is_some() {
+                let last = request.end.map_or_else(String::new, |end| end.saturating_sub(1).to_string());
+                call = call.header("Range", format!("bytes={}-{last}", request.start));
+                if let Some(version) = request.version.filter(|v| v.origin == url.origin) {
+                    call = call.header("If-Match", &version.tag);
+                }
+            }
+            call.call()
+        })
     }
 
     /// An address of this repository.
@@ -275,15 +278,13 @@ impl Endpoint {
             request = request.header("Authorization", value);
         }
         let body = SendBody::from_reader(stream.unwrap_or(&mut slice));
-        let (agent, proxy) = self.agents.for_origin(&url.origin)?;
-        let sent = request.body(body).map_err(ureq::Error::Http).and_then(|request| agent.run(request));
-        sent.map_err(|e| RequestError::no_answer(e, &url.origin, proxy))
+        self.agents.send(&url.origin, |agent| agent.run(request.body(body).map_err(ureq::Error::Http)?))
     }
 
     /// Target of an answer's Location, if it is allowed.
     pub fn next(&self, url: &Url, response: &Response<Body>) -> Result<Url, RequestError> {
-        let location = header(response, "location");
-        let Some(next) = location.and_then(|location| url.join(location)) else {
+        let location = response.headers().get("location").map(|value| location_text(value.as_bytes()));
+        let Some(next) = location.and_then(|location| url.join(&location)) else {
             return Err(RequestError::fetch(format!("{} redirects to a malformed address", url.origin)));
         };
         if url.origin.tls && !next.origin.tls && !self.plain_redirects {

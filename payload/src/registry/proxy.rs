@@ -5,9 +5,12 @@
 
 use std::{env, net::IpAddr};
 
-use ureq::{Agent, Proxy};
+use ureq::{Agent, Body, Proxy, http::Response};
 
-use super::{request_error::RequestError, url::Origin};
+use super::{
+    request_error::{RequestError, ThroughProxy},
+    url::Origin,
+};
 
 /// The proxies that the environment names.
 #[derive(Clone, Debug, Default)]
@@ -179,13 +182,24 @@ impl Agents {
         Agents { direct: make(None), proxied, proxies }
     }
 
-    /// The client for a host, and the name of its proxy if it uses one.
-    pub fn for_origin(&self, origin: &Origin) -> Result<(&Agent, Option<&str>), RequestError> {
+    /// Sends a request to a host, or to the proxy that it is asked through.
+    pub fn send(
+        &self,
+        origin: &Origin,
+        call: impl FnOnce(&Agent) -> Result<Response<Body>, ureq::Error>,
+    ) -> Result<Response<Body>, RequestError> {
         let proxy = self.proxies.of_origin(origin)?;
-        Ok(match (proxy, &self.proxied[usize::from(origin.tls)]) {
+        let (agent, proxy) = match (proxy, &self.proxied[usize::from(origin.tls)]) {
             (Some(named), Some(agent)) => (agent, Some(&named.name)),
             _ => (&self.direct, None),
-        })
+        };
+        let mut response = call(agent).map_err(|e| RequestError::no_answer(e, origin, proxy.map(String::as_str)))?;
+        // Through a tunnel only the host itself answers.
+        if let Some(proxy) = proxy.filter(|_| !origin.tls) {
+            response.extensions_mut().insert(ThroughProxy(proxy.clone()));
+            RequestError::of_proxys_answer(&response, origin).map_or(Ok(()), Err)?;
+        }
+        Ok(response)
     }
 }
 

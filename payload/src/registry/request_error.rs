@@ -31,6 +31,10 @@ pub enum RequestErrorKind {
     Unsupported,
 }
 
+/// Stands with an answer that came through a proxy, which may have given it itself: the proxy's name.
+#[derive(Clone, Debug)]
+pub struct ThroughProxy(pub String);
+
 #[derive(Clone, Debug)]
 pub struct RequestError {
     pub kind: RequestErrorKind,
@@ -77,6 +81,12 @@ impl RequestError {
                 Ok(at) => return of_proxy(&at.0, proxy, origin),
                 Err(other) => ureq::Error::Other(other),
             },
+            // There is no tunnel: it is the proxy that does not answer.
+            (error @ (ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::Protocol(_)), Some(proxy))
+                if !origin.tls =>
+            {
+                return of_proxy(&error, proxy, origin);
+            }
             (error, _) => error,
         };
         match error {
@@ -97,11 +107,26 @@ impl RequestError {
         }
     }
 
+    /// The fault that the proxy itself tells in an answer, so far as that can be known.
+    pub fn of_proxys_answer(response: &Response<Body>, origin: &Origin) -> Option<Self> {
+        let ThroughProxy(proxy) = response.extensions().get()?;
+        let status = response.status().as_u16();
+        // RFC 9209; squid; tinyproxy, which says 401 where it refuses a password.
+        let says_so = header(response, "proxy-status").is_some_and(|text| text.contains("error="))
+            || header(response, "x-squid-error").is_some()
+            || header(response, "server").is_some_and(|name| name.starts_with("tinyproxy"));
+        (status == 407 || (status >= 400 && says_so)).then(|| refused_by_proxy(Some(status), "", proxy, origin))
+    }
+
     pub fn status(mut response: Response<Body>, origin: &Origin) -> Self {
         let status = response.status();
         let retry_after = header(&response, "retry-after").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let code = error_code(&mut response);
-        let code = code.map_or_else(String::new, |code| format!(", {code}"));
+        let code = match (code, response.extensions().get()) {
+            (Some(code), _) => format!(", {code}"),
+            (None, Some(ThroughProxy(proxy))) => format!(", or {proxy} does so in its place"),
+            (None, None) => String::new(),
+        };
         let answer = format!("{origin} answers {}{code}", status.as_u16());
         let again = Some(Duration::from_secs(u64::min(retry_after, LONGEST_RETRY_AFTER)));
         match status.as_u16() {
@@ -139,7 +164,7 @@ fn of_proxy(error: &ureq::Error, proxy: &str, origin: &Origin) -> RequestError {
     let behind = |why: &str| format!("{proxy} {why}, and {origin} is to be asked through it");
     let passing = |why: &str| RequestError::passing(behind(why));
     match error {
-        ureq::Error::ConnectProxyFailed(e) => refused_by_proxy(e, proxy, origin),
+        ureq::Error::ConnectProxyFailed(e) => refused_by_proxy(connect_status(e), e, proxy, origin),
         ureq::Error::HostNotFound => passing("has a name that is not known"),
         ureq::Error::Timeout(ureq::Timeout::Resolve) => passing("has a name that DNS does not answer for"),
         ureq::Error::Timeout(_) => passing("does not answer"),
@@ -149,20 +174,25 @@ fn of_proxy(error: &ureq::Error, proxy: &str, origin: &Origin) -> RequestError {
             (_, io::ErrorKind::ConnectionRefused) => passing("refuses connections: nothing listens there"),
             (_, io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => passing("cannot be reached"),
             _ if e.to_string().starts_with(LOOKUP) => passing("has a name that is not known"),
+            (_, io::ErrorKind::TimedOut) => passing(&format!("brings no answer ({e})")),
             _ => passing(&format!("breaks the connection ({e}: is its address right, with http:// or https://?)")),
         },
         e => RequestError::fetch(behind(&format!("does not answer as a proxy does ({e})"))),
     }
 }
 
-/// Refusal of a proxy that does not connect: ureq says `proxy server responded 407/407`.
-fn refused_by_proxy(text: &str, proxy: &str, origin: &Origin) -> RequestError {
-    let status = text.rsplit('/').next().and_then(|status| status.parse::<u16>().ok());
+/// Status of an answer to CONNECT: ureq says `proxy server responded 407/407`.
+fn connect_status(text: &str) -> Option<u16> {
+    text.rsplit('/').next()?.parse().ok()
+}
+
+/// Refusal of a proxy that does not connect, by the status of its answer, or else by what happened.
+fn refused_by_proxy(status: Option<u16>, text: &str, proxy: &str, origin: &Origin) -> RequestError {
     match status {
         // Asking again could lock the account.
-        Some(407) => RequestError::fetch(format!(
-            "{proxy} wants a user and a password, or not the ones it has (407): write http://USER:PASSWORD@HOST:PORT, with \
-             %40 for @ and so on"
+        Some(status @ (401 | 407)) => RequestError::fetch(format!(
+            "{proxy} wants a user and a password, or not the ones it has ({status}): write http://USER:PASSWORD@HOST:PORT, \
+             with %40 for @ and so on"
         )),
         Some(status @ 400..500) => {
             RequestError::fetch(format!("{proxy} does not connect to {origin}: it answers {status}"))
@@ -248,7 +278,10 @@ fn tls(error: &rustls::Error, server: &dyn fmt::Display) -> RequestError {
                  where it was given itself: give this very certificate to --registry-ca, or have another signed"
                 )
             }
-            e => format!("the certificate of {server} is not accepted: {e}; {remedy}"),
+            e => format!(
+                "the certificate of {server} is not accepted: {e}; have another issued, give this very certificate to \
+                 --registry-ca, or skip the check with --tls-verify=false"
+            ),
         }),
         rustls::Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
         | rustls::Error::PeerIncompatible(_) => RequestError::fetch(format!(

@@ -108,6 +108,16 @@ fn without_dots(path: &str) -> String {
     format!("/{}", kept.join("/"))
 }
 
+/// The text of a Location header. Stores put the names of files into it as they are; what no URL may contain is
+/// percent-encoded, as browsers and curl do it.
+pub fn location_text(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| match byte {
+        b'"' | b'<' | b'>' => text + &format!("%{byte:02X}"),
+        byte if byte.is_ascii_graphic() => text + &char::from(*byte).to_string(),
+        _ => text + &format!("%{byte:02X}"),
+    })
+}
+
 /// Percent-encode a value for a query or form: everything but unreserved characters (RFC 3986, section 2).
 pub fn encode(value: &str) -> String {
     value.bytes().fold(String::new(), |text, byte| match byte {
@@ -184,6 +194,17 @@ mod tests {
         assert_eq!(origin("https://R.io/a"), origin("https://r.io:443/b"));
         for other in ["http://r.io/a", "https://r.io:444/a", "https://s.r.io/a", "https://r.io.example/a"] {
             assert_ne!(origin("https://r.io/a"), origin(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn locations_that_are_no_urls() {
+        let base = Url::parse("https://r.io/v2/a").unwrap();
+        let to = |location: &str| base.join(&location_text(location.as_bytes())).map(|url| url.to_string());
+        let file = r#"/x y?f="a<b>é.tar"&g=%20[|]{}"#;
+        assert_eq!(to(file).as_deref(), Some("https://r.io/x%20y?f=%22a%3Cb%3E%C3%A9.tar%22&g=%20[|]{}"));
+        for bad in ["http://a b/", "http://é/", ""] {
+            assert_eq!(to(bad), None, "{bad}");
         }
     }
 

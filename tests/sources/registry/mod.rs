@@ -4,4 +4,5 @@
 mod certificates;
 mod debian;
 mod environment;
+mod proxies;
 mod tls;
