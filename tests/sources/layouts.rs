@@ -6,7 +6,7 @@ use std::{collections::HashSet, fs, path::Path};
 use serde_json::{Value, json};
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
-    images::{CHECKSUM_FILES, DIR, Image, Layer, Layout, Pack, Tar, built, dirs, files, layer},
+    images::{CHECKSUM_FILES, DIR, INDEX, Image, Layer, Layout, Pack, Tar, built, descriptor, dirs, files, layer},
     world::{self, Content, Node, Outcome, Payload, World, installer, json_of, noise, on_disk, program, tool},
 };
 use tar::EntryType;
@@ -86,6 +86,51 @@ fn the_platform_is_chosen_from_an_index() {
     let other = other.write_blobs(&layout);
     // BuildKit's attestations say unknown/unknown.
     layout.tag("1", &layout.nested(&[(&other, "arm64"), (&other, "unknown"), (&ours, "amd64")]));
+    installs(&world, &layout.source());
+}
+
+/// In an archive of containerd, and of docker, two images may have the same tag.
+#[test]
+fn the_whole_name_of_an_image_chooses_it() {
+    let world = listed();
+    let layout = Layout::new(&world.path("layout"));
+    let named = |image: Image, name: &str| {
+        let mut descriptor = image.write_blobs(&layout);
+        descriptor["annotations"] = json!({"io.containerd.image.name": format!("docker.io/library/{name}:1"),
+            "org.opencontainers.image.ref.name": "1"});
+        layout.list(&descriptor);
+    };
+    named(built(world.payload.dir(), Pack::Gzip), "os");
+    named(Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]), "other");
+    installs(&world, &format!("{}:docker.io/library/os:1", layout.source()));
+    let refused = |source: &str, texts: &[&str]| {
+        world.install(&world.image(), &[&format!("--source={source}")]).exits(INPUT).says(texts);
+    };
+    refused(&layout.source(), &["docker.io/library/os:1, docker.io/library/other:1"]);
+    refused(&format!("{}:1", layout.source()), &["more than one image of this name"]);
+}
+
+/// BuildKit's attestation is marked. Some builders write no platform, or the names of uname(1).
+#[test]
+fn the_only_image_beside_an_attestation_is_taken() {
+    let world = listed();
+    let layout = Layout::new(&world.path("layout"));
+    let ours = built(world.payload.dir(), Pack::Zstd).write_blobs(&layout);
+    let mut said = Image::new(vec![Layer::new(b"{}".to_vec(), Pack::Plain)]);
+    (said.arch, said.os) = ("unknown", "unknown");
+    let mut said = said.write_blobs(&layout);
+    said["platform"] = json!({"architecture": "unknown", "os": "unknown"});
+    said["annotations"] = json!({"vnd.docker.reference.type": "attestation-manifest"});
+    for (tag, platform) in [("none", json!(null)), ("uname", json!({"architecture": "x86_64", "os": "Linux"}))] {
+        let mut ours = ours.clone();
+        ours["platform"] = platform;
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [said, ours]}).to_string().into_bytes();
+        layout.blob(&index);
+        layout.tag(tag, &descriptor(INDEX, &index));
+        installs(&world, &format!("{}:{tag}", layout.source()));
+    }
+    // The same in index.json itself.
+    fs::write(layout.0.join("index.json"), json!({"schemaVersion": 2, "manifests": [said, ours]}).to_string()).unwrap();
     installs(&world, &layout.source());
 }
 

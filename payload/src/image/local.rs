@@ -17,7 +17,7 @@ use super::{
     Document, ImageError, ImageStore, Listing, Skip,
     beside::MAX_BESIDE_BYTES,
     cosign,
-    resolve::checked_document,
+    resolve::{checked_document, is_attestation},
     store::{MAX_DOCUMENT_BYTES, read_document, sha256_of},
     tar::{Entries, EntryKind},
 };
@@ -29,6 +29,8 @@ use slipway_core::{
 
 /// Annotation with the name (tag) of an image in a layout (annotations.md).
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
+// Annotation with the whole name of an image, of which [`REF_NAME`] has the tag (containerd, and `docker save` since Docker 25).
+const CONTAINERD_NAME: &str = "io.containerd.image.name";
 // Annotation with which `cosign save` marks the kinds.
 const KIND: &str = "kind";
 const COSIGN: &str = "dev.cosignproject.cosign/";
@@ -215,7 +217,7 @@ impl Local {
             |d: &Descriptor| is_beside_an_image(d) || self.subject(d).is_ok_and(|subject| subject.is_some());
         let fits = |d: &&Descriptor| match &self.wanted {
             LocalRef::Only => !is_beside(d),
-            LocalRef::Tag(tag) => named(d).as_ref() == Some(tag),
+            LocalRef::Tag(tag) => [named(d), annotation(d, CONTAINERD_NAME)].iter().flatten().any(|name| name == tag),
             LocalRef::Digest(digest) => sha256_of(d).is_ok_and(|have| have == *digest),
             LocalRef::Number(_) => false,
         };
@@ -224,7 +226,8 @@ impl Local {
             _ => index.manifests().iter().filter(fits).collect(),
         };
         let images: Vec<_> = index.manifests().iter().filter(|d| !is_beside(d)).collect();
-        let names: Vec<_> = images.iter().filter_map(|d| named(d)).collect();
+        let names = images.iter().filter_map(|d| annotation(d, CONTAINERD_NAME).or_else(|| named(d)));
+        let names: Vec<_> = names.collect();
         let there = match names.as_slice() {
             [] => format!("{} without a name (:@0 is the first)", images.len()),
             names => names.join(", "),
@@ -233,6 +236,11 @@ impl Local {
             ([one], _) => Ok(one),
             // The same image listed more than once is not ambiguous.
             ([one, rest @ ..], _) if rest.iter().all(|d| d.digest() == one.digest()) => Ok(one),
+            ([], LocalRef::Only) if images.is_empty() && !index.manifests().is_empty() => Err(ImageError::invalid(
+                &self.name,
+                "no image in it, but only what is about one (signatures, or manifests with a subject); :@0 takes the first \
+                 all the same",
+            )),
             ([], _) => {
                 Err(ImageError::NotFound { what: self.name.clone(), hint: format!("; the images in it: {there}") })
             }
@@ -313,6 +321,7 @@ fn is_beside_an_image(descriptor: &Descriptor) -> bool {
     let kind = annotation(descriptor, KIND);
     kind.is_some_and(|kind| kind.starts_with(COSIGN) && !kind.starts_with(IMAGE))
         || annotation(descriptor, REF_NAME).is_some_and(|name| cosign::is_about_an_image(&name))
+        || is_attestation(descriptor)
 }
 
 fn io_error(what: &str, source: io::Error) -> ImageError {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageIndex, ImageManifest, Os};
+use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, Os};
 
 use super::{
     Document, ImageError, ImageStore,
@@ -149,13 +149,12 @@ fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, 
 
 /// The image of an index that is for this architecture.
 pub fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i Descriptor, ImageError> {
-    let wanted = oci_arch(arch);
-    let matches =
-        |d: &&Descriptor| d.platform().as_ref().is_some_and(|p| *p.os() == Os::Linux && *p.architecture() == wanted);
-    match &index.manifests()[..] {
+    let matches = |d: &&Descriptor| d.platform().as_ref().is_some_and(|p| is_for(p.os(), p.architecture(), arch));
+    let manifests: Vec<_> = index.manifests().iter().filter(|d| !is_attestation(d)).collect();
+    match manifests[..] {
         // A single manifest without a platform is the only candidate. Its configuration is checked later.
         [only] if only.platform().is_none() => Ok(only),
-        manifests => manifests.iter().find(matches).ok_or_else(|| {
+        _ => manifests.iter().copied().find(matches).ok_or_else(|| {
             let there = manifests.iter().filter_map(|d| d.platform().as_ref());
             let there: Vec<_> = there.map(|p| format!("{}/{}", p.os(), p.architecture())).collect();
             let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
@@ -165,11 +164,19 @@ pub fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i D
     }
 }
 
-fn oci_arch(arch: Arch) -> OciArch {
-    match arch {
-        Arch::Amd64 => OciArch::Amd64,
-        Arch::Arm64 => OciArch::ARM64,
-    }
+/// BuildKit lists what it says of an image beside the image, as one for the platform unknown/unknown.
+pub fn is_attestation(descriptor: &Descriptor) -> bool {
+    descriptor.annotations().as_ref().is_some_and(|all| all.contains_key("vnd.docker.reference.type"))
+}
+
+/// Some builders write the names of uname(1), or capitals; containerd takes these, too.
+fn is_for(os: &Os, architecture: &OciArch, wanted: Arch) -> bool {
+    let names: &[&str] = match wanted {
+        Arch::Amd64 => &["amd64", "x86_64", "x86-64"],
+        Arch::Arm64 => &["arm64", "aarch64"],
+    };
+    let architecture = architecture.to_string();
+    os.to_string().eq_ignore_ascii_case("linux") && names.iter().any(|name| architecture.eq_ignore_ascii_case(name))
 }
 
 fn layers(
@@ -181,8 +188,17 @@ fn layers(
     let blob = store.blob(manifest.config())?;
     let digest = sha256_of(manifest.config())?;
     let checked = VerifyingReader::new(blob, what.clone(), digest, Length::Exactly(manifest.config().size()));
-    let config: ImageConfiguration = parse(&read_document(checked, &what)?, &what)?;
-    if *config.os() != Os::Linux || *config.architecture() != oci_arch(arch) {
+    let bytes = read_document(checked, &what)?;
+    let config: ImageConfiguration = parse(&bytes, &what).map_err(|error| match manifest.config().media_type() {
+        MediaType::ImageConfig => error,
+        MediaType::Other(name) if name == "application/vnd.docker.container.image.v1+json" => error,
+        other => {
+            let why =
+                format!("an artifact, and no image: its configuration is of the type {other}; build an image of it");
+            ImageError::invalid(store.name(), why)
+        }
+    })?;
+    if !is_for(config.os(), config.architecture(), arch) {
         let why = format!("the image is for {}/{}, not for linux/{arch}", config.os(), config.architecture());
         return Err(ImageError::WrongPlatform { what: store.name(), why });
     }

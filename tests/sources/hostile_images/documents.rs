@@ -79,6 +79,21 @@ pub const ROWS: &[Row] = &[
         let size = config["size"].as_u64().unwrap() as usize;
         c.layout.blob_as(config["digest"].as_str().unwrap(), &vec![b'x'; size]);
     }),
+    ("an artifact", INPUT, &["an artifact, and no image", "application/vnd.oci.empty.v1+json"], |c| {
+        let mut image = Image::new(vec![Layer::new(c.tar().end(), Pack::Gzip)]);
+        image.edit_manifest = |m| {
+            m["config"] = json!({"mediaType": "application/vnd.oci.empty.v1+json", "size": 2,
+                "digest": "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"});
+        };
+        c.layout.blob(b"{}");
+        image.write(&c.layout, "1");
+    }),
+    ("only what is about an image", INPUT, &["no image in it", "with a subject", ":@0"], |c| {
+        let mut image = Image::new(vec![Layer::new(c.tar().end(), Pack::Gzip)]);
+        image.edit_manifest = |m| m["subject"] = m["config"].clone();
+        let descriptor = image.write_blobs(&c.layout);
+        c.layout.list(&descriptor);
+    }),
     ("a layout of the future", INPUT, &["layout version \"9.0.0\""], |c| {
         fs::write(c.layout.0.join("oci-layout"), r#"{"imageLayoutVersion":"9.0.0"}"#).unwrap();
     }),
