@@ -6,6 +6,7 @@ use zstd::stream::raw::{DParameter, Decoder as Zstd, Operation as _};
 use super::{
     kernel_watch::{XZ_MEMORY_BYTES, ZSTD_WINDOW_LOG},
     lz4_blocks::Lz4Blocks,
+    lzop_blocks::{Block, LzopBlocks},
 };
 use slipway_core::payload::format_checks::{InitramfsWatch, Packed, Unpack, UnpackError, Unpacked};
 
@@ -20,6 +21,7 @@ pub fn initramfs_watch() -> InitramfsWatch {
                 Box::new(ZstdFrame(decoder))
             }
             Packed::Lz4 => Box::<Lz4>::default(),
+            Packed::Lzop => Box::<Lzop>::default(),
         })
     })
 }
@@ -47,26 +49,68 @@ impl Unpack for ZstdFrame {
     }
 }
 
+/// What came out of a block, and how much of it was given.
+#[derive(Default)]
+struct Out {
+    bytes: Vec<u8>,
+    given: usize,
+}
+
+impl Out {
+    const fn is_given(&self) -> bool {
+        self.given == self.bytes.len()
+    }
+
+    fn fill(&mut self, block: &[u8]) {
+        self.given = 0;
+        self.bytes.clear();
+        self.bytes.extend_from_slice(block);
+    }
+
+    fn give(&mut self, output: &mut [u8]) -> usize {
+        let given = output.len().min(self.bytes.len() - self.given);
+        output[..given].copy_from_slice(&self.bytes[self.given..self.given + given]);
+        self.given += given;
+        given
+    }
+}
+
 #[derive(Default)]
 struct Lz4 {
     blocks: Lz4Blocks,
-    // What came out, and how much of it was given.
-    out: Vec<u8>,
-    given: usize,
+    out: Out,
+}
+
+#[derive(Default)]
+struct Lzop {
+    blocks: LzopBlocks,
+    out: Out,
+}
+
+impl Unpack for Lzop {
+    fn unpack(&mut self, input: &[u8], output: &mut [u8]) -> Result<Unpacked, UnpackError> {
+        let (mut taken, mut is_over) = (0, false);
+        if self.out.is_given() {
+            let (more, block) = self.blocks.take(input).ok_or(UnpackError::Damaged)?;
+            taken = more;
+            match block {
+                Block::More => {}
+                Block::Out(block) => self.out.fill(block),
+                Block::End => is_over = true,
+            }
+        }
+        Ok(Unpacked { taken, given: self.out.give(output), is_over })
+    }
 }
 
 impl Unpack for Lz4 {
     fn unpack(&mut self, input: &[u8], output: &mut [u8]) -> Result<Unpacked, UnpackError> {
         let mut taken = 0;
-        if self.given == self.out.len() {
+        if self.out.is_given() {
             let (more, block) = self.blocks.take(input).ok_or(UnpackError::Damaged)?;
-            (taken, self.given) = (more, 0);
-            self.out.clear();
-            self.out.extend_from_slice(block);
+            taken = more;
+            self.out.fill(block);
         }
-        let given = output.len().min(self.out.len() - self.given);
-        output[..given].copy_from_slice(&self.out[self.given..self.given + given]);
-        self.given += given;
-        Ok(Unpacked { taken, given, is_over: false })
+        Ok(Unpacked { taken, given: self.out.give(output), is_over: false })
     }
 }

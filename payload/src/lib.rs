@@ -19,6 +19,7 @@ pub mod image;
 mod initramfs_watch;
 mod kernel_watch;
 mod lz4_blocks;
+mod lzop_blocks;
 pub mod registry;
 pub mod sha256;
 pub mod side_file;

@@ -250,6 +250,10 @@ fn blocks_of_lz4_end_where_they_end() {
     assert_eq!(verdict(&padded, 5), Ok(()));
     assert_eq!(verdict(&[padded, vec![0; 600]].concat(), 5), Ok(()));
     assert_eq!(verdict(&[&bytes[..], &bytes].concat(), 5), Ok(()), "two archives, each with its magic");
+    // Nothing comes out of the first block, if its size is none.
+    let mut damaged = bytes;
+    damaged[7] = 0x7f;
+    assert!(matches!(verdict(&damaged, 5), Err(Unbootable::Damaged { what: "lz4 stream", .. })));
 }
 
 /// A multiple of what is decompressed at once comes out of a stream whose last byte ends a piece.
@@ -283,6 +287,12 @@ fn what_follows_a_whole_part_passes() {
     let whole = initramfs(&content(2, 500));
     for behind in [&b"signed by somebody"[..], b"\x01", b"\0\0\x02", b"B", &noise(3, 5000), b"\0\0\0\0\x01\x02\x03"] {
         assert_eq!(verdict(&[&whole, behind].concat(), 9), Ok(()), "{behind:?}");
+    }
+    // Unless it is of a format that Linux does not know: there may be the system.
+    for foreign in [&b"070707 is cpio -c"[..], b"\x04\x22\x4d\x18 lz4", b"LZIP\x01 ", b"hsqs\0\0\0\0", b"P*M\x18\x04\0"]
+    {
+        let result = verdict(&[&whole, foreign].concat(), 9);
+        assert!(matches!(result, Err(Unbootable::NotUnpacked { what: "next part", .. })), "{foreign:?}: {result:?}");
     }
     // Unless it may be the beginning of another.
     for magic in &MAGICS[1..9] {

@@ -22,8 +22,9 @@ use super::{
 /// | bzip2 | only below the size of the shortest stream |
 ///
 /// A cut between two parts, give or take a byte, is not found, and neither is one behind a part of the last row. Linux wants
-/// whole archives in each compressed part: that is found with decoders, and for gzip without.
-/// Bytes of no format behind the first part pass: Linux keeps the files unpacked until there.
+/// whole archives in each compressed part: that is found with decoders, and for gzip without; not for bzip2.
+/// Bytes of no format behind the first part pass: Linux keeps the files unpacked until there. A format that Linux does not
+/// know does not pass: there the system itself may be.
 pub struct InitramfsWatch {
     heading: Heading,
     state: State,
@@ -153,13 +154,6 @@ impl InitramfsWatch {
                 Some((part @ Part::Cpio(_), _)) if !begins.is_multiple_of(ALIGN) => {
                     self.refuse(&part, "does not begin at a multiple of 4 bytes: put zeros before it");
                 }
-                // Nothing here unpacks them.
-                Some((part @ Part::Lzop(_), _)) if *before == Some(part.name()) => {
-                    self.refuse(
-                        &part,
-                        "follows another one, and Linux takes no archive that goes on in it: make one stream",
-                    );
-                }
                 Some((part, need)) => {
                     let decoder = self.decoders.and_then(|decoders| decoders(part.packed()?));
                     self.unpacking = decoder.map(Unpacking::new);
@@ -168,7 +162,12 @@ impl InitramfsWatch {
                     self.unpack(&heading);
                     self.heading.bytes = heading;
                 }
-                None if before.is_some() => self.state = State::Settled,
+                None if before.is_some() => {
+                    self.state = match Part::foreign(&heading) {
+                        Some(why) => State::Wrong(Unbootable::NotUnpacked { what: "next part", why }),
+                        None => State::Settled,
+                    }
+                }
                 None => self.state = State::Wrong(Unbootable::NotInitramfs),
             },
             State::In(part) => {
@@ -199,6 +198,8 @@ impl InitramfsWatch {
         }
         let next = match (next, &self.unpacking) {
             (Next::End { skip: 0 }, Some(unpacking)) => unpacking.verdict().err().map_or(next, Next::from),
+            // Linux keeps what came before.
+            (Next::Unknown, Some(unpacking)) if !unpacking.gave_whole_archives() => Next::Damaged,
             _ => next,
         };
         self.state = match next {

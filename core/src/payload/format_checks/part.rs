@@ -66,6 +66,21 @@ impl Part {
         Self::MAGICS.iter().find(|(m, ..)| magic.starts_with(m)).map(|(_, part, need)| (part(), *need))
     }
 
+    /// What Linux does not unpack, by its first bytes. As a first part, nothing that Linux does not know is taken.
+    const FOREIGN: [(&'static [u8], &'static str); 5] = [
+        (b"070707", "is a cpio archive of the format odc: make it with `cpio -o -H newc`"),
+        (b"\x04\x22\x4d\x18", "is an lz4 frame: make it with `lz4 -l`"),
+        (b"LZIP", "is made by lzip: make it with xz --check=crc32"),
+        (b"hsqs", "is a squashfs, and Linux wants cpio archives"),
+        // A frame that decoders skip (RFC 8878, section 3.1.2): pzstd begins with one.
+        (b"\x50\x2a\x4d\x18", "begins with a frame to be skipped (pzstd makes these): make it with zstd"),
+    ];
+
+    /// Why Linux does not unpack a part that begins so, if it is known.
+    pub fn foreign(magic: &[u8]) -> Option<&'static str> {
+        Self::FOREIGN.iter().find(|(m, _)| magic.starts_with(m)).map(|(_, why)| *why)
+    }
+
     /// Whether a part begins with these bytes, which are too few to tell for sure. One byte tells nothing: anything may
     /// stand behind the last part.
     pub fn may_begin(bytes: &[u8]) -> bool {
@@ -129,6 +144,7 @@ impl Part {
             Part::Lzma => Some(Packed::Lzma),
             Part::Zstd(_) => Some(Packed::Zstd),
             Part::Lz4 => Some(Packed::Lz4),
+            Part::Lzop(_) => Some(Packed::Lzop),
             _ => None,
         }
     }
@@ -220,6 +236,8 @@ fn lz4_block(heading: &[u8]) -> Next {
         Some(MAGIC) => Next::Heading { skip: 0, need: 4 },
         Some(size) if size <= MOST_BYTES => Next::Heading { skip: size, need: 4 },
         // Linux takes the next bytes for the size of a block, and fails there.
+        // Nothing comes out of it.
+        _ if heading.len() > 4 => Next::Damaged,
         _ if Part::may_begin(&heading[heading.len() - 4..]) => Next::Refused(
             "is followed by another archive at once: put four zeros or more between the two, or compress it with zstd or xz",
         ),

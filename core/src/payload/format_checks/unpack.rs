@@ -13,6 +13,7 @@ pub enum Packed {
     Lzma,
     Zstd,
     Lz4,
+    Lzop,
 }
 
 /// Makes a decoder for a part.
@@ -101,6 +102,11 @@ impl Unpacking {
     /// Whether the stream is over, or why nothing more comes out of it.
     pub const fn end(&self) -> Result<bool, UnpackError> {
         self.end
+    }
+
+    /// Whether whole archives have come out of it so far, or more than is looked at.
+    pub const fn gave_whole_archives(&self) -> bool {
+        matches!(self.end, Err(UnpackError::TooLarge)) || self.archives.ends_whole()
     }
 
     /// After its last byte.
