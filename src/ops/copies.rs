@@ -73,6 +73,7 @@ fn without_marker(facts: &SystemFacts) -> Option<String> {
 pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (Vec<String>, Vec<String>) {
     let (mut problems, mut notes) = of_the_table(&facts.gpt.copies, disk.size(), disk.sector_size().bytes(), true);
     problems.extend(facts.gpt.wrong_types.iter().cloned());
+    problems.extend(facts.gpt.misplaced.iter().map(|(_, why)| format!("the partition table is damaged: {why}")));
     notes.extend(facts.of_a_later_version());
     for (((path, which), copy), at) in PATHS.iter().zip(WHICH).zip(&facts.env_copies).zip(facts.env_at) {
         let name = format!("the {which} copy of the boot state");

@@ -52,8 +52,8 @@ pub fn look_at_lba0<'l>(
 
 /// None if the table is whole, or if it is not certain what it held. `name` is for people.
 pub fn look_at_table(disk: &dyn BlockIo, name: &str) -> Result<Option<Mend>, Failure> {
-    let mended = probe::mended_table(disk).context(name.to_owned()).or_fail(FailureKind::Install)?;
-    let mend = |MendedTable { facts, lba1 }| Mend {
+    let mended = super::ours(probe::mended_table(disk), name)?;
+    let mend = |MendedTable { facts, lba1, .. }| Mend {
         plan: plan::mend_table(&base(name), &facts),
         new: New::Table(facts.table, lba1),
     };

@@ -6,6 +6,7 @@ use slipway_core::{
     boot::{env::PATHS, history::HISTORY},
     disk::{chain::CHAIN, drive_record::DRIVE, fat::map::FatMap},
     kernel::arch::Arch,
+    text::printable,
     units::Extent,
 };
 
@@ -38,7 +39,7 @@ pub fn foreign(disk: &dyn BlockIo, esp: Extent) -> Vec<String> {
         let names = volume.names_in(directory).unwrap_or_default();
         let paths =
             names.into_iter().map(|name| if directory.is_empty() { name } else { format!("{directory}/{name}") });
-        found.extend(paths.filter(|path| !is_ours(path)));
+        found.extend(paths.filter(|path| !is_ours(path)).map(|path| printable(&path)));
     }
     if found.len() > MOST_NAMED {
         let more = found.len() - MOST_NAMED;

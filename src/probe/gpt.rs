@@ -2,17 +2,14 @@
 
 use uuid::Uuid;
 
-use super::{error::ProbeError, files::slot_boots, read};
+use super::{error::ProbeError, read};
 use crate::device::BlockIo;
 use slipway_core::{
-    boot::slot::Slot,
     disk::{
         gpt::{ENTRIES, Entry, GptError, Header},
         gpt_grow::RawTable,
         gpt_mend::wrong_type,
-        layout::{
-            BIOS_BYTES, ENTRY_ARRAY_BYTES, ESP_BYTES, ESP_OFFSET, META_BYTES, Part, STATE_BYTES, gpt_bytes, overlap,
-        },
+        layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, gpt_bytes, overlap},
         sectors::Sign,
     },
     plan::{GptCopies, GptFacts, Intruder},
@@ -94,26 +91,13 @@ impl Gpt {
         }
     }
 
-    /// Why the first copy, which is whole, is wrong: ours cannot lie where it says, or an installation puts them where the second
-    /// one says, which is whole, too, and of the same disk. Then that one counts. An error if it is not certain which one does.
-    pub fn misplaced(&mut self, disk: &dyn BlockIo) -> Result<Option<String>, ()> {
-        let sector = disk.sector_size();
-        let (Ok((header, entries)), Some(second)) = (&self.primary, &self.other_backup) else { return Ok(None) };
-        let (Some(here), Some(there)) = (places(entries, sector), places(&second.1, sector)) else { return Ok(None) };
-        let moved = Part::ALL.into_iter().find(|part| here[*part as usize - 1] != there[*part as usize - 1]);
-        let wrong = wrong_places(&here, sector);
-        let is_better = wrong.is_some() || (!as_installed(&here) && as_installed(&there));
-        let is_possible = second.0.disk_guid == header.disk_guid && wrong_places(&there, sector).is_none();
-        let Some(moved) = moved.filter(|_| is_better && is_possible) else { return Ok(None) };
-        // An upgrade may have gone by places that are possible.
-        let boots = |parts: &[Extent; 7], slot: Slot| slot_boots(disk, parts[Part::from(slot) as usize - 1], slot);
-        let is_lost = |slot: &Slot| boots(&here, *slot) && !boots(&there, *slot);
-        if wrong.is_none() && Slot::BOTH.iter().any(is_lost) {
-            return Err(());
-        }
-        self.backup = self.other_backup.take().ok_or(GptError::OtherTable);
-        self.primary = Err(GptError::Unusable("it gives wrong places for partitions"));
-        Ok(Some(wrong.unwrap_or_else(|| format!("{} is not where an installation puts it", moved.name()))))
+    /// The copy in the last block, if it is whole, of the same disk, and says something else than the primary.
+    pub fn contradicting(&self) -> Option<&[Entry]> {
+        let ((header, entries), (other, others)) = (self.primary.as_ref().ok()?, self.other_backup.as_ref()?);
+        let guids = |entries: &[Entry]| entries.iter().map(|entry| entry.guid).collect::<Vec<_>>();
+        let known = guids(entries);
+        let is_same = other.disk_guid == header.disk_guid || guids(others).iter().any(|guid| known.contains(guid));
+        is_same.then_some(others)
     }
 
     /// Whether the disk does not return one of them.
@@ -211,17 +195,13 @@ pub(super) fn ours(disk: &dyn BlockIo, gpt: &Gpt) -> Result<GptFacts, ProbeError
     let intruders = intruders(entries, &parts, sector);
     let entry = |part: Part| entries.iter().find(|entry| entry.number == part.number());
     let wrong_types = Part::ALL.into_iter().filter_map(|part| wrong_type(part, entry(part)?)).collect();
-    Ok(GptFacts { disk_guid: header.disk_guid, parts, guids, copies: gpt.copies(sector), intruders, wrong_types })
+    let (disk_guid, copies, misplaced) = (header.disk_guid, gpt.copies(sector), vec![]);
+    Ok(GptFacts { disk_guid, parts, guids, copies, intruders, wrong_types, misplaced })
 }
 
-fn place(entries: &[Entry], part: Part, sector: SectorSize) -> Option<(Extent, Uuid)> {
+pub(super) fn place(entries: &[Entry], part: Part, sector: SectorSize) -> Option<(Extent, Uuid)> {
     let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name())?;
     Some((entry.extent(sector)?, entry.guid))
-}
-
-fn places(entries: &[Entry], sector: SectorSize) -> Option<[Extent; 7]> {
-    let places = Part::ALL.into_iter().filter_map(|part| place(entries, part, sector)).map(|(extent, _)| extent);
-    places.collect::<Vec<_>>().try_into().ok()
 }
 
 /// Why ours cannot lie there.
@@ -234,18 +214,6 @@ pub(super) fn wrong_places(parts: &[Extent; 7], sector: SectorSize) -> Option<St
         return Some(format!("partition {} overlaps the partition table", part.name()));
     }
     (parts[Part::Meta as usize - 1].len != META_BYTES).then(|| "META is not exactly 1 MiB".to_owned())
-}
-
-/// Whether they follow one another as an installation lays them out.
-fn as_installed(parts: &[Extent; 7]) -> bool {
-    let slot = parts[Part::BootA as usize - 1].len;
-    let last = parts[Part::Ephemeral as usize - 1].len;
-    let mut offset = ESP_OFFSET;
-    parts.iter().zip([ESP_BYTES, BIOS_BYTES, slot, slot, META_BYTES, STATE_BYTES, last]).all(|(part, len)| {
-        let is_here = *part == Extent { offset, len };
-        offset = part.end();
-        is_here
-    })
 }
 
 // Bytes of the disk that a table is for. A backup says where it lies itself.

@@ -6,7 +6,7 @@ use super::{
     files::{has_boot_state, is_free_of_others, slot_boots},
     gpt::{Gpt, ours},
     head,
-    mend_table::{MendedTable, mended_table},
+    mend_table::mended_table,
     read,
 };
 use crate::{device::BlockIo, fat::FatVolume};
@@ -37,15 +37,18 @@ pub struct MendedLba0 {
 pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
     let found = read_gpt(disk).and_then(|gpt| ours(disk, &gpt));
     found.map_err(|e| match e {
-        ProbeError::NoTable(_) | ProbeError::Foreign(_) => table_lost(disk).unwrap_or(e),
+        ProbeError::NoTable(_) | ProbeError::Foreign(_) | ProbeError::Shrunk { .. } => table_lost(disk).unwrap_or(e),
         e => e,
     })
 }
 
-// A table of ours that `repair` can write again.
+// A table of ours that `repair` can write again, or could if the disk were as large as it was.
 fn table_lost(disk: &dyn BlockIo) -> Option<ProbeError> {
-    let MendedTable { facts, .. } = mended_table(disk).ok()??;
-    Some(ProbeError::TableLost(facts.faults.join("; ")))
+    match mended_table(disk) {
+        Ok(mended) => Some(ProbeError::TableLost(mended?.facts.faults.join("; "))),
+        Err(shrunk @ ProbeError::Shrunk { .. }) => Some(shrunk),
+        Err(_) => None,
+    }
 }
 
 /// Both copies of the GPT of a disk that has one.

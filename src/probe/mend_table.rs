@@ -5,8 +5,10 @@ use uuid::Uuid;
 use super::{
     error::ProbeError,
     files::{has_boot_state, is_free_of_others, slot_boots},
-    gpt::{Gpt, lba1, raw_table, wrong_places},
-    head, read,
+    gpt::{Gpt, lba1, ours, place, raw_table, wrong_places},
+    head,
+    part_content::{PartContent, has_meta},
+    read,
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{
@@ -14,12 +16,12 @@ use slipway_core::{
     digest::Sha256,
     disk::{
         gpt::{ENTRIES, GptError, is_protective_mbr},
+        gpt_choice::{Chosen, Copies, choose},
         gpt_grow::{GrownGpt, RawTable},
         gpt_mend::{Hints, OurEntries, our_entries},
-        layout::{BIOS_BYTES, BIOS_OFFSET, DEFAULT_SLOT_BYTES, Part, min_slot_bytes},
+        layout::{BIOS_BYTES, BIOS_OFFSET, DEFAULT_SLOT_BYTES, Part, gpt_bytes, min_slot_bytes},
         magic::recognise,
-        meta::{ADV_BYTES, Adv},
-        xfs::{XfsSize, uuid_of},
+        xfs::{XfsSize, is_intact, uuid_of},
     },
     payload::manifest::MANIFEST,
     plan::MendTableFacts,
@@ -30,12 +32,15 @@ use slipway_core::{
 pub struct MendedTable {
     pub facts: MendTableFacts,
     pub lba1: Option<Vec<u8>>,
+    /// Partitions that do not lie where the table says, each with a sentence.
+    pub misplaced: Misplaced,
 }
+
+type Misplaced = Vec<(Part, String)>;
 
 /// None if nothing is wrong with the table, or if it is not certain what it held.
 pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeError> {
-    let (sector, bytes) = (disk.sector_size(), disk.size());
-    let mut lba0 = vec![0; sector.bytes() as usize];
+    let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
     read(disk, 0, &mut lba0)?;
     let lba0_lost = !is_protective_mbr(&lba0);
     if lba0_lost && !is_free_of_others(disk) {
@@ -44,62 +49,88 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
     // Read before the copies: a table that another program writes meanwhile is noticed.
     let lba1 = lba1(disk);
     // A read that fails once must not make another copy the one that counts.
-    let mut gpt = Some(Gpt::tables(disk)).filter(|gpt| !gpt.is_unreadable()).unwrap_or_else(|| Gpt::tables(disk));
-    let Ok(misplaced) = gpt.misplaced(disk) else { return Ok(None) };
-    let Some(basis) = basis(disk, &gpt) else { return Ok(None) };
-    let entries = basis.as_ref().map(RawTable::entries).unwrap_or_default();
-    let Some(ours) = our_entries(&entries, hints(disk, &entries), bytes, sector) else { return Ok(None) };
-    if wrong_places(&ours.parts, sector).is_some() {
-        return Ok(None);
+    let gpt = Some(Gpt::tables(disk)).filter(|gpt| !gpt.is_unreadable()).unwrap_or_else(|| Gpt::tables(disk));
+    if let Some(shrunk) = shrunk(disk, &gpt) {
+        return Err(shrunk);
     }
-    // A whole backup that says something else may be the one that is right.
-    let is_doubtful = ours.is_inferred || misplaced.is_some() || matches!(gpt.backup, Err(GptError::OtherTable));
-    if is_doubtful && !is_there(disk, &ours) {
-        return Ok(None);
-    }
+    let found = look(disk, &gpt, lba0_lost);
+    Ok(found.map(|(facts, misplaced)| MendedTable { facts, lba1, misplaced }))
+}
+
+fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0_lost: bool) -> Option<(MendTableFacts, Misplaced)> {
+    let (sector, bytes) = (disk.sector_size(), disk.size());
+    let basis = basis(disk, gpt)?;
     let basis_lost = basis.is_none();
+    let first = basis.as_ref().map(RawTable::entries).unwrap_or_default();
+    let (second, by_first) = (gpt.contradicting(), hints(disk, &first));
+    let copies = Copies { first: &first, second, hints: by_first, disk_bytes: bytes, sector };
+    let chosen = choose(&copies, &PartContent::new(disk))?;
+    let ours = our_entries(&chosen.entries, hints(disk, &chosen.entries), bytes, sector)?;
+    // A whole backup that says something else may be the one that is right.
+    let is_doubtful =
+        ours.is_inferred || !chosen.misplaced.is_empty() || matches!(gpt.backup, Err(GptError::OtherTable));
+    if wrong_places(&ours.parts, sector).is_some() || (is_doubtful && !is_there(disk, &ours)) {
+        return None;
+    }
     // So does an install leave a disk that did not end: it takes META away before it writes, and brings it back when what boots
     // is verified.
     if lba0_lost && basis_lost && !has_meta(disk, ours.parts[Part::Meta as usize - 1]) {
-        return Ok(None);
+        return None;
     }
-    let Some(basis) = basis.or_else(|| RawTable::empty(seeded(disk, "disk"), bytes, sector)) else { return Ok(None) };
+    let basis = basis.or_else(|| RawTable::empty(seeded(disk, "disk"), bytes, sector))?;
     let found = Part::ALL.map(|part| ours.guids[part as usize - 1].or_else(|| own_guid(disk, &ours, part)));
     let guids = Part::ALL.map(|part| found[part as usize - 1].unwrap_or_else(|| seeded(disk, part.name())));
     let new_guids = Part::ALL.into_iter().filter(|part| found[*part as usize - 1].is_none()).map(Part::name).collect();
-    let Some(wanted) = basis.with_ours(&ours, &guids, bytes, sector) else { return Ok(None) };
-    let Some(table) = wanted.render(bytes, sector) else { return Ok(None) };
-    // An entry may have another fault than those that are told, such as an attribute that is missing.
-    let is_changed = !ours.faults.is_empty() || basis_lost || basis.entries() != wanted.entries();
-    let backup_is_right = gpt.backup.is_ok() && !is_changed && is_at_end(disk, &table);
-    let faults = match &misplaced {
-        // The only copy that says what the disk held stays as it is.
-        Some(_) if !backup_is_right => return Ok(None),
-        Some(why) => vec![format!("its first copy is wrong: {why}")],
-        None => faults(&gpt, &ours, basis_lost),
-    };
-    if faults.is_empty() {
-        return Ok(None);
-    }
-    // One that is whole stays so at every instant, whatever it says. That takes the place of its entries.
-    let primary = if gpt.primary.is_ok() || misplaced.is_some() {
-        let Some(raw) = raw_table(disk, Lba(1)) else { return Ok(None) };
-        Some(raw.place(sector))
+    let wanted = basis.with_ours(&ours, &guids, bytes, sector)?;
+    let table = wanted.render(bytes, sector)?;
+    let says_it = |at: Lba| raw_table(disk, at).is_some_and(|raw| raw.is_alike(&wanted));
+    let last = Lba(bytes / sector.bytes() - 1);
+    let backup_is_right = is_at_end(disk, &table) && says_it(last);
+    // Where the second copy is written, the first one has to name it.
+    let names_it = raw_table(disk, Lba(1)).is_some_and(|raw| raw.other() == last);
+    let primary_is_right = gpt.primary.is_ok() && says_it(Lba(1)) && (names_it || backup_is_right);
+    let misplaced = misplaced(gpt, &copies, &chosen);
+    let faults = if basis_lost {
+        vec![both_lost(gpt)?]
     } else {
-        None
+        let first = chosen_faults(&chosen, &misplaced).chain(ours.faults.iter().cloned());
+        first.chain(lost_copies(gpt, backup_is_right)).collect()
     };
+    // One that is whole stays so at every instant, whatever it says. That takes the place of its entries.
+    let primary = if gpt.primary.is_ok() { Some(raw_table(disk, Lba(1))?.place(sector)) } else { None };
+    let backup_last = copies.second.is_some() && !primary_is_right;
     let facts = MendTableFacts {
         disk_guid: basis.disk_guid(),
         sector,
         faults,
         primary,
-        primary_is_right: gpt.primary.is_ok() && !is_changed,
+        primary_is_right,
         backup_is_right,
+        backup_last,
         table,
         new_guids,
         lba0_lost,
     };
-    Ok(Some(MendedTable { facts, lba1 }))
+    (!facts.faults.is_empty()).then_some((facts, misplaced))
+}
+
+// The disk was larger: by its table, or by a file system that ends beyond its end. Nothing is made smaller to fit.
+fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
+    // The second copy stands at the end.
+    if gpt.contradicting().is_some() {
+        return None;
+    }
+    if let Err(shrunk @ ProbeError::Shrunk { .. }) = ours(disk, gpt) {
+        return Some(shrunk);
+    }
+    let (sector, has, part) = (disk.sector_size(), disk.size(), Part::Ephemeral);
+    let entries = basis(disk, gpt)?.map(|raw| raw.entries()).unwrap_or_default();
+    let ours = our_entries(&entries, hints(disk, &entries), has, sector)?;
+    let place = ours.parts[part as usize - 1];
+    let superblock = head(disk, place).filter(|head| ours.guids[part as usize - 1].is_none() && is_intact(head))?;
+    let bytes = XfsSize::from_superblock(&superblock)?.bytes()?.checked_next_multiple_of(MIB)?;
+    let needs = bytes.checked_add(place.offset + gpt_bytes(sector))?;
+    (needs > has).then_some(ProbeError::Shrunk { part, needs, has })
 }
 
 // The copy that counts. `Some(None)` if both are lost, and None if one of them may come back or is of another kind.
@@ -121,13 +152,41 @@ fn basis(disk: &dyn BlockIo, gpt: &Gpt) -> Option<Option<RawTable>> {
     }
 }
 
-fn faults(gpt: &Gpt, ours: &OurEntries, basis_lost: bool) -> Vec<String> {
-    if let (Err(primary), Err(backup), true) = (&gpt.primary, &gpt.backup, basis_lost) {
-        return vec![format!("both copies of it are lost: primary: {primary}; backup: {backup}")];
-    }
-    let copies = [("first", gpt.primary.as_ref().err()), ("second", gpt.backup.as_ref().err())];
-    let lost = copies.into_iter().filter_map(|(which, why)| Some(format!("its {which} copy is damaged: {}", why?)));
-    ours.faults.iter().cloned().chain(lost).collect()
+fn misplaced(gpt: &Gpt, copies: &Copies, chosen: &Chosen) -> Misplaced {
+    let which = if copies.second.is_some() { "its first copy" } else { "it" };
+    let impossible = || {
+        let parts = Part::ALL.map(|part| Some(place(copies.first, part, copies.sector)?.0));
+        let parts: Vec<Extent> = parts.into_iter().flatten().collect();
+        wrong_places(parts.as_slice().try_into().ok()?, copies.sector)
+    };
+    let why = chosen.misplaced.first().filter(|_| gpt.primary.is_ok()).and_then(|_| impossible());
+    let says = |part: &Part| match &why {
+        Some(why) => (*part, format!("{which} is wrong: {why}")),
+        None => (*part, format!("{which} is wrong: partition {} ({part}) lies elsewhere", part.number())),
+    };
+    chosen.misplaced.iter().map(says).collect()
+}
+
+fn both_lost(gpt: &Gpt) -> Option<String> {
+    let (primary, backup) = (gpt.primary.as_ref().err()?, gpt.backup.as_ref().err()?);
+    Some(format!("both copies of it are lost: primary: {primary}; backup: {backup}"))
+}
+
+fn chosen_faults(chosen: &Chosen, misplaced: &Misplaced) -> impl Iterator<Item = String> {
+    let (mut places, missing, changed) = (misplaced.clone(), chosen.missing.clone(), chosen.changed.clone());
+    places.dedup_by(|(_, one), (_, other)| one == other);
+    let missing = missing.into_iter().map(|part| format!("its first copy lacks partition {} ({part})", part.number()));
+    let changed = changed.into_iter().map(|part| {
+        format!("its first copy gives partition {} ({part}) another PARTUUID or other attributes", part.number())
+    });
+    places.into_iter().map(|(_, why)| why).chain(missing).chain(changed)
+}
+
+// A second copy that contradicts the first one may be the one that is right.
+fn lost_copies(gpt: &Gpt, backup_is_right: bool) -> impl Iterator<Item = String> {
+    let backup = gpt.backup.as_ref().err().filter(|why| !(matches!(why, GptError::OtherTable) && backup_is_right));
+    let copies = [("first", gpt.primary.as_ref().err()), ("second", backup)];
+    copies.into_iter().filter_map(|(which, why)| Some(format!("its {which} copy is damaged: {}", why?)))
 }
 
 // A disk that became larger has its backup elsewhere, and only `grow` moves that.
@@ -181,11 +240,6 @@ fn is_there(disk: &dyn BlockIo, ours: &OurEntries) -> bool {
     };
     let is_known = has_boot_state(disk, at(Part::Esp)) || Slot::BOTH.into_iter().any(boots);
     is_known && Part::ALL.into_iter().all(fits)
-}
-
-fn has_meta(disk: &dyn BlockIo, extent: Extent) -> bool {
-    let mut copies = [0, ADV_BYTES].map(|at| (extent.offset + at as u64, vec![0; ADV_BYTES]));
-    copies.iter_mut().any(|(at, copy)| disk.read_back(*at, copy).is_ok() && Adv::decode(copy).is_some())
 }
 
 // The PARTUUID that what lies in a partition says: an XFS file system has the same UUID, and a kernel command line may name

@@ -12,6 +12,7 @@ mod grow;
 mod holding;
 mod lba0;
 mod mend_table;
+mod part_content;
 mod partitions;
 mod place;
 mod slot_files;

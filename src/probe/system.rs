@@ -8,6 +8,7 @@ use super::{
     esp::{esp_map, foreign},
     files::{check_files, missing},
     lba0::gpt,
+    mend_table::mended_table,
     place, read, snapshot,
     volumes::volumes,
 };
@@ -48,7 +49,8 @@ pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeErr
     let found = look(disk, cmdline, None, &|gpt, slot| slot_facts(disk, gpt, slot, None))?;
     let esp = found.gpt.part(Part::Esp);
     let esp_boot_sector = found.esp_lost.then(|| boot_sector_copy(disk, esp)).flatten();
-    Ok(SystemFacts { esp_fats: fats_differ(disk, esp), esp_boot_sector, ..found })
+    let gpt = GptFacts { misplaced: misplaced(disk, &found), ..found.gpt.clone() };
+    Ok(SystemFacts { esp_fats: fats_differ(disk, esp), esp_boot_sector, gpt, ..found })
 }
 
 /// Look once more at all but the content of large files and the map of the ESP, which are taken from the first look.
@@ -56,7 +58,17 @@ pub fn look_again(disk: &dyn BlockIo, cmdline: &str, before: &SystemFacts) -> Re
     let kept = before.history.as_ref().map(History::is_kept);
     let found = look(disk, cmdline, kept, &|gpt, slot| slot_facts(disk, gpt, slot, Some(&before.slots[slot])))?;
     let esp_boot_sector = before.esp_boot_sector;
-    Ok(SystemFacts { esp_fats: before.esp_fats.clone(), esp_boot_sector, ..found })
+    let gpt = GptFacts { misplaced: before.gpt.misplaced.clone(), ..found.gpt.clone() };
+    Ok(SystemFacts { esp_fats: before.esp_fats.clone(), esp_boot_sector, gpt, ..found })
+}
+
+// The partitions that do not lie where the table says. It is asked where something is not found there, or the copies differ.
+fn misplaced(disk: &dyn BlockIo, found: &SystemFacts) -> Vec<(Part, String)> {
+    let is_in_doubt = found.esp_lost
+        || matches!(found.gpt.copies.backup, Err(GptError::OtherTable))
+        || Slot::BOTH.into_iter().any(|slot| found.slots[slot].manifest.is_none());
+    let mended = is_in_doubt.then(|| mended_table(disk)).and_then(Result::ok).flatten();
+    mended.map(|mended| mended.misplaced).unwrap_or_default()
 }
 
 fn look(

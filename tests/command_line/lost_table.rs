@@ -1,6 +1,9 @@
 //! A disk without a partition table: what it is, and what brings the table back.
 
-use std::{fs, path::Path};
+use std::{
+    fs::{self, OpenOptions},
+    path::Path,
+};
 
 use serde_json::json;
 use slipway_core::units::MIB;
@@ -134,6 +137,37 @@ fn boot_code_that_is_lost_is_told() {
     outcome.succeeds().says(&["the boot code for a BIOS is lost", &update]);
     on_disk(&image, &["bootloader", "update", "--offline", "--efi-loader=slipway"]).succeeds();
     on_disk(&image, &["verify"]).succeeds();
+}
+
+/// A sector at the end is missing, and all partitions are there: the first copy has to name the new place of the second one.
+#[test]
+fn a_disk_that_lost_its_last_sector() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    OpenOptions::new().write(true).open(&image).unwrap().set_len(IMAGE_BYTES - 512).unwrap();
+    on_disk(&image, &["repair"]).succeeds();
+    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
+    let verified = tool!("sgdisk", "--verify", &image);
+    assert!(verified.contains("No problems found"), "{verified}");
+}
+
+/// Nothing is made smaller to fit.
+#[test]
+fn a_disk_that_shrank_and_lost_its_table() {
+    let world = World::new();
+    let image = world.installed(&["--format-data=true"]);
+    OpenOptions::new().write(true).open(&image).unwrap().set_len(IMAGE_BYTES - 20 * MIB).unwrap();
+    for lost in [0, 512] {
+        write_at(&image, 512, &vec![0; lost]);
+        let before = Content::of(&image);
+        for verb in ["status", "repair"] {
+            on_disk(&image, &[verb]).exits(INSTALL).says(&["make it as large as it was"]);
+        }
+        assert!(Content::of(&image) == before, "{lost} bytes of the table lost: it was written to");
+    }
+    OpenOptions::new().write(true).open(&image).unwrap().set_len(IMAGE_BYTES).unwrap();
+    on_disk(&image, &["repair"]).succeeds();
+    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
 }
 
 /// A disk that another program has begun to use is left alone, though our table still stands behind it.

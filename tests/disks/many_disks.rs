@@ -32,7 +32,7 @@ enum Kind {
     Theirs,
     /// The same, and all of these are clones of each other.
     Clone,
-    /// The same without LBA 0: an installation that was cut short.
+    /// The same without LBA 0: an installation that was cut short. It begins again.
     HalfWritten,
 }
 
@@ -250,7 +250,7 @@ impl Machine {
             _ if self.has_name && (target == Kind::Ours || beside(&[Kind::Ours])) => "nothing",
             _ if self.halts() && beside(&[Kind::Ours, Kind::Theirs, Kind::Clone, Kind::Talos]) => "refused",
             (Kind::LiveMedium, _) => "refused",
-            (Kind::Empty, _) => "installed",
+            (Kind::Empty | Kind::HalfWritten, _) => "installed",
             (Kind::Clone, Some(true)) if beside(&[Kind::Clone]) => "refused",
             (Kind::Ours | Kind::Theirs | Kind::Clone, Some(true)) => "upgraded",
             (Kind::Ours | Kind::Theirs | Kind::Clone, Some(false)) if !self.has_name => "refused",

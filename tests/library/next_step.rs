@@ -199,9 +199,15 @@ fn table() {
         next_step(&pending(), &beside)
     };
     assert_eq!(with(|b| b.detach = Some(CLONE.to_owned())), NextStep { command: None, why: CLONE.to_owned() });
+    // While a slot waits for its trial, no boot loader is written.
     let chain = with(|b| b.chain_damaged = true);
+    assert_eq!(chain.command.as_deref(), Some("installer rollback --disk /dev/sda"));
+    let chain = next_step(&healthy(), &Beside { chain_damaged: true, ..beside() });
     assert_eq!(chain.command.as_deref(), Some("installer bootloader update --disk /dev/sda"));
     assert!(chain.why.starts_with("before any reboot"), "{chain:?}");
+    let shared = SystemFacts { env_at: [healthy().env_at[0], None], ..from_outside(healthy()) };
+    let step = next_step(&shared, &Beside { problems: true, ..beside() });
+    assert!(step.command.unwrap().starts_with("fsck.vfat -a /dev/disk/by-partuuid/"), "{}", step.why);
     let writer = Writer { pid: Some(7), name: None, progress: None };
     let wait = next_step(&pending(), &Beside { writer: Some(&writer), ..beside() });
     let why = "wait: process 7 has locked the disk for writing".to_owned();

@@ -71,6 +71,11 @@ impl RawTable {
         (self.bytes.len() as u64).div_ceil(sector.bytes())
     }
 
+    /// Whether it has the same partitions on the same disk.
+    pub fn is_alike(&self, other: &RawTable) -> bool {
+        self.disk_guid() == other.disk_guid() && self.bytes == other.bytes
+    }
+
     /// Place of the backup on a disk with so many bytes. Partitions must end before it.
     pub fn backup(&self, disk_bytes: u64, sector: SectorSize) -> Option<Extent> {
         let len = (self.array_blocks(sector) + 1) * sector.bytes();

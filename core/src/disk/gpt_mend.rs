@@ -28,6 +28,10 @@ pub struct OurEntries {
     pub parts: [Extent; 7],
     /// Their PARTUUIDs, as far as the table has them.
     pub guids: [Option<Uuid>; 7],
+    /// Their attributes.
+    pub attributes: [u64; 7],
+    /// The numbers that they have in the table.
+    pub numbers: Vec<u32>,
     /// The faults, each as a sentence.
     pub faults: Vec<String>,
     /// Not all places are in the table: they follow from the others and from what lies there, which has to be looked at.
@@ -35,7 +39,7 @@ pub struct OurEntries {
 }
 
 /// Our entry of a partition: by its number and its name, or else one with its name and type under another number.
-fn known(entries: &[Entry], part: Part, sector: SectorSize, disk_bytes: u64) -> Option<&Entry> {
+pub(super) fn known(entries: &[Entry], part: Part, sector: SectorSize, disk_bytes: u64) -> Option<&Entry> {
     let fits = |entry: &&Entry| entry.extent(sector).is_some_and(|extent| extent.end() <= disk_bytes);
     let named = |entry: &&Entry| entry.name == part.name();
     let ours = entries.iter().find(|entry| entry.number == part.number() && named(entry) && fits(entry));
@@ -61,23 +65,26 @@ pub fn our_entries(entries: &[Entry], hints: Hints, disk_bytes: u64, sector: Sec
         return None;
     }
     let (mut guids, mut faults, mut is_inferred) = ([None; 7], vec![], false);
-    let mut taken = Vec::new();
+    let (mut attributes, mut numbers) = ([0; 7], Vec::new());
     for part in Part::ALL {
         let at = part as usize - 1;
         // Under its number, and renamed.
         let renamed = || others.iter().find(|(entry, extent)| entry.number == part.number() && *extent == parts[at]);
         let entry = known[at].or_else(|| renamed().map(|(entry, _)| *entry));
         is_inferred |= known[at].is_none();
-        guids[at] = entry.map(|entry| entry.guid);
-        taken.extend(entry.map(|entry| entry.number));
+        // One that lies nowhere keeps its PARTUUID.
+        let nowhere = || entries.iter().find(|entry| entry.number == part.number() && entry.name == part.name());
+        guids[at] = entry.or_else(nowhere).map(|entry| entry.guid);
+        attributes[at] = part.attributes() | entry.map_or(0, |entry| entry.attributes);
+        numbers.extend(entry.map(|entry| entry.number));
         faults.extend(fault(part, entry));
     }
     // No byte of a foreign partition is written over.
     let is_free = |extent: &Extent| parts.iter().all(|part| extent.end() <= part.offset || part.end() <= extent.offset);
-    let rest = || others.iter().filter(|(entry, _)| !taken.contains(&entry.number));
+    let rest = || others.iter().filter(|(entry, _)| !numbers.contains(&entry.number));
     let certain =
         !is_inferred || rest().all(|(entry, extent)| entry.number > Part::ALL.len() as u32 && is_free(extent));
-    certain.then_some(OurEntries { parts, guids, faults, is_inferred })
+    certain.then_some(OurEntries { parts, guids, attributes, numbers, faults, is_inferred })
 }
 
 fn fault(part: Part, entry: Option<&Entry>) -> Option<String> {
@@ -103,16 +110,16 @@ pub fn wrong_type(part: Part, entry: &Entry) -> Option<String> {
     })
 }
 
-struct Room {
-    disk_bytes: u64,
-    sector: SectorSize,
+pub(super) struct Room {
+    pub disk_bytes: u64,
+    pub sector: SectorSize,
     /// The entry with the number of EPHEMERAL, and another name.
-    renamed: Option<Extent>,
-    others: Vec<Extent>,
+    pub renamed: Option<Extent>,
+    pub others: Vec<Extent>,
 }
 
 /// Where our partitions lie: they follow one another, and all but the slots and the last one have a size of their own.
-fn places(known: [Option<Extent>; 7], hints: Hints, room: &Room) -> Option<[Extent; 7]> {
+pub(super) fn places(known: [Option<Extent>; 7], hints: Hints, room: &Room) -> Option<[Extent; 7]> {
     let of = |part: Part| known[part as usize - 1];
     let first_slot = BIOS_OFFSET + BIOS_BYTES;
     let by_meta = || Some(of(Part::Meta)?.offset.checked_sub(first_slot)? / 2);
@@ -142,7 +149,7 @@ fn places(known: [Option<Extent>; 7], hints: Hints, room: &Room) -> Option<[Exte
 
 impl Room {
     /// Bytes of EPHEMERAL if it begins here: as many as its file system has, or else all up to what follows.
-    fn ephemeral(&self, begin: u64, by_file_system: Option<u64>) -> Option<u64> {
+    pub(super) fn ephemeral(&self, begin: u64, by_file_system: Option<u64>) -> Option<u64> {
         if let Some(renamed) = self.renamed.filter(|renamed| renamed.offset == begin) {
             return Some(renamed.len);
         }
@@ -165,23 +172,16 @@ impl RawTable {
 
     /// The same table with our entries under their numbers, and none of them elsewhere.
     pub fn with_ours(&self, ours: &OurEntries, guids: &[Uuid; 7], disk_bytes: u64, sector: SectorSize) -> Option<Self> {
-        let attributes = |part: Part| {
-            let entries = self.entries();
-            entries.iter().find(|entry| Some(entry.guid) == ours.guids[part as usize - 1]).map_or(0, |e| e.attributes)
-        };
-        let kept = Part::ALL.map(attributes);
         self.changed(disk_bytes, sector, |rows| {
-            for row in rows.iter_mut() {
-                let is_ours = ours.guids.iter().flatten().any(|guid| row[16..32] == guid.to_bytes_le());
-                if is_ours {
+            for (number, row) in (1..).zip(rows.iter_mut()) {
+                if ours.numbers.contains(&number) {
                     row.fill(0);
                 }
             }
             for (part, row) in Part::ALL.into_iter().zip(rows) {
                 let at = part as usize - 1;
                 encode_entry(row, part, guids[at], ours.parts[at], sector);
-                let bits = part.attributes() | kept[at];
-                row[48..56].copy_from_slice(&bits.to_le_bytes());
+                row[48..56].copy_from_slice(&ours.attributes[at].to_le_bytes());
             }
         })
     }

@@ -207,9 +207,8 @@ impl Layout {
         if !slot_bytes.is_multiple_of(MIB) || slot_bytes < min || slot_bytes > 32 * GIB {
             return Err(LayoutError::SlotSize { slot: slot_bytes, min, sector: sector_size });
         }
-        let sizes = [ESP_BYTES, BIOS_BYTES, slot_bytes, slot_bytes, META_BYTES, STATE_BYTES];
-        // The first MiB holds the MBR and the primary GPT.
-        let ephemeral = MIB + sizes.iter().sum::<u64>();
+        let mut parts = as_installed(slot_bytes);
+        let ephemeral = parts[6].offset;
         let backup = gpt_bytes(sector_size);
         let need = ephemeral + min_ephemeral + backup;
         if disk_bytes < need {
@@ -221,14 +220,8 @@ impl Layout {
                 backup,
             });
         }
-        let mut parts = [Extent { offset: 0, len: 0 }; 7];
-        let mut offset = ESP_OFFSET;
-        for (part, len) in parts.iter_mut().zip(sizes) {
-            *part = Extent { offset, len };
-            offset += len;
-        }
         // EPHEMERAL reaches as far as the backup GPT allows.
-        parts[6] = Extent { offset, len: round_down(disk_bytes - backup, MIB) - offset };
+        parts[6].len = round_down(disk_bytes - backup, MIB) - ephemeral;
         Ok(Layout { sector_size, disk_bytes, parts })
     }
 
@@ -240,6 +233,17 @@ impl Layout {
     pub(crate) const fn disk_sectors(&self) -> u64 {
         self.disk_bytes / self.sector_size.bytes()
     }
+}
+
+/// Where an installation puts the partitions; the last one takes all room that is left, and has no length here.
+pub fn as_installed(slot_bytes: u64) -> [Extent; 7] {
+    // The first MiB holds the MBR and the primary GPT.
+    let mut offset = ESP_OFFSET;
+    [ESP_BYTES, BIOS_BYTES, slot_bytes, slot_bytes, META_BYTES, STATE_BYTES, 0].map(|len| {
+        let part = Extent { offset, len };
+        offset += len;
+        part
+    })
 }
 
 /// Two partitions that overlap: writing to one would change the other. `parts` is in the order of [`Part::ALL`].

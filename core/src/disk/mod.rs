@@ -6,6 +6,7 @@ pub mod drive_record;
 pub mod fat;
 pub mod foreign_mbr;
 pub mod gpt;
+pub mod gpt_choice;
 pub mod gpt_grow;
 pub mod gpt_mend;
 pub mod identity;

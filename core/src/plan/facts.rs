@@ -91,6 +91,8 @@ pub struct GptFacts {
     pub intruders: Vec<Intruder>,
     /// Partitions of ours with the type of another one, each as a sentence.
     pub wrong_types: Vec<String>,
+    /// Partitions of ours that do not lie where the table says, each with a sentence. `repair` writes the table again.
+    pub misplaced: Vec<(Part, String)>,
 }
 
 /// A foreign partition that lies on bytes of one of ours. A write there damages it.
@@ -126,7 +128,8 @@ pub struct GptCopies {
 impl GptFacts {
     /// Whether a repair of the table has something to do.
     pub const fn is_damaged(&self) -> bool {
-        self.copies.primary.is_err() || self.copies.backup.is_err() || !self.wrong_types.is_empty()
+        let says_wrong = !self.wrong_types.is_empty() || !self.misplaced.is_empty();
+        self.copies.primary.is_err() || self.copies.backup.is_err() || says_wrong
     }
 
     /// The bytes of a partition.

@@ -2,7 +2,8 @@
 //!
 //! While the primary is whole, it stays so at every instant, as in a growth (`grow.rs`): the backup comes first, then the new
 //! entries beside the old ones, then LBA 1, which names them. If the primary is damaged, it is written first, and the backup
-//! stays as it is until then. No byte behind the table is written, so all data is as it was, before and afterwards.
+//! stays as it is until then; so it does while it says something that the primary does not. No byte behind the table is written,
+//! so all data is as it was, before and afterwards.
 
 use crate::prelude::*;
 
@@ -33,6 +34,8 @@ pub struct MendTableFacts {
     pub primary_is_right: bool,
     /// The backup says what it shall say, at the end of the disk.
     pub backup_is_right: bool,
+    /// The backup says something that the primary does not: it stays as it is until the primary is written.
+    pub backup_last: bool,
     /// Partitions with new PARTUUIDs, because nothing says the old ones.
     pub new_guids: Vec<&'static str>,
     /// LBA 0 is lost, too.
@@ -94,7 +97,8 @@ fn steps(facts: &MendTableFacts) -> Vec<Step> {
         steps.push(Step::RereadTable);
         return steps;
     };
-    steps.extend(backup);
+    let (before, after) = if facts.backup_last { (None, backup) } else { (backup, None) };
+    steps.extend(before);
     let places: &[Place] = match place {
         _ if facts.primary_is_right => &[],
         Some(Place::Home) => &[Place::Away, Place::Home],
@@ -105,6 +109,7 @@ fn steps(facts: &MendTableFacts) -> Vec<Step> {
         let extent = Extent { offset: header, len: header };
         steps.push(Step::WritePrimaryHeader { extent, entries: *entries, commit: false });
     }
+    steps.extend(after);
     if !places.is_empty() {
         steps.push(Step::RereadTable);
     }

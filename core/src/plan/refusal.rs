@@ -104,6 +104,9 @@ pub enum Refusal {
     /// A foreign partition lies where the plan would write.
     #[error("{0}, and would be overwritten")]
     Intruder(Intruder),
+    /// A partition lies elsewhere than the table says.
+    #[error("the partition table is damaged ({0}), and this would write to the wrong place")]
+    Misplaced(String),
     /// The boot state is lost and cannot be rebuilt.
     #[error("both copies of boot.env are damaged, and {0}")]
     BootEnvLost(&'static str),
@@ -229,6 +232,7 @@ impl Refusal {
             | Refusal::NoBootEnv
             | Refusal::ForeignFiles(_)
             | Refusal::Intruder(_)
+            | Refusal::Misplaced(_)
             | Refusal::BootEnvLost(_)
             | Refusal::KnownBad { .. }
             | Refusal::KernelArgsLost(_)
@@ -300,6 +304,7 @@ impl Refusal {
             Refusal::Unsettled(_) => FailureId::BootStateUnsettled,
             Refusal::NoBootEnv => FailureId::BootEnvUnwritable,
             Refusal::Intruder(_) => FailureId::PartitionInside,
+            Refusal::Misplaced(_) => FailureId::PartitionMisplaced,
             Refusal::BootEnvLost(_) => FailureId::BootEnvLost,
             Refusal::Version { .. } => FailureId::VersionPolicy,
             Refusal::Unsigned(_) | Refusal::LaterSlot { .. } => FailureId::UnsignedUpgrade,
@@ -361,6 +366,7 @@ impl Refusal {
     const fn own_remedy(&self) -> Option<&'static str> {
         Some(match self {
             Refusal::InUse(_) => "unmount, swapoff or detach it first",
+            Refusal::Misplaced(_) => "`installer repair` writes the table again",
             Refusal::NotEmpty(_) => "--force overwrites it, --zero also erases all of it",
             // It helps only against too many bytes, not against a file that FAT32 cannot hold at all.
             Refusal::SlotFull { source: FatError::Full { .. }, remedy, .. } => remedy,

@@ -76,6 +76,7 @@ pub fn repair(
     }
     let mut left = left(system, default, &esp);
     if system.list_missing
+        && !matches!(esp, Esp::Made(_))
         && !draft.steps.iter().any(|step| matches!(step, Step::AddEntry { file, .. } if file.path == CHAIN))
     {
         left.push(no_list(base, system));

@@ -20,6 +20,8 @@ use crate::{
 pub enum DiskHolds {
     /// Nothing.
     Nothing,
+    /// An installation that was cut off, or one that was never used and has lost its beginning: no data is in it.
+    Unfinished,
     /// An ISO 9660 image, as a live medium begins with.
     Medium,
     /// An installation of ours.
@@ -41,7 +43,11 @@ impl DiskHolds {
                 None => "an installation that does not boot".to_owned(),
             }),
             DiskHolds::Talos => Some("an installation of Talos or similar: it has a META partition".to_owned()),
-            DiskHolds::Nothing | DiskHolds::Medium | DiskHolds::Something(_) | DiskHolds::Unknown(_) => None,
+            DiskHolds::Nothing
+            | DiskHolds::Unfinished
+            | DiskHolds::Medium
+            | DiskHolds::Something(_)
+            | DiskHolds::Unknown(_) => None,
         }
     }
 
@@ -58,7 +64,11 @@ impl DiskHolds {
                     _ => Some(false),
                 }
             }
-            DiskHolds::Nothing | DiskHolds::Medium | DiskHolds::Talos | DiskHolds::Something(_) => Some(false),
+            DiskHolds::Nothing
+            | DiskHolds::Unfinished
+            | DiskHolds::Medium
+            | DiskHolds::Talos
+            | DiskHolds::Something(_) => Some(false),
         }
     }
 
@@ -223,9 +233,9 @@ pub fn unattended(
         (DiskHolds::Unknown(why), _) => return Err(LeftAlone::Unknown(why.clone())),
         (DiskHolds::Medium, _) => return Err(LeftAlone::Medium),
         // Nothing is lost, and one dead disk must not keep a machine from being installed.
-        (DiskHolds::Nothing, _) => {
+        (DiskHolds::Nothing | DiskHolds::Unfinished, _) => {
             let despite = doubts.map(|(path, why)| format!("{path} {why}")).collect();
-            return Ok(Action::Install { force: false, despite });
+            return Ok(Action::Install { force: matches!(disk, DiskHolds::Unfinished), despite });
         }
         (DiskHolds::System(system), ExistingInstallation::Preserve) => {
             unique(system, others)?;

@@ -88,6 +88,7 @@ identifiers! {
     BootStateUnsettled = "boot-state-unsettled": "It is uncertain what the disk boots.";
     BootEnvUnwritable = "boot-env-unwritable": "boot.env cannot be written in place.";
     PartitionInside = "partition-inside": "A foreign partition lies where the plan would write.";
+    PartitionMisplaced = "partition-misplaced": "A partition lies elsewhere than the table says.";
     BootEnvLost = "boot-env-lost": "Both copies of boot.env are damaged.";
     VersionPolicy = "version-policy": "The payload's version may not follow the running one.";
     UnsignedUpgrade = "unsigned-upgrade": "The kept system was (or may have been) signed, and the payload has no verified signature.";

@@ -16,6 +16,7 @@ use crate::{
         running::Running,
         slot::{Slot, SlotState},
     },
+    disk::layout::Part,
     plan::{self, ActivateRequest, Asked, Plan, Refusals, RequestBase, RunsFrom, SystemFacts},
     snapshot::head,
     text::quoted,
@@ -83,6 +84,7 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::backup_table,
         Deciding::list_missing,
         Deciding::data_lost,
+        Deciding::esp_contradicts,
         Deciding::problems,
         Deciding::not_read,
     ];
@@ -141,8 +143,9 @@ impl Deciding<'_> {
     fn partition_table(&self) -> Option<NextStep> {
         let gpt = &self.facts.gpt;
         let first = "the first copy of the partition table is damaged, and the boot loader reads no other";
-        let what =
-            gpt.copies.primary.is_err().then_some(first).or_else(|| gpt.wrong_types.first().map(String::as_str))?;
+        let places = || Some(format!("the partition table is damaged ({})", gpt.misplaced.first()?.1));
+        let wrong = || gpt.wrong_types.first().cloned().or_else(places);
+        let what = gpt.copies.primary.is_err().then(|| first.to_owned()).or_else(wrong)?;
         Some(
             self.command(
                 "installer repair --disk {disk}",
@@ -215,11 +218,24 @@ impl Deciding<'_> {
     }
 
     fn boot_chain(&self) -> Option<NextStep> {
-        self.beside.chain_damaged.then(|| NextStep {
+        self.beside.chain_damaged.then_some(())?;
+        // No boot loader is written while a slot waits for its trial.
+        let cancel = self.facts.env.as_ref().and_then(|env| env.once).and_then(|slot| {
+            let why = format!(
+                "the boot loaders are damaged, and are not written while {} waits for its trial: cancels that. `installer \
+                 activate` arms it again afterwards",
+                self.name(slot)
+            );
+            self.verb(self.rollback(), "rollback", &why)
+        });
+        let update = || {
+            NextStep {
             command: Some(command_for("bootloader update", self.beside.disk, self.facts)),
             why: "before any reboot: writes the damaged boot loaders anew. If that is refused, reinstall from a live medium"
                 .to_owned(),
-        })
+        }
+        };
+        cancel.or_else(|| self.esp_contradicts()).or_else(|| Some(update()))
     }
 
     fn nothing_boots(&self) -> Option<NextStep> {
@@ -351,6 +367,26 @@ impl Deciding<'_> {
              superblocks; if it does not, `installer wipe {part} --disk {disk} --format-data` makes a new one, and what was in \
              it is gone"
         )))
+    }
+
+    /// Files on the ESP share clusters, or the like: only the file system's own tool can tell them apart.
+    fn esp_contradicts(&self) -> Option<NextStep> {
+        let is_lost = self.facts.env_at.contains(&None);
+        let is_shared = self.facts.history.as_ref().is_some_and(|history| !history.is_kept());
+        let why = "the file system of the ESP contradicts itself, so nothing is written to it: mends that, and `installer \
+                   status` then says what is left to do";
+        (is_lost || is_shared).then(|| NextStep { command: Some(self.fsck()), why: why.to_owned() })
+    }
+
+    fn fsck(&self) -> String {
+        let (esp, disk) = (self.facts.gpt.part(Part::Esp), quoted(self.beside.disk));
+        if self.beside.disk.starts_with("/dev/") {
+            return format!("fsck.vfat -a /dev/disk/by-partuuid/{}", self.facts.gpt.guid(Part::Esp));
+        }
+        format!(
+            "esp=$(losetup --find --show --offset={} --sizelimit={} {disk}); fsck.vfat -a \"$esp\"; losetup --detach \"$esp\"",
+            esp.offset, esp.len
+        )
     }
 
     fn problems(&self) -> Option<NextStep> {

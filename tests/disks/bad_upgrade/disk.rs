@@ -1,9 +1,11 @@
 //! Not our disk, or not all of it: partition table, META and boot.env.
 
+use std::fs;
+
 use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
-    world::{self, Node, World, json_of, noise, on_disk, partition, read_at, tool, write_at},
+    world::{self, Node, Payload, World, json_of, noise, on_disk, partition, read_at, tool, write_at},
 };
 
 use super::refused;
@@ -55,6 +57,44 @@ fn a_table_whose_slots_are_one_place() {
     let said = on_disk(&node.disk, &["repair"]).succeeds().stdout;
     assert!(said.contains("its first copy is wrong: partitions BOOT-A and BOOT-B overlap"), "{said}");
     node.run_under(&cmdline, &["upgrade", "--source", &node.next.source()]).succeeds();
+}
+
+/// The first table has a slot, or the last partition, elsewhere than it lies; the second one is right, to the byte.
+#[test]
+fn a_table_that_moves_a_partition() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    node.grub_tries();
+    let lba = |entries: &mut [u8], at: usize, change: i64| {
+        let field: &mut [u8; 8] = (&mut entries[at..at + 8]).try_into().unwrap();
+        *field = u64::from_le_bytes(*field).wrapping_add_signed(change).to_le_bytes();
+    };
+    // BOOT-A begins late; EPHEMERAL ends early.
+    for (n, at, change) in [(3, 32, 8), (7, 40, -8)] {
+        let tables = || {
+            let len = 512 + 128 * 128;
+            [512, fs::metadata(&node.disk).unwrap().len() - len as u64].map(|at| read_at(&node.disk, at, len))
+        };
+        let before = tables();
+        with_primary_table(&node, |entries| lba(entries, (n - 1) * 128 + at, change));
+        let next = &json_of(&node.disk, &["status"])["next_step"];
+        let command = next["command"].as_str().unwrap_or_default();
+        assert!(command.starts_with("installer repair --disk"), "{next}");
+        let why = next["why"].as_str().unwrap_or_default();
+        assert!(why.contains(&format!("its first copy is wrong: partition {n}")), "{next}");
+        on_disk(&node.disk, &["repair"]).succeeds();
+        assert!(tables() == before, "partition {n}: the table is what it was");
+    }
+    node.run('B', true, &["confirm"]).succeeds();
+    with_primary_table(&node, |entries| lba(entries, 2 * 128 + 32, 8));
+    let newest = Payload::new(&world.path("newest"));
+    newest.write("os-release", "ID=test\nVERSION_ID=1.4.0\n");
+    refused(&node, INSTALL, &["its first copy is wrong: partition 3", "`installer repair`"], || {
+        node.run_under(&node.cmdline('B', false), &["upgrade", "--source", &newest.source()])
+    });
+    on_disk(&node.disk, &["repair"]).succeeds();
+    node.run_under(&node.cmdline('B', false), &["rollback"]).succeeds();
 }
 
 /// Another program has put a partition of its own onto bytes of one of ours, which no tool does without being forced.

@@ -1,8 +1,12 @@
 //! Power cuts and I/O errors during `install`.
 
-use slipway::ops::mend::{look_at_lba0, look_at_table};
+use slipway::{
+    ops::mend::{look_at_lba0, look_at_table},
+    probe::holding,
+};
 use slipway_core::{
-    disk::layout::Part,
+    disk::layout::{BIOS_BYTES, BIOS_OFFSET, Part},
+    plan::DiskHolds,
     units::{Extent, MIB, SectorSize},
 };
 use slipway_test_support::fixtures::{DISK_BYTES, Silent};
@@ -13,7 +17,7 @@ use super::{
     grow::power_on,
     grub::Outcome,
     judge::{Verdict, judge, judged},
-    pages::{Pages, PagesFile},
+    pages::{GARBAGE, Pages, PagesFile, SECTOR},
     read,
     scenario::UPGRADE,
     states,
@@ -180,6 +184,34 @@ fn a_table_written_again_after_any_cut_has_a_system_that_boots() {
     assert_eq!(mutant.len() + 1, log.len());
     let is_caught = STATES.iter().any(|states| first_mended_wrong(&old, &mutant, *states, with_table).1.is_some());
     assert!(is_caught, "mutant survived: META is not cleared");
+}
+
+/// On a machine that nobody sits at, an install that was cut begins again: nobody is there to type `repair`.
+#[test]
+fn an_unattended_install_begins_again_after_any_cut() {
+    let disk = RecordingDisk::new(DISK_BYTES, Pages::default());
+    World::get().install(1, &disk).unwrap();
+    let mut broken = None;
+    let (mut nothing, mut unfinished) = (0, 0);
+    sweep(&Pages::default(), &disk.log(), states(SHARE), &[], &mut |pages, what| {
+        // A sector that the drive spoiled may be anything: in the tables, or at the beginning of slot A, which says where data lies.
+        let spoiled = [0, BIOS_OFFSET + BIOS_BYTES, DISK_BYTES - MIB].into_iter().any(|at| {
+            let mut bytes = vec![0; MIB as usize];
+            pages.read(at, &mut bytes);
+            bytes.chunks(SECTOR).any(|sector| sector == [GARBAGE; SECTOR])
+        });
+        if !spoiled && judge(pages, DISK_BYTES, &World::get().expected) == Verdict::NoTable {
+            match holding(&RecordingDisk::new(DISK_BYTES, pages.clone()), "") {
+                DiskHolds::Nothing => nothing += 1,
+                DiskHolds::Unfinished => unfinished += 1,
+                other => broken = Some(format!("{what}: {other:?}")),
+            }
+        }
+        broken.is_none()
+    });
+    eprintln!("{nothing} times nothing, {unfinished} times an install that was cut");
+    assert_eq!(broken, None);
+    assert!(nothing > 0 && unfinished > 0, "the sweep meets both");
 }
 
 /// The sweep must see what it is there to see: without a barrier, or with LBA 0 out of its place, it finds

@@ -15,6 +15,13 @@ use super::{
     pages::{GARBAGE, Pages, PagesFile, SECTOR},
     read, some, states,
     sweep::sweep,
+    table_damage::{
+        ALL, BACKUP, BESIDE, Damage,
+        Damage::{
+            BackupLost, BothLost, EachLacksOne, EntryDeleted, EspMovedEntryDeleted, Overlap, PrimaryLost, WrongType,
+        },
+        LBA, PRIMARY, damaged, theirs,
+    },
     world::{Told, World},
 };
 
@@ -24,124 +31,6 @@ use crate::grow::{Parts, copies};
 pub const SHARE: usize = 8;
 /// States in which a mutant must show: few of each epoch first.
 const STATES: [usize; 3] = [20, 200, 2000];
-
-const LBA: u64 = SECTOR as u64;
-const ARRAY: u64 = 32 * LBA;
-const PRIMARY: Extent = Extent { offset: LBA, len: LBA + ARRAY };
-const BACKUP: Extent = Extent { offset: DISK_BYTES - LBA - ARRAY, len: LBA + ARRAY };
-/// The other place of the entries, which a change of the table uses.
-const BESIDE: Extent = Extent { offset: PRIMARY.offset + PRIMARY.len, len: ARRAY };
-
-/// The fault of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Damage {
-    BackupLost,
-    PrimaryLost,
-    PrimaryHeaderLost,
-    BothLost,
-    /// A partition's type, in both copies, with checksums that fit.
-    WrongType,
-    /// A partition's name, in the primary alone.
-    WrongName,
-    /// The entry of META, in both copies.
-    EntryDeleted,
-    /// The primary is lost, and the backup has a wrong type: the primary is written first, so a cut leaves two tables.
-    PrimaryLostWrongType,
-    /// The backup is that of another table.
-    OtherBackup,
-    /// The backup is lost, and the primary is by a program that leaves more room before the first partition.
-    BackupLostOfAnother,
-    /// META and STATE overlap, in the primary alone.
-    Overlap,
-    /// META is too short, in the primary alone.
-    ShortMeta,
-    /// BOOT-B ends early, in the primary alone.
-    ShortSlot,
-    /// BIOS lacks its attribute, in the primary alone.
-    Attribute,
-}
-
-use Damage::{
-    Attribute, BackupLost, BackupLostOfAnother, BothLost, EntryDeleted, OtherBackup, Overlap, PrimaryHeaderLost,
-    PrimaryLost, PrimaryLostWrongType, ShortMeta, ShortSlot, WrongName, WrongType,
-};
-
-const ALL: [Damage; 14] = [
-    BackupLost,
-    PrimaryLost,
-    PrimaryHeaderLost,
-    BothLost,
-    WrongType,
-    WrongName,
-    EntryDeleted,
-    PrimaryLostWrongType,
-    OtherBackup,
-    BackupLostOfAnother,
-    Overlap,
-    ShortMeta,
-    ShortSlot,
-    Attribute,
-];
-
-/// Change the entry of a partition, in the copy whose header is at `header` and whose entries are at `entries`.
-fn edit_entry(pages: &mut Pages, (header, entries): (u64, u64), number: u64, edit: &dyn Fn(&mut [u8])) {
-    let mut array = vec![0; ARRAY as usize];
-    pages.read(entries, &mut array);
-    let at = (number as usize - 1) * 128;
-    edit(&mut array[at..at + 128]);
-    pages.write(entries, &array);
-    let mut block = [0; SECTOR];
-    pages.read(header, &mut block);
-    block[88..92].copy_from_slice(&crc32fast::hash(&array).to_le_bytes());
-    block[16..20].fill(0);
-    let crc = crc32fast::hash(&block[..92]);
-    block[16..20].copy_from_slice(&crc.to_le_bytes());
-    pages.write(header, &block);
-}
-
-/// The number of a block, eight less.
-fn less(lba: &mut [u8]) {
-    let number = u64::from_le_bytes(lba.try_into().unwrap()) - 8;
-    lba.copy_from_slice(&number.to_le_bytes());
-}
-
-fn damaged(damage: Damage) -> Pages {
-    let mut pages = World::get().installed(0);
-    let (first, last) = ((LBA, 2 * LBA), (DISK_BYTES - LBA, BACKUP.offset));
-    match damage {
-        BackupLost => pages.zero(BACKUP),
-        PrimaryLost => pages.zero(PRIMARY),
-        PrimaryHeaderLost => pages.zero(Extent { len: LBA, ..PRIMARY }),
-        BothLost => [PRIMARY, BACKUP].into_iter().for_each(|extent| pages.zero(extent)),
-        WrongType => [first, last].into_iter().for_each(|copy| edit_entry(&mut pages, copy, 4, &|entry| entry[3] ^= 1)),
-        WrongName => edit_entry(&mut pages, first, 6, &|entry| entry[56] ^= 1),
-        Overlap => edit_entry(&mut pages, first, 6, &|entry| less(&mut entry[32..40])),
-        ShortMeta => edit_entry(&mut pages, first, 5, &|entry| less(&mut entry[40..48])),
-        ShortSlot => edit_entry(&mut pages, first, 4, &|entry| less(&mut entry[40..48])),
-        Attribute => edit_entry(&mut pages, first, 2, &|entry| entry[48] = 0),
-        EntryDeleted => {
-            [first, last].into_iter().for_each(|copy| edit_entry(&mut pages, copy, 5, &|entry| entry.fill(0)));
-        }
-        PrimaryLostWrongType => {
-            pages.zero(PRIMARY);
-            edit_entry(&mut pages, last, 4, &|entry| entry[3] ^= 1);
-        }
-        BackupLostOfAnother => {
-            let mut header = [0; SECTOR];
-            pages.read(LBA, &mut header);
-            header[40..48].copy_from_slice(&2048_u64.to_le_bytes());
-            pages.write(LBA, &header);
-            edit_entry(&mut pages, first, 1, &|_| ());
-            pages.zero(BACKUP);
-        }
-        OtherBackup => {
-            let mut bytes = vec![0; BACKUP.len as usize];
-            theirs().read(BACKUP.offset, &mut bytes);
-            pages.write(BACKUP.offset, &bytes);
-        }
-    }
-    pages
-}
 
 /// None if there was nothing to do.
 fn mend(disk: &RecordingDisk, edit: &dyn Fn(&mut Plan)) -> Result<Option<Plan>, Failure> {
@@ -168,7 +57,9 @@ const ALL_PARTS: &[u32] = &[1, 2, 3, 4, 5, 6, 7];
 const fn new_guids(damage: Damage) -> &'static [u32] {
     match damage {
         BothLost => ALL_PARTS,
-        EntryDeleted => &[5],
+        EntryDeleted | EspMovedEntryDeleted => &[5],
+        // Where the drive spoils one of them, only the other one is left.
+        EachLacksOne => &[2, 5],
         _ => &[],
     }
 }
@@ -180,6 +71,8 @@ struct Mended {
     done: Pages,
     /// What readers of the primary found before, and whether the system came up.
     old: Option<Parts>,
+    /// What readers of the backup found before.
+    old_backup: Option<Parts>,
     /// Partitions whose PARTUUIDs nothing says any more. The new ones come from what lies on the disk, as far as it can be read.
     new_guids: &'static [u32],
     booted: bool,
@@ -196,9 +89,9 @@ impl Mended {
         mend(&honest, &|_| ()).unwrap().expect("something to mend");
         let disk = RecordingDisk::new(DISK_BYTES, before.clone());
         let _ = mend(&disk, edit);
-        let old = both(&before)[0].clone();
+        let [old, old_backup] = both(&before);
         let booted = old.as_ref().is_some_and(|parts| boots(&before, parts).is_ok());
-        Mended { new_guids: new_guids(damage), before, log: disk.log(), done: honest.pages(), old, booted }
+        Mended { new_guids: new_guids(damage), before, log: disk.log(), done: honest.pages(), old, old_backup, booted }
     }
 
     /// The fault of a state.
@@ -243,7 +136,8 @@ impl Mended {
         let in_use = if lba1 == [GARBAGE; SECTOR] { last } else { primary };
         let parts = in_use.ok_or("there is no valid table where readers look")?;
         let new = both(&self.done)[0].clone().map(|parts| self.known(parts));
-        if parts != *old && Some(self.known(parts.clone())) != new {
+        let is_old = parts == *old || Some(&parts) == self.old_backup.as_ref();
+        if !is_old && Some(self.known(parts.clone())) != new {
             return Err(format!("a table that is neither: {parts:?}"));
         }
         if self.booted { boots(pages, &parts) } else { Ok(()) }
@@ -303,7 +197,7 @@ fn the_table_is_what_the_install_wrote() {
         let (is, was) = (read::table(&mended.done, DISK_BYTES).unwrap(), read::table(&installed, DISK_BYTES).unwrap());
         assert_eq!(is.parts, was.parts, "{damage:?}");
         let has_guids = is.guid == was.guid && both(&mended.done) == both(&installed);
-        assert_eq!(has_guids, !matches!(damage, BothLost | EntryDeleted), "{damage:?}");
+        assert_eq!(has_guids, !matches!(damage, BothLost | EntryDeleted | EspMovedEntryDeleted), "{damage:?}");
     }
 }
 
@@ -436,19 +330,6 @@ fn a_table_that_cannot_be_read_is_written_again() {
         assert_eq!(disk.bad(), None, "sector at {at}: it was written");
         assert!(disk.pages().same(&installed, PRIMARY) && disk.pages().same(&installed, BACKUP), "sector at {at}");
     }
-}
-
-/// A table by another program: the same partitions, another GUID of the disk.
-fn theirs() -> Pages {
-    let mut pages = World::get().installed(0);
-    for (header, entries) in [(LBA, 2 * LBA), (DISK_BYTES - LBA, BACKUP.offset)] {
-        let mut block = [0; SECTOR];
-        pages.read(header, &mut block);
-        block[56] ^= 1;
-        pages.write(header, &block);
-        edit_entry(&mut pages, (header, entries), 1, &|_| ());
-    }
-    pages
 }
 
 /// Another program writes its table after the disk was looked at: before the claim, and before each step. It stays.

@@ -32,6 +32,7 @@ mod snapshot;
 mod structures;
 mod sweep;
 mod system;
+mod table_damage;
 mod upgrades;
 mod world;
 

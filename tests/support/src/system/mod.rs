@@ -130,6 +130,7 @@ pub fn gpt(sector: SectorSize) -> GptFacts {
         },
         intruders: vec![],
         wrong_types: vec![],
+        misplaced: vec![],
     }
 }
 

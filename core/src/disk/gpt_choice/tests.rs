@@ -1,0 +1,295 @@
+use core::cell::Cell;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    disk::{
+        gpt::{Gpt, Header},
+        gpt_mend::our_entries,
+        layout::{Layout, MIN_EPHEMERAL_IMAGE},
+    },
+    units::{Lba, MIB},
+};
+
+const DISK: u64 = 600 * MIB;
+const SLOT: u64 = 36 * MIB;
+const SECTOR: SectorSize = SectorSize::S512;
+
+/// A disk as an installation or an upgrade left it.
+struct Disk {
+    layout: Layout,
+    entries: Vec<Entry>,
+    /// Slot B, STATE and EPHEMERAL hold something; else they are blank.
+    filled: [bool; 3],
+    /// Nothing can be read.
+    dead: Cell<bool>,
+}
+
+fn disk(filled: [bool; 3]) -> Disk {
+    let layout = Layout::new(DISK, SECTOR, SLOT, MIN_EPHEMERAL_IMAGE).unwrap();
+    let guids = Part::ALL.map(|part| Uuid::from_u128((0x100 + u128::from(part.number())) << 96 | 7));
+    let gpt = Gpt::new(&layout, Uuid::from_u128(7), &guids);
+    let entries = Header::decode(&gpt.primary_header, Lba(1)).unwrap().decode_entries(&gpt.entries).unwrap();
+    Disk { layout, entries, filled, dead: Cell::new(false) }
+}
+
+impl Disk {
+    fn is_filled(&self, part: Part) -> bool {
+        match part {
+            Part::BootB => self.filled[0],
+            Part::State => self.filled[1],
+            Part::Ephemeral => self.filled[2],
+            _ => true,
+        }
+    }
+
+    fn guid(&self, part: Part) -> Uuid {
+        self.entries[part as usize - 1].guid
+    }
+
+    fn parts(&self) -> [Extent; 7] {
+        Part::ALL.map(|part| self.layout.part(part))
+    }
+
+    fn chosen(&self, first: &[Entry], second: Option<&[Entry]>) -> Option<Chosen> {
+        let hints = Hints { slot: Some(SLOT), ephemeral: None };
+        choose(&Copies { first, second, hints, disk_bytes: DISK, sector: SECTOR }, self)
+    }
+
+    /// What a repair writes, from the entries that count: the places and the PARTUUIDs. None if it refuses.
+    fn mended(&self, first: &[Entry], second: Option<&[Entry]>) -> Option<([Extent; 7], [Option<Uuid>; 7])> {
+        let chosen = self.chosen(first, second)?;
+        let ours = our_entries(&chosen.entries, Hints { slot: Some(SLOT), ephemeral: None }, DISK, SECTOR)?;
+        Some((ours.parts, ours.guids))
+    }
+
+    /// The table that a repair writes.
+    fn written(&self, first: &[Entry], second: &[Entry]) -> Option<Vec<Entry>> {
+        let (parts, guids) = self.mended(first, Some(second))?;
+        let entry = |part: Part| Entry {
+            number: part.number(),
+            type_guid: part.type_guid(),
+            guid: guids[part as usize - 1].unwrap_or(Uuid::max()),
+            first: parts[part as usize - 1].first_lba(SECTOR),
+            last: parts[part as usize - 1].last_lba(SECTOR),
+            attributes: part.attributes(),
+            name: part.name().to_owned(),
+        };
+        Some(Part::ALL.map(entry).to_vec())
+    }
+}
+
+impl Content for Disk {
+    fn begins(&self, part: Part, place: Extent) -> Begins {
+        let is = self.layout.part(part);
+        if self.dead.get() {
+            return Begins::Unreadable;
+        }
+        // The file systems of the slots look alike.
+        let begins = match part {
+            Part::BootA | Part::BootB => [Part::BootA, Part::BootB]
+                .iter()
+                .any(|s| self.is_filled(*s) && self.layout.part(*s).offset == place.offset),
+            _ => self.is_filled(part) && is.offset == place.offset,
+        };
+        match begins {
+            true if place.len < is.len => Begins::Other,
+            true => Begins::Ours,
+            false => Begins::Nothing,
+        }
+    }
+
+    fn is_whole(&self, part: Part, place: Extent) -> bool {
+        !matches!(part, Part::State | Part::Ephemeral) || place.len == self.layout.part(part).len
+    }
+
+    fn says(&self, part: Part, place: Extent, guid: Uuid) -> bool {
+        let says = !matches!(part, Part::Bios | Part::Meta) && self.is_filled(part);
+        says && place.offset == self.layout.part(part).offset && guid == self.guid(part)
+    }
+}
+
+/// A change of one entry.
+#[derive(Clone, Debug)]
+enum Change {
+    Deleted,
+    Name,
+    Type,
+    Attributes,
+    Number,
+    Guid(u8),
+    NoGuid,
+    GuidOf(usize),
+    Places(i64, i64),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let blocks = || prop_oneof![Just(0_i64), -9_i64..9, (-40_i64..40).prop_map(|mib| mib * 2048)];
+    prop_oneof![
+        Just(Change::Deleted),
+        Just(Change::Name),
+        Just(Change::Type),
+        Just(Change::Attributes),
+        Just(Change::Number),
+        (0_u8..128).prop_map(Change::Guid),
+        Just(Change::NoGuid),
+        (0_usize..7).prop_map(Change::GuidOf),
+        (blocks(), blocks()).prop_map(|(first, last)| Change::Places(first, last)),
+    ]
+}
+
+fn damaged(entries: &[Entry], changes: &[(usize, Change)]) -> Vec<Entry> {
+    let mut all: Vec<Option<Entry>> = entries.iter().cloned().map(Some).collect();
+    for (n, change) in changes {
+        let other = |n: usize| entries[n].guid;
+        let Some(entry) = &mut all[*n] else { continue };
+        match change {
+            Change::Deleted => all[*n] = None,
+            Change::Name => entry.name = "other".to_owned(),
+            Change::Type => entry.type_guid = Uuid::from_u128(1),
+            Change::Attributes => entry.attributes ^= 1 << 60,
+            Change::Number => entry.number = 20 + *n as u32,
+            Change::Guid(bit) => entry.guid = Uuid::from_u128(entry.guid.as_u128() ^ 1 << bit),
+            Change::NoGuid => entry.guid = Uuid::nil(),
+            Change::GuidOf(n) => entry.guid = other(*n),
+            Change::Places(first, last) => {
+                entry.first.0 = entry.first.0.saturating_add_signed(*first);
+                entry.last.0 = entry.last.0.saturating_add_signed(*last);
+            }
+        }
+    }
+    all.into_iter().flatten().collect()
+}
+
+/// Whether the copies say the same wrong place of a partition that may be blank: people do that.
+fn is_wish(disk: &Disk, first: &[Entry], second: &[Entry], part: Part) -> bool {
+    let place = |entries: &[Entry]| {
+        entries.iter().find(|entry| entry.name == part.name() || entry.number == part.number())?.extent(SECTOR)
+    };
+    let is_wrong = place(first).is_some_and(|place| place != disk.layout.part(part));
+    is_wrong && place(first) == place(second)
+}
+
+fn check(disk: &Disk, first: &[Entry], second: &[Entry], changes: &[(usize, Change)]) -> Result<(), TestCaseError> {
+    // It is refused, with a sentence.
+    let Some((parts, guids)) = disk.mended(first, Some(second)) else { return Ok(()) };
+    if !Part::ALL.into_iter().any(|part| is_wish(disk, first, second, part)) {
+        prop_assert_eq!(parts, disk.parts());
+    }
+    for part in Part::ALL {
+        let guid_at = |entries: &[Entry]| {
+            let entry = entries.iter().find(|entry| entry.number == part.number() || entry.name == part.name());
+            entry.is_some_and(|entry| entry.guid == disk.guid(part))
+        };
+        let is_changed = changes.iter().any(|(n, change)| {
+            *n == part as usize - 1 && matches!(change, Change::Guid(_) | Change::NoGuid | Change::GuidOf(_))
+        });
+        // Nothing on the disk says those of BIOS, META and of what is blank.
+        let is_said = disk.says(part, disk.layout.part(part), disk.guid(part));
+        if guid_at(first) && !is_changed || (is_said && (guid_at(first) || guid_at(second))) {
+            prop_assert_eq!(guids[part as usize - 1], Some(disk.guid(part)), "{}", part);
+        }
+    }
+    // A cut while the second copy, or the first one, is written.
+    let written = disk.written(first, second).unwrap();
+    for (first, second) in [(&written[..], second), (first, &written[..])] {
+        prop_assert_eq!(disk.written(first, second), Some(written.clone()));
+    }
+    prop_assert_eq!(disk.mended(&written, None).map(|mended| mended.0), Some(parts));
+    Ok(())
+}
+
+fn any_disk() -> impl Strategy<Value = Disk> {
+    any::<[bool; 3]>().prop_map(disk)
+}
+
+impl core::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "filled: {:?}", self.filled)
+    }
+}
+
+proptest! {
+    /// Whatever one entry of one copy says, it is undone.
+    #[test]
+    fn one_wrong_entry_is_undone(disk in any_disk(), in_first in any::<bool>(), n in 0_usize..7, change in change()) {
+        let changes = [(n, change)];
+        let wrong = damaged(&disk.entries, &changes);
+        let (first, second) = if in_first { (&wrong, &disk.entries) } else { (&disk.entries, &wrong) };
+        let is_lost = matches!(changes[0].1, Change::Guid(_)) && in_first;
+        let (parts, guids) = disk.mended(first, Some(second)).expect("it is not refused");
+        prop_assert_eq!(parts, disk.parts());
+        for part in Part::ALL {
+            // The first copy is in force, where nothing else says it.
+            let says = disk.says(part, disk.layout.part(part), disk.guid(part));
+            if says || !is_lost {
+                prop_assert_eq!(guids[part as usize - 1], Some(disk.guid(part)), "{}", part);
+            }
+        }
+        check(&disk, first, second, &changes)?;
+    }
+
+    /// And so are two, in one copy, in both, or in one entry; or it is refused.
+    #[test]
+    fn two_wrong_entries_are_undone_or_refused(
+        disk in any_disk(),
+        in_first in any::<[bool; 2]>(),
+        n in [0_usize..7, 0_usize..7],
+        changes in [change(), change()],
+    ) {
+        // Whose PARTUUID it is that two have, is not certain where one of the two is gone.
+        if changes.iter().any(|change| matches!(change, Change::GuidOf(_))) {
+            return Ok(());
+        }
+        let all: Vec<(usize, Change)> = n.into_iter().zip(changes).collect();
+        let of = |first: bool| all.iter().zip(in_first).filter(move |(_, is)| *is == first).map(|(one, _)| one.clone());
+        let first = damaged(&disk.entries, &of(true).collect::<Vec<_>>());
+        let second = damaged(&disk.entries, &of(false).collect::<Vec<_>>());
+        check(&disk, &first, &second, &all)?;
+    }
+
+    /// What cannot be read decides nothing.
+    #[test]
+    fn nothing_is_chosen_by_what_cannot_be_read(n in 0_usize..7, blocks in 1_i64..9) {
+        let disk = disk([true; 3]);
+        let first = damaged(&disk.entries, &[(n, Change::Places(blocks, 0))]);
+        disk.dead.set(true);
+        prop_assert_eq!(disk.chosen(&first, Some(&disk.entries)), None);
+        prop_assert_eq!(disk.chosen(&disk.entries, None).map(|chosen| chosen.entries), Some(disk.entries.clone()));
+    }
+}
+
+/// By both copies a partition lies where nothing of it lies.
+#[test]
+fn what_lies_on_the_disk_counts_more_than_both_copies() {
+    let disk = disk([true; 3]);
+    for part in [Part::Esp, Part::Bios, Part::BootA, Part::BootB] {
+        let moved = (part as usize - 1, Change::Places(8, 0));
+        for more in [vec![], vec![(4, Change::Deleted)]] {
+            let entries = damaged(&disk.entries, &[&[moved.clone()][..], &more].concat());
+            let chosen = disk.chosen(&entries, None).unwrap();
+            assert_eq!(chosen.misplaced, [part]);
+            assert_eq!(disk.mended(&entries, None).unwrap().0, disk.parts(), "{part}");
+        }
+    }
+    // Data is where people put it.
+    let entries = damaged(&disk.entries, &[(6, Change::Places(0, -2048))]);
+    assert_eq!(disk.mended(&entries, None).unwrap().0[6].len, disk.layout.part(Part::Ephemeral).len - MIB);
+}
+
+/// Data of others keeps its place: EPHEMERAL ends before it.
+#[test]
+fn partitions_of_others_stay() {
+    let disk = disk([true, true, false]);
+    let mut entries = disk.entries.clone();
+    let first = entries[6].last.0 - 4095;
+    entries[6].last.0 -= 4096;
+    entries.push(Entry { number: 8, name: "theirs".to_owned(), first: Lba(first), ..disk.entries[6].clone() });
+    entries[7].guid = Uuid::from_u128(0x99);
+    let wrong = damaged(&entries, &[(6, Change::Places(0, -8))]);
+    for (one, other) in [(&wrong, &entries), (&entries, &wrong)] {
+        let chosen = disk.chosen(one, Some(other)).unwrap();
+        assert_eq!(chosen.entries, entries);
+    }
+}

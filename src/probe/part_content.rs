@@ -1,0 +1,110 @@
+//! What lies at the place of a partition of ours: it bears out what a partition table says, or contradicts it.
+
+use std::{cell::RefCell, collections::BTreeMap};
+
+use uuid::Uuid;
+
+use super::{
+    files::{has_boot_state, slot_boots},
+    head,
+};
+use crate::{
+    device::BlockIo,
+    fat::{FatVolume, ReadError},
+};
+use slipway_core::{
+    boot::slot::Slot,
+    disk::{
+        gpt_choice::{Begins, Content},
+        layout::{BIOS_BYTES, BIOS_OFFSET, META_BYTES, Part},
+        magic::recognise,
+        meta::{ADV_BYTES, Adv},
+        xfs::{XfsSize, uuid_of},
+    },
+    units::{Extent, MIB},
+};
+
+type Seen<T> = RefCell<BTreeMap<(Part, u64, u64), T>>;
+
+/// Each place is read once.
+pub struct PartContent<'d> {
+    disk: &'d dyn BlockIo,
+    begins: Seen<Begins>,
+    whole: Seen<bool>,
+}
+
+impl<'d> PartContent<'d> {
+    pub fn new(disk: &'d dyn BlockIo) -> Self {
+        PartContent { disk, begins: Seen::default(), whole: Seen::default() }
+    }
+}
+
+fn once<T: Copy>(seen: &Seen<T>, part: Part, place: Extent, look: impl FnOnce() -> T) -> T {
+    *seen.borrow_mut().entry((part, place.offset, place.len)).or_insert_with(look)
+}
+
+impl Content for PartContent<'_> {
+    fn begins(&self, part: Part, place: Extent) -> Begins {
+        once(&self.begins, part, place, || {
+            // A read that fails once need not fail again.
+            Some(begins(self.disk, part, place))
+                .filter(|begins| *begins != Begins::Unreadable)
+                .unwrap_or_else(|| begins(self.disk, part, place))
+        })
+    }
+
+    fn is_whole(&self, part: Part, place: Extent) -> bool {
+        let look = || match part {
+            Part::Esp => has_boot_state(self.disk, place),
+            Part::BootA => slot_boots(self.disk, place, Slot::A),
+            Part::BootB => slot_boots(self.disk, place, Slot::B),
+            Part::Bios | Part::Meta => true,
+            Part::State | Part::Ephemeral => head(self.disk, place)
+                .and_then(|head| XfsSize::from_superblock(&head)?.bytes()?.checked_next_multiple_of(MIB))
+                .is_some_and(|bytes| bytes == place.len),
+        };
+        once(&self.whole, part, place, || look() || look())
+    }
+
+    fn says(&self, part: Part, place: Extent, guid: Uuid) -> bool {
+        let look = || match part {
+            Part::Esp | Part::BootA | Part::BootB => {
+                FatVolume::open(self.disk, place).is_ok_and(|volume| volume.serial() == guid.as_fields().0)
+            }
+            Part::State | Part::Ephemeral => {
+                head(self.disk, place).and_then(|head| uuid_of(&head)) == Some(guid.into_bytes())
+            }
+            Part::Bios | Part::Meta => false,
+        };
+        look() || look()
+    }
+}
+
+fn begins(disk: &dyn BlockIo, part: Part, place: Extent) -> Begins {
+    let Some(head) = head(disk, place) else { return Begins::Unreadable };
+    let found = recognise(&head).map(|magic| magic.short);
+    let sized =
+        |bytes: Option<u64>| if bytes.is_some_and(|bytes| bytes > place.len) { Begins::Other } else { Begins::Ours };
+    match part {
+        // The boot code and the core image contain this place.
+        Part::Bios if place == (Extent { offset: BIOS_OFFSET, len: BIOS_BYTES }) => Begins::Ours,
+        Part::Bios => Begins::Nothing,
+        Part::Esp | Part::BootA | Part::BootB => match FatVolume::open(disk, place) {
+            Ok(volume) => sized(Some(volume.bytes())),
+            Err(ReadError::Io { .. }) => Begins::Unreadable,
+            Err(_) if found.is_none_or(|short| matches!(short, "FAT32" | "boot sector")) => Begins::Nothing,
+            Err(_) => Begins::Other,
+        },
+        Part::Meta if place.len == META_BYTES && has_meta(disk, place) => Begins::Ours,
+        Part::Meta => Begins::Nothing,
+        Part::State | Part::Ephemeral => {
+            XfsSize::from_superblock(&head).map_or(Begins::Nothing, |size| sized(size.bytes()))
+        }
+    }
+}
+
+/// Whether one copy of META is valid at least.
+pub fn has_meta(disk: &dyn BlockIo, extent: Extent) -> bool {
+    let mut copies = [0, ADV_BYTES].map(|at| (extent.offset + at as u64, vec![0; ADV_BYTES]));
+    copies.iter_mut().any(|(at, copy)| disk.read_back(*at, copy).is_ok() && Adv::decode(copy).is_some())
+}
