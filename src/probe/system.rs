@@ -23,7 +23,7 @@ use slipway_core::{
         history::{HISTORY, History},
         rule::next_boot,
         running::Running,
-        slot::{PerSlot, Slot},
+        slot::{PerSlot, Slot, SlotState},
     },
     digest::{Sha256, Sums},
     disk::{
@@ -64,9 +64,11 @@ pub fn look_again(disk: &dyn BlockIo, cmdline: &str, before: &SystemFacts) -> Re
 
 // The partitions that do not lie where the table says. It is asked where something is not found there, or the copies differ.
 fn misplaced(disk: &dyn BlockIo, found: &SystemFacts) -> Vec<(Part, String)> {
+    let is_empty = |slot| found.env.as_ref().is_some_and(|env| env.states[slot] == SlotState::Empty);
+    let is_lost = |slot| found.slots[slot].manifest.is_none() && !is_empty(slot);
     let is_in_doubt = found.esp_lost
         || matches!(found.gpt.copies.backup, Err(GptError::OtherTable))
-        || Slot::BOTH.into_iter().any(|slot| found.slots[slot].manifest.is_none());
+        || Slot::BOTH.into_iter().any(is_lost);
     let mended = is_in_doubt.then(|| mended_table(disk)).and_then(Result::ok).flatten();
     mended.map(|mended| mended.misplaced).unwrap_or_default()
 }
