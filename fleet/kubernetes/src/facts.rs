@@ -151,6 +151,13 @@ impl Facts {
         self.pods().any(|(.., pod)| pod.kept.is_some() || pod.under_way.is_some())
     }
 
+    /// The version of every static pod is known. Without that no plan says that nothing is left to do.
+    pub fn is_known(&self) -> bool {
+        let has_all =
+            |node: &Node| Component::ALL.iter().all(|of| node.pods.get(of).is_some_and(|pod| pod.version().is_some()));
+        !self.nodes.is_empty() && self.nodes.values().all(has_all)
+    }
+
     /// Each static pod that is there.
     pub fn pods(&self) -> impl Iterator<Item = (&str, Component, &StaticPod)> {
         self.nodes.iter().flat_map(|(name, node)| node.pods.iter().map(|(of, pod)| (name.as_str(), *of, pod)))

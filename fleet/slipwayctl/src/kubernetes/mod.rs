@@ -1,7 +1,7 @@
 //! `slipwayctl kubernetes`: the versions of the control plane, and their upgrade. What is done, and in which order, is in
 //! `slipway-kubernetes`; here is only how nodes are reached, and what people see.
 //!
-//! * [`table`]: who has what, for people
+//! * [`table`]: who has what, and what is to be done, for people
 
 mod table;
 
@@ -142,9 +142,9 @@ async fn newest(cluster: &Cluster, nodes: &Contexts<'_>) -> Result<Version, Fail
     let seen = look::Seen::look(&cluster.client(), nodes).await.map_err(Failure::Unreachable)?;
     let nodes = seen.control_plane(&Default::default());
     let versions = nodes.values().flat_map(|node| node.pods.values()).filter_map(|pod| pod.version());
-    let none = || {
-        let silent = nodes.iter().find_map(|(name, node)| Some(format!("{name}: {}", node.silent.as_ref()?)));
-        Failure::Unreachable(silent.unwrap_or_else(|| Blocked::NoControlPlane.to_string()))
+    let none = || match nodes.iter().find_map(|(name, node)| Some(format!("{name}: {}", node.silent.as_ref()?))) {
+        Some(silent) => Failure::Unreachable(silent),
+        None => failure(Error::Blocked(Blocked::NoControlPlane)),
     };
     versions.max().ok_or_else(none)
 }
@@ -171,7 +171,7 @@ fn preview(facts: &Facts, output: &Output) -> Result<(), Failure> {
         let is = gate.closed.as_ref().map_or_else(|| "open".to_owned(), |why| format!("closed: {why}"));
         format!("gate {}: {is}\n", gate.name)
     });
-    let text = format!("{}\n{plan}\n{}{waits}", table::table(facts), closed.collect::<String>());
+    let text = format!("{}\n{}\n{}{waits}", table::table(facts), table::plan(&plan, facts), closed.collect::<String>());
     let json = json!({ "facts": facts, "plan": plan, "hash": plan.hash(), "blocked": word, "message": waits });
     output.answer(&json, &text)
 }

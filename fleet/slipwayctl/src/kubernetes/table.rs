@@ -1,10 +1,11 @@
-//! Who has what, as a table with notes under it.
+//! Who has what, as a table with notes under it; and the plan.
 
 use std::fmt::Write as _;
 
 use slipway_kubernetes::{
     component::Component,
     facts::{Facts, Node},
+    plan::Plan,
     version::Version,
 };
 
@@ -58,6 +59,15 @@ fn notes(facts: &Facts) -> String {
     notes
 }
 
+/// What is to be done. While something is unknown, a plan could say that nothing is.
+pub fn plan(plan: &Plan, facts: &Facts) -> String {
+    if facts.is_known() {
+        plan.to_string()
+    } else {
+        "  no plan: not every static pod of the control plane is known".to_owned()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use slipway_kubernetes::facts::{Claim, Direction, StaticPod};
@@ -69,18 +79,16 @@ mod tests {
         (component, StaticPod { image, kept: None, ill: None, under_way: None, came_back: None })
     }
 
-    #[test]
-    fn it_shows_who_has_what_and_what_is_not_well() {
-        let mut first: Node = Node { pods: Component::ALL.map(|of| pod(of, "1.20.2")).into(), ..Node::default() };
-        let server = first.pods.get_mut(&Component::ApiServer).unwrap();
-        *server = StaticPod { ill: Some("it starts".to_owned()), ..pod(Component::ApiServer, "1.21.2").1 };
-        server.kept = Some("registry.example/kube-apiserver:v1.20.2".to_owned());
-        let second = Node { silent: Some("no route".to_owned()), ..Node::default() };
-        let facts = Facts {
+    fn complete() -> Node {
+        Node { pods: Component::ALL.map(|of| pod(of, "1.20.2")).into(), ..Node::default() }
+    }
+
+    fn facts(nodes: &[(&str, Node)]) -> Facts {
+        Facts {
             direction: Direction::Forward,
-            target: "1.21.2".parse().unwrap(),
+            target: "1.20.2".parse().unwrap(),
             images: Default::default(),
-            nodes: [("n1".to_owned(), first), ("n2".to_owned(), second)].into(),
+            nodes: nodes.iter().map(|(name, node)| ((*name).to_owned(), node.clone())).collect(),
             kubelets: [("n1".to_owned(), "v1.20.2".to_owned()), ("w1".to_owned(), "v1.19.0".to_owned())].into(),
             claim: Claim::NoFleet,
             gates: Vec::new(),
@@ -88,7 +96,35 @@ mod tests {
             needs_snapshot: false,
             soak: 0,
             well_for: None,
+        }
+    }
+
+    #[test]
+    fn nothing_left_to_do_is_said_only_where_all_is_known() {
+        let says = |nodes: &[(&str, Node)]| {
+            let facts = facts(nodes);
+            plan(&Plan::new(&facts), &facts).contains("already")
         };
+        assert!(says(&[("n1", complete())]));
+        let silent = Node { silent: Some("no route".to_owned()), ..Node::default() };
+        let mut lacks = complete();
+        lacks.pods.remove(&Component::Scheduler);
+        let mut unknown = complete();
+        unknown.pods.insert(Component::Scheduler, pod(Component::Scheduler, "latest").1);
+        assert!(!says(&[]));
+        for node in [silent, lacks, unknown] {
+            assert!(!says(&[("n1", complete()), ("n2", node)]));
+        }
+    }
+
+    #[test]
+    fn it_shows_who_has_what_and_what_is_not_well() {
+        let mut first = complete();
+        let server = first.pods.get_mut(&Component::ApiServer).unwrap();
+        *server = StaticPod { ill: Some("it starts".to_owned()), ..pod(Component::ApiServer, "1.21.2").1 };
+        server.kept = Some("registry.example/kube-apiserver:v1.20.2".to_owned());
+        let second = Node { silent: Some("no route".to_owned()), ..Node::default() };
+        let facts = facts(&[("n1", first), ("n2", second)]);
         let wanted = "\
 node  kube-apiserver          kube-controller-manager  kube-scheduler  kubelet
 n1    1.21.2! (keeps 1.20.2)  1.20.2                   1.20.2          1.20.2
