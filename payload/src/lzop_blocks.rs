@@ -82,9 +82,10 @@ impl LzopBlocks {
         let bytes = &self.begun[SIZES_BYTES..];
         self.out.resize(out, 0);
         // A block that does not get smaller is stored as it is.
-        match bytes.len() == out {
-            true => self.out.copy_from_slice(bytes),
-            false => decompress(bytes, &mut self.out).ok().filter(|made| *made == out).map(drop)?,
+        if bytes.len() == out {
+            self.out.copy_from_slice(bytes);
+        } else if decompress(bytes, &mut self.out) != Ok(out) {
+            return None;
         }
         self.begun.clear();
         Some(Block::Out(&self.out))

@@ -228,14 +228,11 @@ impl Deciding<'_> {
             );
             self.verb(self.rollback(), "rollback", &why)
         });
-        let update = || {
-            NextStep {
-            command: Some(command_for("bootloader update", self.beside.disk, self.facts)),
-            why: "before any reboot: writes the damaged boot loaders anew. If that is refused, reinstall from a live medium"
-                .to_owned(),
-        }
-        };
-        cancel.or_else(|| self.esp_contradicts()).or_else(|| Some(update()))
+        let command = command_for("bootloader update", self.beside.disk, self.facts);
+        let why =
+            "before any reboot: writes the damaged boot loaders anew. If that is refused, reinstall from a live medium";
+        let update = NextStep { command: Some(command), why: why.to_owned() };
+        cancel.or_else(|| self.esp_contradicts()).or(Some(update))
     }
 
     fn nothing_boots(&self) -> Option<NextStep> {

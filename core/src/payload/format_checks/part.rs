@@ -235,8 +235,7 @@ fn lz4_block(heading: &[u8]) -> Next {
         Some(0) => Next::End { skip: 0 },
         Some(MAGIC) => Next::Heading { skip: 0, need: 4 },
         Some(size) if size <= MOST_BYTES => Next::Heading { skip: size, need: 4 },
-        // Linux takes the next bytes for the size of a block, and fails there.
-        // Nothing comes out of it.
+        // Linux takes these bytes for the size of a block, and fails there. As those of the first one, nothing comes out.
         _ if heading.len() > 4 => Next::Damaged,
         _ if Part::may_begin(&heading[heading.len() - 4..]) => Next::Refused(
             "is followed by another archive at once: put four zeros or more between the two, or compress it with zstd or xz",

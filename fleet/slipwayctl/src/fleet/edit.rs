@@ -117,14 +117,17 @@ fn follows(pool: &Value, rollout: &Rollout) -> Result<(), Failure> {
     Err(Failure::Refused { reason: "another-rollout".to_owned(), message })
 }
 
-/// Nothing more of this rollout begins. Who wants it all the same is told the way.
-fn over(name: &str, status: &RolloutStatus) -> Result<Edit, Failure> {
-    let next = if status.state == "Aborted" {
-        format!("; to have it tried again: kubectl delete rollout {name}")
-    } else {
-        String::new()
+/// The status of a rollout that goes on. Of one that does not, who wants it tried again is told the way.
+fn that_goes_on(name: &str, rollout: &Rollout) -> Result<RolloutStatus, Failure> {
+    let status = rollout.status.clone().unwrap_or_default();
+    let next = match status.state.as_str() {
+        "Aborted" => format!("; to have it tried again: kubectl delete rollout {name}"),
+        "Denied" => String::new(),
+        _ if status.has_ended() => String::new(),
+        _ => return Ok(status),
     };
-    refused("over", format!("{name} does not go on: {}, {}{next}", status.state, status.message))
+    let message = format!("{name} does not go on: {}, {}{next}", status.state, status.message);
+    Err(Failure::Refused { reason: "over".to_owned(), message })
 }
 
 /// Give a rollout up.
@@ -165,10 +168,7 @@ pub fn run_now(
 ) -> Result<Edit, Failure> {
     follows(pool, rollout)?;
     let (name, uid) = (rollout.metadata.name.as_deref().unwrap_or_default(), &rollout.metadata.uid);
-    let status = rollout.status.clone().unwrap_or_default();
-    if status.has_ended() || matches!(status.state.as_str(), "Denied" | "Aborted") {
-        return over(name, &status);
-    }
+    let status = that_goes_on(name, rollout)?;
     let there = &pool["spec"]["runNow"];
     let is_of_it = uid.as_ref().is_some_and(|uid| there["rolloutUID"] == *uid);
     let holds = text(&there["until"]).parse().is_ok_and(|until: Timestamp| now < until);
@@ -209,10 +209,7 @@ pub fn approve(
     if hash.is_some_and(|hash| hash != plan.hash) {
         return refused("another-plan", format!("the pool {} follows the plan {} of {name}", plan.pool, plan.hash));
     }
-    let status = rollout.status.clone().unwrap_or_default();
-    if status.has_ended() || matches!(status.state.as_str(), "Denied" | "Aborted") {
-        return over(name, &status);
-    }
+    let status = that_goes_on(name, rollout)?;
     let waves = u32::try_from(plan.waves.len()).unwrap_or(u32::MAX);
     let Some(wave) = wave.or(status.awaiting_approval) else {
         return refused(
