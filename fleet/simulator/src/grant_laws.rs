@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_node::request::Goal;
 use slipway_rollout::{
-    attempts::MOST,
-    facts::{Failure, FailureEvidence, NodeReport, ObservedNode},
-    ledger::{Ledger, Node, Role},
+    attempts::{History, MOST},
+    facts::{Evidence, Failure, FailureEvidence, NodeReport, ObservedNode},
+    ledger::{Ledger, Node, Proof, Role},
     plan::Plan,
 };
 
@@ -100,8 +100,20 @@ impl World {
         }
     }
 
-    /// A grant was freed. Where a person did that, or the node says that it came back before the reboot, the attempt does not
-    /// count.
+    /// The attempts were written: one that was deferred does not count any more, also if the controller dies before it frees
+    /// the grant, and another reason frees it later.
+    fn attempts_were_written(&mut self, view: &View, written: &History) {
+        for grant in &view.facts.ledger.grants {
+            let uid = grant.node.uid.as_str();
+            let is_deferred = written.nodes.get(uid).is_some_and(|of| of.deferred && of.token == grant.token);
+            let is_word = |evidence: &Evidence| evidence.uid == uid && matches!(evidence.proof, Proof::Word { .. });
+            if is_deferred {
+                self.attempt_ended(view, uid, grant.token, view.facts.evidence.iter().any(is_word));
+            }
+        }
+    }
+
+    /// An attempt is over. Where a person said that, or the node says that it came back before the reboot, it does not count.
     pub fn attempt_ended(&mut self, view: &View, uid: &str, token: u64, is_word: bool) {
         let says = view.facts.nodes.iter().find(|observed| observed.node.uid == uid);
         let says = says.and_then(|observed| observed.report.as_ref());
@@ -109,7 +121,8 @@ impl World {
             let evidence = says.failed.as_ref().map(|failure| failure.evidence);
             says.token == token && says.runs != NEW && !says.busy && evidence == Some(FailureEvidence::BeforeReboot)
         });
-        if view.facts.denied.is_none() && (is_word || is_early) {
+        let is_repeated = view.facts.denied.is_none() && (is_word || is_early);
+        if is_repeated && self.laws.deferred.insert((uid.to_owned(), token)) {
             let count = self.laws.granted.entry(uid.to_owned()).or_default();
             *count = count.saturating_sub(1);
             self.laws.repeated.entry(uid.to_owned()).or_insert((0, self.now)).0 += 1;
@@ -219,6 +232,7 @@ impl World {
                 self.is_bad(&std::rc::Rc::clone(view));
             }
             Change::Passed(passed) => self.has_soaked(&std::rc::Rc::clone(view), *passed),
+            Change::Attempts(attempts) => self.attempts_were_written(&std::rc::Rc::clone(view), attempts),
             _ => {}
         }
     }

@@ -31,6 +31,14 @@ fn no_rollout_breaks_a_law() {
     assert!(rollouts < 500 || each.iter().chain(&others).all(|count| *count > rollouts / 20), "{counts:?}");
 }
 
+/// A person freed a grant; the controller wrote that this attempt does not count, and died before it freed the grant. Later
+/// the grant was freed for another reason.
+#[test]
+fn an_attempt_that_was_deferred_before_a_crash_does_not_count() {
+    let failure = run(48_490, None, Mutant::None).1;
+    assert_eq!(failure, None);
+}
+
 #[test]
 fn a_seed_gives_the_same_run_each_time() {
     for seed in 1..30 {
