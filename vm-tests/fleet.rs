@@ -80,7 +80,7 @@ fn follows() {
     site.push(first.path(), VERSION);
     let _controller = site.controller();
     site.make_objects();
-    let _picture = site.picture();
+    let mut picture = site.picture();
     site.expect("UpToDate 2");
 
     say("push: registry.example/os has a new release");
@@ -112,6 +112,8 @@ fn follows() {
         let console = at.console.switch_off();
         assert_eq!(disk.next_boot(), ('B', false), "{console}");
     }
+    let ended = picture.as_mut().and_then(|picture| picture.0.try_wait().expect("it is a child"));
+    assert_eq!(ended, None, "the picture of the rollout was shown to the end");
 }
 
 /// All that is around the machines.
@@ -193,7 +195,7 @@ impl Site {
     fn picture(&self) -> Option<Running> {
         let _ = env::var_os(PICTURE)?;
         let mut command = Command::new(World::get().node_program("slipwayctl"));
-        command.arg("--kubeconfig").arg(self.cluster.admin()).args(["fleet", "status", "--watch"]);
+        command.args(["fleet", "status", "--watch", "--kubeconfig"]).arg(self.cluster.admin());
         Some(Running(command.spawn().expect("it can be started")))
     }
 
