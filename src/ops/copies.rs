@@ -9,11 +9,14 @@ use slipway_core::{
     units::approx,
 };
 
-use crate::device::{BlockIo as _, Disk};
+use crate::{
+    device::{BlockIo as _, Disk},
+    probe,
+};
 
 const WHICH: [&str; 2] = ["first", "second"];
 
-/// Faults of the copies of the partition table, and notes. `bytes` is the size of the disk, `sector` that of a
+/// Faults of the copies of the partition table, and notes. `bytes` is the size of what the table is about, `sector` that of a
 /// sector. `grows`: the table is one of ours, which `grow` takes.
 pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64, grows: bool) -> (Vec<String>, Vec<String>) {
     let (mut problems, mut notes) = (Vec::new(), Vec::new());
@@ -71,7 +74,8 @@ fn without_marker(facts: &SystemFacts) -> Option<String> {
 /// Faults and notes of all structures that the disk has twice. While a program writes, two good copies may differ: one
 /// is written after the other.
 pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (Vec<String>, Vec<String>) {
-    let (mut problems, mut notes) = of_the_table(&facts.gpt.copies, disk.size(), disk.sector_size().bytes(), true);
+    let (mut problems, mut notes) =
+        of_the_table(&facts.gpt.copies, probe::table_bytes(disk), disk.sector_size().bytes(), true);
     problems.extend(facts.gpt.wrong_types.iter().cloned());
     problems.extend(facts.gpt.misplaced.iter().map(|(_, why)| format!("the partition table is damaged: {why}")));
     notes.extend(facts.of_a_later_version());

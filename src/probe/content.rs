@@ -3,6 +3,7 @@
 use super::{
     error::ProbeError,
     gpt::for_other_sectors,
+    has_vhd_footer,
     lba0::{self, Behind},
 };
 use std::io;
@@ -16,7 +17,7 @@ use slipway_core::{
     disk::{
         gpt::{GptError, Header, is_protective_mbr},
         layout::BIOS_OFFSET,
-        magic::recognise,
+        magic::{VHD, recognise},
     },
     efi::boot_image::BootImage,
     kernel::arch::Arch,
@@ -53,6 +54,9 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     let len = disk.size().min(MIB) as usize;
     if len == 0 {
         return Ok(Found::Nothing);
+    }
+    if has_vhd_footer(disk) {
+        return Ok(Found::OtherFormat(VHD));
     }
     if let Err(lost @ (ProbeError::Lba0Lost | ProbeError::TableLost(_) | ProbeError::Shrunk { .. })) = lba0::gpt(disk) {
         return Ok(Found::Something(format!("a Slipway system: {lost}; `installer status` says what brings it back")));

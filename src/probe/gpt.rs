@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::{error::ProbeError, read};
+use super::{error::ProbeError, read, table_bytes};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
@@ -37,7 +37,7 @@ impl Gpt {
     pub fn tables(disk: &dyn BlockIo) -> Self {
         let sector = disk.sector_size();
         let primary = table(disk, Lba(1));
-        let last = Lba(disk.size() / sector.bytes() - 1);
+        let last = Lba(table_bytes(disk) / sector.bytes() - 1);
         let mut backup = (last, table(disk, last));
         // An image that was copied to a larger disk has its backup where the image ended. The last block then holds
         // nothing, or the backup of an earlier table.

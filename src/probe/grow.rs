@@ -4,7 +4,7 @@ use super::{
     error::ProbeError,
     gpt::{lba1, raw_table},
     lba0::gpt,
-    read,
+    read, table_bytes,
 };
 use crate::device::BlockIo;
 use slipway_core::{
@@ -19,7 +19,7 @@ use slipway_core::{
 
 /// Reads little, so the check of a disk that cannot grow costs next to nothing. Also reads LBA 1.
 pub fn grow_facts(disk: &dyn BlockIo) -> Result<(GrowFacts, Option<Vec<u8>>), ProbeError> {
-    let (sector, disk_bytes) = (disk.sector_size(), disk.size());
+    let (sector, disk_bytes) = (disk.sector_size(), table_bytes(disk));
     let gpt = gpt(disk)?;
     let lba1 = lba1(disk);
     let primary = raw_table(disk, Lba(1));

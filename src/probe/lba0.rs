@@ -7,7 +7,7 @@ use super::{
     gpt::{Gpt, ours},
     head,
     mend_table::mended_table,
-    read,
+    read, table_bytes,
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{
@@ -53,6 +53,9 @@ fn table_lost(disk: &dyn BlockIo) -> Option<ProbeError> {
 
 /// Both copies of the GPT of a disk that has one.
 pub(super) fn read_gpt(disk: &dyn BlockIo) -> Result<Gpt, ProbeError> {
+    if disk.size() == 0 {
+        return Err(ProbeError::NoTable("it is smaller than one sector".to_owned()));
+    }
     let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
     read(disk, 0, &mut lba0)?;
     if !is_protective_mbr(&lba0) {
@@ -167,6 +170,9 @@ pub type Shipped<'s> = dyn Fn(Lba) -> Option<([u8; BOOT_CODE_BYTES], Vec<u8>)> +
 /// is not lost.
 pub fn mended_lba0(disk: &dyn BlockIo, shipped: &Shipped<'_>) -> Result<Option<MendedLba0>, ProbeError> {
     let sector = disk.sector_size();
+    if disk.size() == 0 {
+        return Ok(None);
+    }
     let mut found = vec![0; sector.bytes() as usize];
     read(disk, 0, &mut found)?;
     if is_protective_mbr(&found) {
@@ -185,7 +191,7 @@ pub fn mended_lba0(disk: &dyn BlockIo, shipped: &Shipped<'_>) -> Result<Option<M
     };
     let code = own.filter(is_recorded).or_else(|| halves.into_iter().find_map(of_half));
     let boot_code_lost = code.is_none() && !recorded.is_empty();
-    let blocks = disk.size() / sector.bytes();
+    let blocks = table_bytes(disk) / sector.bytes();
     let bytes = protective_mbr_of(sector, blocks, &code.unwrap_or([0; BOOT_CODE_BYTES]), false);
     let (found, mended) = (Sha256::of(&found), Sha256::of(&bytes));
     let facts = Lba0Facts { disk_guid: gpt.disk_guid, sector, found, mended, boot_code_lost };

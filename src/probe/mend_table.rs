@@ -8,7 +8,7 @@ use super::{
     gpt::{Gpt, lba1, ours, place, raw_table, wrong_places},
     head,
     part_content::{PartContent, has_meta},
-    read,
+    read, table_bytes,
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{
@@ -40,6 +40,9 @@ type Misplaced = Vec<(Part, String)>;
 
 /// None if nothing is wrong with the table, or if it is not certain what it held.
 pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeError> {
+    if disk.size() == 0 {
+        return Ok(None);
+    }
     let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
     read(disk, 0, &mut lba0)?;
     let lba0_lost = !is_protective_mbr(&lba0);
@@ -58,7 +61,7 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
 }
 
 fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0_lost: bool) -> Option<(MendTableFacts, Misplaced)> {
-    let (sector, bytes) = (disk.sector_size(), disk.size());
+    let (sector, bytes) = (disk.sector_size(), table_bytes(disk));
     let basis = basis(disk, gpt)?;
     let basis_lost = basis.is_none();
     let first = basis.as_ref().map(RawTable::entries).unwrap_or_default();
@@ -123,7 +126,7 @@ fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
     if let Err(shrunk @ ProbeError::Shrunk { .. }) = ours(disk, gpt) {
         return Some(shrunk);
     }
-    let (sector, has, part) = (disk.sector_size(), disk.size(), Part::Ephemeral);
+    let (sector, has, part) = (disk.sector_size(), table_bytes(disk), Part::Ephemeral);
     let entries = basis(disk, gpt)?.map(|raw| raw.entries()).unwrap_or_default();
     let ours = our_entries(&entries, hints(disk, &entries), has, sector)?;
     let place = ours.parts[part as usize - 1];
@@ -202,7 +205,7 @@ fn hints(disk: &dyn BlockIo, entries: &[slipway_core::disk::gpt::Entry]) -> Hint
     let slot = slot.map(|volume| volume.bytes());
     // Without any entry nothing else says where the second one is.
     let slot = slot.or_else(|| entries.is_empty().then(|| size_by_the_second_slot(disk, first)).flatten());
-    let sized = our_entries(entries, Hints { slot, ephemeral: None }, disk.size(), disk.sector_size());
+    let sized = our_entries(entries, Hints { slot, ephemeral: None }, table_bytes(disk), disk.sector_size());
     let ephemeral = sized.and_then(|ours| {
         let size = XfsSize::from_superblock(&head(disk, ours.parts[Part::Ephemeral as usize - 1])?)?;
         size.bytes()

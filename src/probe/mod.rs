@@ -40,7 +40,23 @@ pub use system::{
 };
 
 use crate::device::BlockIo;
-use slipway_core::{disk::magic::HEAD_BYTES, units::Extent};
+use slipway_core::{
+    disk::magic::{HEAD_BYTES, VHD_FOOTER_BYTES, is_fixed_vhd},
+    units::{Extent, SectorSize},
+};
+
+/// The bytes that a partition table is about: all, but for the footer of a fixed VHD image.
+pub fn table_bytes(disk: &dyn BlockIo) -> u64 {
+    if has_vhd_footer(disk) { disk.size() - VHD_FOOTER_BYTES as u64 } else { disk.size() }
+}
+
+/// Whether the disk is a fixed VHD image.
+fn has_vhd_footer(disk: &dyn BlockIo) -> bool {
+    let mut footer = [0; VHD_FOOTER_BYTES];
+    // The format knows no other sectors.
+    let at = disk.size().checked_sub(footer.len() as u64).filter(|_| disk.sector_size() == SectorSize::S512);
+    at.is_some_and(|at| disk.read_back(at, &mut footer).is_ok()) && is_fixed_vhd(&footer)
+}
 
 /// Read past the page cache.
 fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ProbeError> {

@@ -343,10 +343,9 @@ fn an_image_in_another_format_is_not_overwritten() {
     for format in ["qcow2", "vmdk", "vhdx", "vdi", "vpc", "qed"] {
         let image = world.path(&format!("disk.{format}"));
         tool!("qemu-img", "create", "-f", format, &image, "2G");
+        let convert = if format == "vpc" { "qemu-img convert -f vpc -O raw" } else { "qemu-img convert -O raw" };
         for force in ["--force=false", "--force"] {
-            refused(&image, INSTALL, &["qemu-img convert -O raw", "installer image"], || {
-                world.install(&image, &[force])
-            });
+            refused(&image, INSTALL, &[convert, "installer image"], || world.install(&image, &[force]));
         }
     }
 }

@@ -10,13 +10,14 @@ use std::{
 };
 
 use assert_cmd::Command;
+use serde_json::json;
 use slipway_core::{digest::Sha256, units::MIB};
 use slipway_test_support::{
     exit_code::{DEPENDENCY, INPUT, INSTALL},
     files,
     world::{
         self, Loop, Mount, NOBODY, Nobody, Outcome, Payload, SLOT, SLOT_4096, SmallFs, World, assets, extract,
-        installer, json_of, noise, on_disk, partition, program, read_at, real_kernel, tool,
+        finished, installer, json_of, noise, on_disk, partition, program, read_at, real_kernel, tool, write_at,
     },
 };
 
@@ -95,6 +96,34 @@ fn every_format_holds_the_same_disk() {
     let vhd = fs::metadata(world.path("os.vhd")).unwrap().len();
     assert_eq!(vhd, 600 * MIB + 512);
     assert_eq!(world::read_at(&world.path("os.vhd"), 600 * MIB, 8), b"conectix");
+}
+
+/// It looks like a raw image of a disk that is one sector larger, and that sector is what makes it a VHD.
+#[test]
+fn no_verb_writes_over_the_footer_of_a_vhd() {
+    let world = World::new();
+    let made = made(&world, "vhd", "os.vhd", &[]);
+    let footer = |image: &Path| world::read_at(image, fs::metadata(image).unwrap().len() - 512, 512);
+    let whole = footer(&made);
+    let image = world.path("copy.vhd");
+    let vhd = || tool!("cp", "--sparse=always", &made, &image);
+    vhd();
+    let status = json_of(&image, &["status"]);
+    assert_eq!((&status["problems"], &status["notes"]), (&json!([]), &json!([])), "its table is for a smaller disk");
+    assert!(!finished(installer(["inspect"]).arg(&image)).contains("installer grow"));
+    on_disk(&image, &["grow"]).succeeds();
+    for lost in [&[0][..], &[512], &[600 * MIB - 512], &[512, 600 * MIB - 512]] {
+        lost.iter().for_each(|at| write_at(&image, *at, &[0; 512]));
+        on_disk(&image, &["repair"]).succeeds();
+        assert_eq!(json_of(&image, &["status"])["problems"], json!([]), "{lost:?}");
+    }
+    assert_eq!(footer(&image), whole);
+    // As it is to be done, and what is advised.
+    let refusal = ["the file is a VHD image", "qemu-img convert -f vpc -O raw"];
+    world::refused(&image, INSTALL, &refusal, || world.install(&image, &["--force"]));
+    let raw = world.path("disk.raw");
+    tool!("qemu-img", "convert", "-f", "vpc", "-O", "raw", &image, &raw);
+    world.install(&raw, &["--force"]).succeeds();
 }
 
 #[test]

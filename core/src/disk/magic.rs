@@ -24,6 +24,9 @@ const fn packed(name: &'static str, short: &'static str, magic: &'static [u8]) -
     Magic { name, short, packed: true, at: 0, magic }
 }
 
+/// A VHD image. Programs take a fixed one for a raw one, unless they are told.
+pub const VHD: &str = "a VHD image";
+
 // The first match counts. Long magics come before short ones, which match by chance more often. A boot sector comes
 // last, because file systems begin with one, too.
 const MAGICS: [Magic; 26] = [
@@ -31,7 +34,7 @@ const MAGICS: [Magic; 26] = [
     packed("a VMDK image", "VMDK", b"KDMV"),
     packed("a VMDK image", "VMDK", b"COWD"),
     packed("a VMDK descriptor", "VMDK", b"# Disk DescriptorFile"),
-    packed("a VHD image", "VHD", b"conectix"),
+    packed(VHD, "VHD", b"conectix"),
     packed("a VHDX image", "VHDX", b"vhdxfile"),
     packed("a VDI image", "VDI", b"<<< "),
     packed("a QED image", "QED", b"QED\0"),
@@ -55,6 +58,15 @@ const MAGICS: [Magic; 26] = [
     content("an MBR partition table or boot sector", "boot sector", 510, b"\x55\xaa"),
 ];
 
+/// Bytes of the footer of a fixed VHD image. It stands behind those of the disk, and they look like a raw image.
+pub const VHD_FOOTER_BYTES: usize = 512;
+
+/// Whether this is that footer: cookie, and the type "fixed" (Virtual Hard Disk Image Format Specification, "Hard Disk
+/// Footer Format").
+pub fn is_fixed_vhd(footer: &[u8; VHD_FOOTER_BYTES]) -> bool {
+    footer.starts_with(b"conectix") && footer[60..64] == [0, 0, 0, 2]
+}
+
 /// Whether it is an ISO 9660 image, by the volume descriptor in sector 16 (ECMA-119, 8.1.2).
 pub fn is_iso9660(head: &[u8]) -> bool {
     recognise(head).is_some_and(|s| s.magic == b"CD001")
@@ -77,6 +89,14 @@ mod tests {
             assert_eq!(recognise(&head), Some(signature));
             assert!(signature.short.len() <= 11, "{}", signature.short);
         }
+        let mut footer = [0; VHD_FOOTER_BYTES];
+        footer[..8].copy_from_slice(b"conectix");
+        // Fixed, dynamic, differencing.
+        for (kind, is_fixed) in [(2, true), (3, false), (4, false)] {
+            footer[63] = kind;
+            assert_eq!(is_fixed_vhd(&footer), is_fixed);
+        }
+        assert!(!is_fixed_vhd(&[0; VHD_FOOTER_BYTES]));
         assert_eq!(recognise(&[0; HEAD_BYTES]), None);
         assert_eq!(recognise(&[]), None);
     }

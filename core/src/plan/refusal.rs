@@ -14,6 +14,7 @@ use crate::{
         fat::FatError,
         identity::DiskUse,
         layout::{LayoutError, Part},
+        magic::VHD,
     },
     kernel::{arch::Arch, cmdline::QuoteError, placeholder::PlaceholderError, platform::UnknownPlatform},
     report::{FailureId, FailureKind},
@@ -349,9 +350,10 @@ impl Refusal {
             Refusal::LaterSlot { allow, .. } => {
                 format!("take an installer of that version, or this one with {allow}").into()
             }
-            Refusal::OtherFormat { path, .. } => format!(
-                "`qemu-img convert -O raw {path} disk.raw` makes a raw image of it (unpack one that is compressed), and `installer image \
-                 --kind qcow2 --out disk.qcow2` makes a new one with a system in it"
+            Refusal::OtherFormat { path, what } => format!(
+                "`qemu-img convert{} -O raw {path} disk.raw` makes a raw image of it (unpack one that is compressed), and `installer image \
+                 --kind qcow2 --out disk.qcow2` makes a new one with a system in it",
+                if *what == VHD { " -f vpc" } else { "" }
             )
             .into(),
             Refusal::Intruder(intruder) => {
