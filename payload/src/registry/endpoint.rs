@@ -3,7 +3,10 @@
 use std::{
     fmt,
     io::Read,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
@@ -48,6 +51,14 @@ impl Endpoints {
     pub fn schedule(&self) -> RetrySchedule {
         RetrySchedule::new(self.list.len(), self.patience, self.deadline)
     }
+
+    /// Whether this one is the registry itself, and all that came is from it: the mirrors have answered nothing.
+    pub fn is_all_by(&self, endpoint: usize) -> bool {
+        let has_answered = |endpoint: &Endpoint| endpoint.has_answered.load(Ordering::Relaxed);
+        self.list[endpoint..].len() == 1
+            && has_answered(&self.list[endpoint])
+            && !self.list[..endpoint].iter().any(has_answered)
+    }
 }
 
 pub struct Endpoint {
@@ -57,6 +68,8 @@ pub struct Endpoint {
     agents: Agents,
     plain_redirects: bool,
     deadline: Option<Instant>,
+    /// It has given a document.
+    pub has_answered: AtomicBool,
 }
 
 /// Request that reads.
@@ -157,7 +170,8 @@ impl Endpoint {
                     .chain(TlsConnector { config: Arc::clone(tls) });
             Agent::with_parts(config(proxy), connector, DefaultResolver::default())
         };
-        Endpoint { base, auth, agents: Agents::new(&make, proxies), plain_redirects, deadline }
+        let has_answered = AtomicBool::new(false);
+        Endpoint { base, auth, agents: Agents::new(&make, proxies), plain_redirects, deadline, has_answered }
     }
 
     /// For messages: `https://r.io`.

@@ -172,8 +172,14 @@ impl Registry {
     fn first<T>(&self, mut ask: impl FnMut(&Endpoint) -> Result<T, RequestError>) -> Result<T, RequestError> {
         let mut schedule = self.endpoints.schedule();
         loop {
-            match ask(&self.endpoints.list[schedule.endpoint()]) {
-                Ok(answer) => return Ok(answer),
+            let at = schedule.endpoint();
+            match ask(&self.endpoints.list[at]) {
+                Ok(answer) => {
+                    self.endpoints.list[at].has_answered.store(true, Ordering::Relaxed);
+                    return Ok(answer);
+                }
+                // Most images have no signature, and a mirror that is down would be waited for at each look-up.
+                Err(failure) if failure.is_no() && self.endpoints.is_all_by(at) => return Err(failure),
                 Err(failure) => schedule.failed(failure, &self.endpoints.names)?,
             }
         }

@@ -63,6 +63,11 @@ impl RequestError {
         RequestError { kind: RequestErrorKind::Setting, why: why.into(), again: None }
     }
 
+    /// The answer is that there is no such thing.
+    pub fn is_no(&self) -> bool {
+        matches!(self.kind, RequestErrorKind::NotFound | RequestErrorKind::Unsupported)
+    }
+
     pub fn into_error(self, what: &str) -> ImageError {
         let what = what.to_owned();
         match self.kind {

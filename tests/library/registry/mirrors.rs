@@ -4,6 +4,7 @@ use slipway::payload::{
     image::ImageStore as _,
     registry::{Options, Registry},
 };
+use slipway_core::digest::Sha256;
 use slipway_test_support::{
     registry::{
         blob, digest, plain, registry, says,
@@ -59,6 +60,26 @@ fn when_nobody_helps_all_are_named() {
     let error = mirrored(&own, &[&url(&lacking)]).root().unwrap_err();
     assert_eq!(says(&error, &["500", "asked 5 times", &format!("mirror {}", url(&lacking)), "404"]), "fetch");
     assert_eq!((lacking.requests().len(), own.requests().len()), (1, 5));
+}
+
+/// A look-up of a signature mostly ends with 404, which the registry knows best.
+#[test]
+fn what_the_registry_has_not_is_not_waited_for() {
+    let own = Server::new(|request, out| match request.target.as_str() {
+        "/v2/a/b/manifests/1" => reply(out, 200, &[], b"[1,2]"),
+        _ => reply(out, 404, &[], b""),
+    });
+    let broken = Server::new(|_, out| reply(out, 500, &[], b""));
+    let registry = mirrored(&own, &[&url(&broken)]);
+    registry.root().unwrap();
+    assert!(registry.tagged("none").unwrap().found.is_empty());
+    assert!(registry.referrers(Sha256::of(b"[1,2]")).unwrap().found.is_empty());
+    assert_eq!((broken.requests().len(), own.requests().len()), (4, 4));
+
+    // It may be that only the mirror has the image.
+    let own = Server::new(|_, out| reply(out, 404, &[], b""));
+    mirrored(&own, &[&url(&broken)]).root().unwrap_err();
+    assert_eq!((broken.requests().len(), own.requests().len()), (4 + 5, 1));
 }
 
 #[test]
