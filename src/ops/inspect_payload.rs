@@ -1,7 +1,10 @@
 //! Describes the payload that a source would install.
 
 use slipway_core::{
-    kernel::{arch::Arch, cmdline::split_words},
+    kernel::{
+        arch::Arch,
+        cmdline::{Cmdline, split_words},
+    },
     payload::{
         facts::PayloadFacts,
         format_checks::is_initramfs,
@@ -83,7 +86,7 @@ fn chunks(source: &Source, observer: &mut dyn Observer) -> Vec<ChunksInfo> {
     usable
 }
 
-/// Likely omissions of its maker. None of them keeps the payload from being installed.
+/// Likely mistakes of its maker.
 fn notes(facts: &PayloadFacts) -> Vec<String> {
     let mut notes = Vec::new();
     if facts.version.is_none() {
@@ -102,6 +105,10 @@ fn notes(facts: &PayloadFacts) -> Vec<String> {
         ),
         Some(own) => notes.extend(root_note(own)),
     }
+    // That of a unified kernel image stays in it.
+    let own = facts.cmdline.as_ref().filter(|_| facts.unified.is_none());
+    let refused = own.and_then(|own| Cmdline::parse(own).quote_for_grub().err());
+    notes.extend(refused.map(|why| format!("no disk and no live medium takes its cmdline: {why}")));
     notes.extend(facts.files.iter().filter_map(empty_note));
     notes
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use slipway_core::units::MIB;
 use slipway_test_support::{
+    exit_code::INPUT,
     files,
     images::{Layout, Pack, built},
     world::{Outcome, Payload, World, finished, installer, json_of, on_disk, program},
@@ -46,6 +47,12 @@ fn inspect_tells_what_a_maker_has_forgotten() {
         cmdline(words);
         assert_eq!(notes(), "null", "{words}");
     }
+    for words in ["quiet a=\"b", "a=b\"c\"", "a=\\\\b", "\u{feff}console=ttyS0"] {
+        cmdline(words);
+        assert!(notes().contains("no disk and no live medium takes its cmdline"), "{words}: {}", notes());
+        world.install(&world.image(), &[]).exits(INPUT).says(&["do not reach the kernel through GRUB unchanged"]);
+    }
+    cmdline("quiet");
     for (name, make) in [
         (Payload::INITRAMFS, "cpio --quiet -o -H newc < /dev/null | xz --check=crc32"),
         (Payload::INITRAMFS, "cpio --quiet -o -H newc < /dev/null"),

@@ -152,8 +152,8 @@ const ADDED_BYTES: usize = 128;
 pub enum QuoteError {
     /// GRUB would change this word.
     #[error(
-        "{0:?}: white space outside double quotes, quotes inside a word, backslashes, control characters and letters with a \
-         byte 0xa0 in UTF-8 (as in \"\u{e0}\") do not reach the kernel through GRUB unchanged"
+        "{0:?}: white space outside double quotes, quotes inside a word, backslashes, control characters, byte order marks and \
+         letters with a byte 0xa0 in UTF-8 (as in \"\u{e0}\") do not reach the kernel through GRUB unchanged"
     )]
     Character(String),
     /// iPXE would change this word.
@@ -182,7 +182,7 @@ fn unquote(word: &str) -> Option<String> {
     };
     let inner = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value);
     let bare = format!("{key}{inner}");
-    let bad = |c: char| matches!(c, '"' | '\'' | '\\') || c.is_control();
+    let bad = |c: char| matches!(c, '"' | '\'' | '\\' | '\u{feff}') || c.is_control();
     // The kernel takes the byte 0xa0 for a space (lib/ctype.c), and a word without a name is no parameter.
     let nameless = bare.is_empty() || bare.starts_with('=');
     let changed = bare.contains(bad) || bare.bytes().any(|b| b == 0xa0) || nameless;

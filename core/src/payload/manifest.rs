@@ -282,7 +282,7 @@ impl SlotCfg {
 
 /// `VERSION_ID` of an os-release file (os-release(5)).
 pub fn version_id(os_release: &str) -> Option<String> {
-    let line = os_release.lines().find_map(|l| l.trim().strip_prefix("VERSION_ID="))?;
+    let line = os_release.trim_start_matches('\u{feff}').lines().find_map(|l| l.trim().strip_prefix("VERSION_ID="))?;
     let value = line.trim_matches(['"', '\'']).to_owned();
     (!value.is_empty()).then_some(value)
 }
@@ -438,6 +438,7 @@ mod tests {
     fn version_ids() {
         assert_eq!(version_id("ID=x\nVERSION_ID=\"1.2\"\n"), Some("1.2".into()));
         assert_eq!(version_id("VERSION_ID=3\n"), Some("3".into()));
+        assert_eq!(version_id("\u{feff}VERSION_ID=3\r\n"), Some("3".into()));
         assert_eq!(version_id("VERSION_ID=\nID=x"), None);
     }
 

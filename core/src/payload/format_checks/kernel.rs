@@ -19,6 +19,7 @@ pub fn check(head: &[u8], size: u64) -> Result<Arch, Unbootable> {
         cut("header", setup_and_system(head).unwrap_or(0), size)?;
     }
     cut("table of sections", end_of_sections(head).unwrap_or(0), size)?;
+    cut("table of certificates", end_of_certificates(head).unwrap_or(0), size)?;
     Ok(arch)
 }
 
@@ -32,12 +33,25 @@ fn setup_and_system(head: &[u8]) -> Option<u64> {
     Some((setup + 1) * 512 + system)
 }
 
+/// Where the PE header begins, if it is in the head.
+fn pe_header(head: &[u8]) -> Option<usize> {
+    let pe = usize::try_from(le32(head, 0x3c)?).ok()?;
+    (head.starts_with(b"MZ") && head.get(pe..)?.get(..4)? == b"PE\0\0").then_some(pe)
+}
+
+/// End of the signatures for Secure Boot in the file. None if there are none.
+fn end_of_certificates(head: &[u8]) -> Option<u64> {
+    let pe = pe_header(head)?;
+    // The fifth of the data directories, of PE32+ and of PE32.
+    let at = pe + 24 + if le16(head, pe + 24)? == 0x20b { 144 } else { 128 };
+    let is_there = at + 8 <= pe + 24 + le16(head, pe + 20)? as usize;
+    let (begins, bytes) = (le32(head, at)?, le32(head, at + 4)?);
+    (is_there && bytes > 0).then_some(begins + bytes)
+}
+
 /// End of the last section in the file. None if there are no sections, or if they are not in the head.
 fn end_of_sections(head: &[u8]) -> Option<u64> {
-    let pe = usize::try_from(le32(head, 0x3c)?).ok()?;
-    if !head.starts_with(b"MZ") || head.get(pe..)?.get(..4)? != b"PE\0\0" {
-        return None;
-    }
+    let pe = pe_header(head)?;
     let (count, optional) = (le16(head, pe + 6)? as usize, le16(head, pe + 20)? as usize);
     let table = head.get(pe + 24 + optional..)?.chunks_exact(SECTION_BYTES).take(count);
     // Bytes in the file, and where they begin.
@@ -102,6 +116,22 @@ mod tests {
         assert_eq!(check(&arm, 1024), Ok(Arch::Arm64), "image_size is one of memory");
         let arm = with_sections(arm, &[(u32::MAX, u32::MAX), (512, 512)]);
         assert_eq!(needs(&arm), 2 * u64::from(u32::MAX));
+    }
+
+    #[test]
+    fn by_the_certificates() {
+        for (magic, at) in [([0x0b, 2], 144), ([0x0b, 1], 128)] {
+            let mut head = with_sections(x86(1, 10), &[(512, 512)]);
+            head[0x58..0x5a].copy_from_slice(&magic);
+            head[0x58 + at..0x58 + at + 4].copy_from_slice(&8192_u32.to_le_bytes());
+            assert_eq!(check(&head, 4096), Ok(Arch::Amd64), "there are none");
+            head[0x58 + at + 4..0x58 + at + 8].copy_from_slice(&1472_u32.to_le_bytes());
+            assert_eq!(check(&head, 9664), Ok(Arch::Amd64));
+            assert_eq!(
+                check(&head, 9663),
+                Err(Unbootable::Cut { what: "table of certificates", needs: 9664, has: 9663 })
+            );
+        }
     }
 
     #[test]
