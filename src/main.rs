@@ -12,7 +12,9 @@ use std::{
 use clap::{FromArgMatches as _, Parser as _, error::ErrorKind};
 use nix::libc;
 use slipway::{
-    cli::{Cli, Imager, Output, argv, colour, environment::Environment, output, short_help, signals, usage},
+    cli::{
+        Cli, Imager, Output, advice::Advice, argv, colour, environment::Environment, output, short_help, signals, usage,
+    },
     commands::{self, Ended},
     error::{Failure, OrFail as _},
     report_failure,
@@ -35,13 +37,15 @@ fn main() -> ExitCode {
     // One program under three names: Talos' images call `imager` by its own, machined calls `installer`, people `slipway`.
     let name = args.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     if name == "imager" {
-        let caller = Caller { output: Output::Human, verbose: false, verb: None };
+        let advice = Advice::new(&args);
+        let caller = Caller { output: Output::Human, verbose: false, verb: None, advice };
         return match Imager::try_parse_from(&args) {
             Ok(imager) => caller.ended(commands::imager(&imager)),
             Err(error) => caller.usage(&error),
         };
     }
-    let caller = Caller { output: argv::output(&args), verbose: false, verb: argv::verb(&args) };
+    let (verb, advice) = (argv::verb(&args), Advice::new(&args));
+    let caller = Caller { output: argv::output(&args), verbose: false, verb, advice };
     // Read before the arguments: bad data in the environment is wrong input, even with --help.
     let environment =
         Environment::read(|name| env::var_os(name).map(OsStringExt::into_vec)).or_fail(FailureKind::Input);
@@ -63,6 +67,7 @@ struct Caller {
     /// For people: with every detail.
     verbose: bool,
     verb: Option<String>,
+    advice: Advice,
 }
 
 impl Caller {
@@ -93,10 +98,10 @@ impl Caller {
     }
 
     fn failed(&self, failure: &Failure, told: Vec<String>) -> ExitCode {
-        let report = report_failure::report(failure, self.verb.as_deref());
+        let report = self.advice.complete(report_failure::report(failure, self.verb.as_deref()));
         let remedy = report.remedy.as_deref().filter(|remedy| !report.message.contains(remedy));
         let remedy = remedy.map_or_else(String::new, |remedy| format!("\nnext step: {remedy}"));
-        say(&format!("error: {failure}{remedy}"));
+        say(&format!("error: {}{remedy}", report.message));
         self.print_failure(report, told);
         ExitCode::from(failure.kind.exit_code())
     }

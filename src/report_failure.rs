@@ -24,7 +24,7 @@ use crate::{
     media::{ImageError as MediaError, LiveError, OutputFileError},
     mkfs::MkfsError,
     ops::{
-        IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver,
+        IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WayBack, WrittenOver,
         attest::PredicateError,
         chunk::ChunkError,
         efi_signer::EfiSignerError,
@@ -96,7 +96,11 @@ pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
             None => untouched(failure.kind, verb, known.as_ref().is_some_and(|known| known.untouched))
                 .then(|| NOTHING_WRITTEN.to_owned()),
         },
-        remedy: by_type
+        remedy: failure
+            .error
+            .downcast_ref::<WayBack>()
+            .map(|way| way.remedy.clone())
+            .or(by_type)
             .or_else(|| left.and_then(|left| left.remedy).map(str::to_owned))
             .or_else(|| (!by_refusals.is_empty()).then_some(by_refusals))
             .or_else(|| known.and_then(|known| remedy(known.id, verb)).map(str::to_owned)),

@@ -2,6 +2,7 @@
 //! `commands` turns the parsed arguments into requests.
 #![allow(rustdoc::broken_intra_doc_links, reason = "clap prints these texts as they are: [:TAG] is not a link")]
 
+pub mod advice;
 pub mod argv;
 mod auto_upgrade;
 mod bootloader;

@@ -124,10 +124,22 @@ fn ours<T>(found: Result<T, ProbeError>, name: &str) -> Result<T, Failure> {
             "{name}: no Slipway system is found on it (`installer inspect {}` shows what is there, `lsblk` lists the disks)",
             quoted(name)
         ),
-        Err(e) => e.way_back(&quoted(name)).map_or_else(|| name.to_owned(), |way| format!("{name}: {way}")),
-        Ok(_) => name.to_owned(),
+        _ => name.to_owned(),
     };
-    found.context(context).or_fail(FailureKind::Install)
+    let remedy = found.as_ref().err().and_then(|e| e.way_back(&quoted(name)));
+    let found = match remedy {
+        Some(remedy) => found.context(WayBack { disk: name.to_owned(), remedy }),
+        None => found.context(context),
+    };
+    found.or_fail(FailureKind::Install)
+}
+
+/// A disk of ours that does not read as one, and what brings it back.
+#[derive(Debug, thiserror::Error)]
+#[error("{disk}: {remedy}")]
+pub struct WayBack {
+    disk: String,
+    pub remedy: String,
 }
 
 /// `name` is the user's name for the disk.

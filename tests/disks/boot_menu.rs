@@ -139,7 +139,8 @@ fn a_lost_copy_is_mended_and_a_lost_boot_state_is_not() {
     let (json, text, verbose) = shown(&node.disk);
     assert_eq!((json, text.starts_with("boot menu  on: the boot state is lost"), &text), (Value::Null, true, &verbose));
     for cmdline in [node.cmdline('A', false), "quiet".to_owned()] {
-        let texts = ["both copies of boot.env are damaged", "`installer repair` writes boot.env again"];
+        let mended = format!("`installer repair --disk {}` writes boot.env again", node.disk.display());
+        let texts = ["both copies of boot.env are damaged", &mended];
         refused(&node.disk, INSTALL, &texts, || node.run_under(&cmdline, &["bootloader", "menu", "off"]));
     }
     let repaired = node.run('A', false, &["repair"]).succeeds();

@@ -367,11 +367,12 @@ fn a_loader_that_is_missing_is_replaced_once_there_is_a_file() {
     let disk = with_stubs(&world);
     let at = format!("{}@@{}", disk.display(), partition(&disk, "EFI").offset);
     tool!("mdel", "-i", &at, EFI);
-    let texts = ["EFI/BOOT/BOOTX64.EFI is missing from the ESP; `installer repair` makes the ESP again"];
-    refused(&disk, INSTALL, &texts, || update(&disk));
+    let is_missing = "EFI/BOOT/BOOTX64.EFI is missing from the ESP; `installer repair";
+    let texts = [&format!("{is_missing} --disk {}` makes the ESP again", disk.display())];
+    refused(&disk, INSTALL, &texts.map(String::as_str), || update(&disk));
     let failure = bootloader(&disk, &["update", "--offline", "--output=json"]).exits(INSTALL).json();
     assert_eq!(failure["id"], "esp-unfit", "{failure}");
-    assert!(bootloader(&disk, &["status"]).exits(INSTALL).stdout.contains(texts[0]));
+    assert!(bootloader(&disk, &["status"]).exits(INSTALL).stdout.contains(is_missing));
     let before = json_of(&disk, &["status"])["boot_env"].clone();
     let report = on_disk(&disk, &["repair", "--output=json"]).succeeds().json();
     assert!(report["plan"]["result"].as_str().unwrap().contains("the boot state is what it was"), "{report}");

@@ -153,9 +153,9 @@ fn an_esp_that_is_damaged() {
     for verb in ["confirm", "rollback"] {
         node.run('A', false, &[verb])
             .exits(INSTALL)
-            .says(&["on the ESP is there and exactly one sector", "`installer repair`"]);
+            .says(&["on the ESP is there and exactly one sector", "`installer repair --disk "]);
     }
-    node.upgrade().exits(INSTALL).says(&["on the ESP is there and exactly one sector", "`installer repair`"]);
+    node.upgrade().exits(INSTALL).says(&["on the ESP is there and exactly one sector", "`installer repair --disk "]);
     assert!(Content::of(&node.disk) == before, "it was written to");
 }
 

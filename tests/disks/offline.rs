@@ -133,8 +133,10 @@ fn a_damaged_default_is_left_and_then_replaced() {
     flip(&node.disk, rootfs[1]);
     let upgrade = ["upgrade", &source(&node.next)];
     for verb in [&upgrade[..], &["stage", &source(&node.next)], &["activate"]] {
-        let texts = ["its default, slot B, is damaged on the disk", "`installer rollback --disk PATH --offline`"];
-        refused(&node.disk, INSTALL, &texts, || offline(&node, verb));
+        let settles = format!("`installer rollback --disk {} --offline`", node.disk.display());
+        refused(&node.disk, INSTALL, &["its default, slot B, is damaged on the disk", &settles], || {
+            offline(&node, verb)
+        });
     }
     flip(&node.disk, rootfs[0]);
     refused(&node.disk, INSTALL, &["slot A is damaged on the disk"], || offline(&node, &["rollback"]));
@@ -179,16 +181,17 @@ fn what_is_not_settled_is_refused() {
     // Another trial is pending.
     offline(&node, &upgrade).succeeds();
     for verb in [&other[..], &["stage", &source(&world.payload)]] {
-        let texts = ["slot B is to be tried at the next boot", "`installer rollback --disk PATH --offline`"];
+        let settles = format!("`installer rollback --disk {} --offline`", node.disk.display());
+        let texts = ["slot B is to be tried at the next boot", &settles];
         refused(&node.disk, INSTALL, &texts, || offline(&node, verb));
     }
     // Both copies of boot.env are lost.
     node.boot_envs().iter().for_each(|at| write_at(&node.disk, *at, &[0; 512]));
+    let mended = format!("`installer repair --disk {}`", node.disk.display());
     for verb in [&upgrade[..], &["activate"]] {
-        let texts = ["both copies of boot.env are lost", "`installer repair --disk PATH`"];
-        refused(&node.disk, INSTALL, &texts, || offline(&node, verb));
+        refused(&node.disk, INSTALL, &["both copies of boot.env are lost", &mended], || offline(&node, verb));
     }
-    refused(&node.disk, INSTALL, &["`installer repair`"], || offline(&node, &["rollback"]));
+    refused(&node.disk, INSTALL, &[&mended], || offline(&node, &["rollback"]));
     node.run_under("quiet", &["repair"]).succeeds();
     assert_eq!(next(&node), ("A".to_owned(), false));
     offline(&node, &upgrade).succeeds();

@@ -90,7 +90,7 @@ fn a_table_that_moves_a_partition() {
     with_primary_table(&node, |entries| lba(entries, 2 * 128 + 32, 8));
     let newest = Payload::new(&world.path("newest"));
     newest.write("os-release", "ID=test\nVERSION_ID=1.4.0\n");
-    refused(&node, INSTALL, &["its first copy is wrong: partition 3", "`installer repair`"], || {
+    refused(&node, INSTALL, &["its first copy is wrong: partition 3", "`installer repair --disk "], || {
         node.run_under(&node.cmdline('B', false), &["upgrade", "--source", &newest.source()])
     });
     on_disk(&node.disk, &["repair"]).succeeds();
@@ -191,7 +191,8 @@ fn a_boot_env_that_is_not_there() {
     assert!(told.contains("slipway/boot.env alone holds the boot state"), "{told}");
     tool!("mdel", "-i", &esp, "::/slipway/boot.env");
     for attempt in [&["confirm"][..], &["rollback"], &["upgrade", "--source", &node.next.source()]] {
-        let texts = ["neither slipway/boot.env nor slipway/boot2.env on the ESP", "`installer repair` puts them"];
+        let mended = format!("`installer repair --disk {}` puts them", node.disk.display());
+        let texts = ["neither slipway/boot.env nor slipway/boot2.env on the ESP", &mended];
         // Nothing to confirm is found first only where the boot state can be told.
         refused(&node, INSTALL, &texts, || node.run('A', false, attempt));
     }
