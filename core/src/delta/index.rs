@@ -10,14 +10,17 @@
 //! 60  4   zero
 //! 64  64  for each file that goes into a slot: offset of its content in the layer (8), its length (8), its name, filled up
 //!         with zeros (48)
-//! …   20  for each chunk, in the order of the layer: its length (4), the first 16 bytes of its SHA-256
+//! …   12  for each chunk, in the order of the layer: its length (4), its fingerprint (8)
 //! ```
 //!
 //! The files are those of a payload; they are cut, each from its beginning. What lies between them is cut at any places.
 //! By them a reader knows where each file is written while it reads the layer.
 //!
-//! The chunks cover the layer without gaps, so no two can overlap. 16 bytes of a digest are enough: they choose bytes, and
-//! the digest of the layer decides whether these were the right ones.
+//! The chunks cover the layer without gaps, so no two can overlap.
+//!
+//! A fingerprint is no digest: it is computed as fast as memory is read, and whoever makes an index can make two chunks agree
+//! in it. That is enough. It chooses bytes, and the digest of the layer decides whether these were the right ones. Its seed
+//! is of that digest, so that nobody makes such chunks before the layer is built.
 
 use crate::prelude::*;
 
@@ -36,8 +39,8 @@ pub const HEADER_BYTES: usize = 64;
 /// Bytes of a file.
 pub const FILE_BYTES: usize = 64;
 /// Bytes of a chunk.
-pub const CHUNK_BYTES: usize = 20;
-/// Limit of chunks. At the standard average they cover 8 GiB, and take 20 MiB of memory.
+pub const CHUNK_BYTES: usize = 12;
+/// Limit of chunks. At the standard average they cover 8 GiB, and take 14 MiB of memory.
 pub const MAX_CHUNKS: usize = 1 << 19;
 /// Limit of files. A payload has five that go into a slot; a layer may have some of them more than once.
 pub const MAX_FILES: usize = 16;
@@ -48,15 +51,8 @@ const NAME_BYTES: usize = 48;
 
 const MAGIC: &[u8; 8] = b"slipchk1";
 
-/// The first 16 bytes of a chunk's SHA-256.
-pub type Key = [u8; 16];
-
-/// The key of a chunk with this digest.
-pub fn key_of(digest: Sha256) -> Key {
-    let mut key = Key::default();
-    key.copy_from_slice(&digest.0[..16]);
-    key
-}
+/// XXH3, 64 bits, of a chunk with [`Index::seed`] (xxHash specification 0.2.0).
+pub type Fingerprint = u64;
 
 /// Why an index is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,7 +99,7 @@ pub struct Index {
     /// The method that cut its files.
     pub cutter: Cutter,
     files: Vec<File>,
-    keys: Vec<Key>,
+    fingerprints: Vec<Fingerprint>,
     // Where each chunk ends in the layer.
     ends: Vec<u64>,
 }
@@ -111,7 +107,12 @@ pub struct Index {
 impl Index {
     /// An index without chunks yet.
     pub const fn new(blob: Sha256, cutter: Cutter) -> Self {
-        Index { blob, cutter, files: Vec::new(), keys: Vec::new(), ends: Vec::new() }
+        Index { blob, cutter, files: Vec::new(), fingerprints: Vec::new(), ends: Vec::new() }
+    }
+
+    /// The seed of the fingerprints: the first eight bytes of the layer's digest.
+    pub fn seed(&self) -> u64 {
+        u64_at(&self.blob.0, 0)
     }
 
     /// Adds the next file of the layer.
@@ -141,14 +142,14 @@ impl Index {
     ///
     /// # Errors
     /// It is empty or larger than the cutter makes any, or one too many.
-    pub fn push(&mut self, len: u32, key: Key) -> Result<(), IndexError> {
-        if self.keys.len() == MAX_CHUNKS {
+    pub fn push(&mut self, len: u32, fingerprint: Fingerprint) -> Result<(), IndexError> {
+        if self.fingerprints.len() == MAX_CHUNKS {
             return Err(IndexError::TooMany(MAX_CHUNKS as u64 + 1));
         }
         if len == 0 || len as usize > self.cutter.most() {
-            return Err(IndexError::Length(self.keys.len() + 1, len));
+            return Err(IndexError::Length(self.fingerprints.len() + 1, len));
         }
-        self.keys.push(key);
+        self.fingerprints.push(fingerprint);
         // Cannot overflow: there are few, and each is small.
         self.ends.push(self.size() + u64::from(len));
         Ok(())
@@ -161,12 +162,12 @@ impl Index {
 
     /// The number of chunks.
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.fingerprints.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.fingerprints.is_empty()
     }
 
     /// Where this chunk is in the layer.
@@ -180,9 +181,9 @@ impl Index {
         self.ends.partition_point(|end| *end <= offset)
     }
 
-    /// The key of this chunk.
-    pub fn key(&self, n: usize) -> &Key {
-        &self.keys[n]
+    /// The fingerprint of this chunk.
+    pub fn fingerprint(&self, n: usize) -> Fingerprint {
+        self.fingerprints[n]
     }
 
     /// The index as bytes.
@@ -201,9 +202,9 @@ impl Index {
             bytes.extend_from_slice(name.as_bytes());
             bytes.resize(bytes.len() + NAME_BYTES - name.len(), 0);
         }
-        for (n, key) in self.keys.iter().enumerate() {
+        for (n, fingerprint) in self.fingerprints.iter().enumerate() {
             bytes.extend_from_slice(&(self.chunk(n).len as u32).to_le_bytes());
-            bytes.extend_from_slice(key);
+            bytes.extend_from_slice(&fingerprint.to_le_bytes());
         }
         bytes
     }
@@ -272,9 +273,7 @@ impl Parser {
         if index.len() == self.claimed {
             return Err(IndexError::Cut);
         }
-        let mut key = Key::default();
-        key.copy_from_slice(&rest[4..]);
-        index.push(u32_at(rest, 0), key)?;
+        index.push(u32_at(rest, 0), u64_at(rest, 4))?;
         if index.size() > self.size { Err(IndexError::Sum(index.size(), self.size)) } else { Ok(()) }
     }
 
@@ -318,7 +317,7 @@ impl Parser {
             return Err(IndexError::Sum(index.size(), self.size));
         }
         // A vector that grows takes up to twice the memory.
-        index.keys.shrink_to_fit();
+        index.fingerprints.shrink_to_fit();
         index.ends.shrink_to_fit();
         Ok(index)
     }
@@ -341,8 +340,8 @@ mod tests {
         let file = |offset, len, name: &str| File { at: Extent { offset, len }, name: name.to_owned() };
         index.push_file(file(512, 16_384, "vmlinuz")).unwrap();
         index.push_file(file(16_896, 9_001, "rootfs.squashfs")).unwrap();
-        for (len, content) in [(512, "a"), (16_384, "b"), (9_000, "c"), (1, "b")] {
-            index.push(len, key_of(Sha256::of(content.as_bytes()))).unwrap();
+        for (len, fingerprint) in [(512, 0x0807_0605_0403_0201), (16_384, 2), (9_000, 3), (1, 2)] {
+            index.push(len, fingerprint).unwrap();
         }
         index
     }
@@ -356,7 +355,7 @@ mod tests {
     #[test]
     fn an_index_comes_in_pieces_of_any_size() {
         let bytes = example().encode();
-        for piece in [1, 7, 20, 64, 1000] {
+        for piece in [1, 7, 12, 64, 1000] {
             assert_eq!(parse(&bytes, piece), Ok(example()), "{piece}");
         }
         let index = example();
@@ -368,11 +367,11 @@ mod tests {
     #[test]
     fn the_format_never_changes() {
         let bytes = example().encode();
-        assert_eq!(bytes.len(), 64 + 2 * 64 + 4 * 20);
+        assert_eq!(bytes.len(), 64 + 2 * 64 + 4 * 12);
         assert_eq!(&bytes[..8], b"slipchk1");
         assert_eq!(bytes[40..64], [0x29, 0x65, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[64..88], *b"\0\x02\0\0\0\0\0\0\0\x40\0\0\0\0\0\0vmlinuz\0");
-        assert_eq!(bytes[192..200], [0, 2, 0, 0, 0xca, 0x97, 0x81, 0x12]);
+        assert_eq!(bytes[192..204], [0, 2, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     }
 
     #[test]
@@ -404,17 +403,17 @@ mod tests {
         assert_eq!(spoiled(192, &[0xff; 4]), Err(IndexError::Length(1, u32::MAX)));
         assert_eq!(spoiled(192, &[1]), Err(IndexError::Sum(25_898, 25_897)));
         assert_eq!(spoiled(192, &[0, 1]), Err(IndexError::Sum(25_641, 25_897)));
-        for cut in [0, 1, 63, 64, 65, 128, 192, 212, good.len() - 1] {
+        for cut in [0, 1, 63, 64, 65, 128, 192, 204, good.len() - 1] {
             assert_eq!(parse(&good[..cut], 33), Err(IndexError::Cut), "{cut}");
         }
-        assert_eq!(parse(&[&good[..], &[0; 20]].concat(), 33), Err(IndexError::Cut));
+        assert_eq!(parse(&[&good[..], &[0; 12]].concat(), 33), Err(IndexError::Cut));
     }
 
     #[test]
     fn there_is_a_limit_of_chunks() {
         let mut index = Index::new(Sha256::of(b""), Cutter::STANDARD);
-        (0..MAX_CHUNKS).for_each(|_| index.push(1, Key::default()).unwrap());
-        assert!(matches!(index.push(1, Key::default()), Err(IndexError::TooMany(_))));
+        (0..MAX_CHUNKS).for_each(|_| index.push(1, 0).unwrap());
+        assert!(matches!(index.push(1, 0), Err(IndexError::TooMany(_))));
         assert_eq!((index.encode().len() + MAX_FILES * FILE_BYTES) as u64, MAX_BYTES);
     }
 }

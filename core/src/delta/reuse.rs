@@ -8,7 +8,7 @@ use crate::prelude::*;
 
 use core::ops::Range;
 
-use super::index::{File, Index, Key};
+use super::index::{File, Fingerprint, Index};
 use crate::units::Extent;
 
 /// Chunks that are there are fetched as well if they lie between two that are not, and have fewer bytes than this together:
@@ -67,13 +67,18 @@ pub struct Reuse {
     /// The chunks.
     pub index: Index,
     written: Written,
-    // Chunks by their keys.
+    // Chunks by fingerprint and length; equal ones as the layer has them.
     order: Vec<u32>,
     // Offset on the disk, or NONE.
     places: Vec<u64>,
 }
 
 const NONE: u64 = u64::MAX;
+
+/// Chunks for which this is the same are taken for equal.
+fn looks(index: &Index, n: u32) -> (Fingerprint, u64) {
+    (index.fingerprint(n as usize), index.chunk(n as usize).len)
+}
 
 impl Reuse {
     /// No chunk is found yet. `before` is written before the layer is read, and `to` is where on the disk a file of this
@@ -83,25 +88,24 @@ impl Reuse {
         let files = index.files().iter().filter_map(goes).collect();
         let written = Written { before, files };
         let mut order: Vec<_> = (0..index.len() as u32).collect();
-        order.sort_unstable_by(|a, b| index.key(*a as usize).cmp(index.key(*b as usize)));
+        order.sort_unstable_by_key(|n| (looks(&index, *n), *n));
         Reuse { places: vec![NONE; index.len()], index, written, order }
     }
 
-    /// A chunk with this key lies at this place of the disk. It need not be one of the layer. If it is, the chunk that follows
-    /// it in the layer, which most likely follows it on the disk, too.
-    pub fn found(&mut self, key: &Key, place: Extent) -> Option<usize> {
+    /// A chunk with this fingerprint lies at this place of the disk. It need not be one of the layer. If it is, the chunk that
+    /// follows it in the layer, which most likely follows it on the disk, too.
+    ///
+    /// However many chunks are equal, on the disk and in the layer, each of the layer is given a place once and looked at once
+    /// more: those that have one come first. The others come later in the layer, where more has been written.
+    pub fn found(&mut self, fingerprint: Fingerprint, place: Extent) -> Option<usize> {
         let Reuse { index, order, places, written } = self;
-        let key_at = |n: &u32| index.key(*n as usize);
-        let first = order.partition_point(|n| key_at(n) < key);
-        let mut last = None;
-        for n in order[first..].iter().take_while(|n| key_at(n) == key) {
-            let (n, chunk) = (*n as usize, index.chunk(*n as usize));
-            if places[n] == NONE && chunk.len == place.len && written.is_intact(place, chunk.offset) {
-                places[n] = place.offset;
-            }
-            last = Some(n);
-        }
-        last.map(|n| n + 1).filter(|n| *n < index.len())
+        let wanted = (fingerprint, place.len);
+        let equal = &order[order.partition_point(|n| looks(index, *n) < wanted)..];
+        let equal = &equal[..equal.partition_point(|n| looks(index, *n) == wanted)];
+        let lacking = equal.partition_point(|n| places[*n as usize] != NONE);
+        let is_intact = |n: &&u32| written.is_intact(place, index.chunk(**n as usize).offset);
+        equal[lacking..].iter().take_while(is_intact).for_each(|n| places[*n as usize] = place.offset);
+        equal.last().map(|n| *n as usize + 1).filter(|n| *n < index.len())
     }
 
     /// The files of the layer that are written while it is read, each with its first chunk.
@@ -164,7 +168,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        delta::{cutter::Cutter, index::key_of},
+        delta::{cutter::Cutter, index::MAX_CHUNKS},
         digest::Sha256,
     };
 
@@ -196,7 +200,7 @@ mod tests {
     fn index(lens: &[u32]) -> Index {
         let mut index = Index::new(Sha256::of(b""), Cutter::STANDARD);
         for (n, len) in lens.iter().enumerate() {
-            index.push(*len, key_of(Sha256::of(&[n as u8]))).unwrap();
+            index.push(*len, n as Fingerprint).unwrap();
         }
         index
     }
@@ -206,8 +210,7 @@ mod tests {
         let lens = [1000, 60_000, 1000, 65_000, 65_000, 1073, 1000, 30_000];
         let mut reuse = Reuse::new(index(&lens), vec![], &|_| None);
         for n in [1, 3, 4, 5, 7] {
-            let key = *reuse.index.key(n);
-            reuse.found(&key, at(1 << 30, u64::from(lens[n])));
+            reuse.found(n as Fingerprint, at(1 << 30, u64::from(lens[n])));
         }
         assert_eq!((reuse.request(0), reuse.request(6)), (0..3, 6..7));
         assert_eq!(reuse.moves(0), Moved { fetched: 63_000, reused: 161_073, requests: 2 });
@@ -218,11 +221,51 @@ mod tests {
     #[test]
     fn a_chunk_of_another_length_is_another_chunk() {
         let mut reuse = Reuse::new(index(&[1000]), vec![], &|_| None);
-        let key = *reuse.index.key(0);
-        reuse.found(&key, at(0, 999));
+        reuse.found(0, at(0, 999));
         assert_eq!(reuse.place(0), None);
-        reuse.found(&key, at(0, 1000));
+        reuse.found(0, at(0, 1000));
         assert_eq!(reuse.place(0), Some(at(0, 1000)));
+    }
+
+    /// Which is how long the content of a slot can be followed.
+    #[test]
+    fn what_follows_in_the_layer_is_expected() {
+        let mut reuse = Reuse::new(index(&[10, 20, 30]), vec![], &|_| None);
+        assert_eq!(
+            [(0, 10), (1, 20), (2, 30), (2, 31)].map(|(n, len)| reuse.found(n, at(0, len))),
+            [Some(1), Some(2), None, None]
+        );
+    }
+
+    /// A place serves all equal chunks, as far as it is intact when they are needed; another one serves the rest.
+    #[test]
+    fn equal_chunks_share_places() {
+        let mut index = Index::new(Sha256::of(b""), Cutter::STANDARD);
+        (0..4).for_each(|_| index.push(10, 7).unwrap());
+        index.push_file(File { at: at(0, 40), name: "f".to_owned() }).unwrap();
+        let mut reuse = Reuse::new(index, vec![], &|_| Some(at(1000, 40)));
+        let places = |reuse: &Reuse| [0, 1, 2, 3].map(|n| reuse.place(n).map(|place| place.offset));
+        // Written when 12 bytes have been read.
+        reuse.found(7, at(1011, 10));
+        assert_eq!(places(&reuse), [Some(1011), Some(1011), None, None]);
+        reuse.found(7, at(1005, 10));
+        assert_eq!(places(&reuse), [Some(1011), Some(1011), None, None]);
+        reuse.found(7, at(2000, 10));
+        assert_eq!(places(&reuse), [Some(1011), Some(1011), Some(2000), Some(2000)]);
+    }
+
+    /// Of a hostile index, or a disk of zeros. If each pair were looked at, this would not end.
+    #[test]
+    fn as_many_equal_chunks_as_there_can_be_take_no_time() {
+        let mut index = Index::new(Sha256::of(b""), Cutter::STANDARD);
+        (0..MAX_CHUNKS).for_each(|_| index.push(1, 7).unwrap());
+        index.push_file(File { at: at(0, 1 << 30), name: "f".to_owned() }).unwrap();
+        let mut reuse = Reuse::new(index, vec![], &|_| Some(at(0, 1 << 30)));
+        // None of these places is intact for the last chunks.
+        for n in 0..1 << 17 {
+            reuse.found(7, at(n % 1000, 1));
+        }
+        assert_eq!(reuse.moves(0).reused, 1000);
     }
 
     /// A payload: which contents its chunks have, and where its files begin.
@@ -241,7 +284,7 @@ mod tests {
             let mut index = {
                 let mut index = Index::new(Sha256::of(b""), Cutter::STANDARD);
                 for content in &new {
-                    index.push(len(*content) as u32, key_of(Sha256::of(&[*content]))).unwrap();
+                    index.push(len(*content) as u32, u64::from(*content)).unwrap();
                 }
                 index
             };
@@ -265,7 +308,7 @@ mod tests {
             for content in &old {
                 let len = len(*content) as usize;
                 disk[offset..offset + len].fill(Some(*content));
-                reuse.found(&key_of(Sha256::of(&[*content])), at(offset as u64, len as u64));
+                reuse.found(u64::from(*content), at(offset as u64, len as u64));
                 offset += len;
             }
             disk[..10].fill(None);

@@ -1,7 +1,7 @@
 //! Cuts the files of the slots into chunks and tells which of them the layer has.
 //!
 //! Where the old content is that of the layer, no place to cut is searched: the chunk that follows in the layer most likely
-//! follows here, too, and its digest, which is needed anyhow, says so.
+//! follows here, too, and its fingerprint, which is needed anyhow, says so.
 
 use std::{
     sync::{
@@ -11,18 +11,21 @@ use std::{
     thread,
 };
 
-use super::{Old, OldDisk};
-use crate::sha256::Hasher;
+use super::{
+    Old, OldDisk,
+    direct::{ALIGN, aligned, room_for},
+    fingerprint::fingerprint,
+};
 use slipway_core::{
     delta::{
         cutter::Cutter,
-        index::{Key, key_of},
+        index::Fingerprint,
         reuse::{Destination, Reuse},
     },
     units::Extent,
 };
 
-// Bytes of one read.
+// Bytes of one read, unless chunks are larger.
 const READ_BYTES: usize = 512 << 10;
 // Most disks answer several reads at once faster than one after the other, and some read while others compute.
 const THREADS: usize = 4;
@@ -40,24 +43,31 @@ struct Piece {
     follows: Option<Expected>,
 }
 
-/// Length and key of a chunk of the layer.
-type Expected = (usize, Key);
-type Found<'f> = dyn FnMut(&Key, Extent) -> Option<Expected> + 'f;
+/// How the chunks of a layer are made and known.
+#[derive(Clone, Copy)]
+struct Method {
+    cutter: Cutter,
+    seed: u64,
+}
+
+/// Length and fingerprint of a chunk of the layer.
+type Expected = (usize, Fingerprint);
+type Found<'f> = dyn FnMut(Fingerprint, Extent) -> Option<Expected> + 'f;
 
 /// Cuts all of the old files. One that cannot be read to its end is cut as far as it can be read.
 pub fn cut_all(old: &Old<'_>, reuse: &mut Reuse) {
-    let cutter = reuse.index.cutter;
-    let mut pieces: Vec<_> = old.files.iter().flat_map(|file| pieces(file, cutter, PIECE_BYTES)).collect();
+    let method = Method { cutter: reuse.index.cutter, seed: reuse.index.seed() };
+    let mut pieces: Vec<_> = old.files.iter().flat_map(|file| pieces(file, method.cutter, PIECE_BYTES)).collect();
     if old.is_interrupted {
         pieces.extend(in_place(reuse));
     }
     let (next, reuse) = (AtomicUsize::new(0), Mutex::new(reuse));
     let work = || {
-        let mut buf = vec![0; READ_BYTES + cutter.most()];
+        let mut memory = vec![0; window_bytes(method.cutter)];
         while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-            cut_piece(old.disk, piece, cutter, &mut buf, &mut |key, place| {
+            cut_piece(old.disk, piece, method, &mut memory, &mut |fingerprint, place| {
                 let mut reuse = reuse.lock().unwrap_or_else(PoisonError::into_inner);
-                reuse.found(key, place).map(|next| expected(&reuse, next))
+                reuse.found(fingerprint, place).map(|next| expected(&reuse, next))
             });
         }
     };
@@ -71,7 +81,7 @@ pub fn cut_all(old: &Old<'_>, reuse: &mut Reuse) {
 }
 
 fn expected(reuse: &Reuse, n: usize) -> Expected {
-    (reuse.index.chunk(n).len as usize, *reuse.index.key(n))
+    (reuse.index.chunk(n).len as usize, reuse.index.fingerprint(n))
 }
 
 /// The pieces of a file.
@@ -106,107 +116,120 @@ fn part(file: &[Extent], start: u64, len: u64) -> Vec<Extent> {
 }
 
 /// Cuts a piece. `found` is told each chunk, and answers with the one that is expected next.
-fn cut_piece(disk: &dyn OldDisk, piece: &Piece, cutter: Cutter, buf: &mut [u8], found: &mut Found<'_>) {
-    let mut bytes = Bytes { disk, left: &piece.extents, at: 0, buf, places: Vec::new() };
-    let (mut begin, mut end) = (0, 0);
+fn cut_piece(disk: &dyn OldDisk, piece: &Piece, method: Method, memory: &mut [u8], found: &mut Found<'_>) {
+    let mut window = Window::new(disk, &piece.extents, method.cutter, memory);
     let mut expected = piece.follows;
     loop {
-        if end - begin < cutter.most() {
-            bytes.buf.copy_within(begin..end, 0);
-            bytes.forget(begin);
-            (begin, end) = (0, end - begin);
-            end += bytes.fill(end);
-        }
-        let window = &bytes.buf[begin..end];
-        let (len, key) = match expected.take().filter(|expected| is_next(window, cutter, expected)) {
+        window.fill();
+        let bytes = window.bytes();
+        let (len, fingerprint) = match expected.take().filter(|expected| is_next(bytes, method, *expected)) {
             Some(expected) => expected,
             None if piece.follows.is_some() => return,
             None => {
-                let len = cutter.cut(window);
-                (len, key(&window[..len]))
+                let len = method.cutter.cut(bytes);
+                (len, fingerprint(method.seed, &bytes[..len]))
             }
         };
         if len == 0 {
             return;
         }
-        if let Some(place) = bytes.place(begin, len) {
-            expected = found(&key, place);
+        if let Some(place) = window.place(len) {
+            expected = found(fingerprint, place);
         }
-        begin += len;
+        window.pass(len);
     }
 }
 
 /// Whether the bytes begin with this chunk. An index that lies could have all bytes looked at one by one, so that chunks that
 /// are smaller than the cutter's are not looked for.
-fn is_next(window: &[u8], cutter: Cutter, (len, key): &Expected) -> bool {
-    *len >= cutter.least() && window.get(..*len).is_some_and(|bytes| self::key(bytes) == *key)
+fn is_next(bytes: &[u8], method: Method, (len, fingerprint): Expected) -> bool {
+    let is_it = |bytes| self::fingerprint(method.seed, bytes) == fingerprint;
+    len >= method.cutter.least() && bytes.get(..len).is_some_and(is_it)
 }
 
-/// The key of a chunk with these bytes.
-pub fn key(bytes: &[u8]) -> Key {
-    let mut hasher = Hasher::default();
-    hasher.update(bytes);
-    key_of(hasher.finish())
+/// Bytes of the memory of a window: the beginning of a chunk that goes on in the next read, and this read.
+const fn window_bytes(cutter: Cutter) -> usize {
+    room_for(cutter.most()) + room_for(read_bytes(cutter))
+}
+
+const fn read_bytes(cutter: Cutter) -> usize {
+    if cutter.most() > READ_BYTES { cutter.most() } else { READ_BYTES }
 }
 
 /// A window of a file, and where its bytes lie on the disk.
-struct Bytes<'f> {
+struct Window<'f> {
     disk: &'f dyn OldDisk,
     // Extents that were not read yet; of the first so many bytes were.
     left: &'f [Extent],
-    at: u64,
+    read: u64,
+    most: usize,
+    // Whatever is read comes behind `reads`, so that it goes to where direct I/O can put it.
     buf: &'f mut [u8],
-    // Offsets in `buf`, and the extents that were read to there.
-    places: Vec<(usize, Extent)>,
+    reads: usize,
+    // The window in the buffer, and where it begins in the file.
+    begin: usize,
+    end: usize,
+    at: u64,
+    // Where parts of the file begin, and their places on the disk.
+    places: Vec<(u64, Extent)>,
 }
 
-impl Bytes<'_> {
-    /// Reads behind byte `end` of the buffer. 0 at the end of the file, or where it cannot be read.
-    fn fill(&mut self, mut end: usize) -> usize {
-        let begin = end;
-        while let Some(first) = self.left.first() {
-            let want = (first.len - self.at).min((self.buf.len() - end).min(READ_BYTES) as u64) as usize;
-            if want > 0 {
-                let place = Extent { offset: first.offset + self.at, len: want as u64 };
-                if self.disk.read(place.offset, &mut self.buf[end..end + want]).is_err() {
-                    self.left = &[];
-                    break;
-                }
-                self.note(end, place);
-                (end, self.at) = (end + want, self.at + want as u64);
-            }
-            if self.at < first.len {
-                break;
-            }
-            (self.left, self.at) = (&self.left[1..], 0);
-        }
-        end - begin
+impl<'f> Window<'f> {
+    fn new(disk: &'f dyn OldDisk, left: &'f [Extent], cutter: Cutter, memory: &'f mut [u8]) -> Self {
+        let (most, buf) = (cutter.most(), aligned(memory));
+        let reads = most.next_multiple_of(ALIGN);
+        let buf = &mut buf[..reads + read_bytes(cutter)];
+        Window { disk, left, read: 0, most, buf, reads, begin: reads, end: reads, at: 0, places: Vec::new() }
     }
 
-    fn note(&mut self, at: usize, place: Extent) {
-        match self.places.last_mut() {
-            Some((begin, last)) if last.end() == place.offset && *begin + last.len as usize == at => {
-                last.len += place.len;
+    fn bytes(&self) -> &[u8] {
+        &self.buf[self.begin..self.end]
+    }
+
+    /// The window gets room for a chunk of the largest size, or reaches to the end of the file, or to where it cannot be read.
+    fn fill(&mut self) {
+        let have = self.end - self.begin;
+        if have >= self.most || self.left.is_empty() {
+            return;
+        }
+        self.buf.copy_within(self.begin..self.end, self.reads - have);
+        (self.begin, self.end) = (self.reads - have, self.reads);
+        self.places.retain(|(at, place)| at + place.len > self.at);
+        while let Some(first) = self.left.first().filter(|_| self.end < self.buf.len()) {
+            let want = (first.len - self.read).min((self.buf.len() - self.end) as u64);
+            let place = Extent { offset: first.offset + self.read, len: want };
+            let end = self.end + want as usize;
+            if self.disk.read(place.offset, &mut self.buf[self.end..end]).is_err() {
+                self.left = &[];
+                return;
             }
+            self.note(place);
+            (self.end, self.read) = (end, self.read + want);
+            if self.read == first.len {
+                (self.left, self.read) = (&self.left[1..], 0);
+            }
+        }
+    }
+
+    /// What is read at the end of the window lies there.
+    fn note(&mut self, place: Extent) {
+        let at = self.at + (self.end - self.begin) as u64;
+        match self.places.last_mut() {
+            Some((_, last)) if last.end() == place.offset => last.len += place.len,
             _ => self.places.push((at, place)),
         }
     }
 
-    /// The first bytes are gone from the buffer.
-    fn forget(&mut self, gone: usize) {
-        self.places.retain_mut(|(at, place)| {
-            let of_it = gone.saturating_sub(*at).min(place.len as usize);
-            *at = at.saturating_sub(gone);
-            *place = Extent { offset: place.offset + of_it as u64, len: place.len - of_it as u64 };
-            place.len > 0
-        });
+    /// Where the first bytes of the window lie, if that is in one piece.
+    fn place(&self, len: usize) -> Option<Extent> {
+        let (at, place) = self.places.iter().find(|(at, place)| self.at < at + place.len)?;
+        let found = Extent { offset: place.offset + (self.at - at), len: len as u64 };
+        place.contains(found).then_some(found)
     }
 
-    /// Where these bytes of the buffer lie, if that is in one piece.
-    fn place(&self, begin: usize, len: usize) -> Option<Extent> {
-        let (at, place) = self.places.iter().rev().find(|(at, _)| *at <= begin)?;
-        let found = Extent { offset: place.offset + (begin - at) as u64, len: len as u64 };
-        place.contains(found).then_some(found)
+    /// The window begins behind so many bytes.
+    fn pass(&mut self, len: usize) {
+        (self.begin, self.at) = (self.begin + len, self.at + len as u64);
     }
 }
 
@@ -236,16 +259,22 @@ mod tests {
         (0..len as u64).map(|n| (mix(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 40) as u8).collect()
     }
 
-    fn cut_extents(disk: &Memory, extents: &[Extent], found: &mut Found<'_>) {
+    const METHOD: Method = Method { cutter: Cutter::STANDARD, seed: 7 };
+
+    fn cut_by(method: Method, disk: &Memory, extents: &[Extent], found: &mut Found<'_>) {
         let piece = Piece { extents: extents.to_vec(), follows: None };
-        cut_piece(disk, &piece, Cutter::STANDARD, &mut vec![0; READ_BYTES + Cutter::STANDARD.most()], found);
+        cut_piece(disk, &piece, method, &mut vec![0; window_bytes(method.cutter)], found);
+    }
+
+    fn cut_extents(disk: &Memory, extents: &[Extent], found: &mut Found<'_>) {
+        cut_by(METHOD, disk, extents, found);
     }
 
     fn cut(disk: &Memory, extents: &[Extent]) -> Vec<Extent> {
         let mut places = Vec::new();
-        cut_extents(disk, extents, &mut |key, place| {
+        cut_extents(disk, extents, &mut |found, place| {
             let bytes = &disk.0[place.offset as usize..place.end() as usize];
-            assert_eq!(*key, key_of(Sha256::of(bytes)), "{place:?}");
+            assert_eq!(found, fingerprint(METHOD.seed, bytes), "{place:?}");
             places.push(place);
             None
         });
@@ -275,23 +304,45 @@ mod tests {
         assert!(found.len() + 1 >= whole.len() && found.iter().all(|place| a.contains(*place) || b.contains(*place)));
     }
 
-    /// The keys that are found on a disk if the layer has these bytes as its only file, and how many were expected rightly.
+    /// Chunks may be larger than a read usually is: the window holds one.
+    #[test]
+    fn the_largest_chunks_are_cut_as_a_whole() {
+        let [_, most] = Cutter::AVERAGES;
+        let cutter = Cutter::new(most).unwrap();
+        let disk = Memory([noise(3 << 20), vec![7; 5 << 20]].concat());
+        let mut found = Vec::new();
+        let whole = [Extent { offset: 0, len: disk.0.len() as u64 }];
+        cut_by(Method { cutter, seed: 7 }, &disk, &whole, &mut |_, place| {
+            found.push(place.len as usize);
+            None
+        });
+        let mut rest = &disk.0[..];
+        for len in found {
+            assert_eq!(len, cutter.cut(rest));
+            rest = &rest[len..];
+        }
+        assert!(rest.is_empty());
+    }
+
+    /// The chunks that are found on a disk if the layer has these bytes as its only file, and how many were expected rightly.
     fn found(old: &Memory, pieces: &[Piece], layer: &[u8]) -> (Vec<bool>, usize) {
         let file = File { name: "f".to_owned(), at: Extent { offset: 0, len: layer.len() as u64 } };
         let index = cut_layer(layer, Sha256::of(layer), vec![file], Cutter::STANDARD).unwrap();
         let mut reuse = Reuse::new(index, vec![], &|_| None);
-        let (mut searched, mut buf) = (0, vec![0; READ_BYTES + Cutter::STANDARD.most()]);
+        let method = Method { seed: reuse.index.seed(), ..METHOD };
+        let (mut searched, mut memory) = (0, vec![0; window_bytes(method.cutter)]);
         for piece in pieces {
             let mut last = None;
-            cut_piece(old, piece, Cutter::STANDARD, &mut buf, &mut |key, place| {
-                searched += usize::from(last.take().is_none_or(|(len, next)| (place.len, *key) != (len as u64, next)));
-                last = reuse.found(key, place).map(|next| expected(&reuse, next));
+            cut_piece(old, piece, method, &mut memory, &mut |found, place| {
+                searched += usize::from(last.take().is_none_or(|(len, next)| (place.len, found) != (len as u64, next)));
+                last = reuse.found(found, place).map(|next| expected(&reuse, next));
                 last
             });
         }
         let is_there = |n| {
             let place = reuse.place(n)?;
-            assert_eq!(key(&old.0[place.offset as usize..place.end() as usize]), *reuse.index.key(n));
+            let bytes = &old.0[place.offset as usize..place.end() as usize];
+            assert_eq!(fingerprint(method.seed, bytes), reuse.index.fingerprint(n));
             Some(())
         };
         ((0..reuse.index.len()).map(|n| is_there(n).is_some()).collect(), searched)
@@ -308,21 +359,21 @@ mod tests {
         layer.extend(moved);
         let whole = Extent { offset: 0, len: old.0.len() as u64 };
         let mut searched = BTreeSet::new();
-        cut_extents(&old, &[whole], &mut |key, _| {
-            searched.insert(*key);
+        cut_extents(&old, &[whole], &mut |found, _| {
+            searched.insert(found);
             None
         });
-        let mut keys = Vec::new();
+        let mut wanted = Vec::new();
         let of_layer = Memory(layer.clone());
-        cut_extents(&of_layer, &[Extent { offset: 0, len: layer.len() as u64 }], &mut |key, _| {
-            keys.push(searched.contains(key));
+        cut_extents(&of_layer, &[Extent { offset: 0, len: layer.len() as u64 }], &mut |found, _| {
+            wanted.push(searched.contains(&found));
             None
         });
         let (is_found, cuts) = found(&old, &[Piece { extents: vec![whole], follows: None }], &layer);
-        let loses_nothing = |found: &[bool]| keys.iter().zip(found).all(|(searched, found)| !searched || *found);
-        assert!(loses_nothing(&is_found), "{is_found:?} of {keys:?}");
-        let there = keys.iter().filter(|there| **there).count();
-        assert!(there * 10 > keys.len() * 9 && there < keys.len(), "{there} of {}", keys.len());
+        let loses_nothing = |found: &[bool]| wanted.iter().zip(found).all(|(searched, found)| !searched || *found);
+        assert!(loses_nothing(&is_found), "{is_found:?} of {wanted:?}");
+        let there = wanted.iter().filter(|there| **there).count();
+        assert!(there * 10 > wanted.len() * 9 && there < wanted.len(), "{there} of {}", wanted.len());
         // All behind the layer's bytes, and around what changed.
         assert!(cuts < (2 << 20) / (8 << 10) && cuts > 0, "{cuts}");
         // Pieces that begin anywhere lose nothing.
@@ -355,12 +406,12 @@ mod tests {
     /// An index of bytes would have all bytes looked at one by one.
     #[test]
     fn what_is_smaller_than_chunks_are_is_not_expected() {
-        let expected = |len: usize| (len, key(&[7; 8 << 10][..len]));
+        let expected = |len: usize| (len, fingerprint(METHOD.seed, &[7; 8 << 10][..len]));
         let window = [7; 8 << 10];
         let least = Cutter::STANDARD.least();
-        assert!(is_next(&window, Cutter::STANDARD, &expected(least)));
-        assert!(!is_next(&window, Cutter::STANDARD, &expected(least - 1)));
-        assert!(!is_next(&window[..least], Cutter::STANDARD, &expected(least + 1)));
+        assert!(is_next(&window, METHOD, expected(least)));
+        assert!(!is_next(&window, METHOD, expected(least - 1)));
+        assert!(!is_next(&window[..least], METHOD, expected(least + 1)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use super::cut::key;
+use super::fingerprint::fingerprint;
 use crate::digest_file::fill;
 use slipway_core::{
     delta::{
@@ -51,7 +51,7 @@ impl<R: Read> Chunks<R> {
             if len == 0 {
                 return if left > u64::MAX / 2 { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
             }
-            index.push(len as u32, key(&self.buf[..len])).map_err(invalid)?;
+            index.push(len as u32, fingerprint(index.seed(), &self.buf[..len])).map_err(invalid)?;
             self.buf.copy_within(len..self.have, 0);
             self.have -= len;
             left -= len as u64;

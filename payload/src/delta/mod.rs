@@ -1,8 +1,8 @@
 //! Reads a layer of which a disk has most bytes already: the other source of the same bytes.
 //!
 //! The layer's index of chunks says which these are. The slots are cut as the layer was; chunks that are there are copied,
-//! after their digest is compared again, and the rest is fetched with one range a request. Digests and sizes of layer and
-//! files are compared behind this, as without it, and nothing is kept for a later run.
+//! after their fingerprint is compared again, and the rest is fetched with one range a request. Digests and sizes of layer
+//! and files are compared behind this, as without it, and nothing is kept for a later run.
 //!
 //! **Never worse than without.** Whatever fails here, the layer is read on from its store alone, and [`Old`] keeps why. Only a
 //! wrong index with right digests is found at the end of a file or of the layer: then the caller reads all once more
@@ -11,6 +11,8 @@
 mod answer;
 mod cut;
 mod cut_layer;
+mod direct;
+mod fingerprint;
 mod gaps;
 mod index;
 mod reader;

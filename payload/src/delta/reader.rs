@@ -12,8 +12,11 @@ use oci_spec::image::Descriptor;
 use super::{
     Old,
     answer::Answer,
-    cut::{cut_all, key},
-    descriptor_of_index, fetch_index,
+    cut::cut_all,
+    descriptor_of_index,
+    direct::{self, room_for},
+    fetch_index,
+    fingerprint::fingerprint,
 };
 use crate::image::{ImageError, ImageStore, Layer};
 use slipway_core::{
@@ -42,8 +45,9 @@ pub struct Delta<'o> {
     reuse: Reuse,
     // The chunk after those in the buffer.
     next: usize,
-    buf: Vec<u8>,
-    at: usize,
+    memory: Vec<u8>,
+    // The bytes there that are handed out next.
+    ready: Range<usize>,
     supply: Supply,
     // The requests after the one that is being read, and their answers.
     ahead: VecDeque<(Range<usize>, Answer)>,
@@ -94,9 +98,14 @@ impl<'o> Delta<'o> {
             return Ok(None);
         }
         old.said.used.store(true, Ordering::Relaxed);
-        let layer = &layer.descriptor;
-        let (buf, supply, ahead) = (Vec::new(), Supply::Both, VecDeque::new());
-        Ok(Some(Delta { store, layer, old, reuse, next: 0, buf, at: 0, supply, ahead }))
+        Ok(Some(Self::of(store, &layer.descriptor, old, reuse)))
+    }
+
+    fn of(store: &'o dyn ImageStore, layer: &'o Descriptor, old: &'o Old<'o>, reuse: Reuse) -> Self {
+        // A chunk may be larger than what is read at once.
+        let memory = vec![0; room_for(RUN_BYTES.max(reuse.index.cutter.most() as u64) as usize)];
+        let (supply, ahead) = (Supply::Both, VecDeque::new());
+        Delta { store, layer, old, reuse, next: 0, memory, ready: 0..0, supply, ahead }
     }
 
     /// The files that go into a slot, as the index lists them.
@@ -111,9 +120,8 @@ impl<'o> Delta<'o> {
 
     /// Puts the next chunks into the buffer. None are left: it stays empty.
     fn advance(&mut self) -> Result<(), String> {
-        (self.at, self.next) = (0, self.next.min(self.reuse.index.len()));
-        self.buf.clear();
-        if self.next == self.reuse.index.len() {
+        self.ready = 0..0;
+        if self.next >= self.reuse.index.len() {
             return Ok(());
         }
         if let Supply::Request(_, end) = &self.supply {
@@ -140,24 +148,30 @@ impl<'o> Delta<'o> {
             run = Extent { len: run.len + place.len, ..run };
             end += 1;
         }
-        self.buf.resize(run.len as usize, 0);
-        if self.old.disk.read(run.offset, &mut self.buf).is_err() {
-            self.buf.clear();
+        let Ok(Range { start, .. }) = direct::read(self.old.disk, run, &mut self.memory) else {
             self.reuse.lost(self.next);
             return false;
-        }
-        let mut good = 0;
+        };
+        let (mut good, mut at) = (start, start);
+        // Behind a chunk that is not what it was there may be more: one request is to bring them all.
         for n in self.next..end {
-            let len = self.reuse.index.chunk(n).len as usize;
-            if key(&self.buf[good..good + len]) != *self.reuse.index.key(n) {
-                self.reuse.lost(n);
-                break;
+            let chunk = at..at + self.reuse.index.chunk(n).len as usize;
+            at = chunk.end;
+            match self.is_chunk(n, chunk.clone()) {
+                true if self.next == n => (good, self.next) = (chunk.end, n + 1),
+                true => {}
+                false => self.reuse.lost(n),
             }
-            (good, self.next) = (good + len, n + 1);
         }
-        self.buf.truncate(good);
-        self.old.said.reuse(good);
-        good > 0
+        self.ready = start..good;
+        self.old.said.reuse(self.ready.len());
+        !self.ready.is_empty()
+    }
+
+    /// Whether this chunk lies in this part of the memory.
+    fn is_chunk(&self, n: usize, bytes: Range<usize>) -> bool {
+        let index = &self.reuse.index;
+        fingerprint(index.seed(), &self.memory[bytes]) == index.fingerprint(n)
     }
 
     /// Asks for the next chunk, and those behind it that are missing, too.
@@ -214,18 +228,13 @@ impl<'o> Delta<'o> {
     /// The next chunk from the request.
     fn fetched(&mut self) -> Result<(), String> {
         let Supply::Request(reader, _) = &mut self.supply else { return Ok(()) };
-        let n = self.next;
-        self.buf.resize(self.reuse.index.chunk(n).len as usize, 0);
-        let read = reader.read_exact(&mut self.buf).map_err(|e| e.to_string());
-        let read = read.and_then(|()| match key(&self.buf) == *self.reuse.index.key(n) {
-            true => Ok(()),
-            false => Err(format!("chunk {} is another one than its index says", n + 1)),
-        });
-        match read {
-            Ok(()) => self.next += 1,
-            Err(_) => self.buf.clear(),
+        let (n, chunk) = (self.next, 0..self.reuse.index.chunk(self.next).len as usize);
+        reader.read_exact(&mut self.memory[chunk.clone()]).map_err(|e| e.to_string())?;
+        if !self.is_chunk(n, chunk.clone()) {
+            return Err(format!("chunk {} is another one than its index says", n + 1));
         }
-        read
+        (self.ready, self.next) = (chunk, n + 1);
+        Ok(())
     }
 
     /// Reads the end of its answer: a connection is used again only then.
@@ -253,20 +262,19 @@ impl<'o> Delta<'o> {
 
 impl Read for Delta<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let is_used_up = self.at == self.buf.len() && !matches!(self.supply, Supply::Store(_));
+        let is_used_up = self.ready.is_empty() && !matches!(self.supply, Supply::Store(_));
         if is_used_up
             && !out.is_empty()
             && let Err(why) = self.advance()
         {
-            self.buf.clear();
             self.give_up(&why)?;
         }
         match &mut self.supply {
-            Supply::Store(reader) if self.at == self.buf.len() => reader.read(out),
+            Supply::Store(reader) if self.ready.is_empty() => reader.read(out),
             _ => {
-                let n = out.len().min(self.buf.len() - self.at);
-                out[..n].copy_from_slice(&self.buf[self.at..self.at + n]);
-                self.at += n;
+                let n = out.len().min(self.ready.len());
+                out[..n].copy_from_slice(&self.memory[self.ready.start..self.ready.start + n]);
+                self.ready.start += n;
                 Ok(n)
             }
         }
@@ -325,7 +333,8 @@ mod tests {
 
     impl OldDisk for Disk {
         fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-            buf.copy_from_slice(&self.0[offset as usize..][..buf.len()]);
+            let there = self.0.get(offset as usize..).and_then(|rest| rest.get(..buf.len()));
+            buf.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
             Ok(())
         }
     }
@@ -333,21 +342,23 @@ mod tests {
     const CHUNK: usize = 64 << 10;
 
     /// A layer of chunks of which the disk has none at these MiB, and what was asked for to read it, before which MiB was read.
-    /// `rotten`: the disk has another byte there by now.
-    fn asked(missing: &[usize], mib: usize, rotten: Option<usize>) -> Vec<String> {
+    /// `rotten`: the disk has other bytes there by now.
+    fn asked(missing: &[usize], mib: usize, rotten: &[usize]) -> Vec<String> {
         let layer: Vec<u8> =
             (0..(mib << 20) / CHUNK).flat_map(|n| [(n >> 8) as u8, n as u8].repeat(CHUNK / 2)).collect();
         let mut disk = Disk(layer.clone());
         let mut index = Index::new(Sha256::of(&layer), Cutter::STANDARD);
-        layer.chunks(CHUNK).for_each(|chunk| index.push(CHUNK as u32, key(chunk)).unwrap());
+        let known = |chunk: &[u8]| fingerprint(index.seed(), chunk);
+        let known: Vec<_> = layer.chunks(CHUNK).map(known).collect();
+        known.iter().for_each(|chunk| index.push(CHUNK as u32, *chunk).unwrap());
         let mut reuse = Reuse::new(index, vec![], &|_| None);
-        for (n, chunk) in layer.chunks(CHUNK).enumerate() {
+        for (n, chunk) in known.into_iter().enumerate() {
             let at = n * CHUNK;
             if !missing.contains(&(at >> 20)) || !at.is_multiple_of(1 << 20) {
-                reuse.found(&key(chunk), Extent { offset: at as u64, len: CHUNK as u64 });
+                reuse.found(chunk, Extent { offset: at as u64, len: CHUNK as u64 });
             }
         }
-        rotten.into_iter().for_each(|at| disk.0[at] ^= 1);
+        rotten.iter().for_each(|at| disk.0[*at] ^= 1);
         let log = Log::default();
         let store = Memory(layer.clone(), log.clone());
         let descriptor = serde_json::json!({
@@ -357,9 +368,7 @@ mod tests {
         let descriptor: Descriptor = serde_json::from_value(descriptor).unwrap();
         let (files, before, to) = (vec![], vec![], BTreeMap::new());
         let old = Old { disk: &disk, files, before, to, is_interrupted: false, said: Said::default() };
-        let (buf, supply, ahead) = (Vec::new(), Supply::Both, VecDeque::new());
-        let mut delta =
-            Delta { store: &store, layer: &descriptor, old: &old, reuse, next: 0, buf, at: 0, supply, ahead };
+        let mut delta = Delta::of(&store, &descriptor, &old, reuse);
         let mut read = vec![0; layer.len()];
         for (n, part) in read.chunks_mut(1 << 20).enumerate() {
             delta.read_exact(part).unwrap();
@@ -377,16 +386,24 @@ mod tests {
     /// A round trip is not waited for: the next requests are sent before the answer to the last one is read.
     #[test]
     fn the_next_requests_are_on_their_way() {
-        assert_eq!(asked(&[1, 3, 5, 9, 11], 12, None), ["read 0", "1", "3", "5", "9", "read 2", "11"]);
+        assert_eq!(asked(&[1, 3, 5, 9, 11], 12, &[]), ["read 0", "1", "3", "5", "9", "read 2", "11"]);
         // Too far ahead.
-        assert_eq!(asked(&[1, 20], 21, None), ["read 0", "1", "read 19", "20"]);
+        assert_eq!(asked(&[1, 20], 21, &[]), ["read 0", "1", "read 19", "20"]);
     }
 
     /// What is asked for ahead is no longer all that is needed, if the disk does not have what it had.
     #[test]
     fn a_chunk_that_is_lost_meanwhile_is_asked_for() {
-        assert_eq!(asked(&[1, 9], 12, Some(5 << 20)), ["read 0", "1", "9", "read 4", "5"]);
+        assert_eq!(asked(&[1, 9], 12, &[5 << 20]), ["read 0", "1", "9", "read 4", "5"]);
         // Both in one request, in place of the second.
-        assert_eq!(asked(&[1, 9], 12, Some((9 << 20) - CHUNK)), ["read 0", "1", "9", "read 7", "8"]);
+        assert_eq!(asked(&[1, 9], 12, &[(9 << 20) - CHUNK]), ["read 0", "1", "9", "read 7", "8"]);
+    }
+
+    /// Far apart in the layer are two requests; near each other, one.
+    #[test]
+    fn what_has_rotten_together_is_asked_for_at_once() {
+        let near = [0, 1, 3].map(|n| (5 << 20) + n * CHUNK);
+        assert_eq!(asked(&[], 12, &near), ["read 4", "5"]);
+        assert_eq!(asked(&[], 12, &[5 << 20, 7 << 20]), ["read 4", "5", "read 6", "7"]);
     }
 }

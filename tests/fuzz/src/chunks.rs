@@ -45,14 +45,14 @@ pub fn chunks(bytes: &[u8]) -> bool {
 /// Every second chunk is on the disk. All of the layer comes from one place or the other.
 fn moves(index: Index) {
     let size = index.size();
-    let keys: Vec<_> = (0..index.len()).map(|n| (*index.key(n), index.chunk(n).len)).collect();
+    let chunks: Vec<_> = (0..index.len()).map(|n| (index.fingerprint(n), index.chunk(n).len)).collect();
     let to = |_: &str| Some(Extent { offset: 1 << 20, len: size });
     let mut reuse = Reuse::new(index, vec![Extent { offset: 0, len: 4096 }], &to);
-    for (n, (key, len)) in keys.iter().enumerate().step_by(2) {
-        reuse.found(key, Extent { offset: 1000 * n as u64, len: *len });
+    for (n, (fingerprint, len)) in chunks.iter().enumerate().step_by(2) {
+        reuse.found(*fingerprint, Extent { offset: 1000 * n as u64, len: *len });
     }
     let moved = reuse.moves(0);
     assert_eq!(moved.fetched + moved.reused, size);
-    let missing = (0..keys.len()).filter(|n| reuse.place(*n).is_none()).map(|n| keys[n].1).sum::<u64>();
+    let missing = (0..chunks.len()).filter(|n| reuse.place(*n).is_none()).map(|n| chunks[n].1).sum::<u64>();
     assert!(moved.fetched >= missing && moved.fetched <= missing + moved.requests * size.max(MAX_GAP_BYTES));
 }

@@ -77,7 +77,7 @@ fn signatures_are_made_afterwards() {
 }
 
 /// Pushed by us.
-fn registry_of(world: &World, layout: &Layout) -> Debian {
+pub(super) fn registry_of(world: &World, layout: &Layout) -> Debian {
     let dir = world.path("registry");
     fs::create_dir(&dir).unwrap();
     let debian = Debian::empty(&dir, "", "");
