@@ -6,7 +6,7 @@
 
 use crate::prelude::*;
 
-use core::ops::Range;
+use core::ops::{Range, RangeInclusive};
 
 use super::index::{File, Fingerprint, Index};
 use crate::units::Extent;
@@ -106,6 +106,26 @@ impl Reuse {
         let is_intact = |n: &&u32| written.is_intact(place, index.chunk(**n as usize).offset);
         equal[lacking..].iter().take_while(is_intact).for_each(|n| places[*n as usize] = place.offset);
         equal.last().map(|n| *n as usize + 1).filter(|n| *n < index.len())
+    }
+
+    /// The last of the chunks that lie within so many bytes of the layer from the beginning of this one on; none, if these are
+    /// smaller than the cutter makes them, which an index that lies could have.
+    pub fn far(&self, first: usize, bytes: u64) -> Option<usize> {
+        let (index, least) = (&self.index, self.index.cutter.least() as u64);
+        let end = index.chunk(first).offset.checked_add(bytes)?;
+        let last = index.chunk_at(end).checked_sub(1).filter(|last| *last > first)?;
+        ((last - first) as u64 <= bytes / least && index.chunk(last).len >= least).then_some(last)
+    }
+
+    /// All of these chunks lie behind this place of the disk, one behind the other. The one that follows them in the layer.
+    pub fn found_all(&mut self, chunks: RangeInclusive<usize>, offset: u64) -> Option<usize> {
+        let begin = self.index.chunk(*chunks.start()).offset;
+        let next = chunks.end() + 1;
+        for n in chunks {
+            let chunk = self.index.chunk(n);
+            self.found(self.index.fingerprint(n), Extent { offset: offset + (chunk.offset - begin), ..chunk });
+        }
+        (next < self.index.len()).then_some(next)
     }
 
     /// The files of the layer that are written while it is read, each with its first chunk.
@@ -266,6 +286,23 @@ mod tests {
             reuse.found(7, at(n % 1000, 1));
         }
         assert_eq!(reuse.moves(0).reused, 1000);
+    }
+
+    #[test]
+    fn many_chunks_are_found_at_once() {
+        let mut reuse = Reuse::new(index(&[5000; 10]), vec![], &|_| None);
+        assert_eq!(
+            [9_999, 10_000, 14_999, 49_999, 50_000, 90_000].map(|bytes| reuse.far(0, bytes)),
+            [None, Some(1), Some(1), Some(8), Some(9), Some(9)]
+        );
+        assert_eq!((reuse.far(7, 12_000), reuse.far(9, 12_000), reuse.far(0, u64::MAX)), (Some(8), None, Some(9)));
+        assert_eq!(reuse.found_all(2..=4, 7_000), Some(5));
+        assert_eq!([1, 2, 4, 5].map(|n| reuse.place(n)), [None, Some(at(7_000, 5000)), Some(at(17_000, 5000)), None]);
+        assert_eq!(reuse.found_all(8..=9, 0), None);
+        // Of an index that lies: a million bytes, each of them a chunk.
+        assert_eq!(Reuse::new(index(&[1; 100]), vec![], &|_| None).far(0, 50), None);
+        let small = [&[5000; 9][..], &[10]].concat();
+        assert_eq!(Reuse::new(index(&small), vec![], &|_| None).far(0, 45_010), None);
     }
 
     /// A payload: which contents its chunks have, and where its files begin.

@@ -1,11 +1,13 @@
 //! Cuts the files of the slots into chunks and tells which of them the layer has.
 //!
 //! Where the old content is that of the layer, no place to cut is searched: the chunk that follows in the layer most likely
-//! follows here, too, and its fingerprint, which is needed anyhow, says so.
+//! follows here, too, and its fingerprint, which is needed anyhow, says so. If many have followed, not even all bytes are
+//! read: if a chunk far behind them is where it should be, what lies between most likely is, too. All are compared when they
+//! are copied, so that a change between them, which left their length as it was, costs a request of its own.
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -13,8 +15,9 @@ use std::{
 
 use super::{
     Old, OldDisk,
-    direct::{ALIGN, aligned, room_for},
+    direct::{self, room_for},
     fingerprint::fingerprint,
+    window::{Window, window_bytes},
 };
 use slipway_core::{
     delta::{
@@ -25,8 +28,10 @@ use slipway_core::{
     units::Extent,
 };
 
-// Bytes of one read, unless chunks are larger.
-const READ_BYTES: usize = 512 << 10;
+// So many chunks have to follow one another before some are left out.
+const FOLLOWED: usize = 16;
+// Bytes of the layer from which one chunk is read then.
+const LEAP_BYTES: u64 = 1 << 20;
 // Most disks answer several reads at once faster than one after the other, and some read while others compute.
 const THREADS: usize = 4;
 // A slot holds one large file, which threads share in pieces of so many bytes.
@@ -43,6 +48,15 @@ struct Piece {
     follows: Option<Expected>,
 }
 
+/// Which bytes are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Care {
+    /// All: what is found is there.
+    All,
+    /// Some, where the content of the layer follows. What is found most likely is there.
+    Some,
+}
+
 /// How the chunks of a layer are made and known.
 #[derive(Clone, Copy)]
 struct Method {
@@ -50,12 +64,68 @@ struct Method {
     seed: u64,
 }
 
-/// Length and fingerprint of a chunk of the layer.
-type Expected = (usize, Fingerprint);
-type Found<'f> = dyn FnMut(Fingerprint, Extent) -> Option<Expected> + 'f;
+/// A chunk of the layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Expected {
+    n: usize,
+    len: usize,
+    fingerprint: Fingerprint,
+}
+
+/// What is found is told to this. It answers with what is expected next.
+trait Chunks {
+    /// A chunk at this place.
+    fn found(&mut self, fingerprint: Fingerprint, place: Extent) -> Option<Expected>;
+
+    /// This chunk is expected at the beginning of a place in which the file goes on. So many bytes of it need not be read.
+    fn leap(&mut self, next: usize, place: Extent) -> (u64, Option<Expected>);
+}
+
+/// The layer, shared by threads.
+struct Shared<'r, 'o> {
+    reuse: &'r Mutex<&'o mut Reuse>,
+    disk: &'r dyn OldDisk,
+    seed: u64,
+    care: Care,
+    memory: Vec<u8>,
+}
+
+impl<'r, 'o> Shared<'r, 'o> {
+    fn lock(&self) -> MutexGuard<'r, &'o mut Reuse> {
+        self.reuse.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Chunks for Shared<'_, '_> {
+    fn found(&mut self, fingerprint: Fingerprint, place: Extent) -> Option<Expected> {
+        let mut reuse = self.lock();
+        reuse.found(fingerprint, place).map(|next| expected(&reuse, next))
+    }
+
+    fn leap(&mut self, first: usize, mut place: Extent) -> (u64, Option<Expected>) {
+        let (mut bytes, mut next) = (0, Some(first));
+        while let Some(first) = next.filter(|_| self.care == Care::Some) {
+            let reuse = self.lock();
+            let Some(last) = reuse.far(first, LEAP_BYTES.min(place.len)) else { break };
+            let (begin, chunk, wanted) =
+                (reuse.index.chunk(first).offset, reuse.index.chunk(last), reuse.index.fingerprint(last));
+            drop(reuse);
+            let at = Extent { offset: place.offset + (chunk.offset - begin), ..chunk };
+            let read = direct::read(self.disk, at, &mut self.memory);
+            if !read.is_ok_and(|range| fingerprint(self.seed, &self.memory[range]) == wanted) {
+                break;
+            }
+            next = self.lock().found_all(first..=last, place.offset);
+            let passed = chunk.end() - begin;
+            bytes += passed;
+            place = Extent { offset: place.offset + passed, len: place.len - passed };
+        }
+        (bytes, next.map(|next| expected(&self.lock(), next)))
+    }
+}
 
 /// Cuts all of the old files. One that cannot be read to its end is cut as far as it can be read.
-pub fn cut_all(old: &Old<'_>, reuse: &mut Reuse) {
+pub fn cut_all(old: &Old<'_>, reuse: &mut Reuse, care: Care) {
     let method = Method { cutter: reuse.index.cutter, seed: reuse.index.seed() };
     let mut pieces: Vec<_> = old.files.iter().flat_map(|file| pieces(file, method.cutter, PIECE_BYTES)).collect();
     if old.is_interrupted {
@@ -63,12 +133,10 @@ pub fn cut_all(old: &Old<'_>, reuse: &mut Reuse) {
     }
     let (next, reuse) = (AtomicUsize::new(0), Mutex::new(reuse));
     let work = || {
-        let mut memory = vec![0; window_bytes(method.cutter)];
+        let (mut window, memory) = (vec![0; window_bytes(method.cutter)], vec![0; room_for(method.cutter.most())]);
+        let mut layer = Shared { reuse: &reuse, disk: old.disk, seed: method.seed, care, memory };
         while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-            cut_piece(old.disk, piece, method, &mut memory, &mut |fingerprint, place| {
-                let mut reuse = reuse.lock().unwrap_or_else(PoisonError::into_inner);
-                reuse.found(fingerprint, place).map(|next| expected(&reuse, next))
-            });
+            cut_piece(old.disk, piece, method, &mut window, &mut layer);
         }
     };
     thread::scope(|scope| {
@@ -81,7 +149,7 @@ pub fn cut_all(old: &Old<'_>, reuse: &mut Reuse) {
 }
 
 fn expected(reuse: &Reuse, n: usize) -> Expected {
-    (reuse.index.chunk(n).len as usize, reuse.index.fingerprint(n))
+    Expected { n, len: reuse.index.chunk(n).len as usize, fingerprint: reuse.index.fingerprint(n) }
 }
 
 /// The pieces of a file.
@@ -115,15 +183,17 @@ fn part(file: &[Extent], start: u64, len: u64) -> Vec<Extent> {
     part
 }
 
-/// Cuts a piece. `found` is told each chunk, and answers with the one that is expected next.
-fn cut_piece(disk: &dyn OldDisk, piece: &Piece, method: Method, memory: &mut [u8], found: &mut Found<'_>) {
+/// Cuts a piece.
+fn cut_piece(disk: &dyn OldDisk, piece: &Piece, method: Method, memory: &mut [u8], layer: &mut dyn Chunks) {
     let mut window = Window::new(disk, &piece.extents, method.cutter, memory);
-    let mut expected = piece.follows;
+    let (mut expected, mut followed) = (piece.follows, 0);
     loop {
         window.fill();
         let bytes = window.bytes();
-        let (len, fingerprint) = match expected.take().filter(|expected| is_next(bytes, method, *expected)) {
-            Some(expected) => expected,
+        let next = expected.take().filter(|expected| is_next(bytes, method, *expected));
+        followed = if next.is_some() { followed + 1 } else { 0 };
+        let (len, fingerprint) = match next {
+            Some(Expected { len, fingerprint, .. }) => (len, fingerprint),
             None if piece.follows.is_some() => return,
             None => {
                 let len = method.cutter.cut(bytes);
@@ -134,103 +204,26 @@ fn cut_piece(disk: &dyn OldDisk, piece: &Piece, method: Method, memory: &mut [u8
             return;
         }
         if let Some(place) = window.place(len) {
-            expected = found(fingerprint, place);
+            expected = layer.found(fingerprint, place);
         }
         window.pass(len);
+        if followed >= FOLLOWED
+            && let (Some(next), Some(place)) = (expected, window.rest())
+        {
+            followed = 0;
+            if let (passed @ 1.., next) = layer.leap(next.n, place) {
+                window.skip(passed);
+                expected = next;
+            }
+        }
     }
 }
 
 /// Whether the bytes begin with this chunk. An index that lies could have all bytes looked at one by one, so that chunks that
 /// are smaller than the cutter's are not looked for.
-fn is_next(bytes: &[u8], method: Method, (len, fingerprint): Expected) -> bool {
+fn is_next(bytes: &[u8], method: Method, Expected { len, fingerprint, .. }: Expected) -> bool {
     let is_it = |bytes| self::fingerprint(method.seed, bytes) == fingerprint;
     len >= method.cutter.least() && bytes.get(..len).is_some_and(is_it)
-}
-
-/// Bytes of the memory of a window: the beginning of a chunk that goes on in the next read, and this read.
-const fn window_bytes(cutter: Cutter) -> usize {
-    room_for(cutter.most()) + room_for(read_bytes(cutter))
-}
-
-const fn read_bytes(cutter: Cutter) -> usize {
-    if cutter.most() > READ_BYTES { cutter.most() } else { READ_BYTES }
-}
-
-/// A window of a file, and where its bytes lie on the disk.
-struct Window<'f> {
-    disk: &'f dyn OldDisk,
-    // Extents that were not read yet; of the first so many bytes were.
-    left: &'f [Extent],
-    read: u64,
-    most: usize,
-    // Whatever is read comes behind `reads`, so that it goes to where direct I/O can put it.
-    buf: &'f mut [u8],
-    reads: usize,
-    // The window in the buffer, and where it begins in the file.
-    begin: usize,
-    end: usize,
-    at: u64,
-    // Where parts of the file begin, and their places on the disk.
-    places: Vec<(u64, Extent)>,
-}
-
-impl<'f> Window<'f> {
-    fn new(disk: &'f dyn OldDisk, left: &'f [Extent], cutter: Cutter, memory: &'f mut [u8]) -> Self {
-        let (most, buf) = (cutter.most(), aligned(memory));
-        let reads = most.next_multiple_of(ALIGN);
-        let buf = &mut buf[..reads + read_bytes(cutter)];
-        Window { disk, left, read: 0, most, buf, reads, begin: reads, end: reads, at: 0, places: Vec::new() }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.buf[self.begin..self.end]
-    }
-
-    /// The window gets room for a chunk of the largest size, or reaches to the end of the file, or to where it cannot be read.
-    fn fill(&mut self) {
-        let have = self.end - self.begin;
-        if have >= self.most || self.left.is_empty() {
-            return;
-        }
-        self.buf.copy_within(self.begin..self.end, self.reads - have);
-        (self.begin, self.end) = (self.reads - have, self.reads);
-        self.places.retain(|(at, place)| at + place.len > self.at);
-        while let Some(first) = self.left.first().filter(|_| self.end < self.buf.len()) {
-            let want = (first.len - self.read).min((self.buf.len() - self.end) as u64);
-            let place = Extent { offset: first.offset + self.read, len: want };
-            let end = self.end + want as usize;
-            if self.disk.read(place.offset, &mut self.buf[self.end..end]).is_err() {
-                self.left = &[];
-                return;
-            }
-            self.note(place);
-            (self.end, self.read) = (end, self.read + want);
-            if self.read == first.len {
-                (self.left, self.read) = (&self.left[1..], 0);
-            }
-        }
-    }
-
-    /// What is read at the end of the window lies there.
-    fn note(&mut self, place: Extent) {
-        let at = self.at + (self.end - self.begin) as u64;
-        match self.places.last_mut() {
-            Some((_, last)) if last.end() == place.offset => last.len += place.len,
-            _ => self.places.push((at, place)),
-        }
-    }
-
-    /// Where the first bytes of the window lie, if that is in one piece.
-    fn place(&self, len: usize) -> Option<Extent> {
-        let (at, place) = self.places.iter().find(|(at, place)| self.at < at + place.len)?;
-        let found = Extent { offset: place.offset + (self.at - at), len: len as u64 };
-        place.contains(found).then_some(found)
-    }
-
-    /// The window begins behind so many bytes.
-    fn pass(&mut self, len: usize) {
-        (self.begin, self.at) = (self.begin + len, self.at + len as u64);
-    }
 }
 
 #[cfg(test)]
@@ -261,24 +254,34 @@ mod tests {
 
     const METHOD: Method = Method { cutter: Cutter::STANDARD, seed: 7 };
 
-    fn cut_by(method: Method, disk: &Memory, extents: &[Extent], found: &mut Found<'_>) {
-        let piece = Piece { extents: extents.to_vec(), follows: None };
-        cut_piece(disk, &piece, method, &mut vec![0; window_bytes(method.cutter)], found);
+    /// All chunks, of which none is expected.
+    #[derive(Default)]
+    struct Found(Vec<(Fingerprint, Extent)>);
+
+    impl Chunks for Found {
+        fn found(&mut self, fingerprint: Fingerprint, place: Extent) -> Option<Expected> {
+            self.0.push((fingerprint, place));
+            None
+        }
+
+        fn leap(&mut self, _: usize, _: Extent) -> (u64, Option<Expected>) {
+            unreachable!("none is expected")
+        }
     }
 
-    fn cut_extents(disk: &Memory, extents: &[Extent], found: &mut Found<'_>) {
-        cut_by(METHOD, disk, extents, found);
+    fn cut_by(method: Method, disk: &Memory, extents: &[Extent]) -> Vec<(Fingerprint, Extent)> {
+        let (piece, mut found) = (Piece { extents: extents.to_vec(), follows: None }, Found::default());
+        cut_piece(disk, &piece, method, &mut vec![0; window_bytes(method.cutter)], &mut found);
+        found.0
     }
 
     fn cut(disk: &Memory, extents: &[Extent]) -> Vec<Extent> {
-        let mut places = Vec::new();
-        cut_extents(disk, extents, &mut |found, place| {
+        let place = |(found, place): (Fingerprint, Extent)| {
             let bytes = &disk.0[place.offset as usize..place.end() as usize];
             assert_eq!(found, fingerprint(METHOD.seed, bytes), "{place:?}");
-            places.push(place);
-            None
-        });
-        places
+            place
+        };
+        cut_by(METHOD, disk, extents).into_iter().map(place).collect()
     }
 
     /// However a file lies on the disk, it is cut where its content says.
@@ -310,42 +313,62 @@ mod tests {
         let [_, most] = Cutter::AVERAGES;
         let cutter = Cutter::new(most).unwrap();
         let disk = Memory([noise(3 << 20), vec![7; 5 << 20]].concat());
-        let mut found = Vec::new();
         let whole = [Extent { offset: 0, len: disk.0.len() as u64 }];
-        cut_by(Method { cutter, seed: 7 }, &disk, &whole, &mut |_, place| {
-            found.push(place.len as usize);
-            None
-        });
         let mut rest = &disk.0[..];
-        for len in found {
-            assert_eq!(len, cutter.cut(rest));
-            rest = &rest[len..];
+        for (_, place) in cut_by(Method { cutter, seed: 7 }, &disk, &whole) {
+            assert_eq!(place.len as usize, cutter.cut(rest));
+            rest = &rest[place.len as usize..];
         }
         assert!(rest.is_empty());
     }
 
-    /// The chunks that are found on a disk if the layer has these bytes as its only file, and how many were expected rightly.
-    fn found(old: &Memory, pieces: &[Piece], layer: &[u8]) -> (Vec<bool>, usize) {
+    /// A layer that counts how many chunks were not expected.
+    struct Counted<'r, 'o> {
+        layer: Shared<'r, 'o>,
+        expected: Option<Expected>,
+        searched: usize,
+    }
+
+    impl Chunks for Counted<'_, '_> {
+        fn found(&mut self, fingerprint: Fingerprint, place: Extent) -> Option<Expected> {
+            let expected = self.expected.map(|next| (next.fingerprint, next.len as u64));
+            self.searched += usize::from(expected != Some((fingerprint, place.len)));
+            self.expected = self.layer.found(fingerprint, place);
+            self.expected
+        }
+
+        fn leap(&mut self, next: usize, place: Extent) -> (u64, Option<Expected>) {
+            let (passed, next) = self.layer.leap(next, place);
+            if passed > 0 {
+                self.expected = next;
+            }
+            (passed, next)
+        }
+    }
+
+    /// The chunks of a layer that has these bytes as its only file: whether the disk has them where they were found, if so. And how
+    /// many were searched.
+    fn found(old: &Memory, pieces: &[Piece], layer: &[u8], care: Care) -> (Vec<Option<bool>>, usize) {
         let file = File { name: "f".to_owned(), at: Extent { offset: 0, len: layer.len() as u64 } };
         let index = cut_layer(layer, Sha256::of(layer), vec![file], Cutter::STANDARD).unwrap();
         let mut reuse = Reuse::new(index, vec![], &|_| None);
         let method = Method { seed: reuse.index.seed(), ..METHOD };
-        let (mut searched, mut memory) = (0, vec![0; window_bytes(method.cutter)]);
+        let mut window = vec![0; window_bytes(method.cutter)];
+        let shared = Mutex::new(&mut reuse);
+        let memory = vec![0; room_for(method.cutter.most())];
+        let layer = Shared { reuse: &shared, disk: old, seed: method.seed, care, memory };
+        let mut counted = Counted { layer, expected: None, searched: 0 };
         for piece in pieces {
-            let mut last = None;
-            cut_piece(old, piece, method, &mut memory, &mut |found, place| {
-                searched += usize::from(last.take().is_none_or(|(len, next)| (place.len, found) != (len as u64, next)));
-                last = reuse.found(found, place).map(|next| expected(&reuse, next));
-                last
-            });
+            counted.expected = None;
+            cut_piece(old, piece, method, &mut window, &mut counted);
         }
+        let searched = counted.searched;
         let is_there = |n| {
             let place = reuse.place(n)?;
             let bytes = &old.0[place.offset as usize..place.end() as usize];
-            assert_eq!(fingerprint(method.seed, bytes), reuse.index.fingerprint(n));
-            Some(())
+            Some(fingerprint(method.seed, bytes) == reuse.index.fingerprint(n))
         };
-        ((0..reuse.index.len()).map(|n| is_there(n).is_some()).collect(), searched)
+        ((0..reuse.index.len()).map(is_there).collect(), searched)
     }
 
     /// Whatever a search for all cuts finds is found by expectations, too; and the end of a file, which is no cut.
@@ -358,28 +381,76 @@ mod tests {
         let moved: Vec<u8> = layer.splice(3_000_000..3_500_000, []).collect();
         layer.extend(moved);
         let whole = Extent { offset: 0, len: old.0.len() as u64 };
-        let mut searched = BTreeSet::new();
-        cut_extents(&old, &[whole], &mut |found, _| {
-            searched.insert(found);
-            None
-        });
-        let mut wanted = Vec::new();
-        let of_layer = Memory(layer.clone());
-        cut_extents(&of_layer, &[Extent { offset: 0, len: layer.len() as u64 }], &mut |found, _| {
-            wanted.push(searched.contains(&found));
-            None
-        });
-        let (is_found, cuts) = found(&old, &[Piece { extents: vec![whole], follows: None }], &layer);
-        let loses_nothing = |found: &[bool]| wanted.iter().zip(found).all(|(searched, found)| !searched || *found);
-        assert!(loses_nothing(&is_found), "{is_found:?} of {wanted:?}");
+        let prints = |disk: &Memory| {
+            let whole = Extent { offset: 0, len: disk.0.len() as u64 };
+            cut_by(METHOD, disk, &[whole]).into_iter().map(|(found, _)| found).collect::<Vec<_>>()
+        };
+        let searched: BTreeSet<_> = prints(&old).into_iter().collect();
+        let wanted: Vec<_> = prints(&Memory(layer.clone())).iter().map(|chunk| searched.contains(chunk)).collect();
         let there = wanted.iter().filter(|there| **there).count();
         assert!(there * 10 > wanted.len() * 9 && there < wanted.len(), "{there} of {}", wanted.len());
-        // All behind the layer's bytes, and around what changed.
-        assert!(cuts < (2 << 20) / (8 << 10) && cuts > 0, "{cuts}");
-        // Pieces that begin anywhere lose nothing.
-        let pieces = pieces(&[whole], Cutter::STANDARD, 777_777);
-        assert_eq!(pieces.len(), 9);
-        assert!(loses_nothing(&found(&old, &pieces, &layer).0));
+        let loses_nothing = |found: &[Option<bool>]| {
+            assert!(wanted.iter().zip(found).all(|(wanted, found)| !wanted || *found == Some(true)), "{found:?}");
+            assert!(found.iter().all(|found| *found != Some(false)), "{found:?}");
+        };
+        for care in [Care::All, Care::Some] {
+            let (is_found, cuts) = found(&old, &[Piece { extents: vec![whole], follows: None }], &layer, care);
+            loses_nothing(&is_found);
+            // All behind the layer's bytes, and around what changed.
+            assert!(cuts < (2 << 20) / (8 << 10) && cuts > 0, "{cuts}");
+            // Pieces that begin anywhere lose nothing.
+            let small = pieces(&[whole], Cutter::STANDARD, 777_777);
+            assert_eq!(small.len(), 9);
+            loses_nothing(&found(&old, &small, &layer, care).0);
+            // Nor do extents, between which there is something else.
+            let mut parts = old.0.clone();
+            [5 << 19, 5000, 4096].into_iter().for_each(|at| drop(parts.splice(at..at, [9; 4096])));
+            let at = |offset, end| Extent { offset, len: end - offset };
+            let end = parts.len() as u64;
+            let extents = [at(0, 4096), at(8192, 9096), at(13_192, (5 << 19) + 8192), at((5 << 19) + 12_288, end)];
+            let of_parts = pieces(&extents, Cutter::STANDARD, PIECE_BYTES);
+            let is_found = found(&Memory(parts), &of_parts, &layer, care).0;
+            // What lies in two pieces has no place.
+            let missing = wanted.iter().zip(&is_found).filter(|(wanted, found)| **wanted && **found != Some(true));
+            assert!(missing.count() <= 3, "{is_found:?}");
+        }
+    }
+
+    /// Where a slot has the layer's content, hardly any of it is read. A change that leaves the length as it was can be passed
+    /// over then; with more care it is seen.
+    #[test]
+    fn what_follows_is_read_in_samples() {
+        struct Counting(Memory, AtomicUsize);
+        impl OldDisk for Counting {
+            fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+                self.1.fetch_add(buf.len(), Ordering::Relaxed);
+                self.0.read(offset, buf)
+            }
+        }
+        let layer = noise(8 << 20);
+        let mut changed = layer.clone();
+        changed[5 << 19] ^= 1;
+        let whole = Extent { offset: 0, len: layer.len() as u64 };
+        let piece = || [Piece { extents: vec![whole], follows: None }];
+        let wrong = |care| found(&Memory(changed.clone()), &piece(), &layer, care).0;
+        assert_eq!(wrong(Care::All).iter().filter(|found| **found != Some(true)).collect::<Vec<_>>(), [&None]);
+        assert_eq!(wrong(Care::Some).iter().filter(|found| **found != Some(true)).collect::<Vec<_>>(), [&Some(false)]);
+        // A larger one cannot be passed over.
+        changed[(5 << 19)..(5 << 19) + (3 << 19)].fill(0);
+        assert!(found(&Memory(changed), &piece(), &layer, Care::Some).0.iter().all(|found| *found != Some(false)));
+
+        let file = File { name: "f".to_owned(), at: whole };
+        let disk = Counting(Memory(layer), AtomicUsize::new(0));
+        for (care, most) in [(Care::All, 9 << 20), (Care::Some, 2 << 20)] {
+            let layer = &disk.0.0;
+            let index = cut_layer(&**layer, Sha256::of(layer), vec![file.clone()], Cutter::STANDARD).unwrap();
+            let mut reuse = Reuse::new(index, vec![], &|_| None);
+            let (files, before, to, said) = (vec![vec![whole]], vec![], BTreeMap::new(), Said::default());
+            cut_all(&Old { disk: &disk, files, before, to, is_interrupted: false, said }, &mut reuse, care);
+            assert_eq!(reuse.next_missing(0), None);
+            let read = disk.1.swap(0, Ordering::Relaxed);
+            assert!(read < most, "{read}");
+        }
     }
 
     /// Of a write that was interrupted the beginning is there. Nothing is searched behind it.
@@ -394,7 +465,7 @@ mod tests {
         let mut reuse = Reuse::new(index, vec![], &|_| Some(to));
         let (files, before, to, said) = (vec![], vec![], BTreeMap::new(), Said::default());
         let old = Old { disk: &disk, files, before, to, is_interrupted: true, said };
-        cut_all(&old, &mut reuse);
+        cut_all(&old, &mut reuse, Care::Some);
         let found: Vec<_> = (0..reuse.index.len()).map(|n| reuse.place(n)).collect();
         let whole = (0..found.len()).filter(|n| reuse.index.chunk(*n).end() <= 1 << 20);
         for n in whole.clone() {
@@ -406,7 +477,7 @@ mod tests {
     /// An index of bytes would have all bytes looked at one by one.
     #[test]
     fn what_is_smaller_than_chunks_are_is_not_expected() {
-        let expected = |len: usize| (len, fingerprint(METHOD.seed, &[7; 8 << 10][..len]));
+        let expected = |len: usize| Expected { n: 0, len, fingerprint: fingerprint(METHOD.seed, &[7; 8 << 10][..len]) };
         let window = [7; 8 << 10];
         let least = Cutter::STANDARD.least();
         assert!(is_next(&window, METHOD, expected(least)));

@@ -16,6 +16,7 @@ mod fingerprint;
 mod gaps;
 mod index;
 mod reader;
+mod window;
 
 pub use cut_layer::cut_layer;
 pub use gaps::Gaps;

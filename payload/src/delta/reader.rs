@@ -12,7 +12,7 @@ use oci_spec::image::Descriptor;
 use super::{
     Old,
     answer::Answer,
-    cut::cut_all,
+    cut::{Care, cut_all},
     descriptor_of_index,
     direct::{self, room_for},
     fetch_index,
@@ -65,10 +65,20 @@ enum Supply {
 impl<'o> Delta<'o> {
     /// None: the layer is better read from its store alone. Why is told, unless nothing could be gained.
     pub fn open(store: &'o dyn ImageStore, layer: &'o Layer, old: &'o Old<'o>) -> Option<Self> {
+        Self::open_with(Care::Some, store, layer, old)
+    }
+
+    /// The bytes that reading a layer moves: looked at with more care than there is need for if it is read. None: it is better
+    /// read from its store alone.
+    pub fn would_move(store: &'o dyn ImageStore, layer: &'o Layer, old: &'o Old<'o>) -> Option<Moved> {
+        Some(Self::open_with(Care::All, store, layer, old)?.reuse.moves(0))
+    }
+
+    fn open_with(care: Care, store: &'o dyn ImageStore, layer: &'o Layer, old: &'o Old<'o>) -> Option<Self> {
         if !store.has_ranges() || (old.files.is_empty() && !old.is_interrupted) {
             return None;
         }
-        match Self::prepared(store, layer, old) {
+        match Self::prepared(care, store, layer, old) {
             Ok(delta) => delta,
             Err(why) => {
                 old.said.say(format!("{why}: all of the layer is fetched"));
@@ -77,7 +87,12 @@ impl<'o> Delta<'o> {
         }
     }
 
-    fn prepared(store: &'o dyn ImageStore, layer: &'o Layer, old: &'o Old<'o>) -> Result<Option<Self>, ImageError> {
+    fn prepared(
+        care: Care,
+        store: &'o dyn ImageStore,
+        layer: &'o Layer,
+        old: &'o Old<'o>,
+    ) -> Result<Option<Self>, ImageError> {
         let Some(descriptor) = descriptor_of_index(&layer.descriptor)? else {
             return match layer.descriptor.size() {
                 ..=WORTH_A_WORD => Ok(None),
@@ -93,7 +108,7 @@ impl<'o> Delta<'o> {
             None => fetch_index(store, &layer.descriptor, &descriptor)?,
         };
         let mut reuse = Reuse::new(index, old.before.clone(), &|name| old.to.get(name).copied());
-        cut_all(old, &mut reuse);
+        cut_all(old, &mut reuse, care);
         if reuse.moves(0).reused == 0 {
             return Ok(None);
         }
@@ -111,11 +126,6 @@ impl<'o> Delta<'o> {
     /// The files that go into a slot, as the index lists them.
     pub fn files(&self) -> &[File] {
         self.reuse.index.files()
-    }
-
-    /// The bytes that come from each place.
-    pub fn moves(&self) -> Moved {
-        self.reuse.moves(0)
     }
 
     /// Puts the next chunks into the buffer. None are left: it stays empty.

@@ -353,10 +353,8 @@ impl PayloadFiles for ImageSource {
         let first = self.layers.iter().position(has_index).unwrap_or(0);
         let mut all = Moved::default();
         for layer in &self.layers[first..] {
-            let moved = match Delta::open(&*self.store, layer, old) {
-                Some(delta) => delta.moves(),
-                None => Moved { fetched: layer.descriptor.size(), reused: 0, requests: 1 },
-            };
+            let all_of_it = Moved { fetched: layer.descriptor.size(), reused: 0, requests: 1 };
+            let moved = Delta::would_move(&*self.store, layer, old).unwrap_or(all_of_it);
             all.fetched = all.fetched.saturating_add(moved.fetched);
             all.reused = all.reused.saturating_add(moved.reused);
             all.requests += moved.requests;
