@@ -9,6 +9,9 @@ use crate::{
     view::View,
 };
 
+/// So many nodes that failed are named. The objects of the nodes have the others.
+const NAMED: usize = 10;
+
 /// A reason against a rollout.
 struct Verdict {
     /// The payload was booted and was not well: it is tried nowhere else. Otherwise people have to look.
@@ -136,7 +139,9 @@ impl View<'_> {
         let budget = self.facts.rules.failures(total);
         let is_over = failed.len() as u64 >= u64::from(budget);
         is_over.then(|| {
-            let list = failed.join("; ");
+            let named: Vec<&str> = failed.iter().take(NAMED).map(String::as_str).collect();
+            let more = failed.len().checked_sub(NAMED).filter(|more| *more > 0);
+            let list = named.join("; ") + &more.map(|more| format!("; and {more} more")).unwrap_or_default();
             let why = format!("{} of {total} nodes failed, and {budget} are enough; {list}", failed.len());
             // An unknown outcome neither denies a payload nor saves it from being denied.
             Verdict { denies: known >= u64::from(budget), why }

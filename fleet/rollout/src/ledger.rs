@@ -300,6 +300,13 @@ impl Ledger {
         }
     }
 
+    /// Grants count for rates from `now` on, at the latest: a clock that was ahead must not stop a pool until it was right.
+    pub fn correct_times(&mut self, now: Timestamp) {
+        for given in &mut self.given {
+            given.at = given.at.min(now);
+        }
+    }
+
     /// The ledger with one more grant, and that grant's token. The caller writes it if, and only if, the object is still
     /// the one that this was computed from.
     pub fn grant(&self, node: &Node, limits: &Limits, now: Timestamp) -> Result<(Self, u64), Refusal> {
@@ -395,9 +402,11 @@ impl Ledger {
         let down = limits.down.iter().filter(|down| !is_down && down.uid != node.uid);
         let mut down: BTreeMap<&str, &Node> = down.map(|other| (other.uid.as_str(), other)).collect();
         let mut charged: Vec<&Node> = self.grants.iter().map(|grant| &grant.node).collect();
-        // The ledger has the last word about a node.
+        // The ledger has the last word about a node. One whose labels changed since counts in both pools: it may be at it.
         for other in &charged {
-            down.remove(other.uid.as_str());
+            if down.get(other.uid.as_str()).is_some_and(|down| down.pool == other.pool) {
+                down.remove(other.uid.as_str());
+            }
         }
         charged.extend(down.into_values());
         charged

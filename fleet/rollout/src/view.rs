@@ -65,7 +65,13 @@ impl<'a> View<'a> {
 
     /// Nodes that are not well.
     pub(crate) fn down(&self) -> Vec<Node> {
-        let ill = self.facts.nodes.iter().filter(|observed| !observed.is_well() && !self.succeeds(observed));
+        let pool = &self.facts.plan.pool;
+        // It came from another pool, with a grant that is counted there.
+        let is_foreign = |of: &&&Grant| of.node.pool != *pool;
+        let is_down = |observed: &ObservedNode| {
+            !observed.is_well() || self.held.get(observed.node.uid.as_str()).filter(is_foreign).is_some()
+        };
+        let ill = self.facts.nodes.iter().filter(|observed| is_down(observed) && !self.succeeds(observed));
         let ill = ill.map(|observed| &observed.node);
         ill.chain(&self.facts.elsewhere)
             .cloned()
@@ -122,7 +128,8 @@ impl<'a> View<'a> {
             self.failure(node).is_some_and(|failure| failure.evidence == FailureEvidence::BeforeReboot)
         };
         self.facts.plan.nodes().any(is_early).then(|| match self.facts.retry {
-            Some(retry) if now < retry.from => retry,
+            // Not later than the next window: a clock may have been ahead, and policies change.
+            Some(retry) if now < retry.from => Retry { from: retry.from.min(self.facts.next_window(now)), ..retry },
             Some(_) => Retry { below: self.facts.ledger.highest() + 1, from: self.facts.next_window(now) },
             None => Retry { below: 0, from: self.facts.next_window(now) },
         })
@@ -183,7 +190,8 @@ impl<'a> View<'a> {
                 let done = wave.nodes.iter().filter(|node| self.is_done(&node.uid));
                 let since = done.filter_map(|node| Some(self.observed.get(node.uid.as_str())?.report.as_ref()?.since));
                 let Some(since) = since.max() else { return stay(Blocked::NoCanary { wave: number }) };
-                let seen = seen_since.unwrap_or(now);
+                // A time to come was written by a clock that was ahead: the time counts from now.
+                let seen = seen_since.map_or(now, |seen| seen.min(now));
                 let until = soak.after(since.max(seen));
                 let is_passed_over = self.facts.override_at(now).is_some_and(|word| word.soak == Some(passed));
                 if now < until && !is_passed_over {

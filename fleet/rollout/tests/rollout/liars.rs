@@ -3,12 +3,15 @@
 use jiff::{Timestamp, ToSpan};
 use proptest::{collection::vec, prelude::*};
 use slipway_rollout::{
-    decide::decide,
-    ledger::{HIGHEST, Ledger},
+    decide::{Action, decide},
+    facts::{Failure, FailureEvidence, Retry},
+    int_or_percent::IntOrPercent,
+    ledger::{Given, HIGHEST, Ledger},
+    policy::Policy,
 };
 
 use crate::{
-    decide::{arrive, canary, four, granted, hold, look, report, two_at_once, why},
+    decide::{arrive, canary, four, granted, hold, look, report, rollout, two_at_once, why},
     limits, noon, worker,
 };
 
@@ -65,6 +68,55 @@ fn a_token_that_a_release_names_beforehand_is_never_given() {
     let (ledger, first) = Ledger::default().grant(&worker("a-1"), &limits, noon()).unwrap();
     let (_, second) = ledger.grant(&worker("a-2"), &limits, noon()).unwrap();
     assert_eq!((first, second), (3, 5));
+}
+
+#[test]
+fn a_time_to_come_is_no_longer_than_one_from_now() {
+    let far = noon() + 100_000.hours();
+    let mut fleet = four(canary());
+    arrive(&mut fleet, 0);
+    report(&mut fleet, 0).since = Timestamp::MIN;
+    fleet.soaking_since = Some(far);
+    let decision = look(&fleet);
+    assert_eq!((decision.soaks, decision.soaking_since), (Some(noon() + 1.hours()), Some(noon())));
+    // What is repeated comes with the next window as it is by now.
+    let mut fleet = four(two_at_once());
+    let why = "evict the pods: a budget".to_owned();
+    report(&mut fleet, 0).failed = Some(Failure { evidence: FailureEvidence::BeforeReboot, why });
+    for from in [far, Timestamp::MAX, noon() + 1.hours()] {
+        fleet.retry = Some(Retry { below: 0, from });
+        assert_eq!(look(&fleet).retry, Some(Retry { below: 0, from: noon() + 1.hours() }));
+    }
+    let sooner = Some(Retry { below: 0, from: noon() + 5.minutes() });
+    fleet.retry = sooner;
+    assert_eq!(look(&fleet).retry, sooner);
+    // A rate counts a grant from the future as one of now, and no longer.
+    let given = |at| Given { pool: "pool".to_owned(), at };
+    let past = given(noon() - 5.minutes());
+    let mut ledger = Ledger { given: vec![given(far), past.clone()], ..Ledger::default() };
+    ledger.correct_times(noon());
+    assert_eq!(ledger.given, [given(noon()), past]);
+}
+
+#[test]
+fn however_many_nodes_fail_in_however_many_words_the_reason_is_short() {
+    let names: Vec<String> = (0..200).map(|n| format!("a-{n}")).collect();
+    let nodes: Vec<_> = names.iter().map(|name| worker(name)).collect();
+    let policy = Policy { failure_budget: Some(IntOrPercent::Nodes(100)), ..Policy::default() };
+    let mut fleet = rollout(&nodes, policy);
+    let long = "x".repeat(1024);
+    for n in 0..150 {
+        report(&mut fleet, n).failed = Some(Failure { evidence: FailureEvidence::AfterReboot, why: long.clone() });
+    }
+    let decision = look(&fleet);
+    let denied =
+        decision.steps.iter().find_map(|step| if let Action::Deny { why, .. } = step { Some(why) } else { None });
+    let why = denied.unwrap();
+    assert!(
+        why.starts_with("150 of 200 nodes failed, and 100 are enough; ") && why.ends_with("; and 140 more"),
+        "{why}"
+    );
+    assert!(why.len() < 12_000, "{}", why.len());
 }
 
 proptest! {
