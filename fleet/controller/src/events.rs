@@ -6,6 +6,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 use slipway_core::digest::Sha256;
+use slipway_node_api::text::clean_and_cut;
+
+/// The longest message, bytes; the API server takes 1024.
+const LONGEST: usize = 1000;
 
 /// Something that happened to an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,9 +46,14 @@ impl EventRecord {
         Self { kind, api: "fleet.slipway.dev/v1alpha1", name, uid, reason, which, message, is_warning }
     }
 
+    /// The message in one line: nodes and people write some of it.
+    pub fn text(&self) -> String {
+        clean_and_cut(&self.message, LONGEST)
+    }
+
     /// The same in the log of this process.
     pub fn log(&self) {
-        let Self { kind, name, reason, message, .. } = self;
+        let (Self { kind, name, reason, .. }, message) = (self, self.text());
         if self.is_warning {
             tracing::warn!(reason, "{kind} {name}: {message}");
         } else {
@@ -54,11 +63,9 @@ impl EventRecord {
 
     /// As the API server takes it.
     pub fn event(&self, now: Timestamp) -> Event {
-        let Self { kind, api, name, uid, reason, which, message, is_warning } = self;
+        let Self { kind, api, name, uid, reason, which, is_warning, .. } = self;
         let digest = Sha256::of(format!("{uid} {reason} {which}").as_bytes()).to_string();
         let time = Some(Time(now));
-        // The API server takes 1024 bytes.
-        let message: String = message.chars().take(250).collect();
         Event {
             metadata: ObjectMeta {
                 name: Some(format!("{name}.{}", &digest[..16])),
@@ -74,7 +81,7 @@ impl EventRecord {
                 ..ObjectReference::default()
             },
             reason: Some((*reason).to_owned()),
-            message: Some(message),
+            message: Some(self.text()),
             type_: Some(if *is_warning { "Warning" } else { "Normal" }.to_owned()),
             source: Some(EventSource { component: Some("slipway-fleet".to_owned()), host: None }),
             first_timestamp: time.clone(),

@@ -12,8 +12,14 @@ const MOST_BYTES: u64 = 1 << 40;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unclear {
     /// Its disk cannot be read, or its slot has no list of its files.
-    #[error("it does not say which payload it runs")]
+    #[error("it does not say which payload it runs: on the node, `installer status` says why not")]
     Runs,
+    /// It does not know its own disk.
+    #[error(
+        "its slipwayd cannot read the disk's boot state, or the system runs from another disk than `disk` in its \
+         slipwayd.toml: on the node, `installer status` says which"
+    )]
+    Disk,
     /// A digest that is none.
     #[error("it names a payload that is no digest: {0}")]
     Digest(String),
@@ -25,6 +31,9 @@ pub enum Unclear {
 /// The node's report with regard to a rollout of `payload`. `now` is when the answer arrived, by the clock of the
 /// controller: nodes count seconds, so a node's clock decides nothing.
 pub fn node_report(status: &StatusResponse, payload: Sha256, now: Timestamp) -> Result<NodeReport, Unclear> {
+    if status.disk.is_none() {
+        return Err(Unclear::Disk);
+    }
     let staged = status.staged.as_deref().map(digest).transpose()?;
     // A goal that this program does not know disturbs the node, for all it knows.
     let busy = status.operation.as_ref().is_some_and(|op| op.goal() != Goal::Stage);
@@ -200,7 +209,7 @@ mod tests {
             let status = StatusResponse { health, ..status() };
             assert!(matches!(report(&status), Err(Unclear::Health(_))), "{:?}", status.health);
         }
-        assert_eq!(report(&StatusResponse { disk: None, ..status() }), Err(Unclear::Runs));
+        assert_eq!(report(&StatusResponse { disk: None, ..status() }), Err(Unclear::Disk));
         let mut nameless = status();
         nameless.disk.as_mut().unwrap().slots[1].payload = None;
         assert_eq!(report(&nameless), Err(Unclear::Runs));

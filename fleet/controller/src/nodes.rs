@@ -55,6 +55,11 @@ impl Nodes {
         Self { files, port }
     }
 
+    /// Why no node can be asked.
+    pub fn certificates(&self) -> Result<(), String> {
+        self.trust().map(drop)
+    }
+
     fn trust(&self) -> Result<Trust, String> {
         Trust::load(&self.files).map_err(|e| format!("the controller's own certificates: {e}"))
     }

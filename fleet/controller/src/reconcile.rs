@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    iter,
     sync::Arc,
     time::Instant,
 };
@@ -15,12 +16,15 @@ use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::Owne
 use slipway_fleet_objects::{
     ledger::{DisruptionLedger, LEDGER},
     pool::{Approval, RunNow},
+    rollout::Rollout,
     upgrade::{NodeUpgrade, NodeUpgradeSpec},
 };
 use slipway_node::request::{Goal, Request};
+use slipway_node_api::v1;
 use slipway_rollout::{
     blocked::Blocked,
     decide::{Action, BlockedNode},
+    facts::ObservedNode,
     ledger::{Ledger, Proof},
 };
 
@@ -35,7 +39,7 @@ use crate::{
     page::{Page, page},
     persist::{MAX_OBSERVATION_AGE, Persisted, persist},
     pool_metrics,
-    pools::Members,
+    pools::{DesiredState, Members},
     replacement_facts::ReplacementFacts,
     report,
     round::{Observation, PoolRound, RejectedWrites, Round, to_look},
@@ -68,6 +72,11 @@ impl Controller {
     /// The page of the last round.
     pub fn page(&self) -> &Arc<Page> {
         &self.page
+    }
+
+    /// Why no node can be asked: the controller's own certificates cannot be used.
+    pub fn certificates(&self) -> std::result::Result<(), String> {
+        self.nodes.certificates()
     }
 
     /// Look once, and do what follows.
@@ -183,6 +192,9 @@ impl Controller {
                     requests.push(((*node).clone(), ask));
                 }
             }
+            for (uid, ask) in abandoned(pool_round, readings) {
+                requests.extend(nodes.get(uid).map(|node| ((*node).clone(), ask)));
+            }
         }
         self.nodes.ask(requests).await
     }
@@ -275,6 +287,31 @@ fn log_error(told: Result<()>) {
     if let Err(e) = told {
         tracing::warn!("{e}");
     }
+}
+
+/// Nodes that still stage for a rollout that people have given up, and the requests to end that: a stage would ask its
+/// registry for an hour.
+pub fn abandoned<'a>(pool_round: &'a PoolRound, readings: &BTreeMap<String, NodeReading>) -> Vec<(&'a str, Ask)> {
+    let Some((why, rollout)) = pool_round.facts.aborted.as_ref().zip(pool_round.rollout.as_ref()) else {
+        return Vec::new();
+    };
+    let purposes = stagings(rollout, &pool_round.desired);
+    let ask = |observed: &'a ObservedNode| {
+        let uid = observed.node.uid.as_str();
+        let status = readings.get(uid)?.status.as_ref().ok()?;
+        let operation = status.operation.as_ref().filter(|of| of.goal() == v1::Goal::Stage)?;
+        let id = |of: &String| names::operation(of, uid, Goal::Stage, observed_node::stagings(status, of, uid));
+        let id = purposes.iter().map(id).find(|id| operation.id == id.to_string())?;
+        Some((uid, Ask::Abort(id, why.clone())))
+    };
+    pool_round.facts.nodes.iter().filter_map(ask).collect()
+}
+
+/// What the stagings of a rollout are for: its image, and the one that the pool names by now.
+fn stagings(rollout: &Rollout, desired: &DesiredState) -> Vec<String> {
+    let of = rollout.metadata.uid.as_deref().unwrap_or_default();
+    let corrected = desired.image_of(rollout.spec.plan.payload).map(|image| format!("{of} {image}"));
+    iter::once(of.to_owned()).chain(corrected).collect()
 }
 
 /// A request to a node.

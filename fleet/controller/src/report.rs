@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use slipway_fleet_objects::{
     condition,
     pool::{Approval, NodePool, NodePoolStatus},
@@ -11,6 +11,7 @@ use slipway_fleet_objects::{
 };
 use slipway_node_api::{
     enum_name,
+    text::clean_and_cut,
     v1::{StatusResponse, Step as NodeStep},
 };
 use slipway_rollout::{
@@ -28,12 +29,15 @@ use crate::{
     round::{PoolRound, Reboot, Superseded},
 };
 
-/// The longest message. The objects of the nodes have the rest.
+/// The longest message, bytes. The objects of the nodes have the rest.
 const LONGEST: usize = 1000;
 
 /// The size of the message about nodes that are being replaced, bytes: with more of them at once the rest is left out. A
 /// Rollout is one object, whose size has an end.
 const REPLACING: usize = 200_000;
+
+/// How often a pool's status says that a controller looks at it.
+const SIGN_OF_LIFE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The state, in one word that stays the same, and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +48,9 @@ pub struct Headline {
     pub message: String,
 }
 
-fn short(message: String) -> String {
-    message.chars().take(LONGEST).collect()
+/// Nodes, registries and people write much of it.
+fn short(message: impl AsRef<str>) -> String {
+    clean_and_cut(message.as_ref(), LONGEST)
 }
 
 fn count(of: usize) -> u32 {
@@ -193,8 +198,8 @@ pub fn rollout(rollout: &Rollout, pool_round: &PoolRound, now: Timestamp) -> Rol
     let decision = &pool_round.decision;
     for step in &decision.steps {
         match step {
-            Action::Deny { why, .. } => _ = status.denied.get_or_insert_with(|| why.clone()),
-            Action::Pause { why } => _ = status.paused.get_or_insert_with(|| why.clone()),
+            Action::Deny { why, .. } => _ = status.denied.get_or_insert_with(|| short(why)),
+            Action::Pause { why } => _ = status.paused.get_or_insert_with(|| short(why)),
             _ => {}
         }
     }
@@ -239,7 +244,7 @@ fn replacing(pool_round: &PoolRound) -> Vec<Replacing> {
         node_uid: blocked.node.uid.clone(),
         node: blocked.node.name.clone(),
         reason: blocked_reason(pool_round, blocked).to_owned(),
-        message: sentence(pool_round, blocked),
+        message: short(sentence(pool_round, blocked)),
     };
     let mut told = 0;
     let fits = |of: &Replacing| {
@@ -264,9 +269,12 @@ pub fn aside(Superseded { rollout, aborted }: &Superseded, now: Timestamp) -> Ro
     status
 }
 
-fn old(pool: &NodePool) -> NodePoolStatus {
+fn old(pool: &NodePool, now: Timestamp) -> NodePoolStatus {
     let mut status = pool.status.clone().unwrap_or_default();
     status.observed_generation = pool.metadata.generation.unwrap_or(0);
+    // Once a minute, and not once a round: each is a write.
+    let is_recent = |at: &Timestamp| now.duration_since(*at).abs() < SIGN_OF_LIFE;
+    status.observed_at = status.observed_at.filter(is_recent).or(Some(now));
     status
 }
 
@@ -318,7 +326,7 @@ fn headline_of_pool(pool_round: &PoolRound) -> Headline {
 
 /// The status of a pool for people; `refused` is why its next Rollout cannot be made.
 pub fn pool(pool_round: &PoolRound, refused: Option<&str>, now: Timestamp) -> NodePoolStatus {
-    let mut status = old(&pool_round.desired.pool);
+    let mut status = old(&pool_round.desired.pool, now);
     let nodes = &pool_round.facts.nodes;
     status.nodes = count(nodes.len());
     status.done = count(done(pool_round));
@@ -342,7 +350,7 @@ pub fn invalid(
     problem: &Problem,
     now: Timestamp,
 ) -> NodePoolStatus {
-    let mut status = pool.map(old).unwrap_or_default();
+    let mut status = pool.map(|pool| old(pool, now)).unwrap_or_default();
     let waits = pool.is_some_and(|pool| plans::is_given_up(pool, rollouts));
     let waits =
         if waits { "; until that is mended, spec.abort is not acted on: no node is asked to go back" } else { "" };

@@ -152,6 +152,7 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
     let unclear: BTreeSet<&str> = unclear.chain(observation.refused.rollouts.keys().map(String::as_str)).collect();
     let mut freed = Vec::new();
     let mut ledger = freed_ledger(observation, members, (&targets.collect(), &unclear), &mut freed);
+    ledger.correct_times(now);
     let succeeded: BTreeMap<String, String> = freed.iter().filter_map(successor).collect();
     let mut round = Round {
         ledger: Ledger::default(),
@@ -288,7 +289,7 @@ fn pool_round(
         blockers.extend(status.and_then(observed_node::blocker).map(|why| (uid.to_owned(), why)));
         if observed.report.is_none() && ledger.held(uid).is_some() {
             let told = observation.objects.upgrades.get(observed_node::name(node));
-            let since = told.and_then(|told| told.status.as_ref()?.silent_since).unwrap_or(now);
+            let since = told.and_then(|told| told.status.as_ref()?.silent_since).map_or(now, |since| since.min(now));
             rebooting.insert(uid.to_owned(), Reboot::expected(since));
         }
         nodes.push(observed);

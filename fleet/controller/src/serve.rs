@@ -1,7 +1,7 @@
 //! The controller's answers by HTTP: a page, its numbers, and whether it is well.
 //!
 //! It lives as long as rounds end, whatever comes of them: an API server that is down is no reason to start it anew. It is
-//! ready when its last round came to its end.
+//! ready when its last round came to its end, and it has certificates to ask nodes with.
 //!
 //! Any client may connect, so none gets much: each connection is for one request, has a time and a place. Where all places
 //! are taken, the last client gets that of the first: a probe is answered at once, and has no need to wait.
@@ -9,10 +9,7 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -44,6 +41,9 @@ use crate::{
 
 /// A round over 10,000 nodes of which none answers takes half an hour. Nothing takes longer than this.
 pub const LIVES: Duration = Duration::from_secs(2 * 60 * 60);
+/// Why it is not ready. Any client may ask, so it says no more; the log does.
+const NO_ROUND: &str = "the last round failed, or there was none yet";
+const NO_CERTIFICATES: &str = "no node can be asked: the controller's own certificates cannot be used";
 /// Connections at once.
 pub const PLACES: usize = 64;
 /// The longest time until a request has come.
@@ -60,23 +60,25 @@ pub struct ControllerHealth {
     /// Its numbers.
     pub metrics: Arc<Metrics>,
     page: Arc<Page>,
-    ready: AtomicBool,
+    /// Why it is not ready.
+    unready: Mutex<Option<&'static str>>,
     ended: Mutex<Instant>,
 }
 
 impl ControllerHealth {
     /// Of one that begins now.
     pub fn new(metrics: Arc<Metrics>, page: Arc<Page>) -> Self {
-        Self { metrics, page, ready: AtomicBool::new(false), ended: Mutex::new(Instant::now()) }
+        Self { metrics, page, unready: Mutex::new(Some(NO_ROUND)), ended: Mutex::new(Instant::now()) }
     }
 
-    /// A round has ended: it came to its end, or failed for this reason.
-    pub fn round(&self, failed: Option<&str>) {
+    /// A round has ended: it came to its end, or failed for this reason. `certificates` has what is wrong with its own.
+    pub fn round(&self, failed: Option<&str>, certificates: Result<(), String>) {
         if let Some(why) = failed {
             tracing::error!("{why}");
             self.page.fail(why, Timestamp::now());
         }
-        self.ready.store(failed.is_none(), Ordering::Relaxed);
+        let unready = failed.map(|_| NO_ROUND).or(certificates.err().map(|_| NO_CERTIFICATES));
+        *self.unready.lock().unwrap_or_else(PoisonError::into_inner) = unready;
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
@@ -86,9 +88,9 @@ impl ControllerHealth {
         now.saturating_duration_since(ended) < LIVES
     }
 
-    /// True if its last round came to its end.
-    pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Relaxed)
+    /// Why it is not ready; `None` if it is.
+    pub fn unready(&self) -> Option<&'static str> {
+        *self.unready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -120,7 +122,9 @@ fn router(health: Arc<ControllerHealth>) -> Router {
         )
         .route(
             "/readyz",
-            get(async move || health_response(ready.is_ready(), "the last round failed, or there was none yet")),
+            get(async move || {
+                ready.unready().map_or_else(|| health_response(true, ""), |why| health_response(false, why))
+            }),
         )
 }
 
@@ -167,13 +171,19 @@ mod tests {
     fn it_lives_while_rounds_end_and_is_ready_if_the_last_came_to_its_end() {
         let health = ControllerHealth::new(Arc::default(), Arc::default());
         let later = Instant::now() + LIVES;
-        assert!(!health.is_ready() && health.lives(Instant::now()) && !health.lives(later + Duration::from_secs(9)));
-        health.round(Some("no API server"));
+        let is_ready = || health.unready().is_none();
+        assert!(!is_ready() && health.lives(Instant::now()) && !health.lives(later + Duration::from_secs(9)));
+        health.round(Some("no API server"), Ok(()));
         assert!(health.page.get().contains("no API server"));
-        assert!(!health.is_ready() && health.lives(later - Duration::from_secs(9)));
-        health.round(None);
-        assert!(health.is_ready());
-        health.round(Some("no API server"));
-        assert!(!health.is_ready());
+        assert!(!is_ready() && health.lives(later - Duration::from_secs(9)));
+        health.round(None, Ok(()));
+        assert!(is_ready());
+        health.round(Some("no API server"), Ok(()));
+        assert!(!is_ready());
+        // A round ends without certificates, too: no node answers.
+        health.round(None, Err("/etc/slipway/pki/tls.crt: no such file".to_owned()));
+        assert_eq!(health.unready(), Some(NO_CERTIFICATES));
+        health.round(None, Ok(()));
+        assert!(is_ready());
     }
 }

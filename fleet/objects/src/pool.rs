@@ -29,6 +29,12 @@ use crate::Attribution;
     printcolumn(name = "State", type_ = "string", json_path = ".status.state", description = "What goes on"),
     printcolumn(name = "Why", type_ = "string", json_path = ".status.message", description = "Why no more goes on"),
     printcolumn(name = "Rollout", type_ = "string", json_path = ".status.rollout", priority = 1),
+    printcolumn(
+        name = "Seen",
+        type_ = "date",
+        json_path = ".status.observedAt",
+        description = "When a controller looked at it last"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -263,6 +269,9 @@ pub struct NodePoolStatus {
     pub rollout: Option<String>,
     /// The generation of the pool that this speaks of.
     pub observed_generation: i64,
+    /// When a controller looked at it last, to the minute: if that is long ago, none runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_at: Option<Timestamp>,
     /// Valid: whether the pool can be understood; its reasons are Valid, PolicyMissing, PolicyInvalid, PoliciesConflict,
     /// NoTarget, NodesShared. UpToDate: whether all nodes are done; its reasons are the words of state.
     pub conditions: Vec<Condition>,

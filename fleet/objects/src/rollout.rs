@@ -23,7 +23,7 @@ pub const INCOMPLETE: &str = "Incomplete";
     version = "v1alpha1",
     kind = "Rollout",
     status = "RolloutStatus",
-    shortname = "ro",
+    shortname = "nroll",
     category = "slipway",
     doc = "One plan of one pool: which nodes, in which waves, in which order, and how far it is. The controller makes it \
            when a NodePool has a new target, and follows it to the letter. It does not change; a new target is a new \

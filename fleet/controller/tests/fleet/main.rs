@@ -7,6 +7,7 @@
 
 mod back;
 mod channels;
+mod doors;
 mod enforced;
 mod failures;
 mod many;

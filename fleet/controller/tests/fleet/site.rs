@@ -384,6 +384,6 @@ pub fn fleet(kind: &str, name: &str, spec: Value) -> Value {
     json!({ "apiVersion": "fleet.slipway.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec })
 }
 
-fn address(n: usize) -> IpAddr {
+pub fn address(n: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 0, 1, u8::try_from(n).unwrap()))
 }

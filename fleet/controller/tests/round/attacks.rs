@@ -18,19 +18,19 @@ fn holder(round: &Round) -> usize {
 }
 
 /// The node runs the payload, and is well.
-fn arrive(scene: &mut Scene, n: usize) {
+pub fn arrive(scene: &mut Scene, n: usize) {
     let disk = scene.says(n).disk.as_mut().unwrap();
     disk.slots[1].payload = Some(payload(NEW).into());
     disk.running = Slot::B.into();
     scene.says(n).staged = None;
 }
 
-fn told(scene: &Scene, round: &Round, n: usize) -> NodeUpgradeStatus {
+pub fn told(scene: &Scene, round: &Round, n: usize) -> NodeUpgradeStatus {
     let pool_round = round.pools["p"].as_ref().unwrap();
     report::nodes(pool_round, &scene.readings, &Default::default())[format!("uid-{n}").as_str()].clone()
 }
 
-fn keep(scene: &mut Scene, round: &Round) {
+pub fn keep(scene: &mut Scene, round: &Round) {
     let pool_round = round.pools["p"].as_ref().unwrap();
     scene.objects.rollouts[0].status = Some(report::rollout(&scene.objects.rollouts[0], pool_round, now()));
     scene.ledger.status = Some(round.ledger.clone());

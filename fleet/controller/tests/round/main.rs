@@ -8,6 +8,7 @@ mod back;
 mod channel_status;
 mod channel_target;
 mod desired_state;
+mod hostile;
 mod kubernetes;
 mod page;
 mod refused;

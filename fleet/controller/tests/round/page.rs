@@ -119,9 +119,9 @@ fn it_says_who_waits_for_what_and_is_no_larger_for_many() {
     scene.came_back(0, "evict the pods: pod default/db-0 is protected by the PodDisruptionBudget db");
     scene.objects.rollouts[0].status = Some(Default::default());
     scene.objects.rollouts[0].status.as_mut().unwrap().retry =
-        Some(Retry { below: 0, from: "2026-06-02T22:00Z".parse().unwrap() });
+        Some(Retry { below: 0, from: "2026-06-01T12:30Z".parse().unwrap() });
     let page = shown(&scene);
-    for is_there in ["RetriesLater", "default/db-0", "2026-06-02T22:00:00Z", "0 of 1 node done", "at once"] {
+    for is_there in ["RetriesLater", "default/db-0", "2026-06-01T12:30:00Z", "0 of 1 node done", "at once"] {
         assert!(page.contains(is_there), "{is_there}: {page}");
     }
     let mut large = staged(3000);

@@ -99,13 +99,19 @@ fn message_of(node: &Member) -> String {
 /// The notes about a pool beside its state.
 fn remarks(pool: &Pool) -> Vec<String> {
     let behind = pool.behind.then(|| "no controller has looked since the pool was changed".to_owned());
+    let unattended = pool.unattended_since.map(|since| {
+        format!(
+            "no controller has looked since {since:.0}, so this may not be so any more: `kubectl --namespace slipway-fleet get \
+             pods` shows whether one runs"
+        )
+    });
     let paused = pool.paused.as_ref().filter(|_| pool.state != "Paused").map(|word| format!("paused by {word}"));
     let skip = pool.skip.iter().map(|skip| format!("{} is left out by {}", skip.node, skip.word));
     let now = pool.run_now.as_ref().map(|now| format!("no window holds it back until {:.0}: {}", now.until, now.word));
     let MovedBytes { fetched, reused } = pool.moved;
     let moved = (fetched > 0)
         .then(|| format!("{} came from the registry, {} from the nodes' slots", approx(fetched), approx(reused)));
-    behind.into_iter().chain(paused).chain(now).chain(skip).chain(moved).collect()
+    unattended.into_iter().chain(behind).chain(paused).chain(now).chain(skip).chain(moved).collect()
 }
 
 /// A picture: a sign for each node, and in words whatever is not as it should be.
@@ -281,6 +287,7 @@ mod tests {
             nodes: 8,
             done: 3,
             behind: true,
+            unattended_since: None,
             paused: None,
             run_now: None,
             skip: Vec::new(),

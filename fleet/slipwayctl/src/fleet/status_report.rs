@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 use slipway_core::digest::Sha256;
@@ -23,6 +24,9 @@ pub const SCHEMA: u32 = 1;
 /// The message of a pool without a status.
 pub const UNSEEN: &str =
     "no controller has looked at it yet: `kubectl --namespace slipway-fleet get pods` shows whether one runs";
+
+/// A controller says once a minute that it looks at a pool. Where it has not for so long, none does.
+const UNATTENDED: SignedDuration = SignedDuration::from_mins(5);
 
 /// The answer of `slipwayctl --output json fleet status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -73,6 +77,9 @@ pub struct Pool {
     pub done: u32,
     /// No controller has looked since the pool was changed.
     pub behind: bool,
+    /// No controller has looked since then, which is minutes ago: what is said here may not be so any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unattended_since: Option<Timestamp>,
     /// Who has paused it, and why.
     pub paused: Option<Attribution>,
     /// Who has it go now, and until when.
@@ -191,10 +198,12 @@ pub enum NodeStatus {
 fn status_of(reason: &str) -> NodeStatus {
     match reason {
         "Done" => NodeStatus::Done,
-        "UnderWay" | "Begins" | "Granted" | "Staging" | "Aborts" | "Returns" | "Deletes" | "MachineGoes"
-        | "SuccessorJoins" | "SuccessorNotWell" | "NoSuccessor" => NodeStatus::UnderWay,
+        "UnderWay" | "Rebooting" | "Begins" | "Granted" | "Staging" | "Aborts" | "Returns" | "Deletes"
+        | "MachineGoes" | "SuccessorJoins" | "SuccessorNotWell" | "NoSuccessor" => NodeStatus::UnderWay,
         "Failed" => NodeStatus::Failed,
-        "NotWell" | "Overtaken" | "KeepsDenied" | "SuccessorDiffers" | "SuccessorElsewhere" => NodeStatus::Ill,
+        "NotWell" | "Overtaken" | "TokenAhead" | "KeepsDenied" | "SuccessorDiffers" | "SuccessorElsewhere" => {
+            NodeStatus::Ill
+        }
         "Silent" | "SilentWithGrant" | "GoneWithGrant" => NodeStatus::Silent,
         "Skipped" => NodeStatus::LeftOut,
         _ => NodeStatus::Waits,
@@ -217,12 +226,12 @@ pub struct ClusterObjects {
 }
 
 impl Report {
-    /// Of these pools, or of all if none is named.
-    pub fn new(objects: &ClusterObjects, names: &[String]) -> Self {
+    /// Of these pools, or of all if none is named, as they are at this time.
+    pub fn new(objects: &ClusterObjects, names: &[String], now: Timestamp) -> Self {
         let is_named = |name: &str| names.is_empty() || names.iter().any(|of| of == name);
         let pools = objects.pools.iter().filter(|(name, _)| is_named(name));
         let pools = pools.map(|(name, pool)| match pool {
-            Ok(pool) => objects.pool(name, pool),
+            Ok(pool) => objects.pool(name, pool, now),
             Err(why) => Pool::invalid(name, why),
         });
         let kubernetes = objects.kubernetes.as_ref().filter(|_| names.is_empty()).map(Kubernetes::new);
@@ -262,6 +271,7 @@ impl Pool {
             nodes: 0,
             done: 0,
             behind: false,
+            unattended_since: None,
             paused: None,
             run_now: None,
             skip: Vec::new(),
@@ -273,7 +283,7 @@ impl Pool {
 }
 
 impl ClusterObjects {
-    fn pool(&self, name: &str, pool: &NodePool) -> Pool {
+    fn pool(&self, name: &str, pool: &NodePool, now: Timestamp) -> Pool {
         let status = pool.status.clone().unwrap_or_default();
         let is_new = status.state.is_empty();
         let mut members: BTreeMap<&str, &NodeUpgrade> = BTreeMap::new();
@@ -295,6 +305,7 @@ impl ClusterObjects {
             nodes: status.nodes,
             done: status.done,
             behind: pool.metadata.generation.unwrap_or(0) > status.observed_generation,
+            unattended_since: status.observed_at.filter(|at| now.duration_since(*at) > UNATTENDED),
             paused: pool.spec.paused.clone(),
             run_now: pool.spec.run_now.clone().filter(|now| rollout.is_some_and(|of| is_of(now, of))),
             skip: pool.spec.skip.clone(),
@@ -425,6 +436,27 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_at_which_no_controller_looks_says_so() {
+        let at = |time: &str| format!("2026-06-01T{time}:00Z").parse::<Timestamp>().unwrap();
+        let pool = |observed: Option<&str>| -> NodePool {
+            let status = json!({ "state": "UpToDate", "observedAt": observed.map(at) });
+            let spec = json!({ "nodeSelector": {}, "target": { "channel": "c" } });
+            serde_json::from_value(json!({ "metadata": { "name": "p" }, "spec": spec, "status": status })).unwrap()
+        };
+        let unattended = |observed: Option<&str>| {
+            let pools = BTreeMap::from([("p".to_owned(), Ok(pool(observed)))]);
+            let (rollouts, upgrades, ledger) = (Vec::new(), Vec::new(), Ledger::default());
+            let objects = ClusterObjects { pools, rollouts, upgrades, ledger, kubernetes: None };
+            Report::new(&objects, &[], at("12:00")).pools.remove(0).unattended_since
+        };
+        assert_eq!(unattended(Some("11:54")), Some(at("11:54")));
+        // The clocks of a controller and of this machine differ; an older controller does not say it.
+        for fine in [Some("11:58"), Some("12:03"), None] {
+            assert_eq!(unattended(fine), None, "{fine:?}");
+        }
+    }
+
+    #[test]
     fn who_is_replaced_and_who_came_are_where_the_plan_has_them() {
         let zeros = "0".repeat(64);
         let planned =
@@ -445,7 +477,7 @@ mod tests {
             ledger: Ledger::default(),
             kubernetes: None,
         };
-        let pool = Report::new(&objects, &[]).pools.remove(0);
+        let pool = Report::new(&objects, &[], "2026-06-01T12:00Z".parse().unwrap()).pools.remove(0);
         assert!(pool.others.is_empty(), "{:?}", pool.others);
         let [one, two] = &pool.rollout.as_ref().unwrap().waves[0].nodes[..] else { panic!("two nodes") };
         assert_eq!(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use slipway_fleet_objects::{
     kubernetes_upgrade::{CLUSTER, KubernetesUpgrade},
     ledger::{DisruptionLedger, LEDGER},
@@ -56,5 +57,6 @@ async fn look(cluster: &Cluster, names: &[String]) -> Result<Report, Failure> {
         return Err(cluster::no_pool(missing, pools.keys()));
     }
     let ledger = ledger.and_then(|ledger| ledger.status).unwrap_or_default();
-    Ok(Report::new(&ClusterObjects { pools, rollouts, upgrades, ledger, kubernetes }, names))
+    let objects = ClusterObjects { pools, rollouts, upgrades, ledger, kubernetes };
+    Ok(Report::new(&objects, names, Timestamp::now()))
 }

@@ -1,0 +1,96 @@
+//! Strangers who take all the doors of nodes with sockets that say nothing: the controller asks its nodes all the same, and its
+//! rounds stay short. The figures are in the server's README.
+
+use std::{
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use serde_json::json;
+
+use crate::{
+    metrics::numbers,
+    site::{Site, address},
+};
+
+/// Rounds of which the mean is told.
+const ROUNDS: f64 = 12.0;
+const NODES: usize = 3;
+/// Before closed sockets are opened again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Sockets that say nothing, so many at each node. What the node closes is opened again. They end with this.
+struct Flood {
+    is_over: Arc<AtomicBool>,
+    /// All that were opened.
+    opened: Arc<AtomicUsize>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Flood {
+    fn new(site: &Site, count: usize) -> Self {
+        let (is_over, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let at: Vec<SocketAddr> = (1..=NODES).map(|n| SocketAddr::new(address(n), site.port)).collect();
+        let (ends, all) = (Arc::clone(&is_over), Arc::clone(&opened));
+        let task = thread::spawn(move || {
+            let mut open: Vec<Vec<TcpStream>> = at.iter().map(|_| Vec::new()).collect();
+            while !ends.load(Ordering::SeqCst) {
+                for (node, to) in open.iter_mut().zip(&at) {
+                    node.retain(
+                        |socket| matches!(socket.peek(&mut [0]), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock),
+                    );
+                    while node.len() < count {
+                        let Ok(socket) = TcpStream::connect(to) else { break };
+                        socket.set_nonblocking(true).unwrap();
+                        node.push(socket);
+                        all.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+                thread::sleep(PAUSE);
+            }
+        });
+        Self { is_over, opened, task: Some(task) }
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        let _ = self.task.take().map(JoinHandle::join);
+    }
+}
+
+/// The mean of the next rounds, seconds.
+fn mean(site: &Site, port: u16) -> f64 {
+    let now = || {
+        let all = numbers(port);
+        ["count", "sum"].map(|of| all[&format!("slipway_fleet_round_duration_seconds_{of}")])
+    };
+    let before = now();
+    site.until("there were more rounds", |_| now()[0] >= before[0] + ROUNDS);
+    let after = now();
+    (after[1] - before[1]) / (after[0] - before[0])
+}
+
+#[test]
+fn rounds_go_on_beside_sockets_that_say_nothing() {
+    let Some(site) = Site::new(NODES) else { return };
+    let (_controller, port) = site.listening_controller();
+    // Nothing goes on, so that rounds are alike.
+    site.pool_with("new", json!({}), json!({ "paused": { "who": "eve", "why": "to measure" } }));
+    let is_paused = |site: &Site| (1..=NODES).all(|n| site.node_status(&format!("n{n}")).reason == "Paused");
+    site.until("all are looked at", is_paused);
+    for count in [0, 64, 1000] {
+        let flood = Flood::new(&site, count);
+        site.until("they are there", |_| flood.opened.load(Ordering::SeqCst) >= count * NODES);
+        let mean = mean(&site, port);
+        let opened = flood.opened.load(Ordering::SeqCst);
+        eprintln!("{count} idle sockets at each of {NODES} nodes, {opened} in all: rounds of {mean:.3} s");
+        assert!(is_paused(&site), "each node still answers");
+    }
+}
