@@ -102,6 +102,41 @@ pub fn issuer(dir: &Path) -> Result<Issuer<'static, KeyPair>, Failure> {
     Issuer::from_ca_cert_pem(&text(&certificate)?, key_in(&key)?).map_err(|e| Failure::file(&certificate, e))
 }
 
+/// The CAs of the nodes' certificates beside the fleet's own, as [`trust_for_nodes`] left them.
+const NODES: &str = "nodes-ca.crt";
+
+/// Where the CAs of the nodes' certificates are: the fleet's own, and others that are trusted for nodes.
+pub fn ca_of_nodes(dir: &Path) -> PathBuf {
+    let all = dir.join(NODES);
+    if all.exists() { all } else { dir.join("ca.crt") }
+}
+
+/// True if nodes may show certificates of another CA than the one in `dir`.
+pub fn trusts_others_for_nodes(dir: &Path) -> bool {
+    dir.join(NODES).exists()
+}
+
+/// Trust the CA in this file for nodes, beside the one in `dir`. Clients are let in by that one alone.
+pub fn trust_for_nodes(dir: &Path, other: &Path) -> Result<(), Failure> {
+    let (own, other_text) = (text(&dir.join("ca.crt"))?, text(other)?);
+    let mut count = 0;
+    for pem in Pem::iter_from_buffer(other_text.as_bytes()) {
+        let pem = pem.map_err(|e| Failure::file(other, e))?;
+        if pem.label != "CERTIFICATE" {
+            return Err(Failure::file(other, format!("it has a {}: name a file with certificates only", pem.label)));
+        }
+        let certificate = pem.parse_x509().map_err(|e| Failure::file(other, e))?;
+        if !certificate.is_ca() {
+            return Err(Failure::file(other, format!("{} is no CA", certificate.subject())));
+        }
+        count += 1;
+    }
+    if count == 0 {
+        return Err(Failure::file(other, "it has no certificate"));
+    }
+    replace(&dir.join(NODES), format!("{}\n{other_text}", own.trim_end()).as_bytes())
+}
+
 /// The CA in `dir`, made if there is none.
 pub fn ensure_ca(dir: &Path) -> Result<Pair, Failure> {
     const DAYS: u32 = 3650;

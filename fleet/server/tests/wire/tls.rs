@@ -91,6 +91,28 @@ async fn notices(site: &Site) -> Vec<String> {
     }
 }
 
+/// A kubelet has its certificate and the key in one file, to which a link leads, and renews both at once.
+#[tokio::test]
+async fn a_certificate_and_its_key_may_be_one_file_that_a_link_leads_to() {
+    let site = Site::new().await;
+    let at = |name: &str| site.dir.path().join(name);
+    let link = |name: &str, to: &str| {
+        std::os::unix::fs::symlink(at(to), at("new")).unwrap();
+        std::fs::rename(at("new"), at(name)).unwrap();
+    };
+    let pairs = [site.ca.server(2), site.ca.server(3)];
+    for (n, Pair { certificate, key, .. }) in pairs.iter().enumerate() {
+        std::fs::write(at(&format!("kubelet-server-{n}.pem")), format!("{certificate}{key}")).unwrap();
+    }
+    link("kubelet-server-current.pem", "kubelet-server-0.pem");
+    link("node.key", "kubelet-server-current.pem");
+    link("node.crt", "kubelet-server-current.pem");
+    assert_eq!(shown(&site).await, der(&pairs[0]));
+    link("kubelet-server-current.pem", "kubelet-server-1.pem");
+    assert_eq!(shown(&site).await, der(&pairs[1]));
+    assert_eq!(notices(&site).await, [""; 0]);
+}
+
 #[tokio::test]
 async fn a_new_certificate_of_the_server_is_for_new_connections() {
     let site = Site::new().await;

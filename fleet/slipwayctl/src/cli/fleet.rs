@@ -46,6 +46,9 @@ pub struct Init {
     /// Print the objects, for `kubectl apply -f -`, and write no slipway-fleet.yaml
     #[arg(long)]
     pub stdout: bool,
+    /// Also trust nodes whose certificates another CA has signed, as that of the cluster those of kubelets: its certificate
+    #[arg(long, value_name = "FILE")]
+    pub node_ca: Option<PathBuf>,
     /// Also the rights for pools that replace their nodes
     #[arg(long)]
     pub replace: bool,

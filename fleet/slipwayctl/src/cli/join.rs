@@ -39,6 +39,17 @@ pub struct Join {
     /// Where the files will be on the node
     #[arg(long, value_name = "DIR", default_value = "/etc/slipway")]
     pub on_node: PathBuf,
+    /// The node shows the certificate that its kubelet requests from the cluster and renews (serverTLSBootstrap: true), and
+    /// none is made here: the file on the node. `fleet init --node-ca` must trust the CA of the cluster
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "/var/lib/kubelet/pki/kubelet-server-current.pem",
+        conflicts_with = "renew"
+    )]
+    pub kubelet_certificate: Option<PathBuf>,
     /// How many days the certificate is valid, if it is made now
     #[arg(long, value_name = "NUMBER", default_value_t = 365, value_parser = super::days())]
     pub days: u32,

@@ -25,7 +25,7 @@ const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 
 /// Make it.
 pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
-    let Join { name, hosts, dir, base, on_node, days, renew } = join;
+    let Join { name, hosts, dir, base, on_node, kubelet_certificate, days, renew } = join;
     authority::check_name(name)?;
     if !is_node_name(name) {
         let why =
@@ -37,16 +37,29 @@ pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
             "no --host is an address, and the controller asks a node by the InternalIP of its Node: name that, too";
         return Err(Failure::Usage(why.to_owned()));
     };
-    let table = configuration(name, &read_base(base.as_deref())?, on_node)?;
+    let table = configuration(name, &read_base(base.as_deref())?, (on_node, kubelet_certificate.as_deref()))?;
     let params = authority::of_holder(name, Holder::Node(hosts), *days)?;
     authority::issuer(dir)?;
     let at = dir.join("nodes").join(name);
-    let pair = authority::ensure(dir, &at, "server", params, *renew)?;
+    let pair = match kubelet_certificate {
+        Some(_) if !authority::trusts_others_for_nodes(dir) => {
+            let why = "the controller does not trust the certificates of kubelets yet: run `slipwayctl fleet init` with --node-ca \
+                       and the CA of the cluster, and apply what it makes";
+            return Err(Failure::Usage(why.to_owned()));
+        }
+        Some(_) => None,
+        None => Some(authority::ensure(dir, &at, "server", params, *renew)?),
+    };
+    authority::make_dir(&at)?;
     authority::replace(&at.join("ca.crt"), authority::text(&dir.join("ca.crt"))?.as_bytes())?;
     authority::replace(&at.join("revoked.pem"), &revoked(dir)?)?;
     authority::replace(&at.join("slipwayd.toml"), table.as_bytes())?;
     let context = context(dir, name, address)?;
-    let did = if pair.is_new { "is made" } else { "is kept" };
+    let did = match &pair {
+        None => "is its kubelet's",
+        Some(pair) if pair.is_new => "is made",
+        Some(_) => "is kept",
+    };
     let text = format!(
         "{at}: the certificate of {name} {did}; put these files into {on_node} of the node\n\
          next step: slipwayctl --config {config} --context {name} status",
@@ -54,8 +67,9 @@ pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
         on_node = on_node.display(),
         config = context.display(),
     );
-    let answer = json!({ "directory": at, "onNode": on_node, "certificate": pair.certificate, "key": pair.key,
-        "new": pair.is_new, "config": context });
+    let made = pair.as_ref();
+    let answer = json!({ "directory": at, "onNode": on_node, "certificate": made.map(|of| &of.certificate),
+        "key": made.map(|of| &of.key), "new": made.is_some_and(|of| of.is_new), "config": context });
     output.answer(&answer, &text)
 }
 
@@ -92,10 +106,13 @@ fn unknown(base: &Table, known: &Table, within: &str) -> Option<String> {
     })
 }
 
-/// `base` with this node's own values.
-fn configuration(name: &str, base: &Table, on_node: &Path) -> Result<String, Failure> {
+/// `base` with this node's own values. The kubelet has its certificate and the key in one file.
+fn configuration(name: &str, base: &Table, (on_node, kubelet): (&Path, Option<&Path>)) -> Result<String, Failure> {
     let mut all = base.clone();
-    let file = |name: &str| Value::String(on_node.join(name).display().to_string());
+    let file = |name: &str| {
+        let own = kubelet.filter(|_| name.starts_with("server.")).map(Path::to_path_buf);
+        Value::String(own.unwrap_or_else(|| on_node.join(name)).display().to_string())
+    };
     all.insert("node".to_owned(), name.into());
     let api = part(&mut all, "api")?;
     let tls = part(api, "tls")?;
@@ -133,8 +150,9 @@ fn context(dir: &Path, name: &str, address: IpAddr) -> Result<PathBuf, Failure> 
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("[{address}]"),
     };
-    let beside = |name: &str| PathBuf::from(name);
-    let (ca, certificate, key) = (beside("ca.crt"), beside("admin.crt"), beside("admin.key"));
+    let beside = |path: &Path| PathBuf::from(path.file_name().unwrap_or_default());
+    let ca = beside(&authority::ca_of_nodes(dir));
+    let (certificate, key) = (PathBuf::from("admin.crt"), PathBuf::from("admin.key"));
     config.contexts.insert(name.to_owned(), Context::Tls(TlsContext { endpoint, ca, certificate, key }));
     contexts::write(&path, &config).map_err(|e| Failure::file(&path, e))?;
     Ok(path)

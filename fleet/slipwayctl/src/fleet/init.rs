@@ -1,6 +1,9 @@
 //! `fleet init`: what a fleet begins with. No cluster is asked: the objects are for `kubectl apply -f`.
 
-use std::{io::Write as _, path::PathBuf};
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -34,17 +37,20 @@ const FILE: &str = "slipway-fleet.yaml";
 
 /// Make it.
 pub fn run(
-    Init { image, dir, stdout, replace, kubernetes, days, renew }: &Init,
+    Init { image, dir, stdout, node_ca, replace, kubernetes, days, renew }: &Init,
     output: &Output,
 ) -> Result<(), Failure> {
     check_image(image)?;
     let ca = authority::ensure_ca(dir)?;
+    if let Some(node_ca) = node_ca {
+        authority::trust_for_nodes(dir, node_ca)?;
+    }
     let client = |name: &str, role| {
         let params = authority::of_holder(name, Holder::Client(role), *days)?;
         authority::ensure(dir, dir, name, params, *renew)
     };
     let (controller, admin) = (client("slipway-fleet", Role::Controller)?, client("admin", Role::Admin)?);
-    let objects = objects(image, (*replace, *kubernetes), &secret(&ca, &controller)?);
+    let objects = objects(image, (*replace, *kubernetes), &secret(&authority::ca_of_nodes(dir), &controller)?);
     let mut lines = Vec::new();
     let mut made = Vec::new();
     for (pair, what) in [(ca, "the CA"), (controller, "the controller"), (admin, "an admin")] {
@@ -87,14 +93,14 @@ fn check_image(image: &str) -> Result<(), Failure> {
 }
 
 /// The Secret that the Deployment mounts.
-fn secret(ca: &Pair, controller: &Pair) -> Result<String, Failure> {
+fn secret(ca: &Path, controller: &Pair) -> Result<String, Failure> {
     let secret = json!({
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": { "name": "slipway-fleet-pki", "namespace": "slipway-fleet" },
         "type": "Opaque",
         "stringData": {
-            "ca.crt": authority::text(&ca.certificate)?,
+            "ca.crt": authority::text(ca)?,
             "tls.crt": authority::text(&controller.certificate)?,
             "tls.key": authority::text(&controller.key)?,
         },

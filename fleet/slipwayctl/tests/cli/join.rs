@@ -197,6 +197,51 @@ fn the_configuration_is_the_base_and_what_is_the_nodes_own() {
     assert_eq!(list("slipway/nodes/node-1/revoked.pem"), list("slipway/revoked.pem"));
 }
 
+/// The cluster signs what kubelets request: no certificate of a node is made by hand.
+#[test]
+fn a_node_may_show_the_certificate_of_its_kubelet() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| run_in(home.path(), args);
+    let read = |name: &str| fs::read_to_string(home.path().join(name)).unwrap();
+    let join = [&JOIN[..], &["--kubelet-certificate"]].concat();
+    run(&INIT).ok();
+    let untrusted = run(&join).fails(2);
+    assert!(untrusted.contains("`slipwayctl fleet init` with --node-ca"), "{untrusted}");
+    assert!(!home.path().join("slipway/nodes").exists());
+    // What is no CA is not trusted.
+    fs::write(home.path().join("slipway/config.toml"), "").unwrap();
+    for (wrong, why) in [
+        ("slipway/admin.crt", "is no CA"),
+        ("slipway/admin.key", "certificates only"),
+        ("slipway/config.toml", "no certificate"),
+    ] {
+        let refused = run(&[&INIT[..], &["--node-ca", wrong]].concat()).fails(2);
+        assert!(refused.contains(why), "{refused}");
+    }
+    run(&["gen", "ca", "--dir", "cluster"]).ok();
+    run(&[&INIT[..], &["--node-ca", "cluster/ca.crt"]].concat()).ok();
+    let both = read("slipway/ca.crt") + &read("cluster/ca.crt");
+    // Another run keeps it.
+    run(&INIT).ok();
+    let all = objects(&read("slipway/slipway-fleet.yaml"));
+    let secret = all.iter().find(|object| object["kind"] == "Secret").unwrap();
+    assert_eq!(secret["stringData"]["ca.crt"], both);
+    assert!(run(&join).ok().starts_with("slipway/nodes/node-1: the certificate of node-1 is its kubelet's; "));
+    let mut made: Vec<_> = files(&home.path().join("slipway/nodes")).into_iter().collect();
+    made.iter_mut().for_each(|path| *path = path.file_name().unwrap().into());
+    assert_eq!(made, ["ca.crt", "revoked.pem", "slipwayd.toml"].map(PathBuf::from));
+    let tls = Config::read(&home.path().join("slipway/nodes/node-1/slipwayd.toml")).unwrap().api.tls.unwrap();
+    let current = Path::new("/var/lib/kubelet/pki/kubelet-server-current.pem");
+    assert_eq!((tls.certificate.as_path(), tls.key.as_path()), (current, current));
+    // Clients are let in by the fleet's own CA alone: whoever the cluster signs is no admin of its nodes.
+    assert_eq!(read("slipway/nodes/node-1/ca.crt"), read("slipway/ca.crt"));
+    assert!(read("slipway/config.toml").contains("nodes-ca.crt"));
+    assert_eq!(read("slipway/nodes-ca.crt"), both);
+    let elsewhere = [&JOIN[..], &["--kubelet-certificate=/var/lib/k/server.pem"]].concat();
+    run(&elsewhere).ok();
+    assert!(read("slipway/nodes/node-1/slipwayd.toml").contains("/var/lib/k/server.pem"));
+}
+
 #[test]
 fn the_admin_asks_the_node_that_joined() {
     let mut site = Site::new();

@@ -5,10 +5,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod certificates;
+mod certificates_page;
 mod contexts;
 mod join;
 mod look;
 mod operations;
+mod pages;
 #[path = "../../../server/tests/wire/recorder.rs"]
 mod recorder;
 mod site;
