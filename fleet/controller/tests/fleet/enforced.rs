@@ -111,6 +111,7 @@ fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
     let zone = "a time zone has the name that the IANA gives it";
     let day = "a window lasts 24h at most";
     let range = "a range is written as Cargo writes it";
+    let image = "an image has a tag and a digest";
     let repository = "a repository is written without a scheme";
     vec![
         ("UpgradePolicy", "windows.0.lasts", json!("25h"), day),
@@ -145,6 +146,9 @@ fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("KubernetesUpgrade", "version", json!("1.31"), "a version of Kubernetes is written with three numbers"),
         ("KubernetesUpgrade", "version", json!("latest"), "a version of Kubernetes is written with three numbers"),
         ("KubernetesUpgrade", "soak", json!("0s"), long),
+        ("KubernetesUpgrade", "images", json!({ "kube-apiserver": "registry.example/api:v1.31.2" }), image),
+        ("KubernetesUpgrade", "images", json!({ "kube-apiserver": "docker://registry.example/api:v1" }), image),
+        ("KubernetesUpgrade", "images", json!({ "etcd": "registry.example/etcd:1" }), "images names components"),
         ("NodePool", "target", json!({ "channel": "a", "image": "b" }), "target"),
         ("NodePool", "target", json!({ "image": "b", "payload": "0" }), "target.payload"),
         ("NodePool", "strategy", json!("Hope"), "strategy"),
@@ -155,7 +159,9 @@ fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
 #[ignore = "campaign"]
 fn what_is_wrong_is_refused_in_words_and_what_is_good_is_taken() {
     let Some(server) = Enforcing::new() else { return };
-    let upgrade = json!({ "version": "1.31.2", "soak": "10m" });
+    let images =
+        json!({ "kube-apiserver": format!("registry.example/kube-apiserver:v1.31.2@sha256:{}", "0".repeat(64)) });
+    let upgrade = json!({ "version": "1.31.2", "soak": "10m", "images": images });
     let good =
         [("Channel", channel()), ("KubernetesUpgrade", upgrade), ("NodePool", pool()), ("UpgradePolicy", policy())];
     let good = BTreeMap::from(good);
