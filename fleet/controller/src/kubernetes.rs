@@ -22,8 +22,8 @@ use slipway_fleet_objects::{
     policy::UpgradePolicy,
 };
 use slipway_kubernetes::{
+    add_ons,
     facts::{Direction, Facts},
-    images::Images,
     version::Version,
 };
 use slipway_kubernetes_upgrade::run::{Run, Wish};
@@ -158,9 +158,11 @@ impl Kubernetes {
     /// The control plane as its nodes say. No gate is looked at: the Job does that, with rights of its own.
     async fn facts(&self, object: &KubernetesUpgrade) -> std::result::Result<Facts, String> {
         let target: Version = object.spec.version.parse()?;
+        let (images, add_ons) = add_ons::named(&object.spec.add_ons, &object.spec.images, &target)?;
         let wish = Wish {
             direction: Direction::Forward,
-            images: Images::new(&object.spec.images, &target)?,
+            images,
+            add_ons,
             pre_pull: object.spec.pre_pull,
             target,
             soak: Duration::from_secs(object.spec.soak.seconds()),

@@ -7,10 +7,10 @@ use slipway_fleet_objects::kubernetes_upgrade::{
     CLUSTER, EndedAttempt, FailedAttempt, HISTORY, KubernetesUpgrade, KubernetesUpgradeStatus,
 };
 use slipway_kubernetes::{
+    add_ons,
     blocked::Blocked,
     decide::{self, decide as next_step},
     facts::{Claim, Facts},
-    images::Images,
     plan::Plan,
     version::Version,
 };
@@ -115,7 +115,7 @@ impl Decision<'_> {
             Ok(version) => version,
             Err(why) => return self.leave(INVALID, "NoVersion", why),
         };
-        if let Err(why) = Images::new(&spec.images, &version) {
+        if let Err(why) = add_ons::named(&spec.add_ons, &spec.images, &version) {
             return self.leave(INVALID, "NoImages", why);
         }
         if let Some(job) = self.seen.jobs.first()
@@ -130,8 +130,8 @@ impl Decision<'_> {
             let why = format!("the Job for another version ends before that for {version}");
             return self.leave(WAITING, "OtherVersion", why);
         }
-        if self.status.job.is_some() && self.status.images != spec.images {
-            let why = format!("the Job for other images ends before that for those of {version}");
+        if self.status.job.is_some() && (self.status.images != spec.images || self.status.add_ons != spec.add_ons) {
+            let why = format!("the Job for other images or add-ons ends before that for those of {version}");
             return self.leave(WAITING, "OtherImages", why);
         }
         match self.status.job.clone() {
@@ -203,6 +203,9 @@ impl Decision<'_> {
             let times = self.status.failed.as_ref().filter(is_same).map_or(0, |before| before.times);
             let times = times.saturating_add(1);
             let (state, word) = (if stays(&reason) { FAILED } else { WAITING }, reason.clone());
+            if reason == Blocked::ADD_ON {
+                self.status.observed_version = Some(to.clone());
+            }
             let images = self.status.images.clone();
             let failed =
                 FailedAttempt { version: to, images, retry, reason, message: message.clone(), at, times, left };
@@ -225,13 +228,15 @@ impl Decision<'_> {
     fn reached(&mut self, version: String) {
         (self.status.failed, self.status.observed_version) = (None, Some(version));
         self.status.observed_images = self.status.images.clone();
+        self.status.observed_add_ons = self.status.add_ons.clone();
     }
 
     /// No Job runs: whether one is to.
     fn begin(&mut self, version: &Version) -> Next {
         let (spec, wanted) = (&self.seen.object.spec, version.to_string());
-        let is_observed =
-            self.status.observed_version.as_ref() == Some(&wanted) && self.status.observed_images == spec.images;
+        let is_observed = self.status.observed_version.as_ref() == Some(&wanted)
+            && self.status.observed_images == spec.images
+            && self.status.observed_add_ons == spec.add_ons;
         if is_observed && self.status.failed.is_none() {
             return self.up_to_date(&wanted);
         }
@@ -267,11 +272,13 @@ impl Decision<'_> {
         let waits = match next_step(facts) {
             decide::Next::Blocked(blocked) => Some((blocked.word(), blocked.to_string())),
             decide::Next::Finished => {
-                self.status.images = self.seen.object.spec.images.clone();
+                self.take_over_names();
                 self.reached(wanted.clone());
                 self.status.plan = None;
                 return self.up_to_date(&wanted);
             }
+            // It goes on by itself.
+            decide::Next::RollsOut(add_on, why) => Some((Blocked::ADD_ON, format!("add-on {add_on}: {why}"))),
             // What has begun goes on.
             _ if facts.is_touched() => None,
             decide::Next::Wait(why) if matches!(facts.claim, Claim::Refused(_)) => Some(("Fleet", why)),
@@ -290,11 +297,17 @@ impl Decision<'_> {
         if !goes_on {
             self.status.from = oldest.map(|oldest| oldest.to_string());
         }
-        (self.status.to, self.status.images) = (Some(wanted), self.seen.object.spec.images.clone());
+        self.status.to = Some(wanted);
+        self.take_over_names();
         let name = job_name(self.seen.object.metadata.uid.as_deref().unwrap_or_default(), self.status.attempt);
         self.status.job = Some(name.clone());
         self.follow();
         Next::Make(name)
+    }
+
+    fn take_over_names(&mut self) {
+        let spec = &self.seen.object.spec;
+        (self.status.images, self.status.add_ons) = (spec.images.clone(), spec.add_ons.clone());
     }
 
     /// Policies hold for the beginning.

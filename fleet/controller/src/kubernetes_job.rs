@@ -75,8 +75,10 @@ fn words(of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus) -> Vec<String
     let no_snapshot = (!of.spec.snapshot).then_some("--no-snapshot");
     let no_pre_pull = (!of.spec.pre_pull).then_some("--no-pre-pull");
     let no_serving = (!of.spec.serving_certificates).then_some("--no-serving-certificates");
+    let add_ons = status.add_ons.iter().map(|add_on| format!("--add-on={add_on}"));
     let images = status.images.iter().map(|(component, image)| format!("--image={component}={image}"));
-    words.into_iter().chain(no_snapshot).chain(no_pre_pull).chain(no_serving).map(str::to_owned).chain(images).collect()
+    let words = words.into_iter().chain(no_snapshot).chain(no_pre_pull).chain(no_serving).map(str::to_owned);
+    words.chain(images).chain(add_ons).collect()
 }
 
 /// A Job, as far as decisions depend on it.

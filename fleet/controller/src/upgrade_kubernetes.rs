@@ -9,11 +9,12 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::json;
-use slipway_fleet_objects::kubernetes_upgrade::{CLUSTER, KubernetesUpgrade, PodReport, RunReport};
+use slipway_fleet_objects::kubernetes_upgrade::{AddOnReport, CLUSTER, KubernetesUpgrade, PodReport, RunReport};
 use slipway_kubernetes::{
+    add_ons::{self, AddOn, Workload},
     blocked::Blocked,
     facts::{Claim, Direction, Facts},
-    images::{self, Images},
+    images,
     plan::Plan,
     version::Version,
 };
@@ -50,6 +51,9 @@ pub struct UpgradeKubernetes {
     /// The image of a component, with the tag of the version and a digest
     #[arg(long = "image", value_name = "COMPONENT=IMAGE", value_parser = images::named)]
     images: Vec<(String, String)>,
+    /// An add-on that gets its image, too: kube-proxy, coredns
+    #[arg(long = "add-on", value_name = "NAME")]
+    add_ons: Vec<AddOn>,
     /// Have nodes pull no images before anything is touched
     #[arg(long)]
     no_pre_pull: bool,
@@ -66,10 +70,13 @@ pub struct UpgradeKubernetes {
 
 /// Run to the end. An error is one that was said, too.
 pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result<(), String> {
+    let names = of.add_ons.iter().map(|add_on| add_on.name());
+    let (images, add_ons) = add_ons::named(names, of.images.clone(), &of.to)?;
     let wish = Wish {
         direction: Direction::Forward,
         target: of.to.clone(),
-        images: Images::new(of.images.clone(), &of.to)?,
+        images,
+        add_ons,
         pre_pull: !of.no_pre_pull,
         soak: Duration::from_secs(of.soak),
         patience: Duration::from_secs(of.patience),
@@ -85,6 +92,7 @@ pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result
         left: 0,
         token: None,
         pods: Vec::new(),
+        add_ons: Vec::new(),
     };
     let (say, said) = watch::channel(first);
     let api: Api<KubernetesUpgrade> = Api::all(client.clone());
@@ -121,13 +129,16 @@ fn take(report: &mut RunReport, happened: &Happened) {
     report.at = Timestamp::now();
     match happened {
         Happened::Looked(facts) => {
-            report.left = u32::try_from(Plan::new(facts).steps.len()).unwrap_or(u32::MAX);
+            let plan = Plan::new(facts);
+            report.left = u32::try_from(plan.steps.len() + plan.add_ons.len()).unwrap_or(u32::MAX);
             report.token = if let Claim::Held(token) = facts.claim { Some(token) } else { None };
             report.pods = pods(facts);
+            report.add_ons = reports_of_add_ons(facts);
         }
         Happened::Pull(node) => report.message = format!("begins: {node}: the images that it will run are pulled"),
         Happened::Snapshot(node) => report.message = format!("begins: {node}: a snapshot of etcd"),
         Happened::Asked(step) => report.message = format!("begins: {step}"),
+        Happened::AddOn(step) => report.message = format!("begins: {step}"),
         Happened::Waits(why) => report.message = format!("waits: {why}"),
         Happened::Completes => report.message = "completes: the nodes forget what they keep".to_owned(),
         Happened::Claimed(token) => {
@@ -157,6 +168,15 @@ fn pods(facts: &Facts) -> Vec<PodReport> {
     facts.pods().map(pod).collect()
 }
 
+fn reports_of_add_ons(facts: &Facts) -> Vec<AddOnReport> {
+    let report = |(add_on, of): (&AddOn, &Workload)| AddOnReport {
+        name: add_on.to_string(),
+        image: of.image.clone(),
+        ill: of.held.clone().or_else(|| of.ill.clone()),
+    };
+    facts.add_ons.iter().map(report).collect()
+}
+
 fn word(error: &Error) -> &'static str {
     match error {
         Error::Blocked(blocked) => Blocked::word(blocked),
@@ -167,6 +187,7 @@ fn word(error: &Error) -> &'static str {
 /// Ends when people do not want it any more. An API server that does not answer is no reason.
 async fn unwanted(api: &Api<KubernetesUpgrade>, of: &UpgradeKubernetes) -> String {
     let images: BTreeMap<_, _> = of.images.iter().cloned().collect();
+    let add_ons: Vec<_> = of.add_ons.iter().map(ToString::to_string).collect();
     loop {
         match timeout(ANSWER, api.get_opt(CLUSTER)).await {
             Ok(Ok(None)) => return format!("the KubernetesUpgrade {CLUSTER} is gone"),
@@ -179,6 +200,9 @@ async fn unwanted(api: &Api<KubernetesUpgrade>, of: &UpgradeKubernetes) -> Strin
                 }
                 if object.spec.images != images {
                     return "other images are wanted now".to_owned();
+                }
+                if object.spec.add_ons != add_ons {
+                    return "other add-ons are wanted now".to_owned();
                 }
             }
             _ => {}

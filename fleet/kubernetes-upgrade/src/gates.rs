@@ -11,7 +11,9 @@ use kube::{
     core::Request,
 };
 use slipway_kubernetes::{
+    add_ons::{AddOn, Workload},
     facts::{Claim, Facts, Gate},
+    plan::Plan,
     skew,
     version::Version,
 };
@@ -19,7 +21,7 @@ use slipway_node_api::v1::{CertificateFile, StaticPod};
 use tokio::time::timeout;
 
 use crate::{
-    flags,
+    add_ons, flags,
     look::{Seen, api_error, is_control_plane, name, within},
     mirror_pods::MirrorPods,
     requested_apis, serving_certificates,
@@ -58,6 +60,7 @@ pub async fn look(
         gate("flags", flags),
         gate("fleet", fleet(&facts.claim)),
         gate("kube-proxy", kube_proxy(client, &facts.target).await?),
+        gate("add-ons", closed_add_ons(client, facts).await?),
         gate("deprecated-apis", deprecated_apis(client, &facts.target).await?),
         gate("admission", admission(client, trial_in).await?),
     ])
@@ -152,6 +155,23 @@ async fn kube_proxy(client: &Client, target: &Version) -> Result<Option<String>,
     let rule =
         "it must not be newer, and at most three minor versions older: give it an image with such a version first";
     Ok(Some(format!("the DaemonSet kube-proxy has {image}, which does not go with {target}: {rule}")))
+}
+
+/// Each add-on that people give can be upgraded, as far as it is known before: its change is written as a trial.
+async fn closed_add_ons(client: &Client, facts: &Facts) -> Result<Option<String>, String> {
+    let has_fleet = facts.claim != Claim::NoFleet;
+    let obstacle = |(add_on, of): (&AddOn, &Workload)| {
+        Some(format!("{add_on}: {}", of.obstacle(*add_on, &facts.target, has_fleet)?))
+    };
+    if let Some(why) = facts.add_ons.iter().find_map(obstacle) {
+        return Ok(Some(why));
+    }
+    for step in Plan::new(facts).add_ons {
+        if let Err(why) = add_ons::set(client, &step, true).await? {
+            return Ok(Some(format!("{}: a trial of its change fails: {why}", step.add_on)));
+        }
+    }
+    Ok(None)
 }
 
 /// Nobody asks for an API that the target does not have.

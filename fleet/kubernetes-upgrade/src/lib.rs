@@ -3,6 +3,7 @@
 //!
 //! It keeps nothing: a second run, after a crash or elsewhere, looks and goes on. Two runs at once ask for the same.
 //!
+//! * [`add_ons`]: kube-proxy and CoreDNS, if people give them to the upgrade
 //! * [`look`]: the cluster and its nodes, as facts
 //! * [`claim`]: the ledger's claim, so that no node is upgraded by the fleet meanwhile
 //! * [`gates`]: what must be so before anything is touched
@@ -12,6 +13,7 @@
 //! * [`requested_apis`]: which deprecated APIs somebody asks for
 //! * [`run`]: look, decide, ask, until nothing is left to do
 
+pub mod add_ons;
 pub mod claim;
 pub mod flags;
 pub mod gates;

@@ -7,6 +7,7 @@ use std::{
 
 use kube::Client;
 use slipway_kubernetes::{
+    add_ons::{AddOn, Given, Step as AddOnStep},
     blocked::Blocked,
     decide::{Next, decide},
     facts::{Claim, Direction, Facts},
@@ -22,7 +23,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::{
-    claim,
+    add_ons, claim,
     gates::{self, ServingLook},
     look::{Connect, Seen, within},
 };
@@ -39,6 +40,8 @@ pub struct Wish {
     pub target: Version,
     /// The images that people pin.
     pub images: Images,
+    /// The add-ons that people give to the upgrade.
+    pub add_ons: Given,
     /// Have nodes pull their images before anything is touched.
     pub pre_pull: bool,
     /// How long everything must have been well before the way back closes.
@@ -62,6 +65,8 @@ pub enum Happened {
     Snapshot(String),
     /// A node was asked for this.
     Asked(Step),
+    /// An add-on gets another image.
+    AddOn(AddOnStep),
     /// Nothing is to be done yet.
     Waits(String),
     /// The nodes forget what they kept.
@@ -118,13 +123,14 @@ impl<'a, C: Connect> Run<'a, C> {
     }
 
     async fn facts_of(&mut self, seen: &Seen) -> Result<Facts, String> {
-        let Wish { direction, target, images, pre_pull, soak, snapshot, .. } = self.wish.clone();
+        let Wish { direction, target, images, add_ons: given, pre_pull, soak, snapshot, .. } = self.wish.clone();
         let mut facts = Facts {
             direction,
             target,
             images,
             nodes: seen.control_plane(&self.asked),
             kubelets: seen.kubelets(),
+            add_ons: add_ons::look(&self.client, &given).await?,
             claim: claim::look(&self.client, self.wish.direction, &self.wish.target).await?,
             gates: Vec::new(),
             pre_pull,
@@ -171,24 +177,32 @@ impl<'a, C: Connect> Run<'a, C> {
     async fn work(&mut self, tell: &mut impl FnMut(&Happened)) -> Result<(), Error> {
         let (mut told, mut since) = (None, Instant::now());
         loop {
-            let wait = match self.turn(tell).await {
+            let (wait, add_on) = match self.turn(tell).await {
                 Ok(Turn::Finished) => return Ok(()),
                 Ok(Turn::Asked) => {
                     (told, since) = (None, Instant::now());
                     continue;
                 }
                 Ok(Turn::Blocked(blocked)) => return Err(blocked.into()),
-                Ok(Turn::Waits(why)) | Err(why) => why,
+                Ok(Turn::Waits(why)) | Err(why) => (why, None),
+                Ok(Turn::RollsOut(add_on, why)) => (format!("add-on {add_on}: {why}"), Some(add_on)),
             };
-            // The seconds of a soak are no change.
-            let plain: String = wait.chars().filter(|c| !c.is_ascii_digit()).collect();
+            // The seconds of a soak are no change, and the pods of a rollout are.
+            let counts = |c: &char| add_on.is_some() || !c.is_ascii_digit();
+            let plain: String = wait.chars().filter(counts).collect();
             if told.as_ref() != Some(&plain) {
                 tell(&Happened::Waits(wait.clone()));
                 (told, since) = (Some(plain), Instant::now());
             }
             let after = self.wish.patience.max(self.wish.soak + AGAIN);
             if since.elapsed() > after {
-                return Err(Error::Patience { after, why: wait });
+                return Err(match add_on {
+                    None => Error::Patience { after, why: wait },
+                    Some(add_on) => {
+                        let why = format!("its rollout has not gone on for {} s: {wait}", after.as_secs());
+                        Blocked::AddOn { add_on, why }.into()
+                    }
+                });
             }
             sleep(AGAIN).await;
         }
@@ -235,6 +249,13 @@ impl<'a, C: Connect> Run<'a, C> {
                 }
                 Ok(Turn::Asked)
             }
+            Next::AddOn(step) => {
+                tell(&Happened::AddOn(step.clone()));
+                let set = add_ons::set(&self.client, &step, false).await?;
+                let blocked = |why| Turn::Blocked(Blocked::AddOn { add_on: step.add_on, why });
+                Ok(set.map_or_else(blocked, |()| Turn::Asked))
+            }
+            Next::RollsOut(add_on, why) => Ok(Turn::RollsOut(add_on, why)),
             Next::Finished => Ok(Turn::Finished),
             // A node may be rebooting, or its service.
             Next::Blocked(Blocked::Silent { node, why }) => Ok(Turn::Waits(format!("{node} cannot be asked: {why}"))),
@@ -308,6 +329,7 @@ impl<'a, C: Connect> Run<'a, C> {
 enum Turn {
     Asked,
     Waits(String),
+    RollsOut(AddOn, String),
     Blocked(Blocked),
     Finished,
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{component::Component, skew::Skew, version::Version};
+use crate::{add_ons::AddOn, component::Component, skew::Skew, version::Version};
 
 /// What a person or something else has to change first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -47,6 +47,9 @@ pub enum Blocked {
     /// There would be no copy of what is in etcd.
     #[error("{node} has no snapshot of etcd: {why}")]
     NoSnapshot { node: String, why: String },
+    /// The control plane is done, and an add-on is not.
+    #[error("the control plane has its version, and the add-on {add_on} has not: {why}")]
+    AddOn { add_on: AddOn, why: String },
     /// It was tried in this run.
     #[error("{node}: {component} came back to what it was: {why}")]
     CameBack { node: String, component: Component, why: String },
@@ -55,6 +58,8 @@ pub enum Blocked {
 impl Blocked {
     /// The word of [`Blocked::CameBack`]: only a person has it tried again.
     pub const CAME_BACK: &str = "CameBack";
+    /// The word of [`Blocked::AddOn`]: the version of the control plane was reached.
+    pub const ADD_ON: &str = "AddOn";
 
     /// One word for it.
     pub const fn word(&self) -> &'static str {
@@ -72,6 +77,7 @@ impl Blocked {
             Self::Repository { .. } => "Repository",
             Self::NoImage { .. } => "NoImage",
             Self::NoSnapshot { .. } => "NoSnapshot",
+            Self::AddOn { .. } => Self::ADD_ON,
             Self::CameBack { .. } => Self::CAME_BACK,
         }
     }

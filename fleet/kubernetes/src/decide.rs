@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
+    add_ons::{self, AddOn},
     blocked::Blocked,
     component::Component,
     facts::{Claim, Direction, Facts, PullState, Snapshot},
@@ -30,6 +31,10 @@ pub enum Next {
     Complete,
     /// Give the ledger's claim back: nothing is left to do, and no node keeps an older manifest.
     Unclaim(u64),
+    /// Give this add-on its image. The control plane is done.
+    AddOn(add_ons::Step),
+    /// An add-on's pods are replaced one after the other: how far that is.
+    RollsOut(AddOn, String),
     /// Nothing is left to do.
     Finished,
 }
@@ -38,8 +43,28 @@ pub enum Next {
 pub fn decide(facts: &Facts) -> Next {
     match possible(facts).and_then(|()| may_go(facts)) {
         Err(blocked) => Next::Blocked(blocked),
-        Ok(()) => held_to_the_claim(facts, go(facts)),
+        Ok(()) => match held_to_the_claim(facts, go(facts)) {
+            // The claim was given back before: no node of the fleet waits for them.
+            Next::Finished if facts.direction == Direction::Forward => add_ons(facts),
+            next => next,
+        },
     }
+}
+
+/// One add-on after the other, and none waits for one that cannot be upgraded.
+fn add_ons(facts: &Facts) -> Next {
+    let (mut blocked, has_fleet) = (None, facts.claim != Claim::NoFleet);
+    for (add_on, of) in &facts.add_ons {
+        let add_on = *add_on;
+        if let Some(why) = of.obstacle(add_on, &facts.target, has_fleet) {
+            blocked = blocked.or(Some(Blocked::AddOn { add_on, why }));
+        } else if let Some(step) = of.step(add_on, &facts.target) {
+            return Next::AddOn(step);
+        } else if let Some(why) = &of.ill {
+            return Next::RollsOut(add_on, why.clone());
+        }
+    }
+    blocked.map_or(Next::Finished, Next::Blocked)
 }
 
 /// Nothing is touched without the ledger's claim. The way back waits for nobody: who does not get it goes without.

@@ -4,7 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{component::Component, images::Images, version::Version};
+use crate::{
+    add_ons::{AddOn, Workload},
+    component::Component,
+    images::Images,
+    version::Version,
+};
 
 /// Where the control plane is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +34,8 @@ pub struct Facts {
     pub nodes: BTreeMap<String, Node>,
     /// The kubelets of all nodes, by node: their versions as they say them.
     pub kubelets: BTreeMap<String, String>,
+    /// The add-ons that people give to the upgrade.
+    pub add_ons: BTreeMap<AddOn, Workload>,
     /// What the fleet's ledger says.
     pub claim: Claim,
     /// What was looked at before anything is touched.

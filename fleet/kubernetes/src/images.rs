@@ -7,7 +7,11 @@ use std::collections::{BTreeMap, btree_map};
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
-use crate::{component::Component, manifest, version::Version};
+use crate::{
+    component::Component,
+    manifest,
+    version::{Version, repository},
+};
 
 /// The longest reference that a node takes, in bytes.
 const LONGEST: usize = 1024;
@@ -26,7 +30,7 @@ impl Images {
         let mut images = BTreeMap::new();
         for (name, image) in named {
             let (component, image): (Component, String) = (name.as_ref().parse()?, image.into());
-            check(component, &image, target)?;
+            check(component.name(), &image, Some(target))?;
             match images.entry(component) {
                 btree_map::Entry::Vacant(free) => _ = free.insert(image),
                 btree_map::Entry::Occupied(_) => return Err(format!("{component} has two images: name one")),
@@ -52,23 +56,28 @@ pub fn named(text: &str) -> Result<(String, String), String> {
     Ok((component.to_owned(), image.to_owned()))
 }
 
-fn check(component: Component, image: &str, target: &Version) -> Result<(), String> {
+/// A reference with a digest, and with a tag: of this version, if one is named.
+pub(crate) fn check(name: &str, image: &str, target: Option<&Version>) -> Result<(), String> {
     let wrong = |why: &str| {
-        let wanted = format!("registry.example/{component}:v{target}@sha256:DIGEST");
-        Err(format!("the image of {component}, {image:?}, {why}: write it as {wanted}"))
+        let tag = target.map_or_else(|| "TAG".to_owned(), |target| format!("v{target}"));
+        let wanted = format!("registry.example/{name}:{tag}@sha256:DIGEST");
+        Err(format!("the image of {name}, {image:?}, {why}: write it as {wanted}"))
     };
     if image.len() > LONGEST || !manifest::is_reference(image) {
         return wrong("is no reference");
     }
-    let Some((name, digest)) = image.split_once('@') else { return wrong("has no digest") };
+    let Some((tagged, digest)) = image.split_once('@') else { return wrong("has no digest") };
     let digest = digest.strip_prefix("sha256:").and_then(|digest| digest.parse::<Sha256>().ok());
     if digest.is_none_or(|digest| !image.ends_with(&format!("@sha256:{digest}"))) {
         return wrong("has a digest that is none of SHA-256");
     }
-    match Version::of_image(name) {
+    let Some(target) = target else {
+        return if repository(tagged) == tagged { wrong("has no tag") } else { Ok(()) };
+    };
+    match Version::of_image(tagged) {
         None => wrong("has no version in its tag"),
         Some(has) if has != *target => wrong(&format!("is of {has}, and {target} is wanted")),
-        Some(_) if !name.ends_with(&format!(":v{target}")) => wrong("has no v before its version"),
+        Some(_) if !tagged.ends_with(&format!(":v{target}")) => wrong("has no v before its version"),
         Some(_) => Ok(()),
     }
 }

@@ -3,6 +3,7 @@
 //! <https://kubernetes.io/releases/version-skew-policy/>
 
 use crate::{
+    add_ons::AddOn,
     component::Component,
     facts::Facts,
     skew::{self, Skew},
@@ -22,6 +23,13 @@ pub fn broken(facts: &Facts) -> Vec<String> {
     }
     for component in [Component::ControllerManager, Component::Scheduler] {
         broken.extend(of(component).filter_map(|version| beside(component, &version, &oldest, &newest)));
+    }
+    if let Some(proxy) = facts.add_ons.get(&AddOn::KubeProxy).and_then(|of| Version::of_image(of.image.as_deref()?)) {
+        // It has the rule of a kubelet.
+        let goes = |server: &Version| skew::check(&proxy.to_string(), Some(&server.to_string())).is_ok();
+        if !goes(&oldest) || !goes(&newest) {
+            broken.push(format!("kube-proxy {proxy} beside API servers from {oldest} to {newest}"));
+        }
     }
     for (node, kubelet) in &facts.kubelets {
         let checks = [&oldest, &newest].map(|server| skew::check(kubelet, Some(&server.to_string())));

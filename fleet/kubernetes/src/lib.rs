@@ -8,6 +8,7 @@
 //!    └──── one step ◄─────────┴─► Finished
 //! ```
 //!
+//! * [`add_ons`]: kube-proxy and CoreDNS, if people give them to the upgrade
 //! * [`component`]: the parts of a control plane that run as static pods
 //! * [`version`]: versions, and the version that an image says
 //! * [`images`]: images that people pin by their digests
@@ -22,6 +23,7 @@
 //! * [`manifest`]: a static pod's manifest with another image
 //! * [`replacement`]: one static pod of one node: what its node does next
 
+pub mod add_ons;
 pub mod blocked;
 pub mod command_line;
 pub mod component;

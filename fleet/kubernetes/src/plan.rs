@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
 use crate::{
+    add_ons,
     component::Component,
     facts::{Direction, Facts, StaticPod},
     images::Images,
@@ -50,6 +51,8 @@ pub struct Plan {
     pub pulls: BTreeMap<String, BTreeSet<String>>,
     /// In their order.
     pub steps: Vec<Step>,
+    /// Add-ons, after completion.
+    pub add_ons: Vec<add_ons::Step>,
 }
 
 impl Plan {
@@ -73,14 +76,17 @@ impl Plan {
             }
         }
         let (target, images) = (facts.target.clone(), facts.images.clone());
-        Self { direction: facts.direction, target, images, pulls, steps }
+        let given = facts.add_ons.iter().filter(|_| facts.direction == Direction::Forward);
+        let add_ons = given.filter_map(|(add_on, of)| of.step(*add_on, &target)).collect();
+        Self { direction: facts.direction, target, images, pulls, steps, add_ons }
     }
 
     /// What is left, for people: a line for each part.
     pub fn lines(&self) -> Vec<String> {
         let nodes: Vec<_> = self.pulls.keys().map(String::as_str).collect();
         let pulls = (!nodes.is_empty()).then(|| format!("{}: the images below are pulled", nodes.join(", ")));
-        pulls.into_iter().chain(self.steps.iter().map(ToString::to_string)).collect()
+        let steps = self.steps.iter().map(ToString::to_string).chain(self.add_ons.iter().map(ToString::to_string));
+        pulls.into_iter().chain(steps).collect()
     }
 
     /// The hash of all of it: people agree to a plan by it.

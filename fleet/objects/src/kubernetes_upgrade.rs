@@ -38,7 +38,9 @@ pub const HISTORY: usize = 10;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.images) || self.images.all(name, self.images[name].contains((self.version.startsWith('v') ? ':' : ':v') + self.version + '@'))").message("each of images has the tag of version: registry.example/kube-apiserver:v1.31.2@sha256:DIGEST"))]
+#[x_kube(validation = Rule::new("!has(self.images) || self.images.all(name, name == 'coredns' || self.images[name].contains((self.version.startsWith('v') ? ':' : ':v') + self.version + '@'))").message("each of images but that of coredns has the tag of version: registry.example/kube-apiserver:v1.31.2@sha256:DIGEST"))]
+#[x_kube(validation = Rule::new("!has(self.images) || self.images.all(name, !(name in ['kube-proxy', 'coredns']) || (has(self.addOns) && name in self.addOns))").message("an add-on that images names is in addOns, too"))]
+#[x_kube(validation = Rule::new("!has(self.addOns) || !('coredns' in self.addOns) || (has(self.images) && 'coredns' in self.images)").message("coredns in addOns needs an image in images: its version does not follow from that of Kubernetes"))]
 pub struct KubernetesUpgradeSpec {
     /// The version of API servers, controller managers and schedulers: 1.31.2. At most one minor version above what is there.
     #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = [{
@@ -46,22 +48,28 @@ pub struct KubernetesUpgradeSpec {
         "message": "a version of Kubernetes is written with three numbers: 1.31.2",
     }]))]
     pub version: String,
-    /// Images that are pinned, by component: kube-apiserver, kube-controller-manager, kube-scheduler. A pod of a component
-    /// that is named gets exactly this image, also if it has the version already. For the others the image in the pod's
-    /// manifest stays, with the version in its tag. Where a fleet is, an image stays in its repository.
+    /// Images that are pinned, by component: kube-apiserver, kube-controller-manager, kube-scheduler; and by add-on. What is
+    /// named gets exactly this image, also if it has the version already. For the others the present image stays, with the
+    /// version in its tag. Where a fleet is, an image stays in its repository.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend(
-        "maxProperties" = 3,
+        "maxProperties" = 5,
         "additionalProperties" = { "type": "string", "maxLength": 1024 },
         "x-kubernetes-validations" = [{
-            "rule": "self.all(name, name in ['kube-apiserver', 'kube-controller-manager', 'kube-scheduler'])",
-            "message": "images names components: kube-apiserver, kube-controller-manager, kube-scheduler",
+            "rule": "self.all(name, name in ['kube-apiserver', 'kube-controller-manager', 'kube-scheduler', 'kube-proxy', 'coredns'])",
+            "message": "images names components and add-ons: kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, coredns",
         }, {
             "rule": "self.all(name, self[name].matches('^[a-zA-Z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}$'))",
             "message": "an image has a tag and a digest: registry.example/kube-apiserver:v1.31.2@sha256:DIGEST",
         }]
     ))]
     pub images: BTreeMap<String, String>,
+    /// Add-ons in kube-system that get their image, too, after the control plane is completed: kube-proxy (a DaemonSet) that
+    /// of the version, coredns (a Deployment) the one in images. Name only what nothing else upgrades: Helm, kubeadm or a
+    /// GitOps tool would set it back. The Job needs the rights of kubernetes-add-ons.yaml.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2), extend("items" = { "type": "string", "enum": ["kube-proxy", "coredns"] }, "x-kubernetes-list-type" = "set"))]
+    pub add_ons: Vec<String>,
     /// Have every node of the control plane pull the images that it will run, before anything is touched. A static pod is
     /// stopped before its next one starts: an image that is missing then, or slow to come, would be found out while the
     /// node's API server is away. Nodes pull with the credentials that containerd has, and without the kubelet's; what is
@@ -133,6 +141,9 @@ pub struct KubernetesUpgradeStatus {
     /// The images that were pinned then.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub observed_images: BTreeMap<String, String>,
+    /// The add-ons that were given then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub observed_add_ons: Vec<String>,
     /// The oldest version of the control plane when the upgrade that is under way began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
@@ -142,6 +153,9 @@ pub struct KubernetesUpgradeStatus {
     /// The images that are pinned for it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub images: BTreeMap<String, String>,
+    /// The add-ons that are given to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub add_ons: Vec<String>,
     /// The hash of what is left to do: people approve it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<Sha256>,
@@ -247,6 +261,23 @@ pub struct RunReport {
     pub token: Option<u64>,
     /// The static pods of the control plane.
     pub pods: Vec<PodReport>,
+    /// The add-ons that are given to it.
+    #[serde(default)]
+    pub add_ons: Vec<AddOnReport>,
+}
+
+/// An add-on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddOnReport {
+    /// Its name: kube-proxy.
+    pub name: String,
+    /// Its image, if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Why its rollout is not over, or why it cannot be upgraded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ill: Option<String>,
 }
 
 /// A static pod of the control plane.

@@ -2,9 +2,11 @@
 //! node's real service. A load balancer before the API servers goes to the first that takes a connection.
 //!
 //! * [`kubelet`]: the stand-in for the kubelet
+//! * [`add_ons`]: kube-proxy and CoreDNS, without their pods
 //! * [`containerd`]: the images that nodes find
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+pub mod add_ons;
 pub mod containerd;
 pub mod kubelet;
 

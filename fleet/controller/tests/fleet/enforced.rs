@@ -111,7 +111,6 @@ fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
     let zone = "a time zone has the name that the IANA gives it";
     let day = "a window lasts 24h at most";
     let range = "a range is written as Cargo writes it";
-    let image = "an image has a tag and a digest";
     let repository = "a repository is written without a scheme";
     vec![
         ("UpgradePolicy", "windows.0.lasts", json!("25h"), day),
@@ -143,15 +142,48 @@ fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("Channel", "signatures.threshold", json!(2), "threshold is no more than the number of keys"),
         ("Channel", "signatures.threshold", json!(0), "signatures.threshold"),
         ("Channel", "select", json!({ "label": "a", "tags": "b" }), "select"),
-        ("KubernetesUpgrade", "version", json!("1.31"), "a version of Kubernetes is written with three numbers"),
-        ("KubernetesUpgrade", "version", json!("latest"), "a version of Kubernetes is written with three numbers"),
-        ("KubernetesUpgrade", "soak", json!("0s"), long),
-        ("KubernetesUpgrade", "images", json!({ "kube-apiserver": "registry.example/api:v1.31.2" }), image),
-        ("KubernetesUpgrade", "images", json!({ "kube-apiserver": "docker://registry.example/api:v1" }), image),
-        ("KubernetesUpgrade", "images", json!({ "etcd": "registry.example/etcd:1" }), "images names components"),
         ("NodePool", "target", json!({ "channel": "a", "image": "b" }), "target"),
         ("NodePool", "target", json!({ "image": "b", "payload": "0" }), "target.payload"),
         ("NodePool", "strategy", json!("Hope"), "strategy"),
+    ]
+}
+
+/// The same of a KubernetesUpgrade.
+fn wrong_of_kubernetes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
+    let image = "an image has a tag and a digest";
+    vec![
+        ("KubernetesUpgrade", "images", json!({ "kube-apiserver": "registry.example/api:v1.31.2" }), image),
+        ("KubernetesUpgrade", "images", json!({ "kube-apiserver": "docker://registry.example/api:v1" }), image),
+        ("KubernetesUpgrade", "version", json!("1.31"), "a version of Kubernetes is written with three numbers"),
+        ("KubernetesUpgrade", "version", json!("latest"), "a version of Kubernetes is written with three numbers"),
+        ("KubernetesUpgrade", "soak", json!("0s"), "longer than nothing"),
+        (
+            "KubernetesUpgrade",
+            "images",
+            json!({ "etcd": pinned("etcd", "v1.31.2") }),
+            "images names components and add-ons",
+        ),
+        (
+            "KubernetesUpgrade",
+            "images",
+            json!({ "kube-scheduler": "registry.example/kube-scheduler:v1.31.2" }),
+            "an image has a tag and a digest",
+        ),
+        (
+            "KubernetesUpgrade",
+            "images",
+            json!({ "kube-scheduler": pinned("kube-scheduler", "v1.31.1") }),
+            "each of images but that of coredns has the tag of version",
+        ),
+        (
+            "KubernetesUpgrade",
+            "images",
+            json!({ "kube-proxy": pinned("kube-proxy", "v1.31.2") }),
+            "an add-on that images names is in addOns, too",
+        ),
+        ("KubernetesUpgrade", "addOns", json!(["coredns"]), "coredns in addOns needs an image in images"),
+        ("KubernetesUpgrade", "addOns", json!(["calico"]), "addOns[0]"),
+        ("KubernetesUpgrade", "addOns", json!(["kube-proxy", "kube-proxy"]), "addOns[1]"),
     ]
 }
 
@@ -162,6 +194,9 @@ fn what_is_wrong_is_refused_in_words_and_what_is_good_is_taken() {
     let images =
         json!({ "kube-apiserver": format!("registry.example/kube-apiserver:v1.31.2@sha256:{}", "0".repeat(64)) });
     let upgrade = json!({ "version": "1.31.2", "soak": "10m", "images": images });
+    let add_ons = json!({ "version": "v1.31.2", "addOns": ["kube-proxy", "coredns"], "images": {
+        "kube-proxy": pinned("kube-proxy", "v1.31.2"), "coredns": pinned("coredns", "1.11.3"),
+    } });
     let good =
         [("Channel", channel()), ("KubernetesUpgrade", upgrade), ("NodePool", pool()), ("UpgradePolicy", policy())];
     let good = BTreeMap::from(good);
@@ -177,12 +212,15 @@ fn what_is_wrong_is_refused_in_words_and_what_is_good_is_taken() {
     for lasts in ["24h", "1h 30m", "PT24H", "90m", "1h30m"] {
         assert_eq!(server.refuses("UpgradePolicy", with(policy(), "windows.0.lasts", json!(lasts))), None, "{lasts}");
     }
+    // The rules come first.
+    let why = server.refuses("KubernetesUpgrade", add_ons).unwrap();
+    assert!(why.contains("already exists"), "{why}");
     // Nothing but what it needs.
     assert_eq!(server.refuses("UpgradePolicy", json!({})), None);
     let least = json!({ "repository": "registry.example/os", "select": { "tags": "v*" } });
     assert_eq!(server.refuses("Channel", least), None);
     let mut said = BTreeSet::new();
-    for (kind, path, value, words) in wrong() {
+    for (kind, path, value, words) in wrong().into_iter().chain(wrong_of_kubernetes()) {
         let spec = with(good[kind].clone(), path, value.clone());
         let why = server.refuses(kind, spec).unwrap_or_else(|| panic!("{kind}: {path} {value} is taken"));
         assert!(why.contains(words), "{kind}: {path} {value}: {why}");
@@ -198,6 +236,10 @@ fn what_is_wrong_is_refused_in_words_and_what_is_good_is_taken() {
             assert!(said.iter().any(says), "{name}: no object above is refused by: {message}");
         }
     }
+}
+
+fn pinned(name: &str, tag: &str) -> String {
+    format!("registry.example/{name}:{tag}@sha256:{}", "4".repeat(64))
 }
 
 /// The messages of all rules in a definition.

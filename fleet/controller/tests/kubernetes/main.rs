@@ -5,6 +5,7 @@
 //! manifests, real API servers, etcd and services of nodes. Stand-ins are the kubelet, and what makes a process of a Job.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod add_ons;
 mod jobs;
 mod site;
 

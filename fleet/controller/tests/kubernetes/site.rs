@@ -153,6 +153,16 @@ impl Site {
         objects("kubernetes.yaml").into_iter().for_each(|object| apply(&self.plane, object));
     }
 
+    /// Those to change add-ons are installed, too.
+    pub fn with_rights_to_add_ons(&self) {
+        objects("kubernetes-add-ons.yaml").into_iter().for_each(|object| apply(&self.plane, object));
+    }
+
+    /// An object of the cluster, as people make it.
+    pub fn has(&self, object: Value) {
+        apply(&self.plane, object);
+    }
+
     pub fn policy(&self, name: &str, spec: Value) {
         apply(&self.plane, fleet("UpgradePolicy", name, spec));
     }

@@ -11,6 +11,7 @@ use slipway_fleet::{
 };
 use slipway_fleet_objects::kubernetes_upgrade::{KubernetesUpgrade, KubernetesUpgradeStatus, RunReport};
 use slipway_kubernetes::{
+    add_ons::{AddOn, Workload},
     component::Component,
     facts::{Claim, Direction, Facts, Node, StaticPod},
     images::Images,
@@ -43,6 +44,7 @@ fn facts(version: &str) -> Facts {
         images: Images::default(),
         nodes: BTreeMap::from([("n1".to_owned(), node)]),
         kubelets: BTreeMap::from([("n1".to_owned(), "v1.30.4".to_owned())]),
+        add_ons: BTreeMap::new(),
         claim: Claim::Free,
         gates: Vec::new(),
         pre_pull: true,
@@ -122,6 +124,7 @@ impl Scene {
             left: 3,
             token: None,
             pods: Vec::new(),
+            add_ons: Vec::new(),
         };
         self.object.status.as_mut().unwrap().run = reason.map(|_| run);
         self.jobs[0].ended = Some(outcome);
@@ -285,6 +288,61 @@ fn images_that_cannot_be_meant_begin_nothing() {
         (json!({ "kube-apiserver": format!("registry.example/kube-apiserver:v{NEW}") }), "has no digest"),
     ] {
         let mut scene = Scene::new(json!({ "images": images }));
+        assert_eq!(scene.reason(), "NoImages");
+        let status = scene.status();
+        assert!(status.state == "Invalid" && status.message.contains(why), "{status:?}");
+    }
+}
+
+/// kube-proxy with this version, whose rollout is not over for this reason.
+fn proxy(version: &str, ill: Option<&str>) -> BTreeMap<AddOn, Workload> {
+    let image = Some(format!("registry.example/kube-proxy:v{version}"));
+    [(AddOn::KubeProxy, Workload { image, ill: ill.map(str::to_owned), ..Workload::default() })].into()
+}
+
+#[test]
+fn an_add_on_that_fails_undoes_nothing_and_its_rollout_needs_no_job() {
+    let mut scene = Scene::new(json!({ "addOns": ["kube-proxy"] }));
+    scene.facts.add_ons = proxy("1.30.4", None);
+    scene.begins();
+    let status = scene.status();
+    assert_eq!(status.add_ons, ["kube-proxy"]);
+    assert_eq!(status.steps.last().unwrap(), &format!("add-on kube-proxy to registry.example/kube-proxy:v{NEW}"));
+    scene.ends(Err("it ended".to_owned()), Some("AddOn"));
+    let status = scene.status();
+    assert_eq!(
+        (status.state.as_str(), status.reason.as_str(), status.history[0].reason.as_str()),
+        ("Waiting", "AddOn", "AddOn")
+    );
+    assert_eq!(status.observed_version.as_deref(), Some(NEW), "the control plane has it");
+    // Its pods are replaced one after the other: the controller looks, and makes no Job for that.
+    scene.facts = Facts { add_ons: proxy(NEW, Some("2 of 3 pods have its image, and 3 are ready")), ..facts(NEW) };
+    scene.now += SignedDuration::from_secs(5);
+    assert_eq!(scene.reason(), "AddOn");
+    assert!(scene.status().message.contains("2 of 3 pods"), "{:?}", scene.status());
+    scene.facts.add_ons = proxy(NEW, None);
+    assert_eq!(scene.reason(), "UpToDate");
+    let status = scene.status();
+    assert_eq!((status.attempt, status.failed, status.observed_add_ons), (1, None, vec!["kube-proxy".to_owned()]));
+    // Another one is given. What it needs is not there: that is said, and no Job is made.
+    let coredns = format!("registry.example/coredns:v1.8.0@sha256:{}", "4".repeat(64));
+    let given = json!({ "addOns": ["kube-proxy", "coredns"], "images": { "coredns": coredns } });
+    scene.object.spec = upgrade(given).spec;
+    scene.facts.add_ons.insert(AddOn::CoreDns, Workload { pinned: Some(coredns.clone()), ..Workload::default() });
+    assert_eq!(scene.reason(), "AddOn");
+    assert!(scene.status().message.contains("kube-system has no Deployment coredns"), "{:?}", scene.status());
+    scene.facts.add_ons.get_mut(&AddOn::CoreDns).unwrap().image = Some("registry.example/coredns:v1.7.0".to_owned());
+    scene.begins();
+    // Somebody takes it back: its Job ends.
+    scene.object.spec = upgrade(json!({ "addOns": ["kube-proxy"] })).spec;
+    assert!(matches!(scene.look(), Next::Delete(_)));
+    assert_eq!(scene.status().reason, "OtherImages");
+}
+
+#[test]
+fn add_ons_that_cannot_be_meant_begin_nothing() {
+    for (names, why) in [(json!(["calico"]), "is no add-on"), (json!(["coredns"]), "coredns has no image")] {
+        let mut scene = Scene::new(json!({ "addOns": names }));
         assert_eq!(scene.reason(), "NoImages");
         let status = scene.status();
         assert!(status.state == "Invalid" && status.message.contains(why), "{status:?}");

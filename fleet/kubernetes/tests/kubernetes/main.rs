@@ -4,6 +4,7 @@
 //! anywhere. No test here needs a cluster, a clock, or a network.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod add_ons;
 mod decide;
 mod manifest;
 mod removals;

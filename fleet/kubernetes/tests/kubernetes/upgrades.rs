@@ -23,7 +23,7 @@ use slipway_kubernetes::{
 
 use crate::{
     NEW, OLD,
-    world::{Fleet, LIMIT, World},
+    world::{Fleet, LIMIT, Proxy, World},
 };
 
 /// What goes wrong.
@@ -49,6 +49,8 @@ enum Fault {
     NoImage(usize),
     /// A component has a flag on a node that the new version does not know.
     Flag(usize, Component),
+    /// The rollout of kube-proxy takes so long.
+    SlowProxy(u64),
 }
 
 /// What is wrong with the program.
@@ -80,6 +82,12 @@ enum Mutant {
     PullTooEarly,
     /// Images that people pin are not looked at.
     NoPins,
+    /// An add-on goes forward while API servers may go back.
+    AddOnTooEarly,
+    /// Its rollout is not waited for.
+    NoRollout,
+    /// It is taken although nobody gives it.
+    AddOnTaken,
 }
 
 /// The gate of flags.
@@ -105,6 +113,7 @@ fn a_fault() -> impl Strategy<Value = (u64, Fault)> {
         (0..3_usize).prop_map(Fault::Full),
         (0..3_usize).prop_map(Fault::NoImage),
         (0..3_usize, component()).prop_map(|(node, of)| Fault::Flag(node, of)),
+        (1..60_u64).prop_map(Fault::SlowProxy),
     ];
     (0..60_u64, fault)
 }
@@ -124,6 +133,8 @@ struct Upgrade {
     is_over: bool,
     /// No image is bad.
     is_mended: bool,
+    /// How long the rollout of kube-proxy takes.
+    rollout: u64,
 }
 
 impl Upgrade {
@@ -131,6 +142,7 @@ impl Upgrade {
         let mut world = World::new(nodes);
         (world.fleet, world.needs_snapshot, world.pre_pull) = (Some(Fleet::default()), true, true);
         world.pinned = Images::new([(PINNED.name(), pinned())], &crate::version(NEW)).unwrap();
+        world.proxy.is_given = nodes != 1;
         let excused = BTreeMap::new();
         // Later than the images and the snapshot that come first take.
         let (direction, open_at) = (Direction::Forward, 20);
@@ -147,6 +159,7 @@ impl Upgrade {
             touched_at: None,
             is_over: false,
             is_mended,
+            rollout: 5,
         }
     }
 
@@ -192,6 +205,7 @@ impl Upgrade {
                 self.world.machines.get_mut(&name(node)).unwrap().flagged.insert(*of);
             }
             Fault::Flag(..) => {}
+            Fault::SlowProxy(time) => self.rollout = *time,
             Fault::NoImage(node) => self.world.machines.get_mut(&name(node)).unwrap().is_refused = true,
             Fault::Ill(node, of, time) => {
                 let well_at = self.world.machines.get_mut(&name(node)).unwrap().well_at.get_mut(of).unwrap();
@@ -241,6 +255,16 @@ impl Upgrade {
                 pull.state = PullState::Done;
             }),
             Mutant::NoPins => seen.images = Images::default(),
+            Mutant::NoRollout => seen.add_ons.values_mut().for_each(|of| of.ill = None),
+            Mutant::AddOnTaken => seen.add_ons = self.world.proxy.seen(self.world.now),
+            Mutant::AddOnTooEarly => {
+                // As if it were completed as soon as every pod has the version.
+                let mut done = Facts { claim: Claim::NoFleet, ..seen.clone() };
+                done.nodes.values_mut().flat_map(|node| node.pods.values_mut()).for_each(|pod| pod.kept = None);
+                if let next @ Next::AddOn(_) = decide(&done) {
+                    return next;
+                }
+            }
             _ => {}
         }
         let next = decide(&seen);
@@ -282,6 +306,15 @@ impl Upgrade {
             Next::Complete => {
                 self.world.machines.values_mut().for_each(|machine| machine.journal.complete().unwrap());
             }
+            Next::AddOn(step) => {
+                let is_claimed = self.world.fleet.as_ref().unwrap().claim.is_some();
+                prop_assert!(
+                    !is_claimed || self.mutant == Mutant::AddOnTooEarly,
+                    "{now} s: a rollout holds up the fleet"
+                );
+                self.world.proxy.rolled_at = now + self.rollout;
+                self.world.proxy.image = step.to;
+            }
             Next::Finished => self.is_over = true,
             // What was ill for too long came back. A person begins again, but not with an image that is never well.
             Next::Blocked(Blocked::CameBack { .. }) if self.is_mended => self.world.new_run(),
@@ -294,7 +327,7 @@ impl Upgrade {
                 self.world.machines.values_mut().for_each(|of| (of.is_full, of.is_refused) = (false, false));
                 self.world.new_run();
             }
-            Next::Wait(_) | Next::Blocked(_) => {}
+            Next::Wait(_) | Next::RollsOut(..) | Next::Blocked(_) => {}
         }
         self.world.turn(self.mutant == Mutant::NoWait);
         Ok(())
@@ -328,6 +361,7 @@ impl Upgrade {
         prop_assert!(!is_granted || !facts.is_touched(), "{now} s: a node's OS is upgraded at the same time");
         prop_assert!(!is_granted || fleet.claim.is_none(), "{now} s: a claim beside a grant");
         prop_assert!(!self.is_over || fleet.claim.is_none(), "{now} s: it is over, and keeps the claim");
+        self.judge_proxy(facts)?;
         let is_excused = |node: &str, of: Component| {
             let until = self.excused.get(&(node.to_owned(), of)).copied();
             until.is_some_and(|until| now <= until)
@@ -346,11 +380,33 @@ impl Upgrade {
         Ok(())
     }
 
+    fn judge_proxy(&self, facts: &Facts) -> Result<(), TestCaseError> {
+        let (now, Proxy { image, is_given, .. }) = (self.world.now, &self.world.proxy);
+        let is_new = *image == Proxy::image_of(NEW);
+        prop_assert!(*is_given || !is_new, "{now} s: nobody gave kube-proxy to the upgrade");
+        let may_go_back = facts.pods().any(|(.., pod)| pod.kept.is_some());
+        prop_assert!(!is_new || !may_go_back, "{now} s: kube-proxy is new, and API servers may still go back");
+        Ok(())
+    }
+
+    /// What it says at its end is so.
+    fn judge_end(&self) -> Result<(), TestCaseError> {
+        let (now, Proxy { image, rolled_at, is_given }) = (self.world.now, &self.world.proxy);
+        let is_done = *image == Proxy::image_of(NEW) && *rolled_at <= now;
+        let is_forward = self.is_over && self.direction == Direction::Forward;
+        prop_assert!(
+            !is_forward || !is_given || is_done,
+            "{now} s: it is over, and the pods of kube-proxy are not new"
+        );
+        Ok(())
+    }
+
     fn run(mut self) -> Result<Self, TestCaseError> {
         // The longest that ends: both faults last, and one image comes back after its time.
         while !self.is_over && self.world.now < 240 {
             self.tick()?;
         }
+        self.judge_end()?;
         Ok(self)
     }
 }
@@ -404,8 +460,12 @@ fn every_mutant_is_caught() {
         Mutant::NoPrePull,
         Mutant::PullTooEarly,
         Mutant::NoPins,
+        Mutant::AddOnTooEarly,
+        Mutant::NoRollout,
+        Mutant::AddOnTaken,
     ] {
-        let caught = campaign(10_000, mutant).expect_err("a mutant survives");
+        // The first law that it breaks ends it. Some need two faults within a few seconds.
+        let Err(caught) = campaign(40_000, mutant) else { panic!("{mutant:?} survives") };
         assert!(!caught.contains("does not end"), "{mutant:?} breaks no law, it only hangs: {caught}");
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_kubernetes::{
+    add_ons::{AddOn, Workload},
     component::Component,
     facts::{Claim, Direction, Facts, Node, Pull, PullState, Snapshot, StaticPod},
     images::Images,
@@ -64,6 +65,30 @@ pub struct World {
     pub pre_pull: bool,
     /// The images that people pin.
     pub pinned: Images,
+    /// kube-proxy; it is given to the upgrade, or not.
+    pub proxy: Proxy,
+}
+
+/// The DaemonSet of kube-proxy.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    pub image: String,
+    /// When its pods have that image.
+    pub rolled_at: u64,
+    pub is_given: bool,
+}
+
+impl Proxy {
+    pub fn image_of(version: &str) -> String {
+        format!("registry.example/kube-proxy:v{version}")
+    }
+
+    /// As an upgrade sees it.
+    pub fn seen(&self, now: u64) -> BTreeMap<AddOn, Workload> {
+        let ill = (self.rolled_at > now).then(|| "1 of 3 pods have its image".to_owned());
+        let seen = Workload { image: Some(self.image.clone()), ill, ..Workload::default() };
+        [(AddOn::KubeProxy, seen)].into()
+    }
 }
 
 /// The fleet's ledger.
@@ -105,6 +130,7 @@ impl World {
             needs_snapshot: false,
             pre_pull: false,
             pinned: Images::default(),
+            proxy: Proxy { image: Proxy::image_of(OLD), rolled_at: 0, is_given: false },
         }
     }
 
@@ -121,6 +147,7 @@ impl World {
             images: self.pinned.clone(),
             nodes,
             kubelets: self.kubelets.clone(),
+            add_ons: if self.proxy.is_given { self.proxy.seen(self.now) } else { BTreeMap::new() },
             claim: self.claim(),
             gates: Vec::new(),
             pre_pull: self.pre_pull,

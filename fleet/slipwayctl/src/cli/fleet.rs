@@ -55,6 +55,10 @@ pub struct Init {
     /// Also the rights for a KubernetesUpgrade and its Job
     #[arg(long)]
     pub kubernetes: bool,
+    /// With --kubernetes: also the rights to change kube-proxy and CoreDNS, if spec.addOns names them. Who has them may run
+    /// any program on every node
+    #[arg(long, requires = "kubernetes")]
+    pub kubernetes_add_ons: bool,
     /// How many days a certificate is valid that is made now; the CA is valid for ten years
     #[arg(long, value_name = "NUMBER", default_value_t = 365, value_parser = super::days())]
     pub days: u32,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use slipway_core::digest::Sha256;
-use slipway_kubernetes::{images, version::Version};
+use slipway_kubernetes::{add_ons::AddOn, images, version::Version};
 
 use super::fleet::AttributionArgs;
 
@@ -57,6 +57,10 @@ pub enum Verb {
         /// kube-apiserver=registry.example/kube-apiserver:v1.31.2@sha256:DIGEST
         #[arg(long = "image", value_name = "COMPONENT=IMAGE", value_parser = images::named)]
         images: Vec<(String, String)>,
+        /// An add-on that gets its image, too, after completion: kube-proxy that of the version, coredns the one of --image.
+        /// Name only what nothing else upgrades
+        #[arg(long = "add-on", value_name = "NAME")]
+        add_ons: Vec<AddOn>,
         /// Have nodes pull no images before anything is touched
         #[arg(long)]
         no_pre_pull: bool,

@@ -22,20 +22,20 @@ pub struct Edit {
 }
 
 impl Edit {
-    fn write(spec: Value, says: String) -> Result<Self, Failure> {
+    pub(crate) fn write(spec: Value, says: String) -> Result<Self, Failure> {
         Ok(Self { spec: Some(spec), says })
     }
 
-    fn already(says: String) -> Result<Self, Failure> {
+    pub(crate) fn already(says: String) -> Result<Self, Failure> {
         Ok(Self { spec: None, says })
     }
 }
 
-fn refused(word: &str, message: String) -> Result<Edit, Failure> {
+pub(crate) fn refused(word: &str, message: String) -> Result<Edit, Failure> {
     Err(Failure::Refused { reason: word.to_owned(), message })
 }
 
-fn signed(word: &Attribution) -> Value {
+pub(crate) fn signed(word: &Attribution) -> Value {
     json!({ "who": word.who, "why": word.why })
 }
 
@@ -44,11 +44,11 @@ fn is(value: &Value, word: &Attribution) -> bool {
     value["who"] == word.who && value["why"] == word.why
 }
 
-fn text(value: &Value) -> &str {
+pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn entries(object: &Value, list: &str) -> Vec<Value> {
+pub(crate) fn entries(object: &Value, list: &str) -> Vec<Value> {
     object["spec"][list].as_array().cloned().unwrap_or_default()
 }
 
@@ -281,41 +281,6 @@ pub fn release(ledger: &Value, node: &str, token: Option<u64>, word: &Attributio
     entry["token"] = json!(token);
     release.push(entry);
     Edit::write(json!({ "release": release }), format!("the grant {token} of {node} is freed with the next look"))
-}
-
-/// Approve the plan that a KubernetesUpgrade waits with: the one of this hash, if one is named.
-pub fn approve_plan(upgrade: &Value, agreed: Option<Sha256>, word: &Attribution) -> Result<Edit, Failure> {
-    let plan = text(&upgrade["status"]["plan"]);
-    if plan.is_empty() {
-        return refused("no-plan", format!("it waits with no plan: {}", text(&upgrade["status"]["message"])));
-    }
-    if let Some(agreed) = agreed.map(|agreed| agreed.to_string()).filter(|agreed| agreed != plan) {
-        return refused("another-plan", format!("its plan is {plan}, and not {agreed}"));
-    }
-    if upgrade["spec"]["approval"]["plan"] == plan {
-        return Edit::already(format!("the plan {plan} is approved already"));
-    }
-    let mut approval = signed(word);
-    approval["plan"] = json!(plan);
-    Edit::write(json!({ "approval": approval }), format!("the plan {plan} may begin"))
-}
-
-/// Free the ledger's claim of an upgrade of Kubernetes.
-pub fn unclaim(ledger: &Value, word: &Attribution) -> Result<Edit, Failure> {
-    let claim = &ledger["status"]["kubernetes"];
-    let Some(token) = claim["token"].as_u64() else {
-        return refused("no-claim", "no upgrade of Kubernetes has claimed the ledger".to_owned());
-    };
-    let mut release = entries(ledger, "release");
-    if release.iter().any(|entry| entry["token"] == token) {
-        return Edit::already(format!("the claim {token} is to be freed already"));
-    }
-    let mut entry = signed(word);
-    entry["token"] = json!(token);
-    release.push(entry);
-    let version = text(&claim["version"]);
-    let says = format!("the claim {token} of the upgrade to {version} is freed with the next look");
-    Edit::write(json!({ "release": release }), says)
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ const OBJECTS: [&str; 9] = [
 ];
 const REPLACE: &str = include_str!("../../../manifests/replace.yaml");
 const KUBERNETES: &str = include_str!("../../../manifests/kubernetes.yaml");
+const KUBERNETES_ADD_ONS: &str = include_str!("../../../manifests/kubernetes-add-ons.yaml");
 const DEPLOYMENT: &str = include_str!("../../../manifests/deployment.yaml");
 /// Where the Deployment names its image.
 const IMAGE: &str = "image: slipway-fleet\n";
@@ -37,7 +38,7 @@ const FILE: &str = "slipway-fleet.yaml";
 
 /// Make it.
 pub fn run(
-    Init { image, dir, stdout, node_ca, replace, kubernetes, days, renew }: &Init,
+    Init { image, dir, stdout, node_ca, replace, kubernetes, kubernetes_add_ons, days, renew }: &Init,
     output: &Output,
 ) -> Result<(), Failure> {
     check_image(image)?;
@@ -50,7 +51,10 @@ pub fn run(
         authority::ensure(dir, dir, name, params, *renew)
     };
     let (controller, admin) = (client("slipway-fleet", Role::Controller)?, client("admin", Role::Admin)?);
-    let objects = objects(image, (*replace, *kubernetes), &secret(&authority::ca_of_nodes(dir), &controller)?);
+    let optional = [(*replace, REPLACE), (*kubernetes, KUBERNETES), (*kubernetes_add_ons, KUBERNETES_ADD_ONS)];
+    let rights = optional.into_iter().filter_map(|(is_wanted, rights)| is_wanted.then_some(rights));
+    let secret = secret(&authority::ca_of_nodes(dir), &controller)?;
+    let objects = objects(image, &rights.collect::<Vec<_>>(), &secret);
     let mut lines = Vec::new();
     let mut made = Vec::new();
     for (pair, what) in [(ca, "the CA"), (controller, "the controller"), (admin, "an admin")] {
@@ -109,10 +113,9 @@ fn secret(ca: &Path, controller: &Pair) -> Result<String, Failure> {
     Ok(format!("{secret:#}\n"))
 }
 
-fn objects(image: &str, (replace, kubernetes): (bool, bool), secret: &str) -> String {
+fn objects(image: &str, rights: &[&str], secret: &str) -> String {
     let deployment = DEPLOYMENT.replacen(IMAGE, &format!("image: {image}\n"), 1);
-    let rights = replace.then_some(REPLACE).into_iter().chain(kubernetes.then_some(KUBERNETES));
-    let parts = OBJECTS.into_iter().chain(rights).chain([secret, deployment.as_str()]);
+    let parts = OBJECTS.into_iter().chain(rights.iter().copied()).chain([secret, deployment.as_str()]);
     parts.collect::<Vec<_>>().join("---\n")
 }
 
@@ -143,13 +146,15 @@ mod tests {
             objects.sort_by_key(ToString::to_string);
             objects
         };
-        let made = parse(&objects("registry.example/fleet:1", (false, false), &secret.to_string()));
+        let made = parse(&objects("registry.example/fleet:1", &[], &secret.to_string()));
         assert_eq!(sort(made), sort(wanted.clone()));
         wanted.extend(parse(&read("replace.yaml")));
-        let made = |rights| sort(parse(&objects("registry.example/fleet:1", rights, &secret.to_string())));
-        assert_eq!(made((true, false)), sort(wanted.clone()));
+        let made = |rights: &[&str]| sort(parse(&objects("registry.example/fleet:1", rights, &secret.to_string())));
+        assert_eq!(made(&[REPLACE]), sort(wanted.clone()));
         wanted.extend(parse(&read("kubernetes.yaml")));
-        assert_eq!(made((true, true)), sort(wanted));
+        assert_eq!(made(&[REPLACE, KUBERNETES]), sort(wanted.clone()));
+        wanted.extend(parse(&read("kubernetes-add-ons.yaml")));
+        assert_eq!(made(&[REPLACE, KUBERNETES, KUBERNETES_ADD_ONS]), sort(wanted));
     }
 
     #[test]

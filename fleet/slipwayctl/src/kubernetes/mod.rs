@@ -1,8 +1,10 @@
 //! `slipwayctl kubernetes`: the versions of the control plane, and their upgrade. What is done, and in which order, is in
 //! `slipway-kubernetes`; here is only how nodes are reached, and what people see.
 //!
+//! * [`edit`]: people's word, as a change of an object
 //! * [`table`]: who has what, and what is to be done, for people
 
+mod edit;
 mod table;
 
 use std::time::Duration;
@@ -14,6 +16,7 @@ use slipway_fleet_objects::{
     ledger::{DisruptionLedger, LEDGER},
 };
 use slipway_kubernetes::{
+    add_ons::{self, AddOn, Given},
     blocked::Blocked,
     decide::{Next, decide},
     facts::{Direction, Facts},
@@ -35,7 +38,7 @@ use crate::{
     },
     config::resolve,
     failure::Failure,
-    fleet::{attribution_of, cluster::Cluster, edit, print_edit},
+    fleet::{attribution_of, cluster::Cluster, edit as fleet_edit, print_edit},
     show::Output,
 };
 
@@ -59,36 +62,33 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
     }
     let cluster = Cluster::connect(of.kubeconfig.as_deref(), target.context.as_deref()).await?;
     let nodes = Contexts(target);
-    let (mut snapshot, mut pre_pull, mut serving_certificates) = (false, false, false);
-    let mut images = Images::default();
-    let (direction, wanted, soak, how) = match of.verb {
+    let is_status = matches!(of.verb, Verb::Status);
+    let (mut wish, how) = match of.verb {
         Verb::Word(word) => return say(&cluster, word, output).await,
-        Verb::Status => (Direction::Forward, None, 0, How { dry_run: true, patience: 0 }),
-        Verb::Upgrade { to, images: named, no_pre_pull, soak, no_snapshot, no_serving_certificates, how } => {
-            (snapshot, pre_pull, serving_certificates) = (!no_snapshot, !no_pre_pull, !no_serving_certificates);
-            images = Images::new(named, &to).map_err(Failure::Usage)?;
-            (Direction::Forward, Some(to), soak, how)
+        Verb::Status => {
+            let add_ons = AddOn::ALL.map(|of| (of, None)).into();
+            let target = newest(&cluster, &nodes).await?;
+            (Wish { add_ons, ..bare(Direction::Forward, target) }, How { dry_run: true, patience: 0 })
         }
-        Verb::Rollback { how } => (Direction::Back, None, 0, how),
+        Verb::Upgrade { to, images, add_ons, no_pre_pull, soak, no_snapshot, no_serving_certificates, how } => {
+            let names = add_ons.iter().map(|of| of.name());
+            let (images, add_ons) = add_ons::named(names, images, &to).map_err(Failure::Usage)?;
+            let wish = Wish {
+                images,
+                add_ons,
+                pre_pull: !no_pre_pull,
+                soak: Duration::from_secs(soak),
+                snapshot: !no_snapshot,
+                serving_certificates: !no_serving_certificates,
+                ..bare(Direction::Forward, to)
+            };
+            (wish, how)
+        }
+        // Who goes back leaves what is there.
+        Verb::Rollback { how } => (bare(Direction::Back, newest(&cluster, &nodes).await?), how),
     };
-    let seconds = Duration::from_secs;
-    let is_status = direction == Direction::Forward && wanted.is_none();
-    let target = match wanted {
-        Some(version) => version,
-        // What is there is the target of who only looks; who goes back leaves it.
-        None => newest(&cluster, &nodes).await?,
-    };
-    let wish = Wish {
-        direction,
-        target,
-        images,
-        pre_pull,
-        soak: seconds(soak),
-        patience: seconds(how.patience),
-        snapshot,
-        serving_certificates,
-        trial_in: "kube-system".to_owned(),
-    };
+    wish.patience = Duration::from_secs(how.patience);
+    let direction = wish.direction;
     let mut run = Run::new(cluster.client(), &nodes, wish);
     if how.dry_run {
         let facts = run.facts().await.map_err(Failure::Unreachable)?;
@@ -99,6 +99,22 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
     }
     run.run(|happened| _ = tell(happened, output)).await.map_err(failure)?;
     output.answer(&json!({ "finished": true }), "finished: nothing is left to do")
+}
+
+/// A wish for nothing besides.
+fn bare(direction: Direction, target: Version) -> Wish {
+    Wish {
+        direction,
+        target,
+        images: Images::default(),
+        add_ons: Given::new(),
+        pre_pull: false,
+        soak: Duration::ZERO,
+        patience: Duration::ZERO,
+        snapshot: false,
+        serving_certificates: false,
+        trial_in: "kube-system".to_owned(),
+    }
 }
 
 /// A person's word, in an object of the fleet.
@@ -128,7 +144,9 @@ async fn pause(cluster: &Cluster, output: &Output) {
     let args = AttributionArgs { reason: "it is rolled back".to_owned(), who: None };
     let word = attribution_of(args);
     let paused = match found {
-        Ok(()) => cluster.change::<KubernetesUpgrade>(CLUSTER, |upgrade| edit::pause(upgrade, &word)).await.map(drop),
+        Ok(()) => {
+            cluster.change::<KubernetesUpgrade>(CLUSTER, |upgrade| fleet_edit::pause(upgrade, &word)).await.map(drop)
+        }
         Err(why) => Err(why),
     };
     match paused {
@@ -150,7 +168,8 @@ async fn newest(cluster: &Cluster, nodes: &Contexts<'_>) -> Result<Version, Fail
 }
 
 fn status(facts: &Facts, output: &Output) -> Result<(), Failure> {
-    output.answer(&json!({ "nodes": facts.nodes, "kubelets": facts.kubelets }), &table::table(facts))
+    let json = json!({ "nodes": facts.nodes, "kubelets": facts.kubelets, "addOns": facts.add_ons });
+    output.answer(&json, &table::table(facts))
 }
 
 /// The plan, and what it waits for. Nothing is changed.
@@ -161,6 +180,8 @@ fn preview(facts: &Facts, output: &Output) -> Result<(), Failure> {
         Next::Pull(node, _) => (None, format!("begins with images that {node} pulls, then {}", first(&plan))),
         Next::Snapshot(node) => (None, format!("begins with a snapshot of etcd on {node}, then {}", first(&plan))),
         Next::Do(step) => (None, format!("begins with {step}")),
+        Next::AddOn(step) => (None, format!("begins with {step}")),
+        Next::RollsOut(add_on, why) => (Some("Waits"), format!("waits: add-on {add_on}: {why}")),
         Next::Wait(why) => (Some("Waits"), format!("waits: {why}")),
         Next::Blocked(blocked) => (Some(blocked.word()), format!("blocked ({}): {blocked}", blocked.word())),
         Next::Complete => (None, "completes: the nodes forget what they keep".to_owned()),
@@ -189,6 +210,7 @@ fn tell(happened: &Happened, output: &Output) -> Result<(), Failure> {
             output.answer(&json!({ "snapshot": node }), &format!("begins: {node}: a snapshot of etcd"))
         }
         Happened::Asked(step) => output.answer(&json!({ "begins": step }), &format!("begins: {step}")),
+        Happened::AddOn(step) => output.answer(&json!({ "begins": step }), &format!("begins: {step}")),
         Happened::Waits(why) => output.answer(&json!({ "waits": why }), &format!("waits: {why}")),
         Happened::Claimed(token) => output
             .answer(&json!({ "claimed": token }), &format!("claimed: {token}; the fleet upgrades no node meanwhile")),
@@ -203,7 +225,9 @@ fn tell(happened: &Happened, output: &Output) -> Result<(), Failure> {
 
 fn failure(error: Error) -> Failure {
     match error {
-        Error::Blocked(blocked @ Blocked::CameBack { .. }) => Failure::Failed(blocked.to_string()),
+        Error::Blocked(blocked @ (Blocked::CameBack { .. } | Blocked::AddOn { .. })) => {
+            Failure::Failed(blocked.to_string())
+        }
         Error::Blocked(blocked) => Failure::Refused { reason: blocked.word().to_owned(), message: blocked.to_string() },
         Error::Patience { .. } => Failure::Unfinished(error.to_string()),
     }

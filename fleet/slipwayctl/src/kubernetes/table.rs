@@ -30,7 +30,22 @@ pub fn table(facts: &Facts) -> String {
         }
         let _ = writeln!(text, "{}", line.trim_end());
     }
-    text + &notes(facts)
+    text + &add_ons(facts) + &notes(facts)
+}
+
+/// A line for each add-on that is there.
+fn add_ons(facts: &Facts) -> String {
+    let mut text = String::new();
+    for (add_on, of) in &facts.add_ons {
+        let version = of
+            .image
+            .as_deref()
+            .map(|image| Version::of_image(image).map_or_else(|| image.to_owned(), |of| of.to_string()));
+        let Some(has) = version.or_else(|| of.held.as_ref().map(|_| "?".to_owned())) else { continue };
+        let why = of.held.as_ref().or(of.ill.as_ref()).map_or_else(String::new, |why| format!(": {why}"));
+        let _ = writeln!(text, "{add_on} {has}{why}");
+    }
+    text
 }
 
 fn cell(node: Option<&Node>, component: Component) -> String {
@@ -70,7 +85,10 @@ pub fn plan(plan: &Plan, facts: &Facts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use slipway_kubernetes::facts::{Claim, Direction, StaticPod};
+    use slipway_kubernetes::{
+        add_ons::{AddOn, Workload},
+        facts::{Claim, Direction, StaticPod},
+    };
 
     use super::*;
 
@@ -90,6 +108,7 @@ mod tests {
             images: Default::default(),
             nodes: nodes.iter().map(|(name, node)| ((*name).to_owned(), node.clone())).collect(),
             kubelets: [("n1".to_owned(), "v1.20.2".to_owned()), ("w1".to_owned(), "v1.19.0".to_owned())].into(),
+            add_ons: Default::default(),
             claim: Claim::NoFleet,
             gates: Vec::new(),
             pre_pull: false,
@@ -134,5 +153,11 @@ n1: kube-apiserver: it starts
 n2: no route
 ";
         assert_eq!(table(&facts), wanted);
+        let image = Some("registry.example/kube-proxy:v1.20.2".to_owned());
+        let ill = Some("1 of 3 pods have its image, and 3 are ready".to_owned());
+        let proxy = Workload { image, ill, ..Workload::default() };
+        let add_ons = [(AddOn::KubeProxy, proxy), (AddOn::CoreDns, Workload::default())].into();
+        let shown = "kube-proxy 1.20.2: 1 of 3 pods have its image, and 3 are ready\nn1: kube-apiserver";
+        assert!(table(&Facts { add_ons, ..facts }).contains(shown), "what is not there has no line");
     }
 }

@@ -43,7 +43,12 @@ pub fn until(site: &Site, wanted: &str) {
 
 /// A run is refused by this gate, and nothing is touched.
 pub fn refuses(site: &Site, gate: &str) -> String {
-    let (code, text) = site.run(&["upgrade", "--to", NEW]);
+    refuses_words(site, &["upgrade", "--to", NEW], gate)
+}
+
+/// The same, with these words.
+pub fn refuses_words(site: &Site, words: &[&str], gate: &str) -> String {
+    let (code, text) = site.run(words);
     assert!(code == 3 && text.contains(&format!("refused (Gate): {gate}: ")), "{text}");
     assert!(!text.contains("begins"), "{text}");
     text
@@ -66,6 +71,7 @@ fn gates_close_before_anything_is_touched() {
         "flags",
         "fleet",
         "kube-proxy",
+        "add-ons",
         "deprecated-apis",
         "admission",
     ] {
@@ -110,6 +116,7 @@ gate serving-certificates: open
 gate flags: open
 gate fleet: open
 gate kube-proxy: open
+gate add-ons: open
 gate deprecated-apis: open
 gate admission: open
 begins with images that n1 pulls, then n1: kube-apiserver to registry.example/kube-apiserver:v1.21.2

@@ -5,6 +5,7 @@
 //! manifests as processes and shows their pods; controller managers and schedulers are processes that sleep.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod add_ons;
 mod flags;
 mod gates;
 mod serving;

@@ -14,7 +14,7 @@ use crate::{
 
 const IMAGE: &str = "registry.example/fleet@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const NAMESPACE: &str = "fleet-by-helm";
-const OPTIONAL: [&str; 2] = ["kubernetes.yaml", "replace.yaml"];
+const OPTIONAL: [&str; 3] = ["kubernetes.yaml", "kubernetes-add-ons.yaml", "replace.yaml"];
 
 /// What Helm says of the chart, with these words.
 fn helm(words: &[&str]) -> Result<String, String> {
@@ -75,7 +75,8 @@ fn the_chart_has_the_objects_of_the_manifests_and_a_server_takes_them() {
     assert!(said.contains("\nversion: 1.2.3\n") && said.contains("appVersion: 1.2.3\n"), "{said}");
 
     assert_eq!(rendered(chart, &[]).unwrap(), wanted(&[]));
-    let all = rendered(chart, &["--set", "kubernetes=true", "--set", "replace=true"]).unwrap();
+    let values = ["--set", "kubernetes=true", "--set", "kubernetesAddOns=true", "--set", "replace=true"];
+    let all = rendered(chart, &values).unwrap();
     assert_eq!(all, wanted(&OPTIONAL));
     apply(&site, &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }));
     all.iter().for_each(|object| apply(&site, object));
