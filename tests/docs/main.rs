@@ -196,9 +196,23 @@ fn links_and_paths_exist() {
     let others = ["CHANGELOG.md", "fleet/README.md", "fleet/controller/README.md", "fleet/server/README.md"];
     let fleet = fs::read_dir(top().join("fleet/docs")).unwrap();
     let fleet = fleet.map(|entry| format!("fleet/docs/{}", entry.unwrap().file_name().to_str().unwrap()));
+    let fleet = fleet.filter(|name| name != WISHES);
     let all = documents().into_iter().chain(others.map(str::to_owned)).chain(fleet);
     let wrong: Vec<String> = all.flat_map(|d| links::wrong(&d, &text(&d))).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What proves each wish: `FILE::TEST`.
+const WISHES: &str = "fleet/docs/wishes.md";
+
+#[test]
+fn the_tests_that_prove_wishes_exist() {
+    let page = text(WISHES);
+    let named: Vec<(&str, &str)> = links::spans(&page).filter_map(|span| span.split_once("::")).collect();
+    assert!(named.len() > 15, "{named:?}");
+    for (file, test) in named {
+        assert!(links::exists(file) && text(file).contains(&format!("fn {test}(")), "{WISHES}: {file}::{test}");
+    }
 }
 
 #[test]
