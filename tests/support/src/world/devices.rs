@@ -33,7 +33,17 @@ impl Loop {
         let turn = File::open("/dev/loop-control").unwrap();
         let _turn = Flock::lock(turn, FlockArg::LockExclusive).map_err(|(_, e)| e).unwrap();
         let node = finished(program("losetup").args(["--find", "--show"]).args(options).arg(file));
-        Loop { node: node.trim().into(), backing: file.to_owned() }
+        let disk = Loop { node: node.trim().into(), backing: file.to_owned() };
+        disk.forget_partitions();
+        disk
+    }
+
+    /// Partitions outlive the file that was attached before, if a program had one of them open when it was to be removed.
+    fn forget_partitions(&self) {
+        let name = self.node.file_name().unwrap_or_default();
+        let entries = fs::read_dir(Path::new("/sys/block").join(name)).unwrap();
+        let numbers = entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("partition")).ok());
+        numbers.for_each(|number| give_back(program("delpart").arg(&self.node).arg(number.trim())));
     }
 
     /// A partition node, as a kernel that reads GPT would make it.
