@@ -242,27 +242,8 @@ fn slot_facts(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot, known: Option<&Slo
     match unlisted_uki(&volume) {
         // GRUB does not look for it.
         Some(why) => SlotFacts { verifies: !own(), boot_problem: Some(why), ..found },
-        None => {
-            let problem = disputed(&volume, &found).or_else(|| list_lost(&volume));
-            SlotFacts { verifies: true, boot_problem: problem, ..found }
-        }
+        None => SlotFacts { verifies: true, boot_problem: disputed(&volume, &found), ..found },
     }
-}
-
-// The boot loader needs neither of them. The initramfs needs the one for its squashfs, an upgrade the other.
-fn list_lost(volume: &FatVolume) -> Option<String> {
-    let listed = match volume.read_small(SHA256SUMS, MIB).map(|bytes| bytes.map(|bytes| Sums::parse(&bytes))) {
-        Err(e) => return Some(format!("{SHA256SUMS}: {e}")),
-        Ok(None) => return Some(format!("{SHA256SUMS}: {}", FileState::Missing)),
-        Ok(Some(Err(e))) => return Some(format!("{SHA256SUMS}: {e}")),
-        Ok(Some(Ok(sums))) => *sums.0.get(MANIFEST)?,
-    };
-    let state = match volume.read_small(MANIFEST, MIB) {
-        Ok(Some(bytes)) if Sha256::of(&bytes) == listed => return None,
-        Ok(None) => FileState::Missing,
-        _ => FileState::Damaged,
-    };
-    Some(format!("{MANIFEST}: {state}"))
 }
 
 // A file that the boot loader would start, and the installer has not written.
