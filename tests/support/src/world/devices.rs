@@ -158,7 +158,8 @@ impl Drop for Running {
 /// comes next has a better one.
 pub fn wait_until_unclaimed(device: &Path) {
     let free = || OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device).is_ok();
-    let patience = 0..200;
+    // A daemon that another test runs in a mount namespace of its own holds a mount for minutes.
+    let patience = 0..6000;
     let _ = patience.take_while(|_| !free()).map(|_| thread::sleep(Duration::from_millis(50))).count();
 }
 
