@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Command, CommandFactory as _};
 use slipway_core::{report::FailureReport, text::quoted};
 
-use super::Cli;
+use super::{Cli, argv};
 
 /// The disk that the command line names, and how.
 #[derive(Debug)]
@@ -17,15 +17,7 @@ pub struct Advice {
 
 impl Advice {
     pub fn new(args: &[OsString]) -> Self {
-        let value = |at: usize, arg: &str| match arg.strip_prefix("--disk") {
-            Some("") => args.get(at + 1)?.to_str().map(str::to_owned),
-            Some(rest) => rest.strip_prefix('=').map(str::to_owned),
-            None => None,
-        };
-        let words = args.iter().enumerate().filter_map(|(at, arg)| Some((at, arg.to_str()?)));
-        let disk = words.clone().find_map(|(at, arg)| value(at, arg)).map(|disk| quoted(&disk));
-        let offline = words.into_iter().any(|(_, arg)| matches!(arg, "--offline" | "--offline=true"));
-        Advice { disk, offline }
+        Advice { disk: argv::disk(args).map(quoted), offline: argv::is_offline(args) }
     }
 
     /// The report with whole commands.

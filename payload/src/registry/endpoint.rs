@@ -55,7 +55,7 @@ impl Endpoints {
     /// Whether this one is the registry itself, and all that came is from it: the mirrors have answered nothing.
     pub fn is_all_by(&self, endpoint: usize) -> bool {
         let has_answered = |endpoint: &Endpoint| endpoint.has_answered.load(Ordering::Relaxed);
-        self.list[endpoint..].len() == 1
+        endpoint + 1 == self.list.len()
             && has_answered(&self.list[endpoint])
             && !self.list[..endpoint].iter().any(has_answered)
     }

@@ -25,6 +25,11 @@ pub fn arrive(scene: &mut Scene, n: usize) {
     scene.says(n).staged = None;
 }
 
+/// The canary.
+pub fn first_of_the_plan(scene: &Scene) -> usize {
+    scene.objects.rollouts[0].spec.plan.waves[0].nodes[0].uid.strip_prefix("uid-").unwrap().parse().unwrap()
+}
+
 pub fn told(scene: &Scene, round: &Round, n: usize) -> NodeUpgradeStatus {
     let pool_round = round.pools["p"].as_ref().unwrap();
     report::nodes(pool_round, &scene.readings, &Default::default())[format!("uid-{n}").as_str()].clone()
@@ -129,8 +134,7 @@ fn a_soak_is_as_long_as_the_controllers_have_seen_it_whatever_a_node_says() {
     scene.pool("p", json!({ "policies": ["x"] }));
     scene.roll();
     (0..3).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
-    let first = scene.objects.rollouts[0].spec.plan.waves[0].nodes[0].uid.clone();
-    let n: usize = first.strip_prefix("uid-").unwrap().parse().unwrap();
+    let n = first_of_the_plan(&scene);
     arrive(&mut scene, n);
     for seconds in [u64::MAX, 1 << 40, 86_400] {
         scene.says(n).health.as_mut().unwrap().seconds = seconds;

@@ -25,7 +25,7 @@ use slipway_rollout::{
 };
 
 use super::{
-    attacks::{arrive, keep, told},
+    attacks::{arrive, first_of_the_plan, keep, told},
     scene::{NEW, Scene, now, payload},
     staged,
 };
@@ -211,8 +211,7 @@ fn times_to_come_stop_nothing_for_longer_than_times_of_now() {
     scene.pool("p", json!({ "policies": ["x"] }));
     scene.roll();
     (0..3).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
-    let first = scene.objects.rollouts[0].spec.plan.waves[0].nodes[0].uid.clone();
-    let n: usize = first.strip_prefix("uid-").unwrap().parse().unwrap();
+    let n = first_of_the_plan(&scene);
     arrive(&mut scene, n);
     let round = scene.round();
     keep(&mut scene, &round);

@@ -273,14 +273,26 @@ pub fn release(ledger: &Value, node: &str, token: Option<u64>, word: &Attributio
             return refused("two-grants", message);
         }
     };
+    let already = format!("the grant {token} of {node} is to be freed already");
+    free(ledger, token, word, already, format!("the grant {token} of {node} is freed with the next look"))
+}
+
+/// The token of a grant or a claim is named in the ledger, if it is not named `already`.
+pub(crate) fn free(
+    ledger: &Value,
+    token: u64,
+    word: &Attribution,
+    already: String,
+    says: String,
+) -> Result<Edit, Failure> {
     let mut release = entries(ledger, "release");
     if release.iter().any(|entry| entry["token"] == token) {
-        return Edit::already(format!("the grant {token} of {node} is to be freed already"));
+        return Edit::already(already);
     }
     let mut entry = signed(word);
     entry["token"] = json!(token);
     release.push(entry);
-    Edit::write(json!({ "release": release }), format!("the grant {token} of {node} is freed with the next look"))
+    Edit::write(json!({ "release": release }), says)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use slipway_fleet_objects::Attribution;
 
 use crate::{
     failure::Failure,
-    fleet::edit::{Edit, entries, refused, signed, text},
+    fleet::edit::{Edit, free, refused, signed, text},
 };
 
 /// Approve the plan that a KubernetesUpgrade waits with: the one of this hash, if one is named.
@@ -41,16 +41,10 @@ pub fn unclaim(ledger: &Value, word: &Attribution) -> Result<Edit, Failure> {
     let Some(token) = claim["token"].as_u64() else {
         return refused("no-claim", "no upgrade of Kubernetes has claimed the ledger".to_owned());
     };
-    let mut release = entries(ledger, "release");
-    if release.iter().any(|entry| entry["token"] == token) {
-        return Edit::already(format!("the claim {token} is to be freed already"));
-    }
-    let mut entry = signed(word);
-    entry["token"] = json!(token);
-    release.push(entry);
+    let already = format!("the claim {token} is to be freed already");
     let version = text(&claim["version"]);
     let says = format!("the claim {token} of the upgrade to {version} is freed with the next look");
-    Edit::write(json!({ "release": release }), says)
+    free(ledger, token, word, already, says)
 }
 
 #[cfg(test)]
