@@ -19,7 +19,7 @@ use slipway_core::{
         gpt_choice::{Chosen, Copies, choose},
         gpt_grow::{GrownGpt, RawTable},
         gpt_mend::{Hints, OurEntries, our_entries},
-        layout::{BIOS_BYTES, BIOS_OFFSET, DEFAULT_SLOT_BYTES, Part, gpt_bytes, min_slot_bytes},
+        layout::{BIOS_BYTES, BIOS_OFFSET, DEFAULT_SLOT_BYTES, ESP_BYTES, ESP_OFFSET, Part, gpt_bytes, min_slot_bytes},
         magic::recognise,
         xfs::{XfsSize, is_intact, uuid_of},
     },
@@ -213,9 +213,16 @@ fn hints(disk: &dyn BlockIo, entries: &[slipway_core::disk::gpt::Entry]) -> Hint
     Hints { slot, ephemeral }
 }
 
-// The first slot has lost its beginning. The second one begins behind it, and is as large.
+// Slots that are larger are not searched for: that takes a read for each MiB.
+const MOST_SEARCHED_BYTES: u64 = 8 << 30;
+
+// The first slot has lost its beginning. The second one begins behind it, and is as large. Only of a disk that is ours: an empty
+// one has neither.
 fn size_by_the_second_slot(disk: &dyn BlockIo, first: u64) -> Option<u64> {
-    let most = disk.size().saturating_sub(first) / 2;
+    if !has_boot_state(disk, Extent { offset: ESP_OFFSET, len: ESP_BYTES }) {
+        return None;
+    }
+    let most = (disk.size().saturating_sub(first) / 2).min(MOST_SEARCHED_BYTES);
     let others = (min_slot_bytes(disk.sector_size())..=most).step_by(MIB as usize);
     [DEFAULT_SLOT_BYTES].into_iter().chain(others).find(|size| {
         let Some(len) = disk.size().checked_sub(first + size) else { return false };
@@ -268,7 +275,7 @@ fn named(text: &str, serial: u32) -> Option<Uuid> {
 
 // A GUID that is the same at every look. The beginnings of the file systems tell disks apart, by their serial numbers.
 fn seeded(disk: &dyn BlockIo, label: &str) -> Uuid {
-    let volumes = [slipway_core::disk::layout::ESP_OFFSET, BIOS_OFFSET + BIOS_BYTES];
+    let volumes = [ESP_OFFSET, BIOS_OFFSET + BIOS_BYTES];
     let mut seed = label.as_bytes().to_vec();
     for offset in volumes {
         let mut sector = vec![0; disk.sector_size().bytes() as usize];

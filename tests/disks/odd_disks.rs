@@ -1,18 +1,20 @@
 //! Upgrades of disks that are not as an install left them, or not as most are: all of them work, or say why not.
 
 use std::{
+    ffi::OsStr,
     fs::{self, OpenOptions},
     os::unix::fs::PermissionsExt as _,
     path::Path,
 };
 
+use assert_cmd::Command;
 use serde_json::json;
 use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
         self, Content, DISK_BYTES, IMAGE_BYTES, Loop, Mount, Node, Outcome, SLOT_4096, SmallFs, World,
-        assert_clean_fat, extract, flip, installer, json_of, on_disk, partition, tool, write_at,
+        assert_clean_fat, assets, extract, flip, installer, json_of, on_disk, partition, program, tool, write_at,
     },
 };
 
@@ -184,6 +186,29 @@ fn a_disk_that_is_read_only() {
     run(&["confirm"]).exits(INSTALL).says(&texts);
     run(&["status"]).succeeds();
     assert!(Content::of(&node.disk) == before, "it was written to");
+}
+
+/// A hard disk has some ten million MiB, and reads a hundred places a second.
+#[test]
+fn an_empty_disk_is_looked_at_in_a_few_places() {
+    let world = World::new();
+    let reads = |bytes: u64, command: &mut dyn FnMut(&Path) -> Command| {
+        let (image, trace) = (world.sparse("empty.img", bytes), world.path("trace"));
+        let look = command(&image);
+        let mut strace = program("strace");
+        strace.args(["-f", "-e", "trace=pread64", "-o"]).arg(&trace).arg(look.get_program()).args(look.get_args());
+        Outcome::of(strace.env("SLIPWAY_ASSETS", assets()));
+        fs::read_to_string(&trace).unwrap().lines().filter(|line| line.contains("pread64(")).count()
+    };
+    let mut looks: [&mut dyn FnMut(&Path) -> Command; 3] = [
+        &mut |image| installer([OsStr::new("status"), OsStr::new("--disk"), image.as_ref()]),
+        &mut |image| installer([OsStr::new("inspect"), image.as_ref()]),
+        &mut |image| world.install_command(image, &["--dry-run"]),
+    ];
+    for (n, look) in looks.iter_mut().enumerate() {
+        let (small, large) = (reads(8 << 30, look), reads(8 << 40, look));
+        assert!(small > 0 && large <= small + 10 && large < 300, "{n}: {small} and {large} reads");
+    }
 }
 
 /// Larger than any file of ext4, with hardly any room for temporary files, and the same when EPHEMERAL is made anew.
