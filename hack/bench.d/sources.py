@@ -28,6 +28,8 @@ def make_payload(directory, mib, installer, version="1.0.0"):
     # A program for UEFI without sections, of a kernel since 5.8.
     kernel[:2] = b"MZ"
     struct.pack_into("<I4s2xH12xH46xH", kernel, 0x3C, 0x40, b"PE\0\0", 0, 0xA0, 1)
+    # No signature: the entry of its table is zero.
+    kernel[0xD8:0xE0] = bytes(8)
     kernel[0x1F1] = 1
     kernel[0x1F4:0x1F8] = struct.pack("<I", (len(kernel) - 1024) // 16)
     kernel[0x1FE:0x200] = b"\x55\xaa"

@@ -15,8 +15,8 @@ use slipway_test_support::{
     images::{Layout, Pack, built},
     project,
     world::{
-        Content, Node, Outcome, Payload, World, finished_bytes, installer, json_of, noise, on_disk, program,
-        real_kernel, refused,
+        Content, Node, Outcome, Payload, World, finished, finished_bytes, installer, installer_path, json_of, noise,
+        on_disk, program, real_kernel, refused,
     },
 };
 
@@ -292,4 +292,16 @@ fn the_initramfs_of_these_tests() {
     let unpacked = piped("xz", &["--decompress", "--stdout"], &initramfs(b"content"));
     let names = String::from_utf8(piped("cpio", &["--list", "--quiet"], &unpacked)).unwrap();
     assert_eq!(names, "init\n");
+}
+
+/// hack/bench makes its own, and nothing else in the gate runs it.
+#[test]
+fn the_payload_of_the_benchmark_is_whole() {
+    let world = World::new();
+    let dir = world.path("payload");
+    let make = "import sys; sys.path.insert(0, sys.argv[1]); import pathlib, sources; \
+                sources.make_payload(pathlib.Path(sys.argv[2]), 22, sys.argv[3])";
+    let bench = project().join("hack/bench.d");
+    finished(program("python3").args(["-B", "-c", make]).args([&bench, &dir, &installer_path()]));
+    assert!(dir.join("SHA256SUMS").exists());
 }
