@@ -4,7 +4,7 @@ use super::{
     error::ProbeError,
     gpt::for_other_sectors,
     has_vhd_footer,
-    lba0::{self, Behind},
+    lba0::{self, Behind, is_unfinished},
 };
 use std::io;
 
@@ -59,7 +59,12 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
         return Ok(Found::OtherFormat(VHD));
     }
     if let Err(lost @ (ProbeError::Lba0Lost | ProbeError::TableLost(_) | ProbeError::Shrunk { .. })) = lba0::gpt(disk) {
-        return Ok(Found::Something(format!("a Slipway system: {lost}; `installer status` says what brings it back")));
+        return Ok(Found::Something(if is_unfinished(disk).unwrap_or(false) {
+            "an installation that has not ended, so nothing on it was in use; `installer status` says what ends it"
+                .to_owned()
+        } else {
+            format!("a Slipway system: {lost}; `installer status` says what brings it back")
+        }));
     }
     let tail_at = disk.size() - len as u64;
     let (mut head, mut tail) = (AlignedBuf::new(CHUNK_BYTES), AlignedBuf::new(CHUNK_BYTES));

@@ -1,12 +1,6 @@
 //! Content of a disk, for `installer unattended` on a live system.
 
-use super::{
-    ProbeError,
-    content::found,
-    lba0::{Behind, without_table},
-    partitions::partitions,
-    system::system,
-};
+use super::{ProbeError, content::found, lba0::is_unfinished, partitions::partitions, system::system};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
@@ -52,14 +46,6 @@ fn look(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeError> {
         Found::Something(what) => Ok(DiskHolds::Something(what)),
         Found::OtherFormat(what) => Ok(DiskHolds::Something(what.to_owned())),
     }
-}
-
-// An install clears LBA 0 before all else, and writes it last. When META is there, so is all that boots, and `repair` may finish
-// it; but nothing is lost if it begins again.
-fn is_unfinished(disk: &dyn BlockIo) -> Result<bool, ProbeError> {
-    let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
-    super::read(disk, 0, &mut lba0)?;
-    Ok(lba0.iter().all(|byte| *byte == 0) && matches!(without_table(disk), Some(Behind::Unfinished)))
 }
 
 /// Whether it is a live medium, or any other ISO 9660 image.

@@ -101,6 +101,14 @@ pub(super) enum Behind {
     Data(String),
 }
 
+/// Whether an installation on it has not ended. An install clears LBA 0 before all else, and writes it last. When META is there,
+/// so is all that boots, and `repair` may finish it; but nothing is lost if it begins again.
+pub(super) fn is_unfinished(disk: &dyn BlockIo) -> Result<bool, ProbeError> {
+    let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
+    read(disk, 0, &mut lba0)?;
+    Ok(lba0.iter().all(|byte| *byte == 0) && matches!(without_table(disk), Some(Behind::Unfinished)))
+}
+
 /// Looks behind the place of a partition table. None if nothing known stands there.
 pub(super) fn without_table(disk: &dyn BlockIo) -> Option<Behind> {
     // An install writes the ESP, at the same place on every disk, long before the table.
