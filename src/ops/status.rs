@@ -94,7 +94,7 @@ pub struct Seen {
 
 impl Seen {
     fn all_problems(&self, facts: &SystemFacts) -> Vec<String> {
-        let damage = |slot: Slot| Some(format!("slot {slot}: {}", facts.slots[slot].damage()?));
+        let damage = |slot: Slot| Some(format!("slot {slot}: {}", facts.slots[slot].problem()?));
         let used = in_use(facts);
         let refused = refused(facts).filter(|(slot, _)| facts.running.slot() != Some(*slot));
         let found = self.problems.iter().cloned().chain(self.boot_chain.problems()).chain(used.filter_map(damage));
@@ -160,7 +160,7 @@ fn slot_status(facts: &SystemFacts, s: Slot) -> SlotStatus {
         verifies: slot.verifies,
         whole: slot.whole.as_ref().map(Result::is_ok),
         cmdline: slot.manifest.as_ref().and_then(|m| m.cmdline.as_deref().map(printable)),
-        problem: slot.damage().map(str::to_owned),
+        problem: slot.problem().map(str::to_owned),
         snapshot: snapshot::status(facts, s),
     }
 }

@@ -218,12 +218,12 @@ fn slot_facts(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot, known: Option<&Slo
             return SlotFacts { boot_problem: Some(why), ..SlotFacts::default() };
         }
     };
-    let small = |name| volume.read_small(name, MIB).ok().flatten();
-    let (manifest, later) = manifest(&volume);
+    let lists = own_lists(&volume);
     let found = SlotFacts {
-        manifest,
-        later,
-        listed: small(SHA256SUMS).and_then(|bytes| Sums::parse(&bytes).ok()),
+        manifest: lists.manifest,
+        later: lists.later,
+        listed: lists.sums,
+        lists_lost: lists.lost,
         marker: volume.read_by_name(MARKER, MIB).ok().flatten().and_then(|bytes| Marker::parse(&bytes)),
         marker_at: place::sector(disk, &volume, MARKER, |bytes| Marker::parse(bytes).is_some()),
         ..SlotFacts::default()
@@ -268,14 +268,37 @@ fn unlisted_uki(volume: &FatVolume) -> Option<String> {
         .then(|| format!("{UKI}: {BOOT_SHA256} does not list it, and Slipway's loader starts nothing else where it is"))
 }
 
-// Only a manifest that matches SHA256SUMS: it decides what an upgrade keeps and refuses, and a disk may return a wrong bit.
-fn manifest(volume: &FatVolume) -> (Option<Manifest>, Vec<String>) {
-    let small = |name| volume.read_small(name, MIB).ok().flatten();
-    let Some(bytes) = small(MANIFEST) else { return (None, vec![]) };
-    // A list that cannot be read says nothing against it.
-    let is_listed =
-        |sums: Vec<u8>| Sums::parse(&sums).is_ok_and(|sums| sums.0.get(MANIFEST) == Some(&Sha256::of(&bytes)));
-    if small(SHA256SUMS).is_none_or(is_listed) { Manifest::of_slot(&bytes) } else { (None, vec![]) }
+/// The lists of a slot that only the installer and the initramfs read.
+struct OwnLists {
+    sums: Option<Sums>,
+    /// Only a manifest that matches `sums`: it decides what an upgrade keeps and refuses, and a disk may return a wrong bit.
+    manifest: Option<Manifest>,
+    later: Vec<String>,
+    /// Why one of them says nothing, or too little.
+    lost: Option<String>,
+}
+
+fn own_lists(volume: &FatVolume) -> OwnLists {
+    let read = |name: &str| match volume.read_small(name, MIB) {
+        Ok(Some(bytes)) => Ok(bytes),
+        Ok(None) => Err(format!("{name}: {}", FileState::Missing)),
+        Err(e) => Err(format!("{name}: {e}")),
+    };
+    let sums = read(SHA256SUMS).map(|bytes| Sums::parse(&bytes).map_err(|e| format!("{SHA256SUMS}: {e}")));
+    let found = read(MANIFEST).and_then(|bytes| match &sums {
+        Ok(Ok(sums)) if sums.0.get(MANIFEST) == Some(&Sha256::of(&bytes)) => Ok(bytes),
+        // A list that cannot be read says nothing against it.
+        Err(_) => Ok(bytes),
+        Ok(_) => Err(format!("{MANIFEST}: {}", FileState::Damaged)),
+    });
+    let (manifest, later) = found.as_ref().map_or((None, vec![]), |bytes| Manifest::of_slot(bytes));
+    let sums = sums.flatten();
+    let left_out = |sums: &Sums| {
+        let lists = Lists { sums: sums.0.clone(), boot: None, manifest: manifest.clone() };
+        Some(format!("{SHA256SUMS}: does not list {}", lists.left_out().first()?))
+    };
+    let lost = sums.as_ref().err().cloned().or(found.err()).or_else(|| left_out(sums.as_ref().ok()?));
+    OwnLists { sums: sums.ok(), manifest, later, lost }
 }
 
 /// Compare every file of a slot with its SHA256SUMS. Reports files that SHA256SUMS does not list, except for itself and
@@ -307,7 +330,7 @@ pub fn check_slot(
     let lists = Lists {
         sums: checks.iter().filter_map(|c| Some((c.name.clone(), c.expected?))).collect(),
         boot: boot_list(&volume),
-        manifest: manifest(&volume).0,
+        manifest: own_lists(&volume).manifest,
     };
     let uki = volume.find(UKI).ok().flatten().map(|file| file.name);
     for check in checks.iter_mut().filter(|c| matches!(c.state, FileState::Good | FileState::Unlisted)) {

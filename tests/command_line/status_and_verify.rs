@@ -4,8 +4,12 @@ use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 use slipway_core::units::MIB;
-use slipway_test_support::world::{
-    Content, IMAGE_BYTES, Range, World, finished, flip, json_of, on_disk, partition, program, read_at, write_at,
+use slipway_test_support::{
+    exit_code::INSTALL,
+    world::{
+        Content, IMAGE_BYTES, Node, Range, World, finished, flip, json_of, on_disk, partition, program, read_at,
+        write_at,
+    },
 };
 
 #[test]
@@ -231,4 +235,48 @@ fn a_file_that_nobody_lists_is_told_and_is_no_damage() {
     let human = on_disk(&image, &["verify"]).succeeds().stdout;
     assert!(human.contains("slot A  FSCK0000.REC     not listed: it has no checksum to compare with\n"), "{human}");
     on_disk(&image, &["status", "--full"]).succeeds();
+}
+
+/// The boot loader needs neither, so it would start the slot; the initramfs and the next upgrade do need them.
+#[test]
+fn status_of_a_running_system_tells_of_lists_that_are_lost() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    for (name, slot) in [("SHA256SUMS", "B"), ("manifest.json", "B"), ("SHA256SUMS", "A"), ("manifest.json", "A")] {
+        let range = partition(&node.disk, &format!("BOOT-{slot}"));
+        let at = match name {
+            "SHA256SUMS" => find(&node.disk, range, format!("{}  boot.sha256", sum_of(&node, slot)).as_bytes(), 0),
+            _ => node.file(slot, name),
+        };
+        let before = read_at(&node.disk, at, 2);
+        // Neither a digit nor UTF-8.
+        write_at(&node.disk, at, &[0x80, 0xff]);
+        let outcome = node.run('A', false, &["status"]).exits(INSTALL);
+        assert!(outcome.stdout.contains(&format!("problem    slot {slot}: {name}: ")), "{}", outcome.stdout);
+        // The running system is reason enough to start the other one.
+        assert_eq!(outcome.stdout.contains("next step: reboot"), slot == "A", "{}", outcome.stdout);
+        write_at(&node.disk, at, &before);
+        node.run('A', false, &["status"]).succeeds();
+    }
+}
+
+/// The digest of boot.sha256, with which the list of a slot begins.
+fn sum_of(node: &Node, slot: &str) -> String {
+    let report = on_disk(&node.disk, &["verify", "--output=json"]).json();
+    let files = report["slots"][slot]["files"].as_array().unwrap();
+    files.iter().find(|file| file["name"] == "boot.sha256").unwrap()["expected"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_file_without_a_sector_is_no_disk() {
+    let world = World::new();
+    for bytes in [0, 511] {
+        let image = world.sparse("small", bytes);
+        for verb in ["status", "verify", "repair", "grow"] {
+            on_disk(&image, &[verb])
+                .exits(INSTALL)
+                .says(&["no Slipway system is found on it", "smaller than one sector"]);
+        }
+    }
 }

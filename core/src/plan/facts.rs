@@ -163,6 +163,8 @@ pub struct SlotFacts {
     pub whole: Option<Result<(), String>>,
     /// `SHA256SUMS`. A whole slot holds the listed files, which need not be signed.
     pub listed: Option<Sums>,
+    /// Why `SHA256SUMS` or `manifest.json` says nothing, or too little. The boot loader reads neither, so no plan goes by it.
+    pub lists_lost: Option<String>,
     /// Files that `SHA256SUMS` does not list, found when the others were checked. fsck leaves such files.
     pub unlisted: Vec<String>,
 }
@@ -194,6 +196,11 @@ impl SlotFacts {
             Some(Err(why)) => Some(why),
             _ => self.boot_problem.as_deref(),
         }
+    }
+
+    /// What a person is told of: damage, or lists that are lost. The initramfs and the next upgrade go by those lists.
+    pub fn problem(&self) -> Option<&str> {
+        self.damage().or(self.lists_lost.as_deref())
     }
 }
 

@@ -248,7 +248,7 @@ impl Deciding<'_> {
         let slot = self.facts.env.as_ref()?.once?;
         let name = self.name(slot);
         // The boot loader reads no root file system, and would try it.
-        if self.facts.next.trial && self.facts.slots[slot].damage().is_none() {
+        if self.facts.next.trial && self.facts.slots[slot].problem().is_none() {
             let caveat = self.no_way_back().or_else(|| self.meta_is_lost().then(|| TAGS_LOST.to_owned()));
             let caveat = caveat.map_or_else(String::new, |caveat| format!(". {caveat}"));
             return Some(self.reboot(&format!("tries {name} once{caveat}")));
@@ -260,7 +260,7 @@ impl Deciding<'_> {
 
     fn default_damaged(&self) -> Option<NextStep> {
         let default = self.facts.env.as_ref()?.default;
-        self.facts.slots[default].damage()?;
+        self.facts.slots[default].problem()?;
         let (name, other) = (self.name(default), self.name(!default));
         let back =
             self.verb(self.rollback(), "rollback", &format!("{name} is the default and damaged: back to {other}"));
@@ -285,7 +285,7 @@ impl Deciding<'_> {
     }
 
     fn other_damaged(&self) -> Option<NextStep> {
-        let other = self.other().filter(|other| self.facts.slots[*other].damage().is_some())?;
+        let other = self.other().filter(|other| self.facts.slots[*other].problem().is_some())?;
         // An upgrade to what the other slot holds writes nothing.
         let version = self.facts.slots[!other].version();
         let why = format!("slot {other} is damaged: writes it again, with any payload but {version}");
@@ -435,7 +435,7 @@ impl Deciding<'_> {
     /// Damage of the slot that a trial would fall back to.
     fn no_way_back(&self) -> Option<String> {
         let default = self.facts.env.as_ref()?.default;
-        self.facts.slots[default].damage()?;
+        self.facts.slots[default].problem()?;
         Some(format!("There is no way back: {} is damaged", self.name(default)))
     }
 

@@ -150,6 +150,7 @@ pub fn slot(gpt: &GptFacts, slot: Slot, payload: &PayloadFacts, marker: Option<M
     SlotFacts {
         manifest: Some(manifest),
         listed: Some(sums),
+        lists_lost: None,
         later: vec![],
         marker,
         boot_problem: None,
