@@ -6,8 +6,9 @@ use core::{fmt, str::FromStr};
 
 use crate::digest::Sha256;
 
-// As docker and podman have it.
+// Docker Hub, as docker and podman have it, and its other names.
 const DEFAULT_HOST: &str = "docker.io";
+const HUB_HOSTS: [&str; 2] = ["index.docker.io", "registry-1.docker.io"];
 const DEFAULT_TAG: &str = "latest";
 
 /// An image in a registry, fully spelled out.
@@ -35,7 +36,7 @@ impl ImageRef {
 
     /// Its repository, in the form of [`below_registry`] for rules.
     pub fn place(&self) -> String {
-        format!("{}/{}", registry(&self.host), self.repository)
+        format!("{}/{}", registry_name(&self.host), self.repository)
     }
 }
 
@@ -97,7 +98,7 @@ pub fn below_registry(text: &str) -> Result<String, ImageRefError> {
     if !looks_like_a_host(&host) || !is_host(&host) {
         return Err(ImageRefError::Host(host));
     }
-    let host = registry(&host);
+    let host = registry_name(&host);
     match path {
         None => Ok(host),
         Some(path) => match path.split('/').find(|part| !is_path_component(part)) {
@@ -108,9 +109,12 @@ pub fn below_registry(text: &str) -> Result<String, ImageRefError> {
 }
 
 /// The one name of a registry. 443 is the port of TLS; with plain HTTP the name means the same host.
-fn registry(host: &str) -> String {
+pub fn registry_name(host: &str) -> String {
     let host = host.to_ascii_lowercase();
-    host.strip_suffix(":443").unwrap_or(&host).to_owned()
+    match host.strip_suffix(":443").unwrap_or(&host) {
+        hub if HUB_HOSTS.contains(&hub) => DEFAULT_HOST.to_owned(),
+        other => other.to_owned(),
+    }
 }
 
 /// As in docker, the first part of a name is a host only if it looks like one.
@@ -157,10 +161,8 @@ impl FromStr for ImageRef {
             return Err(ImageRefError::Tag(bad.to_owned()));
         }
         let (host, path) = match name.split_once('/') {
-            Some((first, path)) if looks_like_a_host(first) => (first, path.to_owned()),
-            Some(_) => (DEFAULT_HOST, name.to_owned()),
-            None if name.is_empty() => return Err(ImageRefError::NoRepository),
-            None => (DEFAULT_HOST, format!("library/{name}")),
+            Some((first, path)) if looks_like_a_host(first) => (first, path),
+            _ => (DEFAULT_HOST, name),
         };
         if !is_host(host) {
             return Err(ImageRefError::Host(host.to_owned()));
@@ -171,9 +173,14 @@ impl FromStr for ImageRef {
         if let Some(bad) = path.split('/').find(|c| !is_path_component(c)) {
             return Err(ImageRefError::Path(bad.to_owned()));
         }
+        let (host, repository) = match registry_name(host) == DEFAULT_HOST {
+            true if path.contains('/') => (DEFAULT_HOST, path.to_owned()),
+            true => (DEFAULT_HOST, format!("library/{path}")),
+            false => (host, path.to_owned()),
+        };
         let latest = || digest.is_none().then(|| DEFAULT_TAG.to_owned());
         let tag = tag.map(str::to_owned).or_else(latest);
-        Ok(ImageRef { host: host.to_owned(), repository: path, tag, digest })
+        Ok(ImageRef { host: host.to_owned(), repository, tag, digest })
     }
 }
 
@@ -202,6 +209,11 @@ mod tests {
     fn names_are_spelled_out() {
         assert_eq!(shown("debian"), "docker.io/library/debian:latest");
         assert_eq!(shown("a/b:1"), "docker.io/a/b:1");
+        for hub in ["docker.io", "Docker.io", "docker.io:443", "index.docker.io", "registry-1.docker.io"] {
+            assert_eq!(shown(&format!("{hub}/debian:12")), "docker.io/library/debian:12");
+            assert_eq!(shown(&format!("{hub}/a/b")), "docker.io/a/b:latest");
+        }
+        assert_eq!(shown("mirror.docker.io/debian"), "mirror.docker.io/debian:latest");
         assert_eq!(shown("localhost/b"), "localhost/b:latest");
         assert_eq!(shown("reg.example:5000/a/b__c.d--e:V1.2_3"), "reg.example:5000/a/b__c.d--e:V1.2_3");
         assert_eq!(shown("127.0.0.1:5000/x"), "127.0.0.1:5000/x:latest");
@@ -222,6 +234,8 @@ mod tests {
             ("r.io:80/a", "r.io:80/a"),
             ("[::443]/a", "[::443]/a"),
             ("[::1]:443/a", "[::1]/a"),
+            ("index.docker.io/a/b", "docker.io/a/b"),
+            ("registry-1.docker.io:443/a/b", "docker.io/a/b"),
         ] {
             assert_eq!(place(text), named);
             assert_eq!(below_registry(text).as_deref(), Ok(named));

@@ -34,6 +34,7 @@ mod url;
 
 #[cfg(feature = "clap")]
 pub use args::RegistryArgs;
+pub use auth_file::BYTE_ORDER_MARK;
 pub use meter::MinimumSpeed;
 pub use mirror::{Mirror, MirrorError};
 pub use options::{Options, Patience};
@@ -62,7 +63,7 @@ use self::{
 use super::image::{Document, FromRange, ImageError, ImageStore, Listing, MAX_DOCUMENT_BYTES, RangeRequest};
 use slipway_core::{
     digest::Sha256,
-    payload::image_ref::{ImageRef, parse_digest},
+    payload::image_ref::{ImageRef, parse_digest, registry_name},
 };
 
 // The media types we understand, and `*/*` for registries that serve them under another type.
@@ -97,7 +98,7 @@ impl Registry {
     fn with(image: &ImageRef, options: &Options, actions: &str) -> Result<Self, ImageError> {
         let host = if image.host == DOCKER_HUB.0 { DOCKER_HUB.1 } else { &image.host };
         let own = Url { origin: Origin::new(!options.plain_http, host), path: "/v2/".to_owned() };
-        let of_host = options.mirrors.iter().filter(|mirror| mirror.host == image.host.to_ascii_lowercase());
+        let of_host = options.mirrors.iter().filter(|mirror| registry_name(&mirror.host) == registry_name(&image.host));
         let bases = of_host.map(|mirror| (mirror.base.clone(), mirror.base.origin.authority.clone()));
         let (mut list, proxies) = (Vec::new(), Proxies::of_environment());
         for (base, name) in bases.chain([(own, image.host.clone())]) {
@@ -294,6 +295,10 @@ mod tests {
             endpoints("debian", &tls),
             ["https://one/v2/hub/library/debian/", "http://three/v2/library/debian/", hub]
         );
+        for name in ["docker.io/debian", "Docker.io/library/debian", "index.docker.io/debian"] {
+            assert_eq!(endpoints(name, &tls).last().unwrap(), hub, "{name}");
+            assert_eq!(endpoints(name, &tls).len(), 3, "{name}");
+        }
         assert_eq!(endpoints("R.io:5000/a", &tls), ["https://two/v2/a/", "https://r.io:5000/v2/a/"]);
         assert_eq!(endpoints("r.io/a", &tls), ["https://r.io/v2/a/"]);
         assert_eq!(endpoints("localhost/a", &Options::default()), ["https://localhost/v2/a/"]);
