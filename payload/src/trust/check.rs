@@ -2,7 +2,10 @@
 
 use slipway_core::{
     digest::Sha256,
-    payload::signer::{FoundSignature, Signer},
+    payload::{
+        image_ref::{ImageRef, below_registry},
+        signer::{FoundSignature, Signer},
+    },
     text::printable,
 };
 
@@ -89,7 +92,7 @@ fn accepted(demanded: &Requirement, evidence: &Evidence, found: &Attached) -> Re
     let (over, identity) = signed_content(evidence, found)?;
     match (&demanded.identity, identity) {
         (None, _) => {}
-        (Some(wanted), Some(named)) if *wanted == named => {}
+        (Some(wanted), Some(named)) if is_repository(wanted, &named) => {}
         (Some(wanted), Some(named)) => {
             return Err(format!("it is for the repository {named:?}, and has to be for {wanted:?}"));
         }
@@ -97,6 +100,13 @@ fn accepted(demanded: &Requirement, evidence: &Evidence, found: &Attached) -> Re
     }
     let signer = |key: &&PublicKey| Signer { key: key.id, name: key.name.clone(), over };
     Ok(makers.iter().map(signer).collect())
+}
+
+/// Whether a signer has named this repository. podman names the image there with its tag, and cosign has another name for Docker
+/// Hub.
+fn is_repository(wanted: &str, named: &str) -> bool {
+    let place = |named: &str| named.parse::<ImageRef>().map(|image| image.place()).ok();
+    wanted == named || below_registry(wanted).is_ok_and(|wanted| place(named) == Some(wanted))
 }
 
 /// The keys that count now. By the certificate that named the key, and by the one that came with the signature.

@@ -304,6 +304,35 @@ fn an_image_is_signed() {
     }
 }
 
+/// podman names the image with its tag, and cosign calls Docker Hub index.docker.io.
+#[test]
+fn a_repository_by_another_name() {
+    let world = listed();
+    let source = layout(&world).0.source();
+    let signer = Signer::new(&world.path(""), "key", Kind::P256);
+    let policy = world.path("policy.toml");
+    for (named, demanded, code) in [
+        ("registry.example/os:1.2", "registry.example/os", 0),
+        ("registry.example/os:1.2", "registry.example/os:1.2", 0),
+        ("registry.example:443/os", "Registry.example/os", 0),
+        ("index.docker.io/acme/os", "docker.io/acme/os", 0),
+        ("docker.io/library/os:1", "index.docker.io/library/os", 0),
+        ("our system", "our system", 0),
+        ("registry.example/os:1.2", "registry.example/os:1.3", INPUT),
+        ("registry.example/os", "registry.example/os:1.2", INPUT),
+        ("registry.example/os-evil:1", "registry.example/os", INPUT),
+        ("registry.example/os/more", "registry.example/os", INPUT),
+        ("registry.example/os", "registry.example", INPUT),
+        ("docker.io/library/os", "os", INPUT),
+    ] {
+        sign(&source, &[&key(&signer), &format!("--identity={named}")]).succeeds();
+        let rule = format!("[[rule]]\nsource = \"*\"\nkeys = [{:?}]\nidentity = \"{demanded}\"\n", signer.public());
+        fs::write(&policy, rule).unwrap();
+        let outcome = inspect(&source, &[&format!("--trust-policy={}", policy.display())]);
+        assert_eq!(outcome.code, code, "{named:?} for {demanded:?}: {}", outcome.stderr);
+    }
+}
+
 #[test]
 fn an_image_that_is_not_whole_is_not_signed() {
     let world = listed();
