@@ -26,8 +26,10 @@ pub enum Source {
 pub fn image_store(source: &SourceRef, options: &Options) -> Result<Box<dyn ImageStore>, ImageError> {
     Ok(match source {
         SourceRef::Dir(_) => return Err(ImageError::invalid(source.to_string(), "not a container image")),
-        SourceRef::Oci(dir, image) => Box::new(Local::directory(dir, image.clone(), source.to_string())?),
-        SourceRef::OciArchive(file, image) => Box::new(Local::archive(file, image.clone(), source.to_string())?),
+        SourceRef::Oci(dir, image) => Box::new(Local::directory(dir, image.clone(), source.to_string())?.only_read()),
+        SourceRef::OciArchive(file, image) => {
+            Box::new(Local::archive(file, image.clone(), source.to_string())?.only_read())
+        }
         SourceRef::Docker(image) => Box::new(Registry::new(image, options)?),
     })
 }

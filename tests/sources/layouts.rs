@@ -89,6 +89,52 @@ fn the_platform_is_chosen_from_an_index() {
     installs(&world, &layout.source());
 }
 
+/// In the layouts of apko index.json is the index of the image itself.
+#[test]
+fn the_platform_is_chosen_from_index_json() {
+    let world = listed();
+    let layout = Layout::new(&world.path("layout"));
+    let ours = built(world.payload.dir(), Pack::Gzip).write_blobs(&layout);
+    let mut other = Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]);
+    other.arch = "arm64";
+    let other = other.write_blobs(&layout);
+    let lists = |manifests: &[(&Value, &str, Value)]| {
+        let listed = |(descriptor, arch, annotations): &(&Value, &str, Value)| {
+            let mut listed = (*descriptor).clone();
+            listed["platform"] = json!({"os": "linux", "architecture": arch});
+            listed["annotations"] = annotations.clone();
+            listed
+        };
+        let manifests: Vec<_> = manifests.iter().map(listed).collect();
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}).to_string();
+        fs::write(layout.0.join("index.json"), &index).unwrap();
+        index
+    };
+    let index = lists(&[(&other, "arm64", json!(null)), (&ours, "amd64", json!(null))]);
+    installs(&world, &layout.source());
+    let archive = world.path("archive.tar");
+    world::finished(program("tar").arg("-C").arg(&layout.0).arg("-cf").arg(&archive).arg("."));
+    installs(&world, &format!("oci-archive:{}", archive.display()));
+    // A signature of it would change what it signs.
+    let key = world.path("key");
+    world::finished(program("openssl").args(["genpkey", "-algorithm", "ed25519", "-out"]).arg(&key));
+    let sign = ["sign", &layout.source(), "--progress=none", "--key", key.to_str().unwrap()];
+    Outcome::of(&mut installer(sign)).exits(INPUT).says(&["more than one image", ":@0"]);
+    assert!(fs::read_to_string(layout.0.join("index.json")).unwrap() == index);
+    // These are several images.
+    let named = json!({"org.opencontainers.image.ref.name": "1"});
+    for listed in [
+        [(&other, "amd64", json!(null)), (&ours, "amd64", json!(null))],
+        [(&other, "arm64", named), (&ours, "amd64", json!(null))],
+    ] {
+        lists(&listed);
+        world
+            .install(&world.image(), &[&format!("--source={}", layout.source())])
+            .exits(INPUT)
+            .says(&["more than one"]);
+    }
+}
+
 /// In an archive of containerd, and of docker, two images may have the same tag.
 #[test]
 fn the_whole_name_of_an_image_chooses_it() {

@@ -3,7 +3,7 @@
 //! OCI image specification 1.1, image-layout.md.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Read},
     os::unix::fs::FileExt as _,
@@ -67,6 +67,8 @@ pub struct Local {
     path: PathBuf,
     name: String,
     wanted: LocalRef,
+    // No writer will change index.json.
+    is_only_read: bool,
     subjects: Mutex<Subjects>,
 }
 
@@ -93,7 +95,13 @@ impl Local {
     }
 
     fn new(files: Box<dyn Files>, path: &Path, name: String, wanted: LocalRef) -> Self {
-        Local { files, path: path.to_owned(), name, wanted, subjects: Mutex::default() }
+        Local { files, path: path.to_owned(), name, wanted, is_only_read: false, subjects: Mutex::default() }
+    }
+
+    /// For a program that only reads: index.json may itself be the index of the image. A signature beside it would change it.
+    #[must_use]
+    pub fn only_read(self) -> Self {
+        Local { is_only_read: true, ..self }
     }
 
     fn check_version(self) -> Result<Self, ImageError> {
@@ -265,7 +273,12 @@ impl ImageStore for Local {
     }
 
     fn root(&self) -> Result<Document, ImageError> {
-        self.listed(self.pick(&self.index()?)?)
+        let index = self.index()?;
+        if self.is_only_read && self.wanted == LocalRef::Only && is_one_image(&index) {
+            let media_type = Some(MediaType::ImageIndex.to_string());
+            return Ok(Document { media_type, bytes: self.read("index.json")? });
+        }
+        self.listed(self.pick(&index)?)
     }
 
     fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>, ImageError> {
@@ -322,6 +335,18 @@ fn is_beside_an_image(descriptor: &Descriptor) -> bool {
     kind.is_some_and(|kind| kind.starts_with(COSIGN) && !kind.starts_with(IMAGE))
         || annotation(descriptor, REF_NAME).is_some_and(|name| cosign::is_about_an_image(&name))
         || is_attestation(descriptor)
+}
+
+/// Whether index.json lists the images of one index, as in the layouts of apko: each for another platform, and none by a name.
+fn is_one_image(index: &ImageIndex) -> bool {
+    let images: Vec<_> = index.manifests().iter().filter(|d| !is_attestation(d)).collect();
+    let platform = |d: &Descriptor| {
+        let platform = d.platform().as_ref()?;
+        Some((platform.os().to_string(), platform.architecture().to_string(), platform.variant().clone()))
+    };
+    let platforms: BTreeSet<_> = images.iter().filter_map(|d| platform(d)).collect();
+    let is_named = |d: &Descriptor| [REF_NAME, CONTAINERD_NAME, KIND].iter().any(|name| annotation(d, name).is_some());
+    images.len() > 1 && platforms.len() == images.len() && !images.iter().any(|d| is_named(d))
 }
 
 fn io_error(what: &str, source: io::Error) -> ImageError {
