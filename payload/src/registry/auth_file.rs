@@ -12,6 +12,7 @@ use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
 };
+use nix::unistd::getuid;
 use serde::Deserialize;
 
 use crate::image::ImageError;
@@ -165,7 +166,7 @@ fn candidates(given: Option<&Path>, variable: &dyn Fn(&str) -> Option<OsString>)
     let dirs = [
         path("XDG_RUNTIME_DIR").map(|dir| dir.join("containers/auth.json")),
         path("XDG_CONFIG_HOME").or_else(|| in_home(".config")).map(|dir| dir.join("containers/auth.json")),
-        Some("/run/containers/0/auth.json".into()),
+        Some(format!("/run/containers/{}/auth.json", getuid()).into()),
         path("DOCKER_CONFIG").map(|dir| dir.join("config.json")),
         in_home(".docker/config.json"),
         in_home(".dockercfg"),
@@ -378,10 +379,11 @@ mod tests {
             move |name: &str| names.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value))
         };
         let all = &[("XDG_RUNTIME_DIR", "/r"), ("HOME", "/h"), ("DOCKER_CONFIG", "/d")];
+        let own = format!("/run/containers/{}/auth.json", getuid());
         let expected = [
             "/r/containers/auth.json",
             "/h/.config/containers/auth.json",
-            "/run/containers/0/auth.json",
+            &own,
             "/d/config.json",
             "/h/.docker/config.json",
             "/h/.dockercfg",

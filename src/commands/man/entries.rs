@@ -242,7 +242,7 @@ pub const FILES: &[Entry] = &[
     ),
     entry("/out", Of::Pages(&["imager"]), "the directory of the image, unless another is named."),
     entry(
-        "$XDG_RUNTIME_DIR/containers/auth.json, ~/.config/containers/auth.json, /run/containers/0/auth.json, \
+        "$XDG_RUNTIME_DIR/containers/auth.json, ~/.config/containers/auth.json, /run/containers/UID/auth.json, \
          ~/.docker/config.json",
         Of::With("authfile"),
         "credentials for registries, the first that has any for the image (containers-auth.json(5)).",

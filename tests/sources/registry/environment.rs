@@ -7,9 +7,13 @@ use slipway::payload::{
     image::ImageStore as _,
     registry::{Options, Registry},
 };
-use slipway_test_support::registry::{
-    Authority, Image, auth_file, hurried,
-    server::{Server, reply},
+use slipway_test_support::{
+    exit_code::DEPENDENCY,
+    registry::{
+        Authority, Image, auth_file, hurried,
+        server::{Server, reply},
+    },
+    world::{NOBODY, Nobody, Outcome, World, program},
 };
 use tempfile::TempDir;
 
@@ -111,5 +115,36 @@ fn the_auth_files_of_podman_and_docker_are_found() {
         let said = fetched(&name, home.path(), &variables);
         assert!(said.contains("fetched 5 bytes"), "{place}: {said}");
         fs::remove_file(&path).unwrap();
+    }
+}
+
+/// podman has a directory for each user, dockerd makes its own for root alone, and a bare system has an empty bundle.
+#[test]
+fn nothing_of_the_system_stops_a_user() {
+    let (world, home) = (World::new(), TempDir::new().unwrap());
+    let nobody = Nobody::new(&world);
+    let server = Server::new(|request, out| match request.header("authorization") {
+        Some("Basic bWU6c2VjcmV0") => reply(out, 404, &[], b""),
+        _ => reply(out, 401, &[("WWW-Authenticate", "Basic realm=x")], b""),
+    });
+    let host = format!("127.0.0.1:{}", server.port);
+    let file = auth_file(home.path(), &host, "me", "secret");
+    for (user, says) in [(0, "no auth file was found"), (NOBODY, "answers 404")] {
+        let script = format!(
+            "mount -t tmpfs none /run && dir=/run/containers/{user} && mkdir -p $dir && cp {} $dir && \
+             chown -R {user} $dir && chmod 700 $dir && \
+             mount -t tmpfs none /etc && mkdir -m 700 /etc/docker /etc/containers && \
+             mkdir -p /etc/ssl/certs && : > /etc/ssl/certs/ca-certificates.crt && exec \"$@\"",
+            file.display()
+        );
+        let run = nobody.installer();
+        let mut command = program("unshare");
+        command.args(["--mount", "sh", "-c", &script, "sh"]).arg(run.get_program()).args(run.get_args());
+        command.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        for name in CLEARED.iter().chain(&["XDG_CONFIG_HOME"]) {
+            command.env_remove(name);
+        }
+        command.args(["inspect", &format!("docker://{host}/a/b:1"), "--plain-http", "--progress=none"]);
+        Outcome::of(&mut command).exits(DEPENDENCY).says(&[says]);
     }
 }

@@ -39,7 +39,8 @@ impl Roots {
         let mut given = match env::var_os("SSL_CERT_FILE").filter(|name| !name.is_empty()) {
             Some(named) => load(Path::new(&named), " ($SSL_CERT_FILE)")?,
             None => match BUNDLES.iter().map(Path::new).find(|path| path.exists()) {
-                Some(bundle) => load(bundle, "")?,
+                // A bare system has an empty one.
+                Some(bundle) => read(bundle, "")?.1,
                 None => Vec::new(),
             },
         };
@@ -64,7 +65,8 @@ fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
         let failed = |source| ImageError::Io { what: dir.display().to_string(), source };
         let entries = match fs::read_dir(&dir) {
             Ok(entries) => entries,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            // As for podman: dockerd makes /etc/docker for root alone.
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => continue,
             Err(e) => return Err(failed(e)),
         };
         let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>().map_err(failed)?;
@@ -73,7 +75,8 @@ fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
     Ok(files)
 }
 
-fn load(file: &Path, named_by: &str) -> Result<Vec<CertificateDer<'static>>, ImageError> {
+/// The text of a file, and the certificates in it.
+fn read(file: &Path, named_by: &str) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), ImageError> {
     let what = || format!("{}{named_by}", file.display());
     let text = fs::read(file).map_err(|source| ImageError::Io { what: what(), source })?;
     // OpenSSL passes over the mark, too.
@@ -88,6 +91,12 @@ fn load(file: &Path, named_by: &str) -> Result<Vec<CertificateDer<'static>>, Ima
         };
         ImageError::setting(what(), format!("not a list of certificates in PEM form: {why}"))
     })?;
+    Ok((text, certificates))
+}
+
+/// The certificates in a file that has some.
+fn load(file: &Path, named_by: &str) -> Result<Vec<CertificateDer<'static>>, ImageError> {
+    let (text, certificates) = read(file, named_by)?;
     if !certificates.is_empty() {
         return Ok(certificates);
     }
@@ -98,7 +107,7 @@ fn load(file: &Path, named_by: &str) -> Result<Vec<CertificateDer<'static>>, Ima
         }
         None => "it holds no certificate in PEM form",
     };
-    Err(ImageError::setting(what(), why))
+    Err(ImageError::setting(format!("{}{named_by}", file.display()), why))
 }
 
 #[cfg(test)]
