@@ -8,6 +8,7 @@ use std::{
     str::FromStr as _,
 };
 
+use nix::fcntl::{Flock, FlockArg};
 use oci_spec::image::{Descriptor, ImageIndex, ImageIndexBuilder, MediaType, Sha256Digest};
 
 use super::{
@@ -54,8 +55,16 @@ fn replace_durably(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), Image
     publish(file, path, true).map_err(io)
 }
 
-/// The new index.json: some manifests are gone, and these are added, and replace others of the same name.
-pub fn index(dir: &Path, gone: &[Sha256], new: Vec<(Descriptor, Option<String>)>) -> Result<String, ImageError> {
+/// Change index.json: some manifests are gone, and these are added, and replace others of the same name.
+pub fn change_index(dir: &Path, gone: &[Sha256], new: Vec<(Descriptor, Option<String>)>) -> Result<(), ImageError> {
+    // What another program adds meanwhile would be lost. Not every file system has locks.
+    let lock = File::open(dir).map(|dir| Flock::lock(dir, FlockArg::LockExclusive));
+    write(&dir.join("index.json"), index(dir, gone, new)?.as_bytes())?;
+    drop(lock);
+    Ok(())
+}
+
+fn index(dir: &Path, gone: &[Sha256], new: Vec<(Descriptor, Option<String>)>) -> Result<String, ImageError> {
     let path = dir.join("index.json");
     let wrong = |why: String| ImageError::invalid(path.display().to_string(), why);
     let mut index: ImageIndex = match open_regular(&path) {

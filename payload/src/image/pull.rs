@@ -11,7 +11,7 @@ use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
     ImageError, ImageStore, Layer, chunks,
-    layout::{descriptor_of, index, io_error, write, write_blob},
+    layout::{change_index, descriptor_of, io_error, write, write_blob},
     resolve::{Resolved, resolve},
     signatures::{self, AllBeside, Beside},
     store::sha256_of,
@@ -108,8 +108,7 @@ impl<'s> Pull<'s> {
             pulled.signatures += beside.signatures;
         }
         write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
-        let index = index(dir, &[], listed)?;
-        write(&dir.join("index.json"), index.as_bytes())?;
+        change_index(dir, &[], listed)?;
         Ok(pulled)
     }
 

@@ -9,7 +9,7 @@ use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
     ImageError,
-    layout::{descriptor_of, index, write, write_blob},
+    layout::{change_index, descriptor_of, write, write_blob},
     store::sha256_of,
 };
 use slipway_core::digest::Sha256;
@@ -83,7 +83,33 @@ impl ImageSink for LayoutSink {
             write(&self.path(Sha256::of(bytes)), bytes)?;
             listed.push((descriptor_of(media_type, bytes)?, tag.clone()));
         }
-        let index = index(&self.0, replaced, listed)?;
-        write(&self.0.join("index.json"), index.as_bytes())
+        change_index(&self.0, replaced, listed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use oci_spec::image::ImageIndex;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_that_is_put_at_the_same_time() {
+        const EACH: usize = 20;
+        const THREADS: usize = 8;
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("blobs/sha256")).unwrap();
+        let put = |thread: usize| {
+            for n in 0..EACH {
+                let (bytes, tag) = (format!("[{thread}, {n}]").into_bytes(), Some(format!("{thread}.{n}")));
+                let manifest = NamedManifest { media_type: MediaType::ImageManifest, bytes, tag };
+                LayoutSink::new(dir.path()).put_manifests(&[], &[manifest]).unwrap();
+            }
+        };
+        thread::scope(|scope| (0..THREADS).for_each(|n| drop(scope.spawn(move || put(n)))));
+        let index: ImageIndex = serde_json::from_slice(&std::fs::read(dir.path().join("index.json")).unwrap()).unwrap();
+        assert_eq!(index.manifests().len(), EACH * THREADS);
     }
 }
