@@ -25,7 +25,9 @@ fn parse(header: &str) -> Vec<Challenge> {
     for item in split_outside_quotes(header) {
         // `Scheme name=value` begins an offer; `name=value` belongs to the one before it.
         let (scheme, parameter) = match item.split_once([' ', '\t']) {
-            Some((scheme, rest)) if !scheme.contains('=') => (Some(scheme), rest.trim()),
+            Some((scheme, rest)) if !scheme.contains('=') && !rest.trim_start().starts_with('=') => {
+                (Some(scheme), rest.trim())
+            }
             _ if !item.contains('=') => (Some(item), ""),
             _ => (None, item),
         };
@@ -97,6 +99,8 @@ mod tests {
         assert_eq!(choose(["Basic"]), Some(Challenge::Basic));
         let both = r#"Basic realm="x, Bearer y=z", bearer Realm=https://b.io/t , error="a \" b""#;
         assert_eq!(choose([both]), bearer("https://b.io/t", None, None));
+        let spaced = r#"Bearer realm = "https://b.io/t" , service ="s", scope= "x""#;
+        assert_eq!(choose([spaced]), bearer("https://b.io/t", Some("s"), Some("x")));
         assert_eq!(choose(["Basic", r#"Bearer realm="r\\\"s""#]), bearer(r#"r\"s"#, None, None));
         assert_eq!(choose([r#"Negotiate abc==, Digest realm="x""#, "", "Bearer service=x", ",=,"]), None);
     }
