@@ -10,7 +10,7 @@ use super::{
     SourceRef,
     watches::{Watched, Watches},
 };
-use crate::{digest_file::digest_file, file_reader::FileReader};
+use crate::{digest_file::digest_file, file_reader::FileReader, registry::BYTE_ORDER_MARK};
 use slipway_core::{
     digest::{self, Sha256, SumsError},
     kernel::{
@@ -162,9 +162,10 @@ impl Seen {
         (self.size <= SMALL_FILE_BYTES && self.size == self.head.len() as u64).then_some(&self.head[..])
     }
 
-    /// The content of a small file without white space around it: a final newline does not change kernel arguments.
+    /// The content of a small file without white space around it, and without the mark that some editors begin it with: they do
+    /// not change kernel arguments.
     pub fn trimmed(&self) -> Option<&[u8]> {
-        self.small().map(<[u8]>::trim_ascii)
+        self.small().map(|text| text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text).trim_ascii())
     }
 
     /// The architecture of a kernel; an error for a file that cannot boot.
@@ -357,7 +358,7 @@ impl Found {
     fn settles<'t>(&self, name: &str, cmdline: &'t str) -> Result<&'t str, PayloadError> {
         let wrong = |source| PayloadError::Placeholder { path: self.place.join(name), source };
         check_characters(cmdline).map_err(|source| PayloadError::Control { path: self.place.join(name), source })?;
-        placeholder::check(cmdline).map_err(wrong).map(|()| cmdline.trim())
+        placeholder::check(cmdline).map_err(wrong).map(|()| cmdline.trim_start_matches('\u{feff}').trim_ascii())
     }
 
     fn version(&self) -> Result<Option<String>, PayloadError> {

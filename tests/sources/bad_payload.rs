@@ -20,9 +20,10 @@ use slipway_core::{
 };
 use slipway_test_support::{
     exit_code::INPUT,
+    images::{Layout, Pack, built},
     world::{
-        Outcome, Payload, World, assert_clean_fat, assets, extract, flip, installer, noise, on_disk, partition,
-        real_kernel, refused, tool,
+        Outcome, Payload, World, assert_clean_fat, assets, extract, flip, installer, json_of, noise, on_disk,
+        partition, real_kernel, refused, tool,
     },
 };
 use uuid::Uuid;
@@ -225,6 +226,22 @@ fn a_directory_or_a_device_instead_of_a_file() {
 #[test]
 fn a_cmdline_that_is_no_text() {
     bad_payload(&[], &["cmdline", "not UTF-8 text"], |p| p.write("cmdline", [b'a', 0xff]));
+}
+
+/// Some editors begin a file so. The first argument would not be what it looks like.
+#[test]
+fn a_cmdline_with_a_byte_order_mark() {
+    let world = World::new();
+    world.payload.write("cmdline", "\u{feff}one=1 two=2\r\n");
+    let layout = Layout::new(&world.path("layout"));
+    built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
+    for source in [world.payload.source(), layout.source()] {
+        let disk = world.image();
+        world.install(&disk, &[&format!("--source={source}")]).succeeds();
+        let slot = json_of(&disk, &["status"])["slots"]["A"].take();
+        let cmdline = slot["cmdline"].as_str().unwrap();
+        assert!(cmdline.split(' ').any(|word| word == "one=1") && cmdline.is_ascii(), "{source}: {cmdline}");
+    }
 }
 
 /// FAT's limit of a file. A larger slot is no remedy, so it is none to advise. (Planned only: 4 GiB take a while to
