@@ -155,6 +155,8 @@ pub enum LayoutError {
         ephemeral: u64,
         /// Bytes of the backup GPT.
         backup: u64,
+        /// Bytes needed with the smallest slots.
+        least: u64,
     },
     /// A slot of this size cannot hold FAT32, or is not a multiple of 1 MiB.
     #[error(
@@ -176,7 +178,8 @@ impl LayoutError {
     /// The remedy: a clause behind the reason.
     pub const fn remedy(&self) -> &'static str {
         match self {
-            LayoutError::TooSmall { .. } => "a smaller --slot-size needs less",
+            LayoutError::TooSmall { have, least, .. } if *have >= *least => "a smaller --slot-size needs less",
+            LayoutError::TooSmall { .. } => "take a larger one: it is too small for slots of any size",
             LayoutError::SlotSize { .. } => "use a multiple of 1 MiB between these",
         }
     }
@@ -218,6 +221,7 @@ impl Layout {
                 slot: slot_bytes,
                 ephemeral: min_ephemeral,
                 backup,
+                least: need - 2 * (slot_bytes - min),
             });
         }
         // EPHEMERAL reaches as far as the backup GPT allows.
@@ -290,6 +294,21 @@ mod tests {
             let says = format!("{need} MiB are needed, it has {have} MiB ({} MiB short)", need - have);
             assert!(text.contains(&says), "{says}: {text}");
         }
+    }
+
+    #[test]
+    fn smaller_slots_are_advised_where_they_would_fit() {
+        let remedy = |slots: u64, disk: u64| {
+            Layout::new(disk, SectorSize::S512, slots, MIN_EPHEMERAL_IMAGE).unwrap_err().remedy()
+        };
+        // 1 + 300 + 1 + 2 * 36 + 1 + 100 + 64 MiB, and the backup GPT.
+        let least = 539 * MIB + gpt_bytes(SectorSize::S512);
+        for slots in [64 * MIB, GIB] {
+            assert_eq!(remedy(slots, least), "a smaller --slot-size needs less");
+            assert!(remedy(slots, least - 512).starts_with("take a larger one"));
+        }
+        assert!(remedy(36 * MIB, least - 512).starts_with("take a larger one"));
+        assert!(Layout::new(least, SectorSize::S512, 36 * MIB, MIN_EPHEMERAL_IMAGE).is_ok());
     }
 
     #[test]
