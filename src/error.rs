@@ -14,8 +14,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
         for cause in self.error.chain().map(ToString::to_string) {
-            // Some errors already print their cause. Do not print it twice.
-            if !text.ends_with(&cause) {
+            // Some errors already print their cause, and perhaps a remedy behind it. Do not print it twice.
+            if !text.contains(&cause) {
                 text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
             }
         }

@@ -240,6 +240,11 @@ fn no_cause_is_told_twice() {
     world.payload.remove(Payload::ROOTFS);
     fs::create_dir(world.payload.path(Payload::ROOTFS)).unwrap();
     let not_a_file = world.install(&image, &[]);
+    let nowhere = world.path("nowhere/disk.raw").display().to_string();
+    let make = ["image", "--kind=raw", "--out", &nowhere, "--source", &world.payload.source()];
+    let no_directory = Outcome::of(&mut installer(make));
+    let why = no_directory.says(&["create that directory"]).stderr;
+    assert_eq!(why.matches("No such file or directory").count(), 1, "{why}");
     for outcome in [malformed, not_a_file] {
         let error = outcome.exits(INPUT).stderr;
         let causes: Vec<&str> = error.trim().split(": ").collect();
@@ -258,8 +263,9 @@ fn a_place_that_cannot_be_written() {
     tool!("cp", "-r", world.payload.dir(), &place);
     let at = |name: &str| place.join(name).display().to_string();
     let (dir, image, to) = (place.display().to_string(), image.display().to_string(), format!("oci:{}", at("layout")));
-    let verbs: [(&[&str], &str); 5] = [
+    let verbs: [(&[&str], &str); 6] = [
         (&["checksum", &dir], &dir),
+        (&["man", &at("man")], &at("man")),
         (&["keys", &at("keys")], &at("keys")),
         (&["keys", &dir], &dir),
         (&["pull", &layout.source(), &to], &at("layout")),
@@ -272,5 +278,7 @@ fn a_place_that_cannot_be_written() {
     }
     // A file where a directory shall be is the request's fault.
     fs::write(world.path("file"), "").unwrap();
-    Outcome::of(installer(["keys"]).arg(world.path("file"))).exits(INPUT);
+    for verb in ["keys", "man"] {
+        Outcome::of(installer([verb]).arg(world.path("file"))).exits(INPUT);
+    }
 }
