@@ -1,7 +1,6 @@
 //! The images that a node pulls before its static pods change. Nothing of it is kept: who asks again finds what is there.
 
 use std::{
-    os::unix::net::UnixStream,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
@@ -12,7 +11,7 @@ use slipway_node_api::v1::ImagePull;
 use slipway_node_server::node::Error;
 use uuid::Uuid;
 
-use crate::machine::pull::pull;
+use crate::machine::pull::{answers, pull};
 
 /// What was asked for last.
 #[derive(Debug)]
@@ -43,8 +42,7 @@ impl ImagePulls {
     /// Why none is possible here, if so.
     pub fn impossible(&self) -> Option<String> {
         let Some(socket) = &self.socket else { return Some("slipwayd.toml has no [containerd]".to_owned()) };
-        let connected = UnixStream::connect(socket);
-        connected.err().map(|e| format!("containerd does not answer: {}: {e}", socket.display()))
+        answers(socket).err().map(|why| format!("{why} ({})", socket.display()))
     }
 
     /// The one that was asked for last.

@@ -1,6 +1,6 @@
 //! The CRI: containerd's socket, as the kubelet uses it.
 
-use std::{path::Path, time::Duration};
+use std::{error::Error, iter, path::Path, time::Duration};
 
 use tokio::time::timeout;
 use tonic::{
@@ -21,7 +21,7 @@ pub(super) type Result<T> = std::result::Result<T, String>;
 pub(super) async fn connect(socket: &Path) -> Result<Channel> {
     let endpoint =
         Endpoint::try_from(format!("unix://{}", socket.display())).map_err(|e| format!("{}: {e}", socket.display()))?;
-    within(ANSWER, async { endpoint.connect().await.map_err(|e| Status::unavailable(e.to_string())) }).await
+    within(ANSWER, async { endpoint.connect().await.map_err(|e| Status::unavailable(chain(&e))) }).await
 }
 
 /// Its answer, within this time.
@@ -29,6 +29,16 @@ pub(super) async fn within<T>(time: Duration, what: impl Future<Output = std::re
     match timeout(time, what).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(status)) => Err(format!("containerd: {}", status.message())),
-        Err(_) => Err(format!("containerd does not answer within {} s", time.as_secs())),
+        Err(_) => Err(silent(time)),
     }
+}
+
+/// What is said when none came within this time.
+pub(super) fn silent(time: Duration) -> String {
+    format!("containerd does not answer within {} s", time.as_secs())
+}
+
+/// The error, and what it comes from.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

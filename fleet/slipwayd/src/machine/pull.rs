@@ -3,17 +3,20 @@
 
 use std::{path::Path, time::Duration};
 
-use tokio::runtime::Builder;
+use tokio::{runtime::Builder, time::timeout};
 use tonic::transport::Channel;
 
 use super::cri::{
     ANSWER, Result,
     api::{ImageSpec, ImageStatusRequest, PullImageRequest, image_service_client::ImageServiceClient},
-    connect, within,
+    connect, silent, within,
 };
 
 /// The longest time for one image.
 const LONG: Duration = Duration::from_secs(600);
+
+/// An image that no registry has.
+const NOBODYS: &str = "slipway.invalid/none";
 
 type Client = ImageServiceClient<Channel>;
 
@@ -26,6 +29,18 @@ pub fn pull(socket: &Path, images: &[String]) -> Result<()> {
             one(&mut client, image).await.map_err(|why| format!("{image}: {why}"))?;
         }
         Ok(())
+    })
+}
+
+/// containerd answers a question about images.
+pub fn answers(socket: &Path) -> Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    runtime.block_on(async {
+        let ask = async {
+            let mut client = Client::new(connect(socket).await?);
+            is_there(&mut client, NOBODYS).await.map(drop)
+        };
+        timeout(ANSWER, ask).await.unwrap_or_else(|_| Err(silent(ANSWER)))
     })
 }
 
