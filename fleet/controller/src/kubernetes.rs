@@ -164,6 +164,7 @@ impl Kubernetes {
             images,
             add_ons,
             pre_pull: object.spec.pre_pull,
+            emulate: object.spec.emulate,
             target,
             soak: Duration::from_secs(object.spec.soak.seconds()),
             patience: Duration::ZERO,

@@ -72,12 +72,14 @@ fn words(of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus) -> Vec<String
     let soak = of.spec.soak.seconds();
     let words =
         ["upgrade-kubernetes", "--to", &to, "--soak", &soak.to_string(), "--attempt", &status.attempt.to_string()];
+    let emulate = of.spec.emulate.then_some("--emulate");
     let no_snapshot = (!of.spec.snapshot).then_some("--no-snapshot");
     let no_pre_pull = (!of.spec.pre_pull).then_some("--no-pre-pull");
     let no_serving = (!of.spec.serving_certificates).then_some("--no-serving-certificates");
     let add_ons = status.add_ons.iter().map(|add_on| format!("--add-on={add_on}"));
     let images = status.images.iter().map(|(component, image)| format!("--image={component}={image}"));
-    let words = words.into_iter().chain(no_snapshot).chain(no_pre_pull).chain(no_serving).map(str::to_owned);
+    let words =
+        words.into_iter().chain(emulate).chain(no_snapshot).chain(no_pre_pull).chain(no_serving).map(str::to_owned);
     words.chain(images).chain(add_ons).collect()
 }
 

@@ -54,6 +54,9 @@ pub struct UpgradeKubernetes {
     /// An add-on that gets its image, too: kube-proxy, coredns
     #[arg(long = "add-on", value_name = "NAME")]
     add_ons: Vec<AddOn>,
+    /// Have servers that know it emulate their older minor version until everything has been well for long enough
+    #[arg(long)]
+    emulate: bool,
     /// Have nodes pull no images before anything is touched
     #[arg(long)]
     no_pre_pull: bool,
@@ -78,6 +81,7 @@ pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result
         images,
         add_ons,
         pre_pull: !of.no_pre_pull,
+        emulate: of.emulate,
         soak: Duration::from_secs(of.soak),
         patience: Duration::from_secs(of.patience),
         snapshot: !of.no_snapshot,
@@ -162,6 +166,7 @@ fn pods(facts: &Facts) -> Vec<PodReport> {
             component: component.to_string(),
             image: of.image.clone(),
             kept: of.kept.clone(),
+            emulates: of.emulates.map(|of| of.to_string()),
             ill: of.ill.clone(),
         }
     };

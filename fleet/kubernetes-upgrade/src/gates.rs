@@ -58,6 +58,7 @@ pub async fn look(
         gate("certificates", certificates(seen, Timestamp::now())),
         gate("serving-certificates", serving),
         gate("flags", flags),
+        gate("emulation", emulation(seen, facts)),
         gate("fleet", fleet(&facts.claim)),
         gate("kube-proxy", kube_proxy(client, &facts.target).await?),
         gate("add-ons", closed_add_ons(client, facts).await?),
@@ -132,6 +133,21 @@ fn certificates(seen: &Seen, now: Timestamp) -> Option<String> {
     };
     let says = seen.control_plane.iter().filter_map(|(name, says)| Some((name, says.as_ref().ok()?)));
     says.flat_map(|(name, says)| says.pods.iter().map(move |pod| (name, pod))).find_map(|(name, pod)| ill(name, pod))
+}
+
+/// Each pod that is to emulate can.
+fn emulation(seen: &Seen, facts: &Facts) -> Option<String> {
+    let steps = Plan::new(facts).steps;
+    let mut emulating = steps.iter().filter(|step| step.emulates.is_some());
+    emulating.find_map(|step| {
+        let says = seen.control_plane.get(&step.node)?.as_ref().ok()?;
+        let pod = says.pods.iter().find(|pod| pod.component == step.component.name())?;
+        match pod.no_emulation.as_deref() {
+            Some("") => None,
+            Some(why) => Some(format!("{}: {why}", step.node)),
+            None => Some(format!("{}: its slipwayd has no emulation: upgrade its OS first", step.node)),
+        }
+    })
 }
 
 /// No node is being disturbed for its OS, and no other upgrade is under way.

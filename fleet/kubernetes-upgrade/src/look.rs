@@ -86,6 +86,7 @@ fn node(says: &StaticPodsResponse, asked: &BTreeSet<Uuid>) -> Node {
             image: pod.image.clone(),
             kept: pod.kept.clone(),
             ill: pod.ill.clone(),
+            emulates: pod.emulates.as_deref().and_then(|of| of.parse().ok()),
             under_way: under_way.map(|of| of.image.clone()),
             came_back: last.filter(|of| is_ours(&of.id)).and_then(|of| of.came_back.clone()),
         };

@@ -6,6 +6,7 @@ use std::{
 };
 
 use kube::Client;
+use slipway_core::payload::minor_version::MinorVersion;
 use slipway_kubernetes::{
     add_ons::{AddOn, Given, Step as AddOnStep},
     blocked::Blocked,
@@ -31,6 +32,9 @@ use crate::{
 /// Between two looks while nothing changes.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// The first version whose servers can emulate the one before: 1.31 has the flag, and takes no other version.
+const EMULATION: MinorVersion = MinorVersion::new(1, 32);
+
 /// What is wanted.
 #[derive(Clone, Debug)]
 pub struct Wish {
@@ -44,6 +48,8 @@ pub struct Wish {
     pub add_ons: Given,
     /// Have nodes pull their images before anything is touched.
     pub pre_pull: bool,
+    /// Have servers that know it emulate their older minor version, until everything has been well for so long.
+    pub emulate: bool,
     /// How long everything must have been well before the way back closes.
     pub soak: Duration,
     /// How long nothing may change before the run gives up. Nodes go on with what they do.
@@ -123,7 +129,9 @@ impl<'a, C: Connect> Run<'a, C> {
     }
 
     async fn facts_of(&mut self, seen: &Seen) -> Result<Facts, String> {
-        let Wish { direction, target, images, add_ons: given, pre_pull, soak, snapshot, .. } = self.wish.clone();
+        let Wish { direction, target, images, add_ons: given, pre_pull, emulate, soak, snapshot, .. } =
+            self.wish.clone();
+        let target_knows = target.minor() >= EMULATION;
         let mut facts = Facts {
             direction,
             target,
@@ -134,6 +142,7 @@ impl<'a, C: Connect> Run<'a, C> {
             claim: claim::look(&self.client, self.wish.direction, &self.wish.target).await?,
             gates: Vec::new(),
             pre_pull,
+            emulate: emulate && target_knows,
             needs_snapshot: snapshot,
             soak: soak.as_secs(),
             well_for: None,
@@ -272,12 +281,15 @@ impl<'a, C: Connect> Run<'a, C> {
             component: step.component.to_string(),
             image: step.to.clone(),
             version: version.to_string(),
+            emulate: step.emulates.is_some(),
             // The node looks it up. Who goes back does not wait for a ledger.
             token: token.filter(|_| self.wish.direction == Direction::Forward),
         };
         let node = seen.node(&step.node).ok_or_else(|| format!("{} is gone", step.node))?;
         // Before the answer: a node may have begun although none comes.
         self.asked.insert(id);
+        // What is well again before the next look was not well all the time.
+        self.well_since = None;
         within(async {
             let mut client = self.nodes.connect(node).await?;
             client.replace_static_pod(request).await.map_err(|e| format!("{}: {}", step.node, chain(&e)))

@@ -6,7 +6,7 @@ use crate::{
     add_ons::{self, AddOn},
     blocked::Blocked,
     component::Component,
-    facts::{Claim, Direction, Facts, PullState, Snapshot},
+    facts::{Claim, Direction, Facts, PullState, Snapshot, StaticPod},
     plan::{Plan, Step},
     skew::{self, Skew},
     version::{Version, repository},
@@ -225,9 +225,25 @@ fn go(facts: &Facts) -> Next {
     let ill = ill.find_map(|(node, component, pod)| Some(format!("{node}: {component}: {}", pod.ill.as_ref()?)));
     match (ill, step) {
         (Some(why), _) => Next::Wait(why),
+        (None, Some(step)) if step.ends_emulation() && !may_end_emulations(facts) => soaks(facts),
         (None, Some(step)) => Next::Do(step.clone()),
         (None, None) => at_the_end(facts),
     }
+}
+
+/// Once a pod behaves like the target, all are to. Another soak follows.
+fn may_end_emulations(facts: &Facts) -> bool {
+    let was_older = |pod: &StaticPod| {
+        let kept = pod.kept.as_deref().and_then(Version::of_image);
+        kept.is_some_and(|kept| kept.minor() < facts.target.minor())
+    };
+    let has_begun = facts.pods().any(|(.., pod)| pod.emulates.is_none() && was_older(pod));
+    has_begun || facts.well_for.is_some_and(|well| well >= facts.soak)
+}
+
+fn soaks(facts: &Facts) -> Next {
+    let well = facts.well_for.unwrap_or(0);
+    Next::Wait(format!("soaks: everything has been well for {well} s of {} s; the way back is open", facts.soak))
 }
 
 /// Of the component whose turn it is, first what is not well.
@@ -241,13 +257,7 @@ fn at_the_end(facts: &Facts) -> Next {
     let keeps = facts.pods().any(|(.., pod)| pod.kept.is_some());
     match (facts.direction, keeps, facts.well_for) {
         (Direction::Forward, true, Some(well)) if well >= facts.soak => Next::Complete,
-        (Direction::Forward, true, well) => {
-            let well = well.unwrap_or(0);
-            Next::Wait(format!(
-                "soaks: everything has been well for {well} s of {} s; the way back is open",
-                facts.soak
-            ))
-        }
+        (Direction::Forward, true, _) => soaks(facts),
         _ => Next::Finished,
     }
 }

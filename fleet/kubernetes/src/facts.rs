@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use slipway_core::payload::minor_version::MinorVersion;
 
 use crate::{
     add_ons::{AddOn, Workload},
@@ -40,6 +41,8 @@ pub struct Facts {
     pub claim: Claim,
     /// What was looked at before anything is touched.
     pub gates: Vec<Gate>,
+    /// Servers emulate their older minor version until everything has been well with the target for long enough.
+    pub emulate: bool,
     /// Before anything is touched, every node has the images that it will run.
     pub pre_pull: bool,
     /// Before anything is touched, a snapshot of etcd is made.
@@ -124,6 +127,8 @@ pub struct StaticPod {
     pub kept: Option<String>,
     /// Why it is not well; `None` if it is.
     pub ill: Option<String>,
+    /// The minor version that it emulates until the upgrade is completed.
+    pub emulates: Option<MinorVersion>,
     /// The image by which it is being replaced.
     pub under_way: Option<String>,
     /// Why its last replacement came back, if this run asked for it.

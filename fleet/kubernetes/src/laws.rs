@@ -24,6 +24,17 @@ pub fn broken(facts: &Facts) -> Vec<String> {
     for component in [Component::ControllerManager, Component::Scheduler] {
         broken.extend(of(component).filter_map(|version| beside(component, &version, &oldest, &newest)));
     }
+    // What a server emulates is what others meet.
+    let as_seen = |wanted: Component| {
+        let pods = facts.pods().filter(move |(_, component, _)| *component == wanted);
+        pods.filter_map(|(.., pod)| pod.emulates.or_else(|| Some(pod.version()?.minor())))
+    };
+    if let Some(oldest) = as_seen(Component::ApiServer).min() {
+        for component in [Component::ControllerManager, Component::Scheduler] {
+            let newer = as_seen(component).filter(|of| *of > oldest);
+            broken.extend(newer.map(|of| format!("{component} behaves like {of}, and an API server like {oldest}")));
+        }
+    }
     if let Some(proxy) = facts.add_ons.get(&AddOn::KubeProxy).and_then(|of| Version::of_image(of.image.as_deref()?)) {
         // It has the rule of a kubelet.
         let goes = |server: &Version| skew::check(&proxy.to_string(), Some(&server.to_string())).is_ok();

@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use slipway_core::digest::Sha256;
+use slipway_core::{digest::Sha256, payload::minor_version::MinorVersion};
 
 use crate::{
     add_ons,
@@ -30,11 +30,26 @@ pub struct Step {
     pub from: String,
     /// Its next image.
     pub to: String,
+    /// The older version that it then emulates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulates: Option<MinorVersion>,
+}
+
+impl Step {
+    /// It keeps its image, and emulates no older version any more.
+    pub fn ends_emulation(&self) -> bool {
+        self.from == self.to
+    }
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} to {}", self.node, self.component, self.to)
+        let Self { node, component, to, .. } = self;
+        match self.emulates {
+            _ if self.ends_emulation() => write!(f, "{node}: {component} emulates no older version any more"),
+            Some(version) => write!(f, "{node}: {component} to {to}, which emulates {version}"),
+            None => write!(f, "{node}: {component} to {to}"),
+        }
     }
 }
 
@@ -63,8 +78,13 @@ impl Plan {
             for (name, node) in &facts.nodes {
                 let Some(pod) = node.pods.get(&component) else { continue };
                 let Some(to) = wanted(facts, component, pod).filter(|to| *to != pod.image) else { continue };
-                steps.push(Step { node: name.clone(), component, from: pod.image.clone(), to });
+                let emulates = emulated_by(facts, pod);
+                steps.push(Step { node: name.clone(), component, from: pod.image.clone(), to, emulates });
             }
+        }
+        if facts.direction == Direction::Forward {
+            let ends = ends_of_emulations(facts, &steps);
+            steps.extend(ends);
         }
         if facts.direction == Direction::Back {
             steps.reverse();
@@ -94,6 +114,33 @@ impl Plan {
         // A plan has names, images and versions only: it always has a JSON form.
         Sha256::of(&serde_json::to_vec(self).unwrap_or_default())
     }
+}
+
+/// The version that a pod is to emulate with its next image. Within a minor version there is nothing to emulate. What a run has
+/// begun goes on, also without its wish: no controller behaves like a newer version than an API server.
+fn emulated_by(facts: &Facts, pod: &StaticPod) -> Option<MinorVersion> {
+    let is_wanted = facts.emulate || facts.pods().any(|(.., pod)| pod.emulates.is_some());
+    if facts.direction == Direction::Back || !is_wanted {
+        return None;
+    }
+    let has = pod.version()?.minor();
+    (has < facts.target.minor()).then_some(has)
+}
+
+/// The last steps, after everything has been well: API servers first.
+fn ends_of_emulations(facts: &Facts, before: &[Step]) -> Vec<Step> {
+    let mut ends = Vec::new();
+    for component in Component::ALL {
+        for (name, node) in &facts.nodes {
+            let Some(pod) = node.pods.get(&component) else { continue };
+            let next = before.iter().find(|step| step.node == *name && step.component == component);
+            if next.map_or(pod.emulates, |step| step.emulates).is_some() {
+                let image = next.map_or(&pod.image, |step| &step.to).clone();
+                ends.push(Step { node: name.clone(), component, from: image.clone(), to: image, emulates: None });
+            }
+        }
+    }
+    ends
 }
 
 /// Every static pod is well, with the image that it is to have.

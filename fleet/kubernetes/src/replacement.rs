@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use slipway_core::payload::minor_version::MinorVersion;
 use uuid::Uuid;
 
 use crate::{
@@ -28,6 +29,9 @@ pub struct Request {
     pub image: String,
     /// The version that it must say it is.
     pub version: Version,
+    /// It is to emulate the minor version that it had. If not, an emulation ends that a request has begun.
+    #[serde(default)]
+    pub emulate: bool,
     /// Who asked.
     pub caller: String,
 }
@@ -151,6 +155,9 @@ pub enum Refusal {
     /// One at a time.
     #[error("the replacement {0} is under way: wait for its end")]
     Busy(Uuid),
+    /// Nobody would end it any more.
+    #[error("{0} still emulates the version before: that has to end before the upgrade is completed")]
+    Emulates(Component),
     /// The way back would be lost.
     #[error(
         "the manifest of {0} from before the last upgrade is still kept: complete that upgrade, or roll it back, first"
@@ -183,16 +190,17 @@ impl Journal {
             return if is_same { Ok(Asked::UnderWay) } else { Err(Refusal::Busy(of.request.id)) };
         }
         let component = request.component;
-        if manifest::image(manifest, component)? == request.image {
-            return Ok(Asked::Ended(Outcome::Reached));
-        }
-        let kept = self.kept.get(&component);
+        let has_image = manifest::image(manifest, component)? == request.image;
+        let kept = self.kept.get(&component).filter(|_| !has_image);
         // The way back is the file itself: what a person wrote into the newer one since was written for the newer one.
         let new = match kept.filter(|kept| manifest::image(kept, component).as_ref() == Ok(&request.image)) {
             Some(kept) => kept.clone(),
             None if kept.is_some() => return Err(Refusal::Uncompleted(component)),
-            None => manifest::with_image(manifest, component, &request.image)?,
+            None => self.with(&request, manifest)?,
         };
+        if new == manifest {
+            return Ok(Asked::Ended(Outcome::Reached));
+        }
         let old = manifest.to_owned();
         self.under_way = Some(Replacement { request, old, new, old_hash: hash, turned: None, since: None });
         Ok(Asked::New)
@@ -215,23 +223,50 @@ impl Journal {
         let Some(of) = self.under_way.take() else { return };
         let component = of.request.component;
         if outcome == Outcome::Reached {
-            let is_back = self.kept.remove(&component).is_some();
-            if !is_back {
-                self.kept.insert(component, of.old);
+            match self.kept.get(&component) {
+                Some(kept) if *kept == of.new => _ = self.kept.remove(&component),
+                // The end of an emulation: the way back is the same as before.
+                Some(_) => {}
+                None => _ = self.kept.insert(component, of.old),
             }
         }
         self.ended.insert(0, Ended { request: of.request, outcome });
         self.ended.truncate(KEPT);
     }
 
-    /// The way back closes.
-    pub fn complete(&mut self) -> Result<(), Refusal> {
-        match &self.under_way {
-            Some(of) => Err(Refusal::Busy(of.request.id)),
-            None => {
-                self.kept.clear();
-                Ok(())
+    /// The manifest as the request wants it. What a person has written stays.
+    fn with(&self, request: &Request, manifest: &str) -> Result<String, Unclear> {
+        let component = request.component;
+        let text = manifest::with_image(manifest, component, &request.image)?;
+        match (request.emulate, self.emulates(component, manifest)) {
+            (true, None) => {
+                let has = manifest::minor(manifest, component)?;
+                // Within a minor version there is nothing to emulate.
+                if has < request.version.minor() { manifest::emulating(&text, component, has) } else { Ok(text) }
             }
+            (false, Some(_)) => manifest::not_emulating(&text, component),
+            _ => Ok(text),
         }
+    }
+
+    /// The version that a component emulates until the upgrade is completed: that of the manifest from before, which does not
+    /// say it.
+    pub fn emulates(&self, component: Component, manifest: &str) -> Option<MinorVersion> {
+        let kept = self.kept.get(&component)?;
+        let emulated = manifest::emulated(manifest, component)?;
+        let is_ours = manifest::minor(kept, component) == Ok(emulated) && manifest::emulated(kept, component).is_none();
+        is_ours.then_some(emulated)
+    }
+
+    /// The way back closes, with these manifests in place.
+    pub fn complete(&mut self, manifests: &BTreeMap<Component, String>) -> Result<(), Refusal> {
+        if let Some(of) = &self.under_way {
+            return Err(Refusal::Busy(of.request.id));
+        }
+        if let Some((of, _)) = manifests.iter().find(|(of, text)| self.emulates(**of, text).is_some()) {
+            return Err(Refusal::Emulates(*of));
+        }
+        self.kept.clear();
+        Ok(())
     }
 }

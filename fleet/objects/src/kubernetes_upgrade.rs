@@ -76,6 +76,11 @@ pub struct KubernetesUpgradeSpec {
     /// there already is not pulled. Each node needs [containerd] in its slipwayd.toml.
     #[serde(default = "yes")]
     pub pre_pull: bool,
+    /// Have API servers, controller managers and schedulers of a newer minor version emulate the older one
+    /// (--emulated-version, known from 1.32 on) until everything has been well for soak. Until then no API server writes what
+    /// the older version does not read. Then each pod starts once more without it, and soak begins again.
+    #[serde(default)]
+    pub emulate: bool,
     /// How long everything must have been well with the version before the way back closes.
     #[serde(default = "soak")]
     pub soak: PositiveDuration,
@@ -293,6 +298,9 @@ pub struct PodReport {
     /// The image that its node can bring back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
+    /// The older minor version that it emulates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulates: Option<String>,
     /// Why it is not well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ill: Option<String>,

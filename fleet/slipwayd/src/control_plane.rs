@@ -90,18 +90,26 @@ impl ControlPlane {
             let pods = self.pods();
             (pods.journal().clone(), pods.manifests().map_err(failed)?)
         };
-        let kube = Kube::new(self.kube.clone()).map_err(failed)?;
+        let mut ill = Kube::new(self.kube.clone()).map_err(failed)?.static_pods_ill(&manifests);
         let mut found = Vec::new();
         for (component, text) in &manifests {
             let image = manifest::image(text, *component).map_err(|e| Error::Failed(e.to_string()))?;
             let kept = journal.kept.get(component).and_then(|kept| manifest::image(kept, *component).ok());
-            let ill = kube.static_pod_ill(*component, text);
             let (expires_first, no_expiry) = match expiry(text, *component) {
                 Ok(first) => (first, None),
                 Err(why) => (None, Some(why)),
             };
-            let component = component.to_string();
-            found.push(StaticPod { component, image, kept, ill, expires_first, no_expiry });
+            let trial = manifest::minor(text, *component).and_then(|of| manifest::emulating(text, *component, of));
+            found.push(StaticPod {
+                component: component.to_string(),
+                image,
+                kept,
+                ill: ill.remove(component),
+                expires_first,
+                no_expiry,
+                emulates: journal.emulates(*component, text).map(|of| of.to_string()),
+                no_emulation: Some(trial.err().map_or_else(String::new, |why| why.to_string())),
+            });
         }
         let Journal { under_way, ended, .. } = journal;
         Ok(StaticPodsResponse {
@@ -133,7 +141,8 @@ impl ControlPlane {
         }
         // Without it, it could not be told whether the kubelet has taken the new manifest.
         let hash = kube.static_pod_hash(component).map_err(Error::Failed)?;
-        let request = Request { id, component, image: request.image.clone(), version, caller };
+        let ReplaceStaticPodRequest { image, emulate, .. } = request.clone();
+        let request = Request { id, component, image, version, emulate, caller };
         let asked = self.pods().ask(request, hash).map_err(failed)?.map_err(refused)?;
         if asked == Asked::New {
             tracing::info!(%id, "asked for: another image of {component}");
@@ -236,7 +245,7 @@ fn failed(error: io::Error) -> Error {
 fn refused(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Busy(id) => journal::Refusal::Busy(id).into(),
-        Refusal::Uncompleted(_) | Refusal::Unclear(_) => Error::Invalid(refusal.to_string()),
+        Refusal::Uncompleted(_) | Refusal::Emulates(_) | Refusal::Unclear(_) => Error::Invalid(refusal.to_string()),
     }
 }
 
@@ -247,11 +256,18 @@ struct Worker {
 }
 
 impl Worker {
+    /// The lock is not held while servers are asked: others ask this node meanwhile.
+    fn turn(&self) -> io::Result<Option<Next>> {
+        let Some(look) = lock(&self.pods).look()? else { return Ok(None) };
+        let ill = look.ill(&self.kube);
+        lock(&self.pods).act(&look, ill, self.kube.uptime()).map(Some)
+    }
+
     /// Go on with what the journal says, and with what is asked for.
     fn work(self) {
         let mut told = None;
         loop {
-            let turn = lock(&self.pods).turn(&self.kube);
+            let turn = self.turn();
             let pause = match &turn {
                 Ok(None) => IDLE,
                 Ok(Some(Next::Wait(_))) => AGAIN,

@@ -44,6 +44,20 @@ pub trait Pods {
     fn uptime(&self) -> u64;
 }
 
+/// What is under way.
+#[derive(Clone, Debug)]
+pub struct Look {
+    of: Replacement,
+    is_in_place: bool,
+}
+
+impl Look {
+    /// Why the pod is not well; servers are asked. Before its manifest is in its place, there is nothing to ask.
+    pub fn ill(&self, pods: &dyn Pods) -> Option<String> {
+        if self.is_in_place { pods.ill(&self.of) } else { None }
+    }
+}
+
 /// The manifests and the journal on the disk.
 #[derive(Debug)]
 pub struct StaticPods<C> {
@@ -108,25 +122,39 @@ impl<C: Calls> StaticPods<C> {
 
     /// The way back closes.
     pub fn complete(&mut self) -> io::Result<Result<(), Refusal>> {
-        self.change(Journal::complete)
+        let manifests = self.manifests()?;
+        self.change(|journal| journal.complete(&manifests))
     }
 
     /// One decision, and what follows from it. What was decided comes back; `None` if nothing is under way.
     pub fn turn(&mut self, pods: &dyn Pods) -> io::Result<Option<Next>> {
+        let Some(look) = self.look()? else { return Ok(None) };
+        let ill = look.ill(pods);
+        self.act(&look, ill, pods.uptime()).map(Some)
+    }
+
+    /// The first half of a turn: what is under way.
+    pub fn look(&self) -> io::Result<Option<Look>> {
         let Some(of) = self.journal.under_way.clone() else { return Ok(None) };
+        let is_in_place = self.manifest(of.request.component)?.as_deref() == Some(of.wanted());
+        Ok(Some(Look { of, is_in_place }))
+    }
+
+    /// The second half. `ill` is what [`Look::ill`] said: meanwhile this was free for others.
+    pub fn act(&mut self, look: &Look, ill: Option<String>, uptime: u64) -> io::Result<Next> {
+        let Look { of, is_in_place } = look;
         let component = of.request.component;
         let manifest = self.manifest(component)?;
-        let is_in_place = manifest.as_deref() == Some(of.wanted());
-        let ill = if is_in_place { pods.ill(&of) } else { None };
-        let uptime = pods.uptime();
-        let next = replacement::next(&of, &Seen { manifest, uptime, ill }, self.config.limit.as_secs());
+        let came = !is_in_place && manifest.as_deref() == Some(of.wanted());
+        let ill = if came { Some("its manifest came into its place a moment ago".to_owned()) } else { ill };
+        let next = replacement::next(of, &Seen { manifest, uptime, ill }, self.config.limit.as_secs());
         // The journal first: it has both manifests before either is written.
         if let Some(text) = self.change(|journal| journal.take(next.clone(), uptime))? {
             let path = self.config.manifests.join(component.file());
             let beside = self.beside(component);
             replace(&mut self.calls, &path, &beside, text.as_bytes())?;
         }
-        Ok(Some(next))
+        Ok(next)
     }
 
     /// Beside the directory, which the kubelet reads.

@@ -20,6 +20,8 @@ use slipway_test_support::port::free_port;
 use tempfile::TempDir;
 
 pub mod extensions;
+pub mod newer;
+mod newer_etcd;
 mod pool;
 
 pub use pool::Lent;

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 pub mod add_ons;
+mod audit;
 pub mod containerd;
 pub mod kubelet;
 
@@ -87,15 +88,21 @@ pub async fn client_of(path: &Path) -> Client {
 impl ControlPlane {
     /// So many nodes, each of which gives a pod so many seconds until it is well.
     pub fn new(nodes: usize, limit: u64) -> Self {
+        Self::of(nodes, limit, [OLD, NEW])
+    }
+
+    /// The same, with API servers that are made to say these versions.
+    pub fn of(nodes: usize, limit: u64, versions: [&str; 2]) -> Self {
         let (dir, mut server) = (TempDir::new().unwrap(), Server::start());
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let names: Vec<String> = (1..=nodes).map(|n| format!("n{n}")).collect();
         let ports: Vec<u16> = names.iter().map(|_| free_port()).collect();
-        runtime.block_on(make_nodes(&mut server, &names));
+        runtime.block_on(make_nodes(&mut server, &names, versions[0]));
         server.replace(&balance(ports.clone()));
-        let images = images(dir.path());
+        let images = images(dir.path(), versions);
         let containerd = Containerd::start(&dir.path().join("containerd"), images.keys());
         let (pki, port) = (dir.path().join("pki"), free_port());
+        audit::write_policy(dir.path());
         certificates(&pki, names.iter().enumerate().map(|(n, name)| (name.clone(), address(n))));
         let mut kubelets = Vec::new();
         for (name, server_port) in names.iter().zip(ports) {
@@ -103,10 +110,10 @@ impl ControlPlane {
             fs::create_dir_all(home.join("manifests")).unwrap();
             for component in Component::ALL {
                 let flags = match component {
-                    Component::ApiServer => server.flags(server_port),
+                    Component::ApiServer => [server.flags(server_port), audit::flags(dir.path(), &home)].concat(),
                     _ => vec!["infinity".to_owned()],
                 };
-                let manifest = pod_manifest(component, &flags, &home.join("component.conf"));
+                let manifest = pod_manifest((component, versions[0]), &flags, &home.join("component.conf"));
                 fs::write(home.join("manifests").join(component.file()), manifest).unwrap();
             }
             give_certificate(&home, (4096, 1, 1));
@@ -183,6 +190,11 @@ impl ControlPlane {
         Ok(pods.list(&ListParams::default()).await?.items.iter().filter(|pod| is_ready(pod)).count())
     }
 
+    /// How often an admin has asked API servers, by verb and kind, apart from what is about an object of this name.
+    pub fn asked(&self, but: &str) -> BTreeMap<String, u32> {
+        audit::asked(self.names.iter().map(|name| self.home(name)), but)
+    }
+
     /// Where the nodes listen on the network.
     pub fn port(&self) -> u16 {
         self.port
@@ -252,7 +264,7 @@ pub fn certificates(pki: &Path, nodes: impl IntoIterator<Item = (String, IpAddr)
     }
 }
 
-async fn make_nodes(server: &mut Server, names: &[String]) {
+async fn make_nodes(server: &mut Server, names: &[String], version: &str) {
     let client = client_of(&server.kubeconfig("admin")).await;
     let nodes: Api<Node> = Api::all(client.clone());
     let runs =
@@ -264,7 +276,7 @@ async fn make_nodes(server: &mut Server, names: &[String]) {
         }
         let status = json!({ "status": {
             "addresses": [{ "type": "InternalIP", "address": address(n) }],
-            "conditions": [{ "type": "Ready", "status": "True" }], "nodeInfo": { "kubeletVersion": format!("v{OLD}") },
+            "conditions": [{ "type": "Ready", "status": "True" }], "nodeInfo": { "kubeletVersion": format!("v{version}") },
         } });
         nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     }
@@ -339,7 +351,7 @@ fn give_certificate(home: &Path, (year, month, day): (i32, u8, u8)) {
 }
 
 /// As kubeadm lays it out. The stand-in for the kubelet passes on no `args`.
-fn pod_manifest(component: Component, flags: &[String], kubeconfig: &Path) -> String {
+fn pod_manifest((component, version): (Component, &str), flags: &[String], kubeconfig: &Path) -> String {
     let words: String = flags.iter().map(|flag| format!("    - {flag}\n")).collect();
     let args = match component {
         Component::ApiServer => String::new(),
@@ -347,7 +359,7 @@ fn pod_manifest(component: Component, flags: &[String], kubeconfig: &Path) -> St
     };
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {component}\n  namespace: kube-system\nspec:\n  containers:\n  \
-         - command:\n    - {component}\n{words}{args}    image: registry.example/{component}:v{OLD}\n    name: {component}\n  \
+         - command:\n    - {component}\n{words}{args}    image: registry.example/{component}:v{version}\n    name: {component}\n  \
          hostNetwork: true\n"
     )
 }
@@ -358,13 +370,13 @@ const DIGITS: usize = 13;
 
 /// Programs by image. The API servers are copies of one whose bytes say another version: nothing else of the newer one is
 /// newer. The other components sleep.
-fn images(dir: &Path) -> Images {
+fn images(dir: &Path, versions: [&str; 2]) -> Images {
     let bytes = fs::read(server::program()).unwrap();
     let found = |at: &usize| bytes[*at..].starts_with(UNSTAMPED.as_bytes());
     let places: Vec<usize> = (0..bytes.len() - UNSTAMPED.len() - DIGITS).filter(found).collect();
     assert!(!places.is_empty(), "this API server does not say {UNSTAMPED}: its version cannot be changed");
     let mut images = BTreeMap::new();
-    for version in [OLD, NEW] {
+    for version in versions {
         let (program, mut stamped) = (dir.join(format!("kube-apiserver-{version}")), bytes.clone());
         let text = format!("{:0<length$}", format!("v{version}+"), length = UNSTAMPED.len() + DIGITS);
         for at in &places {

@@ -35,7 +35,7 @@ fn upgrade(spec: Value) -> KubernetesUpgrade {
 fn facts(version: &str) -> Facts {
     let pod = |of: Component| {
         let image = format!("registry.example/{of}:v{version}");
-        (of, StaticPod { image, kept: None, ill: None, under_way: None, came_back: None })
+        (of, StaticPod { image, kept: None, ill: None, emulates: None, under_way: None, came_back: None })
     };
     let node = Node { pods: Component::ALL.map(pod).into(), makes_snapshots: true, ..Node::default() };
     Facts {
@@ -48,6 +48,7 @@ fn facts(version: &str) -> Facts {
         claim: Claim::Free,
         gates: Vec::new(),
         pre_pull: true,
+        emulate: false,
         needs_snapshot: true,
         soak: 1,
         well_for: None,

@@ -6,6 +6,7 @@ use slipway_kubernetes::{
     decide::{Next, decide},
     facts::{Claim, Direction, Facts, Gate, Pull, PullState, Snapshot},
     images::Images,
+    laws,
     plan::Plan,
 };
 
@@ -224,4 +225,91 @@ fn every_node_has_its_images_before_the_snapshot_and_the_first_step() {
     assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n1"));
     facts.direction = Direction::Back;
     assert!(matches!(decide(&facts), Next::Do(_)));
+}
+
+#[test]
+fn servers_emulate_their_older_version_until_all_was_well_and_then_soak_again() {
+    let mut facts = Facts { emulate: true, ..three() };
+    let plan = Plan::new(&facts);
+    assert_eq!((plan.steps.len(), plan.steps[0].emulates), (18, Some(version(OLD).minor())));
+    let text = plan.to_string();
+    assert!(
+        text.contains("  9. n2: kube-scheduler to registry.example/kube-scheduler:v1.21.2, which emulates 1.20\n"),
+        "{text}"
+    );
+    assert!(text.contains(" 10. n0: kube-apiserver emulates no older version any more\n"), "{text}");
+    assert!(text.contains(" 18. n2: kube-scheduler emulates no older version any more\n"), "{text}");
+    assert_ne!(Plan::new(&three()).hash(), plan.hash(), "people agree to it");
+    let patch = Facts { target: version("1.20.9"), ..facts };
+    assert_eq!(Plan::new(&patch).steps.len(), 9, "within a minor version there is nothing to emulate");
+    facts = Facts { emulate: true, ..emulating() };
+    facts.well_for = Some(5);
+    assert!(matches!(decide(&facts), Next::Wait(why) if why.starts_with("soaks: ")));
+    facts.well_for = Some(6);
+    let Next::Do(step) = decide(&facts) else { panic!() };
+    assert!(step.ends_emulation() && step.component == Component::ApiServer && step.node == "n0");
+    static_pod(&mut facts).emulates = None;
+    // It is replaced, so nothing has been well for long. It ends everywhere, once it has begun.
+    facts.well_for = None;
+    assert!(matches!(decide(&facts), Next::Do(step) if step.node == "n1" && step.ends_emulation()));
+    static_pod(&mut facts).ill = Some("it starts".to_owned());
+    assert!(matches!(decide(&facts), Next::Wait(why) if why.contains("it starts")), "each waits for all");
+    static_pod(&mut facts).ill = None;
+    let mut back = Facts { direction: Direction::Back, ..facts.clone() };
+    back.well_for = None;
+    assert!(
+        matches!(decide(&back), Next::Do(step) if step.component == Component::Scheduler && step.to.ends_with(OLD))
+    );
+    for pod in facts.nodes.values_mut().flat_map(|node| node.pods.values_mut()) {
+        pod.emulates = None;
+    }
+    facts.well_for = Some(5);
+    assert!(matches!(decide(&facts), Next::Wait(why) if why.starts_with("soaks: ")), "the new behaviour soaks, too");
+    facts.well_for = Some(6);
+    assert_eq!(decide(&facts), Next::Complete);
+}
+
+/// Every pod has the target, and emulates.
+fn emulating() -> Facts {
+    let mut facts = three();
+    for node in facts.nodes.values_mut() {
+        for (component, pod) in &mut node.pods {
+            pod.kept = Some(pod.image.clone());
+            pod.image = format!("registry.example/{component}:v{NEW}");
+            pod.emulates = Some(version(OLD).minor());
+        }
+    }
+    facts
+}
+
+#[test]
+fn a_run_goes_on_with_an_emulation_that_another_one_has_begun() {
+    let mut facts = emulating();
+    let scheduler = facts.nodes.get_mut("n2").unwrap().pods.get_mut(&Component::Scheduler).unwrap();
+    (scheduler.image, scheduler.kept, scheduler.emulates) = (scheduler.kept.take().unwrap(), None, None);
+    assert!(!facts.emulate, "it was not told to");
+    let Next::Do(step) = decide(&facts) else { panic!() };
+    assert_eq!((step.component, step.emulates), (Component::Scheduler, Some(version(OLD).minor())));
+}
+
+/// A pod whose patch or digest alone was replaced never emulated, and is no reason to end it elsewhere.
+#[test]
+fn a_pod_of_the_targets_minor_version_ends_no_emulation() {
+    let mut facts = emulating();
+    let pod = static_pod(&mut facts);
+    (pod.kept, pod.emulates) = (Some("registry.example/kube-apiserver:v1.21.0".to_owned()), None);
+    (facts.soak, facts.well_for) = (6, Some(5));
+    assert!(matches!(decide(&facts), Next::Wait(why) if why.starts_with("soaks: ")));
+    facts.well_for = Some(6);
+    assert!(matches!(decide(&facts), Next::Do(step) if step.ends_emulation()));
+}
+
+#[test]
+fn a_controller_that_behaves_newer_than_an_api_server_breaks_a_law() {
+    let mut facts = emulating();
+    assert_eq!(laws::broken(&facts), Vec::<String>::new());
+    facts.nodes.get_mut("n1").unwrap().pods.get_mut(&Component::Scheduler).unwrap().emulates = None;
+    assert!(laws::broken(&facts)[0].contains("kube-scheduler behaves like 1.21"));
+    facts.nodes.values_mut().for_each(|node| node.pods.get_mut(&Component::ApiServer).unwrap().emulates = None);
+    assert_eq!(laws::broken(&facts), Vec::<String>::new());
 }

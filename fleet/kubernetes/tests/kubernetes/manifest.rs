@@ -3,7 +3,7 @@
 use proptest::{prelude::*, sample::select};
 use slipway_kubernetes::{
     component::Component::{ApiServer, Scheduler},
-    manifest::{Unclear, flag, image, pod, with_image},
+    manifest::{Unclear, emulated, emulating, flag, image, not_emulating, pod, with_image},
     version::{Version, image_of},
 };
 
@@ -63,6 +63,48 @@ fn an_image_says_its_version_by_its_tag() {
     let new = "1.32.0".parse().unwrap();
     assert_eq!(image_of("localhost:5000/a:v1.31.2@sha256:00", &new).as_deref(), Some("localhost:5000/a:v1.32.0"));
     assert_eq!(image_of("a:latest", &new), None);
+}
+
+/// In kubeadm's manifest one line comes, after the program's name, and goes again. Nothing else does.
+#[test]
+fn an_emulation_is_one_line_of_the_command() {
+    let version = "1.31".parse().unwrap();
+    let odd = [
+        EDITED.to_owned(),
+        EDITED.replace('\n', "\r\n"),
+        EDITED.replace("    - kube-apiserver\n", "    - \"kube-apiserver\" # the program\n"),
+        EDITED.replace(
+            "  - command:\n    - kube-apiserver\n    - --adv",
+            "  - command:\n    -   kube-apiserver\n    -   --adv",
+        ),
+        // Names of the program where it is none.
+        EDITED.replace("  hostNetwork", "  tolerations:\n  - kube-apiserver\n  hostNetwork"),
+    ];
+    for text in odd {
+        let new = emulating(&text, ApiServer, version).unwrap_or_else(|e| panic!("{e}: {text}"));
+        assert_eq!(emulated(&new, ApiServer), Some(version));
+        let words = pod(&new, ApiServer).unwrap()["spec"]["containers"][1]["command"].clone();
+        assert_eq!(words[1], "--emulated-version=1.31", "{words}");
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let mut added = lines(&new);
+        added.retain(|line| !line.contains("--emulated-version"));
+        assert_eq!(added, lines(&text), "one line more");
+        assert_eq!(not_emulating(&new, ApiServer).as_deref(), Ok(&*text));
+        assert_eq!(emulating(&new, ApiServer, version), Err(Unclear::Emulates { component: ApiServer }));
+    }
+    for (wrong, right) in
+        [("    - kube-apiserver\n", "    - /bin/sh\n"), ("command:\n    - kube-apiserver\n", "args:\n")]
+    {
+        let text = EDITED.replace(wrong, right);
+        assert_eq!(emulating(&text, ApiServer, version), Err(Unclear::NoCommand { component: ApiServer }), "{text}");
+    }
+    // As two words, among arguments, and with another name of a component: it is a person's.
+    for by_hand in ["    - --emulated-version\n    - '1.30'\n", "    args:\n    - --emulated_version=kube=1.30\n"] {
+        let text = EDITED.replace("    image:   ", &format!("{by_hand}    image:   "));
+        assert_eq!(emulating(&text, ApiServer, version), Err(Unclear::Emulates { component: ApiServer }), "{text}");
+    }
+    let flow = "spec: {containers: [{name: kube-scheduler, command: [kube-scheduler], image: \"r/s:v1.31.2\"}]}\n";
+    assert_eq!(emulating(flow, Scheduler, version), Err(Unclear::NoCommand { component: Scheduler }));
 }
 
 proptest! {

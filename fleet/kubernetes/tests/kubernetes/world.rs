@@ -8,7 +8,7 @@ use slipway_kubernetes::{
     component::Component,
     facts::{Claim, Direction, Facts, Node, Pull, PullState, Snapshot, StaticPod},
     images::Images,
-    plan::is_reached,
+    plan::{Step, is_reached},
     replacement::{self, Asked, Journal, Next, Outcome, Refusal, Request, Seen},
     version::Version,
 };
@@ -42,6 +42,8 @@ pub struct Machine {
     pub pull: Option<(BTreeSet<String>, u64)>,
     /// The registry gives it no image.
     pub is_refused: bool,
+    /// Components whose new version is only well as long as it emulates the old one.
+    pub needs_emulation: BTreeSet<Component>,
     /// Components whose manifest has a flag that the new version does not know.
     pub flagged: BTreeSet<Component>,
 }
@@ -63,6 +65,8 @@ pub struct World {
     pub needs_snapshot: bool,
     /// Upgrades have nodes pull their images first.
     pub pre_pull: bool,
+    /// Servers emulate the old version first.
+    pub emulate: bool,
     /// The images that people pin.
     pub pinned: Images,
     /// kube-proxy; it is given to the upgrade, or not.
@@ -101,7 +105,14 @@ pub struct Fleet {
 }
 
 pub fn manifest_of(component: Component, version: &str) -> String {
-    format!("spec:\n  containers:\n  - name: {component}\n    image: registry.example/{component}:v{version}\n")
+    format!(
+        "spec:\n  containers:\n  - name: {component}\n    command:\n    - {component}\n    image: registry.example/{component}:v{version}\n"
+    )
+}
+
+/// Whether a manifest of this world emulates the old version.
+fn is_emulating(text: &str) -> bool {
+    text.contains("--emulated-version=1.20\n")
 }
 
 /// The image of a manifest of this world: the real parser would take most of the time.
@@ -129,6 +140,7 @@ impl World {
             fleet: None,
             needs_snapshot: false,
             pre_pull: false,
+            emulate: false,
             pinned: Images::default(),
             proxy: Proxy { image: Proxy::image_of(OLD), rolled_at: 0, is_given: false },
         }
@@ -151,6 +163,7 @@ impl World {
             claim: self.claim(),
             gates: Vec::new(),
             pre_pull: self.pre_pull,
+            emulate: self.emulate,
             needs_snapshot: self.needs_snapshot,
             soak: 6,
             well_for: None,
@@ -180,10 +193,12 @@ impl World {
                 Outcome::CameBack(why) | Outcome::Left(why) => Some(why.clone()),
             });
             let kept = machine.journal.kept.get(component).map(|kept| image_in(kept));
+            let emulates = is_emulating(text).then(|| version(OLD).minor());
             let pod = StaticPod {
                 image: image_in(text),
                 kept,
                 ill: machine.ill(*component, self.now),
+                emulates,
                 under_way: of.map(|of| of.request.image.clone()),
                 came_back,
             };
@@ -220,12 +235,15 @@ impl World {
     }
 
     /// A run of the upgrade asks a node.
-    pub fn ask(&mut self, node: &str, component: Component, image: &str) -> Result<Asked, Refusal> {
+    pub fn ask(&mut self, step: &Step) -> Result<Asked, Refusal> {
+        let Step { node, component, to: image, emulates, .. } = step;
+        let component = *component;
         self.ids += 1;
         let id = Uuid::from_u128(self.ids);
-        self.asked.insert(id, (node.to_owned(), component));
+        self.asked.insert(id, (node.clone(), component));
         let version = Version::of_image(image).unwrap();
-        let request = Request { id, component, image: image.to_owned(), version, caller: "test".to_owned() };
+        let (image, emulate, caller) = (image.clone(), emulates.is_some(), "test".to_owned());
+        let request = Request { id, component, image, version, emulate, caller };
         let machine = self.machines.get_mut(node).unwrap();
         machine.journal.ask(request, &machine.manifests[&component].clone(), None)
     }
@@ -260,7 +278,9 @@ impl Machine {
     fn put(&mut self, component: Component, text: String, well: u64) {
         let image = image_in(&text);
         let is_flagged = self.flagged.contains(&component) && Version::of_image(&image) == Some(version(NEW));
-        let is_bad = self.bad.contains(&image) || is_flagged;
+        let is_new = Version::of_image(&image) == Some(version(NEW));
+        let is_alone = self.needs_emulation.contains(&component) && is_new && !is_emulating(&text);
+        let is_bad = self.bad.contains(&image) || is_flagged || is_alone;
         self.well_at.insert(component, (!is_bad).then_some(well));
         self.manifests.insert(component, text);
     }

@@ -61,6 +61,10 @@ pub enum Verb {
         /// Name only what nothing else upgrades
         #[arg(long = "add-on", value_name = "NAME")]
         add_ons: Vec<AddOn>,
+        /// Have servers that know it, from 1.32 on, emulate their older minor version until everything has been well for long
+        /// enough. Then each starts once more
+        #[arg(long)]
+        emulate: bool,
         /// Have nodes pull no images before anything is touched
         #[arg(long)]
         no_pre_pull: bool,

@@ -70,12 +70,23 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
             let target = newest(&cluster, &nodes).await?;
             (Wish { add_ons, ..bare(Direction::Forward, target) }, How { dry_run: true, patience: 0 })
         }
-        Verb::Upgrade { to, images, add_ons, no_pre_pull, soak, no_snapshot, no_serving_certificates, how } => {
+        Verb::Upgrade {
+            to,
+            images,
+            add_ons,
+            emulate,
+            no_pre_pull,
+            soak,
+            no_snapshot,
+            no_serving_certificates,
+            how,
+        } => {
             let names = add_ons.iter().map(|of| of.name());
             let (images, add_ons) = add_ons::named(names, images, &to).map_err(Failure::Usage)?;
             let wish = Wish {
                 images,
                 add_ons,
+                emulate,
                 pre_pull: !no_pre_pull,
                 soak: Duration::from_secs(soak),
                 snapshot: !no_snapshot,
@@ -108,6 +119,7 @@ fn bare(direction: Direction, target: Version) -> Wish {
         target,
         images: Images::default(),
         add_ons: Given::new(),
+        emulate: false,
         pre_pull: false,
         soak: Duration::ZERO,
         patience: Duration::ZERO,

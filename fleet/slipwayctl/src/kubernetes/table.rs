@@ -53,9 +53,10 @@ fn cell(node: Option<&Node>, component: Component) -> String {
     let Some(pod) = node.pods.get(&component) else { return "?".to_owned() };
     let version = |image: &str| Version::of_image(image).map_or_else(|| image.to_owned(), |of| of.to_string());
     let mark = if pod.ill.is_some() { "!" } else { "" };
+    let emulates = pod.emulates.map_or_else(String::new, |of| format!(" as {of}"));
     let kept = pod.kept.as_ref().map_or_else(String::new, |kept| format!(" (keeps {})", version(kept)));
     let next = pod.under_way.as_ref().map_or_else(String::new, |next| format!(" > {}", version(next)));
-    format!("{}{mark}{next}{kept}", version(&pod.image))
+    format!("{}{mark}{emulates}{next}{kept}", version(&pod.image))
 }
 
 /// The parts that a cell has no room for.
@@ -94,7 +95,7 @@ mod tests {
 
     fn pod(component: Component, version: &str) -> (Component, StaticPod) {
         let image = format!("registry.example/{component}:v{version}");
-        (component, StaticPod { image, kept: None, ill: None, under_way: None, came_back: None })
+        (component, StaticPod { image, kept: None, ill: None, emulates: None, under_way: None, came_back: None })
     }
 
     fn complete() -> Node {
@@ -112,6 +113,7 @@ mod tests {
             claim: Claim::NoFleet,
             gates: Vec::new(),
             pre_pull: false,
+            emulate: false,
             needs_snapshot: false,
             soak: 0,
             well_for: None,

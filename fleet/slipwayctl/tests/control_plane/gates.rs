@@ -69,6 +69,7 @@ fn gates_close_before_anything_is_touched() {
         "certificates",
         "serving-certificates",
         "flags",
+        "emulation",
         "fleet",
         "kube-proxy",
         "add-ons",
@@ -114,6 +115,7 @@ gate snapshot: open
 gate certificates: open
 gate serving-certificates: open
 gate flags: open
+gate emulation: open
 gate fleet: open
 gate kube-proxy: open
 gate add-ons: open

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod add_ons;
+mod emulation;
 mod flags;
 mod gates;
 mod serving;
@@ -95,7 +96,7 @@ fn three_nodes_are_upgraded_while_clients_work_although_the_run_is_killed() {
     );
     let stop = Arc::<AtomicBool>::default();
     let client = work(&site, Arc::clone(&stop));
-    let begun = Instant::now();
+    let (begun, before) = (Instant::now(), site.asked("busy"));
     // The run dies while n2 is at it. The node goes on, and another run takes over.
     let image = format!("--image=kube-scheduler={}", site.pinned(Component::Scheduler));
     let words = ["upgrade", "--to", NEW, "--soak", "0", &image];
@@ -105,7 +106,7 @@ fn three_nodes_are_upgraded_while_clients_work_although_the_run_is_killed() {
     let (code, text) = site.run(&words);
     assert_eq!(code, 0, "{text}");
     assert!(!text.contains("pulled"), "what has begun goes on: {text}");
-    let took = begun.elapsed();
+    let (took, mut asked) = (begun.elapsed(), site.asked("busy"));
     stop.store(true, Ordering::Relaxed);
     let Met { done, failed, longest } = client.join().unwrap();
     assert!(done > 2 * failed, "{done} writes, and {failed} that failed");
@@ -117,6 +118,11 @@ fn three_nodes_are_upgraded_while_clients_work_although_the_run_is_killed() {
     assert!(scheduler.contains(&format!("image: {}\n", site.pinned(Component::Scheduler))), "{scheduler}");
     let (took, longest) = (took.as_secs(), longest.as_millis());
     println!("three nodes took {took} s; {done} writes, {failed} failed; the longest gap was {longest} ms");
+    asked.iter_mut().for_each(|(what, times)| *times -= before.get(what).unwrap_or(&0));
+    let all: u32 = asked.values().sum();
+    println!("the runs sent {all} requests to API servers: {asked:?}");
+    // A look lists the nodes, and while gates count the pods of each.
+    assert!(asked["list pods"] <= 3 * asked["list nodes"] && asked.get("get pods").is_none_or(|times| *times == 0));
     let (code, text) = site.run(&["upgrade", "--to", NEW]);
     assert_eq!((code, text.as_str()), (0, "finished: nothing is left to do\n"));
     let (code, text) = site.run(&["rollback"]);

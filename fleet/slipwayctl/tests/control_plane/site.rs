@@ -23,7 +23,12 @@ impl Deref for Site {
 
 impl Site {
     pub fn new(nodes: usize, limit: u64) -> Self {
-        let site = Self(ControlPlane::new(nodes, limit));
+        Self::of(ControlPlane::new(nodes, limit))
+    }
+
+    /// Around this control plane.
+    pub fn of(plane: ControlPlane) -> Self {
+        let site = Self(plane);
         let mut text = String::new();
         for name in site.names() {
             text += &format!("[contexts.{name}]\nsocket = {:?}\n", site.home(name).join("node.sock"));

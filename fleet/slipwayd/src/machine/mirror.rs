@@ -1,12 +1,15 @@
 //! The state of a static pod: its mirror in the API and, of an API server, its own answer.
 
-use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::version::Info};
 use kube::{
     Api, Client,
     api::GetParams,
     config::{KubeConfigOptions, Kubeconfig},
     core::Request,
 };
+use slipway_core::payload::minor_version::MinorVersion;
 use slipway_kubernetes::{component::Component, manifest, replacement::Replacement, version::Version};
 
 use super::kube::{Kube, error_text, within};
@@ -30,14 +33,23 @@ impl Kube {
         Ok(self.block_on(self.mirror(component))?.and_then(|mirror| mirror.hash))
     }
 
-    /// Why the pod of this manifest does not run, or is not well.
-    pub fn static_pod_ill(&self, component: Component, text: &str) -> Option<String> {
-        self.block_on(async {
-            let image = manifest::image(text, component).map_err(|e| e.to_string())?;
-            self.is_mirrored(component, &image).await?;
-            if component == Component::ApiServer { self.local_version(text).await.map(drop) } else { Ok(()) }
-        })
-        .err()
+    /// Why the pods of these manifests do not run, or are not well: those that are not. All are asked at once, so a server that
+    /// does not answer holds it up for one answer's time.
+    pub fn static_pods_ill(&self, manifests: &BTreeMap<Component, String>) -> BTreeMap<Component, String> {
+        let look = |component: Component| async move {
+            let text = manifests.get(&component)?;
+            let look = within(self.static_pod(component, text)).await;
+            Some((component, look.flatten().err()?))
+        };
+        let [a, b, c] = Component::ALL;
+        let looks = self.block_on(async { tokio::join!(look(a), look(b), look(c)) });
+        [looks.0, looks.1, looks.2].into_iter().flatten().collect()
+    }
+
+    async fn static_pod(&self, component: Component, text: &str) -> Result<(), String> {
+        let image = manifest::image(text, component).map_err(|e| e.to_string())?;
+        self.is_mirrored(component, &image).await?;
+        if component == Component::ApiServer { self.local_server(text).await.map(drop) } else { Ok(()) }
     }
 
     /// The same of a replacement: another pod than before, and an API server of the wanted version.
@@ -47,9 +59,9 @@ impl Kube {
             let image = manifest::image(of.wanted(), component).map_err(|e| e.to_string())?;
             // The new server is asked first: it is what is new, and on a node of its own no other server answers.
             if component == Component::ApiServer {
-                let says = self.local_version(of.wanted()).await?;
-                if of.turned.is_none() && says != of.request.version {
-                    return Err(format!("the API server says that it is {says}, not {}", of.request.version));
+                let says = self.local_server(of.wanted()).await?;
+                if of.turned.is_none() {
+                    is_as_asked(&says, of)?;
                 }
             }
             let mirror = self.is_mirrored(component, &image).await?;
@@ -86,9 +98,9 @@ impl Kube {
         }
     }
 
-    /// The version of the API server of this node, if it is ready. It is asked itself, and no other one behind a load
+    /// What the API server of this node says that it is, if it is ready. It is asked itself, and no other one behind a load
     /// balancer.
-    async fn local_version(&self, text: &str) -> Result<Version, String> {
+    async fn local_server(&self, text: &str) -> Result<Info, String> {
         let pod = manifest::pod(text, Component::ApiServer).map_err(|e| e.to_string())?;
         let flag = |name: &str| manifest::flag(&pod, Component::ApiServer, name);
         let host = flag("advertise-address").unwrap_or_else(|| "127.0.0.1".to_owned());
@@ -98,7 +110,7 @@ impl Kube {
         let ready = Request::new("").get("readyz", &GetParams::default()).map_err(|e| e.to_string())?;
         let local = |e: kube::Error| format!("the API server of this node, {url}: {}", error_text(&e));
         within(client.request_text(ready)).await?.map_err(local)?;
-        within(client.apiserver_version()).await?.map_err(local)?.git_version.parse()
+        within(client.apiserver_version()).await?.map_err(local)
     }
 
     async fn client_at(&self, url: &str) -> Result<Client, String> {
@@ -112,5 +124,24 @@ impl Kube {
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| wrong(&e))?;
         config.default_retry = false;
         Client::try_from(config).map_err(|e| wrong(&e))
+    }
+}
+
+/// An API server says the wanted version, and that it emulates what it is to. One before 1.33 says nothing of that.
+fn is_as_asked(says: &Info, of: &Replacement) -> Result<(), String> {
+    let (version, wanted): (Version, _) = (says.git_version.parse()?, &of.request.version);
+    if version != *wanted {
+        return Err(format!("the API server says that it is {version}, not {wanted}"));
+    }
+    // What a person has written may be said in other words.
+    let wanted = manifest::emulated(&of.new, Component::ApiServer).filter(|_| of.request.emulate);
+    let (Some(wanted), Some(major), Some(minor)) = (wanted, &says.emulation_major, &says.emulation_minor) else {
+        return Ok(());
+    };
+    let emulates: MinorVersion = format!("{major}.{minor}").parse()?;
+    if emulates == wanted {
+        Ok(())
+    } else {
+        Err(format!("the API server says that it emulates {emulates}, not {wanted}"))
     }
 }

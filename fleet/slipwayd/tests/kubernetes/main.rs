@@ -5,6 +5,7 @@
 //! away that end, as it would.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod emulation;
 mod grants;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};

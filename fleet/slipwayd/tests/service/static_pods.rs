@@ -4,17 +4,25 @@
 use std::{
     cell::Cell,
     collections::BTreeSet,
-    fs, io,
+    fs,
+    io::{self, Read as _},
+    net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    thread,
 };
 
+use serde_json::json;
 use slipway_kubernetes::{
-    component::Component::Scheduler,
-    replacement::{Outcome, Replacement, Request},
+    component::Component::{self, Scheduler},
+    replacement::{Next, Outcome, Replacement, Request},
 };
+use slipway_node::drain::Policy;
 use slipwayd::{
+    config::Config as NodeConfig,
+    control_plane::ControlPlane,
     durable::{Calls, Disk},
+    machine::kube::{self, Kube},
     static_pods::{Config, Pods, StaticPods},
 };
 use tempfile::TempDir;
@@ -171,16 +179,20 @@ impl Node {
         fs::read_to_string(self.dir.path().join("manifests/kube-scheduler.yaml")).unwrap()
     }
 
-    /// Ask, and work to the end.
-    fn work<C: Calls>(&self, pods: &mut StaticPods<C>) -> io::Result<()> {
-        let request = Request {
+    fn request() -> Request {
+        Request {
             id: Uuid::from_u128(1),
             component: Scheduler,
             image: "r/s:v1.21.2".to_owned(),
             version: "1.21.2".parse().unwrap(),
+            emulate: false,
             caller: "test".to_owned(),
-        };
-        pods.ask(request, None)?.unwrap();
+        }
+    }
+
+    /// Ask, and work to the end.
+    fn work<C: Calls>(&self, pods: &mut StaticPods<C>) -> io::Result<()> {
+        pods.ask(Self::request(), None)?.unwrap();
         while pods.turn(&self.kubelet)?.is_some() {}
         Ok(())
     }
@@ -265,4 +277,72 @@ fn each_mutant_of_the_writes_is_caught() {
         let why = sweep(mutant).expect_err("a mutant survives");
         println!("{why}");
     }
+}
+
+/// While servers are asked the directory is not locked: what they say is about the manifest that was there before.
+#[test]
+fn a_manifest_that_comes_meanwhile_is_asked_about_again() {
+    let node = Node::new(true);
+    let mut pods = node.open(Disk).unwrap();
+    pods.ask(Node::request(), None).unwrap().unwrap();
+    let mut next = || pods.turn(&node.kubelet).unwrap().unwrap();
+    assert_eq!((next(), next()), (Next::Write(NEW.to_owned()), Next::Begin));
+    let path = node.dir.path().join("manifests/kube-scheduler.yaml");
+    fs::write(&path, OLD).unwrap();
+    let look = pods.look().unwrap().unwrap();
+    let ill = look.ill(&node.kubelet);
+    fs::write(&path, NEW).unwrap();
+    let next = pods.act(&look, ill, 300).unwrap();
+    assert!(matches!(&next, Next::Wait(why) if why.contains("a moment ago")), "{next:?}");
+}
+
+/// The configuration of a node with this API server.
+fn kube_of(node: &Node, server: &TcpListener) -> kube::Config {
+    let path = |name| node.dir.path().join(name);
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "t", "users": [{ "name": "t", "user": {} }],
+        "clusters": [{ "name": "t", "cluster": { "server": format!("http://{}", server.local_addr().unwrap()) } }],
+        "contexts": [{ "name": "t", "context": { "cluster": "t", "user": "t" } }],
+    });
+    fs::write(path("kubeconfig"), kubeconfig.to_string()).unwrap();
+    let static_pods = Some(Config { manifests: path("manifests"), ..Config::default() });
+    kube::Config { node: "n1".to_owned(), kubeconfig: path("kubeconfig"), drain: Policy::default(), static_pods }
+}
+
+/// Who has asked by this connection still waits for the answer.
+fn is_open(asked: &mut TcpStream) -> bool {
+    asked.set_nonblocking(true).unwrap();
+    loop {
+        match asked.read(&mut [0; 1024]) {
+            Ok(1..) => {}
+            end => return end.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock),
+        }
+    }
+}
+
+/// A node whose API server takes a question, and gives no answer, goes on answering others.
+#[test]
+fn others_are_answered_while_a_server_is_asked() {
+    let node = Node::new(true);
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    node.open(Disk).unwrap().ask(Node::request(), None).unwrap().unwrap();
+    let kubernetes = Some(kube_of(&node, &server));
+    let config = NodeConfig { state: node.dir.path().join("state"), kubernetes, ..NodeConfig::default() };
+    let control_plane = ControlPlane::start(&config).unwrap().unwrap();
+    let (mut asked, _) = server.accept().unwrap();
+    assert_eq!(control_plane.under_way(), Some(Uuid::from_u128(1)));
+    assert!(is_open(&mut asked), "it was answered after the question was given up");
+}
+
+/// Of an API server that gives no answer a node knows it after one answer's time, and not after three.
+#[test]
+fn all_pods_are_asked_about_at_once() {
+    let (node, server) = (Node::new(true), TcpListener::bind("127.0.0.1:0").unwrap());
+    let kube = Kube::new(kube_of(&node, &server)).unwrap();
+    let manifests = Component::ALL.map(|of| (of, NEW.replace("kube-scheduler", of.name())));
+    let asks = thread::spawn(move || kube.static_pods_ill(&manifests.into()));
+    let mut asked: Vec<TcpStream> = (0..3).map(|_| server.accept().unwrap().0).collect();
+    assert!(asked.iter_mut().all(is_open), "one was given up before another began");
+    drop((asked, server));
+    assert_eq!(asks.join().unwrap().into_keys().collect::<Vec<_>>(), Component::ALL);
 }
