@@ -8,6 +8,7 @@ use std::{
 use slipway_core::{
     disk::own::NoDisk,
     report::{Observer, Report},
+    text::quoted,
 };
 
 use super::input;
@@ -42,12 +43,22 @@ pub fn run(args: InspectArgs, observer: &mut dyn Observer) -> Result<Report, Fai
 }
 
 fn layout(named: Option<PathBuf>, lock_timeout: Duration, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let source = named.as_deref().filter(|path| path.is_dir()).map(as_source);
     let request = DiskRequest::for_disk(named, lock_timeout, observer);
+    if let Some(name) = source {
+        observer.note(&format!("a directory is no disk: as a source, name it {name}"));
+    }
     if request.as_ref().is_err_and(|failure| failure.error.is::<NoDisk>()) {
         observer.note("`inspect` takes the disk without --disk: `installer inspect PATH`");
     }
     let request = request?;
     inspect_disk::run(&request, style()).map(|report| Report::Layout(Box::new(report)))
+}
+
+/// The name of a directory as a source, for a shell.
+fn as_source(dir: &Path) -> String {
+    let scheme = if dir.join("oci-layout").exists() { "oci" } else { "dir" };
+    quoted(&format!("{scheme}:{}", dir.display()))
 }
 
 pub fn support(args: &SupportArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {

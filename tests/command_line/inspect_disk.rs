@@ -113,6 +113,21 @@ fn it_has_the_facts_of_status() {
     assert!(!text.contains("problem"), "{text}");
 }
 
+/// Whoever names one means a source.
+#[test]
+fn a_directory_is_no_disk() {
+    let world = World::new();
+    let layout = world.path("a layout");
+    fs::create_dir(&layout).unwrap();
+    fs::write(layout.join("oci-layout"), "{}").unwrap();
+    for (dir, name) in [
+        (world.payload.dir(), format!("name it dir:{}", world.payload.dir().display())),
+        (&layout, format!("name it 'oci:{}'", layout.display())),
+    ] {
+        Outcome::of(&mut inspect(dir)).exits(INSTALL).says(&["it is a directory", &name]);
+    }
+}
+
 #[test]
 fn a_trial_and_a_damaged_slot() {
     let world = World::new();
