@@ -13,7 +13,19 @@ pub mod log;
 /// the code that is returned: 0 after `--help` and `--version`, 2 for a wrong or missing value, 1 for anything else, such
 /// as an unknown flag. The installer has the same codes.
 pub fn parse<P: Parser>() -> Result<P, ExitCode> {
-    P::try_parse().map_err(|error| {
+    parse_as(None)
+}
+
+/// The same of a program that people call by another name than its file's: usage lines have it.
+pub fn parse_as<P: Parser>(name: Option<&'static str>) -> Result<P, ExitCode> {
+    let mut command = P::command();
+    if let Some(name) = name {
+        command = command.bin_name(name);
+    }
+    let parsed = command
+        .try_get_matches_from_mut(std::env::args_os())
+        .and_then(|mut matches| P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command)));
+    parsed.map_err(|error| {
         // A closed standard output changes nothing about the code.
         let _ = error.print();
         ExitCode::from(code(error.kind()))

@@ -4,6 +4,7 @@ pub mod fleet;
 mod join;
 pub mod kubernetes;
 mod support;
+mod target;
 
 use std::{net::IpAddr, path::PathBuf};
 
@@ -14,9 +15,12 @@ use uuid::Uuid;
 
 pub use join::{Join, Node};
 pub use support::Support;
+pub use target::{ApiServer, Form, Target};
 
-// Not wider than a terminal: what is, is broken where it should not be.
-const AFTER: &str = "\
+/// Each group of commands has it in its help. Not wider than a terminal: what is, is broken where it should not be.
+macro_rules! exit_status {
+    () => {
+        "\
 Exit status:
   0  done
   1  it failed: the operation was undone, or the node could not do it;
@@ -24,7 +28,24 @@ Exit status:
   2  the command line, the configuration or a file is wrong
   3  the node or the API server refuses; the word in brackets is stable
   4  it cannot be reached, or one side does not trust the other
-  5  --timeout is over, and the operation goes on
+  5  --timeout is over, and the operation goes on"
+    };
+}
+pub(crate) use exit_status;
+
+const AFTER: &str = concat!(
+    exit_status!(),
+    "
+
+Forms of answers:
+  -o json and -o yaml have the same data. One command prints one document:
+  of several nodes it is one of the kind List. What goes on (watch, logs,
+  --watch) prints one JSON object a line, or YAML documents. -o name prints
+  KIND/NAME of each object, -o wide more columns; both are for commands that
+  show objects.
+
+As a plugin of kubectl:
+  ln -s slipwayctl /usr/local/bin/kubectl-slipway; kubectl slipway fleet status
 
 Where a call goes:
   --socket PATH, or the context of --context, or the context that the
@@ -37,7 +58,8 @@ Examples:
   slipwayctl --socket /run/slipway/node.sock -o json watch
   slipwayctl health && slipwayctl logs kubelet --lines 20
   slipwayctl --context node-1,node-2 status
-  slipwayctl fleet status";
+  slipwayctl fleet status"
+);
 
 const AFTER_UPGRADE: &str = "\
 Examples:
@@ -72,28 +94,6 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Whom to ask, and how to print the answer.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Whom to ask")]
-pub struct Target {
-    /// The context, by its name in the configuration; with `fleet`, in the kubeconfig. Several, with commas between them, for
-    /// what changes nothing: status, plan, health, version, logs, dmesg
-    #[arg(long, global = true, value_name = "NAME[,NAME]", conflicts_with = "socket")]
-    pub context: Option<String>,
-    /// The node's address, instead of the context's; the port is 50000 if there is none
-    #[arg(long, global = true, value_name = "HOST[:PORT]", conflicts_with = "socket", hide_short_help = true)]
-    pub endpoint: Option<String>,
-    /// The Unix socket of the node that this runs on; for root
-    #[arg(long, global = true, value_name = "PATH", hide_short_help = true)]
-    pub socket: Option<PathBuf>,
-    /// The configuration; without it ~/.config/slipway/config.toml
-    #[arg(long, global = true, value_name = "FILE", env = "SLIPWAYCONFIG", hide_short_help = true)]
-    pub config: Option<PathBuf>,
-    /// For people, or one JSON object a line
-    #[arg(long, short, global = true, value_name = "FORM", default_value = "text")]
-    pub output: Form,
-}
-
 impl Command {
     /// True if it may be asked of several nodes at once: it ends, and changes nothing.
     pub const fn is_look(&self) -> bool {
@@ -108,15 +108,23 @@ impl Command {
                 | Self::Watch { no_follow: true, .. }
         )
     }
-}
 
-/// How answers are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Form {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
+    /// True if its answers are many: a line or an event each.
+    pub const fn is_stream(&self) -> bool {
+        matches!(self, Self::Logs { .. } | Self::Dmesg { .. } | Self::Watch { .. })
+    }
+
+    /// True if it shows objects, which have names.
+    pub const fn shows_objects(&self) -> bool {
+        match self {
+            Self::Status | Self::Config { what: Config::List } => true,
+            Self::Fleet(of) => matches!(of.verb, fleet::Verb::Ask(_)),
+            Self::Kubernetes(of) => {
+                matches!(of.verb, kubernetes::Verb::Status { .. } | kubernetes::Verb::Word(_))
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What to do.

@@ -8,7 +8,8 @@
 //! * [`commands`]: what each command does
 //! * [`fleet`]: the rollouts of a cluster, and people's word to them
 //! * [`kubernetes`]: the versions of the control plane, and their upgrade
-//! * [`show`]: answers and events for people, and as JSON
+//! * [`output`]: where answers are printed, in each form
+//! * [`show`]: what nodes say, for people
 
 mod authority;
 mod cli;
@@ -17,16 +18,20 @@ mod config;
 mod failure;
 mod fleet;
 mod kubernetes;
+mod output;
 mod show;
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use cli::Cli;
 use failure::Failure;
-use show::Output;
+use output::Output;
 
 fn main() -> ExitCode {
-    let cli = match slipway_program::parse::<Cli>() {
+    // kubectl runs a program of this name for `kubectl slipway`.
+    let own = std::env::args_os().next();
+    let is_plugin = own.is_some_and(|path| Path::new(&path).file_stem().is_some_and(|name| name == "kubectl-slipway"));
+    let cli = match slipway_program::parse_as::<Cli>(is_plugin.then_some("kubectl slipway")) {
         Ok(cli) => cli,
         Err(code) => return code,
     };

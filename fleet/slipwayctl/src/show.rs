@@ -1,13 +1,7 @@
-//! Answers and events: for people, or one JSON object a line.
+//! What nodes say, for people.
 
-use std::{
-    cell::{Cell, RefCell},
-    fmt::Write as _,
-    io::{IsTerminal as _, Write as _, stderr, stdout},
-};
+use std::fmt::Write as _;
 
-use serde::Serialize;
-use serde_json::json;
 use slipway_node_api::{
     enum_name,
     text::clean,
@@ -17,133 +11,13 @@ use slipway_node_api::{
     },
 };
 
-use crate::{cli::Form, failure::Failure};
-
-/// Where answers go.
-#[derive(Debug)]
-pub struct Output {
-    form: Form,
-    /// True if the last line may be written over.
-    terminal: bool,
-    /// A line is there that the next one replaces.
-    open: Cell<bool>,
-    /// Of several nodes: the one whose answers come.
-    node: RefCell<Option<String>>,
-}
-
-impl Output {
-    /// To standard output.
-    pub fn new(form: Form) -> Self {
-        Self {
-            form,
-            terminal: form == Form::Text && stdout().is_terminal(),
-            open: Cell::new(false),
-            node: RefCell::default(),
-        }
-    }
-
-    /// From here on the answers are those of this node, of several.
-    pub fn at(&self, node: &str) -> Result<(), Failure> {
-        let before = self.node.replace(Some(node.to_owned()));
-        match self.form {
-            Form::Text if before.is_none() => self.text(&format!("== {node}")),
-            Form::Text => self.text(&format!("\n== {node}")),
-            Form::Json => Ok(()),
-        }
-    }
-
-    /// An answer: as JSON, or as `text`. Of several nodes each JSON document says whose it is.
-    pub fn answer(&self, answer: &impl Serialize, text: &str) -> Result<(), Failure> {
-        match self.form {
-            Form::Text => self.text(text),
-            Form::Json => {
-                let json = match &*self.node.borrow() {
-                    Some(node) => serde_json::to_string(&json!({ "context": node, "answer": answer })),
-                    None => serde_json::to_string(answer),
-                };
-                self.text(&json.map_err(|e| Failure::Failed(e.to_string()))?)
-            }
-        }
-    }
-
-    /// The columns of the terminal; `None` if there is none, or if this is not for people.
-    pub fn width(&self) -> Option<usize> {
-        let size = || terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
-        self.terminal.then(size)
-    }
-
-    /// True if colours are wanted: <https://no-color.org>.
-    pub fn has_colours(&self) -> bool {
-        self.terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-    }
-
-    /// A screen of the terminal, in place of what is there.
-    pub fn screen(&self, text: &str) -> Result<(), Failure> {
-        self.end_line();
-        put(&format!("\x1b[H\x1b[2J{}\n", text.trim_end()))
-    }
-
-    /// One event.
-    pub fn event(&self, event: &Event) -> Result<(), Failure> {
-        if let (true, Some(What::StepProgress(step))) = (self.terminal, &event.what) {
-            let line = clock(event.time) + "  " + &bar(step.done, step.total);
-            self.open.set(true);
-            return put(&format!("\r{line}\x1b[K"));
-        }
-        self.answer(event, &line(event))
-    }
-
-    /// A line of a log.
-    pub fn log_line(&self, line: &str) -> Result<(), Failure> {
-        let line = clean(line.trim_end());
-        self.answer(&json!({ "line": line }), &line)
-    }
-
-    /// A text that is no answer, for people only.
-    pub fn remark(&self, text: &str) {
-        self.end_line();
-        // A closed standard error is no failure.
-        let _ = writeln!(stderr(), "slipwayctl: {text}");
-    }
-
-    /// The failure.
-    pub fn failure(&self, failure: &Failure) {
-        if self.form == Form::Json {
-            let mut object = json!({ "kind": failure.kind(), "message": failure.to_string() });
-            if let Failure::Refused { reason, message } = failure {
-                object = json!({ "kind": failure.kind(), "reason": reason, "message": message });
-            }
-            let _ = self.text(&json!({ "failure": object }).to_string());
-        } else {
-            self.remark(&failure.to_string());
-        }
-    }
-
-    fn text(&self, text: &str) -> Result<(), Failure> {
-        self.end_line();
-        put(&format!("{}\n", text.trim_end()))
-    }
-
-    fn end_line(&self) {
-        if self.open.take() {
-            let _ = put("\n");
-        }
-    }
-}
-
-fn put(text: &str) -> Result<(), Failure> {
-    let mut out = stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|e| Failure::Failed(format!("standard output: {e}")))
-}
-
 /// `HH:MM:SS` of milliseconds since 1970, UTC.
-fn clock(time: u64) -> String {
+pub fn clock(time: u64) -> String {
     let seconds = time / 1000 % 86400;
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-fn bar(done: u64, total: u64) -> String {
+pub fn bar(done: u64, total: u64) -> String {
     const WIDTH: u64 = 30;
     let mib = |bytes: u64| bytes >> 20;
     if total == 0 {
@@ -156,7 +30,7 @@ fn bar(done: u64, total: u64) -> String {
 }
 
 /// One event as a line.
-fn line(event: &Event) -> String {
+pub fn line(event: &Event) -> String {
     let says = match &event.what {
         Some(What::Asked(of)) => {
             let outage = if of.allow_outage { ", although etcd may lose its quorum" } else { "" };
@@ -206,8 +80,8 @@ pub fn position(of: &Position) -> String {
     format!("{}/{}", of.epoch, of.seq)
 }
 
-/// A node for people.
-pub fn status(of: &StatusResponse) -> String {
+/// A node for people: with all operations that it remembers, or with the last three.
+pub fn status(of: &StatusResponse, is_wide: bool) -> String {
     let mut rows = vec![(
         "node",
         format!(
@@ -237,7 +111,12 @@ pub fn status(of: &StatusResponse) -> String {
         None => rows.push(("doing", "nothing".to_owned())),
     }
     rows.extend(of.health.iter().map(|of| ("health", health(of))));
-    rows.extend(of.ended.iter().take(3).map(|of| ("before", format!("{}, for {}", ended(of), of.caller))));
+    rows.extend(
+        of.ended
+            .iter()
+            .take(if is_wide { usize::MAX } else { 3 })
+            .map(|of| ("before", format!("{}, for {}", ended(of), of.caller))),
+    );
     rows.extend(of.denied.iter().map(|of| ("denied", format!("{}: {}", of.payload, of.why))));
     rows.extend(of.certificates.iter().map(|of| ("cert", certificate(of))));
     rows.extend(of.events.as_ref().map(|of| ("events", position(of))));
@@ -348,7 +227,11 @@ mod tests {
         assert_eq!(of(HealthState::Ill, 60, &["a is failed", "b"]), "ill for 1 min: a is failed; b");
         assert_eq!(of(HealthState::Unknown, 0, &["an operation is under way"]), "unknown: an operation is under way");
         let status = StatusResponse { health: Some(Health::default()), ..StatusResponse::default() };
-        assert!(super::status(&status).contains("\nhealth "));
+        assert!(super::status(&status, false).contains("\nhealth "));
+        let ended = vec![Ended::default(); 5];
+        let status = StatusResponse { ended, ..status };
+        let shown = [false, true].map(|is_wide| super::status(&status, is_wide).matches("\nbefore ").count());
+        assert_eq!(shown, [3, 5]);
     }
 
     #[test]

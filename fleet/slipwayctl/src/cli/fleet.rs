@@ -6,30 +6,37 @@ use clap::{Args, Subcommand};
 use slipway_core::digest::Sha256;
 use slipway_rollout::duration::PositiveDuration;
 
-const AFTER: &str = "\
+use super::{ApiServer, exit_status};
+
+const AFTER: &str = concat!(
+    exit_status!(),
+    "
+
 Examples:
   slipwayctl fleet init --image registry.example/slipway-fleet:0.1.0
   slipwayctl fleet status
-  slipwayctl fleet status --watch
+  slipwayctl fleet status --selector team=web --watch
+  slipwayctl fleet status -o wide
   slipwayctl fleet plan workers
   slipwayctl fleet pause workers --reason \"the fair\"
   slipwayctl fleet skip node-7 --reason \"it is on loan\"
-  slipwayctl --output json fleet status
+  slipwayctl fleet status -o json
+  kubectl describe $(slipwayctl fleet status -o name)
 
 All but init speak to the API server of Kubernetes, and to no node. It is
 that of --kubeconfig, or of $KUBECONFIG, or of ~/.kube/config; in a pod without
 any of them, that of the pod. --context names one of the kubeconfig's contexts.
 
 To see a plan before it begins: pause the pool, change spec.target, look at the
-plan, and resume with its hash. What runs is that plan.";
+plan, and resume with its hash. What runs is that plan."
+);
 
 /// The fleet: what its rollouts do, and people's word to them
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER)]
 pub struct Fleet {
-    /// The kubeconfig
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Whom to ask")]
-    pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub api: ApiServer,
     #[command(subcommand)]
     pub verb: Verb,
 }
@@ -86,8 +93,11 @@ pub enum Ask {
     Status {
         /// These pools; without any, all of them
         pools: Vec<String>,
+        /// Pools whose NodePools have these labels
+        #[arg(long, short = 'l', value_name = "LABELS", conflicts_with = "pools")]
+        selector: Option<String>,
         /// Show it again whenever it changes, until it is interrupted
-        #[arg(long)]
+        #[arg(long, short)]
         watch: bool,
     },
     /// The plan of a pool's rollout: its hash, which nodes in which wave, when at the earliest, and what blocks
@@ -157,7 +167,7 @@ pub enum Ask {
     Skip {
         /// The name of its Node
         node: String,
-        /// Its pool; without it, the one whose labels it has
+        /// Its pool; without it, the oldest one whose labels it has
         #[arg(long, value_name = "NAME")]
         pool: Option<String>,
         #[command(flatten)]

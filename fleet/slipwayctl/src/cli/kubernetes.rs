@@ -1,16 +1,18 @@
 //! The command line of `slipwayctl kubernetes`.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 use slipway_core::digest::Sha256;
 use slipway_kubernetes::{add_ons::AddOn, images, version::Version};
 
-use super::fleet::AttributionArgs;
+use super::{ApiServer, exit_status, fleet::AttributionArgs};
 
-const AFTER: &str = "\
+const AFTER: &str = concat!(
+    exit_status!(),
+    "
+
 Examples:
   slipwayctl kubernetes status
+  slipwayctl kubernetes status --selector node-role.kubernetes.io/control-plane
   slipwayctl kubernetes upgrade --to 1.31.2 --dry-run
   slipwayctl kubernetes upgrade --to 1.31.2
   slipwayctl kubernetes rollback
@@ -20,7 +22,8 @@ The API server is that of --kubeconfig, or of $KUBECONFIG, or of
 configuration that has the name of its Node; `slipwayctl config add` adds one.
 
 Kubelets are not upgraded by this: they are in the OS, and a NodePool drains
-and upgrades nodes.";
+and upgrades nodes."
+);
 
 const AFTER_UPGRADE: &str = "\
 All API servers are replaced, one after the other, then the controller
@@ -30,11 +33,10 @@ and the run ends. A second run goes on where the first one was.";
 
 /// The versions of Kubernetes' control plane, and their upgrade
 #[derive(Args, Clone, Debug)]
-#[command(after_help = AFTER)]
+#[command(after_long_help = AFTER)]
 pub struct Kubernetes {
-    /// The kubeconfig
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Whom to ask")]
-    pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub api: ApiServer,
     #[command(subcommand)]
     pub verb: Verb,
 }
@@ -43,7 +45,14 @@ pub struct Kubernetes {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
     /// Which node has which version of what
-    Status,
+    Status {
+        /// Nodes with these labels
+        #[arg(long, short = 'l', value_name = "LABELS")]
+        selector: Option<String>,
+        /// Show it again whenever it changes, until it is interrupted
+        #[arg(long, short)]
+        watch: bool,
+    },
     /// Upgrade the control plane, by at most one minor version
     #[command(after_help = AFTER_UPGRADE)]
     Upgrade {

@@ -17,7 +17,7 @@ use crate::{
     authority::{self, BEFORE, Holder, failed},
     cli::Gen,
     failure::Failure,
-    show::Output,
+    output::Output,
 };
 
 /// When a list of revoked certificates says that the next one comes. Nodes go on with it after that.

@@ -13,7 +13,7 @@ use crate::{
     cli::{AddBy, Config as Verb, Target},
     config::{self, Config, Context, SocketContext, TlsContext},
     failure::Failure,
-    show::Output,
+    output::Output,
 };
 
 /// Do it.
@@ -39,14 +39,21 @@ pub fn run(target: &Target, verb: Verb, output: &Output) -> Result<(), Failure> 
 }
 
 fn list(config: &Config, output: &Output) -> Result<(), Failure> {
-    let line = |(name, context): (&String, &Context)| {
+    let line = |(name, context): (&String, &Context), is_wide: bool| {
         let used = if config.context.as_ref() == Some(name) { '*' } else { ' ' };
         match context {
             Context::Socket(of) => format!("{used} {name}  {}\n", of.socket.display()),
+            Context::Tls(of) if is_wide => {
+                let files = [&of.ca, &of.certificate, &of.key].map(|path| path.display().to_string());
+                format!("{used} {name}  {}  {}\n", of.endpoint, files.join("  "))
+            }
             Context::Tls(of) => format!("{used} {name}  {}\n", of.endpoint),
         }
     };
-    output.answer(config, &config.contexts.iter().map(line).collect::<String>())
+    let mut answer = serde_json::to_value(config).map_err(|e| Failure::Failed(e.to_string()))?;
+    answer["kind"] = json!("ContextList");
+    let names = config.contexts.keys().map(|name| format!("context/{name}"));
+    output.objects(&answer, names, |is_wide| config.contexts.iter().map(|of| line(of, is_wide)).collect())
 }
 
 /// Its paths are those of the command line, and do not depend on where the configuration is.

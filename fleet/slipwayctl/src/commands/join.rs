@@ -15,7 +15,7 @@ use crate::{
     cli::Join,
     config::{self, Context, TlsContext},
     failure::Failure,
-    show::Output,
+    output::Output,
 };
 
 /// The file that explains every key of a slipwayd.toml, with a `#` before each.

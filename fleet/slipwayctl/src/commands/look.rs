@@ -4,16 +4,14 @@ use serde_json::json;
 use slipway_node_api::v1::{Health, HealthState, LogsRequest, Position, StatusRequest, WatchRequest};
 use slipway_node_client::Client;
 
-use crate::{
-    cli::Log,
-    failure::Failure,
-    show::{self, Output},
-};
+use crate::{cli::Log, failure::Failure, output::Output, show};
 
 /// The node, as it is now.
 pub async fn status(mut client: Client, output: &Output) -> Result<(), Failure> {
     let status = client.status(StatusRequest {}).await?.into_inner();
-    output.answer(&status, &show::status(&status))
+    let mut answer = serde_json::to_value(&status).map_err(|e| Failure::Failed(e.to_string()))?;
+    answer["kind"] = json!("NodeStatus");
+    output.objects(&answer, [format!("node/{}", status.node)], |is_wide| show::status(&status, is_wide))
 }
 
 /// Checks whether the node is well. It is a failure if it is not, or if that is not known.

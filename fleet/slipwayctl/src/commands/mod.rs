@@ -16,15 +16,20 @@ use serde_json::json;
 use slipway_node_client::Client;
 
 use crate::{
-    cli::{Cli, Command, Node, Target},
+    cli::{Cli, Command, Form, Node, Target},
     config::resolve,
     failure::Failure,
     fleet, kubernetes,
-    show::Output,
+    output::Output,
 };
 
 /// Do what the command line says: of several nodes one after the other, also when one of them fails.
 pub async fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
+    if matches!(cli.target.output, Form::Name | Form::Wide) && !cli.command.shows_objects() {
+        let why = "this command shows no objects: --output wide and name are for `status`, `config list`, `fleet` and \
+                   `kubernetes status`; text, json and yaml are for all";
+        return Err(Failure::Usage(why.to_owned()));
+    }
     let names = match (&cli.target.context, &cli.command) {
         (Some(names), command)
             if names.contains(',')
@@ -41,13 +46,18 @@ pub async fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         return Err(Failure::Usage(why.to_owned()));
     }
     let mut failures = Vec::new();
+    if !cli.command.is_stream() {
+        output.begin_list();
+    }
     for name in names {
         let target = Target { context: Some(name.to_owned()), ..cli.target.clone() };
         output.at(name)?;
         if let Err(failure) = one(Cli { target, command: cli.command.clone() }, output).await {
+            output.list_failure(name, &failure);
             failures.push(failure.at(name));
         }
     }
+    output.end_list()?;
     let last = failures.pop();
     failures.iter().for_each(|failure| output.failure(failure));
     last.map_or(Ok(()), Err)
@@ -72,7 +82,7 @@ async fn one(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Logs { service, log, lines } => look::logs(client().await?, service, log, lines, output).await,
         Command::Dmesg { log } => look::logs(client().await?, String::new(), log, None, output).await,
         Command::Support(of) => support::run(&target, &of, output).await,
-        Command::Fleet(of) => fleet::run(&target, of.kubeconfig.as_deref(), of.verb, output).await,
+        Command::Fleet(of) => fleet::run(&target, &of.api, of.verb, output).await,
         Command::Kubernetes(of) => kubernetes::run(&target, of, output).await,
         Command::Node { what: Node::Join(of) } => join::run(&of, output),
         Command::Gen { dir, what } => certificates::run(&dir, what, output),

@@ -18,7 +18,8 @@ use crate::{
     cli::{Ask, EtcdData, Goal, Outage, Payload},
     config::Context,
     failure::Failure,
-    show::{self, Output},
+    output::Output,
+    show,
 };
 
 /// A request, and its options.

@@ -27,7 +27,8 @@ use crate::{
     config::resolve,
     failure::Failure,
     fleet::cluster::Cluster,
-    show::{self, Output},
+    output::Output,
+    show,
 };
 
 /// The longest time for one part.
@@ -97,7 +98,10 @@ async fn node(target: &Target, name: &str, archive: &mut Archive) {
         Err(why) => return archive.add(&format!("nodes/{name}"), Err(why)),
     };
     let status = within(async { Ok(client.status(StatusRequest {}).await?.into_inner()) }).await;
-    archive.add(&format!("nodes/{name}/status.txt"), status.as_ref().map(show::status).map_err(Clone::clone));
+    archive.add(
+        &format!("nodes/{name}/status.txt"),
+        status.as_ref().map(|status| show::status(status, true)).map_err(Clone::clone),
+    );
     archive.add(&format!("nodes/{name}/status.json"), status.as_ref().map_err(Clone::clone).and_then(pretty));
     let newest = status.unwrap_or_default();
     archive.add(&format!("nodes/{name}/events.jsonl"), within(events(&mut client, &newest)).await);

@@ -6,11 +6,7 @@ use slipway_node_api::v1::{Ended, Position, StatusRequest, WatchRequest, event::
 use slipway_node_client::Client;
 use uuid::Uuid;
 
-use crate::{
-    config::Context,
-    failure::Failure,
-    show::{self, Output},
-};
+use crate::{config::Context, failure::Failure, output::Output, show};
 
 /// Delay before reconnecting to a node.
 const PAUSE: Duration = Duration::from_secs(2);

@@ -1,8 +1,13 @@
 //! Objects of the API server, read and changed. A change is a merge patch of the changed field alone, with the version
 //! that was read: what another program has written since is neither lost nor written over.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
 
+use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client, Resource,
     api::{DynamicObject, ListParams, Patch, PatchParams},
@@ -86,6 +91,12 @@ impl Cluster {
         Ok(self.within(self.all::<K>().list(&ListParams::default())).await?.items)
     }
 
+    /// The names of the Nodes with these labels.
+    pub async fn nodes(&self, labels: &str) -> Result<BTreeSet<String>, Failure> {
+        let nodes = self.within(self.all::<Node>().list_metadata(&labelled(Some(labels)))).await?.items;
+        Ok(nodes.into_iter().filter_map(|node| node.metadata.name).collect())
+    }
+
     /// All objects of a kind as the API server has them, without the lists of who wrote which field.
     pub async fn dump(&self, kind: &ApiResource) -> Result<Vec<DynamicObject>, Failure> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), kind);
@@ -94,10 +105,10 @@ impl Cluster {
         Ok(objects)
     }
 
-    /// Each pool by its name; one that this program does not understand is not to hide the others.
-    pub async fn pools(&self) -> Result<BTreeMap<String, Result<NodePool, String>>, Failure> {
+    /// Each pool by its name, or each with these labels; one that this program does not understand is not to hide the others.
+    pub async fn pools(&self, labels: Option<&str>) -> Result<BTreeMap<String, Result<NodePool, String>>, Failure> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<NodePool>(&()));
-        let pools = self.within(api.list(&ListParams::default())).await?.items;
+        let pools = self.within(api.list(&labelled(labels))).await?.items;
         let named = |pool: DynamicObject| {
             let name = pool.metadata.name.clone().unwrap_or_default();
             let parsed = serde_json::to_value(pool).and_then(serde_json::from_value);
@@ -106,21 +117,17 @@ impl Cluster {
         Ok(pools.into_iter().map(named).collect())
     }
 
-    /// The pool whose labels this node has.
+    /// The pool that has this node: the oldest one whose labels it has.
     pub async fn pool_of(&self, node: &str) -> Result<String, Failure> {
         let nodes = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &nodes);
         let labels = self.within(api.get(node)).await?.metadata.labels.unwrap_or_default();
         let has = |pool: &NodePool| pool.spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value));
-        let pools = self.pools().await?;
-        let names: Vec<String> =
-            pools.values().flatten().filter(|pool| has(pool)).filter_map(|pool| pool.metadata.name.clone()).collect();
-        let refused = |message| Err(Failure::Refused { reason: "no-pool".to_owned(), message });
-        match &names[..] {
-            [name] => Ok(name.clone()),
-            [] => refused(format!("the node {node} is in no pool")),
-            _ => refused(format!("the node {node} is in the pools {}: say --pool", names.join(" and "))),
-        }
+        let pools = self.pools(None).await?;
+        let all = pools.values().flatten().filter(|pool| has(pool)).map(|pool| &pool.metadata);
+        let oldest = all.min_by_key(|of| (of.creation_timestamp.clone(), of.name.clone()));
+        let message = format!("the node {node} is in no pool");
+        oldest.and_then(|of| of.name.clone()).ok_or(Failure::Refused { reason: "no-pool".to_owned(), message })
     }
 
     /// Change an object, as `edit` says of what it is now. After another write at the same time it is read again.
@@ -149,7 +156,7 @@ impl Cluster {
     /// A failure to find the pool of this name, with the names that there are.
     pub async fn pool_failure(&self, failure: Failure, pool: &str) -> Failure {
         match &failure {
-            Failure::Refused { reason, .. } if reason == "not-found" => match self.pools().await {
+            Failure::Refused { reason, .. } if reason == "not-found" => match self.pools(None).await {
                 Ok(pools) => no_pool(pool, pools.keys()),
                 Err(_) => failure,
             },
@@ -186,6 +193,10 @@ impl Cluster {
         };
         Failure::Refused { reason: word.to_owned(), message: status.message.clone() }
     }
+}
+
+fn labelled(labels: Option<&str>) -> ListParams {
+    labels.map_or_else(ListParams::default, |labels| ListParams::default().labels(labels))
 }
 
 /// There is no pool of this name; `known` are there.

@@ -45,6 +45,10 @@ fn sign(status: NodeStatus) -> (char, &'static str) {
     SIGNS.iter().find(|(of, ..)| *of == status).map_or((' ', DIM), |(_, sign, colour, _)| (*sign, *colour))
 }
 
+fn meaning(status: NodeStatus) -> &'static str {
+    SIGNS.iter().find(|(of, ..)| *of == status).map_or("", |(.., means)| *means)
+}
+
 fn stage(wave: &Wave, pool: &Pool) -> &'static str {
     match wave.stage {
         Stage::Over => "over",
@@ -63,8 +67,9 @@ fn held(pool: &Pool) -> Option<&'static str> {
     held.into_iter().find(|(holds, _)| *holds).map(|(_, word)| word)
 }
 
-/// Plain lines, whatever their length: nothing is left out.
-pub fn lines(report: &Report) -> String {
+/// Plain lines, whatever their length: nothing is left out. Wide ones have more columns: image and payload, the status of
+/// each node in one word, and its grant.
+pub fn lines(report: &Report, is_wide: bool) -> String {
     let mut text = String::new();
     if report.pools.is_empty() {
         let _ = writeln!(text, "{NO_POOL}");
@@ -75,20 +80,26 @@ pub fn lines(report: &Report) -> String {
         // Writing to a String does not fail.
         let _ = writeln!(text, "{name}  {state}  {} of {} done: {}", pool.done, pool.nodes, clean(&pool.message));
         rollout.iter().for_each(|of| _ = writeln!(text, "{name}  rollout {}, plan {}", clean(&of.name), of.plan));
+        if let Some(of) = rollout.filter(|_| is_wide) {
+            let _ = writeln!(text, "{name}  image {}, payload {}", clean(&of.image), of.payload);
+        }
         remarks(pool).iter().for_each(|remark| _ = writeln!(text, "{name}  {}", clean(remark)));
         for wave in rollout.iter().flat_map(|of| &of.waves) {
             let number = wave.number;
             let soak = wave.soak.map(|soak| format!(", soak {soak}")).unwrap_or_default();
             let _ = writeln!(text, "{name}  wave {number}  {}{soak}", stage(wave, pool));
-            wave.nodes.iter().for_each(|node| _ = writeln!(text, "{name}  wave {number}  {}", line(node)));
+            wave.nodes.iter().for_each(|node| _ = writeln!(text, "{name}  wave {number}  {}", line(node, is_wide)));
         }
-        pool.others.iter().for_each(|node| _ = writeln!(text, "{name}  no wave  {}", line(node)));
+        pool.others.iter().for_each(|node| _ = writeln!(text, "{name}  no wave  {}", line(node, is_wide)));
     }
     text
 }
 
-fn line(node: &Member) -> String {
-    clean(&format!("{}  {}  {}", node.name, node.reason, message_of(node)))
+fn line(node: &Member, is_wide: bool) -> String {
+    let means = meaning(node.status);
+    let grant = node.token.map_or_else(|| "no grant".to_owned(), |token| format!("grant {token}"));
+    let more = if is_wide { format!("  {means}  {grant}") } else { String::new() };
+    clean(&format!("{}  {}{more}  {}", node.name, node.reason, message_of(node)))
 }
 
 /// The reason why it does not go, with its present step.
@@ -295,7 +306,7 @@ mod tests {
             rollout: Some(rollout),
             others: Vec::new(),
         };
-        Report { schema: 1, pools: vec![pool], kubernetes: None }
+        Report { schema: 1, kind: "FleetStatus", pools: vec![pool], kubernetes: None }
     }
 
     #[test]
@@ -349,13 +360,19 @@ workers  Running  3 of 8 nodes done
 
     #[test]
     fn lines_leave_nothing_out() {
-        let text = lines(&report());
+        let text = lines(&report(), false);
         let plan = "02".repeat(32);
         let first = "workers  Running  3 of 8 done: n4: it is being upgraded, with the grant 6\n";
         assert!(text.starts_with(&format!("{first}workers  rollout workers-1, plan {plan}\n")), "{text}");
         assert!(text.contains("\nworkers  wave 2  goes on\n"), "{text}");
         assert!(text.contains("\nworkers  wave 2  n4  UnderWay  drain: it is being upgraded"), "{text}");
         assert_eq!(text.lines().count(), 1 + 1 + 2 + 3 + 8);
+        let mut report = report();
+        report.pools[0].rollout.as_mut().unwrap().waves[1].nodes[2].token = Some(6);
+        let wide = lines(&report, true);
+        assert!(wide.contains("\nworkers  image docker://registry.example/os:2, payload 0101"), "{wide}");
+        assert!(wide.contains("\nworkers  wave 2  n4  UnderWay  under way  grant 6  drain: it is"), "{wide}");
+        assert!(wide.contains("\nworkers  wave 3  n8  Failed  failed  no grant  it failed: no [2J boot\n"), "{wide}");
     }
 
     #[test]
@@ -370,7 +387,7 @@ workers  Running  3 of 8 nodes done
         let mut report = report();
         for (word, hold) in holds {
             hold(&mut report.pools[0]);
-            let text = lines(&report);
+            let text = lines(&report, false);
             assert!(text.contains(&format!("\nworkers  wave 2  {word}\n")), "{word}: {text}");
             assert!(
                 text.contains("\nworkers  wave 1  over\n") && text.contains("\nworkers  wave 3  waits\n"),

@@ -38,6 +38,8 @@ const NAMED: usize = 8;
 pub struct Forecast {
     /// The version of this form.
     pub schema: u32,
+    /// FleetPlan.
+    pub kind: &'static str,
     /// The pool.
     pub pool: String,
     /// It may not be the plan of what the pool is to run: the pool was written, and no controller has looked at it since, or
@@ -205,6 +207,7 @@ impl Forecast {
         });
         Self {
             schema: SCHEMA,
+            kind: "FleetPlan",
             pool: pool.to_owned(),
             behind: false,
             rollout: rollout.metadata.name.clone().unwrap_or_default(),

@@ -12,7 +12,7 @@ use crate::{
     authority::{self, Holder, Pair},
     cli::{Role, fleet::Init},
     failure::Failure,
-    show::Output,
+    output::Output,
 };
 
 /// The namespace before its objects.

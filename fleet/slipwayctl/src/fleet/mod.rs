@@ -13,6 +13,7 @@
 //! * [`status_report`]: how far rollouts are, as data
 //! * [`diagram`]: the same for people
 //! * [`init`]: what a fleet begins with
+//! * [`watch`]: objects, shown once or whenever they change
 //! * [`forecast`]: a plan, when its nodes begin at the earliest, and what blocks
 
 pub mod cluster;
@@ -23,9 +24,9 @@ mod init;
 #[cfg(test)]
 mod schema;
 mod status_report;
-mod watch;
+pub mod watch;
 
-use std::{os::unix::fs::MetadataExt as _, path::Path};
+use std::os::unix::fs::MetadataExt as _;
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -38,17 +39,21 @@ use slipway_fleet_objects::{
 
 use crate::{
     cli::{
-        Target,
+        ApiServer, Target,
         fleet::{self, Ask, Verb},
     },
     failure::Failure,
-    show::Output,
+    output::Output,
 };
 use cluster::Cluster;
 use edit::Edit;
 
+/// Behind a kind, as kubectl prints it: other projects have kinds of the same names.
+const GROUP: &str = ".fleet.slipway.dev";
+
 /// Do what the command line says.
-pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output: &Output) -> Result<(), Failure> {
+pub async fn run(target: &Target, api: &ApiServer, verb: Verb, output: &Output) -> Result<(), Failure> {
+    refuse_namespace(api)?;
     if target.socket.is_some() || target.endpoint.is_some() {
         let why = "--socket and --endpoint name a node, and `fleet` asks the API server: say --kubeconfig or --context";
         return Err(Failure::Usage(why.to_owned()));
@@ -57,12 +62,15 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
         Verb::Init(of) => return init::run(&of, output),
         Verb::Ask(ask) => ask,
     };
-    let cluster = Cluster::connect(kubeconfig, target.context.as_deref()).await?;
+    let cluster = Cluster::connect(api.kubeconfig.as_deref(), target.context.as_deref()).await?;
     match ask {
-        Ask::Status { pools, watch } => watch::status(&cluster, &pools, watch, output).await,
+        Ask::Status { pools, selector, watch } => {
+            watch::status(&cluster, (&pools, selector.as_deref()), watch, output).await
+        }
         Ask::Plan { pool, takes } => {
             let forecast = forecast::forecast(&cluster, &pool, takes, Timestamp::now()).await?;
-            output.answer(&forecast, &forecast.to_string())
+            let name = format!("rollout{GROUP}/{}", forecast.rollout);
+            output.objects(&forecast, [name], |_| forecast.to_string())
         }
         Ask::Pause { pool, word } => {
             let word = attribution_of(word);
@@ -105,6 +113,14 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
     }
 }
 
+/// A namespace would choose nothing: who names one expects something else.
+pub fn refuse_namespace(api: &ApiServer) -> Result<(), Failure> {
+    let Some(namespace) = &api.namespace else { return Ok(()) };
+    let why = "NodePools, Rollouts and the fleet's other objects belong to the whole cluster, and are in no namespace: leave \
+               it out, or choose by names or --selector";
+    Err(Failure::Usage(format!("--namespace {namespace}: {why}")))
+}
+
 /// Whose word it is.
 pub fn attribution_of(word: fleet::AttributionArgs) -> Attribution {
     Attribution { who: word.who.unwrap_or_else(user), why: word.reason }
@@ -126,11 +142,8 @@ async fn in_pool(
 
 /// The effect of a change, for people.
 pub fn print_edit(output: &Output, object: &str, done: &Edit) -> Result<(), Failure> {
-    let changed = done.spec.is_some();
-    output.answer(
-        &json!({ "object": object, "changed": changed, "message": done.says }),
-        &format!("{object}: {}", done.says),
-    )
+    let answer = json!({ "object": object, "changed": done.spec.is_some(), "message": done.says });
+    output.objects(&answer, [object.replacen('/', &format!("{GROUP}/"), 1)], |_| format!("{object}: {}", done.says))
 }
 
 /// The rollout that a pool follows.
@@ -152,7 +165,7 @@ async fn rollout_of(cluster: &Cluster, pool: &str) -> Result<Rollout, Failure> {
 
 /// In whichever pool it is left out.
 async fn unskip(cluster: &Cluster, node: &str, output: &Output) -> Result<(), Failure> {
-    let pools = cluster.pools().await?;
+    let pools = cluster.pools(None).await?;
     let is_out = |pool: &&NodePool| pool.spec.skip.iter().any(|skip| skip.node == node);
     let names: Vec<String> =
         pools.values().flatten().filter(is_out).filter_map(|pool| pool.metadata.name.clone()).collect();

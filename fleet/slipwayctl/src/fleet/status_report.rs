@@ -34,6 +34,8 @@ const UNATTENDED: SignedDuration = SignedDuration::from_mins(5);
 pub struct Report {
     /// The version of this form.
     pub schema: u32,
+    /// FleetStatus.
+    pub kind: &'static str,
     /// The pools, by name.
     pub pools: Vec<Pool>,
     /// The version of Kubernetes, if people want one.
@@ -235,7 +237,7 @@ impl Report {
             Err(why) => Pool::invalid(name, why),
         });
         let kubernetes = objects.kubernetes.as_ref().filter(|_| names.is_empty()).map(Kubernetes::new);
-        Self { schema: SCHEMA, pools: pools.collect(), kubernetes }
+        Self { schema: SCHEMA, kind: "FleetStatus", pools: pools.collect(), kubernetes }
     }
 }
 

@@ -34,13 +34,16 @@ use crate::{
     cli::{
         Target,
         fleet::AttributionArgs,
-        kubernetes::{How, Kubernetes, Verb, Word},
+        kubernetes::{Kubernetes, Verb, Word},
     },
     config::resolve,
     failure::Failure,
-    fleet::{attribution_of, cluster::Cluster, edit as fleet_edit, print_edit},
-    show::Output,
+    fleet::{attribution_of, cluster::Cluster, edit as fleet_edit, print_edit, refuse_namespace, watch},
+    output::Output,
 };
+
+/// The version of what `kubernetes status` prints. It changes only when a key goes away or changes its meaning.
+const SCHEMA: u32 = 1;
 
 /// Nodes are reached by the contexts that have their names.
 struct Contexts<'a>(&'a Target);
@@ -60,15 +63,13 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
             "--socket and --endpoint name one node, and `kubernetes` asks all of the control plane by their contexts";
         return Err(Failure::Usage(why.to_owned()));
     }
-    let cluster = Cluster::connect(of.kubeconfig.as_deref(), target.context.as_deref()).await?;
+    refuse_namespace(&of.api)?;
+    let cluster = Cluster::connect(of.api.kubeconfig.as_deref(), target.context.as_deref()).await?;
     let nodes = Contexts(target);
-    let is_status = matches!(of.verb, Verb::Status);
     let (mut wish, how) = match of.verb {
         Verb::Word(word) => return say(&cluster, word, output).await,
-        Verb::Status => {
-            let add_ons = AddOn::ALL.map(|of| (of, None)).into();
-            let target = newest(&cluster, &nodes).await?;
-            (Wish { add_ons, ..bare(Direction::Forward, target) }, How { dry_run: true, patience: 0 })
+        Verb::Status { selector, watch } => {
+            return status((&cluster, &nodes), selector.as_deref(), watch, output).await;
         }
         Verb::Upgrade {
             to,
@@ -103,7 +104,7 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
     let mut run = Run::new(cluster.client(), &nodes, wish);
     if how.dry_run {
         let facts = run.facts().await.map_err(Failure::Unreachable)?;
-        return if is_status { status(&facts, output) } else { preview(&facts, output) };
+        return preview(&facts, output);
     }
     if direction == Direction::Back {
         pause(&cluster, output).await;
@@ -179,9 +180,34 @@ async fn newest(cluster: &Cluster, nodes: &Contexts<'_>) -> Result<Version, Fail
     versions.max().ok_or_else(none)
 }
 
-fn status(facts: &Facts, output: &Output) -> Result<(), Failure> {
-    let json = json!({ "nodes": facts.nodes, "kubelets": facts.kubelets, "addOns": facts.add_ons });
-    output.answer(&json, &table::table(facts))
+/// Who has what: all nodes, or those with these labels.
+async fn status(
+    (cluster, nodes): (&Cluster, &Contexts<'_>),
+    labels: Option<&str>,
+    watch: bool,
+    output: &Output,
+) -> Result<(), Failure> {
+    let add_ons = AddOn::ALL.map(|of| (of, None)).into();
+    let wish = Wish { add_ons, ..bare(Direction::Forward, newest(cluster, nodes).await?) };
+    let mut run = Run::new(cluster.client(), nodes, wish);
+    let look = async || -> Result<Facts, Failure> {
+        let mut facts = run.facts_without_gates().await.map_err(Failure::Unreachable)?;
+        // What is not shown is no change.
+        facts.well_for = None;
+        if let Some(labels) = labels {
+            let chosen = cluster.nodes(labels).await?;
+            facts.nodes.retain(|name, _| chosen.contains(name));
+            facts.kubelets.retain(|name, _| chosen.contains(name));
+        }
+        Ok(facts)
+    };
+    let print = |facts: &Facts| {
+        let json = json!({ "schema": SCHEMA, "kind": "KubernetesStatus", "nodes": facts.nodes,
+            "kubelets": facts.kubelets, "addOns": facts.add_ons });
+        let names = table::nodes(facts).map(|name| format!("node/{name}"));
+        output.objects(&json, names, |is_wide| table::table(facts, is_wide))
+    };
+    watch::show(watch, output, look, print).await
 }
 
 /// The plan, and what it waits for. Nothing is changed.
@@ -204,7 +230,8 @@ fn preview(facts: &Facts, output: &Output) -> Result<(), Failure> {
         let is = gate.closed.as_ref().map_or_else(|| "open".to_owned(), |why| format!("closed: {why}"));
         format!("gate {}: {is}\n", gate.name)
     });
-    let text = format!("{}\n{}\n{}{waits}", table::table(facts), table::plan(&plan, facts), closed.collect::<String>());
+    let text =
+        format!("{}\n{}\n{}{waits}", table::table(facts, false), table::plan(&plan, facts), closed.collect::<String>());
     let json = json!({ "facts": facts, "plan": plan, "hash": plan.hash(), "blocked": word, "message": waits });
     output.answer(&json, &text)
 }

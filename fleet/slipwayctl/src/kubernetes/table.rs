@@ -9,15 +9,19 @@ use slipway_kubernetes::{
     version::Version,
 };
 
-/// The table.
-pub fn table(facts: &Facts) -> String {
+/// The names of all nodes: those of the control plane first.
+pub fn nodes(facts: &Facts) -> impl Iterator<Item = &String> {
+    facts.nodes.keys().chain(facts.kubelets.keys().filter(|name| !facts.nodes.contains_key(*name)))
+}
+
+/// The table; if it may be wide, with images in place of versions.
+pub fn table(facts: &Facts, is_wide: bool) -> String {
     let mut rows = vec![vec!["node".to_owned()]];
     rows[0].extend(Component::ALL.map(|component| component.to_string()));
     rows[0].push("kubelet".to_owned());
-    let names = facts.nodes.keys().chain(facts.kubelets.keys().filter(|name| !facts.nodes.contains_key(*name)));
-    for name in names {
+    for name in nodes(facts) {
         let mut row = vec![name.clone()];
-        row.extend(Component::ALL.map(|component| cell(facts.nodes.get(name), component)));
+        row.extend(Component::ALL.map(|component| cell(facts.nodes.get(name), component, is_wide)));
         row.push(facts.kubelets.get(name).map_or("?", |of| of.trim_start_matches('v')).to_owned());
         rows.push(row);
     }
@@ -48,10 +52,12 @@ fn add_ons(facts: &Facts) -> String {
     text
 }
 
-fn cell(node: Option<&Node>, component: Component) -> String {
+fn cell(node: Option<&Node>, component: Component, is_wide: bool) -> String {
     let Some(node) = node else { return "-".to_owned() };
     let Some(pod) = node.pods.get(&component) else { return "?".to_owned() };
-    let version = |image: &str| Version::of_image(image).map_or_else(|| image.to_owned(), |of| of.to_string());
+    let version = |image: &str| {
+        Version::of_image(image).filter(|_| !is_wide).map_or_else(|| image.to_owned(), |of| of.to_string())
+    };
     let mark = if pod.ill.is_some() { "!" } else { "" };
     let emulates = pod.emulates.map_or_else(String::new, |of| format!(" as {of}"));
     let kept = pod.kept.as_ref().map_or_else(String::new, |kept| format!(" (keeps {})", version(kept)));
@@ -154,12 +160,17 @@ w1    -                       -                        -               1.19.0
 n1: kube-apiserver: it starts
 n2: no route
 ";
-        assert_eq!(table(&facts), wanted);
+        assert_eq!(table(&facts, false), wanted);
+        let wide = table(&facts, true);
+        assert!(
+            wide.contains("registry.example/kube-apiserver:v1.21.2! (keeps registry.example/kube-apiserver:v1.20.2)")
+        );
+        assert_eq!(nodes(&facts).collect::<Vec<_>>(), ["n1", "n2", "w1"]);
         let image = Some("registry.example/kube-proxy:v1.20.2".to_owned());
         let ill = Some("1 of 3 pods have its image, and 3 are ready".to_owned());
         let proxy = Workload { image, ill, ..Workload::default() };
         let add_ons = [(AddOn::KubeProxy, proxy), (AddOn::CoreDns, Workload::default())].into();
         let shown = "kube-proxy 1.20.2: 1 of 3 pods have its image, and 3 are ready\nn1: kube-apiserver";
-        assert!(table(&Facts { add_ons, ..facts }).contains(shown), "what is not there has no line");
+        assert!(table(&Facts { add_ons, ..facts }, false).contains(shown), "what is not there has no line");
     }
 }

@@ -7,6 +7,7 @@
 mod certificates;
 mod certificates_page;
 mod contexts;
+mod forms;
 mod join;
 mod look;
 mod operations;

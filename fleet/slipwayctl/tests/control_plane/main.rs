@@ -137,6 +137,15 @@ fn an_image_that_is_not_there_leaves_the_manifest_as_it_was() {
         return;
     }
     let site = Site::new(1, 10);
+    // Who has what, in every form, and of nodes with some labels.
+    let status = |words: &[&str]| site.run(&[&["status"], words].concat());
+    assert_eq!(status(&["-o", "name", "-l", "!nope"]), (0, "node/n1\n".to_owned()));
+    assert_eq!(status(&["-o", "name", "--selector", "nope"]), (0, String::new()));
+    assert!(status(&["-o", "wide"]).1.contains("registry.example/kube-apiserver:v1.20.2"));
+    let json: serde_json::Value = serde_json::from_str(&status(&["-o", "json"]).1).unwrap();
+    assert_eq!((json["kind"].clone(), json["schema"].clone()), ("KubernetesStatus".into(), 1.into()));
+    assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&status(&["-o", "yaml"]).1).unwrap(), json);
+    assert!(site.run_until(&["status", "--watch"], "n1 ").contains("kube-scheduler"));
     let path = site.manifest("n1", Component::ApiServer);
     let before = fs::read_to_string(&path).unwrap();
     // The node finds that out while nothing is touched.

@@ -8,6 +8,7 @@
 mod chart;
 mod failures;
 mod first_hour;
+mod kubectl;
 #[allow(dead_code, reason = "the controller's tests use more of it")]
 #[path = "../../../controller/tests/fleet/node.rs"]
 mod node;
