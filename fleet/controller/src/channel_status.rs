@@ -28,11 +28,12 @@ use slipway_fleet_objects::{
     condition,
     image::ImageDigest,
 };
+use slipway_node_api::text::{clean, clean_and_cut};
 use slipway_rollout::duration::PositiveDuration;
 
 /// So many choices are kept in `status.held`.
 const KEPT: usize = 64;
-/// The longest message of a condition.
+/// The longest message of a condition, bytes.
 const LONGEST: usize = 1000;
 /// The largest status, bytes. etcd takes 1.5 MiB for the whole object, whose other half people write: the largest list of
 /// the denied ones have a quarter of a MiB.
@@ -110,7 +111,7 @@ pub fn carried(known: &KnownChannel) -> Vec<candidate::Candidate> {
 }
 
 fn short(message: &str) -> String {
-    message.chars().take(LONGEST).collect()
+    clean_and_cut(message, LONGEST)
 }
 
 /// The choice of a channel; `None` if there is nothing that it could be made among.
@@ -224,8 +225,23 @@ pub fn status(name: &str, all: &BTreeMap<String, KnownChannel>, now: Timestamp) 
         (Ok(spec), Some(choice)) => write_choice(spec, &choice, &mut status, now),
     };
     status.conditions = condition::set(&status.conditions, "Ready", is_so, word, &short(&message), now);
+    show_clean(&mut status);
     fit(&mut status);
     Some(status)
+}
+
+/// Who can push an image writes its labels, and a registry says why it fails.
+fn show_clean(status: &mut ChannelStatus) {
+    for of in &mut status.candidates {
+        of.tags = of.tags.iter().map(|tag| clean(tag)).collect();
+        if let Some(labels) = &mut of.labels {
+            labels.channels = labels.channels.iter().map(|name| clean(name)).collect();
+            labels.created = labels.created.as_deref().map(clean);
+        }
+        for text in [&mut of.unreadable, &mut of.refused_because].into_iter().flatten() {
+            *text = clean(text);
+        }
+    }
 }
 
 fn size(of: &impl Serialize) -> usize {

@@ -33,6 +33,8 @@
 //! * [`observed_node`]: the input of decisions about a node
 //! * [`node_report`]: a node's answer as that input
 //! * [`pools`]: what decisions need of a pool
+//! * `observation`: what a round begins with
+//! * `pool_facts`: the input of the decision about one pool
 //! * [`plans`]: which rollout is followed, and when there is a new one
 //! * [`cluster_api`]: Machines of Cluster API, where nodes are replaced: found, and deleted
 //! * [`volumes`]: what a node would lose with its machine
@@ -72,11 +74,13 @@ pub mod names;
 pub mod node_report;
 pub mod nodes;
 mod object_cache;
+mod observation;
 pub mod observed_node;
 pub mod older_kubelets;
 pub mod page;
 pub mod persist;
 pub mod plans;
+mod pool_facts;
 pub mod pool_metrics;
 pub mod pools;
 mod read_objects;

@@ -7,6 +7,8 @@
 //!   further rollout, too.
 //! * What failed is not tried again by itself, and a payload that was denied gets no further rollout. Who deletes the
 //!   rollout has it tried again.
+//! * The pool keeps so many rollouts that are over as it says, whatever joins and leaves it. Those that denied a payload or
+//!   know of a failure stay.
 
 use std::{
     cmp::Reverse,
@@ -66,14 +68,27 @@ pub fn old<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout]) -> Vec<&'a 
     old
 }
 
-/// Rollouts of this pool that were put aside, but for the last `limit`. Those that denied a payload stay: it would be tried
-/// again.
-pub fn expired<'a>(pool: &str, limit: u32, rollouts: &'a [Rollout]) -> impl Iterator<Item = &'a Rollout> {
+/// Rollouts of this pool that were put aside, or have another one of the same payload after them, but for the last `limit`.
+/// Those that denied a payload stay: it would be tried again. So do those of the pool's payload with a node that `is_open`: it
+/// may have failed there, and would be tried again, too.
+pub fn expired<'a>(
+    pool: &str,
+    (payload, limit): (Sha256, u32),
+    rollouts: &'a [Rollout],
+    is_open: impl Fn(&Node) -> bool,
+) -> Vec<&'a Rollout> {
     let is_denied = |of: &Rollout| of.status.as_ref().is_some_and(|status| status.denied.is_some());
-    let is_aside = |of: &&Rollout| of.spec.plan.pool == pool && state(of) == SUPERSEDED && !is_denied(of);
+    let newest = last(pool, payload, rollouts).map(names::number);
+    let is_over = |of: &Rollout| {
+        let plan = &of.spec.plan;
+        let is_earlier = plan.payload == payload && Some(names::number(of)) < newest && ended(of);
+        is_earlier && !plan.nodes().any(|(_, node)| is_open(node))
+    };
+    let is_aside =
+        |of: &&Rollout| of.spec.plan.pool == pool && !is_denied(of) && (state(of) == SUPERSEDED || is_over(of));
     let mut aside: Vec<_> = rollouts.iter().filter(is_aside).collect();
     aside.sort_by_key(|of| Reverse((of.metadata.creation_timestamp.clone(), of.metadata.name.clone())));
-    aside.into_iter().skip(limit as usize)
+    aside.into_iter().skip(limit as usize).collect()
 }
 
 /// The payloads that rollouts of this pool have denied, by their digests, and why.

@@ -44,6 +44,9 @@ fn of_round(
         reused = reused.saturating_add(status.bytes_reused.unwrap_or_default());
         *nodes.entry(status.reason).or_default() += 1;
     }
+    if !pool_round.shared.is_empty() {
+        nodes.insert("NodesShared".to_owned(), pool_round.shared.len());
+    }
     let limits = &pool_round.decision.limits;
     PoolMetrics {
         state: report::state(pool_round).to_owned(),

@@ -42,11 +42,6 @@ pub enum Problem {
     /// The target is unknown.
     #[error("{0}")]
     NoTarget(String),
-    /// A node is in an older pool, too.
-    #[error(
-        "a node may be in one pool, and {node} is in {}: the oldest one keeps it, and nothing begins in this one", .pools.join(" and ")
-    )]
-    NodesShared { node: String, pools: Vec<String> },
 }
 
 impl Problem {
@@ -58,7 +53,6 @@ impl Problem {
             Self::PolicyInvalid(..) => "PolicyInvalid",
             Self::PoliciesConflict(_) => "PoliciesConflict",
             Self::NoTarget(_) => "NoTarget",
-            Self::NodesShared { .. } => "NodesShared",
         }
     }
 }
@@ -110,29 +104,37 @@ impl DesiredState {
     }
 }
 
-/// Which nodes each pool has.
+/// Which nodes each pool has. A node that the labels of several pools name is the oldest one's.
 #[derive(Debug)]
 pub struct Members<'a> {
     of: BTreeMap<&'a str, Vec<&'a core::Node>>,
-    /// The pools of each node, by UID.
-    pools: BTreeMap<&'a str, Vec<&'a str>>,
+    /// The nodes that the labels of a pool name, too, and the older pool that has each.
+    shared: BTreeMap<&'a str, Vec<(&'a core::Node, &'a str)>>,
+    /// The pool of each node, by UID.
+    pools: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Members<'a> {
     /// As the labels of the nodes say.
     pub fn new(objects: &'a Objects) -> Self {
-        let (mut of, mut pools) = (BTreeMap::new(), BTreeMap::<_, Vec<_>>::new());
-        // The oldest pool first: a node that is in two is the older one's.
+        let mut members = Self { of: BTreeMap::new(), shared: BTreeMap::new(), pools: BTreeMap::new() };
         let age = |(name, pool): &(&'a String, &NodePool)| (pool.metadata.creation_timestamp.clone(), *name);
         let mut valid: Vec<_> =
             objects.pools.iter().filter_map(|(name, pool)| Some((name, pool.as_ref().ok()?))).collect();
         valid.sort_by_key(age);
         for (name, pool) in valid {
-            let nodes: Vec<_> = objects.nodes.iter().filter(|node| has(node, &pool.spec)).collect();
-            nodes.iter().for_each(|node| pools.entry(observed_node::uid(node)).or_default().push(name.as_str()));
-            of.insert(name.as_str(), nodes);
+            let (mut own, mut shared) = (Vec::new(), Vec::new());
+            for node in objects.nodes.iter().filter(|node| has(node, &pool.spec)) {
+                match members.pools.get(observed_node::uid(node)) {
+                    Some(older) => shared.push((node, *older)),
+                    None => own.push(node),
+                }
+            }
+            members.pools.extend(own.iter().map(|node| (observed_node::uid(node), name.as_str())));
+            members.of.insert(name, own);
+            members.shared.insert(name, shared);
         }
-        Self { of, pools }
+        members
     }
 
     /// Those of one pool.
@@ -140,18 +142,14 @@ impl<'a> Members<'a> {
         self.of.get(pool).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The pool of a node; the oldest one, if there are two.
-    pub fn pool_of(&self, uid: &str) -> Option<&'a str> {
-        self.pools.get(uid)?.first().copied()
+    /// Those that its labels name, too, and the older pool that has each.
+    pub fn shared(&self, pool: &str) -> &[(&'a core::Node, &'a str)] {
+        self.shared.get(pool).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// A node of this pool that is in an older one, too.
-    fn shared(&self, pool: &str) -> Option<Problem> {
-        self.in_pool(pool).iter().find_map(|node| {
-            let pools = self.pools.get(observed_node::uid(node)).filter(|pools| pools.first() != Some(&pool))?;
-            let pools = pools.iter().map(|pool| (*pool).to_owned()).collect();
-            Some(Problem::NodesShared { node: observed_node::name(node).to_owned(), pools })
-        })
+    /// The pool of a node.
+    pub fn pool_of(&self, uid: &str) -> Option<&'a str> {
+        self.pools.get(uid).copied()
     }
 }
 
@@ -172,9 +170,6 @@ pub fn desired_state(
         Some(Err(why)) => return Err(Problem::Pool(why.clone())),
         None => return Err(Problem::Pool("it is gone".to_owned())),
     };
-    if let Some(shared) = members.shared(name) {
-        return Err(shared);
-    }
     let policies =
         pool.spec.policies.iter().map(|name| policy(name, &objects.policies)).collect::<Result<Vec<_>, _>>()?;
     let rules = Rules::try_from(policies).map_err(|e| Problem::PoliciesConflict(e.to_string()))?;

@@ -223,9 +223,8 @@ impl Controller {
             if pool.and_then(|pool| pool.status.as_ref()) != Some(&status) {
                 log_error(self.cluster.tell_pool(name, &status).await);
             }
-            // A node that is in two pools is the older one's, which speaks of it.
-            let own = |node: &&&core::Node| members.pool_of(observed_node::uid(node)) == Some(name.as_str());
-            for node in members.in_pool(name).iter().filter(own) {
+            // Of a node that is in two pools the older one speaks.
+            for node in members.in_pool(name) {
                 let stuck = pool_round.as_ref().err().map(report::stuck);
                 let Some(status) = nodes.get(observed_node::uid(node)).or(stuck.as_ref()) else { continue };
                 let old = observation.objects.upgrades.get(observed_node::name(node));

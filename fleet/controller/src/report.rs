@@ -36,6 +36,9 @@ const LONGEST: usize = 1000;
 /// Rollout is one object, whose size has an end.
 const REPLACING: usize = 200_000;
 
+/// Longer than a node takes for an upgrade with its drain, its reboot and the way back.
+const UPGRADE: SignedDuration = SignedDuration::from_hours(1);
+
 /// How often a pool's status says that a controller looks at it.
 const SIGN_OF_LIFE: SignedDuration = SignedDuration::from_mins(1);
 
@@ -82,7 +85,20 @@ pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     // While it may be rebooting no action is needed, and none helps while no node can be asked.
     let is_unknown = reboot(pool_round, blocked).is_some() || is_ours(pool_round, blocked);
     let remedy = if is_unknown { None } else { why.remedy(&node.name, holds) };
-    blocked_message(pool_round, blocked) + &remedy.map(|what| format!(": {what}")).unwrap_or_default()
+    let remedy = remedy.map(|what| format!(": {what}")).or_else(|| overlong(pool_round, blocked));
+    blocked_message(pool_round, blocked) + &remedy.unwrap_or_default()
+}
+
+/// What to do about a node that says for too long that it is at it. Its grant has no end: only a person can tell.
+fn overlong(pool_round: &PoolRound, BlockedNode { node, why }: &BlockedNode) -> Option<String> {
+    let is_at_it = matches!(
+        why,
+        Blocked::UnderWay { .. } | Blocked::Begins { .. } | Blocked::Returns { .. } | Blocked::Aborts { .. }
+    );
+    let since = pool_round.facts.ledger.held(&node.uid).filter(|_| is_at_it)?.since;
+    let is_long = pool_round.at.duration_since(since) > UPGRADE;
+    let what = format!("slipwayctl fleet unblock {} --reason WHY", node.name);
+    is_long.then(|| format!(", since {since:.0}; look at the machine, and if it does not end: {what}"))
 }
 
 /// Tells whether the node is away because it reboots in its upgrade, as far as that can be known.
@@ -291,10 +307,34 @@ fn done(pool_round: &PoolRound) -> usize {
     pool_round.facts.nodes.iter().filter(|_| is_target).filter(is_done).count()
 }
 
+/// The nodes that the pool's labels name and that it does not have, if there are any.
+fn shared(pool_round: &PoolRound) -> Option<String> {
+    let (node, pool) = pool_round.shared.first()?;
+    let how = "an older pool keeps a node that its labels name";
+    Some(match pool_round.shared.len() {
+        1 => format!("{node} stays in the pool {pool}: {how}"),
+        many => format!("{many} nodes stay in other pools, {node} in {pool}: {how}"),
+    })
+}
+
+/// A name in `spec.skip` that no node of the pool has: by a slip, or because the node is gone.
+fn mistyped(pool_round: &PoolRound) -> Option<String> {
+    let names: BTreeSet<&str> = pool_round.facts.nodes.iter().map(|observed| observed.node.name.as_str()).collect();
+    let mut wrong = pool_round.desired.pool.spec.skip.iter().filter(|skip| !names.contains(skip.node.as_str()));
+    let (first, more) = (&wrong.next()?.node, wrong.count());
+    Some(match more {
+        0 => format!("spec.skip has {first:?}, which is no node of this pool"),
+        more => format!("spec.skip has {first:?} and {more} more, which are no nodes of this pool"),
+    })
+}
+
 /// Why a pool without any node is not up to date: its labels may be those of no Node by mistake.
 fn no_node(pool_round: &PoolRound) -> Option<String> {
     if !pool_round.facts.nodes.is_empty() || !pool_round.decision.blocked.is_empty() {
         return None;
+    }
+    if !pool_round.shared.is_empty() {
+        return Some("it has no node of its own".to_owned());
     }
     let labels = &pool_round.desired.pool.spec.node_selector;
     let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -333,11 +373,17 @@ pub fn pool(pool_round: &PoolRound, refused: Option<&str>, now: Timestamp) -> No
     status.payload = Some(pool_round.desired.payload);
     status.rollout = pool_round.rollout.as_ref().and_then(|of| of.metadata.name.clone());
     let refused = refused.map(|why| short(format!("nothing begins: {why}")));
+    let shared = shared(pool_round);
     let message = refused.unwrap_or_else(|| headline_of_pool(pool_round).message);
+    let more = shared.iter().cloned().chain(mistyped(pool_round));
+    let message = short(more.fold(message, |all, more| format!("{all}; {more}")));
     let is_done = is_up_to_date(pool_round);
     let state = state(pool_round);
     status.conditions = condition::set(&status.conditions, "Valid", true, "Valid", "the pool can be understood", now);
     status.conditions = condition::set(&status.conditions, "UpToDate", is_done, state, &message, now);
+    let (is_shared, word) = if shared.is_some() { (true, "NodesShared") } else { (false, "OwnNodes") };
+    let shared = shared.unwrap_or_else(|| "no older pool has a node that its labels name".to_owned());
+    status.conditions = condition::set(&status.conditions, "NodesShared", is_shared, word, &short(shared), now);
     (status.state, status.message) = (state.to_owned(), message);
     status
 }

@@ -5,57 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
-use slipway_fleet_objects::{
-    ledger::DisruptionLedger,
-    pool::{NodePoolSpec, Strategy},
-    rollout::{Rollout, RolloutStatus},
-};
+use slipway_fleet_objects::rollout::Rollout;
 use slipway_rollout::{
-    attempts::History,
     blocked::Blocked,
-    decide::{Action, BlockedNode, Decision, decide, freed_by_word, release_grants, successor},
-    duration::PositiveDuration,
-    facts::{Approval, Evidence, Facts, ObservedNode, Replacing, RollbackPolicy},
-    ledger::{Ledger, Node, Proof, Role},
-    plan::Plan,
+    decide::{Action, BlockedNode, Decision, decide, limits, release_grants, successor},
+    facts::{Evidence, Facts, ObservedNode},
+    ledger::{Ledger, Limits, Node, Proof, Role},
     replace,
 };
 
+pub use crate::observation::{Observation, Reboot, RejectedWrites};
 use crate::{
     cluster::Objects,
-    observed_node::{self, NoReport, NodeReading},
-    plans::{self, Followed},
+    observed_node::{self, NoReport},
+    plans,
+    pool_facts::{Seen, Told, seen},
     pools::{DesiredState, Members, Problem, desired_state},
-    replacement_facts::ReplacementFacts,
 };
-
-/// The observation.
-#[derive(Clone, Copy, Debug)]
-pub struct Observation<'a> {
-    /// The ledger, read before all else.
-    pub ledger: &'a DisruptionLedger,
-    /// The other objects.
-    pub objects: &'a Objects,
-    /// The nodes, by UID.
-    pub readings: &'a BTreeMap<String, NodeReading>,
-    /// Machines and volumes, where nodes are replaced.
-    pub replacement_facts: &'a ReplacementFacts,
-    /// The version of the API server; `None` if it does not say it, or nothing depends on it.
-    pub api_server: Option<&'a str>,
-    /// The UID of the node that this controller runs on.
-    pub own: Option<&'a str>,
-    /// The writes that were refused a moment ago.
-    pub refused: &'a RejectedWrites,
-}
-
-/// The refused writes, by pool, and why. That is this pool's own trouble: others go on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RejectedWrites {
-    /// Its rollouts. Nothing of the pool begins, and no grant of it is freed by what would have to be remembered there.
-    pub rollouts: BTreeMap<String, String>,
-    /// Its new grants.
-    pub grants: BTreeMap<String, String>,
-}
 
 /// The decisions of a round.
 #[derive(Debug)]
@@ -70,7 +36,7 @@ pub struct Round {
     pub new: Vec<Rollout>,
     /// Rollouts that are put aside.
     pub aside: Vec<Superseded>,
-    /// Rollouts that were put aside long ago, and are deleted.
+    /// Rollouts that are kept no longer, and are deleted.
     pub expired: Vec<Rollout>,
 }
 
@@ -102,30 +68,14 @@ pub struct PoolRound {
     pub blockers: BTreeMap<String, String>,
     /// Nodes that went silent in the middle of their upgrade, by UID: since when, and until when they may be rebooting.
     pub rebooting: BTreeMap<String, Reboot>,
+    /// The names of nodes that the pool's labels name, too, and the older pool that has each.
+    pub shared: Vec<(String, String)>,
 }
 
 impl PoolRound {
     /// Why nodes are not done, by UID.
     pub fn blocked(&self) -> BTreeMap<&str, &BlockedNode> {
         self.decision.blocked.iter().map(|blocked| (blocked.node.uid.as_str(), blocked)).collect()
-    }
-}
-
-/// A reboot that a node is expected to come back from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reboot {
-    /// When the controllers first had no answer.
-    pub since: Timestamp,
-    /// When it should be back: the firmware, a trial that the guard ends, and the old system again.
-    pub until: Timestamp,
-}
-
-impl Reboot {
-    /// As long as a node may be away before a person has to look: twice what a trial may take, and a start on top.
-    const LIMIT: PositiveDuration = PositiveDuration::from_minutes(20);
-
-    fn expected(since: Timestamp) -> Self {
-        Self { since, until: Self::LIMIT.after(since) }
     }
 }
 
@@ -154,6 +104,7 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
     let mut ledger = freed_ledger(observation, members, (&targets.collect(), &unclear), &mut freed);
     ledger.correct_times(now);
     let succeeded: BTreeMap<String, String> = freed.iter().filter_map(successor).collect();
+    let sharing = sharing(&desired, observation, members, (&ledger, &succeeded, &freed), now);
     let mut round = Round {
         ledger: Ledger::default(),
         freed,
@@ -164,8 +115,11 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
     };
     for (name, desired) in desired {
         let pool_round = desired.map(|desired| {
-            let mut pool_round =
-                pool_round(desired, name, observation, members, (&ledger, &succeeded, &round.freed), now);
+            let mut seen = seen(&desired, name, observation, members, (&ledger, &succeeded, &round.freed), now);
+            let is_ours = |younger: &&str| members.shared(younger).iter().any(|(_, of)| of == name);
+            seen.facts.younger =
+                sharing.iter().filter(|(younger, _)| is_ours(younger)).map(|(_, of)| of.clone()).collect();
+            let mut pool_round = pool_round(desired, name, seen, members, now);
             withhold(&mut pool_round, name, observation.refused);
             for step in &pool_round.decision.steps {
                 // The decision has asked this ledger, which is the one that is written; what it says now counts.
@@ -187,13 +141,41 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
             let old = plans::old(name, pool_round.desired.payload, &observation.objects.rollouts);
             let aside = |of: &Rollout| Superseded { rollout: of.clone(), aborted: pool_round.desired.aborts(Some(of)) };
             round.aside.extend(old.into_iter().map(aside));
-            let limit = pool_round.desired.pool.spec.revision_history_limit;
-            round.expired.extend(plans::expired(name, limit, &observation.objects.rollouts).cloned());
+            round.expired.extend(expired(name, pool_round, observation.objects).into_iter().cloned());
         }
         round.pools.insert(name.clone(), pool_round);
     }
     round.ledger = ledger;
     round
+}
+
+/// The rollouts of a pool that are not kept. A node is open in one that it was planned in, while it is there and does not
+/// run the payload.
+fn expired<'a>(name: &str, of: &PoolRound, objects: &'a Objects) -> Vec<&'a Rollout> {
+    let there: BTreeSet<&str> = objects.nodes.iter().map(observed_node::uid).collect();
+    let payload = of.desired.payload;
+    let runs = of.facts.nodes.iter().filter(|observed| observed.runs(payload));
+    let done: BTreeSet<&str> = runs.map(|observed| observed.node.uid.as_str()).collect();
+    let is_open = |node: &Node| there.contains(node.uid.as_str()) && !done.contains(node.uid.as_str());
+    let limit = of.desired.pool.spec.revision_history_limit;
+    plans::expired(name, (payload, limit), &objects.rollouts, is_open)
+}
+
+/// The limits of pools whose labels name nodes that an older pool has, by the names of these pools. Grants of this round change
+/// nothing about them: the ledger that is asked has those.
+fn sharing<'a>(
+    desired: &[(&'a String, Result<DesiredState, Problem>)],
+    observation: Observation<'_>,
+    members: &Members<'_>,
+    state: (&Ledger, &BTreeMap<String, String>, &[Action]),
+    now: Timestamp,
+) -> BTreeMap<&'a str, Limits> {
+    let sharing = desired.iter().filter(|(name, _)| !members.shared(name).is_empty());
+    let limits = sharing.filter_map(|(name, desired)| {
+        let seen = seen(desired.as_ref().ok()?, name, observation, members, state, now);
+        Some(((*name).as_str(), limits(&seen.facts, now)))
+    });
+    limits.collect()
 }
 
 /// The ledger without free grants of any pool; rebuilt, if most nodes of pools know of tokens that it has
@@ -260,124 +242,15 @@ fn evidence(observation: Observation<'_>, ledger: &Ledger) -> Vec<Evidence> {
     evidence
 }
 
-fn pool_round(
-    desired: DesiredState,
-    name: &str,
-    observation: Observation<'_>,
-    members: &Members<'_>,
-    (ledger, succeeded, freed): (&Ledger, &BTreeMap<String, String>, &[Action]),
-    now: Timestamp,
-) -> PoolRound {
-    let rollouts = &observation.objects.rollouts;
-    let Followed { rollout, leaves } = plans::followed(name, desired.payload, rollouts, ledger);
-    let none = || Plan::new(name, desired.payload, [], &desired.rules, desired.pool.spec.order, None);
-    let plan = rollout.map_or_else(none, |rollout| rollout.spec.plan.clone());
-    let of_payload = rollouts.iter().filter(|of| of.spec.plan.pool == name && of.spec.plan.payload == plan.payload);
-    let uids: Vec<&str> = of_payload.filter_map(|of| of.metadata.uid.as_deref()).collect();
-    let (denied, image) = (plans::denied(name, rollouts), desired.image_of(plan.payload));
-
-    let (mut unclear, mut blockers, mut rebooting) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    let mut nodes = Vec::new();
-    for node in members.in_pool(name) {
-        let uid = observed_node::uid(node);
-        let look = observation.readings.get(uid);
-        let member = observed_node::member(node, name, &desired.zones);
-        let (mut observed, why) = observed_node::observe(look, member, plan.payload, &uids);
-        observed_node::consider(&mut observed, look, &denied, image);
-        unclear.extend(why.map(|why| (uid.to_owned(), why)));
-        let status = look.and_then(|look| look.status.as_ref().ok());
-        blockers.extend(status.and_then(observed_node::blocker).map(|why| (uid.to_owned(), why)));
-        if observed.report.is_none() && ledger.held(uid).is_some() {
-            let told = observation.objects.upgrades.get(observed_node::name(node));
-            let since = told.and_then(|told| told.status.as_ref()?.silent_since).map_or(now, |since| since.min(now));
-            rebooting.insert(uid.to_owned(), Reboot::expected(since));
-        }
-        nodes.push(observed);
-    }
-    let status = rollout.and_then(|rollout| rollout.status.clone()).unwrap_or_default();
-    let given = status.approvals.iter().map(|given| given.wave);
-    let given = given.chain(desired.approval(rollout).map(|approval| approval.wave));
-    let approvals = given.map(|wave| Approval { plan: plan.hash, waves: wave as usize }).collect();
-    let replacing = replacing(&desired, observation.replacement_facts, &status, succeeded, &plan);
-    let attempts = attempts(&status, &plan, observation.ledger, freed);
-    let facts = Facts {
-        plan,
-        passed: status.passed as usize,
-        rules: desired.rules.clone(),
-        nodes,
-        elsewhere: elsewhere(name, observation, members),
-        ledger: ledger.clone(),
-        evidence: Vec::new(),
-        skip: desired.skip.clone(),
-        paused: desired.pool.spec.paused.as_ref().map(ToString::to_string).or(status.paused),
-        denied: status.denied,
-        finished: status.finished,
-        rollback: rollback_policy(&desired.pool.spec),
-        aborted: status.aborted.or_else(|| desired.aborts(rollout)),
-        window_override: desired.window_override(rollout),
-        approvals,
-        replacing,
-        created: rollout.and_then(|rollout| rollout.metadata.creation_timestamp.as_ref()).map(|at| at.0),
-        soaking_since: status.soaking_since,
-        retry: status.retry,
-        attempts,
-        named_tokens: observation.ledger.spec.release.iter().map(|release| release.token).collect(),
-        api_server: observation.api_server.map(str::to_owned),
-    };
+fn pool_round(desired: DesiredState, name: &str, seen: Seen, members: &Members<'_>, now: Timestamp) -> PoolRound {
+    let Seen { facts, rollout, leaves, told: Told { unclear, blockers, rebooting } } = seen;
     let mut decision = decide(&facts, now);
     if leaves {
         leave(&mut decision);
     }
-    PoolRound { desired, rollout: rollout.cloned(), facts, decision, at: now, unclear, blockers, rebooting }
-}
-
-/// The attempts of nodes, with the grants that were read: some of them are freed in this round.
-fn attempts(status: &RolloutStatus, plan: &Plan, ledger: &DisruptionLedger, freed: &[Action]) -> History {
-    let mut history = History::new(status.attempts.clone(), status.tried.clone());
-    if let Some(read) = ledger.status.as_ref().filter(|_| status.denied.is_none()) {
-        history.count(plan, read);
-        history.defer_freed(read, freed.iter().filter_map(freed_by_word));
-    }
-    history
-}
-
-/// The rollback of nodes from a payload that is denied.
-fn rollback_policy(spec: &NodePoolSpec) -> Option<RollbackPolicy> {
-    let rollback = spec.rollback.as_ref()?;
-    Some(RollbackPolicy { control_plane: rollback.control_plane, any_etcd: spec.allow_any_etcd })
-}
-
-/// The facts of nodes that are replaced. A node whose grant is freed in this round has a successor as of now.
-fn replacing(
-    desired: &DesiredState,
-    replacement_facts: &ReplacementFacts,
-    status: &RolloutStatus,
-    succeeded: &BTreeMap<String, String>,
-    plan: &Plan,
-) -> Replacing {
-    let DesiredState { pool, payload, .. } = desired;
-    let allows = pool.spec.replace.as_ref().is_some_and(|replace| replace.allow_local_volumes);
-    let planned: BTreeSet<&str> = plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
-    let new = succeeded.iter().filter(|(uid, _)| planned.contains(uid.as_str()));
-    let new = new.map(|(uid, successor)| (uid.clone(), successor.clone()));
-    Replacing {
-        wanted: pool.spec.strategy == Strategy::Replace,
-        target: Some(*payload),
-        machines: replacement_facts.machines(),
-        local_volumes: if allows { BTreeMap::new() } else { replacement_facts.local_volumes.clone() },
-        succeeded: status.succeeded.clone().into_iter().chain(new).collect(),
-    }
-}
-
-/// Nodes of the control plane that are not in this pool, and are not well.
-fn elsewhere(pool: &str, observation: Observation<'_>, members: &Members<'_>) -> Vec<Node> {
-    let others = observation.objects.nodes.iter().filter(|node| observed_node::role(node) == Role::ControlPlane);
-    let others = others.filter_map(|node| {
-        let of = members.pool_of(observed_node::uid(node)).unwrap_or_default();
-        let look = observation.readings.get(observed_node::uid(node));
-        (of != pool).then(|| observed_node::observe(look, observed_node::member(node, of, ""), Sha256([0; 32]), &[]).0)
-    });
-    others.filter(|observed: &ObservedNode| !observed.is_well()).map(|observed| observed.node).collect()
+    let shared = members.shared(name).iter();
+    let shared = shared.map(|(node, pool)| (observed_node::name(node).to_owned(), (*pool).to_owned())).collect();
+    PoolRound { desired, rollout, facts, decision, at: now, unclear, blockers, rebooting, shared }
 }
 
 /// A refused write is not acted on, and nodes say so.

@@ -40,7 +40,7 @@ use crate::Attribution;
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolSpec {
     /// Labels that a Node must have to be in this pool; {} is every Node. A node that is in an older pool, too, is that
-    /// one's, and nothing begins in this one. A kubelet may give its Node most labels: use node-restriction.kubernetes.io/…,
+    /// one's, and counts in the budgets of both. A kubelet may give its Node most labels: use node-restriction.kubernetes.io/…,
     /// which it may not set.
     pub node_selector: BTreeMap<String, String>,
     /// The target of its nodes.
@@ -89,7 +89,8 @@ pub struct NodePoolSpec {
     /// Approve waves of a rollout, where policies ask for that. The Rollout's status keeps who did, and when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
-    /// How many superseded Rollouts are kept. Those that denied a payload are kept anyway.
+    /// How many Rollouts are kept that were superseded, or are over and have another one after them. Those that denied a
+    /// payload are kept anyway.
     #[serde(default = "history")]
     #[schemars(range(min = 0, max = 1000))]
     pub revision_history_limit: u32,
@@ -273,6 +274,7 @@ pub struct NodePoolStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_at: Option<Timestamp>,
     /// Valid: whether the pool can be understood; its reasons are Valid, PolicyMissing, PolicyInvalid, PoliciesConflict,
-    /// NoTarget, NodesShared. UpToDate: whether all nodes are done; its reasons are the words of state.
+    /// NoTarget. UpToDate: whether all nodes are done; its reasons are the words of state. NodesShared: whether the labels of
+    /// the pool name nodes that an older pool has; its reasons are NodesShared, OwnNodes.
     pub conditions: Vec<Condition>,
 }

@@ -75,7 +75,7 @@ impl History {
             let first = Attempts { count: u32::from(before), token: 0, deferred: false };
             let of = self.nodes.entry(uid.clone()).or_insert(first);
             if grant.token > of.token {
-                *of = Attempts { count: of.count + 1, token: grant.token, deferred: false };
+                *of = Attempts { count: of.count.saturating_add(1), token: grant.token, deferred: false };
             }
         }
     }

@@ -235,6 +235,7 @@ impl Blocked {
             Self::Refused(Refusal::ControlPlane { .. }) => "ControlPlane",
             Self::Refused(Refusal::Zone { .. }) => "Zone",
             Self::Refused(Refusal::NoZone) => "NoZone",
+            Self::Refused(Refusal::Shared { .. }) => "Shared",
             Self::Refused(Refusal::Rate { .. }) => "Rate",
             Self::Refused(Refusal::Full { .. }) => "LedgerFull",
             Self::Refused(Refusal::Spent) => "LedgerSpent",

@@ -26,6 +26,8 @@
 //!   windows and budgets; waves and soaks are over, and nothing is staged. A node is asked once. A person's pause holds it
 //!   back, and the pause that came with the denial does not.
 //! * **A kubelet that the payload names** goes with the API server, forward and back, or its node waits.
+//! * **A node that a younger pool's labels name, too**, waits for room in both. In its own pool nobody waits for it in the
+//!   meantime, but for a later wave.
 //! * **Nodes that are replaced** are not asked: their machine is deleted, while windows are open, and others succeed them.
 //! * Every node that is not done has a reason, and no node that is done has one.
 //!
@@ -34,7 +36,10 @@
 //! whose Node object is gone, or that is left out, is not waited for; but one node must have tried the payload before a wave
 //! of canaries is over.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use jiff::Timestamp;
 use slipway_core::digest::Sha256;
@@ -43,7 +48,7 @@ pub use crate::action::{Action, BlockedNode, Decision, freed_by_word, successor}
 use crate::{
     blocked::Blocked,
     facts::{Evidence, Facts, Failure, FailureEvidence, ObservedNode, Retry, RollbackPolicy},
-    ledger::{Grant, Ledger, Limits, Node, Proof, Replacement},
+    ledger::{Grant, Ledger, Limits, Node, Proof, Refusal, Replacement},
     replace::{self, Where},
     view::{Progress, View},
 };
@@ -69,8 +74,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     let stop = view.stop(&mut steps);
     let hours = facts.hours(now);
     let until = hours.as_ref().ok().copied().flatten();
-    let limits = facts.rules.limits(view.size(), view.down(), now, until);
-    let limits = Limits { named_tokens: facts.named_tokens.clone(), ..limits };
+    let limits = Limits { until, named_tokens: facts.named_tokens.clone(), ..room(&view, view.size(), now) };
     let progress = view.progress(now);
     let closed = hours.err().map(Blocked::Closed);
     let rollback = view.rollback().map(|rollback| (rollback, view.persons_pause().or_else(|| closed.clone())));
@@ -78,15 +82,14 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     let gate = Gate { stop, held_back, rollback, unstaged: view.unstaged(now), retry: view.retry(now), progress };
 
     let mut next = ledger.clone();
-    let mut first: Option<String> = None;
+    let mut order = Order::default();
     let mut blocked = Vec::new();
     for (wave, node) in view.nodes_in_order() {
         let Some(mut why) = view.why(wave, node, &gate, &mut steps) else { continue };
         if why == Blocked::Granted {
-            // In the plan's order: no node overtakes.
-            let granted = match first.clone().map(Blocked::After) {
+            let granted = match order.before(node, &limits) {
                 Some(after) => Err(after),
-                None => grants(&view, node, &limits, &mut next, now).inspect_err(|_| first = Some(node.name.clone())),
+                None => grants(&view, node, &limits, &mut next, now).inspect_err(|why| order.stays(node, why)),
             };
             match granted {
                 Ok(replaces) => {
@@ -101,6 +104,20 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     let finished = view.is_over(passed) && !view.is_any_behind(&steps);
     let attempts = view.remembered();
     Decision { steps, limits, blocked, passed, soaks, soaking_since, retry, attempts, succeeded, finished }
+}
+
+/// The limits of the pool for the nodes of `shared`: budget and zones, whatever the time. For these it has all nodes that its
+/// labels name: a pool whose nodes are all an older one's would else never let one go. For its own nodes only those
+/// count: no label raises a budget.
+pub fn limits(facts: &Facts, now: Timestamp) -> Limits {
+    let view = View::new(facts, &facts.ledger, &facts.attempts);
+    let shared = u32::try_from(facts.shared.len()).unwrap_or(u32::MAX);
+    room(&view, view.size().saturating_add(shared), now)
+}
+
+fn room(view: &View<'_>, size: u32, now: Timestamp) -> Limits {
+    let Facts { rules, shared, younger, .. } = view.facts;
+    Limits { shared: shared.clone(), younger: younger.clone(), ..rules.limits(size, view.down(), now, None) }
 }
 
 /// The node and the last token that it obeyed, if it says that this attempt ended before the reboot.
@@ -146,6 +163,35 @@ pub fn release_grants(
         }
     }
     ledger
+}
+
+/// In the plan's order: no node overtakes one that cannot go.
+#[derive(Default)]
+struct Order {
+    /// That one.
+    first: Option<String>,
+    /// One that a younger pool has no place for, by that pool. A label that a node has given itself holds back that node, and
+    /// others with this label: no other one could go either.
+    shared: BTreeMap<String, String>,
+}
+
+impl Order {
+    fn before(&self, node: &Node, limits: &Limits) -> Option<Blocked> {
+        let mut there = limits.younger.iter().filter_map(|of| self.shared.get(&of.shared.get(&node.name)?.pool));
+        self.first.as_ref().or_else(|| there.next()).cloned().map(Blocked::After)
+    }
+
+    fn stays(&mut self, node: &Node, why: &Blocked) {
+        match why {
+            Blocked::Refused(Refusal::Shared { pool, why }) => {
+                // Its zone is its own, too.
+                if matches!(**why, Refusal::Budget { .. }) {
+                    self.shared.entry(pool.clone()).or_insert_with(|| node.name.clone());
+                }
+            }
+            _ => self.first = Some(node.name.clone()),
+        }
+    }
 }
 
 /// The obstacles that hold back nodes which are ready themselves.

@@ -10,7 +10,7 @@ use slipway_core::digest::Sha256;
 use crate::{
     attempts::History,
     duration::PositiveDuration,
-    ledger::{Ledger, Node, Proof},
+    ledger::{Ledger, Limits, Node, Proof},
     plan::Plan,
     policy::{Closed, Rules},
 };
@@ -203,8 +203,12 @@ pub struct Facts {
     pub rules: Rules,
     /// All nodes of the pool, whether they are in the plan or not.
     pub nodes: Vec<ObservedNode>,
-    /// Nodes of the control plane in other pools that are not well.
+    /// Nodes outside of the pool that are not well: those of the control plane, and those of `shared`.
     pub elsewhere: Vec<Node>,
+    /// Nodes that the labels of the pool name, and that an older pool has, by name, as this pool would have them.
+    pub shared: BTreeMap<String, Node>,
+    /// The limits of younger pools whose labels name nodes of this one.
+    pub younger: Vec<Limits>,
     /// The ledger, as it was read.
     pub ledger: Ledger,
     /// The proofs that free grants.
@@ -252,6 +256,8 @@ impl Facts {
             rules,
             nodes,
             elsewhere: Vec::new(),
+            shared: BTreeMap::new(),
+            younger: Vec::new(),
             ledger: Ledger::default(),
             evidence: Vec::new(),
             skip: BTreeSet::new(),

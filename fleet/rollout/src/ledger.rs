@@ -17,18 +17,20 @@
 //!   itself while others are ill, too: that takes nothing away, and may mend it.
 //! * Budget, rate and zones are counted within the pool of the node that asks: they are what its policies say. One node
 //!   of the control plane at a time is a rule for the whole cluster.
+//! * A node that the labels of several pools name is the oldest one's. It counts in the budgets and zones of all of them:
+//!   it goes only if it has room in each, and while it is away the others have one place less.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
-use crate::{duration::PositiveDuration, int_or_percent::IntOrPercent};
+pub use crate::{
+    limits::{Limits, Rate, Refusal},
+    node::{Node, Role},
+};
 
 /// Grants that are held at once, at most. A grant of a node that is replaced has about 600 bytes, of the 1.5 MiB that etcd takes.
 pub const MOST: usize = 1000;
@@ -39,31 +41,6 @@ pub const HIGHEST: u64 = (1 << 53) - 1;
 /// A ledger that is rebuilt goes on so far above what most nodes obeyed: some have obeyed more than the others. In no
 /// fleet are as many grants given while half of the nodes get none.
 const MARGIN: u64 = 1 << 20;
-
-/// The role of a node in the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Role {
-    /// It runs what users run.
-    Worker,
-    /// It runs the cluster.
-    ControlPlane,
-}
-
-/// A node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub struct Node {
-    /// The UID of its Node object: another one after it was deleted and made again.
-    pub uid: String,
-    /// Its name, for people.
-    pub name: String,
-    /// Its pool.
-    pub pool: String,
-    /// Where it is: the value of the label that the pool's topology names. `None`: it has no such label.
-    pub zone: Option<String>,
-    /// Its role.
-    pub role: Role,
-}
 
 /// A node that may be disturbed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -146,88 +123,6 @@ pub struct Ledger {
     #[serde(flatten)]
     #[schemars(skip)]
     pub unknown: BTreeMap<String, serde_json::Value>,
-}
-
-/// So many grants in so long a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Rate {
-    /// The number of nodes, at least one.
-    #[schemars(range(min = 1))]
-    pub count: u32,
-    /// In any time this long: 1h.
-    pub per: PositiveDuration,
-}
-
-/// The limits of a pool's policies at this time. The ledger applies it when it is written, not when it was computed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Limits {
-    /// The number of nodes of the pool.
-    pub size: u32,
-    /// The number of them that may be unavailable at once.
-    pub max_unavailable: IntOrPercent,
-    /// The number of zones that may be disturbed at once; `None` for any number.
-    pub max_domains: Option<u32>,
-    /// Limits of grants in a time. All of them hold.
-    pub rates: Vec<Rate>,
-    /// From when grants may be given.
-    pub from: Timestamp,
-    /// When the window closes; `None` if it does not.
-    pub until: Option<Timestamp>,
-    /// Nodes that are not well, in this pool or of the control plane.
-    pub down: Vec<Node>,
-    /// Tokens that are not given: a release named them before.
-    pub named_tokens: BTreeSet<u64>,
-}
-
-/// Why a node may not go now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "kebab-case")]
-pub enum Refusal {
-    /// It may already.
-    #[error("it holds a grant already, with the token {token}")]
-    Holds { token: u64 },
-    /// Kubernetes itself is upgraded.
-    #[error(
-        "Kubernetes is upgraded to {version}, with the claim {token}: no node begins until that is completed or rolled \
-         back"
-    )]
-    Kubernetes { version: String, token: u64 },
-    /// The window has closed, or is not open yet.
-    #[error("no maintenance window is open at this time")]
-    Closed,
-    /// Too many others are unavailable.
-    #[error("{budget} of the {size} nodes of pool {pool} may be unavailable at once, and these are: {}", list(.charged))]
-    Budget { pool: String, budget: u32, size: u32, charged: Vec<String> },
-    /// Another node of the control plane is unavailable.
-    #[error("one node of the control plane at a time: {other} is unavailable")]
-    ControlPlane { other: String },
-    /// Other zones are disturbed.
-    #[error("nodes of {most} zones may be unavailable at once, and some are in {}", list(.others))]
-    Zone { most: u32, others: Vec<String> },
-    /// Its zone is unknown.
-    #[error("its zone is not known, and zones count: give the node the label that the policy names")]
-    NoZone,
-    /// Enough of them for now.
-    #[error("{count} nodes in {per}: {}", next(.again))]
-    Rate { count: u32, per: PositiveDuration, again: Option<Timestamp> },
-    /// The ledger is one object.
-    #[error("{most} grants are held, and no more fit into the ledger")]
-    Full { most: usize },
-    /// The ledger was edited.
-    #[error("the ledger has no tokens left: its epoch was edited")]
-    Spent,
-    /// A newer program works with the ledger.
-    #[error("the ledger has {}, which this version does not know: run the newest version everywhere", .fields.join(", "))]
-    Newer { fields: Vec<String> },
-}
-
-fn list(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-}
-
-fn next(again: &Option<Timestamp>) -> String {
-    again.as_ref().map_or_else(|| "none at all".to_owned(), |again| format!("the next one after {again}"))
 }
 
 /// The proof that frees a grant.
@@ -382,15 +277,12 @@ impl Ledger {
                 return Err(Refusal::ControlPlane { other: other.name.clone() });
             }
         }
-        let mut in_pool: Vec<&Node> = charged.into_iter().filter(|other| other.pool == node.pool).collect();
-        let budget = limits.max_unavailable.unavailable(limits.size);
-        if in_pool.len() as u64 >= u64::from(budget) {
-            in_pool.sort_unstable_by_key(|other| &other.uid);
-            let charged = in_pool.iter().map(|other| other.name.clone()).collect();
-            return Err(Refusal::Budget { pool: node.pool.clone(), budget, size: limits.size, charged });
-        }
-        if let Some(most) = limits.max_domains {
-            zones(node, &in_pool, most)?;
+        limits.has_room(node, charged)?;
+        for younger in &limits.younger {
+            if let Some(there) = younger.shared.get(&node.name) {
+                let why = |why| Refusal::Shared { pool: there.pool.clone(), why: Box::new(why) };
+                younger.has_room(there, self.charged(there, younger)).map_err(why)?;
+            }
         }
         limits.rates.iter().try_for_each(|rate| self.within(rate, &node.pool, now))
     }
@@ -401,7 +293,8 @@ impl Ledger {
         let is_down = limits.down.iter().any(|down| down.uid == node.uid);
         let down = limits.down.iter().filter(|down| !is_down && down.uid != node.uid);
         let mut down: BTreeMap<&str, &Node> = down.map(|other| (other.uid.as_str(), other)).collect();
-        let mut charged: Vec<&Node> = self.grants.iter().map(|grant| &grant.node).collect();
+        let as_here = |grant: &'a Grant| limits.shared.get(&grant.node.name).unwrap_or(&grant.node);
+        let mut charged: Vec<&Node> = self.grants.iter().map(as_here).collect();
         // The ledger has the last word about a node. One whose labels changed since counts in both pools: it may be at it.
         for other in &charged {
             if down.get(other.uid.as_str()).is_some_and(|down| down.pool == other.pool) {
@@ -481,19 +374,4 @@ impl Ledger {
     pub(crate) fn taken(&self) -> impl Iterator<Item = &str> {
         self.taken.iter().flat_map(|taken| &taken.machines).map(String::as_str)
     }
-}
-
-/// Checks whether the zone of one more node is among those that are disturbed, or may be one more.
-fn zones<'a>(node: &Node, in_pool: &[&'a Node], most: u32) -> Result<(), Refusal> {
-    let zone = node.zone.as_deref().ok_or(Refusal::NoZone)?;
-    // A node without a zone may be anywhere: it is a zone of its own.
-    let name = |other: &&'a Node| match &other.zone {
-        Some(zone) => Cow::Borrowed(zone.as_str()),
-        None => Cow::Owned(format!("an unknown zone ({})", other.name)),
-    };
-    let others: BTreeSet<Cow<'a, str>> = in_pool.iter().map(name).filter(|other| other != zone).collect();
-    if (others.len() as u64) < u64::from(most) {
-        return Ok(());
-    }
-    Err(Refusal::Zone { most, others: others.into_iter().map(Cow::into_owned).collect() })
 }

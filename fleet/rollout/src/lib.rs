@@ -14,6 +14,8 @@
 //! * [`int_or_percent`]: a number of nodes or a percentage, and how it is rounded
 //! * [`duration`]: a length of time
 //! * [`window`]: maintenance windows and blackouts in local time
+//! * [`node`]: a node, as plans and grants name it
+//! * [`limits`]: what policies allow now, and why a node may not go
 //! * [`ledger`]: the nodes that may be disturbed; the budget; the end of a grant. This is the safety argument
 //! * [`claim`]: the claim of an upgrade of Kubernetes, beside which no grant is given
 //! * [`policy`]: what people allow, and how several policies hold together
@@ -39,6 +41,8 @@ pub mod facts;
 mod halt;
 pub mod int_or_percent;
 pub mod ledger;
+pub mod limits;
+pub mod node;
 pub mod places;
 pub mod plan;
 pub mod policy;

@@ -11,7 +11,7 @@
 //! | `approval` | before each wave, if one of them says so | never |
 //! | `failureBudget` | the smallest | the first failure stops it |
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -226,7 +226,17 @@ impl Rules {
     /// The limits to which the ledger holds a grant.
     pub fn limits(&self, size: u32, down: Vec<Node>, from: Timestamp, until: Option<Timestamp>) -> Limits {
         let (max_unavailable, max_domains) = (self.max_unavailable(size), self.max_domains());
-        let named_tokens = BTreeSet::new();
-        Limits { size, max_unavailable, max_domains, rates: self.rates(), from, until, down, named_tokens }
+        Limits {
+            size,
+            max_unavailable,
+            max_domains,
+            rates: self.rates(),
+            from,
+            until,
+            down,
+            named_tokens: BTreeSet::new(),
+            shared: BTreeMap::new(),
+            younger: Vec::new(),
+        }
     }
 }

@@ -8,23 +8,28 @@
 //! * A request is sent only while the decision's window is open, by the clock at that moment.
 //! * A person's word names a token, and frees no other grant.
 
-use std::{collections::VecDeque, rc::Rc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
 
 use slipway_core::digest::Sha256;
 use slipway_node::request::Goal;
 use slipway_rollout::{
     blocked::Blocked,
-    decide::{Action, Decision, decide},
+    decide::{Action, Decision, decide, limits},
     facts::{Approval, Evidence, Facts, NodeReport, ObservedNode, WindowOverride},
     ledger::{Grant, HIGHEST, Ledger, Node, Proof, Refusal, Role},
 };
 
 use crate::{
     NEW,
+    api::Listing,
     clock::{DAY, Seconds, stamp},
     controller_state::{Change, PendingAction, Work, Write},
     messages::rounded_up,
     mutant::Mutant,
+    scenario::SharedNodes,
     view::View,
     world::{Event, LATEST, World},
 };
@@ -187,8 +192,13 @@ impl World {
         };
         let facts = self.pool_facts(work.pool, Rc::clone(&work.ledger), offset, lag, old)?;
         self.random = random;
-        let terms = Rc::clone(self.api.listing(self.now - lag)?.terms.get(work.pool)?);
-        Some(View { pool: work.pool, facts, terms, read: work.read, offset })
+        let listing = self.api.listing(self.now - lag)?;
+        let terms = Rc::clone(listing.terms.get(work.pool)?);
+        let younger = facts
+            .younger
+            .first()
+            .and_then(|of| Some((Rc::clone(listing.terms.get(self.scenario.shared.younger)?), u64::from(of.size))));
+        Some(View { pool: work.pool, facts, terms, younger, read: work.read, offset })
     }
 
     /// The view of a pool. Watches are `lag` old, and the report of each node as old as `old` says.
@@ -200,21 +210,29 @@ impl World {
         lag: Seconds,
         mut old: impl FnMut(usize) -> Seconds,
     ) -> Option<Facts> {
+        let SharedNodes { older, younger, names } = &self.scenario.shared;
+        let is_older = *older == pool && !names.is_empty() && self.mutant != Mutant::CountsInOnePool;
+        let younger = if is_older {
+            let of = self.own_facts(*younger, Rc::clone(&ledger), offset, lag, &mut old)?;
+            vec![limits(&of, stamp(self.now, offset))]
+        } else {
+            Vec::new()
+        };
+        Some(Facts { younger, ..self.own_facts(pool, ledger, offset, lag, &mut old)? })
+    }
+
+    /// The same without the limits of the other pool.
+    fn own_facts(
+        &self,
+        pool: usize,
+        ledger: Rc<Ledger>,
+        offset: Seconds,
+        lag: Seconds,
+        old: &mut dyn FnMut(usize) -> Seconds,
+    ) -> Option<Facts> {
         let rollout = &self.api.rollouts.get(pool)?.object;
         let listing = self.api.listing(self.now - lag)?;
-        let mut observed = |node: &Node| {
-            let n = self.named(&node.name)?;
-            let age = old(n);
-            let is_cut_off = self.now < self.machines[n].cut_off_until && age < 60;
-            let report = self.machines[n].report_at(self.now - age).filter(|_| !is_cut_off);
-            let report = report.map(|report| self.told(n, report.taken(offset)));
-            Some(ObservedNode { node: node.clone(), report })
-        };
-        let (mine, others): (Vec<&Node>, Vec<&Node>) =
-            listing.nodes.iter().partition(|node| node.pool == rollout.plan.pool);
-        let nodes: Vec<ObservedNode> = mine.into_iter().filter_map(&mut observed).collect();
-        let others = others.into_iter().filter(|node| node.role == Role::ControlPlane).filter_map(&mut observed);
-        let elsewhere = others.filter(|observed| !observed.is_well()).map(|observed| observed.node).collect();
+        let Seen { nodes, elsewhere, shared } = self.seen(pool, &rollout.plan.pool, &listing, offset, old);
         let terms = listing.terms.get(pool)?;
         let rules = if self.mutant == Mutant::RoundsUp { rounded_up(terms, nodes.len()) } else { terms.rules() };
         let gone = ledger.grants.iter().filter(|grant| grant.node.pool == rollout.plan.pool);
@@ -234,6 +252,8 @@ impl World {
             rules,
             nodes,
             elsewhere,
+            shared,
+            younger: Vec::new(),
             ledger: self.seen_ledger(&ledger),
             evidence,
             skip: rollout.skip.clone(),
@@ -254,6 +274,36 @@ impl World {
             named_tokens: rollout.words.values().copied().collect(),
             api_server: None,
         })
+    }
+
+    /// The nodes of a pool, and those of others that count in it.
+    fn seen(
+        &self,
+        pool: usize,
+        name: &str,
+        listing: &Listing,
+        offset: Seconds,
+        old: &mut dyn FnMut(usize) -> Seconds,
+    ) -> Seen {
+        let mut observed = |node: &Node| {
+            let n = self.named(&node.name)?;
+            let age = old(n);
+            let is_cut_off = self.now < self.machines[n].cut_off_until && age < 60;
+            let report = self.machines[n].report_at(self.now - age).filter(|_| !is_cut_off);
+            let report = report.map(|report| self.told(n, report.taken(offset)));
+            Some(ObservedNode { node: node.clone(), report })
+        };
+        let (mine, others): (Vec<&Node>, Vec<&Node>) = listing.nodes.iter().partition(|node| node.pool == name);
+        let nodes: Vec<ObservedNode> = mine.into_iter().filter_map(&mut observed).collect();
+        let is_shared =
+            |node: &Node| self.scenario.is_shared(&node.name, pool) && self.mutant != Mutant::CountsInOnePool;
+        let here = |node: &Node| Node { pool: name.to_owned(), ..node.clone() };
+        let shared = others.iter().filter(|node| is_shared(node)).map(|node| (node.name.clone(), here(node))).collect();
+        let others = others.into_iter().filter(|node| node.role == Role::ControlPlane || is_shared(node));
+        let others = others.filter_map(&mut observed).filter(|observed| !observed.is_well());
+        let as_counted = |node: Node| if is_shared(&node) { here(&node) } else { node };
+        let elsewhere = others.map(|observed| as_counted(observed.node)).collect();
+        Seen { nodes, elsewhere, shared }
     }
 
     /// A report as the controller gets it now: some lies depend on the time.
@@ -392,6 +442,13 @@ impl World {
             PendingAction::Drop(uid) => Some((version, Some(dropped(&work.ledger, &uid)), Change::Drop(uid))),
         }
     }
+}
+
+/// The nodes of a pool, others that count in it and are not well, and those that its labels name, too.
+struct Seen {
+    nodes: Vec<ObservedNode>,
+    elsewhere: Vec<Node>,
+    shared: BTreeMap<String, Node>,
 }
 
 fn describe_decision(decision: &Decision) -> String {

@@ -94,6 +94,9 @@ impl World {
         }
         let size = view.facts.nodes.len() as u64;
         self.laws.allowed.insert(token, view.terms.budget(size));
+        if let Some((terms, size)) = view.younger.as_ref().filter(|_| self.scenario.shared.names.contains(&node.name)) {
+            self.laws.allowed_in_younger.insert(token, terms.budget(*size));
+        }
         self.is_not_stopped(&std::rc::Rc::clone(view), &node.uid, view.facts.denied.is_some());
         if let Some(law) = law {
             self.laws.break_it(law);
@@ -150,7 +153,10 @@ impl World {
             return Some(format!("kubernetes: {name} is granted while it is upgraded"));
         }
         let others = out.values().filter(|other| other.uid != node.uid);
-        let in_pool: Vec<&&Node> = others.clone().filter(|other| other.pool == node.pool).collect();
+        // One that is gone has no labels. Its grant stays in its own pool.
+        let is_shared = |other: &Node| self.scenario.is_shared(&other.name, view.pool) && self.api.exists(&other.uid);
+        let is_in = |other: &Node| other.pool == node.pool || is_shared(other);
+        let in_pool: Vec<&&Node> = others.clone().filter(|other| is_in(other)).collect();
         let budget = view.terms.budget(nodes.len() as u64);
         if in_pool.len() as u64 >= budget {
             return Some(format!("budget: {name} is granted beside {}, and {budget} may be out", in_pool.len()));
@@ -190,6 +196,8 @@ impl World {
             let is_unstaged = |says: &NodeReport| view_is_late(write) && says.staged != Some(NEW);
             let cannot =
                 says.is_none_or(|says| says.failed.is_some() || says.busy || is_ahead(says) || is_unstaged(says));
+            // One with the labels of two pools waits for room in both, and nobody waits for it.
+            let cannot = cannot || self.scenario.shared.names.contains(&other.name);
             let has_gone = is_deferred(uid) || held_then(uid) || says.is_some_and(|says| says.runs == NEW);
             if !has_gone && !cannot {
                 return Some(format!("order: {} overtakes {}", node.name, other.name));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use slipway_node::{operation::Operation, request::Goal, sequence::Outcome, step::Step};
-use slipway_rollout::ledger::{Ledger, Proof, Role};
+use slipway_rollout::ledger::{Grant, Ledger, Proof, Role};
 
 use crate::{
     controller_state::{Change, Write},
@@ -62,13 +62,21 @@ impl World {
             if removed || !is_held {
                 without = Some(format!("grants: n{n} ({uid}) is disturbed, and the ledger has no grant {token} of it"));
             }
-            *pools.entry(&self.machines[*n].pool).or_default() += 1;
+            let machine = &self.machines[*n];
+            *pools.entry(&machine.pool).or_default() += 1;
+            let younger = self.scenario.pools.get(self.scenario.shared.younger);
+            let younger = younger.filter(|_| self.scenario.shared.names.contains(&machine.name));
+            younger.into_iter().for_each(|pool| *pools.entry(&pool.name).or_default() += 1);
             control_plane += u64::from(self.machines[*n].role == Role::ControlPlane);
         }
         let grants = &self.api.ledger.object.grants;
         let allowed = |pool: &str| {
-            let of_pool = grants.iter().filter(|grant| grant.node.pool == pool);
-            of_pool.filter_map(|grant| self.laws.allowed.get(&grant.token)).max().copied().unwrap_or(0)
+            let allowed = |grant: &Grant| {
+                let is_own = grant.node.pool == pool;
+                let tokens = if is_own { &self.laws.allowed } else { &self.laws.allowed_in_younger };
+                tokens.get(&grant.token).copied()
+            };
+            grants.iter().filter_map(allowed).max().unwrap_or(0)
         };
         let over = pools.iter().find(|(pool, many)| **many > allowed(pool));
         let over = over.map(|(pool, many)| {

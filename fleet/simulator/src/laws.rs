@@ -15,6 +15,8 @@ pub struct Laws {
     pub removed: BTreeMap<(String, u64), Seconds>,
     /// The number of nodes that might be unavailable when this token was given.
     pub allowed: BTreeMap<u64, u64>,
+    /// The same of the other pool whose labels the node has.
+    pub allowed_in_younger: BTreeMap<u64, u64>,
     /// Grants that a person freed, and whether that person looked first if the node was at work.
     pub excused: BTreeSet<(String, u64)>,
     /// The highest token that each machine has obeyed.

@@ -44,6 +44,8 @@ pub enum Mutant {
     GrantsBesideClaim,
     /// Kubernetes is upgraded while a node has a grant.
     ClaimsBesideGrants,
+    /// A node with the labels of two pools counts in its own only.
+    CountsInOnePool,
 }
 
 impl Mutant {
@@ -58,7 +60,7 @@ impl Mutant {
     }
 
     /// Each of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::GrantsEnd,
         Self::CachedBudget,
         Self::UnreadToken,
@@ -77,5 +79,6 @@ impl Mutant {
         Self::RepeatsAtOnce,
         Self::GrantsBesideClaim,
         Self::ClaimsBesideGrants,
+        Self::CountsInOnePool,
     ];
 }

@@ -236,7 +236,8 @@ impl World {
         let is_out = |name: &String| {
             let holds = self.api.ledger.object.grants.iter().any(|grant| grant.node.name == *name);
             let is_waiting = decision.blocked.iter().any(|blocked| blocked.node.name == *name);
-            let is_ill = self.named(name).is_some_and(|n| !self.machines[n].is_well);
+            // One of another pool that counts here may say that it is ill, and lie.
+            let is_ill = self.named(name).is_some_and(|n| !self.machines[n].is_well || self.machines[n].has_lied);
             holds || is_waiting || is_ill
         };
         let is_so = match refused {
@@ -246,6 +247,7 @@ impl World {
             Refusal::ControlPlane { other } => is_out(other),
             Refusal::Zone { others, .. } => !others.is_empty(),
             Refusal::NoZone => true,
+            Refusal::Shared { why, .. } => return self.is_refused(why, decision),
             Refusal::Rate { again: Some(_), .. } => return Fair::Comes,
             Refusal::Rate { count, .. } => *count == 0,
             // Its end comes, by those who upgrade or by a person.

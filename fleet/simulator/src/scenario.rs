@@ -1,6 +1,6 @@
 //! One fleet, its policies, and what will go wrong with it: all of it from a seed.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use slipway_rollout::{
     facts::RollbackPolicy,
@@ -59,12 +59,24 @@ pub struct Pool {
     pub rollback: Option<RollbackPolicy>,
 }
 
+/// Labels of two pools: a node of the older one has those of the younger one, too.
+#[derive(Clone, Debug, Default)]
+pub struct SharedNodes {
+    /// The places of the two.
+    pub older: usize,
+    pub younger: usize,
+    /// The names of these nodes.
+    pub names: BTreeSet<String>,
+}
+
 /// All that the seed says.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub seed: u64,
     pub pools: Vec<Pool>,
     pub nodes: Vec<Node>,
+    /// Which of them have the labels of two pools.
+    pub shared: SharedNodes,
     /// The behaviour of the payload on each of them.
     pub quality: Vec<Quality>,
     pub controllers: usize,
@@ -97,7 +109,13 @@ impl Scenario {
         for (n, _) in pools.iter().enumerate().filter(|(_, pool)| pool.terms.asks_for_approval()) {
             faults.extend(faults::approvals(&mut random, n, calm));
         }
-        Self { seed, pools, nodes, quality, controllers, is_tried_once, rates, faults, calm, random }
+        let shared = shared(&mut Random::new(seed ^ LABELS), &nodes, &pools);
+        Self { seed, pools, nodes, shared, quality, controllers, is_tried_once, rates, faults, calm, random }
+    }
+
+    /// True if this node is another pool's, and has the labels of this one, too.
+    pub fn is_shared(&self, name: &str, pool: usize) -> bool {
+        self.shared.younger == pool && self.shared.names.contains(name)
     }
 
     /// So many workers, two controllers, and nothing that goes wrong; a tenth may be unavailable at once.
@@ -115,8 +133,8 @@ impl Scenario {
         let pool = Pool { name: "pool".to_owned(), terms, order: Order::default(), own: None, rollback: None };
         let quality = vec![Quality::Well; nodes.len()];
         let (seed, rates, faults, calm) = (random.number(), Rates::default(), Vec::new(), 0);
-        let (controllers, is_tried_once, pools) = (2, true, vec![pool]);
-        Self { seed, pools, nodes, quality, controllers, is_tried_once, rates, faults, calm, random }
+        let (controllers, is_tried_once, pools, shared) = (2, true, vec![pool], SharedNodes::default());
+        Self { seed, pools, nodes, shared, quality, controllers, is_tried_once, rates, faults, calm, random }
     }
 
     /// The command that runs this again.
@@ -200,6 +218,24 @@ fn pools(random: &mut Random, nodes: &[Node]) -> Vec<Pool> {
     pools
 }
 
+/// Its own random numbers: what else a seed says stays.
+const LABELS: u64 = 0x6c61_6265_6c73;
+
+fn shared(random: &mut Random, nodes: &[Node], pools: &[Pool]) -> SharedNodes {
+    if pools.len() < 2 || random.coin() {
+        return SharedNodes::default();
+    }
+    let older = random.place(2);
+    let of_older = |node: &&Node| pools.get(older).is_some_and(|pool| pool.name == node.pool);
+    let mut names = BTreeSet::new();
+    for node in nodes.iter().filter(of_older) {
+        if random.per_mille(400) {
+            names.insert(node.name.clone());
+        }
+    }
+    SharedNodes { older, younger: 1 - older, names }
+}
+
 fn rates(random: &mut Random) -> Rates {
     let mut some = |most: u64| if random.per_mille(600) { u32::try_from(random.below(most)).unwrap_or(0) } else { 0 };
     Rates { lost: some(200), late: some(100), twice: some(150), crash: some(60), cut: some(20), fails: some(40) }
@@ -225,6 +261,9 @@ impl fmt::Display for Scenario {
         for (node, quality) in self.nodes.iter().zip(&self.quality) {
             let zone = node.zone.as_deref().unwrap_or("-");
             writeln!(f, "  {} ({}, zone {zone}, {:?}): payload {quality:?}", node.name, node.pool, node.role)?;
+        }
+        if !self.shared.names.is_empty() {
+            writeln!(f, "  {:?}", self.shared)?;
         }
         for fault in &self.faults {
             writeln!(f, "  {fault:?}")?;

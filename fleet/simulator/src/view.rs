@@ -48,6 +48,8 @@ pub struct View {
     pub pool: usize,
     pub facts: Facts,
     pub terms: Rc<Terms>,
+    /// The policies of the pool that names nodes of this one, too, and the number of nodes that it names.
+    pub younger: Option<(Rc<Terms>, u64)>,
     /// When it read the ledger, and then the rollout.
     pub read: Seconds,
     /// By how much the controller's clock was off.

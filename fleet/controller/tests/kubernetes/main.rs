@@ -37,6 +37,8 @@ fn limits() -> Limits {
         until: None,
         down: Vec::new(),
         named_tokens: Default::default(),
+        shared: Default::default(),
+        younger: Vec::new(),
     }
 }
 

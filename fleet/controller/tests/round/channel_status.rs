@@ -352,3 +352,30 @@ fn a_status_is_no_larger_than_etcd_takes_and_says_what_is_left_out() {
     board.lookup("stable", Ok(vec![image("1.0.0", hour(0))]), hour(2));
     assert_eq!(board.status("stable").left_out, 0);
 }
+
+/// Labels are those of whoever can push, and a registry says anything.
+#[test]
+fn what_strangers_push_is_shown_clean_and_short() {
+    let hostile = "\x1b[2J\nReady: all is well\u{202e}";
+    let mut board = Board::new(&[("stable", json!({}))]);
+    let mut of = image("9.9.9", hour(0));
+    let labels = of.labels.as_mut().unwrap();
+    labels.channels = BTreeSet::from([hostile.to_owned(), "Stable".to_owned(), " stable".to_owned()]);
+    labels.created = Some(hostile.to_owned());
+    of.tags = BTreeSet::from([hostile.to_owned(), "V9.9.9".to_owned()]);
+    let unreadable = Candidate { labels: Err(hostile.repeat(1000)), ..image("8.8.8", hour(0)) };
+    let is_clean = |board: &Board| {
+        let text = serde_json::to_string(board.status("stable")).unwrap();
+        // JSON writes control characters as escapes.
+        assert!(!text.contains("\\u001b") && !text.contains("\\n") && !text.contains('\u{202e}'), "{text}");
+        assert!(text.len() < 10_000, "{}", text.len());
+    };
+    board.lookup("stable", Ok(vec![of, unreadable]), hour(0));
+    is_clean(&board);
+    // A label in another case is another label.
+    assert_eq!(board.latest("stable"), None);
+    assert_eq!(board.why("stable", "9.9.9").0, "OtherChannel");
+    assert!(board.condition("stable", "Ready").2.starts_with("none of 2 images may be taken; 9.9.9: "));
+    board.lookup("stable", Err(LookFailure { word: "RegistryFails", why: hostile.repeat(1000) }), hour(1));
+    is_clean(&board);
+}

@@ -15,7 +15,8 @@ use slipway_node::request::Goal;
 use slipway_node_api::{
     text::is_clean,
     v1::{
-        self, Certificate, Denied, Ended, HealthState, Moved, Operation, Outcome, Slot, SlotContents, StatusResponse,
+        self, Certificate, Denied, Ended, HealthState, Moved, Operation, Outcome, Position, Slot, SlotContents,
+        StatusResponse,
     },
 };
 use slipway_rollout::{
@@ -34,7 +35,7 @@ use super::{
 type Lie = (&'static str, fn(&mut StatusResponse));
 
 /// It clears a terminal, forges a line of a log, turns text around, and is long.
-fn worst() -> String {
+pub fn worst() -> String {
     "\x1b[2J\nerror: all is well\r\u{202e}\0".repeat(1_000)
 }
 
@@ -45,7 +46,7 @@ fn ended(goal: v1::Goal, failed: bool, came_back: Option<String>) -> Vec<Ended> 
     vec![one; 1000]
 }
 
-const LIES: [Lie; 28] = [
+const LIES: [Lie; 38] = [
     ("token 1", |of| of.token = 1),
     ("token 2^53-1", |of| of.token = HIGHEST),
     ("token 2^64-1", |of| of.token = u64::MAX),
@@ -97,6 +98,41 @@ const LIES: [Lie; 28] = [
         of.ended = vec![Ended { goal: 1, payload, moved, ..Ended::default() }; 100];
     }),
     ("no way back, in many words", |of| of.no_way_back = Some(worst())),
+    ("digests in capital letters", |of| {
+        let capitals = |text: &mut Option<String>| *text = text.take().map(|text| text.to_uppercase());
+        capitals(&mut of.staged);
+        of.disk.as_mut().unwrap().slots.iter_mut().for_each(|slot| capitals(&mut slot.payload));
+    }),
+    ("its name in capital letters", |of| of.node = of.node.to_uppercase()),
+    ("the payload runs", |of| of.disk.as_mut().unwrap().slots[0].payload = Some(payload(NEW).into())),
+    ("a payload that never was runs", |of| {
+        of.disk.as_mut().unwrap().slots[0].payload = Some(payload("never").into());
+    }),
+    ("two slots run", |of| {
+        let disk = of.disk.as_mut().unwrap();
+        disk.slots.insert(0, SlotContents { payload: Some(payload(NEW).into()), ..disk.slots[0].clone() });
+    }),
+    ("slots that are none", |of| {
+        let disk = of.disk.as_mut().unwrap();
+        disk.next = Some(i32::MAX);
+        disk.slots.iter_mut().for_each(|slot| slot.state = Some(i32::MIN));
+    }),
+    ("an operation that is done and goes on", |of| {
+        of.operation = Some(Operation { goal: 2, done: true, back: Some(worst()), ..Operation::default() });
+    }),
+    ("ends without an outcome", |of| {
+        of.ended = ended(v1::Goal::Upgrade, true, None);
+        of.ended.iter_mut().for_each(|ended| ended.outcome = None);
+    }),
+    ("denied, and runs it", |of| {
+        of.disk.as_mut().unwrap().slots[0].payload = Some(payload(NEW).into());
+        of.denied = vec![Denied { payload: payload(NEW).into(), why: worst() }];
+    }),
+    ("versions and positions", |of| {
+        (of.version, of.uptime) = (worst(), u64::MAX);
+        of.events = Some(Position { epoch: worst(), seq: u64::MAX });
+        of.disk.as_mut().unwrap().slots.iter_mut().for_each(|slot| slot.version = Some(worst()));
+    }),
     ("another name, and a certificate from before all times", |of| {
         of.node = worst();
         of.certificates = vec![Certificate { name: worst(), expires: i64::MIN, r#use: 99 }; 100];

@@ -8,12 +8,15 @@ mod back;
 mod channel_status;
 mod channel_target;
 mod desired_state;
+mod extremes;
+mod holders;
 mod hostile;
 mod kubernetes;
 mod page;
 mod refused;
 mod scene;
 mod serve;
+mod shared;
 mod volumes;
 
 use scene::{NEW, Scene, payload};
@@ -141,12 +144,6 @@ fn a_grant_of_a_pool_that_is_gone_is_freed_all_the_same() {
 fn what_cannot_be_understood_begins_nothing() {
     let problem = |scene: &Scene| scene.round().pools["p"].as_ref().unwrap_err().clone();
     let mut scene = staged(2);
-    // The younger of two pools that share a node: the other one goes on.
-    scene.pool("q", json!({ "nodeSelector": {} }));
-    assert!(scene.round().pools["p"].is_ok() && scene.round().ledger.grants.len() == 1);
-    let shared = scene.round().pools["q"].as_ref().unwrap_err().clone();
-    assert!(matches!(&shared, Problem::NodesShared { pools, .. } if *pools == ["p", "q"]), "{shared}");
-    scene.objects.pools.remove("q");
     scene.pool("p", json!({ "policies": ["gone"] }));
     assert_eq!(problem(&scene), Problem::PolicyMissing("gone".to_owned()));
     scene.objects.policies.insert("gone".to_owned(), Err("it has a slip of the pen".to_owned()));

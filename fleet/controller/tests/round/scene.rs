@@ -122,12 +122,17 @@ impl Scene {
     }
 
     pub fn round(&self) -> Round {
+        self.round_at(now())
+    }
+
+    /// By a clock that says this.
+    pub fn round_at(&self, now: Timestamp) -> Round {
         let members = Members::new(&self.objects);
         let (ledger, objects, readings, replacement_facts) =
             (&self.ledger, &self.objects, &self.readings, &self.replacement_facts);
         let (api_server, refused) = (self.api_server.as_deref(), &self.refused);
         let observation = Observation { ledger, objects, readings, replacement_facts, api_server, own: None, refused };
-        round(observation, &members, now())
+        round(observation, &members, now)
     }
 
     /// The rollouts that a round wants are made.

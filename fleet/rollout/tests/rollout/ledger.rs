@@ -205,3 +205,34 @@ fn it_is_kept_as_data() {
     assert_eq!(serde_json::from_str::<Ledger>("{}").unwrap(), Ledger::default());
     assert!(matches!(&ledger.grants[..], [Grant { token: 1, .. }]));
 }
+
+/// A node that the labels of a younger pool name, too, has to have room there; and its grant takes a place there.
+#[test]
+fn a_node_of_two_pools_counts_in_both() {
+    let here = |name: &str| Node { pool: "younger".to_owned(), ..worker(name) };
+    let shared = [("a-1".to_owned(), here("a-1"))].into();
+    let younger = Limits { shared, max_domains: Some(2), ..limits(3, 1) };
+    let older = Limits { younger: vec![younger.clone()], ..limits(9, 9) };
+    let mut ledger = Ledger::default();
+    (ledger, _) = ledger.grant(&worker("a-1"), &older, noon()).unwrap();
+    let refused = ledger.grant(&here("b-1"), &younger, noon()).unwrap_err();
+    assert!(
+        matches!(&refused, Refusal::Budget { pool, charged, .. } if pool == "younger" && *charged == ["a-1"]),
+        "{refused}"
+    );
+    let (ledger, _) = Ledger::default().grant(&here("b-1"), &younger, noon()).unwrap();
+    let refused = ledger.grant(&worker("a-1"), &older, noon()).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the labels of the younger pool younger name it, too, and it counts there: 1 of the 3 nodes of pool younger may be \
+         unavailable at once, and these are: b-1"
+    );
+    // Others of the older pool are none of its business, and one that was made again under its name is.
+    assert!(ledger.grant(&worker("a-2"), &older, noon()).is_ok());
+    let again = Node { uid: "uid-again".to_owned(), ..worker("a-1") };
+    assert!(matches!(ledger.grant(&again, &older, noon()), Err(Refusal::Shared { .. })));
+    // One that is ill takes nothing away by going.
+    let ill = Limits { down: vec![here("a-1"), here("b-2")], ..younger };
+    let older = Limits { younger: vec![ill], ..older };
+    assert!(Ledger::default().grant(&worker("a-1"), &older, noon()).is_ok());
+}

@@ -65,6 +65,8 @@ fn limits(size: u32, max_unavailable: u32) -> Limits {
         until: None,
         down: Vec::new(),
         named_tokens: Default::default(),
+        shared: Default::default(),
+        younger: Vec::new(),
     }
 }
 

@@ -25,7 +25,7 @@ fn each_mutant_is_noticed() {
             Mutant::GrantsEnd | Mutant::FreedBySilence => &["grants:", "budget:", "control plane:"],
             Mutant::CachedBudget => &["budget:", "control plane:", "grants:", "tokens:", "zones:"],
             Mutant::NoReread => &["grants:"],
-            Mutant::RoundsUp => &["budget:"],
+            Mutant::RoundsUp | Mutant::CountsInOnePool => &["budget:"],
             Mutant::WindowIgnored => &["windows:"],
             Mutant::AnyToken | Mutant::UnreadToken => &["tokens:"],
             Mutant::JournalLost => &["tokens:", "cordons:", "ends:", "reboots:", "locks:", "grants:", "frees:"],

@@ -6,10 +6,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use jiff::ToSpan;
 use slipway_rollout::{
-    decide::{Action, decide},
-    facts::Facts,
+    decide::Action,
     int_or_percent::IntOrPercent,
     ledger::{Grant, HIGHEST, Ledger, Limits, Node, Role},
     plan::{Order, Plan},
@@ -52,32 +50,35 @@ pub enum Event {
 /// The model.
 pub struct Cluster {
     /// In the plan's order.
-    nodes: Vec<Node>,
-    rules: Rules,
-    plan: Plan,
-    budget: u32,
-    mutant: Mutant,
+    pub(super) nodes: Vec<Node>,
+    pub(super) rules: Rules,
+    pub(super) plan: Plan,
+    pub(super) budget: u32,
+    pub(super) mutant: Mutant,
     /// Tokens are not followed beyond: a node that was seen late is granted once more than it needs.
-    tokens: u64,
+    pub(super) tokens: u64,
     /// The number of writes that come late.
-    late: u8,
+    pub(super) late: u8,
     /// The first node of the plan lies, and an attacker has the certificate of a controller.
-    has_liar: bool,
+    pub(super) has_liar: bool,
     /// The number of controllers. With a liar there is one: with two there are too many states.
-    controllers: usize,
+    pub(super) controllers: usize,
     /// Kubernetes is upgraded once.
-    has_upgrade: bool,
-    decided: Mutex<HashMap<View, Option<Decided>>>,
-    views: Mutex<HashMap<Seen, Arc<Vec<Vec<Said>>>>>,
-    ended: Mutex<HashMap<Quiet, bool>>,
+    pub(super) has_upgrade: bool,
+    /// The plan of a younger pool, which has all nodes but the first, and whose labels name that one, too. Each pool has one
+    /// of the controllers.
+    pub(super) younger: Option<Plan>,
+    pub(super) decided: Mutex<HashMap<View, Option<Decided>>>,
+    pub(super) views: Mutex<HashMap<Seen, Arc<Vec<Vec<Said>>>>>,
+    pub(super) ended: Mutex<HashMap<Quiet, bool>>,
 }
 
 /// The inputs of a decision here.
-type View = (Arc<Ledger>, Vec<Said>);
-type Decided = (Vec<Action>, Limits);
+pub type View = (usize, Arc<Ledger>, Vec<Said>);
+pub type Decided = (Vec<Action>, Limits);
 /// The inputs of the views of a state, and the end of a state without controllers.
-type Seen = (Arc<Ledger>, Vec<BTreeSet<Said>>);
-type Quiet = (Arc<Ledger>, Vec<Body>, BTreeSet<(usize, u64)>);
+pub type Seen = (usize, Arc<Ledger>, Vec<BTreeSet<Said>>);
+pub type Quiet = (Arc<Ledger>, Vec<Body>, BTreeSet<(usize, u64)>);
 
 impl Cluster {
     pub fn new(nodes: &[Node], budget: u32, tokens: u64, mutant: Mutant) -> Self {
@@ -89,7 +90,7 @@ impl Cluster {
         let is_large = env::var_os("SLIPWAY_FLEET_STATES").is_some();
         let late = u8::from(budget == 1 || nodes[0].role == Role::ControlPlane) + u8::from(is_large);
         let (has_liar, decided, views, ended) = (false, Mutex::default(), Mutex::default(), Mutex::default());
-        let (controllers, has_upgrade) = (2, false);
+        let (controllers, has_upgrade, younger) = (2, false, None);
         Self {
             nodes,
             rules,
@@ -101,6 +102,7 @@ impl Cluster {
             has_liar,
             controllers,
             has_upgrade,
+            younger,
             decided,
             views,
             ended,
@@ -119,74 +121,23 @@ impl Cluster {
         Self { has_upgrade: true, late: 0, ..self }
     }
 
-    fn lies(&self, n: usize) -> bool {
+    /// All nodes but the first are a younger pool's, whose labels name the first one, too.
+    pub fn with_younger_pool(self) -> Self {
+        let plan = |pool: &str, nodes: &[Node]| {
+            let here = |node: &Node| Node { pool: pool.to_owned(), ..node.clone() };
+            Plan::new(pool, NEW, nodes.iter().map(here), &self.rules, Order::default(), None)
+        };
+        let (plan, younger) = (plan("pool", &self.nodes[..1]), plan("younger", &self.nodes[1..]));
+        let nodes = plan.nodes().chain(younger.nodes()).map(|(_, node)| node.clone()).collect();
+        Self { nodes, plan, younger: Some(younger), late: 0, ..self }
+    }
+
+    pub(super) fn lies(&self, n: usize) -> bool {
         self.has_liar && n == 0
     }
 
     fn number(&self, uid: &str) -> usize {
         self.nodes.iter().position(|node| node.uid == uid).unwrap()
-    }
-
-    fn facts(&self, ledger: &Ledger, said: &[Said]) -> Facts {
-        let mut said = said.to_vec();
-        if self.mutant == Mutant::BelievesNames {
-            said[1] = said[0];
-        }
-        let nodes = self.nodes.iter().zip(&said).map(|(node, said)| said.observed(node)).collect();
-        let mut ledger = self.seen(ledger);
-        let tokens = said.iter().map(|said| said.token());
-        match self.mutant {
-            Mutant::BelievesTokens => ledger.epoch = tokens.fold(ledger.epoch, u64::max),
-            _ => ledger.rebuild(tokens.collect()),
-        }
-        // So long after that, the ones that did not stage are not waited for.
-        let created = (self.mutant != Mutant::WaitsForAll).then(|| noon() - 2.hours());
-        Facts { ledger, created, ..Facts::new(self.plan.clone(), self.rules.clone(), nodes) }
-    }
-
-    /// The ledger as a controller sees it.
-    fn seen(&self, ledger: &Ledger) -> Ledger {
-        let kubernetes = ledger.kubernetes.clone().filter(|_| self.mutant != Mutant::GrantsBesideClaim);
-        Ledger { kubernetes, ..ledger.clone() }
-    }
-
-    /// The action of a controller that sees this; `None` for none.
-    fn decides(&self, ledger: &Arc<Ledger>, said: &[Said]) -> Option<Decided> {
-        let mut decided = self.decided.lock().unwrap();
-        let view = (Arc::clone(ledger), said.to_vec());
-        let decision = decided.entry(view).or_insert_with(|| {
-            let decision = decide(&self.facts(ledger, said), noon());
-            let disturbs = |step: &Action| !matches!(step, Action::Stage { .. });
-            let steps: Vec<Action> = decision.steps.into_iter().filter(disturbs).collect();
-            (!steps.is_empty()).then_some((steps, decision.limits))
-        });
-        decision.clone()
-    }
-
-    fn look(&self, state: &mut State, c: usize, said: &[Said]) -> Option<()> {
-        let (todo, limits) = self.decides(&state.ledger, said)?;
-        let read = Arc::clone(&state.ledger);
-        state.controllers[c] = Controller { todo, limits: Some(limits), version: state.version, read, sent: None };
-        Some(())
-    }
-
-    /// All that a controller may see of the nodes, once for each decision that follows.
-    fn views(&self, state: &State) -> Arc<Vec<Vec<Said>>> {
-        let seen = (Arc::clone(&state.ledger), state.said.clone());
-        if let Some(views) = self.views.lock().unwrap().get(&seen) {
-            return Arc::clone(views);
-        }
-        let lies: BTreeSet<Said> = Said::lies(state.ledger.epoch).into_iter().collect();
-        let all = state.said.iter().enumerate().map(|(n, said)| if self.lies(n) { &lies } else { said });
-        let views = all.fold(vec![Vec::new()], |views: Vec<Vec<Said>>, said| {
-            let with = |view: &Vec<Said>, said: &Said| view.iter().chain([said]).copied().collect();
-            views.iter().flat_map(|view| said.iter().map(move |said| with(view, said))).collect()
-        });
-        let mut known = HashSet::new();
-        let is_new = |view: &Vec<Said>| known.insert(self.decides(&state.ledger, view));
-        let views = Arc::new(views.into_iter().filter(is_new).collect());
-        self.views.lock().unwrap().insert(seen, Arc::clone(&views));
-        views
     }
 
     fn act(&self, state: &mut State, c: usize) -> Option<()> {
@@ -351,7 +302,7 @@ impl Cluster {
         let with = |lie: Said| [lie].into_iter().chain(truth.clone().skip(1)).collect::<Vec<_>>();
         let mut known = HashSet::new();
         let mut lies = Said::lies(state.ledger.epoch);
-        lies.retain(|lie| known.insert(self.decides(&state.ledger, &with(*lie))));
+        lies.retain(|lie| known.insert(self.decides(0, &state.ledger, &with(*lie))));
         lies.into_iter().all(|lie| self.ends_with(state, Some(lie)))
     }
 
@@ -366,10 +317,12 @@ impl Cluster {
             }
             let mut latest: Vec<Said> = state.nodes.iter().map(|body| body.says()).collect();
             latest[0] = lie.unwrap_or(latest[0]);
-            let _ = self.happens(&mut state, Event::Look(0, latest));
-            for _ in 0..8 {
-                let _ = self.happens(&mut state, Event::Do(0));
-                let _ = self.happens(&mut state, Event::Arrives(0));
+            for c in 0..=usize::from(self.younger.is_some()) {
+                let _ = self.happens(&mut state, Event::Look(c, latest.clone()));
+                for _ in 0..8 {
+                    let _ = self.happens(&mut state, Event::Do(c));
+                    let _ = self.happens(&mut state, Event::Arrives(c));
+                }
             }
             for (n, token) in state.begins.clone() {
                 let _ = self.happens(&mut state, Event::Hear(n, token));
@@ -432,10 +385,9 @@ impl Model for Cluster {
     }
 
     fn actions(&self, state: &State, events: &mut Vec<Event>) {
-        let views = self.views(state);
         for (c, controller) in state.controllers.iter().enumerate().take(self.controllers) {
             if *controller == Controller::default() {
-                events.extend(views.iter().map(|view| Event::Look(c, view.clone())));
+                events.extend(self.views(c, state).iter().map(|view| Event::Look(c, view.clone())));
                 continue;
             }
             events.extend([Event::Do(c), Event::Arrives(c), Event::Crash(c, false)]);
@@ -465,7 +417,7 @@ impl Model for Cluster {
         self.happens(&mut state, event)?;
         // One controller is as good as the other.
         let [one, other] = &state.controllers;
-        if self.controllers == 2 && hash(one) > hash(other) {
+        if self.controllers == 2 && self.younger.is_none() && hash(one) > hash(other) {
             state.controllers.reverse();
         }
         (state != *last).then_some(state)

@@ -10,6 +10,7 @@
 //! two; with `SLIPWAY_FLEET_STATES` set, one more.
 
 mod cluster;
+mod look;
 mod said;
 mod state;
 
@@ -68,6 +69,11 @@ fn broken_with_upgrade(nodes: &[Node], mutant: Mutant) -> Vec<&'static str> {
     broken_by(Cluster::new(nodes, 1, 4, mutant).with_upgrade(), nodes, mutant)
 }
 
+/// The same, where all nodes but the first are a younger pool's, whose labels name the first one, too.
+fn broken_with_younger_pool(mutant: Mutant) -> Vec<&'static str> {
+    broken_by(Cluster::new(&workers(), 1, 4, mutant).with_younger_pool(), &workers(), mutant)
+}
+
 const NONE: [&str; 0] = [];
 
 fn workers() -> [Node; 3] {
@@ -105,6 +111,14 @@ fn a_grant_beside_a_claim_and_a_claim_beside_a_grant_are_noticed() {
         let broken = broken_with_upgrade(&workers()[..2], mutant);
         assert!(broken.contains(&ONE), "{mutant:?}: {broken:?}");
     }
+}
+
+/// The younger pool names all of them: its budget is that of the model.
+#[test]
+fn a_node_that_two_pools_name_counts_in_the_budgets_of_both() {
+    assert_eq!(broken_with_younger_pool(Mutant::None), NONE);
+    let broken = broken_with_younger_pool(Mutant::CountsInOnePool);
+    assert!(broken.contains(&BUDGET), "{broken:?}");
 }
 
 /// The fault of such grants: a reason never to add them.

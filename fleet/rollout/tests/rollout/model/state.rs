@@ -35,6 +35,8 @@ pub enum Mutant {
     GrantsBesideClaim,
     /// An upgrade of Kubernetes claims the ledger whatever grants there are.
     ClaimsBesideGrants,
+    /// A node that the labels of two pools name counts in its own only.
+    CountsInOnePool,
 }
 
 /// An upgrade of Kubernetes.

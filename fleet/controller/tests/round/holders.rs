@@ -1,0 +1,114 @@
+//! A node that holds a grant and will not say that it is well. It keeps its place until a person frees that: no time is a proof
+//! that the machine is not in the middle of it. The others of its pool go on with one place less, and the command is named.
+
+use std::collections::BTreeSet;
+
+use jiff::ToSpan as _;
+use serde_json::json;
+use slipway_fleet::{report, round::Round};
+use slipway_node_api::v1::{self, HealthState, Operation, StatusResponse};
+
+use super::{
+    attacks::{arrive, keep, told},
+    scene::{Scene, now},
+    staged,
+};
+
+/// What it says for ever, once it holds a grant with this token.
+type Lie = (&'static str, fn(&mut StatusResponse, u64));
+
+const LIES: [Lie; 4] = [
+    ("Begins", |_, _| {}),
+    ("UnderWay", |of, token| {
+        of.token = token;
+        of.operation = Some(Operation { goal: v1::Goal::Upgrade.into(), ..Operation::default() });
+    }),
+    ("UnderWay", |of, token| {
+        of.token = token;
+        of.health.as_mut().unwrap().set_state(HealthState::Ill);
+    }),
+    ("Begins", |of, _| {
+        of.operation = Some(Operation { goal: v1::Goal::Reboot.into(), ..Operation::default() });
+    }),
+];
+
+fn held(round: &Round) -> BTreeSet<usize> {
+    round.ledger.grants.iter().map(|grant| grant.node.uid[4..].parse().unwrap()).collect()
+}
+
+/// Rounds in which honest nodes do what they are asked for.
+fn follow(scene: &mut Scene, liar: usize, lie: &Lie, most: usize) -> Round {
+    for _ in 0..8 {
+        let round = scene.round();
+        assert!(round.ledger.grants.len() <= most, "{}: {:?}", lie.0, round.ledger);
+        keep(scene, &round);
+        for grant in &round.ledger.grants {
+            let n: usize = grant.node.uid[4..].parse().unwrap();
+            if n == liar {
+                (lie.1)(scene.says(n), grant.token);
+            } else {
+                scene.says(n).token = grant.token;
+                arrive(scene, n);
+            }
+        }
+    }
+    scene.round()
+}
+
+#[test]
+fn the_pool_goes_on_with_one_place_less_and_never_overdraws() {
+    for lie in &LIES {
+        let mut scene = staged(4);
+        scene.policy("two", json!({ "maxUnavailable": 2 }));
+        scene.pool("p", json!({ "policies": ["two"] }));
+        let liar = *held(&scene.round()).first().unwrap();
+        let round = follow(&mut scene, liar, lie, 2);
+        assert_eq!(held(&round), [liar].into(), "{}: the others are done", lie.0);
+        for n in (0..4).filter(|n| *n != liar) {
+            assert_eq!(told(&scene, &round, n).reason, "Done", "{}", lie.0);
+        }
+        assert_eq!(told(&scene, &round, liar).reason, lie.0);
+        // Nothing ends it by itself, however late it is.
+        let later = scene.round_at(now() + (24 * 365).hours());
+        assert_eq!(later.ledger.grants, round.ledger.grants, "{}", lie.0);
+    }
+}
+
+/// With one place there is none left: nothing goes on until a person frees it, and the pool says so.
+#[test]
+fn with_one_place_the_pool_stands_still_and_names_the_command() {
+    for lie in &LIES {
+        let mut scene = staged(3);
+        let liar = *held(&scene.round()).first().unwrap();
+        let round = follow(&mut scene, liar, lie, 1);
+        assert_eq!(held(&round), [liar].into(), "{}", lie.0);
+        let command = format!("slipwayctl fleet unblock n{liar} --reason WHY");
+        // At first it may well be at it.
+        let message = |scene: &Scene, round: &Round| {
+            let pool = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
+            [told(scene, round, liar).message, pool.message]
+        };
+        assert!(message(&scene, &round).iter().all(|of| !of.contains("unblock")), "{}", lie.0);
+        scene.ledger.status.as_mut().unwrap().grants[0].since = now() - 61.minutes();
+        let round = scene.round();
+        for message in message(&scene, &round) {
+            assert!(message.contains(", since 2026-06-01T10:59:00Z; look at the machine, and"), "{message}");
+            assert!(message.ends_with(&command), "{message}");
+        }
+        // That is what frees it. It waits for its turn again: the attempt was no failure.
+        let token = round.ledger.grants[0].token;
+        scene.ledger.spec.release =
+            serde_json::from_value(json!([{ "token": token, "who": "a", "why": "it lies" }])).unwrap();
+        let round = scene.round();
+        assert!(round.freed.len() == 1 && !held(&round).contains(&liar), "{}: {:?}", lie.0, round.ledger);
+        if !held(&round).is_empty() {
+            continue;
+        }
+        // Who says that it is ill, or at work, is away all the same, until it has the pool's label no more.
+        let others: Vec<_> = (0..3).filter(|n| *n != liar).map(|n| told(&scene, &round, n)).collect();
+        let of = others.iter().find(|of| of.reason == "Budget").unwrap_or_else(|| panic!("{}: {others:?}", lie.0));
+        assert!(of.message.ends_with(&format!("these are: n{liar}")), "{}: {of:?}", lie.0);
+        scene.label(liar, "pool", "none");
+        assert_eq!(held(&scene.round()).len(), 1, "{}", lie.0);
+    }
+}
