@@ -23,7 +23,7 @@ pub struct DiskList {
 }
 
 /// All whole disks. Not listed are drives without a medium, devices without content, and those that lose their
-/// content when the power goes (RAM disks, zram), or are too small for a system (floppies).
+/// content when the power goes (RAM disks, zram), or are too small for a system (floppies, the boot areas of an eMMC).
 pub fn disks() -> io::Result<DiskList> {
     let (links, mut list) = (links(), DiskList::default());
     let mut names = Vec::new();
@@ -36,7 +36,7 @@ pub fn disks() -> io::Result<DiskList> {
         let flag = |file: &str| read_trimmed(&sys.join(file)).as_deref() == Some("1");
         // sysfs also lists the single paths of a multipath NVMe disk. They are hidden and have no node.
         let numbered = |kind: &str| name.strip_prefix(kind).is_some_and(|number| number.parse::<u32>().is_ok());
-        if flag("hidden") || NEVER.into_iter().any(numbered) {
+        if flag("hidden") || NEVER.into_iter().any(numbered) || is_boot_area(&name) {
             continue;
         }
         match fs::read_to_string(sys.join("size")).map(|text| text.trim().parse()) {
@@ -49,6 +49,13 @@ pub fn disks() -> io::Result<DiskList> {
         }
     }
     Ok(list)
+}
+
+// Linux lists the boot areas of an eMMC beside it, as mmcblk0boot0 and mmcblk0boot1.
+fn is_boot_area(name: &str) -> bool {
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    let parts = name.strip_prefix("mmcblk").and_then(|rest| rest.split_once("boot"));
+    parts.is_some_and(|(disk, area)| is_number(disk) && is_number(area))
 }
 
 /// Whether firmware can start from such a disk only through the disks below it, which are listed, too: a logical or
@@ -126,6 +133,13 @@ fn links() -> BTreeMap<PathBuf, Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn boot_areas() {
+        let named =
+            ["mmcblk0boot0", "mmcblk12boot1", "mmcblk0", "mmcblk0p1", "mmcblk0gp0", "bootmmcblk0", "mmcblkboot0"];
+        assert_eq!(named.map(is_boot_area), [true, true, false, false, false, false, false]);
+    }
 
     #[test]
     fn transports() {

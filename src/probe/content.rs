@@ -59,12 +59,11 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
         return Ok(Found::OtherFormat(VHD));
     }
     if let Err(lost @ (ProbeError::Lba0Lost | ProbeError::TableLost(_) | ProbeError::Shrunk { .. })) = lba0::gpt(disk) {
-        return Ok(Found::Something(if is_unfinished(disk).unwrap_or(false) {
-            "an installation that has not ended, so nothing on it was in use; `installer status` says what ends it"
-                .to_owned()
-        } else {
-            format!("a Slipway system: {lost}; `installer status` says what brings it back")
-        }));
+        let unused = "; nothing on it was in use yet, as after an installation that has not ended";
+        let unused = if is_unfinished(disk).unwrap_or(false) { unused } else { "" };
+        return Ok(Found::Something(format!(
+            "a Slipway system: {lost}{unused}; `installer status` says what brings it back"
+        )));
     }
     let tail_at = disk.size() - len as u64;
     let (mut head, mut tail) = (AlignedBuf::new(CHUNK_BYTES), AlignedBuf::new(CHUNK_BYTES));
