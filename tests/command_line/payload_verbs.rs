@@ -43,11 +43,16 @@ fn inspect_tells_what_a_maker_has_forgotten() {
     }
     // What is advised, and what the examples say.
     let live = "boot=live live-media=/dev/disk/by-partuuid/@slot-partuuid@ live-media-path=/";
-    for words in ["root=live:PARTUUID=@slot-partuuid@ rd.live.dir=/ rd.live.squashimg=rootfs.squashfs", live, "quiet"] {
+    for words in [
+        "root=live:PARTUUID=@slot-partuuid@ rd.live.dir=/ rd.live.squashimg=rootfs.squashfs",
+        live,
+        "quiet",
+        "\u{feff}quiet",
+    ] {
         cmdline(words);
         assert_eq!(notes(), "null", "{words}");
     }
-    for words in ["quiet a=\"b", "a=b\"c\"", "a=\\\\b", "\u{feff}console=ttyS0"] {
+    for words in ["quiet a=\"b", "a=b\"c\"", "a=\\\\b", "quiet \u{feff}console=ttyS0"] {
         cmdline(words);
         assert!(notes().contains("no disk and no live medium takes its cmdline"), "{words}: {}", notes());
         world.install(&world.image(), &[]).exits(INPUT).says(&["do not reach the kernel through GRUB unchanged"]);
