@@ -103,7 +103,7 @@ fn notes(facts: &PayloadFacts) -> Vec<String> {
              this system into the file cmdline"
                 .to_owned(),
         ),
-        Some(own) => notes.extend(root_note(own)),
+        Some(own) => notes.extend(root_note(own).into_iter().chain(comment_note(own))),
     }
     // That of a unified kernel image stays in it.
     let own = facts.cmdline.as_ref().filter(|_| facts.unified.is_none());
@@ -135,6 +135,11 @@ fn root_note(cmdline: &str) -> Option<String> {
         let what = if names_volume { "names a volume that both slots share" } else { "names no slot" };
         format!("root={root} {what}, so both slots would mount the same root file system: {FINDS_ROOT}")
     })
+}
+
+fn comment_note(cmdline: &str) -> Option<String> {
+    let word = split_words(cmdline).into_iter().find(|word| word.starts_with('#'))?;
+    Some(format!("its cmdline has {word:?}, and there are no comments in it: the kernel gets these words, too"))
 }
 
 /// Bytes that no operating system fits into: `mksquashfs` makes so many of an empty directory, and `cpio` fewer of no file.

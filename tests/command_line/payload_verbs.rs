@@ -52,6 +52,8 @@ fn inspect_tells_what_a_maker_has_forgotten() {
         cmdline(words);
         assert_eq!(notes(), "null", "{words}");
     }
+    cmdline("quiet\n# for servers\n");
+    assert!(notes().contains("there are no comments in it"), "{}", notes());
     for words in ["quiet a=\"b", "a=b\"c\"", "a=\\\\b", "quiet \u{feff}console=ttyS0"] {
         cmdline(words);
         assert!(notes().contains("no disk and no live medium takes its cmdline"), "{words}: {}", notes());

@@ -34,7 +34,7 @@ pub struct InspectReport {
     pub components: Components,
     pub arch: Arch,
     pub files: Vec<FileInfo>,
-    /// The payload's own kernel arguments, which replace the built-in ones.
+    /// The payload's own kernel arguments, which replace those of a platform.
     pub cmdline: Option<String>,
     /// The feature that the kernel lacks to start under UEFI by Slipway's own loader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,7 +75,7 @@ impl fmt::Display for InspectReport {
             let size = if f.alternate() { file.size.to_string() } else { approx(file.size) };
             writeln!(f, "file     {} {size:>12} {}", file.sha256, file.name)?;
         }
-        writeln!(f, "cmdline  {}", printable(self.cmdline.as_deref().unwrap_or("(built-in)")))?;
+        writeln!(f, "cmdline  {}", printable(self.cmdline.as_deref().unwrap_or("(none)")))?;
         if let Some(lack) = &self.efi_stub {
             writeln!(f, "uefi     not by Slipway's loader: {lack}")?;
         }
