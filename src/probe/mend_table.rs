@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{
-    boot::slot::Slot,
+    boot::{env_block::EnvBlock, slot::Slot, slot_cfg::SLOT_CFG},
     digest::Sha256,
     disk::{
         gpt::{ENTRIES, GptError, is_protective_mbr},
@@ -80,7 +80,8 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0_lost: bool) -> Option<(MendTableFact
     if lba0_lost && basis_lost && !has_meta(disk, ours.parts[Part::Meta as usize - 1]) {
         return None;
     }
-    let basis = basis.or_else(|| RawTable::empty(seeded(disk, "disk"), bytes, sector))?;
+    let disk_guid = || disk_guid(disk, &ours).unwrap_or_else(|| seeded(disk, "disk"));
+    let basis = basis.or_else(|| RawTable::empty(disk_guid(), bytes, sector))?;
     let found = Part::ALL.map(|part| ours.guids[part as usize - 1].or_else(|| own_guid(disk, &ours, part)));
     let guids = Part::ALL.map(|part| found[part as usize - 1].unwrap_or_else(|| seeded(disk, part.name())));
     let new_guids = Part::ALL.into_iter().filter(|part| found[*part as usize - 1].is_none()).map(Part::name).collect();
@@ -250,6 +251,18 @@ fn is_there(disk: &dyn BlockIo, ours: &OurEntries) -> bool {
     };
     let is_known = has_boot_state(disk, at(Part::Esp)) || Slot::BOTH.into_iter().any(boots);
     is_known && Part::ALL.into_iter().all(fits)
+}
+
+// The GUID of the disk, as its slots have it. A boot loader passes it to the kernel, and a system that finds another one on the
+// disk is of no use: it is not confirmed, and takes no upgrade.
+fn disk_guid(disk: &dyn BlockIo, ours: &OurEntries) -> Option<Uuid> {
+    let at = |slot: Slot| ours.parts[Part::from(slot) as usize - 1];
+    let says = |slot: Slot| {
+        let cfg = FatVolume::open(disk, at(slot)).ok()?.read_small(SLOT_CFG, MIB).ok()??;
+        EnvBlock::parse(&cfg)?.get("guid")?.parse().ok()
+    };
+    let boots = Slot::BOTH.into_iter().filter(|slot| slot_boots(disk, at(*slot), *slot)).find_map(says);
+    boots.or_else(|| Slot::BOTH.into_iter().find_map(says))
 }
 
 // The PARTUUID that what lies in a partition says: an XFS file system has the same UUID, and a kernel command line may name

@@ -117,12 +117,15 @@ fn a_table_that_is_erased_beside_a_lost_slot() {
     let world = World::new();
     let node = Node::upgraded(&world);
     let slot = partition(&node.disk, "BOOT-A").offset;
+    let guid = json_of(&node.disk, &["status"])["disk_guid"].clone();
     write_at(&node.disk, slot, &vec![0; MIB as usize]);
     tool!("sgdisk", "--zap-all", &node.disk);
     on_disk(&node.disk, &["repair"]).succeeds();
     on_disk(&node.disk, &["repair"]);
     let status = json_of(&node.disk, &["status"]);
     assert_eq!(status["next_boot"]["slot"], "B", "{status}");
+    // Its systems know the disk by it.
+    assert_eq!(status["disk_guid"], guid);
     assert_eq!(partition(&node.disk, "BOOT-A").offset, slot);
 }
 
