@@ -15,7 +15,7 @@ use slipway_core::report::{ChunkReport, ChunkedLayer, FailureKind, Observer};
 pub enum ChunkError {
     #[error("{0}: an image is prepared in an OCI layout, oci:DIR[:TAG]; {COPY}")]
     Elsewhere(SourceRef),
-    #[error("{0}: a payload directory is no image; put it into one first (docs/auto-upgrade.md, "Build and push")")]
+    #[error("{0}: a payload directory is no image; put it into one first (docs/auto-upgrade.md)")]
     Directory(SourceRef),
 }
 

@@ -27,7 +27,7 @@ pub struct PushRequest {
 /// Why a payload cannot be pushed.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    #[error("{0}: a payload directory is no image; put it into one first (docs/auto-upgrade.md, "Build and push")")]
+    #[error("{0}: a payload directory is no image; put it into one first (docs/auto-upgrade.md)")]
     Directory(SourceRef),
     #[error("{0}: it is in a registry; {PULL}")]
     Registry(SourceRef),

@@ -40,7 +40,7 @@ pub fn lba0(base: &RequestBase, facts: &Lba0Facts) -> Plan {
     );
     Plan {
         warnings: boot_code_lost.then_some(update).into_iter().collect(),
-        result: format!("LBA 0 is written again: the disk has its partition table, and all data is there; {status}"),
+        result: format!("LBA 0 is written again: the disk has its partition table, and no data was changed; {status}"),
         meanwhile: "LBA 0 is lost, and all else is as it was".to_owned(),
         ..bare(base, disk_guid, vec![Step::MendLba0 { extent, sha256: mended, over: found }, Step::RereadTable])
     }

@@ -56,7 +56,7 @@ pub fn mend_table(base: &RequestBase, facts: &MendTableFacts) -> Plan {
     });
     Plan {
         warnings: warning.into_iter().collect(),
-        result: format!("the partition table is written again ({what}), and all data is there; {more}"),
+        result: format!("the partition table is written again ({what}), and no data was changed; {more}"),
         meanwhile: "the partition table is not written again in whole, and all data is as it was".to_owned(),
         ..bare(base, facts.disk_guid, steps(facts))
     }
