@@ -5,11 +5,7 @@ use std::{fs, path::Path};
 
 use serde_json::json;
 
-use crate::{
-    Server,
-    newer_etcd::{self, files},
-    part, url,
-};
+use crate::{Server, files, newer_etcd, part, url};
 
 /// Plugins that ask the core API.
 const ASK_THE_CORE: &str = "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,\

@@ -93,16 +93,18 @@ fn flags(dir: &Path, etcd: &str, port: u16) -> Vec<String> {
         ("runtime-config", "api/beta=false,policy/v1beta1=true"),
         ("feature-gates", "APIPriorityAndFairness=false"),
     ];
-    let files = [
-        ("tls-cert-file", "server.crt"),
-        ("tls-private-key-file", "server.key"),
-        ("client-ca-file", "ca.crt"),
+    let more = [
         ("cert-dir", "."),
         ("service-account-key-file", "server.pub"),
         ("service-account-signing-key-file", "server.key"),
     ];
-    let of_files = files.map(|(flag, name)| format!("--{flag}={}", dir.join(name).display()));
-    flags.map(|(flag, value)| format!("--{flag}={value}")).into_iter().chain(of_files).collect()
+    flags.map(|(flag, value)| format!("--{flag}={value}")).into_iter().chain(files(dir, more)).collect()
+}
+
+/// Flags that name these files, and those of the server's certificate.
+fn files(dir: &Path, more: impl IntoIterator<Item = (&'static str, &'static str)>) -> impl Iterator<Item = String> {
+    let own = [("tls-cert-file", "server.crt"), ("tls-private-key-file", "server.key"), ("client-ca-file", "ca.crt")];
+    own.into_iter().chain(more).map(move |(flag, name)| format!("--{flag}={}", dir.join(name).display()))
 }
 
 impl Server {
@@ -130,11 +132,20 @@ impl Server {
 
     /// One that answers.
     pub fn start() -> Self {
+        let mut api = Command::new(program());
+        // There is more memory than time.
+        api.env("GOGC", "400");
+        Self::launch(&part("SLIPWAY_ETCD", "etcd"), &mut api, flags)
+    }
+
+    /// These programs. The flags of the API server are made of the directory with the certificates, the address of etcd, and a
+    /// port.
+    fn launch(etcd: &Path, api: &mut Command, flags: impl FnOnce(&Path, &str, u16) -> Vec<String>) -> Self {
         let dir = TempDir::new().unwrap();
         let ca = certificates(dir.path());
         let ((_, client), (_, peer), (port, _)) = (url(), url(), url());
         let log = |name: &str| File::create(dir.path().join(name)).unwrap();
-        let etcd = Command::new(part("SLIPWAY_ETCD", "etcd"))
+        let etcd = Command::new(etcd)
             .arg("--data-dir")
             .arg(dir.path().join("etcd"))
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
@@ -144,17 +155,10 @@ impl Server {
             .stderr(log("etcd.log"))
             .spawn()
             .unwrap();
-        let api = Command::new(program())
-            .args(flags(dir.path(), &client, port))
-            // There is more memory than time.
-            .env("GOGC", "400")
-            .stdout(log("api.out"))
-            .stderr(log("api.log"))
-            .spawn()
-            .unwrap();
-        let url = format!("https://127.0.0.1:{port}");
-        let running = vec![etcd, api];
+        api.args(flags(dir.path(), &client, port)).stdout(log("api.out")).stderr(log("api.log"));
+        let running = vec![etcd, api.spawn().unwrap()];
         let guard = guard(dir.path(), &running);
+        let url = format!("https://127.0.0.1:{port}");
         let server = Self { dir, running, guard, url, etcd: client, ca, pristine: None };
         for user in ["admin", "kubelet"] {
             server.write_kubeconfig(user);

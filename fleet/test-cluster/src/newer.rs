@@ -2,10 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{
-    Server,
-    newer_etcd::{self, files},
-};
+use crate::{Server, files, newer_etcd};
 
 fn program() -> Option<PathBuf> {
     std::env::var_os("SLIPWAY_KUBE_APISERVER_NEWER").map(PathBuf::from)
