@@ -10,7 +10,7 @@ use super::{
     SourceRef,
     watches::{Watched, Watches},
 };
-use crate::{digest_file::digest_file, file_reader::FileReader, registry::BYTE_ORDER_MARK};
+use crate::{digest_file::digest_file, file_reader::FileReader, without_mark};
 use slipway_core::{
     digest::{self, Sha256, SumsError},
     kernel::{
@@ -165,7 +165,7 @@ impl Seen {
     /// The content of a small file without white space around it, and without the mark that some editors begin it with: they do
     /// not change kernel arguments.
     pub fn trimmed(&self) -> Option<&[u8]> {
-        self.small().map(|text| text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text).trim_ascii())
+        self.small().map(|text| without_mark(text).trim_ascii())
     }
 
     /// The architecture of a kernel; an error for a file that cannot boot.

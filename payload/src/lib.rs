@@ -39,6 +39,11 @@ use std::{fs::File, io, os::unix::fs::OpenOptionsExt as _, path::Path};
 
 use nix::libc;
 
+/// The text behind the byte order mark that some editors begin a file with.
+fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
 /// Open a file for reading and refuse everything that is not a regular file: a device might never end.
 fn open_regular(path: &Path) -> io::Result<File> {
     // Opening a fifo would block without O_NONBLOCK. For a regular file it has no effect.

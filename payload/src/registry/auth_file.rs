@@ -15,10 +15,7 @@ use base64::{
 use nix::unistd::getuid;
 use serde::Deserialize;
 
-use crate::image::ImageError;
-
-/// Some editors begin a file so.
-pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+use crate::{image::ImageError, without_mark};
 
 /// Deliberately without `Debug`, so that a secret cannot get into a message.
 pub struct Credentials {
@@ -132,7 +129,7 @@ impl Entry {
 impl AuthFile {
     /// An empty file has no entries.
     fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
-        let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+        let text = without_mark(text);
         if text.trim_ascii().is_empty() {
             return Ok(Self::default());
         }

@@ -34,7 +34,6 @@ mod url;
 
 #[cfg(feature = "clap")]
 pub use args::RegistryArgs;
-pub use auth_file::BYTE_ORDER_MARK;
 pub use meter::MinimumSpeed;
 pub use mirror::{Mirror, MirrorError};
 pub use options::{Options, Patience};

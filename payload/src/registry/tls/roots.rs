@@ -14,11 +14,8 @@ use rustls::{
     },
 };
 
-use super::{
-    super::{Options, auth_file::BYTE_ORDER_MARK},
-    named::Named,
-};
-use crate::image::ImageError;
+use super::{super::Options, named::Named};
+use crate::{image::ImageError, without_mark};
 
 // Debian, Alpine and Talos; Fedora; SUSE. `SSL_CERT_FILE` replaces them.
 const BUNDLES: [&str; 3] =
@@ -80,7 +77,7 @@ fn read(file: &Path, named_by: &str) -> Result<(Vec<u8>, Vec<CertificateDer<'sta
     let what = || format!("{}{named_by}", file.display());
     let text = fs::read(file).map_err(|source| ImageError::Io { what: what(), source })?;
     // OpenSSL passes over the mark, too.
-    let pem = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
+    let pem = without_mark(&text);
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(|e| {
         let why = match e {
