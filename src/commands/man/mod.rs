@@ -42,15 +42,13 @@ pub fn man(dir: &Path) -> Result<Report, Failure> {
     let seconds = input(source_date_epoch(RELEASED))?;
     let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(u64::from(seconds))).to_string();
     let date = time.split('T').next().unwrap_or_default();
-    let kind = |e: &io::Error| match e.kind() {
+    let written = write_all(dir, date);
+    let kind = match written.as_ref().map_err(io::Error::kind) {
         // Something else is there.
-        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => FailureKind::Input,
+        Err(io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) => FailureKind::Input,
         _ => FailureKind::Environment,
     };
-    if let Err(e) = write_all(dir, date) {
-        let kind = kind(&e);
-        return Err(e).with_context(|| format!("writing manual pages to {}", dir.display())).or_fail(kind);
-    }
+    written.with_context(|| format!("writing manual pages to {}", dir.display())).or_fail(kind)?;
     Ok(Report::Text(format!("manual pages are in {}", dir.display())))
 }
 
