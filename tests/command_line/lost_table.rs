@@ -129,6 +129,24 @@ fn a_table_that_is_erased_beside_a_lost_slot() {
     assert_eq!(partition(&node.disk, "BOOT-A").offset, slot);
 }
 
+/// What a slot says that does not boot may be damage.
+#[test]
+fn the_guid_of_a_lost_table_is_that_of_a_slot_that_boots() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    let guid = json_of(&node.disk, &["status"])["disk_guid"].clone();
+    let cfg = node.file("A", "slot.cfg");
+    let text = read_at(&node.disk, cfg, 1024);
+    let at = text.windows(5).position(|bytes| bytes == b"guid=").unwrap();
+    let other = if text[at + 5] == b'0' { b'1' } else { b'0' };
+    write_at(&node.disk, cfg + at as u64 + 5, &[other]);
+    tool!("sgdisk", "--zap-all", &node.disk);
+    on_disk(&node.disk, &["repair"]).succeeds();
+    on_disk(&node.disk, &["repair"]);
+    let status = json_of(&node.disk, &["status"]);
+    assert_eq!((&status["next_boot"]["slot"], &status["disk_guid"]), (&"B".into(), &guid), "{status}");
+}
+
 /// Boot code that this installer does not have is not guessed.
 #[test]
 fn boot_code_that_is_lost_is_told() {
