@@ -76,14 +76,19 @@ fn docker_media_types() {
     installs(&world, &layout.source());
 }
 
+/// Descriptors of an image with our payload, and of one for another platform.
+fn for_two_platforms(world: &World, layout: &Layout) -> [Value; 2] {
+    let ours = built(world.payload.dir(), Pack::Zstd).write_blobs(layout);
+    let mut other = Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]);
+    other.arch = "arm64";
+    [ours, other.write_blobs(layout)]
+}
+
 #[test]
 fn the_platform_is_chosen_from_an_index() {
     let world = listed();
     let layout = Layout::new(&world.path("layout"));
-    let ours = built(world.payload.dir(), Pack::Zstd).write_blobs(&layout);
-    let mut other = Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]);
-    other.arch = "arm64";
-    let other = other.write_blobs(&layout);
+    let [ours, other] = for_two_platforms(&world, &layout);
     // BuildKit's attestations say unknown/unknown.
     layout.tag("1", &layout.nested(&[(&other, "arm64"), (&other, "unknown"), (&ours, "amd64")]));
     installs(&world, &layout.source());
@@ -94,10 +99,7 @@ fn the_platform_is_chosen_from_an_index() {
 fn the_platform_is_chosen_from_index_json() {
     let world = listed();
     let layout = Layout::new(&world.path("layout"));
-    let ours = built(world.payload.dir(), Pack::Gzip).write_blobs(&layout);
-    let mut other = Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]);
-    other.arch = "arm64";
-    let other = other.write_blobs(&layout);
+    let [ours, other] = for_two_platforms(&world, &layout);
     let lists = |manifests: &[(&Value, &str, Value)]| {
         let listed = |(descriptor, arch, annotations): &(&Value, &str, Value)| {
             let mut listed = (*descriptor).clone();
