@@ -7,7 +7,10 @@ use std::fs;
 use slipway_kubernetes::component::Component;
 use slipway_test_control_plane::{ControlPlane, containerd::is_here};
 
-use crate::{gates::refuses_words, site::Site};
+use crate::{
+    gates::{refuses_words, until_words},
+    site::Site,
+};
 
 /// The first versions whose servers know it.
 const FROM: &str = "1.31.2";
@@ -30,12 +33,11 @@ fn servers_emulate_until_everything_was_well_and_leave_no_trace_of_it() {
         [&upgrade[..], &["--dry-run"]].concat(),
         "gate emulation: closed: n1: the manifest of kube-apiserver has --emul",
     );
-    while !site.run(&words).1.contains(gate) {}
+    until_words(&site, &words, gate);
     let text = refuses_words(&site, &upgrade, "emulation");
     assert!(text.contains("take it out, or upgrade without emulation"), "{text}");
     fs::write(path(Component::ApiServer), &before[0]).unwrap();
-    while !site.run(&words).1.contains("gate emulation: open") {}
-    site.until_well();
+    until_words(&site, &words, "gate emulation: open");
     let (_, text) = site.run(&words);
     let line = "  1. n1: kube-apiserver to registry.example/kube-apiserver:v1.32.2, which emulates 1.31\n";
     assert!(

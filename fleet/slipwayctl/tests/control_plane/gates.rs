@@ -37,7 +37,12 @@ pub fn preview(site: &Site) -> String {
 
 /// Until the preview has this. API servers may be starting.
 pub fn until(site: &Site, wanted: &str) {
-    while !site.run(&["upgrade", "--to", NEW, "--dry-run"]).1.contains(wanted) {}
+    until_words(site, &["upgrade", "--to", NEW, "--dry-run"], wanted);
+}
+
+/// The same, with these words.
+pub fn until_words(site: &Site, words: &[&str], wanted: &str) {
+    while !site.run(words).1.contains(wanted) {}
     site.until_well();
 }
 
