@@ -10,6 +10,17 @@ die() {
     exit 1
 }
 
+# Run a command beside what follows: beside COMMAND…, and later wait "$beside". It ends with this script: a process group of
+# its own, because what runs in the background ignores Ctrl-C.
+beside() {
+    set -m
+    "$@" &
+    beside=$!
+    set +m
+    # shellcheck disable=SC2064 # now
+    trap "kill -- -$beside 2>/dev/null || :" EXIT
+}
+
 # What is expensive to make, for all clones on this machine. It may be removed when nothing runs here.
 cache=$(realpath --canonicalize-missing "${SLIPWAY_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/slipway}")
 
@@ -202,19 +213,19 @@ static_build() {
     CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
         in_build_dir env "${cross[@]}" cargo build --quiet --profile "$profile" --locked --target "$target" --target-dir target "$@"
     # shellcheck disable=SC2034 # for who sources this
-    built=$top/target/$target/${profile/#dev/debug}
+    built=$top/target/$target/$profile
 }
 
-# Beside Rust itself its libraries for this target are needed, which rustup brings.
+# Beside Rust itself its libraries for this target are needed, which rustup brings. rustup must not run beside itself.
 need_rust_target() {
     need_rust
     [[ ! -d $(rustc --print target-libdir --target "$1") ]] || return 0
+    mkdir -p "$cache"
     say "installing Rust's libraries for $1"
-    rustup target add "$1" >&2 || die "Rust has no libraries for $1: rustup target add $1"
+    flock "$cache/rustup.lock" rustup target add "$1" >&2 || die "Rust has no libraries for $1: rustup target add $1"
 }
 
-# What compiles and counts the tests; and with the loader. rustup must not run beside itself, and a loader is built in more
-# than one place at once.
+# What compiles and counts the tests; and with the loader.
 need_tools() {
     need_rust
     need "${fleet_packages[@]}" python3:python3 git:git
@@ -259,14 +270,14 @@ source_files() {
 # What makes GRUB's images for an architecture: its modules, as the directory $modules.
 need_grub() {
     local targets version list
-    need grub-mkimage:grub-common dpkg-query:dpkg
     targets=$("$top/assets/build" --packages "$1")
     if [[ $1 = "$(dpkg --print-architecture)" ]]; then
         modules=/usr/lib/grub
         mapfile -t list < <(awk -v dir="$modules" '{ print dir "/" $1 "/moddep.lst:" $2 }' <<<"$targets")
-        need "${list[@]}"
+        need grub-mkimage:grub-common dpkg-query:dpkg "${list[@]}"
     else
         # Of grub-mkimage's own version.
+        need grub-mkimage:grub-common dpkg-query:dpkg
         version=$(dpkg-query --show --showformat '${Version}' grub-common)
         mapfile -t list < <(awk -v "version=$version" '{ print $2 "=" version }' <<<"$targets")
         foreign "$1" usr/lib/grub "${list[@]}"
@@ -316,16 +327,16 @@ unpack_foreign() {
 }
 
 # What builds the sample system, what boots it, what examples/mkosi needs beside that, what builds the container image.
+# shellcheck disable=SC2034 # for who sources this
 payload_packages=(mmdebstrap:mmdebstrap mksquashfs:squashfs-tools cpio:cpio zstd:zstd busybox:busybox-static
     readelf:binutils dpkg-deb:dpkg mkfs.xfs:xfsprogs depmod:kmod)
+# shellcheck disable=SC2034 # for who sources this
 machine_packages=(qemu-system-x86_64:qemu-system-x86 /usr/share/seabios/bios-256k.bin:seabios
     /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf)
 # shellcheck disable=SC2034 # for who sources this
 mkosi_packages=(mkosi:mkosi systemd-nspawn:systemd-container debootstrap:debootstrap)
 # shellcheck disable=SC2034 # for who sources this
 image_packages=(buildah:buildah skopeo:skopeo mmdebstrap:mmdebstrap flock:util-linux)
-
-need_demo() { need "${payload_packages[@]}" "${machine_packages[@]}"; }
 
 # What runs machines here: kvm if it starts the sample system's kernel within some seconds, else tcg. That there is a
 # /dev/kvm does not say so: in a machine that is itself virtual it may be there, and run no kernel or take minutes.
