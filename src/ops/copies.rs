@@ -4,7 +4,7 @@
 use slipway_core::{
     boot::env::{MARKER, PATHS},
     disk::{chain::CHAIN, fat::copies::FatsDiffer, layout::Part, meta::ADV_BYTES},
-    plan::{GptCopies, SystemFacts},
+    plan::{self, GptCopies, Growth, SystemFacts},
     report::Writer,
     units::approx,
 };
@@ -17,8 +17,13 @@ use crate::{
 const WHICH: [&str; 2] = ["first", "second"];
 
 /// Faults of the copies of the partition table, and notes. `bytes` is the size of what the table is about, `sector` that of a
-/// sector. `grows`: the table is one of ours, which `grow` takes.
-pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64, grows: bool) -> (Vec<String>, Vec<String>) {
+/// sector. `growth` says what `grow` would do, in words that go on.
+pub fn of_the_table(
+    copies: &GptCopies,
+    bytes: u64,
+    sector: u64,
+    growth: impl FnOnce() -> &'static str,
+) -> (Vec<String>, Vec<String>) {
     let (mut problems, mut notes) = (Vec::new(), Vec::new());
     if let Err(e) = &copies.primary {
         problems.push(format!("the primary GPT is damaged ({e}, at byte {sector} of the disk); the backup is in use"));
@@ -29,7 +34,7 @@ pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64, grows: bool) ->
             "the backup GPT is not at the end of the disk but at {}: the disk is larger than the image that was written to \
              it; this does not keep a disk from booting{}",
             approx(at),
-            if grows { ", and `installer grow` moves it there and makes EPHEMERAL larger" } else { "" },
+            growth(),
         )),
         _ => {}
     }
@@ -41,6 +46,18 @@ pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64, grows: bool) ->
         );
     }
     (problems, notes)
+}
+
+/// What `grow` would do, if it is not refused.
+fn growth(disk: &Disk) -> &'static str {
+    let growth = probe::grow_facts(disk).ok().and_then(|(facts, _)| plan::grow("", &facts).ok()?.0.growth);
+    match growth {
+        None => "",
+        Some(Growth { before, after, .. }) if before < after => {
+            ", and `installer grow` moves it there and makes EPHEMERAL larger"
+        }
+        Some(_) => ", and `installer grow` moves it there",
+    }
 }
 
 /// `esp` is the byte of the disk at which the ESP begins.
@@ -75,7 +92,7 @@ fn without_marker(facts: &SystemFacts) -> Option<String> {
 /// is written after the other.
 pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (Vec<String>, Vec<String>) {
     let (mut problems, mut notes) =
-        of_the_table(&facts.gpt.copies, probe::table_bytes(disk), disk.sector_size().bytes(), true);
+        of_the_table(&facts.gpt.copies, probe::table_bytes(disk), disk.sector_size().bytes(), || growth(disk));
     problems.extend(facts.gpt.wrong_types.iter().cloned());
     problems.extend(facts.gpt.misplaced.iter().map(|(_, why)| format!("the partition table is damaged: {why}")));
     notes.extend(facts.of_a_later_version());

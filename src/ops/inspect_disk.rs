@@ -55,12 +55,12 @@ fn layout(
             let copies = table.copies.as_ref();
             let why = if probe::is_medium(disk).is_ok_and(|is| is) { MEDIUM.to_owned() } else { why };
             let (problems, notes) =
-                copies.map(|c| copies::of_the_table(c, end, sector_bytes, false)).unwrap_or_default();
+                copies.map(|c| copies::of_the_table(c, end, sector_bytes, || "")).unwrap_or_default();
             (None, Some(why), [problems, notes].concat())
         }
         Err(e) => match e.way_back(&quoted(name)) {
             Some(way) => {
-                let copies = table.copies.as_ref().map(|c| copies::of_the_table(c, end, sector_bytes, false).0);
+                let copies = table.copies.as_ref().map(|c| copies::of_the_table(c, end, sector_bytes, || "").0);
                 let problems = copies.into_iter().flatten().chain([way]).collect();
                 (None, Some(e.to_string()), problems)
             }

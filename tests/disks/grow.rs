@@ -6,13 +6,13 @@ use std::{
 };
 
 use nix::sys::statvfs::statvfs;
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_core::units::{GIB, MIB};
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
-        Content, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, Outcome, Partition, SLOT_4096, World, json_of, noise,
-        on_disk, partition, read_at, refused, refused_on, tool, write_at,
+        Content, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, Outcome, Partition, SLOT_4096, World, installer, json_of,
+        noise, on_disk, partition, read_at, refused, refused_on, tool, write_at,
     },
 };
 
@@ -166,6 +166,31 @@ fn what_is_refused() {
     let foreign = world.sparse("foreign.img", IMAGE_BYTES);
     tool!("sgdisk", "--new=1:2048:+100M", &foreign);
     refused(&foreign, INSTALL, &["no Slipway system is found on it"], || grow(&foreign));
+}
+
+/// `status` and `inspect` name `grow` only where it is not refused, and promise no more than it does.
+#[test]
+fn it_is_offered_where_it_is_taken() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    lengthen(&image, 3 * GIB);
+    let told = || {
+        let inspected = Outcome::of(installer(["inspect", "--output=json"]).arg(&image));
+        let said = [on_disk(&image, &["status", "--output=json"]).json(), inspected.json()];
+        let lines = said.map(|report| [&report["problems"], &report["notes"]].map(Value::to_string).concat());
+        assert!(lines.iter().all(|text| text.contains("the backup GPT is not at the end of the disk")), "{lines:?}");
+        lines.map(|text| (text.contains("`installer grow`"), text.contains("makes EPHEMERAL larger")))
+    };
+    assert_eq!(told(), [(true, true); 2]);
+    let at = partition(&image, "EPHEMERAL");
+    let head = read_at(&image, at.offset, 4096);
+    write_at(&image, at.offset, &noise(5, 4096));
+    assert_eq!(told(), [(false, false); 2], "something that is not known is left as it is");
+    write_at(&image, at.offset, &head);
+    let first = (at.offset + at.len) / 512;
+    tool!("sgdisk", "-e", &format!("--new=8:{first}:0"), &image);
+    lengthen(&image, 4 * GIB);
+    assert_eq!(told(), [(true, false); 2], "another partition lies behind it");
 }
 
 /// EPHEMERAL ends where another partition begins, and the table of another tool is taken as it is.
