@@ -206,8 +206,10 @@ pub(super) fn ends(extent: Extent) -> (Extent, Extent) {
     (Extent { offset: extent.offset, len: head }, Extent { offset: extent.end() - tail, len: tail })
 }
 
-/// Zero the first MiB of a slot, so that neither the boot loader nor the installer finds anything of its old content.
+/// Zero the first MiB of a slot, so that neither the boot loader nor the installer finds anything of its old content, and its
+/// end, where an old label would count beside the new file system. Files of the payload lie between the two, and what the disk
+/// has of them already is not to be lost.
 pub(super) fn blank_slot(slot: Slot, extent: Extent) -> Step {
     let head = Extent { offset: extent.offset, len: MIB.min(extent.len) };
-    Step::Blank { part: slot.into(), head, tail: Extent { offset: extent.end(), len: 0 } }
+    Step::Blank { part: slot.into(), head, tail: ends(extent).1 }
 }
