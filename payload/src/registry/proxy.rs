@@ -47,7 +47,9 @@ impl Proxies {
     /// The proxies of this process.
     pub fn of_environment() -> Self {
         Self::from_variables(&|name| {
-            env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+            // A value that is not UTF-8 names no proxy, and is an error as any other that names none.
+            let value = env::var_os(name)?.to_string_lossy().trim().to_owned();
+            (!value.is_empty()).then_some(value)
         })
     }
 

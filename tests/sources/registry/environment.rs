@@ -1,7 +1,7 @@
 //! What the environment says: authorities, auth files; and proxies, in `proxies`. A process has only one environment, so each of
 //! these runs this test program again: the first of them, with a reference to fetch.
 
-use std::{env, fs, path::Path, process::Command};
+use std::{env, ffi::OsStr, fs, path::Path, process::Command};
 
 use slipway::payload::{
     image::ImageStore as _,
@@ -20,6 +20,8 @@ use tempfile::TempDir;
 /// The reference that the program run again fetches; `--plain-http` if it begins with `http:`. Behind `all:` comes one of an image
 /// that is fetched as a whole, [`Image::new`].
 const REFERENCE: &str = "SLIPWAY_TEST_REFERENCE";
+/// No variables.
+pub const NOTHING: &[(&str, &str)] = &[];
 /// What is set around these tests, and must not be seen.
 const CLEARED: [&str; 12] = [
     "ALL_PROXY",
@@ -43,7 +45,7 @@ fn without_any_of_it_the_server_itself_is_asked() {
     }
     let home = TempDir::new().unwrap();
     let server = Server::new(|_, out| reply(out, 200, &[], b"[1,2]"));
-    let said = fetched(&format!("http:127.0.0.1:{}/a/b:1", server.port), home.path(), &[]);
+    let said = fetched(&format!("http:127.0.0.1:{}/a/b:1", server.port), home.path(), NOTHING);
     assert!(said.contains("fetched 5 bytes"), "{said}");
 }
 
@@ -64,14 +66,14 @@ fn fetch(reference: &str) {
 }
 
 /// The answer of `fetch` in this environment.
-pub fn fetched(reference: &str, home: &Path, variables: &[(&str, &str)]) -> String {
+pub fn fetched<V: AsRef<OsStr>>(reference: &str, home: &Path, variables: &[(&str, V)]) -> String {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", "registry::environment::without_any_of_it_the_server_itself_is_asked", "--nocapture"]);
     for name in CLEARED {
         command.env_remove(name);
     }
     command.env("HOME", home).env("XDG_CONFIG_HOME", home).env(REFERENCE, reference);
-    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let output = command.envs(variables.iter().map(|(name, value)| (name, value))).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -85,7 +87,7 @@ fn the_bundle_of_the_environment_is_trusted() {
     let bundle = authority.0.join("ca.crt");
     let said = fetched(&name, dir.path(), &[("SSL_CERT_FILE", bundle.to_str().unwrap())]);
     assert!(said.contains("fetched 5 bytes"), "{said}");
-    let said = fetched(&name, dir.path(), &[]);
+    let said = fetched(&name, dir.path(), NOTHING);
     assert!(said.contains("not trusted"), "{said}");
     let said = fetched(&name, dir.path(), &[("SSL_CERT_FILE", "/nosuch/bundle")]);
     assert!(said.contains("/nosuch/bundle ($SSL_CERT_FILE)"), "{said}");
@@ -100,7 +102,7 @@ fn the_auth_files_of_podman_and_docker_are_found() {
         _ => reply(out, 401, &[("WWW-Authenticate", "Basic realm=x")], b""),
     });
     let (host, name) = (format!("127.0.0.1:{}", server.port), format!("http:127.0.0.1:{}/a/b:1", server.port));
-    let said = fetched(&name, home.path(), &[]);
+    let said = fetched(&name, home.path(), NOTHING);
     assert!(said.contains("no credentials"), "{said}");
     let elsewhere = auth_file(home.path(), &host, "me", "secret");
     let said = fetched(&name, home.path(), &[("REGISTRY_AUTH_FILE", elsewhere.to_str().unwrap())]);

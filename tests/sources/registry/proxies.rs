@@ -1,9 +1,11 @@
 //! Registries behind the proxies that the environment names: what they are asked, and whose fault it is that nothing comes.
 
 use std::{
+    ffi::OsStr,
     fs,
     io::{self, Read as _, Write},
     net::{Shutdown, TcpStream},
+    os::unix::ffi::OsStrExt as _,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -19,7 +21,7 @@ use slipway_test_support::{
 };
 use tempfile::TempDir;
 
-use super::environment::fetched;
+use super::environment::{NOTHING, fetched};
 
 /// Answers as the host of its target does, and connects to none: as squid does for a port other than 443.
 fn forward(request: &Request, out: &mut dyn Write) -> io::Result<()> {
@@ -135,7 +137,7 @@ fn an_answer_through_a_proxy_is_its_own_or_the_registrys() {
         assert!(said.contains(&format!("http://127.0.0.1:{} answers {status}", registry.port)), "{said}");
         let named = said.contains(&format!("or the proxy {} ($HTTP_PROXY) does so in its place", &at[7..]));
         assert_eq!(named, either, "{said}");
-        let said = fetched(&name, home.path(), &[]);
+        let said = fetched(&name, home.path(), NOTHING);
         assert!(said.contains(&format!("answers {status}")) && !said.contains("proxy"), "{said}");
     }
 }
@@ -172,8 +174,11 @@ fn a_proxy_that_is_not_to_be_asked_need_not_be_one() {
     let wrong = ("ALL_PROXY", "socks5://127.0.0.1:9");
     let said = fetched(&name, home.path(), &[wrong, ("NO_PROXY", "localhost 127.0.0.1")]);
     assert!(said.contains("fetched 5 bytes"), "{said}");
-    let said = fetched(&name, home.path(), &[wrong]);
-    assert!(said.contains("failed: manifest 1") && said.contains("$ALL_PROXY"), "{said}");
+    let no_text = OsStr::from_bytes(b"http://127.0.0.1:9\xff");
+    for wrong in [wrong.1.as_ref(), no_text] {
+        let said = fetched(&name, home.path(), &[("ALL_PROXY", wrong)]);
+        assert!(said.contains("failed: manifest 1") && said.contains("$ALL_PROXY"), "{said}");
+    }
     assert_eq!(server.requests().len(), 1);
 }
 
