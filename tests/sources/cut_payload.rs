@@ -41,7 +41,7 @@ const CUTS: [(&str, u64, &str); 5] = [
     (
         Payload::ROOTFS,
         20_000,
-        "rootfs.squashfs: cut off: by its superblock it has 70004 bytes or more, but there are 20000",
+        "rootfs.squashfs: cut off: by its superblock it has 69632 bytes or more, but there are 20000",
     ),
 ];
 

@@ -116,10 +116,10 @@ pub fn initramfs_of(bytes: usize, content: &[u8]) -> Vec<u8> {
     initramfs
 }
 
-/// Makes these bytes a squashfs: its superblock counts all of them.
+/// Makes these bytes a squashfs: its superblock counts all whole blocks of 1 KiB.
 pub fn squashfs(mut bytes: Vec<u8>) -> Vec<u8> {
     const BLOCK_LOG: u16 = 17;
-    let used = bytes.len() as u64;
+    let used = bytes.len() as u64 / 1024 * 1024;
     bytes[..4].copy_from_slice(b"hsqs");
     bytes[12..16].copy_from_slice(&(1_u32 << BLOCK_LOG).to_le_bytes());
     // zstd.

@@ -7,6 +7,8 @@ use super::{Unbootable, cut, le16, le32, le64, xz::FOR_PROGRAMS};
 
 const MAGIC: &[u8] = b"hsqs";
 const SUPERBLOCK_BYTES: u64 = 96;
+// It is read in blocks of so many bytes (`SQUASHFS_DEVBLK_SIZE`), and its loop device ends where the file does.
+const DEVICE_BLOCK_BYTES: u64 = 1024;
 // Data blocks have 4 KiB to 1 MiB.
 const BLOCK_LOGS: core::ops::RangeInclusive<u64> = 12..=20;
 // A block of metadata, in which the root directory begins at an offset.
@@ -57,7 +59,13 @@ pub fn check(head: &[u8], size: u64) -> Result<(), Unbootable> {
         return Err(Unbootable::OtherSquashfs("its superblock says that no user owns anything in it"));
     }
     // mksquashfs pads the file to whole pages, so it may be longer.
-    cut("superblock", used.max(SUPERBLOCK_BYTES), size)
+    cut("superblock", used.max(SUPERBLOCK_BYTES), size)?;
+    if used.next_multiple_of(DEVICE_BLOCK_BYTES) > size {
+        return Err(Unbootable::OtherSquashfs(
+            "its end fills no block of 1 KiB, in which Linux reads it; make it without `mksquashfs -nopad`",
+        ));
+    }
+    Ok(())
 }
 
 /// The options that a kernel needs to mount it. A filter of xz is one of several that each block may have gone through.
@@ -111,9 +119,12 @@ mod tests {
     #[test]
     fn by_its_superblock() {
         let head = superblock(5000, 1 << 17, 17, [4, 0]);
-        assert_eq!(check(&head, 5000), Ok(()));
+        assert_eq!(check(&head, 5120), Ok(()));
         assert_eq!(check(&head, 8192), Ok(()), "padded");
+        assert!(matches!(check(&head, 5000), Err(Unbootable::OtherSquashfs(why)) if why.contains("-nopad")));
+        assert!(matches!(check(&head, 5119), Err(Unbootable::OtherSquashfs(_))));
         assert_eq!(check(&head, 4999), Err(Unbootable::Cut { what: "superblock", needs: 5000, has: 4999 }));
+        assert_eq!(check(&superblock(5120, 1 << 17, 17, [4, 0]), 5120), Ok(()));
         assert!(matches!(check(&head[..95], 95), Err(Unbootable::Cut { .. })));
         assert!(matches!(check(b"hsqs", 4), Err(Unbootable::Cut { needs: 96, .. })));
         assert!(matches!(check(&superblock(u64::MAX, 4096, 12, [4, 0]), 5000), Err(Unbootable::Cut { .. })));
@@ -124,9 +135,9 @@ mod tests {
     fn other_squashfs() {
         for (block, log, version) in [(4096, 12, [3, 1]), (4096, 12, [4, 1]), (4096, 13, [4, 0]), (2048, 11, [4, 0])] {
             let head = superblock(96, block, log, version);
-            assert!(matches!(check(&head, 96), Err(Unbootable::OtherSquashfs(_))), "{block} {log} {version:?}");
+            assert!(matches!(check(&head, 1024), Err(Unbootable::OtherSquashfs(_))), "{block} {log} {version:?}");
         }
-        assert!(matches!(check(&superblock(96, 0, 32, [4, 0]), 96), Err(Unbootable::OtherSquashfs(_))));
+        assert!(matches!(check(&superblock(96, 0, 32, [4, 0]), 1024), Err(Unbootable::OtherSquashfs(_))));
     }
 
     #[test]
@@ -134,7 +145,7 @@ mod tests {
         let compressed = |number: u16| {
             let mut head = superblock(96, 1 << 17, 17, [4, 0]);
             head[20..22].copy_from_slice(&number.to_le_bytes());
-            check(&head, 96)
+            check(&head, 1024)
         };
         for number in [1, 3, 4, 5, 6] {
             assert_eq!(compressed(number), Ok(()), "{number}");
@@ -150,12 +161,12 @@ mod tests {
     fn what_linux_does_not_mount() {
         let mut head = superblock(96, 1 << 17, 17, [4, 0]);
         head[32..40].copy_from_slice(&8191_u64.to_le_bytes());
-        assert_eq!(check(&head, 96), Ok(()));
+        assert_eq!(check(&head, 1024), Ok(()));
         head[32..40].copy_from_slice(&8192_u64.to_le_bytes());
-        assert!(matches!(check(&head, 96), Err(Unbootable::OtherSquashfs(_))));
+        assert!(matches!(check(&head, 1024), Err(Unbootable::OtherSquashfs(_))));
         let mut head = superblock(96, 1 << 17, 17, [4, 0]);
         head[26] = 0;
-        assert!(matches!(check(&head, 96), Err(Unbootable::OtherSquashfs(_))));
+        assert!(matches!(check(&head, 1024), Err(Unbootable::OtherSquashfs(_))));
     }
 
     fn with_options(number: u16, options: &[u32]) -> Vec<u8> {
@@ -178,8 +189,8 @@ mod tests {
 
     #[test]
     fn versions_of_lz4() {
-        assert_eq!(check(&with_options(5, &[1, 0]), 200), Ok(()));
-        assert!(matches!(check(&with_options(5, &[2, 0]), 200), Err(Unbootable::OtherSquashfs(_))));
-        assert_eq!(check(&with_options(6, &[2]), 200), Ok(()), "a level of zstd");
+        assert_eq!(check(&with_options(5, &[1, 0]), 1024), Ok(()));
+        assert!(matches!(check(&with_options(5, &[2, 0]), 1024), Err(Unbootable::OtherSquashfs(_))));
+        assert_eq!(check(&with_options(6, &[2]), 1024), Ok(()), "a level of zstd");
     }
 }
