@@ -82,7 +82,7 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
         return Ok(Found::OtherFormat(format.name));
     }
     let data = |at: usize, from: u64| format!("data at byte {}", from + at as u64);
-    let what = described(head, disk.sector_size(), disk.size()).or_else(|| recognise(head).map(|s| s.name.to_owned()));
+    let what = described(disk, head).or_else(|| recognise(head).map(|s| s.name.to_owned()));
     let what = what.or_else(|| in_head.map(|at| data(at, 0))).or_else(|| in_tail.map(|at| data(at, tail_at)));
     Ok(Found::Something(what.unwrap_or_default()))
 }
@@ -105,15 +105,13 @@ fn is_empty_gpt(head: &[u8], tail: &[u8], sector: SectorSize, last: Lba) -> bool
         && zero(tail)
 }
 
-fn described(head: &[u8], sector: SectorSize, bytes_of_disk: u64) -> Option<String> {
+fn described(disk: &dyn BlockIo, head: &[u8]) -> Option<String> {
+    let sector = disk.sector_size();
     let bytes = sector.bytes() as usize;
     let header = match Header::decode(head.get(bytes..2 * bytes)?, Lba(1)) {
         Ok(header) if is_protective_mbr(head) => header,
         Err(GptError::NoSignature) if is_protective_mbr(head) => {
-            let other = for_other_sectors(sector, bytes_of_disk, |at, bytes| {
-                let found = head.get(at as usize..).and_then(|rest| rest.get(..bytes.len()));
-                found.map(|found| bytes.copy_from_slice(found)).is_some()
-            });
+            let other = for_other_sectors(disk);
             return Some(other.unwrap_or_else(|| "a protective MBR without a GPT behind it".to_owned()));
         }
         // Without a protective MBR this is not a GPT disk (UEFI 2.10, 5.2.3).

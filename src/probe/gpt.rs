@@ -64,12 +64,7 @@ impl Gpt {
             }
             primary => primary,
         };
-        let other = primary.as_ref().err().and_then(|_| {
-            for_other_sectors(sector, disk.size(), |at, bytes| {
-                at.checked_add(bytes.len() as u64).is_some_and(|end| end <= disk.size())
-                    && read(disk, at, bytes).is_ok()
-            })
-        });
+        let other = primary.as_ref().err().and_then(|_| for_other_sectors(disk));
         Gpt { primary, backup: backup.1, backup_lba: backup.0, foreign_backup: foreign, other_backup, other }
     }
 
@@ -133,14 +128,14 @@ fn fits(disk: &dyn BlockIo, (primary, entries): &Table, backup: Lba, last: Lba) 
     first <= end && end <= last && (primary.alternate_lba == backup || is_there())
 }
 
-/// Whether what is on a disk of so many bytes is for sectors of another size, in words. `read` reads at a byte, if it can.
-pub(super) fn for_other_sectors(
-    sector: SectorSize,
-    bytes: u64,
-    mut read: impl FnMut(u64, &mut [u8]) -> bool,
-) -> Option<String> {
+/// Whether what is on a disk is for sectors of another size, in words.
+pub(super) fn for_other_sectors(disk: &dyn BlockIo) -> Option<String> {
+    let (sector, size) = (disk.sector_size(), disk.size());
     let other = if sector == SectorSize::S512 { SectorSize::S4096 } else { SectorSize::S512 };
-    let what = match Sign::ALL.into_iter().find(|sign| sign.is_there(other, bytes, &mut read))? {
+    let mut read = |at: u64, bytes: &mut [u8]| {
+        at.checked_add(bytes.len() as u64).is_some_and(|end| end <= size) && read(disk, at, bytes).is_ok()
+    };
+    let what = match Sign::ALL.into_iter().find(|sign| sign.is_there(other, size, &mut read))? {
         Sign::FirstTable => "a partition table",
         Sign::SecondTable => "the second copy of a partition table",
         Sign::Esp => "the file system of an ESP",

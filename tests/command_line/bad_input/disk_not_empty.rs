@@ -92,6 +92,10 @@ fn a_slipway_disk_with_other_sectors() {
         refused(&image, INSTALL, &["not empty", "a partition table", &sizes], || {
             world.install(&image, &[new, SLOT_4096])
         });
+        write_at(&image, other, &[0; 512]);
+        refused(&image, INSTALL, &["not empty", "the second copy of a partition table", &sizes], || {
+            world.install(&image, &[new, SLOT_4096])
+        });
         world.install(&image, &[new, SLOT_4096, "--force"]).succeeds();
         let status = json_of(&image, &["status"]);
         assert_eq!((&status["sector_bytes"], &status["problems"]), (&sector.into(), &serde_json::json!([])));
