@@ -196,3 +196,27 @@ fn what_is_not_settled_is_refused() {
     assert_eq!(next(&node), ("A".to_owned(), false));
     offline(&node, &upgrade).succeeds();
 }
+
+/// Each verb once named another one. Only a boot ends it.
+#[test]
+fn a_trial_that_waits_beside_a_damaged_default() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    flip(&node.disk, node.file("A", Payload::KERNEL) + 1000);
+    let texts =
+        ["slot B is to be tried at the next boot", "slot A, the default, is damaged", "boot the disk, which tries it"];
+    let source = source(&world.payload);
+    for verb in [&["upgrade", &source][..], &["stage", &source], &["rollback"]] {
+        let before = Content::of(&node.disk);
+        let said = offline(&node, verb).exits(INSTALL).says(&texts).stderr;
+        assert!(Content::of(&node.disk) == before, "{verb:?} has written");
+        let circle = ["upgrade", "rollback", "repair"].map(|verb| format!("installer {verb}"));
+        assert!(!circle.iter().any(|verb| said.contains(verb)), "{verb:?}: {said}");
+    }
+    node.run_under("quiet", &["repair"])
+        .succeeds()
+        .says(&["the next boot tries slot B; once that is confirmed, an upgrade"]);
+    let step = json_of(&node.disk, &["status"])["next_step"]["why"].clone();
+    assert!(step.as_str().unwrap().starts_with("boot this disk: that tries 1.3.0 in slot B once"), "{step}");
+}

@@ -146,6 +146,7 @@ fn damages() -> Vec<Row> {
     };
     let copy_lost = |facts: SystemFacts| SystemFacts { env_copies: [facts.env.clone(), None], ..facts };
     let meta_lost = || SystemFacts { meta: Meta::decode(&[7; 4 * ADV_BYTES]), ..healthy() };
+    let meta_blank = |facts| SystemFacts { meta: Meta::decode(&[0; 4 * ADV_BYTES]), ..facts };
     let no_place = |facts: SystemFacts| SystemFacts { env_at: [None; 2], ..facts };
     vec![
         ("one copy of the boot state is lost", copy_lost(healthy()), "installer repair --disk /dev/sda"),
@@ -181,6 +182,12 @@ fn damages() -> Vec<Row> {
         ("the first copy of the table is lost", primary_lost(), "installer repair --disk /dev/sda"),
         ("the second copy of the table is lost", backup_lost(), "installer repair --disk /dev/sda"),
         ("META is lost", meta_lost(), "installer meta set KEY=VALUE --disk /dev/sda"),
+        ("META is blank", meta_blank(read(healthy())), "installer repair --disk /dev/sda"),
+        (
+            "META is blank, from a rescue system",
+            meta_blank(read(from_outside(confirmed()))),
+            "installer repair --disk /dev/sda",
+        ),
     ]
 }
 
@@ -353,6 +360,7 @@ proptest! {
             prop_assert!(facts.next.slot.is_some() && !facts.next.trial && env.is_some());
             prop_assert!(runs.is_none_or(|runs| Some(runs) == facts.next.slot));
             prop_assert!(facts.env_copies[0] == facts.env_copies[1]);
+            prop_assert!(facts.meta.valid == [true, true], "META has two copies");
             prop_assert!(in_use(&facts).all(|slot| facts.slots[slot].whole == Some(Ok(()))), "all was looked at");
         }
         // Data is given up only where the boot state has no place, or where META or a slot that was never confirmed is in the way.

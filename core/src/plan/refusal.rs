@@ -87,7 +87,13 @@ pub enum Refusal {
         "slot {running}, which runs, is damaged on the disk ({why}), so slot {target} is the only one that boots and \
          is not overwritten"
     )]
-    OnlyWayBack { running: Slot, target: Slot, why: String },
+    OnlyWayBack { running: Slot, target: Slot, why: String, boots_next: bool },
+    /// The default is damaged, so the trial that waits is the only system that boots.
+    #[error(
+        "slot {trial} is to be tried at the next boot, and it is the only one that boots: slot {default}, the default, is damaged \
+         on the disk"
+    )]
+    OnlyTheTrialBoots { trial: Slot, default: Slot },
     /// From a live medium, or offline: the slot that the disk boots is not certain.
     #[error(
         "the boot state of the installation on it is not settled: {0}; so it is not known which slot is safe to write"
@@ -229,6 +235,7 @@ impl Refusal {
             | Refusal::NotDefault { .. }
             | Refusal::NotGood { .. }
             | Refusal::OnlyWayBack { .. }
+            | Refusal::OnlyTheTrialBoots { .. }
             | Refusal::Unsettled(_)
             | Refusal::NoBootEnv
             | Refusal::ForeignFiles(_)
@@ -302,7 +309,7 @@ impl Refusal {
             Refusal::NotDefault { .. } => FailureId::RunningNotDefault,
             Refusal::NotGood { .. } => FailureId::RunningNotGood,
             Refusal::OnlyWayBack { .. } => FailureId::RunningDamaged,
-            Refusal::Unsettled(_) => FailureId::BootStateUnsettled,
+            Refusal::Unsettled(_) | Refusal::OnlyTheTrialBoots { .. } => FailureId::BootStateUnsettled,
             Refusal::NoBootEnv => FailureId::BootEnvUnwritable,
             Refusal::Intruder(_) => FailureId::PartitionInside,
             Refusal::Misplaced(_) => FailureId::PartitionMisplaced,
@@ -380,7 +387,11 @@ impl Refusal {
             Refusal::NotDefault { .. } => "reboot first",
             Refusal::NotGood { .. } => "reinstall",
             Refusal::NoBootEnv => "`installer repair` puts them onto the ESP again, and keeps the slots and all data",
+            Refusal::OnlyWayBack { boots_next: true, .. } => "reboot first: the next boot tries it",
             Refusal::OnlyWayBack { .. } => "boot it first (with `installer rollback`, unless it boots next anyway)",
+            Refusal::OnlyTheTrialBoots { .. } => {
+                "boot the disk, which tries it; once `installer confirm` has made it the default, an upgrade writes the other slot"
+            }
             Refusal::Unsettled(_) => {
                 "boot the disk and settle it there, or settle it with `installer rollback --disk PATH --offline` (a trial, \
                  a damaged default) or `installer repair --disk PATH` (a lost boot.env); `installer status --disk PATH` \
@@ -397,8 +408,8 @@ impl Refusal {
             Refusal::Older { .. } => "take a newer payload, or this one with --allow-older",
             Refusal::KnownBad { .. } => "--retry-bad tries it again",
             Refusal::RootInSlot { .. } => {
-                "give another word for that by --extra-kernel-arg, or take a payload whose initramfs finds it by itself, as \
-                 examples/debian-sealed does"
+                "give another word with the same key by --extra-kernel-arg (-KEY takes one away and names no other place), or take \
+                 a payload whose initramfs finds it by itself, as examples/debian-sealed does"
             }
             Refusal::KernelArgsLost(_) => "give --platform, --config and --extra-kernel-arg",
             Refusal::MetaDamaged => "`installer meta set` starts afresh",

@@ -63,11 +63,7 @@ pub fn repair(
     if env.states[default] == SlotState::Good && whole(default) && !is_marked_good(system, default) {
         draft.mark_good(default, env.seq);
     }
-    let damage = damage(system, &env);
-    let is_stuck = !damage.is_empty() && !Slot::BOTH.into_iter().any(|s| env.states[s] == SlotState::Good && whole(s));
-    if !is_stuck {
-        draft.warnings.extend(damage.iter().map(|what| format!("{what}: an upgrade from the other slot replaces it")));
-    }
+    let stuck = damaged_slots(&mut draft, &env);
     write_meta(&mut draft)?;
     for (name, copy) in [("primary", &system.gpt.copies.primary), ("backup", &system.gpt.copies.backup)] {
         if let Err(why) = copy {
@@ -81,9 +77,7 @@ pub fn repair(
     {
         left.push(no_list(base, system));
     }
-    if is_stuck {
-        left.push(stuck(base, system, default, &damage));
-    }
+    left.extend(stuck);
     let result = format!("{}; slot {default}, {}, is the default", what(system, &esp), system.slots[default].version());
     let meanwhile = match &esp {
         Esp::Made(_) | Esp::Completed(_) => "the ESP is not whole yet, and the slots and all data are as they were",
@@ -110,10 +104,18 @@ pub fn is_first_half(plan: &Plan) -> bool {
     plan.steps.iter().any(|step| matches!(step, Step::CopyBootSector { .. }))
 }
 
+/// Zeros hold nothing that a new META could take away. An install has written it before the table, so they are a loss.
 fn write_meta(draft: &mut Draft) -> Result<(), Refusal> {
     let system = draft.system;
-    if system.meta.valid != [false, false] {
-        let meta = &system.meta;
+    let meta = &system.meta;
+    if meta.blank {
+        draft.warnings.push(
+            "META is blank: it begins anew, and the tags that it held are lost; `installer meta set` sets those again that \
+             you need"
+                .to_owned(),
+        );
+    }
+    if meta.valid != [false, false] || meta.blank {
         let mut change = MetaChange::new(system.gpt.part(Part::Meta), meta, BTreeMap::new(), None)?;
         // The copy that counts stays as it is.
         let lost = |step: &Step| match step {
@@ -122,7 +124,7 @@ fn write_meta(draft: &mut Draft) -> Result<(), Refusal> {
         };
         change.steps.retain(lost);
         draft.set_meta(change);
-    } else if !system.meta.blank {
+    } else {
         draft.warnings.push("neither copy of META is valid, and nothing else knows its tags: not repaired".to_owned());
     }
     Ok(())
@@ -299,6 +301,23 @@ fn no_list(base: &RequestBase, system: &SystemFacts) -> String {
         "{CHAIN} is missing from the ESP, and nothing vouches for the boot loaders there, which are not this installer's: \
          `installer bootloader update --disk {disk}{offline}` replaces them, and then `installer repair` lists them"
     )
+}
+
+/// Tells of damaged slots that are called good, and of what replaces them. Where none boots, that is left to do.
+fn damaged_slots(draft: &mut Draft, env: &BootEnv) -> Option<String> {
+    let (base, system) = (draft.base, draft.system);
+    let damage = damage(system, env);
+    let whole = |slot: Slot| system.slots[slot].damage().is_none();
+    let trial = env.once.filter(|trial| whole(*trial));
+    let boots = |slot: Slot| whole(slot) && (env.states[slot] == SlotState::Good || trial == Some(slot));
+    if !damage.is_empty() && !Slot::BOTH.into_iter().any(boots) {
+        return Some(stuck(base, system, env.default, &damage));
+    }
+    // Until then nothing else is written: the trial is the only system that boots.
+    let first = trial.map(|trial| format!("the next boot tries slot {trial}; once that is confirmed, "));
+    let way = format!("{}an upgrade from the other slot replaces it", first.unwrap_or_default());
+    draft.warnings.extend(damage.iter().map(|what| format!("{what}: {way}")));
+    None
 }
 
 /// The remedy where no slot is whole.

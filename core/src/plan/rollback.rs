@@ -8,7 +8,7 @@ use crate::prelude::*;
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
     rebuild_boot_state::default_if_lost,
-    slots::{Draft, EnvCopies},
+    slots::{Draft, EnvCopies, only_the_trial_boots},
     snapshot,
 };
 use crate::{
@@ -108,6 +108,11 @@ enum Back {
 }
 
 impl Back {
+    fn cancel(env: &BootEnv, system: &SystemFacts, trial: Slot) -> Result<Self, Refusal> {
+        only_the_trial_boots(system, env, trial).map_or_else(|| whole(system, env.default), Err)?;
+        Ok(Back::Cancel(trial))
+    }
+
     fn new(env: &BootEnv, system: &SystemFacts) -> Result<Self, Refusal> {
         let Running::This { slot: running, trial } = system.running else {
             return Err(Refusal::NotRunning(system.running));
@@ -115,7 +120,7 @@ impl Back {
         let whole = |slot: Slot| whole(system, slot);
         let (default, other) = (env.default, !env.default);
         if let Some(slot) = env.once {
-            return whole(default).map(|()| Back::Cancel(slot));
+            return Self::cancel(env, system, slot);
         }
         if trial && env.states[running] == SlotState::Tried {
             return whole(default).map(|()| Back::GiveUp(running));
@@ -137,7 +142,7 @@ impl Back {
         let whole = |slot: Slot| whole(system, slot);
         let (default, other) = (env.default, !env.default);
         if let Some(slot) = env.once {
-            return whole(default).map(|()| Back::Cancel(slot));
+            return Self::cancel(env, system, slot);
         }
         let boots = env.states[default] == SlotState::Good && whole(default).is_ok();
         let left_before = system.slots[other].system().is_some_and(|held| env.bad.contains(&held));

@@ -177,7 +177,9 @@ impl Slots {
     /// earlier run was interrupted, or this is the second. A damaged slot is no trial any more.
     pub fn check_pending(&self, system: &SystemFacts, is_asked_for: bool) -> Result<(), Refusal> {
         match self.copies.env.once.filter(|trial| system.slots[*trial].damage().is_none()) {
-            Some(trial) if self.origin == RunsFrom::Offline && !is_asked_for => Err(pending(trial)),
+            Some(trial) if self.origin == RunsFrom::Offline && !is_asked_for => {
+                Err(pending(system, &self.copies.env, trial))
+            }
             _ => Ok(()),
         }
     }
@@ -198,7 +200,8 @@ impl Slots {
         match system.slots[kept].damage() {
             None => Ok(None),
             Some(why) if boots && system.slots[target].damage().is_none() => {
-                Err(Refusal::OnlyWayBack { running: kept, target, why: why.to_owned() })
+                let boots_next = env.once == Some(target);
+                Err(Refusal::OnlyWayBack { running: kept, target, why: why.to_owned(), boots_next })
             }
             Some(why) => Ok(Some(format!(
                 "{}, is damaged on the disk ({why}): until slot {target} is confirmed there is no slot to fall back to",
@@ -255,8 +258,15 @@ fn running(system: &SystemFacts, now: u64) -> Result<Slot, Refusal> {
     Ok(running)
 }
 
-fn pending(trial: Slot) -> Refusal {
-    Refusal::Unsettled(format!("slot {trial} is to be tried at the next boot"))
+fn pending(system: &SystemFacts, env: &BootEnv, trial: Slot) -> Refusal {
+    only_the_trial_boots(system, env, trial)
+        .unwrap_or_else(|| Refusal::Unsettled(format!("slot {trial} is to be tried at the next boot")))
+}
+
+/// A trial that nothing may cancel or overwrite: what it would fall back to is damaged.
+pub fn only_the_trial_boots(system: &SystemFacts, env: &BootEnv, trial: Slot) -> Option<Refusal> {
+    let (default, is_damaged) = (env.default, |slot: Slot| system.slots[slot].damage().is_some());
+    (is_damaged(default) && !is_damaged(trial)).then_some(Refusal::OnlyTheTrialBoots { trial, default })
 }
 
 /// The default slot of a disk that nothing runs from. Refused unless the next boot is certain: a lost boot state is not
@@ -270,7 +280,7 @@ fn default(system: &SystemFacts, own_trial: impl Fn(&BootEnv) -> bool, may_be_da
     let Some(env) = &system.env else { return unsettled("both copies of boot.env are lost".to_owned()) };
     let (default, state) = (env.default, env.states[env.default]);
     if let Some(trial) = env.once.filter(|_| !own_trial(env)) {
-        return Err(pending(trial));
+        return Err(pending(system, env, trial));
     }
     if state != SlotState::Good && !(may_be_damaged && system.next.slot.is_none()) {
         return unsettled(format!("its default, slot {default}, is {}", state.plain()));

@@ -214,7 +214,8 @@ impl Deciding<'_> {
     }
 
     fn copy_lost(&self) -> Option<NextStep> {
-        self.verb(self.repair(), "repair", "writes again what is lost; what boots stays what boots")
+        let tags = if self.facts.meta.blank { ". META begins anew: its tags are lost" } else { "" };
+        self.verb(self.repair(), "repair", &format!("writes again what is lost; what boots stays what boots{tags}"))
     }
 
     fn boot_chain(&self) -> Option<NextStep> {

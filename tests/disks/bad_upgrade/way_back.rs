@@ -1,5 +1,6 @@
 //! Where the way back is not what it should be.
 
+use serde_json::Value;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{Content, Node, Payload, World, flip, json_of, write_at},
@@ -13,10 +14,17 @@ fn the_default_damaged_and_the_trial_armed() {
     let node = Node::installed(&world);
     node.upgrade().succeeds();
     flip(&node.disk, node.file("A", Payload::KERNEL) + 1000);
-    // Cancelling it, or writing another payload over it, would leave nothing to boot.
-    refused(&node, INSTALL, &["slot A is damaged"], || node.run('A', false, &["rollback"]));
+    // Cancelling it, or writing another payload over it, would leave nothing to boot. Only a boot ends it, and all say so.
+    let texts =
+        ["slot B is to be tried at the next boot", "slot A, the default, is damaged", "boot the disk, which tries it"];
+    refused(&node, INSTALL, &texts, || node.run('A', false, &["rollback"]));
+    node.run('A', false, &["repair"])
+        .succeeds()
+        .says(&["the next boot tries slot B; once that is confirmed, an upgrade"]);
+    assert_eq!(json_of(&node.disk, &["status"])["next_step"]["command"], Value::Null);
     node.next.write("cmdline", "another");
-    let texts = ["slot A, which runs, is damaged", "slot B is the only one that boots"];
+    let texts =
+        ["slot A, which runs, is damaged", "slot B is the only one that boots", "reboot first: the next boot tries it"];
     refused(&node, INSTALL, &texts, || node.upgrade());
     refused(&node, INSTALL, &texts, || node.run('A', false, &["activate", "--preserve=false"]));
 }
