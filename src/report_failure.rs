@@ -2,14 +2,14 @@
 //!
 //! An error of a new kind gets a line in `core/src/report/failure_id.rs` and one in a function below.
 
-use std::{error::Error, io, iter};
+use std::{borrow::Cow, collections::BTreeSet, error::Error, io, iter};
 
 use slipway_core::{
     boot::loader_variable::NotBelieved,
     config::{policy::PolicyError, unattended::InstructionsError, update::UpdateConfigError},
     disk::own::NoDisk,
     media::format::WrongName,
-    plan::{LeftAlone, Refusals},
+    plan::{LeftAlone, Refusal, Refusals},
     report::{FailedStep, FailureId as Id, FailureKind, FailureReport, NOTHING_WRITTEN, RefusalReport},
     yaml::ConfigError,
 };
@@ -88,7 +88,7 @@ pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
         exit_code: failure.kind.exit_code(),
         kind: failure.kind,
         id: known.as_ref().map_or(failure.kind.other(), |known| known.id).name().to_owned(),
-        message: failure.to_string(),
+        message: message(failure, &causes, verb),
         step: step.map(|step| FailedStep { number: step.number, of: step.of, text: one_line(&step.sentence) }),
         disk_state: match left {
             Some(left) => Some(left.state.clone()),
@@ -126,10 +126,12 @@ pub fn usage(text: &str, kind: FailureKind, verb: Option<&str>) -> FailureReport
     }
 }
 
+const RIGHT_DISK: &str = "check that this is the right disk";
+
 /// Remedies for messages without one: those of `docs/troubleshooting.md` that are always right. A verb does not advise itself.
 fn remedy(id: Id, verb: Option<&str>) -> Option<&'static str> {
     Some(match id {
-        Id::NotASlipwayDisk if verb == Some("inspect") => "check that this is the right disk",
+        Id::NotASlipwayDisk if verb == Some("inspect") => RIGHT_DISK,
         Id::DiskDamaged if verb == Some("verify") => return None,
         Id::NoSuchDisk => "check the name; `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks",
         Id::NotASlipwayDisk => "check that this is the right disk; `installer inspect` draws what is on it",
@@ -181,12 +183,25 @@ fn refusals(cause: &(dyn Error + 'static), verb: Option<&str>) -> Option<Vec<Ref
 /// The verbs that take `--offline`.
 const OFFLINE: [&str; 5] = ["upgrade", "stage", "activate", "rollback", "bootloader"];
 
-/// A remedy without a clause about a flag that the verb does not take.
+/// A remedy that names no flag as if the verb took it.
 fn for_verb(remedy: &str, verb: Option<&str>) -> String {
-    match remedy.split_once(", or give --offline") {
-        Some((rest, _)) if verb.is_some_and(|verb| !OFFLINE.contains(&verb)) => rest.to_owned(),
-        _ => remedy.to_owned(),
-    }
+    let remedy = match remedy.split_once(", or give --offline") {
+        Some((rest, _)) if verb.is_some_and(|verb| !OFFLINE.contains(&verb)) => rest,
+        _ => remedy,
+    };
+    // Commands stand between backticks.
+    let names_flags = remedy.split('`').step_by(2).any(|text| text.contains("--"));
+    // A timer runs it, by what a file says: exceptions are for a person.
+    let by = if verb == Some("auto-upgrade") && names_flags { " (flags of `installer upgrade`)" } else { "" };
+    format!("{remedy}{by}")
+}
+
+/// The text of a failure, with the remedies of this verb.
+fn message(failure: &Failure, causes: &[&(dyn Error + 'static)], verb: Option<&str>) -> String {
+    let refusals = causes.iter().find_map(|cause| cause.downcast_ref::<Refusals>());
+    let remedies: BTreeSet<_> = refusals.iter().flat_map(|all| &all.0).filter_map(Refusal::remedy).collect();
+    let of_verb = |text: String, remedy: &Cow<str>| text.replace(&**remedy, &for_verb(remedy, verb));
+    remedies.iter().fold(failure.to_string(), of_verb)
 }
 
 /// Steps are printed in columns.
@@ -317,7 +332,7 @@ fn disk(cause: &(dyn Error + 'static)) -> Option<Known> {
     cause.downcast_ref().map(|error| {
         let id = match error {
             ProbeError::Io { .. } => Id::DiskError,
-            ProbeError::NoTable(_) | ProbeError::Foreign(_) => Id::NotASlipwayDisk,
+            ProbeError::NoTable(_) | ProbeError::Unproven { .. } | ProbeError::Foreign(_) => Id::NotASlipwayDisk,
             ProbeError::Lba0Lost | ProbeError::TableLost(_) | ProbeError::Shrunk { .. } => Id::DiskDamaged,
             ProbeError::TableUnreadable(_) => Id::TableUnreadable,
             ProbeError::Fat { .. }
@@ -325,7 +340,9 @@ fn disk(cause: &(dyn Error + 'static)) -> Option<Known> {
             | ProbeError::NoSums { .. }
             | ProbeError::Stream { .. } => Id::DiskDamaged,
         };
-        Known::new(id).untouched()
+        // Nothing on it can be drawn.
+        let remedy = matches!(error, ProbeError::NoTable(_)).then_some(RIGHT_DISK);
+        Known::new(id).or_remedy(remedy).untouched()
     })
 }
 

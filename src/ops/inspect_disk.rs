@@ -40,7 +40,9 @@ fn layout(
     let context = || name.to_owned();
     let table = match probe::partitions(disk) {
         // Nothing is left to be drawn.
-        lost @ Err(ProbeError::Lba0Lost | ProbeError::TableLost(_)) => super::ours(lost, name)?,
+        lost @ Err(ProbeError::Lba0Lost | ProbeError::TableLost(_) | ProbeError::Unproven { .. }) => {
+            super::ours(lost, name)?
+        }
         other => other.with_context(context).or_fail(FailureKind::Install)?,
     };
     let (bytes, sector_bytes) = (disk.size(), disk.sector_size().bytes());

@@ -120,7 +120,9 @@ fn utc(seconds: u64) -> String {
 /// The facts of a disk that should be one of ours. `name` is the user's name for it.
 fn ours<T>(found: Result<T, ProbeError>, name: &str) -> Result<T, Failure> {
     let context = match &found {
-        Err(ProbeError::NoTable(_) | ProbeError::Foreign(_)) => format!(
+        // Nothing on it can be drawn.
+        Err(ProbeError::NoTable(_)) => format!("{name}: no Slipway system is found on it (`lsblk` lists the disks)"),
+        Err(ProbeError::Foreign(_)) => format!(
             "{name}: no Slipway system is found on it (`installer inspect {}` shows what is there, `lsblk` lists the disks)",
             quoted(name)
         ),
@@ -136,7 +138,7 @@ fn ours<T>(found: Result<T, ProbeError>, name: &str) -> Result<T, Failure> {
 
 /// A disk of ours that does not read as one, and what brings it back.
 #[derive(Debug, thiserror::Error)]
-#[error("{disk}: {remedy}")]
+#[error("{disk}")]
 pub struct WayBack {
     disk: String,
     pub remedy: String,

@@ -74,6 +74,9 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     let last = Lba(disk.size() / disk.sector_size().bytes() - 1);
     if in_head.or(in_tail).is_none() || is_empty_gpt(head, tail, disk.sector_size(), last) {
         return Ok(match lba0::without_table(disk) {
+            Some(Behind::Used) => {
+                Found::Something("a Slipway system that was in use, without a partition table".to_owned())
+            }
             Some(Behind::Data(what)) => Found::Something(what),
             Some(Behind::Unfinished) | None => Found::Nothing,
         });

@@ -5,12 +5,19 @@ use std::io;
 use crate::{fat::ReadError, transfer::StreamError};
 use slipway_core::{digest::SumsError, disk::layout::Part};
 
+const USED: &str =
+    "a Slipway system that was in use, without a partition table, and too little is left to make the table again";
+const UNFINISHED: &str = "an installation on it has not ended: run it again, it begins anew";
+
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     #[error("at byte {offset} of the disk: {source}")]
     Io { offset: u64, source: io::Error },
     #[error("no partition table: {0}")]
     NoTable(String),
+    /// A boot state of ours is left, and too little else to make the table again.
+    #[error("no partition table: LBA 0 carries no protective MBR; {}", if *was_used { USED } else { UNFINISHED })]
+    Unproven { was_used: bool },
     /// Nothing else of the table, and no data.
     #[error(
         "LBA 0 is lost, and with it the disk has no partition table; the table behind it is whole, and all data is there"
@@ -52,7 +59,13 @@ impl ProbeError {
             }
             ProbeError::Shrunk { needs, .. } => Some(format!(
                 "make it as large as it was: an image by `truncate --size={needs} {disk}`, a disk by a copy of it on one of at \
-                 least {needs} bytes"
+                 least {needs} bytes. Then `installer repair --disk {disk}` writes the table again"
+            )),
+            ProbeError::Unproven { was_used: true } => Some(format!(
+                "no data on it can be kept: `installer install --disk {disk} --source SOURCE --force` makes a new system"
+            )),
+            ProbeError::Unproven { was_used: false } => Some(format!(
+                "`installer install --disk {disk} --source SOURCE` installs it anew; nothing on it was in use"
             )),
             _ => None,
         }

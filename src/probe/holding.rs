@@ -21,7 +21,7 @@ fn look(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeError> {
     }
     match system(disk, cmdline) {
         Ok(system) => return Ok(DiskHolds::System(Box::new(system))),
-        Err(ProbeError::NoTable(_) | ProbeError::Foreign(_)) => {}
+        Err(ProbeError::NoTable(_) | ProbeError::Unproven { .. } | ProbeError::Foreign(_)) => {}
         Err(ProbeError::Lba0Lost | ProbeError::TableLost(_)) if is_unfinished(disk)? => {
             return Ok(DiskHolds::Unfinished);
         }
@@ -35,7 +35,7 @@ fn look(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeError> {
             let mut parts = table.regions.iter().filter_map(|region| region.partition());
             parts.any(|part| part.name == Part::Meta.name() && part.extent.len == META_BYTES)
         }
-        Err(ProbeError::NoTable(_)) => false,
+        Err(ProbeError::NoTable(_) | ProbeError::Unproven { .. }) => false,
         Err(e) => return Err(e),
     };
     if meta {

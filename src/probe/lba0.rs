@@ -18,6 +18,7 @@ use slipway_core::{
     digest::Sha256,
     disk::{
         chain::{CHAIN, Chain, Link},
+        foreign_mbr,
         gpt::{BOOT_CODE_BYTES, is_protective_mbr, protective_mbr_of},
         layout::{BIOS_BYTES, BIOS_OFFSET, ESP_BYTES, ESP_OFFSET, META_BYTES, Part, STATE_BYTES},
         magic::recognise,
@@ -78,6 +79,10 @@ fn no_table(disk: &dyn BlockIo) -> ProbeError {
     let Some(head) = head(disk, Extent { offset: 0, len: disk.size() }) else {
         return ProbeError::NoTable(WHY.to_owned());
     };
+    // Others have partitions on it.
+    if let Some(mbr) = foreign_mbr::partitions(&head).and_then(|_| recognise(&head)) {
+        return ProbeError::Foreign(format!("{WHY}; the disk begins with {}", mbr.name));
+    }
     let tables = Gpt::tables(disk);
     let is = match (recognise(&head), tables.for_other_sectors()) {
         (Some(s), _) if s.packed => format!("it is {}: unpack it, or convert it with qemu-img convert -O raw", s.name),
@@ -85,7 +90,8 @@ fn no_table(disk: &dyn BlockIo) -> ProbeError {
         (None, Some(other)) => other.to_owned(),
         (None, None) if head.iter().any(|byte| *byte != 0) => "the disk begins with data of no known format".to_owned(),
         (None, None) => match without_table(disk) {
-            Some(Behind::Unfinished) => "an installation on it has not ended: run it again, it begins anew".to_owned(),
+            Some(Behind::Unfinished) => return ProbeError::Unproven { was_used: false },
+            Some(Behind::Used) => return ProbeError::Unproven { was_used: true },
             Some(Behind::Data(what)) => what,
             None => format!("the disk begins with {} zeros: it is empty, or erased", head.len()),
         },
@@ -97,7 +103,9 @@ fn no_table(disk: &dyn BlockIo) -> ProbeError {
 pub(super) enum Behind {
     /// An installation that has not ended.
     Unfinished,
-    /// A system of ours that was in use, or what begins where a first partition usually does. In words.
+    /// A system of ours that was in use.
+    Used,
+    /// What begins where a first partition usually does, in words.
     Data(String),
 }
 
@@ -113,8 +121,7 @@ pub(super) fn is_unfinished(disk: &dyn BlockIo) -> Result<bool, ProbeError> {
 pub(super) fn without_table(disk: &dyn BlockIo) -> Option<Behind> {
     // An install writes the ESP, at the same place on every disk, long before the table.
     if let Some(env) = boot_state(disk) {
-        let data = || Behind::Data("a Slipway system that was in use, without a partition table".to_owned());
-        return Some(if is_used(disk, &env) { data() } else { Behind::Unfinished });
+        return Some(if is_used(disk, &env) { Behind::Used } else { Behind::Unfinished });
     }
     let first = Extent { offset: ESP_OFFSET, len: disk.size().checked_sub(ESP_OFFSET)? };
     let found = head(disk, first).and_then(|head| recognise(&head))?;

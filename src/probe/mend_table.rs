@@ -114,6 +114,7 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0_lost: bool) -> Option<(MendTableFact
         table,
         new_guids,
         lba0_lost,
+        end_is_blank: gpt.primary.is_ok() && gpt.backup.is_err() && is_blank(disk, bytes - gpt_bytes(sector)),
     };
     (!facts.faults.is_empty()).then_some((facts, misplaced))
 }
@@ -191,6 +192,12 @@ fn lost_copies(gpt: &Gpt, backup_is_right: bool) -> impl Iterator<Item = String>
     let backup = gpt.backup.as_ref().err().filter(|why| !(matches!(why, GptError::OtherTable) && backup_is_right));
     let copies = [("first", gpt.primary.as_ref().err()), ("second", backup)];
     copies.into_iter().filter_map(|(which, why)| Some(format!("its {which} copy is damaged: {}", why?)))
+}
+
+// Whether the second copy of the table was not damaged, but is gone with the end of the disk.
+fn is_blank(disk: &dyn BlockIo, from: u64) -> bool {
+    let mut end = vec![0; gpt_bytes(disk.sector_size()) as usize];
+    disk.read_back(from, &mut end).is_ok() && end.iter().all(|byte| *byte == 0)
 }
 
 // A disk that became larger has its backup elsewhere, and only `grow` moves that.

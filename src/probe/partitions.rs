@@ -34,7 +34,7 @@ pub fn partitions(disk: &dyn BlockIo) -> Result<TableFacts, ProbeError> {
         return Err(ProbeError::NoTable("it is smaller than one sector".to_owned()));
     }
     match of_gpt(disk) {
-        Err(ProbeError::NoTable(why)) => of_mbr(disk)?.ok_or(ProbeError::NoTable(why)),
+        Err(none @ (ProbeError::NoTable(_) | ProbeError::Foreign(_))) => of_mbr(disk)?.ok_or(none),
         other => other,
     }
 }

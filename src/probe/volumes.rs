@@ -39,7 +39,9 @@ pub fn volumes(disk: &dyn BlockIo, gpt: &GptFacts) -> Volumes {
             _ => VolumeHolds::Other,
         };
         let fault = match held {
-            VolumeHolds::Xfs => fault_of_xfs(&head, extent).map(str::to_owned),
+            VolumeHolds::Xfs => {
+                fault_of_xfs(&head, extent).map(str::to_owned).or_else(|| lost_end(disk, &head, extent))
+            }
             VolumeHolds::Luks => None,
             VolumeHolds::Other => lost(disk, &head, extent),
         };
@@ -56,6 +58,21 @@ fn fault_of_xfs(head: &[u8], extent: Extent) -> Option<&'static str> {
         Some(bytes) if bytes > extent.len => Some("its XFS file system is larger than the partition"),
         Some(_) if !is_intact(head) => Some("the superblock of its XFS file system is damaged"),
         Some(_) => None,
+    }
+}
+
+/// Each of its allocation groups begins with a copy of the superblock. The last one lacks it where the disk was made smaller,
+/// and as large as before again.
+fn lost_end(disk: &dyn BlockIo, head: &[u8], extent: Extent) -> Option<String> {
+    let at = XfsSize::from_superblock(head)?.last_group()?;
+    let mut copy = vec![0; disk.sector_size().bytes() as usize];
+    match read(disk, extent.offset + at, &mut copy) {
+        Ok(()) if copy.starts_with(b"XFSB") => None,
+        Ok(()) => Some(format!(
+            "the end of its XFS file system is lost, as where the disk was smaller for a time: there is no superblock at byte {at} \
+             of it"
+        )),
+        Err(e) => Some(format!("the end of its XFS file system cannot be read: {e}")),
     }
 }
 

@@ -183,14 +183,39 @@ fn a_disk_that_shrank_says_how_large_it_was() {
     let world = World::new();
     let image = installed(&world);
     let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
-    file.set_len(IMAGE_BYTES - 20 * MIB).unwrap();
+    file.set_len(IMAGE_BYTES - 5 * MIB).unwrap();
     let command = format!("truncate --size={IMAGE_BYTES} {}", image.display());
     for verb in ["status", "verify", "repair"] {
         on_disk(&image, &[verb]).exits(INSTALL).says(&["EPHEMERAL ends beyond the end of the disk", &command]);
     }
     finished(program("sh").args(["-c", &command]));
-    on_disk(&image, &["repair"]).succeeds();
+    // The last allocation group begins before that, so nothing else tells of it afterwards.
+    on_disk(&image, &["repair"]).succeeds().says(&[
+        "the end of the disk is blank",
+        "EPHEMERAL has lost its end",
+        "xfs_repair",
+    ]);
     on_disk(&image, &["verify"]).succeeds();
+}
+
+/// It is as large as it was, and the table is whole again: that is no proof that all of EPHEMERAL is there.
+#[test]
+fn a_volume_that_lost_its_end_is_told() {
+    let world = World::new();
+    let image = installed(&world);
+    let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
+    file.set_len(IMAGE_BYTES - 20 * MIB).unwrap();
+    file.set_len(IMAGE_BYTES).unwrap();
+    on_disk(&image, &["repair"]).succeeds();
+    let at = partition(&image, "EPHEMERAL").offset;
+    for verb in ["status", "verify"] {
+        let text = on_disk(&image, &[verb]).exits(INSTALL).stdout;
+        for says in
+            ["EPHEMERAL: the end of its XFS file system is lost", "xfs_repair ", &format!("byte {at} of the disk")]
+        {
+            assert!(text.contains(says), "{verb}: {says}: {text}");
+        }
+    }
 }
 
 /// Whichever of the two FATs is damaged, the other one is taken.

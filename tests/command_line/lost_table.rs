@@ -188,7 +188,10 @@ fn a_disk_that_shrank_and_lost_its_table() {
     }
     OpenOptions::new().write(true).open(&image).unwrap().set_len(IMAGE_BYTES).unwrap();
     on_disk(&image, &["repair"]).succeeds();
-    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
+    // What lay behind the end is lost.
+    let problems = json_of(&image, &["status"])["problems"].clone();
+    let [problem] = &problems.as_array().unwrap()[..] else { panic!("{problems}") };
+    assert!(problem.as_str().unwrap().starts_with("EPHEMERAL: the end of its XFS file system is lost"), "{problem}");
 }
 
 /// A disk that another program has begun to use is left alone, though our table still stands behind it.
@@ -237,6 +240,29 @@ fn each_disk_without_a_table_says_what_it_is() {
     write_at(&image, IMAGE_BYTES - MIB, &vec![0; MIB as usize]);
     write_at(&image, 302 * MIB, &vec![0; MIB as usize]);
     says(&image, "an installation on it has not ended: run it again");
+    // The command that is advised makes it.
+    let command = format!("`installer install --disk {} --source SOURCE` installs it anew", image.display());
+    says(&image, &command);
+    world.install(&image, &[]).succeeds();
+}
+
+/// Without META nothing tells it from an installation that was cut off over an older system.
+#[test]
+fn a_system_that_was_in_use_and_has_lost_too_much() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    let meta = partition(&node.disk, "META").offset;
+    write_at(&node.disk, meta, &vec![0; MIB as usize]);
+    tool!("sgdisk", "--zap-all", &node.disk);
+    let before = Content::of(&node.disk);
+    let new = format!("installer install --disk {} --source SOURCE --force", node.disk.display());
+    let remedy = format!("next step: no data on it can be kept: `{new}` makes a new system");
+    for verb in ["status", "verify", "repair"] {
+        on_disk(&node.disk, &[verb]).exits(INSTALL).says(&["a Slipway system that was in use", &remedy]);
+    }
+    Outcome::of(installer(["inspect"]).arg(&node.disk)).exits(INSTALL).says(&[&remedy]);
+    assert!(Content::of(&node.disk) == before);
+    world.install(&node.disk, &["--force"]).succeeds();
 }
 
 /// It is the next step, for people and for programs.
@@ -252,6 +278,7 @@ fn what_brings_it_back_is_the_remedy() {
         };
         let remedy = format!("`installer repair --disk {}` writes LBA 0 again, and keeps all data", image.display());
         assert_eq!(outcome.json()["remedy"], remedy);
-        assert!(outcome.stderr.contains(&remedy) && !outcome.stderr.contains("next step"), "{}", outcome.stderr);
+        assert_eq!(outcome.stderr.matches(&remedy).count(), 1, "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(&format!("\nnext step: {remedy}")), "{}", outcome.stderr);
     }
 }

@@ -32,6 +32,12 @@ impl XfsSize {
         self.blocks.checked_mul(self.block)
     }
 
+    /// The byte at which its last allocation group begins, with a copy of the superblock. None if it has one group only.
+    pub fn last_group(&self) -> Option<u64> {
+        let group = self.blocks.checked_sub(1)? / self.group;
+        (group > 0).then_some(group)?.checked_mul(self.group)?.checked_mul(self.block)
+    }
+
     /// The number of blocks that it can have on so many bytes.
     pub const fn within(&self, bytes: u64) -> u64 {
         let blocks = bytes / self.block;
@@ -99,6 +105,10 @@ mod tests {
         let xfs = XfsSize::from_superblock(&superblock).unwrap();
         assert_eq!((xfs.blocks, xfs.within(4096 * 4063), xfs.within(4096 * 4064)), (4000, 4000, 4064));
         assert!(!xfs.can_grow(4096 * 4063) && xfs.can_grow(4096 * 4064));
+        let last_group = |blocks| XfsSize::new(4096, 1000, blocks).unwrap().last_group();
+        assert_eq!([0, 1, 1000].map(last_group), [None; 3]);
+        assert_eq!([1001, 4000].map(last_group), [Some(4096 * 1000), Some(4096 * 3000)]);
+        assert_eq!(last_group(u64::MAX), None);
         assert_eq!(XfsSize::from_superblock(&[0; 88]), None);
         assert_eq!(XfsSize::from_superblock(&superblock[..80]), None);
         superblock[84..].fill(0);

@@ -40,6 +40,8 @@ pub struct MendTableFacts {
     pub new_guids: Vec<&'static str>,
     /// LBA 0 is lost, too.
     pub lba0_lost: bool,
+    /// Nothing is left at the end of the disk, and the rest of it is there.
+    pub end_is_blank: bool,
 }
 
 /// Plan it. Another repair finds other losses.
@@ -54,8 +56,13 @@ pub fn mend_table(base: &RequestBase, facts: &MendTableFacts) -> Plan {
     let warning = (!new.is_empty()).then(|| {
         format!("these partitions get new PARTUUIDs, because nothing says the old ones any more: {}", new.join(", "))
     });
+    let end = facts.end_is_blank.then(|| {
+        "the end of the disk is blank, as where the disk was smaller for a time: then EPHEMERAL has lost its end, too, and \
+         `xfs_repair -n` on its partition tells"
+            .to_owned()
+    });
     Plan {
-        warnings: warning.into_iter().collect(),
+        warnings: warning.into_iter().chain(end).collect(),
         result: format!("the partition table is written again ({what}), and no data was changed; {more}"),
         meanwhile: "the partition table is not written again in whole, and all data is as it was".to_owned(),
         ..bare(base, facts.disk_guid, steps(facts))
