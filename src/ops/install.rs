@@ -122,8 +122,10 @@ pub fn onto(
     let source = payload::open(&request.system.source, request.system.arch)?;
     let facts = probe::disk_facts(disk).or_fail(FailureKind::Install)?;
     // Do not overwrite an existing system for a payload that may turn out bad: read all of it first. On an empty disk
-    // nothing is lost, and checking while writing is faster.
-    let inspection = if facts.found == Found::Nothing { Inspection::Declared } else { Inspection::Everything };
+    // nothing is lost, and checking while writing is faster. What is refused anyway need not be read for that.
+    let is_declared =
+        facts.found == Found::Nothing || plan::is_refused_by_the_disk(&request.with(Ids::none(0)), &facts);
+    let inspection = if is_declared { Inspection::Declared } else { Inspection::Everything };
     let policy = ChecksumPolicy::from_strict(request.system.source.strict);
     let named = source.named().clone();
     let payload = source.look(policy, inspection, None, observer)?;

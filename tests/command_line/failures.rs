@@ -70,10 +70,10 @@ fn refusals_are_a_list() {
     let image = world.installed(&[]);
     refused(&image, INSTALL, &["not empty"], || {
         let mut command = world.install_command(&image, &["--slot-size=1GiB", "--output=json"]);
-        let report = fails(&mut command, INSTALL, "disk-not-empty");
+        let report = fails(&mut command, INSTALL, "disk-too-small");
         assert_eq!((&report["verb"], &report["disk_state"]), (&json!("install"), &json!(NOTHING)));
         let list = report["refusals"].as_array().unwrap();
-        assert_eq!(list.iter().map(|one| &one["id"]).collect::<Vec<_>>(), ["disk-not-empty", "disk-too-small"]);
+        assert_eq!(list.iter().map(|one| &one["id"]).collect::<Vec<_>>(), ["disk-too-small", "disk-not-empty"]);
         for one in list {
             let (message, remedy) = (one["message"].as_str().unwrap(), one["remedy"].as_str().unwrap());
             assert!(report["message"].as_str().unwrap().contains(&format!("\n  - {message}; {remedy}")), "{one}");

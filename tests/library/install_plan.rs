@@ -147,18 +147,22 @@ fn the_drive_is_recorded() {
 
 #[test]
 fn all_reasons_are_told_at_once() {
-    let mut facts = disk(GIB, SectorSize::S512, DiskKind::Disk);
+    let mut facts = disk(3 * GIB, SectorSize::S512, DiskKind::Disk);
     facts.busy = vec![DiskUse { device: "/dev/sda1".into(), by: "mounted on /mnt".into() }];
     facts.found = Found::Something("an XFS file system".to_owned());
     let payload = PayloadFacts { arch: Arch::Arm64, ..payload_facts(1, 1, 1) };
     let refusals = plan::install(&request(), &facts, &payload, &assets()).unwrap_err().0;
     assert!(
-        matches!(refusals[..], [Refusal::InUse(_), Refusal::NotEmpty(_), Refusal::Arch { .. }, Refusal::Layout(_)]),
+        matches!(refusals[..], [Refusal::Layout(_), Refusal::InUse(_), Refusal::NotEmpty(_), Refusal::Arch { .. }]),
         "{refusals:?}"
     );
+    // On a disk that is too small for slots of any size, --force leads nowhere.
+    let small = DiskFacts { bytes: GIB, ..facts.clone() };
+    let refusals = plan::install(&request(), &small, &payload, &assets()).unwrap_err().0;
+    assert!(matches!(refusals[..], [Refusal::Layout(_), Refusal::InUse(_), Refusal::Arch { .. }]), "{refusals:?}");
     let forced = InstallRequest { force: true, ..request() };
     let refusals = plan::install(&forced, &facts, &payload, &assets()).unwrap_err().0;
-    assert!(matches!(refusals[0], Refusal::InUse(_)), "force does not overwrite a disk in use");
+    assert!(matches!(refusals[1], Refusal::InUse(_)), "force does not overwrite a disk in use");
 }
 
 /// Where a step may write.

@@ -175,11 +175,18 @@ pub enum LayoutError {
 }
 
 impl LayoutError {
+    /// Whether slots of any size are too large for the disk.
+    pub const fn holds_no_slots(&self) -> bool {
+        matches!(self, LayoutError::TooSmall { have, least, .. } if *have < *least)
+    }
+
     /// The remedy: a clause behind the reason.
     pub const fn remedy(&self) -> &'static str {
         match self {
-            LayoutError::TooSmall { have, least, .. } if *have >= *least => "a smaller --slot-size needs less",
-            LayoutError::TooSmall { .. } => "take a larger one: it is too small for slots of any size",
+            LayoutError::TooSmall { .. } if self.holds_no_slots() => {
+                "take a larger one: it is too small for slots of any size"
+            }
+            LayoutError::TooSmall { .. } => "a smaller --slot-size needs less",
             LayoutError::SlotSize { .. } => "use a multiple of 1 MiB between these",
         }
     }

@@ -40,7 +40,7 @@ use crate::{
     disk::{
         drive_record::DriveRecord,
         identity::DiskKind,
-        layout::{Layout, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, gpt_bytes},
+        layout::{Layout, LayoutError, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, gpt_bytes},
         meta::{ADV_BYTES, Adv},
     },
     kernel::arch::Arch,
@@ -93,6 +93,36 @@ impl InstallRequest {
 const DATA: [Part; 2] = [Part::State, Part::Ephemeral];
 const SLOT: Slot = Slot::A;
 
+/// The layout, or the reason that no payload gets on this disk.
+fn layout(request: &InstallRequest, disk: &DiskFacts) -> Result<Layout, LayoutError> {
+    let min_ephemeral = match disk.identity.kind {
+        DiskKind::Disk => MIN_EPHEMERAL_DISK,
+        DiskKind::Image => MIN_EPHEMERAL_IMAGE,
+    };
+    Layout::new(disk.bytes, disk.sector, request.slot_bytes, min_ephemeral)
+}
+
+/// The reasons that lie in the disk alone, but for its size. What is on one that is too small for any slots does not matter.
+fn of_the_disk(request: &InstallRequest, disk: &DiskFacts) -> Vec<Refusal> {
+    let mut refusals: Vec<Refusal> = disk.busy.iter().cloned().map(Refusal::InUse).collect();
+    match &disk.found {
+        // A virtual machine would take the bytes of a disk for its format, and find neither.
+        Found::OtherFormat(what) if disk.identity.kind == DiskKind::Image => {
+            refusals.push(Refusal::OtherFormat { what, path: quoted(&disk.identity.path) });
+        }
+        found if !(request.force || request.zero || layout(request, disk).is_err_and(|e| e.holds_no_slots())) => {
+            refusals.extend(found.what().map(|what| Refusal::NotEmpty(what.to_owned())));
+        }
+        _ => {}
+    }
+    refusals
+}
+
+/// Whether it is certain without the payload that an install is refused: it need not be read in full for that.
+pub fn is_refused_by_the_disk(request: &InstallRequest, disk: &DiskFacts) -> bool {
+    layout(request, disk).is_err() || !of_the_disk(request, disk).is_empty()
+}
+
 /// Plan an install, or report every reason against it.
 pub fn install(
     request: &InstallRequest,
@@ -100,26 +130,19 @@ pub fn install(
     payload: &PayloadFacts,
     assets: &AssetFacts,
 ) -> Result<Plan, Refusals> {
-    let mut refusals: Vec<Refusal> = disk.busy.iter().cloned().map(Refusal::InUse).collect();
-    match &disk.found {
-        // A virtual machine would take the bytes of a disk for its format, and find neither.
-        Found::OtherFormat(what) if disk.identity.kind == DiskKind::Image => {
-            refusals.push(Refusal::OtherFormat { what, path: quoted(&disk.identity.path) });
-        }
-        found if !(request.force || request.zero) => {
-            refusals.extend(found.what().map(|what| Refusal::NotEmpty(what.to_owned())));
-        }
-        _ => {}
-    }
+    let mut refusals = of_the_disk(request, disk);
     if payload.arch != request.arch {
         refusals.push(Refusal::Arch { want: request.arch, have: payload.arch });
     }
     match contents(request, disk, payload, assets) {
         Ok(plan) if refusals.is_empty() => Ok(plan),
         Ok(_) => Err(Refusals(refusals)),
+        // The size first: --force does not make it larger.
         Err(mut more) => {
-            refusals.append(&mut more);
-            Err(Refusals(refusals))
+            let is_size = matches!(more[..], [Refusal::Layout(_)]);
+            let (first, then) = if is_size { (&mut more, &mut refusals) } else { (&mut refusals, &mut more) };
+            first.append(then);
+            Err(Refusals(core::mem::take(first)))
         }
     }
 }
@@ -130,11 +153,7 @@ fn contents(
     payload: &PayloadFacts,
     assets: &AssetFacts,
 ) -> Result<Plan, Vec<Refusal>> {
-    let min_ephemeral = match disk.identity.kind {
-        DiskKind::Disk => MIN_EPHEMERAL_DISK,
-        DiskKind::Image => MIN_EPHEMERAL_IMAGE,
-    };
-    let layout = Layout::new(disk.bytes, disk.sector, request.slot_bytes, min_ephemeral).map_err(|e| vec![e.into()])?;
+    let layout = layout(request, disk).map_err(|e| vec![e.into()])?;
     let mut refusals = Vec::new();
     let (volume, cmdline) = slot(request, payload).map_err(|e| vec![e])?;
     // A BIOS cannot boot from 4096-byte sectors, so its boot code would be dead weight there.

@@ -53,7 +53,7 @@ pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, GptFacts, Intruder, Slo
 pub use found::found;
 pub use grow::{EphemeralContent, FileSystemGrowth, GrowFacts, Growth, Known, grow};
 pub use history::Asked;
-pub use install::{InstallRequest, install};
+pub use install::{InstallRequest, install, is_refused_by_the_disk};
 pub use intruder::beside_others;
 pub use lba0::{Lba0Facts, lba0};
 pub use mend_table::{MendTableFacts, mend_table};

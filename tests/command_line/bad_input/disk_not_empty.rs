@@ -4,10 +4,10 @@ use std::{fs, path::Path};
 
 use slipway_core::units::MIB;
 use slipway_test_support::{
-    exit_code::INSTALL,
+    exit_code::{INPUT, INSTALL},
     world::{
-        IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, SLOT_4096, World, finished, flip, json_of, on_disk, partition,
-        program, refused, tool, write_at,
+        Content, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, Outcome, Payload, SLOT_4096, World, finished, flip,
+        installer, json_of, on_disk, partition, program, refused, tool, write_at,
     },
 };
 
@@ -187,16 +187,52 @@ fn an_mbr_in_front_of_a_stale_empty_gpt() {
     });
 }
 
+/// --force does not make a disk larger, so it is not advised.
+#[test]
+fn one_that_is_too_small_is_told_its_size() {
+    let world = World::new();
+    let image = world.sparse("small.img", 300 * MIB);
+    dos_label(&image);
+    let before = Content::of(&image);
+    let said = world.install(&image, &[]).exits(INSTALL).says(&["the disk is too small", "take a larger one"]).stderr;
+    assert!(!said.contains("--force") && !said.contains("not empty"), "{said}");
+    assert!(Content::of(&image) == before);
+}
+
+/// A payload is not read for a refusal that is certain without it.
+#[test]
+fn the_payload_is_not_read_before_that_is_said() {
+    let world = World::new();
+    let image = world.image();
+    dos_label(&image);
+    Outcome::of(installer(["checksum"]).arg(world.payload.dir())).succeeds();
+    // Only reading all of it finds that.
+    flip(&world.payload.dir().join(Payload::ROOTFS), 30_000);
+    world.install(&image, &["--force"]).exits(INPUT).says(&[Payload::ROOTFS]);
+    world.install(&image, &[]).exits(INSTALL).says(&["not empty"]);
+}
+
 #[test]
 fn disks_that_are_not_ours() {
     let world = World::new();
     let image = world.image();
     let verbs = [&["status"][..], &["verify"], &["meta", "list"], &["meta", "set", "10=x"], &["meta", "delete", "10"]];
     for verb in verbs {
-        let hint = format!("`installer inspect {}` shows what is there, `lsblk` lists the disks", image.display());
-        let texts = ["no Slipway system is found on it", &hint, "no partition table", "protective MBR"];
-        refused(&image, INSTALL, &texts, || on_disk(&image, verb));
+        let texts =
+            ["no Slipway system is found on it (`lsblk` lists the disks)", "no partition table", "protective MBR"];
+        let before = Content::of(&image);
+        let said = on_disk(&image, verb).exits(INSTALL).says(&texts).stderr;
+        assert!(!said.contains("installer inspect"), "it cannot draw that: {said}");
+        assert!(Content::of(&image) == before);
     }
+    // That has partitions.
+    dos_label(&image);
+    let hint = format!("`installer inspect {}` shows what is there, `lsblk` lists the disks", image.display());
+    for verb in verbs {
+        refused(&image, INSTALL, &[&hint, "not a Slipway disk", "an MBR partition table"], || on_disk(&image, verb));
+    }
+    Outcome::of(installer(["inspect"]).arg(&image)).succeeds();
+    write_at(&image, 0, &[0; 512]);
     tool!("sgdisk", "--new=1:2048:+1M", "--change-name=1:EFI", &image);
     for verb in verbs {
         refused(&image, INSTALL, &["`installer inspect ", "not a Slipway disk"], || on_disk(&image, verb));
