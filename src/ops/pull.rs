@@ -41,6 +41,7 @@ pub fn run(request: &PullRequest, observer: &mut dyn Observer) -> Result<PullRep
     let slots = request.reuse.as_ref().and_then(|named| match slots(named.clone(), observer) {
         Ok(slots) => Some(slots),
         Err(why) => {
+            let why = why.to_string().replace("--disk PATH", "--reuse=PATH");
             observer.note(&format!("nothing is reused: {why}"));
             None
         }

@@ -8,7 +8,8 @@ use std::{
 use clap::{CommandFactory as _, Parser as _, error::ErrorKind};
 use slipway::{cli::Cli, error::Failure, report_failure};
 use slipway_core::{
-    boot::running::Running,
+    boot::{running::Running, slot::Slot},
+    kernel::arch::Arch,
     plan::{Refusal, Refusals},
 };
 use slipway_test_support::{project, verbs};
@@ -102,6 +103,56 @@ fn every_advised_command_line_parses() {
     }
     assert!(count > 50, "the sources name commands: {count}");
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// Refusals of an upgrade whose remedies name flags.
+fn of_an_upgrade() -> Vec<Refusal> {
+    vec![
+        Refusal::NotRunning(Running::Unknown),
+        Refusal::Arch { want: Arch::Amd64, have: Arch::Arm64 },
+        Refusal::Version { from: "1".to_owned(), to: "9".to_owned(), why: "too far" },
+        Refusal::Unsigned(Slot::A),
+        Refusal::Older { slot: Slot::A, has: 2, offered: Some(1) },
+        Refusal::LaterSlot { slot: Slot::A, what: "x".to_owned(), allow: "--allow-older" },
+        Refusal::KnownBad { version: None },
+        Refusal::KernelArgsLost(Slot::A),
+    ]
+}
+
+/// Words behind `--` that stand in no command.
+fn bare_flags(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split('`').step_by(2).flat_map(str::split_whitespace);
+    words.filter_map(|word| Some(word.strip_prefix("--")?.trim_end_matches([',', ';', '.', ':', ')'])))
+}
+
+/// A flag that a remedy names is the verb's own, or the remedy says whose it is; and so does the message, which has it too.
+#[test]
+fn flags_in_remedies_are_those_of_the_verb() {
+    let mut command = Cli::command();
+    command.build();
+    let takes = |verb: &str, flag: &str| {
+        let verb = command.find_subcommand(verb).unwrap();
+        verb.get_arguments().any(|arg| arg.get_long() == Some(flag))
+    };
+    let mut count = 0;
+    for verb in ["upgrade", "stage", "auto-upgrade", "unattended"] {
+        let refusals = of_an_upgrade();
+        let kind = Refusals(of_an_upgrade()).kind();
+        let report =
+            report_failure::report(&Failure { kind, error: anyhow::Error::new(Refusals(refusals)) }, Some(verb));
+        for refusal in &report.refusals {
+            let remedy = refusal.remedy.as_deref().unwrap();
+            count += bare_flags(remedy).count();
+            let is_others = remedy.contains("`installer upgrade`");
+            let takes_it = |flag: &&str| takes(verb, flag) || (is_others && takes("upgrade", flag));
+            let lacking = bare_flags(remedy).find(|flag| !takes_it(flag));
+            assert_eq!(lacking, None, "{verb}: {remedy}");
+            assert!(report.message.contains(&format!("; {remedy}")), "{verb}: {remedy:?} is not in {}", report.message);
+        }
+        let offline = takes(verb, "offline");
+        assert_eq!(report.message.contains("give --offline"), offline, "{verb}: {}", report.message);
+    }
+    assert!(count > 40, "they name flags: {count}");
 }
 
 /// A remedy names no flag that the verb does not take.

@@ -243,6 +243,7 @@ fn a_pull_reuses_what_the_slots_hold() {
     let lying = lying(&image.index());
     let cases = [
         (image.clone(), nowhere.as_str(), "nothing is reused"),
+        (image.clone(), "--reuse", "give --reuse=PATH"),
         (image.clone().with_index(lying), reuse.as_str(), "all of it is fetched"),
     ];
     for (image, reuse, why) in cases {
