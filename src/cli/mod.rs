@@ -169,7 +169,7 @@ pub enum Verb {
     Wipe(WipeArgs),
     /// Show what is on a disk, which slot boots next, and why. Writes nothing.
     ///
-    /// The exit code is 7 if it lists a problem.
+    /// The exit code is 7 if it lists a problem. An upgrade that was interrupted is none: what boots is whole.
     Status(StatusArgs),
     /// Show what was done to a disk, and how each trial ended. Writes nothing.
     ///

@@ -133,7 +133,10 @@ fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
             ..Entry::new(2, 1_769_860_800, Verb::Rollback)
         },
     ]);
+    let mut unread_damage = from_outside(healthy());
+    unread_damage.slots.a.whole = Some(Err("rootfs.squashfs: damaged".to_owned()));
     vec![
+        ("unread-damage", seen(), unread_damage),
         ("history", seen(), SystemFacts { history: Some(history), ..with_env(healthy(), named) }),
         ("healthy", seen(), healthy()),
         ("two-versions", seen(), confirmed()),

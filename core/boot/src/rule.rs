@@ -114,9 +114,9 @@ fn without_env(slots: &PerSlot<SlotView>) -> NextBoot {
     let good = |s: Slot| markers[s].as_ref().is_some_and(|marker| marker.state == SlotState::Good);
     let why = match slot {
         Some(s) if good(s) => {
-            format!("both copies of the boot state are lost; slot {s} is marked good and verifies")
+            format!("both copies of the boot state are lost; slot {s} is marked good, and starts")
         }
-        Some(s) => format!("both copies of the boot state are lost and no slot is marked good; slot {s} verifies"),
+        Some(s) => format!("both copies of the boot state are lost and no slot is marked good; slot {s} starts"),
         None => "both copies of the boot state are lost and no slot that may boot verifies".to_owned(),
     };
     NextBoot { slot, trial: false, why }

@@ -141,7 +141,7 @@ impl StatusReport {
         }
         rows.extend(self.writer.iter().map(|writer| ("writer", writer.to_string())));
         rows.push(("running", self.running(verbose)));
-        rows.push(("next boot", next_boot(&self.next_boot)));
+        rows.push(("next boot", format!("{}{}", next_boot(&self.next_boot), self.unread_damage())));
         for slot in Slot::BOTH {
             rows.push((["slot A", "slot B"][slot as usize], self.slot(slot)));
             rows.extend(self.slots[slot].snapshot.iter().map(|found| ("", format!("snapshot: {}", found.text()))));
@@ -171,6 +171,13 @@ impl StatusReport {
         rows.extend(self.notes.iter().map(|note| ("note", note.clone())));
         rows.extend(self.next_step.rows());
         rows
+    }
+
+    /// A word on damage in the slot that boots next: what the boot loader compares is whole there.
+    fn unread_damage(&self) -> &'static str {
+        let is_damaged = |slot: Slot| self.slots[slot].verifies && self.slots[slot].problem.is_some();
+        let note = "; the boot loader reads only kernel and initramfs, and not what is damaged";
+        if self.next_boot.slot.is_some_and(is_damaged) { note } else { "" }
     }
 
     fn running(&self, verbose: bool) -> String {
