@@ -64,9 +64,12 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let cmdline = cmdline(kind, platform, &kernel_args, &facts, observer).or_fail(FailureKind::Input)?;
     let medium = medium(request, kind, cmdline, &parts);
     let cmdline = medium.cmdline.to_string();
-    // Otherwise only an unattended machine would find a wrong word, with no reader of its message.
-    if let Err(wrong @ InstructionsError::Word { .. }) = Instructions::read(&cmdline, None) {
-        return Err(wrong).or_fail(FailureKind::Input);
+    let installs = asks_for_an_installation(&cmdline).or_fail(FailureKind::Input)?;
+    if installs && container.is_none() {
+        observer.note(
+            "slipway.install is on the kernel command line, and the medium carries no container image of the installer: its \
+             system has to have one itself, or give --container",
+        );
     }
     // Fails before anything is written if a kernel argument cannot be expressed in the boot loader's file.
     let text = match kind {
@@ -96,6 +99,15 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let (compression, file_bytes) = finish(image, &target, observer)?;
     (report.changed, report.compression, report.file_bytes) = (true, compression, Some(file_bytes));
     Ok(report)
+}
+
+/// Whether the live system is to install. Only an unattended machine would find a wrong word, with no reader of its message.
+fn asks_for_an_installation(cmdline: &str) -> Result<bool, InstructionsError> {
+    match Instructions::read(cmdline, None) {
+        Err(wrong @ InstructionsError::Word { .. }) => Err(wrong),
+        // `slipway.install=config` names no disk here.
+        asked => Ok(!matches!(asked, Ok(None))),
+    }
 }
 
 /// All that a medium is made of.

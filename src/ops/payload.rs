@@ -2,7 +2,7 @@
 
 use slipway_core::{
     kernel::arch::Arch,
-    payload::{facts::PayloadFacts, signer::FoundSignature},
+    payload::{facts::PayloadFacts, format_checks::unconfirmed_note, signer::FoundSignature},
     report::{FailureKind, Observer},
 };
 
@@ -116,7 +116,7 @@ impl OpenSource {
         if let Some(note) = self.source.unused() {
             observer.note(&note);
         }
-        facts.unconfirmed.iter().for_each(|unconfirmed| observer.note(&unconfirmed.to_string()));
+        unconfirmed_note(&facts.unconfirmed).iter().for_each(|note| observer.note(note));
         let facts = signed(facts);
         Ok(Payload { source: self.source, facts })
     }

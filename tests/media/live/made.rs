@@ -198,6 +198,14 @@ fn a_container_image_is_carried_whole() {
     let (second, _) = made(&world, "pxe", "2.tar", &[&format!("--container={to}")]);
     tool!("cmp", &first, &second);
     let (without, other) = made(&world, "pxe", "3.tar", &[]);
+    // Its system may find no installer to call.
+    let note = "the medium carries no container image of the installer";
+    for word in ["slipway.install=/dev/sda", "slipway.install=config"] {
+        let extra = format!("--extra-kernel-arg={word}");
+        live(&world, "pxe", &world.path("4.tar"), &[&extra, "--force"]).succeeds().says(&[note]);
+        let carries = live(&world, "pxe", &world.path("4.tar"), &[&extra, "--force", &container]).succeeds();
+        assert!(!carries.stderr.contains(note), "{}", carries.stderr);
+    }
     assert_ne!((report["medium"].as_str(), &other["container"]), (other["medium"].as_str(), &report["container"]));
     assert!(fs::metadata(&without).unwrap().len() < fs::metadata(&first).unwrap().len());
     tool!("tar", "--extract", "--file", &first, "--directory", world.path(""), "initramfs");

@@ -61,6 +61,9 @@ fn a_system_that_finds_its_root_only_in_a_slot() {
         for kind in KINDS {
             let texts = ["finds its root file system only in a slot", "a live medium has none", "--extra-kernel-arg"];
             refused(&world, INPUT, &texts, || live(&world, kind, &out, &[]));
+            let taken_away = ["--extra-kernel-arg=-live-media", "--extra-kernel-arg=-root"];
+            let texts = [&texts[..], &["with the same key", "-KEY takes one away and names no other place"]].concat();
+            refused(&world, INPUT, &texts, || live(&world, kind, &out, &taken_away));
             live(&world, kind, &out, &["--extra-kernel-arg=root=/dev/sr0 live-media=/dev/sr0", "--dry-run"]).succeeds();
         }
     }

@@ -1,7 +1,5 @@
 //! Checks that the kernel of a payload was built with the options that its files need.
 
-use core::fmt;
-
 use super::{Unbootable, squashfs::COMPRESSORS};
 use crate::{
     kernel::config::{KernelOptions, MESSAGES},
@@ -50,15 +48,13 @@ fn instead(option: &str, kernel: &KernelOptions) -> String {
     format!("{how} {}, which that kernel reads, or take a kernel that has this option", names.join(" or "))
 }
 
-impl fmt::Display for Unconfirmed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Unconfirmed { file, option } = self;
-        write!(
-            f,
-            "{file} can be read only by a kernel with {option}, and whether this payload's kernel has that is not known: its \
-             configuration is not in it (CONFIG_IKCONFIG)"
-        )
-    }
+/// One note about all of them.
+pub fn unconfirmed_note(all: &[Unconfirmed]) -> Option<String> {
+    let each =
+        all.iter().map(|Unconfirmed { file, option }| format!("{file} can be read only by a kernel with {option}"));
+    let each = each.collect::<Vec<_>>().join(", ");
+    let why = "whether this payload's kernel has that is not known: its configuration is not in it (CONFIG_IKCONFIG)";
+    (!each.is_empty()).then(|| format!("{each}; {why}"))
 }
 
 #[cfg(test)]
@@ -95,10 +91,17 @@ mod tests {
         assert_eq!(configured("initramfs.xz", &["CONFIG_RD_XZ"], &kernel), Ok(vec![]));
         let unconfirmed = configured("rootfs.squashfs", &["CONFIG_SQUASHFS_ZSTD"], &kernel).unwrap();
         assert_eq!(unconfirmed.len(), 1);
+        // What is said of both is said once.
+        let other = configured("initramfs.zst", &["CONFIG_RD_ZSTD"], &kernel).unwrap();
+        let note = unconfirmed_note(&[unconfirmed, other].concat()).unwrap();
         assert!(
-            unconfirmed[0]
-                .to_string()
-                .starts_with("rootfs.squashfs can be read only by a kernel with CONFIG_SQUASHFS_ZSTD")
+            note.starts_with(
+                "rootfs.squashfs can be read only by a kernel with CONFIG_SQUASHFS_ZSTD, initramfs.zst can be read only by a \
+                 kernel with CONFIG_RD_ZSTD; whether"
+            ),
+            "{note}"
         );
+        assert_eq!(note.matches("CONFIG_IKCONFIG").count(), 1);
+        assert_eq!(unconfirmed_note(&[]), None);
     }
 }

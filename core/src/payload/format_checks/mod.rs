@@ -24,7 +24,7 @@ mod uki;
 mod unpack;
 mod xz;
 
-pub use configured::{Unconfirmed, configured};
+pub use configured::{Unconfirmed, configured, unconfirmed_note};
 pub use initramfs::InitramfsWatch;
 pub use squashfs::needs as squashfs_needs;
 pub use uki::{UnifiedWatch, look_at, parts};
