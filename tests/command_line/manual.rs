@@ -8,7 +8,7 @@ use std::{
 
 use clap::Parser as _;
 use slipway::cli::{Cli, Imager};
-use slipway_core::report::FailureKind;
+use slipway_core::{config::update::UpdateConfig, report::FailureKind};
 use slipway_test_support::{
     tool, verbs,
     world::{Outcome, World, installer, program},
@@ -84,6 +84,17 @@ fn no_word_is_taken_for_a_request() {
         let other: Vec<&str> = requests.filter(|request| !known.contains(request)).collect();
         assert_eq!(other, [""; 0], "{name}");
         assert!(page.is_ascii(), "{name} is not for troff without preconv");
+    }
+}
+
+#[test]
+fn the_file_of_auto_upgrade_is_explained() {
+    let world = World::new();
+    let all = pages(&world);
+    let (_, page) = all.iter().find(|(name, _)| name == "installer-auto-upgrade").unwrap();
+    let text = section(page, "THE FILE").join("\n");
+    for key in UpdateConfig::KEYS {
+        assert!(text.contains(&format!("{key} = ")), "{key} is not in {text}");
     }
 }
 

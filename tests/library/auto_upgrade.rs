@@ -124,7 +124,8 @@ proptest! {
 }
 
 #[test]
-fn the_example_explains_every_key() {
+fn the_example_and_the_page_explain_every_key() {
+    let page = fs::read_to_string(project().join("docs/auto-upgrade.md")).unwrap();
     let text = fs::read_to_string(project().join("assets/update.toml")).unwrap();
     let parsed = UpdateConfig::parse(text.as_bytes()).unwrap();
     assert_eq!(parsed.source.unwrap().to_string(), "registry.example/os:stable");
@@ -138,5 +139,6 @@ fn the_example_explains_every_key() {
     assert_eq!((parsed.reboot, parsed.mirrors.len()), (RebootPolicy::Window, 1));
     for key in UpdateConfig::KEYS {
         assert_eq!(all.lines().filter(|line| line.starts_with(&format!("{key} = "))).count(), 1, "{key}");
+        assert!(page.contains(&format!("\n| `{key}` | ")), "{key} has no row in docs/auto-upgrade.md");
     }
 }

@@ -176,6 +176,11 @@ fn own_sections(command: &Command, name: &str, page: &Page) -> Roff {
         profile.lines().for_each(|line| _ = roff.text([roman(line)]));
         roff.control("EE", []).control("PP", []).text([roman(rest)]);
     }
+    if name == "installer-auto-upgrade" {
+        roff.control("SH", ["THE FILE"]).control("EX", []);
+        include_str!("../../../assets/update.toml").lines().for_each(|line| _ = roff.text([roman(line)]));
+        roff.control("EE", []);
+    }
     roff.control("SH", ["EXAMPLES"]);
     for (n, (what, command)) in page.examples.iter().enumerate() {
         if n > 0 {

@@ -126,8 +126,7 @@ const PAGES: &[Page] = &[
             ),
         ],
         &["upgrade", "confirm", "status", "history"],
-        "The file is TOML. Its keys are explained in the example assets/update.toml of the project. A mistake in it is \
-         exit code 2, with its line and column. `systemctl enable --now slipway-update.timer` turns it on.",
+        "A mistake in the file is exit code 2, with its line and column. `systemctl enable --now slipway-update.timer` turns it on.",
     ),
     page(
         "installer-stage",
