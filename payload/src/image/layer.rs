@@ -18,7 +18,7 @@ use oci_spec::image::{Descriptor, MediaType};
 use super::{
     ImageError, ImageStore,
     read_ahead::ReadAhead,
-    store::sha256_of,
+    store::{sent, sha256_of},
     verifying_reader::{Length, VerifyingReader},
 };
 use slipway_core::{delta::index::Index, digest::Sha256};
@@ -119,9 +119,9 @@ impl Layer {
     /// A reader of the tar archive. A compressed blob is read and hashed on a thread of its own; the caller's thread
     /// decompresses.
     pub fn open(&self, store: &dyn ImageStore) -> Result<LayerReader<'static>, ImageError> {
-        let name = self.name();
         let bytes = self.descriptor.size();
         let (blob, digest) = (store.blob(&self.descriptor)?, sha256_of(&self.descriptor)?);
+        let name = sent(self.name(), store);
         // The buffer is for headers. Large reads bypass it.
         let blob: Box<dyn Read + Send> = Box::new(BufReader::with_capacity(HEADERS_BYTES, blob));
         let mut checked = VerifyingReader::new(blob, name.clone(), digest, Length::Exactly(bytes));

@@ -14,7 +14,7 @@ use super::{
     layout::{change_index, descriptor_of, io_error, write, write_blob},
     resolve::{Resolved, resolve},
     signatures::{self, AllBeside, Beside},
-    store::sha256_of,
+    store::{sent, sha256_of},
     verifying_reader::VerifyingReader,
 };
 use crate::{
@@ -121,7 +121,8 @@ impl<'s> Pull<'s> {
     }
 
     fn fetch(&self, blob: &Descriptor, blobs: &Path, progress: &mut dyn FnMut(u64)) -> Result<Copied, ImageError> {
-        write_checked(self.store.blob(blob)?, blob, blobs, progress)?;
+        let bytes = self.store.blob(blob)?;
+        write_checked(bytes, blob, sent(format!("blob {}", blob.digest()), self.store), blobs, progress)?;
         Ok(Copied { fetched: blob.size(), ..Copied::default() })
     }
 
@@ -145,7 +146,7 @@ impl<'s> Pull<'s> {
             told += n;
             progress(n);
         };
-        match write_checked(delta, blob, blobs, &mut tell) {
+        match write_checked(delta, blob, format!("blob {}", blob.digest()), blobs, &mut tell) {
             Ok(()) => {
                 let (fetched, reused) = (self.store.fetched() - fetched, old.said.reused() - reused);
                 Ok(Copied { fetched, reused, kept: 0 })
@@ -233,10 +234,10 @@ impl Copied {
 fn write_checked(
     bytes: impl io::Read,
     blob: &Descriptor,
+    what: String,
     blobs: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), ImageError> {
-    let what = format!("blob {}", blob.digest());
     let path = blobs.join(sha256_of(blob)?.to_string());
     write_blob(VerifyingReader::of_blob(bytes, what.clone(), blob)?, &what, &path, progress)
 }

@@ -10,7 +10,7 @@ use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageInde
 use super::{
     Document, ImageError, ImageStore,
     layer::Layer,
-    store::{read_document, sha256_of},
+    store::{read_document, sent, sha256_of},
     verifying_reader::{Length, VerifyingReader},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::image_ref::parse_digest};
@@ -184,8 +184,8 @@ fn layers(
     manifest: &ImageManifest,
     arch: Arch,
 ) -> Result<(ImageConfiguration, Vec<Layer>), ImageError> {
-    let what = format!("configuration {}", manifest.config().digest());
     let blob = store.blob(manifest.config())?;
+    let what = sent(format!("configuration {}", manifest.config().digest()), store);
     let digest = sha256_of(manifest.config())?;
     let checked = VerifyingReader::new(blob, what.clone(), digest, Length::Exactly(manifest.config().size()));
     let bytes = read_document(checked, &what)?;

@@ -75,6 +75,11 @@ pub trait ImageStore: Send + Sync {
         0
     }
 
+    /// The mirror that answered the last request for a blob, for messages. None: the store itself did.
+    fn mirror(&self) -> Option<&str> {
+        None
+    }
+
     /// The manifests under another tag of the same repository. A layout may list several.
     fn tagged(&self, _tag: &str) -> Result<Listing<Document>, ImageError> {
         Ok(Listing::default())
@@ -103,6 +108,14 @@ pub trait ImageStore: Send + Sync {
 
     /// The image's name for messages: `docker://r.io/x:1`.
     fn name(&self) -> String;
+}
+
+/// The name of a blob that was just opened: who runs a mirror has to know that its bytes are wrong.
+pub fn sent(name: String, store: &dyn ImageStore) -> String {
+    match store.mirror() {
+        Some(mirror) => format!("{name}, as the mirror {mirror} sends it"),
+        None => name,
+    }
 }
 
 pub fn sha256_of(descriptor: &Descriptor) -> Result<Sha256, ImageError> {

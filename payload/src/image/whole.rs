@@ -9,7 +9,7 @@ use super::{
     layout::descriptor_of,
     resolve::{Parts, checked_document, parts},
     sink::NamedManifest,
-    store::sha256_of,
+    store::{sent, sha256_of},
     verifying_reader::{Length, VerifyingReader},
 };
 use slipway_core::digest::Sha256;
@@ -76,8 +76,9 @@ impl WholeImage {
 
     /// A blob, compared with its digest.
     pub fn read(&self, blob: &Descriptor) -> Result<VerifyingReader<Box<dyn std::io::Read + Send>>, ImageError> {
-        let what = format!("blob {}", blob.digest());
-        Ok(VerifyingReader::new(self.store.blob(blob)?, what, sha256_of(blob)?, Length::Exactly(blob.size())))
+        let bytes = self.store.blob(blob)?;
+        let what = sent(format!("blob {}", blob.digest()), &*self.store);
+        Ok(VerifyingReader::new(bytes, what, sha256_of(blob)?, Length::Exactly(blob.size())))
     }
 
     /// Compares all of the image with its digests: of an index, every image in it. `progress` gets numbers of bytes.

@@ -136,6 +136,7 @@ impl BlobReader {
             let chunked = header(&answer.response, "transfer-encoding").is_some();
             (length.is_some() || chunked, self.position)
         };
+        self.endpoints.answered.store(self.schedule.endpoint(), Ordering::Relaxed);
         self.version = answer.strong_etag();
         let origin = answer.origin;
         self.connection = Some(Connection { body: answer.response.into_body().into_reader(), origin, whole, skip });

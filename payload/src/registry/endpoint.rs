@@ -5,7 +5,7 @@ use std::{
     io::Read,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Instant,
 };
@@ -45,6 +45,8 @@ pub struct Endpoints {
     pub deadline: Option<Instant>,
     /// Bytes of documents and blobs that came.
     pub fetched: AtomicU64,
+    /// The one that answered the last request for a blob.
+    pub answered: AtomicUsize,
 }
 
 impl Endpoints {

@@ -43,7 +43,7 @@ use std::{
     ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -113,7 +113,14 @@ impl Registry {
         let Options { patience, deadline, .. } = *options;
         Ok(Registry {
             image: image.clone(),
-            endpoints: Arc::new(Endpoints { list, names, patience, deadline, fetched: AtomicU64::new(0) }),
+            endpoints: Arc::new(Endpoints {
+                list,
+                names,
+                patience,
+                deadline,
+                fetched: AtomicU64::new(0),
+                answered: AtomicUsize::new(usize::MAX),
+            }),
         })
     }
 
@@ -255,6 +262,12 @@ impl ImageStore for Registry {
 
     fn fetched(&self) -> u64 {
         self.endpoints.fetched.load(Ordering::Relaxed)
+    }
+
+    fn mirror(&self) -> Option<&str> {
+        // The last one is the registry itself.
+        let (_, mirrors) = self.endpoints.names.split_last()?;
+        mirrors.get(self.endpoints.answered.load(Ordering::Relaxed)).map(String::as_str)
     }
 
     fn tagged(&self, tag: &str) -> Result<Listing<Document>, ImageError> {

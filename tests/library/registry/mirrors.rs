@@ -1,13 +1,13 @@
 //! Mirrors: who is asked, and when the registry itself is.
 
 use slipway::payload::{
-    image::ImageStore as _,
+    image::{ImageSource, ImageStore as _},
     registry::{Options, Registry},
 };
-use slipway_core::digest::Sha256;
+use slipway_core::{digest::Sha256, kernel::arch::Arch};
 use slipway_test_support::{
     registry::{
-        blob, digest, plain, registry, says,
+        Image, blob, digest, plain, registry, says,
         server::{Server, blob_head, reply, serve_blob},
     },
     world::noise,
@@ -125,4 +125,33 @@ fn a_mirror_that_cuts_but_brings_bytes_is_asked_on() {
     let own = Server::new(|_, out| reply(out, 404, &[], b""));
     assert!(blob(&mirrored(&own, &[&url(&mirror)]), &bytes).unwrap() == bytes);
     assert_eq!((mirror.requests().len(), own.requests().len()), (7, 0));
+}
+
+/// Who runs it has to know: the registry's own bytes are right.
+#[test]
+fn wrong_bytes_of_a_mirror_are_told_with_its_name() {
+    let image = Image::new();
+    let serve = |flip: u8| {
+        let all = [&image.index, &image.manifest, &image.config].map(Vec::clone);
+        Server::new(move |request, out| {
+            let [index, manifest, config] = &all;
+            match request.target.as_str() {
+                target if target.ends_with("/manifests/1") => reply(out, 200, &[], index),
+                target if target.contains("/manifests/") => reply(out, 200, &[], manifest),
+                _ => reply(out, 200, &[], &[&config[..config.len() - 1], &[config[config.len() - 1] ^ flip]].concat()),
+            }
+        })
+    };
+    let (own, wrong) = (serve(0), serve(1));
+    let opened = |registry: Registry| {
+        let source = "docker://r.example/a/b:1".parse().unwrap();
+        ImageSource::open(Box::new(registry), source, Arch::Amd64).map(drop)
+    };
+    opened(mirrored(&own, &[])).unwrap();
+    let said = opened(mirrored(&own, &[&url(&wrong)])).unwrap_err().to_string();
+    let name = format!("as the mirror {} sends it: SHA-256 of its content", url(&wrong));
+    assert!(said.contains(&name), "{said}");
+    // The registry itself is named already.
+    let said = opened(mirrored(&wrong, &[])).unwrap_err().to_string();
+    assert!(said.contains("SHA-256 of its content") && !said.contains("mirror"), "{said}");
 }
