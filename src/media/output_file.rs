@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, Permissions},
     io,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -18,7 +18,7 @@ pub enum OutputFileError {
     Exists(PathBuf),
     #[error("{path} is not a regular file: {INSTALL}", path = .0.display())]
     NotAFile(PathBuf),
-    #[error("{path:?} is not a file name", path = .0.display().to_string())]
+    #[error("{path:?} is not a file name: {NAME_ONE}", path = .0.display().to_string())]
     NoName(PathBuf),
     #[error("{path}: cannot create a file in {dir} ({source}): {ANOTHER}", path = path.display(), dir = dir.display())]
     Dir { path: PathBuf, dir: PathBuf, source: io::Error },
@@ -26,6 +26,8 @@ pub enum OutputFileError {
     Io { path: PathBuf, source: io::Error },
 }
 
+// A file of the name `-` is `./-`. What is made is read back, so it is never a stream.
+const NAME_ONE: &str = "name a file; none is written to standard output";
 const FORCE: &str = "--force replaces it";
 const INSTALL: &str = "`image` makes a file, use `install` to write to a disk";
 const ANOTHER: &str = "create that directory or choose another one";
@@ -37,7 +39,8 @@ impl OutputFileError {
             OutputFileError::Exists(_) => Some(FORCE),
             OutputFileError::NotAFile(_) => Some(INSTALL),
             OutputFileError::Dir { .. } => Some(ANOTHER),
-            OutputFileError::NoName(_) | OutputFileError::Io { .. } => None,
+            OutputFileError::NoName(_) => Some(NAME_ONE),
+            OutputFileError::Io { .. } => None,
         }
     }
 }
@@ -51,7 +54,8 @@ pub struct OutputFile {
 impl OutputFile {
     /// The file must not exist, unless `replace` is set. Its directory must exist.
     pub fn new(path: &Path, replace: bool) -> Result<Self, OutputFileError> {
-        let name = path.file_name().ok_or_else(|| OutputFileError::NoName(path.to_owned()))?;
+        let is_name = path.as_os_str() != "-" && !path.as_os_str().as_bytes().ends_with(b"/");
+        let name = path.file_name().filter(|_| is_name).ok_or_else(|| OutputFileError::NoName(path.to_owned()))?;
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let no_dir = |source| OutputFileError::Dir { path: path.to_owned(), dir: parent.to_owned(), source };
         let dir = parent.canonicalize().map_err(no_dir)?;

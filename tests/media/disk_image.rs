@@ -331,6 +331,17 @@ fn an_unknown_kind() {
     refused(&world, INPUT, &texts, || image(&world, "floppy", &world.path("os.img"), &[]));
 }
 
+/// A file of that name would be what nobody asked for.
+#[test]
+fn what_is_no_name_of_a_file() {
+    let world = World::new();
+    for out in ["-", "a/", "sub/a/", "/", ".."] {
+        let attempt = || Outcome::of(image_command(&world, "raw", Path::new(out), &[]).current_dir(world.path("")));
+        refused(&world, INSTALL, &["is not a file name", "name a file; none is written to standard output"], attempt);
+    }
+    Outcome::of(image_command(&world, "raw", Path::new("./-"), &[]).current_dir(world.path(""))).succeeds();
+}
+
 #[test]
 fn a_disk_too_small_by_a_sector() {
     let world = World::new();
