@@ -52,7 +52,8 @@ fn each_failure_to_open_a_disk_has_an_identifier() {
     let not = fails_on(&world.path(""), &["verify"], INSTALL, "not-a-disk");
     assert_eq!(not["remedy"], "name a whole disk or an image file");
     let empty = fails_on(&world.sparse("empty.img", 1 << 20), &["status"], INSTALL, "not-a-slipway-disk");
-    helps(&empty, "` draws what is on it");
+    // Nothing on it can be drawn.
+    assert_eq!(empty["remedy"], "check that this is the right disk");
     let file = fs::File::open(&image).unwrap();
     let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| e).unwrap();
     for verb in [&["confirm", "--lock-timeout=0"][..], &["meta", "set", "0x0a=1", "--lock-timeout=0"]] {
