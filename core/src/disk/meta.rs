@@ -85,15 +85,16 @@ impl Adv {
 
     /// One copy, [`ADV_BYTES`] long.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(ADV_BYTES);
-        out.extend_from_slice(&MAGIC_START.to_be_bytes());
+        let mut records = MAGIC_START.to_be_bytes().to_vec();
         for (tag, value) in &self.0 {
-            out.extend_from_slice(&u32::from(*tag).to_be_bytes());
+            records.extend_from_slice(&u32::from(*tag).to_be_bytes());
             // No truncation: `set` keeps the sum of all below 2^18.
-            out.extend_from_slice(&(value.len() as u32).to_be_bytes());
-            out.extend_from_slice(value);
+            records.extend_from_slice(&(value.len() as u32).to_be_bytes());
+            records.extend_from_slice(value);
         }
-        out.resize(ADV_BYTES, 0);
+        // Zeros that come at once: to append them one by one takes tests a tenth of their time.
+        let mut out = vec![0; ADV_BYTES];
+        out[..records.len()].copy_from_slice(&records);
         out[ADV_BYTES - 4..].copy_from_slice(&MAGIC_END.to_be_bytes());
         let digest = Sha256::of(&out);
         out[DIGEST_AT..DIGEST_AT + 32].copy_from_slice(&digest.0);
