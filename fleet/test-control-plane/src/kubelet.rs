@@ -17,7 +17,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api,
+    Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
@@ -47,13 +47,14 @@ impl Kubelet {
         let work = move || {
             let mut pods = BTreeMap::new();
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            let client = runtime.block_on(client_of(&kubeconfig));
             while !stopped.load(Ordering::Relaxed) {
                 for component in Component::ALL {
                     let text = fs::read_to_string(dir.join("manifests").join(component.file())).unwrap_or_default();
                     run(&mut pods, component, &text, &dir, &images);
                 }
                 for (component, pod) in &mut pods {
-                    let shown = show(pod, *component, &node, &kubeconfig);
+                    let shown = show(pod, *component, &node, &client);
                     // While no API server answers, it is shown later.
                     let _ = runtime.block_on(async { timeout(Duration::from_secs(5), shown).await });
                 }
@@ -114,11 +115,11 @@ fn run(pods: &mut BTreeMap<Component, Running>, component: Component, text: &str
 }
 
 /// Show the pod in the API.
-async fn show(pod: &mut Running, component: Component, node: &str, kubeconfig: &Path) -> Result<(), String> {
+async fn show(pod: &mut Running, component: Component, node: &str, client: &Client) -> Result<(), String> {
     let text = |e: kube::Error| e.to_string();
     let described = manifest::pod(&pod.text, component).unwrap();
     let is_ready = pod.child.is_some() && (component != Component::ApiServer || is_up(&described).await);
-    let api: Api<Pod> = Api::namespaced(client_of(kubeconfig).await, "kube-system");
+    let api: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
     let (name, hash) = (component.pod(node), Sha256::of(pod.text.as_bytes()).to_string());
     let there = api.get_opt(&name).await.map_err(text)?;
     let shown =
@@ -130,7 +131,7 @@ async fn show(pod: &mut Running, component: Component, node: &str, kubeconfig: &
         let annotations = json!({
             "kubernetes.io/config.hash": hash, "kubernetes.io/config.mirror": hash, "kubernetes.io/config.source": "file",
         });
-        let uid = node_uid(kubeconfig, node).await.map_err(text)?;
+        let uid = node_uid(client, node).await.map_err(text)?;
         let owner = json!([{ "apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": true }]);
         let of = |part: &str| described["spec"]["containers"][0][part].clone();
         let container = json!({
@@ -143,13 +144,22 @@ async fn show(pod: &mut Running, component: Component, node: &str, kubeconfig: &
         api.create(&PostParams::default(), &serde_json::from_value(mirror).unwrap()).await.map_err(text)?;
     }
     let ready = if is_ready { "True" } else { "False" };
+    if shown.as_ref() == Some(&hash) && there.as_ref().and_then(ready_of) == Some(ready) {
+        return Ok(());
+    }
     let status = json!({ "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": ready }] } });
     api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.map_err(text)?;
     Ok(())
 }
 
-async fn node_uid(kubeconfig: &Path, node: &str) -> kube::Result<Value> {
-    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client_of(kubeconfig).await);
+/// What a pod's condition `Ready` says.
+fn ready_of(pod: &Pod) -> Option<&str> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    Some(&conditions.iter().find(|of| of.type_ == "Ready")?.status)
+}
+
+async fn node_uid(client: &Client, node: &str) -> kube::Result<Value> {
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
     Ok(json!(nodes.get(node).await?.metadata.uid))
 }
 

@@ -372,8 +372,7 @@ const DIGITS: usize = 13;
 /// newer. The other components sleep.
 fn images(dir: &Path, versions: [&str; 2]) -> Images {
     let bytes = fs::read(server::program()).unwrap();
-    let found = |at: &usize| bytes[*at..].starts_with(UNSTAMPED.as_bytes());
-    let places: Vec<usize> = (0..bytes.len() - UNSTAMPED.len() - DIGITS).filter(found).collect();
+    let places: Vec<usize> = memchr::memmem::find_iter(&bytes, UNSTAMPED).collect();
     assert!(!places.is_empty(), "this API server does not say {UNSTAMPED}: its version cannot be changed");
     let mut images = BTreeMap::new();
     for version in versions {
