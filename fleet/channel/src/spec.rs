@@ -109,7 +109,7 @@ impl JsonSchema for Select {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Promotion {
-    /// Its name.
+    /// The name of the other channel: beta.
     #[schemars(length(min = 1, max = 253))]
     pub channel: String,
     /// For how long an image must have been its choice without a break: 72h.

@@ -90,7 +90,7 @@ pub struct Candidate {
     pub version: Option<String>,
     /// The digest of the image: of its index, where it has one.
     pub digest: ImageDigest,
-    /// Its tags.
+    /// The tags that name it now.
     #[serde(default)]
     pub tags: BTreeSet<String>,
     /// When this channel saw it first.

@@ -26,7 +26,9 @@ pub fn all() -> [(&'static str, CustomResourceDefinition); 7] {
 }
 
 /// The definition as every API server takes it without a warning: no formats that only Rust knows, and no default that is
-/// an empty text, which servers of 1.20 refuse. Nothing is lost: the types read what is missing as empty.
+/// an empty text, which servers of 1.20 refuse. Nor is anything nullable: of such a field `kubectl explain` would show
+/// neither a type nor what is below it, because OpenAPI v2 has no null, and from 1.20 on servers drop a null where none may
+/// be. Nothing is lost: the types read what is missing as empty.
 fn portable(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     let versions = definition.spec.versions.iter_mut();
     versions.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut()).for_each(simplify);
@@ -51,6 +53,7 @@ fn rules_at_the_top(mut definition: CustomResourceDefinition) -> CustomResourceD
 }
 
 fn simplify(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
     if schema.format.as_ref().is_some_and(|format| format.starts_with("uint") || format == "int8") {
         schema.format = None;
     }

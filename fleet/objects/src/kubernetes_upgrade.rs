@@ -218,7 +218,7 @@ pub struct FailedAttempt {
     pub reason: String,
     /// The same for people.
     pub message: String,
-    /// When.
+    /// When it ended.
     pub at: Timestamp,
     /// How many attempts have failed in a row, without a step in between.
     pub times: u32,

@@ -32,10 +32,10 @@ use serde::{Deserialize, Serialize};
 /// The author of a change, and the reason. Both are shown wherever the change has an effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attribution {
-    /// Who says so.
+    /// The person who says so, as others know them: alice.
     #[schemars(length(min = 1, max = 253))]
     pub who: String,
-    /// Why.
+    /// The reason, for who reads it later: "on loan until May".
     #[schemars(length(min = 1, max = 1024))]
     pub why: String,
 }

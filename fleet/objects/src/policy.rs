@@ -33,23 +33,27 @@ pub struct UpgradePolicySpec {
     /// those that are not being upgraded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrPercent>,
-    /// How many nodes may begin in how long a time.
+    /// How many nodes may begin in how long a time: {count: 2, per: 1h}. Without it as many as maxUnavailable allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// When nodes may begin: while any one of these is open. A node that has begun goes on to its end.
+    /// When nodes may begin: while any one of these is open, as {start: "22:00", lasts: 6h, zone: Europe/Berlin}. Without any,
+    /// always. A node that has begun goes on to its end.
     #[schemars(length(max = 64))]
     pub windows: Vec<Window>,
-    /// When no node may begin, whatever is open.
+    /// When no node may begin, whatever is open: {from: 2026-12-23T18:00, until: 2027-01-04T06:00, zone: UTC, why: holidays}.
     #[schemars(length(max = 64))]
     pub blackouts: Vec<Blackout>,
-    /// In how many zones nodes may be unavailable at once.
+    /// In how many zones nodes may be unavailable at once: {key: topology.kubernetes.io/zone}. Without it in any number. All
+    /// policies of a pool name the same key. A node without this label does not go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,
-    /// So many nodes first, counted from the start, and then a time in which all of them must be well. These are canaries:
-    /// one failure among them stops the rollout.
+    /// So many nodes first, counted from the start, and then a time in which all of them must be well: {nodes: 1, soak: 1h}.
+    /// These are canaries: one failure among them stops the rollout. Without any, all nodes are one wave.
     #[schemars(length(max = 64))]
     pub steps: Vec<CanaryStep>,
-    /// So many failures stop a rollout: a number, or a percentage of its nodes, rounded down, at least one.
+    /// So many failures stop a rollout: a number, or a percentage of its nodes, rounded down, at least one. A node has failed
+    /// that booted the payload and was not well with it, or used its five attempts up. Without this the first failure stops
+    /// the rollout; among canaries it always does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_budget: Option<IntOrPercent>,
     /// Where nodes wait until a person approves, by slipwayctl fleet approve: EachWave, or AfterCanaries, which is before the

@@ -43,7 +43,7 @@ pub struct NodePoolSpec {
     /// one's, and counts in the budgets of both. A kubelet may give its Node most labels: use node-restriction.kubernetes.io/…,
     /// which it may not set.
     pub node_selector: BTreeMap<String, String>,
-    /// The target of its nodes.
+    /// What its nodes are to run: an image with its payload, or the choice of a channel.
     pub target: Target,
     /// Names of UpgradePolicies. All of them hold: the strictest of each kind counts. Without any, one node goes at a time,
     /// at any hour, and the first failure stops it. If one is missing or cannot be understood, nothing begins.
@@ -118,7 +118,7 @@ pub enum Strategy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Replace {
-    /// Whose machines they are.
+    /// Whose machines the nodes are: ClusterAPI, which is the only one.
     pub provider: Provider,
     /// Replace nodes also where volumes would be lost that are on their disks.
     pub allow_local_volumes: bool,
@@ -243,7 +243,7 @@ impl RunNow {
 /// A node that is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Skip {
-    /// The name of its Node.
+    /// The name of the Node that is left out: node-7.
     #[schemars(length(min = 1, max = 253))]
     pub node: String,
     /// Whose word this is.
@@ -273,8 +273,8 @@ pub struct NodePoolStatus {
     /// When a controller looked at it last, to the minute: if that is long ago, none runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_at: Option<Timestamp>,
-    /// Valid: whether the pool can be understood; its reasons are Valid, PolicyMissing, PolicyInvalid, PoliciesConflict,
-    /// NoTarget. UpToDate: whether all nodes are done; its reasons are the words of state. NodesShared: whether the labels of
+    /// Valid: whether the pool can be understood; its reasons are Valid, PoolInvalid, RolloutInvalid, PolicyMissing,
+    /// PolicyInvalid, PoliciesConflict, NoTarget. UpToDate: whether all nodes are done; its reasons are the words of state. NodesShared: whether the labels of
     /// the pool name nodes that an older pool has; its reasons are NodesShared, OwnNodes.
     pub conditions: Vec<Condition>,
 }

@@ -16,7 +16,7 @@ pub const FINISHED: &str = "Finished";
 /// The state of a rollout of which nothing is left to do, and some nodes are not done, such as those that failed.
 pub const INCOMPLETE: &str = "Incomplete";
 
-/// One plan.
+/// One plan of one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema, CustomResource)]
 #[kube(
     group = "fleet.slipway.dev",
@@ -138,7 +138,7 @@ pub struct Replacing {
     /// The UID that the plan has.
     #[serde(rename = "nodeUID")]
     pub node_uid: String,
-    /// Its name.
+    /// The name of its Node.
     pub node: String,
     /// Why it is not done, in one word that stays the same.
     pub reason: String,

@@ -29,7 +29,7 @@ pub struct NodeUpgradeSpec {
     /// The UID of the Node: another one after it was deleted and made again.
     #[serde(rename = "nodeUID")]
     pub node_uid: String,
-    /// The pool that the node is in.
+    /// The name of the pool that the node is in.
     pub pool: String,
 }
 

@@ -37,29 +37,36 @@ fn the_definitions_are_those_of_the_types() {
     }
 }
 
-/// `kubectl explain` never shows an empty text.
+/// `kubectl explain` never shows an empty text, and never hides what is below a field.
 #[test]
 fn every_field_is_explained() {
     for (name, definition) in crd::all() {
         let value = serde_json::to_value(&definition).unwrap();
         let schema = &value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         let mut bare = Vec::new();
-        for part in ["spec", "status"] {
-            explained(&format!("{name}.{part}"), &schema["properties"][part], &mut bare);
-        }
+        explained(name, schema, &mut bare);
         assert!(schema["description"].as_str().is_some_and(|text| text.len() > 40), "{name}");
         assert_eq!(bare, Vec::<String>::new());
     }
 }
 
+/// The least that says more than the name of a field, and what a person may write needs more: an example, or what holds without
+/// it.
+const SHORTEST: [usize; 2] = [10, 30];
+
 fn explained(at: &str, schema: &Value, bare: &mut Vec<String>) {
     for (field, of) in schema["properties"].as_object().into_iter().flatten() {
         let at = format!("{at}.{field}");
-        if of["description"].as_str().unwrap_or_default().is_empty() {
-            bare.push(at.clone());
+        let text = of["description"].as_str().unwrap_or_default();
+        if text.len() < SHORTEST[usize::from(at.contains(".spec.") && !at.starts_with("rollouts"))] {
+            bare.push(format!("{at}: {text:?}"));
         }
-        explained(&at, of, bare);
-        explained(&at, &of["items"], bare);
+        if of.get("nullable").is_some() {
+            bare.push(format!("{at} is nullable"));
+        }
+        for of in [of, &of["items"], &of["additionalProperties"]] {
+            explained(&at, of, bare);
+        }
     }
 }
 

@@ -87,7 +87,7 @@ pub struct Taken {
 pub struct Given {
     /// In this pool.
     pub pool: String,
-    /// When.
+    /// When it was given.
     pub at: Timestamp,
 }
 

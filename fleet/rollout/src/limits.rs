@@ -15,10 +15,10 @@ use crate::{duration::PositiveDuration, int_or_percent::IntOrPercent, node::Node
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// The number of nodes, at least one.
+    /// So many nodes may begin, at least one.
     #[schemars(range(min = 1))]
     pub count: u32,
-    /// In any time this long: 1h.
+    /// In any time that is this long, and not only in whole hours: 1h.
     pub per: PositiveDuration,
 }
 
@@ -79,7 +79,7 @@ pub enum Refusal {
     #[error("no maintenance window is open at this time")]
     Closed,
     /// Too many others are unavailable.
-    #[error("{budget} of the {size} nodes of pool {pool} may be unavailable at once, and these are: {}", list(.charged))]
+    #[error("{}", over_budget(.pool, *.budget, *.size, .charged))]
     Budget { pool: String, budget: u32, size: u32, charged: Vec<String> },
     /// Another node of the control plane is unavailable.
     #[error("one node of the control plane at a time: {other} is unavailable")]
@@ -105,6 +105,16 @@ pub enum Refusal {
     /// A newer program works with the ledger.
     #[error("the ledger has {}, which this version does not know: run the newest version everywhere", .fields.join(", "))]
     Newer { fields: Vec<String> },
+}
+
+/// A budget of nothing is one that people set, and not one that others use up.
+fn over_budget(pool: &str, budget: u32, size: u32, charged: &[String]) -> String {
+    if budget == 0 && size > 0 {
+        return format!(
+            "maxUnavailable of a policy of pool {pool} is 0, so none of its nodes goes: raise it to let them go"
+        );
+    }
+    format!("{budget} of the {size} nodes of pool {pool} may be unavailable at once, and these are: {}", list(charged))
 }
 
 fn list(names: &[String]) -> String {

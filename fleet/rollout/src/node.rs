@@ -20,10 +20,10 @@ pub struct Node {
     pub uid: String,
     /// Its name, for people.
     pub name: String,
-    /// Its pool.
+    /// The pool that it was in then.
     pub pool: String,
     /// Where it is: the value of the label that the pool's topology names. `None`: it has no such label.
     pub zone: Option<String>,
-    /// Its role.
+    /// Whether it runs the cluster.
     pub role: Role,
 }

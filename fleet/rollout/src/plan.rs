@@ -42,7 +42,7 @@ pub struct Wave {
 /// The plan of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
-    /// The pool.
+    /// The pool that it is for.
     pub pool: String,
     /// The digest that names the payload.
     pub payload: Sha256,

@@ -70,7 +70,7 @@ pub enum ApprovalPolicy {
 pub struct Topology {
     /// The label of nodes that says where one is: topology.kubernetes.io/zone.
     pub key: String,
-    /// How many values of it may be disturbed at once.
+    /// How many values of it may be disturbed at once: 1, if it is left out.
     #[schemars(range(min = 1))]
     #[serde(default = "one")]
     pub max_domains: u32,
@@ -84,7 +84,7 @@ fn one() -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CanaryStep {
-    /// How many nodes, counted from the start: 1, or 10%.
+    /// How many nodes, counted from the start: 1, or 10% of the plan's.
     pub nodes: IntOrPercent,
     /// How long all of them must be well before others go: 1h.
     pub soak: PositiveDuration,
@@ -97,7 +97,7 @@ pub struct Rules(Vec<Policy>);
 
 /// Policies that cannot hold together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("policies of one pool count zones by the label {0:?}, and by {1:?}: choose one")]
+#[error("their topology.key differs, {0:?} and {1:?}: give all of them the same")]
 pub struct TwoKeys(String, String);
 
 impl TryFrom<Vec<Policy>> for Rules {

@@ -69,6 +69,10 @@ fn policies_at_their_ends_overdraw_nothing_and_give_a_reason() {
                 arrive(&mut scene, n);
             }
         }
+        if policy["maxUnavailable"] == 0 {
+            let pool = report::pool(scene.round().pools["p"].as_ref().unwrap(), None, now()).message;
+            assert!(pool.contains("maxUnavailable of a policy of pool p is 0"), "{pool}");
+        }
         let went = scene.ledger.status.as_ref().unwrap().epoch;
         assert_eq!(went == 0, most == 0, "{what}: {went} went");
     }

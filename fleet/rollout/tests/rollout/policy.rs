@@ -52,10 +52,7 @@ fn the_strictest_counts_for_this_size_of_the_pool() {
     };
     assert_eq!(rules(&[zones("rack", 2), zones("rack", 1)]).max_domains(), Some(1));
     let refused = Rules::try_from(vec![zones("rack", 2), Policy::default(), zones("zone", 1)]).unwrap_err();
-    assert_eq!(
-        refused.to_string(),
-        "policies of one pool count zones by the label \"rack\", and by \"zone\": choose one"
-    );
+    assert_eq!(refused.to_string(), "their topology.key differs, \"rack\" and \"zone\": give all of them the same");
 }
 
 #[test]

@@ -84,6 +84,26 @@ fn kubectl_runs_it_as_a_plugin_and_takes_the_names_that_it_prints() {
     assert!(kubectl(&["slipway", "fleet", "--help"]).ok().contains("Usage: kubectl slipway fleet "));
     assert!(kubectl(&["plugin", "list"]).ok().contains("kubectl-slipway"));
     assert_eq!(kubectl(&["slipway", "fleet", "status", "-o", "name"]).ok(), POOL);
+    // What is below a field is explained, too. The server takes a moment until it has that.
+    let explain = |field: &str| loop {
+        let said = kubectl(&["explain", field]);
+        if said.code == 0 {
+            break said.stdout;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    };
+    for (field, wanted) in [
+        ("upgradepolicy.spec.rate", "count"),
+        ("upgradepolicy.spec.topology", "maxDomains"),
+        ("upgradepolicy.spec.failureBudget", "the first failure"),
+        ("channel.spec.promoteFrom", "after"),
+        ("nodepool.spec.runNow", "soakOfWave"),
+        ("nodepool.status", "observedAt"),
+        ("kubernetesupgrade.status.run", "left"),
+    ] {
+        let said = explain(field);
+        assert!(said.contains(wanted), "{field}: {said}");
+    }
     assert_eq!(kubectl(&["get", POOL.trim(), "-o", "name"]).ok(), POOL);
     let missing = kubectl(&["slipway", "fleet", "status", "missing"]);
     assert!(missing.fails(3).contains("refused (not-found)"));
