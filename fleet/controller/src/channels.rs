@@ -24,7 +24,7 @@ use slipway_channel::{
     signature_demand::Signatures,
     spec::Spec,
 };
-use slipway_fleet_objects::channel::ChannelStatus;
+use slipway_fleet_objects::channel::{Channel, ChannelStatus};
 use slipway_payload::registry::Options;
 use tokio::task::{JoinSet, spawn_blocking};
 
@@ -221,7 +221,7 @@ impl Channels {
         if before == *status {
             return Ok(());
         }
-        self.cluster.write_channel(read, status).await?;
+        self.cluster.write_raw::<Channel>("channel", read, status).await?;
         if (&before.latest, &before.floors) != (&status.latest, &status.floors) {
             // Pools follow it.
             self.triggers.rounds.notify_one();

@@ -13,7 +13,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use slipway_fleet_objects::{
-    channel::{Channel, ChannelStatus},
+    channel::Channel,
     kubernetes_upgrade::KubernetesUpgrade,
     ledger::{DisruptionLedger, DisruptionLedgerSpec, LEDGER},
     policy::UpgradePolicy,
@@ -64,6 +64,8 @@ pub struct Objects {
     pub channels: BTreeMap<String, std::result::Result<Channel, String>>,
     /// Rollouts.
     pub rollouts: Vec<Rollout>,
+    /// Rollouts that cannot be understood, by the pools that they name: which, and why.
+    pub unreadable: BTreeMap<String, String>,
     /// The NodeUpgrades, by name.
     pub upgrades: BTreeMap<String, NodeUpgrade>,
     /// Nodes.
@@ -183,14 +185,23 @@ impl Cluster {
         Ok(channels.into_iter().filter_map(|channel| Some((channel.metadata.name.clone()?, channel))).collect())
     }
 
-    /// Write the status of a channel, unless the channel was written since it was read. What people wrote of it may be
+    /// The KubernetesUpgrades as they were read.
+    pub async fn kubernetes_upgrades(&self) -> Result<Vec<DynamicObject>> {
+        let kind = ApiResource::erase::<KubernetesUpgrade>(&());
+        self.within_list("the Kubernetes upgrade", Api::all_with(self.client.clone(), &kind)).await
+    }
+
+    /// Write the status of an object of this kind, unless it was written since it was read. What people wrote of it may be
     /// anything.
-    pub async fn write_channel(&self, read: &DynamicObject, status: &ChannelStatus) -> Result<()> {
+    pub async fn write_raw<K>(&self, what: &str, read: &DynamicObject, status: &impl Serialize) -> Result<()>
+    where
+        K: Resource<DynamicType = ()>,
+    {
         let name = read.metadata.name.as_deref().unwrap_or_default();
         let mut new = read.clone();
         new.data["status"] = json!(status);
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<Channel>(&()));
-        self.write(&format!("channel {name}"), &api, name, &new).await.map(drop)
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()));
+        self.write(&format!("{what} {name}"), &api, name, &new).await.map(drop)
     }
 
     /// Tell people of a pool.

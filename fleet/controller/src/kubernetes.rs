@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job};
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, PostParams},
 };
 use slipway_fleet_objects::{
     condition,
@@ -77,21 +77,31 @@ impl Kubernetes {
 
     /// Look once, and do what follows. Whether something was done: more may follow.
     pub async fn reconcile(&self) -> Result<bool> {
-        let objects = self.cluster.each::<KubernetesUpgrade>("the Kubernetes upgrade").await?;
         let mut done = false;
         let mut states = Vec::new();
-        for (name, object) in &objects {
-            match object {
-                Ok(object) => {
-                    let (did, status) = self.one(object).await?;
-                    done |= did;
-                    states.push(status);
-                }
-                Err(why) => tracing::error!("the KubernetesUpgrade {name} cannot be understood: {why}"),
-            }
+        for read in self.cluster.kubernetes_upgrades().await? {
+            let object = serde_json::to_value(&read).and_then(serde_json::from_value::<KubernetesUpgrade>);
+            let (did, status) = match object {
+                Ok(object) => self.one(&object).await?,
+                Err(why) => (false, self.reject(&read, &why.to_string()).await?),
+            };
+            done |= did;
+            states.push(status);
         }
         self.cluster.metrics().kubernetes(&states);
         Ok(done)
+    }
+
+    /// Nothing is done for an object that cannot be understood, and it says so.
+    async fn reject(&self, read: &DynamicObject, why: &str) -> Result<KubernetesUpgradeStatus> {
+        let before = serde_json::from_value(read.data["status"].clone()).unwrap_or_default();
+        let mut status = decision::not_understood(&before, read.metadata.generation.unwrap_or(0), why);
+        let now = Timestamp::now();
+        status.conditions = condition::set(&status.conditions, "Reached", false, &status.state, &status.message, now);
+        if status != before {
+            self.cluster.write_raw::<KubernetesUpgrade>("the Kubernetes upgrade", read, &status).await?;
+        }
+        Ok(status)
     }
 
     async fn one(&self, object: &KubernetesUpgrade) -> Result<(bool, KubernetesUpgradeStatus)> {

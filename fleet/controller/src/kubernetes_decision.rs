@@ -14,6 +14,7 @@ use slipway_kubernetes::{
     plan::Plan,
     version::Version,
 };
+use slipway_node_api::text::clean_and_cut;
 use slipway_rollout::policy::Rules;
 
 use crate::{
@@ -23,6 +24,9 @@ use crate::{
 
 /// The shortest pause before a failed attempt is repeated, and the longest.
 const PAUSE: [SignedDuration; 2] = [SignedDuration::from_secs(5), SignedDuration::from_mins(10)];
+
+/// The longest message about what people wrote, bytes.
+const LONGEST: usize = 1000;
 
 /// The words of a state.
 const UP_TO_DATE: &str = "UpToDate";
@@ -91,6 +95,17 @@ pub fn without_rights(object: &KubernetesUpgrade, why: &str) -> KubernetesUpgrad
     status.reason = "NoRights".to_owned();
     status.message = format!("{why}; apply kubernetes.yaml of the manifests");
     status
+}
+
+/// The status of an object that cannot be understood. A Job of it goes on.
+pub fn not_understood(before: &KubernetesUpgradeStatus, generation: i64, why: &str) -> KubernetesUpgradeStatus {
+    KubernetesUpgradeStatus {
+        state: INVALID.to_owned(),
+        reason: "NotUnderstood".to_owned(),
+        message: clean_and_cut(&format!("it cannot be understood: {why}: correct it"), LONGEST),
+        observed_generation: generation,
+        ..before.clone()
+    }
 }
 
 struct Decision<'a> {

@@ -29,6 +29,7 @@
 //! * [`cluster`]: objects of the API server, read and written
 //! * `read_objects`: the objects of a round
 //! * `object_cache`: objects that were read before
+//! * `readable`: an object that may not be understood
 //! * [`nodes`]: nodes, looked at and asked
 //! * [`observed_node`]: the input of decisions about a node
 //! * [`node_report`]: a node's answer as that input
@@ -84,6 +85,7 @@ mod pool_facts;
 pub mod pool_metrics;
 pub mod pools;
 mod read_objects;
+mod readable;
 pub mod reconcile;
 pub mod registry_concurrency;
 pub mod replacement_facts;

@@ -13,7 +13,11 @@ use std::{
 use jiff::Timestamp;
 use slipway_core::redact::redact;
 use slipway_fleet_objects::{rollout::FINISHED, upgrade::NodeUpgradeStatus};
-use slipway_rollout::{blocked::Blocked, facts::Facts};
+use slipway_rollout::{
+    blocked::Blocked,
+    facts::Facts,
+    ledger::{Grant, KubernetesClaim, Ledger, Node},
+};
 
 use crate::{
     nodes::Answer,
@@ -100,6 +104,7 @@ pub fn page(
     if round.pools.is_empty() {
         html.raw("<p>There is no NodePool: no node is upgraded.</p>\n");
     }
+    homeless(&mut html, round, members);
     let mut rows = ROWS;
     for (name, pool_round) in round.pools.iter().take(MOST) {
         html.raw("<section>");
@@ -122,6 +127,27 @@ pub fn page(
     }
     html.raw("</main>\n</html>\n");
     html.0
+}
+
+/// What the ledger holds and no pool has a row for. It keeps others waiting all the same.
+fn homeless(html: &mut Html, round: &Round, members: &Members<'_>) {
+    let Ledger { grants, kubernetes, .. } = &round.ledger;
+    let claim = kubernetes.iter().map(|KubernetesClaim { token, version, since }| {
+        let how = "If no run goes on with it: slipwayctl kubernetes unblock --reason WHY";
+        format!("Kubernetes is upgraded to {version}, with the claim {token}, since {since:.0}: no node begins. {how}")
+    });
+    let gone = grants.iter().filter(|grant| members.pool_of(&grant.node.uid).is_none());
+    let gone = gone.map(|Grant { node: Node { name, pool, .. }, token, since, .. }| {
+        let how = format!("If it does not end: slipwayctl fleet unblock {name} --reason WHY");
+        format!(
+            "{name}, of the pool {pool}, holds the grant {token} since {since:.0}, and is in no pool any more. {how}"
+        )
+    });
+    let all: Vec<String> = claim.chain(gone).collect();
+    all.iter().take(MOST).for_each(|held| html.element("p", held));
+    if all.len() > MOST {
+        html.element("p", &format!("{} more are not shown: slipwayctl fleet status", all.len() - MOST));
+    }
 }
 
 fn heading(html: &mut Html, name: &str, state: &str) {

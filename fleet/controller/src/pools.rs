@@ -30,14 +30,17 @@ pub enum Problem {
     /// The pool cannot be read.
     #[error("the pool cannot be understood: {0}")]
     Pool(String),
+    /// What was decided and seen in it is unknown.
+    #[error("its Rollout {0}: delete it, and a new one is made")]
+    Rollout(String),
     /// It names a policy that is not there.
-    #[error("there is no UpgradePolicy {0:?}")]
+    #[error("spec.policies names the UpgradePolicy {0:?}, which is not there: apply it, or take its name out")]
     PolicyMissing(String),
     /// It names a policy that cannot be read.
-    #[error("the UpgradePolicy {0:?} cannot be understood: {1}")]
+    #[error("spec.policies names the UpgradePolicy {0:?}, which cannot be understood: {1}: correct it")]
     PolicyInvalid(String, String),
     /// Its policies contradict each other.
-    #[error("{0}")]
+    #[error("the policies in spec.policies do not go together: {0}")]
     PoliciesConflict(String),
     /// The target is unknown.
     #[error("{0}")]
@@ -49,6 +52,7 @@ impl Problem {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Pool(_) => "PoolInvalid",
+            Self::Rollout(_) => "RolloutInvalid",
             Self::PolicyMissing(_) => "PolicyMissing",
             Self::PolicyInvalid(..) => "PolicyInvalid",
             Self::PoliciesConflict(_) => "PoliciesConflict",
@@ -170,6 +174,9 @@ pub fn desired_state(
         Some(Err(why)) => return Err(Problem::Pool(why.clone())),
         None => return Err(Problem::Pool("it is gone".to_owned())),
     };
+    if let Some(which) = objects.unreadable.get(name) {
+        return Err(Problem::Rollout(which.clone()));
+    }
     let policies =
         pool.spec.policies.iter().map(|name| policy(name, &objects.policies)).collect::<Result<Vec<_>, _>>()?;
     let rules = Rules::try_from(policies).map_err(|e| Problem::PoliciesConflict(e.to_string()))?;
@@ -201,8 +208,12 @@ fn target(pool: &NodePoolSpec, objects: &Objects, followers: Pool<'_>) -> Result
             Ok(ChannelTarget { image: image.to_owned(), payload, left_as_is: BTreeMap::new(), ahead: BTreeSet::new() })
         }
         Some(Named::Channel(name)) => match objects.channels.get(name) {
-            None => Err(format!("there is no Channel {name:?}")),
-            Some(Err(why)) => Err(format!("the Channel {name:?} cannot be understood: {why}")),
+            None => Err(format!(
+                "spec.target names the Channel {name:?}, which is not there: apply it, or name another one"
+            )),
+            Some(Err(why)) => {
+                Err(format!("spec.target names the Channel {name:?}, which cannot be understood: {why}: correct it"))
+            }
             Some(Ok(channel)) => follow(name, channel, followers),
         },
         None => Err("spec.target needs image and payload, or channel, and not both".to_owned()),

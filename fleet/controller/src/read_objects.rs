@@ -20,6 +20,7 @@ use crate::{
     observed_node,
     older_kubelets::Kubelet,
     pools::Members,
+    readable::{Readable, Unreadable},
 };
 
 /// Reads of single objects at once.
@@ -43,14 +44,19 @@ impl Cluster {
             self.each::<NodePool>("pools"),
             self.each::<UpgradePolicy>("policies"),
             self.each::<Channel>("channels"),
-            self.list_changed("rollouts", self.all(), known.rollouts, |of: &mut Rollout| {
-                of.metadata.managed_fields = None;
+            self.list_changed("rollouts", self.all(), as_read(known.rollouts), |of: &mut Readable<Rollout>| {
+                of.meta_mut().managed_fields = None;
                 true
             }),
-            self.list_changed("nodes' upgrades", self.all(), known.upgrades, |of: &mut NodeUpgrade| {
-                of.metadata.managed_fields = None;
-                true
-            }),
+            self.list_changed(
+                "nodes' upgrades",
+                self.all(),
+                as_read(known.upgrades),
+                |of: &mut Readable<NodeUpgrade>| {
+                    of.meta_mut().managed_fields = None;
+                    true
+                }
+            ),
             self.list_changed("nodes", self.all(), known.nodes, |node: &mut core::Node| {
                 // Most of a Node, and no decision needs it.
                 node.metadata.managed_fields = None;
@@ -58,8 +64,15 @@ impl Cluster {
                 true
             }),
         )?;
+        let (rollouts, unreadable) = Readable::split(rollouts);
+        let (upgrades, others) = Readable::split(upgrades);
+        for of in unreadable.iter().chain(&others) {
+            tracing::warn!("{}; delete it", of.sentence());
+        }
+        let pool = |of: Unreadable| Some((of.spec["plan"]["pool"].as_str()?.to_owned(), of.sentence()));
+        let unreadable = unreadable.into_iter().filter_map(pool).collect();
         let upgrades = upgrades.into_iter().filter_map(|of| Some((of.metadata.name.clone()?, of))).collect();
-        Ok(Objects { pools, policies, channels, rollouts, upgrades, nodes })
+        Ok(Objects { pools, policies, channels, rollouts, unreadable, upgrades, nodes })
     }
 
     /// The next round need not read again what is not written until then.
@@ -131,6 +144,10 @@ impl Cluster {
             }
         }
     }
+}
+
+fn as_read<K>(known: Vec<K>) -> Vec<Readable<K>> {
+    known.into_iter().map(Readable::Yes).collect()
 }
 
 /// The kubelets of all nodes, with the pools that upgrade them.

@@ -15,6 +15,25 @@ fn cordons(site: &Site) -> usize {
     site.chronicle.lines().iter().filter(|line| line.ends_with(" cordon")).count()
 }
 
+/// The API server takes it; no controller does.
+#[test]
+fn a_rollout_that_somebody_wrote_by_hand_stops_no_other_pool() {
+    let Some(site) = Site::new(1) else { return };
+    let plan = json!({ "pool": "other", "payload": "abc", "hash": "abc", "waves": [] });
+    site.make(fleet("Rollout", "by-hand", json!({ "image": "i", "plan": plan }))).unwrap();
+    let target = json!({ "image": "docker://registry.example/os:new", "payload": payload("new") });
+    site.make(fleet("NodePool", "other", json!({ "nodeSelector": { "pool": "none" }, "target": target }))).unwrap();
+    let _controller = site.controller();
+    site.pool("new", json!({}));
+    site.until_all_run("new");
+    site.until("the other one says why", |site| site.status_of("other").state == "Invalid");
+    let message = site.status_of("other").message;
+    assert!(
+        message.starts_with("its Rollout by-hand cannot be understood: ") && message.contains("delete it"),
+        "{message}"
+    );
+}
+
 #[test]
 fn a_bad_canary_comes_back_and_nobody_else_starts() {
     let Some(site) = Site::new(3) else { return };

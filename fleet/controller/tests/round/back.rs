@@ -146,13 +146,14 @@ fn a_pool_that_cannot_be_understood_says_that_nobody_acts_on_its_abort() {
         let round = scene.round();
         report::invalid(pool, 2, &scene.objects.rollouts, round.pools["p"].as_ref().unwrap_err(), now()).message
     };
+    let missing = "spec.policies names the UpgradePolicy \"gone\", which is not there: apply it, or take its name out";
     let waits = "; until that is mended, spec.abort is not acted on: no node is asked to go back";
-    assert_eq!(message(&scene), format!("there is no UpgradePolicy \"gone\"{waits}"));
+    assert_eq!(message(&scene), format!("{missing}{waits}"));
     scene.objects.rollouts[0].status = serde_json::from_value(json!({ "state": "Superseded" })).unwrap();
-    assert_eq!(message(&scene), "there is no UpgradePolicy \"gone\"");
+    assert_eq!(message(&scene), missing);
     scene.objects.rollouts[0].status = None;
     scene.pool("p", json!({ "policies": ["gone"] }));
-    assert_eq!(message(&scene), "there is no UpgradePolicy \"gone\"");
+    assert_eq!(message(&scene), missing);
 }
 
 #[test]

@@ -138,6 +138,27 @@ fn it_says_who_waits_for_what_and_is_no_larger_for_many() {
     );
 }
 
+/// No pool has them, and they keep nodes of pools waiting.
+#[test]
+fn what_is_held_outside_of_all_pools_is_shown_with_the_command_that_frees_it() {
+    let mut scene = staged(1);
+    let node = json!({ "uid": "gone", "name": "<b>c1", "pool": "old", "role": "control-plane" });
+    let at = "2026-06-01T11:00:00Z";
+    let ledger = json!({ "epoch": 4, "grants": [{ "node": node, "token": 3, "since": at }],
+        "kubernetes": { "token": 4, "version": "1.31.2", "since": at } });
+    scene.ledger.status = Some(serde_json::from_value(ledger).unwrap());
+    let page = shown(&scene);
+    for is_there in [
+        "of the pool old, holds the grant 3 since 2026-06-01T11:00:00Z, and is in no pool any more",
+        "slipwayctl fleet unblock &lt;b&gt;c1 --reason WHY",
+        "Kubernetes is upgraded to 1.31.2, with the claim 4, since 2026-06-01T11:00:00Z: no node begins",
+        "slipwayctl kubernetes unblock --reason WHY",
+    ] {
+        assert!(page.contains(is_there), "{is_there}: {page}");
+    }
+    assert!(!page.contains("<script") && !shown(&staged(1)).contains("unblock"));
+}
+
 /// A wave does not go on where nothing of its pool does.
 #[test]
 fn a_wave_of_a_pool_that_is_held_back_says_so() {

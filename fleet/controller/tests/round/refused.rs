@@ -44,6 +44,22 @@ fn held(ledger: &Ledger) -> Vec<&str> {
     ledger.grants.iter().map(|grant| grant.node.uid.as_str()).collect()
 }
 
+/// Somebody wrote one that no controller would write: its pool says so, and the others go on.
+#[test]
+fn a_rollout_that_cannot_be_understood_stops_its_own_pool_alone() {
+    let mut scene = two_pools("other");
+    scene
+        .objects
+        .unreadable
+        .insert("q".to_owned(), "q-1 cannot be understood: \"abc\" is not a SHA-256 digest".to_owned());
+    let round = scene.round();
+    let pools: Vec<&str> = round.ledger.grants.iter().map(|grant| grant.node.pool.as_str()).collect();
+    assert_eq!(pools, ["p"], "it goes on");
+    let problem = round.pools["q"].as_ref().unwrap_err();
+    let why = "its Rollout q-1 cannot be understood: \"abc\" is not a SHA-256 digest: delete it, and a new one is made";
+    assert_eq!((problem.reason(), problem.to_string().as_str()), ("RolloutInvalid", why));
+}
+
 #[test]
 fn a_pool_whose_rollout_cannot_be_written_begins_nothing_and_others_do() {
     let mut scene = two_pools("any");
