@@ -1,5 +1,7 @@
 //! Text from elsewhere: safe for logs, terminals and objects of the cluster.
 
+use std::fmt::{Debug, Display};
+
 /// The replacement of a character that is not shown as it is.
 const INSTEAD: char = ' ';
 /// The mark where a text was cut.
@@ -33,6 +35,20 @@ pub fn clean_and_cut(text: &str, max: usize) -> String {
         cleaned.push_str(if max < CUT.len() { "" } else { CUT });
     }
     cleaned
+}
+
+/// Why TLS takes no such certificate, with what to do. Of the usual slips the library says no more than an identifier.
+pub fn certificate_error(error: &(impl Debug + Display)) -> String {
+    let identifier = format!("{error:?}");
+    let why = if identifier.contains("UnsupportedCertVersion") {
+        "it is an X.509 certificate of version 1, and TLS takes version 3: make it anew, by `slipwayctl gen`, or with \
+         extensions (openssl x509 -req -extfile FILE)"
+    } else if identifier.contains("KeyMismatch") {
+        "it is the certificate of another key: bring the two files that were made together"
+    } else {
+        return error.to_string();
+    };
+    why.to_owned()
 }
 
 #[cfg(test)]

@@ -13,7 +13,10 @@ use rustls::{
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
-use slipway_node_api::{text::clean_and_cut, v1::node_service_client::NodeServiceClient};
+use slipway_node_api::{
+    text::{certificate_error, clean_and_cut},
+    v1::node_service_client::NodeServiceClient,
+};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tonic::{
@@ -83,7 +86,7 @@ impl Trust {
             .map_err(|e| file(&files.key, e))?
             .with_root_certificates(roots)
             .with_client_auth_cert(certificates(&files.certificate)?, key)
-            .map_err(|e| file(&files.certificate, e))?;
+            .map_err(|e| file(&files.certificate, certificate_error(&e)))?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Self(Arc::new(config)))
     }

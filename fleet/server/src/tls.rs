@@ -16,7 +16,10 @@ use rustls::{
     pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime, pem::PemObject},
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
-use slipway_node_api::v1::{Certificate, CertificateUse, event::What};
+use slipway_node_api::{
+    text::certificate_error,
+    v1::{Certificate, CertificateUse, event::What},
+};
 
 use crate::{
     events::EventLog,
@@ -205,7 +208,7 @@ fn usable(files: &Files, read: &Read) -> Result<Usable, Unusable> {
         .map_err(|e| content(&files.key, e))?
         .with_client_cert_verifier(clients.clone())
         .with_single_cert(chain, key)
-        .map_err(|e| content(&files.certificate, e))?;
+        .map_err(|e| content(&files.certificate, certificate_error(&e)))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     // A resumed session would not look at the certificate again.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});

@@ -168,7 +168,10 @@ async fn files_that_are_broken_change_nothing_and_are_told_once() {
     let revoked = site.ca.client("mallory", ADMIN, 66);
     site.replace("revoked.pem", &site.ca.revoke(&[&revoked], NOW));
     site.shake(&site.ca, Some(&site.admin())).await.unwrap();
-    for (name, broken) in [("revoked.pem", "what is this\n"), ("ca.crt", ""), ("node.key", "")] {
+    let other = site.ca.server(3);
+    for (name, broken) in
+        [("revoked.pem", "what is this\n"), ("ca.crt", ""), ("node.key", ""), ("node.crt", other.certificate.as_str())]
+    {
         let before = std::fs::read_to_string(site.dir.path().join(name)).unwrap();
         site.replace(name, broken);
         for _ in 0..2 {
@@ -182,10 +185,11 @@ async fn files_that_are_broken_change_nothing_and_are_told_once() {
     assert!(site.shake(&site.ca, Some(&revoked)).await.unwrap_err().contains("CertificateRevoked"));
     site.shake(&site.ca, Some(&site.admin())).await.unwrap();
     let told = notices(&site).await;
-    assert_eq!(told.len(), 4, "{told:#?}");
-    for (notice, name) in told.iter().zip(["revoked.pem", "ca.crt", "node.key", "revoked.pem"]) {
+    assert_eq!(told.len(), 5, "{told:#?}");
+    for (notice, name) in told.iter().zip(["revoked.pem", "ca.crt", "node.key", "node.crt", "revoked.pem"]) {
         assert!(notice.contains(name), "{notice}");
     }
+    assert!(told[3].contains("node.crt: it is the certificate of another key"), "{told:#?}");
 }
 
 #[tokio::test]
