@@ -8,13 +8,19 @@ use std::{
 use k8s_openapi::api::core::v1 as core;
 use kube::{Api, Client, api::ListParams};
 use slipway_kubernetes::facts::{Node, Pull, PullState, Snapshot, StaticPod};
-use slipway_node_api::v1::{EtcdSnapshot, ImagePull, StaticPodsRequest, StaticPodsResponse};
+use slipway_node_api::{
+    text::clean_and_cut,
+    v1::{EtcdSnapshot, ImagePull, StaticPodsRequest, StaticPodsResponse},
+};
 use slipway_node_client::{Client as NodeClient, chain};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 /// How long an answer may take. A node asks its own API server and etcd meanwhile.
 pub const ANSWER: Duration = Duration::from_secs(45);
+
+/// The longest version of a kubelet, bytes.
+const LONGEST: usize = 128;
 
 /// How the service of a node is reached.
 pub trait Connect {
@@ -54,7 +60,10 @@ impl Seen {
 
     /// The kubelets of all nodes, by node.
     pub fn kubelets(&self) -> BTreeMap<String, String> {
-        let version = |node: &core::Node| Some(node.status.as_ref()?.node_info.as_ref()?.kubelet_version.clone());
+        let version = |node: &core::Node| {
+            // A kubelet says of its version what it wants to, in any length.
+            Some(clean_and_cut(&node.status.as_ref()?.node_info.as_ref()?.kubelet_version, LONGEST))
+        };
         self.nodes.iter().map(|node| (name(node).to_owned(), version(node).unwrap_or_default())).collect()
     }
 

@@ -203,7 +203,7 @@ impl<'a, C: Connect> Run<'a, C> {
                 tell(&Happened::Waits(wait.clone()));
                 (told, since) = (Some(plain), Instant::now());
             }
-            let after = self.wish.patience.max(self.wish.soak + AGAIN);
+            let after = self.wish.patience.max(self.wish.soak.saturating_add(AGAIN));
             if since.elapsed() > after {
                 return Err(match add_on {
                     None => Error::Patience { after, why: wait },

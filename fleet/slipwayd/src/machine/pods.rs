@@ -140,7 +140,7 @@ async fn pods(client: &Client) -> Result<Vec<Pod>> {
 async fn stop_container(mut client: Client, sandbox: String, container_id: String, grace: Duration) {
     let seconds = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
     let request = StopContainerRequest { container_id, timeout: seconds };
-    if let Err(why) = within(grace + ANSWER, client.stop_container(request)).await {
+    if let Err(why) = within(grace.saturating_add(ANSWER), client.stop_container(request)).await {
         tracing::warn!("a container of the sandbox {sandbox} does not end: {why}");
     }
 }
