@@ -1,4 +1,5 @@
-//! A directory with a CA: `ca.crt`, `ca.key`, and certificates that it signs. Keys are never written over.
+//! A directory with a CA: `ca.crt`, `ca.key`, and certificates that it signs. Only who asks for it gets a new key in place of
+//! another one.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
@@ -14,11 +15,11 @@ use rcgen::{
 use time::{Duration, OffsetDateTime};
 use x509_parser::{
     pem::{Pem, parse_x509_pem},
-    prelude::X509Certificate,
+    prelude::{X509Certificate, X509Version},
 };
 
 use crate::{
-    cli::{Role, is_host},
+    cli::{Anew, Role, is_host},
     failure::Failure,
 };
 
@@ -126,6 +127,11 @@ pub fn trust_for_nodes(dir: &Path, other: &Path) -> Result<(), Failure> {
             return Err(Failure::file(other, format!("it has a {}: name a file with certificates only", pem.label)));
         }
         let certificate = pem.parse_x509().map_err(|e| Failure::file(other, e))?;
+        if certificate.version() == X509Version::V1 {
+            let why = "is an X.509 certificate of version 1, which cannot say that it is a CA: make the CA anew, with the \
+                       extension basicConstraints=CA:TRUE";
+            return Err(Failure::file(other, format!("{} {why}", certificate.subject())));
+        }
         if !certificate.is_ca() {
             return Err(Failure::file(other, format!("{} is no CA", certificate.subject())));
         }
@@ -152,19 +158,25 @@ pub fn ensure_ca(dir: &Path) -> Result<Pair, Failure> {
 }
 
 /// `NAME.crt` and `NAME.key` in `at`, signed by the CA in `ca`. Existing files stay, if they are those that would be
-/// made; else the certificate is made anew only if that is wanted, and then for the existing key.
-pub fn ensure(ca: &Path, at: &Path, name: &str, params: CertificateParams, renew: bool) -> Result<Pair, Failure> {
+/// made; else they are made anew only as far as that is wanted.
+pub fn ensure(
+    ca: &Path,
+    at: &Path,
+    name: &str,
+    params: CertificateParams,
+    Anew { renew, rekey }: Anew,
+) -> Result<Pair, Failure> {
     let (certificate, key) = paths(at, name);
     let issuer = issuer(ca)?;
     let is_there = certificate.exists();
-    if is_there && !key.exists() {
-        let why = format!("its key {} is not there: bring it back, or remove this certificate", key.display());
+    if is_there && !key.exists() && !rekey {
+        let why = format!("its key {} is not there: bring it back, or --rekey makes both anew", key.display());
         return Err(Failure::file(&certificate, why));
     }
-    let pair = ensure_key(at, &key)?;
+    let pair = if rekey { new_key(at, &key)? } else { ensure_key(at, &key)? };
     let made = params.signed_by(&pair, &issuer).map_err(failed)?;
     let kept = |why: &str| Failure::file(&certificate, format!("{why}: --renew makes it anew, for the same key"));
-    let is_new = !is_there || renew;
+    let is_new = !is_there || renew || rekey;
     if is_new {
         replace(&certificate, made.pem().as_bytes())?;
     } else if let Some(why) = differs(&certificate, made.der(), &ca.join("ca.crt"), &pair)? {
@@ -203,12 +215,14 @@ pub fn expiry(path: &Path) -> Result<i64, Failure> {
 
 /// The key in a file, made if there is none.
 fn ensure_key(dir: &Path, path: &Path) -> Result<KeyPair, Failure> {
-    if path.exists() {
-        return key_in(path);
-    }
+    if path.exists() { key_in(path) } else { new_key(dir, path) }
+}
+
+/// A new key in a file, in place of the one that may be there.
+fn new_key(dir: &Path, path: &Path) -> Result<KeyPair, Failure> {
     let key = KeyPair::generate().map_err(failed)?;
     make_dir(dir)?;
-    create(path, key.serialize_pem().as_bytes())?;
+    replace(path, key.serialize_pem().as_bytes())?;
     Ok(key)
 }
 

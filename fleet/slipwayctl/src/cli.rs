@@ -13,6 +13,7 @@ use clap_complete::Shell;
 use slipway_core::digest::Sha256;
 use uuid::Uuid;
 
+pub use fleet::Anew;
 pub use join::{Join, Node};
 pub use support::Support;
 pub use target::{ApiServer, Form, Target};
@@ -26,9 +27,10 @@ Exit status:
   1  it failed: the operation was undone, or the node could not do it;
      or a flag or a command is unknown
   2  the command line, the configuration or a file is wrong
-  3  the node or the API server refuses; the word in brackets is stable
+  3  refused, or blocked now, also in a plan or a dry run; the word in
+     brackets is stable
   4  it cannot be reached, or one side does not trust the other
-  5  --timeout is over, and the operation goes on"
+  5  --timeout or --patience is over, and the operation goes on"
     };
 }
 pub(crate) use exit_status;
@@ -132,7 +134,7 @@ impl Command {
 pub enum Command {
     /// The node, the operation under way, and how the last ones ended
     Status,
-    /// What a request would lead to: its steps, and what blocks each. Nothing is changed
+    /// What a request would lead to: its steps, and what blocks each. Nothing is changed. Ends with 3 if something does
     Plan {
         #[command(subcommand)]
         goal: Goal,

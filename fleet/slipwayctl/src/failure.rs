@@ -1,8 +1,11 @@
 //! The end of the program, and the exit status.
 
-use slipway_node_api::reason::Reason;
+use slipway_node_api::{reason::Reason, text::clean_and_cut};
 use slipway_node_client::{Error, chain};
 use tonic::{Code, Status};
+
+/// The most bytes of what a node says.
+const LONGEST: usize = 2048;
 
 /// Why a command did not do what it should.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,7 +70,8 @@ impl Failure {
 
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
-        let message = status.message().to_owned();
+        // The node's words, which are not to forge lines of this program.
+        let message = clean_and_cut(status.message(), LONGEST);
         match (Reason::of(&status), status.code()) {
             (Some(Reason::Failed), _) => Self::Failed(message),
             (Some(reason), _) => Self::Refused { reason: reason.name().to_owned(), message },
@@ -107,5 +111,9 @@ mod tests {
         assert_eq!(Failure::from(Status::unavailable("no answer")).code(), 4);
         assert_eq!(Failure::from(Status::unimplemented("")).code(), 3);
         assert_eq!(Failure::from(Status::permission_denied("no")).code(), 3);
+        // One that lies does not clean its words.
+        for status in [Status::internal("a\x1b[2J\nb"), Status::failed_precondition("a\x1b[2J\nb")] {
+            assert!(Failure::from(status).to_string().ends_with("a [2J b"));
+        }
     }
 }

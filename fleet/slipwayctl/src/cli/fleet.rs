@@ -69,9 +69,19 @@ pub struct Init {
     /// How many days a certificate is valid that is made now; the CA is valid for ten years
     #[arg(long, value_name = "NUMBER", default_value_t = 365, value_parser = super::days())]
     pub days: u32,
-    /// Make the certificates anew, for the keys that are there. CA and keys stay
+    #[command(flatten)]
+    pub anew: Anew,
+}
+
+/// What is made anew although it is there. The CA stays.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Anew {
+    /// Make certificates anew, for the keys that are there
     #[arg(long)]
     pub renew: bool,
+    /// Make keys and certificates anew, after a key has leaked. Revoke the old certificates first, by `gen revoke`
+    #[arg(long, conflicts_with = "renew")]
+    pub rekey: bool,
 }
 
 /// What is done with the fleet.

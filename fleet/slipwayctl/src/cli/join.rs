@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::Anew;
+
 const AFTER: &str = "\
 Examples:
   slipwayctl node join node-1 --host 10.0.0.11
@@ -47,13 +49,12 @@ pub struct Join {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "/var/lib/kubelet/pki/kubelet-server-current.pem",
-        conflicts_with = "renew"
+        conflicts_with_all = ["renew", "rekey"]
     )]
     pub kubelet_certificate: Option<PathBuf>,
     /// How many days the certificate is valid, if it is made now
     #[arg(long, value_name = "NUMBER", default_value_t = 365, value_parser = super::days())]
     pub days: u32,
-    /// Make the certificate anew, for the key that is there
-    #[arg(long)]
-    pub renew: bool,
+    #[command(flatten)]
+    pub anew: Anew,
 }

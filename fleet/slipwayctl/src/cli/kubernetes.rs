@@ -1,6 +1,6 @@
 //! The command line of `slipwayctl kubernetes`.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, builder::TypedValueParser};
 use slipway_core::digest::Sha256;
 use slipway_kubernetes::{add_ons::AddOn, images, version::Version};
 
@@ -60,7 +60,7 @@ pub enum Verb {
         #[arg(long, value_name = "VERSION")]
         to: Version,
         /// How long everything must have been well before the way back closes, in seconds
-        #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+        #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = seconds())]
         soak: u64,
         /// The image of a component, with the tag of the version and a digest:
         /// kube-apiserver=registry.example/kube-apiserver:v1.31.2@sha256:DIGEST
@@ -114,13 +114,19 @@ pub enum Word {
     },
 }
 
+/// At most a year.
+fn seconds() -> impl TypedValueParser<Value = u64> {
+    clap::value_parser!(u64).range(..=365 * 24 * 3600)
+}
+
 /// How it is done.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct How {
-    /// Show who has what, the plan, and what blocks it. Nothing is changed
+    /// Show who has what, the plan, and what blocks it. Nothing is changed. Ends as a run would: with 3 if it is blocked, and
+    /// with 0 if it would begin or wait
     #[arg(long)]
     pub dry_run: bool,
     /// End the run when nothing has changed for so long. Nodes go on with what they do
-    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = seconds())]
     pub patience: u64,
 }

@@ -25,7 +25,7 @@ const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 
 /// Make it.
 pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
-    let Join { name, hosts, dir, base, on_node, kubelet_certificate, days, renew } = join;
+    let Join { name, hosts, dir, base, on_node, kubelet_certificate, days, anew } = join;
     authority::check_name(name)?;
     if !is_node_name(name) {
         let why =
@@ -48,7 +48,7 @@ pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
             return Err(Failure::Usage(why.to_owned()));
         }
         Some(_) => None,
-        None => Some(authority::ensure(dir, &at, "server", params, *renew)?),
+        None => Some(authority::ensure(dir, &at, "server", params, *anew)?),
     };
     authority::make_dir(&at)?;
     authority::replace(&at.join("ca.crt"), authority::text(&dir.join("ca.crt"))?.as_bytes())?;

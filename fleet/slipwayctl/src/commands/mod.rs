@@ -40,6 +40,9 @@ pub async fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         _ => return one(cli, output).await,
     };
     let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() {
+        return Err(Failure::Usage("--context names no context: write NAME, or NAME,NAME".to_owned()));
+    }
     if !cli.command.is_look() || cli.target.endpoint.is_some() {
         let why = "several contexts: only what changes nothing is asked of several nodes. A NodePool upgrades several, one \
                    after the other";

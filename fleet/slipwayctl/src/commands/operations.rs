@@ -51,11 +51,16 @@ fn request(goal: Goal) -> (Request, Ask) {
     (request, ask)
 }
 
-/// Its plan.
+/// Its plan. What blocks it now is a failure of this, as of what it would begin.
 pub async fn plan(mut client: Client, goal: Goal, output: &Output) -> Result<(), Failure> {
     let goal = Some(to_wire(&request(goal).0));
     let plan = client.plan(PlanRequest { goal }).await?.into_inner();
-    output.answer(&plan, &show::plan(&plan))
+    output.answer(&plan, &show::plan(&plan))?;
+    let blocked = plan.steps.iter().find_map(|step| step.blocked.as_ref().map(|why| format!("{}: {why}", step.does)));
+    blocked.map_or(Ok(()), |why| {
+        let message = format!("it would be blocked now: {why}");
+        Err(Failure::Refused { reason: "blocked".to_owned(), message })
+    })
 }
 
 /// Ask for it, and follow it if that is wanted.

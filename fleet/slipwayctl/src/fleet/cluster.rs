@@ -16,7 +16,11 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use slipway_fleet_objects::pool::NodePool;
+use slipway_fleet_objects::{
+    kubernetes_upgrade::{CLUSTER, KubernetesUpgrade},
+    policy::UpgradePolicy,
+    pool::NodePool,
+};
 use tokio::time::timeout;
 
 use super::edit::Edit;
@@ -26,8 +30,19 @@ use crate::failure::Failure;
 const ANSWER: Duration = Duration::from_secs(30);
 /// The number of tries of a change while others write the same object: the controller writes the ledger's.
 const TRIES: u32 = 20;
+/// The most Nodes that are looked at one by one.
+const LOOKS: usize = 20;
 /// The name of our changes in the object's managedFields.
 const MANAGER: &str = "slipwayctl";
+
+/// Objects by their names, or why one is not understood.
+pub type ByName<K> = BTreeMap<String, Result<K, String>>;
+
+/// The word for a cluster without the fleet's kinds.
+const NOT_INSTALLED: &str = "not-installed";
+/// What to do there.
+const NO_KIND: &str = "the API server does not have this kind of object: apply slipway/slipway-fleet.yaml, which `slipwayctl \
+                       fleet init` makes; it defines all kinds of fleet.slipway.dev";
 
 /// The cluster.
 pub struct Cluster {
@@ -78,23 +93,44 @@ impl Cluster {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
     {
         match self.get(name).await {
-            Err(Failure::Refused { reason, .. }) if reason == "not-found" => Ok(None),
+            Err(Failure::Refused { reason, .. }) if reason == "not-found" || reason == NOT_INSTALLED => Ok(None),
             found => found.map(Some),
         }
     }
 
-    /// All objects of a kind.
-    pub async fn list<K>(&self) -> Result<Vec<K>, Failure>
+    /// The objects of a kind that only controllers write. Of one that is not understood its pool has the reason.
+    pub async fn readable<K>(&self) -> Result<Vec<K>, Failure>
     where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+        K: Resource<DynamicType = ()> + DeserializeOwned,
     {
-        Ok(self.within(self.all::<K>().list(&ListParams::default())).await?.items)
+        Ok(self.each(None).await?.into_values().filter_map(Result::ok).collect())
     }
 
     /// The names of the Nodes with these labels.
     pub async fn nodes(&self, labels: &str) -> Result<BTreeSet<String>, Failure> {
         let nodes = self.within(self.all::<Node>().list_metadata(&labelled(Some(labels)))).await?.items;
         Ok(nodes.into_iter().filter_map(|node| node.metadata.name).collect())
+    }
+
+    /// The names of policies that ask for approval.
+    pub async fn policies_with_approval(&self) -> Result<BTreeSet<String>, Failure> {
+        let policies = self.policies().await?.into_iter();
+        let asks = |(name, policy): (String, Result<UpgradePolicy, String>)| {
+            policy.is_ok_and(|policy| policy.spec.approval.is_some()).then_some(name)
+        };
+        Ok(policies.filter_map(asks).collect())
+    }
+
+    /// The UIDs of those of these nodes, by name and UID, that are not there any more. Who may not look learns of none.
+    pub async fn gone<'a>(&self, nodes: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeSet<String> {
+        let mut gone = BTreeSet::new();
+        for (name, uid) in nodes.take(LOOKS) {
+            let found = self.find::<Node>(name).await;
+            if found.is_ok_and(|node| node.and_then(|node| node.metadata.uid).as_deref() != Some(uid)) {
+                gone.insert(uid.to_owned());
+            }
+        }
+        gone
     }
 
     /// All objects of a kind as the API server has them, without the lists of who wrote which field.
@@ -105,16 +141,37 @@ impl Cluster {
         Ok(objects)
     }
 
-    /// Each pool by its name, or each with these labels; one that this program does not understand is not to hide the others.
-    pub async fn pools(&self, labels: Option<&str>) -> Result<BTreeMap<String, Result<NodePool, String>>, Failure> {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<NodePool>(&()));
-        let pools = self.within(api.list(&labelled(labels))).await?.items;
-        let named = |pool: DynamicObject| {
-            let name = pool.metadata.name.clone().unwrap_or_default();
-            let parsed = serde_json::to_value(pool).and_then(serde_json::from_value);
+    /// Each pool by its name, or each with these labels.
+    pub async fn pools(&self, labels: Option<&str>) -> Result<ByName<NodePool>, Failure> {
+        self.each(labels).await
+    }
+
+    /// The KubernetesUpgrade, if there is one; `Err` if this program does not understand it.
+    pub async fn kubernetes(&self) -> Result<Option<Result<KubernetesUpgrade, String>>, Failure> {
+        match self.each(None).await {
+            Err(Failure::Refused { reason, .. }) if reason == NOT_INSTALLED => Ok(None),
+            each => Ok(each?.remove(CLUSTER)),
+        }
+    }
+
+    /// Each policy by its name.
+    pub async fn policies(&self) -> Result<ByName<UpgradePolicy>, Failure> {
+        self.each(None).await
+    }
+
+    /// Each object of a kind by its name; one that this program does not understand is not to hide the others.
+    async fn each<K>(&self, labels: Option<&str>) -> Result<ByName<K>, Failure>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()));
+        let objects = self.within(api.list(&labelled(labels))).await?.items;
+        let named = |object: DynamicObject| {
+            let name = object.metadata.name.clone().unwrap_or_default();
+            let parsed = serde_json::to_value(object).and_then(serde_json::from_value);
             (name, parsed.map_err(|e| e.to_string()))
         };
-        Ok(pools.into_iter().map(named).collect())
+        Ok(objects.into_iter().map(named).collect())
     }
 
     /// The pool that has this node: the oldest one whose labels it has.
@@ -126,7 +183,8 @@ impl Cluster {
         let pools = self.pools(None).await?;
         let all = pools.values().flatten().filter(|pool| has(pool)).map(|pool| &pool.metadata);
         let oldest = all.min_by_key(|of| (of.creation_timestamp.clone(), of.name.clone()));
-        let message = format!("the node {node} is in no pool");
+        let message =
+            format!("spec.nodeSelector of no NodePool has the labels of the node {node}: name a pool by --pool");
         oldest.and_then(|of| of.name.clone()).ok_or(Failure::Refused { reason: "no-pool".to_owned(), message })
     }
 
@@ -185,7 +243,14 @@ impl Cluster {
             }
         };
         let word = match status.code {
-            401 => "unauthorized",
+            // Of an object that is not there the API server says so; of a kind that it does not have there is nothing to say.
+            404 if status.reason != "NotFound" || status.details.as_ref().is_none_or(|of| of.name.is_empty()) => {
+                return Failure::Refused { reason: NOT_INSTALLED.to_owned(), message: NO_KIND.to_owned() };
+            }
+            401 => {
+                let message = "the API server does not know these credentials: renew those in the kubeconfig";
+                return Failure::Refused { reason: "unauthorized".to_owned(), message: message.to_owned() };
+            }
             403 => "forbidden",
             404 => "not-found",
             400 | 422 => "invalid",
@@ -202,7 +267,8 @@ fn labelled(labels: Option<&str>) -> ListParams {
 /// There is no pool of this name; `known` are there.
 pub fn no_pool<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Failure {
     let known: Vec<&str> = known.map(String::as_str).collect();
-    let known = if known.is_empty() { "none at all".to_owned() } else { format!("only {}", known.join(", ")) };
+    let known =
+        if known.is_empty() { "nor any other one: apply one".to_owned() } else { format!("only {}", known.join(", ")) };
     Failure::Refused { reason: "not-found".to_owned(), message: format!("there is no NodePool {name:?}, {known}") }
 }
 

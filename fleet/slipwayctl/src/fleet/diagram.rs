@@ -18,7 +18,7 @@ pub struct Style {
 
 /// Where nothing is to be shown.
 const NO_POOL: &str = "There is no NodePool: no node is upgraded. `kubectl explain nodepool.spec` says what one has.";
-/// Nodes that are named one by one; of more it is said how many.
+/// Nodes, and grants, that are named one by one; of more it is said how many.
 const NAMED: usize = 20;
 /// The width of the names of waves, with their stage and the space behind.
 const MARGIN: usize = 22;
@@ -72,7 +72,7 @@ fn held(pool: &Pool) -> Option<&'static str> {
 pub fn lines(report: &Report, is_wide: bool) -> String {
     let mut text = String::new();
     if report.pools.is_empty() {
-        let _ = writeln!(text, "{NO_POOL}");
+        let _ = writeln!(text, "{}", no_pool(report));
     }
     report.kubernetes.iter().for_each(|of| _ = writeln!(text, "{}", clean(&of.line())));
     for pool in &report.pools {
@@ -92,7 +92,14 @@ pub fn lines(report: &Report, is_wide: bool) -> String {
         }
         pool.others.iter().for_each(|node| _ = writeln!(text, "{name}  no wave  {}", line(node, is_wide)));
     }
+    report.held.iter().for_each(|held| _ = writeln!(text, "held  {}", clean(&held.line())));
     text
+}
+
+/// Why there is nothing to show.
+fn no_pool(report: &Report) -> String {
+    let Some(labels) = &report.selector else { return NO_POOL.to_owned() };
+    clean(&format!("No NodePool has the labels {labels}: leave --selector out to see all."))
 }
 
 fn line(node: &Member, is_wide: bool) -> String {
@@ -129,7 +136,7 @@ fn remarks(pool: &Pool) -> Vec<String> {
 pub fn picture(report: &Report, style: Style) -> String {
     let mut text = String::new();
     if report.pools.is_empty() {
-        let _ = writeln!(text, "{NO_POOL}");
+        style.wrap(&no_pool(report), 0, &mut text);
     }
     if let Some(of) = &report.kubernetes {
         style.wrap(&clean(&of.line()), 0, &mut text);
@@ -139,6 +146,7 @@ pub fn picture(report: &Report, style: Style) -> String {
         style.pool(pool, &mut text);
         text.push('\n');
     }
+    style.held(report, &mut text);
     let nodes = || report.pools.iter().flat_map(all);
     let used = SIGNS.iter().filter(|(status, ..)| nodes().any(|node| node.status == *status));
     let legend: Vec<String> = used.map(|(_, sign, _, means)| format!("{sign} {means}")).collect();
@@ -181,6 +189,17 @@ impl Style {
             self.row("not in the plan", &pool.others, text);
         }
         self.reasons(pool, text);
+    }
+
+    /// What the ledger holds.
+    fn held(self, report: &Report, text: &mut String) {
+        report.held.iter().take(NAMED).for_each(|held| self.wrap(&format!("held  {}", held.line()), 0, text));
+        if let Some(left) = report.held.len().checked_sub(NAMED).filter(|left| *left > 0) {
+            let _ = writeln!(text, "and {left} more are held; without a terminal each has its line");
+        }
+        if !report.held.is_empty() {
+            text.push('\n');
+        }
     }
 
     /// A sign for each node, in as many lines as that takes.
@@ -261,7 +280,13 @@ impl Style {
 mod tests {
     use slipway_core::digest::Sha256;
 
-    use super::{super::status_report::Followed, *};
+    use super::{
+        super::{
+            cluster_wide::{Held, Purpose},
+            status_report::Followed,
+        },
+        *,
+    };
 
     fn node(name: &str, status: NodeStatus, reason: &str, message: &str) -> Member {
         let (name, reason, message) = (name.to_owned(), reason.to_owned(), message.to_owned());
@@ -306,7 +331,7 @@ mod tests {
             rollout: Some(rollout),
             others: Vec::new(),
         };
-        Report { schema: 1, kind: "FleetStatus", pools: vec![pool], kubernetes: None }
+        Report { schema: 1, kind: "FleetStatus", pools: vec![pool], held: Vec::new(), selector: None, kubernetes: None }
     }
 
     #[test]
@@ -329,6 +354,30 @@ workers  Running  3 of 8 nodes done
 # done   > under way   . waits   x failed
 ";
         assert_eq!(picture(&report(), Style { width: 70, colours: false }), expected);
+    }
+
+    #[test]
+    fn what_is_held_is_shown_also_where_no_pool_is() {
+        let held = |token: u64| Held {
+            purpose: Purpose::Upgrade,
+            token,
+            node: Some("c1".to_owned()),
+            pool: Some("control".to_owned()),
+            since: "2026-06-01T11:00:00Z".parse().unwrap(),
+            message: "its Node is gone".to_owned(),
+            command: String::new(),
+        };
+        let mut report = Report { pools: Vec::new(), held: (1..24).map(held).collect(), ..report() };
+        let text = lines(&report, false);
+        assert!(text.starts_with(&format!("{NO_POOL}\nheld  grant 1  c1 of the pool control, since 2026-")), "{text}");
+        assert_eq!(text.lines().count(), 24);
+        let text = picture(&report, Style { width: 100, colours: false });
+        assert!(text.contains("\nheld  grant 20 ") && text.contains("\nand 3 more are held; "), "{text}");
+        // Whose labels choose no pool is not told that there is none.
+        report.selector = Some("team=\x1b[2Jweb".to_owned());
+        let wanted = "No NodePool has the labels team= [2Jweb: leave --selector out to see all.\n";
+        assert!(lines(&report, false).starts_with(wanted));
+        assert!(picture(&report, Style { width: 100, colours: false }).starts_with(wanted));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The changes of an object by a person's word. Each function takes the object as it was read, and answers with the part of
 //! `spec` that is to be written. What this program does not know of an entry stays in it.
 
+use std::collections::BTreeSet;
+
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 use slipway_core::digest::Sha256;
@@ -8,7 +10,7 @@ use slipway_fleet_objects::{
     Attribution,
     rollout::{Rollout, RolloutStatus},
 };
-use slipway_rollout::duration::PositiveDuration;
+use slipway_rollout::{duration::PositiveDuration, plan::Plan};
 
 use crate::failure::Failure;
 
@@ -86,12 +88,18 @@ pub fn resume(pool: &Value, agreed: Option<(Sha256, &Rollout)>) -> Result<Edit, 
     Edit::write(json!({ "paused": null }), format!("is paused no more; it was by {who}: {why}{but}"))
 }
 
+fn another_plan(Plan { pool, hash, .. }: &Plan, rollout: &str) -> String {
+    format!(
+        "the pool {pool} follows the plan {hash} of {rollout}: look at it, slipwayctl fleet plan {pool}, and name its hash"
+    )
+}
+
 /// Checks whether the plan of this hash is the one that goes on.
 fn goes_on(pool: &Value, hash: Sha256, rollout: &Rollout) -> Result<(), Failure> {
     let refused = |reason: &str, message| Err(Failure::Refused { reason: reason.to_owned(), message });
     let (plan, name) = (&rollout.spec.plan, rollout.metadata.name.as_deref().unwrap_or_default());
     if plan.hash != hash {
-        return refused("another-plan", format!("the pool {} follows the plan {} of {name}", plan.pool, plan.hash));
+        return refused("another-plan", another_plan(plan, name));
     }
     follows(pool, rollout)?;
     let status = &pool["status"];
@@ -197,20 +205,31 @@ pub fn run_now(
     )
 }
 
-/// Approve a wave of a rollout, and all before it; without a number, the wave that waits.
+/// Whether one of these policies holds for the object.
+pub fn names_one_of(object: &Value, policies: &BTreeSet<String>) -> bool {
+    entries(object, "policies").iter().filter_map(Value::as_str).any(|name| policies.contains(name))
+}
+
+/// Approve a wave of a rollout, and all before it; without a number, the wave that waits. `approvals` are the policies that
+/// ask for that.
 pub fn approve(
     pool: &Value,
     rollout: &Rollout,
     (hash, wave): (Option<Sha256>, Option<u32>),
+    approvals: &BTreeSet<String>,
     word: &Attribution,
 ) -> Result<Edit, Failure> {
     follows(pool, rollout)?;
     let (plan, name) = (&rollout.spec.plan, rollout.metadata.name.as_deref().unwrap_or_default());
     if hash.is_some_and(|hash| hash != plan.hash) {
-        return refused("another-plan", format!("the pool {} follows the plan {} of {name}", plan.pool, plan.hash));
+        return refused("another-plan", another_plan(plan, name));
     }
     let status = that_goes_on(name, rollout)?;
     let waves = u32::try_from(plan.waves.len()).unwrap_or(u32::MAX);
+    if status.awaiting_approval.is_none() && !names_one_of(pool, approvals) {
+        let why = "no UpgradePolicy in spec.policies of the pool has `approval`";
+        return refused("nothing-waits", format!("{why}: no wave of {name} waits for one"));
+    }
     let Some(wave) = wave.or(status.awaiting_approval) else {
         return refused(
             "nothing-waits",
@@ -218,7 +237,7 @@ pub fn approve(
         );
     };
     if wave > waves {
-        return refused("no-wave", format!("{name} has {waves} waves"));
+        return refused("no-wave", format!("{name} has {waves} waves, and no wave {wave}: name one from 1 to {waves}"));
     }
     if let Some(given) = status.approvals.iter().find(|given| given.wave >= wave) {
         return Edit::already(format!("wave {} of {name} is approved already; {}", given.wave, given.word));
@@ -266,7 +285,9 @@ pub fn release(ledger: &Value, node: &str, token: Option<u64>, word: &Attributio
     let token = match (&held[..], token) {
         ([held], _) => *held,
         ([], Some(token)) => return refused("no-grant", format!("{node} does not hold the grant {token}")),
-        ([], None) => return refused("no-grant", format!("{node} holds no grant")),
+        ([], None) => {
+            return refused("no-grant", format!("{node} holds no grant: `slipwayctl fleet status` shows who does"));
+        }
         (several, _) => {
             let tokens: Vec<String> = several.iter().map(u64::to_string).collect();
             let message = format!("{node} holds the grants {}: say --token", tokens.join(" and "));
@@ -397,9 +418,17 @@ mod tests {
     #[test]
     fn what_is_approved_is_one_plan_of_one_rollout() {
         let pool = |spec: Value| json!({ "spec": spec, "status": { "rollout": "p-1" } });
-        let approve = |of: &Rollout, what| super::approve(&pool(json!({})), of, what, &alice());
+        let asked = BTreeSet::from(["careful".to_owned()]);
+        let of_pool = pool(json!({ "policies": ["careful"] }));
+        let approve = |of: &Rollout, what| super::approve(&of_pool, of, what, &asked, &alice());
         let (mut running, zeros) = (rollout("Waiting"), "0".repeat(64));
         assert_eq!(word_of(approve(&running, (None, None))), "nothing-waits");
+        // Ahead of time only where a policy will ask.
+        assert!(approve(&running, (None, Some(1))).unwrap().spec.is_some());
+        let unasked =
+            super::approve(&pool(json!({ "policies": ["nights"] })), &running, (None, Some(1)), &asked, &alice());
+        assert!(unasked.as_ref().unwrap_err().to_string().contains("spec.policies"), "{unasked:?}");
+        assert_eq!(word_of(unasked), "nothing-waits");
         running.status.as_mut().unwrap().awaiting_approval = Some(1);
         let spec = approve(&running, (None, None)).unwrap().spec.unwrap();
         let word = json!({ "who": "alice", "why": "the fair", "rolloutUID": "one", "plan": zeros, "wave": 1 });
@@ -409,7 +438,7 @@ mod tests {
         assert_eq!(word_of(approve(&running, (None, Some(2)))), "no-wave");
         assert_eq!(word_of(approve(&rollout("Finished"), (None, None))), "over");
         let other = json!({ "spec": {}, "status": { "rollout": "p-2" } });
-        assert_eq!(word_of(super::approve(&other, &running, (None, None), &alice())), "another-rollout");
+        assert_eq!(word_of(super::approve(&other, &running, (None, None), &asked, &alice())), "another-rollout");
         let mut given = running;
         let at = "2026-06-01T12:00:00Z".parse().unwrap();
         given.status.as_mut().unwrap().approvals.push(ApprovalRecord { wave: 1, at, word: alice() });
@@ -439,7 +468,8 @@ mod tests {
         let denied =
             run_now(&pool(json!({})), &rollout("Denied"), (PositiveDuration::minutes(60), now), false, &alice());
         assert_eq!(word_of(denied), "over");
-        let aborted = approve(&pool(json!({})), &rollout("Aborted"), (None, None), &alice()).unwrap_err().to_string();
+        let aborted = approve(&pool(json!({})), &rollout("Aborted"), (None, None), &BTreeSet::new(), &alice());
+        let aborted = aborted.unwrap_err().to_string();
         assert!(aborted.ends_with("kubectl delete rollout p-1"), "{aborted}");
     }
 

@@ -24,7 +24,10 @@ use slipway_rollout::{
     preview::{self, Begins, Progress},
 };
 
-use super::{cluster::Cluster, status_report::SCHEMA};
+use super::{
+    cluster::{ByName, Cluster},
+    status_report::SCHEMA,
+};
 use slipway_node_api::text::clean;
 
 use crate::failure::Failure;
@@ -131,8 +134,8 @@ pub async fn forecast(
     let rollout = super::rollout_of(cluster, pool).await?;
     let of: NodePool = cluster.get(pool).await?;
     let status = of.status.clone().unwrap_or_default();
-    let (policies, upgrades) = tokio::try_join!(cluster.list::<UpgradePolicy>(), cluster.list::<NodeUpgrade>())?;
-    let rules = rules(&of, policies)?;
+    let (policies, upgrades) = tokio::try_join!(cluster.policies(), cluster.readable::<NodeUpgrade>())?;
+    let rules = rules(pool, &of, policies)?;
     let upgrades: BTreeMap<&str, &NodeUpgrade> = upgrades
         .iter()
         .filter(|upgrade| upgrade.spec.pool == pool)
@@ -151,22 +154,26 @@ pub async fn forecast(
     })
 }
 
-fn rules(pool: &NodePool, policies: Vec<UpgradePolicy>) -> Result<Rules, Failure> {
-    let mut by_name: BTreeMap<String, UpgradePolicy> =
-        policies.into_iter().filter_map(|policy| Some((policy.metadata.name.clone()?, policy))).collect();
+/// What the policies of this pool allow. As long as it cannot be told, nothing of the pool begins.
+fn rules(name: &str, pool: &NodePool, policies: ByName<UpgradePolicy>) -> Result<Rules, Failure> {
+    let refused = |reason: &str, message| Failure::Refused { reason: reason.to_owned(), message };
     let mut chosen = Vec::new();
-    for name in &pool.spec.policies {
-        let missing = || Failure::Refused {
-            reason: "policy-missing".to_owned(),
-            message: format!("there is no UpgradePolicy {name:?}: nothing begins"),
-        };
-        chosen.push(by_name.remove(name).ok_or_else(missing)?.spec.policy(name));
+    for policy in &pool.spec.policies {
+        let names = format!("spec.policies of the pool {name} names the UpgradePolicy {policy:?}, which");
+        match policies.get(policy) {
+            None => {
+                let remedy = "apply it, or take its name out; until then nothing begins";
+                return Err(refused("policy-missing", format!("{names} is not there: {remedy}")));
+            }
+            Some(Err(why)) => {
+                let remedy = "correct it; until then nothing begins";
+                return Err(refused("policy-invalid", format!("{names} cannot be understood: {why}: {remedy}")));
+            }
+            Some(Ok(of)) => chosen.push(of.spec.clone().policy(policy)),
+        }
     }
-    let conflict = |why: slipway_rollout::policy::TwoKeys| Failure::Refused {
-        reason: "policies-conflict".to_owned(),
-        message: why.to_string(),
-    };
-    Rules::try_from(chosen).map_err(conflict)
+    Rules::try_from(chosen)
+        .map_err(|why| refused("policies-conflict", format!("spec.policies of the pool {name}: {why}")))
 }
 
 impl Forecast {
@@ -367,6 +374,34 @@ mod tests {
             "{given_up}"
         );
         assert!(!given_up.contains("It ends") && !given_up.contains("2026"), "{given_up}");
+    }
+
+    #[test]
+    fn who_gets_no_plan_is_told_which_field_of_which_object_and_what_to_do() {
+        let target = json!({ "channel": "c" });
+        let spec = |policies: &Value| json!({ "nodeSelector": { "a": "b" }, "target": target, "policies": policies });
+        let refused = |policies: Value, there: ByName<UpgradePolicy>| {
+            let pool = json!({ "metadata": { "name": "p" }, "spec": spec(&policies) });
+            rules("p", &serde_json::from_value(pool).unwrap(), there).unwrap_err().to_string()
+        };
+        let policy = |key: &str| -> Result<UpgradePolicy, String> {
+            let spec = json!({ "topology": { "key": key } });
+            Ok(serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap())
+        };
+        let of = "refused (policy-missing): spec.policies of the pool p names the UpgradePolicy \"late\", which is not there: \
+                  apply it, or take its name out; until then nothing begins";
+        assert_eq!(refused(json!(["late"]), ByName::new()), of);
+        // Another pool's policy that is wrong hides nothing.
+        let wrong = || ("wrong".to_owned(), Err("missing field `start`".to_owned()));
+        let of = "refused (policy-invalid): spec.policies of the pool p names the UpgradePolicy \"wrong\", which cannot be \
+                  understood: missing field `start`: correct it; until then nothing begins";
+        assert_eq!(refused(json!(["wrong"]), [wrong()].into()), of);
+        let there = || [wrong(), ("a".to_owned(), policy("rack")), ("b".to_owned(), policy("zone"))].into();
+        let of = "refused (policies-conflict): spec.policies of the pool p: their topology.key differs, \"rack\" and \"zone\": \
+                  give all of them the same";
+        assert_eq!(refused(json!(["a", "b"]), there()), of);
+        let pool = json!({ "metadata": { "name": "p" }, "spec": spec(&json!(["a"])) });
+        assert!(rules("p", &serde_json::from_value(pool).unwrap(), there()).is_ok());
     }
 
     #[test]

@@ -38,7 +38,7 @@ const FILE: &str = "slipway-fleet.yaml";
 
 /// Make it.
 pub fn run(
-    Init { image, dir, stdout, node_ca, replace, kubernetes, kubernetes_add_ons, days, renew }: &Init,
+    Init { image, dir, stdout, node_ca, replace, kubernetes, kubernetes_add_ons, days, anew }: &Init,
     output: &Output,
 ) -> Result<(), Failure> {
     check_image(image)?;
@@ -48,7 +48,7 @@ pub fn run(
     }
     let client = |name: &str, role| {
         let params = authority::of_holder(name, Holder::Client(role), *days)?;
-        authority::ensure(dir, dir, name, params, *renew)
+        authority::ensure(dir, dir, name, params, *anew)
     };
     let (controller, admin) = (client("slipway-fleet", Role::Controller)?, client("admin", Role::Admin)?);
     let optional = [(*replace, REPLACE), (*kubernetes, KUBERNETES), (*kubernetes_add_ons, KUBERNETES_ADD_ONS)];

@@ -9,6 +9,7 @@
 //! ```
 //!
 //! * [`cluster`]: objects, read and changed
+//! * [`cluster_wide`]: what belongs to no pool alone: grants, and the version of Kubernetes
 //! * [`edit`]: what a person's word changes in an object
 //! * [`status_report`]: how far rollouts are, as data
 //! * [`diagram`]: the same for people
@@ -17,6 +18,7 @@
 //! * [`forecast`]: a plan, when its nodes begin at the earliest, and what blocks
 
 pub mod cluster;
+mod cluster_wide;
 mod diagram;
 pub mod edit;
 mod forecast;
@@ -30,12 +32,14 @@ use std::os::unix::fs::MetadataExt as _;
 
 use jiff::Timestamp;
 use serde_json::json;
+use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     Attribution,
     ledger::{DisruptionLedger, LEDGER},
-    pool::NodePool,
+    pool::{NodePool, NodePoolStatus},
     rollout::Rollout,
 };
+use slipway_node_api::text::clean;
 
 use crate::{
     cli::{
@@ -91,10 +95,7 @@ pub async fn run(target: &Target, api: &ApiServer, verb: Verb, output: &Output) 
             let (rollout, word, now) = (rollout_of(&cluster, &pool).await?, attribution_of(word), Timestamp::now());
             in_pool(&cluster, &pool, output, |spec| edit::run_now(spec, &rollout, (lasts, now), skip_soak, &word)).await
         }
-        Ask::Approve { pool, plan, wave, word } => {
-            let (rollout, word) = (rollout_of(&cluster, &pool).await?, attribution_of(word));
-            in_pool(&cluster, &pool, output, |spec| edit::approve(spec, &rollout, (plan, wave), &word)).await
-        }
+        Ask::Approve { pool, plan, wave, word } => approve(&cluster, &pool, (plan, wave), word, output).await,
         Ask::Skip { node, pool, word } => {
             let word = attribution_of(word);
             let pool = match pool {
@@ -111,6 +112,19 @@ pub async fn run(target: &Target, api: &ApiServer, verb: Verb, output: &Output) 
             print_edit(output, &format!("disruptionledger/{LEDGER}"), &done)
         }
     }
+}
+
+/// Approve a wave of a pool's rollout, where a policy asks for that.
+async fn approve(
+    cluster: &Cluster,
+    pool: &str,
+    which: (Option<Sha256>, Option<u32>),
+    word: fleet::AttributionArgs,
+    output: &Output,
+) -> Result<(), Failure> {
+    let (rollout, word) = (rollout_of(cluster, pool).await?, attribution_of(word));
+    let approvals = cluster.policies_with_approval().await?;
+    in_pool(cluster, pool, output, |spec| edit::approve(spec, &rollout, which, &approvals, &word)).await
 }
 
 /// A namespace would choose nothing: who names one expects something else.
@@ -143,7 +157,9 @@ async fn in_pool(
 /// The effect of a change, for people.
 pub fn print_edit(output: &Output, object: &str, done: &Edit) -> Result<(), Failure> {
     let answer = json!({ "object": object, "changed": done.spec.is_some(), "message": done.says });
-    output.objects(&answer, [object.replacen('/', &format!("{GROUP}/"), 1)], |_| format!("{object}: {}", done.says))
+    output.objects(&answer, [object.replacen('/', &format!("{GROUP}/"), 1)], |_| {
+        clean(&format!("{object}: {}", done.says))
+    })
 }
 
 /// The rollout that a pool follows.
@@ -153,14 +169,24 @@ async fn rollout_of(cluster: &Cluster, pool: &str) -> Result<Rollout, Failure> {
         Ok(of) => of,
     };
     let status = of.status.unwrap_or_default();
-    let Some(name) = status.rollout else {
-        let why = if status.message.is_empty() { status_report::UNSEEN } else { &status.message };
-        return Err(Failure::Refused {
-            reason: "no-plan".to_owned(),
-            message: format!("{pool} follows no plan: {why}"),
-        });
+    let refused = |reason: &str, message| Failure::Refused { reason: reason.to_owned(), message };
+    let Some(name) = &status.rollout else { return Err(refused("no-plan", no_plan(pool, &status))) };
+    let deleted = || {
+        let why = "a controller makes the next one; ask again then";
+        refused("not-found", format!("the pool {pool} follows the rollout {name}, which was deleted: {why}"))
     };
-    cluster.get(&name).await
+    cluster.find(name).await?.ok_or_else(deleted)
+}
+
+/// Why a pool has no rollout, and what makes one.
+fn no_plan(pool: &str, status: &NodePoolStatus) -> String {
+    let why = match status.state.as_str() {
+        "" => status_report::UNSEEN.to_owned(),
+        "UpToDate" => "every node runs what spec.target names; change that, and a controller makes one".to_owned(),
+        "Invalid" => format!("{}; correct that, and a controller makes one", status.message),
+        _ => format!("{}; a controller makes one when that has changed", status.message),
+    };
+    format!("the pool {pool} has no rollout, and so no plan: {why}")
 }
 
 /// In whichever pool it is left out.
@@ -170,7 +196,7 @@ async fn unskip(cluster: &Cluster, node: &str, output: &Output) -> Result<(), Fa
     let names: Vec<String> =
         pools.values().flatten().filter(is_out).filter_map(|pool| pool.metadata.name.clone()).collect();
     if names.is_empty() {
-        let message = format!("no pool leaves {node} out");
+        let message = format!("spec.skip of no NodePool names {node}: `slipwayctl fleet status` shows who is left out");
         return Err(Failure::Refused { reason: "not-skipped".to_owned(), message });
     }
     for pool in names {

@@ -15,9 +15,11 @@ use slipway_fleet_objects::{
 };
 use slipway_rollout::{
     duration::PositiveDuration,
-    ledger::{Ledger, Node},
+    ledger::{Grant, Ledger, Node, Role},
     plan::Wave as Planned,
 };
+
+use super::cluster_wide::{Held, Kubernetes};
 
 /// The version of what is printed. It changes only when a key goes away or changes its meaning.
 pub const SCHEMA: u32 = 1;
@@ -38,28 +40,15 @@ pub struct Report {
     pub kind: &'static str,
     /// The pools, by name.
     pub pools: Vec<Pool>,
+    /// What the ledger holds: the grants of these pools and of the control plane, and the claim of Kubernetes. Each keeps
+    /// others waiting.
+    pub held: Vec<Held>,
+    /// The labels by which the pools were chosen.
+    #[serde(skip)]
+    pub selector: Option<String>,
     /// The version of Kubernetes, if people want one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
-}
-
-/// The version of Kubernetes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Kubernetes {
-    /// The version that is wanted.
-    pub version: String,
-    /// The version that was reached the last time.
-    pub observed: Option<String>,
-    /// The state, in one word that stays the same: UpToDate, Running, Waiting, Paused, Failed, Invalid; Unknown if no
-    /// controller has looked at it yet.
-    pub state: String,
-    /// Why no more goes on, in one word that stays the same.
-    pub reason: String,
-    /// The same for people.
-    pub message: String,
-    /// The number of static pods that are still to be replaced, as the running Job says.
-    pub left: Option<u32>,
 }
 
 /// One pool.
@@ -223,44 +212,39 @@ pub struct ClusterObjects {
     pub upgrades: Vec<NodeUpgrade>,
     /// The ledger.
     pub ledger: Ledger,
-    /// The version of Kubernetes, if people want one.
-    pub kubernetes: Option<KubernetesUpgrade>,
+    /// UIDs of nodes that hold a grant and whose Node is not there any more, as far as that is known.
+    pub gone: BTreeSet<String>,
+    /// The version of Kubernetes, if people want one, or why that is not understood.
+    pub kubernetes: Option<Result<KubernetesUpgrade, String>>,
 }
 
 impl Report {
-    /// Of these pools, or of all if none is named, as they are at this time.
-    pub fn new(objects: &ClusterObjects, names: &[String], now: Timestamp) -> Self {
+    /// Of these pools, or of all if none is named, as they are at this time. `selector` has the labels by which the pools in
+    /// `objects` were chosen.
+    pub fn new(objects: &ClusterObjects, (names, selector): (&[String], Option<&str>), now: Timestamp) -> Self {
         let is_named = |name: &str| names.is_empty() || names.iter().any(|of| of == name);
         let pools = objects.pools.iter().filter(|(name, _)| is_named(name));
         let pools = pools.map(|(name, pool)| match pool {
             Ok(pool) => objects.pool(name, pool, now),
             Err(why) => Pool::invalid(name, why),
         });
-        let kubernetes = objects.kubernetes.as_ref().filter(|_| names.is_empty()).map(Kubernetes::new);
-        Self { schema: SCHEMA, kind: "FleetStatus", pools: pools.collect(), kubernetes }
-    }
-}
-
-impl Kubernetes {
-    fn new(of: &KubernetesUpgrade) -> Self {
-        let status = of.status.clone().unwrap_or_default();
-        let is_new = status.state.is_empty();
-        let word = |word: String| if is_new { "Unknown".to_owned() } else { word };
-        Self {
-            version: of.spec.version.clone(),
-            observed: status.observed_version,
-            state: word(status.state),
-            reason: word(status.reason),
-            message: if is_new { "no controller has looked at it yet".to_owned() } else { status.message },
-            left: status.run.filter(|_| status.job.is_some()).map(|run| run.left),
-        }
-    }
-
-    /// In one line.
-    pub fn line(&self) -> String {
-        let has = self.observed.as_ref().map(|has| format!(", has {has}")).unwrap_or_default();
-        let left = self.left.map(|left| format!(", {left} steps left")).unwrap_or_default();
-        format!("Kubernetes {}  {}{has}{left}: {}", self.version, self.state, self.message)
+        let pools: Vec<Pool> = pools.collect();
+        let is_whole = names.is_empty() && selector.is_none();
+        // Whose pools are chosen asks for these alone, and for what keeps them waiting.
+        let kubernetes = objects.kubernetes.as_ref().filter(|_| is_whole).map(Kubernetes::new);
+        let is_shown = |name: &str| pools.iter().any(|pool| pool.name == name);
+        let moved = |grant: &Grant| {
+            objects.upgrades.iter().any(|of| of.spec.node_uid == grant.node.uid && is_shown(&of.spec.pool))
+        };
+        let concerns = |grant: &Grant| {
+            is_whole || grant.node.role == Role::ControlPlane || is_shown(&grant.node.pool) || moved(grant)
+        };
+        let held = if is_whole || !pools.is_empty() {
+            Held::all(&objects.ledger, &objects.upgrades, &objects.gone, concerns)
+        } else {
+            Vec::new()
+        };
+        Self { schema: SCHEMA, kind: "FleetStatus", pools, held, selector: selector.map(str::to_owned), kubernetes }
     }
 }
 
@@ -309,7 +293,11 @@ impl ClusterObjects {
             behind: pool.metadata.generation.unwrap_or(0) > status.observed_generation,
             unattended_since: status.observed_at.filter(|at| now.duration_since(*at) > UNATTENDED),
             paused: pool.spec.paused.clone(),
-            run_now: pool.spec.run_now.clone().filter(|now| rollout.is_some_and(|of| is_of(now, of))),
+            run_now: pool
+                .spec
+                .run_now
+                .clone()
+                .filter(|of| now < of.until && rollout.is_some_and(|this| is_of(of, this))),
             skip: pool.spec.skip.clone(),
             moved: moved(members.values()),
             rollout: rollout.map(|rollout| self.followed(rollout, &members)),
@@ -448,8 +436,9 @@ mod tests {
         let unattended = |observed: Option<&str>| {
             let pools = BTreeMap::from([("p".to_owned(), Ok(pool(observed)))]);
             let (rollouts, upgrades, ledger) = (Vec::new(), Vec::new(), Ledger::default());
-            let objects = ClusterObjects { pools, rollouts, upgrades, ledger, kubernetes: None };
-            Report::new(&objects, &[], at("12:00")).pools.remove(0).unattended_since
+            let gone = BTreeSet::new();
+            let objects = ClusterObjects { pools, rollouts, upgrades, ledger, gone, kubernetes: None };
+            Report::new(&objects, (&[], None), at("12:00")).pools.remove(0).unattended_since
         };
         assert_eq!(unattended(Some("11:54")), Some(at("11:54")));
         // The clocks of a controller and of this machine differ; an older controller does not say it.
@@ -466,9 +455,11 @@ mod tests {
         let wave = json!({ "nodes": [planned(1), planned(2)] });
         let plan = json!({ "pool": "p", "payload": zeros, "hash": zeros, "waves": [wave] });
         let gone = json!({ "nodeUID": "u2", "node": "n2", "reason": "NoSuccessor", "message": "no machine came" });
-        let rollout = json!({ "metadata": { "name": "p-1" }, "spec": { "image": "i", "plan": plan },
+        let rollout = json!({ "metadata": { "name": "p-1", "uid": "one" }, "spec": { "image": "i", "plan": plan },
             "status": { "succeeded": { "u1": "u9" }, "replacing": [gone] } });
-        let pool = json!({ "metadata": { "name": "p" }, "spec": { "nodeSelector": {}, "target": { "channel": "c" } },
+        let runs = json!({ "rolloutUID": "one", "until": "2026-06-01T11:59:00Z", "who": "a", "why": "b" });
+        let pool = json!({ "metadata": { "name": "p" },
+            "spec": { "nodeSelector": {}, "target": { "channel": "c" }, "runNow": runs },
             "status": { "state": "Running", "rollout": "p-1" } });
         let heir = json!({ "metadata": { "name": "n9" }, "spec": { "nodeUID": "u9", "pool": "p" },
             "status": { "reason": "Done", "message": "it runs it" } });
@@ -477,10 +468,12 @@ mod tests {
             rollouts: vec![serde_json::from_value(rollout).unwrap()],
             upgrades: vec![serde_json::from_value(heir).unwrap()],
             ledger: Ledger::default(),
+            gone: BTreeSet::new(),
             kubernetes: None,
         };
-        let pool = Report::new(&objects, &[], "2026-06-01T12:00Z".parse().unwrap()).pools.remove(0);
+        let pool = Report::new(&objects, (&[], None), "2026-06-01T12:00Z".parse().unwrap()).pools.remove(0);
         assert!(pool.others.is_empty(), "{:?}", pool.others);
+        assert_eq!(pool.run_now, None, "it is over since a minute");
         let [one, two] = &pool.rollout.as_ref().unwrap().waves[0].nodes[..] else { panic!("two nodes") };
         assert_eq!(
             (one.status, one.name.as_str(), one.message.as_str()),

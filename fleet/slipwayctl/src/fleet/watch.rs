@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use slipway_fleet_objects::{
-    kubernetes_upgrade::{CLUSTER, KubernetesUpgrade},
-    ledger::{DisruptionLedger, LEDGER},
-};
+use slipway_fleet_objects::ledger::{DisruptionLedger, LEDGER};
 
 use super::{
     GROUP,
     cluster::{self, Cluster},
+    cluster_wide::homeless_holders,
     diagram::{self, Style},
     status_report::{ClusterObjects, Report},
 };
@@ -66,17 +64,17 @@ pub async fn status(
 async fn look(cluster: &Cluster, (names, selector): (&[String], Option<&str>)) -> Result<Report, Failure> {
     let (pools, rollouts, upgrades, ledger, kubernetes) = tokio::try_join!(
         cluster.pools(selector),
-        cluster.list(),
-        cluster.list(),
+        cluster.readable(),
+        cluster.readable(),
         cluster.find::<DisruptionLedger>(LEDGER),
-        cluster.find::<KubernetesUpgrade>(CLUSTER),
+        cluster.kubernetes(),
     )?;
     if let Some(missing) = names.iter().find(|name| !pools.contains_key(*name)) {
         return Err(cluster::no_pool(missing, pools.keys()));
     }
     let ledger = ledger.and_then(|ledger| ledger.status).unwrap_or_default();
-    // Whose pools are chosen asks for these alone.
-    let kubernetes = kubernetes.filter(|_| selector.is_none());
-    let objects = ClusterObjects { pools, rollouts, upgrades, ledger, kubernetes };
-    Ok(Report::new(&objects, names, Timestamp::now()))
+    let homeless = homeless_holders(&ledger, &upgrades);
+    let gone = cluster.gone(homeless.iter().map(|grant| (grant.node.name.as_str(), grant.node.uid.as_str()))).await;
+    let objects = ClusterObjects { pools, rollouts, upgrades, ledger, gone, kubernetes };
+    Ok(Report::new(&objects, (names, selector), Timestamp::now()))
 }

@@ -9,8 +9,14 @@ use crate::{
     fleet::edit::{Edit, free, refused, signed, text},
 };
 
-/// Approve the plan that a KubernetesUpgrade waits with: the one of this hash, if one is named.
-pub fn approve_plan(upgrade: &Value, agreed: Option<Sha256>, word: &Attribution) -> Result<Edit, Failure> {
+/// Approve the plan that a KubernetesUpgrade waits with: the one of this hash, if one is named. `is_asked` is whether one of
+/// its policies asks for that.
+pub fn approve_plan(
+    upgrade: &Value,
+    is_asked: bool,
+    agreed: Option<Sha256>,
+    word: &Attribution,
+) -> Result<Edit, Failure> {
     let plan = text(&upgrade["status"]["plan"]);
     if upgrade["status"]["state"] == "Invalid" {
         let why = text(&upgrade["status"]["message"]);
@@ -24,6 +30,10 @@ pub fn approve_plan(upgrade: &Value, agreed: Option<Sha256>, word: &Attribution)
     }
     if upgrade["spec"]["approval"]["plan"] == plan {
         return Edit::already(format!("the plan {plan} is approved already"));
+    }
+    if !is_asked {
+        let why = "no UpgradePolicy in its spec.policies has `approval`, so the plan begins without one";
+        return refused("nothing-waits", format!("{why}; now: {}", text(&upgrade["status"]["message"])));
     }
     // The plan is that of the object before.
     if upgrade["metadata"]["generation"].as_i64() != upgrade["status"]["observedGeneration"].as_i64() {
@@ -57,7 +67,8 @@ mod tests {
         let plan = "4".repeat(64);
         let waits = json!({ "state": "Waiting", "plan": plan, "observedGeneration": 3, "message": "waits" });
         let upgrade = json!({ "metadata": { "generation": 3 }, "spec": {}, "status": waits });
-        let approve = |of: &Value, agreed: Option<&str>| approve_plan(of, agreed.map(|of| of.parse().unwrap()), &alice);
+        let approve =
+            |of: &Value, agreed: Option<&str>| approve_plan(of, true, agreed.map(|of| of.parse().unwrap()), &alice);
         let spec = approve(&upgrade, Some(&plan)).unwrap().spec.unwrap();
         assert_eq!(spec, json!({ "approval": { "plan": plan, "who": "alice", "why": "it was looked at" } }));
         let with = |path: &str, value: Value| {
@@ -76,5 +87,10 @@ mod tests {
         // The plan of what was written before.
         assert_eq!(word(&with("/metadata/generation", json!(4)), None), "behind");
         assert_eq!(word(&with("/status/state", json!("Invalid")), None), "invalid");
+        // Where nothing asks for it.
+        let unasked = approve_plan(&upgrade, false, None, &alice);
+        let Err(Failure::Refused { reason, message }) = unasked else { panic!("{unasked:?}") };
+        assert_eq!(reason, "nothing-waits");
+        assert!(message.contains("spec.policies") && message.ends_with("; now: waits"), "{message}");
     }
 }

@@ -134,8 +134,10 @@ fn bare(direction: Direction, target: Version) -> Wish {
 async fn say(cluster: &Cluster, word: Word, output: &Output) -> Result<(), Failure> {
     match word {
         Word::Approve { plan, word } => {
-            let word = attribution_of(word);
-            let edit = |upgrade: &serde_json::Value| edit::approve_plan(upgrade, plan, &word);
+            let (word, approvals) = (attribution_of(word), cluster.policies_with_approval().await?);
+            let edit = |upgrade: &serde_json::Value| {
+                edit::approve_plan(upgrade, fleet_edit::names_one_of(upgrade, &approvals), plan, &word)
+            };
             let done = cluster.change::<KubernetesUpgrade>(CLUSTER, edit).await?;
             print_edit(output, &format!("kubernetesupgrade/{CLUSTER}"), &done)
         }
@@ -205,15 +207,20 @@ async fn status(
         let json = json!({ "schema": SCHEMA, "kind": "KubernetesStatus", "nodes": facts.nodes,
             "kubelets": facts.kubelets, "addOns": facts.add_ons });
         let names = table::nodes(facts).map(|name| format!("node/{name}"));
-        output.objects(&json, names, |is_wide| table::table(facts, is_wide))
+        output.objects(&json, names, |is_wide| match labels {
+            Some(labels) if table::nodes(facts).next().is_none() => {
+                format!("No Node has the labels {labels}: leave --selector out to see all.")
+            }
+            _ => table::table(facts, is_wide),
+        })
     };
     watch::show(watch, output, look, print).await
 }
 
-/// The plan, and what it waits for. Nothing is changed.
+/// The plan, and what it waits for. Nothing is changed. What would end a run ends this as well.
 fn preview(facts: &Facts, output: &Output) -> Result<(), Failure> {
-    let plan = Plan::new(facts);
-    let (word, waits) = match decide(facts) {
+    let (plan, next) = (Plan::new(facts), decide(facts));
+    let (word, waits) = match &next {
         Next::Claim => (None, format!("begins with the ledger's claim, then {}", first(&plan))),
         Next::Pull(node, _) => (None, format!("begins with images that {node} pulls, then {}", first(&plan))),
         Next::Snapshot(node) => (None, format!("begins with a snapshot of etcd on {node}, then {}", first(&plan))),
@@ -233,7 +240,13 @@ fn preview(facts: &Facts, output: &Output) -> Result<(), Failure> {
     let text =
         format!("{}\n{}\n{}{waits}", table::table(facts, false), table::plan(&plan, facts), closed.collect::<String>());
     let json = json!({ "facts": facts, "plan": plan, "hash": plan.hash(), "blocked": word, "message": waits });
-    output.answer(&json, &text)
+    output.answer(&json, &text)?;
+    match next {
+        // A run waits for it.
+        Next::Blocked(silent @ Blocked::Silent { .. }) => Err(Failure::Unreachable(silent.to_string())),
+        Next::Blocked(blocked) => Err(failure(Error::Blocked(blocked))),
+        _ => Ok(()),
+    }
 }
 
 fn first(plan: &Plan) -> String {

@@ -96,6 +96,7 @@ mod tests {
         add_ons::{AddOn, Workload},
         facts::{Claim, Direction, StaticPod},
     };
+    use slipway_kubernetes_upgrade::look::Seen;
 
     use super::*;
 
@@ -142,6 +143,22 @@ mod tests {
         for node in [silent, lacks, unknown] {
             assert!(!says(&[("n1", complete()), ("n2", node)]));
         }
+    }
+
+    /// It writes its own Node, whose version has no limit.
+    #[test]
+    fn a_kubelet_that_says_a_version_without_end_is_a_row_as_others_are() {
+        let node = |name: &str, version: &str| -> k8s_openapi::api::core::v1::Node {
+            let info = serde_json::json!({ "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                "kubeProxyVersion": "", "kubeletVersion": version, "machineID": "", "operatingSystem": "", "osImage": "",
+                "systemUUID": "" });
+            let status = serde_json::json!({ "nodeInfo": info });
+            serde_json::from_value(serde_json::json!({ "metadata": { "name": name }, "status": status })).unwrap()
+        };
+        let nodes = vec![node("n1", "v1.20.2"), node("n2", &"9\u{1b}[2J\n".repeat(100_000))];
+        let kubelets = Seen { nodes, ..Seen::default() }.kubelets();
+        let text = table(&Facts { kubelets, ..facts(&[("n1", complete())]) }, false);
+        assert!(text.len() < 2000 && !text.contains('\u{1b}') && text.lines().count() == 3, "{text}");
     }
 
     #[test]

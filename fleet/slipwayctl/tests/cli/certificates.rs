@@ -1,6 +1,6 @@
 //! `gen`: files and their contents. That they work is in the other tests, which use them.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 use serde_json::json;
 use x509_parser::{
@@ -85,6 +85,51 @@ fn nothing_is_overwritten() {
     run(&["gen", "server", "node", "--host", "a b"]).fails(2);
     let no_ca = run(&["gen", "server", "node", "--host", "node", "--dir", "empty"]).fails(2);
     assert!(no_ca.contains("empty: there is no CA here") && no_ca.contains("`slipwayctl gen ca`"), "{no_ca}");
+}
+
+/// The same certificate as one of version 1, which has no extensions: `openssl x509 -req` makes such ones.
+fn version_1(home: &Path, name: &str) -> String {
+    let (_, pem) = parse_x509_pem(&fs::read(home.join(name)).unwrap()).unwrap();
+    let mut der = pem.contents;
+    let version = [0xa0, 3, 2, 1, 2];
+    let at = der.windows(5).position(|bytes| bytes == version).unwrap();
+    der.drain(at..at + 5);
+    // Both sequences around it have a length of two bytes.
+    for head in [0, 4] {
+        assert_eq!(der[head..head + 2], [0x30, 0x82]);
+        let length = u16::from_be_bytes([der[head + 2], der[head + 3]]) - 5;
+        der[head + 2..head + 4].copy_from_slice(&length.to_be_bytes());
+    }
+    fs::write(home.join("v1.der"), der).unwrap();
+    let base64 = Command::new("base64").arg(home.join("v1.der")).output().unwrap();
+    let base64 = String::from_utf8(base64.stdout).unwrap();
+    format!("-----BEGIN CERTIFICATE-----\n{base64}-----END CERTIFICATE-----\n")
+}
+
+#[test]
+fn what_tls_takes_no_certificate_for_is_said_with_the_file_and_the_remedy() {
+    let home = with_ca();
+    let run = |args: &[&str]| run_in(home.path(), args);
+    for name in ["alice", "bob"] {
+        run(&["gen", "client", name, "--role", "reader"]).ok();
+    }
+    let context = ["config", "add", "node", "--address", "127.0.0.1:1", "--ca", "ca.crt", "--certificate", "alice.crt"];
+    run(&[&context[..], &["--key", "alice.key"]].concat()).ok();
+    assert!(run(&["status"]).fails(4).contains("unreachable"));
+    let file = home.path().join("alice.crt");
+    fs::copy(home.path().join("bob.crt"), &file).unwrap();
+    let other = run(&["status"]).fails(2);
+    assert!(other.contains("alice.crt: it is the certificate of another key: bring the two files"), "{other}");
+    fs::write(&file, version_1(home.path(), "alice.crt")).unwrap();
+    let old = run(&["status"]).fails(2);
+    assert!(
+        old.contains("alice.crt: it is an X.509 certificate of version 1") && old.contains("make it anew"),
+        "{old}"
+    );
+    // A CA of a cluster, too.
+    fs::write(home.path().join("old-ca.crt"), version_1(home.path(), "ca.crt")).unwrap();
+    let old = run(&["fleet", "init", "--image", "registry.example/fleet:1", "--node-ca", "old-ca.crt"]).fails(2);
+    assert!(old.contains("old-ca.crt: ") && old.contains("version 1, which cannot say that it is a CA"), "{old}");
 }
 
 #[test]

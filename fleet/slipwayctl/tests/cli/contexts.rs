@@ -67,6 +67,10 @@ fn several_nodes_are_asked_at_once() {
     let one = site.run(&["--context", "gone,here", "version"]);
     assert!(one.stdout.contains("== here\n") && one.stdout.lines().count() > 3, "{one:?}");
     assert!(one.fails(4).contains("gone: "));
+    // Nobody is asked: that is no success.
+    for none in [",", " , "] {
+        assert!(site.run(&["--context", none, "status"]).fails(2).contains("--context names no context"));
+    }
     for change in [&["confirm"][..], &["upgrade", "docker://registry.example/os:v2"], &["watch"]] {
         let refused = site.run(&[&["--context", "admin,here"], change].concat()).fails(2);
         assert!(refused.contains("A NodePool upgrades several"), "{refused}");
@@ -82,6 +86,9 @@ fn exit_codes_of_the_command_line() {
         (&["frobnicate"], 1),
         (&["status", "-o", "xml"], 2),
         (&["gen", "server"], 2),
+        // Longer than any clock goes.
+        (&["kubernetes", "upgrade", "--to", "1.31.2", "--soak", "18446744073709551615"], 2),
+        (&["kubernetes", "rollback", "--patience", "18446744073709551615"], 2),
         (&["--help"], 0),
         (&["--version"], 0),
     ] {

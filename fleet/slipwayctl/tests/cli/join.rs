@@ -85,6 +85,53 @@ fn a_second_run_changes_nothing() {
     }
 }
 
+/// A thief who has a key could use each certificate that is made for it: a revoked one is not enough.
+#[test]
+fn a_key_that_has_leaked_is_replaced_and_its_certificate_lets_nobody_in() {
+    let mut site = Site::new();
+    site.run(&INIT).ok();
+    site.run(&JOIN).ok();
+    let dir = site.path("slipway");
+    let admin = ["admin.crt", "admin.key"].map(|name| fs::read(dir.join(name)).unwrap());
+    let (stolen, before) = (site.path("stolen"), contents(&dir));
+    fs::create_dir(&stolen).unwrap();
+    fs::write(stolen.join("admin.crt"), &admin[0]).unwrap();
+    fs::write(stolen.join("admin.key"), &admin[1]).unwrap();
+    site.run(&["gen", "revoke", "--dir", "slipway", "slipway/admin.crt", "slipway/slipway-fleet.crt"]).ok();
+    site.run(&[&INIT[..], &["--rekey"]].concat()).ok();
+    site.run(&[&JOIN[..], &["--rekey"]].concat()).ok();
+    let after = contents(&dir);
+    let find =
+        |all: &[(PathBuf, String)], name: &str| all.iter().find(|(path, _)| *path == dir.join(name)).unwrap().1.clone();
+    for (name, is_new) in [
+        ("ca.crt", false),
+        ("ca.key", false),
+        ("admin.crt", true),
+        ("admin.key", true),
+        ("slipway-fleet.key", true),
+        ("nodes/node-1/server.crt", true),
+        ("nodes/node-1/server.key", true),
+    ] {
+        assert_eq!(find(&after, name) != find(&before, name), is_new, "{name}");
+        assert_eq!(fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o077, 0, "{name}");
+    }
+    // Another run keeps them.
+    site.run(&INIT).ok();
+    site.run(&JOIN).ok();
+    assert_eq!(contents(&dir), after);
+    site.stop();
+    let address = site.start_with("slipway/nodes/node-1", "server");
+    let ask =
+        || site.run(&["--config", "slipway/config.toml", "--context", "node-1", "--endpoint", &address, "status"]);
+    assert!(ask().ok().contains("node-1"));
+    for name in ["admin.crt", "admin.key"] {
+        fs::copy(stolen.join(name), dir.join(name)).unwrap();
+    }
+    ask().fails(4);
+    let both = site.run(&[&INIT[..], &["--rekey", "--renew"]].concat());
+    assert!(both.stderr.contains("cannot be used with"), "{both:?}");
+}
+
 #[test]
 fn the_objects_have_image_and_keys() {
     let home = tempfile::tempdir().unwrap();
@@ -148,6 +195,7 @@ fn what_does_not_fit_is_said_and_not_written_over() {
     fs::remove_file(other.join("admin.key")).unwrap();
     let lost = run(&["fleet", "init", "--image", "x", "--dir", "other"]).fails(2);
     assert!(lost.contains("admin.crt: its key other/admin.key is not there"), "{lost}");
+    run(&["fleet", "init", "--image", "x", "--dir", "other", "--rekey"]).ok();
 }
 
 #[test]

@@ -107,14 +107,22 @@ fn what_is_asked_comes_to_the_node_as_it_was_said() {
 #[test]
 fn a_plan_shows_each_step_and_its_failure() {
     let site = Site::new();
-    let plan = site.run(&["plan", "upgrade", "oci:image"]).ok();
+    let ended = site.run(&["plan", "upgrade", "oci:image"]);
+    let plan = ended.stdout.clone();
     let first = " 1  write the payload into the other slot and verify it  if not: undone, the machine keeps running\n";
     assert!(plan.starts_with(first), "{plan}");
     let drain = " 3  evict the pods                                       if not: undone, the machine keeps running\n    \
                  blocked: default/db: no controller makes it again\n";
     assert!(plan.contains(drain), "{plan}");
-    let json = lines(&site.run(&["--output", "json", "plan", "reboot"]).ok()).remove(0);
-    assert_eq!(json["steps"][0]["step"], "cordon");
+    // What is blocked now is refused: a script goes on only where nothing is in the way.
+    let blocked = "slipwayctl: refused (blocked): it would be blocked now: evict the pods: default/db: no controller makes it again\n";
+    assert_eq!(ended.fails(3), blocked);
+    let ended = site.run(&["--output", "json", "plan", "reboot"]);
+    let documents = lines(&ended.stdout);
+    assert_eq!((ended.code, &documents[0]["steps"][0]["step"]), (3, &json!("cordon")));
+    assert_eq!(documents[1]["failure"]["reason"], "blocked");
+    // Nothing is evicted for a stage.
+    site.run(&["plan", "stage", "oci:image"]).ok();
     assert_eq!(site.node().journal.lock().unwrap().operation, None);
 }
 

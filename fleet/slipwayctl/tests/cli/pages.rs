@@ -6,7 +6,7 @@ use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 use serde_json::Value;
 use slipway_fleet_objects::kubernetes_upgrade::KubernetesUpgrade;
 
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("fleet/README.md", include_str!("../../../README.md")),
     ("controller/README.md", include_str!("../../../controller/README.md")),
     ("server/README.md", include_str!("../../../server/README.md")),
@@ -14,6 +14,15 @@ const PAGES: [(&str, &str); 7] = [
     ("docs/page.md", include_str!("../../../docs/page.md")),
     ("docs/certificates.md", include_str!("../../../docs/certificates.md")),
     ("docs/zero-to-fleet.md", include_str!("../../../docs/zero-to-fleet.md")),
+    ("docs/day-two.md", include_str!("../../../docs/day-two.md")),
+];
+
+/// Pages with objects, and the tests that apply or judge each of them.
+const FOLLOWED: [(&str, &str); 4] = [
+    ("controller/README.md", "tests/fleet/first_hour.rs"),
+    ("docs/zero-to-fleet.md", "tests/fleet/zero_to_fleet.rs"),
+    ("docs/certificates.md", "tests/cli/certificates_page.rs"),
+    ("docs/kubernetes.md", "tests/cli/pages.rs"),
 ];
 
 /// Commands of this program: whole lines of code blocks, and those within a text, which may leave out what they need.
@@ -93,4 +102,55 @@ fn the_kubernetes_upgrade_on_its_page_is_one() {
         assert!(schema["properties"][field].is_object(), "{field} is no field");
     }
     assert!(fs::metadata(Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/kubernetes.yaml")).is_ok());
+}
+
+/// Each page of the fleet, by its path from there.
+fn pages() -> Vec<(String, String)> {
+    let fleet = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let crates = fs::read_dir(fleet).unwrap().map(|entry| entry.unwrap().path().join("README.md"));
+    let docs = fs::read_dir(fleet.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let all = docs.chain(crates).chain([fleet.join("README.md")]).filter(|path| path.is_file());
+    let named = |path: std::path::PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        (path.strip_prefix(fleet).unwrap().to_str().unwrap().to_owned(), text)
+    };
+    all.map(named).collect()
+}
+
+/// Why who pastes this into `kubectl apply` would be misled.
+fn misleads(page: &str, document: &str) -> Option<String> {
+    let object: Value = serde_saphyr::from_str(document).unwrap_or_else(|e| panic!("{page}: {e}: {document}"));
+    let is_whole =
+        object["apiVersion"].is_string() && object["kind"].is_string() && object["metadata"]["name"].is_string();
+    let is_marked = document.starts_with("# A part of ");
+    match (is_whole, is_marked) {
+        (true, true) => Some("it says that it is a part, and is whole".to_owned()),
+        (false, false) => Some("it is a part of an object, and does not begin with `# A part of `".to_owned()),
+        (true, false) if FOLLOWED.iter().all(|(known, _)| *known != page) => Some("no test applies it".to_owned()),
+        _ => None,
+    }
+}
+
+#[test]
+fn each_object_on_a_page_is_applied_by_a_test_or_says_that_it_is_a_part() {
+    let mut count = 0;
+    for (name, page) in pages() {
+        for block in page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+            for document in block.split("---\n") {
+                count += 1;
+                assert_eq!(misleads(&name, document), None, "{name}:\n{document}");
+            }
+        }
+    }
+    assert!(count > 12, "{count}");
+    for (page, test) in FOLLOWED {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(test)).unwrap();
+        assert!(text.contains(&format!("include_str!(\"../../../{page}\")")), "{test} does not read {page}");
+    }
+    let whole = "apiVersion: v1\nkind: A\nmetadata: {name: a}\n";
+    assert!(misleads("docs/zero-to-fleet.md", whole).is_none() && misleads("docs/page.md", whole).is_some());
+    assert!(
+        misleads("docs/page.md", "spec: {}\n").is_some()
+            && misleads("docs/page.md", "# A part of b.\nspec: {}\n").is_none()
+    );
 }

@@ -13,7 +13,7 @@ use kube::{
     api::{DeleteParams, GetParams, Patch, PatchParams, PostParams},
     core::Request,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_core::payload::minor_version::MinorVersion;
 use slipway_fleet_objects::{
     crd,
@@ -28,10 +28,12 @@ use crate::{
     site::{NEW, Site},
 };
 
-/// The gates in the preview.
+/// The gates in the preview, which ends as a run would: refused, if something is in the way.
 pub fn preview(site: &Site) -> String {
     let (code, text) = site.run(&["upgrade", "--to", NEW, "--dry-run"]);
-    assert_eq!(code, 0, "{text}");
+    let is_blocked = text.contains("\nblocked (Gate): ");
+    assert_eq!(is_blocked, text.contains("\nslipwayctl: refused (Gate): "), "{text}");
+    assert_eq!(code, if is_blocked { 3 } else { 0 }, "{text}");
     text
 }
 
@@ -146,6 +148,14 @@ fn nodes(site: &Site) {
     };
     patch(condition("Ready", "Unknown"));
     assert!(refuses(site, "nodes").contains("n1 is not ready"));
+    assert!(preview(site).contains("\nblocked (Gate): nodes: n1 is not ready"));
+    // As data: the plan, then the failure.
+    let (code, data) = site.run(&["upgrade", "--to", NEW, "--dry-run", "--output", "json"]);
+    let data: Vec<Value> = data.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (code, data.len(), &data[0]["blocked"], &data[1]["failure"]["reason"]),
+        (3, 2, &json!("Gate"), &json!("Gate"))
+    );
     let both = json!([{ "type": "Ready", "status": "True" }, { "type": "DiskPressure", "status": "True" }]);
     patch(json!({ "status": { "conditions": both } }));
     assert!(refuses(site, "nodes").contains("too little room"));

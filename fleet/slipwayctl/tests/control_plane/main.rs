@@ -141,6 +141,8 @@ fn an_image_that_is_not_there_leaves_the_manifest_as_it_was() {
     let status = |words: &[&str]| site.run(&[&["status"], words].concat());
     assert_eq!(status(&["-o", "name", "-l", "!nope"]), (0, "node/n1\n".to_owned()));
     assert_eq!(status(&["-o", "name", "--selector", "nope"]), (0, String::new()));
+    let none = "No Node has the labels nope: leave --selector out to see all.\n";
+    assert_eq!(status(&["-l", "nope"]), (0, none.to_owned()));
     assert!(status(&["-o", "wide"]).1.contains("registry.example/kube-apiserver:v1.20.2"));
     let json: serde_json::Value = serde_json::from_str(&status(&["-o", "json"]).1).unwrap();
     assert_eq!((json["kind"].clone(), json["schema"].clone()), ("KubernetesStatus".into(), 1.into()));

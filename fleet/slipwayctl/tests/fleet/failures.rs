@@ -4,9 +4,12 @@ use std::{fs, process::Command};
 
 use serde_json::{Value, json};
 
+use slipway_fleet::{kubernetes::Kubernetes, nodes::Nodes};
+use slipway_node_client::Files;
+
 use crate::{
     program::{Ended, fleet},
-    site::Site,
+    site::{Site, fleet as object},
 };
 
 #[test]
@@ -35,6 +38,28 @@ fn who_may_not_is_told_so() {
     let ended = site.fleet(&["plan", "p", "--output", "json"]);
     let failure: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!((ended.code, failure["failure"]["reason"].clone()), (3, json!("no-plan")));
+}
+
+/// What no schema can keep out: the API server takes it, and no program does. It says so, and hides nothing else.
+#[test]
+fn an_upgrade_of_kubernetes_that_cannot_be_understood_says_so_and_hides_no_pool() {
+    let Some(site) = Site::new(0) else { return };
+    site.pool("new", json!({}));
+    let spec = json!({ "version": "1.31.2", "soak": "99999999999999999999h" });
+    site.make(object("KubernetesUpgrade", "cluster", spec)).unwrap();
+    let text = site.fleet(&["status"]).ok();
+    let why = "Kubernetes ?  Invalid: the KubernetesUpgrade cluster is not understood by this program: ";
+    assert!(text.starts_with(why) && text.contains("\np  Unknown  "), "{text}");
+    let cluster = slipway_fleet::cluster::Cluster::new(site.controllers_client());
+    let file = |name: &str| site.pki().join(name);
+    let files = Files { ca: file("ca.crt"), certificate: file("tls.crt"), key: file("tls.key") };
+    let controller = Kubernetes::new(cluster, Nodes::new(files, site.port), Default::default());
+    site.runtime.block_on(controller.reconcile()).unwrap();
+    let upgrades = site.api_of("fleet.slipway.dev/v1alpha1", "KubernetesUpgrade", None);
+    let status = site.runtime.block_on(upgrades.get("cluster")).unwrap().data["status"].clone();
+    assert_eq!((&status["state"], &status["reason"]), (&json!("Invalid"), &json!("NotUnderstood")), "{status}");
+    let message = status["message"].as_str().unwrap();
+    assert!(message.contains("99999999999999999999h") && message.ends_with(": correct it"), "{message}");
 }
 
 #[test]

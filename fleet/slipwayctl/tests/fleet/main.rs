@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod chart;
+mod day_two;
 mod failures;
 mod first_hour;
 mod kubectl;

@@ -87,6 +87,13 @@ impl Site {
         fleet(&self.server.kubeconfig("admin"), words).output().unwrap().into()
     }
 
+    /// The same with `slipwayctl kubernetes`.
+    pub fn kubernetes(&self, words: &[&str]) -> Ended {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_slipwayctl"));
+        command.arg("kubernetes").args(words).env_clear().env("USER", "alice").stdin(Stdio::null());
+        command.env("KUBECONFIG", self.server.kubeconfig("admin")).output().unwrap().into()
+    }
+
     /// The same, and its answer as JSON.
     pub fn json(&self, words: &[&str]) -> Value {
         self.fleet(&[words, &["--output", "json"]].concat()).json()

@@ -3,7 +3,11 @@
 use serde_json::{Value, json};
 use slipway_fleet_objects::pool::NodePool;
 
-use crate::{node::payload, program::fleet, site::Site};
+use crate::{
+    node::payload,
+    program::fleet,
+    site::{Site, fleet as object},
+};
 
 fn spec(site: &Site) -> Value {
     let pools: kube::Api<NodePool> = kube::Api::all(site.client.clone());
@@ -144,6 +148,39 @@ fn a_grant_that_nobody_gives_back_is_freed_by_a_persons_word() {
     (1..=2).for_each(|n| site.chronicle.release(&format!("n{n} drain")));
 }
 
+/// Nothing is to be rolled out, and no other node of the control plane could go. The way out is what is shown.
+#[test]
+fn a_grant_of_a_node_that_is_gone_is_shown_where_no_rollout_is_until_a_person_frees_it() {
+    let Some(site) = Site::new(0) else { return };
+    site.make(object("DisruptionLedger", "cluster", json!({}))).unwrap();
+    let node = json!({ "uid": "gone", "name": "c1", "pool": "control", "role": "control-plane" });
+    let grants = json!([{ "node": node, "token": 3, "since": "2026-06-01T11:00:00Z" }]);
+    let ledgers = site.api_of("fleet.slipway.dev/v1alpha1", "DisruptionLedger", None);
+    let patch = kube::api::Patch::Merge(json!({ "status": { "epoch": 3, "grants": grants } }));
+    site.runtime.block_on(ledgers.patch_status("cluster", &Default::default(), &patch)).unwrap();
+    let shown = "held  grant 3  c1 of the pool control, since 2026-06-01T11:00:00Z: its Node is gone, and no other node of the \
+                 control plane begins; remove its member of etcd, then: slipwayctl fleet unblock c1 --reason WHY\n";
+    let text = site.fleet(&["status"]).ok();
+    assert!(text.starts_with("There is no NodePool") && text.ends_with(shown), "{text}");
+    let controller = site.controller();
+    site.pool("new", json!({}));
+    site.until("it is seen", |site| site.pool_status().state == "Waiting");
+    // Also of other pools: theirs may not go either.
+    let text = site.fleet(&["status", "p"]).ok();
+    assert!(text.starts_with("p  Waiting") && text.ends_with(shown), "{text}");
+    let held = &site.json(&["status"])["held"][0];
+    assert_eq!(
+        (held["purpose"].clone(), held["token"].clone(), held["node"].clone()),
+        (json!("upgrade"), json!(3), json!("c1"))
+    );
+    let none = site.fleet(&["status", "-l", "team=web"]).ok();
+    assert_eq!(none, "No NodePool has the labels team=web: leave --selector out to see all.\n");
+    site.fleet(&["unblock", "c1", "--reason", "its member is removed"]).ok();
+    site.until("it is free", |site| site.ledger().grants.is_empty());
+    assert!(!site.fleet(&["status"]).ok().contains("held  "));
+    drop(controller);
+}
+
 #[test]
 fn of_people_who_write_at_once_nobody_is_lost() {
     let Some(site) = Site::new(0) else { return };
@@ -242,6 +279,22 @@ fn what_is_after_the_canary_waits_for_a_persons_approval() {
     site.change_pool(json!({ "approval": wrong }));
     site.until("it was looked at", |site| site.json(&["status"])["pools"][0]["behind"] == false);
     assert_eq!((site.node_status(&other).reason.as_str(), site.ledger().epoch), ("Approval", 1));
+    // Where no policy asks for it there is nothing to approve.
+    let refused = site.kubernetes(&["approve", "--reason", "now"]).fails(3);
+    assert!(refused.contains("refused (not-found)"), "{refused}");
+    site.make(object("KubernetesUpgrade", "cluster", json!({ "version": "1.31.2" }))).unwrap();
+    let upgrades = site.api_of("fleet.slipway.dev/v1alpha1", "KubernetesUpgrade", None);
+    let status = json!({ "state": "Waiting", "reason": "WindowClosed", "message": "it is closed", "plan": "4".repeat(64),
+        "observedGeneration": 1 });
+    let patch = kube::api::Patch::Merge(json!({ "status": status }));
+    site.runtime.block_on(upgrades.patch_status("cluster", &Default::default(), &patch)).unwrap();
+    let refused = site.kubernetes(&["approve", "--reason", "now"]).fails(3);
+    assert!(refused.contains("refused (nothing-waits)") && refused.contains("; now: it is closed"), "{refused}");
+    let patch = kube::api::Patch::Merge(json!({ "spec": { "policies": ["policy"] } }));
+    site.runtime.block_on(upgrades.patch("cluster", &Default::default(), &patch)).unwrap();
+    // One does now, and no controller has looked at that.
+    let refused = site.kubernetes(&["approve", "--reason", "now"]).fails(3);
+    assert!(refused.contains("refused (behind)"), "{refused}");
     let refused = site.fleet(&["approve", "p", "--plan", &"0".repeat(64), "--reason", "now"]).fails(3);
     assert!(refused.contains("refused (another-plan)"), "{refused}");
     let told = site.fleet(&["approve", "p", "--reason", "the canary is well"]).ok();
