@@ -95,7 +95,7 @@ fn kubectl_runs_it_as_a_plugin_and_takes_the_names_that_it_prints() {
     for (field, wanted) in [
         ("upgradepolicy.spec.rate", "count"),
         ("upgradepolicy.spec.topology", "maxDomains"),
-        ("upgradepolicy.spec.failureBudget", "the first failure"),
+        ("upgradepolicy.spec.failureBudget", "five attempts up"),
         ("channel.spec.promoteFrom", "after"),
         ("nodepool.spec.runNow", "soakOfWave"),
         ("nodepool.status", "observedAt"),
