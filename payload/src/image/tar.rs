@@ -100,7 +100,11 @@ impl<R: Skip> Entries<R> {
             self.reader.skip(left)?;
             (self.at, self.content, self.padding) = (self.at + left, 0, 0);
             let Some(header) = self.header()? else { return Ok(None) };
-            let size = header.entry_size().map_err(|e| self.wrong(&format!("its size cannot be read ({e})")))?;
+            // GNU tar leaves the size of a volume's label (`tar -V`) blank. It has no content.
+            let size = match header.entry_type().as_byte() {
+                b'V' if header.as_old().size.iter().all(|byte| matches!(byte, b' ' | 0)) => 0,
+                _ => header.entry_size().map_err(|e| self.wrong(&format!("its size cannot be read ({e})")))?,
+            };
             let size = extension.size_of(&header, size);
             self.content = size;
             self.padding = (BLOCK_BYTES - size % BLOCK_BYTES) % BLOCK_BYTES;
@@ -448,5 +452,25 @@ mod tests {
         let error = read(&u64::MAX.to_string(), EntryType::Regular, 0, 512).unwrap_err().to_string();
         assert!(error.contains("impossible size"), "{error}");
         assert!(read(&format!("1{}", u64::MAX), EntryType::Regular, 0, 512).is_err(), "no number of 64 bits");
+    }
+
+    /// As `tar -V` writes it, in front of everything else.
+    #[test]
+    fn the_label_of_a_volume_is_passed_over() {
+        let blank = |kind: u8| {
+            let mut header = Header::new_gnu();
+            header.set_path("label").unwrap();
+            header.set_entry_type(EntryType::new(kind));
+            header.as_old_mut().size.fill(0);
+            header.set_cksum();
+            let archive = [&header.as_bytes()[..], &self::header("file", EntryType::Regular, 0)].concat();
+            let mut entries = Entries::new(Zeros(vec![(archive, 0)]));
+            let label = entries.next()?.unwrap();
+            assert_eq!((label.kind, label.size), (EntryKind::Special, 0));
+            entries.next().map(|file| file.unwrap().path)
+        };
+        assert_eq!(blank(b'V').unwrap(), ["file"]);
+        // Programs disagree about a file without a size.
+        assert!(blank(b'0').unwrap_err().to_string().contains("its size cannot be read"));
     }
 }
