@@ -165,7 +165,7 @@ fn a_preview_of_what_never_begins_has_no_times() {
     let plan = Plan::new("pool", NEW, [worker("a-1")], &none, Order::default(), None);
     let preview = preview(&Facts::new(plan, none, vec![staged(worker("a-1"))]), PositiveDuration::minutes(10), noon());
     assert_eq!((preview.times.begins, preview.times.ends), (vec![vec![Begins::Never]], None));
-    let report = "0 of the 1 nodes of pool pool may be unavailable at once, and these are: none";
+    let report = "maxUnavailable of a policy of pool pool is 0, so none of its nodes goes: raise it to let them go";
     assert_eq!(preview.blocked[0].why.to_string(), report);
 }
 
