@@ -138,11 +138,10 @@ pub fn install(
         Ok(plan) if refusals.is_empty() => Ok(plan),
         Ok(_) => Err(Refusals(refusals)),
         // The size first: --force does not make it larger.
-        Err(mut more) => {
+        Err(more) => {
             let is_size = matches!(more[..], [Refusal::Layout(_)]);
-            let (first, then) = if is_size { (&mut more, &mut refusals) } else { (&mut refusals, &mut more) };
-            first.append(then);
-            Err(Refusals(core::mem::take(first)))
+            let (first, then) = if is_size { (more, refusals) } else { (refusals, more) };
+            Err(Refusals(first.into_iter().chain(then).collect()))
         }
     }
 }

@@ -173,7 +173,7 @@ pub fn ensure(
         let why = format!("its key {} is not there: bring it back, or --rekey makes both anew", key.display());
         return Err(Failure::file(&certificate, why));
     }
-    let pair = if rekey { new_key(at, &key)? } else { ensure_key(at, &key)? };
+    let pair = if rekey { new_key(at, &key, replace)? } else { ensure_key(at, &key)? };
     let made = params.signed_by(&pair, &issuer).map_err(failed)?;
     let kept = |why: &str| Failure::file(&certificate, format!("{why}: --renew makes it anew, for the same key"));
     let is_new = !is_there || renew || rekey;
@@ -215,14 +215,15 @@ pub fn expiry(path: &Path) -> Result<i64, Failure> {
 
 /// The key in a file, made if there is none.
 fn ensure_key(dir: &Path, path: &Path) -> Result<KeyPair, Failure> {
-    if path.exists() { key_in(path) } else { new_key(dir, path) }
+    // Another run may make one meanwhile: that one is not written over.
+    if path.exists() { key_in(path) } else { new_key(dir, path, create) }
 }
 
-/// A new key in a file, in place of the one that may be there.
-fn new_key(dir: &Path, path: &Path) -> Result<KeyPair, Failure> {
+/// A new key in a file, which `write` makes.
+fn new_key(dir: &Path, path: &Path, write: fn(&Path, &[u8]) -> Result<(), Failure>) -> Result<KeyPair, Failure> {
     let key = KeyPair::generate().map_err(failed)?;
     make_dir(dir)?;
-    replace(path, key.serialize_pem().as_bytes())?;
+    write(path, key.serialize_pem().as_bytes())?;
     Ok(key)
 }
 

@@ -166,20 +166,23 @@ fn synopsis(command: &Command) -> Roff {
     roff
 }
 
+/// A section whose lines stay as they are.
+fn as_it_is<'r>(roff: &'r mut Roff, heading: &str, text: &str) -> &'r mut Roff {
+    roff.control("SH", [heading]).control("EX", []);
+    text.lines().for_each(|line| _ = roff.text([roman(line)]));
+    roff.control("EE", [])
+}
+
 /// The sections behind the options.
 fn own_sections(command: &Command, name: &str, page: &Page) -> Roff {
     let mut roff = Roff::new();
     if name == "imager"
         && let Some((profile, rest)) = IMAGER_HELP.split_once("\n\n")
     {
-        roff.control("SH", ["PROFILES"]).control("EX", []);
-        profile.lines().for_each(|line| _ = roff.text([roman(line)]));
-        roff.control("EE", []).control("PP", []).text([roman(rest)]);
+        as_it_is(&mut roff, "PROFILES", profile).control("PP", []).text([roman(rest)]);
     }
     if name == "installer-auto-upgrade" {
-        roff.control("SH", ["THE FILE"]).control("EX", []);
-        include_str!("../../../assets/update.toml").lines().for_each(|line| _ = roff.text([roman(line)]));
-        roff.control("EE", []);
+        as_it_is(&mut roff, "THE FILE", include_str!("../../../assets/update.toml"));
     }
     roff.control("SH", ["EXAMPLES"]);
     for (n, (what, command)) in page.examples.iter().enumerate() {
