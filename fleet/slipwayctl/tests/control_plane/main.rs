@@ -171,6 +171,8 @@ fn one_node_with_a_manifest_edited_by_hand_is_upgraded_and_goes_back() {
     // It stays as it is, and only the image changes.
     let before = fs::read_to_string(&path).unwrap() + "# by hand: ask ops before you change this\n";
     fs::write(&path, &before).unwrap();
+    // The kubelet starts the API server anew.
+    site.until_well();
     // The way back is open until everything has been well for long enough.
     site.run_until(&["upgrade", "--to", NEW, "--soak", "3600"], "waits: soaks");
     let edited = before.replace("kube-apiserver:v1.20.2", "kube-apiserver:v1.21.2");

@@ -76,8 +76,8 @@ impl Site {
             }
         }
         child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(text.contains(end), "{text}");
+        let Output { stderr, .. } = child.wait_with_output().unwrap();
+        assert!(text.contains(end), "{text}{}", String::from_utf8_lossy(&stderr));
         text
     }
 }
