@@ -26,8 +26,10 @@ use slipway_rollout::ledger::Ledger;
 use tokio::time::timeout;
 
 use crate::{
+    events::EventRecord,
     metrics::{ApiAnswer, Metrics},
     object_cache::ObjectCache,
+    readable::{Readable, Unreadable},
 };
 
 /// The longest time for one answer of the API server.
@@ -48,6 +50,9 @@ pub enum Error {
     /// It does not answer, or cannot.
     #[error("{what}: {why}")]
     Failed { what: String, why: String },
+    /// Somebody has written into the ledger what no controller would.
+    #[error("the DisruptionLedger {LEDGER} cannot be understood: {0}")]
+    NotUnderstood(String),
 }
 
 /// The result of a read or a write.
@@ -64,12 +69,22 @@ pub struct Objects {
     pub channels: BTreeMap<String, std::result::Result<Channel, String>>,
     /// Rollouts.
     pub rollouts: Vec<Rollout>,
-    /// Rollouts that cannot be understood, by the pools that they name: which, and why.
-    pub unreadable: BTreeMap<String, String>,
+    /// Rollouts that cannot be understood.
+    pub unreadable: Vec<Unreadable>,
     /// The NodeUpgrades, by name.
-    pub upgrades: BTreeMap<String, NodeUpgrade>,
+    pub upgrades: BTreeMap<String, Readable<NodeUpgrade>>,
     /// Nodes.
     pub nodes: Vec<core::Node>,
+}
+
+impl Objects {
+    /// The events of those that somebody has written as no controller would.
+    pub fn not_understood(&self) -> impl Iterator<Item = EventRecord> {
+        let rollouts = self.unreadable.iter().map(|of| of.event("Rollout", "delete it"));
+        let then = "it is written anew, or deleted if no pool has its node";
+        let upgrades = self.upgrades.values().filter_map(Readable::unreadable);
+        rollouts.chain(upgrades.map(move |of| of.event("NodeUpgrade", then)))
+    }
 }
 
 /// The cluster.
@@ -115,12 +130,15 @@ impl Cluster {
     /// The ledger as it is now. It is made if it is not there: that forgets grants, but nodes that obey them say so, and
     /// nodes that do not answer count as unavailable.
     pub async fn ledger(&self) -> Result<DisruptionLedger> {
-        let ledgers = self.all::<DisruptionLedger>();
-        if let Some(ledger) = self.within("the ledger", ledgers.get_opt(LEDGER)).await? {
-            return Ok(ledger);
+        let ledgers = self.all::<Readable<DisruptionLedger>>();
+        match self.within("the ledger", ledgers.get_opt(LEDGER)).await? {
+            Some(Readable::Yes(ledger)) => Ok(ledger),
+            Some(Readable::No(of)) => Err(Error::NotUnderstood(of.why)),
+            None => {
+                let new = DisruptionLedger::new(LEDGER, DisruptionLedgerSpec::default());
+                self.within("the ledger", self.all().create(&PostParams::default(), &new)).await
+            }
         }
-        let new = DisruptionLedger::new(LEDGER, DisruptionLedgerSpec::default());
-        self.within("the ledger", ledgers.create(&PostParams::default(), &new)).await
     }
 
     /// Write the ledger, unless it was written since it was read. Everything that is granted or freed comes through here.
@@ -211,28 +229,29 @@ impl Cluster {
         self.within(&format!("pool {name}"), pools.patch_status(name, &PatchParams::default(), &patch)).await.map(drop)
     }
 
-    /// Tell people of a node; what they were told of it before is `old`.
+    /// Tell people of a node; what they were told of it before is `old`. One that is not understood is written anew.
     pub async fn tell_node(
         &self,
         new: &NodeUpgrade,
         status: &NodeUpgradeStatus,
-        old: Option<&NodeUpgrade>,
+        old: Option<&Readable<NodeUpgrade>>,
     ) -> Result<()> {
         let name = new.metadata.name.as_deref().unwrap_or_default();
-        let what = format!("node upgrade {name}");
-        let upgrades = self.all::<NodeUpgrade>();
+        let what = format!("the NodeUpgrade {name}");
+        let upgrades = self.all::<Readable<NodeUpgrade>>();
+        let owners = &new.metadata.owner_references;
+        let is_same = |old: &NodeUpgrade| old.spec == new.spec && old.metadata.owner_references == *owners;
         match old {
-            None => self.within(&what, upgrades.create(&PostParams::default(), new)).await.map(drop)?,
-            Some(old) if old.spec != new.spec || old.metadata.owner_references != new.metadata.owner_references => {
-                let patch =
-                    json!({ "metadata": { "ownerReferences": new.metadata.owner_references }, "spec": new.spec });
+            None => self.within(&what, self.all().create(&PostParams::default(), new)).await.map(drop)?,
+            Some(old) if !old.understood().is_some_and(is_same) => {
+                let patch = json!({ "metadata": { "ownerReferences": owners }, "spec": new.spec });
                 self.within(&what, upgrades.patch(name, &PatchParams::default(), &Patch::Merge(patch)))
                     .await
                     .map(drop)?;
             }
             Some(_) => {}
         }
-        if old.and_then(|old| old.status.as_ref()) == Some(status) {
+        if old.and_then(|old| old.understood()?.status.as_ref()) == Some(status) {
             return Ok(());
         }
         let patch = Patch::Merge(json!({ "status": status }));

@@ -85,7 +85,7 @@ mod pool_facts;
 pub mod pool_metrics;
 pub mod pools;
 mod read_objects;
-mod readable;
+pub mod readable;
 pub mod reconcile;
 pub mod registry_concurrency;
 pub mod replacement_facts;

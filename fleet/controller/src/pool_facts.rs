@@ -22,6 +22,7 @@ use crate::{
     observed_node::{self, NoReport},
     plans::{self, Followed},
     pools::{DesiredState, Members},
+    readable::Readable,
     replacement_facts::ReplacementFacts,
 };
 
@@ -121,7 +122,7 @@ fn told(
         let status = look.and_then(|look| look.status.as_ref().ok());
         blockers.extend(status.and_then(observed_node::blocker).map(|why| (uid.to_owned(), why)));
         if observed.report.is_none() && ledger.held(uid).is_some() {
-            let told = observation.objects.upgrades.get(observed_node::name(node));
+            let told = observation.objects.upgrades.get(observed_node::name(node)).and_then(Readable::understood);
             let since = told.and_then(|told| told.status.as_ref()?.silent_since).map_or(now, |since| since.min(now));
             rebooting.insert(uid.to_owned(), Reboot::expected(since));
         }

@@ -33,6 +33,9 @@ pub enum Problem {
     /// What was decided and seen in it is unknown.
     #[error("its Rollout {0}: delete it, and a new one is made")]
     Rollout(String),
+    /// The grants that are held are unknown.
+    #[error("the DisruptionLedger cluster cannot be understood: {0}: correct it; until then no pool goes on")]
+    Ledger(String),
     /// It names a policy that is not there.
     #[error("spec.policies names the UpgradePolicy {0:?}, which is not there: apply it, or take its name out")]
     PolicyMissing(String),
@@ -53,6 +56,7 @@ impl Problem {
         match self {
             Self::Pool(_) => "PoolInvalid",
             Self::Rollout(_) => "RolloutInvalid",
+            Self::Ledger(_) => "LedgerInvalid",
             Self::PolicyMissing(_) => "PolicyMissing",
             Self::PolicyInvalid(..) => "PolicyInvalid",
             Self::PoliciesConflict(_) => "PoliciesConflict",
@@ -174,8 +178,8 @@ pub fn desired_state(
         Some(Err(why)) => return Err(Problem::Pool(why.clone())),
         None => return Err(Problem::Pool("it is gone".to_owned())),
     };
-    if let Some(which) = objects.unreadable.get(name) {
-        return Err(Problem::Rollout(which.clone()));
+    if let Some(which) = objects.unreadable.iter().find(|of| of.pool() == Some(name)) {
+        return Err(Problem::Rollout(which.sentence()));
     }
     let policies =
         pool.spec.policies.iter().map(|name| policy(name, &objects.policies)).collect::<Result<Vec<_>, _>>()?;

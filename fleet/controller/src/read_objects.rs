@@ -20,7 +20,7 @@ use crate::{
     observed_node,
     older_kubelets::Kubelet,
     pools::Members,
-    readable::{Readable, Unreadable},
+    readable::Readable,
 };
 
 /// Reads of single objects at once.
@@ -65,13 +65,7 @@ impl Cluster {
             }),
         )?;
         let (rollouts, unreadable) = Readable::split(rollouts);
-        let (upgrades, others) = Readable::split(upgrades);
-        for of in unreadable.iter().chain(&others) {
-            tracing::warn!("{}; delete it", of.sentence());
-        }
-        let pool = |of: Unreadable| Some((of.spec["plan"]["pool"].as_str()?.to_owned(), of.sentence()));
-        let unreadable = unreadable.into_iter().filter_map(pool).collect();
-        let upgrades = upgrades.into_iter().filter_map(|of| Some((of.metadata.name.clone()?, of))).collect();
+        let upgrades = upgrades.into_iter().filter_map(|of| Some((of.meta().name.clone()?, of))).collect();
         Ok(Objects { pools, policies, channels, rollouts, unreadable, upgrades, nodes })
     }
 
@@ -79,7 +73,8 @@ impl Cluster {
     pub fn remember(&self, objects: Objects) {
         let kubelets = kubelets(&objects);
         let Objects { rollouts, upgrades, nodes, .. } = objects;
-        self.cache().put(Known { rollouts, upgrades: upgrades.into_values().collect(), nodes }, kubelets);
+        let (upgrades, _) = Readable::split(upgrades.into_values().collect());
+        self.cache().put(Known { rollouts, upgrades, nodes }, kubelets);
     }
 
     /// All objects of a kind, of which those in `known` were read before. `trim` drops what no decision needs.

@@ -7,6 +7,8 @@ use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use serde_json::Value;
 
+use crate::events::EventRecord;
+
 /// An object, or why it is not understood.
 #[derive(Clone, Debug)]
 pub enum Readable<K> {
@@ -32,9 +34,36 @@ impl Unreadable {
     pub fn sentence(&self) -> String {
         format!("{} cannot be understood: {}", self.metadata.name.as_deref().unwrap_or_default(), self.why)
     }
+
+    /// The pool that a Rollout names, if it names one.
+    pub fn pool(&self) -> Option<&str> {
+        self.spec["plan"]["pool"].as_str()
+    }
+
+    /// The event of an object of this kind, with what becomes of it.
+    pub fn event(&self, kind: &'static str, then: &str) -> EventRecord {
+        let message = format!("it cannot be understood: {}: {then}", self.why);
+        EventRecord::of_fleet_object(kind, &self.metadata, "NotUnderstood", self.why.clone(), message, true)
+    }
 }
 
 impl<K> Readable<K> {
+    /// The object, if it is understood.
+    pub fn understood(&self) -> Option<&K> {
+        match self {
+            Self::Yes(object) => Some(object),
+            Self::No(_) => None,
+        }
+    }
+
+    /// What is known of one that is not.
+    pub fn unreadable(&self) -> Option<&Unreadable> {
+        match self {
+            Self::Yes(_) => None,
+            Self::No(other) => Some(other),
+        }
+    }
+
     /// Those that are understood, and those that are not.
     pub fn split(all: Vec<Self>) -> (Vec<K>, Vec<Unreadable>) {
         let (mut understood, mut others) = (Vec::new(), Vec::new());

@@ -14,7 +14,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use slipway_fleet_objects::{
-    ledger::{DisruptionLedger, LEDGER},
+    ledger::{DisruptionLedger, DisruptionLedgerSpec, LEDGER},
     pool::{Approval, RunNow},
     rollout::Rollout,
     upgrade::{NodeUpgrade, NodeUpgradeSpec},
@@ -39,7 +39,7 @@ use crate::{
     page::{Page, page},
     persist::{MAX_OBSERVATION_AGE, Persisted, persist},
     pool_metrics,
-    pools::{DesiredState, Members},
+    pools::{DesiredState, Members, Problem},
     replacement_facts::ReplacementFacts,
     report,
     round::{Observation, PoolRound, RejectedWrites, Round, to_look},
@@ -81,8 +81,15 @@ impl Controller {
 
     /// Look once, and do what follows.
     pub async fn reconcile(&self) -> Result<Requeue> {
-        let ledger = self.cluster.ledger().await?;
+        let ledger = self.cluster.ledger().await;
         let objects = self.cluster.objects().await?;
+        let ledger = match ledger {
+            Err(Error::NotUnderstood(why)) => {
+                self.publish_stuck(&objects, Problem::Ledger(why.clone())).await;
+                return Err(Error::NotUnderstood(why));
+            }
+            read => read?,
+        };
         let again = self.reconcile_with(&ledger, &objects).await;
         self.cluster.remember(objects);
         again
@@ -118,6 +125,7 @@ impl Controller {
             Err(Error::Conflict(_)) => return Ok(Requeue::Now),
             Err(e) => return Err(e),
         };
+        refused.extend(round.taken.clone());
         let mut again = if round.ledger == read { Requeue::Later } else { Requeue::Now };
         let mut answers = self.ask(objects, &readings, &round).await;
         answers.extend(self.delete(&replacement_facts, &round, looked).await?);
@@ -199,6 +207,22 @@ impl Controller {
         self.nodes.ask(requests).await
     }
 
+    /// Tell people of each pool why nothing goes on in any.
+    async fn publish_stuck(&self, objects: &Objects, problem: Problem) {
+        let (members, round) = (Members::new(objects), Round::stuck(objects, &problem));
+        let observation = Observation {
+            ledger: &DisruptionLedger::new(LEDGER, DisruptionLedgerSpec::default()),
+            objects,
+            readings: &BTreeMap::new(),
+            replacement_facts: &ReplacementFacts::default(),
+            api_server: None,
+            own: None,
+            refused: &RejectedWrites::default(),
+        };
+        let none = (&BTreeMap::new(), &BTreeMap::new());
+        self.publish_status(observation, &members, &round, none, Timestamp::now()).await;
+    }
+
     /// Tell people. An event that was written already is not written again. One that cannot be written does not stop the rest.
     async fn publish_status(
         &self,
@@ -210,7 +234,7 @@ impl Controller {
     ) {
         for (name, pool_round) in &round.pools {
             let pool = observation.objects.pools.get(name).and_then(|pool| pool.as_ref().ok());
-            let (status, nodes) = match pool_round {
+            let (mut status, nodes) = match pool_round {
                 Ok(pool_round) => {
                     let why = refused.get(name).map(String::as_str);
                     (report::pool(pool_round, why, now), report::nodes(pool_round, observation.readings, answers))
@@ -220,15 +244,21 @@ impl Controller {
                     (report::invalid(pool, members.in_pool(name).len(), rollouts, problem, now), BTreeMap::new())
                 }
             };
-            if pool.and_then(|pool| pool.status.as_ref()) != Some(&status) {
-                log_error(self.cluster.tell_pool(name, &status).await);
-            }
             // Of a node that is in two pools the older one speaks.
+            let mut untold = None;
             for node in members.in_pool(name) {
                 let stuck = pool_round.as_ref().err().map(report::stuck);
                 let Some(status) = nodes.get(observed_node::uid(node)).or(stuck.as_ref()) else { continue };
                 let old = observation.objects.upgrades.get(observed_node::name(node));
-                log_error(self.cluster.tell_node(&upgrade(node, name), status, old).await);
+                let told = self.cluster.tell_node(&upgrade(node, name), status, old).await;
+                if let Err(e @ Error::Refused { .. }) = &told {
+                    untold.get_or_insert_with(|| e.to_string());
+                }
+                log_error(told);
+            }
+            report::add_untold(&mut status, untold.as_deref());
+            if pool.and_then(|pool| pool.status.as_ref()) != Some(&status) {
+                log_error(self.cluster.tell_pool(name, &status).await);
             }
         }
         let in_pools: BTreeSet<&str> = observation
@@ -243,7 +273,8 @@ impl Controller {
         for rollout in &round.expired {
             log_error(self.cluster.delete("rollout", rollout).await);
         }
-        for told in events(round, &observation.ledger.status.clone().unwrap_or_default(), now) {
+        let before = observation.ledger.status.clone().unwrap_or_default();
+        for told in observation.objects.not_understood().chain(events(round, &before, now)) {
             told.log();
             log_error(self.cluster.tell(&told.event(now)).await);
         }

@@ -408,6 +408,13 @@ pub fn invalid(
     status
 }
 
+/// A node of the pool whose NodeUpgrade cannot be written: it says nothing, or what was so earlier.
+pub fn add_untold(status: &mut NodePoolStatus, why: Option<&str>) {
+    if let Some(why) = why {
+        status.message = short(format!("{}; {why}", status.message));
+    }
+}
+
 /// The status of each node for people, by UID: why it does not go, and why it did not do what it was asked for.
 pub fn nodes<'a>(
     pool_round: &'a PoolRound,

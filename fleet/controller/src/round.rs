@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The decisions of a round.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Round {
     /// The ledger as it is to be.
     pub ledger: Ledger,
@@ -34,6 +34,8 @@ pub struct Round {
     pub pools: BTreeMap<String, Result<PoolRound, Problem>>,
     /// Rollouts that are to be made.
     pub new: Vec<Rollout>,
+    /// Why the next rollout of a pool cannot be made, by the pool's name: somebody has written one of its name.
+    pub taken: BTreeMap<String, String>,
     /// Rollouts that are put aside.
     pub aside: Vec<Superseded>,
     /// Rollouts that are kept no longer, and are deleted.
@@ -47,6 +49,14 @@ pub struct Superseded {
     pub rollout: Rollout,
     /// Why people have given it up, if they have.
     pub aborted: Option<String>,
+}
+
+impl Round {
+    /// Nothing goes on in any pool, for the same reason.
+    pub fn stuck(objects: &Objects, problem: &Problem) -> Self {
+        let pools = objects.pools.keys().map(|name| (name.clone(), Err(problem.clone()))).collect();
+        Self { pools, ..Self::default() }
+    }
 }
 
 /// The decisions for one pool.
@@ -105,14 +115,7 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
     ledger.correct_times(now);
     let succeeded: BTreeMap<String, String> = freed.iter().filter_map(successor).collect();
     let sharing = sharing(&desired, observation, members, (&ledger, &succeeded, &freed), now);
-    let mut round = Round {
-        ledger: Ledger::default(),
-        freed,
-        pools: BTreeMap::new(),
-        new: Vec::new(),
-        aside: Vec::new(),
-        expired: Vec::new(),
-    };
+    let mut round = Round { freed, ..Round::default() };
     for (name, desired) in desired {
         let pool_round = desired.map(|desired| {
             let mut seen = seen(&desired, name, observation, members, (&ledger, &succeeded, &round.freed), now);
@@ -137,7 +140,12 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
             && pool_round.rollout.as_ref().is_none_or(|of| of.spec.plan.payload == pool_round.desired.payload)
         {
             let last = plans::last(name, pool_round.desired.payload, &observation.objects.rollouts);
-            round.new.extend(plans::next(&pool_round.desired, &pool_round.facts.nodes, last, observation.own));
+            if let Some(next) = plans::next(&pool_round.desired, &pool_round.facts.nodes, last, observation.own) {
+                match taken(&next, observation.objects) {
+                    Some(why) => _ = round.taken.insert(name.clone(), why),
+                    None => round.new.push(next),
+                }
+            }
             let old = plans::old(name, pool_round.desired.payload, &observation.objects.rollouts);
             let aside = |of: &Rollout| Superseded { rollout: of.clone(), aborted: pool_round.desired.aborts(Some(of)) };
             round.aside.extend(old.into_iter().map(aside));
@@ -147,6 +155,15 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
     }
     round.ledger = ledger;
     round
+}
+
+/// Why this rollout cannot be made; `None` if it can. One that was read before is no other controller's of a moment ago.
+fn taken(next: &Rollout, objects: &Objects) -> Option<String> {
+    let there = objects.rollouts.iter().map(|of| &of.metadata).chain(objects.unreadable.iter().map(|of| &of.metadata));
+    let name = next.metadata.name.as_deref()?;
+    let is_there = there.map(|of| of.name.as_deref()).any(|of| of == Some(name));
+    is_there
+        .then(|| format!("the Rollout {name} is there, and is none that a controller made for this pool: delete it"))
 }
 
 /// The rollouts of a pool that are not kept. A node is open in one that it was planned in, while it is there and does not

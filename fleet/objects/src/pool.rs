@@ -273,8 +273,9 @@ pub struct NodePoolStatus {
     /// When a controller looked at it last, to the minute: if that is long ago, none runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_at: Option<Timestamp>,
-    /// Valid: whether the pool can be understood; its reasons are Valid, PoolInvalid, RolloutInvalid, PolicyMissing,
-    /// PolicyInvalid, PoliciesConflict, NoTarget. UpToDate: whether all nodes are done; its reasons are the words of state. NodesShared: whether the labels of
-    /// the pool name nodes that an older pool has; its reasons are NodesShared, OwnNodes.
+    /// Valid: whether the pool can be understood; its reasons are Valid, PoolInvalid, RolloutInvalid, LedgerInvalid,
+    /// PolicyMissing, PolicyInvalid, PoliciesConflict, NoTarget. UpToDate: whether all nodes are done; its reasons are the
+    /// words of state. NodesShared: whether the labels of the pool name nodes that an older pool has; its reasons are
+    /// NodesShared, OwnNodes.
     pub conditions: Vec<Condition>,
 }

@@ -171,9 +171,9 @@ pub enum ReleaseRefusal {
 }
 
 impl Ledger {
-    /// The grant that a node holds.
+    /// The grant that a node holds. If a hand has written several for it, the node takes the highest.
     pub fn held(&self, uid: &str) -> Option<&Grant> {
-        self.grants.iter().find(|grant| grant.node.uid == uid)
+        self.grants.iter().filter(|grant| grant.node.uid == uid).max_by_key(|grant| grant.token)
     }
 
     /// The highest token that was ever given, as far as this ledger says. A node that says more does not say what is so.

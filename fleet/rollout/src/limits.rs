@@ -100,7 +100,10 @@ pub enum Refusal {
     #[error("{most} grants are held, and no more fit into the ledger")]
     Full { most: usize },
     /// The ledger was edited.
-    #[error("the ledger has no tokens left: its epoch was edited")]
+    #[error(
+        "the ledger has no tokens left, because somebody has edited its epoch: as soon as no grant is held, delete the \
+         DisruptionLedger cluster; it is made anew"
+    )]
     Spent,
     /// A newer program works with the ledger.
     #[error("the ledger has {}, which this version does not know: run the newest version everywhere", .fields.join(", "))]

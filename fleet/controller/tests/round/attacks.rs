@@ -2,7 +2,7 @@
 
 use jiff::ToSpan as _;
 use serde_json::json;
-use slipway_fleet::{observed_node::NoReport, report, round::Round};
+use slipway_fleet::{observed_node::NoReport, readable::Readable, report, round::Round};
 use slipway_fleet_objects::upgrade::NodeUpgradeStatus;
 use slipway_node_api::v1::{self, Operation, Slot};
 use slipway_rollout::{decide::Action, ledger::HIGHEST};
@@ -181,7 +181,7 @@ fn a_holder_that_is_silent_reboots_and_advice_comes_only_after_its_time() {
     let spec = json!({ "nodeUID": format!("uid-{n}"), "pool": "p" });
     let upgrade =
         json!({ "metadata": { "name": name }, "spec": spec, "status": { "silentSince": now() - 21.minutes() } });
-    scene.objects.upgrades.insert(name, serde_json::from_value(upgrade).unwrap());
+    scene.objects.upgrades.insert(name, Readable::Yes(serde_json::from_value(upgrade).unwrap()));
     let round = scene.round();
     let later = told(&scene, &round, n);
     assert_eq!(later.reason, "SilentWithGrant");

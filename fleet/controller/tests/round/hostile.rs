@@ -6,6 +6,7 @@ use serde_json::json;
 use slipway_fleet::{
     nodes::Ask,
     observed_node::NoReport,
+    readable::Readable,
     reconcile::{abandoned, events},
     report,
     round::Round,
@@ -281,7 +282,7 @@ fn times_to_come_stop_nothing_for_longer_than_times_of_now() {
     scene.silence(0);
     let spec = json!({ "nodeUID": "uid-0", "pool": "p" });
     let upgrade = json!({ "metadata": { "name": "n0" }, "spec": spec, "status": { "silentSince": ahead } });
-    scene.objects.upgrades.insert("n0".to_owned(), serde_json::from_value(upgrade).unwrap());
+    scene.objects.upgrades.insert("n0".to_owned(), Readable::Yes(serde_json::from_value(upgrade).unwrap()));
     let told = told(&scene, &scene.round(), 0);
     assert_eq!((told.reason.as_str(), told.silent_since), ("Rebooting", Some(now())));
 }

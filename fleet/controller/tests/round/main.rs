@@ -9,6 +9,7 @@ mod channel_status;
 mod channel_target;
 mod desired_state;
 mod extremes;
+mod hands;
 mod holders;
 mod hostile;
 mod kubernetes;

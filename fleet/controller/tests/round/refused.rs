@@ -2,9 +2,15 @@
 //! to stay is lost.
 
 use kube::core::{ApiResource, GroupVersionKind};
-use serde_json::json;
-use slipway_fleet::{cluster_api::Found, reconcile, report};
-use slipway_fleet_objects::rollout::RolloutStatus;
+use serde_json::{Value, json};
+use slipway_fleet::{
+    cluster_api::Found,
+    pools::Problem,
+    readable::{Readable, Unreadable},
+    reconcile, report,
+    round::Round,
+};
+use slipway_fleet_objects::rollout::{Rollout, RolloutStatus};
 use slipway_node_api::v1::{Ended, Goal, Outcome};
 use slipway_rollout::{
     decide::Action,
@@ -44,20 +50,35 @@ fn held(ledger: &Ledger) -> Vec<&str> {
     ledger.grants.iter().map(|grant| grant.node.uid.as_str()).collect()
 }
 
+/// As it is read of somebody who wrote it by hand.
+fn rollout(name: &str, plan: Value) -> Unreadable {
+    let object = json!({ "metadata": { "name": name, "uid": name }, "spec": { "image": "i", "plan": plan } });
+    match serde_json::from_value(object).unwrap() {
+        Readable::<Rollout>::Yes(of) => panic!("{of:?}"),
+        Readable::No(of) => *of,
+    }
+}
+
 /// Somebody wrote one that no controller would write: its pool says so, and the others go on.
 #[test]
 fn a_rollout_that_cannot_be_understood_stops_its_own_pool_alone() {
     let mut scene = two_pools("other");
-    scene
-        .objects
-        .unreadable
-        .insert("q".to_owned(), "q-1 cannot be understood: \"abc\" is not a SHA-256 digest".to_owned());
+    let by_hand = rollout("q-1", json!({ "pool": "q", "payload": "abc" }));
+    let nobodys = rollout("other", json!({}));
+    scene.objects.unreadable = vec![by_hand, nobodys];
     let round = scene.round();
     let pools: Vec<&str> = round.ledger.grants.iter().map(|grant| grant.node.pool.as_str()).collect();
     assert_eq!(pools, ["p"], "it goes on");
     let problem = round.pools["q"].as_ref().unwrap_err();
-    let why = "its Rollout q-1 cannot be understood: \"abc\" is not a SHA-256 digest: delete it, and a new one is made";
-    assert_eq!((problem.reason(), problem.to_string().as_str()), ("RolloutInvalid", why));
+    let problem = (problem.reason(), problem.to_string());
+    assert!(
+        problem.0 == "RolloutInvalid" && problem.1.starts_with("its Rollout q-1 cannot be understood: "),
+        "{problem:?}"
+    );
+    assert!(problem.1.ends_with(": delete it, and a new one is made"), "{problem:?}");
+    // Each says so of itself, also the one that no pool speaks of.
+    let told: Vec<_> = scene.objects.not_understood().map(|of| (of.kind, of.name, of.is_warning)).collect();
+    assert_eq!(told, [("Rollout", "q-1".to_owned(), true), ("Rollout", "other".to_owned(), true)]);
 }
 
 #[test]
@@ -230,4 +251,55 @@ fn a_plan_is_no_larger_than_one_object_and_the_others_get_a_further_one() {
     let round = scene.round();
     let others: Vec<_> = round.new[0].spec.plan.nodes().map(|(_, node)| node.uid.clone()).collect();
     assert!(others.len() == 4500 - planned.len() && others.iter().all(|uid| !planned.contains(uid)));
+}
+
+/// Somebody wrote one that has the name of the pool's next one: of another pool, after the last number, or of nonsense.
+#[test]
+fn a_rollout_whose_name_is_taken_is_not_made_and_the_pool_says_so() {
+    let scenes: [fn(&mut Scene); 3] = [
+        |scene| {
+            scene.roll();
+            scene.objects.rollouts[0].spec.plan.pool = "other".to_owned();
+        },
+        |scene| {
+            scene.roll();
+            let of = &mut scene.objects.rollouts[0];
+            of.metadata.name = of.metadata.name.as_ref().map(|name| format!("{}{}", &name[..name.len() - 1], u32::MAX));
+            of.status = Some(serde_json::from_value(json!({ "state": "Finished", "finished": true })).unwrap());
+            scene.node(7);
+        },
+        |scene| {
+            let name = scene.round().new[0].metadata.name.clone().unwrap();
+            scene.objects.unreadable.push(rollout(&name, json!({})));
+        },
+    ];
+    for of in scenes {
+        let mut scene = Scene::new(2);
+        of(&mut scene);
+        let round = scene.round();
+        assert!(round.new.is_empty(), "{:?}", round.new);
+        let why = round.taken["p"].as_str();
+        assert!(why.starts_with("the Rollout p-") && why.ends_with(": delete it"), "{why}");
+        let told = report::pool(round.pools["p"].as_ref().unwrap(), Some(why), now()).message;
+        assert!(told.starts_with("nothing begins: the Rollout p-"), "{told}");
+        scene.objects.rollouts.clear();
+        scene.objects.unreadable.clear();
+        assert_eq!((scene.round().new.len(), scene.round().taken.len()), (1, 0));
+    }
+}
+
+/// One that cannot be understood stops no round: every pool says what is wrong, and no node is asked for anything.
+#[test]
+fn a_ledger_that_cannot_be_understood_is_said_by_every_pool() {
+    let scene = two_pools("any");
+    let round = Round::stuck(&scene.objects, &Problem::Ledger("missing field `token`".to_owned()));
+    assert!(round.ledger.grants.is_empty() && round.new.is_empty());
+    for pool in ["p", "q"] {
+        let problem = round.pools[pool].as_ref().unwrap_err();
+        let status = report::invalid(scene.objects.pools[pool].as_ref().ok(), 2, &[], problem, now());
+        let why = "the DisruptionLedger cluster cannot be understood: missing field `token`: correct it; until then no pool \
+                   goes on";
+        assert_eq!((status.state.as_str(), status.message.as_str()), ("Invalid", why));
+        assert_eq!(report::stuck(problem).reason, "LedgerInvalid");
+    }
 }

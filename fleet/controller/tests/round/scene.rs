@@ -47,7 +47,7 @@ impl Scene {
             policies: BTreeMap::new(),
             channels: BTreeMap::new(),
             rollouts: Vec::new(),
-            unreadable: BTreeMap::new(),
+            unreadable: Vec::new(),
             upgrades: BTreeMap::new(),
             nodes: Vec::new(),
         };
