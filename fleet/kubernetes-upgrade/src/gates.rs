@@ -164,7 +164,7 @@ async fn kube_proxy(client: &Client, target: &Version) -> Result<Option<String>,
     let containers = found.and_then(|found| Some(found.spec?.template.spec?.containers)).unwrap_or_default();
     let image = containers.into_iter().find(|of| of.name == NAME).and_then(|of| of.image);
     let Some(image) = image else { return Ok(None) };
-    let goes = |has: &Version| skew::check(&has.to_string(), Some(&target.to_string())).is_ok();
+    let goes = |has: &Version| skew::beside(has.minor(), target.minor()).is_ok();
     if Version::of_image(&image).is_some_and(|has| goes(&has)) {
         return Ok(None);
     }

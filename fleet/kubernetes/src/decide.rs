@@ -162,7 +162,8 @@ fn may_go(facts: &Facts) -> Result<(), Blocked> {
         servers = kept.filter_map(|(.., pod)| Version::of_image(pod.kept.as_deref()?)).collect();
     }
     for (node, kubelet) in &facts.kubelets {
-        let checks = servers.iter().map(|server| skew::check(kubelet, Some(&server.to_string())));
+        let check = |server: &Version| skew::beside(skew::parse(kubelet)?, server.minor());
+        let checks = servers.iter().map(check);
         // Who goes back needs no kubelet that is young enough: it was young enough before.
         let is_so = |why: &Skew| facts.direction == Direction::Forward || matches!(why, Skew::Newer { .. });
         if let Some(why) = checks.filter_map(Result::err).find(is_so) {

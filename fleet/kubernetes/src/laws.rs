@@ -2,13 +2,7 @@
 //!
 //! <https://kubernetes.io/releases/version-skew-policy/>
 
-use crate::{
-    add_ons::AddOn,
-    component::Component,
-    facts::Facts,
-    skew::{self, Skew},
-    version::Version,
-};
+use crate::{add_ons::AddOn, component::Component, facts::Facts, skew, version::Version};
 
 /// The sentences about what does not hold; empty if all does.
 pub fn broken(facts: &Facts) -> Vec<String> {
@@ -37,14 +31,15 @@ pub fn broken(facts: &Facts) -> Vec<String> {
     }
     if let Some(proxy) = facts.add_ons.get(&AddOn::KubeProxy).and_then(|of| Version::of_image(of.image.as_deref()?)) {
         // It has the rule of a kubelet.
-        let goes = |server: &Version| skew::check(&proxy.to_string(), Some(&server.to_string())).is_ok();
+        let goes = |server: &Version| skew::beside(proxy.minor(), server.minor()).is_ok();
         if !goes(&oldest) || !goes(&newest) {
             broken.push(format!("kube-proxy {proxy} beside API servers from {oldest} to {newest}"));
         }
     }
     for (node, kubelet) in &facts.kubelets {
-        let checks = [&oldest, &newest].map(|server| skew::check(kubelet, Some(&server.to_string())));
-        let wrong = checks.into_iter().filter_map(Result::err).filter(|why| !matches!(why, Skew::Unknown(_)));
+        let Ok(version) = skew::parse(kubelet) else { continue };
+        let wrong = [&oldest, &newest].map(|server| skew::beside(version, server.minor()));
+        let wrong = wrong.into_iter().filter_map(Result::err);
         broken.extend(wrong.map(|why| format!("{node}: {why}")));
     }
     broken

@@ -3,6 +3,8 @@
 //! Only that changes: flags, volumes and comments that a person wrote stay, byte for byte. The manifest is not made
 //! anew from a template, because what an admin has changed by hand would be lost with the next upgrade.
 
+use std::mem;
+
 use serde_json::Value;
 use slipway_core::payload::minor_version::MinorVersion;
 
@@ -77,11 +79,9 @@ pub fn with_image(text: &str, component: Component, new: &str) -> Result<String,
     if !is_reference(new) {
         return Err(Unclear::NoReference(new.to_owned()));
     }
-    let old = image(text, component)?;
     let mut wanted = pod(text, component)?;
-    if let Some(image) = slot(&mut wanted, component) {
-        *image = Value::from(new);
-    }
+    let old = slot(&mut wanted, component).map(|image| mem::replace(image, Value::from(new)));
+    let Some(Value::String(old)) = old else { return Err(Unclear::NoImage { component }) };
     let places = text.match_indices(&old).map(|(at, _)| at);
     let candidates = places.map(|at| format!("{}{new}{}", &text[..at], &text[at + old.len()..]));
     is_so(candidates, component, &wanted).ok_or(Unclear::Unusual { component, image: old })

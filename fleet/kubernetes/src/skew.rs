@@ -30,8 +30,16 @@ pub enum Skew {
 /// Whether a kubelet of this version goes with an API server of that version; `None` if it does not say its version.
 pub fn check(kubelet: &str, server: Option<&str>) -> Result<(), Skew> {
     let server = server.ok_or_else(|| Skew::Unknown("the API server does not say its version".to_owned()))?;
-    let parse = |text: &str| text.parse::<MinorVersion>().map_err(Skew::Unknown);
-    let (kubelet, server) = (parse(kubelet)?, parse(server)?);
+    beside(parse(kubelet)?, parse(server)?)
+}
+
+/// The version as a kubelet or an API server says it.
+pub fn parse(text: &str) -> Result<MinorVersion, Skew> {
+    text.parse().map_err(Skew::Unknown)
+}
+
+/// The same, of versions that are known.
+pub fn beside(kubelet: MinorVersion, server: MinorVersion) -> Result<(), Skew> {
     match kubelet.behind(server) {
         _ if kubelet > server => Err(Skew::Newer { kubelet, server }),
         Some(0..=MOST) => Ok(()),

@@ -157,6 +157,9 @@ struct Upgrade {
     begun_at: u64,
     /// Servers were to emulate when the first step began.
     is_emulation: bool,
+    /// What was seen and decided last, and what broke no law: both are the same for the same facts.
+    decided: Option<(Facts, Next)>,
+    lawful: Option<Facts>,
     /// Since when every pod is new and well, and whether that was long enough once.
     new_since: Option<u64>,
     has_soaked: bool,
@@ -188,6 +191,8 @@ impl Upgrade {
             rollout: 5,
             begun_at: 0,
             is_emulation: false,
+            decided: None,
+            lawful: None,
             new_since: None,
             has_soaked: false,
         }
@@ -311,7 +316,11 @@ impl Upgrade {
             }
             _ => {}
         }
-        let next = self.mutated_emulation(&seen, decide(&seen));
+        if self.decided.as_ref().is_none_or(|(facts, _)| *facts != seen) {
+            self.decided = Some((seen.clone(), decide(&seen)));
+        }
+        let next = self.decided.as_ref().map(|(_, next)| next.clone()).unwrap();
+        let next = self.mutated_emulation(&seen, next);
         if let (Mutant::WrongOrder, Next::Do(_)) = (self.mutant, &next) {
             let scheduler = seen.pods().filter(|(_, of, _)| *of == Component::Scheduler);
             let mut old = scheduler.filter(|(.., pod)| pod.version() != Some(crate::version(NEW)));

@@ -59,6 +59,8 @@ pub struct World {
     /// What each run has asked for, and the runs' own state.
     pub asked: BTreeMap<Uuid, (String, Component)>,
     pub well_since: Option<u64>,
+    /// Whether all was reached with what was seen last: in most seconds nothing is new.
+    reached: Option<(Facts, bool)>,
     pub ids: u128,
     pub fleet: Option<Fleet>,
     /// Upgrades make a snapshot of etcd first.
@@ -136,6 +138,7 @@ impl World {
             takes: 3,
             asked: BTreeMap::new(),
             well_since: None,
+            reached: None,
             ids: 0,
             fleet: None,
             needs_snapshot: false,
@@ -168,7 +171,10 @@ impl World {
             soak: 6,
             well_for: None,
         };
-        let is_well = is_reached(&facts);
+        if self.reached.as_ref().is_none_or(|(seen, _)| *seen != facts) {
+            self.reached = Some((facts.clone(), is_reached(&facts)));
+        }
+        let is_well = self.reached.as_ref().is_some_and(|(_, is_well)| *is_well);
         self.well_since = self.well_since.filter(|_| is_well).or(is_well.then_some(self.now));
         facts.well_for = self.well_since.map(|since| self.now - since);
         facts
