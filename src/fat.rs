@@ -232,11 +232,11 @@ impl<'d> FatVolume<'d> {
         if file.size > limit {
             return Err(ReadError::TooLarge { path: path.to_owned(), size: file.size, limit });
         }
-        let mut out = Vec::new();
+        let (mut out, mut at) = (vec![0; file.size as usize], 0);
         for extent in &file.extents {
-            let at = out.len();
-            out.resize(at + extent.len as usize, 0);
-            read(self.disk, extent.offset, &mut out[at..])?;
+            let piece = extent.len as usize;
+            read(self.disk, extent.offset, &mut out[at..at + piece])?;
+            at += piece;
         }
         Ok(Some((file, out)))
     }

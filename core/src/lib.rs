@@ -47,5 +47,6 @@ pub mod text;
 mod toml;
 pub mod units;
 pub mod yaml;
+pub mod zeros;
 
 pub use slipway_boot::digest;

@@ -23,6 +23,7 @@ use slipway_core::{
     kernel::arch::Arch,
     plan::{AssetFacts, BiosFacts, DiskFacts, Found},
     units::{Lba, MIB, SectorSize},
+    zeros::{are_zeros, data_at},
 };
 
 pub fn disk_facts(disk: &Disk) -> io::Result<DiskFacts> {
@@ -70,7 +71,7 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     disk.read_back(0, &mut head[..len])?;
     disk.read_back(tail_at, &mut tail[..len])?;
     let (head, tail) = (&head[..len], &tail[..len]);
-    let (in_head, in_tail) = (head.iter().position(|b| *b != 0), tail.iter().position(|b| *b != 0));
+    let (in_head, in_tail) = (data_at(head), data_at(tail));
     let last = Lba(disk.size() / disk.sector_size().bytes() - 1);
     if in_head.or(in_tail).is_none() || is_empty_gpt(head, tail, disk.sector_size(), last) {
         return Ok(match lba0::without_table(disk) {
@@ -93,19 +94,21 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
 // Protective MBR without boot code, both headers, no entries, and zeros elsewhere.
 fn is_empty_gpt(head: &[u8], tail: &[u8], sector: SectorSize, last: Lba) -> bool {
     let block = sector.bytes() as usize;
-    let zero = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
     if head.len() < 3 * block || tail.len() < block {
         return false;
     }
     // Up to byte 440 is boot code. The protective entry, at 446, is the only one.
-    let mbr_only = is_protective_mbr(head) && zero(&head[..440]) && zero(&head[462..510]) && zero(&head[512..block]);
+    let mbr_only = is_protective_mbr(head)
+        && are_zeros(&head[..440])
+        && are_zeros(&head[462..510])
+        && are_zeros(&head[512..block]);
     let header = |bytes: &[u8], at| Header::decode(bytes, at).is_ok();
     let (tail, backup) = tail.split_at(tail.len() - block);
     mbr_only
         && header(&head[block..2 * block], Lba(1))
         && header(backup, last)
-        && zero(&head[2 * block..])
-        && zero(tail)
+        && are_zeros(&head[2 * block..])
+        && are_zeros(tail)
 }
 
 fn described(disk: &dyn BlockIo, head: &[u8]) -> Option<String> {

@@ -15,6 +15,7 @@ use slipway_core::{
     },
     plan::{EphemeralContent, GrowFacts},
     units::{Extent, Lba},
+    zeros::are_zeros,
 };
 
 /// Reads little, so the check of a disk that cannot grow costs next to nothing. Also reads LBA 1.
@@ -45,7 +46,7 @@ fn held(disk: &dyn BlockIo, part: Extent) -> Result<EphemeralContent, ProbeError
             Some(size) => EphemeralContent::Xfs(size),
             None => EphemeralContent::Unsafe(magic.name),
         },
-        None if head.iter().all(|byte| *byte == 0) => EphemeralContent::Blank,
+        None if are_zeros(&head) => EphemeralContent::Blank,
         None => EphemeralContent::Unsafe("something that is not known"),
     })
 }

@@ -26,6 +26,7 @@ use slipway_core::{
     },
     plan::{GptFacts, Lba0Facts},
     units::{Extent, Lba, MIB},
+    zeros::are_zeros,
 };
 
 /// LBA 0 as it shall be.
@@ -88,7 +89,7 @@ fn no_table(disk: &dyn BlockIo) -> ProbeError {
         (Some(s), _) if s.packed => format!("it is {}: unpack it, or convert it with qemu-img convert -O raw", s.name),
         (Some(s), _) => format!("the disk begins with {}", s.name),
         (None, Some(other)) => other.to_owned(),
-        (None, None) if head.iter().any(|byte| *byte != 0) => "the disk begins with data of no known format".to_owned(),
+        (None, None) if !are_zeros(&head) => "the disk begins with data of no known format".to_owned(),
         (None, None) => match without_table(disk) {
             Some(Behind::Unfinished) => return ProbeError::Unproven { was_used: false },
             Some(Behind::Used) => return ProbeError::Unproven { was_used: true },
@@ -114,7 +115,7 @@ pub(super) enum Behind {
 pub(super) fn is_unfinished(disk: &dyn BlockIo) -> Result<bool, ProbeError> {
     let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
     read(disk, 0, &mut lba0)?;
-    Ok(lba0.iter().all(|byte| *byte == 0) && matches!(without_table(disk), Some(Behind::Unfinished)))
+    Ok(are_zeros(&lba0) && matches!(without_table(disk), Some(Behind::Unfinished)))
 }
 
 /// Looks behind the place of a partition table. None if nothing known stands there.

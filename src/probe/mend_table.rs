@@ -26,6 +26,7 @@ use slipway_core::{
     payload::manifest::MANIFEST,
     plan::MendTableFacts,
     units::{Extent, Lba, MIB},
+    zeros::are_zeros,
 };
 
 /// The table as it shall be, and LBA 1 as it is: None if it cannot be read.
@@ -197,7 +198,7 @@ fn lost_copies(gpt: &Gpt, backup_is_right: bool) -> impl Iterator<Item = String>
 // Whether the second copy of the table was not damaged, but is gone with the end of the disk.
 fn is_blank(disk: &dyn BlockIo, from: u64) -> bool {
     let mut end = vec![0; gpt_bytes(disk.sector_size()) as usize];
-    disk.read_back(from, &mut end).is_ok() && end.iter().all(|byte| *byte == 0)
+    disk.read_back(from, &mut end).is_ok() && are_zeros(&end)
 }
 
 // A disk that became larger has its backup elsewhere, and only `grow` moves that.

@@ -13,6 +13,7 @@ use slipway_core::{
     },
     plan::GptCopies,
     units::{Extent, SectorSize},
+    zeros::are_zeros,
 };
 
 #[derive(Clone, Debug)]
@@ -130,7 +131,7 @@ fn content_of(disk: &dyn BlockIo, extent: Extent) -> Option<String> {
         return None;
     }
     let Some(head) = head(disk, extent) else { return Some("unreadable".to_owned()) };
-    let blank = || head.iter().all(|byte| *byte == 0).then_some("blank");
+    let blank = || are_zeros(&head).then_some("blank");
     recognise(&head).map(|s| s.short).or_else(blank).map(str::to_owned)
 }
 

@@ -12,6 +12,7 @@ use slipway_core::{
     },
     plan::{GptFacts, VolumeHolds},
     units::{Extent, MIB},
+    zeros::data_at,
 };
 
 /// Content of both volumes.
@@ -83,6 +84,6 @@ fn lost(disk: &dyn BlockIo, head: &[u8], extent: Extent) -> Option<String> {
     }
     let mut first = vec![0; MIB.min(extent.len) as usize];
     disk.read_back(extent.offset, &mut first).ok()?;
-    let at = first.iter().position(|byte| *byte != 0)?;
+    let at = data_at(&first)?;
     Some(format!("it begins with no known file system, and it is not blank: there is data at byte {at} of it"))
 }

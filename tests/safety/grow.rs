@@ -35,14 +35,9 @@ fn parts(device: &mut impl DiskDevice, header: &Header, size: LogicalBlockSize) 
     let mut array = vec![0; header.num_parts as usize * 128];
     device.seek(SeekFrom::Start(header.part_start * u64::from(size))).ok()?;
     device.read_exact(&mut array).ok()?;
-    let parts = file_read_partitions(device, header, size).ok().filter(|_| crc32(&array) == header.crc32_parts)?;
+    let parts =
+        file_read_partitions(device, header, size).ok().filter(|_| crc32fast::hash(&array) == header.crc32_parts)?;
     Some(parts.into_iter().map(|(number, part)| (number, (part.first_lba, part.last_lba, part.part_guid))).collect())
-}
-
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
-    })
 }
 
 /// A disk in memory; sectors that are not there are zero.

@@ -30,6 +30,9 @@ pub fn differ(len: u64, sector: u64, read: &mut Read) -> Result<Option<FatsDiffe
         }
         tables.push(table);
     }
+    if tables[0] == tables[1] {
+        return Ok(None);
+    }
     let Some(at) = tables[0].iter().zip(&tables[1]).position(|(one, other)| one != other) else { return Ok(None) };
     let whole = [first, second]
         .into_iter()

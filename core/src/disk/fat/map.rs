@@ -6,7 +6,7 @@
 
 use crate::prelude::*;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use super::{
     layout::{CACHE_BYTES, END_OF_CHAIN, MIN_CLUSTERS},
     name::{LongName, display_short},
 };
-use crate::units::Extent;
+use crate::{units::Extent, zeros::are_zeros};
 
 /// Reads from the volume: byte offset, buffer. False if that cannot be read.
 pub type Read<'r> = dyn FnMut(u64, &mut [u8]) -> bool + 'r;
@@ -29,6 +29,8 @@ const RESERVED: usize = 2;
 // Our own directories have one cluster. These bound the cost of a damaged volume.
 const MAX_DIRECTORY_BYTES: u64 = 1 << 20;
 const MAX_DIRECTORIES: usize = 4096;
+// The unit in which a FAT is looked through for used clusters, bytes.
+const BLOCK: usize = 512;
 // More new files than these are never put into one directory.
 const MOST_UNUSED: usize = 8;
 
@@ -123,9 +125,11 @@ impl FatMap {
         read_all(map.fs_info, &mut info, sector as usize, read)?;
         map.free_count = free_count(&info);
         map.walk(root, paths, read)?;
-        for number in RESERVED..map.live.len() {
-            map.live[number] |= (0..map.tables.len()).any(|copy| map.entry(copy, number as u32) == BAD_CLUSTER);
-        }
+        let bad: Vec<usize> = (0..map.tables.len())
+            .flat_map(|copy| map.used(copy))
+            .filter_map(|(number, entry)| (entry == BAD_CLUSTER).then_some(number as usize))
+            .collect();
+        bad.into_iter().for_each(|number| map.live[number] = true);
         Ok(map)
     }
 
@@ -237,9 +241,8 @@ impl FatMap {
 
     /// Clusters that a copy of the FAT calls used, and that no file has.
     pub fn lost(&self) -> Vec<Run> {
-        let used = |number: u32| (0..self.tables.len()).any(|copy| self.entry(copy, number) != 0);
-        let all = RESERVED as u32..self.live.len() as u32;
-        runs(all.filter(|number| !self.live[*number as usize] && used(*number)))
+        let used = (0..self.tables.len()).flat_map(|copy| self.used(copy)).map(|(number, _)| number);
+        runs(used.filter(|number| !self.live[*number as usize]).collect::<BTreeSet<u32>>())
     }
 
     /// Byte offset of the sector that says how many clusters are free, and whether it is right.
@@ -248,7 +251,20 @@ impl FatMap {
     }
 
     fn free(&self) -> u32 {
-        (RESERVED..self.live.len()).filter(|number| self.entry(0, *number as u32) == 0).count() as u32
+        (self.live.len() - RESERVED - self.used(0).count()) as u32
+    }
+
+    /// The clusters that a copy of the FAT calls used, with their entries. What is all zeros is passed over as a whole: that
+    /// is most of a FAT.
+    fn used(&self, copy: usize) -> impl Iterator<Item = (u32, u32)> {
+        let blocks = self.tables[copy].chunks(BLOCK).enumerate().filter(|(_, block)| !are_zeros(block));
+        let number = |bytes: usize| (bytes / FAT_ENTRY_BYTES as usize) as u32;
+        let numbers = blocks.flat_map(move |(n, block)| number(n * BLOCK)..number(n * BLOCK + block.len()));
+        let clusters = RESERVED as u32..self.live.len() as u32;
+        numbers
+            .filter(move |number| clusters.contains(number))
+            .map(move |number| (number, self.entry(copy, number)))
+            .filter(|(_, entry)| *entry != 0)
     }
 
     /// Write the right number into the sector that says how many clusters are free. False if it is no such sector.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use nix::unistd::Whence;
-use slipway_core::digest::Sha256;
+use slipway_core::{digest::Sha256, zeros::are_zeros};
 
 /// A range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ fn data_blocks(file: &File, range: Range) -> Vec<(u64, Vec<u8>)> {
         }
         let mut bytes = vec![0; (range.len - at).min(Content::BLOCK) as usize];
         file.read_exact_at(&mut bytes, range.offset + at).unwrap();
-        if bytes.iter().any(|b| *b != 0) {
+        if !are_zeros(&bytes) {
             blocks.push((at, bytes));
         }
         at += Content::BLOCK;
