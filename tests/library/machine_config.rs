@@ -37,7 +37,7 @@ fn error_is(text: &str, expected: &str) {
 }
 
 /// What stands in the fourth line, indented by four, as a key of `machine.install`.
-const INSTALL: [(&str, &str); 13] = [
+const INSTALL: [(&str, &str); 17] = [
     ("disk: [a]", "line 4, column 11: machine.install.disk: this must be text"),
     ("disk: {}", "line 4, column 11: machine.install.disk: this must be text"),
     ("wipe: maybe", "line 4, column 11: machine.install.wipe: \"maybe\" is neither true nor false"),
@@ -45,6 +45,10 @@ const INSTALL: [(&str, &str); 13] = [
     ("dsik: /dev/sda", "line 4, column 5: machine.install: \"dsik\" is not a known key: use disk, diskSelector, "),
     ("extraKernelArgs: quiet", "line 4, column 22: machine.install.extraKernelArgs: this must be a list"),
     ("extraKernelArgs: [a, {}]", "line 4, column 26: machine.install.extraKernelArgs[1]: this must be text"),
+    ("extraKernelArgs: [~]", "line 4, column 23: machine.install.extraKernelArgs[0]: this must be text"),
+    ("extraKernelArgs: [a, null, b]", "line 4, column 26: machine.install.extraKernelArgs[1]: this must be text"),
+    ("extraKernelArgs:\n    - a\n    -\n", "line 6, column 6: machine.install.extraKernelArgs[1]: this must be text"),
+    ("extraKernelArgs: [[a]]", "line 4, column 23: machine.install.extraKernelArgs[0]: this must be text"),
     (
         "extraKernelArgs: [a]\n    grubUseUKICmdline: true",
         "line 4, column 22: machine.install.extraKernelArgs: extraKernelArgs and grubUseUKICmdline exclude each other",

@@ -67,10 +67,10 @@ impl<'n> Field<'n> {
         }
     }
 
-    // Numbers count as text, as in Go.
+    // Numbers count as text, as in Go. Null does not: of an item of a list nobody knows what it was to be.
     pub fn text(&self) -> Result<&'n str, ConfigError> {
         match &self.node.value {
-            Value::Scalar { text, .. } => Ok(text),
+            Value::Scalar { text, .. } if !self.node.is_null() => Ok(text),
             _ => Err(self.wrong("this must be text")),
         }
     }
