@@ -168,7 +168,8 @@ impl DirSource {
 
     /// Size of all files in it, for progress.
     pub fn bytes(&self) -> u64 {
-        let sizes = fs::read_dir(&self.dir).into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
+        let sizes =
+            fs::read_dir(&self.dir).into_iter().flatten().flatten().filter_map(|entry| fs::metadata(entry.path()).ok());
         sizes.filter(fs::Metadata::is_file).map(|meta| meta.len()).sum()
     }
 

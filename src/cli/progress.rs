@@ -291,7 +291,7 @@ impl Observer for Progress {
     }
 
     fn advance(&mut self, bytes: u64) {
-        self.done += bytes;
+        self.done = WriterProgress::done(self.done + bytes, self.total);
         self.pace.at(self.begun.elapsed(), self.done);
         if let Some(plan) = &mut self.plan {
             plan.pace.at(plan.begun.elapsed(), plan.before + self.done.min(self.total));

@@ -193,7 +193,8 @@ impl Work {
     }
 
     fn advance(&mut self, bytes: u64) {
-        self.progress.done_bytes += bytes;
+        let progress = &mut self.progress;
+        progress.done_bytes = WriterProgress::done(progress.done_bytes + bytes, progress.total_bytes);
         if self.said.elapsed() >= INTERVAL {
             self.write();
         }

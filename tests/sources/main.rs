@@ -17,6 +17,7 @@ mod kernel_config;
 mod kernel_reads;
 mod later_entries;
 mod layouts;
+mod progress;
 mod push;
 mod registry;
 mod signatures;

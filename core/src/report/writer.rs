@@ -38,9 +38,14 @@ pub struct WriterProgress {
 }
 
 impl WriterProgress {
+    /// What is told of `done` bytes: no more than all, if all are counted. What is read twice is one part of the work.
+    pub fn done(done: u64, total: u64) -> u64 {
+        if total > 0 { done.min(total) } else { done }
+    }
+
     /// Percentage of `total` bytes that are done, if they are counted.
     pub fn percent(done: u64, total: u64) -> Option<u8> {
-        (total > 0).then(|| (u128::from(done.min(total)) * 100 / u128::from(total)) as u8)
+        (total > 0).then(|| (u128::from(Self::done(done, total)) * 100 / u128::from(total)) as u8)
     }
 
     /// `is upgrading: step 4 of 12, 65 %`.

@@ -9,7 +9,10 @@
 
 use std::{
     io::{self, BufReader, Read},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use flate2::bufread::MultiGzDecoder;
@@ -68,6 +71,8 @@ pub struct Layer {
     compression: Compression,
     // Between two readers that need it.
     index: Arc<Mutex<Option<Index>>>,
+    // Bytes of the blob that its readers have had.
+    read: Arc<AtomicU64>,
 }
 
 // The first bytes of gzip (RFC 1952) and of a frame of zstd (RFC 8878).
@@ -82,7 +87,7 @@ impl Layer {
             ImageError::invalid(&what, format!("media type {}: {why}", descriptor.media_type()))
         };
         let compression = Compression::from_media_type(descriptor.media_type()).ok_or_else(unknown)?;
-        Ok(Layer { descriptor, diff_id, compression, index: Arc::default() })
+        Ok(Layer { descriptor, diff_id, compression, index: Arc::default(), read: Arc::default() })
     }
 
     /// The index of chunks that an earlier reader left. It is gone then.
@@ -93,6 +98,16 @@ impl Layer {
     /// Leave it to the next reader: it need not be fetched twice.
     pub fn leave_index(&self, index: Index) {
         *self.index.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
+    }
+
+    /// Count the bytes that are read from now on.
+    pub fn count_anew(&self) {
+        self.read.store(0, Ordering::Relaxed);
+    }
+
+    /// Bytes of the blob that were read since then: no more than there are, however often it was opened.
+    pub fn bytes_read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed).min(self.descriptor.size())
     }
 
     /// For messages.
@@ -113,7 +128,11 @@ impl Layer {
     /// A reader of a layer that is [plain](Self::plain), whose bytes come from elsewhere. All of them are compared with its
     /// digest, as without that.
     pub fn checked<'b>(&self, bytes: Box<dyn Read + Send + 'b>) -> LayerReader<'b> {
-        VerifyingReader::new(bytes, self.name(), self.diff_id, Length::Exactly(self.descriptor.size()))
+        VerifyingReader::new(self.counted(bytes), self.name(), self.diff_id, Length::Exactly(self.descriptor.size()))
+    }
+
+    fn counted<'b>(&self, reader: Box<dyn Read + Send + 'b>) -> Box<dyn Read + Send + 'b> {
+        Box::new(Counted { reader, read: Arc::clone(&self.read) })
     }
 
     /// A reader of the tar archive. A compressed blob is read and hashed on a thread of its own; the caller's thread
@@ -123,7 +142,7 @@ impl Layer {
         let (blob, digest) = (store.blob(&self.descriptor)?, sha256_of(&self.descriptor)?);
         let name = sent(self.name(), store);
         // The buffer is for headers. Large reads bypass it.
-        let blob: Box<dyn Read + Send> = Box::new(BufReader::with_capacity(HEADERS_BYTES, blob));
+        let blob: Box<dyn Read + Send> = Box::new(BufReader::with_capacity(HEADERS_BYTES, self.counted(blob)));
         let mut checked = VerifyingReader::new(blob, name.clone(), digest, Length::Exactly(bytes));
         if digest == self.diff_id {
             return Ok(checked);
@@ -151,6 +170,19 @@ impl Layer {
         };
         let limit = Length::AtMost(FREE_BYTES.saturating_add(bytes.saturating_mul(MAX_RATIO)));
         Ok(VerifyingReader::new(archive, format!("{name}, decompressed (diff_id)"), self.diff_id, limit))
+    }
+}
+
+struct Counted<'b> {
+    reader: Box<dyn Read + Send + 'b>,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.reader.read(buf)?;
+        self.read.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
     }
 }
 

@@ -116,7 +116,7 @@ impl ImageSource {
         self.expected.digests.keys().cloned().collect()
     }
 
-    /// Inspect the payload. `progress` gets the number of bytes read from its files.
+    /// Inspect the payload. `progress` gets the number of bytes of the layers that were read, as they are in the store.
     pub fn facts(
         &mut self,
         policy: ChecksumPolicy,
@@ -153,12 +153,19 @@ impl ImageSource {
         {
             return Ok(facts);
         }
+        self.layers.iter().for_each(Layer::count_anew);
+        let mut told = 0;
+        let mut progress = |_| {
+            let read: u64 = self.layers.iter().map(Layer::bytes_read).sum();
+            progress(read - told);
+            told = read;
+        };
         let mut found = Found { place: self.place(), files: BTreeMap::new() };
         let (mut places, mut cut_short) = (BTreeMap::new(), None);
         let upper = self.walk(from, &mut |name, content, place| {
             let what = found.place.join(name);
             let seen =
-                Seen::read(name, content, progress).map_err(|e| ImageError::of_io(&what.to_string_lossy(), e))?;
+                Seen::read(name, content, &mut progress).map_err(|e| ImageError::of_io(&what.to_string_lossy(), e))?;
             found.files.insert(name.to_owned(), seen);
             places.insert(name.to_owned(), place);
             if inspection == Inspection::Everything {
@@ -175,6 +182,8 @@ impl ImageSource {
                 Ok(Some(_)) | Err(_) => Next::Layer,
             })
         })?;
+        // What is behind the last file.
+        progress(0);
         places.retain(|_, place| Some(place.layer) != cut_short);
         let declared = match inspection {
             Inspection::Declared => found.declared(&self.source)?,
