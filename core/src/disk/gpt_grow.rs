@@ -88,6 +88,11 @@ impl RawTable {
         Lba(HOME + 2 * self.array_blocks(sector))
     }
 
+    /// The last block that partitions may use.
+    pub const fn last_usable(&self) -> Lba {
+        self.header.usable[1]
+    }
+
     /// Block of the other copy's header.
     pub const fn other(&self) -> Lba {
         self.header.alternate_lba

@@ -3,9 +3,10 @@
 //!
 //! Everything may be mounted, and the old table is valid until the new one is:
 //!
-//! 1. **The new end** is cleared: traces of an older use of the disk, such as the label of a RAID member, would count
-//!    for EPHEMERAL. Then **the backup GPT** is written at the end of the disk. Until step 3 no reader looks there,
-//!    because the primary is valid and names the old backup. That one is not touched; the grown EPHEMERAL covers it.
+//! 1. **The new end** is cleared, before and behind the old backup: traces of an older use of the disk, such as the label
+//!    of a RAID member, would count for EPHEMERAL. Then **the backup GPT** is written at the end of the disk. Until step 3
+//!    no reader looks there, because the primary is valid and names the old backup. That one is not touched; the grown
+//!    EPHEMERAL covers it.
 //! 2. **The new entries** are written beside the old ones, where no header names them.
 //! 3. **Commit:** LBA 1. One sector names the new entries and the new backup. Before it every reader finds the old
 //!    table, after it the new one; they differ in the last block of EPHEMERAL and in nothing else.
@@ -190,7 +191,8 @@ fn table(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Result<(Op
     let mut steps = Vec::new();
     if !has_backup {
         let part = Part::Ephemeral;
-        steps.extend(new_end(primary, ephemeral, facts).map(|extent| Step::ClearEnd { part, extent }));
+        let clear = new_end(primary, ephemeral, facts).into_iter().filter(|extent| extent.len > 0);
+        steps.extend(clear.map(|extent| Step::ClearEnd { part, extent }));
         let extent = Extent { offset: gpt.gpt.backup_entries_offset, len: array + header };
         steps.push(Step::WriteBackupGpt { extent });
     }
@@ -211,18 +213,19 @@ fn table(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Result<(Op
 }
 
 /// The end of EPHEMERAL in its new place, and the room between it and the backup GPT, unless a foreign partition is
-/// there: as far as the table on the disk has nothing in it.
-fn new_end(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Option<Extent> {
+/// there: in front of the backup of the table on the disk, and behind that.
+fn new_end(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> [Extent; 2] {
     let (sector, before) = (facts.sector, facts.gpt.part(Part::Ephemeral));
-    let behind_table = (primary.other().0 + 1) * sector.bytes();
-    let from = (ephemeral.end() - TAIL_BYTES).max(before.end()).max(behind_table);
+    let at = |lba: Lba| (lba.0 + 1) * sector.bytes();
+    let from = (ephemeral.end() - TAIL_BYTES).max(before.end());
     let is_last = primary.entries().iter().all(|entry| {
         entry.number == Part::Ephemeral.number()
             || entry.extent(sector).is_none_or(|other| other.end() <= ephemeral.end())
     });
     let backup = primary.backup(facts.disk_bytes, sector).map(|backup| backup.offset);
     let to = backup.filter(|_| is_last).unwrap_or(ephemeral.end());
-    (from < to).then(|| Extent { offset: from, len: to - from })
+    let clear = |from: u64, to: u64| Extent { offset: from, len: to.saturating_sub(from) };
+    [clear(from, to.min(at(primary.last_usable()))), clear(from.max(at(primary.other())), to)]
 }
 
 /// No partition may lie where the entries are to be written.
