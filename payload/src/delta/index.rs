@@ -5,7 +5,7 @@ use std::{io::Read as _, str::FromStr as _};
 
 use oci_spec::image::{Descriptor, MediaType, Sha256Digest};
 
-use crate::image::{ImageError, ImageStore, VerifyingReader, sha256_of};
+use crate::image::{ImageError, ImageStore, VerifyingReader, sent, sha256_of};
 use slipway_core::{
     delta::index::{DIGEST_ANNOTATION, Index, IndexError, MAX_BYTES, MEDIA_TYPE, Parser, SIZE_ANNOTATION},
     payload::image_ref::parse_digest,
@@ -36,8 +36,9 @@ pub fn descriptor_of_index(layer: &Descriptor) -> Result<Option<Descriptor>, Ima
 
 /// Reads the index of this layer as a stream. Its digest and its size are compared, and it has to be about this layer.
 pub fn fetch_index(store: &dyn ImageStore, layer: &Descriptor, descriptor: &Descriptor) -> Result<Index, ImageError> {
-    let what = format!("index of chunks {}", descriptor.digest());
-    let mut reader = VerifyingReader::of_blob(store.blob(descriptor)?, what.clone(), descriptor)?;
+    let blob = store.blob(descriptor)?;
+    let what = sent(format!("index of chunks {}", descriptor.digest()), store);
+    let mut reader = VerifyingReader::of_blob(blob, what.clone(), descriptor)?;
     let wrong = |why: IndexError| ImageError::invalid(&what, why.to_string());
     let mut parser = Parser::new(sha256_of(layer)?, layer.size());
     let mut buf = [0; 16 << 10];

@@ -18,7 +18,7 @@ use super::{
     fetch_index,
     fingerprint::fingerprint,
 };
-use crate::image::{ImageError, ImageStore, Layer};
+use crate::image::{ImageError, ImageStore, Layer, sent};
 use slipway_core::{
     delta::{
         index::File,
@@ -241,7 +241,8 @@ impl<'o> Delta<'o> {
         let (n, chunk) = (self.next, 0..self.reuse.index.chunk(self.next).len as usize);
         reader.read_exact(&mut self.memory[chunk.clone()]).map_err(|e| e.to_string())?;
         if !self.is_chunk(n, chunk.clone()) {
-            return Err(format!("chunk {} is another one than its index says", n + 1));
+            let chunk = sent(format!("chunk {}", n + 1), self.store);
+            return Err(format!("{chunk}: it is another one than its index says"));
         }
         (self.ready, self.next) = (chunk, n + 1);
         Ok(())

@@ -40,6 +40,7 @@ pub use resolve::Description;
 pub use sign::{Signable, SignedLayer};
 pub use sink::{BlobContent, ImageSink, LayoutSink, NamedManifest};
 pub use source::{ImageSource, Inspection};
+pub(crate) use store::sent;
 pub use store::{Document, FromRange, ImageStore, Listing, MAX_DOCUMENT_BYTES, RangeRequest, sha256_of};
 pub(crate) use verifying_reader::VerifyingReader;
 pub use whole::WholeImage;

@@ -44,6 +44,19 @@ fn a_registry_that_misbehaves_is_read_in_full() {
     }
 }
 
+/// Who runs it has to know.
+#[test]
+fn wrong_chunks_of_a_mirror_are_told_with_its_name() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let image = chunked(&world, &node, "image");
+    let (own, mirror) = (serve(image.clone(), Fault::None), serve(image, Fault::OtherBytes));
+    let url = format!("http://127.0.0.1:{}", mirror.port);
+    let outcome = upgrade(&node, own.port, &["--mirror", &format!("127.0.0.1:{}={url}", own.port)]).succeeds();
+    let name = format!(", as the mirror {url} sends it: it is another one than its index says");
+    assert!(outcome.stderr.contains(&name), "{}", outcome.stderr);
+}
+
 #[test]
 fn what_can_be_mended_costs_little() {
     for fault in [Fault::Short, Fault::ToTheEnd, Fault::RedirectOnce] {
