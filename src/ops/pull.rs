@@ -14,6 +14,7 @@ use crate::{
     probe,
 };
 use slipway_core::{
+    disk::own::NoDisk,
     kernel::arch::Arch,
     report::{Observer, PullReport},
     units::Extent,
@@ -41,7 +42,10 @@ pub fn run(request: &PullRequest, observer: &mut dyn Observer) -> Result<PullRep
     let slots = request.reuse.as_ref().and_then(|named| match slots(named.clone(), observer) {
         Ok(slots) => Some(slots),
         Err(why) => {
-            let why = why.to_string().replace("--disk PATH", "--reuse=PATH");
+            let why = match why.error.downcast_ref::<NoDisk>() {
+                Some(none) => none.asking_for("--reuse=PATH"),
+                None => why.to_string(),
+            };
             observer.note(&format!("nothing is reused: {why}"));
             None
         }

@@ -40,61 +40,86 @@ pub struct OwnDisk {
 }
 
 /// No disk was named, and none can be taken instead. Nothing was written.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum NoDisk {
     /// An install overwrites a disk, so it takes none of its own accord.
-    #[error("no disk: {NAME_ONE}")]
     Install,
     /// The boot rule did not start this system.
-    #[error(
-        "no disk is named, and this system was not booted from a disk by Slipway's boot rule (slipway.disk= is not on the \
-         kernel command line): {LIKE}"
-    )]
     NotBooted,
     /// The system runs in memory.
-    #[error("no disk is named, and this is a live system, which runs from no disk: {LIKE}")]
     Live,
     /// The kernel does not list its disks.
-    #[error(
-        "no disk is named, and the disks of this machine cannot be listed ({0}): `mount -t sysfs sysfs /sys` makes \
-         that possible: {LIKE}"
-    )]
     NoList(String),
     /// No disk has the GUID.
-    #[error(
-        "no disk is named; the kernel command line names disk GUID {guid}, and no disk of this machine has \
-         it: {LIKE}{}",
-        lines("Not looked at:", unknown)
-    )]
     NotFound { guid: Uuid, unknown: Vec<String> },
     /// Clones, and nothing tells which of them was booted.
-    #[error(
-        "no disk is named; the kernel command line names disk GUID {guid}, which more than one disk has, and it is not \
-         known which of them was booted: {LIKE}{}",
-        lines("They are:", disks)
-    )]
     Several { guid: Uuid, disks: Vec<String> },
     /// The only one that was found is a copy, and its original may be the disk that was booted.
-    #[error(
-        "no disk is named; the kernel command line names disk GUID {guid}, and the only disk that was found with it, \
-         {disk}, may be a copy of the one that was booted: it says that the system was installed on another drive \
-         ({installed}): {LIKE}{}",
-        lines("Not looked at:", unknown)
-    )]
     MaybeACopy { guid: Uuid, disk: String, installed: String, unknown: Vec<String> },
 }
 
-const NAME_ONE: &str = "give --disk PATH, or a machine config on stdin that names one";
-const LIKE: &str = "give --disk PATH; `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks";
+/// The flag that names a disk.
+const FLAG: &str = "--disk PATH";
+
+impl core::error::Error for NoDisk {}
+
+impl fmt::Display for NoDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.asking_for(FLAG))
+    }
+}
 
 impl NoDisk {
-    /// The remedy, as the message ends with it.
-    pub const fn remedy(&self) -> &'static str {
+    /// The remedy, as the message has it.
+    pub fn remedy(&self) -> String {
+        self.remedy_by(FLAG)
+    }
+
+    fn remedy_by(&self, flag: &str) -> String {
         match self {
-            Self::Install => NAME_ONE,
-            _ => LIKE,
+            Self::Install => format!("give {flag}, or a machine config on stdin that names one"),
+            _ => format!("give {flag}; `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks"),
         }
+    }
+
+    /// The message, for a verb to which another flag names the disk.
+    pub fn asking_for(&self, flag: &str) -> String {
+        const BOOTED: &str = "the kernel command line names disk GUID";
+        let (why, rest) = match self {
+            Self::Install => return format!("no disk: {}", self.remedy_by(flag)),
+            Self::NotBooted => (
+                "this system was not booted from a disk by Slipway's boot rule (slipway.disk= is not on the kernel command line)"
+                    .to_owned(),
+                String::new(),
+            ),
+            Self::Live => ("this is a live system, which runs from no disk".to_owned(), String::new()),
+            Self::NoList(why) => (
+                format!(
+                    "the disks of this machine cannot be listed ({why}): `mount -t sysfs sysfs /sys` makes that possible"
+                ),
+                String::new(),
+            ),
+            Self::NotFound { guid, unknown } => (
+                format!("{BOOTED} {guid}, and no disk of this machine has it"),
+                lines("Not looked at:", unknown),
+            ),
+            Self::Several { guid, disks } => (
+                format!(
+                    "{BOOTED} {guid}, which more than one disk has, and it is not known which of them was booted"
+                ),
+                lines("They are:", disks),
+            ),
+            Self::MaybeACopy { guid, disk, installed, unknown } => (
+                format!(
+                    "{BOOTED} {guid}, and the only disk that was found with it, {disk}, may be a copy of the one that was \
+                     booted: it says that the system was installed on another drive ({installed})"
+                ),
+                lines("Not looked at:", unknown),
+            ),
+        };
+        let and = if why.starts_with(BOOTED) { ";" } else { ", and" };
+        format!("no disk is named{and} {why}: {}{rest}", self.remedy_by(flag))
     }
 }
 
