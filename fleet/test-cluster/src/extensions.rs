@@ -32,7 +32,7 @@ pub fn start_with(more: &[&str]) -> Server {
 
 fn flags(dir: &Path, more: &[&str]) -> Vec<String> {
     // No server answers there.
-    let (_, nobody) = url();
+    let nobody = url();
     let core = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "t", "users": [{ "name": "t", "user": {} }],
         "clusters": [{ "name": "t", "cluster": { "server": nobody } }],

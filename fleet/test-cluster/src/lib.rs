@@ -63,9 +63,8 @@ fn guard(dir: &Path, programs: &[Child]) -> Child {
     shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-fn url() -> (u16, String) {
-    let port = free_port();
-    (port, format!("http://127.0.0.1:{port}"))
+fn url() -> String {
+    format!("http://127.0.0.1:{}", free_port())
 }
 
 /// The API server's program.
@@ -118,16 +117,9 @@ impl Server {
         &self.etcd
     }
 
-    /// The API server ends, and etcd goes on: others take its place, which are reached at this address.
-    pub fn replace(&mut self, url: &str) {
-        self.pristine = None;
-        let api = self.running.last_mut().unwrap();
-        let _ = api.kill();
-        let _ = api.wait();
-        self.url = url.to_owned();
-        for user in ["admin", "kubelet"] {
-            self.write_kubeconfig(user);
-        }
+    /// Its etcd alone. Others run the API servers, which are reached at this address.
+    pub fn without_api(url: String) -> Self {
+        Self::launch(&part("SLIPWAY_ETCD", "etcd"), url, |_, _| None)
     }
 
     /// One that answers.
@@ -135,15 +127,24 @@ impl Server {
         let mut api = Command::new(program());
         // There is more memory than time.
         api.env("GOGC", "400");
-        Self::launch(&part("SLIPWAY_ETCD", "etcd"), &mut api, flags)
+        Self::with_api(&part("SLIPWAY_ETCD", "etcd"), &mut api, flags)
     }
 
     /// These programs. The flags of the API server are made of the directory with the certificates, the address of etcd, and a
     /// port.
-    fn launch(etcd: &Path, api: &mut Command, flags: impl FnOnce(&Path, &str, u16) -> Vec<String>) -> Self {
+    fn with_api(etcd: &Path, api: &mut Command, flags: impl FnOnce(&Path, &str, u16) -> Vec<String>) -> Self {
+        let port = free_port();
+        Self::launch(etcd, format!("https://127.0.0.1:{port}"), |dir, etcd| {
+            let log = |name: &str| File::create(dir.join(name)).unwrap();
+            Some(api.args(flags(dir, etcd, port)).stdout(log("api.out")).stderr(log("api.log")).spawn().unwrap())
+        })
+    }
+
+    /// etcd, and the API server that `api` starts, if it does.
+    fn launch(etcd: &Path, api_url: String, api: impl FnOnce(&Path, &str) -> Option<Child>) -> Self {
         let dir = TempDir::new().unwrap();
         let ca = certificates(dir.path());
-        let ((_, client), (_, peer), (port, _)) = (url(), url(), url());
+        let (client, peer) = (url(), url());
         let log = |name: &str| File::create(dir.path().join(name)).unwrap();
         let etcd = Command::new(etcd)
             .arg("--data-dir")
@@ -155,11 +156,9 @@ impl Server {
             .stderr(log("etcd.log"))
             .spawn()
             .unwrap();
-        api.args(flags(dir.path(), &client, port)).stdout(log("api.out")).stderr(log("api.log"));
-        let running = vec![etcd, api.spawn().unwrap()];
+        let running: Vec<Child> = iter::once(etcd).chain(api(dir.path(), &client)).collect();
         let guard = guard(dir.path(), &running);
-        let url = format!("https://127.0.0.1:{port}");
-        let server = Self { dir, running, guard, url, etcd: client, ca, pristine: None };
+        let server = Self { dir, running, guard, url: api_url, etcd: client, ca, pristine: None };
         for user in ["admin", "kubelet"] {
             server.write_kubeconfig(user);
         }

@@ -14,7 +14,7 @@ pub fn program() -> PathBuf {
 
 /// This program, with flags for the certificates that are in the directory.
 pub fn start(api: &Path, flags: impl FnOnce(&Path) -> Vec<String>) -> Server {
-    Server::launch(&program(), &mut Command::new(api), |dir, etcd, port| {
+    Server::with_api(&program(), &mut Command::new(api), |dir, etcd, port| {
         let own =
             [format!("--etcd-servers={etcd}"), "--bind-address=127.0.0.1".to_owned(), format!("--secure-port={port}")];
         own.into_iter().chain(flags(dir)).collect()

@@ -93,12 +93,11 @@ impl ControlPlane {
 
     /// The same, with API servers that are made to say these versions.
     pub fn of(nodes: usize, limit: u64, versions: [&str; 2]) -> Self {
-        let (dir, mut server) = (TempDir::new().unwrap(), Server::start());
+        let dir = TempDir::new().unwrap();
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let names: Vec<String> = (1..=nodes).map(|n| format!("n{n}")).collect();
         let ports: Vec<u16> = names.iter().map(|_| free_port()).collect();
-        runtime.block_on(make_nodes(&mut server, &names, versions[0]));
-        server.replace(&balance(ports.clone()));
+        let server = Server::without_api(balance(ports.clone()));
         let images = images(dir.path(), versions);
         let containerd = Containerd::start(&dir.path().join("containerd"), images.keys());
         let (pki, port) = (dir.path().join("pki"), free_port());
@@ -123,6 +122,7 @@ impl ControlPlane {
             let parts = (server.etcd(), containerd.config());
             start_service(&runtime, name, &home, kubeconfig, (parts, limit), tcp);
         }
+        runtime.block_on(make_nodes(&server, &names, versions[0]));
         let site = Self { containerd, runtime, dir, server, names, kubelets, port };
         // Until every pod is shown as ready.
         site.until_well();
@@ -264,7 +264,8 @@ pub fn certificates(pki: &Path, nodes: impl IntoIterator<Item = (String, IpAddr)
     }
 }
 
-async fn make_nodes(server: &mut Server, names: &[String], version: &str) {
+/// Of the nodes, as soon as an API server answers. Pods are shown after that.
+async fn make_nodes(server: &Server, names: &[String], version: &str) {
     let client = client_of(&server.kubeconfig("admin")).await;
     let nodes: Api<Node> = Api::all(client.clone());
     let runs =

@@ -1,6 +1,6 @@
 //! Rollouts in which something goes wrong.
 
-use kube::api::PostParams;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use slipway_fleet::names;
 
@@ -32,6 +32,35 @@ fn a_rollout_that_somebody_wrote_by_hand_stops_no_other_pool() {
         message.starts_with("its Rollout by-hand cannot be understood: ") && message.contains("delete it"),
         "{message}"
     );
+    // What only controllers write, and nobody reads but people, is written anew.
+    let upgrades = site.api_of("fleet.slipway.dev/v1alpha1", "NodeUpgrade", None);
+    let by_hand = json!({ "status": { "reason": "By hand", "message": "by hand", "runs": "nonsense" } });
+    site.runtime.block_on(upgrades.patch_status("n1", &PatchParams::default(), &Patch::Merge(&by_hand))).unwrap();
+    site.until("it is whole again", |site| {
+        let read = site.runtime.block_on(upgrades.get("n1")).unwrap();
+        read.data["status"]["reason"] == "Done" && read.data["status"]["runs"] == json!(payload("new"))
+    });
+    let events = site.api_of("v1", "Event", Some("default"));
+    let is_told = |kind: &str| {
+        let all = site.runtime.block_on(events.list(&ListParams::default())).unwrap().items;
+        all.iter().any(|of| of.data["reason"] == "NotUnderstood" && of.data["involvedObject"]["kind"] == kind)
+    };
+    site.until("both are told", |_| is_told("Rollout") && is_told("NodeUpgrade"));
+    // A ledger that no controller understands stops all of them, and each says so.
+    let ledgers = site.api_of("fleet.slipway.dev/v1alpha1", "DisruptionLedger", None);
+    let node = json!({ "uid": "u", "name": "n", "pool": "p", "role": "worker" });
+    let replaces = json!({
+        "payload": "nonsense", "machine": "m", "name": "m", "set": "s", "newest": "2026-01-01T00:00:00Z", "others": [],
+    });
+    let grant = json!({ "node": node, "token": 1, "since": "2026-01-01T00:00:00Z", "replaces": replaces });
+    let of = |grants: Value| Patch::Merge(json!({ "status": { "grants": grants } }));
+    let write = |grants| site.runtime.block_on(ledgers.patch_status("cluster", &PatchParams::default(), &of(grants)));
+    write(json!([grant])).unwrap();
+    let says = |site: &Site, pool: &str| site.status_of(pool).message.contains("DisruptionLedger cluster cannot be");
+    site.until("both pools say so", |site| says(site, "p") && says(site, "other"));
+    site.until("and the node", |site| site.node_status("n1").reason == "LedgerInvalid");
+    write(json!([])).unwrap();
+    site.until("it goes on", |site| site.pool_status().state == "UpToDate");
 }
 
 #[test]
