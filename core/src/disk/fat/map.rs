@@ -6,7 +6,7 @@
 
 use crate::prelude::*;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ const RESERVED: usize = 2;
 // Our own directories have one cluster. These bound the cost of a damaged volume.
 const MAX_DIRECTORY_BYTES: u64 = 1 << 20;
 const MAX_DIRECTORIES: usize = 4096;
-// The unit in which a FAT is looked through for used clusters, bytes.
+// The unit in which a FAT is looked through for what is not zero, bytes.
 const BLOCK: usize = 512;
 // More new files than these are never put into one directory.
 const MOST_UNUSED: usize = 8;
@@ -125,11 +125,9 @@ impl FatMap {
         read_all(map.fs_info, &mut info, sector as usize, read)?;
         map.free_count = free_count(&info);
         map.walk(root, paths, read)?;
-        let bad: Vec<usize> = (0..map.tables.len())
-            .flat_map(|copy| map.used(copy))
-            .filter_map(|(number, entry)| (entry == BAD_CLUSTER).then_some(number as usize))
-            .collect();
-        bad.into_iter().for_each(|number| map.live[number] = true);
+        let is_bad = |number: &u32| (0..map.tables.len()).any(|copy| map.entry(copy, *number) == BAD_CLUSTER);
+        let bad: Vec<u32> = map.near_used().filter(is_bad).collect();
+        bad.into_iter().for_each(|number| map.live[number as usize] = true);
         Ok(map)
     }
 
@@ -241,8 +239,8 @@ impl FatMap {
 
     /// Clusters that a copy of the FAT calls used, and that no file has.
     pub fn lost(&self) -> Vec<Run> {
-        let used = (0..self.tables.len()).flat_map(|copy| self.used(copy)).map(|(number, _)| number);
-        runs(used.filter(|number| !self.live[*number as usize]).collect::<BTreeSet<u32>>())
+        let used = |number: u32| (0..self.tables.len()).any(|copy| self.entry(copy, number) != 0);
+        runs(self.near_used().filter(|number| !self.live[*number as usize] && used(*number)))
     }
 
     /// Byte offset of the sector that says how many clusters are free, and whether it is right.
@@ -251,20 +249,18 @@ impl FatMap {
     }
 
     fn free(&self) -> u32 {
-        (self.live.len() - RESERVED - self.used(0).count()) as u32
+        let used = self.near_used().filter(|number| self.entry(0, *number) != 0);
+        (self.live.len() - RESERVED - used.count()) as u32
     }
 
-    /// The clusters that a copy of the FAT calls used, with their entries. What is all zeros is passed over as a whole: that
-    /// is most of a FAT.
-    fn used(&self, copy: usize) -> impl Iterator<Item = (u32, u32)> {
-        let blocks = self.tables[copy].chunks(BLOCK).enumerate().filter(|(_, block)| !are_zeros(block));
-        let number = |bytes: usize| (bytes / FAT_ENTRY_BYTES as usize) as u32;
-        let numbers = blocks.flat_map(move |(n, block)| number(n * BLOCK)..number(n * BLOCK + block.len()));
-        let clusters = RESERVED as u32..self.live.len() as u32;
-        numbers
-            .filter(move |number| clusters.contains(number))
-            .map(move |number| (number, self.entry(copy, number)))
-            .filter(|(_, entry)| *entry != 0)
+    /// The clusters whose entries lie near one that is not zero, in any copy of the FAT. The others are free: most are.
+    fn near_used(&self) -> impl Iterator<Item = u32> {
+        let per_block = BLOCK / FAT_ENTRY_BYTES as usize;
+        let is_zero = |table: &Vec<u8>, n: usize| table[n * BLOCK..].chunks(BLOCK).next().is_none_or(are_zeros);
+        (0..self.live.len().div_ceil(per_block))
+            .filter(move |n| !self.tables.iter().all(|table| is_zero(table, *n)))
+            .flat_map(move |n| (n * per_block).max(RESERVED)..((n + 1) * per_block).min(self.live.len()))
+            .map(|number| number as u32)
     }
 
     /// Write the right number into the sector that says how many clusters are free. False if it is no such sector.
