@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     iter,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
@@ -61,12 +61,14 @@ pub struct Controller {
     /// The name of the node that this runs on.
     own: Option<String>,
     page: Arc<Page>,
+    /// By pool: why a NodeUpgrade could not be written in the last round.
+    untold: Mutex<BTreeMap<String, String>>,
 }
 
 impl Controller {
     /// One that runs on the node `own`.
     pub fn new(cluster: Cluster, nodes: Nodes, own: Option<String>) -> Self {
-        Self { cluster, nodes, own, page: Arc::default() }
+        Self { cluster, nodes, own, page: Arc::default(), untold: Mutex::default() }
     }
 
     /// The page of the last round.
@@ -244,21 +246,23 @@ impl Controller {
                     (report::invalid(pool, members.in_pool(name).len(), rollouts, problem, now), BTreeMap::new())
                 }
             };
+            // The pool comes first, whatever becomes of its nodes.
+            let before = self.untold.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+            report::add_untold(&mut status, before.as_deref());
+            if pool.and_then(|pool| pool.status.as_ref()) != Some(&status) {
+                log_error(self.cluster.tell_pool(name, &status).await);
+            }
             // Of a node that is in two pools the older one speaks.
-            let mut untold = None;
             for node in members.in_pool(name) {
                 let stuck = pool_round.as_ref().err().map(report::stuck);
                 let Some(status) = nodes.get(observed_node::uid(node)).or(stuck.as_ref()) else { continue };
                 let old = observation.objects.upgrades.get(observed_node::name(node));
                 let told = self.cluster.tell_node(&upgrade(node, name), status, old).await;
                 if let Err(e @ Error::Refused { .. }) = &told {
-                    untold.get_or_insert_with(|| e.to_string());
+                    let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+                    untold.entry(name.clone()).or_insert_with(|| e.to_string());
                 }
                 log_error(told);
-            }
-            report::add_untold(&mut status, untold.as_deref());
-            if pool.and_then(|pool| pool.status.as_ref()) != Some(&status) {
-                log_error(self.cluster.tell_pool(name, &status).await);
             }
         }
         let in_pools: BTreeSet<&str> = observation
