@@ -12,7 +12,7 @@ use crate::prelude::*;
 use alloc::collections::BTreeMap;
 
 use super::layout::META_BYTES;
-use crate::digest::Sha256;
+use crate::{digest::Sha256, zeros::are_zeros};
 
 /// Bytes of one ADV copy.
 pub const ADV_BYTES: usize = 262_144;
@@ -181,7 +181,7 @@ impl Meta {
         let valid = [copies[0].is_some(), copies[1].is_some()];
         let [first, second] = copies;
         let copies_equal = first == second;
-        let blank = partition.iter().take(2 * ADV_BYTES).all(|b| *b == 0);
+        let blank = are_zeros(partition.get(..2 * ADV_BYTES).unwrap_or(partition));
         let legacy = [LEGACY_AT, LEGACY_AT + LEGACY_BYTES]
             .into_iter()
             .find_map(|at| decode_legacy(partition.get(at..at + LEGACY_BYTES)?));

@@ -89,37 +89,36 @@ impl NoDisk {
         let (why, rest) = match self {
             Self::Install => return format!("no disk: {}", self.remedy_by(flag)),
             Self::NotBooted => (
-                "this system was not booted from a disk by Slipway's boot rule (slipway.disk= is not on the kernel command line)"
+                ", and this system was not booted from a disk by Slipway's boot rule (slipway.disk= is not on the kernel command line)"
                     .to_owned(),
                 String::new(),
             ),
-            Self::Live => ("this is a live system, which runs from no disk".to_owned(), String::new()),
+            Self::Live => (", and this is a live system, which runs from no disk".to_owned(), String::new()),
             Self::NoList(why) => (
                 format!(
-                    "the disks of this machine cannot be listed ({why}): `mount -t sysfs sysfs /sys` makes that possible"
+                    ", and the disks of this machine cannot be listed ({why}): `mount -t sysfs sysfs /sys` makes that possible"
                 ),
                 String::new(),
             ),
             Self::NotFound { guid, unknown } => (
-                format!("{BOOTED} {guid}, and no disk of this machine has it"),
+                format!("; {BOOTED} {guid}, and no disk of this machine has it"),
                 lines("Not looked at:", unknown),
             ),
             Self::Several { guid, disks } => (
                 format!(
-                    "{BOOTED} {guid}, which more than one disk has, and it is not known which of them was booted"
+                    "; {BOOTED} {guid}, which more than one disk has, and it is not known which of them was booted"
                 ),
                 lines("They are:", disks),
             ),
             Self::MaybeACopy { guid, disk, installed, unknown } => (
                 format!(
-                    "{BOOTED} {guid}, and the only disk that was found with it, {disk}, may be a copy of the one that was \
+                    "; {BOOTED} {guid}, and the only disk that was found with it, {disk}, may be a copy of the one that was \
                      booted: it says that the system was installed on another drive ({installed})"
                 ),
                 lines("Not looked at:", unknown),
             ),
         };
-        let and = if why.starts_with(BOOTED) { ";" } else { ", and" };
-        format!("no disk is named{and} {why}: {}{rest}", self.remedy_by(flag))
+        format!("no disk is named{why}: {}{rest}", self.remedy_by(flag))
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
+    ledger::LEDGER,
     policy::UpgradePolicy,
     pool::{Approval, Named, NodePool, NodePoolSpec},
     rollout::Rollout,
@@ -34,7 +35,7 @@ pub enum Problem {
     #[error("its Rollout {0}: delete it, and a new one is made")]
     Rollout(String),
     /// The grants that are held are unknown.
-    #[error("the DisruptionLedger cluster cannot be understood: {0}: correct it; until then no pool goes on")]
+    #[error("the DisruptionLedger {LEDGER} cannot be understood: {0}: correct it; until then no pool goes on")]
     Ledger(String),
     /// It names a policy that is not there.
     #[error("spec.policies names the UpgradePolicy {0:?}, which is not there: apply it, or take its name out")]

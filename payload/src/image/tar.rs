@@ -12,6 +12,7 @@ use tar::{EntryType, Header};
 
 use super::{Skip, verifying_reader::VerifyingReader};
 use crate::{file_reader::FileReader, sha256::Hasher};
+use slipway_core::zeros::are_zeros;
 
 // Headers take one block, and contents are padded to whole blocks.
 const BLOCK_BYTES: u64 = 512;
@@ -160,7 +161,7 @@ impl<R: Skip> Entries<R> {
                 Err(e) => return Err(e),
             }
         }
-        if block.iter().all(|b| *b == 0) {
+        if are_zeros(block) {
             return Ok(None);
         }
         self.at += BLOCK_BYTES;
