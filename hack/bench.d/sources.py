@@ -40,7 +40,9 @@ def make_payload(directory, mib, installer, version="1.0.0"):
     (directory / "initramfs.xz").write_bytes(initramfs)
     with (directory / "rootfs.squashfs").open("wb") as rootfs:
         head = bytearray(os.urandom(MIB))
-        struct.pack_into("<4s8xI4xHH2xHHHQQ", head, 0, b"hsqs", 1 << 17, 6, 17, 1, 4, 0, 0, (mib - 20) * MIB)
+        used, no_table = (mib - 20) * MIB, (1 << 64) - 1
+        places = (0, used, used - 8, no_table, 96, used - 8, no_table, no_table)
+        struct.pack_into("<4s8xI4xHH2xHHH8Q", head, 0, b"hsqs", 1 << 17, 6, 17, 1, 4, 0, *places)
         rootfs.write(head)
         for _ in range(mib - 21):
             rootfs.write(os.urandom(MIB))

@@ -127,7 +127,11 @@ pub fn squashfs(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes[22..24].copy_from_slice(&BLOCK_LOG.to_le_bytes());
     bytes[26..28].copy_from_slice(&1_u16.to_le_bytes());
     bytes[28..32].copy_from_slice(&[4, 0, 0, 0]);
-    bytes[32..40].fill(0);
-    bytes[40..48].copy_from_slice(&used.to_le_bytes());
+    // No flags, fragments, attributes and exports; the inodes are behind the superblock, and the list of users at the end.
+    bytes[4..8].fill(0);
+    bytes[16..20].fill(0);
+    bytes[24..26].fill(0);
+    let places = [0, used, used - 8, u64::MAX, 96, used - 8, u64::MAX, u64::MAX];
+    bytes[32..96].copy_from_slice(&places.map(u64::to_le_bytes).concat());
     bytes
 }

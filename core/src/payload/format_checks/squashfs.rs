@@ -29,6 +29,12 @@ const NEVER_IN_LINUX: &str = "lzma";
 // Flag of the superblock: options of the compressor follow it, behind the two bytes of a block of metadata.
 const HAS_OPTIONS: u64 = 0x400;
 const OPTIONS_AT: usize = SUPERBLOCK_BYTES as usize + 2;
+// In that block's size.
+const NOT_COMPRESSED: u64 = 0x8000;
+// It is read into a page.
+const MOST_OPTIONS: u64 = 4096;
+// Of a table that it does not have.
+const NO_TABLE: u64 = u64::MAX;
 // The only version of lz4's (fs/squashfs/lz4_wrapper.c).
 const LZ4_LEGACY: u64 = 1;
 
@@ -42,21 +48,10 @@ pub fn check(head: &[u8], size: u64) -> Result<(), Unbootable> {
     if (major, minor) != (4, 0) {
         return Err(Unbootable::OtherSquashfs("its version is not 4.0"));
     }
-    if !BLOCK_LOGS.contains(&log) || block != 1 << log {
-        return Err(Unbootable::OtherSquashfs("its superblock gives no possible size of blocks"));
-    }
     let (name, _) = compressor(head).ok_or(short)??;
-    if let (true, Some(version)) = (name == "lz4", option(head, 0))
-        && version != LZ4_LEGACY
-    {
+    // Linux takes lz4 only with its options.
+    if name == "lz4" && option(head, 0) != Some(LZ4_LEGACY) {
         return Err(Unbootable::OtherSquashfs("Linux does not know its version of lz4"));
-    }
-    let root = le64(head, 32).unwrap_or_default();
-    if root % (1 << 16) >= METADATA_BYTES {
-        return Err(Unbootable::OtherSquashfs("its superblock gives no possible place of the root directory"));
-    }
-    if le16(head, 26) == Some(0) {
-        return Err(Unbootable::OtherSquashfs("its superblock says that no user owns anything in it"));
     }
     // mksquashfs pads the file to whole pages, so it may be longer.
     cut("superblock", used.max(SUPERBLOCK_BYTES), size)?;
@@ -65,7 +60,53 @@ pub fn check(head: &[u8], size: u64) -> Result<(), Unbootable> {
             "its end fills no block of 1 KiB, in which Linux reads it; make it without `mksquashfs -nopad`",
         ));
     }
+    // What Linux calls insane, as far as the superblock tells.
+    if !BLOCK_LOGS.contains(&log) || block != 1 << log || !has_options(head, name) || !places_are_possible(head, used) {
+        return Err(Unbootable::OtherSquashfs("its superblock makes no sense: copy or make it again"));
+    }
     Ok(())
+}
+
+/// Whether the options of the compressor are such as Linux reads, if it has some: in a block of metadata that is not compressed.
+fn has_options(head: &[u8], name: &str) -> bool {
+    if le16(head, 24).is_none_or(|flags| flags & HAS_OPTIONS == 0) {
+        return true;
+    }
+    let stored = le16(head, OPTIONS_AT - 2)
+        .is_some_and(|size| (NOT_COMPRESSED + 1..=NOT_COMPRESSED + MOST_OPTIONS).contains(&size));
+    // A dictionary has 2^n bytes, or 2^n + 2^(n + 1) (fs/squashfs/xz_wrapper.c).
+    let is_dictionary = |bytes: u64| matches!(bytes >> bytes.trailing_zeros().min(31), 1 | 3);
+    stored && (name != "xz" || option(head, 0).is_some_and(is_dictionary))
+}
+
+/// Whether the tables lie in their order, none in the next one, and the root directory's inode among the inodes.
+fn places_are_possible(head: &[u8], used: u64) -> bool {
+    let at = |offset| le64(head, offset).unwrap_or(NO_TABLE);
+    // The places of the blocks that a table has, which stand one behind the other at the place that the superblock gives.
+    let list = |entries: u64, bytes: u64| (entries * bytes).div_ceil(METADATA_BYTES) * 8;
+    let ends = |begin: u64, len: u64| begin.saturating_add(len);
+    let (inodes, fragments) = (le32(head, 4).unwrap_or(0), le32(head, 16).unwrap_or(0));
+    let users = list(le16(head, 26).unwrap_or(0), 4);
+    let (root, [ids, xattrs, inode_table, directories, fragment_list, exports]) =
+        (at(32), [48, 56, 64, 72, 80, 88].map(at));
+    let ids_are_right = match xattrs {
+        NO_TABLE => ends(ids, users) == used,
+        // The head of that table has 16 bytes.
+        _ => ends(ids, users) <= xattrs && ends(xattrs, 16) <= used,
+    };
+    let end = if exports == NO_TABLE { ids } else { exports };
+    let exports_are_right = exports == NO_TABLE || inodes > 0 && ends(exports, list(inodes, 8)) <= ids;
+    let fragments_are_right = fragments == 0 || ends(fragment_list, list(fragments, 16)) <= end;
+    let end = if fragments == 0 { end } else { fragment_list };
+    let inode = ends(inode_table, root >> 16);
+    users > 0
+        && ids_are_right
+        && exports_are_right
+        && fragments_are_right
+        && directories <= end
+        && inode_table >= SUPERBLOCK_BYTES
+        && inode < directories
+        && root % (1 << 16) < METADATA_BYTES
 }
 
 /// The options that a kernel needs to mount it. A filter of xz is one of several that each block may have gone through.
@@ -103,17 +144,28 @@ fn compressor(head: &[u8]) -> Option<Result<(&'static str, &'static str), Unboot
 mod tests {
     use super::*;
 
+    /// Without extended attributes, exports and fragments.
     fn superblock(used: u64, block: u32, log: u16, version: [u16; 2]) -> Vec<u8> {
         let mut head = vec![0; 96];
         head[..4].copy_from_slice(MAGIC);
+        head[4] = 1;
         head[12..16].copy_from_slice(&block.to_le_bytes());
         head[20..22].copy_from_slice(&1_u16.to_le_bytes());
         head[22..24].copy_from_slice(&log.to_le_bytes());
         head[26..28].copy_from_slice(&1_u16.to_le_bytes());
         head[28..30].copy_from_slice(&version[0].to_le_bytes());
         head[30..32].copy_from_slice(&version[1].to_le_bytes());
-        head[40..48].copy_from_slice(&used.to_le_bytes());
+        let places = [used, used.wrapping_sub(8), NO_TABLE, 96, used.wrapping_sub(40), NO_TABLE, NO_TABLE];
+        places.iter().enumerate().for_each(|(n, place)| put(&mut head, 40 + 8 * n, *place));
         head
+    }
+
+    fn put(head: &mut [u8], at: usize, number: u64) {
+        head[at..at + 8].copy_from_slice(&number.to_le_bytes());
+    }
+
+    fn is_refused(head: &[u8]) -> bool {
+        matches!(check(head, 8192), Err(Unbootable::OtherSquashfs(_)))
     }
 
     #[test]
@@ -134,20 +186,20 @@ mod tests {
     #[test]
     fn other_squashfs() {
         for (block, log, version) in [(4096, 12, [3, 1]), (4096, 12, [4, 1]), (4096, 13, [4, 0]), (2048, 11, [4, 0])] {
-            let head = superblock(96, block, log, version);
+            let head = superblock(200, block, log, version);
             assert!(matches!(check(&head, 1024), Err(Unbootable::OtherSquashfs(_))), "{block} {log} {version:?}");
         }
-        assert!(matches!(check(&superblock(96, 0, 32, [4, 0]), 1024), Err(Unbootable::OtherSquashfs(_))));
+        assert!(matches!(check(&superblock(200, 0, 32, [4, 0]), 1024), Err(Unbootable::OtherSquashfs(_))));
     }
 
     #[test]
     fn by_its_compressor() {
         let compressed = |number: u16| {
-            let mut head = superblock(96, 1 << 17, 17, [4, 0]);
+            let mut head = superblock(200, 1 << 17, 17, [4, 0]);
             head[20..22].copy_from_slice(&number.to_le_bytes());
             check(&head, 1024)
         };
-        for number in [1, 3, 4, 5, 6] {
+        for number in [1, 3, 4, 6] {
             assert_eq!(compressed(number), Ok(()), "{number}");
         }
         let why = |number| compressed(number).unwrap_err().to_string();
@@ -159,28 +211,62 @@ mod tests {
 
     #[test]
     fn what_linux_does_not_mount() {
-        let mut head = superblock(96, 1 << 17, 17, [4, 0]);
-        head[32..40].copy_from_slice(&8191_u64.to_le_bytes());
-        assert_eq!(check(&head, 1024), Ok(()));
-        head[32..40].copy_from_slice(&8192_u64.to_le_bytes());
-        assert!(matches!(check(&head, 1024), Err(Unbootable::OtherSquashfs(_))));
-        let mut head = superblock(96, 1 << 17, 17, [4, 0]);
-        head[26] = 0;
-        assert!(matches!(check(&head, 1024), Err(Unbootable::OtherSquashfs(_))));
+        let of = |at: usize, number: u64| {
+            let mut head = superblock(5000, 1 << 17, 17, [4, 0]);
+            // Of smaller fields the neighbours stay.
+            let bytes = match at {
+                4 | 16 => 4,
+                26 => 2,
+                _ => 8,
+            };
+            head[at..at + bytes].copy_from_slice(&number.to_le_bytes()[..bytes]);
+            head
+        };
+        let last = METADATA_BYTES - 1;
+        for (at, right, wrong) in [
+            (26, &[1, 2048][..], &[0, 2049][..]),
+            (32, &[last, 4863 << 16], &[last + 1, 4864 << 16, u64::MAX]),
+            (48, &[4992], &[4991, 4993, 0, u64::MAX]),
+            // The head of its table has to fit in, behind the ids.
+            (56, &[u64::MAX], &[4991, 4985, 5000, 0, 1]),
+            (64, &[96, 4959], &[95, 4960, u64::MAX]),
+            (72, &[4992, 97], &[4993, 96, u64::MAX]),
+            (80, &[0, u64::MAX], &[]),
+            (88, &[u64::MAX, 4984, 4960], &[4985, 0, 4959, u64::MAX - 1]),
+            (4, &[0, u64::from(u32::MAX)], &[]),
+            (16, &[], &[1, u64::from(u32::MAX)]),
+        ] {
+            right.iter().for_each(|number| assert_eq!(check(&of(at, *number), 8192), Ok(()), "{number} at {at}"));
+            wrong.iter().for_each(|number| assert!(is_refused(&of(at, *number)), "{number} at {at}"));
+        }
+        // With all tables: the users' list of 8 bytes, and behind it the attributes.
+        let mut head = of(56, 4984);
+        for (at, place) in [(48, 4968), (88, 4952), (80, 4944), (72, 4940)] {
+            put(&mut head, at, place);
+        }
+        head[16] = 1;
+        assert_eq!(check(&head, 8192), Ok(()));
+        for (at, place) in [(48, 4977), (88, 4961), (80, 4945), (72, 4945)] {
+            let mut wrong = head.clone();
+            put(&mut wrong, at, place);
+            assert!(is_refused(&wrong), "{place} at {at}");
+        }
+        head[4] = 0;
+        assert!(is_refused(&head), "exports of no inodes");
     }
 
     fn with_options(number: u16, options: &[u32]) -> Vec<u8> {
         let mut head = superblock(200, 1 << 17, 17, [4, 0]);
         head[20..22].copy_from_slice(&number.to_le_bytes());
         head[24..26].copy_from_slice(&0x400_u16.to_le_bytes());
-        head.extend([8, 0x80]);
+        head.extend([(4 * options.len()) as u8, 0x80]);
         options.iter().for_each(|option| head.extend(option.to_le_bytes()));
         head
     }
 
     #[test]
     fn what_a_kernel_needs_for_it() {
-        assert_eq!(needs(&superblock(96, 1 << 17, 17, [4, 0])), ["CONFIG_SQUASHFS_ZLIB"]);
+        assert_eq!(needs(&superblock(200, 1 << 17, 17, [4, 0])), ["CONFIG_SQUASHFS_ZLIB"]);
         assert_eq!(needs(&with_options(6, &[15])), ["CONFIG_SQUASHFS_ZSTD"]);
         let xz = needs(&with_options(4, &[1 << 17, 0b100_0001]));
         assert_eq!(xz, ["CONFIG_SQUASHFS_XZ", "CONFIG_XZ_DEC_X86", "CONFIG_XZ_DEC_ARM64"]);
@@ -188,7 +274,29 @@ mod tests {
     }
 
     #[test]
+    fn options_that_linux_reads() {
+        for dictionary in [8192, 3 << 16, 1 << 20, 1 << 31, 3 << 30] {
+            assert_eq!(check(&with_options(4, &[dictionary, 0]), 1024), Ok(()), "{dictionary}");
+        }
+        for dictionary in [0, 5 << 16, u32::MAX] {
+            assert!(is_refused(&with_options(4, &[dictionary, 0])), "{dictionary}");
+        }
+        // Compressed, empty, larger than a page, or not there at all.
+        for size in [8_u16, 0x8000, 0x9001, 0xffff] {
+            let mut head = with_options(6, &[15]);
+            head[96..98].copy_from_slice(&size.to_le_bytes());
+            assert!(is_refused(&head), "{size}");
+        }
+        let mut head = superblock(200, 1 << 17, 17, [4, 0]);
+        head[24..26].fill(0xff);
+        assert!(is_refused(&head));
+    }
+
+    #[test]
     fn versions_of_lz4() {
+        let mut without = superblock(200, 1 << 17, 17, [4, 0]);
+        without[20] = 5;
+        assert!(is_refused(&without));
         assert_eq!(check(&with_options(5, &[1, 0]), 1024), Ok(()));
         assert!(matches!(check(&with_options(5, &[2, 0]), 1024), Err(Unbootable::OtherSquashfs(_))));
         assert_eq!(check(&with_options(6, &[2]), 1024), Ok(()), "a level of zstd");
