@@ -8,7 +8,7 @@ use crate::{digest::Sha256, units::Extent};
 /// Copies of the FAT that are not the same. Offsets are bytes in the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FatsDiffer {
-    /// The first byte that differs, as an offset in each copy.
+    /// The first byte that differs, or cannot be read, as an offset in each copy.
     pub at: u64,
     /// Where the copies lie.
     pub copies: [Extent; 2],
@@ -17,30 +17,34 @@ pub struct FatsDiffer {
 }
 
 /// Compares the copies of the FAT of a volume of `len` bytes on a disk with sectors of `sector` bytes. None if they are the
-/// same, or if there is one only.
+/// same, or if there is one only. One that cannot be read is damaged.
 pub fn differ(len: u64, sector: u64, read: &mut Read) -> Result<Option<FatsDiffer>, MapError> {
     let places = FatMap::places(len, sector, read)?;
     let [first, second] = places[..] else { return Ok(None) };
-    let mut tables = Vec::new();
-    for place in [first, second] {
-        let mut table = vec![0; place.len as usize];
-        // Unreadable sectors are reported where they are needed.
-        if !read(place.offset, &mut table) {
-            return Err(MapError::Unreadable(place.offset));
-        }
-        tables.push(table);
+    let copies = [first, second];
+    let tables = copies.map(|place| table(place, sector, read));
+    let at = match &tables {
+        // As memory: they are the same on nearly every disk.
+        [Ok(one), Ok(other)] if one == other => return Ok(None),
+        [Ok(one), Ok(other)] => one.iter().zip(other).position(|(one, other)| one != other).unwrap_or_default() as u64,
+        [Err(at), _] | [_, Err(at)] => *at,
+    };
+    let mut by_copy = copies.into_iter().zip(&tables).enumerate();
+    let whole = by_copy.find_map(|(n, (place, table))| {
+        let table = table.as_ref().ok()?;
+        is_whole(len, sector, copies, place, read).then(|| (n, Sha256::of(table)))
+    });
+    Ok(Some(FatsDiffer { at, copies, whole }))
+}
+
+/// A copy, or the first byte of it that cannot be read.
+fn table(place: Extent, sector: u64, read: &mut Read) -> Result<Vec<u8>, u64> {
+    let (mut table, mut one) = (vec![0; place.len as usize], vec![0; sector as usize]);
+    if read(place.offset, &mut table) {
+        return Ok(table);
     }
-    // As memory: they are the same on nearly every disk.
-    if tables[0] == tables[1] {
-        return Ok(None);
-    }
-    let Some(at) = tables[0].iter().zip(&tables[1]).position(|(one, other)| one != other) else { return Ok(None) };
-    let whole = [first, second]
-        .into_iter()
-        .zip(&tables)
-        .position(|(place, _)| is_whole(len, sector, [first, second], place, read));
-    let whole = whole.map(|copy| (copy, Sha256::of(&tables[copy])));
-    Ok(Some(FatsDiffer { at: at as u64, copies: [first, second], whole }))
+    let mut sectors = (0..place.len).step_by(one.len());
+    Err(sectors.find(|at| !read(place.offset + at, &mut one)).unwrap_or_default())
 }
 
 /// Whether every file is whole by one copy alone.

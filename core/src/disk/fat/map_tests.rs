@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     disk::fat::{
+        copies,
         layout::{FatTime, FileSpec, VolumeLayout, VolumeSpec},
         new_file::Kind,
     },
@@ -173,4 +174,29 @@ proptest! {
             let _ = (map.lost(), map.free_count());
         }
     }
+}
+
+/// Which copy of the FAT is damaged, and where: in a volume of which these bytes cannot be read.
+#[test]
+fn a_fat_that_cannot_be_read_is_a_damaged_one() {
+    let bytes = volume();
+    let fats = FatMap::places(LEN, 512, &mut |offset, buffer| {
+        buffer.copy_from_slice(&bytes[offset as usize..][..buffer.len()]);
+        true
+    });
+    let [first, second] = fats.unwrap()[..] else { panic!("there are two") };
+    let damaged = |bad: &[u64]| {
+        let differ = copies::differ(LEN, 512, &mut |offset, buffer| {
+            let read = offset..offset + buffer.len() as u64;
+            buffer.copy_from_slice(&bytes[offset as usize..][..buffer.len()]);
+            !bad.iter().any(|at| read.contains(at))
+        });
+        differ.unwrap().map(|fats| (fats.at, fats.whole.map(|(copy, _)| copy)))
+    };
+    assert_eq!(damaged(&[]), None);
+    for at in [0, 512, first.len - 512] {
+        assert_eq!(damaged(&[first.offset + at]), Some((at, Some(1))));
+        assert_eq!(damaged(&[second.offset + at]), Some((at, Some(0))));
+    }
+    assert_eq!(damaged(&[first.offset + 1024, second.offset]), Some((1024, None)));
 }
