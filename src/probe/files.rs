@@ -30,13 +30,21 @@ pub(super) fn slot_boots(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> bool
 
 /// Whether LBA 0 is not in use by another program, though it says nothing of a GPT.
 pub(super) fn is_free_of_others(disk: &dyn BlockIo) -> bool {
-    let Some(head) = head(disk, Extent { offset: 0, len: disk.size() }) else { return false };
+    let Some(head) = head_of(disk) else { return false };
     // A wrong bit turns a protective MBR into a table that begins at LBA 1.
     let is_protective = |entries: Vec<foreign_mbr::Entry>| entries.iter().all(|entry| entry.first == Lba(1));
     match recognise(&head) {
         None => true,
         Some(found) => found.short == "boot sector" && foreign_mbr::partitions(&head).is_none_or(is_protective),
     }
+}
+
+/// The first bytes of a disk, with zeros for an LBA 0 that cannot be read.
+fn head_of(disk: &dyn BlockIo) -> Option<Vec<u8>> {
+    let (lba0, size) = (disk.sector_size().bytes(), disk.size());
+    let behind = || head(disk, Extent { offset: lba0, len: size.checked_sub(lba0)? });
+    let without = || Some([vec![0; lba0 as usize], behind()?].concat());
+    head(disk, Extent { offset: 0, len: size }).or_else(without)
 }
 
 /// Read every file that `list` names back from the disk, and compare its digest.

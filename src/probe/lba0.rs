@@ -59,11 +59,15 @@ pub(super) fn read_gpt(disk: &dyn BlockIo) -> Result<Gpt, ProbeError> {
         return Err(ProbeError::NoTable("it is smaller than one sector".to_owned()));
     }
     let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
-    read(disk, 0, &mut lba0)?;
-    if !is_protective_mbr(&lba0) {
-        return Err(no_table(disk));
+    match read(disk, 0, &mut lba0) {
+        Ok(()) if is_protective_mbr(&lba0) => Ok(Gpt::tables(disk)),
+        Ok(()) => Err(no_table(disk)),
+        // A drive takes another sector for it once it is written.
+        Err(unreadable) => match behind_lost_lba0(disk)? {
+            Some(_) => Err(ProbeError::Lba0Lost),
+            None => Err(unreadable),
+        },
     }
-    Ok(Gpt::tables(disk))
 }
 
 /// Why there is no table, of a disk whose LBA 0 is no protective MBR.
@@ -190,11 +194,12 @@ pub fn mended_lba0(disk: &dyn BlockIo, shipped: &Shipped<'_>) -> Result<Option<M
         return Ok(None);
     }
     let mut found = vec![0; sector.bytes() as usize];
-    read(disk, 0, &mut found)?;
+    // One that cannot be read is lost, too, and counts as zeros.
+    let is_read = read(disk, 0, &mut found).inspect_err(|_| found.fill(0));
     if is_protective_mbr(&found) {
         return Ok(None);
     }
-    let Some(gpt) = behind_lost_lba0(disk)? else { return Ok(None) };
+    let Some(gpt) = behind_lost_lba0(disk)? else { return is_read.map(|()| None) };
     let recorded = recorded(disk, &gpt);
     let halves = slipway_core::disk::bios::halves(gpt.part(Part::Bios)).map(|half| half.first_lba(sector));
     let own = found.first_chunk().copied();

@@ -45,8 +45,8 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
         return Ok(None);
     }
     let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
-    read(disk, 0, &mut lba0)?;
-    let lba0_lost = !is_protective_mbr(&lba0);
+    // One that cannot be read is lost, too.
+    let lba0_lost = read(disk, 0, &mut lba0).is_err() || !is_protective_mbr(&lba0);
     if lba0_lost && !is_free_of_others(disk) {
         return Ok(None);
     }

@@ -2,7 +2,7 @@
 
 use slipway::{
     ops::mend::{look_at_lba0, look_at_table},
-    probe::holding,
+    probe::{self, ProbeError, holding},
 };
 use slipway_core::{
     disk::layout::{BIOS_BYTES, BIOS_OFFSET, Part},
@@ -12,7 +12,7 @@ use slipway_core::{
 use slipway_test_support::fixtures::{DISK_BYTES, Silent};
 
 use super::{
-    disk::{Call, EIO, ENOSPC, Fault, Op, RecordingDisk},
+    disk::{Call, EIO, ENOSPC, Fault, Lasting, Op, RecordingDisk},
     faults::sampled,
     grow::power_on,
     grub::Outcome,
@@ -322,4 +322,28 @@ fn a_mend_of_lba_0_that_fails_says_what_is_on_the_disk() {
         }
     }
     assert!(said.0 > 0 && said.1 > 0, "{said:?}");
+}
+
+/// A drive takes another sector for an LBA 0 that it cannot read, once that is written. Nothing is written to a disk that is not
+/// known to be ours.
+#[test]
+fn an_lba_0_that_cannot_be_read_is_written_again() {
+    let world = World::get();
+    let installed = world.installed(0);
+    let look = |disk: &RecordingDisk| look_at_lba0(disk, "the disk", &|| Some(world.loaders(0)));
+    for how in [Lasting::Unreadable, Lasting::Dead] {
+        let disk = RecordingDisk::damaged(DISK_BYTES, installed.clone(), (0, how));
+        assert!(matches!(probe::gpt(&disk), Err(ProbeError::Lba0Lost)));
+        assert!(look_at_table(&disk, "the disk").unwrap().is_none(), "the table is whole");
+        let mended = look(&disk).unwrap().unwrap().carry_out(&disk, &mut Silent);
+        match how {
+            Lasting::Unreadable => mended.unwrap(),
+            _ => assert!(mended.unwrap_err().to_string().contains("LBA 0 is lost, as before")),
+        }
+        assert_eq!(probe::gpt(&disk).is_ok(), how == Lasting::Unreadable);
+        assert!(disk.pages().same(&installed, Extent { offset: 0, len: DISK_BYTES }), "something else was written");
+        let blank = RecordingDisk::damaged(DISK_BYTES, Pages::default(), (0, how));
+        assert!(matches!(probe::gpt(&blank), Err(ProbeError::Io { offset: 0, .. })));
+        assert!(look_at_table(&blank, "the disk").unwrap().is_none() && look(&blank).is_err());
+    }
 }
