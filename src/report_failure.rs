@@ -126,6 +126,7 @@ pub fn usage(text: &str, kind: FailureKind, verb: Option<&str>) -> FailureReport
     }
 }
 
+const NEW_PLAN: &str = "make a new plan with --dry-run, and read it again";
 const RIGHT_DISK: &str = "check that this is the right disk";
 
 /// Remedies for messages without one: those of `docs/troubleshooting.md` that are always right. A verb does not advise itself.
@@ -155,7 +156,6 @@ fn remedy(id: Id, verb: Option<&str>) -> Option<&'static str> {
         Id::CheckFailed => {
             "mend what the check complains about, and confirm again; a reboot goes back to the old system"
         }
-        Id::PlanChanged => "make a new plan with --dry-run, and read it again",
         Id::ChangedMeanwhile => "find out which program writes to the disk, then run the same command again",
         _ => return None,
     })
@@ -260,6 +260,11 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
             StdinError::TooLong => Known::new(Id::Stdin),
         });
     }
+    if let Some(changed) = cause.downcast_ref() {
+        // The others end with the remedy.
+        let remedy = matches!(changed, PlanChanged::NotAsked { .. }).then_some(NEW_PLAN);
+        return Some(Known::new(Id::PlanChanged).or_remedy(remedy).untouched());
+    }
     if let Some(rule) = cause.downcast_ref::<NoRule>() {
         return Some(Known::new(Id::NoTrustRule).remedy(rule.remedy()));
     }
@@ -276,7 +281,6 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         (cause.is::<TrustSetupError>(), Known::new(Id::TrustKey)),
         (cause.is::<SigningSetupError>() || cause.is::<EfiSignerError>(), Known::new(Id::SigningKey)),
         (cause.is::<PredicateError>(), Known::new(Id::Predicate)),
-        (cause.is::<PlanChanged>(), Known::new(Id::PlanChanged).untouched()),
         (cause.is::<NotRepaired>(), Known::new(Id::NotRepaired)),
         (cause.is::<WrittenOver>() || cause.is::<ChangedMeanwhile>(), Known::new(Id::ChangedMeanwhile)),
         (cause.is::<IsACopy>(), Known::new(Id::DiskIsCopy).untouched()),

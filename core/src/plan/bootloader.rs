@@ -102,21 +102,29 @@ impl Left {
     /// The remedy: a clause behind the reason.
     pub fn remedy(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
-            Left::OtherArch { has, .. } => return format!("--arch {has} names it").into(),
+            Left::OtherArch { has, .. } => {
+                return format!("`installer bootloader update --arch {has}` names it").into();
+            }
             Left::Esp(_) => "`fsck.vfat` mends an ESP that is not mounted",
             Left::Missing(_) => "`installer repair` makes the ESP again, and keeps the slots and all data",
             Left::Unreadable(_) => "`installer verify` shows what is damaged",
             Left::Older { .. } => "take a newer installer",
-            Left::NotStarted { .. } => "sign it (`installer uki --program`), or take it with --ignore-secure-boot",
-            Left::FirmwareNotKnown { .. } => "run this on the machine itself, or take it with --ignore-secure-boot",
-            Left::NotShipped(_) => "take another one, or name another loader by --efi-loader",
-            Left::Damaged(_) => "`installer bootloader update` mends it",
-            Left::Kernel { .. } => "--efi-loader grub renews GRUB in its place",
-            Left::KernelUnread { .. } => {
-                "`installer verify` shows what is damaged, an upgrade writes that slot anew, and --efi-loader grub renews GRUB in \
-                 its place"
+            Left::NotStarted { .. } => {
+                "sign it (`installer uki --program`), or take it with `installer bootloader update --ignore-secure-boot`"
             }
-            Left::TrialPending(_) => "boot it, or cancel that with `installer rollback`",
+            Left::FirmwareNotKnown { .. } => {
+                "run this on the machine itself, or take it with `installer bootloader update --ignore-secure-boot`"
+            }
+            Left::NotShipped(_) => {
+                "take another one, or name another loader by `installer bootloader update --efi-loader`"
+            }
+            Left::Damaged(_) => "`installer bootloader update` mends it",
+            Left::Kernel { .. } => "`installer bootloader update --efi-loader grub` renews GRUB in its place",
+            Left::KernelUnread { .. } => {
+                "`installer verify` shows what is damaged, an upgrade writes that slot anew, and `installer bootloader update \
+                 --efi-loader grub` renews GRUB in its place"
+            }
+            Left::TrialPending(_) => "boot it, or, if the default is whole, cancel that with `installer rollback`",
         })
     }
 }

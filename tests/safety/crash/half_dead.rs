@@ -58,7 +58,7 @@ fn a_disk_stays_with_grub() {
     assert_eq!(failure.kind, FailureKind::Input);
     let text = failure.to_string();
     for said in
-        ["kernel of slot A under UEFI: vmlinuz: ", "--efi-loader grub renews GRUB", "an upgrade writes that slot anew"]
+        ["kernel of slot A under UEFI: vmlinuz: ", "--efi-loader grub` renews GRUB", "an upgrade writes that slot anew"]
     {
         assert!(text.contains(said), "{said:?} is not in {text}");
     }

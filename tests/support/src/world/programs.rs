@@ -1,9 +1,11 @@
 //! Programs: how the one under test ended, and others that judge what it did.
 
-use std::path::Path;
+use std::{path::Path, sync::LazyLock};
 
 use assert_cmd::Command;
+use clap::CommandFactory as _;
 use serde_json::Value;
+use slipway::cli::Cli;
 use slipway_core::report::Document;
 
 use super::PATIENCE;
@@ -26,6 +28,10 @@ impl Outcome {
             panic!("did not end by itself in time ({}): {command:?}\n{stdout}{stderr}", output.status);
         };
         assert!(!stderr.contains("panicked at"), "{command:?}\n{stderr}");
+        if Path::new(command.get_program()).ends_with("installer") {
+            let lacking = lacking_flags(command, &stderr);
+            assert_eq!(lacking, Vec::<String>::new(), "flags that the verb does not take: {command:?}\n{stderr}");
+        }
         Outcome { code, stdout, stderr }
     }
 
@@ -58,6 +64,33 @@ impl Outcome {
         assert_eq!(serde_json::to_value(&read).unwrap(), value);
         value
     }
+}
+
+/// Flags that a message names, and that the verb does not take: those of another verb stand in a whole command, between
+/// backticks.
+fn lacking_flags(command: &Command, stderr: &str) -> Vec<String> {
+    static CLI: LazyLock<clap::Command> = LazyLock::new(|| {
+        let mut cli = Cli::command();
+        cli.build();
+        cli
+    });
+    let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
+    let verb = args.iter().try_fold(&*CLI, |verb, arg| verb.find_subcommand(&**arg).ok_or(verb));
+    let (Ok(verb) | Err(verb)) = verb;
+    let takes = |flag: &&str| verb.get_arguments().any(|arg| arg.get_long() == Some(flag));
+    let is_given = |flag: &&str| args.iter().any(|arg| arg.strip_prefix("--").is_some_and(|arg| arg.starts_with(flag)));
+    // What a command line is wrong about; and where a note says whose flags they are, or what to give in their place.
+    if ["\nUsage: ", "(flags of `", "takes the disk without --disk"].iter().any(|text| stderr.contains(text)) {
+        return vec![];
+    }
+    let from = stderr.find("error: ").or_else(|| stderr.find("note: ")).unwrap_or(stderr.len());
+    let words = stderr[from..].split('`').step_by(2).flat_map(str::split_whitespace);
+    let flags = words.filter_map(|word| word.trim_start_matches('(').strip_prefix("--"));
+    let names = flags.map(|flag| flag.split(|c: char| !c.is_ascii_lowercase() && c != '-').next().unwrap_or_default());
+    names
+        .filter(|flag| flag.starts_with(char::is_alphabetic) && !takes(flag) && !is_given(flag))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Another program, to be found where administrators' programs are, too.
