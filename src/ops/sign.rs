@@ -98,7 +98,7 @@ fn directory(
 ) -> Result<SignReport, Failure> {
     // The list is read once. The files are compared with the very bytes that are signed.
     let mut source = DirSource::new(dir);
-    let evidence = source.evidence().or_fail(FailureKind::Input)?;
+    source.evidence().or_fail(FailureKind::Input)?;
     let Some(sums) = source.list().map(<[u8]>::to_vec) else {
         return Err(SignError::NoChecksums(target.clone())).or_fail(FailureKind::Input);
     };
@@ -110,6 +110,9 @@ fn directory(
         observer.phase(&format!("check      files of {target}"), source.bytes());
         source.compare(|bytes| observer.advance(bytes)).or_fail(FailureKind::Input)?;
     }
+    let ours = keys.iter().map(|key| made(key, &sums)).collect::<Result<Vec<_>, _>>()?;
+    // Only now: a command may take its time, and others may sign meanwhile.
+    let evidence = DirSource::new(dir).evidence().or_fail(FailureKind::Input)?;
     let others = evidence.signatures.iter().filter(|found| !is_ours(keys, &found.signed, &found.signature));
     let others: Vec<_> = others.map(|found| text_of(&found.signature)).collect();
     // A line that is too short for a signature would have the file taken for one raw signature.
@@ -118,9 +121,7 @@ fn directory(
         observer.note(&format!("{SHA256SUMS_SIG} had something in it that is no signature: it is left out"));
     }
     let kept = lines.len();
-    for key in keys {
-        lines.push(made(key, &sums)?);
-    }
+    lines.extend(ours);
     let path = dir.join(SHA256SUMS_SIG);
     write(dir, &[(path.clone(), lines.join("\n") + "\n")])?;
     let over = Sha256::of(&sums);
@@ -147,16 +148,16 @@ fn image(request: &SignRequest, keys: &[SigningKey], observer: &mut dyn Observer
     let (image, place) = opened.ok_or_else(|| SignError::NoImage(target.clone())).or_fail(FailureKind::Input)?;
     observer.phase(&format!("check      image {target}"), image.bytes());
     image.check(&mut |bytes| observer.advance(bytes)).map_err(failed)?;
+    let document = simple_signing::document(image.digest(), identity);
+    let signed = |key| SignedLayer::new(document.clone(), made(key, &document)?).map_err(failed);
+    let ours = keys.iter().map(signed).collect::<Result<Vec<_>, _>>()?;
+    // Only now, as above.
     let mut layers = image.layers().map_err(failed)?;
     layers.retain(|layer| {
         !layer.signature.as_ref().is_some_and(|signature| is_ours(keys, &layer.document, signature.as_bytes()))
     });
     let kept = layers.iter().filter(|layer| layer.signature.is_some()).count();
-    let document = simple_signing::document(image.digest(), identity);
-    for key in keys {
-        let signature = made(key, &document)?;
-        layers.push(SignedLayer::new(document.clone(), signature).map_err(failed)?);
-    }
+    layers.extend(ours);
     image.put(&layers).map_err(failed)?;
     Ok(SignReport {
         target: target.to_string(),

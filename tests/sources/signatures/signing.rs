@@ -14,7 +14,7 @@ use slipway_test_support::{
     images::{Layout, Pack, built},
     registry::run,
     signing::{Kind, Signer, put_bundle, tag_of},
-    world::{Outcome, World, installer},
+    world::{Outcome, World, installer, installer_path},
 };
 
 use super::{failure, inspect, list, listed};
@@ -246,6 +246,21 @@ fn a_command_signs() {
     // A key, a command with its key, or both.
     for usage in [&[][..], &["--sign-command=true"], &[&public]] {
         sign(&source, usage).exits(INPUT);
+    }
+}
+
+/// Another person signs while a command does: both signatures are there.
+#[test]
+fn who_signs_meanwhile_is_kept() {
+    let world = listed();
+    let (ann, ben) = (Signer::new(&world.path(""), "ann", Kind::P256), Signer::new(&world.path(""), "ben", Kind::Rsa));
+    for source in [world.payload.source(), layout(&world).0.source()] {
+        let meanwhile = format!("{} sign {source} {} </dev/null >&2", installer_path().display(), key(&ben));
+        let command = format!("--sign-command={meanwhile} && openssl dgst -sha256 -sign {}", ann.private());
+        let report = sign(&source, &[&command, &format!("--public-key={}", ann.public())]).succeeds().json();
+        assert_eq!(report["kept"], 1, "{source}");
+        let both = inspect(&source, &[&ann.trusted(), &ben.trusted()]).succeeds().json();
+        assert_eq!(both["signed_by"].as_array().unwrap().len(), 2, "{source}");
     }
 }
 
