@@ -18,7 +18,7 @@ use rustls::{
 };
 use slipway::payload::{
     image::{ImageError, ImageStore as _},
-    registry::Options,
+    registry::{Options, Registry},
 };
 use slipway_test_support::registry::{
     options, registry, run, says,
@@ -158,6 +158,32 @@ fn a_given_certificate_counts_for_its_time_and_its_names_alone() {
         check_all("of version 1, expired", &late, "server.crt", tls, Refused("not valid now"));
         late[1] += " -extfile @here";
         check_all("expired", &late, "server.crt", tls, Refused("not valid now"));
+    }
+}
+
+/// Keys that are for PSS alone, and certificates with openssl's own label.
+#[test]
+fn what_curl_takes_is_taken() {
+    const PSS: &str = "-newkey rsa-pss -pkeyopt rsa_keygen_bits:2048";
+    // rustls takes no such key for TLS 1.2.
+    check("for PSS alone", &[&own(PSS, &format!("-subj /CN=registry {HERE}"))], "server.crt", "-tls1_3", Trusted);
+    for (authority, by) in [(RSA, "-sha256"), (PSS, "-sha256 -sigopt rsa_pss_saltlen:-1")] {
+        check_all("for PSS alone, by an authority", &issued(authority, by, PSS), "ca.crt", "-tls1_3", Trusted);
+    }
+    for trust in
+        ["-setalias a~registry", "-addtrust serverAuth", "-addreject emailProtection -addtrust anyExtendedKeyUsage"]
+    {
+        let mut made = issued(RSA, "-sha256", RSA).to_vec();
+        made.push(format!("x509 -in @ca.crt -trustout {trust} -out @trusted.crt"));
+        check_all(trust, &made, "trusted.crt", "-tls1_3", Trusted);
+    }
+    for trust in ["-addtrust emailProtection", "-addreject serverAuth"] {
+        let dir = TempDir::new().unwrap();
+        openssl(dir.path(), &own(P256, "-subj /CN=registry"));
+        openssl(dir.path(), &format!("x509 -in @server.crt -trustout {trust} -out @trusted.crt"));
+        let options = Options { ca_files: vec![dir.path().join("trusted.crt")], ..options() };
+        let error = Registry::new(&"127.0.0.1:1/a/b:1".parse().unwrap(), &options).map(drop).unwrap_err();
+        assert!(error.to_string().contains("no certificate"), "{trust}: {error}");
     }
 }
 

@@ -3,6 +3,7 @@
 mod algorithms;
 mod connector;
 mod named;
+mod pss;
 mod roots;
 mod verifier;
 
@@ -11,7 +12,11 @@ pub use connector::TlsConnector;
 
 use std::sync::Arc;
 
-use rustls::{ClientConfig, client::danger::ServerCertVerifier, crypto::ring};
+use rustls::{
+    ClientConfig,
+    client::danger::ServerCertVerifier,
+    crypto::{CryptoProvider, ring},
+};
 
 use self::{
     roots::Roots,
@@ -22,7 +27,9 @@ use crate::image::ImageError;
 
 /// For connections to one registry, `HOST[:PORT]`, and to the hosts it redirects to.
 pub fn config(host: &str, options: &Options) -> Result<Arc<ClientConfig>, ImageError> {
-    let provider = Arc::new(ring::default_provider());
+    let algorithms = *pss::ALGORITHMS;
+    let provider = CryptoProvider { signature_verification_algorithms: algorithms, ..ring::default_provider() };
+    let provider = Arc::new(provider);
     let roots = Roots::for_host(host, options)?;
     let failed = |why: &dyn std::fmt::Display| ImageError::invalid(host, format!("TLS cannot be set up: {why}"));
     let verifier: Arc<dyn ServerCertVerifier> = match options.insecure_tls {

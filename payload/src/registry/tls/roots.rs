@@ -14,6 +14,8 @@ use rustls::{
     },
 };
 
+use slipway_core::efi::der::{self, SEQUENCE};
+
 use super::{super::Options, named::Named};
 use crate::{image::ImageError, without_mark};
 
@@ -76,10 +78,11 @@ fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
 fn read(file: &Path, named_by: &str) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), ImageError> {
     let what = || format!("{}{named_by}", file.display());
     let text = fs::read(file).map_err(|source| ImageError::Io { what: what(), source })?;
-    // OpenSSL passes over the mark, too.
-    let pem = without_mark(&text);
-    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-    let certificates = certificates.map_err(|e| {
+    // OpenSSL passes over the mark, too, and takes these labels.
+    let pem = String::from_utf8_lossy(without_mark(&text));
+    let pem = pem.replace(" TRUSTED CERTIFICATE-", " CERTIFICATE-").replace(" X509 CERTIFICATE-", " CERTIFICATE-");
+    let certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map(|all| all.into_iter().filter_map(without_trust).collect()).map_err(|e| {
         let why = match e {
             pem::Error::MissingSectionEnd { .. } | pem::Error::IllegalSectionStart { .. } => {
                 "a certificate in it is cut off, or its lines are indented or joined".to_owned()
@@ -89,6 +92,19 @@ fn read(file: &Path, named_by: &str) -> Result<(Vec<u8>, Vec<CertificateDer<'sta
         ImageError::setting(what(), format!("not a list of certificates in PEM form: {why}"))
     })?;
     Ok((text, certificates))
+}
+
+/// The certificate alone. Behind one that OpenSSL calls trusted stands for what it is: if that is a list without servers, or
+/// names servers among what it is not for, it is left out.
+fn without_trust(der: CertificateDer<'static>) -> Option<CertificateDer<'static>> {
+    // Object identifiers, whole: serverAuth, anyExtendedKeyUsage.
+    const SERVERS: [&[u8]; 2] = [b"\x06\x08\x2b\x06\x01\x05\x05\x07\x03\x01", b"\x06\x04\x55\x1d\x25\x00"];
+    let parts = der::split_whole(&der).and_then(|(one, behind)| Some((one, der::only(behind, SEQUENCE)?)));
+    let Some((certificate, content)) = parts else { return Some(der) };
+    let (uses, rest) = der::split(content, SEQUENCE).map_or((None, content), |(uses, rest)| (Some(uses), rest));
+    let refused = der::split(rest, der::tagged(0)).map_or(&[][..], |(refused, _)| refused);
+    let names = |list: &[u8]| SERVERS.iter().any(|id| list.windows(id.len()).any(|at| at == *id));
+    (uses.is_none_or(names) && !names(refused)).then(|| CertificateDer::from(certificate.to_vec()))
 }
 
 /// The certificates in a file that has some.

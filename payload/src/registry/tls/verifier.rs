@@ -16,7 +16,7 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-use super::{algorithms::unsupported, named::Named, roots::Roots};
+use super::{algorithms::unsupported, named::Named, pss, roots::Roots};
 
 #[derive(Debug)]
 pub struct Verifier {
@@ -37,7 +37,7 @@ impl Verifier {
         self.given.iter().find(|given| *given == certificate).and_then(Named::parse)
     }
 
-    /// Verdict on a signature, also on one by a given certificate that rustls cannot read.
+    /// Verdict on a signature, also on one by a given certificate that rustls cannot read, or by a scheme that it does not know.
     fn signature(
         &self,
         said: Result<HandshakeSignatureValid, Error>,
@@ -45,13 +45,15 @@ impl Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let said = match (said, self.given(certificate)) {
-            (Err(_), Some(given)) if ParsedCertificate::try_from(certificate).is_err() => {
-                match given.has_signed(message, signature, &self.algorithms) {
-                    true => Ok(HandshakeSignatureValid::assertion()),
-                    false => Err(CertificateError::BadSignature.into()),
-                }
-            }
+        let named = match pss::is_ours(signature.scheme) {
+            true => Named::parse(certificate),
+            false => self.given(certificate).filter(|_| ParsedCertificate::try_from(certificate).is_err()),
+        };
+        let said = match (said, named) {
+            (Err(_), Some(named)) => match named.has_signed(message, signature, &self.algorithms) {
+                true => Ok(HandshakeSignatureValid::assertion()),
+                false => Err(CertificateError::BadSignature.into()),
+            },
             (said, _) => said,
         };
         said.map_err(|error| self.in_words(error, &[certificate]))
