@@ -1,8 +1,8 @@
 //! The CRI: containerd's socket, as the kubelet uses it.
 
-use std::{error::Error, iter, path::Path, time::Duration};
+use std::{error::Error, io, iter, path::Path, time::Duration};
 
-use tokio::time::timeout;
+use tokio::{net::UnixStream, runtime::Builder, time::timeout};
 use tonic::{
     Status,
     transport::{Channel, Endpoint},
@@ -16,6 +16,12 @@ pub(super) mod api {
 pub(super) const ANSWER: Duration = Duration::from_secs(15);
 
 pub(super) type Result<T> = std::result::Result<T, String>;
+
+/// Whether something listens behind a socket. This never waits: a containerd that hangs takes no more connections at some time,
+/// and that is an error of the kind `WouldBlock`.
+pub(super) fn listens(socket: &Path) -> io::Result<()> {
+    Builder::new_current_thread().enable_io().build()?.block_on(UnixStream::connect(socket)).map(drop)
+}
 
 /// A connection to containerd.
 pub(super) async fn connect(socket: &Path) -> Result<Channel> {

@@ -3,7 +3,6 @@
 use std::{
     ffi::OsString,
     io::{self, Write},
-    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{ChildStdin, Command, Stdio},
     sync::Arc,
@@ -13,6 +12,7 @@ use slipway_core::digest::Sha256;
 
 use super::{
     containerd::Config,
+    cri::listens,
     image::{EFIVARS, Engine, PROGRAM, WITHOUT, container_name},
     installer::{InstallError, Place},
 };
@@ -82,7 +82,7 @@ impl Ctr {
 
 impl Engine for Ctr {
     fn is_there(&self) -> bool {
-        UnixStream::connect(&self.socket).is_ok()
+        listens(&self.socket).map_or_else(|e| e.kind() == io::ErrorKind::WouldBlock, |()| true)
     }
 
     /// End and remove everything in the namespace. Whether it is gone is looked at, and not believed.

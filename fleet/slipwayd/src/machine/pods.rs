@@ -2,7 +2,6 @@
 
 use std::{
     fs, io,
-    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -19,7 +18,7 @@ use super::cri::{
         self, ContainerState, ListContainersRequest, ListPodSandboxRequest, PodSandboxState, StopContainerRequest,
         StopPodSandboxRequest, runtime_service_client::RuntimeServiceClient,
     },
-    connect, within,
+    connect, listens, within,
 };
 
 /// Most bytes of an answer, as the kubelet has it: dead containers are listed, too.
@@ -55,8 +54,8 @@ impl Pods {
 
     /// Stop all that runs in pods' sandboxes. It is done when a look finds nothing there, and not before.
     pub fn stop(&self) -> Result<()> {
-        match UnixStream::connect(&self.socket) {
-            Ok(_) => self.runtime.block_on(self.stop_all()),
+        match listens(&self.socket) {
+            Ok(()) => self.runtime.block_on(self.stop_all()),
             // It was stopped already: this step may come twice.
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
                 self.is_empty_without_containerd()

@@ -2,7 +2,9 @@
 
 use std::{
     fs,
+    os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
+    sync::mpsc,
     thread,
     time::Duration,
 };
@@ -123,4 +125,20 @@ fn pods_that_have_outlived_containerd_are_seen() {
     assert!(tasks.iter().all(|(_, pid)| !lives(*pid)), "{tasks:?}");
     containerd.stop();
     assert_eq!(pods.stop(), Ok(()), "containerd was stopped by this step, which comes again after a crash");
+}
+
+/// Nobody takes the connections out of its queue, and one day that is full.
+#[test]
+fn a_containerd_that_hangs_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("containerd.sock");
+    let hangs = UnixListener::bind(&socket).unwrap();
+    let (tell, told) = mpsc::channel();
+    let path = socket.clone();
+    let fills = thread::spawn(move || while UnixStream::connect(&path).is_ok() && tell.send(()).is_ok() {});
+    while told.recv_timeout(Duration::from_secs(1)).is_ok() {}
+    let refused = Pods::new(socket, LONG).unwrap().stop().unwrap_err();
+    assert!(refused.contains("containerd does not answer"), "{refused}");
+    drop(hangs);
+    fills.join().unwrap();
 }
