@@ -20,11 +20,14 @@
 //! * A node that the labels of several pools name is the oldest one's. It counts in the budgets and zones of all of them:
 //!   it goes only if it has room in each, and while it is away the others have one place less.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use slipway_core::digest::Sha256;
 
 pub use crate::{
@@ -108,7 +111,8 @@ pub struct KubernetesClaim {
 pub struct Ledger {
     /// The highest token that was ever given.
     pub epoch: u64,
-    /// The held grants.
+    /// The held grants, one for each node.
+    #[serde(deserialize_with = "one_for_each_node")]
     pub grants: Vec<Grant>,
     /// The times of recent grants, in pools that have a rate.
     pub given: Vec<Given>,
@@ -123,6 +127,17 @@ pub struct Ledger {
     #[serde(flatten)]
     #[schemars(skip)]
     pub unknown: BTreeMap<String, serde_json::Value>,
+}
+
+/// If a hand has written several grants for a node, the one with the highest token is read, as the node takes it. The next
+/// write takes the others out.
+fn one_for_each_node<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Grant>, D::Error> {
+    let mut grants = Vec::<Grant>::deserialize(from)?;
+    grants.sort_by_key(|grant| Reverse(grant.token));
+    let mut seen = BTreeSet::new();
+    grants.retain(|grant| seen.insert(grant.node.uid.clone()));
+    grants.reverse();
+    Ok(grants)
 }
 
 /// The proof that frees a grant.
@@ -171,9 +186,9 @@ pub enum ReleaseRefusal {
 }
 
 impl Ledger {
-    /// The grant that a node holds. If a hand has written several for it, the node takes the highest.
+    /// The grant that a node holds.
     pub fn held(&self, uid: &str) -> Option<&Grant> {
-        self.grants.iter().filter(|grant| grant.node.uid == uid).max_by_key(|grant| grant.token)
+        self.grants.iter().find(|grant| grant.node.uid == uid)
     }
 
     /// The highest token that was ever given, as far as this ledger says. A node that says more does not say what is so.

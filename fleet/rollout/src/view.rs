@@ -41,12 +41,9 @@ pub(crate) struct View<'a> {
 impl<'a> View<'a> {
     pub(crate) fn new(facts: &'a Facts, ledger: &'a Ledger, attempts: &'a History) -> Self {
         let observed = facts.nodes.iter().map(|observed| (observed.node.uid.as_str(), observed)).collect();
-        let mut grants: Vec<&Grant> = ledger.grants.iter().collect();
-        // Of two grants of one node the higher token counts, as on the node.
-        grants.sort_by_key(|grant| grant.token);
-        let held = grants.into_iter().map(|grant| (grant.node.uid.as_str(), grant)).collect();
         let machines = facts.replacing.machines.as_deref().unwrap_or_default();
         let successor_machines = replace::successor_machines(ledger, &facts.nodes, machines, &facts.targets());
+        let held = ledger.grants.iter().map(|grant| (grant.node.uid.as_str(), grant)).collect();
         Self { facts, observed, held, attempts, successor_machines, machines: replace::machines_by_node(facts) }
     }
 

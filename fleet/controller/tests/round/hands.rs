@@ -68,6 +68,21 @@ fn a_node_with_two_grants_by_hand_goes_with_the_higher_one_and_frees_both() {
     }
 }
 
+/// A person's word names a token, and frees no other grant.
+#[test]
+fn the_word_about_one_of_two_grants_of_a_node_frees_not_the_other() {
+    let mut scene = staged(1);
+    let node = json!({ "uid": "uid-0", "name": "n0", "pool": "p", "role": "worker" });
+    let grants = [7, 5].map(|token| json!({ "node": node, "token": token, "since": now() }));
+    scene.ledger.status = Some(serde_json::from_value(json!({ "epoch": 7, "grants": grants })).unwrap());
+    let word = |token: u64| serde_json::from_value(json!([{ "token": token, "who": "a", "why": "b" }])).unwrap();
+    scene.ledger.spec.release = word(5);
+    let tokens = |scene: &Scene| scene.round().ledger.grants.iter().map(|of| of.token).collect::<Vec<_>>();
+    assert_eq!(tokens(&scene), [7]);
+    scene.ledger.spec.release = word(7);
+    assert!(!tokens(&scene).contains(&7));
+}
+
 #[test]
 fn grants_by_hand_of_nobody_are_free_or_are_named_by_who_waits() {
     let ghost = |role: &str| json!({ "uid": "ghost", "name": "ghost", "pool": "p", "role": role });
