@@ -189,6 +189,8 @@ impl Order {
                     self.shared.entry(pool.clone()).or_insert_with(|| node.name.clone());
                 }
             }
+            // No other one that goes gives it one.
+            Blocked::Refused(Refusal::NoZone) => {}
             _ => self.first = Some(node.name.clone()),
         }
     }

@@ -198,6 +198,8 @@ impl World {
                 says.is_none_or(|says| says.failed.is_some() || says.busy || is_ahead(says) || is_unstaged(says));
             // One with the labels of two pools waits for room in both, and nobody waits for it.
             let cannot = cannot || self.scenario.shared.names.contains(&other.name);
+            // Nothing that others do gives it a zone.
+            let cannot = cannot || (other.zone.is_none() && write.view.terms.zones().is_some());
             let has_gone = is_deferred(uid) || held_then(uid) || says.is_some_and(|says| says.runs == NEW);
             if !has_gone && !cannot {
                 return Some(format!("order: {} overtakes {}", node.name, other.name));

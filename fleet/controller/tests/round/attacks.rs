@@ -224,6 +224,29 @@ fn one_node_changes_few_statuses() {
     }
 }
 
+/// A kubelet may take the zone off its own Node, and an operator may forget it.
+#[test]
+fn a_node_without_a_zone_stays_and_the_others_go_on_where_zones_count() {
+    let mut scene = Scene::new(4);
+    (0..4).filter(|n| *n != 1).for_each(|n| scene.label(n, "zone", "a"));
+    scene.policy("x", json!({ "topology": { "key": "zone", "maxDomains": 1 } }));
+    scene.pool("p", json!({ "policies": ["x"] }));
+    scene.roll();
+    (0..4).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+    for _ in 0..3 {
+        let round = scene.round();
+        let (n, token) = (holder(&round), round.ledger.grants[0].token);
+        assert_eq!(told(&scene, &round, 1).reason, "NoZone");
+        keep(&mut scene, &round);
+        scene.says(n).token = token;
+        arrive(&mut scene, n);
+    }
+    let round = scene.round();
+    assert!((0..4).filter(|n| *n != 1).all(|n| told(&scene, &round, n).reason == "Done"));
+    let pool = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
+    assert!(pool.state == "Waiting" && pool.message.contains("n1: its zone is not known"), "{pool:?}");
+}
+
 #[test]
 fn old_rollouts_go_and_those_that_denied_a_payload_stay() {
     let mut scene = staged(1);
