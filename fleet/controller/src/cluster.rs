@@ -63,6 +63,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub struct Objects {
     /// Pools, by name.
     pub pools: BTreeMap<String, std::result::Result<NodePool, String>>,
+    /// Those of them that cannot be understood: each keeps the nodes that its labels name.
+    pub unreadable_pools: Vec<Unreadable>,
     /// Policies, by name.
     pub policies: BTreeMap<String, std::result::Result<UpgradePolicy, String>>,
     /// Channels, by name.

@@ -1,7 +1,10 @@
 //! The input of decisions about a pool: its nodes, its policies, its target. A pool that cannot be understood has the
 //! reason, and nothing begins in it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
@@ -127,19 +130,24 @@ impl<'a> Members<'a> {
     /// As the labels of the nodes say.
     pub fn new(objects: &'a Objects) -> Self {
         let mut members = Self { of: BTreeMap::new(), shared: BTreeMap::new(), pools: BTreeMap::new() };
-        let age = |(name, pool): &(&'a String, &NodePool)| (pool.metadata.creation_timestamp.clone(), *name);
-        let mut valid: Vec<_> =
-            objects.pools.iter().filter_map(|(name, pool)| Some((name, pool.as_ref().ok()?))).collect();
-        valid.sort_by_key(age);
-        for (name, pool) in valid {
+        let pools = objects.pools.values().flatten();
+        let pools = pools.map(|pool| (&pool.metadata, Cow::Borrowed(&pool.spec.node_selector)));
+        let others = objects.unreadable_pools.iter().filter_map(|of| {
+            let labels = serde_json::from_value(of.spec.get("nodeSelector")?.clone()).ok()?;
+            Some((&of.metadata, Cow::Owned(labels)))
+        });
+        let mut pools: Vec<_> = pools.chain(others).collect();
+        pools.sort_by_key(|(of, _)| (of.creation_timestamp.clone(), of.name.clone()));
+        for (of, labels) in pools {
+            let name = of.name.as_deref().unwrap_or_default();
             let (mut own, mut shared) = (Vec::new(), Vec::new());
-            for node in objects.nodes.iter().filter(|node| has(node, &pool.spec)) {
+            for node in objects.nodes.iter().filter(|node| has(node, &labels)) {
                 match members.pools.get(observed_node::uid(node)) {
                     Some(older) => shared.push((node, *older)),
                     None => own.push(node),
                 }
             }
-            members.pools.extend(own.iter().map(|node| (observed_node::uid(node), name.as_str())));
+            members.pools.extend(own.iter().map(|node| (observed_node::uid(node), name)));
             members.of.insert(name, own);
             members.shared.insert(name, shared);
         }
@@ -162,9 +170,9 @@ impl<'a> Members<'a> {
     }
 }
 
-fn has(node: &core::Node, pool: &NodePoolSpec) -> bool {
+fn has(node: &core::Node, selector: &BTreeMap<String, String>) -> bool {
     let labels = node.metadata.labels.as_ref();
-    pool.node_selector.iter().all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
+    selector.iter().all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
 }
 
 /// The input of decisions about the pool, or why nothing begins in it.

@@ -20,7 +20,7 @@ use crate::{
     observed_node,
     older_kubelets::Kubelet,
     pools::Members,
-    readable::Readable,
+    readable::{Readable, Unreadable},
 };
 
 /// Reads of single objects at once.
@@ -41,7 +41,7 @@ impl Cluster {
     async fn read_objects(&self) -> Result<Objects> {
         let known = self.cache().take();
         let (pools, policies, channels, rollouts, upgrades, nodes) = tokio::try_join!(
-            self.each::<NodePool>("pools"),
+            self.each::<Readable<NodePool>>("pools"),
             self.each::<UpgradePolicy>("policies"),
             self.each::<Channel>("channels"),
             self.list_changed("rollouts", self.all(), as_read(known.rollouts), |of: &mut Readable<Rollout>| {
@@ -64,9 +64,13 @@ impl Cluster {
                 true
             }),
         )?;
+        let mut unreadable_pools = Vec::new();
+        let pools =
+            pools.into_iter().map(|(name, pool)| (name, pool.and_then(|of| readable(of, &mut unreadable_pools))));
+        let pools = pools.collect();
         let (rollouts, unreadable) = Readable::split(rollouts);
         let upgrades = upgrades.into_iter().filter_map(|of| Some((of.meta().name.clone()?, of))).collect();
-        Ok(Objects { pools, policies, channels, rollouts, unreadable, upgrades, nodes })
+        Ok(Objects { pools, unreadable_pools, policies, channels, rollouts, unreadable, upgrades, nodes })
     }
 
     /// The next round need not read again what is not written until then.
@@ -139,6 +143,20 @@ impl Cluster {
             }
         }
     }
+}
+
+/// A pool, or why it is not understood. What its status says is written anew.
+fn readable(pool: Readable<NodePool>, others: &mut Vec<Unreadable>) -> std::result::Result<NodePool, String> {
+    let of = match pool {
+        Readable::Yes(pool) => return Ok(pool),
+        Readable::No(of) => of,
+    };
+    if let Ok(spec) = serde_json::from_value(of.spec.clone()) {
+        return Ok(NodePool { metadata: of.metadata, spec, status: None });
+    }
+    let why = of.why.clone();
+    others.push(*of);
+    Err(why)
 }
 
 fn as_read<K>(known: Vec<K>) -> Vec<Readable<K>> {

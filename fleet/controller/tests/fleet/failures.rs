@@ -40,6 +40,14 @@ fn a_rollout_that_somebody_wrote_by_hand_stops_no_other_pool() {
         let read = site.runtime.block_on(upgrades.get("n1")).unwrap();
         read.data["status"]["reason"] == "Done" && read.data["status"]["runs"] == json!(payload("new"))
     });
+    // So is what a pool's status says: its spec is as good as before.
+    let pools = site.api_of("fleet.slipway.dev/v1alpha1", "NodePool", None);
+    let by_hand = json!({ "status": { "state": "By hand", "payload": "nonsense" } });
+    site.runtime.block_on(pools.patch_status("p", &PatchParams::default(), &Patch::Merge(&by_hand))).unwrap();
+    site.until("the pool is whole again", |site| {
+        let read = site.runtime.block_on(pools.get("p")).unwrap();
+        read.data["status"]["state"] == "UpToDate" && read.data["status"]["payload"] == json!(payload("new"))
+    });
     let events = site.api_of("v1", "Event", Some("default"));
     let is_told = |kind: &str| {
         let all = site.runtime.block_on(events.list(&ListParams::default())).unwrap().items;

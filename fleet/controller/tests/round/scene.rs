@@ -44,6 +44,7 @@ impl Scene {
     pub fn new(nodes: usize) -> Self {
         let objects = Objects {
             pools: BTreeMap::new(),
+            unreadable_pools: Vec::new(),
             policies: BTreeMap::new(),
             channels: BTreeMap::new(),
             rollouts: Vec::new(),

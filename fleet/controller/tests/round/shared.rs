@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 use serde_json::json;
 use slipway_fleet::{
     pools::{Members, Problem},
+    readable::Readable,
     report,
     round::Round,
 };
+use slipway_fleet_objects::pool::NodePool;
 use slipway_node_api::v1::HealthState;
 
 use super::{
@@ -51,6 +53,25 @@ fn reason(scene: &Scene, round: &Round, pool: &str, n: usize) -> (String, String
     let pool_round = round.pools[pool].as_ref().unwrap();
     let of = report::nodes(pool_round, &scene.readings, &Default::default())[format!("uid-{n}").as_str()].clone();
     (of.reason, of.message)
+}
+
+/// A slip in the older one's spec gives its nodes to nobody else's payload.
+#[test]
+fn a_pool_that_cannot_be_understood_keeps_its_nodes() {
+    for (old, young) in NAMES {
+        let mut scene = scene((old, young), &[0, 1, 2]);
+        let pool = scene.objects.pools[old].as_ref().unwrap();
+        let mut value = serde_json::to_value(pool).unwrap();
+        value["spec"]["runNow"] = json!({ "until": "2026-06-01T22:00:00+99:99" });
+        let Readable::No(of) = serde_json::from_value::<Readable<NodePool>>(value).unwrap() else { panic!() };
+        scene.objects.pools.insert(old.to_owned(), Err(of.why.clone()));
+        scene.objects.unreadable_pools.push(*of);
+        let round = scene.round();
+        assert!(held(&round).iter().all(|n| *n > 2), "{:?}", round.ledger);
+        let nodes = |pool: &str| Members::new(&scene.objects).in_pool(pool).len();
+        assert_eq!([nodes(old), nodes(young)], [3, 3]);
+        assert!(matches!(round.pools[old], Err(Problem::Pool(_))));
+    }
 }
 
 #[test]
