@@ -33,7 +33,7 @@ use super::{
 };
 
 /// A lie about node 3.
-type Lie = (&'static str, fn(&mut StatusResponse));
+pub type Lie = (&'static str, fn(&mut StatusResponse));
 
 /// It clears a terminal, forges a line of a log, turns text around, and is long.
 pub fn worst() -> String {
@@ -47,7 +47,7 @@ fn ended(goal: v1::Goal, failed: bool, came_back: Option<String>) -> Vec<Ended> 
     vec![one; 1000]
 }
 
-const LIES: [Lie; 38] = [
+pub const LIES: [Lie; 38] = [
     ("token 1", |of| of.token = 1),
     ("token 2^53-1", |of| of.token = HIGHEST),
     ("token 2^64-1", |of| of.token = u64::MAX),

@@ -3,6 +3,7 @@
 //! Decisions of one round, without a cluster: the tests write the objects and the answers of nodes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod anything;
 mod attacks;
 mod back;
 mod channel_status;
