@@ -102,6 +102,7 @@ pub enum Ask {
     #[command(after_help = "Example: slipwayctl fleet status workers --watch")]
     Status {
         /// These pools; without any, all of them
+        #[arg(value_parser = name)]
         pools: Vec<String>,
         /// Pools whose NodePools have these labels
         #[arg(long, short = 'l', value_name = "LABELS", conflicts_with = "pools")]
@@ -114,6 +115,7 @@ pub enum Ask {
     #[command(after_help = "Example: slipwayctl fleet plan workers")]
     Plan {
         /// The pool
+        #[arg(value_parser = name)]
         pool: String,
         /// How long one node takes, for the times that are shown
         #[arg(long, value_name = "TIME", default_value = "10m", value_parser = span)]
@@ -123,6 +125,7 @@ pub enum Ask {
     #[command(after_help = "Example: slipwayctl fleet pause workers --reason \"the fair\"")]
     Pause {
         /// The pool
+        #[arg(value_parser = name)]
         pool: String,
         #[command(flatten)]
         word: AttributionArgs,
@@ -131,6 +134,7 @@ pub enum Ask {
     #[command(after_help = "Example: slipwayctl fleet resume workers --plan HASH")]
     Resume {
         /// The pool
+        #[arg(value_parser = name)]
         pool: String,
         /// Only if this is the hash of the plan that is followed
         #[arg(long, value_name = "HASH")]
@@ -140,6 +144,7 @@ pub enum Ask {
     #[command(after_help = "Example: slipwayctl fleet abort workers --reason \"the wrong image\"")]
     Abort {
         /// The pool
+        #[arg(value_parser = name)]
         pool: String,
         #[command(flatten)]
         word: AttributionArgs,
@@ -148,6 +153,7 @@ pub enum Ask {
     #[command(after_help = "Example: slipwayctl fleet run-now workers --for 2h --reason \"a hole in OpenSSL\"")]
     RunNow {
         /// The pool
+        #[arg(value_parser = name)]
         pool: String,
         /// For so long
         #[arg(long = "for", value_name = "TIME", default_value = "4h", value_parser = span)]
@@ -162,6 +168,7 @@ pub enum Ask {
     #[command(after_help = "Example: slipwayctl fleet approve workers --reason \"the canaries are well\"")]
     Approve {
         /// The pool
+        #[arg(value_parser = name)]
         pool: String,
         /// Only if this is the hash of the plan that is followed
         #[arg(long, value_name = "HASH")]
@@ -176,9 +183,10 @@ pub enum Ask {
     #[command(after_help = "Example: slipwayctl fleet skip node-7 --reason \"it is on loan\"")]
     Skip {
         /// The name of its Node
+        #[arg(value_parser = name)]
         node: String,
         /// Its pool; without it, the oldest one whose labels it has
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", value_parser = name)]
         pool: Option<String>,
         #[command(flatten)]
         word: AttributionArgs,
@@ -187,6 +195,7 @@ pub enum Ask {
     #[command(after_help = "Example: slipwayctl fleet unskip node-7")]
     Unskip {
         /// The name of its Node
+        #[arg(value_parser = name)]
         node: String,
     },
     /// Free the grant of a node that will not say itself that it is well. Be sure that it cannot come back in the middle
@@ -194,6 +203,7 @@ pub enum Ask {
     #[command(after_help = "Example: slipwayctl fleet unblock node-7 --reason \"its mainboard is dead\"")]
     Unblock {
         /// The name of its Node
+        #[arg(value_parser = name)]
         node: String,
         /// The grant's token, if the node has two: it was made again under its name
         #[arg(long, value_name = "NUMBER")]
@@ -212,6 +222,15 @@ pub struct AttributionArgs {
     /// Who says so; without it, the user that runs this program
     #[arg(long, value_name = "NAME", value_parser = words)]
     pub who: Option<String>,
+}
+
+/// The name of a pool or a node, alone or behind its kind, as `-o name` prints it.
+fn name(text: &str) -> Result<String, String> {
+    let is_kind =
+        |kind: &str| matches!(kind.split('.').next(), Some("nodepool" | "nodepools" | "npool" | "node" | "nodes"));
+    let name = text.split_once('/').filter(|(kind, _)| is_kind(kind)).map_or(text, |(_, name)| name);
+    let is_name = !name.is_empty() && name.bytes().all(|of| of.is_ascii_alphanumeric() || b"-.".contains(&of));
+    if is_name { Ok(name.to_owned()) } else { Err("no object can have this name".to_owned()) }
 }
 
 /// What says something: not empty, and not of spaces alone.

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io,
     path::Path,
     time::Duration,
 };
@@ -11,25 +12,29 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client, Resource,
     api::{DynamicObject, ListParams, Patch, PatchParams},
-    config::{Config, KubeConfigOptions, Kubeconfig},
+    config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError},
     core::{ApiResource, GroupVersionKind},
 };
-use serde::de::DeserializeOwned;
+use schemars::JsonSchema;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use slipway_fleet_objects::{
     kubernetes_upgrade::{CLUSTER, KubernetesUpgrade},
     policy::UpgradePolicy,
     pool::NodePool,
 };
+use slipway_node_api::text::clean_and_cut;
 use tokio::time::timeout;
 
-use super::edit::Edit;
+use super::{GROUP, edit::Edit};
 use crate::failure::Failure;
 
 /// The longest time for one answer of the API server.
 const ANSWER: Duration = Duration::from_secs(30);
 /// The number of tries of a change while others write the same object: the controller writes the ledger's.
 const TRIES: u32 = 20;
+/// The most bytes of why an object is not understood: that may quote what somebody has written.
+const LONGEST: usize = 500;
 /// The most Nodes that are looked at one by one.
 const LOOKS: usize = 20;
 /// The name of our changes in the object's managedFields.
@@ -41,8 +46,8 @@ pub type ByName<K> = BTreeMap<String, Result<K, String>>;
 /// The word for a cluster without the fleet's kinds.
 const NOT_INSTALLED: &str = "not-installed";
 /// What to do there.
-const NO_KIND: &str = "the API server does not have this kind of object: apply slipway/slipway-fleet.yaml, which `slipwayctl \
-                       fleet init` makes; it defines all kinds of fleet.slipway.dev";
+const NO_KIND: &str =
+    "apply slipway/slipway-fleet.yaml, which `slipwayctl fleet init` makes; it defines all kinds of fleet.slipway.dev";
 
 /// The cluster.
 pub struct Cluster {
@@ -55,15 +60,19 @@ impl Cluster {
     /// The cluster of this kubeconfig and this context of it; of those that kubectl would take, without them.
     pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, Failure> {
         let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-        let config = match kubeconfig {
-            Some(path) => {
-                let read = Kubeconfig::read_from(path).map_err(|e| Failure::file(path, e))?;
-                Config::from_custom_kubeconfig(read, &options).await.map_err(|e| Failure::file(path, e))
+        let read = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+        let mut config = match read {
+            Ok(read) => {
+                let contexts: Vec<String> = read.contexts.iter().map(|of| of.name.clone()).collect();
+                let config = Config::from_custom_kubeconfig(read, &options).await;
+                config.map_err(|why| config_error(kubeconfig_fault(&why, &contexts)))?
             }
-            None if context.is_some() => Config::from_kubeconfig(&options).await.map_err(config_error),
-            None => Config::infer().await.map_err(config_error),
+            // In a pod.
+            Err(why) if kubeconfig.is_none() && context.is_none() => {
+                Config::incluster().map_err(|_| config_error(kubeconfig_fault(&why, &[])))?
+            }
+            Err(why) => return Err(config_error(kubeconfig_fault(&why, &[]))),
         };
-        let mut config = config?;
         // A person waits for the answer: the client would try for minutes.
         config.default_retry = false;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -82,33 +91,53 @@ impl Cluster {
     /// The object of this name.
     pub async fn get<K>(&self, name: &str) -> Result<K, Failure>
     where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+        K: Resource<DynamicType = ()> + DeserializeOwned,
     {
-        self.within(self.all::<K>().get(name)).await
+        let object = self.within(&K::plural(&()), self.erased::<K>().get(name)).await?;
+        parse(object).map_err(|why| NotUnderstood::new::<K>(name, &why).into())
     }
 
     /// The same, or `None`: the object is not there, or no manifest of its kind was applied.
     pub async fn find<K>(&self, name: &str) -> Result<Option<K>, Failure>
     where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+        K: Resource<DynamicType = ()> + DeserializeOwned,
     {
-        match self.get(name).await {
-            Err(Failure::Refused { reason, .. }) if reason == "not-found" || reason == NOT_INSTALLED => Ok(None),
-            found => found.map(Some),
-        }
+        self.look_up(name).await?.transpose().map_err(|why| NotUnderstood::new::<K>(name, &why).into())
     }
 
-    /// The objects of a kind that only controllers write. Of one that is not understood its pool has the reason.
-    pub async fn readable<K>(&self) -> Result<Vec<K>, Failure>
+    /// The same; `Err` inside if this program does not understand it.
+    pub async fn look_up<K>(&self, name: &str) -> Result<Option<Result<K, String>>, Failure>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
-        Ok(self.each(None).await?.into_values().filter_map(Result::ok).collect())
+        match self.within(&K::plural(&()), self.erased::<K>().get(name)).await {
+            Err(Failure::Refused { reason, .. }) if reason == "not-found" || reason == NOT_INSTALLED => Ok(None),
+            found => Ok(Some(parse(found?))),
+        }
+    }
+
+    /// The objects of a kind that only controllers write, and those that are not understood. If the fault of one is in its
+    /// status, it is among the objects, too, without that.
+    pub async fn readable<K>(&self) -> Result<(Vec<K>, Vec<NotUnderstood>), Failure>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let (mut objects, mut others) = (Vec::new(), Vec::new());
+        for mut object in self.list::<K>(None).await? {
+            let name = object.metadata.name.clone().unwrap_or_default();
+            let read = parse(object.clone()).or_else(|why| {
+                others.push(NotUnderstood::new::<K>(&name, &why));
+                object.data.as_object_mut().map(|data| data.remove("status"));
+                parse(object)
+            });
+            objects.extend(read);
+        }
+        Ok((objects, others))
     }
 
     /// The names of the Nodes with these labels.
     pub async fn nodes(&self, labels: &str) -> Result<BTreeSet<String>, Failure> {
-        let nodes = self.within(self.all::<Node>().list_metadata(&labelled(Some(labels)))).await?.items;
+        let nodes = self.within("nodes", self.all::<Node>().list_metadata(&labelled(Some(labels)))).await?.items;
         Ok(nodes.into_iter().filter_map(|node| node.metadata.name).collect())
     }
 
@@ -136,7 +165,7 @@ impl Cluster {
     /// All objects of a kind as the API server has them, without the lists of who wrote which field.
     pub async fn dump(&self, kind: &ApiResource) -> Result<Vec<DynamicObject>, Failure> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), kind);
-        let mut objects = self.within(api.list(&ListParams::default())).await?.items;
+        let mut objects = self.within(&kind.plural, api.list(&ListParams::default())).await?.items;
         objects.iter_mut().for_each(|object| object.metadata.managed_fields = None);
         Ok(objects)
     }
@@ -164,21 +193,24 @@ impl Cluster {
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()));
-        let objects = self.within(api.list(&labelled(labels))).await?.items;
-        let named = |object: DynamicObject| {
-            let name = object.metadata.name.clone().unwrap_or_default();
-            let parsed = serde_json::to_value(object).and_then(serde_json::from_value);
-            (name, parsed.map_err(|e| e.to_string()))
-        };
-        Ok(objects.into_iter().map(named).collect())
+        let named = |object: DynamicObject| (object.metadata.name.clone().unwrap_or_default(), parse(object));
+        Ok(self.list::<K>(labels).await?.into_iter().map(named).collect())
+    }
+
+    async fn list<K: Resource<DynamicType = ()>>(&self, labels: Option<&str>) -> Result<Vec<DynamicObject>, Failure> {
+        Ok(self.within(&K::plural(&()), self.erased::<K>().list(&labelled(labels))).await?.items)
+    }
+
+    /// The objects of a kind, whatever is in them.
+    fn erased<K: Resource<DynamicType = ()>>(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()))
     }
 
     /// The pool that has this node: the oldest one whose labels it has.
     pub async fn pool_of(&self, node: &str) -> Result<String, Failure> {
         let nodes = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &nodes);
-        let labels = self.within(api.get(node)).await?.metadata.labels.unwrap_or_default();
+        let labels = self.within("nodes", api.get(node)).await?.metadata.labels.unwrap_or_default();
         let has = |pool: &NodePool| pool.spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value));
         let pools = self.pools(None).await?;
         let all = pools.values().flatten().filter(|pool| has(pool)).map(|pool| &pool.metadata);
@@ -193,10 +225,10 @@ impl Cluster {
     where
         K: Resource<DynamicType = ()>,
     {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()));
+        let api = self.erased::<K>();
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         for _ in 0..TRIES {
-            let object = self.within(api.get(name)).await?;
+            let object = self.within(&K::plural(&()), api.get(name)).await?;
             let version = object.metadata.resource_version.clone();
             let read = serde_json::to_value(&object).map_err(|e| Failure::Failed(e.to_string()))?;
             let edit = edit(&read)?;
@@ -204,7 +236,7 @@ impl Cluster {
             let patch = json!({ "metadata": { "resourceVersion": version }, "spec": spec });
             match timeout(ANSWER, api.patch(name, &params, &Patch::Merge(patch))).await {
                 Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
-                Ok(answer) => return answer.map(|_| edit).map_err(|e| self.error(e)),
+                Ok(answer) => return answer.map(|_| edit).map_err(|e| self.error(&K::plural(&()), e)),
                 Err(_) => return Err(self.timeout_error()),
             }
         }
@@ -222,20 +254,22 @@ impl Cluster {
         }
     }
 
-    async fn within<T>(&self, ask: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-        timeout(ANSWER, ask).await.map_err(|_| self.timeout_error())?.map_err(|e| self.error(e))
+    async fn within<T>(&self, kinds: &str, ask: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+        timeout(ANSWER, ask).await.map_err(|_| self.timeout_error())?.map_err(|e| self.error(kinds, e))
     }
 
     fn timeout_error(&self) -> Failure {
         Failure::Unreachable(format!("the API server {} does not answer within {} s", self.server, ANSWER.as_secs()))
     }
 
-    fn error(&self, error: kube::Error) -> Failure {
+    fn error(&self, kinds: &str, error: kube::Error) -> Failure {
         let status = match error {
             kube::Error::Api(status) => status,
             kube::Error::SerdeError(why) => {
                 return Failure::Failed(format!("an answer of the API server is not understood: {why}"));
             }
+            // No object can have this name.
+            kube::Error::BuildRequest(why) => return Failure::Usage(slipway_node_client::chain(&why)),
             other => {
                 let why = slipway_node_client::chain(&other);
                 let why = why.strip_prefix("ServiceError: ").unwrap_or(&why);
@@ -245,7 +279,8 @@ impl Cluster {
         let word = match status.code {
             // Of an object that is not there the API server says so; of a kind that it does not have there is nothing to say.
             404 if status.reason != "NotFound" || status.details.as_ref().is_none_or(|of| of.name.is_empty()) => {
-                return Failure::Refused { reason: NOT_INSTALLED.to_owned(), message: NO_KIND.to_owned() };
+                let message = format!("the API server does not have the kind {kinds}{GROUP}: {NO_KIND}");
+                return Failure::Refused { reason: NOT_INSTALLED.to_owned(), message };
             }
             401 => {
                 let message = "the API server does not know these credentials: renew those in the kubeconfig";
@@ -260,6 +295,52 @@ impl Cluster {
     }
 }
 
+fn parse<K: DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
+    serde_json::to_value(object).and_then(serde_json::from_value).map_err(|e| e.to_string())
+}
+
+/// An object that this program does not understand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct NotUnderstood {
+    /// Its name behind its kind, as kubectl takes it.
+    pub object: String,
+    /// Why, and what to do.
+    pub message: String,
+}
+
+impl NotUnderstood {
+    /// An object of this name.
+    pub fn new<K: Resource<DynamicType = ()>>(name: &str, why: &str) -> Self {
+        let kind = K::kind(&());
+        let object = format!("{}{GROUP}/{name}", kind.to_lowercase());
+        // A controller that is newer than this program may understand it.
+        let remedy = match &*kind {
+            "DisruptionLedger" => {
+                format!(
+                    "if the pools say so, too, none goes on until it is corrected: kubectl edit {object} --subresource=status"
+                )
+            }
+            "Rollout" => {
+                format!("if its pool says so, too: kubectl delete {object}, and a controller makes another one")
+            }
+            "NodeUpgrade" => "it is written anew with the next look of a controller".to_owned(),
+            _ => format!("if a controller says so, too: kubectl edit {object}"),
+        };
+        Self { object, message: format!("{}; {remedy}", clean_and_cut(why, LONGEST)) }
+    }
+
+    /// In one line.
+    pub fn line(&self) -> String {
+        format!("not understood  {}: {}", self.object, self.message)
+    }
+}
+
+impl From<NotUnderstood> for Failure {
+    fn from(NotUnderstood { object, message }: NotUnderstood) -> Self {
+        Self::Refused { reason: "not-understood".to_owned(), message: format!("{object}: {message}") }
+    }
+}
+
 fn labelled(labels: Option<&str>) -> ListParams {
     labels.map_or_else(ListParams::default, |labels| ListParams::default().labels(labels))
 }
@@ -270,6 +351,24 @@ pub fn no_pool<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Failu
     let known =
         if known.is_empty() { "nor any other one: apply one".to_owned() } else { format!("only {}", known.join(", ")) };
     Failure::Refused { reason: "not-found".to_owned(), message: format!("there is no NodePool {name:?}, {known}") }
+}
+
+/// What is wrong with a kubeconfig that has these contexts.
+fn kubeconfig_fault(why: &KubeconfigError, contexts: &[String]) -> String {
+    let known = if contexts.is_empty() { "none".to_owned() } else { contexts.join(", ") };
+    match why {
+        KubeconfigError::ReadConfig(why, path) if why.kind() == io::ErrorKind::NotFound => {
+            format!("there is no kubeconfig {}: name one by --kubeconfig or $KUBECONFIG", path.display())
+        }
+        KubeconfigError::ReadConfig(why, path) => format!("the kubeconfig {}: {why}", path.display()),
+        KubeconfigError::LoadContext(name) => {
+            format!("the kubeconfig has no context {name:?}; its contexts: {known}")
+        }
+        KubeconfigError::CurrentContextNotSet => {
+            format!("the kubeconfig has no current-context: name one by --context; its contexts: {known}")
+        }
+        other => other.to_string(),
+    }
 }
 
 fn config_error(why: impl std::fmt::Display) -> Failure {

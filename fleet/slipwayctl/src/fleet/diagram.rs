@@ -74,6 +74,7 @@ pub fn lines(report: &Report, is_wide: bool) -> String {
     if report.pools.is_empty() {
         let _ = writeln!(text, "{}", no_pool(report));
     }
+    report.not_understood.iter().for_each(|of| _ = writeln!(text, "{}", clean(&of.line())));
     report.kubernetes.iter().for_each(|of| _ = writeln!(text, "{}", clean(&of.line())));
     for pool in &report.pools {
         let (name, state, rollout) = (&pool.name, &pool.state, pool.rollout.as_ref());
@@ -138,6 +139,7 @@ pub fn picture(report: &Report, style: Style) -> String {
     if report.pools.is_empty() {
         style.wrap(&no_pool(report), 0, &mut text);
     }
+    report.not_understood.iter().for_each(|of| style.wrap(&clean(&of.line()), 0, &mut text));
     if let Some(of) = &report.kubernetes {
         style.wrap(&clean(&of.line()), 0, &mut text);
         text.push('\n');
@@ -331,7 +333,15 @@ mod tests {
             rollout: Some(rollout),
             others: Vec::new(),
         };
-        Report { schema: 1, kind: "FleetStatus", pools: vec![pool], held: Vec::new(), selector: None, kubernetes: None }
+        Report {
+            schema: 1,
+            kind: "FleetStatus",
+            pools: vec![pool],
+            held: Vec::new(),
+            not_understood: Vec::new(),
+            selector: None,
+            kubernetes: None,
+        }
     }
 
     #[test]

@@ -134,7 +134,7 @@ pub async fn forecast(
     let rollout = super::rollout_of(cluster, pool).await?;
     let of: NodePool = cluster.get(pool).await?;
     let status = of.status.clone().unwrap_or_default();
-    let (policies, upgrades) = tokio::try_join!(cluster.policies(), cluster.readable::<NodeUpgrade>())?;
+    let (policies, (upgrades, _)) = tokio::try_join!(cluster.policies(), cluster.readable::<NodeUpgrade>())?;
     let rules = rules(pool, &of, policies)?;
     let upgrades: BTreeMap<&str, &NodeUpgrade> = upgrades
         .iter()

@@ -19,7 +19,10 @@ use slipway_rollout::{
     plan::Wave as Planned,
 };
 
-use super::cluster_wide::{Held, Kubernetes};
+use super::{
+    cluster::NotUnderstood,
+    cluster_wide::{Held, Kubernetes},
+};
 
 /// The version of what is printed. It changes only when a key goes away or changes its meaning.
 pub const SCHEMA: u32 = 1;
@@ -43,6 +46,9 @@ pub struct Report {
     /// What the ledger holds: the grants of these pools and of the control plane, and the claim of Kubernetes. Each keeps
     /// others waiting.
     pub held: Vec<Held>,
+    /// Objects that this program does not understand, and shows nothing of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_understood: Vec<NotUnderstood>,
     /// The labels by which the pools were chosen.
     #[serde(skip)]
     pub selector: Option<String>,
@@ -189,12 +195,11 @@ pub enum NodeStatus {
 fn status_of(reason: &str) -> NodeStatus {
     match reason {
         "Done" => NodeStatus::Done,
-        "UnderWay" | "Rebooting" | "Begins" | "Granted" | "Staging" | "Aborts" | "Returns" | "Deletes"
-        | "MachineGoes" | "SuccessorJoins" | "SuccessorNotWell" | "NoSuccessor" => NodeStatus::UnderWay,
+        "UnderWay" | "MovedWithGrant" | "Rebooting" | "Begins" | "Granted" | "Staging" | "Aborts" | "Returns"
+        | "Deletes" | "MachineGoes" | "SuccessorJoins" | "SuccessorNotWell" | "NoSuccessor" => NodeStatus::UnderWay,
         "Failed" => NodeStatus::Failed,
-        "NotWell" | "Overtaken" | "TokenAhead" | "KeepsDenied" | "SuccessorDiffers" | "SuccessorElsewhere" => {
-            NodeStatus::Ill
-        }
+        "NotWell" | "Overtaken" | "TokenAhead" | "KeepsDenied" | "SuccessorDiffers" | "SuccessorElsewhere"
+        | "NotUnderstood" => NodeStatus::Ill,
         "Silent" | "SilentWithGrant" | "GoneWithGrant" => NodeStatus::Silent,
         "Skipped" => NodeStatus::LeftOut,
         _ => NodeStatus::Waits,
@@ -216,6 +221,8 @@ pub struct ClusterObjects {
     pub gone: BTreeSet<String>,
     /// The version of Kubernetes, if people want one, or why that is not understood.
     pub kubernetes: Option<Result<KubernetesUpgrade, String>>,
+    /// Others that are not understood.
+    pub not_understood: Vec<NotUnderstood>,
 }
 
 impl Report {
@@ -244,7 +251,8 @@ impl Report {
         } else {
             Vec::new()
         };
-        Self { schema: SCHEMA, kind: "FleetStatus", pools, held, selector: selector.map(str::to_owned), kubernetes }
+        let (not_understood, selector) = (objects.not_understood.clone(), selector.map(str::to_owned));
+        Self { schema: SCHEMA, kind: "FleetStatus", pools, held, not_understood, selector, kubernetes }
     }
 }
 
@@ -436,8 +444,8 @@ mod tests {
         let unattended = |observed: Option<&str>| {
             let pools = BTreeMap::from([("p".to_owned(), Ok(pool(observed)))]);
             let (rollouts, upgrades, ledger) = (Vec::new(), Vec::new(), Ledger::default());
-            let gone = BTreeSet::new();
-            let objects = ClusterObjects { pools, rollouts, upgrades, ledger, gone, kubernetes: None };
+            let (gone, not_understood) = (BTreeSet::new(), Vec::new());
+            let objects = ClusterObjects { pools, rollouts, upgrades, ledger, gone, kubernetes: None, not_understood };
             Report::new(&objects, (&[], None), at("12:00")).pools.remove(0).unattended_since
         };
         assert_eq!(unattended(Some("11:54")), Some(at("11:54")));
@@ -470,6 +478,7 @@ mod tests {
             ledger: Ledger::default(),
             gone: BTreeSet::new(),
             kubernetes: None,
+            not_understood: Vec::new(),
         };
         let pool = Report::new(&objects, (&[], None), "2026-06-01T12:00Z".parse().unwrap()).pools.remove(0);
         assert!(pool.others.is_empty(), "{:?}", pool.others);

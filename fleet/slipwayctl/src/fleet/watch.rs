@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use slipway_fleet_objects::ledger::{DisruptionLedger, LEDGER};
+use slipway_fleet_objects::{
+    ledger::{DisruptionLedger, LEDGER},
+    upgrade::{NodeUpgrade, NodeUpgradeStatus},
+};
 
 use super::{
     GROUP,
-    cluster::{self, Cluster},
+    cluster::{self, Cluster, NotUnderstood},
     cluster_wide::homeless_holders,
     diagram::{self, Style},
     status_report::{ClusterObjects, Report},
@@ -62,19 +65,37 @@ pub async fn status(
 }
 
 async fn look(cluster: &Cluster, (names, selector): (&[String], Option<&str>)) -> Result<Report, Failure> {
-    let (pools, rollouts, upgrades, ledger, kubernetes) = tokio::try_join!(
+    let (pools, (rollouts, mut not_understood), (mut upgrades, others), ledger, kubernetes) = tokio::try_join!(
         cluster.pools(selector),
         cluster.readable(),
         cluster.readable(),
-        cluster.find::<DisruptionLedger>(LEDGER),
+        cluster.look_up::<DisruptionLedger>(LEDGER),
         cluster.kubernetes(),
     )?;
     if let Some(missing) = names.iter().find(|name| !pools.contains_key(*name)) {
         return Err(cluster::no_pool(missing, pools.keys()));
     }
+    without_status(&mut upgrades, &others);
+    not_understood.extend(others);
+    let ledger = ledger.transpose().unwrap_or_else(|why| {
+        not_understood.push(NotUnderstood::new::<DisruptionLedger>(LEDGER, &why));
+        None
+    });
     let ledger = ledger.and_then(|ledger| ledger.status).unwrap_or_default();
     let homeless = homeless_holders(&ledger, &upgrades);
     let gone = cluster.gone(homeless.iter().map(|grant| (grant.node.name.as_str(), grant.node.uid.as_str()))).await;
-    let objects = ClusterObjects { pools, rollouts, upgrades, ledger, gone, kubernetes };
+    let objects = ClusterObjects { pools, rollouts, upgrades, ledger, gone, kubernetes, not_understood };
     Ok(Report::new(&objects, (names, selector), Timestamp::now()))
+}
+
+/// What was told of these nodes is not understood.
+fn without_status(upgrades: &mut [NodeUpgrade], not_understood: &[NotUnderstood]) {
+    for of in not_understood {
+        let is_it = |upgrade: &&mut NodeUpgrade| {
+            upgrade.metadata.name.as_ref().is_some_and(|name| of.object.ends_with(&format!("/{name}")))
+        };
+        let message = "what a controller said of it is not understood".to_owned();
+        let status = NodeUpgradeStatus { reason: "NotUnderstood".to_owned(), message, ..Default::default() };
+        upgrades.iter_mut().filter(is_it).for_each(|upgrade| upgrade.status = Some(status.clone()));
+    }
 }

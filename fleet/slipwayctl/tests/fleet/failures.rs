@@ -2,6 +2,7 @@
 
 use std::{fs, process::Command};
 
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use slipway_fleet::{kubernetes::Kubernetes, nodes::Nodes};
@@ -62,6 +63,51 @@ fn an_upgrade_of_kubernetes_that_cannot_be_understood_says_so_and_hides_no_pool(
     assert!(message.contains("99999999999999999999h") && message.ends_with(": correct it"), "{message}");
 }
 
+/// What only controllers write, and somebody has written by hand.
+#[test]
+fn what_cannot_be_understood_is_named_and_hides_nothing_else() {
+    let Some(site) = Site::new(2) else { return };
+    site.pool("new", json!({}));
+    let controller = site.controller();
+    ["n1", "n2"].iter().for_each(|node| site.until_it_says(node, "Done"));
+    drop(controller);
+    let rollout = site.rollouts()[0].metadata.name.clone().unwrap();
+    let patch = |kind: &str, name: &str, status: Value| {
+        let patch = Patch::Merge(json!({ "status": status }));
+        let api = site.api_of("fleet.slipway.dev/v1alpha1", kind, None);
+        site.runtime.block_on(api.patch_status(name, &PatchParams::default(), &patch)).unwrap();
+    };
+    patch("NodeUpgrade", "n2", json!({ "runs": "nonsense" }));
+    let replaces = json!({ "payload": "nonsense", "machine": "m", "name": "m", "set": "s", "newest": "2026-01-01T00:00:00Z",
+        "others": [] });
+    let node = json!({ "uid": "u", "name": "n", "pool": "p", "role": "worker" });
+    let grant = json!({ "node": node, "token": 1, "since": "2026-01-01T00:00:00Z", "replaces": replaces });
+    patch("DisruptionLedger", "cluster", json!({ "grants": [grant] }));
+    let text = site.fleet(&["status"]).ok();
+    let is_named = |text: &str, object: &str, remedy: &str| {
+        let start = format!("not understood  {object}: ");
+        text.lines().any(|line| line.starts_with(&start) && line.contains(remedy))
+    };
+    assert!(is_named(&text, "disruptionledger.fleet.slipway.dev/cluster", "--subresource=status"), "{text}");
+    assert!(is_named(&text, "nodeupgrade.fleet.slipway.dev/n2", "written anew"), "{text}");
+    let [one, two] = ["n1  Done", "n2  NotUnderstood"].map(|of| text.contains(&format!("p  wave 1  {of}  ")));
+    assert!(one && two && !text.contains("is not in the pool any more"), "{text}");
+    let data = site.json(&["status", "p"]);
+    assert_eq!(data["notUnderstood"].as_array().unwrap().len(), 2, "{data}");
+    assert!(data["notUnderstood"][0]["message"].as_str().unwrap().contains("nonsense"), "{data}");
+    // A word that needs one of them names it.
+    let approval = json!({ "wave": 1, "who": "a", "why": "b", "at": "2026-01-01T00:00:00+99:99" });
+    patch("Rollout", &rollout, json!({ "approvals": [approval] }));
+    let named = format!("refused (not-understood): rollout.fleet.slipway.dev/{rollout}: ");
+    for words in [&["plan", "p"][..], &["abort", "p", "--reason", "a whim"]] {
+        let refused = site.fleet(words).fails(3);
+        assert!(refused.contains(&named) && refused.contains("kubectl delete rollout"), "{refused}");
+    }
+    let text = site.fleet(&["status"]).ok();
+    assert!(is_named(&text, &format!("rollout.fleet.slipway.dev/{rollout}"), "kubectl delete rollout"), "{text}");
+    assert!(text.contains("n1  Done"), "its plan is understood: {text}");
+}
+
 #[test]
 fn an_api_server_that_is_not_there_is_unreachable() {
     let dir = tempfile::tempdir().unwrap();
@@ -77,15 +123,22 @@ fn an_api_server_that_is_not_there_is_unreachable() {
     let unreachable = "unreachable: the API server http://127.0.0.1:1 does not answer: client error (Connect): ";
     let told = run(&["status"]).fails(4);
     assert!(told.contains(unreachable), "{told}");
-    assert!(run(&["status", "--context", "other"]).fails(2).contains("other"));
+    let none = "no way to the API server: the kubeconfig has no context \"other\"; its contexts: t\n";
+    assert!(run(&["status", "--context", "other"]).fails(2).ends_with(none));
     let file = path.to_str().unwrap();
     assert!(run(&["status", "--kubeconfig", file, "--context", "t"]).fails(4).contains("unreachable"));
-    assert!(run(&["status", "--kubeconfig", "nowhere"]).fails(2).contains("nowhere"));
+    let none = "no way to the API server: there is no kubeconfig nowhere: name one by --kubeconfig or $KUBECONFIG\n";
+    assert!(run(&["status", "--kubeconfig", "nowhere"]).fails(2).ends_with(none));
+    fs::write(dir.path().join("bare"), "kind: Config\napiVersion: v1\n").unwrap();
+    let bare = dir.path().join("bare");
+    let told = run(&["status", "--kubeconfig", bare.to_str().unwrap()]).fails(2);
+    assert!(told.ends_with("has no current-context: name one by --context; its contexts: none\n"), "{told}");
     assert!(run(&["status", "--socket", "/run/x"]).fails(2).contains("the API server"));
     let mut bare = Command::new(env!("CARGO_BIN_EXE_slipwayctl"));
     bare.args(["fleet", "status"]).env_clear().env("HOME", dir.path());
     let ended: Ended = bare.output().unwrap().into();
-    assert!(ended.fails(2).contains("no way to the API server"));
+    let none = format!("there is no kubeconfig {}/.kube/config: ", dir.path().display());
+    assert!(ended.fails(2).contains(&none), "{none}");
     // Without an argument there is neither a reason nor a person.
     for words in [["--reason", " "], ["--reason", ""], ["--reason", "\t\n"]] {
         let mut all = vec!["pause", "p"];

@@ -31,7 +31,11 @@ fn pools_are_chosen_by_labels_and_shown_in_every_form() {
     site.pool("new", json!({}));
     label(&site, "web");
     let names = |words: &[&str]| site.fleet(&[&["status", "-o", "name"], words].concat()).ok();
-    assert_eq!([names(&[]), names(&["p"]), names(&["-l", "team=web"])], [POOL; 3]);
+    assert_eq!([names(&[]), names(&["p"]), names(&["-l", "team=web"]), names(&[POOL.trim()])], [POOL; 4]);
+    for wrong in ["a b", "", "rollout/p", "nodepool/", "../p"] {
+        let told = site.fleet(&["pause", wrong, "--reason", "a slip"]).fails(2);
+        assert!(told.contains("no object can have this name"), "{wrong}: {told}");
+    }
     assert_eq!(names(&["--selector", "team!=web"]), "");
     let wrong = site.fleet(&["status", "-l", "team web"]).fails(3);
     assert!(wrong.contains("refused (invalid)"), "{wrong}");
