@@ -68,6 +68,7 @@ pub fn seen(
         rules: desired.rules.clone(),
         nodes,
         elsewhere: elsewhere(name, observation, members, &shared),
+        moved: moved(name, observation, members, ledger),
         shared,
         younger: Vec::new(),
         ledger: ledger.clone(),
@@ -167,6 +168,16 @@ fn replacing(
         local_volumes: if allows { BTreeMap::new() } else { replacement_facts.local_volumes.clone() },
         succeeded: status.succeeded.clone().into_iter().chain(new).collect(),
     }
+}
+
+/// The UIDs of nodes that hold a grant of this pool, and are not its own by now.
+fn moved(pool: &str, observation: Observation<'_>, members: &Members<'_>, ledger: &Ledger) -> BTreeSet<String> {
+    let held = ledger.grants.iter().map(|grant| &grant.node).filter(|node| node.pool == pool);
+    let others = held.map(|node| &node.uid).filter(|uid| members.pool_of(uid) != Some(pool));
+    others
+        .filter(|uid| observation.objects.nodes.iter().any(|node| observed_node::uid(node) == **uid))
+        .cloned()
+        .collect()
 }
 
 /// Nodes that are not this pool's and are not well: those of the control plane, and those that its labels name, too.

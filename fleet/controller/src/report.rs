@@ -93,7 +93,11 @@ pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
 fn overlong(pool_round: &PoolRound, BlockedNode { node, why }: &BlockedNode) -> Option<String> {
     let is_at_it = matches!(
         why,
-        Blocked::UnderWay { .. } | Blocked::Begins { .. } | Blocked::Returns { .. } | Blocked::Aborts { .. }
+        Blocked::UnderWay { .. }
+            | Blocked::Begins { .. }
+            | Blocked::Returns { .. }
+            | Blocked::Aborts { .. }
+            | Blocked::Moved { .. }
     );
     let since = pool_round.facts.ledger.held(&node.uid).filter(|_| is_at_it)?.since;
     let is_long = pool_round.at.duration_since(since) > UPGRADE;

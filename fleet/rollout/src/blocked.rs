@@ -88,6 +88,9 @@ pub enum Blocked {
     /// There is no such node any more.
     #[error("its Node is gone, and it holds the grant {token} until that is proven, for etcd's member, too")]
     Gone { token: u64 },
+    /// Its Node is there, and is not this pool's any more.
+    #[error("its Node is not in this pool any more, and holds the grant {token} of it until it is well with that")]
+    Moved { token: u64 },
     /// It may not be replaced.
     #[error("it is not replaced: {0}")]
     NotReplaced(String),
@@ -210,6 +213,7 @@ impl Blocked {
             Self::Granted => "Granted",
             Self::Overtaken { .. } => "Overtaken",
             Self::Gone { .. } => "GoneWithGrant",
+            Self::Moved { .. } => "MovedWithGrant",
             Self::NotReplaced(_) => "NotReplaced",
             Self::LocalVolumes(_) => "LocalVolumes",
             Self::NoMachines(_) => "NoMachines",

@@ -226,6 +226,7 @@ impl View<'_> {
         let Some(observed) = self.observed.get(uid) else {
             return self.held.get(uid).map(|grant| match &grant.replaces {
                 Some(replaces) => self.replaced(grant, replaces, (wave, gate), steps),
+                None if self.facts.moved.contains(uid) => Blocked::Moved { token: grant.token },
                 None => Blocked::Gone { token: grant.token },
             });
         };
@@ -233,14 +234,13 @@ impl View<'_> {
             return Some(self.holds(observed, grant, (wave, gate), steps));
         }
         let Some(report) = &observed.report else { return Some(Blocked::Silent) };
+        let highest = self.facts.ledger.highest();
+        let ahead = self.token_ahead(report).map(|token| Blocked::TokenAhead { token, highest });
         if report.runs == payload
             && wave.is_some()
             && let Some(rollback) = &gate.rollback
         {
-            if let Some(token) = self.token_ahead(report) {
-                return Some(Blocked::TokenAhead { token, highest: self.facts.ledger.highest() });
-            }
-            return Some(self.returns(observed, rollback));
+            return ahead.or_else(|| Some(self.returns(observed, rollback)));
         }
         if report.runs == payload {
             let why = if report.busy { Blocked::Busy } else { Blocked::NotWell };
@@ -250,8 +250,8 @@ impl View<'_> {
         if self.facts.skip.contains(uid) {
             return Some(Blocked::Skipped);
         }
-        if let Some(token) = self.token_ahead(report) {
-            return Some(Blocked::TokenAhead { token, highest: self.facts.ledger.highest() });
+        if ahead.is_some() {
+            return ahead;
         }
         if let Some(Failure { evidence, why }) = self.failure(node).map(Cow::into_owned) {
             match gate.retry {

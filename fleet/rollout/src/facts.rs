@@ -205,6 +205,8 @@ pub struct Facts {
     pub nodes: Vec<ObservedNode>,
     /// Nodes outside of the pool that are not well: those of the control plane, and those of `shared`.
     pub elsewhere: Vec<Node>,
+    /// UIDs of nodes that hold a grant of this pool, and are in another one, or in none, by now.
+    pub moved: BTreeSet<String>,
     /// Nodes that the labels of the pool name, and that an older pool has, by name, as this pool would have them.
     pub shared: BTreeMap<String, Node>,
     /// The limits of younger pools whose labels name nodes of this one.
@@ -256,6 +258,7 @@ impl Facts {
             rules,
             nodes,
             elsewhere: Vec::new(),
+            moved: BTreeSet::new(),
             shared: BTreeMap::new(),
             younger: Vec::new(),
             ledger: Ledger::default(),

@@ -335,6 +335,12 @@ fn a_node_that_moves_with_its_grant_counts_in_both_pools() {
         scene.pool("q", json!({ "nodeSelector": { "pool": "q" } }));
         let round = scene.round();
         assert_eq!(round.ledger.grants, [grant], "one at a time, in each of the two");
+        // It is at it: nobody is told that it is gone, nor to free its grant.
+        let pool_round = round.pools["p"].as_ref().unwrap();
+        let blocked = pool_round.blocked()[format!("uid-{n}").as_str()];
+        assert_eq!(blocked.why.reason(), "MovedWithGrant");
+        let sentence = report::sentence(pool_round, blocked);
+        assert!(sentence.contains("not in this pool any more") && !sentence.contains("unblock"), "{sentence}");
     }
 }
 
