@@ -9,7 +9,7 @@
 //! * A person's word names a token, and frees no other grant.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
 };
 
@@ -252,6 +252,7 @@ impl World {
             rules,
             nodes,
             elsewhere,
+            moved: self.moved(&rollout.plan.pool, &ledger),
             shared,
             younger: Vec::new(),
             ledger: self.seen_ledger(&ledger),
@@ -304,6 +305,16 @@ impl World {
         let as_counted = |node: Node| if is_shared(&node) { here(&node) } else { node };
         let elsewhere = others.map(|observed| as_counted(observed.node)).collect();
         Seen { nodes, elsewhere, shared }
+    }
+
+    /// Who holds a grant of this pool, and is another one's.
+    fn moved(&self, pool: &str, ledger: &Ledger) -> BTreeSet<String> {
+        let held = ledger.grants.iter().map(|grant| &grant.node).filter(|node| node.pool == pool);
+        let is_other = |node: &&Node| {
+            let there = self.api.nodes.get(&node.name).map(|object| &object.node);
+            there.is_some_and(|there| there.uid == node.uid && there.pool != pool)
+        };
+        held.filter(is_other).map(|node| node.uid.clone()).collect()
     }
 
     /// A report as the controller gets it now: some lies depend on the time.

@@ -70,6 +70,7 @@ impl World {
             Fault::Aborts => self.aborts(n),
             Fault::Echo => self.echo(),
             Fault::UpgradesKubernetes(takes) => self.claims(takes),
+            Fault::ByHand(hand) => self.writes_by_hand(n, hand),
         }
     }
 

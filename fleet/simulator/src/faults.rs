@@ -3,6 +3,7 @@
 use crate::{
     clock::{DAY, Seconds},
     false_reports::Lie,
+    hands::Hand,
     random::Random,
 };
 
@@ -69,6 +70,8 @@ pub enum Fault {
     Echo,
     /// Kubernetes is to be upgraded, which takes so long.
     UpgradesKubernetes(Seconds),
+    /// Somebody writes where only controllers write.
+    ByHand(Hand),
 }
 
 /// The times and targets of faults.

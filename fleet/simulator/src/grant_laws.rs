@@ -125,6 +125,7 @@ impl World {
             says.token == token && says.runs != NEW && !says.busy && evidence == Some(FailureEvidence::BeforeReboot)
         });
         let is_repeated = view.facts.denied.is_none() && (is_word || is_early);
+        let is_repeated = is_repeated && !self.laws.by_hand.contains(&(uid.to_owned(), token));
         if is_repeated && self.laws.deferred.insert((uid.to_owned(), token)) {
             let count = self.laws.granted.entry(uid.to_owned()).or_default();
             *count = count.saturating_sub(1);

@@ -19,6 +19,10 @@ pub struct Laws {
     pub allowed_in_younger: BTreeMap<u64, u64>,
     /// Grants that a person freed, and whether that person looked first if the node was at work.
     pub excused: BTreeSet<(String, u64)>,
+    /// Grants that were written by hand.
+    pub by_hand: BTreeSet<(String, u64)>,
+    /// The ledger was deleted.
+    pub is_lost: bool,
     /// The highest token that each machine has obeyed.
     obeyed: BTreeMap<(usize, u64), u64>,
     /// Machines whose operation disturbs them.

@@ -20,6 +20,7 @@
 //!   on its way
 //! * [`external_events`]: faults from outside, and people
 //! * [`invariants`], [`grant_laws`], [`reasons`]: laws of every step; of every grant; of the reasons
+//! * [`hands`]: what people write by hand where only controllers write
 //! * [`kubernetes`]: upgrades of Kubernetes, which claim the ledger
 //! * [`laws`]: what these remember of the past, and the first law that was broken
 //! * [`mutant`]: planted faults
@@ -36,6 +37,7 @@ pub mod external_events;
 pub mod false_reports;
 pub mod faults;
 pub mod grant_laws;
+pub mod hands;
 pub mod invariants;
 pub mod kubernetes;
 pub mod laws;

@@ -65,7 +65,9 @@ impl World {
         let failed = decision.blocked.iter().filter(|blocked| matches!(blocked.why, Blocked::Failed(_)));
         let early = failed.filter(|blocked| uids.contains(blocked.node.uid.as_str())).find_map(|blocked| {
             let count = self.laws.granted.get(&blocked.node.uid).copied().unwrap_or(0);
-            (count < MOST).then(|| format!("attempts: {} has failed, and {count} attempts count", blocked.node.name))
+            let by_hand = self.laws.by_hand.iter().filter(|(uid, _)| *uid == blocked.node.uid).count();
+            (count as usize + by_hand < MOST as usize)
+                .then(|| format!("attempts: {} has failed, and {count} attempts count", blocked.node.name))
         });
         if let Some(law) = early {
             self.laws.break_it(law);
@@ -103,6 +105,8 @@ impl World {
             let is_done = machine.runs() == Some(NEW) && machine.is_confirmed();
             let has_failed = machine.report().is_none_or(|report| report.failed.is_some()) || machine.has_lied;
             let has_failed = has_failed || is_spent(decision, &node.uid);
+            // Nobody waits for what it obeys: the ledger that gave it was deleted.
+            let has_failed = has_failed || self.laws.is_lost;
             // A node that went back, before people gave the rollout up, is seen on the payload in what it said before that.
             let is_back = view.facts.aborted.is_some() && machine.has_gone_back();
             !is_out && !is_done && !has_failed && !is_back && !machine.is_dead
@@ -164,6 +168,7 @@ impl World {
         let is_ill = machine.is_none_or(|machine| !machine.is_well);
         let is_held_up =
             machine.is_some_and(|machine| machine.journal.operation.as_ref().is_some_and(|op| op.blocker.is_some()));
+        let holds = |token: u64| facts.ledger.held(uid).is_some_and(|of| of.token == token);
         let seen = |uid: &str| facts.nodes.iter().find(|observed| observed.node.uid == uid);
         let waits =
             |name: &str| decision.blocked.iter().any(|blocked| blocked.node.name == *name && blocked.node.uid != uid);
@@ -172,10 +177,8 @@ impl World {
             Blocked::Paused(_) => facts.paused.is_some() || facts.finished,
             Blocked::Denied(_) => facts.denied.is_some(),
             Blocked::Aborted(_) => facts.aborted.is_some(),
-            Blocked::AbortedHolder { token } => {
-                facts.aborted.is_some() && facts.ledger.held(uid).map(|of| of.token) == Some(*token)
-            }
-            Blocked::Aborts { .. } => is_ill || is_held_up,
+            Blocked::AbortedHolder { token } => facts.aborted.is_some() && holds(*token),
+            Blocked::Aborts { .. } | Blocked::UnderWay { .. } => is_ill || is_held_up,
             Blocked::Stays(_) => {
                 let may = seen(uid).is_some_and(|observed| {
                     observed.node.role == Role::Worker || facts.rollback.is_some_and(|of| of.control_plane)
@@ -193,13 +196,14 @@ impl World {
                 }
                 true
             }
-            Blocked::TokenAhead { .. } => machine.is_some_and(|machine| machine.has_lied),
+            Blocked::TokenAhead { .. } => machine.is_some_and(|machine| machine.has_lied) || self.laws.is_lost,
             Blocked::Silent => is_dead && facts.ledger.held(uid).is_none(),
-            Blocked::SilentHolder { token } => is_dead && facts.ledger.held(uid).map(|of| of.token) == Some(*token),
-            Blocked::UnderWay { .. } => is_ill || is_held_up,
+            Blocked::SilentHolder { token } => is_dead && holds(*token),
+            Blocked::Overtaken { token, .. } => self.laws.by_hand.contains(&(uid.to_owned(), *token)),
             Blocked::Busy => is_held_up,
             Blocked::NotWell => is_ill,
             Blocked::Gone { .. } => !self.api.exists(uid),
+            Blocked::Moved { .. } => self.api.exists(uid),
             Blocked::Wave { first, .. } | Blocked::After(first) => waits(first),
             Blocked::NoCanary { wave } => facts
                 .plan

@@ -101,6 +101,8 @@ pub struct Counts {
     pub went_back: u64,
     /// Upgrades of Kubernetes that had the ledger's claim.
     pub claimed: u64,
+    /// Writes by hand.
+    pub by_hand: u64,
     pub finished: u64,
     pub stuck: u64,
     pub cut_short: u64,
@@ -131,6 +133,7 @@ impl Counts {
         self.denied += other.denied;
         self.went_back += other.went_back;
         self.claimed += other.claimed;
+        self.by_hand += other.by_hand;
         self.finished += other.finished;
         self.stuck += other.stuck;
         self.cut_short += other.cut_short;

@@ -1,0 +1,170 @@
+//! What people write by hand into objects that only controllers write. Whoever does that may harm the node that it is about;
+//! all laws hold for the others, and for whatever controllers make of it.
+
+use std::rc::Rc;
+
+use slipway_rollout::{
+    attempts::History,
+    ledger::{Grant, HIGHEST, Ledger, Node, Role},
+    plan::Plan,
+};
+
+use crate::{
+    NEW,
+    api::Rollout,
+    clock::{DAY, Seconds, stamp},
+    faults::{Fault, Planned, When, Who},
+    random::Random,
+    world::World,
+};
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hand {
+    /// A grant of this node, whether it holds one or not, so far above the highest token or below it. It may name the other
+    /// pool.
+    Grants { above: bool, by: u64, elsewhere: bool },
+    /// A grant of a node that is not there.
+    GrantsNobody(Role),
+    /// This node's grant is taken out.
+    TakesOut,
+    /// The ledger is deleted.
+    DeletesLedger,
+    /// The highest token is raised by so much.
+    Raises(u64),
+    /// The rollout of this pool is deleted: another one is made.
+    DeletesRollout(usize),
+}
+
+impl Hand {
+    fn any(random: &mut Random, pools: usize) -> Self {
+        match random.below(8) {
+            0..3 => {
+                let far = if random.coin() { 3 } else { HIGHEST / 4 };
+                Self::Grants { above: random.coin(), by: random.below(far), elsewhere: random.coin() }
+            }
+            3 => Self::GrantsNobody(if random.coin() { Role::Worker } else { Role::ControlPlane }),
+            4 => Self::TakesOut,
+            5 => Self::DeletesLedger,
+            6 => Self::Raises(random.below(HIGHEST / 4)),
+            _ => Self::DeletesRollout(random.place(pools)),
+        }
+    }
+}
+
+/// Its own random numbers: what else a seed says stays.
+const HANDS: u64 = 0x0068_616e_6473;
+
+/// What is written by hand in one run, mostly nothing.
+pub fn planned(seed: u64, nodes: usize, pools: usize, calm: Seconds) -> Vec<Planned> {
+    let mut random = Random::new(seed ^ HANDS);
+    let many = if random.per_mille(300) { random.from_to(1, 4) } else { 0 };
+    let mut one = |_| {
+        let is_early = random.coin();
+        let after = When::After(random.below(2 * nodes as u64) + 1, random.from_to(0, 1500));
+        let when = if is_early { after } else { When::At(random.from_to(0, (calm - DAY).min(DAY))) };
+        let who = if is_early && random.coin() { Who::Granted } else { Who::Machine(random.place(nodes)) };
+        Planned { when, who, fault: Fault::ByHand(Hand::any(&mut random, pools)) }
+    };
+    (0..many).map(&mut one).collect()
+}
+
+impl World {
+    /// Somebody writes, about this machine.
+    pub fn writes_by_hand(&mut self, n: usize, hand: Hand) {
+        if !self.api_answers() {
+            return;
+        }
+        self.counts.by_hand += 1;
+        self.laws.changed = self.now;
+        let mut ledger = Ledger::clone(&self.api.ledger.object);
+        match hand {
+            Hand::DeletesRollout(pool) => self.another_rollout(pool),
+            Hand::Grants { above, by, elsewhere } => {
+                let Some(object) = self.api.nodes.get(&self.machines[n].name) else { return };
+                let mut node = object.node.clone();
+                let other = self.scenario.pools.iter().find(|pool| elsewhere && pool.name != node.pool);
+                node.pool = other.map_or(node.pool, |pool| pool.name.clone());
+                let highest = ledger.highest();
+                let token = if above { highest + 1 + by } else { highest.saturating_sub(by).max(1) };
+                // Two nodes with one token are told apart by nobody.
+                if ledger.grants.iter().all(|grant| grant.token != token) {
+                    ledger.grants.push(self.of_hand(node, token));
+                }
+            }
+            Hand::GrantsNobody(role) => {
+                let pool = self.machines[n].pool.clone();
+                let node = Node { uid: "nobody".to_owned(), name: "nobody".to_owned(), pool, zone: None, role };
+                let token = ledger.highest() + 1;
+                ledger.grants.push(self.of_hand(node, token));
+            }
+            Hand::TakesOut => {
+                let uid = self.uid(n).unwrap_or_default().to_owned();
+                ledger.grants.retain(|grant| grant.node.uid != uid);
+            }
+            Hand::DeletesLedger => {
+                ledger = Ledger::default();
+                self.laws.is_lost = true;
+                self.laws.given.clear();
+            }
+            Hand::Raises(by) => ledger.epoch = ledger.highest() + by,
+        }
+        self.ledger_by_hand(ledger);
+        self.poke();
+    }
+
+    fn of_hand(&self, node: Node, token: u64) -> Grant {
+        Grant { node, token, since: stamp(self.now, 0), replaces: None }
+    }
+
+    /// It is written as nodes and controllers read it. Neither what goes nor what comes is a controller's doing.
+    fn ledger_by_hand(&mut self, ledger: Ledger) {
+        let read = serde_json::to_value(&ledger).and_then(serde_json::from_value::<Ledger>).unwrap_or(ledger);
+        let before = Rc::clone(&self.api.ledger.object);
+        for grant in before.grants.iter().filter(|grant| !read.grants.contains(grant)) {
+            self.laws.removed.insert((grant.node.uid.clone(), grant.token), self.now);
+            self.laws.excused.insert((grant.node.uid.clone(), grant.token));
+        }
+        for grant in read.grants.iter().filter(|grant| !before.grants.contains(grant)) {
+            self.laws.excused.insert((grant.node.uid.clone(), grant.token));
+            self.laws.by_hand.insert((grant.node.uid.clone(), grant.token));
+        }
+        self.api.ledger.put(read);
+    }
+
+    /// A controller makes another one, which knows of nothing. Words about the nodes and their grants stay.
+    fn another_rollout(&mut self, pool: usize) {
+        let Some(of) = self.scenario.pools.get(pool) else { return };
+        let nodes = self.api.nodes.values().map(|object| &object.node).filter(|node| node.pool == of.name).cloned();
+        let plan = Plan::new(&of.name, NEW, nodes, &self.api.terms[pool].rules(), of.order, of.own.as_deref());
+        let uids: Vec<String> = self.uids.keys().cloned().collect();
+        for uid in uids {
+            let is_in = self.uids.get(&uid).is_some_and(|(n, _)| self.machines[*n].pool == of.name);
+            if is_in {
+                self.laws.granted.remove(&uid);
+                self.laws.repeated.remove(&uid);
+            }
+        }
+        self.laws.all_done.retain(|(other, _), _| *other != pool);
+        self.laws.denied.remove(&pool);
+        self.laws.aborted.remove(&pool);
+        self.finished[pool] = None;
+        self.api.edit(pool, |rollout| {
+            *rollout = Rollout {
+                plan,
+                passed: 0,
+                paused: rollout.paused.take().filter(|_| rollout.denied.is_none()),
+                denied: None,
+                finished: false,
+                soaking_since: None,
+                retry: None,
+                attempts: History::default(),
+                aborted: None,
+                window_override: None,
+                skip: std::mem::take(&mut rollout.skip),
+                approvals: std::mem::take(&mut rollout.approvals),
+                words: std::mem::take(&mut rollout.words),
+            };
+        });
+    }
+}
