@@ -260,7 +260,7 @@ mod tests {
         ];
         assert_eq!(lines, wanted);
         let homeless: Vec<u64> = homeless_holders(&ledger, &upgrades()).iter().map(|grant| grant.token).collect();
-        assert_eq!(homeless, [4, 3, 2, 1]);
+        assert_eq!(homeless, [1, 2, 3, 4]);
     }
 
     #[test]
