@@ -22,7 +22,7 @@ fn each_mutant_is_noticed() {
     for mutant in Mutant::ALL {
         let law = broken(mutant);
         let laws: &[&str] = match mutant {
-            Mutant::GrantsEnd | Mutant::FreedBySilence => &["grants:", "budget:", "control plane:"],
+            Mutant::GrantsEnd | Mutant::FreedBySilence => &["grants:", "budget:", "control plane:", "tokens:"],
             Mutant::CachedBudget => &["budget:", "control plane:", "grants:", "tokens:", "zones:"],
             Mutant::NoReread => &["grants:"],
             Mutant::RoundsUp | Mutant::CountsInOnePool => &["budget:"],
