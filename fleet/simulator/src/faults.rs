@@ -1,9 +1,10 @@
 //! Faults, and people's actions in the middle of them.
 
+use slipway_rollout::ledger::{HIGHEST, Role};
+
 use crate::{
     clock::{DAY, Seconds},
     false_reports::Lie,
-    hands::Hand,
     random::Random,
 };
 
@@ -152,4 +153,55 @@ fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
         24 => Fault::Hurries(random.place(pools), long, random.coin()),
         _ => Fault::Echo,
     }
+}
+
+/// What people write by hand into objects that only controllers write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hand {
+    /// A grant of this node, whether it holds one or not, so far above the highest token or below it. It may name the other
+    /// pool.
+    Grants { above: bool, by: u64, elsewhere: bool },
+    /// A grant of a node that is not there.
+    GrantsNobody(Role),
+    /// This node's grant is taken out.
+    TakesOut,
+    /// The ledger is deleted.
+    DeletesLedger,
+    /// The highest token is raised by so much.
+    Raises(u64),
+    /// The rollout of this pool is deleted: another one is made.
+    DeletesRollout(usize),
+}
+
+impl Hand {
+    fn any(random: &mut Random, pools: usize) -> Self {
+        match random.below(8) {
+            0..3 => {
+                let far = if random.coin() { 3 } else { HIGHEST / 4 };
+                Self::Grants { above: random.coin(), by: random.below(far), elsewhere: random.coin() }
+            }
+            3 => Self::GrantsNobody(if random.coin() { Role::Worker } else { Role::ControlPlane }),
+            4 => Self::TakesOut,
+            5 => Self::DeletesLedger,
+            6 => Self::Raises(random.below(HIGHEST / 4)),
+            _ => Self::DeletesRollout(random.place(pools)),
+        }
+    }
+}
+
+/// Its own random numbers: what else a seed says stays.
+const HANDS: u64 = 0x0068_616e_6473;
+
+/// What is written by hand in one run, mostly nothing.
+pub fn by_hand(seed: u64, nodes: usize, pools: usize, calm: Seconds) -> Vec<Planned> {
+    let mut random = Random::new(seed ^ HANDS);
+    let many = if random.per_mille(300) { random.from_to(1, 4) } else { 0 };
+    let mut one = |_| {
+        let is_early = random.coin();
+        let after = When::After(random.below(2 * nodes as u64) + 1, random.from_to(0, 1500));
+        let when = if is_early { after } else { When::At(random.from_to(0, (calm - DAY).min(DAY))) };
+        let who = if is_early && random.coin() { Who::Granted } else { Who::Machine(random.place(nodes)) };
+        Planned { when, who, fault: Fault::ByHand(Hand::any(&mut random, pools)) }
+    };
+    (0..many).map(&mut one).collect()
 }

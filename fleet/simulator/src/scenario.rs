@@ -11,7 +11,6 @@ use slipway_rollout::{
 use crate::{
     clock::{DAY, Seconds},
     faults::{self, Planned},
-    hands,
     policies::{self, Terms},
     random::Random,
 };
@@ -110,7 +109,7 @@ impl Scenario {
         for (n, _) in pools.iter().enumerate().filter(|(_, pool)| pool.terms.asks_for_approval()) {
             faults.extend(faults::approvals(&mut random, n, calm));
         }
-        faults.extend(hands::planned(seed, nodes.len(), pools.len(), calm));
+        faults.extend(faults::by_hand(seed, nodes.len(), pools.len(), calm));
         let shared = shared(&mut Random::new(seed ^ LABELS), &nodes, &pools);
         Self { seed, pools, nodes, shared, quality, controllers, is_tried_once, rates, faults, calm, random }
     }
