@@ -70,7 +70,7 @@ impl Part {
     const FOREIGN: [(&'static [u8], &'static str); 5] = [
         (b"070707", "is a cpio archive of the format odc: make it with `cpio -o -H newc`"),
         (b"\x04\x22\x4d\x18", "is an lz4 frame: make it with `lz4 -l`"),
-        (b"LZIP", "is made by lzip: make it with xz --check=crc32"),
+        (b"LZIP", "is made by lzip: make it with `xz --check=crc32`"),
         (b"hsqs", "is a squashfs, and Linux wants cpio archives"),
         // A frame that decoders skip (RFC 8878, section 3.1.2): pzstd begins with one.
         (b"\x50\x2a\x4d\x18", "begins with a frame to be skipped (pzstd makes these): make it with zstd"),
@@ -168,7 +168,7 @@ impl Zstd {
     /// Memory limit of the kernel's decoder (`ZSTD_WINDOWSIZE_MAX` in lib/decompress_unzstd.c).
     const LARGEST_WINDOW: u64 = 128 << 20;
     const TOO_LARGE: &str =
-        "has a window of more than 128 MiB, for which Linux has no memory: zstd without --long and --ultra";
+        "has a window of more than 128 MiB, for which Linux has no memory: `zstd` without `--long` and `--ultra`";
 
     fn next(&mut self, heading: &[u8]) -> Next {
         match *self {
