@@ -118,7 +118,9 @@ fn a_disk_whose_kernels_need_grub_keeps_it() {
     let disk = without_stubs(&world);
     let grub = file(&esp(&world, &disk), EFI);
     let why = format!("Slipway's loader does not start the kernel of slot A under UEFI: {STUB}");
-    refused(&disk, INPUT, &[&why, "--efi-loader grub` renews GRUB"], || bootloader(&disk, &["update", "--offline"]));
+    refused(&disk, INPUT, &[&why, "--efi-loader grub --disk ", "renews GRUB"], || {
+        bootloader(&disk, &["update", "--offline"])
+    });
     refused(&disk, INPUT, &[&why], || bootloader(&disk, &["update", "--offline", "--efi-loader=slipway"]));
     let failure = bootloader(&disk, &["update", "--offline", "--output=json"]).exits(INPUT).json();
     assert_eq!(failure["id"], "kernel-not-started", "{failure}");
