@@ -68,7 +68,7 @@ fn of_the_fats(fats: &FatsDiffer, esp: u64) -> String {
             format!("the {} FAT of the ESP is damaged (byte {} of the disk)", WHICH[1 - whole], at(1 - whole))
         }
         None => format!(
-            "the two FATs of the ESP differ, and by neither of them every file is whole (bytes {} and {} of the disk)",
+            "by neither of the two FATs of the ESP every file is whole (bytes {} and {} of the disk)",
             at(0),
             at(1)
         ),

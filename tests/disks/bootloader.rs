@@ -355,7 +355,8 @@ fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
 fn the_loaders_of_another_architecture_are_refused() {
     let world = World::new();
     let disk = with_stubs(&world);
-    let why = "the boot loaders that are offered are for arm64, and the disk starts on amd64; `installer bootloader update --arch";
+    let why = "the boot loaders that are offered are for arm64, and the disk starts on amd64; `installer bootloader update \
+               --arch amd64";
     refused(&disk, INPUT, &[why], || bootloader(&disk, &["update", "--offline", "--arch=arm64"]));
     let status = bootloader(&disk, &["status", "--arch=arm64", "--output=json"]).json();
     assert!(status.to_string().contains(why), "{status}");

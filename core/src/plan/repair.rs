@@ -345,7 +345,7 @@ fn left(system: &SystemFacts, default: Slot, esp: &Esp) -> Vec<String> {
         "check the file system with `fsck.vfat`, then run `installer verify`; if that finds damage, reinstall";
     let (mut left, is_new_esp) = (Vec::new(), matches!(esp, Esp::Made(_)));
     if system.esp_fats.as_ref().is_some_and(|fats| fats.whole.is_none()) && !is_new_esp {
-        left.push(format!("the two FATs of the ESP differ, and by neither of them every file is whole: {REMEDY}"));
+        left.push(format!("by neither of the two FATs of the ESP every file is whole: {REMEDY}"));
     }
     let lost = PATHS.iter().zip(system.env_at).filter_map(|(path, at)| at.is_none().then_some(path));
     let again = copy_of_the_fat(system).map(|_| "run `installer repair` once more");
