@@ -2,8 +2,10 @@
 //!
 //! * **Frees come first**, also while the rollout is paused: a grant that is not needed is not held.
 //! * **Then staging**, of all nodes that answer, at any time: it disturbs no node. No node goes before all of them have it.
-//! * **Then grants**, wave by wave, in the plan's order and no other: one that cannot go now is waited for. Not waited for
-//!   are nodes that do not answer, failed, or are left out.
+//! * **Then grants**, wave by wave, in the plan's order: one that cannot go now is waited for. Not waited for are nodes that do
+//!   not answer, failed, or are left out; nor, within what may go at all, one that waits for what nobody behind it could take:
+//!   a zone, room in a younger pool, the place of the control plane. A node that is ill itself overtakes others, because it
+//!   is counted already.
 //! * A grant is only a proposal. The controller applies [`Ledger::grant`] with the limits of this decision to the object
 //!   that it writes, at the time of the write. Window and budget are looked at again there.
 //! * A node that holds a grant is asked to begin until it obeys, but only while windows are open: a message that was lost
@@ -82,7 +84,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     let gate = Gate { stop, held_back, rollback, unstaged: view.unstaged(now), retry: view.retry(now), progress };
 
     let mut next = ledger.clone();
-    let mut order = Order::default();
+    let mut order = Order::new(&limits);
     let mut blocked = Vec::new();
     for (wave, node) in view.nodes_in_order() {
         let Some(mut why) = view.why(wave, node, &gate, &mut steps) else { continue };
@@ -165,20 +167,33 @@ pub fn release_grants(
     ledger
 }
 
-/// In the plan's order: no node overtakes one that cannot go.
-#[derive(Default)]
-struct Order {
-    /// That one.
-    first: Option<String>,
+/// In the plan's order: no node overtakes one that waits for what it would take.
+struct Order<'a> {
+    /// The nodes that are ill themselves. They are counted already: that one of them goes takes the place of no node that is
+    /// well, and may mend what others wait for.
+    ill: BTreeSet<&'a str>,
+    /// The first node that stays; among those that are well, and among those that are ill.
+    first: [Option<String>; 2],
     /// One that a younger pool has no place for, by that pool. A label that a node has given itself holds back that node, and
     /// others with this label: no other one could go either.
     shared: BTreeMap<String, String>,
 }
 
-impl Order {
-    fn before(&self, node: &Node, limits: &Limits) -> Option<Blocked> {
+impl<'a> Order<'a> {
+    fn new(limits: &'a Limits) -> Self {
+        let ill = limits.down.iter().map(|node| node.uid.as_str()).collect();
+        Self { ill, first: [None, None], shared: BTreeMap::new() }
+    }
+
+    fn first(&mut self, node: &Node) -> &mut Option<String> {
+        let [well, ill] = &mut self.first;
+        if self.ill.contains(node.uid.as_str()) { ill } else { well }
+    }
+
+    fn before(&mut self, node: &Node, limits: &Limits) -> Option<Blocked> {
+        let first = self.first(node).clone();
         let mut there = limits.younger.iter().filter_map(|of| self.shared.get(&of.shared.get(&node.name)?.pool));
-        self.first.as_ref().or_else(|| there.next()).cloned().map(Blocked::After)
+        first.or_else(|| there.next().cloned()).map(Blocked::After)
     }
 
     fn stays(&mut self, node: &Node, why: &Blocked) {
@@ -189,9 +204,10 @@ impl Order {
                     self.shared.entry(pool.clone()).or_insert_with(|| node.name.clone());
                 }
             }
-            // No other one that goes gives it one.
-            Blocked::Refused(Refusal::NoZone) => {}
-            _ => self.first = Some(node.name.clone()),
+            // No other one that goes gives it a zone. Nor has a worker the one place of the control plane, to take or to give;
+            // and others of the control plane have their own answer.
+            Blocked::Refused(Refusal::NoZone | Refusal::ControlPlane { .. }) => {}
+            _ => *self.first(node) = Some(node.name.clone()),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use slipway_node::request::Goal;
 use slipway_rollout::{
     attempts::{History, MOST},
-    facts::{Evidence, Failure, FailureEvidence, NodeReport, ObservedNode},
+    facts::{Evidence, Facts, Failure, FailureEvidence, NodeReport, ObservedNode},
     ledger::{Ledger, Node, Proof, Role},
     plan::Plan,
 };
@@ -174,6 +174,18 @@ impl World {
         if view.facts.denied.is_some() { None } else { self.overtakes(write, node) }
     }
 
+    /// Who is ill takes nobody's place, and no worker that of the control plane, for which `other` waits.
+    fn takes_no_place(&self, facts: &Facts, node: &Node, other: &Node) -> bool {
+        let ill = facts.nodes.iter().filter(|observed| !observed.is_well()).map(|observed| &observed.node);
+        if ill.clone().any(|ill| ill.uid == node.uid) {
+            return true;
+        }
+        let is_plane = |of: &Node| of.role == Role::ControlPlane;
+        let grants = self.api.ledger.object.grants.iter().chain(&facts.ledger.grants);
+        let mut out = grants.map(|grant| &grant.node).chain(ill).chain(&facts.elsewhere);
+        is_plane(other) && !is_plane(node) && out.any(|of| is_plane(of) && of.uid != other.uid)
+    }
+
     /// The plan's order: each node before it has gone, or cannot; and the waves before it are over.
     fn overtakes(&self, write: &Write, node: &Node) -> Option<String> {
         let facts = &write.view.facts;
@@ -199,6 +211,7 @@ impl World {
                 says.is_none_or(|says| says.failed.is_some() || says.busy || is_ahead(says) || is_unstaged(says));
             // One with the labels of two pools waits for room in both, and nobody waits for it.
             let cannot = cannot || self.scenario.shared.names.contains(&other.name);
+            let cannot = cannot || self.takes_no_place(facts, node, other);
             // Nothing that others do gives it a zone.
             let cannot = cannot || (other.zone.is_none() && write.view.terms.zones().is_some());
             let has_gone = is_deferred(uid) || held_then(uid) || says.is_some_and(|says| says.runs == NEW);

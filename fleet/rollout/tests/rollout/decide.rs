@@ -315,6 +315,58 @@ fn the_control_plane_goes_last_one_by_one_and_waits_for_others_that_are_ill() {
     assert_eq!(why(&fleet, 1), "one node of the control plane at a time: x-1 is unavailable");
 }
 
+/// Its order has the control plane first, and each worker waits for that. Later, when one was left out for a time, none does.
+#[test]
+fn a_node_of_the_control_plane_that_waits_for_another_one_holds_up_no_worker_but_by_the_order_of_waves() {
+    let rules = Rules::try_from(vec![two_at_once()]).unwrap();
+    let nodes = [control_plane("a-c"), control_plane("a-d"), worker("a-1"), worker("a-2"), worker("a-3")];
+    let plan = Plan::new("pool", NEW, nodes, &rules, Order::ControlPlaneFirst, None);
+    let observed = plan.nodes().map(|(_, node)| staged(node.clone())).collect();
+    let mut fleet = Facts::new(plan, rules, observed);
+    fleet.elsewhere = vec![Node { pool: "other".to_owned(), ..control_plane("x-1") }];
+    assert_eq!(granted(&fleet), Vec::<usize>::new());
+    for n in [0, 1] {
+        assert_eq!(why(&fleet, n), "one node of the control plane at a time: x-1 is unavailable");
+    }
+    assert_eq!(why(&fleet, 2), format!("wave 1 is not over: it waits for {}", name(&fleet, 0)));
+    fleet.passed = 1;
+    assert_eq!(granted(&fleet), [2, 3]);
+    assert_eq!(why(&fleet, 0), "one node of the control plane at a time: x-1 is unavailable");
+    fleet.elsewhere.clear();
+    assert_eq!(granted(&fleet), [0, 2]);
+}
+
+/// Its upgrade may mend it, and takes no place: it is counted already.
+#[test]
+fn a_node_that_is_ill_goes_before_those_that_wait_for_it() {
+    let mut fleet = four(Policy::default());
+    report(&mut fleet, 2).well = false;
+    assert_eq!(granted(&fleet), [2]);
+    assert!(why(&fleet, 0).ends_with(&format!("and these are: {}", name(&fleet, 2))), "{}", why(&fleet, 0));
+    let token = hold(&mut fleet, 2);
+    assert_eq!(granted(&fleet), Vec::<usize>::new());
+    (report(&mut fleet, 2).token, report(&mut fleet, 2).well) = (token, true);
+    arrive(&mut fleet, 2);
+    assert_eq!(granted(&fleet), [0]);
+    // One after the other, as ever, and no canary is overtaken.
+    let mut fleet = four(Policy::default());
+    (report(&mut fleet, 1).well, report(&mut fleet, 3).well) = (false, false);
+    assert_eq!(granted(&fleet), [1]);
+    report(&mut fleet, 2).well = false;
+    assert_eq!(
+        why(&fleet, 2),
+        format!("1 of the 4 nodes of pool pool may be unavailable at once, and these are: {}", name(&fleet, 1))
+    );
+    assert_eq!(why(&fleet, 3), format!("{} is before it, and cannot go yet", name(&fleet, 2)));
+    let mut fleet = four(canary());
+    report(&mut fleet, 2).well = false;
+    assert_eq!(granted(&fleet), [0]);
+    // Nor does a control plane that has one ill node wait for itself.
+    let mut fleet = rollout(&[control_plane("a-c"), control_plane("a-d"), control_plane("a-e")], two_at_once());
+    report(&mut fleet, 2).well = false;
+    assert_eq!(granted(&fleet), [2]);
+}
+
 #[test]
 fn a_busy_node_is_left_alone_and_counts() {
     let mut fleet = four(two_at_once());
