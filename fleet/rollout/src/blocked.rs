@@ -53,7 +53,7 @@ pub enum Blocked {
     #[error("it failed: {0}")]
     Failed(String),
     /// Its last attempt ended before the payload ran. That says nothing about the payload.
-    #[error("its last attempt ended before the payload ran, and is repeated from {from:.0} on: {why}")]
+    #[error("its last attempt ended before the payload ran, and is {}: {why}", again(.from))]
     RetriesLater { from: Timestamp, why: String },
     /// It says that it obeyed a token that was never given.
     #[error(
@@ -169,6 +169,13 @@ pub enum Blocked {
     /// Another one is before it.
     #[error("{0} is before it, and cannot go yet")]
     After(String),
+}
+
+fn again(from: &Timestamp) -> String {
+    if *from == Timestamp::MAX {
+        return "not repeated, because no time within 400 days is allowed".to_owned();
+    }
+    format!("repeated from {from:.0} on")
 }
 
 impl Blocked {

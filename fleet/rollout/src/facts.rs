@@ -296,13 +296,14 @@ impl Facts {
     }
 
     /// When an attempt that is not to be repeated in this window may be: with the next window, or after an hour where no
-    /// policy has windows.
+    /// policy has windows; a blackout months ahead is no end of a window.
     pub fn next_window(&self, now: Timestamp) -> Timestamp {
-        match self.rules.open(now) {
-            Ok(None) => PositiveDuration::minutes(60).after(now),
-            Ok(Some(closes)) => self.rules.opens(closes).unwrap_or(Timestamp::MAX),
-            Err(Closed { opens, .. }) => opens.unwrap_or(Timestamp::MAX),
-        }
+        let opens = match self.rules.open(now) {
+            Err(Closed { opens, .. }) => opens,
+            Ok(Some(closes)) if self.rules.has_windows() => self.rules.opens(closes),
+            Ok(_) => self.rules.opens(PositiveDuration::minutes(60).after(now)),
+        };
+        opens.unwrap_or(Timestamp::MAX)
     }
 
     /// The pools' targets, by name.

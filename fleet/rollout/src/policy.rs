@@ -169,6 +169,11 @@ impl Rules {
         }
     }
 
+    /// One of the policies has windows.
+    pub fn has_windows(&self) -> bool {
+        self.0.iter().any(|policy| !policy.windows.is_empty())
+    }
+
     /// The first time from `at` on at which all policies allow to begin.
     pub fn opens(&self, at: Timestamp) -> Option<Timestamp> {
         let horizon = PositiveDuration::minutes(HORIZON).after(at);

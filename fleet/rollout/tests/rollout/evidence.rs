@@ -1,10 +1,11 @@
 //! Conclusions from a failure about the payload: each kind has its rule.
 
-use jiff::ToSpan;
+use jiff::{Timestamp, ToSpan};
 use slipway_rollout::{
     decide::{Action, decide},
     facts::{Failure, FailureEvidence, Retry, RollbackPolicy},
     policy::Policy,
+    window::{Blackout, Zone},
 };
 
 use crate::{
@@ -67,6 +68,22 @@ fn without_windows_it_is_repeated_after_an_hour() {
     let mut fleet = four(two_at_once());
     report(&mut fleet, 0).failed = failure(FailureEvidence::BeforeReboot);
     assert_eq!(look(&fleet).retry.unwrap().from, noon() + 1.hours());
+    // A blackout is no window. It is waited for only where it holds in an hour.
+    for (from, until, next) in [
+        ("2026-12-23T18:00", "2027-01-04T06:00", Some(noon() + 1.hours())),
+        ("2026-06-01T12:30", "2026-06-01T17:00", Some(noon() + 5.hours())),
+        ("2026-06-01T12:30", "9999-01-01T00:00", None),
+    ] {
+        let utc = Zone::named("UTC").unwrap();
+        let blackout = Blackout::new(from.parse().unwrap(), until.parse().unwrap(), utc, String::new()).unwrap();
+        let mut fleet = four(Policy { blackouts: vec![blackout], ..two_at_once() });
+        let token = hold(&mut fleet, 0);
+        (report(&mut fleet, 0).token, report(&mut fleet, 0).failed) = (token, failure(FailureEvidence::BeforeReboot));
+        assert_eq!(look(&fleet).retry.unwrap().from, next.unwrap_or(Timestamp::MAX), "{from}");
+        let told =
+            "its last attempt ended before the payload ran, and is not repeated, because no time within 400 days";
+        assert_eq!(why(&fleet, 0).starts_with(told), next.is_none(), "{}", why(&fleet, 0));
+    }
 }
 
 #[test]
