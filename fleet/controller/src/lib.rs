@@ -31,6 +31,7 @@
 //! * `object_cache`: objects that were read before
 //! * `readable`: an object that may not be understood
 //! * [`nodes`]: nodes, looked at and asked
+//! * `slow_nodes`: those that did not answer in time, for which no round waits
 //! * [`observed_node`]: the input of decisions about a node
 //! * [`node_report`]: a node's answer as that input
 //! * [`pools`]: what decisions need of a pool
@@ -92,6 +93,7 @@ pub mod replacement_facts;
 pub mod report;
 pub mod round;
 pub mod serve;
+mod slow_nodes;
 pub mod trigger;
 pub mod upgrade_kubernetes;
 pub mod volumes;

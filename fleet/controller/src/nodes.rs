@@ -12,21 +12,22 @@ use slipway_node_api::{
     v1::{AbortRequest, RequestState, StatusRequest, StatusResponse, plan_request::Goal},
 };
 use slipway_node_client::{Client, Files, Trust, chain};
-use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use uuid::Uuid;
 
-use crate::observed_node::{NoReport, NodeReading, address, uid};
+use crate::{
+    observed_node::{NoReport, NodeReading, address, uid},
+    slow_nodes::{Question, SlowNodes},
+};
 
 /// The longest time for one answer of a node, the connection included.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Nodes that are spoken to at once.
-const AT_ONCE: usize = 64;
 
 /// The connections to nodes.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     files: Files,
     port: u16,
+    slow: Arc<SlowNodes>,
 }
 
 /// A request to a node.
@@ -52,7 +53,7 @@ pub enum Answer {
 impl Nodes {
     /// Reached with these certificates, at this port. The files are read in each round: they may change.
     pub fn new(files: Files, port: u16) -> Self {
-        Self { files, port }
+        Self { files, port, slow: Arc::new(SlowNodes::new(ANSWER)) }
     }
 
     /// Why no node can be asked.
@@ -67,42 +68,43 @@ impl Nodes {
     /// Look at these nodes, by UID.
     pub async fn look(&self, nodes: &[&core::Node]) -> BTreeMap<String, NodeReading> {
         let trust = self.trust().inspect_err(|why| tracing::error!("no node can be asked: {why}"));
-        let gate = Arc::new(Semaphore::new(AT_ONCE));
-        let mut looks = JoinSet::new();
-        for node in nodes {
-            let (uid, address) = (uid(node).to_owned(), address(node, self.port));
-            let (trust, gate) = (trust.clone(), Arc::clone(&gate));
-            looks.spawn(async move {
-                // The gate is never closed.
-                let _turn = gate.acquire().await;
-                let status = async {
-                    let trust = trust.map_err(NoReport::OwnCertificates)?;
-                    status(&trust, address).await.map_err(NoReport::Silent)
-                };
-                let late = || NoReport::Silent(format!("within {} s", ANSWER.as_secs()));
-                let status = timeout(ANSWER, status).await.unwrap_or_else(|_| Err(late()));
-                (uid, NodeReading { status, at: Timestamp::now() })
-            });
-        }
-        looks.join_all().await.into_iter().collect()
+        let question = |node: &&core::Node| {
+            let (trust, to) = (trust.clone(), address(node, self.port));
+            let address = to.clone().unwrap_or_default();
+            let ask = move || {
+                let (trust, to) = (trust.clone(), to.clone());
+                async move {
+                    let status = async {
+                        let trust = trust.map_err(NoReport::OwnCertificates)?;
+                        status(&trust, to).await.map_err(NoReport::Silent)
+                    };
+                    NodeReading { status: status.await, at: Timestamp::now() }
+                }
+            };
+            Question { uid: uid(node).to_owned(), address, ask }
+        };
+        let answers = self.slow.look(nodes.iter().map(question).collect()).await;
+        let late = || NodeReading {
+            status: Err(NoReport::Silent(format!("within {} s", ANSWER.as_secs()))),
+            at: Timestamp::now(),
+        };
+        answers.into_iter().map(|(uid, reading)| (uid, reading.unwrap_or_else(late))).collect()
     }
 
     /// Ask nodes, each for something. Returns the answers, by UID.
     pub async fn ask(&self, requests: Vec<(core::Node, Ask)>) -> BTreeMap<String, Answer> {
         let trust = self.trust();
-        let gate = Arc::new(Semaphore::new(AT_ONCE));
-        let mut asks = JoinSet::new();
-        for (node, request) in requests {
-            let (uid, address) = (uid(&node).to_owned(), address(&node, self.port));
-            let (trust, gate) = (trust.clone(), Arc::clone(&gate));
-            asks.spawn(async move {
-                let _turn = gate.acquire().await;
-                let answer = async { ask(connect(&trust?, &address?).await?, &request).await };
-                let answer = timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(too_late()));
-                (uid, answer.unwrap_or_else(Answer::Refused))
-            });
-        }
-        asks.join_all().await.into_iter().collect()
+        let question = |(node, request): (core::Node, Ask)| {
+            let (trust, to) = (trust.clone(), address(&node, self.port));
+            let address = to.clone().unwrap_or_default();
+            let ask = async move {
+                let answer = async { ask(connect(&trust?, &to?).await?, &request).await };
+                answer.await.unwrap_or_else(Answer::Refused)
+            };
+            Question { uid: uid(&node).to_owned(), address, ask }
+        };
+        let answers = self.slow.request(requests.into_iter().map(question).collect()).await;
+        answers.into_iter().map(|(uid, answer)| (uid, answer.unwrap_or_else(|| Answer::Refused(too_late())))).collect()
     }
 }
 
