@@ -9,6 +9,7 @@ use slipway_node::request::Request;
 use slipway_node_api::{
     reason::Reason,
     request,
+    text::clean_and_cut,
     v1::{AbortRequest, RequestState, StatusRequest, StatusResponse, plan_request::Goal},
 };
 use slipway_node_client::{Client, Files, Trust, chain};
@@ -21,6 +22,8 @@ use crate::{
 
 /// The longest time for one answer of a node, the connection included.
 const ANSWER: Duration = Duration::from_secs(10);
+/// The most bytes of a reason that a node takes.
+const REASON: usize = 512;
 
 /// The connections to nodes.
 #[derive(Clone, Debug)]
@@ -127,6 +130,11 @@ async fn status(trust: &Trust, address: Result<String, String>) -> Result<Status
     Ok(client.status(StatusRequest {}).await.map_err(|e| chain(&e))?.into_inner())
 }
 
+/// A node refuses a request with more than it takes, and people write as much as the API server takes, in any number of lines.
+fn abort_request(id: Uuid, why: &str) -> AbortRequest {
+    AbortRequest { id: id.to_string(), why: clean_and_cut(why, REASON), as_is: false }
+}
+
 async fn ask(mut client: Client, ask: &Ask) -> Result<Answer, String> {
     let asked = match ask {
         Ask::For(request) => match request::to_wire(request) {
@@ -136,10 +144,7 @@ async fn ask(mut client: Client, ask: &Ask) -> Result<Answer, String> {
             Goal::Reboot(request) => client.reboot(request).await,
         }
         .map(|answer| answer.get_ref().state() == RequestState::New),
-        Ask::Abort(id, why) => {
-            let request = AbortRequest { id: id.to_string(), why: why.clone(), as_is: false };
-            client.abort(request).await.map(|_| false)
-        }
+        Ask::Abort(id, why) => client.abort(abort_request(*id, why)).await.map(|_| false),
     };
     match asked {
         Ok(true) => Ok(Answer::New),
@@ -148,5 +153,21 @@ async fn ask(mut client: Client, ask: &Ask) -> Result<Answer, String> {
             Some(reason) => Err(format!("the node refuses ({}): {}", reason.name(), status.message())),
             None => Err(chain(&status)),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipway_node_api::bound::check;
+
+    use super::*;
+
+    #[test]
+    fn a_node_takes_the_reason_of_an_abort_however_people_write_it() {
+        for why in ["a".repeat(REASON), "alice: ".to_owned() + &"é".repeat(1024), "two\nlines\n".to_owned()] {
+            let mut request = abort_request(Uuid::nil(), &why);
+            assert_eq!(check(&mut request), Ok(()), "{why}");
+            assert!(request.why.len() >= 9);
+        }
     }
 }
