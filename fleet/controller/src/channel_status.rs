@@ -20,7 +20,7 @@ use slipway_channel::{
     candidate,
     choose::{Choice, Image, Source, choose},
     lookup::{lacks_payload, lacks_signatures},
-    spec::Spec,
+    spec::{Select, Spec},
 };
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
@@ -308,7 +308,7 @@ fn write_choice(
     status.floors = choice.floors.iter().map(floor).collect();
     let Some(chosen) = &choice.chosen else {
         set_latest(status, None, now);
-        return (false, "NothingChosen", nothing(status));
+        return (false, "NothingChosen", nothing(spec, status));
     };
     match whole(chosen) {
         Some(latest) => {
@@ -332,9 +332,12 @@ fn write_choice(
     }
 }
 
-fn nothing(status: &ChannelStatus) -> String {
+fn nothing(spec: &Spec, status: &ChannelStatus) -> String {
     match status.candidates.first() {
-        None => "there is no image".to_owned(),
+        None => match &spec.select {
+            Select::Label(_) => format!("{} has no image", spec.repository),
+            Select::Tags(wanted) => format!("no tag of {} is like {wanted}: see spec.select", spec.repository),
+        },
         Some(Candidate { digest, version, refused_because, .. }) => {
             let name = version.clone().unwrap_or_else(|| String::from(*digest));
             let why = refused_because.as_deref().unwrap_or_default();

@@ -18,6 +18,7 @@ use slipway_rollout::{
     blocked::Blocked,
     decide::{Action, BlockedNode, Decision},
     facts::{Facts, ObservedNode},
+    ledger::Refusal,
 };
 
 use crate::{
@@ -100,7 +101,8 @@ fn overlong(pool_round: &PoolRound, BlockedNode { node, why }: &BlockedNode) -> 
             | Blocked::Moved { .. }
     );
     let since = pool_round.facts.ledger.held(&node.uid).filter(|_| is_at_it)?.since;
-    let is_long = pool_round.at.duration_since(since) > UPGRADE;
+    // A clock may have been ahead when it was given.
+    let is_long = pool_round.at.duration_since(since).abs() > UPGRADE;
     let what = format!("slipwayctl fleet unblock {} --reason WHY", node.name);
     is_long.then(|| format!(", since {since:.0}; look at the machine, and if it does not end: {what}"))
 }
@@ -141,6 +143,7 @@ fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
         (_, Some(blocker)) if matches!(why, Blocked::Staging | Blocked::UnderWay { .. } | Blocked::Aborts { .. }) => {
             format!("{why} ({blocker})")
         }
+        _ if *why == Blocked::Refused(Refusal::NoZone) => format!("{why}: {}", pool_round.desired.zones),
         _ => why.to_string(),
     }
 }

@@ -245,6 +245,7 @@ fn a_node_without_a_zone_stays_and_the_others_go_on_where_zones_count() {
     assert!((0..4).filter(|n| *n != 1).all(|n| told(&scene, &round, n).reason == "Done"));
     let pool = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
     assert!(pool.state == "Waiting" && pool.message.contains("n1: its zone is not known"), "{pool:?}");
+    assert!(pool.message.ends_with("give the node the label that the policy names: zone"), "{pool:?}");
 }
 
 #[test]

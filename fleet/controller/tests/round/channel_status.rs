@@ -154,7 +154,11 @@ fn a_registry_that_fails_leaves_the_choice_and_what_people_write_holds_all_the_s
     board.write(hour(3));
     assert_eq!(board.latest("stable"), None);
     board.lookup("stable", Ok(vec![]), hour(4));
-    assert_eq!((board.latest("stable"), board.condition("stable", "Ready").2), (None, "there is no image"));
+    let nothing = "registry.example/other has no image";
+    assert_eq!((board.latest("stable"), board.condition("stable", "Ready").2), (None, nothing));
+    board.edit("stable", json!({ "repository": "registry.example/other", "select": { "tags": "v*" } }));
+    board.write(hour(4));
+    assert_eq!(board.condition("stable", "Ready").2, "no tag of registry.example/other is like v*: see spec.select");
 }
 
 #[test]

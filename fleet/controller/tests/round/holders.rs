@@ -95,6 +95,10 @@ fn with_one_place_the_pool_stands_still_and_names_the_command() {
             assert!(message.contains(", since 2026-06-01T10:59:00Z; look at the machine, and"), "{message}");
             assert!(message.ends_with(&command), "{message}");
         }
+        // A clock that was ahead by a day when it gave the grant hides the command for no day.
+        scene.ledger.status.as_mut().unwrap().grants[0].since = now() + 24.hours();
+        let round = scene.round();
+        assert!(message(&scene, &round).iter().all(|of| of.ends_with(&command)), "{:?}", message(&scene, &round));
         // That is what frees it. It waits for its turn again: the attempt was no failure.
         let token = round.ledger.grants[0].token;
         scene.ledger.spec.release =
