@@ -14,13 +14,18 @@ use crate::{candidate::version, pattern::Pattern, signature_demand::Signatures};
 /// The default interval between looks into a registry, minutes.
 const INTERVAL: u32 = 10;
 
+/// A version (Semantic Versioning 2.0.0), as a pattern.
+const VERSION: &str = "(0|[1-9][0-9]{0,17})[.](0|[1-9][0-9]{0,17})[.](0|[1-9][0-9]{0,17})\
+    (-(0|[1-9][0-9]{0,17}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)([.](0|[1-9][0-9]{0,17}|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?\
+    ([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?";
+
 /// Where new images come from, and which of them are taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
     /// The repository, without a tag: registry.example/os.
     #[schemars(length(min = 1, max = 1024), extend("x-kubernetes-validations" = [{
-        "rule": "!self.contains('://') && !self.contains('@')",
+        "rule": "!self.contains('://') && !self.contains('@') && !self.matches('/[^/]*:[^/]*$')",
         "message": "a repository is written without a scheme, a tag or a digest: registry.example/os",
     }]))]
     pub repository: String,
@@ -46,7 +51,7 @@ pub struct Spec {
     pub min_age: Option<PositiveDuration>,
     /// Versions that a node with an older one goes to first. Each must be there; the range does not hold for them.
     #[serde(default)]
-    #[schemars(with = "Vec<String>", length(max = 256))]
+    #[schemars(with = "Vec<String>", length(max = 256), inner(length(max = 256), regex(pattern = format!("^{VERSION}$"))))]
     pub floors: Vec<Version>,
     /// Images that are never taken: a version such as 1.2.3, or a digest such as sha256: and 64 hex digits.
     #[serde(default)]
@@ -132,7 +137,9 @@ impl JsonSchema for Deny {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "minLength": 1, "maxLength": 256 })
+        json_schema!({
+            "type": "string", "minLength": 1, "maxLength": 256, "pattern": format!("^(sha256:[0-9a-f]{{64}}|v?{VERSION})$"),
+        })
     }
 }
 

@@ -36,7 +36,9 @@ pub const LEDGER: &str = "cluster";
 #[serde(default)]
 pub struct DisruptionLedgerSpec {
     /// Grants that people free by hand, for a node that will not say itself that it is well. Be sure that it cannot come
-    /// back in the middle of its upgrade: others go down while it may. Entries stay as a record.
+    /// back in the middle of its upgrade: others go down while it may. Entries stay as a record, of which slipwayctl keeps the
+    /// last 256.
+    #[schemars(length(max = 512))]
     pub release: Vec<Release>,
 }
 

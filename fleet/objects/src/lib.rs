@@ -33,10 +33,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attribution {
     /// The person who says so, as others know them: alice.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"\S"))]
     pub who: String,
     /// The reason, for who reads it later: "on loan until May".
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(length(min = 1, max = 1024), regex(pattern = r"\S"))]
     pub why: String,
 }
 

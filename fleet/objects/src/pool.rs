@@ -48,7 +48,7 @@ pub struct NodePoolSpec {
     /// Names of UpgradePolicies. All of them hold: the strictest of each kind counts. Without any, one node goes at a time,
     /// at any hour, and the first failure stops it. If one is missing or cannot be understood, nothing begins.
     #[serde(default)]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub policies: Vec<String>,
     /// How its nodes get the target: upgraded in place, or replaced.
     #[serde(default)]
@@ -56,7 +56,7 @@ pub struct NodePoolSpec {
     /// How nodes are replaced, where the strategy is Replace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replace: Option<Replace>,
-    /// Whether nodes of the control plane go before the others, or after them.
+    /// Whether nodes of the control plane go before the others, or after them. Who comes later waits until they are done.
     #[serde(default)]
     pub order: Order,
     /// Make EPHEMERAL anew on each node. A member of etcd leaves its cluster first, and comes back as a learner.
@@ -141,7 +141,7 @@ pub enum Provider {
 pub struct Target {
     /// The installer image: docker://registry.example/os:2. Needs payload beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(length(min = 1, max = 1024), regex(pattern = "^(docker://|oci:|oci-archive:|dir:)[!-~]+$"))]
     pub image: Option<String>,
     /// The SHA-256 digest that names the payload in the image. Nodes refuse an image with another payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,8 +6,13 @@
 use std::{collections::BTreeSet, env, fs, path::Path};
 
 use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
-use proptest::{prelude::*, sample::select};
+use proptest::{
+    prelude::*,
+    sample::select,
+    string::{RegexGeneratorStrategy, string_regex},
+};
 use serde_json::{Value, json};
 use slipway_channel::{
     candidate::{Candidate, ImageLabels},
@@ -17,6 +22,7 @@ use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     channel::{self, Channel},
     crd,
+    policy::UpgradePolicy,
 };
 
 #[test]
@@ -122,6 +128,45 @@ proptest! {
         let written = serde_json::to_string(&channel::Candidate::new(&candidate, None)).unwrap();
         let read: channel::Candidate = serde_json::from_str(&written).unwrap();
         prop_assert_eq!(read.found(&[]), candidate);
+    }
+}
+
+/// Texts that the API server takes at this place of a spec, by its pattern.
+fn taken(definition: &CustomResourceDefinition, path: &str) -> RegexGeneratorStrategy<String> {
+    let definition = serde_json::to_value(definition).unwrap();
+    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let pattern = schema.pointer(path).unwrap()["pattern"].as_str().unwrap();
+    string_regex(pattern.strip_prefix('^').unwrap().strip_suffix('$').unwrap()).unwrap()
+}
+
+fn channel_with(list: &str, entry: &str) -> Result<Channel, serde_json::Error> {
+    let spec = json!({ "repository": "registry.example/os", "select": { "label": "stable" }, list: [entry] });
+    serde_json::from_value(json!({ "metadata": {}, "spec": spec }))
+}
+
+fn policy_with(spec: Value) -> Result<UpgradePolicy, serde_json::Error> {
+    serde_json::from_value(json!({ "metadata": {}, "spec": spec }))
+}
+
+proptest! {
+    /// Nothing that a person writes is taken first, and not understood later: but for nothing, which a rule refuses, and days
+    /// that a month does not have.
+    #[test]
+    fn what_a_pattern_takes_is_understood(
+        per in taken(&UpgradePolicy::crd(), "/properties/rate/properties/per"),
+        from in taken(&UpgradePolicy::crd(), "/properties/blackouts/items/properties/from"),
+        floor in taken(&Channel::crd(), "/properties/floors/items"),
+        deny in taken(&Channel::crd(), "/properties/deny/items"),
+    ) {
+        let read = policy_with(json!({ "rate": { "count": 1, "per": per } }));
+        prop_assert_eq!(read.is_ok(), per.contains(|c: char| matches!(c, '1'..='9')), "{}: {:?}", per, read);
+        let blackout = json!({ "from": from, "until": "9999-12-31T23:59:59", "zone": "UTC" });
+        let read = policy_with(json!({ "blackouts": [blackout] }));
+        prop_assert!(read.is_ok() || from[8..10] > *"28" || from.starts_with("9999-12-31"), "{}: {:?}", from, read);
+        for (list, entry) in [("floors", &floor), ("deny", &deny)] {
+            let read = channel_with(list, entry);
+            prop_assert!(read.is_ok(), "{}: {:?}", entry, read);
+        }
     }
 }
 

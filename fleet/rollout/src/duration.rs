@@ -22,7 +22,9 @@ impl JsonSchema for PositiveDuration {
         json_schema!({
             "type": "string",
             "maxLength": 64,
-            "pattern": "^(PT([0-9]+[HMS])+|[0-9]+(h|m|s)( ?[0-9]+(h|m|s))*)$",
+            // Each unit once, the longest first.
+            "pattern": "^(PT([0-9]{1,9}H)?([0-9]{1,9}M)?([0-9]{1,9}S)?|\
+                        [0-9]{1,9}(h( ?[0-9]{1,9}m)?( ?[0-9]{1,9}s)?|m( ?[0-9]{1,9}s)?|s))$",
             "x-kubernetes-validations": [{
                 "rule": "self.matches('[1-9]')",
                 "message": "a length of time is longer than nothing: 90s, 4h or 1h 30m",

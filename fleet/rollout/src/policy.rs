@@ -69,6 +69,7 @@ pub enum ApprovalPolicy {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Topology {
     /// The label of nodes that says where one is: topology.kubernetes.io/zone.
+    #[schemars(length(min = 1, max = 317))]
     pub key: String,
     /// How many values of it may be disturbed at once: 1, if it is left out.
     #[schemars(range(min = 1))]

@@ -22,6 +22,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration::PositiveDuration;
 
+/// A time as a blackout has it. Rules about it need its longest length, which the API server does not take from a pattern.
+const LOCAL_TIME: &str =
+    "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?$";
+
 /// The longest window: one that is always open is none.
 const LONGEST: u32 = 24 * 60;
 
@@ -131,6 +135,7 @@ pub struct Window {
 struct Written {
     /// On these days of the week; on every day if there is none.
     #[serde(default)]
+    #[schemars(length(max = 7))]
     days: Vec<Day>,
     /// When it opens, in local time: 22:00. If clocks leave this time out, it opens as long after midnight as on other
     /// days; if they have it twice, it opens the first time only.
@@ -223,15 +228,16 @@ pub struct Blackout {
 }]))]
 struct WrittenBlackout {
     /// When it begins, in local time: 2026-12-23T18:00.
-    #[schemars(with = "String", length(min = 10, max = 32))]
+    #[schemars(with = "String", length(max = 19), regex(pattern = LOCAL_TIME))]
     from: DateTime,
     /// When it is over, in local time: 2027-01-04T06:00.
-    #[schemars(with = "String", length(min = 10, max = 32))]
+    #[schemars(with = "String", length(max = 19), regex(pattern = LOCAL_TIME))]
     until: DateTime,
     /// The time zone, as the IANA names it: Europe/Berlin, UTC.
     zone: Zone,
     /// Its purpose. It is shown with the nodes that wait.
     #[serde(default)]
+    #[schemars(length(max = 1024))]
     why: String,
 }
 

@@ -139,11 +139,17 @@ fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("Channel", "range", json!("latest"), range),
         ("Channel", "repository", json!("docker://registry.example/os"), repository),
         ("Channel", "repository", json!("registry.example/os@sha256:00"), repository),
+        ("Channel", "repository", json!("registry.example:5000/os:2"), repository),
+        ("Channel", "floors", json!(["1.4"]), "floors[0]"),
+        ("Channel", "deny", json!(["sha256:0123"]), "deny[0]"),
+        ("NodePool", "target", json!({ "image": "registry.example/os:2", "payload": "0".repeat(64) }), "target.image"),
+        ("UpgradePolicy", "rate.per", json!("30m 1h"), "rate.per"),
+        ("UpgradePolicy", "blackouts.0.from", json!("2026-12-23T18:00Z"), "blackouts[0].from"),
         ("Channel", "signatures.threshold", json!(2), "threshold is no more than the number of keys"),
         ("Channel", "signatures.threshold", json!(0), "signatures.threshold"),
         ("Channel", "select", json!({ "label": "a", "tags": "b" }), "select"),
         ("NodePool", "target", json!({ "channel": "a", "image": "b" }), "target"),
-        ("NodePool", "target", json!({ "image": "b", "payload": "0" }), "target.payload"),
+        ("NodePool", "target", json!({ "image": "dir:/b", "payload": "0" }), "target.payload"),
         ("NodePool", "strategy", json!("Hope"), "strategy"),
     ]
 }

@@ -82,13 +82,21 @@ fn what_cannot_be_meant_is_refused_by_the_schema() {
         (json!({ "windows": [{ "start": "25:00", "lasts": "4h", "zone": "UTC" }] }), "start"),
         (json!({ "windows": [{ "start": "22:00", "lasts": "4h", "zone": "UTC", "days": ["monday"] }] }), "days"),
         (json!({ "topology": { "key": "zone", "maxDomains": 0 } }), "maxDomains"),
+        (json!({ "topology": { "key": "" } }), "topology.key"),
+        (json!({ "rate": { "count": 1, "per": "30m 1h" } }), "per"),
+        (json!({ "rate": { "count": 1, "per": "1d" } }), "per"),
+        (json!({ "blackouts": [{ "from": "tomorrow", "until": "2027-01-04T06:00", "zone": "UTC" }] }), "from"),
+        (json!({ "blackouts": [{ "from": "2026-12-23", "until": "2027-01-04T06:00Z", "zone": "UTC" }] }), "until"),
     ] {
         let said = refused("UpgradePolicy", policy);
         assert!(said.contains(why), "{said}");
     }
     let said = refused("NodePool", json!({ "nodeSelector": {}, "target": { "image": "x", "payload": "abc" } }));
     assert!(said.contains("payload"), "{said}");
-    let whole = json!({ "image": "x", "payload": payload("x") });
+    let unnamed = json!({ "image": "registry.example/os:2", "payload": payload("x") });
+    let said = refused("NodePool", json!({ "nodeSelector": {}, "target": unnamed }));
+    assert!(said.contains("target.image") && said.contains("docker://"), "{said}");
+    let whole = json!({ "image": "docker://registry.example/os:2", "payload": payload("x") });
     for target in [json!({}), json!({ "image": "x" }), json!({ "payload": payload("x") })] {
         let said = refused("NodePool", json!({ "nodeSelector": {}, "target": target }));
         assert!(said.contains("spec.target"), "{said}");
@@ -104,9 +112,17 @@ fn what_cannot_be_meant_is_refused_by_the_schema() {
         let said = refused("Channel", json!({ "repository": "r.io/os", "select": select }));
         assert!(said.contains("spec.select"), "{said}");
     }
+    for (list, entry) in [("floors", "1.4"), ("floors", "v1.4.0"), ("deny", "1.9"), ("deny", "sha256:0123")] {
+        let said = refused("Channel", json!({ "repository": "r.io/os", "select": { "label": "a" }, list: [entry] }));
+        assert!(said.contains(&format!("spec.{list}")), "{said}");
+    }
     let unsigned = json!({ "who": "", "why": "" });
     let said = refused("NodePool", json!({ "nodeSelector": {}, "target": {}, "paused": unsigned }));
     assert!(said.contains("paused.who") && said.contains("paused.why"), "{said}");
+    // Where nothing is said no grant is freed, and nobody would be told why.
+    let blank = json!({ "token": 1, "who": " ", "why": "\n" });
+    let said = refused("DisruptionLedger", json!({ "release": [blank] }));
+    assert!(said.contains(".who") && said.contains(".why"), "{said}");
     // And what the documents show is taken.
     let whole = json!({
         "maxUnavailable": "25%", "failureBudget": 2, "rate": { "count": 10, "per": "1h" },
