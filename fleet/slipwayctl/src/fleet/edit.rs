@@ -273,49 +273,6 @@ pub fn unskip(pool: &Value, node: &str) -> Result<Edit, Failure> {
     Edit::write(json!({ "skip": rest }), format!("{node} goes along; it was left out by {who}: {why}"))
 }
 
-/// Free the grant of a node.
-pub fn release(ledger: &Value, node: &str, token: Option<u64>, word: &Attribution) -> Result<Edit, Failure> {
-    let grants = ledger["status"]["grants"].as_array().cloned().unwrap_or_default();
-    let held: Vec<u64> = grants
-        .iter()
-        .filter(|grant| grant["node"]["name"] == node)
-        .filter_map(|grant| grant["token"].as_u64())
-        .filter(|held| token.is_none_or(|token| token == *held))
-        .collect();
-    let token = match (&held[..], token) {
-        ([held], _) => *held,
-        ([], Some(token)) => return refused("no-grant", format!("{node} does not hold the grant {token}")),
-        ([], None) => {
-            return refused("no-grant", format!("{node} holds no grant: `slipwayctl fleet status` shows who does"));
-        }
-        (several, _) => {
-            let tokens: Vec<String> = several.iter().map(u64::to_string).collect();
-            let message = format!("{node} holds the grants {}: say --token", tokens.join(" and "));
-            return refused("two-grants", message);
-        }
-    };
-    let already = format!("the grant {token} of {node} is to be freed already");
-    free(ledger, token, word, already, format!("the grant {token} of {node} is freed with the next look"))
-}
-
-/// The token of a grant or a claim is named in the ledger, if it is not named `already`.
-pub(crate) fn free(
-    ledger: &Value,
-    token: u64,
-    word: &Attribution,
-    already: String,
-    says: String,
-) -> Result<Edit, Failure> {
-    let mut release = entries(ledger, "release");
-    if release.iter().any(|entry| entry["token"] == token) {
-        return Edit::already(already);
-    }
-    let mut entry = signed(word);
-    entry["token"] = json!(token);
-    release.push(entry);
-    Edit::write(json!({ "release": release }), says)
-}
-
 #[cfg(test)]
 mod tests {
     use slipway_fleet_objects::rollout::ApprovalRecord;
@@ -471,22 +428,5 @@ mod tests {
         let aborted = approve(&pool(json!({})), &rollout("Aborted"), (None, None), &BTreeSet::new(), &alice());
         let aborted = aborted.unwrap_err().to_string();
         assert!(aborted.ends_with("kubectl delete rollout p-1"), "{aborted}");
-    }
-
-    #[test]
-    fn a_word_frees_the_grant_that_is_meant_and_no_other() {
-        let grant = |name: &str, token: u64| json!({ "node": { "name": name }, "token": token });
-        let grants = [grant("n1", 3), grant("n2", 4), grant("n2", 7)];
-        let old = json!({ "token": 1, "who": "bob", "why": "gone" });
-        let ledger = json!({ "spec": { "release": [old] }, "status": { "grants": grants } });
-        let spec = |edit: Result<Edit, Failure>| edit.unwrap().spec.unwrap();
-        let mine = |token: u64| json!({ "token": token, "who": "alice", "why": "the fair" });
-        assert_eq!(spec(release(&ledger, "n1", None, &alice())), json!({ "release": [old, mine(3)] }));
-        assert_eq!(word_of(release(&ledger, "n2", None, &alice())), "two-grants");
-        assert_eq!(spec(release(&ledger, "n2", Some(7), &alice())), json!({ "release": [old, mine(7)] }));
-        assert_eq!(word_of(release(&ledger, "n2", Some(3), &alice())), "no-grant");
-        assert_eq!(word_of(release(&ledger, "n3", None, &alice())), "no-grant");
-        let done = json!({ "spec": { "release": [mine(3)] }, "status": { "grants": grants } });
-        assert_eq!(release(&done, "n1", None, &alice()).unwrap().spec, None);
     }
 }

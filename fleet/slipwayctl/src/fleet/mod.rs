@@ -11,6 +11,7 @@
 //! * [`cluster`]: objects, read and changed
 //! * [`cluster_wide`]: what belongs to no pool alone: grants, and the version of Kubernetes
 //! * [`edit`]: what a person's word changes in an object
+//! * [`release`]: the word that frees a grant
 //! * [`status_report`]: how far rollouts are, as data
 //! * [`diagram`]: the same for people
 //! * [`init`]: what a fleet begins with
@@ -23,6 +24,7 @@ mod diagram;
 pub mod edit;
 mod forecast;
 mod init;
+pub mod release;
 #[cfg(test)]
 mod schema;
 mod status_report;
@@ -107,7 +109,7 @@ pub async fn run(target: &Target, api: &ApiServer, verb: Verb, output: &Output) 
         Ask::Unskip { node } => unskip(&cluster, &node, output).await,
         Ask::Unblock { node, token, word } => {
             let word = attribution_of(word);
-            let edit = |ledger: &serde_json::Value| edit::release(ledger, &node, token, &word);
+            let edit = |ledger: &serde_json::Value| release::release(ledger, &node, token, &word);
             let done = cluster.change::<DisruptionLedger>(LEDGER, edit).await?;
             print_edit(output, &format!("disruptionledger/{LEDGER}"), &done)
         }

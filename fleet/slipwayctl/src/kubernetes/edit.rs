@@ -6,7 +6,10 @@ use slipway_fleet_objects::Attribution;
 
 use crate::{
     failure::Failure,
-    fleet::edit::{Edit, free, refused, signed, text},
+    fleet::{
+        edit::{Edit, refused, signed, text},
+        release::free,
+    },
 };
 
 /// Approve the plan that a KubernetesUpgrade waits with: the one of this hash, if one is named. `is_asked` is whether one of
