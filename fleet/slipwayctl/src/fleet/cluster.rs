@@ -206,18 +206,31 @@ impl Cluster {
         Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()))
     }
 
-    /// The pool that has this node: the oldest one whose labels it has.
+    /// The pool that has this node: the oldest one whose labels it has. One that is not understood keeps its nodes, too.
     pub async fn pool_of(&self, node: &str) -> Result<String, Failure> {
         let nodes = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &nodes);
         let labels = self.within("nodes", api.get(node)).await?.metadata.labels.unwrap_or_default();
-        let has = |pool: &NodePool| pool.spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value));
-        let pools = self.pools(None).await?;
-        let all = pools.values().flatten().filter(|pool| has(pool)).map(|pool| &pool.metadata);
+        let has = |pool: &&DynamicObject| {
+            let of = serde_json::from_value::<BTreeMap<String, String>>(pool.data["spec"]["nodeSelector"].clone());
+            of.is_ok_and(|of| of.iter().all(|(key, value)| labels.get(key) == Some(value)))
+        };
+        let pools = self.list::<NodePool>(None).await?;
+        let all = pools.iter().filter(has).map(|pool| &pool.metadata);
         let oldest = all.min_by_key(|of| (of.creation_timestamp.clone(), of.name.clone()));
         let message =
             format!("spec.nodeSelector of no NodePool has the labels of the node {node}: name a pool by --pool");
         oldest.and_then(|of| of.name.clone()).ok_or(Failure::Refused { reason: "no-pool".to_owned(), message })
+    }
+
+    /// The pools that leave this node out, understood or not.
+    pub async fn pools_that_skip(&self, node: &str) -> Result<Vec<String>, Failure> {
+        let is_out = |pool: &DynamicObject| {
+            let skip = pool.data["spec"]["skip"].as_array();
+            skip.is_some_and(|all| all.iter().any(|skip| skip["node"] == node))
+        };
+        let pools = self.list::<NodePool>(None).await?.into_iter().filter(is_out);
+        Ok(pools.filter_map(|pool| pool.metadata.name).collect())
     }
 
     /// Change an object, as `edit` says of what it is now. After another write at the same time it is read again.
@@ -309,10 +322,18 @@ pub struct NotUnderstood {
 }
 
 impl NotUnderstood {
+    fn object_of<K: Resource<DynamicType = ()>>(name: &str) -> String {
+        format!("{}{GROUP}/{name}", K::kind(&()).to_lowercase())
+    }
+
+    /// True if it is the object of this kind and name.
+    pub fn is<K: Resource<DynamicType = ()>>(&self, name: &str) -> bool {
+        self.object == Self::object_of::<K>(name)
+    }
+
     /// An object of this name.
     pub fn new<K: Resource<DynamicType = ()>>(name: &str, why: &str) -> Self {
-        let kind = K::kind(&());
-        let object = format!("{}{GROUP}/{name}", kind.to_lowercase());
+        let (kind, object) = (K::kind(&()), Self::object_of::<K>(name));
         // A controller that is newer than this program may understand it.
         let remedy = match &*kind {
             "DisruptionLedger" => {

@@ -193,10 +193,7 @@ fn no_plan(pool: &str, status: &NodePoolStatus) -> String {
 
 /// In whichever pool it is left out.
 async fn unskip(cluster: &Cluster, node: &str, output: &Output) -> Result<(), Failure> {
-    let pools = cluster.pools(None).await?;
-    let is_out = |pool: &&NodePool| pool.spec.skip.iter().any(|skip| skip.node == node);
-    let names: Vec<String> =
-        pools.values().flatten().filter(is_out).filter_map(|pool| pool.metadata.name.clone()).collect();
+    let names = cluster.pools_that_skip(node).await?;
     if names.is_empty() {
         let message = format!("spec.skip of no NodePool names {node}: `slipwayctl fleet status` shows who is left out");
         return Err(Failure::Refused { reason: "not-skipped".to_owned(), message });

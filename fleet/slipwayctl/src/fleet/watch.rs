@@ -91,11 +91,32 @@ async fn look(cluster: &Cluster, (names, selector): (&[String], Option<&str>)) -
 /// What was told of these nodes is not understood.
 fn without_status(upgrades: &mut [NodeUpgrade], not_understood: &[NotUnderstood]) {
     for of in not_understood {
-        let is_it = |upgrade: &&mut NodeUpgrade| {
-            upgrade.metadata.name.as_ref().is_some_and(|name| of.object.ends_with(&format!("/{name}")))
-        };
+        let is_it =
+            |upgrade: &&mut NodeUpgrade| upgrade.metadata.name.as_ref().is_some_and(|name| of.is::<NodeUpgrade>(name));
         let message = "what a controller said of it is not understood".to_owned();
         let status = NodeUpgradeStatus { reason: "NotUnderstood".to_owned(), message, ..Default::default() };
         upgrades.iter_mut().filter(is_it).for_each(|upgrade| upgrade.status = Some(status.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use slipway_fleet_objects::rollout::Rollout;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_understood_of_one_object_is_said_of_no_other() {
+        let upgrade = |name: &str| {
+            let (spec, status) = (json!({ "nodeUID": "u", "pool": "p" }), json!({ "reason": "Done", "message": "m" }));
+            serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec, "status": status })).unwrap()
+        };
+        let mut upgrades: Vec<NodeUpgrade> = ["n1", "n2", "n.n1"].map(upgrade).into();
+        let others = [NotUnderstood::new::<NodeUpgrade>("n1", "why"), NotUnderstood::new::<Rollout>("n2", "why")];
+        without_status(&mut upgrades, &others);
+        let reasons: Vec<&str> =
+            upgrades.iter().map(|of| of.status.as_ref().map_or("", |status| &status.reason)).collect();
+        assert_eq!(reasons, ["NotUnderstood", "Done", "Done"]);
     }
 }

@@ -128,7 +128,17 @@ fn a_node_that_two_pools_name_is_left_out_of_the_older_one() {
     (other.metadata.resource_version, other.metadata.uid) = (None, None);
     other.metadata.name = Some("z".to_owned());
     site.runtime.block_on(pools.create(&PostParams::default(), &other)).unwrap();
-    assert_eq!(site.fleet(&["skip", "n1", "--reason", "on loan", "-o", "name"]).ok(), POOL);
+    // It keeps its nodes also while nobody understands it.
+    let runs_now = |of: Value| {
+        let patch = Patch::Merge(json!({ "spec": { "runNow": of } }));
+        site.runtime.block_on(pools.patch("p", &PatchParams::default(), &patch)).unwrap();
+    };
+    runs_now(json!({ "rolloutUID": "u", "until": "2026-01-01T00:00:00+99:99", "who": "a", "why": "b" }));
+    let skip = ["skip", "n1", "--reason", "on loan", "-o", "name"];
+    for words in [&skip[..], &["unskip", "n1", "-o", "name"], &skip] {
+        assert_eq!(site.fleet(words).ok(), POOL, "{words:?}");
+    }
+    runs_now(Value::Null);
     let _controller = site.controller();
     site.until("the younger one says whose it is", |site| {
         site.status_of("z").message.contains("n1 stays in the pool p: an older pool keeps a node")
