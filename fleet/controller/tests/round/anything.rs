@@ -15,9 +15,10 @@ use super::{
     scene::{NEW, Scene, now, payload},
 };
 
-/// The node that lies; 0 to 3 are the others of the pool `p`, and 5 and 6 those of `q`.
+/// The node that lies; 0 to 3 are the others of the pool `p`, and 5 to 7 those of `q`: it may take a place of either, and
+/// leaves one.
 const LIAR: usize = 4;
-const HONEST: [usize; 6] = [0, 1, 2, 3, 5, 6];
+const HONEST: [usize; 7] = [0, 1, 2, 3, 5, 6, 7];
 /// Rounds in which anything happens; then the liar alone goes on.
 const WILD: usize = 40;
 const CALM: usize = 60;
@@ -49,12 +50,12 @@ struct Run {
 
 impl Run {
     fn new(seed: u64) -> Self {
-        let mut scene = Scene::new(7);
-        for n in [5, 6] {
+        let mut scene = Scene::new(8);
+        for n in [5, 6, 7] {
             scene.label(n, "pool", "none");
             scene.label(n, "young", "");
         }
-        (0..7).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+        (0..8).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
         let honest = scene.says(LIAR).clone();
         let mut run = Self { dice: Dice(seed), scene, honest, life: 0, budget: 2, trace: Vec::new() };
         run.people_wish(2, false);
