@@ -268,10 +268,9 @@ impl Disk {
         }
     }
 
-    fn aligned(&self, offset: u64, buf: &[u8]) -> bool {
-        offset.is_multiple_of(self.direct_align)
-            && (buf.len() as u64).is_multiple_of(self.direct_align)
-            && (buf.as_ptr() as usize).is_multiple_of(AlignedBuf::ALIGN)
+    /// Whether direct I/O can move so many bytes, in memory that is aligned.
+    const fn is_whole(&self, offset: u64, len: usize) -> bool {
+        offset.is_multiple_of(self.direct_align) && (len as u64).is_multiple_of(self.direct_align)
     }
 
     // Read whole blocks into an aligned buffer and copy from there. The last block of a file may be short.
@@ -289,6 +288,10 @@ impl Disk {
         buf.copy_from_slice(&bounce[skip..skip + buf.len()]);
         Ok(())
     }
+}
+
+fn is_aligned(buf: &[u8]) -> bool {
+    (buf.as_ptr() as usize).is_multiple_of(AlignedBuf::ALIGN)
 }
 
 fn open_node(node: &DiskNode, path: &Path, write: bool, flags: i32) -> Result<File, OpenError> {
@@ -349,7 +352,7 @@ impl BlockIo for Disk {
     fn read_back(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.checked(offset, buf.len())?;
         match &self.direct {
-            Some(direct) if self.aligned(offset, buf) => direct.read_exact_at(buf, offset),
+            Some(direct) if self.is_whole(offset, buf.len()) && is_aligned(buf) => direct.read_exact_at(buf, offset),
             Some(direct) => self.read_back_bounced(direct, offset, buf),
             None => {
                 let (at, len) = (offset.cast_signed(), buf.len() as i64);
@@ -362,9 +365,12 @@ impl BlockIo for Disk {
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.checked(offset, buf.len())?;
         match &self.direct {
-            Some(direct) if self.aligned(offset, buf) => direct.write_all_at(buf, offset),
-            // The page cache would write whole pages: neighbouring sectors must not be rewritten with this one.
-            Some(direct) if self.aligned(offset, &[]) && (buf.len() as u64).is_multiple_of(self.direct_align) => {
+            // The page cache would read and write whole pages: a neighbour that is dead must not keep this sector from being
+            // written, and a sector that is dead is told here, not by the flush, after which nothing is known.
+            Some(direct) if self.is_whole(offset, buf.len()) => {
+                if is_aligned(buf) {
+                    return direct.write_all_at(buf, offset);
+                }
                 let mut aligned = AlignedBuf::new(buf.len());
                 aligned.copy_from_slice(buf);
                 direct.write_all_at(&aligned, offset)

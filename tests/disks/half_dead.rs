@@ -7,7 +7,7 @@ use slipway_core::boot::env::PATHS;
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INSTALL},
     world::{
-        Content, Node, Outcome, Payload, World, flip, installer, json_of, on_disk, partition, program, read_at,
+        Content, Loop, Node, Outcome, Payload, World, flip, installer, json_of, on_disk, partition, program, read_at,
         refused, write_at,
     },
 };
@@ -138,4 +138,17 @@ fn one_copy_of_the_boot_state_is_enough() {
     assert!(repaired.contains("the boot state has two copies"), "{repaired}");
     assert_eq!(json_of(&node.disk, &["status"])["problems"], serde_json::json!([]));
     assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
+}
+
+/// By way of the page cache a write of one sector reads and writes eight. A neighbour that is dead would keep it from being
+/// written, and one that is dead itself would be told by the flush, after which no second copy is tried.
+#[test]
+fn one_sector_of_a_device_is_written_alone() {
+    let world = World::new();
+    let disk = Loop::attach(&world.installed(&[]), &[]);
+    let stat = Path::new("/sys/class/block").join(disk.node.file_name().unwrap()).join("stat");
+    let written = || -> u64 { fs::read_to_string(&stat).unwrap().split_whitespace().nth(6).unwrap().parse().unwrap() };
+    let before = written();
+    on_disk(&disk.node, &["bootloader", "menu", "off"]).succeeds();
+    assert_eq!(written() - before, 3, "sectors: a record of the history, and two copies of boot.env");
 }
