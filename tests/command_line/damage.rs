@@ -44,6 +44,24 @@ fn esp(image: &Path) -> String {
     format!("{}@@1M", image.display())
 }
 
+/// A repair of blank META begins with one of two copies. A power cut ends the write of that anywhere.
+#[test]
+fn a_repair_of_blank_meta_that_was_cut_is_finished() {
+    let world = World::new();
+    let image = installed(&world);
+    let meta = partition(&image, "META");
+    let copy = 256 << 10;
+    write_at(&image, meta.offset, &vec![0; 2 * copy]);
+    on_disk(&image, &["repair"]).succeeds();
+    let written = read_at(&image, meta.offset, copy);
+    for part in [0..512, 512..copy] {
+        write_at(&image, meta.offset, &vec![0; 2 * copy]);
+        write_at(&image, meta.offset + part.start as u64, &written[part]);
+        is_mended(&image, "the first copy of META is not valid");
+        assert!(read_at(&image, meta.offset, copy) == written);
+    }
+}
+
 #[test]
 fn an_entry_with_another_type_or_name_is_as_it_was() {
     let world = World::new();

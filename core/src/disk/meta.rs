@@ -157,7 +157,7 @@ pub struct Meta {
     pub adv: Adv,
     /// Whether the first and the second copy are valid.
     pub valid: [bool; 2],
-    /// Whether both copies are all zeros, as on a new disk.
+    /// Whether both copies are all zeros, as on a new disk; or were, until a power cut ended the first write of one without tags.
     pub blank: bool,
     /// Whether both copies hold the same tags.
     pub copies_equal: bool,
@@ -181,7 +181,7 @@ impl Meta {
         let valid = [copies[0].is_some(), copies[1].is_some()];
         let [first, second] = copies;
         let copies_equal = first == second;
-        let blank = are_zeros(partition.get(..2 * ADV_BYTES).unwrap_or(partition));
+        let blank = valid == [false, false] && is_blank(partition.get(..2 * ADV_BYTES).unwrap_or(partition));
         let legacy = [LEGACY_AT, LEGACY_AT + LEGACY_BYTES]
             .into_iter()
             .find_map(|at| decode_legacy(partition.get(at..at + LEGACY_BYTES)?));
@@ -214,6 +214,17 @@ impl Meta {
         let copy = encode_legacy(&tags);
         Some((LEGACY_AT as u64, [copy.clone(), copy].concat()))
     }
+}
+
+// Each sector is written or is not. A copy with tags has others where this one has magic and digest.
+fn is_blank(copies: &[u8]) -> bool {
+    const SECTOR: usize = 512;
+    let is_begun = || {
+        let empty = Adv::default().encode();
+        let mut sectors = copies.chunks(SECTOR).zip(empty.chunks(SECTOR).cycle());
+        sectors.all(|(found, wanted)| found == wanted || are_zeros(found))
+    };
+    are_zeros(copies) || is_begun()
 }
 
 // Checksums are not verified, because no reader of a syslinux ADV verifies them.
@@ -376,6 +387,26 @@ mod tests {
         let (at, area) = meta.legacy_without(6).unwrap();
         partition[at as usize..].copy_from_slice(&area);
         assert_eq!(Meta::decode(&partition).legacy, BTreeMap::from([(9, b"x".to_vec())]));
+    }
+
+    /// A power cut ends a write anywhere. What is left of one without tags holds none.
+    #[test]
+    fn a_blank_partition_stays_blank_until_a_copy_is_valid() {
+        let blank = vec![0; META_BYTES as usize];
+        for (adv, stays) in [(Adv::default(), true), (sample(), false)] {
+            let copy = adv.encode();
+            for at in [0, ADV_BYTES] {
+                for part in [0..512, 512..ADV_BYTES] {
+                    let mut partition = blank.clone();
+                    partition[at..][part.clone()].copy_from_slice(&copy[part]);
+                    let meta = Meta::decode(&partition);
+                    assert_eq!((meta.valid, meta.blank), ([false, false], stays), "{at}");
+                }
+                let mut partition = blank.clone();
+                partition[at..at + ADV_BYTES].copy_from_slice(&copy);
+                assert!(!Meta::decode(&partition).blank);
+            }
+        }
     }
 
     proptest! {
