@@ -1,5 +1,8 @@
 //! Looks up on the disk how a failure left it: a failed write may be there, and another program may have been at work.
 
+use std::{error::Error, io, iter};
+
+use nix::libc;
 use slipway_core::{
     boot::env::BootEnv,
     disk::layout::Part,
@@ -104,10 +107,16 @@ fn looked_up(
     if !error.wrote {
         return error;
     }
+    let refused = iter::successors(Some(&*error.source as &(dyn Error + 'static)), |e| (**e).source());
+    let refused = refused.filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.raw_os_error() == Some(libc::EIO));
     let state = match disk.sync() {
         Err(e) => Err(format!("the disk does not say that it keeps what was written ({e})")),
         Ok(()) => look(disk),
     };
-    let left = state.unwrap_or_else(|why| Left::new(format!("the state of the disk is unknown: {why}"), Left::STATUS));
+    let mut left =
+        state.unwrap_or_else(|why| Left::new(format!("the state of the disk is unknown: {why}"), Left::STATUS));
+    if refused && left.remedy.is_some_and(|remedy| remedy.starts_with(Left::AGAIN)) {
+        left.remedy = Some(Left::AGAIN_OR_REPLACE);
+    }
     ExecuteError { left, ..error }
 }

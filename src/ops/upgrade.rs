@@ -115,9 +115,10 @@ impl Change for Upgrade<'_> {
             Afterwards::Activated { preserve, blank_ephemeral } => (true, preserve, blank_ephemeral),
         };
         let args = match &request.kernel_args {
-            KernelArgsChoice::Given(args) => args.clone(),
-            KernelArgsChoice::Kept(said) => said.kept_from(request.runs_from, system)?,
+            KernelArgsChoice::Given(args) => Ok(args.clone()),
+            KernelArgsChoice::Kept(said) => said.kept_from(request.runs_from, system),
         };
+        let (args, lost) = args.map_or_else(|lost| (KernelArgs::default(), Some(lost)), |args| (args, None));
         let firmware = if args.payload_only { self.firmware.to_vec() } else { vec![] };
         let request = UpgradeRequest {
             base: base.clone(),
@@ -133,7 +134,12 @@ impl Change for Upgrade<'_> {
             bootloader: self.renewal.clone(),
             snapshot: self.snapshot.clone(),
         };
-        plan::upgrade(&request, system, self.payload)
+        let plan = plan::upgrade(&request, system, self.payload);
+        // No arguments mend what else is refused.
+        match lost {
+            Some(lost) => Err(plan.err().unwrap_or_else(|| lost.into())),
+            None => plan,
+        }
     }
 
     fn renewal(&self) -> Option<&RenewalRequest> {

@@ -31,15 +31,15 @@ pub fn volumes(disk: &dyn BlockIo, gpt: &GptFacts) -> Volumes {
     for part in [Part::State, Part::Ephemeral] {
         let extent = gpt.part(part);
         let mut head = vec![0; HEAD_BYTES.min(extent.len as usize)];
-        if let Err(e) = read(disk, extent.offset, &mut head) {
-            found.unreadable.push(format!("the beginning of {part} cannot be read: {e}"));
-        }
+        let unread = read(disk, extent.offset, &mut head).err().map(|e| format!("its beginning cannot be read: {e}"));
+        found.unreadable.extend(unread.as_ref().map(|why| format!("{part}: {why}")));
         let held = match &head[..] {
             [b'L', b'U', b'K', b'S', 0xba, 0xbe, ..] => VolumeHolds::Luks,
             [b'X', b'F', b'S', b'B', ..] => VolumeHolds::Xfs,
             _ => VolumeHolds::Other,
         };
         let fault = match held {
+            _ if unread.is_some() => unread,
             VolumeHolds::Xfs => {
                 fault_of_xfs(&head, extent).map(str::to_owned).or_else(|| lost_end(disk, &head, extent))
             }

@@ -105,7 +105,9 @@ impl Left {
             Left::OtherArch { has, .. } => {
                 return format!("`installer bootloader update --arch {has}` names it").into();
             }
-            Left::Esp(_) => "`fsck.vfat` mends an ESP that is not mounted",
+            Left::Esp(_) => {
+                "`installer repair` mends its FAT from the other one, and `fsck.vfat` the rest of an ESP that is not mounted"
+            }
             Left::Missing(_) => "`installer repair` makes the ESP again, and keeps the slots and all data",
             Left::Unreadable(_) => "`installer verify` shows what is damaged",
             Left::Older { .. } => "take a newer installer",

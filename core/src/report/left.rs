@@ -19,6 +19,9 @@ pub struct Left {
 impl Left {
     /// The remedy where a second run converges.
     pub const AGAIN: &str = "run the same command again";
+    /// The remedy where the disk has refused a write.
+    pub const AGAIN_OR_REPLACE: &str =
+        "run the same command again; if that fails at the same place, the disk takes no writes there: replace it";
     /// The remedy where a person has to look.
     pub const STATUS: &str = "run `installer status`";
 
