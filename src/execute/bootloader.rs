@@ -89,6 +89,17 @@ impl Executor<'_, '_> {
         Ok(bytes)
     }
 
+    /// Checks that an ESP that is made again takes writes where it cannot be read: else what it still has stays.
+    pub(super) fn takes_writes(&self, part: Part, extent: Extent) -> anyhow::Result<()> {
+        if part != Part::Esp || self.plan.table.is_some() || self.read(extent).is_ok() {
+            return Ok(());
+        }
+        let len = self.disk.sector_size().bytes();
+        let sectors = (extent.offset..extent.end()).step_by(len as usize).map(|offset| Extent { offset, len });
+        let mut lost = sectors.filter(|sector| self.read(*sector).is_err());
+        lost.try_for_each(|sector| self.write(sector.offset, &vec![0; len as usize]))
+    }
+
     fn write_new_file(&self, extent: Extent, file: &VolumeFile) -> anyhow::Result<Vec<Expect>> {
         for step in &self.plan.steps {
             if let Step::LinkClusters { extents, over, .. } = step {

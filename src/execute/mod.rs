@@ -231,7 +231,10 @@ impl<'a> Executor<'_, 'a> {
             Step::ClearLabels { head, tail } => self.zeros(&[*head, *tail]),
             // These are small. Their space in an image file stays reserved.
             Step::Blank { part: Part::Bios | Part::Meta, head, .. } => self.zeros(&[*head]),
-            Step::Blank { head, tail, .. } => self.zero(&[*head, *tail]),
+            Step::Blank { part, head, tail } => {
+                self.takes_writes(*part, *head)?;
+                self.zero(&[*head, *tail])
+            }
             Step::Erase { extent } => self.erase(*extent),
             Step::WriteVolume { part, extent } => self.write_volume(*part, *extent),
             Step::WriteCore { extent } => {
@@ -256,10 +259,7 @@ impl<'a> Executor<'_, 'a> {
                 Ok(vec![])
             }
             Step::WriteBackupGpt { .. } => self.backup_gpt(),
-            Step::WritePrimaryGpt { extent } => {
-                let gpt = self.gpt()?;
-                self.small(extent.offset, [gpt.primary_header, gpt.entries].concat())
-            }
+            Step::WritePrimaryGpt { extent } => self.primary_gpt(*extent),
             Step::WriteLba0 { extent } => self.small(extent.offset, self.lba0()?),
             Step::MendLba0 { extent, sha256, over } => self.mend_lba0(*extent, *sha256, *over),
             Step::WriteMetaLegacy { extent } => self.meta_legacy(*extent),
@@ -307,6 +307,13 @@ impl<'a> Executor<'_, 'a> {
         let mut written = self.small(gpt.backup_entries_offset, gpt.entries)?;
         written.extend(self.small(gpt.backup_header_offset, gpt.backup_header)?);
         Ok(written)
+    }
+
+    // With LBA 0, cleared, if that is in the range.
+    fn primary_gpt(&self, extent: Extent) -> anyhow::Result<Vec<Expect>> {
+        let gpt = self.gpt()?;
+        let lba0 = vec![0; extent.len as usize - gpt.primary_header.len() - gpt.entries.len()];
+        self.small(extent.offset, [lba0, gpt.primary_header, gpt.entries].concat())
     }
 
     fn reserve(&self, extent: Extent) -> anyhow::Result<()> {

@@ -9,7 +9,11 @@ use crate::{
 use slipway_core::{
     boot::{env::PATHS, slot::Slot},
     digest::{Sha256, Sums},
-    disk::{foreign_mbr, layout::Part, magic::recognise},
+    disk::{
+        foreign_mbr,
+        layout::{ENTRY_ARRAY_BYTES, Part},
+        magic::recognise,
+    },
     payload::manifest::BOOT_SHA256,
     report::{FileCheck, FileState},
     units::{Extent, Lba, MIB},
@@ -39,11 +43,17 @@ pub(super) fn is_free_of_others(disk: &dyn BlockIo) -> bool {
     }
 }
 
-/// The first bytes of a disk, with zeros for an LBA 0 that cannot be read.
+/// The first bytes of a disk, with zeros for what cannot be read of LBA 0 and the table: a sector of the drive may hold eight of
+/// the disk's.
 fn head_of(disk: &dyn BlockIo) -> Option<Vec<u8>> {
-    let (lba0, size) = (disk.sector_size().bytes(), disk.size());
-    let behind = || head(disk, Extent { offset: lba0, len: size.checked_sub(lba0)? });
-    let without = || Some([vec![0; lba0 as usize], behind()?].concat());
+    let (sector, size) = (disk.sector_size().bytes(), disk.size());
+    let table = 2 * sector + ENTRY_ARRAY_BYTES;
+    let by_sector =
+        |offset: u64| head(disk, Extent { offset, len: sector }).unwrap_or_else(|| vec![0; sector as usize]);
+    let without = || {
+        let behind = head(disk, Extent { offset: table, len: size.checked_sub(table)? })?;
+        Some((0..table).step_by(sector as usize).flat_map(by_sector).chain(behind).collect())
+    };
     head(disk, Extent { offset: 0, len: size }).or_else(without)
 }
 

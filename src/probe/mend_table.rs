@@ -45,8 +45,9 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
         return Ok(None);
     }
     let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
-    // One that cannot be read is lost, too.
-    let lba0_lost = read(disk, 0, &mut lba0).is_err() || !is_protective_mbr(&lba0);
+    // One that cannot be read is lost, too. It may be written over then, and one read may fail by chance.
+    let lba0_unreadable = read(disk, 0, &mut lba0).is_err() && read(disk, 0, &mut lba0).is_err();
+    let lba0_lost = lba0_unreadable || !is_protective_mbr(&lba0);
     if lba0_lost && !is_free_of_others(disk) {
         return Ok(None);
     }
@@ -58,7 +59,10 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
         return Err(shrunk);
     }
     let found = look(disk, &gpt, lba0_lost);
-    Ok(found.map(|(facts, misplaced)| MendedTable { facts, lba1, misplaced }))
+    Ok(found.map(|(facts, misplaced)| {
+        let facts = MendTableFacts { lba0_unreadable, ..facts };
+        MendedTable { facts, lba1, misplaced }
+    }))
 }
 
 fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0_lost: bool) -> Option<(MendTableFacts, Misplaced)> {
@@ -115,6 +119,7 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0_lost: bool) -> Option<(MendTableFact
         table,
         new_guids,
         lba0_lost,
+        lba0_unreadable: false,
         end_is_blank: gpt.primary.is_ok() && gpt.backup.is_err() && is_blank(disk, bytes - gpt_bytes(sector)),
     };
     (!facts.faults.is_empty()).then_some((facts, misplaced))

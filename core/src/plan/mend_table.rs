@@ -40,6 +40,8 @@ pub struct MendTableFacts {
     pub new_guids: Vec<&'static str>,
     /// LBA 0 is lost, too.
     pub lba0_lost: bool,
+    /// It cannot be read. Nor can what the drive keeps in the same sector be written without it.
+    pub lba0_unreadable: bool,
     /// Nothing is left at the end of the disk, and the rest of it is there.
     pub end_is_blank: bool,
 }
@@ -99,7 +101,8 @@ fn steps(facts: &MendTableFacts) -> Vec<Step> {
     let backup = (!facts.backup_is_right).then_some(backup);
     let mut steps = Vec::new();
     let Some(place) = facts.primary else {
-        steps.push(Step::WritePrimaryGpt { extent: Extent { offset: header, len: header + array } });
+        let offset = if facts.lba0_unreadable { 0 } else { header };
+        steps.push(Step::WritePrimaryGpt { extent: Extent { offset, len: 2 * header + array - offset } });
         steps.extend(backup);
         steps.push(Step::RereadTable);
         return steps;

@@ -82,7 +82,8 @@ pub enum Step {
     WriteXfs { part: Part, extent: Extent },
     /// Write the backup GPT, entries and header, at the end of the disk.
     WriteBackupGpt { extent: Extent },
-    /// Write the primary GPT, header and entries. No reader sees it yet, because LBA 0 is zero.
+    /// Write the primary GPT, header and entries. No reader sees it yet, because LBA 0 is zero; or becomes so, if it is in this
+    /// range.
     WritePrimaryGpt { extent: Extent },
     /// Write LBA 0, boot code and protective MBR: the commit point. One sector turns no partition table into a complete
     /// and verified one.
@@ -114,7 +115,7 @@ pub enum Step {
     WriteBootCode { extent: Extent, core: Extent, sha256: Sha256, over: Sha256 },
     /// Make one copy of the FAT of the ESP what the other one is, which is at `from` and has this digest.
     CopyFat { copy: u8, from: Extent, extent: Extent, sha256: Sha256 },
-    /// Write the boot sector of the ESP from the copy at `from`, which has this digest: one sector.
+    /// Write a sector at the beginning of the ESP, as the boot sector, from the copy at `from`, which has this digest.
     CopyBootSector { from: Extent, extent: Extent, sha256: Sha256 },
     /// Have an unused directory entry, at byte `at` of a sector, name a new file: one sector, replaced whole or not at all.
     /// `data` and `run` are where the file lies, and `time` is its time stamp, seconds since 1970 UTC.

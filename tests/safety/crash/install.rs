@@ -338,7 +338,11 @@ fn an_lba_0_that_cannot_be_read_is_written_again() {
         let mended = look(&disk).unwrap().unwrap().carry_out(&disk, &mut Silent);
         match how {
             Lasting::Unreadable => mended.unwrap(),
-            _ => assert!(mended.unwrap_err().to_string().contains("LBA 0 is lost, as before")),
+            _ => {
+                let said =
+                    "LBA 0 is lost, as before; run the same command again; if that fails at the same place, the disk";
+                assert!(mended.unwrap_err().to_string().contains(said));
+            }
         }
         assert_eq!(probe::gpt(&disk).is_ok(), how == Lasting::Unreadable);
         assert!(disk.pages().same(&installed, Extent { offset: 0, len: DISK_BYTES }), "something else was written");
@@ -346,4 +350,41 @@ fn an_lba_0_that_cannot_be_read_is_written_again() {
         assert!(matches!(probe::gpt(&blank), Err(ProbeError::Io { offset: 0, .. })));
         assert!(look_at_table(&blank, "the disk").unwrap().is_none() && look(&blank).is_err());
     }
+}
+
+/// A sector of a drive may hold eight of the disk's: what cannot be read of the table beside LBA 0 is no reason to give up.
+#[test]
+fn an_lba_0_with_a_table_that_cannot_be_read_is_written_again() {
+    let world = World::get();
+    let installed = world.installed(0);
+    let all = Extent { offset: 0, len: DISK_BYTES };
+    for (zeroed, unreadable) in [(0, 1), (0, 2), (1, 0), (2, 0)].map(|(a, b)| (a * SECTOR as u64, b * SECTOR as u64)) {
+        let mut lost = installed.clone();
+        lost.zero(Extent { offset: zeroed, len: SECTOR as u64 });
+        let disk = RecordingDisk::damaged(DISK_BYTES, lost, (unreadable, Lasting::Unreadable));
+        assert!(matches!(probe::gpt(&disk), Err(ProbeError::Lba0Lost)));
+        let table = look_at_table(&disk, "the disk").unwrap().unwrap();
+        table.carry_out(&disk, &mut Silent).unwrap();
+        assert_eq!(disk.bad(), None, "it was written");
+        let lba0 = look_at_lba0(&disk, "the disk", &|| Some(world.loaders(0))).unwrap().unwrap();
+        lba0.carry_out(&disk, &mut Silent).unwrap();
+        assert!(disk.durable().same(&installed, all), "sector {zeroed} lost, {unreadable} not read");
+    }
+}
+
+/// What is reported done is on the medium.
+#[test]
+fn a_disk_that_loses_lba_0_is_an_error() {
+    let world = World::get();
+    let mut lost = world.installed(0);
+    lost.zero(Extent { offset: 0, len: SECTOR as u64 });
+    let mend = |disk: &RecordingDisk| {
+        let lba0 = look_at_lba0(disk, "the disk", &|| Some(world.loaders(0))).unwrap().unwrap();
+        lba0.carry_out(disk, &mut Silent)
+    };
+    let disk = RecordingDisk::new(DISK_BYTES, lost.clone());
+    mend(&disk).unwrap();
+    assert!(disk.durable().same(&disk.pages(), Extent { offset: 0, len: DISK_BYTES }), "success before the last flush");
+    let lying = mend(&RecordingDisk::lying(DISK_BYTES, lost, 0)).unwrap_err();
+    assert!(lying.to_string().contains("step 1 of 2"), "{lying}");
 }
