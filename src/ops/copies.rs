@@ -75,6 +75,13 @@ fn of_the_fats(fats: &FatsDiffer, esp: u64) -> String {
     }
 }
 
+/// Why nothing new is written to the ESP, where its FATs do not say it.
+fn of_the_map(disk: &Disk, facts: &SystemFacts) -> Option<String> {
+    let is_in_doubt = facts.history.as_ref().is_some_and(|history| !history.is_kept()) && facts.esp_fats.is_none();
+    let why = is_in_doubt.then(|| probe::fat_map(disk, facts.gpt.part(Part::Esp), &[]).err())??;
+    Some(format!("no file on the ESP can be replaced: {why}"))
+}
+
 /// The slot's own word for its state: a third copy, of which `repair` does not make a new one.
 fn without_marker(facts: &SystemFacts) -> Option<String> {
     let default = facts.env.as_ref()?.default;
@@ -120,7 +127,14 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
         let at = facts.gpt.part(Part::Esp).offset;
         problems.push(format!("the first sector of the ESP is damaged (byte {at} of the disk), and its copy is whole"));
     }
+    problems.extend(facts.esp_sectors.iter().map(|lost| {
+        format!(
+            "{} of the ESP is damaged (byte {} of the disk), and the other one is whole",
+            lost.what, lost.extent.offset
+        )
+    }));
     problems.extend(facts.esp_fats.as_ref().map(|fats| of_the_fats(fats, facts.gpt.part(Part::Esp).offset)));
+    problems.extend(of_the_map(disk, facts));
     problems.extend(facts.data_faults.values().cloned());
     let meta = facts.gpt.part(Part::Meta).offset;
     for (n, valid) in facts.meta.valid.into_iter().enumerate() {
@@ -133,8 +147,10 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
         problems.push("the two copies of META differ; the first one is used".to_owned());
     }
     notes.extend(without_marker(facts));
-    // Structures that a disk has once: the ESP, and the volumes of the OS.
-    let once = facts.unreadable.iter().filter(|what| !what.contains("GPT") && !what.starts_with("META: ADV"));
+    // Structures that a disk has once. What volumes of the OS have lost is among their faults.
+    let parts = [Part::State.name(), Part::Ephemeral.name(), "META: ADV"];
+    let is_told = |what: &String| what.contains("GPT") || parts.iter().any(|part| what.starts_with(part));
+    let once = facts.unreadable.iter().filter(|what| !is_told(what));
     problems.extend(once.cloned());
     (problems, notes)
 }

@@ -21,7 +21,7 @@ use slipway_core::{
         bios,
         chain::{CHAIN, Chain, Link},
         fat::{
-            copies::{self, FatsDiffer},
+            copies::{self, FatsDiffer, LostSector},
             map::{FatMap, MapError},
         },
         gpt::BOOT_CODE_BYTES,
@@ -64,6 +64,14 @@ pub fn boot_sector_copy(disk: &dyn BlockIo, esp: Extent) -> Option<(Extent, Sha2
     let mut read = |offset: u64, buf: &mut [u8]| disk.read_back(esp.offset + offset, buf).is_ok();
     let (from, sha256) = copies::boot_sector_copy(esp.len, disk.sector_size().bytes(), &mut read)?;
     Some((Extent { offset: esp.offset + from.offset, ..from }, sha256))
+}
+
+/// The sectors at the beginning of the ESP that are lost, and have another copy.
+pub fn lost_sectors(disk: &dyn BlockIo, esp: Extent) -> Vec<LostSector> {
+    let mut read = |offset: u64, buf: &mut [u8]| disk.read_back(esp.offset + offset, buf).is_ok();
+    let mut lost = copies::lost_sectors(esp.len, disk.sector_size().bytes(), &mut read);
+    lost.iter_mut().flat_map(|lost| [&mut lost.extent, &mut lost.from]).for_each(|place| place.offset += esp.offset);
+    lost
 }
 
 /// The boot loaders of a disk, as far as `request` asks.

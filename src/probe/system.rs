@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::{
-    bootloader::{boot_sector_copy, bootloaders, fats_differ, may_be_started},
+    bootloader::{boot_sector_copy, bootloaders, fats_differ, lost_sectors, may_be_started},
     error::ProbeError,
     esp::{esp_map, foreign},
     files::{check_files, missing},
@@ -50,16 +50,17 @@ pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeErr
     let esp = found.gpt.part(Part::Esp);
     let esp_boot_sector = found.esp_lost.then(|| boot_sector_copy(disk, esp)).flatten();
     let gpt = GptFacts { misplaced: misplaced(disk, &found), ..found.gpt.clone() };
-    Ok(SystemFacts { esp_fats: fats_differ(disk, esp), esp_boot_sector, gpt, ..found })
+    let (esp_fats, esp_sectors) = (fats_differ(disk, esp), lost_sectors(disk, esp));
+    Ok(SystemFacts { esp_fats, esp_boot_sector, esp_sectors, gpt, ..found })
 }
 
 /// Look once more at all but the content of large files and the map of the ESP, which are taken from the first look.
 pub fn look_again(disk: &dyn BlockIo, cmdline: &str, before: &SystemFacts) -> Result<SystemFacts, ProbeError> {
     let kept = before.history.as_ref().map(History::is_kept);
     let found = look(disk, cmdline, kept, &|gpt, slot| slot_facts(disk, gpt, slot, Some(&before.slots[slot])))?;
-    let esp_boot_sector = before.esp_boot_sector;
+    let (esp_boot_sector, esp_sectors) = (before.esp_boot_sector, before.esp_sectors.clone());
     let gpt = GptFacts { misplaced: before.gpt.misplaced.clone(), ..found.gpt.clone() };
-    Ok(SystemFacts { esp_fats: before.esp_fats.clone(), esp_boot_sector, gpt, ..found })
+    Ok(SystemFacts { esp_fats: before.esp_fats.clone(), esp_boot_sector, esp_sectors, gpt, ..found })
 }
 
 // The partitions that do not lie where the table says. It is asked where something is not found there, or the copies differ.
@@ -123,6 +124,7 @@ fn look(
         data_faults: volumes.faults,
         esp_fats: None,
         esp_boot_sector: None,
+        esp_sectors: vec![],
         esp_map,
         esp_foreign,
         snapshots,

@@ -44,6 +44,21 @@ fn esp(image: &Path) -> String {
     format!("{}@@1M", image.display())
 }
 
+/// Linux does not mount an ESP without the number of free clusters, and its first sector may be lost some day.
+#[test]
+fn a_sector_of_the_esp_that_has_a_copy_is_as_it_was() {
+    let world = World::new();
+    let image = installed(&world);
+    let count = "the sector with the number of free clusters";
+    for (number, what) in [(1, count), (6, "the copy of the first sector"), (7, &format!("the copy of {count}"))] {
+        let at = MIB + number * 512;
+        let before = read_at(&image, at, 512);
+        write_at(&image, at, &[0; 512]);
+        is_mended(&image, &format!("{what} of the ESP is damaged (byte {at} of the disk)"));
+        assert!(read_at(&image, at, 512) == before, "{what}");
+    }
+}
+
 /// A repair of blank META begins with one of two copies. A power cut ends the write of that anywhere.
 #[test]
 fn a_repair_of_blank_meta_that_was_cut_is_finished() {

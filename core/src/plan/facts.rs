@@ -19,7 +19,10 @@ use crate::{
     },
     digest::{Sha256, Sums},
     disk::{
-        fat::{copies::FatsDiffer, map::FatMap},
+        fat::{
+            copies::{FatsDiffer, LostSector},
+            map::FatMap,
+        },
         gpt::GptError,
         identity::{DiskIdentity, DiskUse},
         layout::Part,
@@ -234,6 +237,8 @@ pub struct SystemFacts {
     pub esp_fats: Option<FatsDiffer>,
     /// The copy of the boot sector of the ESP, and its digest, if that sector is all that the ESP has lost.
     pub esp_boot_sector: Option<(Extent, Sha256)>,
+    /// Sectors at the beginning of the ESP that are lost, and whose other copy is whole. The places are in bytes of the disk.
+    pub esp_sectors: Vec<LostSector>,
     /// The map of the ESP, where a file on it is to be made anew.
     pub esp_map: Option<FatMap>,
     /// Files and directories of others on an ESP that has lost files of ours.

@@ -27,10 +27,14 @@ use crate::{
         slot::{Slot, SlotState},
     },
     digest::Sha256,
-    disk::{chain::CHAIN, fat::map::FatMap, layout::Part},
+    disk::{
+        chain::CHAIN,
+        fat::{copies::LostSector, map::FatMap},
+        layout::Part,
+    },
     kernel::arch::Arch,
     text::quoted,
-    units::Extent,
+    units::{Extent, MIB},
 };
 
 /// Plan the repair. Slots that boot.env or their marker calls good must have been compared with their checksums.
@@ -49,7 +53,9 @@ pub fn repair(
         return Err(Refusal::NothingToRepair.into());
     }
     let mut draft = Draft::new(base, system);
-    draft.extend(Part::Esp, copy_of_the_fat(system));
+    // New files need FATs that agree. Else this comes last: a sector that takes no writes keeps nothing else from being mended.
+    let comes_first = system.esp_map.is_some();
+    draft.extend(Part::Esp, copy_of_the_fat(system).filter(|_| comes_first));
     let (env, esp) = match request.filter(|_| esp::is_lost(system)) {
         Some(request) => write_esp(&mut draft, boots, request, force)?,
         None => write_env(&mut draft, boots, request)?,
@@ -69,6 +75,12 @@ pub fn repair(
         if let Err(why) = copy {
             draft.warnings.push(format!("the {name} GPT ({why}) is not repaired: `gdisk` does that"));
         }
+    }
+    if !matches!(esp, Esp::Made(_)) {
+        draft.extend(
+            Part::Esp,
+            copy_of_the_fat(system).filter(|_| !comes_first).into_iter().chain(lost_sectors(system)),
+        );
     }
     let mut left = left(system, default, &esp);
     if system.list_missing
@@ -101,7 +113,10 @@ fn boot_sector(base: &RequestBase, system: &SystemFacts, from: Extent, sha256: S
 
 /// Whether this plan is the first half of a repair: only with its first sector the ESP tells what else it has lost.
 pub fn is_first_half(plan: &Plan) -> bool {
-    plan.steps.iter().any(|step| matches!(step, Step::CopyBootSector { .. }))
+    // Partitions begin at whole MiB.
+    plan.steps
+        .iter()
+        .any(|step| matches!(step, Step::CopyBootSector { extent, .. } if extent.offset.is_multiple_of(MIB)))
 }
 
 /// Zeros hold nothing that a new META could take away. An install has written it before the table, so they are a loss.
@@ -125,7 +140,10 @@ fn write_meta(draft: &mut Draft) -> Result<(), Refusal> {
         change.steps.retain(lost);
         draft.set_meta(change);
     } else {
-        draft.warnings.push("neither copy of META is valid, and nothing else knows its tags: not repaired".to_owned());
+        draft.warnings.push(
+            "neither copy of META is valid, and nothing else knows its tags: not repaired; `installer meta set` starts afresh"
+                .to_owned(),
+        );
     }
     Ok(())
 }
@@ -150,6 +168,12 @@ fn copy_of_the_fat(system: &SystemFacts) -> Option<Step> {
     let on_disk = |copy: usize| Extent { offset: esp + fats.copies[copy].offset, ..fats.copies[copy] };
     let copy = 1 - whole;
     Some(Step::CopyFat { copy: copy as u8 + 1, from: on_disk(whole), extent: on_disk(copy), sha256 })
+}
+
+/// What the beginning of the ESP holds twice, written again from the other one.
+fn lost_sectors(system: &SystemFacts) -> impl Iterator<Item = Step> {
+    let copy = |lost: &LostSector| Step::CopyBootSector { from: lost.from, extent: lost.extent, sha256: lost.sha256 };
+    system.esp_sectors.iter().map(copy)
 }
 
 /// A lost ESP gets the missing files, or is made again.

@@ -84,6 +84,14 @@ pub fn repair_with_the_first_fat_damaged() -> Setup {
     setup
 }
 
+/// Nothing starts by it.
+pub fn repair_with_a_sector_lost_that_has_a_copy() -> Setup {
+    let mut story = Story::installed();
+    let copy = Extent { offset: esp(&story).offset + 6 * SECTOR as u64, len: SECTOR as u64 };
+    story.pages.zero(copy);
+    mended(story)
+}
+
 /// With a copy of boot.env that is missing: that is known only once the first sector is back.
 pub fn repair_with_the_first_sector_lost() -> Setup {
     let mut story = without_files(Story::installed(), &["slipway/boot2.env"]);

@@ -117,6 +117,7 @@ verbs! {
     repair_with_the_second_fat_lost 1 3,
     repair_with_the_first_fat_damaged 1 3,
     repair_with_the_first_sector_lost 1 3,
+    repair_with_a_sector_lost_that_has_a_copy 1 3,
     repair_with_a_copy_missing 1 3,
     repair_with_both_copies_missing 1 3,
     repair_with_the_image_missing 1 3,

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use super::map::{FatMap, MapError, Read};
+use super::map::{FatMap, MapError, Read, free_count};
 use crate::{digest::Sha256, units::Extent};
 
 /// Copies of the FAT that are not the same. Offsets are bytes in the volume.
@@ -75,4 +75,44 @@ pub fn boot_sector_copy(len: u64, sector: u64, read: &mut Read) -> Option<(Exten
     };
     FatMap::look(len, sector, &[], &mut by_copy).ok()?;
     Some((from, Sha256::of(&copy)))
+}
+
+/// A sector that is lost, of two that say the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostSector {
+    /// For people.
+    pub what: &'static str,
+    /// Its place, and that of the other one: in bytes of the volume.
+    pub extent: Extent,
+    /// See `extent`.
+    pub from: Extent,
+    /// Digest of the other one.
+    pub sha256: Sha256,
+}
+
+/// The sectors at the beginning of a volume that are lost and can be written from the other one, where we put them, as mkfs.fat
+/// does. The boot sector is none of them: without it nothing of this is known.
+pub fn lost_sectors(len: u64, sector: u64, read: &mut Read) -> Vec<LostSector> {
+    let at = |number: u64| Extent { offset: number * sector, len: sector };
+    let is_volume = FatMap::places(len, sector, read).is_ok();
+    let mut get = |number: u64| {
+        let mut bytes = vec![0; sector as usize];
+        read(at(number).offset, &mut bytes).then_some(bytes)
+    };
+    // It says where FSInfo and its own copy are.
+    let Some(boot) = get(0).filter(|boot| is_volume && boot[48..52] == [1, 0, 6, 0]) else { return vec![] };
+    // Of two that differ, nothing tells the right one.
+    let is_boot = |copy: &Vec<u8>| copy[82..87] == boot[82..87] && copy[510..512] == boot[510..512];
+    let is_info = |info: &Vec<u8>| free_count(info).is_some();
+    let (copy, info, info_copy) = (get(6).filter(is_boot), get(1).filter(is_info), get(7).filter(is_info));
+    let pairs = [
+        ("the copy of the first sector", 6, copy, 0, Some(&boot)),
+        ("the sector with the number of free clusters", 1, info.clone(), 7, info_copy.as_ref()),
+        ("the copy of the sector with the number of free clusters", 7, info_copy.clone(), 1, info.as_ref()),
+    ];
+    let lost = pairs.into_iter().filter_map(|(what, number, found, from, whole)| {
+        let sha256 = Sha256::of(whole.filter(|_| found.is_none())?);
+        Some(LostSector { what, extent: at(number), from: at(from), sha256 })
+    });
+    lost.collect()
 }

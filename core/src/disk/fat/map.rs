@@ -121,9 +121,9 @@ impl FatMap {
             read_all(fat, &mut table, sector as usize, read)?;
             map.tables.push(table);
         }
+        // One that cannot be read says nothing, and decides nothing.
         let mut info = vec![0; sector as usize];
-        read_all(map.fs_info, &mut info, sector as usize, read)?;
-        map.free_count = free_count(&info);
+        map.free_count = read(map.fs_info, &mut info).then(|| free_count(&info)).flatten();
         map.walk(root, paths, read)?;
         let is_bad = |number: &u32| (0..map.tables.len()).any(|copy| map.entry(copy, *number) == BAD_CLUSTER);
         let bad: Vec<u32> = map.near_used().filter(is_bad).collect();
@@ -447,7 +447,7 @@ pub fn put_file_at(raw: &mut [u8], at: FileAt) {
 }
 
 // None if the sector does not give it; `0xffff_ffff` stands for an unknown number.
-fn free_count(sector: &[u8]) -> Option<u32> {
+pub(super) fn free_count(sector: &[u8]) -> Option<u32> {
     let is_one = sector.len() >= 512 && &sector[..4] == b"RRaA" && &sector[484..488] == b"rrAa";
     is_one.then(|| le32(sector, 488))
 }

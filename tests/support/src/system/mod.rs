@@ -191,6 +191,7 @@ pub fn installed(sector: SectorSize) -> SystemFacts {
         data_faults: BTreeMap::new(),
         esp_fats: None,
         esp_boot_sector: None,
+        esp_sectors: vec![],
         esp_map: None,
         esp_foreign: vec![],
         unreadable: vec![],
