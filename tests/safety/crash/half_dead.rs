@@ -5,11 +5,14 @@ use slipway::{
     error::Failure,
     fat::FatVolume,
     ops::{Change, bootloader::Update, upgrade::Upgrade},
+    probe,
 };
 use slipway_core::{
     boot::EfiLoader,
+    disk::layout::Part,
     plan::{Plan, RunsFrom, Step, bootloader::RenewalRequest},
-    report::FailureKind,
+    report::{Beside, FailureKind, next_step},
+    units::Extent,
 };
 use slipway_test_support::fixtures::DISK_BYTES;
 
@@ -17,7 +20,7 @@ use super::{
     disk::{Call, Lasting, RecordingDisk},
     pages::{Pages, SECTOR},
     read,
-    scenario::{Story, UPGRADE, confirmed},
+    scenario::{NEXT, Story, UPGRADE, confirmed},
     world::{Verb, World},
 };
 
@@ -107,4 +110,76 @@ fn a_loader_that_nobody_recognises_is_mended() {
     story.pages.write(image, &[0; SECTOR]);
     let plan = run(&story, &half_dead(&story, 3), &update(EfiLoader::Slipway), None).unwrap();
     assert_eq!(becomes(&plan), Some(EfiLoader::Slipway));
+}
+
+/// Linux mounts no ESP whose number of free clusters it cannot read, and fsck.vfat does not mend it. Nothing of ours needs it, so
+/// nothing but a repair takes notice.
+#[test]
+fn a_sector_that_has_a_copy_is_written_again() {
+    let story = Story::installed();
+    let esp = read::table(&story.pages, DISK_BYTES).unwrap().parts[&1];
+    let bad = |number: u64| Extent { offset: esp.offset + number * SECTOR as u64, len: SECTOR as u64 };
+    for sector in [1, 6, 7].map(bad) {
+        let disk = || RecordingDisk::damaged(DISK_BYTES, story.pages.clone(), (sector.offset, Lasting::Unreadable));
+        let world = World::get();
+        let renewed = disk();
+        let plan = world.change(&update(EfiLoader::Slipway), None, &renewed, &story.cmdline).unwrap();
+        assert!(plan.steps.iter().any(|step| matches!(step, Step::WriteHistory { .. })), "{:?}", plan.warnings);
+        let repaired = disk();
+        let plan = world.run(&Verb::Repair, &repaired, "quiet", &|_| ()).unwrap();
+        assert_eq!((&plan.left, repaired.bad()), (&vec![], None));
+        assert!(repaired.pages().same(&story.pages, sector), "byte {}", sector.offset);
+        // Where it takes no writes either, that is no success.
+        let dead = RecordingDisk::damaged(DISK_BYTES, story.pages.clone(), (sector.offset, Lasting::Dead));
+        let failed = world.run(&Verb::Repair, &dead, "quiet", &|_| ()).unwrap_err();
+        assert!(failed.text.contains("the disk takes no writes there: replace it"), "{}", failed.text);
+    }
+}
+
+/// No arguments mend a slot.
+#[test]
+fn a_running_slot_that_cannot_be_read_is_named_before_its_arguments() {
+    let story = confirmed();
+    let slot = read::table(&story.pages, DISK_BYTES).unwrap().parts[&4];
+    let disk = RecordingDisk::damaged(DISK_BYTES, story.pages.clone(), (slot.offset, Lasting::Unreadable));
+    let text = World::get().run(&NEXT, &disk, &story.cmdline, &|_| ()).unwrap_err().text;
+    assert!(text.contains("slot B, which runs, is damaged on the disk") && !text.contains("arguments"), "{text}");
+}
+
+/// `verify` names what may bring it back, and not itself.
+#[test]
+fn a_volume_that_cannot_be_read_has_a_fault() {
+    let story = Story::installed();
+    for (number, part) in [(6, Part::State), (7, Part::Ephemeral)] {
+        let at = read::table(&story.pages, DISK_BYTES).unwrap().parts[&number].offset;
+        let disk = RecordingDisk::damaged(DISK_BYTES, story.pages.clone(), (at, Lasting::Unreadable));
+        let facts = probe::system(&disk, &story.cmdline).unwrap();
+        let fault = &facts.data_faults[&part];
+        assert!(fault.starts_with(&format!("{part}: its beginning cannot be read: at byte {at}")), "{fault}");
+        let beside = Beside { disk: "disk", writer: None, detach: None, chain_damaged: false, problems: true };
+        let step = next_step(&facts, &beside);
+        assert!(step.why.contains("xfs_repair") && step.why.contains(&format!("installer wipe {part}")), "{step:?}");
+    }
+}
+
+/// The directory of the UEFI image is dead. Under a BIOS the disk boots by its boot state, which a repair must not take away.
+#[test]
+fn an_esp_that_cannot_be_made_again_stays_as_it_is() {
+    let story = confirmed();
+    let image = offset(&story.pages, 1, "EFI/BOOT/BOOTX64.EFI");
+    let esp = read::table(&story.pages, DISK_BYTES).unwrap().parts[&1];
+    // Its own directory comes before it, with those above.
+    let directories = (esp.offset..image).step_by(SECTOR).filter(|at| {
+        let mut first = [0; 11];
+        story.pages.read(*at, &mut first);
+        &first == b".          "
+    });
+    let efi = directories.min().unwrap();
+    for (how, mends) in [(Lasting::Unreadable, true), (Lasting::Dead, false)] {
+        let disk = RecordingDisk::damaged(DISK_BYTES, story.pages.clone(), (efi, how));
+        let result = World::get().run(&Verb::Repair, &disk, "quiet", &|_| ());
+        assert_eq!(result.is_ok(), mends, "{result:?}");
+        let kept = disk.pages().same(&story.pages, Extent { offset: 0, len: DISK_BYTES });
+        assert_eq!(kept, !mends, "{how:?}: {result:?}");
+    }
 }

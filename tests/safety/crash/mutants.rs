@@ -242,7 +242,13 @@ const SECTORS: usize = 64;
 /// Whichever sector of whatever is written is lost: an error, or nothing is missing.
 #[test]
 fn no_lost_sector_goes_unnoticed() {
-    for setup in [scenario::upgrade_fresh(), scenario::upgrade_repeated(), scenario::confirm(), scenario::meta_set()] {
+    for setup in [
+        scenario::upgrade_fresh(),
+        scenario::upgrade_repeated(),
+        scenario::confirm(),
+        scenario::meta_set(),
+        scenario::repair_with_the_first_fat_damaged(),
+    ] {
         let scenario = setup.run("lost sectors");
         let mut sectors: Vec<u64> = Vec::new();
         for op in &scenario.log {
