@@ -7,7 +7,7 @@ use super::{
     gpt::{Gpt, ours},
     head,
     mend_table::mended_table,
-    read, table_bytes,
+    read, read_lba0, table_bytes,
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{
@@ -58,11 +58,10 @@ pub(super) fn read_gpt(disk: &dyn BlockIo) -> Result<Gpt, ProbeError> {
     if disk.size() == 0 {
         return Err(ProbeError::NoTable("it is smaller than one sector".to_owned()));
     }
-    let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
-    match read(disk, 0, &mut lba0) {
+    let (lba0, is_read) = read_lba0(disk);
+    match is_read {
         Ok(()) if is_protective_mbr(&lba0) => Ok(Gpt::tables(disk)),
         Ok(()) => Err(no_table(disk)),
-        // A drive takes another sector for it once it is written.
         Err(unreadable) => match behind_lost_lba0(disk)? {
             Some(_) => Err(ProbeError::Lba0Lost),
             None => Err(unreadable),
@@ -193,9 +192,7 @@ pub fn mended_lba0(disk: &dyn BlockIo, shipped: &Shipped<'_>) -> Result<Option<M
     if disk.size() == 0 {
         return Ok(None);
     }
-    let mut found = vec![0; sector.bytes() as usize];
-    // One that cannot be read is lost, too, and counts as zeros.
-    let is_read = read(disk, 0, &mut found).inspect_err(|_| found.fill(0));
+    let (found, is_read) = read_lba0(disk);
     if is_protective_mbr(&found) {
         return Ok(None);
     }

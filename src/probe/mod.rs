@@ -63,6 +63,14 @@ fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ProbeErro
     disk.read_back(offset, buf).map_err(|source| ProbeError::Io { offset, source })
 }
 
+/// LBA 0, and whether it can be read. If not, it is as lost as one that was overwritten, and counts as zeros: a drive
+/// takes another sector for it once it is written.
+pub fn read_lba0(disk: &dyn BlockIo) -> (Vec<u8>, Result<(), ProbeError>) {
+    let mut bytes = vec![0; disk.sector_size().bytes() as usize];
+    let is_read = read(disk, 0, &mut bytes).inspect_err(|_| bytes.fill(0));
+    (bytes, is_read)
+}
+
 /// The first bytes of a range, cut at the end of the range and of the disk. `None` if they cannot be read, so that one
 /// bad sector does not hide the rest of the table.
 fn head(disk: &dyn BlockIo, extent: Extent) -> Option<Vec<u8>> {
