@@ -136,12 +136,14 @@ impl Kubernetes {
                 }
             }
             Next::Delete(name) => {
-                // Its pod goes with it.
-                match self.cluster.within(&format!("job {name}"), api.delete(name, &DeleteParams::background())).await {
-                    Ok(_) => {}
-                    Err(e) if is_gone(&e) => {}
-                    Err(e) => return Err(e),
-                }
+                // Its pod goes with it. If it is gone, another controller was faster.
+                let delete = async {
+                    match api.delete(name, &DeleteParams::background()).await {
+                        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                        deleted => deleted.map(drop),
+                    }
+                };
+                self.cluster.within(&format!("job {name}"), delete).await?;
             }
         }
         Ok((true, status))
@@ -226,10 +228,6 @@ impl Kubernetes {
             Err(e) => Err(e),
         }
     }
-}
-
-fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::Refused { why, .. } if why.starts_with("the API server says 404"))
 }
 
 /// What has changed, for people.
