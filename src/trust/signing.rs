@@ -13,10 +13,8 @@ use ring::{
 use rustls::pki_types::{PrivateKeyDer, pem::PemObject as _};
 
 use crate::tools::{ToolError, shell};
-use slipway_payload::trust::{
-    der::{self, BIT_STRING, INTEGER, OCTET_STRING, SEQUENCE},
-    key::{ED25519_ID, Kind, P256, PublicKey, RSA, decoded},
-};
+use slipway_core::efi::der::{self, BIT_STRING, INTEGER, OCTET_STRING, SEQUENCE};
+use slipway_payload::trust::key::{ED25519_ID, Kind, P256, PublicKey, RSA, decoded};
 
 // In a SEC1 key the public half stands in this field (RFC 5915).
 const PUBLIC_FIELD: u8 = 0xa1;
@@ -149,8 +147,8 @@ fn rsa(pair: Result<RsaKeyPair, ring::error::KeyRejected>) -> Pair {
 }
 
 fn pkcs8(der: &[u8]) -> Pair {
-    let (_, rest) = der::element(der::only(der, SEQUENCE)?, INTEGER)?;
-    let (algorithm, _) = der::element(rest, SEQUENCE)?;
+    let (_, rest) = der::split(der::only(der, SEQUENCE)?, INTEGER)?;
+    let (algorithm, _) = der::split(rest, SEQUENCE)?;
     match algorithm {
         RSA => rsa(RsaKeyPair::from_pkcs8(der)),
         ED25519_ID => {
@@ -169,9 +167,9 @@ fn pkcs8(der: &[u8]) -> Pair {
 
 /// ECPrivateKey of RFC 5915, with both of its optional fields.
 fn sec1(der: &[u8]) -> Pair {
-    let (_, rest) = der::element(der::only(der, SEQUENCE)?, INTEGER)?;
-    let (private, rest) = der::element(rest, OCTET_STRING)?;
-    let (curve, rest) = der::element(rest, CURVE_FIELD)?;
+    let (_, rest) = der::split(der::only(der, SEQUENCE)?, INTEGER)?;
+    let (private, rest) = der::split(rest, OCTET_STRING)?;
+    let (curve, rest) = der::split(rest, CURVE_FIELD)?;
     let public = der::only(der::only(rest, PUBLIC_FIELD)?, BIT_STRING)?.strip_prefix(&[0])?;
     if curve != &P256[P256_CURVE..] {
         return None;
@@ -208,14 +206,14 @@ mod tests {
     }
 
     fn sec1_of(private: &[u8], public: &[u8], curve: &[u8]) -> Vec<u8> {
-        let bits = der::wrapped(BIT_STRING, &[&[0], public].concat());
+        let bits = der::element(BIT_STRING, &[&[0][..], public]);
         let fields = [
-            der::wrapped(INTEGER, &[1]),
-            der::wrapped(OCTET_STRING, private),
-            der::wrapped(CURVE_FIELD, curve),
-            der::wrapped(PUBLIC_FIELD, &bits),
+            der::element(INTEGER, &[[1]]),
+            der::element(OCTET_STRING, &[private]),
+            der::element(CURVE_FIELD, &[curve]),
+            der::element(PUBLIC_FIELD, &[bits]),
         ];
-        der::wrapped(SEQUENCE, &fields.concat())
+        der::element(SEQUENCE, &fields)
     }
 
     #[test]
@@ -240,7 +238,7 @@ mod tests {
         assert!(long.public_key().verifies(b"hello", &signature));
         assert!(!long.public_key().verifies(b"hullo", &signature));
         // Another curve, and halves that do not belong together.
-        let other = der::wrapped(6, b"\x2b\x81\x04\x00\x22");
+        let other = der::element(6, &[b"\x2b\x81\x04\x00\x22"]);
         assert_eq!(parse(&pem("EC PRIVATE KEY", &sec1_of(&private, &public, &other))).unwrap_err(), unsupported());
         let (_, _, another) = p256();
         let mixed = parse(&pem("EC PRIVATE KEY", &sec1_of(&private, &another, &P256[P256_CURVE..])));

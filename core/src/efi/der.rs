@@ -1,4 +1,4 @@
-//! As much of DER (X.690) as certificates and signatures need.
+//! As much of DER (X.690) as certificates, keys and signatures need.
 
 use crate::prelude::*;
 

@@ -6,9 +6,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use slipway_core::efi::certificate::Outline;
-
-use super::der;
+use slipway_core::efi::{certificate::Outline, der};
 
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
@@ -64,12 +62,12 @@ pub fn validity(times: &[u8]) -> Option<Validity> {
 fn time(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (digits, century, rest) = match *bytes.first()? {
         UTC_TIME => {
-            let (text, rest) = der::element(bytes, UTC_TIME)?;
+            let (text, rest) = der::split(bytes, UTC_TIME)?;
             let recent = number(text.get(..2)?)? < 50;
             (text, if recent { 2000 } else { 1900 }, rest)
         }
         _ => {
-            let (text, rest) = der::element(bytes, GENERALIZED_TIME)?;
+            let (text, rest) = der::split(bytes, GENERALIZED_TIME)?;
             (text.get(2..)?, number(text.get(..2)?)? * 100, rest)
         }
     };
@@ -99,7 +97,7 @@ mod tests {
     use super::*;
 
     fn at(tag: u8, text: &str) -> Option<u64> {
-        time(&der::wrapped(tag, text.as_bytes())).map(|(time, rest)| {
+        time(&der::element(tag, &[text])).map(|(time, rest)| {
             assert!(rest.is_empty());
             time
         })

@@ -7,11 +7,11 @@ use ring::signature::{
 };
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, pem::PemObject as _};
 
-use super::{
-    certificate::{self, Validity},
-    der::{self, BIT_STRING, INTEGER, SEQUENCE},
+use super::certificate::{self, Validity};
+use slipway_core::{
+    digest::Sha256,
+    efi::der::{self, BIT_STRING, INTEGER, SEQUENCE},
 };
-use slipway_core::digest::Sha256;
 
 // Object identifiers with their parameters, as they stand in an AlgorithmIdentifier (RFC 5480, 8410, 3279).
 pub const P256: &[u8] = b"\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
@@ -80,14 +80,14 @@ impl PublicKey {
     /// The key in its DER form (SubjectPublicKeyInfo). `None` if it is of no supported kind.
     pub fn from_der(der: &[u8], name: &str) -> Option<Self> {
         let info = der::only(der, SEQUENCE)?;
-        let (algorithm, rest) = der::element(info, SEQUENCE)?;
+        let (algorithm, rest) = der::split(info, SEQUENCE)?;
         // The number of unused bits comes first.
         let key = der::only(rest, BIT_STRING)?.strip_prefix(&[0])?;
         let kind = match algorithm {
             P256 if key.len() == 65 && key[0] == 4 => Kind::EcdsaP256,
             ED25519_ID if key.len() == 32 => Kind::Ed25519,
             RSA => {
-                let (modulus, _) = der::element(der::only(key, SEQUENCE)?, INTEGER)?;
+                let (modulus, _) = der::split(der::only(key, SEQUENCE)?, INTEGER)?;
                 let bytes = modulus.strip_prefix(&[0]).unwrap_or(modulus).len();
                 RSA_BYTES.contains(&bytes).then_some(Kind::Rsa)?
             }
@@ -103,9 +103,9 @@ impl PublicKey {
             Kind::Rsa => RSA,
             Kind::Ed25519 => ED25519_ID,
         };
-        let bits = [&[0], key].concat();
-        let info = [der::wrapped(SEQUENCE, algorithm), der::wrapped(BIT_STRING, &bits)].concat();
-        Self::from_der(&der::wrapped(SEQUENCE, &info), name)
+        // The number of unused bits comes first.
+        let info = [der::element(SEQUENCE, &[algorithm]), der::element(BIT_STRING, &[&[0][..], key])];
+        Self::from_der(&der::element(SEQUENCE, &info), name)
     }
 
     /// Why it does not count at this time, seconds since 1970 UTC.

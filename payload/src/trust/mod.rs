@@ -7,7 +7,6 @@
 pub mod bundle;
 mod certificate;
 mod check;
-pub mod der;
 mod evidence;
 pub mod key;
 pub mod simple_signing;
