@@ -1,13 +1,13 @@
 //! The arguments of `inspect`.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
     ArgAction, Args,
     builder::{OsStringValueParser, TypedValueParser as _},
 };
 
-use super::{RegistryArgs, TrustArgs, seconds, values};
+use super::{RegistryArgs, TrustArgs, values};
 use crate::payload::SourceRef;
 use slipway_core::kernel::arch::Arch;
 
@@ -17,9 +17,6 @@ pub struct InspectArgs {
     /// docker://HOST/REPOSITORY[:TAG][@DIGEST] [default: the disk that this system booted from].
     #[arg(value_name = "DISK|SOURCE", value_parser = OsStringValueParser::new().try_map(inspect_target))]
     pub target: Option<InspectTarget>,
-    /// Has no effect: reading waits for no lock.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    pub lock_timeout: Duration,
     /// For a source: the architecture to choose if the image has several.
     #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,

@@ -298,9 +298,6 @@ pub struct ReadArgs {
     /// from].
     #[arg(long, value_name = "PATH")]
     pub disk: Option<PathBuf>,
-    /// Has no effect: reading waits for no lock.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    pub lock_timeout: Duration,
 }
 
 #[derive(Debug, Args)]

@@ -27,8 +27,8 @@ pub fn run(args: InspectArgs, observer: &mut dyn Observer) -> Result<Report, Fai
         None | Some(InspectTarget::Disk(_)) if !args.trust.keys.trust_key.is_empty() => {
             input(Err("--trust-key is for a source, not for a disk".to_owned()))
         }
-        None => layout(None, args.lock_timeout, observer),
-        Some(InspectTarget::Disk(path)) => layout(Some(path), args.lock_timeout, observer),
+        None => layout(None, observer),
+        Some(InspectTarget::Disk(path)) => layout(Some(path), observer),
         Some(InspectTarget::Source(source)) => {
             let request = inspect_payload::InspectRequest {
                 source,
@@ -42,9 +42,9 @@ pub fn run(args: InspectArgs, observer: &mut dyn Observer) -> Result<Report, Fai
     }
 }
 
-fn layout(named: Option<PathBuf>, lock_timeout: Duration, observer: &mut dyn Observer) -> Result<Report, Failure> {
+fn layout(named: Option<PathBuf>, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let source = named.as_deref().filter(|path| path.is_dir()).map(as_source);
-    let request = DiskRequest::for_disk(named, lock_timeout, observer);
+    let request = DiskRequest::for_disk(named, Duration::ZERO, observer);
     if let Some(name) = source {
         observer.note(&format!("a directory is no disk: as a source, name it {name}"));
     }

@@ -3,6 +3,7 @@
 use std::{
     env, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use slipway_core::{boot::EfiLoader, config::policy, disk::meta::parse_tag, plan::RunsFrom, report::Observer};
@@ -32,7 +33,7 @@ impl DiskArgs {
 
 impl ReadArgs {
     pub fn request(&self, observer: &mut dyn Observer) -> Result<DiskRequest, Failure> {
-        DiskRequest::for_disk(self.disk.clone(), self.lock_timeout, observer)
+        DiskRequest::for_disk(self.disk.clone(), Duration::ZERO, observer)
     }
 }
 

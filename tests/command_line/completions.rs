@@ -120,7 +120,7 @@ const CASES: &[(&str, &[&str])] = &[
     ("installer --output json sta", &["stage", "status"]),
     ("installer --output ", &["human", "json"]),
     ("slipway meta ", &["delete", "get", "list", "set"]),
-    ("installer meta get 0x0a --lock", &["--lock-timeout"]),
+    ("installer meta get 0x0a --dis", &["--disk"]),
     ("installer completions ", &["bash", "fish", "zsh"]),
     ("installer checksum src/", &["src/payload-1", "src/payload-2"]),
     ("imager metal-", &["metal-4k", "metal-uki"]),

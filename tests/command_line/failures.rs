@@ -172,7 +172,7 @@ fn a_command_line_that_cannot_be_parsed() {
         (&["--output", "json", "image"], INPUT, json!("image")),
         (&["meta", "--output=json", "frob"], OTHER, json!("meta")),
         (&["image", "--output=json", "--kind=floppy", "--out=x"], INPUT, json!("image")),
-        (&["status", "--output=json", "--disk=x", "--lock-timeout=soon"], INPUT, json!("status")),
+        (&["history", "--output=json", "--disk=x", "--limit=soon"], INPUT, json!("history")),
     ] {
         let outcome = Outcome::of(&mut installer(args)).exits(code);
         let report = outcome.json();

@@ -402,7 +402,7 @@ fn a_lock_is_not_waited_for() {
     let world = World::new();
     let image = world.installed(&[]);
     let lock = Flock::lock(File::open(&image).unwrap(), FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e).unwrap();
-    let locked = Outcome::of(inspect(&image).arg("--lock-timeout=0.1")).succeeds().stdout;
+    let locked = Outcome::of(&mut inspect(&image)).succeeds().stdout;
     assert!(locked.contains("\nwriter     process "), "{locked}");
     drop(lock);
     let free = Outcome::of(&mut inspect(&image)).succeeds().stdout;

@@ -55,7 +55,7 @@ fn by_another_node() {
         let writer = held(&disk.node);
         keeps_out(&other);
         keeps_out_who_needs_all_of_it(&world, &other);
-        let seen = json_of(&other, &["status", "--lock-timeout=0"])["writer"].clone();
+        let seen = json_of(&other, &["status"])["writer"].clone();
         assert_eq!(seen["pid"], json!(std::process::id()), "{with_partitions}");
         drop(writer);
         assert_eq!(json_of(&other, &["status"])["writer"], json!(null), "{with_partitions}");

@@ -73,11 +73,10 @@ fn an_upgrade_that_stands_still_at_every_step() {
         if !stop(pid(&run)) {
             break;
         }
-        let status = on_disk(&node.disk, &["status", AT_ONCE, "--output=json"]).succeeds().json();
-        let verify = on_disk(&node.disk, &["verify", AT_ONCE, "--output=json"]).succeeds().json();
-        let layout =
-            Outcome::of(&mut world::installer(["inspect", node.disk.to_str().unwrap(), AT_ONCE, "--output=json"]));
-        on_disk(&node.disk, &["meta", "list", AT_ONCE]).succeeds();
+        let status = on_disk(&node.disk, &["status", "--output=json"]).succeeds().json();
+        let verify = on_disk(&node.disk, &["verify", "--output=json"]).succeeds().json();
+        let layout = Outcome::of(&mut world::installer(["inspect", node.disk.to_str().unwrap(), "--output=json"]));
+        on_disk(&node.disk, &["meta", "list"]).succeeds();
         for report in [&status, &verify, &layout.succeeds().json()] {
             assert_eq!(report["problems"], json!([]));
             // Unless it was quicker than the signal.
@@ -108,7 +107,7 @@ fn an_upgrade_that_stands_still_at_every_step() {
     let file = File::open(&node.disk).unwrap();
     let _lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| e).unwrap();
     world::flip(&node.disk, node.file("A", Payload::ROOTFS));
-    on_disk(&node.disk, &["verify", AT_ONCE]).exits(INSTALL);
+    on_disk(&node.disk, &["verify"]).exits(INSTALL);
 }
 
 /// For people: who, what and how far.
@@ -159,9 +158,9 @@ fn an_install_that_stands_still() {
     assert!(stop(pid(&run)));
     let who = format!("process {} (installer) is installing: step ", pid(&run));
     for verb in [&["status"][..], &["verify"], &["meta", "list"]] {
-        on_disk(&disk.node, &[verb, &[AT_ONCE]].concat()).exits(INSTALL).says(&[&who]);
+        on_disk(&disk.node, verb).exits(INSTALL).says(&[&who]);
     }
-    Outcome::of(world::installer(["inspect", AT_ONCE]).arg(&disk.node)).exits(INSTALL).says(&[&who]);
+    Outcome::of(world::installer(["inspect"]).arg(&disk.node)).exits(INSTALL).says(&[&who]);
     assert!(progress_file(&disk.node).exists());
     kill(pid(&run), Signal::SIGCONT).unwrap();
     let (code, text) = run.ends();
@@ -175,11 +174,11 @@ fn an_install_that_stands_still() {
 fn locks_of_other_programs() {
     let world = World::new();
     let image = world.installed(&[]);
-    let writer = || json_of(&image, &["status", AT_ONCE])["writer"].clone();
+    let writer = || json_of(&image, &["status"])["writer"].clone();
     let file = File::open(&image).unwrap();
     let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| e).unwrap();
     assert_eq!((&writer()["pid"], &writer()["progress"]), (&json!(std::process::id()), &Value::Null));
-    let text = on_disk(&image, &["status", AT_ONCE]).succeeds().stdout;
+    let text = on_disk(&image, &["status"]).succeeds().stdout;
     assert!(text.contains(") has locked the disk for writing\n"), "{text}");
     drop(lock);
     let shared = Flock::lock(File::open(&image).unwrap(), FlockArg::LockShared).map_err(|(_, e)| e).unwrap();
