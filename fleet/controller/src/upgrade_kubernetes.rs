@@ -18,7 +18,7 @@ use slipway_kubernetes::{
     plan::Plan,
     version::Version,
 };
-use slipway_kubernetes_upgrade::run::{Error, Happened, Run, Wish};
+use slipway_kubernetes_upgrade::run::{Error, Happened, PATIENCE, Run, Wish};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -66,9 +66,6 @@ pub struct UpgradeKubernetes {
     /// Look at no certificate that etcd and the kubelets of the control plane show
     #[arg(long)]
     no_serving_certificates: bool,
-    /// End when nothing has changed for so long. Nodes go on with what they do
-    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
-    patience: u64,
 }
 
 /// Run to the end. An error is one that was said, too.
@@ -83,7 +80,7 @@ pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result
         pre_pull: !of.no_pre_pull,
         emulate: of.emulate,
         soak: Duration::from_secs(of.soak),
-        patience: Duration::from_secs(of.patience),
+        patience: PATIENCE,
         snapshot: !of.no_snapshot,
         serving_certificates: !of.no_serving_certificates,
         trial_in: client.default_namespace().to_owned(),

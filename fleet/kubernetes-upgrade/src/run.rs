@@ -32,6 +32,9 @@ use crate::{
 /// Between two looks while nothing changes.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// How long nothing may change before a run gives up, unless a person says otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(900);
+
 /// The first version whose servers can emulate the one before: 1.31 has the flag, and takes no other version.
 const EMULATION: MinorVersion = MinorVersion::new(1, 32);
 

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, builder::TypedValueParser};
 use slipway_core::digest::Sha256;
 use slipway_kubernetes::{add_ons::AddOn, images, version::Version};
+use slipway_kubernetes_upgrade::run::PATIENCE;
 
 use super::{ApiServer, exit_status, fleet::AttributionArgs};
 
@@ -127,6 +128,6 @@ pub struct How {
     #[arg(long)]
     pub dry_run: bool,
     /// End the run when nothing has changed for so long. Nodes go on with what they do
-    #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = seconds())]
+    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs(), value_parser = seconds())]
     pub patience: u64,
 }
