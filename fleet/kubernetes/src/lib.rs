@@ -19,7 +19,6 @@
 //! * [`plan`]: the steps and their order, with a hash
 //! * [`decide`]: from facts to the next step
 //! * [`blocked`]: why nothing goes on, as a word and a sentence
-//! * [`laws`]: what must hold at every instant; judges tests and faults
 //! * [`manifest`]: a static pod's manifest with another image
 //! * [`replacement`]: one static pod of one node: what its node does next
 
@@ -30,7 +29,6 @@ pub mod component;
 pub mod decide;
 pub mod facts;
 pub mod images;
-pub mod laws;
 pub mod manifest;
 pub mod plan;
 pub mod removals;

@@ -8,11 +8,10 @@ use slipway_kubernetes::{
     component::Component,
     decide::{Next, decide},
     facts::{Claim, Direction, Facts},
-    laws,
     plan::Plan,
 };
 
-use crate::{NEW, OLD, version, world::World};
+use crate::{NEW, OLD, laws, version, world::World};
 
 fn image(name: &str, tag: &str) -> String {
     format!("registry.example/{name}:{tag}")

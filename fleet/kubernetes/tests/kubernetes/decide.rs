@@ -6,11 +6,10 @@ use slipway_kubernetes::{
     decide::{Next, decide},
     facts::{Claim, Direction, Facts, Gate, Pull, PullState, Snapshot},
     images::Images,
-    laws,
     plan::Plan,
 };
 
-use crate::{NEW, OLD, version, world::World};
+use crate::{NEW, OLD, laws, version, world::World};
 
 fn three() -> Facts {
     World::new(3).facts(Direction::Forward)

@@ -6,6 +6,7 @@
 
 mod add_ons;
 mod decide;
+mod laws;
 mod manifest;
 mod removals;
 mod replacement;

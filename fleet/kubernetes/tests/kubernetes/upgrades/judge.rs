@@ -4,13 +4,12 @@ use proptest::prelude::*;
 use slipway_kubernetes::{
     component::Component,
     facts::{Direction, Facts, StaticPod},
-    laws,
     plan::Step,
 };
 
 use super::Upgrade;
 use crate::{
-    NEW,
+    NEW, laws,
     world::{LIMIT, Proxy},
 };
 

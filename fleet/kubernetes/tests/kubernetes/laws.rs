@@ -2,7 +2,7 @@
 //!
 //! <https://kubernetes.io/releases/version-skew-policy/>
 
-use crate::{add_ons::AddOn, component::Component, facts::Facts, skew, version::Version};
+use slipway_kubernetes::{add_ons::AddOn, component::Component, facts::Facts, skew, version::Version};
 
 /// The sentences about what does not hold; empty if all does.
 pub fn broken(facts: &Facts) -> Vec<String> {
