@@ -71,12 +71,12 @@ mod tests {
         let of = |line: &str, text: &str| {
             Advice::new(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>()).completed(text)
         };
-        let text = "`installer repair` mends it; `installer rollback --check`, `installer bootloader update` or \
+        let text = "`installer repair` mends it; `installer rollback --dry-run`, `installer bootloader update` or \
                     `installer inspect` tells; see `installer checksum` and `x`";
         assert_eq!(of("installer status", text), text);
         assert_eq!(
             of("installer upgrade --disk=a'b --offline", text),
-            r"`installer repair --disk 'a'\''b'` mends it; `installer rollback --check --disk 'a'\''b' --offline`, `installer bootloader update --disk 'a'\''b' --offline` or `installer inspect 'a'\''b'` tells; see `installer checksum` and `x`"
+            r"`installer repair --disk 'a'\''b'` mends it; `installer rollback --dry-run --disk 'a'\''b' --offline`, `installer bootloader update --disk 'a'\''b' --offline` or `installer inspect 'a'\''b'` tells; see `installer checksum` and `x`"
         );
         let whole = "`installer repair --disk x` and `installer upgrade --disk x --source SOURCE`";
         assert_eq!(of("installer status --disk x", whole), whole);

@@ -137,9 +137,6 @@ pub struct RollbackArgs {
     pub reason: Option<String>,
     #[command(flatten)]
     pub offline: OfflineArg,
-    /// Print what it would do and stop: the same as --dry-run.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub check: bool,
 }
 
 #[derive(Debug, Args)]

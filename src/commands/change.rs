@@ -54,8 +54,7 @@ pub fn guard(args: GuardArgs, observer: &mut dyn Observer) -> Result<Report, Fai
 }
 
 pub fn rollback(args: &RollbackArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let (dry_run, reason) = (args.change.dry_run || args.check, args.reason.clone());
-    let options = ChangeOptions { dry_run, reason, ..args.change.options() };
+    let options = ChangeOptions { reason: args.reason.clone(), ..args.change.options() };
     let request = ops::rollback::Rollback { offline: args.offline.offline };
     ops::rollback::run(&args.change.target.request(observer)?, request, options, observer).map(Report::Change)
 }

@@ -67,7 +67,7 @@ fn an_image_of_a_machine_that_is_switched_off_is_upgraded() {
         assert!(next_step["why"].as_str().unwrap().starts_with("none: the trial of "), "{next_step}");
         // It is staged still.
         offline(&node, &["activate"]).succeeds();
-        offline(&node, &["rollback", "--check"]).succeeds();
+        offline(&node, &["rollback", "--dry-run"]).succeeds();
         assert_eq!(next(&node), ("A".to_owned(), true));
     }
 }

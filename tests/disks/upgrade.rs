@@ -63,9 +63,9 @@ fn the_whole_way_and_back() {
     let again = node.run('B', true, &["confirm"]).succeeds();
     assert!(again.stdout.starts_with("nothing to do: slot B, 1.3.0, is already confirmed"), "{}", again.stdout);
 
-    let check = node.run('B', false, &["rollback", "--check"]).succeeds();
-    assert!(check.stdout.contains("slot A, 1.2.3, is the default and boots next"), "{}", check.stdout);
-    assert!(Content::of(&node.disk) == before, "a check has written");
+    let dry = node.run('B', false, &["rollback", "--dry-run"]).succeeds();
+    assert!(dry.stdout.contains("slot A, 1.2.3, is the default and boots next"), "{}", dry.stdout);
+    assert!(Content::of(&node.disk) == before, "a dry run has written");
     node.run('B', false, &["rollback"]).succeeds();
     assert_eq!(next_boot(&node), ("A".into(), false));
 

@@ -47,8 +47,8 @@ mod tests {
 
     #[test]
     fn commands_stay_whole_and_lines_hang() {
-        let text = "then `installer rollback --check` says ` what";
-        assert_eq!(row("", text, Some(30)), ["  then", "  `installer rollback --check`", "  says ` what"]);
+        let text = "then `installer upgrade --strict` says ` what";
+        assert_eq!(row("", text, Some(30)), ["  then", "  `installer upgrade --strict`", "  says ` what"]);
         let text = format!("{NO_BREAK}{NO_BREAK}trial: one two");
         assert_eq!(row("", &text, Some(14)), ["    trial: one", "    two"]);
         assert_eq!(row("", &text, None), [format!("{:13}trial: one two", "")]);

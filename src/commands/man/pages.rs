@@ -175,7 +175,7 @@ const PAGES: &[Page] = &[
     page(
         "installer-rollback",
         &[
-            ("See what it would do:", "installer rollback --disk /dev/sda --check"),
+            ("See what it would do:", "installer rollback --disk /dev/sda --dry-run"),
             ("Do it; the next boot is the other system:", "installer rollback --disk /dev/sda"),
         ],
         &["confirm", "status", "upgrade"],

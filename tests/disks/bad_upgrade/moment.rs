@@ -84,7 +84,7 @@ fn no_way_back() {
     let world = World::new();
     let node = Node::upgraded(&world);
     flip(&node.disk, node.file("A", Payload::ROOTFS) + 30_000);
-    for args in [&["rollback"][..], &["rollback", "--check"]] {
+    for args in [&["rollback"][..], &["rollback", "--dry-run"]] {
         refused(&node, INSTALL, &["slot A is damaged", "rootfs.squashfs"], || node.run('B', false, args));
     }
 }
