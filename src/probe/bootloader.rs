@@ -6,7 +6,7 @@ use super::{
     read,
 };
 use crate::{
-    bootloader::{BiosAssets, Loaders, info},
+    bootloader::{Assets, BiosAssets, Loaders, info},
     device::BlockIo,
     fat::{FatVolume, ReadError},
 };
@@ -34,14 +34,14 @@ use slipway_core::{
         manifest::{KERNEL, UKI},
     },
     plan::{
-        BiosFacts, GptFacts,
+        AssetFacts, BiosFacts, GptFacts,
         bootloader::{
             BiosFound, BiosOffered, BootloaderFacts, EfiFound, EfiOffered, FirmwareSays, KernelLook, Offered,
             RenewalRequest, boots_under_bios,
         },
     },
     report::{BiosImage, Bootloaders, ChainCheck},
-    units::{Extent, MIB, SectorSize},
+    units::{Extent, Lba, MIB, SectorSize},
 };
 
 // Limit of a UEFI image: no known boot loader is larger.
@@ -231,14 +231,24 @@ pub fn offered(loaders: &Loaders, arch: Arch, firmware: &dyn Fn(&[u8]) -> Firmwa
     }
 }
 
-fn bios_offered(bios: &BiosAssets) -> BiosOffered {
-    let halves = bios::halves(Extent { offset: BIOS_OFFSET, len: BIOS_BYTES });
-    let at = halves.map(|half| half.first_lba(SectorSize::S512));
-    BiosOffered {
-        halves: at.map(|at| BiosFacts {
-            boot_code: Sha256::of(&bios.boot_code(at)),
-            core: info("core.img", &bios.core_image(at)),
-        }),
-        epoch: bios.epoch(),
+/// The shipped loaders of a new disk, which has its core image in the first half.
+pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
+    AssetFacts {
+        efi: info(arch.efi_image(), &assets.efi),
+        loader: BootImage::from_bytes(&assets.efi).loader,
+        bios: assets.bios.as_ref().map(|bios| bios_facts(bios, halves()[0])),
     }
+}
+
+fn bios_offered(bios: &BiosAssets) -> BiosOffered {
+    BiosOffered { halves: halves().map(|at| bios_facts(bios, at)), epoch: bios.epoch() }
+}
+
+// A BIOS reads 512-byte sectors only.
+fn halves() -> [Lba; 2] {
+    bios::halves(Extent { offset: BIOS_OFFSET, len: BIOS_BYTES }).map(|half| half.first_lba(SectorSize::S512))
+}
+
+fn bios_facts(bios: &BiosAssets, at: Lba) -> BiosFacts {
+    BiosFacts { boot_code: Sha256::of(&bios.boot_code(at)), core: info("core.img", &bios.core_image(at)) }
 }

@@ -8,20 +8,13 @@ use super::{
 };
 use std::io;
 
-use crate::{
-    bootloader::{Assets, info},
-    device::{AlignedBuf, BlockIo, CHUNK_BYTES, Disk},
-};
+use crate::device::{AlignedBuf, BlockIo, CHUNK_BYTES, Disk};
 use slipway_core::{
-    digest::Sha256,
     disk::{
         gpt::{GptError, Header, is_protective_mbr},
-        layout::BIOS_OFFSET,
         magic::{VHD, recognise},
     },
-    efi::boot_image::BootImage,
-    kernel::arch::Arch,
-    plan::{AssetFacts, BiosFacts, DiskFacts, Found},
+    plan::{DiskFacts, Found},
     units::{Lba, MIB, SectorSize},
     zeros::{are_zeros, data_at},
 };
@@ -34,19 +27,6 @@ pub fn disk_facts(disk: &Disk) -> io::Result<DiskFacts> {
         busy: disk.uses(),
         found: found(disk)?,
     })
-}
-
-pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
-    // A BIOS reads 512-byte sectors only.
-    let at = Lba(BIOS_OFFSET / SectorSize::S512.bytes());
-    AssetFacts {
-        efi: info(arch.efi_image(), &assets.efi),
-        loader: BootImage::from_bytes(&assets.efi).loader,
-        bios: assets.bios.as_ref().map(|bios| BiosFacts {
-            boot_code: Sha256::of(&bios.boot_code(at)),
-            core: info("core.img", &bios.core_image(at)),
-        }),
-    }
 }
 
 /// A disk counts as empty if its first and last MiB are zero, or hold nothing but a GPT without partitions, and nothing that

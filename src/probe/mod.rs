@@ -20,10 +20,10 @@ mod snapshot;
 mod system;
 mod volumes;
 
-pub use bootloader::{boot_chain_and_loaders, bootloader, bootloaders, fat_map, offered};
+pub use bootloader::{asset_facts, boot_chain_and_loaders, bootloader, bootloaders, fat_map, offered};
 pub use chain::{boot_chain, drive_record};
 pub use clones::{DisksWith, clones, disks_with};
-pub use content::{asset_facts, disk_facts};
+pub use content::disk_facts;
 pub use error::ProbeError;
 pub use files::check_files;
 pub use gpt::lba1;
