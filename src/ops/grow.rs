@@ -64,7 +64,7 @@ impl<'d> Growing<'d> {
         let found = probe::gpt(self.disk).map_err(WrittenOver::NotSeen)?;
         let mut parts = self.facts.gpt.parts;
         let growth = self.plan.growth.map(|growth| growth.after);
-        parts[Part::Ephemeral as usize - 1].len = growth.unwrap_or_default();
+        parts[Part::Ephemeral.index()].len = growth.unwrap_or_default();
         if (found.disk_guid, found.parts) == (self.facts.gpt.disk_guid, parts) {
             Ok(())
         } else {

@@ -205,10 +205,10 @@ pub(super) fn wrong_places(parts: &[Extent; 7], sector: SectorSize) -> Option<St
         return Some(format!("partitions {} and {} overlap", one.name(), other.name()));
     }
     let table_end = 2 * sector.bytes() + ENTRY_ARRAY_BYTES;
-    if let Some(part) = Part::ALL.into_iter().find(|part| parts[*part as usize - 1].offset < table_end) {
+    if let Some(part) = Part::ALL.into_iter().find(|part| parts[part.index()].offset < table_end) {
         return Some(format!("partition {} overlaps the partition table", part.name()));
     }
-    (parts[Part::Meta as usize - 1].len != META_BYTES).then(|| "META is not exactly 1 MiB".to_owned())
+    (parts[Part::Meta.index()].len != META_BYTES).then(|| "META is not exactly 1 MiB".to_owned())
 }
 
 // Bytes of the disk that a table is for. A backup says where it lies itself.
@@ -225,7 +225,7 @@ fn intruders(entries: &[Entry], parts: &[Extent; 7], sector: SectorSize) -> Vec<
     let others = entries.iter().filter(|entry| !is_ours(entry));
     let on = |entry: &Entry| {
         let lies = entry.extent(sector)?;
-        let on = Part::ALL.into_iter().find(|part| lies.meets(parts[*part as usize - 1]))?;
+        let on = Part::ALL.into_iter().find(|part| lies.meets(parts[part.index()]))?;
         Some(Intruder { number: entry.number, name: entry.name.clone(), on })
     };
     others.filter_map(on).collect()

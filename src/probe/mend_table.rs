@@ -82,14 +82,14 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0_lost: bool) -> Option<(MendTableFact
     }
     // So does an install leave a disk that did not end: it takes META away before it writes, and brings it back when what boots
     // is verified.
-    if lba0_lost && basis_lost && !has_meta(disk, ours.parts[Part::Meta as usize - 1]) {
+    if lba0_lost && basis_lost && !has_meta(disk, ours.parts[Part::Meta.index()]) {
         return None;
     }
     let disk_guid = || disk_guid(disk, &ours).unwrap_or_else(|| seeded(disk, "disk"));
     let basis = basis.or_else(|| RawTable::empty(disk_guid(), bytes, sector))?;
-    let found = Part::ALL.map(|part| ours.guids[part as usize - 1].or_else(|| own_guid(disk, &ours, part)));
-    let guids = Part::ALL.map(|part| found[part as usize - 1].unwrap_or_else(|| seeded(disk, part.name())));
-    let new_guids = Part::ALL.into_iter().filter(|part| found[*part as usize - 1].is_none()).map(Part::name).collect();
+    let found = Part::ALL.map(|part| ours.guids[part.index()].or_else(|| own_guid(disk, &ours, part)));
+    let guids = Part::ALL.map(|part| found[part.index()].unwrap_or_else(|| seeded(disk, part.name())));
+    let new_guids = Part::ALL.into_iter().filter(|part| found[part.index()].is_none()).map(Part::name).collect();
     let wanted = basis.with_ours(&ours, &guids, bytes, sector)?;
     let table = wanted.render(bytes, sector)?;
     let says_it = |at: Lba| raw_table(disk, at).is_some_and(|raw| raw.is_alike(&wanted));
@@ -137,8 +137,8 @@ fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
     let (sector, has, part) = (disk.sector_size(), table_bytes(disk), Part::Ephemeral);
     let entries = basis(disk, gpt)?.map(|raw| raw.entries()).unwrap_or_default();
     let ours = our_entries(&entries, hints(disk, &entries), has, sector)?;
-    let place = ours.parts[part as usize - 1];
-    let superblock = head(disk, place).filter(|head| ours.guids[part as usize - 1].is_none() && is_intact(head))?;
+    let place = ours.parts[part.index()];
+    let superblock = head(disk, place).filter(|head| ours.guids[part.index()].is_none() && is_intact(head))?;
     let bytes = XfsSize::from_superblock(&superblock)?.bytes()?.checked_next_multiple_of(MIB)?;
     let needs = bytes.checked_add(place.offset + gpt_bytes(sector))?;
     (needs > has).then_some(ProbeError::Shrunk { part, needs, has })
@@ -221,7 +221,7 @@ fn hints(disk: &dyn BlockIo, entries: &[slipway_core::disk::gpt::Entry]) -> Hint
     let slot = slot.or_else(|| entries.is_empty().then(|| size_by_the_second_slot(disk, first)).flatten());
     let sized = our_entries(entries, Hints { slot, ephemeral: None }, table_bytes(disk), disk.sector_size());
     let ephemeral = sized.and_then(|ours| {
-        let size = XfsSize::from_superblock(&head(disk, ours.parts[Part::Ephemeral as usize - 1])?)?;
+        let size = XfsSize::from_superblock(&head(disk, ours.parts[Part::Ephemeral.index()])?)?;
         size.bytes()
     });
     Hints { slot, ephemeral }
@@ -247,7 +247,7 @@ fn size_by_the_second_slot(disk: &dyn BlockIo, first: u64) -> Option<u64> {
 // Whether what the table is to say lies there: an ESP with our boot state, or a slot that boots; and nothing else where one of
 // ours is to be.
 fn is_there(disk: &dyn BlockIo, ours: &OurEntries) -> bool {
-    let at = |part: Part| ours.parts[part as usize - 1];
+    let at = |part: Part| ours.parts[part.index()];
     let boots = |slot: Slot| slot_boots(disk, at(slot.into()), slot);
     let fits = |part: Part| {
         let Some(head) = head(disk, at(part)) else { return true };
@@ -269,7 +269,7 @@ fn is_there(disk: &dyn BlockIo, ours: &OurEntries) -> bool {
 // The GUID of the disk, as its slots have it. A boot loader passes it to the kernel, and a system that finds another one on the
 // disk is of no use: it is not confirmed, and takes no upgrade.
 fn disk_guid(disk: &dyn BlockIo, ours: &OurEntries) -> Option<Uuid> {
-    let at = |slot: Slot| ours.parts[Part::from(slot) as usize - 1];
+    let at = |slot: Slot| ours.parts[Part::from(slot).index()];
     let says = |slot: Slot| {
         let cfg = FatVolume::open(disk, at(slot)).ok()?.read_small(SLOT_CFG, MIB).ok()??;
         EnvBlock::parse(&cfg)?.get("guid")?.parse().ok()
@@ -281,7 +281,7 @@ fn disk_guid(disk: &dyn BlockIo, ours: &OurEntries) -> Option<Uuid> {
 // The PARTUUID that what lies in a partition says: an XFS file system has the same UUID, and a kernel command line may name
 // that of its slot, which begins with the serial number of the volume.
 fn own_guid(disk: &dyn BlockIo, ours: &OurEntries, part: Part) -> Option<Uuid> {
-    let extent = ours.parts[part as usize - 1];
+    let extent = ours.parts[part.index()];
     match part {
         Part::State | Part::Ephemeral => uuid_of(&head(disk, extent)?).map(Uuid::from_bytes),
         Part::BootA | Part::BootB => {

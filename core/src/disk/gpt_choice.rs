@@ -72,7 +72,7 @@ type Rank = (Reverse<usize>, [usize; 5]);
 /// None if it depends on something that cannot be read.
 pub fn choose(copies: &Copies, content: &dyn Content) -> Option<Chosen> {
     let told = Part::ALL.map(|part| Told::of(copies, part));
-    let answers = Part::ALL.map(|part| told[part as usize - 1].answers(part, content));
+    let answers = Part::ALL.map(|part| told[part.index()].answers(part, content));
     let as_it_is = Chosen { entries: copies.first.to_vec(), misplaced: vec![], missing: vec![], changed: vec![] };
     let mut best: Option<(Rank, [Extent; 7])> = None;
     if answers.iter().any(|answers| answers.len() > 1) {
@@ -163,7 +163,7 @@ impl Weigh<'_> {
         let (begin, end) = (2 * sector.bytes() + ENTRY_ARRAY_BYTES, disk_bytes.checked_sub(gpt_bytes(*sector))?);
         let is_possible =
             |part: &Extent| part.offset >= begin && part.end() <= end && !others.iter().any(|other| other.meets(*part));
-        let has_meta = parts[Part::Meta as usize - 1].len == META_BYTES;
+        let has_meta = parts[Part::Meta.index()].len == META_BYTES;
         (has_meta && overlap(&parts).is_none() && parts.iter().all(is_possible)).then_some(parts)
     }
 
@@ -192,7 +192,7 @@ impl Weigh<'_> {
 
     /// How many of them lie as an installation lays them out. The last one takes all room that is left.
     fn as_installed(&self, parts: &[Extent; 7]) -> usize {
-        let mut wanted = as_installed(parts[Part::BootA as usize - 1].len);
+        let mut wanted = as_installed(parts[Part::BootA.index()].len);
         let [.., last] = &mut wanted;
         last.len = self.room.ephemeral(last.offset, None).unwrap_or(0);
         parts.iter().zip(wanted).filter(|(is, wanted)| **is == *wanted).count()

@@ -67,7 +67,7 @@ pub fn our_entries(entries: &[Entry], hints: Hints, disk_bytes: u64, sector: Sec
     let (mut guids, mut faults, mut is_inferred) = ([None; 7], vec![], false);
     let (mut attributes, mut numbers) = ([0; 7], Vec::new());
     for part in Part::ALL {
-        let at = part as usize - 1;
+        let at = part.index();
         // Under its number, and renamed.
         let renamed = || others.iter().find(|(entry, extent)| entry.number == part.number() && *extent == parts[at]);
         let entry = known[at].or_else(|| renamed().map(|(entry, _)| *entry));
@@ -120,7 +120,7 @@ pub(super) struct Room {
 
 /// Where our partitions lie: they follow one another, and all but the slots and the last one have a size of their own.
 pub(super) fn places(known: [Option<Extent>; 7], hints: Hints, room: &Room) -> Option<[Extent; 7]> {
-    let of = |part: Part| known[part as usize - 1];
+    let of = |part: Part| known[part.index()];
     let first_slot = BIOS_OFFSET + BIOS_BYTES;
     let by_meta = || Some(of(Part::Meta)?.offset.checked_sub(first_slot)? / 2);
     let by_b = || of(Part::BootB)?.offset.checked_sub(first_slot);
@@ -138,7 +138,7 @@ pub(super) fn places(known: [Option<Extent>; 7], hints: Hints, room: &Room) -> O
             Part::Ephemeral => room.ephemeral(end, hints.ephemeral),
         };
         let place = of(part).or_else(|| Some(Extent { offset: end, len: len? }))?;
-        parts[part as usize - 1] = place;
+        parts[part.index()] = place;
         end = place.end();
     }
     // Who moved them all knows why.
@@ -179,7 +179,7 @@ impl RawTable {
                 }
             }
             for (part, row) in Part::ALL.into_iter().zip(rows) {
-                let at = part as usize - 1;
+                let at = part.index();
                 encode_entry(row, part, guids[at], ours.parts[at], sector);
                 row[48..56].copy_from_slice(&ours.attributes[at].to_le_bytes());
             }

@@ -51,6 +51,11 @@ impl Part {
     pub const ALL: [Part; 7] =
         [Part::Esp, Part::Bios, Part::BootA, Part::BootB, Part::Meta, Part::State, Part::Ephemeral];
 
+    /// Place in [`Part::ALL`], and in every array that has something of each, from 0.
+    pub const fn index(self) -> usize {
+        self as usize - 1
+    }
+
     /// Number in the GPT, from 1.
     pub const fn number(self) -> u32 {
         self as u32
@@ -238,7 +243,7 @@ impl Layout {
 
     /// The bytes of one partition.
     pub const fn part(&self, part: Part) -> Extent {
-        self.parts[part as usize - 1]
+        self.parts[part.index()]
     }
 
     pub(crate) const fn disk_sectors(&self) -> u64 {
@@ -259,7 +264,7 @@ pub fn as_installed(slot_bytes: u64) -> [Extent; 7] {
 
 /// Two partitions that overlap: writing to one would change the other. `parts` is in the order of [`Part::ALL`].
 pub fn overlap(parts: &[Extent; 7]) -> Option<(Part, Part)> {
-    let mut sorted = Part::ALL.map(|part| (parts[part as usize - 1], part));
+    let mut sorted = Part::ALL.map(|part| (parts[part.index()], part));
     sorted.sort_by_key(|(extent, part)| (extent.offset, part.number()));
     sorted.windows(2).find(|pair| pair[0].0.meets(pair[1].0)).map(|pair| (pair[0].1, pair[1].1))
 }

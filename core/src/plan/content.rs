@@ -89,7 +89,7 @@ impl SlotContent<'_> {
     }
 
     const fn guid(&self, part: Part) -> Uuid {
-        self.guids[part as usize - 1]
+        self.guids[part.index()]
     }
 
     /// The description that [`Self::volume`] will put into `slot`.

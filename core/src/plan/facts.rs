@@ -137,12 +137,12 @@ impl GptFacts {
 
     /// The bytes of a partition.
     pub const fn part(&self, part: Part) -> Extent {
-        self.parts[part as usize - 1]
+        self.parts[part.index()]
     }
 
     /// The PARTUUID of a partition.
     pub const fn guid(&self, part: Part) -> Uuid {
-        self.guids[part as usize - 1]
+        self.guids[part.index()]
     }
 }
 

@@ -120,7 +120,7 @@ impl Ids {
 
     /// The PARTUUID of a partition.
     pub const fn part(&self, part: Part) -> Uuid {
-        self.parts[part as usize - 1]
+        self.parts[part.index()]
     }
 }
 

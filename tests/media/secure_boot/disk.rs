@@ -21,7 +21,7 @@ fn image(world: &World, out: &Path, extra: &[&str]) -> Outcome {
 fn file_of(world: &World, image: &Path, report: &Value, part: Part, name: &str) -> Option<PathBuf> {
     let to = world.path("taken");
     let _ = fs::remove_file(&to);
-    let at = report["plan"]["table"]["layout"]["parts"][part as usize - 1]["offset"].as_u64().unwrap();
+    let at = report["plan"]["table"]["layout"]["parts"][part.index()]["offset"].as_u64().unwrap();
     let mut command = program("mcopy");
     command.arg("-i").arg(format!("{}@@{at}", image.display())).arg(format!("::{name}")).arg(&to);
     command.output().unwrap().status.success().then_some(to)

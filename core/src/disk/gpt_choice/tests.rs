@@ -45,7 +45,7 @@ impl Disk {
     }
 
     fn guid(&self, part: Part) -> Uuid {
-        self.entries[part as usize - 1].guid
+        self.entries[part.index()].guid
     }
 
     fn parts(&self) -> [Extent; 7] {
@@ -70,9 +70,9 @@ impl Disk {
         let entry = |part: Part| Entry {
             number: part.number(),
             type_guid: part.type_guid(),
-            guid: guids[part as usize - 1].unwrap_or(Uuid::max()),
-            first: parts[part as usize - 1].first_lba(SECTOR),
-            last: parts[part as usize - 1].last_lba(SECTOR),
+            guid: guids[part.index()].unwrap_or(Uuid::max()),
+            first: parts[part.index()].first_lba(SECTOR),
+            last: parts[part.index()].last_lba(SECTOR),
             attributes: part.attributes(),
             name: part.name().to_owned(),
         };
@@ -183,12 +183,12 @@ fn check(disk: &Disk, first: &[Entry], second: &[Entry], changes: &[(usize, Chan
             entry.is_some_and(|entry| entry.guid == disk.guid(part))
         };
         let is_changed = changes.iter().any(|(n, change)| {
-            *n == part as usize - 1 && matches!(change, Change::Guid(_) | Change::NoGuid | Change::GuidOf(_))
+            *n == part.index() && matches!(change, Change::Guid(_) | Change::NoGuid | Change::GuidOf(_))
         });
         // Nothing on the disk says those of BIOS, META and of what is blank.
         let is_said = disk.says(part, disk.layout.part(part), disk.guid(part));
         if guid_at(first) && !is_changed || (is_said && (guid_at(first) || guid_at(second))) {
-            prop_assert_eq!(guids[part as usize - 1], Some(disk.guid(part)), "{}", part);
+            prop_assert_eq!(guids[part.index()], Some(disk.guid(part)), "{}", part);
         }
     }
     // A cut while the second copy, or the first one, is written.
@@ -224,7 +224,7 @@ proptest! {
             // The first copy is in force, where nothing else says it.
             let says = disk.says(part, disk.layout.part(part), disk.guid(part));
             if says || !is_lost {
-                prop_assert_eq!(guids[part as usize - 1], Some(disk.guid(part)), "{}", part);
+                prop_assert_eq!(guids[part.index()], Some(disk.guid(part)), "{}", part);
             }
         }
         check(&disk, first, second, &changes)?;
@@ -265,7 +265,7 @@ proptest! {
 fn what_lies_on_the_disk_counts_more_than_both_copies() {
     let disk = disk([true; 3]);
     for part in [Part::Esp, Part::Bios, Part::BootA, Part::BootB] {
-        let moved = (part as usize - 1, Change::Places(8, 0));
+        let moved = (part.index(), Change::Places(8, 0));
         for more in [vec![], vec![(4, Change::Deleted)]] {
             let entries = damaged(&disk.entries, &[&[moved.clone()][..], &more].concat());
             let chosen = disk.chosen(&entries, None).unwrap();
