@@ -14,12 +14,12 @@
 //! * [`execute`]: carries out a plan, the only module that does
 //! * [`transfer`]: streams files to the disk, hashes them and reads them back
 //! * `payload`: opens payloads in directories, container images and registries; a crate that the fleet has, too
-//! * [`trust`]: verifies and makes the signatures of payloads
+//! * [`trust`]: makes the signatures of payloads, which `payload` verifies
 //! * [`media`]: makes disk images and live media
 //! * [`device`]: block devices and image files
 //! * [`fat`]: FAT32 on a block device
 //! * [`mkfs`]: XFS volumes, made by `mkfs.xfs`
-//! * [`bootloader`]: finds GRUB's files
+//! * [`bootloader`]: finds the boot assets: GRUB's images and the UEFI loader
 //! * [`tools`]: runs external programs
 //! * [`machine`]: resets the machine, feeds its watchdog
 //! * [`cleanup`]: files that go when a signal ends the program

@@ -13,11 +13,12 @@
 //! | [`config`] | machine config, and the words that ask for an unattended installation |
 //! | [`media`] | formats of disk images and live media, imager profiles |
 //! | [`plan`] | what to do, decided from what was asked and what was found |
-//! | [`snapshot`] | what goes back with a system beside its slot
+//! | [`snapshot`] | what goes back with a system beside its slot |
+//! | [`delta`] | which parts of a layer a machine has already, and which it fetches |
 //! | [`report`] | what a command answers, its progress events, and the picture of a disk |
 //! | [`text`] | what comes from outside and is shown to people |
 //! | [`support`], [`redact`] | the archive of a failure; text without secrets |
-//! | [`glob`], [`yaml`], [`units`], [`rate_limit`], [`digest`] | values that all of these share |
+//! | [`glob`], [`yaml`], [`units`], [`rate_limit`], [`zeros`], [`digest`] | values that all of these share |
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! `auto-upgrade`.
+//! The arguments of `auto-upgrade`.
 
 use std::path::PathBuf;
 

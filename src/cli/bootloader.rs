@@ -1,4 +1,4 @@
-//! What starts a disk before any slot.
+//! The arguments of `bootloader`.
 
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 

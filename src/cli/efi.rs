@@ -1,4 +1,4 @@
-//! Programs and keys for Secure Boot.
+//! The arguments of `uki`, `keys` and `enroll`.
 
 use std::path::PathBuf;
 

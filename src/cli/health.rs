@@ -1,4 +1,4 @@
-//! The verbs by which a system on trial knows that it is well, or goes back.
+//! The arguments of `confirm` and `guard`.
 
 use std::{path::PathBuf, time::Duration};
 

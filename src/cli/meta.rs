@@ -1,4 +1,4 @@
-//! Tags of META.
+//! The arguments of `meta`.
 
 use clap::{Args, Subcommand};
 

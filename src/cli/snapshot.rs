@@ -1,4 +1,4 @@
-//! What belongs to a system and goes back with it.
+//! The arguments of `snapshot`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Finds the disk that the system was booted from, for verbs to which no disk was named.
+//! Decides which disk the system was booted from, among those with the GUID that the kernel command line names.
 
 use crate::prelude::*;
 

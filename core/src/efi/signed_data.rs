@@ -1,4 +1,5 @@
-//! Signatures as firmware reads them: SignedData of PKCS #7 (RFC 2315) with one signer, RSA and SHA-256.
+//! Makes signatures that firmware reads: SignedData of PKCS #7 (RFC 2315) with one signer, RSA and SHA-256.
+//! [`super::signature`] parses them.
 //!
 //! No time is in them, so the same key signs the same bytes by the same signature.
 

@@ -1,5 +1,5 @@
-//! The variables of Secure Boot: lists of certificates and digests, and the form in which firmware takes a change of them
-//! (UEFI 2.10, sections 8.2.2 and 32.4.1). Files in this form are called `.auth`.
+//! The variables of Secure Boot, and the form in which firmware takes a change of them (UEFI 2.10, section 8.2.2). Files
+//! in this form are called `.auth`: they are made here, and read in [`super::auth`].
 
 use crate::prelude::*;
 

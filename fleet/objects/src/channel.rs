@@ -1,5 +1,5 @@
-//! Where new images come from. What people write of a channel is [`slipway_channel::spec::Spec`] itself, so that nothing is
-//! written that is not decided from.
+//! Channel: where new images come from. What people write of a channel is [`slipway_channel::spec::Spec`] itself, so that
+//! nothing is written that is not decided from.
 
 use std::collections::BTreeSet;
 

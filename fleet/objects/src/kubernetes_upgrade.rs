@@ -1,4 +1,4 @@
-//! The version of Kubernetes.
+//! KubernetesUpgrade: the version of Kubernetes that a cluster is to have.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The ledger of nodes that may be disturbed.
+//! DisruptionLedger: the nodes that may be disturbed.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

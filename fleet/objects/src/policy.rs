@@ -1,4 +1,4 @@
-//! The limits that people set.
+//! UpgradePolicy: the limits that people set.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

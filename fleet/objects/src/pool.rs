@@ -1,4 +1,4 @@
-//! Nodes that are upgraded together.
+//! NodePool: nodes that are upgraded together.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! One plan, and how far it is.
+//! Rollout: one plan, and how far it is.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! One node.
+//! NodeUpgrade: how far one node is.
 
 use jiff::Timestamp;
 use kube::CustomResource;

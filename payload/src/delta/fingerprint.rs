@@ -1,4 +1,4 @@
-//! By what a chunk is known.
+//! The fingerprint that names a chunk in an index.
 //!
 //! Not SHA-256: all of the slots would go through it, and what is copied once more, which takes longer than to read them. The
 //! digests of layer and files are compared behind this anyhow, and an index that lies can do no more than one whose digests
