@@ -93,8 +93,7 @@ pub fn bootloader(disk: &dyn BlockIo, gpt: &GptFacts, request: &RenewalRequest) 
     let core_bytes = request.offered.bios.as_ref().map(|offered| offered.halves[0].core.size);
     let listed = list.as_ref().ok().and_then(Option::as_ref);
     let bios = core_bytes.and_then(|bytes| bios_found(disk, gpt.part(Part::Bios), bytes, listed, &mut digests));
-    let mut damage = boot_chain_by(disk, gpt, &mut digests).problems();
-    damage.iter_mut().for_each(|problem| *problem = problem.trim_start_matches("boot chain: ").to_owned());
+    let damage = boot_chain_by(disk, gpt, &mut digests).damage();
     let esp = fat_map(disk, esp, &[&path, CHAIN, PATHS[0], PATHS[1]]).map_err(|e| e.to_string());
     BootloaderFacts { esp, efi, other, list, bios, kernels: PerSlot::new(|slot| kernel(disk, gpt, slot)), damage }
 }

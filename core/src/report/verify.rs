@@ -116,10 +116,14 @@ pub struct ChainCheck {
 }
 
 impl ChainCheck {
-    /// Its faults.
+    /// Its faults, where it is said that they are the boot chain's.
+    pub fn damage(&self) -> Vec<String> {
+        self.links.iter().filter_map(FileCheck::problem).chain(self.errors.iter().cloned()).collect()
+    }
+
+    /// The same beside faults of other parts of a disk.
     pub fn problems(&self) -> Vec<String> {
-        let links = self.links.iter().filter_map(FileCheck::problem);
-        links.chain(self.errors.iter().cloned()).map(|problem| format!("boot chain: {problem}")).collect()
+        self.damage().into_iter().map(|problem| format!("boot chain: {problem}")).collect()
     }
 }
 
