@@ -146,7 +146,7 @@ pub enum Command {
         /// The operation; without it the one that is under way
         id: Option<Uuid>,
         /// Why, for the report
-        #[arg(long = "reason", alias = "why", value_name = "TEXT", default_value = "a person wants it")]
+        #[arg(long = "reason", value_name = "TEXT", default_value = "a person wants it")]
         why: String,
         /// Take the node as it is: for an operation that does not end because the node never becomes well. What it holds
         /// is given back, but etcd's lock only once the node's member is well, or was removed from its cluster

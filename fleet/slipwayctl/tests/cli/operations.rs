@@ -55,7 +55,7 @@ fn an_upgrade_begins_is_shown_and_is_aborted() {
 fn a_node_that_is_taken_as_it_is_is_no_success() {
     let site = Site::new();
     site.run(&["reboot", "--id", ID]).ok();
-    site.run(&["abort", "--as-is", "--why", "kubelet is gone"]).ok();
+    site.run(&["abort", "--as-is", "--reason", "kubelet is gone"]).ok();
     let ended = site.run(&["reboot", "--id", ID]).fails(1);
     assert_eq!(ended, "slipwayctl: it failed, left as it was; the node may not be well: kubelet is gone\n");
     let calls = site.node().calls();
