@@ -18,6 +18,10 @@ use super::ioctl;
 /// Mount point of efivarfs. The kernel makes the directory under UEFI only; any program may mount it.
 const EFIVARS: &str = "/sys/firmware/efi/efivars";
 const EFIVARFS: FsType = FsType(0xde5e_81e4);
+/// 1 while a platform key may still be written (UEFI 2.10, section 3.3).
+pub const SETUP_MODE: &str = "SetupMode";
+/// 1 while the firmware verifies what it starts.
+pub const SECURE_BOOT: &str = "SecureBoot";
 // In front of each value.
 const ATTRIBUTE_BYTES: usize = 4;
 
@@ -122,13 +126,13 @@ mod tests {
         let variables = Efivarfs { dir: dir.path().to_owned() };
         let put = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
         assert_eq!(variables.read(Variable::Db).unwrap(), None);
-        assert_eq!(variables.flag("SetupMode").unwrap(), None);
+        assert_eq!(variables.flag(SETUP_MODE).unwrap(), None);
         put("db-d719b2cb-3d3a-4596-a3bc-dad00e67656f", b"\x27\0\0\0value");
         put("SetupMode-8be4df61-93ca-11d2-aa0d-00e098032b8c", b"\x06\0\0\0\x01");
         put("SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", b"\x06\0\0\0\0");
         assert_eq!(variables.read(Variable::Db).unwrap().as_deref(), Some(&b"value"[..]));
-        assert_eq!(variables.flag("SetupMode").unwrap(), Some(true));
-        assert_eq!(variables.flag("SecureBoot").unwrap(), Some(false));
+        assert_eq!(variables.flag(SETUP_MODE).unwrap(), Some(true));
+        assert_eq!(variables.flag(SECURE_BOOT).unwrap(), Some(false));
         put("PK-8be4df61-93ca-11d2-aa0d-00e098032b8c", b"");
         assert_eq!(variables.read(Variable::Pk).unwrap(), None);
         put("PK-8be4df61-93ca-11d2-aa0d-00e098032b8c", b"\x27\0");

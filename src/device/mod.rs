@@ -17,7 +17,7 @@ mod sparse;
 pub use aligned_buf::AlignedBuf;
 pub use block_io::{BlockIo, CHUNK_BYTES};
 pub use disk::{Access, Disk, OpenError};
-pub use efi_variables::{EfiVariables, Efivarfs, mount_efivarfs};
+pub use efi_variables::{EfiVariables, Efivarfs, SECURE_BOOT, SETUP_MODE, mount_efivarfs};
 pub use identity::NotADisk;
 pub use list::{DiskList, disks, lies_on_others};
 pub use option_rom::{OptionRom, option_roms};

@@ -11,9 +11,7 @@ use slipway_core::{
 };
 
 use super::ExecuteError;
-use crate::device::EfiVariables;
-
-const SETUP_MODE: &str = "SetupMode";
+use crate::device::{EfiVariables, SETUP_MODE};
 
 /// `keys` are the keys of the plan.
 pub fn enroll(

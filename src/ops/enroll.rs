@@ -22,7 +22,7 @@ use slipway_core::{
 
 use super::{DiskRequest, KeyFiles, PlanChanged, uki::read_program};
 use crate::{
-    device::{self, Access, Disk, EfiVariables, OptionRom},
+    device::{self, Access, Disk, EfiVariables, OptionRom, SECURE_BOOT, SETUP_MODE},
     error::{Failure, OrFail as _},
     execute,
     fat::{FatVolume, ReadError},
@@ -30,8 +30,6 @@ use crate::{
     trust::is_signed,
 };
 
-const SETUP_MODE: &str = "SetupMode";
-const SECURE_BOOT: &str = "SecureBoot";
 // With Microsoft's certificates such a file has some ten KiB.
 const MAX_AUTH_BYTES: u64 = 1 << 20;
 const MAX_PROGRAM_BYTES: u64 = 1 << 30;

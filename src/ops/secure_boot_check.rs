@@ -14,13 +14,12 @@ use slipway_core::{
 };
 
 use crate::{
-    device::{EfiVariables, Efivarfs},
+    device::{EfiVariables, Efivarfs, SECURE_BOOT},
     trust::is_signed,
 };
 
 /// There on every machine with Linux that names its firmware, and empty in many containers.
 const FIRMWARE: &str = "/sys/firmware";
-const SECURE_BOOT: &str = "SecureBoot";
 
 /// State of Secure Boot, and the certificates that it trusts.
 pub enum SecureBoot {
