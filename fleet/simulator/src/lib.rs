@@ -19,7 +19,7 @@
 //! * [`view`], [`controller_state`], [`controller`], [`messages`]: what a controller sees, what it is at, what it does, and what is
 //!   on its way
 //! * [`external_events`]: faults from outside, and people
-//! * [`invariants`], [`grant_laws`], [`reasons`]: laws of every step; of every grant; of the reasons
+//! * [`step_laws`], [`grant_laws`], [`reasons`]: laws of every step; of every grant; of the reasons
 //! * [`hands`]: what people write by hand where only controllers write
 //! * [`kubernetes`]: upgrades of Kubernetes, which claim the ledger
 //! * [`laws`]: what these remember of the past, and the first law that was broken
@@ -38,7 +38,6 @@ pub mod false_reports;
 pub mod faults;
 pub mod grant_laws;
 pub mod hands;
-pub mod invariants;
 pub mod kubernetes;
 pub mod laws;
 pub mod machine;
@@ -49,6 +48,7 @@ pub mod policies;
 pub mod random;
 pub mod reasons;
 pub mod scenario;
+pub mod step_laws;
 pub mod steps;
 pub mod view;
 pub mod world;
