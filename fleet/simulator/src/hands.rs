@@ -83,7 +83,8 @@ impl World {
         for uid in uids {
             let is_in = self.uids.get(&uid).is_some_and(|(n, _)| self.machines[*n].pool == of.name);
             if is_in {
-                self.laws.granted.remove(&uid);
+                // Who is at it has its first attempt in the next one.
+                self.laws.granted.insert(uid.clone(), u32::from(self.api.ledger.object.held(&uid).is_some()));
                 self.laws.repeated.remove(&uid);
             }
         }
