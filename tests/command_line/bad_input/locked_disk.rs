@@ -37,7 +37,7 @@ fn an_image_locked_by_another_process() {
     }
     // Looking does not wait.
     for verb in [&["status"][..], &["verify"], &["meta", "list"]] {
-        on_disk(&image, &[verb, &[IMPATIENT]].concat()).succeeds();
+        on_disk(&image, verb).succeeds();
     }
     drop(lock);
     world.install(&image, &["--force", IMPATIENT]).succeeds();
