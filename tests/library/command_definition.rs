@@ -31,7 +31,6 @@ const BOOLEAN: &[&str] = &[
     "allow-unsigned",
     "boot",
     "boot-menu",
-    "check",
     "dry-run",
     "force",
     "format-data",

@@ -13,7 +13,9 @@
 
 use crate::prelude::*;
 
-use super::{Goal, HeadChange, Plan, Refusals, RequestBase, SnapshotRequest, Step, SystemFacts, slots::Draft};
+use super::{
+    Goal, HeadChange, Plan, Refusal, Refusals, RequestBase, SlotFacts, SnapshotRequest, Step, SystemFacts, slots::Draft,
+};
 use crate::{
     boot::{env::BootEnv, slot::Slot},
     digest::Sha256,
@@ -45,7 +47,15 @@ impl Draft<'_> {
                  `installer snapshot restore` would put it back first"
             ));
         }
-        if self.system.slots[kept].system().is_none() {
+        let SlotFacts { manifest, later, lists_lost, .. } = &self.system.slots[kept];
+        // One read may fail by chance, after which the way back would lack the configuration.
+        if manifest.is_none() && later.is_empty() {
+            let lost = lists_lost.as_deref().unwrap_or("it has no manifest.json");
+            let why =
+                format!("{lost}; a snapshot of the configuration needs that, and --no-snapshot goes on without one");
+            return Err(Refusal::NotWhole { slot: kept, why }.into());
+        }
+        if manifest.is_none() {
             self.warnings.push(format!(
                 "slot {kept} does not say which system it holds: no snapshot is taken, and a way back puts nothing back"
             ));

@@ -33,7 +33,7 @@ fn update(loader: EfiLoader) -> Update {
 }
 
 /// Byte offset of the beginning of a file.
-fn offset(pages: &Pages, part: u32, path: &str) -> u64 {
+pub fn offset(pages: &Pages, part: u32, path: &str) -> u64 {
     let part = read::table(pages, DISK_BYTES).unwrap().parts[&part];
     let disk = RecordingDisk::new(DISK_BYTES, pages.clone());
     FatVolume::open(&disk, part).unwrap().find(path).unwrap().unwrap().extents[0].offset

@@ -33,8 +33,9 @@ use slipway_test_support::fixtures::{DISK_BYTES, Silent};
 use tempfile::TempDir;
 
 use super::{
-    disk::{Fault, Op, RecordingDisk},
+    disk::{Fault, Lasting, Op, RecordingDisk},
     grub::{Machine, Outcome, Saves},
+    half_dead::offset,
     pages::Pages,
     read,
     scenario::{STAGE, Story},
@@ -194,6 +195,17 @@ fn activate_survives_faults() {
         let _ = activate(&disk, &files, &|_| ());
         assert_eq!(judge_activation(disk.pages()), Ok(()), "call {call}");
     }
+}
+
+/// Its digest names the system to which the files belong.
+#[test]
+fn without_the_manifest_of_the_running_slot_no_trial_is_armed() {
+    let manifest = (offset(&staged(), 3, "manifest.json"), Lasting::Unreadable);
+    let disk = RecordingDisk::damaged(DISK_BYTES, staged(), manifest);
+    let said = format!("{:#}", activate(&disk, &Files::new("old"), &|_| ()).unwrap_err().error);
+    assert!(said.contains("slot A is damaged") && said.contains("manifest.json"), "{said}");
+    assert!(said.contains("--no-snapshot"), "{said}");
+    assert_eq!(power_on(&mut disk.pages()), Outcome::Boots { slot: 'A', trial: false });
 }
 
 /// Slot A runs again after a trial that has migrated.
