@@ -175,6 +175,7 @@ pub const NOT_RUN: &[NotRun] = &[
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--against", "hack/bench"),
     ("--all", "skopeo"),
+    ("--check", "xz, sha256sum, hack/release"),
     ("--programs", "hack/build"),
     ("--image", "talosctl"),
     ("--stage", "talosctl"),
