@@ -68,6 +68,7 @@ pub fn of_meta(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> ExecuteE
     looked_up(error, disk, |disk| {
         let extent = probe::gpt(disk).map_err(|e| e.to_string())?.part(Part::Meta);
         let (meta, unreadable) = probe::meta_of(disk, extent);
+        let unreadable = Vec::from_iter(unreadable.into_iter().flatten());
         let is_set = plan.meta.iter().all(|(tag, value)| meta.get(*tag) == Some(value));
         let is_removed = plan.meta_removed.iter().all(|tag| meta.get(*tag).is_none());
         Ok(match (meta.valid, is_set && is_removed) {
@@ -115,7 +116,7 @@ fn looked_up(
     };
     let mut left =
         state.unwrap_or_else(|why| Left::new(format!("the state of the disk is unknown: {why}"), Left::STATUS));
-    if refused && left.remedy.is_some_and(|remedy| remedy.starts_with(Left::AGAIN)) {
+    if refused && left.remedy == Some(Left::AGAIN) {
         left.remedy = Some(Left::AGAIN_OR_REPLACE);
     }
     ExecuteError { left, ..error }

@@ -147,10 +147,6 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
         problems.push("the two copies of META differ; the first one is used".to_owned());
     }
     notes.extend(without_marker(facts));
-    // Structures that a disk has once. What volumes of the OS have lost is among their faults.
-    let parts = [Part::State.name(), Part::Ephemeral.name(), "META: ADV"];
-    let is_told = |what: &String| what.contains("GPT") || parts.iter().any(|part| what.starts_with(part));
-    let once = facts.unreadable.iter().filter(|what| !is_told(what));
-    problems.extend(once.cloned());
+    problems.extend(facts.unreadable.iter().filter(|place| !place.is_told).map(|place| place.what.clone()));
     (problems, notes)
 }

@@ -71,7 +71,7 @@ impl<'d> MetaOnDisk<'d> {
     fn find(disk: &'d dyn BlockIo) -> Result<Self, ProbeError> {
         let gpt = probe::gpt(disk)?;
         let (meta, unreadable) = meta_of(disk, gpt.part(Part::Meta));
-        Ok(MetaOnDisk { disk, gpt, meta, unreadable })
+        Ok(MetaOnDisk { disk, gpt, meta, unreadable: unreadable.into_iter().flatten().collect() })
     }
 
     /// Reads while other programs may write.

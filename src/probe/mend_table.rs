@@ -8,7 +8,7 @@ use super::{
     gpt::{Gpt, lba1, ours, place, raw_table, wrong_places},
     head,
     part_content::{PartContent, has_meta},
-    read, table_bytes,
+    read_lba0, table_bytes,
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{
@@ -24,7 +24,7 @@ use slipway_core::{
         xfs::{XfsSize, is_intact, uuid_of},
     },
     payload::manifest::MANIFEST,
-    plan::MendTableFacts,
+    plan::{Lba0, MendTableFacts},
     units::{Extent, Lba, MIB},
     zeros::are_zeros,
 };
@@ -44,11 +44,8 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
     if disk.size() == 0 {
         return Ok(None);
     }
-    let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
-    // One that cannot be read is lost, too. It may be written over then, and one read may fail by chance.
-    let lba0_unreadable = read(disk, 0, &mut lba0).is_err() && read(disk, 0, &mut lba0).is_err();
-    let lba0_lost = lba0_unreadable || !is_protective_mbr(&lba0);
-    if lba0_lost && !is_free_of_others(disk) {
+    let lba0 = lba0(disk);
+    if lba0 != Lba0::Whole && !is_free_of_others(disk) {
         return Ok(None);
     }
     // Read before the copies: a table that another program writes meanwhile is noticed.
@@ -58,14 +55,24 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
     if let Some(shrunk) = shrunk(disk, &gpt) {
         return Err(shrunk);
     }
-    let found = look(disk, &gpt, lba0_lost);
-    Ok(found.map(|(facts, misplaced)| {
-        let facts = MendTableFacts { lba0_unreadable, ..facts };
-        MendedTable { facts, lba1, misplaced }
-    }))
+    let found = look(disk, &gpt, lba0);
+    Ok(found.map(|(facts, misplaced)| MendedTable { facts, lba1, misplaced }))
 }
 
-fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0_lost: bool) -> Option<(MendTableFacts, Misplaced)> {
+// One that cannot be read may be written over, and one read may fail by chance.
+fn lba0(disk: &dyn BlockIo) -> Lba0 {
+    let (bytes, is_read) = match read_lba0(disk) {
+        (_, Err(_)) => read_lba0(disk),
+        read => read,
+    };
+    match is_read {
+        Err(_) => Lba0::Unreadable,
+        Ok(()) if is_protective_mbr(&bytes) => Lba0::Whole,
+        Ok(()) => Lba0::Lost,
+    }
+}
+
+fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Misplaced)> {
     let (sector, bytes) = (disk.sector_size(), table_bytes(disk));
     let basis = basis(disk, gpt)?;
     let basis_lost = basis.is_none();
@@ -82,7 +89,7 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0_lost: bool) -> Option<(MendTableFact
     }
     // So does an install leave a disk that did not end: it takes META away before it writes, and brings it back when what boots
     // is verified.
-    if lba0_lost && basis_lost && !has_meta(disk, ours.parts[Part::Meta.index()]) {
+    if lba0 != Lba0::Whole && basis_lost && !has_meta(disk, ours.parts[Part::Meta.index()]) {
         return None;
     }
     let disk_guid = || disk_guid(disk, &ours).unwrap_or_else(|| seeded(disk, "disk"));
@@ -118,8 +125,7 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0_lost: bool) -> Option<(MendTableFact
         backup_last,
         table,
         new_guids,
-        lba0_lost,
-        lba0_unreadable: false,
+        lba0,
         end_is_blank: gpt.primary.is_ok() && gpt.backup.is_err() && is_blank(disk, bytes - gpt_bytes(sector)),
     };
     (!facts.faults.is_empty()).then_some((facts, misplaced))

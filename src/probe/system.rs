@@ -36,7 +36,7 @@ use slipway_core::{
         lists::Lists,
         manifest::{BOOT_SHA256, MANIFEST, Manifest, SHA256SUMS, UKI},
     },
-    plan::{GptFacts, SlotFacts, SystemFacts},
+    plan::{GptFacts, SlotFacts, SystemFacts, Unreadable},
     report::{FileCheck, FileState},
     units::{Extent, MIB},
 };
@@ -81,13 +81,16 @@ fn look(
     slot: &dyn Fn(&GptFacts, Slot) -> SlotFacts,
 ) -> Result<SystemFacts, ProbeError> {
     let gpt = gpt(disk)?;
+    let [told, once] = [true, false].map(|is_told| move |what| Unreadable { what, is_told });
     let mut unreadable = Vec::new();
     for (name, copy) in [("primary", &gpt.copies.primary), ("backup", &gpt.copies.backup)] {
         if let Err(e @ GptError::Unreadable(_)) = copy {
-            unreadable.push(format!("the {name} GPT {e}"));
+            unreadable.push(told(format!("the {name} GPT {e}")));
         }
     }
-    let ([first, second], volume) = esp(disk, gpt.part(Part::Esp), &mut unreadable);
+    let mut of_esp = Vec::new();
+    let ([first, second], volume) = esp(disk, gpt.part(Part::Esp), &mut of_esp);
+    unreadable.extend(of_esp.into_iter().map(once));
     let list_missing = volume.as_ref().is_some_and(|volume| matches!(volume.find(CHAIN), Ok(None)));
     let history = volume.and_then(|volume| history(disk, &volume, kept));
     let env_copies = [first.1, second.1];
@@ -95,10 +98,11 @@ fn look(
     let slots = PerSlot::new(|s| slot(&gpt, s));
     let views = PerSlot::new(|s| slots[s].view());
     let next = next_boot(env.as_ref(), &views);
-    let (meta, lost) = meta_of(disk, gpt.part(Part::Meta));
-    unreadable.extend(lost);
+    let (meta, [one, two, legacy @ ..]) = meta_of(disk, gpt.part(Part::Meta));
+    unreadable.extend([one, two].into_iter().flatten().map(told));
+    unreadable.extend(legacy.into_iter().flatten().map(once));
     let volumes = volumes(disk, &gpt);
-    unreadable.extend(volumes.unreadable);
+    unreadable.extend(volumes.unreadable.into_iter().map(told));
     let running = Running::from_cmdline(cmdline, gpt.disk_guid);
     let (sector, env_at) = (disk.sector_size(), [first.0, second.0]);
     let esp_lost = !may_be_started(disk, &gpt, env_at != [None; 2]);
@@ -147,17 +151,16 @@ pub fn written_first(disk: &dyn BlockIo) -> Option<(Uuid, [Option<BootEnv>; 2], 
     Some((gpt.disk_guid, [first.1, second.1], meta_of(disk, gpt.part(Part::Meta)).0))
 }
 
-/// META, and its unreadable parts. An unreadable copy is not a valid one.
-pub fn meta_of(disk: &dyn BlockIo, extent: Extent) -> (Meta, Vec<String>) {
-    let (mut bytes, mut unreadable) = (vec![0; META_BYTES as usize], Vec::new());
-    for (name, at, len) in Meta::PARTS {
+/// META, and why each of [`Meta::PARTS`] cannot be read. An unreadable copy is not a valid one.
+pub fn meta_of(disk: &dyn BlockIo, extent: Extent) -> (Meta, [Option<String>; Meta::PARTS.len()]) {
+    let mut bytes = vec![0; META_BYTES as usize];
+    let unreadable = Meta::PARTS.map(|(name, at, len)| {
         let part = &mut bytes[at..at + len];
-        if let Err(e) = read(disk, extent.offset + at as u64, part) {
-            unreadable.push(format!("META: {name} cannot be read: {e}"));
-            // Not zeros: they would mean that META is new.
-            part.fill(0xff);
-        }
-    }
+        let error = read(disk, extent.offset + at as u64, part).err()?;
+        // Not zeros: they would mean that META is new.
+        part.fill(0xff);
+        Some(format!("META: {name} cannot be read: {error}"))
+    });
     (Meta::decode(&bytes), unreadable)
 }
 

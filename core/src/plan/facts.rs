@@ -207,6 +207,15 @@ impl SlotFacts {
     }
 }
 
+/// A place that the disk did not return.
+#[derive(Clone, Debug)]
+pub struct Unreadable {
+    /// The place and the error, for people.
+    pub what: String,
+    /// Whether other facts tell of it as well: of two copies which is lost, and the faults of the volumes of the OS.
+    pub is_told: bool,
+}
+
 /// An installed disk, and how the running system relates to it.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
@@ -247,8 +256,8 @@ pub struct SystemFacts {
     pub snapshots: PerSlot<snapshot::head::Found>,
     /// The boot loaders, if the change is about them.
     pub bootloader: Option<BootloaderFacts>,
-    /// Places that the disk did not return, each with the error. None of them is needed to boot.
-    pub unreadable: Vec<String>,
+    /// Places that the disk did not return. None of them is needed to boot.
+    pub unreadable: Vec<Unreadable>,
 }
 
 /// Content of STATE or EPHEMERAL, by its first bytes.
@@ -296,7 +305,7 @@ impl SystemFacts {
 
     /// Faults on the disk that do not keep a plan from its goal.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let mut warnings = self.unreadable.clone();
+        let mut warnings = Vec::from_iter(self.unreadable.iter().map(|place| place.what.clone()));
         warnings.extend(self.of_a_later_version());
         if let [Some(_), None] | [None, Some(_)] = self.env_at {
             let [lost, kept] = if self.env_at[0].is_none() { PATHS } else { [PATHS[1], PATHS[0]] };

@@ -18,6 +18,17 @@ use crate::{
     units::{Extent, SectorSize},
 };
 
+/// LBA 0 beside a table that is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lba0 {
+    /// A protective MBR.
+    Whole,
+    /// Something else.
+    Lost,
+    /// It cannot be read. Nor can what the drive keeps in the same sector be written without it.
+    Unreadable,
+}
+
 /// A disk of ours whose table is to be written again.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
@@ -38,10 +49,8 @@ pub struct MendTableFacts {
     pub backup_last: bool,
     /// Partitions with new PARTUUIDs, because nothing says the old ones.
     pub new_guids: Vec<&'static str>,
-    /// LBA 0 is lost, too.
-    pub lba0_lost: bool,
-    /// It cannot be read. Nor can what the drive keeps in the same sector be written without it.
-    pub lba0_unreadable: bool,
+    /// What is known of LBA 0.
+    pub lba0: Lba0,
     /// Nothing is left at the end of the disk, and the rest of it is there.
     pub end_is_blank: bool,
 }
@@ -50,7 +59,7 @@ pub struct MendTableFacts {
 pub fn mend_table(base: &RequestBase, facts: &MendTableFacts) -> Plan {
     let (disk, new) = (quoted(&base.disk), &facts.new_guids);
     let what = facts.faults.join("; ");
-    let more = if facts.lba0_lost {
+    let more = if facts.lba0 != Lba0::Whole {
         format!("LBA 0 is still lost: `installer repair --disk {disk}` once more writes it")
     } else {
         format!("`installer status --disk {disk}` shows whether more is lost")
@@ -101,7 +110,7 @@ fn steps(facts: &MendTableFacts) -> Vec<Step> {
     let backup = (!facts.backup_is_right).then_some(backup);
     let mut steps = Vec::new();
     let Some(place) = facts.primary else {
-        let offset = if facts.lba0_unreadable { 0 } else { header };
+        let offset = if facts.lba0 == Lba0::Unreadable { 0 } else { header };
         steps.push(Step::WritePrimaryGpt { extent: Extent { offset, len: 2 * header + array - offset } });
         steps.extend(backup);
         steps.push(Step::RereadTable);

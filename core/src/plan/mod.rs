@@ -49,14 +49,16 @@ pub use confirm::confirm;
 pub use content::{Described, SlotContent, Words, kernel_args_notes};
 pub use enroll::{EnrollFacts, EnrollPlan, EnrollStep, FirmwareFacts, Judged, enroll};
 pub use esp::boot_env as made_boot_env;
-pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, GptFacts, Intruder, SlotFacts, SystemFacts, VolumeHolds};
+pub use facts::{
+    AssetFacts, DiskFacts, Found, GptCopies, GptFacts, Intruder, SlotFacts, SystemFacts, Unreadable, VolumeHolds,
+};
 pub use found::found;
 pub use grow::{EphemeralContent, FileSystemGrowth, GrowFacts, Growth, Known, grow};
 pub use history::Asked;
 pub use install::{InstallRequest, install, is_refused_by_the_disk};
 pub use intruder::beside_others;
 pub use lba0::{Lba0Facts, lba0};
-pub use mend_table::{MendTableFacts, mend_table};
+pub use mend_table::{Lba0, MendTableFacts, mend_table};
 pub use meta::meta;
 pub use refusal::{Refusal, Refusals};
 pub use renewal::update_bootloader;
