@@ -35,7 +35,7 @@ use crate::{
         fat::map::{FatMap, FileAt, FoundFile, Run},
         layout::Part,
     },
-    units::{Extent, MIB, SectorSize, approx},
+    units::{Extent, SectorSize, approx},
 };
 
 /// `bootloader update`: the boot loaders of an installed disk become those of the installer. Plan it, or report the reason
@@ -284,10 +284,7 @@ pub fn described(step: &Step, at: &dyn Fn(&Extent) -> String) -> String {
         Step::CopyFat { copy, .. } => {
             format!("write      EFI: copy {copy} of the FAT, from the other one, by which every file is whole")
         }
-        // Partitions begin at whole MiB.
-        Step::CopyBootSector { extent, .. } if extent.offset.is_multiple_of(MIB) => {
-            "write      EFI: its first sector, from the copy that it keeps".to_owned()
-        }
+        _ if step.is_boot_sector() => "write      EFI: its first sector, from the copy that it keeps".to_owned(),
         Step::CopyBootSector { extent, .. } => format!("write      EFI: {}, from the copy that it keeps", at(extent)),
         Step::AddEntry { file, .. } => format!("write      EFI: the directory's sector: {} is there", file.path),
         Step::WriteBootCode { core, .. } => format!("write      LBA 0: BIOS starts the new core image ({})", at(core)),

@@ -34,7 +34,7 @@ use crate::{
     },
     kernel::arch::Arch,
     text::quoted,
-    units::{Extent, MIB},
+    units::Extent,
 };
 
 /// Plan the repair. Slots that boot.env or their marker calls good must have been compared with their checksums.
@@ -54,8 +54,9 @@ pub fn repair(
     }
     let mut draft = Draft::new(base, system);
     // New files need FATs that agree. Else this comes last: a sector that takes no writes keeps nothing else from being mended.
-    let comes_first = system.esp_map.is_some();
-    draft.extend(Part::Esp, copy_of_the_fat(system).filter(|_| comes_first));
+    let fat = copy_of_the_fat(system);
+    let (first, last) = if system.esp_map.is_some() { (fat, None) } else { (None, fat) };
+    draft.extend(Part::Esp, first);
     let (env, esp) = match request.filter(|_| esp::is_lost(system)) {
         Some(request) => write_esp(&mut draft, boots, request, force)?,
         None => write_env(&mut draft, boots, request)?,
@@ -77,10 +78,7 @@ pub fn repair(
         }
     }
     if !matches!(esp, Esp::Made(_)) {
-        draft.extend(
-            Part::Esp,
-            copy_of_the_fat(system).filter(|_| !comes_first).into_iter().chain(lost_sectors(system)),
-        );
+        draft.extend(Part::Esp, last.into_iter().chain(lost_sectors(system)));
     }
     let mut left = left(system, default, &esp);
     if system.list_missing
@@ -113,10 +111,7 @@ fn boot_sector(base: &RequestBase, system: &SystemFacts, from: Extent, sha256: S
 
 /// Whether this plan is the first half of a repair: only with its first sector the ESP tells what else it has lost.
 pub fn is_first_half(plan: &Plan) -> bool {
-    // Partitions begin at whole MiB.
-    plan.steps
-        .iter()
-        .any(|step| matches!(step, Step::CopyBootSector { extent, .. } if extent.offset.is_multiple_of(MIB)))
+    plan.steps.iter().any(Step::is_boot_sector)
 }
 
 /// Zeros hold nothing that a new META could take away. An install has written it before the table, so they are a loss.

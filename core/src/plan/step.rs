@@ -145,6 +145,12 @@ impl Step {
         )
     }
 
+    /// Whether this step writes the first sector of the ESP: only with that the ESP tells what else it has. Partitions begin at
+    /// whole MiB.
+    pub const fn is_boot_sector(&self) -> bool {
+        matches!(self, Step::CopyBootSector { extent, .. } if extent.offset.is_multiple_of(MIB))
+    }
+
     /// The byte ranges of the disk that this step writes; none of them is empty.
     pub fn writes(&self) -> Vec<Extent> {
         let at = |offset: &u64, len: usize| vec![Extent { offset: *offset, len: len as u64 }];
