@@ -219,12 +219,9 @@ impl Meta {
 // Each sector is written or is not. A copy with tags has others where this one has magic and digest.
 fn is_blank(copies: &[u8]) -> bool {
     const SECTOR: usize = 512;
-    let is_begun = || {
-        let empty = Adv::default().encode();
-        let mut sectors = copies.chunks(SECTOR).zip(empty.chunks(SECTOR).cycle());
-        sectors.all(|(found, wanted)| found == wanted || are_zeros(found))
-    };
-    are_zeros(copies) || is_begun()
+    let empty = Adv::default().encode();
+    let mut sectors = copies.chunks(SECTOR).zip(empty.chunks(SECTOR).cycle());
+    sectors.all(|(found, wanted)| found == wanted || are_zeros(found))
 }
 
 // Checksums are not verified, because no reader of a syslinux ADV verifies them.

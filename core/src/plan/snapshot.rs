@@ -48,18 +48,19 @@ impl Draft<'_> {
             ));
         }
         let SlotFacts { manifest, later, lists_lost, .. } = &self.system.slots[kept];
-        // One read may fail by chance, after which the way back would lack the configuration.
-        if manifest.is_none() && later.is_empty() {
+        if manifest.is_none() {
+            if !later.is_empty() {
+                self.warnings.push(format!(
+                    "slot {kept} does not say which system it holds: no snapshot is taken, and a way back puts nothing \
+                     back"
+                ));
+                return Ok(());
+            }
+            // One read may fail by chance, after which the way back would lack the configuration.
             let lost = lists_lost.as_deref().unwrap_or("it has no manifest.json");
             let why =
                 format!("{lost}; a snapshot of the configuration needs that, and --no-snapshot goes on without one");
             return Err(Refusal::NotWhole { slot: kept, why }.into());
-        }
-        if manifest.is_none() {
-            self.warnings.push(format!(
-                "slot {kept} does not say which system it holds: no snapshot is taken, and a way back puts nothing back"
-            ));
-            return Ok(());
         }
         self.take_snapshot(kept);
         Ok(())
