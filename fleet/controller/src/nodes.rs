@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1 as core;
 use slipway_kubernetes_upgrade::look::Connect;
 use slipway_node::request::Request;
 use slipway_node_api::{
+    bound::cut,
     reason::Reason,
     request,
-    text::clean_and_cut,
     v1::{AbortRequest, RequestState, StatusRequest, StatusResponse, plan_request::Goal},
 };
 use slipway_node_client::{Client, Files, Trust, chain};
@@ -22,8 +22,6 @@ use crate::{
 
 /// The longest time for one answer of a node, the connection included.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The most bytes of a reason that a node takes.
-const REASON: usize = 512;
 
 /// The connections to nodes.
 #[derive(Clone, Debug)]
@@ -132,7 +130,9 @@ async fn status(trust: &Trust, address: Result<String, String>) -> Result<Status
 
 /// A node refuses a request with more than it takes, and people write as much as the API server takes, in any number of lines.
 fn abort_request(id: Uuid, why: &str) -> AbortRequest {
-    AbortRequest { id: id.to_string(), why: clean_and_cut(why, REASON), as_is: false }
+    let mut request = AbortRequest { id: id.to_string(), why: why.to_owned(), as_is: false };
+    cut(&mut request);
+    request
 }
 
 async fn ask(mut client: Client, ask: &Ask) -> Result<Answer, String> {
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_node_takes_the_reason_of_an_abort_however_people_write_it() {
-        for why in ["a".repeat(REASON), "alice: ".to_owned() + &"é".repeat(1024), "two\nlines\n".to_owned()] {
+        for why in ["a".repeat(512), "alice: ".to_owned() + &"é".repeat(1024), "two\nlines\n".to_owned()] {
             let mut request = abort_request(Uuid::nil(), &why);
             assert_eq!(check(&mut request), Ok(()), "{why}");
             assert!(request.why.len() >= 9);

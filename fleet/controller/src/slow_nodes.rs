@@ -28,14 +28,14 @@ pub enum Wait {
     Whole,
     /// A fifth of that: it did not answer a while ago, and has answered since.
     Short,
-    /// Not at all: it is asked beside the round.
-    None,
+    /// It is asked beside the round.
+    NotAtAll,
 }
 
 /// How long a round waits for a node. `late` is how long ago it did not answer, and whether it is being asked beside the rounds.
 pub fn wait_for(late: Option<(Duration, bool)>) -> Wait {
     match late {
-        Some((_, true)) => Wait::None,
+        Some((_, true)) => Wait::NotAtAll,
         Some((ago, false)) if ago < REMEMBERED => Wait::Short,
         Some(_) | None => Wait::Whole,
     }
@@ -107,7 +107,7 @@ impl SlowNodes {
         let (gate, mut looks, mut answers) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new(), BTreeMap::new());
         for question in questions {
             let wait = self.wait_for(&question.uid);
-            if wait == Wait::None {
+            if wait == Wait::NotAtAll {
                 answers.insert(question.uid, None);
                 continue;
             }
@@ -224,8 +224,8 @@ mod tests {
         let second = Duration::from_secs(1);
         for (late, of) in [
             (None, Wait::Whole),
-            (Some((second, true)), Wait::None),
-            (Some((2 * REMEMBERED, true)), Wait::None),
+            (Some((second, true)), Wait::NotAtAll),
+            (Some((2 * REMEMBERED, true)), Wait::NotAtAll),
             (Some((second, false)), Wait::Short),
             (Some((REMEMBERED - second, false)), Wait::Short),
             (Some((REMEMBERED, false)), Wait::Whole),
