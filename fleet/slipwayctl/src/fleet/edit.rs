@@ -274,16 +274,16 @@ pub fn unskip(pool: &Value, node: &str) -> Result<Edit, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use slipway_fleet_objects::rollout::ApprovalRecord;
 
     use super::*;
 
-    fn alice() -> Attribution {
+    pub fn alice() -> Attribution {
         Attribution { who: "alice".to_owned(), why: "the fair".to_owned() }
     }
 
-    fn word_of(edit: Result<Edit, Failure>) -> String {
+    pub fn word_of(edit: Result<Edit, Failure>) -> String {
         match edit {
             Err(Failure::Refused { reason, .. }) => reason,
             other => panic!("{other:?}"),

@@ -66,18 +66,10 @@ pub(crate) fn free(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    fn alice() -> Attribution {
-        Attribution { who: "alice".to_owned(), why: "the fair".to_owned() }
-    }
-
-    fn word_of(edit: Result<Edit, Failure>) -> String {
-        match edit {
-            Err(Failure::Refused { reason, .. }) => reason,
-            other => panic!("{other:?}"),
-        }
-    }
+    use super::{
+        super::edit::tests::{alice, word_of},
+        *,
+    };
 
     #[test]
     fn a_word_frees_the_grant_that_is_meant_and_no_other() {
