@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::{Node, Pod as KubePod};
+use k8s_openapi::api::core::v1::{Node, NodeStatus, Pod as KubePod};
 use kube::{
     Api, Client,
     api::{ListParams, Patch, PatchParams, PostParams},
@@ -87,14 +87,7 @@ impl Kube {
     pub fn not_ready(&self) -> Result<Option<String>> {
         self.runtime.block_on(async {
             let node = self.get(&self.nodes().await?).await?;
-            let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-            Ok(match conditions.iter().find(|condition| condition.type_ == "Ready") {
-                Some(ready) if ready.status == "True" => None,
-                Some(ready) => {
-                    Some(format!("the Node is not ready: {}", ready.message.as_deref().unwrap_or("unknown")))
-                }
-                None => Some("the Node is not ready: its kubelet has not said anything yet".to_owned()),
-            })
+            Ok(unready(node.status.unwrap_or_default(), &super::boot_id()))
         })
     }
 
@@ -213,12 +206,20 @@ impl Kube {
         match answer {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 429 => {
-                Err(format!("a disruption budget keeps it: {}", status.message))
-            }
-            Err(e) => Err(error_text(&e)),
+            Err(e) => Err(match budget(&e) {
+                Some(why) => format!("a disruption budget keeps it: {why}"),
+                None => error_text(&e),
+            }),
         }
     }
+}
+
+/// What a disruption budget says that refuses an eviction; `None` if none does. A server that is busy says 429, too.
+fn budget(error: &kube::Error) -> Option<&str> {
+    let kube::Error::Api(status) = error else { return None };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    let of_budget = causes.find(|cause| status.code == 429 && cause.reason == "DisruptionBudget")?;
+    Some(&of_budget.message)
 }
 
 /// Fails with the pods that may not go.
@@ -238,6 +239,22 @@ fn pods_left(pods: &[String]) -> String {
     let more = if more == 0 { String::new() } else { format!("; and {more} more") };
     let are = if pods.len() == 1 { "pod is" } else { "pods are" };
     format!("{} {are} left: {named}{more}", pods.len())
+}
+
+/// Why the node is not ready. `boot` is this boot: where the kubelet has said nothing since it began, the API still has
+/// what it said before, and for most of a minute that the node is ready.
+fn unready(status: NodeStatus, boot: &str) -> Option<String> {
+    let told = status.node_info.map(|info| info.boot_id).unwrap_or_default();
+    // A kubelet that does not say its boot is believed.
+    let is_older = !told.is_empty() && !boot.is_empty() && told != boot;
+    match status.conditions.unwrap_or_default().into_iter().find(|condition| condition.type_ == "Ready") {
+        Some(ready) if ready.status == "True" && is_older => {
+            Some("the Node is not ready: its kubelet has not said anything since the machine started".to_owned())
+        }
+        Some(ready) if ready.status == "True" => None,
+        Some(ready) => Some(format!("the Node is not ready: {}", ready.message.as_deref().unwrap_or("unknown"))),
+        None => Some("the Node is not ready: its kubelet has not said anything yet".to_owned()),
+    }
 }
 
 fn state(node: &Node) -> NodeState {

@@ -290,9 +290,7 @@ impl Machine {
 
 impl World for Machine {
     fn facts(&mut self, op: Option<&Operation>) -> Facts {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let uptime = uptime();
-        let boot = read("/proc/sys/kernel/random/boot_id").trim().to_owned();
+        let (uptime, boot) = (uptime(), boot_id());
         // The next step may be the one that leaves: its journal names the member.
         let leaves = op.is_some_and(|op| op.left.is_none() && (op.at == Step::Recheck || op.at == Step::Leave));
         let member = self.etcd.as_ref().filter(|_| leaves).and_then(|etcd| etcd.member().ok().flatten());
@@ -338,6 +336,11 @@ impl From<InstallError> for Tried {
             InstallError::Permanent(why) => Tried::Failed(why),
         }
     }
+}
+
+/// Which boot this is; empty if the kernel does not say it.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 /// Seconds since the kernel started.

@@ -211,8 +211,36 @@ fn a_disruption_budget_is_respected_and_named() {
     ["db", "web"].iter().for_each(|name| others.runs(name));
     others.budget("db");
     let blocked = node.drain().unwrap_err();
-    assert!(blocked.contains("default/db: a disruption budget keeps it"), "{blocked}");
+    assert!(blocked.contains("default/db: a disruption budget keeps it: "), "{blocked}");
+    assert!(blocked.contains("disruption budget db "), "which one: {blocked}");
     assert_eq!(others.names(), ["db", "web-"]);
     others.gone("web");
     assert!(node.drain().unwrap_err().starts_with("1 pod is left: default/db"));
+}
+
+/// The API keeps what a kubelet has said before the machine was started anew. That of a new system may never come.
+#[test]
+fn a_kubelet_that_has_said_nothing_since_the_boot_is_not_ready() {
+    if !server::is_here() {
+        return;
+    }
+    let mut server = Server::start();
+    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
+    others.node(&mut server);
+    let says = |boot: &str| {
+        let ready = json!([{ "type": "Ready", "status": "True" }]);
+        let status = json!({ "status": { "conditions": ready, "nodeInfo": { "bootID": boot } } });
+        let nodes = others.nodes();
+        others.runtime.block_on(nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(status))).unwrap();
+    };
+    assert!(node.is_ready().unwrap_err().contains("has not said anything yet"));
+    says("00000000-0000-4000-8000-000000000000");
+    let why = node.is_ready().unwrap_err();
+    assert!(why.contains("has not said anything since the machine started"), "{why}");
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    says(boot.trim());
+    assert_eq!(node.is_ready(), Ok(()));
+    // A kubelet that does not say its boot is believed.
+    says("");
+    assert_eq!(node.is_ready(), Ok(()));
 }
