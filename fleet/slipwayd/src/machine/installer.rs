@@ -284,10 +284,13 @@ impl Installer {
         match document.report {
             Report::Change(change) => Ok(*change),
             Report::Failure(failure) => {
+                let is = |ids: [FailureId; 2]| ids.iter().any(|id| id.name() == failure.id);
                 // The registry has answered: asked again, it says the same.
-                let is_final = [FailureId::ImageNotFound, FailureId::RegistryDenied].map(|id| id.name());
-                let is_final = is_final.iter().any(|id| *id == failure.id);
-                let may_pass = matches!(failure.kind, FailureKind::Dependency | FailureKind::Interrupted) && !is_final;
+                let is_final = is([FailureId::ImageNotFound, FailureId::RegistryDenied]);
+                // Whoever has the disk gives it back: that is no fault of a payload.
+                let is_taken = is([FailureId::DiskLocked, FailureId::DiskInUse]);
+                let is_elsewhere = matches!(failure.kind, FailureKind::Dependency | FailureKind::Interrupted);
+                let may_pass = is_taken || (is_elsewhere && !is_final);
                 // Most messages end with the remedy.
                 let why = match failure.remedy.filter(|remedy| !failure.message.contains(remedy)) {
                     Some(remedy) => format!("{} ({remedy})", failure.message),

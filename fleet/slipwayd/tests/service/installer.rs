@@ -106,6 +106,25 @@ fn a_remedy_is_said_once() {
     assert!(remedies > 1);
 }
 
+/// Another program has the disk for a while: a payload is not left out for that, and a trial not given up.
+#[test]
+fn a_disk_that_another_program_has_is_waited_for() {
+    let text = fs::read_to_string(fixture("failure-step.json")).unwrap();
+    let mut report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    for (id, passes) in [("disk-locked", true), ("disk-in-use", true), ("disk-error", false), ("slot-full", false)] {
+        (report["kind"], report["exit_code"], report["id"]) = ("install".into(), 7.into(), id.into());
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("failure.json");
+        fs::write(&path, report.to_string()).unwrap();
+        let installer = that_answers(&dir, &path);
+        let staged = installer.stage(&request(false), &NoWatcher).map(drop);
+        let confirmed = installer.confirm(dir.path()).map(drop);
+        for trouble in [staged.unwrap_err(), confirmed.unwrap_err()] {
+            assert_eq!(matches!(trouble, InstallError::Transient(_)), passes, "{id}: {trouble:?}");
+        }
+    }
+}
+
 /// The boot state says that EPHEMERAL was to be made anew, and nothing of it is mounted.
 #[test]
 fn an_ephemeral_that_was_cut_short_is_seen() {
