@@ -14,6 +14,7 @@ use slipway_node::{
     sequence::{self, Limits, Next, Outcome},
     step::Step,
 };
+use slipway_node_api::text::clean_and_cut;
 use uuid::Uuid;
 
 use crate::{
@@ -23,6 +24,9 @@ use crate::{
 
 /// The pause before the next try if the journal could not be written, or the machine is going down.
 pub const AGAIN: Duration = Duration::from_secs(5);
+/// The longest reason of a step, bytes. An image's own installer may say anything, and a copy of the journal that is too
+/// large counts as damaged.
+const LONGEST: usize = 8 << 10;
 /// Between two looks for something to do.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -171,7 +175,7 @@ impl<L: Listener> Shared<L> {
             return Ok(if matches!(next, Next::Wait(_)) { AGAIN } else { Duration::ZERO });
         };
         let began = Instant::now();
-        let tried = world.perform(step, &op, &OfStep { shared: self, op: &op, step });
+        let tried = bounded(world.perform(step, &op, &OfStep { shared: self, op: &op, step }));
         let pause = match &tried {
             // Only another boot shows that the machine went down.
             Tried::Done(_) if matches!(step, Step::Reboot | Step::Return) => AGAIN,
@@ -231,6 +235,15 @@ impl<L: Listener> Shared<L> {
             Next::End(outcome) => Happened::Ended(outcome.clone()),
         };
         self.listener.on_event(op, happened);
+    }
+}
+
+/// The same, with a reason that the journal has room for.
+fn bounded(tried: Tried) -> Tried {
+    match tried {
+        Tried::Blocked(why) => Tried::Blocked(clean_and_cut(&why, LONGEST)),
+        Tried::Failed(why) => Tried::Failed(clean_and_cut(&why, LONGEST)),
+        done @ Tried::Done(_) => done,
     }
 }
 

@@ -334,3 +334,27 @@ fn what_cannot_be_staged_ends_at_once() {
     assert!(matches!(outcome(&shared), Outcome::CameBack(why) if why.contains("it will not work")));
     assert!(shared.journal().ended[0].failed);
 }
+
+/// An image's own installer, which says why in as many words as it likes.
+struct Talks(Machine);
+
+impl World for Talks {
+    fn facts(&mut self, op: Option<&Operation>) -> Facts {
+        self.0.facts(op)
+    }
+
+    fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {
+        if step == Step::Stage { Tried::Failed("no\n".repeat(3 << 20)) } else { self.0.perform(step, op, watcher) }
+    }
+}
+
+#[test]
+fn a_reason_of_any_length_leaves_a_journal_that_can_be_read() {
+    let dir = tempdir().unwrap();
+    let (shared, mut world) = (start(&dir), Talks(Machine::new()));
+    shared.ask(upgrade(), &world.facts(None)).unwrap().unwrap();
+    run(&shared, &mut world);
+    // Another process reads it.
+    let Outcome::CameBack(why) = outcome(&start(&dir)) else { panic!() };
+    assert!(why.len() < 10_000 && why.contains("no no no"), "{} bytes", why.len());
+}
