@@ -22,8 +22,24 @@ pub struct Member {
     pub name: String,
     /// It does not vote yet.
     pub learner: bool,
+    /// It is on the same host as this node's member, and goes with it.
+    pub beside: bool,
+    /// The member that answers at its client URLs in its place, where they lead to another one.
+    pub foreign: Option<u64>,
     /// Its answer; `None` without one.
     pub says: Option<Answer>,
+}
+
+impl Member {
+    /// How people find it, and why it does not count if that is not its own fault.
+    fn called(&self) -> String {
+        let name = if self.name.is_empty() { format!("{:x} (not started)", self.id) } else { self.name.clone() };
+        match self.foreign {
+            _ if self.beside => format!("{name} (on this node, too)"),
+            Some(other) => format!("{name} (the member {other:x} answers at its client URLs)"),
+            None => name,
+        }
+    }
 }
 
 /// A member's answer to a status request, and to a linearizable read.
@@ -125,18 +141,19 @@ impl Cluster {
     /// The best member to lead when `me` goes: healthy, and the furthest. `None` if `me` does not lead.
     pub fn successor(&self, me: u64, since: u64) -> Option<u64> {
         self.leader().filter(|(leader, ..)| *leader == me)?;
-        let others = self.voters().filter(|member| member.id != me && self.is_healthy(member, since));
+        let others = self.voters().filter(|member| member.id != me && !member.beside);
+        let others = others.filter(|member| self.is_healthy(member, since));
         let applied = |member: &Member| member.says.as_ref().map_or(0, |says| says.applied);
         others.max_by_key(|member| (applied(member), u64::MAX - member.id)).map(|member| member.id)
     }
 
     /// Checks whether `me` may go. `since` is the index that the leader had applied when the look began.
     pub fn may_go(&self, me: u64, since: u64, going: Going) -> Result<(), Blocked> {
-        if !self.voters().any(|member| member.id == me) {
+        if !self.members.iter().any(|member| member.id == me) {
             return Err(Blocked::NotAMember);
         }
         if let Some(learner) = self.members.iter().find(|member| member.learner) {
-            return Err(Blocked::Learner(learner.name.clone()));
+            return Err(Blocked::Learner(learner.called()));
         }
         if let Some(alarm) = self.alarms.first() {
             return Err(Blocked::Alarm(alarm.clone()));
@@ -145,12 +162,13 @@ impl Cluster {
             let Some(says) = &member.says else { continue };
             if says.quota_bytes > 0 && u128::from(says.db_bytes) * 5 >= u128::from(says.quota_bytes) * 4 {
                 let (db_bytes, quota_bytes) = (says.db_bytes, says.quota_bytes);
-                return Err(Blocked::NearlyFull { name: member.name.clone(), db_bytes, quota_bytes });
+                return Err(Blocked::NearlyFull { name: member.called(), db_bytes, quota_bytes });
             }
         }
         let voters = self.voters().count();
+        let stays = |member: &Member| !member.beside && self.is_healthy(member, since);
         let others = || self.voters().filter(|member| member.id != me);
-        let healthy_left = others().filter(|member| self.is_healthy(member, since)).count();
+        let healthy_left = others().filter(|member| stays(member)).count();
         let after = match going {
             Going::Down => voters,
             Going::Away => voters - 1,
@@ -159,8 +177,7 @@ impl Cluster {
         if healthy_left >= needed {
             return Ok(());
         }
-        let sick =
-            others().filter(|member| !self.is_healthy(member, since)).map(|member| member.name.clone()).collect();
+        let sick = others().filter(|member| !stays(member)).map(Member::called).collect();
         Err(Blocked::Quorum { voters: after, healthy_left, needed, sick })
     }
 }

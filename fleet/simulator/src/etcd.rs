@@ -94,8 +94,8 @@ impl Etcd {
         let member = |peer: &Peer| Member {
             id: id(peer.machine),
             name: format!("n{}", peer.machine),
-            learner: false,
             says: peer.up.then(says),
+            ..Member::default()
         };
         Cluster { members: self.peers.iter().map(member).collect(), alarms: Vec::new() }
     }

@@ -18,7 +18,7 @@ fn system(slot: Slot, minor: u64) -> System {
 fn member(id: u64, version: &str, storage: &str, downgrade: &str) -> Member {
     let says =
         Answer { version: version.into(), storage: storage.into(), downgrade: downgrade.into(), ..Answer::default() };
-    Member { id, name: format!("m{id}"), learner: false, says: Some(says) }
+    Member { id, name: format!("m{id}"), says: Some(says), ..Member::default() }
 }
 
 /// Members of these minor versions, numbered from 1.

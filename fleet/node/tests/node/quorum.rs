@@ -35,7 +35,7 @@ fn member(n: usize, leader: u64, ill: Ill, ahead: u64) -> Member {
         Ill::NoLeader => Some(Answer { leader: 0, ..answer }),
         Ill::Errors => Some(Answer { errors: vec!["etcdserver: corrupt".to_owned()], ..answer }),
     };
-    Member { id: n as u64 + 1, name: format!("m{n}"), learner: false, says }
+    Member { id: n as u64 + 1, name: format!("m{n}"), says, ..Member::default() }
 }
 
 /// Voters, each with its fault and its progress, and the one that most of them follow.
@@ -127,9 +127,10 @@ proptest! {
         let may = |cluster: &Cluster| cluster.may_go(1, SINCE, Going::Down);
         let of = of % voters.len();
         let mut learns = plain.clone();
-        learns.members.push(Member { id: 99, name: "new".to_owned(), learner: true, says: None });
+        learns.members.push(Member { id: 99, name: "new".to_owned(), learner: true, ..Member::default() });
         prop_assert_eq!(may(&learns), Err(Blocked::Learner("new".to_owned())));
-        prop_assert_eq!(learns.may_go(99, SINCE, Going::Down), Err(Blocked::NotAMember));
+        // It is in the list, and has no vote yet.
+        prop_assert_eq!(learns.may_go(99, SINCE, Going::Down), Err(Blocked::Learner("new".to_owned())));
         let alarms = Cluster { alarms: vec!["NOSPACE".to_owned()], ..plain.clone() };
         prop_assert_eq!(may(&alarms), Err(Blocked::Alarm("NOSPACE".to_owned())));
         let mut full = plain.clone();
@@ -159,6 +160,41 @@ fn healthy_clusters() {
     // Another one is ill: only a cluster of five can lose one more. A member that is ill itself may be mended.
     assert!(!may(3, &[1], Going::Down) && may(5, &[1], Going::Down) && !may(5, &[1, 2], Going::Down));
     assert!(may(3, &[0], Going::Down) && may(3, &[0], Going::Away) && may(5, &[0, 1], Going::Down));
+}
+
+/// What goes with `me` is not left, however well it is.
+#[test]
+fn a_member_on_the_same_host_goes_too() {
+    let mut cluster = cluster(&[(Ill::Well, 0); 5], 1);
+    assert_eq!(cluster.may_go(1, SINCE, Going::Down), Ok(()));
+    cluster.members[3].beside = true;
+    assert_eq!(cluster.may_go(1, SINCE, Going::Down), Ok(()), "three of five are left");
+    cluster.members[4].beside = true;
+    let why = cluster.may_go(1, SINCE, Going::Down).unwrap_err().to_string();
+    assert!(why.contains("needs 3 healthy voters of 5, and 2 would be left"), "{why}");
+    assert!(why.ends_with("not healthy: m3 (on this node, too), m4 (on this node, too)"), "{why}");
+    // Nor does it get the leadership.
+    let mut two = self::cluster(&[(Ill::Well, 0), (Ill::Well, 9), (Ill::Well, 0)], 0);
+    assert_eq!(two.successor(1, SINCE), Some(2));
+    two.members[1].beside = true;
+    assert_eq!(two.successor(1, SINCE), Some(3));
+}
+
+/// Who has not started has no name, and a URL may lead to another member.
+#[test]
+fn who_does_not_count_is_named_in_a_way_that_people_find() {
+    let silent = |member: Member| {
+        let mut cluster = cluster(&[(Ill::Well, 0), (Ill::Well, 0), (Ill::Silent, 0)], 1);
+        cluster.members[2] = member;
+        cluster.may_go(1, SINCE, Going::Down).unwrap_err().to_string()
+    };
+    let new = Member { id: 0xa1, ..Member::default() };
+    assert!(silent(new.clone()).ends_with("not healthy: a1 (not started)"), "{}", silent(new.clone()));
+    let told = "etcd's member a1 (not started) is a learner: wait until it votes, or remove it";
+    assert_eq!(silent(Member { learner: true, ..new }), told);
+    let dead = Member { id: 3, name: "m2".to_owned(), foreign: Some(0xb2), ..Member::default() };
+    let told = "not healthy: m2 (the member b2 answers at its client URLs)";
+    assert!(silent(dead.clone()).ends_with(told), "{}", silent(dead));
 }
 
 #[test]

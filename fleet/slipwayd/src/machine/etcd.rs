@@ -3,15 +3,16 @@
 //! The lock is a key that says which operation holds it. It has no lease: a node that went silent keeps it until a person
 //! looks, because only a person can know whether its member is coming back.
 
-use std::{path::PathBuf, process::Command, time::Duration};
+mod requests;
+
+use std::{collections::BTreeSet, path::PathBuf, process::Command, time::Duration};
 
 use etcd_client::{
     AlarmAction, AlarmType, Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity,
-    MemberAddOptions, TlsOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
+    MemberAddOptions, MemberListResponse, TlsOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use serde::Deserialize;
 use slipway_node::quorum::{Answer, Cluster, Going, Member};
-use slipway_node_api::machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus};
 use tokio::{
     runtime::{Builder, Runtime},
     time::{sleep, timeout},
@@ -97,8 +98,8 @@ impl Etcd {
     /// The identifier of this node's member; `None` if it is not in the member list.
     pub fn member(&self) -> Result<Option<u64>> {
         self.runtime.block_on(async {
-            let members = self.members(&mut self.connect().await?).await?;
-            Ok(members.iter().find(|member| member.name == self.config.name).map(|member| member.id))
+            let list = within(ANSWER, self.connect().await?.member_list()).await?;
+            Ok(self.own(&list)?.map(etcd_client::Member::id))
         })
     }
 
@@ -233,7 +234,8 @@ impl Etcd {
     pub fn leave(&self, member: u64) -> Result<()> {
         self.runtime.block_on(async {
             let mut client = self.connect().await?;
-            if self.members(&mut client).await?.iter().any(|found| found.id == member) {
+            let list = within(ANSWER, client.member_list()).await?;
+            if list.members().iter().any(|found| found.id() == member) {
                 within(ANSWER, client.member_remove(member)).await?;
             }
             Ok(())
@@ -262,7 +264,7 @@ impl Etcd {
     }
 
     /// Start etcd as a new member of what the list says.
-    fn start(&self, list: &etcd_client::MemberListResponse) -> Result<()> {
+    fn start(&self, list: &MemberListResponse) -> Result<()> {
         let Some(program) = &self.config.join else { return Ok(()) };
         let named = |name: &str, url: &String| format!("{name}={url}");
         let of = |member: &etcd_client::Member| {
@@ -335,8 +337,34 @@ impl Etcd {
         Ok(Some(tls))
     }
 
-    async fn members(&self, client: &mut Client) -> Result<Vec<Member>> {
-        Ok(within(ANSWER, client.member_list()).await?.members().iter().map(member).collect())
+    /// This node's member. Of two with its name it is unknown which of them goes.
+    fn own<'a>(&self, list: &'a MemberListResponse) -> Result<Option<&'a etcd_client::Member>> {
+        let name = &self.config.name;
+        match list.members().iter().filter(|member| member.name() == name).collect::<Vec<_>>()[..] {
+            [] => Ok(None),
+            [own] => Ok(Some(own)),
+            [one, other, ..] => Err(format!(
+                "two members of etcd have the name {name}, {:x} and {:x}: take the one that is gone out of the cluster, by \
+                 `etcdctl member remove`, or start each with a name of its own",
+                one.id(),
+                other.id()
+            )),
+        }
+    }
+
+    /// The members of this list, without their answers. Who listens where this node's member does goes with it.
+    fn members(&self, list: &MemberListResponse) -> Result<(Vec<Member>, u64)> {
+        let own = self.own(list)?;
+        let me = own.map_or(0, etcd_client::Member::id);
+        let here: BTreeSet<&str> = own.iter().flat_map(|own| own.peer_urls()).filter_map(|url| host(url)).collect();
+        let member = |of: &etcd_client::Member| Member {
+            id: of.id(),
+            name: of.name().to_owned(),
+            learner: of.is_learner(),
+            beside: of.id() != me && of.peer_urls().iter().filter_map(|url| host(url)).any(|at| here.contains(at)),
+            ..Member::default()
+        };
+        Ok((list.members().iter().map(member).collect(), me))
     }
 
     /// The reports of all members, the index that the leader had applied when the look began, and our own member.
@@ -344,16 +372,18 @@ impl Etcd {
         let list = within(ANSWER, client.member_list()).await?;
         let alarms = within(ANSWER, client.alarm(AlarmAction::Get, AlarmType::None, None)).await?;
         let alarms = alarms.alarms().iter().map(|alarm| format!("{:?}", alarm.alarm()).to_uppercase()).collect();
-        let mut cluster = Cluster { members: list.members().iter().map(member).collect(), alarms };
-        let me = cluster.members.iter().find(|member| member.name == self.config.name).map_or(0, |member| member.id);
-        let mut since = 0;
+        let (members, me) = self.members(&list)?;
+        let (mut cluster, mut since) = (Cluster { members, alarms }, 0);
         // Those that lag get time to apply what the leader had applied at first.
         for round in 0..=CATCH_UP.as_secs() {
             if round > 0 {
                 sleep(Duration::from_secs(1)).await;
             }
             for (member, listed) in cluster.members.iter_mut().zip(list.members()) {
-                member.says = self.ask(listed.client_urls()).await.ok();
+                let (who, says) = self.ask(listed.client_urls()).await.ok().unzip();
+                // A URL may lead to another member, whose health says nothing of this one's.
+                member.foreign = who.filter(|who| *who != member.id);
+                member.says = says.filter(|_| member.foreign.is_none());
             }
             let applied = |member: &Member| member.says.as_ref().map_or(0, |says| says.applied);
             if round == 0 {
@@ -367,8 +397,8 @@ impl Etcd {
         Ok((cluster, since, me))
     }
 
-    /// The status of the member at these URLs. It must also answer a read that a majority agrees on.
-    async fn ask(&self, urls: &[String]) -> Result<Answer> {
+    /// The member at these URLs, and its status. It must also answer a read that a majority agrees on.
+    async fn ask(&self, urls: &[String]) -> Result<(u64, Answer)> {
         if urls.is_empty() {
             return Err("it has not started".to_owned());
         }
@@ -377,7 +407,8 @@ impl Etcd {
         let status = within(ANSWER, client.status()).await?;
         let downgrade = status.downgrade_info().filter(|to| to.enabled());
         let quota = u64::try_from(status.db_size_quota()).ok().filter(|quota| *quota > 0);
-        Ok(Answer {
+        let who = status.header().map_or(0, |header| header.member_id());
+        let answer = Answer {
             leader: status.leader(),
             term: status.raft_term(),
             applied: status.raft_applied_index(),
@@ -387,7 +418,8 @@ impl Etcd {
             version: status.version().to_owned(),
             storage: status.storage_version().to_owned(),
             downgrade: downgrade.map(|to| to.target_version().to_owned()).unwrap_or_default(),
-        })
+        };
+        Ok((who, answer))
     }
 }
 
@@ -399,8 +431,12 @@ fn holder_in(answer: &TxnResponse) -> Option<String> {
     })
 }
 
-fn member(member: &etcd_client::Member) -> Member {
-    Member { id: member.id(), name: member.name().to_owned(), learner: member.is_learner(), says: None }
+/// The host in a peer URL; `None` of one that means another machine on each, as where all members are on one for a trial.
+fn host(url: &str) -> Option<&str> {
+    let authority = url.split_once("://")?.1.split('/').next()?;
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    let is_loopback = host == "localhost" || host == "[::1]" || host.starts_with("127.");
+    (!is_loopback).then_some(host)
 }
 
 fn leads(cluster: &Cluster, me: u64) -> bool {
@@ -418,67 +454,22 @@ pub(super) async fn within<T, E: std::fmt::Display>(
     }
 }
 
-/// The requests about etcd from clients of the API.
-impl Etcd {
-    /// The members of the cluster.
-    pub fn list(&self) -> Result<Vec<EtcdMember>> {
-        self.runtime.block_on(async {
-            let list = within(ANSWER, self.connect().await?.member_list()).await?;
-            let member = |member: &etcd_client::Member| EtcdMember {
-                id: member.id(),
-                hostname: member.name().to_owned(),
-                peer_urls: member.peer_urls().to_vec(),
-                client_urls: member.client_urls().to_vec(),
-                is_learner: member.is_learner(),
-            };
-            Ok(list.members().iter().map(member).collect())
-        })
-    }
+#[cfg(test)]
+mod tests {
+    use super::host;
 
-    /// The status of this node's member.
-    pub fn status(&self) -> Result<EtcdMemberStatus> {
-        let members = self.list()?;
-        let me = members.into_iter().find(|member| member.hostname == self.config.name);
-        let me = me.ok_or_else(|| format!("{} is no member of etcd's cluster", self.config.name))?;
-        self.runtime.block_on(async {
-            let status = within(ANSWER, self.connect_to(&me.client_urls).await?.status()).await?;
-            Ok(EtcdMemberStatus {
-                protocol_version: status.version().to_owned(),
-                db_size: status.db_size(),
-                db_size_in_use: status.raft_used_db_size(),
-                leader: status.leader(),
-                raft_index: status.raft_index(),
-                raft_term: status.raft_term(),
-                raft_applied_index: status.raft_applied_index(),
-                errors: status.errors().to_vec(),
-                is_learner: status.is_learner(),
-                member_id: me.id,
-                storage_version: status.storage_version().to_owned(),
-            })
-        })
-    }
-
-    /// The alarms of the cluster.
-    pub fn alarms(&self) -> Result<Vec<EtcdMemberAlarm>> {
-        self.runtime.block_on(async {
-            let alarms = within(ANSWER, self.connect().await?.alarm(AlarmAction::Get, AlarmType::None, None)).await?;
-            let alarm = |of: &etcd_client::AlarmMember| EtcdMemberAlarm {
-                member_id: of.member_id(),
-                // The numbers are etcd's own.
-                alarm: of.alarm() as i32,
-            };
-            Ok(alarms.alarms().iter().map(alarm).collect())
-        })
-    }
-
-    /// Give the leadership away, if this node's member has it. Who leads then.
-    pub fn forfeit(&self) -> Result<Option<String>> {
-        if !self.leads()? {
-            return Ok(None);
+    #[test]
+    fn members_are_on_one_host_if_their_peer_urls_say_so() {
+        for (url, at) in [
+            ("https://10.0.0.1:2380", Some("10.0.0.1")),
+            ("http://node-1.example:2380/", Some("node-1.example")),
+            ("https://[fd00::1]:2380", Some("[fd00::1]")),
+            ("http://127.0.0.1:12380", None),
+            ("http://localhost:2380", None),
+            ("http://[::1]:2380", None),
+            ("nonsense", None),
+        ] {
+            assert_eq!(host(url), at, "{url}");
         }
-        self.hand_over()?;
-        let leader = self.status()?.leader;
-        let name = self.list()?.into_iter().find(|member| member.id == leader).map(|member| member.hostname);
-        name.map(Some).ok_or_else(|| "the leadership was given away, and no member of the list has it".to_owned())
     }
 }

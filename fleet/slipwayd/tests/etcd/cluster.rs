@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use slipway_node_api::machine::EtcdMember;
 use slipway_test_support::port::free_port;
 use slipwayd::machine::etcd::{Config, Etcd};
 use tempfile::TempDir;
@@ -97,11 +98,17 @@ impl Cluster {
 
     /// Start member `n` as a part of `all`.
     pub fn run(&mut self, n: usize, all: &str, state: &str) {
+        let at = self.clients[n].clone();
+        self.run_as(n, (&name(n), &at), (all, state));
+    }
+
+    /// The same; it says that this is its name, and that clients reach it there.
+    fn run_as(&mut self, n: usize, (name, at): (&str, &str), (all, state): (&str, &str)) {
         let log = File::options().create(true).append(true).open(self.dir.path().join(format!("{n}.log"))).unwrap();
         let child = Command::new(&self.program)
-            .args(["--name", &name(n), "--data-dir"])
+            .args(["--name", name, "--data-dir"])
             .arg(self.data(n))
-            .args(["--listen-client-urls", &self.clients[n], "--advertise-client-urls", &self.clients[n]])
+            .args(["--listen-client-urls", &self.clients[n], "--advertise-client-urls", at])
             .args(["--listen-peer-urls", &self.peers[n], "--initial-advertise-peer-urls", &self.peers[n]])
             .args(["--initial-cluster", all, "--initial-cluster-state", state])
             .stdout(log.try_clone().unwrap())
@@ -198,6 +205,19 @@ impl Cluster {
     /// Start member `n` again, with the data it has.
     pub fn again(&mut self, n: usize) {
         self.run(n, "", "existing");
+    }
+
+    /// Start member `n` anew, under this name, and with the client URL of member `at`; until all have heard of it.
+    pub fn again_as(&mut self, n: usize, name: &str, at: usize) {
+        self.kill(n);
+        let url = self.clients[at].clone();
+        self.run_as(n, (name, &url), ("", "existing"));
+        let node = self.node((n + 1) % 3);
+        self.until(|| {
+            let is_it = |of: &EtcdMember| of.hostname == name && of.client_urls.contains(&url);
+            let peer = |of: &EtcdMember| of.peer_urls.contains(&self.peers[n]);
+            if node.list()?.iter().any(|of| peer(of) && is_it(of)) { Ok(()) } else { Err(String::new()) }
+        });
     }
 
     /// Ask until the answer is `Ok`. The test runner ends what never comes.

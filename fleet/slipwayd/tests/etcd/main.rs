@@ -83,6 +83,39 @@ fn a_member_may_go_while_a_quorum_stays() {
     cluster.until(|| cluster.node(0).may_go(Going::Down));
 }
 
+/// A URL in the member list may lead to another member: its health says nothing of the one that is dead.
+#[test]
+fn a_member_in_whose_place_another_one_answers_does_not_count() {
+    if !cluster::is_here() {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    cluster.again_as(2, "m2", 1);
+    cluster.kill(2);
+    let told = "etcd needs 2 healthy voters of 3, and 1 would be left; not healthy: m2 (the member ";
+    cluster.until(|| match cluster.node(0).may_go(Going::Down) {
+        Ok(()) => panic!("one of three would be left"),
+        Err(why) if why.starts_with(told) && why.ends_with(" answers at its client URLs)") => Ok(()),
+        // A leader that is gone must be missed first.
+        Err(why) => Err(why),
+    });
+}
+
+/// It is unknown which of them goes with the node, and which one leaves.
+#[test]
+fn of_two_members_with_one_name_none_goes() {
+    if !cluster::is_here() {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    cluster.again_as(2, "m1", 2);
+    let told = "two members of etcd have the name m1, ";
+    let refused = cluster.node(1).may_go(Going::Away).unwrap_err();
+    assert!(refused.starts_with(told), "{refused}");
+    assert!(cluster.node(1).member().unwrap_err().starts_with(told));
+    cluster.until(|| cluster.node(0).may_go(Going::Down));
+}
+
 #[test]
 fn one_or_two_members_never_go_by_themselves() {
     if !cluster::is_here() {

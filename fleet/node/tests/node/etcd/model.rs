@@ -65,6 +65,7 @@ impl Etcd {
             name: format!("node-{n}"),
             learner: peer.learner,
             says: peer.up.then(says),
+            ..Member::default()
         });
         Cluster { members: members.collect(), alarms: Vec::new() }
     }
