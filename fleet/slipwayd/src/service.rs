@@ -87,6 +87,8 @@ struct Inner {
     eyes: Mutex<Machine>,
     /// The last look's result.
     health: Mutex<Health>,
+    /// Why the journal cannot be written. The operation stands still, and the journal does not say it.
+    unwritten: Mutex<Option<String>>,
     wake: Sender<()>,
     /// The static pods of the control plane, if the node runs some; or why they cannot be known.
     control_plane: Result<Option<ControlPlane>, String>,
@@ -111,8 +113,8 @@ pub fn start(name: String, config: Config, log: EventLog) -> anyhow::Result<(Ser
     // The way back of the OS does not depend on static pods.
     let control_plane = ControlPlane::start(&config);
     let control_plane = control_plane.map_err(|e| e.to_string()).inspect_err(|why| tracing::error!("{why}"));
-    let (health, begins) = Default::default();
-    let inner = Arc::new(Inner { name, config, shared, eyes, health, wake, control_plane, begins });
+    let (health, unwritten, begins) = Default::default();
+    let inner = Arc::new(Inner { name, config, shared, eyes, health, unwritten, wake, control_plane, begins });
     Ok((Service { inner: Arc::clone(&inner) }, Worker { inner, machine, woken }))
 }
 
@@ -128,15 +130,16 @@ impl Worker {
         let (tell, told) = channel();
         thread::spawn(move || looker.work(&told));
         loop {
-            let pause = match self.inner.shared.run_once(&mut self.machine) {
-                Ok(pause) => pause,
+            let (pause, unwritten) = match self.inner.shared.run_once(&mut self.machine) {
+                Ok(pause) => (pause, None),
                 Err(e) => {
-                    let what = format!("the journal in {} cannot be written: {e}", self.inner.config.state.display());
+                    let what = self.inner.unwritten_because(&e);
                     tracing::error!("{what}");
-                    self.inner.shared.listener().0.push(What::notice(what));
-                    AGAIN
+                    self.inner.shared.listener().0.push(What::notice(what.clone()));
+                    (AGAIN, Some(what))
                 }
             };
+            *self.inner.unwritten() = unwritten;
             // The effect of an operation on the node is unknown before the next look.
             if self.inner.shared.journal().operation.is_none() {
                 let _ = tell.send(());
@@ -179,6 +182,10 @@ impl Looker {
 impl Inner {
     fn health(&self) -> MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, Option<String>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn facts(&self) -> Facts {
@@ -267,11 +274,12 @@ impl Inner {
             let health = self.health();
             (Some(health.report(&journal, facts.uptime)), health.no_way_back(&journal, facts.uptime))
         };
-        StatusResponse {
-            health,
-            no_way_back,
-            ..StatusResponse::of(&self.name, version, self.config.shape(), &facts, &journal)
+        let status = StatusResponse::of(&self.name, version, self.config.shape(), &facts, &journal);
+        let mut status = StatusResponse { health, no_way_back, ..status };
+        if let Some((operation, why)) = status.operation.as_mut().zip(self.unwritten().clone()) {
+            operation.blocked = Some(why);
         }
+        status
     }
 
     /// Ask about etcd, apart from what the worker asks it.
@@ -321,7 +329,11 @@ impl Inner {
     }
 
     fn no_journal(&self, error: &io::Error) -> Error {
-        Error::Failed(format!("the journal in {} cannot be written: {error}", self.config.state.display()))
+        Error::Failed(self.unwritten_because(error))
+    }
+
+    fn unwritten_because(&self, error: &io::Error) -> String {
+        format!("the journal in {} cannot be written: {error}", self.config.state.display())
     }
 }
 

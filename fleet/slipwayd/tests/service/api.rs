@@ -5,6 +5,7 @@ use std::{
     future::Future,
     path::Path,
     process::{Child, Command},
+    thread,
     time::Duration,
 };
 
@@ -139,6 +140,41 @@ fn status_does_not_wait_for_a_confirm() {
         node.status().await.unwrap();
         fs::write(&go, "go").unwrap();
         confirms.await.unwrap().unwrap();
+    });
+}
+
+/// STATE is full, or read-only by now: the operation stands still. It says why, although its journal does not.
+#[test]
+fn an_operation_whose_journal_cannot_be_written_says_so() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let [status, staged] = ["status.json", "change-stage.json"].map(|name| fixture(name).display().to_string());
+    let waits = format!("touch {}\nuntil [ -e {} ]; do sleep 0.1; done", at("began").display(), at("go").display());
+    let text = format!("if [ $1 = stage ]; then\n{waits}\ncat {staged}\nelse\ncat {status}\nfi");
+    script(dir.path(), "installer", &text);
+    let config = Config { state: at("state"), installer: at("installer"), ..Default::default() };
+    let (node, worker) = start("node-1".to_owned(), config, EventLog::new(Bound::default())).unwrap();
+    thread::spawn(|| worker.work());
+    let request = Request { source: "dir:payload".to_owned(), ..Request::new(Uuid::from_u128(1), Goal::Stage, "a") };
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        node.ask(request).await.unwrap();
+        while !at("began").exists() {
+            sleep(Duration::from_millis(20)).await;
+        }
+        // No file can be written where a directory is.
+        for copy in ["journal.0", "journal.1"].map(|name| at("state").join(name)) {
+            fs::remove_file(&copy).unwrap();
+            fs::create_dir(&copy).unwrap();
+        }
+        assert_eq!(node.status().await.unwrap().operation.unwrap().blocked, None);
+        fs::write(at("go"), "").unwrap();
+        let why = loop {
+            match node.status().await.unwrap().operation.unwrap().blocked {
+                Some(why) => break why,
+                None => sleep(Duration::from_millis(20)).await,
+            }
+        };
+        assert!(why.starts_with("the journal in ") && why.contains(" cannot be written: "), "{why}");
     });
 }
 
