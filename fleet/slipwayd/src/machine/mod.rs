@@ -185,8 +185,19 @@ impl Machine {
     /// The last look before services stop. The grant comes last: from here on the node finishes alone.
     fn recheck(&self, op: &Operation) -> Result<(), InstallError> {
         self.is_still_fit(op).map_err(InstallError::Transient)?;
+        self.is_still_there(op)?;
         self.reads_data(op)?;
         self.is_granted(op)
+    }
+
+    /// Whether the slot that is to run holds what was asked for. Other programs write slots, too.
+    fn is_still_there(&self, op: &Operation) -> Result<(), InstallError> {
+        let Some(Installed { slot, payload }) = &op.to else { return Ok(()) };
+        if self.disk()?.payloads[*slot] == *payload {
+            return Ok(());
+        }
+        let why = "no longer holds the payload that was asked for: another program has written it meanwhile";
+        Err(InstallError::Permanent(format!("slot {slot} {why}")))
     }
 
     /// Whether pods, lock and quorum are as they were.
@@ -235,6 +246,9 @@ impl Machine {
     }
 
     fn activate(&self, op: &Operation) -> Tried {
+        if let Err(why) = self.is_still_there(op) {
+            return why.into();
+        }
         match op.request.goal {
             // It goes to the other slot, and is done if that is what boots next.
             Goal::Rollback => match (self.installer.disk().and_then(|disk| disk.next), &op.to) {

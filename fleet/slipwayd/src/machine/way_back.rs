@@ -20,7 +20,7 @@ impl Machine {
         self.etcd.as_ref().filter(|etcd| etcd.is_in_payload())
     }
 
-    fn disk(&self) -> Result<Disk, InstallError> {
+    pub(super) fn disk(&self) -> Result<Disk, InstallError> {
         self.installer.disk().ok_or_else(|| InstallError::Transient("the disk's boot state cannot be read".to_owned()))
     }
 

@@ -5,13 +5,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use slipway_node::request::{Goal, Request};
+use slipway_core::digest::Sha256;
+use slipway_node::{
+    operation::{Installed, Learned, Operation, Shape, Tried},
+    request::{Goal, Request},
+    step::Step,
+};
 use slipwayd::{
+    config::Config,
     machine::{
+        Machine,
         installer::{InstallError, Installer},
         registry,
     },
-    world::{Progress, Watcher},
+    world::{Progress, Watcher, World as _},
 };
 use tempfile::{TempDir, tempdir};
 use uuid::Uuid;
@@ -137,5 +144,24 @@ fn an_ephemeral_that_was_cut_short_is_seen() {
         fs::write(&path, report.to_string()).unwrap();
         let disk = that_answers(&dir, &path).disk().unwrap();
         assert_eq!(disk.blank, blank);
+    }
+}
+
+/// Other programs write slots, too: nothing is stopped for another payload, and none is tried in the place of what was asked for.
+#[test]
+fn a_slot_that_was_written_meanwhile_is_not_tried() {
+    let dir = tempdir().unwrap();
+    let installer = script(dir.path(), "installer", &format!("cat '{}'", fixture("status.json").display()));
+    let mut machine = Machine::new(Config { installer, ..Config::default() }).unwrap();
+    let facts = machine.facts(None);
+    let disk = facts.disk.clone().unwrap();
+    let mut op = Operation::new(request(false), Shape::default(), &facts).unwrap();
+    let other = Installed { slot: !disk.running, payload: disk.payloads[!disk.running] };
+    op.to = Some(other.clone());
+    assert_eq!(machine.perform(Step::Recheck, &op, &NoWatcher), Tried::Done(Learned::Nothing));
+    op.to = Some(Installed { payload: Some(Sha256::of(b"what was staged")), ..other });
+    for step in [Step::Recheck, Step::Activate] {
+        let Tried::Failed(why) = machine.perform(step, &op, &NoWatcher) else { panic!("{step:?}") };
+        assert!(why.contains("no longer holds the payload that was asked for"), "{why}");
     }
 }
