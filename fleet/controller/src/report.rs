@@ -107,6 +107,15 @@ fn overlong(pool_round: &PoolRound, BlockedNode { node, why }: &BlockedNode) -> 
     is_long.then(|| format!(", since {since:.0}; look at the machine, and if it does not end: {what}"))
 }
 
+/// Why the rollout of another target does not begin: this one is followed as long as a node holds a grant.
+fn keeps_waiting(pool_round: &PoolRound) -> String {
+    let PoolRound { facts, decision, desired, .. } = pool_round;
+    let is_left = facts.plan.payload != desired.payload;
+    let holder = decision.blocked.iter().find(|of| is_left && facts.ledger.held(&of.node.uid).is_some());
+    let waits = holder.map(|of| format!("; the new target waits for {}: {}", of.node.name, sentence(pool_round, of)));
+    waits.unwrap_or_default()
+}
+
 /// Tells whether the node is away because it reboots in its upgrade, as far as that can be known.
 fn reboot<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Reboot> {
     let is_silent = matches!(blocked.why, Blocked::SilentHolder { .. });
@@ -151,18 +160,14 @@ fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
 /// The state of a pool.
 pub fn headline(pool_round: &PoolRound) -> Headline {
     let (decision, facts) = (&pool_round.decision, &pool_round.facts);
-    let denied = decision.steps.iter().find_map(|step| match step {
+    let denies = decision.steps.iter().find_map(|step| match step {
         Action::Deny { why, .. } => Some(why),
         _ => None,
     });
-    if let Some(why) = facts.denied.as_ref().or(denied) {
-        return Headline { state: "Denied", message: short(why.clone() + &back(pool_round)) };
-    }
-    if let Some(why) = &facts.aborted {
-        return Headline { state: "Aborted", message: short(why.clone()) };
-    }
-    if let Some(why) = &facts.paused {
-        return Headline { state: "Paused", message: short(why.clone()) };
+    let denied = facts.denied.as_ref().or(denies);
+    let stopped = [("Denied", denied), ("Aborted", facts.aborted.as_ref()), ("Paused", facts.paused.as_ref())];
+    if let Some((state, why)) = stopped.into_iter().find_map(|(state, why)| Some((state, why?))) {
+        return Headline { state, message: short(format!("{why}{}{}", back(pool_round), keeps_waiting(pool_round))) };
     }
     let named = |blocked: &BlockedNode| format!("{}: {}", blocked.node.name, sentence(pool_round, blocked));
     let busy: Vec<&BlockedNode> =

@@ -190,6 +190,8 @@ impl Blocked {
             | Self::NoSuccessor { .. }
             | Self::SuccessorDiffers { .. } => true,
             Self::Skipped | Self::NotReplaced(_) | Self::LocalVolumes(_) => holds,
+            // It has not begun, and will not be asked to any more.
+            Self::Denied(_) | Self::Stays(_) | Self::StrandsMember(_) => holds,
             _ => false,
         };
         is_stuck.then(|| format!("slipwayctl fleet unblock {node} --reason WHY"))

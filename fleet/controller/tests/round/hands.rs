@@ -194,6 +194,32 @@ fn paused_given_up_and_sent_elsewhere_at_once_begins_nothing() {
     assert!(round.aside[0].aborted.is_some());
 }
 
+/// A node that has not begun never frees its grant, and nothing of the pool's new target begins before that.
+#[test]
+fn a_grant_that_is_left_of_a_denied_payload_is_named_with_the_command_that_frees_it() {
+    let mut scene = staged(3);
+    let n = *held(&look(&mut scene)).first().unwrap();
+    let command = format!("slipwayctl fleet unblock n{n} --reason WHY");
+    scene.objects.rollouts[0].status.as_mut().unwrap().denied = Some("the canary n9 failed".to_owned());
+    let round = look(&mut scene);
+    let holder = told(&scene, &round, n);
+    assert!(holder.reason == "PayloadDenied" && holder.message.contains(&command), "{holder:?}");
+    let others = (0..3).filter(|other| *other != n).map(|other| told(&scene, &round, other));
+    assert!(others.into_iter().all(|of| !of.message.contains("unblock")));
+    // People do what that reason says.
+    let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
+    scene.pool("p", json!({ "target": target }));
+    let round = look(&mut scene);
+    assert_eq!((held(&round), round.new.len()), ([n].into(), 0));
+    let pool = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
+    let waits = format!("the canary n9 failed; the new target waits for n{n}: ");
+    assert!(pool.message.starts_with(&waits) && pool.message.ends_with(&command), "{}", pool.message);
+    let token = round.ledger.grants[0].token;
+    scene.ledger.spec.release = serde_json::from_value(json!([{ "token": token, "who": "a", "why": "b" }])).unwrap();
+    let round = scene.round();
+    assert_eq!((held(&round).len(), round.new.len()), (0, 1), "{:?}", round.new);
+}
+
 /// The clock of the machine of the controller was an hour ahead.
 #[test]
 fn a_clock_that_goes_back_by_an_hour_neither_overdraws_nor_holds_up_for_longer_than_the_policy() {
