@@ -16,7 +16,11 @@ use crate::ledger::{KubernetesClaim, Ledger, Refusal};
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimRefusal {
     /// Nodes are being disturbed.
-    #[error("the fleet upgrades the OS of {}: pause its pools, and wait", .nodes.join(", "))]
+    #[error(
+        "the fleet upgrades the OS of {}: pause its pools, and wait; one that holds a grant without having begun does not \
+         end by itself: `slipwayctl fleet status` names the command that frees it",
+        .nodes.join(", ")
+    )]
     Grants { nodes: Vec<String> },
     /// Another upgrade is not over.
     #[error(
