@@ -1,6 +1,6 @@
 //! The node's service.
 
-use std::{future::Future, path::PathBuf, process::ExitCode, sync::Arc, thread};
+use std::{future::Future, path::PathBuf, pin::pin, process::ExitCode, sync::Arc, thread};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
@@ -12,11 +12,12 @@ use slipway_node_server::{
     tls::{Files, Trust},
 };
 use slipway_program::log::{self, LogArgs};
-use slipwayd::{config::Config, service};
+use slipwayd::{config::Config, executor::AGAIN, service};
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, UnixListener},
     runtime::Builder,
     signal::unix::{SignalKind, signal},
+    time::sleep,
 };
 
 /// Upgrades this node when it is asked to, and brings it back if the new system is not well.
@@ -60,19 +61,35 @@ fn run(args: &Args) -> Result<()> {
     thread::Builder::new().name("sequence".to_owned()).spawn(|| worker.work())?;
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let listeners = listeners(&config, &log).await?;
-        let stop = stop()?;
+        let (socket, stop) = (socket(&config)?, stop()?);
+        let mut stop = pin!(stop);
+        let tcp = loop {
+            match network(&config, &log).await {
+                Ok(tcp) => break tcp,
+                // Without callers a trial is confirmed all the same, and a node uncordoned: that is not cut short.
+                Err(why) if node.is_at_work() => tracing::error!("{why:#}; the operation goes on to its end first"),
+                Err(why) => return Err(why),
+            }
+            tokio::select! {
+                () = sleep(AGAIN) => {}
+                () = &mut stop => return Ok(()),
+            }
+        };
+        let listeners = Listeners { socket: Some(socket), tcp };
         serve(Arc::new(node), log, listeners, Limits::default(), stop).await.context("the API ended")
     })
 }
 
-async fn listeners(config: &Config, log: &EventLog) -> Result<Listeners> {
+fn socket(config: &Config) -> Result<UnixListener> {
     let path = &config.api.socket;
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
     }
-    let socket = accept::bind(path).with_context(|| format!("{} cannot be listened on", path.display()))?;
-    let Some(tls) = &config.api.tls else { return Ok(Listeners { socket: Some(socket), tcp: None }) };
+    accept::bind(path).with_context(|| format!("{} cannot be listened on", path.display()))
+}
+
+async fn network(config: &Config, log: &EventLog) -> Result<Option<(TcpListener, Trust)>> {
+    let Some(tls) = &config.api.tls else { return Ok(None) };
     let files = Files {
         certificate: tls.certificate.clone(),
         key: tls.key.clone(),
@@ -81,7 +98,7 @@ async fn listeners(config: &Config, log: &EventLog) -> Result<Listeners> {
     };
     let trust = Trust::load(files, log.clone())?;
     let listener = TcpListener::bind(tls.listen).await.with_context(|| format!("cannot listen on {}", tls.listen))?;
-    Ok(Listeners { socket: Some(socket), tcp: Some((listener, trust)) })
+    Ok(Some((listener, trust)))
 }
 
 /// Ends when the service should.

@@ -338,6 +338,11 @@ impl Inner {
 }
 
 impl Service {
+    /// True as long as an operation is under way.
+    pub fn is_at_work(&self) -> bool {
+        self.inner.shared.journal().operation.is_some()
+    }
+
     /// Work that looks at disks and asks servers may take its time: not on the threads that answer calls.
     async fn apart<T: Send + 'static>(
         &self,

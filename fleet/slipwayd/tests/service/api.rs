@@ -12,6 +12,7 @@ use std::{
 use serde_json::Value;
 use slipway_node::{
     journal::Refusal,
+    operation::Shape,
     request::{Goal, Request},
 };
 use slipway_node_api::{
@@ -27,9 +28,11 @@ use slipway_node_server::{
 };
 use slipwayd::{
     config::{Config, Services},
-    machine::kube,
+    machine::{Machine, kube},
     service::{Service, start},
     static_pods,
+    store::Store,
+    world::World as _,
 };
 use tempfile::tempdir;
 use tokio::{runtime::Builder, time::sleep};
@@ -143,19 +146,25 @@ fn status_does_not_wait_for_a_confirm() {
     });
 }
 
+/// A node whose installer says by the file `began` that it stages, and ends when the file `go` is there; and the request.
+fn stages(dir: &Path) -> (Config, Request) {
+    let at = |name: &str| dir.join(name);
+    let [status, staged] = ["status.json", "change-stage.json"].map(|name| fixture(name).display().to_string());
+    let waits = format!("touch {}\nuntil [ -e {} ]; do sleep 0.1; done", at("began").display(), at("go").display());
+    script(dir, "installer", &format!("if [ $1 = stage ]; then\n{waits}\ncat {staged}\nelse\ncat {status}\nfi"));
+    let config = Config { state: at("state"), installer: at("installer"), ..Default::default() };
+    let request = Request { source: "dir:payload".to_owned(), ..Request::new(Uuid::from_u128(1), Goal::Stage, "a") };
+    (config, request)
+}
+
 /// STATE is full, or read-only by now: the operation stands still. It says why, although its journal does not.
 #[test]
 fn an_operation_whose_journal_cannot_be_written_says_so() {
     let dir = tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let [status, staged] = ["status.json", "change-stage.json"].map(|name| fixture(name).display().to_string());
-    let waits = format!("touch {}\nuntil [ -e {} ]; do sleep 0.1; done", at("began").display(), at("go").display());
-    let text = format!("if [ $1 = stage ]; then\n{waits}\ncat {staged}\nelse\ncat {status}\nfi");
-    script(dir.path(), "installer", &text);
-    let config = Config { state: at("state"), installer: at("installer"), ..Default::default() };
+    let (config, request) = stages(dir.path());
     let (node, worker) = start("node-1".to_owned(), config, EventLog::new(Bound::default())).unwrap();
     thread::spawn(|| worker.work());
-    let request = Request { source: "dir:payload".to_owned(), ..Request::new(Uuid::from_u128(1), Goal::Stage, "a") };
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         node.ask(request).await.unwrap();
         while !at("began").exists() {
@@ -184,9 +193,14 @@ struct Daemon(Child);
 impl Daemon {
     /// It listens at `socket` in `dir`.
     fn start(dir: &Path) -> Self {
+        Self::start_with(dir, "")
+    }
+
+    /// The same, with more of a configuration.
+    fn start_with(dir: &Path, more: &str) -> Self {
         let at = |name: &str| dir.join(name).display().to_string();
         let config = format!(
-            "node = \"node-1\"\nstate = {:?}\ninstaller = {:?}\n[api]\nsocket = {:?}\n[services]\nneed = [\"kubelet.service\"]\n",
+            "node = \"node-1\"\nstate = {:?}\ninstaller = {:?}\n[api]\nsocket = {:?}\n[services]\nneed = [\"kubelet.service\"]\n{more}",
             at("state"),
             at("installer"),
             at("socket"),
@@ -237,4 +251,26 @@ fn the_service_itself_answers_a_client_of_talos() {
             Err(_) => assert_eq!(Reason::of(&dmesg.unwrap_err()), Some(Reason::Failed)),
         }
     });
+}
+
+/// Callers need certificates, and the sequence does not: a trial would not be confirmed, nor a node uncordoned.
+#[test]
+fn without_certificates_an_operation_ends_before_the_service_does() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let (config, request) = stages(dir.path());
+    let facts = Machine::new(config).unwrap().facts(None);
+    let mut store = Store::open(&at("state")).unwrap();
+    store.change(|journal| journal.ask(request, Shape::default(), &facts).unwrap()).unwrap();
+    let tls = "[api.tls]\ncertificate = \"/nowhere/a\"\nkey = \"/nowhere/b\"\nca = \"/nowhere/c\"\n";
+    let mut daemon = Daemon::start_with(dir.path(), tls);
+    while !at("began").exists() {
+        assert_eq!(daemon.0.try_wait().unwrap(), None, "it has ended");
+        thread::sleep(Duration::from_millis(20));
+    }
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(daemon.0.try_wait().unwrap(), None, "it has ended in the middle of it");
+    fs::write(at("go"), "").unwrap();
+    assert!(!daemon.0.wait().unwrap().success(), "then it says what is missing");
+    assert_eq!(Store::open(&at("state")).unwrap().journal().operation, None);
 }
