@@ -133,6 +133,11 @@ impl Cluster {
         })
     }
 
+    /// A member in whose place another one answers: what it says itself is unknown.
+    pub fn foreign(&self) -> Option<String> {
+        self.members.iter().find(|member| member.foreign.is_some()).map(Member::called)
+    }
+
     /// True if the member with this identifier votes and is healthy.
     pub fn is_well(&self, id: u64, since: u64) -> bool {
         self.voters().any(|member| member.id == id && self.is_healthy(member, since))

@@ -178,7 +178,8 @@ impl Etcd {
     pub fn not_well(&self) -> Result<Option<String>> {
         self.runtime.block_on(async {
             let (cluster, since, me) = self.look(&mut self.connect().await?).await?;
-            Ok((!cluster.is_well(me, since)).then(|| "this node's member of etcd is not well yet".to_owned()))
+            let why = cluster.foreign().map_or_else(String::new, |foreign| format!("; nor is it known of {foreign}"));
+            Ok((!cluster.is_well(me, since)).then(|| format!("this node's member of etcd is not well yet{why}")))
         })
     }
 
