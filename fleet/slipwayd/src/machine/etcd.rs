@@ -5,7 +5,13 @@
 
 mod requests;
 
-use std::{collections::BTreeSet, path::PathBuf, process::Command, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    process::Command,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use etcd_client::{
     AlarmAction, AlarmType, Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity,
@@ -26,6 +32,9 @@ pub const HOLDER: &str = "/slipway/v1/upgrade/holder";
 const ANSWER: Duration = Duration::from_secs(5);
 /// The longest time for a follower to apply what the leader had applied.
 const CATCH_UP: Duration = Duration::from_secs(15);
+/// The time that a new member has to take the data of the others, before it is started once more: that begins with an empty
+/// directory.
+const JOINS: Duration = Duration::from_secs(120);
 /// The quota of etcd's database if etcd does not report it.
 const DEFAULT_QUOTA: u64 = 2 << 30;
 
@@ -84,6 +93,8 @@ fn yes() -> bool {
 pub struct Etcd {
     config: Config,
     runtime: Runtime,
+    /// When this node's member was started as a new one.
+    started: Mutex<Option<Instant>>,
 }
 
 /// Nothing is left to do, or the reason why something is.
@@ -92,7 +103,8 @@ type Result<T> = std::result::Result<T, String>;
 impl Etcd {
     /// The cluster that the configuration describes. Nothing is connected yet.
     pub fn new(config: Config) -> std::io::Result<Self> {
-        Ok(Self { config, runtime: Builder::new_current_thread().enable_all().build()? })
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { config, runtime, started: Mutex::default() })
     }
 
     /// The identifier of this node's member; `None` if it is not in the member list.
@@ -267,6 +279,10 @@ impl Etcd {
     /// Start etcd as a new member of what the list says.
     fn start(&self, list: &MemberListResponse) -> Result<()> {
         let Some(program) = &self.config.join else { return Ok(()) };
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        if started.is_some_and(|at| at.elapsed() < JOINS) {
+            return Ok(());
+        }
         let named = |name: &str, url: &String| format!("{name}={url}");
         let of = |member: &etcd_client::Member| {
             let name = if member.name().is_empty() { &self.config.name } else { member.name() }.to_owned();
@@ -278,6 +294,7 @@ impl Etcd {
             .env("ETCD_INITIAL_CLUSTER_STATE", "existing")
             .status()
             .map_err(|e| format!("{} cannot be run: {e}", program.display()))?;
+        *started = status.success().then(Instant::now);
         if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", program.display())) }
     }
 

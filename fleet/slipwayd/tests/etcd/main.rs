@@ -187,7 +187,7 @@ fn a_member_leaves_and_comes_back_as_a_voter() {
     // The program that starts etcd on this node: it tells this test what it was given.
     let (program, given) = (cluster.dir().join("join"), cluster.dir().join("given"));
     let script =
-        format!("#!/bin/sh\necho \"$ETCD_INITIAL_CLUSTER_STATE $ETCD_INITIAL_CLUSTER\" >{}\n", given.display());
+        format!("#!/bin/sh\necho \"$ETCD_INITIAL_CLUSTER_STATE $ETCD_INITIAL_CLUSTER\" >>{}\n", given.display());
     fs::write(&program, script).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let back = Etcd::new(slipwayd::machine::etcd::Config { join: Some(program), ..cluster.config(2) }).unwrap();
@@ -195,7 +195,10 @@ fn a_member_leaves_and_comes_back_as_a_voter() {
     let refused = cluster.node(0).may_go(Going::Down).unwrap_err();
     assert!(refused.contains("learner"), "{refused}");
     assert!(back.rejoin().is_err(), "it starts");
+    // It takes the data of the others, which takes its time, and is not begun anew for that.
+    assert_eq!(back.rejoin(), Err("etcd starts as a new member".to_owned()));
     let words = fs::read_to_string(given).unwrap();
+    assert_eq!(words.lines().count(), 1, "{words}");
     let (state, all) = words.trim().split_once(' ').unwrap();
     cluster.run(2, all, state);
     cluster.until(|| back.rejoin());
