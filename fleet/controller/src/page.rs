@@ -271,8 +271,9 @@ fn rank(state: &str) -> u8 {
     match state {
         "Denied" | "Incomplete" | "Invalid" | "Failed" | "KeepsDenied" | "StrandsMember" | "KubeletSkew"
         | "TokenAhead" | "Silent" | "SilentWithGrant" | "GoneWithGrant" | "Overtaken" | "AbortedWithGrant"
-        | "NotWell" | "NotReplaced" | "LocalVolumes" | "NoMachines" | "NoSuccessor" | "SuccessorElsewhere"
-        | "SuccessorNotWell" | "SuccessorDiffers" | "Unwritten" | "PlanChanged" | "LedgerFull" | "LedgerSpent" => 0,
+        | "ForeignGrant" | "NotWell" | "NotReplaced" | "LocalVolumes" | "NoMachines" | "NoSuccessor"
+        | "SuccessorElsewhere" | "SuccessorNotWell" | "SuccessorDiffers" | "Unwritten" | "PlanChanged"
+        | "LedgerFull" | "LedgerSpent" => 0,
         "Running" | "UnderWay" | "Begins" | "Granted" | "Returns" | "Aborts" | "Staging" | "Rebooting" | "Deletes"
         | "MachineGoes" | "SuccessorJoins" | "Busy" => 1,
         _ => 2,

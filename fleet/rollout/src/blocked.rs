@@ -91,6 +91,9 @@ pub enum Blocked {
     /// Its Node is there, and is not this pool's any more.
     #[error("its Node is not in this pool any more, and holds the grant {token} of it until it is well with that")]
     Moved { token: u64 },
+    /// It came from another pool before it began with what that gave it.
+    #[error("it came with the grant {token} of the pool {pool}, with which it has not begun: a person frees that")]
+    ForeignGrant { token: u64, pool: String },
     /// It may not be replaced.
     #[error("it is not replaced: {0}")]
     NotReplaced(String),
@@ -186,6 +189,7 @@ impl Blocked {
             Self::AbortedHolder { .. }
             | Self::SilentHolder { .. }
             | Self::Overtaken { .. }
+            | Self::ForeignGrant { .. }
             | Self::Gone { .. }
             | Self::NoSuccessor { .. }
             | Self::SuccessorDiffers { .. } => true,
@@ -223,6 +227,7 @@ impl Blocked {
             Self::Overtaken { .. } => "Overtaken",
             Self::Gone { .. } => "GoneWithGrant",
             Self::Moved { .. } => "MovedWithGrant",
+            Self::ForeignGrant { .. } => "ForeignGrant",
             Self::NotReplaced(_) => "NotReplaced",
             Self::LocalVolumes(_) => "LocalVolumes",
             Self::NoMachines(_) => "NoMachines",

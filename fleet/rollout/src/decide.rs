@@ -331,6 +331,10 @@ impl View<'_> {
         if is_aborted {
             return Blocked::AbortedHolder { token };
         }
+        // Its grant gives it neither room nor a turn in this pool, nor the payload of it.
+        if grant.node.pool != self.facts.plan.pool {
+            return Blocked::ForeignGrant { token, pool: grant.node.pool.clone() };
+        }
         if report.runs == self.facts.plan.payload
             && let Some(rollback) = &gate.rollback
         {

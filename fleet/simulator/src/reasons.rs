@@ -204,6 +204,7 @@ impl World {
             Blocked::NotWell => is_ill,
             Blocked::Gone { .. } => !self.api.exists(uid),
             Blocked::Moved { .. } => self.api.exists(uid),
+            Blocked::ForeignGrant { token, .. } => holds(*token),
             Blocked::Wave { first, .. } | Blocked::After(first) => waits(first),
             Blocked::NoCanary { wave } => facts
                 .plan

@@ -344,6 +344,35 @@ fn a_node_that_moves_with_its_grant_counts_in_both_pools() {
     }
 }
 
+/// Its grant is for the payload and in the order of the pool that gave it: the other one has neither room nor a turn for it.
+#[test]
+fn a_node_that_moves_before_it_begins_does_not_begin_in_the_other_pool() {
+    let mut scene = staged(4);
+    [2, 3].into_iter().for_each(|n| scene.label(n, "pool", "q"));
+    scene.objects.rollouts.clear();
+    scene.pool("q", json!({ "nodeSelector": { "pool": "q" } }));
+    scene.roll();
+    let round = scene.round();
+    scene.ledger.status = Some(round.ledger.clone());
+    let of = |pool: &str| {
+        let grant = round.ledger.grants.iter().find(|grant| grant.node.pool == pool).unwrap();
+        (grant.node.uid[4..].parse::<usize>().unwrap(), grant.token)
+    };
+    let ((moves, _), (stays, token)) = (of("p"), of("q"));
+    // The one place of the pool is in use.
+    scene.says(stays).token = token;
+    scene.says(stays).operation = Some(Operation { goal: v1::Goal::Upgrade.into(), ..Operation::default() });
+    scene.label(moves, "pool", "q");
+    let round = scene.round();
+    let (pool_round, uid) = (round.pools["q"].as_ref().unwrap(), format!("uid-{moves}"));
+    let begins = |step: &Action| matches!(step, Action::Begin { uid: of, .. } if *of == uid);
+    assert!(!pool_round.decision.steps.iter().any(begins), "{:?}", pool_round.decision.steps);
+    let blocked = pool_round.blocked()[uid.as_str()];
+    assert_eq!(blocked.why.reason(), "ForeignGrant");
+    let sentence = report::sentence(pool_round, blocked);
+    assert!(sentence.ends_with(&format!(": slipwayctl fleet unblock n{moves} --reason WHY")), "{sentence}");
+}
+
 /// Fewer than half of the nodes have obeyed tokens that are lost: they wait, and are told so, until others have got as many.
 #[test]
 fn a_minority_with_lost_tokens_goes_as_soon_as_the_epoch_has_passed_them() {
