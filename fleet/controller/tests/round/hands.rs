@@ -204,8 +204,8 @@ fn a_grant_that_is_left_of_a_denied_payload_is_named_with_the_command_that_frees
     let round = look(&mut scene);
     let holder = told(&scene, &round, n);
     assert!(holder.reason == "PayloadDenied" && holder.message.contains(&command), "{holder:?}");
-    let others = (0..3).filter(|other| *other != n).map(|other| told(&scene, &round, other));
-    assert!(others.into_iter().all(|of| !of.message.contains("unblock")));
+    let mut others = (0..3).filter(|other| *other != n).map(|other| told(&scene, &round, other));
+    assert!(others.all(|of| !of.message.contains("unblock")));
     // People do what that reason says.
     let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
     scene.pool("p", json!({ "target": target }));
