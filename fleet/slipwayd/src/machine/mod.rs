@@ -190,9 +190,11 @@ impl Machine {
         self.is_granted(op)
     }
 
-    /// Whether the slot that is to run holds what was asked for. Other programs write slots, too.
+    /// Whether the slot that is to run holds what was asked for. Other programs write slots, too. The way back asks for the
+    /// other slot, and takes what it holds.
     fn is_still_there(&self, op: &Operation) -> Result<(), InstallError> {
-        let Some(Installed { slot, payload }) = &op.to else { return Ok(()) };
+        let asked = op.to.as_ref().filter(|_| op.request.goal != Goal::Rollback);
+        let Some(Installed { slot, payload }) = asked else { return Ok(()) };
         if self.disk()?.payloads[*slot] == *payload {
             return Ok(());
         }
