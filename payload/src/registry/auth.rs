@@ -130,9 +130,10 @@ impl Auth {
                 return Err(RequestError { kind: request_error::RequestErrorKind::Fetch, why, ..failure });
             }
         }
-        let mut text = Vec::new();
+        let (mut text, proxy) = (Vec::new(), request_error::proxy_of(&answer));
         let body = answer.body_mut().as_reader();
-        body.take(TOKEN_ANSWER_BYTES + 1).read_to_end(&mut text).map_err(|e| request_error::cut(&e, &url.origin))?;
+        let read = body.take(TOKEN_ANSWER_BYTES + 1).read_to_end(&mut text);
+        read.map_err(|e| request_error::cut(&e, &url.origin).through(proxy.as_deref()))?;
         let parsed = serde_json::from_slice::<TokenAnswer>(&text).ok();
         // Some services leave one of the two empty.
         let token = parsed.and_then(|answer| answer.token.filter(|token| !token.is_empty()).or(answer.access_token));

@@ -15,7 +15,7 @@ use ureq::{BodyReader, http::StatusCode};
 use super::{
     endpoint::{Answer, Endpoints, GetRequest, Version},
     foreign,
-    request_error::{self, RequestError, header},
+    request_error::{self, RequestError, header, proxy_of},
     retry::RetrySchedule,
     url::Origin,
 };
@@ -51,6 +51,8 @@ enum State {
 struct Connection {
     body: BodyReader<'static>,
     origin: Origin,
+    // The name of the one that it goes through.
+    proxy: Option<String>,
     // The server told the length, so the end of this body is the end of the blob and not a cut.
     whole: bool,
     // Bytes to discard first: a server without Range support starts from the beginning.
@@ -138,8 +140,9 @@ impl BlobReader {
         };
         self.endpoints.answered.store(self.schedule.endpoint(), Ordering::Relaxed);
         self.version = answer.strong_etag();
-        let origin = answer.origin;
-        self.connection = Some(Connection { body: answer.response.into_body().into_reader(), origin, whole, skip });
+        let (origin, proxy) = (answer.origin, proxy_of(&answer.response));
+        let body = answer.response.into_body().into_reader();
+        self.connection = Some(Connection { body, origin, proxy, whole, skip });
         Ok(())
     }
 
@@ -167,7 +170,8 @@ impl BlobReader {
 
     /// Prepare for another attempt; an error if none is left.
     fn failed(&mut self, failure: RequestError) -> Result<(), ImageError> {
-        self.connection = None;
+        let proxy = self.connection.take().and_then(|connection| connection.proxy);
+        let failure = failure.through(proxy.as_deref());
         let names = &self.endpoints.names;
         self.schedule.failed(failure, names).map_err(|mut failure| {
             self.state = State::Failed;

@@ -196,10 +196,12 @@ impl Agents {
             _ => (&self.direct, None),
         };
         let mut response = call(agent).map_err(|e| RequestError::no_answer(e, origin, proxy.map(String::as_str)))?;
-        // Through a tunnel only the host itself answers.
-        if let Some(proxy) = proxy.filter(|_| !origin.tls) {
+        if let Some(proxy) = proxy {
             response.extensions_mut().insert(ThroughProxy(proxy.clone()));
-            RequestError::of_proxys_answer(&response, origin).map_or(Ok(()), Err)?;
+            // Through a tunnel only the host itself answers.
+            if !origin.tls {
+                RequestError::of_proxys_answer(&response, origin).map_or(Ok(()), Err)?;
+            }
         }
         Ok(response)
     }

@@ -17,6 +17,8 @@ use crate::image::ImageError;
 // clock may be wrong before a system is installed.
 const LONGEST_RETRY_AFTER: u64 = 60;
 const ERROR_BODY_BYTES: u64 = 16 << 10;
+/// The remedy where TLS is spoken to who does not.
+const IF_TLS: &str = "; if it speaks TLS, leave out --plain-http or write https://";
 
 /// The [`ImageError`] that it becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +33,14 @@ pub enum RequestErrorKind {
     Unsupported,
 }
 
-/// Stands with an answer that came through a proxy, which may have given it itself: the proxy's name.
+/// Stands with an answer that came through a proxy: the proxy's name. Without TLS the proxy may have given it itself.
 #[derive(Clone, Debug)]
 pub struct ThroughProxy(pub String);
+
+/// The name of the proxy that an answer came through.
+pub fn proxy_of(response: &Response<Body>) -> Option<String> {
+    response.extensions().get::<ThroughProxy>().map(|ThroughProxy(proxy)| proxy.clone())
+}
 
 #[derive(Clone, Debug)]
 pub struct RequestError {
@@ -68,6 +75,15 @@ impl RequestError {
         matches!(self.kind, RequestErrorKind::NotFound | RequestErrorKind::Unsupported)
     }
 
+    /// A fault of a connection that goes through a proxy may be the proxy's.
+    #[must_use]
+    pub fn through(mut self, proxy: Option<&str>) -> Self {
+        if let Some(proxy) = proxy {
+            self.why = format!("{}; it was asked through {proxy}", self.why);
+        }
+        self
+    }
+
     pub fn into_error(self, what: &str) -> ImageError {
         let what = what.to_owned();
         match self.kind {
@@ -94,15 +110,27 @@ impl RequestError {
             }
             (error, _) => error,
         };
+        Self::of_host(error, origin).through(proxy)
+    }
+
+    fn of_host(error: ureq::Error, origin: &Origin) -> Self {
         match error {
-            ureq::Error::Io(e) => cut(&e, origin),
+            ureq::Error::Io(e) => {
+                let mut failure = cut(&e, origin);
+                // Some servers that speak TLS say nothing to who does not.
+                let is_silent = matches!(e.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
+                if is_silent && !origin.tls {
+                    failure.why += IF_TLS;
+                }
+                failure
+            }
             ureq::Error::HostNotFound => unknown_name(origin),
             ureq::Error::Timeout(ureq::Timeout::Connect) => RequestError::passing(format!("{origin} does not answer")),
             ureq::Error::Timeout(ureq::Timeout::Resolve) => silent_dns(origin),
             ureq::Error::Timeout(e) => RequestError::passing(format!("{origin} is too slow ({e})")),
-            ureq::Error::Protocol(e) if !origin.tls => RequestError::fetch(format!(
-                "{origin} does not answer in HTTP ({e}); if it speaks TLS, leave out --plain-http or write https://"
-            )),
+            ureq::Error::Protocol(e) if !origin.tls => {
+                RequestError::fetch(format!("{origin} does not answer in HTTP ({e}){IF_TLS}"))
+            }
             ureq::Error::Protocol(e) => RequestError::passing(format!("{origin} does not answer in HTTP: {e}")),
             ureq::Error::LargeResponseHeader(..) => {
                 RequestError::fetch(format!("{origin} answers with too large a header"))
@@ -129,18 +157,16 @@ impl RequestError {
         let code = error_code(&mut response);
         let code = match (code, response.extensions().get()) {
             (Some(code), _) => format!(", {code}"),
-            (None, Some(ThroughProxy(proxy))) => format!(", or {proxy} does so in its place"),
-            (None, None) => String::new(),
+            (None, Some(ThroughProxy(proxy))) if !origin.tls => format!(", or {proxy} does so in its place"),
+            (None, _) => String::new(),
         };
         let answer = format!("{origin} answers {}{code}", status.as_u16());
         let again = Some(Duration::from_secs(u64::min(retry_after, LONGEST_RETRY_AFTER)));
         match status.as_u16() {
             404 => RequestError { kind: RequestErrorKind::NotFound, why: answer, again: None },
-            400 if !origin.tls => RequestError {
-                kind: RequestErrorKind::Unsupported,
-                why: format!("{answer}; if it speaks TLS, leave out --plain-http or write https://"),
-                again: None,
-            },
+            400 if !origin.tls => {
+                RequestError { kind: RequestErrorKind::Unsupported, why: format!("{answer}{IF_TLS}"), again: None }
+            }
             400 | 405 | 406 | 501 => RequestError { kind: RequestErrorKind::Unsupported, why: answer, again: None },
             429 => RequestError {
                 kind: RequestErrorKind::Fetch,
@@ -294,10 +320,13 @@ fn tls(error: &rustls::Error, server: &dyn fmt::Display) -> RequestError {
              AES-GCM or ChaCha20, and certificates with ECDSA on P-256 or P-384, RSA or Ed25519. A registry that has a key on \
              P-521 or Ed448 needs another one, on P-256 for example ({error})"
         )),
-        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => RequestError::fetch(format!(
-            "{server} asks for a certificate of the client, and Slipway presents none: use a mirror that asks for none \
-             (--mirror)"
-        )),
+        // Slipway presents none, so a bad one is a missing one.
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired | AlertDescription::BadCertificate) => {
+            RequestError::fetch(format!(
+                "{server} asks for a certificate of the client, and Slipway presents none: use a mirror that asks for none \
+                 (--mirror)"
+            ))
+        }
         rustls::Error::InvalidMessage(_) => {
             RequestError::fetch(format!("{server} does not speak TLS; if it speaks plain HTTP, add --plain-http"))
         }

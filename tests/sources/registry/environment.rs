@@ -23,7 +23,7 @@ const REFERENCE: &str = "SLIPWAY_TEST_REFERENCE";
 /// No variables.
 pub const NOTHING: &[(&str, &str)] = &[];
 /// What is set around these tests, and must not be seen.
-const CLEARED: [&str; 12] = [
+pub const CLEARED: [&str; 12] = [
     "ALL_PROXY",
     "all_proxy",
     "HTTPS_PROXY",

@@ -12,16 +12,19 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use slipway_core::digest::Sha256;
 use slipway_test_support::{
+    exit_code::DEPENDENCY,
     port::free_port,
     registry::{
         Authority, Debian, Image,
         server::{Request, Server, reply},
     },
+    world::{Outcome, installer},
 };
 use tempfile::TempDir;
 
-use super::environment::{NOTHING, fetched};
+use super::environment::{CLEARED, NOTHING, fetched};
 
 /// Answers as the host of its target does, and connects to none: as squid does for a port other than 443.
 fn forward(request: &Request, out: &mut dyn Write) -> io::Result<()> {
@@ -164,6 +167,44 @@ fn a_proxy_that_is_none_is_named() {
             assert!(said.contains(&name) && said.contains(words), "{at}: {said}");
         }
     }
+}
+
+/// The proxy may be the one that ends a connection.
+#[test]
+fn a_proxy_that_dies_on_the_way_is_named() {
+    let home = TempDir::new().unwrap();
+    for (reference, text) in [
+        ("http:registry.example/a/b:1", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[1,"),
+        ("registry.example/a/b:1", "HTTP/1.1 200 Connection established\r\n\r\n"),
+    ] {
+        let proxy = Server::new(move |_, out| out.write_all(text.as_bytes()));
+        let at = format!("http://127.0.0.1:{}", proxy.port);
+        let said = fetched(reference, home.path(), &[("ALL_PROXY", &at)]);
+        let words = format!("; it was asked through the proxy {} ($ALL_PROXY)", &at[7..]);
+        assert!(said.contains("://registry.example ") && said.contains(&words), "{said}");
+    }
+}
+
+/// The same, in the middle of a blob.
+#[test]
+fn a_proxy_that_dies_in_a_blob_is_named() {
+    let blob = Sha256::of(b"{}");
+    let manifest = format!(
+        r#"{{"schemaVersion": 2, "config": {{"mediaType": "application/vnd.oci.image.config.v1+json",
+            "digest": "sha256:{blob}", "size": 2}}, "layers": []}}"#
+    );
+    let proxy = Server::new(move |request, out| match request.target.contains("/blobs/") {
+        true => out.write_all(b"HTTP/1.1 200 OK\r\n\r\n{"),
+        false => reply(out, 200, &[], manifest.as_bytes()),
+    });
+    let at = format!("127.0.0.1:{}", proxy.port);
+    let mut command = installer(["inspect", "docker://registry.example/a/b:1", "--plain-http", "--progress=none"]);
+    for name in CLEARED {
+        command.env_remove(name);
+    }
+    command.env("HTTP_PROXY", format!("http://{at}"));
+    let words = format!("closed the connection too early; it was asked through the proxy {at} ($HTTP_PROXY)");
+    Outcome::of(&mut command).exits(DEPENDENCY).says(&[&words]);
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::{
     fmt,
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     sync::Arc,
 };
 
-use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
 use ureq::{
     Error,
     unversioned::transport::{
@@ -37,12 +37,22 @@ impl<In: Transport> Connector<In> for TlsConnector {
         let host = details.uri.host().unwrap_or_default();
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(host).map_err(|_| Error::Tls("not a host name"))?.to_owned();
-        let mut conn = ClientConnection::new(Arc::clone(&self.config), name).map_err(std::io::Error::other)?;
+        let mut conn = ClientConnection::new(Arc::clone(&self.config), name).map_err(io::Error::other)?;
         let mut sock = TransportAdapter::new(transport.boxed(), Arc::clone(&details.current_time));
         sock.set_timeout(details.timeout);
-        conn.complete_io(&mut sock)?;
+        conn.complete_io(&mut sock).map_err(|error| after(conn.peer_certificates().is_some(), error))?;
         let buffers = LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
         Ok(Some(Either::B(Tls { buffers, stream: StreamOwned { conn, sock } })))
+    }
+}
+
+/// An error of a handshake. Once the server's certificate has come, version and algorithms are agreed: a server that gives up
+/// then misses a certificate of the client. TLS 1.2 has no alert for that alone (RFC 5246, section 7.4.6).
+fn after(certificate: bool, error: io::Error) -> io::Error {
+    let alert = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match certificate && matches!(alert, Some(rustls::Error::AlertReceived(AlertDescription::HandshakeFailure))) {
+        true => io::Error::other(rustls::Error::AlertReceived(AlertDescription::CertificateRequired)),
+        false => error,
     }
 }
 
