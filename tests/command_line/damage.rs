@@ -342,6 +342,22 @@ fn a_file_that_is_missing_from_the_esp_is_put_back() {
     }
 }
 
+/// One bit makes a directory of a file, or a file of a directory. A second entry by its name could not be told from it.
+#[test]
+fn an_entry_of_another_kind_does_not_keep_the_esp_from_being_made_again() {
+    let world = World::new();
+    let image = installed(&world);
+    let boot = third_cluster(&image);
+    // The root lies two clusters before it, of 4 KiB each.
+    for (directory, name) in [(boot, b"BOOTX64 EFI"), (boot - (8 << 10), b"EFI        ")] {
+        let entries = read_at(&image, directory, 512);
+        let at = entries.chunks(32).position(|entry| entry.starts_with(name)).unwrap() as u64 * 32 + 11;
+        let kind = read_at(&image, directory + at, 1)[0];
+        write_at(&image, directory + at, &[kind ^ 0x10]);
+        is_mended(&image, "EFI/BOOT/BOOTX64.EFI");
+    }
+}
+
 /// A history that begins anew goes on.
 #[test]
 fn what_is_done_after_the_directory_was_put_back_is_recorded() {

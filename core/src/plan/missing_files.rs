@@ -98,6 +98,10 @@ impl Draft<'_> {
     }
 
     fn steps_to_add(&self, map: &FatMap, files: Vec<VolumeFile>) -> Option<Vec<Step>> {
+        // A directory by the name of a file, or a file by that of a directory, is in the way.
+        if !files.iter().all(|file| has_place(map, &file.path)) {
+            return None;
+        }
         let sector = self.system.sector;
         let esp = Esp { map, at: self.system.gpt.part(Part::Esp), sector };
         let placed = self.placed(map, files)?;
