@@ -11,7 +11,7 @@ use slipway_core::{
     },
     kernel::arch::Arch,
     plan::{self, Plan, Refusals, RequestBase, SystemFacts, bootloader::RenewalRequest},
-    report::{ChangeReport, FailureKind, Observer},
+    report::{ChangeReport, FailureKind, FileCheck, FileState, Observer},
 };
 
 use super::{
@@ -24,6 +24,7 @@ use crate::{
     device::{Access, Disk},
     error::{Failure, OrFail as _},
     execute::Sources,
+    probe,
 };
 
 /// The rest that a repair could not mend.
@@ -97,11 +98,24 @@ pub fn run(
         let rest = mend_files(disk, opened, request, options, observer)?;
         report = Box::new(ChangeReport { changed: true, ..*rest });
     }
+    if !report.dry_run {
+        note_loaders(disk, observer);
+    }
     if report.dry_run || report.plan.left.is_empty() {
         return Ok(report);
     }
     let Plan { result, left, .. } = report.plan;
     Err(NotRepaired { result, left }).context(report.disk.path).or_fail(FailureKind::Install)
+}
+
+/// Damaged boot loaders are for another verb. "Nothing to do" would hide that the disk may not boot.
+fn note_loaders(disk: &DiskRequest, observer: &mut dyn Observer) {
+    let Ok(opened) = disk.look() else { return };
+    let Ok(gpt) = probe::gpt(&opened) else { return };
+    let links = probe::boot_chain(&opened, &gpt).links;
+    for damaged in links.iter().filter(|link| link.state == FileState::Damaged).filter_map(FileCheck::problem) {
+        observer.note(&format!("boot chain: {damaged}; `installer bootloader update` writes it anew"));
+    }
 }
 
 /// Mend what the partitions hold.

@@ -358,6 +358,17 @@ fn an_entry_of_another_kind_does_not_keep_the_esp_from_being_made_again() {
     }
 }
 
+/// It is for another verb, which also knows whether the firmware starts the new one.
+#[test]
+fn a_repair_passes_over_no_damaged_loader_in_silence() {
+    let world = World::new();
+    let image = installed(&world);
+    let links = on_disk(&image, &["verify", "--output=json"]).json()["boot_chain"]["links"].clone();
+    flip(&image, links[0]["offset"].as_u64().unwrap() + 100);
+    let damaged = "boot chain: EFI/BOOT/BOOTX64.EFI: damaged: ";
+    on_disk(&image, &["repair"]).succeeds().says(&[damaged, "; `installer bootloader update` writes it anew"]);
+}
+
 /// A history that begins anew goes on.
 #[test]
 fn what_is_done_after_the_directory_was_put_back_is_recorded() {
