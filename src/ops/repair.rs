@@ -9,9 +9,10 @@ use slipway_core::{
         EfiLoader,
         slot::{Slot, SlotState},
     },
+    disk::chain::CHAIN,
     kernel::arch::Arch,
     plan::{self, Plan, Refusals, RequestBase, SystemFacts, bootloader::RenewalRequest},
-    report::{ChangeReport, FailureKind, FileCheck, FileState, Observer},
+    report::{ChainCheck, ChangeReport, FailureKind, FileCheck, FileState, Observer},
 };
 
 use super::{
@@ -108,12 +109,13 @@ pub fn run(
     Err(NotRepaired { result, left }).context(report.disk.path).or_fail(FailureKind::Install)
 }
 
-/// Damaged boot loaders are for another verb. "Nothing to do" would hide that the disk may not boot.
+/// Damaged boot loaders, and a damaged list of them, are for another verb. "Nothing to do" would hide that the disk may not boot.
 fn note_loaders(disk: &DiskRequest, observer: &mut dyn Observer) {
     let Ok(opened) = disk.look() else { return };
     let Ok(gpt) = probe::gpt(&opened) else { return };
-    let links = probe::boot_chain(&opened, &gpt).links;
-    for damaged in links.iter().filter(|link| link.state == FileState::Damaged).filter_map(FileCheck::problem) {
+    let ChainCheck { links, errors, .. } = probe::boot_chain(&opened, &gpt);
+    let links = links.iter().filter(|link| link.state == FileState::Damaged).filter_map(FileCheck::problem);
+    for damaged in links.chain(errors.into_iter().filter(|error| error.starts_with(CHAIN))) {
         observer.note(&format!("boot chain: {damaged}; `installer bootloader update` writes it anew"));
     }
 }
