@@ -11,7 +11,7 @@ use std::io;
 
 use crate::device::BlockIo;
 use slipway_core::disk::fat::{
-    ATTR_LONG_NAME,
+    ATTR_LONG_NAME, ATTR_MEANINGLESS,
     layout::MIN_CLUSTERS,
     name::{LongName, display_short},
 };
@@ -160,7 +160,9 @@ impl<'d> FatVolume<'d> {
     /// Finds a file as every boot loader does: GRUB does not look at the short name of a file that has a long one.
     pub fn find_by_name(&self, path: &str) -> Result<Option<FatFile>, ReadError> {
         // Nor at one with attributes that have no meaning.
-        self.find_by(path, |entry, part| entry.name.eq_ignore_ascii_case(part) && entry.attributes & 0xc0 == 0)
+        self.find_by(path, |entry, part| {
+            entry.name.eq_ignore_ascii_case(part) && entry.attributes & ATTR_MEANINGLESS == 0
+        })
     }
 
     fn find_by(&self, path: &str, is: fn(&DirEntry, &str) -> bool) -> Result<Option<FatFile>, ReadError> {

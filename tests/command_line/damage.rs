@@ -342,19 +342,28 @@ fn a_file_that_is_missing_from_the_esp_is_put_back() {
     }
 }
 
-/// One bit makes a directory of a file, or a file of a directory. A second entry by its name could not be told from it.
+/// One bit makes a directory of a file, or a file of a directory: a second entry by its name could not be told from it. GRUB
+/// passes over an entry with another bit, and all that is below.
 #[test]
-fn an_entry_of_another_kind_does_not_keep_the_esp_from_being_made_again() {
+fn a_bit_of_a_directory_entry_keeps_nothing_from_being_mended() {
+    const CLUSTER: u64 = 4096;
     let world = World::new();
     let image = installed(&world);
     let boot = third_cluster(&image);
-    // The root lies two clusters before it, of 4 KiB each.
-    for (directory, name) in [(boot, b"BOOTX64 EFI"), (boot - (8 << 10), b"EFI        ")] {
+    let (root, slipway) = (boot - 2 * CLUSTER, boot + CLUSTER);
+    for (directory, name, bit, problem) in [
+        (boot, b"BOOTX64 EFI", 0x10, "EFI/BOOT/BOOTX64.EFI"),
+        (root, b"EFI        ", 0x10, "EFI/BOOT/BOOTX64.EFI"),
+        (root, b"SLIPWAY    ", 0x10, "slipway/boot.env"),
+        (root, b"SLIPWAY    ", 0x40, "slipway/boot.env"),
+        (slipway, b"BOOT    ENV", 0x40, "slipway/boot.env"),
+        (slipway, b"BOOT2   ENV", 0x80, "slipway/boot2.env"),
+    ] {
         let entries = read_at(&image, directory, 512);
         let at = entries.chunks(32).position(|entry| entry.starts_with(name)).unwrap() as u64 * 32 + 11;
-        let kind = read_at(&image, directory + at, 1)[0];
-        write_at(&image, directory + at, &[kind ^ 0x10]);
-        is_mended(&image, "EFI/BOOT/BOOTX64.EFI");
+        let attributes = read_at(&image, directory + at, 1)[0];
+        write_at(&image, directory + at, &[attributes ^ bit]);
+        is_mended(&image, problem);
     }
 }
 

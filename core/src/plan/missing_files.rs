@@ -34,7 +34,7 @@ use crate::{
 
 /// Whether a file with this path can be put onto the ESP.
 pub fn has_place(map: &FatMap, path: &str) -> bool {
-    map.file(path).is_some() || map.has_room(path)
+    !map.is_passed_over(path) && (map.file(path).is_some() || map.has_room(path))
 }
 
 /// The copies of boot.env that are missing, or cannot be written where they are.
@@ -98,7 +98,7 @@ impl Draft<'_> {
     }
 
     fn steps_to_add(&self, map: &FatMap, files: Vec<VolumeFile>) -> Option<Vec<Step>> {
-        // A directory by the name of a file, or a file by that of a directory, is in the way.
+        // A directory by the name of a file, for example, is in the way.
         if !files.iter().all(|file| has_place(map, &file.path)) {
             return None;
         }

@@ -11,7 +11,7 @@ use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES, Directory,
+    ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_MEANINGLESS, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES, Directory,
     layout::{CACHE_BYTES, END_OF_CHAIN, MIN_CLUSTERS},
     name::{LongName, display_short},
 };
@@ -102,6 +102,8 @@ pub struct FatMap {
     pub(super) directories: BTreeMap<String, Directory>,
     // Every file's path.
     pub(super) names: Vec<String>,
+    // Paths of directories that GRUB passes over, in small letters.
+    passed_over: Vec<String>,
 }
 
 struct BootSector {
@@ -146,6 +148,13 @@ impl FatMap {
     /// The paths of all files.
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// Whether this path leads through a directory that GRUB passes over.
+    pub fn is_passed_over(&self, path: &str) -> bool {
+        let path = path.to_ascii_lowercase();
+        let leads = |directory: &String| path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));
+        self.passed_over.iter().any(leads)
     }
 
     /// The number of clusters that a file of so many bytes takes.
@@ -315,6 +324,7 @@ impl FatMap {
             for found in listed {
                 let path = if path.is_empty() { found.name } else { format!("{path}/{}", found.name) };
                 if found.is_directory {
+                    self.passed_over.extend(found.is_odd.then(|| path.to_ascii_lowercase()));
                     directories.push((found.at.cluster, path));
                     continue;
                 }
@@ -368,6 +378,7 @@ impl FatMap {
                         listed.push(Listed {
                             name,
                             is_directory: attributes & ATTR_DIRECTORY != 0,
+                            is_odd: attributes & ATTR_MEANINGLESS != 0,
                             entry,
                             at: file_at(raw),
                         });
@@ -383,6 +394,7 @@ impl FatMap {
 struct Listed {
     name: String,
     is_directory: bool,
+    is_odd: bool,
     entry: u64,
     at: FileAt,
 }
@@ -428,6 +440,7 @@ impl BootSector {
             files: BTreeMap::new(),
             directories: BTreeMap::new(),
             names: vec![],
+            passed_over: vec![],
         };
         Ok(BootSector { map, root: le32(&b, 44) })
     }
@@ -439,8 +452,9 @@ pub fn file_at(raw: &[u8]) -> FileAt {
     FileAt { cluster: high | u32::from(u16::from_le_bytes([raw[26], raw[27]])), bytes: le32(raw, 28) }
 }
 
-/// Have a directory entry, 32 bytes, say something else.
+/// Have a directory entry, 32 bytes, say something else. Every boot loader sees it then.
 pub fn put_file_at(raw: &mut [u8], at: FileAt) {
+    raw[11] &= !ATTR_MEANINGLESS;
     raw[20..22].copy_from_slice(&((at.cluster >> 16) as u16).to_le_bytes());
     raw[26..28].copy_from_slice(&(at.cluster as u16).to_le_bytes());
     put(raw, 28, at.bytes);

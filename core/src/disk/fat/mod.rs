@@ -16,6 +16,8 @@ pub const DIR_ENTRY_BYTES: usize = 32;
 pub(crate) const ATTR_VOLUME_LABEL: u8 = 0x08;
 pub(crate) const ATTR_DIRECTORY: u8 = 0x10;
 pub(crate) const ATTR_ARCHIVE: u8 = 0x20;
+/// Bits without a meaning. GRUB passes over an entry with one of them (fs/fat.c).
+pub const ATTR_MEANINGLESS: u8 = 0xc0;
 /// Attribute of an entry that holds a part of a long name.
 pub const ATTR_LONG_NAME: u8 = 0x0f;
 
