@@ -28,8 +28,8 @@ pub enum ProbeError {
     TableLost(String),
     /// The disk was larger when its table was written.
     #[error(
-        "{part} ends beyond the end of the disk: the partition table is for a disk of {needs} bytes, and this one has {has}; \
-         what lay behind that is lost, and the rest is as it was"
+        "{part} ends beyond the end of the disk, or leaves no room there for the second copy of the table: the partition table is \
+         for a disk of {needs} bytes, and this one has {has}; what lay behind that is lost, and the rest is as it was"
     )]
     Shrunk { part: Part, needs: u64, has: u64 },
     #[error("the partition table cannot be read: {0}")]

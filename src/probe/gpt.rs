@@ -212,7 +212,7 @@ pub(super) fn wrong_places(parts: &[Extent; 7], sector: SectorSize) -> Option<St
 }
 
 // Bytes of the disk that a table is for. A backup says where it lies itself.
-fn needs(header: &Header, entries: &[Entry], sector: SectorSize) -> u64 {
+pub(super) fn needs(header: &Header, entries: &[Entry], sector: SectorSize) -> u64 {
     let last = header.my_lba.0.max(header.alternate_lba.0);
     let by_header = last.checked_add(1).and_then(|blocks| Lba(blocks).offset(sector)).unwrap_or(0);
     let ends = entries.iter().filter_map(|entry| Some(entry.extent(sector)?.end() + gpt_bytes(sector)));

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::{
     error::ProbeError,
     files::{has_boot_state, is_free_of_others, slot_boots},
-    gpt::{Gpt, lba1, ours, place, raw_table, wrong_places},
+    gpt::{Gpt, lba1, needs, ours, place, raw_table, wrong_places},
     head,
     part_content::{PartContent, has_meta},
     read_lba0, table_bytes,
@@ -15,7 +15,7 @@ use slipway_core::{
     boot::{env_block::EnvBlock, slot::Slot, slot_cfg::SLOT_CFG},
     digest::Sha256,
     disk::{
-        gpt::{ENTRIES, GptError, is_protective_mbr},
+        gpt::{ENTRIES, Entry, GptError, is_protective_mbr},
         gpt_choice::{Chosen, Copies, choose},
         gpt_grow::{GrownGpt, RawTable},
         gpt_mend::{Hints, OurEntries, our_entries},
@@ -141,6 +141,15 @@ fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
         return Some(shrunk);
     }
     let (sector, has, part) = (disk.sector_size(), table_bytes(disk), Part::Ephemeral);
+    // The second copy would be written over the end of a partition.
+    let ends = |entry: &Entry| entry.extent(sector).map(Extent::end);
+    let is_in_the_way = |end: u64| end <= has && end + gpt_bytes(sector) > has;
+    if gpt.backup.is_err()
+        && let Ok((header, entries)) = gpt.in_use()
+        && entries.iter().filter_map(ends).any(is_in_the_way)
+    {
+        return Some(ProbeError::Shrunk { part, needs: needs(header, entries, sector), has });
+    }
     let entries = basis(disk, gpt)?.map(|raw| raw.entries()).unwrap_or_default();
     let ours = our_entries(&entries, hints(disk, &entries), has, sector)?;
     let place = ours.parts[part.index()];

@@ -216,8 +216,11 @@ fn a_disk_that_shrank_says_how_large_it_was() {
     let world = World::new();
     let image = installed(&world);
     let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
-    file.set_len(IMAGE_BYTES - 5 * MIB).unwrap();
     let command = format!("truncate --size={IMAGE_BYTES} {}", image.display());
+    // All of EPHEMERAL is there, and the second copy of the table would be written over its end.
+    file.set_len(IMAGE_BYTES - MIB).unwrap();
+    refused(&image, INSTALL, &["leaves no room there", &command], || on_disk(&image, &["repair"]));
+    file.set_len(IMAGE_BYTES - 5 * MIB).unwrap();
     for verb in ["status", "verify", "repair"] {
         on_disk(&image, &[verb]).exits(INSTALL).says(&["EPHEMERAL ends beyond the end of the disk", &command]);
     }
