@@ -14,6 +14,7 @@ use slipway_core::disk::fat::{
     ATTR_LONG_NAME, ATTR_MEANINGLESS,
     layout::MIN_CLUSTERS,
     name::{LongName, display_short},
+    odd,
 };
 use slipway_core::units::{Extent, MIB};
 
@@ -348,15 +349,6 @@ impl<'d> FatVolume<'d> {
         }
         Ok(None)
     }
-}
-
-fn odd(b: &[u8; 512]) -> Option<&'static str> {
-    let short = |at: usize| u16::from_le_bytes([b[at], b[at + 1]]);
-    // The media byte, and the fields of FAT12 and FAT16.
-    if b[21] | 8 != 0xf8 || (short(17), short(19), short(22)) != (0, 0, 0) {
-        return Some("its boot sector is no FAT32's");
-    }
-    (short(42) != 0).then_some("its boot sector has an unknown version")
 }
 
 // The part of the FAT that was read last. Chains are mostly contiguous, so one read serves many entries.

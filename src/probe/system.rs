@@ -48,7 +48,9 @@ use slipway_core::{
 pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeError> {
     let found = look(disk, cmdline, None, &|gpt, slot| slot_facts(disk, gpt, slot, None))?;
     let esp = found.gpt.part(Part::Esp);
-    let esp_boot_sector = found.esp_lost.then(|| boot_sector_copy(disk, esp)).flatten();
+    // Some firmware starts what GRUB refuses.
+    let is_refused = || FatVolume::open(disk, esp).is_ok_and(|volume| volume.is_read_by_all().is_err());
+    let esp_boot_sector = (found.esp_lost || is_refused()).then(|| boot_sector_copy(disk, esp)).flatten();
     let gpt = GptFacts { misplaced: misplaced(disk, &found), ..found.gpt.clone() };
     let (esp_fats, esp_sectors) = (fats_differ(disk, esp), lost_sectors(disk, esp));
     Ok(SystemFacts { esp_fats, esp_boot_sector, esp_sectors, gpt, ..found })

@@ -59,6 +59,19 @@ fn a_sector_of_the_esp_that_has_a_copy_is_as_it_was() {
     }
 }
 
+/// By fields that other kinds of FAT have, and by its version.
+#[test]
+fn a_first_sector_of_the_esp_that_grub_refuses_is_as_it_was() {
+    let world = World::new();
+    let image = installed(&world);
+    let before = read_at(&image, MIB, 512);
+    for field in [19, 42] {
+        write_at(&image, MIB + field, &[0x80]);
+        is_mended(&image, "the first sector of the ESP is damaged");
+        assert!(read_at(&image, MIB, 512) == before, "{field}");
+    }
+}
+
 /// A repair of blank META begins with one of two copies. A power cut ends the write of that anywhere.
 #[test]
 fn a_repair_of_blank_meta_that_was_cut_is_finished() {

@@ -33,3 +33,13 @@ pub struct Directory {
     /// The short names of its entries.
     pub short_names: Vec<[u8; 11]>,
 }
+
+/// The field of a boot sector that GRUB and firmware refuse, and that FAT32 itself does not need.
+pub fn odd(b: &[u8]) -> Option<&'static str> {
+    let short = |at: usize| u16::from_le_bytes([b[at], b[at + 1]]);
+    // The media byte, and the fields of FAT12 and FAT16.
+    if b[21] | 8 != 0xf8 || (short(17), short(19), short(22)) != (0, 0, 0) {
+        return Some("its boot sector is no FAT32's");
+    }
+    (short(42) != 0).then_some("its boot sector has an unknown version")
+}
