@@ -33,11 +33,14 @@ fn is_mended(image: &Path, problem: &str) {
     assert_eq!(json_of(image, &["status"])["problems"], json!([]), "{problem}");
 }
 
+/// A number in the first sector of the ESP.
+fn field(image: &Path, at: u64, len: usize) -> u64 {
+    read_at(image, MIB + at, len).iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
+}
+
 /// Where the directory EFI/BOOT lies on the disk: the root comes first, and then EFI.
 fn third_cluster(image: &Path) -> u64 {
-    let boot = read_at(image, MIB, 512);
-    let number = |at: usize, len: usize| boot[at..at + len].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte));
-    MIB + (number(14, 2) + 2 * number(36, 4) + 2 * number(13, 1)) * 512
+    MIB + (field(image, 14, 2) + 2 * field(image, 36, 4) + 2 * field(image, 13, 1)) * 512
 }
 
 fn esp(image: &Path) -> String {
@@ -69,6 +72,24 @@ fn a_first_sector_of_the_esp_that_grub_refuses_is_as_it_was() {
         write_at(&image, MIB + field, &[0x80]);
         is_mended(&image, "the first sector of the ESP is damaged");
         assert!(read_at(&image, MIB, 512) == before, "{field}");
+    }
+}
+
+/// Of two FATs the one that does not begin as a FAT is the damaged one, and the other one brings it back.
+#[test]
+fn a_fat_that_does_not_begin_as_one_is_not_copied_over_the_other() {
+    let world = World::new();
+    let image = installed(&world);
+    let first = MIB + field(&image, 14, 2) * 512;
+    for (at, which) in [(first, "first"), (first + field(&image, 36, 4) * 512, "second")] {
+        let before = read_at(&image, at, 512);
+        write_at(&image, at, &[before[0] ^ 1]);
+        let status = on_disk(&image, &["status"]).exits(INSTALL).stdout;
+        assert!(status.contains(&format!("the {which} FAT of the ESP is damaged (byte {at} of the disk)")), "{status}");
+        on_disk(&image, &["repair"]);
+        on_disk(&image, &["repair"]).succeeds();
+        on_disk(&image, &["verify"]).succeeds();
+        assert!(read_at(&image, at, 512) == before, "{which}");
     }
 }
 

@@ -103,7 +103,7 @@ pub struct FatMap {
     // Every file's path.
     pub(super) names: Vec<String>,
     // Paths of directories that GRUB passes over, in small letters.
-    passed_over: Vec<String>,
+    pub(super) passed_over: Vec<String>,
 }
 
 struct BootSector {
@@ -122,6 +122,10 @@ impl FatMap {
             let mut table = vec![0; table_bytes];
             read_all(fat, &mut table, sector as usize, read)?;
             map.tables.push(table);
+        }
+        // Entry 0 repeats the media byte, of which bit 3 is in dispute. GRUB and firmware go by it.
+        if map.entry(0, 0) | 8 != FIRST_END_OF_CHAIN {
+            return Err(MapError::Damaged("its FAT does not begin with the media byte"));
         }
         // One that cannot be read says nothing, and decides nothing.
         let mut info = vec![0; sector as usize];
@@ -148,13 +152,6 @@ impl FatMap {
     /// The paths of all files.
     pub fn names(&self) -> &[String] {
         &self.names
-    }
-
-    /// Whether this path leads through a directory that GRUB passes over.
-    pub fn is_passed_over(&self, path: &str) -> bool {
-        let path = path.to_ascii_lowercase();
-        let leads = |directory: &String| path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));
-        self.passed_over.iter().any(leads)
     }
 
     /// The number of clusters that a file of so many bytes takes.

@@ -37,6 +37,13 @@ impl FatMap {
         !self.is_there(first) && self.room(first, &[]).is_some()
     }
 
+    /// Whether this path leads through a directory that GRUB passes over.
+    pub fn is_passed_over(&self, path: &str) -> bool {
+        let path = path.to_ascii_lowercase();
+        let leads = |directory: &String| path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));
+        self.passed_over.iter().any(leads)
+    }
+
     /// Whether a file or directory has this path.
     pub fn is_there(&self, path: &str) -> bool {
         self.names.iter().any(|name| name.eq_ignore_ascii_case(path)) || self.directory_at(path).is_some()
