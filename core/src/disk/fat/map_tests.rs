@@ -5,6 +5,7 @@ use crate::{
     disk::fat::{
         copies,
         layout::{FatTime, FileSpec, VolumeLayout, VolumeSpec},
+        name::checksum,
         new_file::Kind,
     },
     units::{MIB, SectorSize},
@@ -117,6 +118,12 @@ fn a_new_entry_is_where_nothing_is_and_in_one_sector() {
     put_file_at(&mut raw[32..], FileAt { cluster: 0, bytes: 0 });
     bytes[first as usize..][..64].copy_from_slice(&raw);
     assert!(look(&bytes).unwrap().is_there("slipway/other.sha256"));
+    // Another file with our short name.
+    raw[32..43].copy_from_slice(b"BOOT2   ENV");
+    raw[13] = checksum(b"BOOT2   ENV");
+    bytes[first as usize..][..64].copy_from_slice(&raw);
+    let other = look(&bytes).unwrap();
+    assert!(!other.is_there("slipway/boot2.env") && !other.has_room("slipway/boot2.env"));
     // A directory that was zeroed has no entry for itself: nothing is added to it.
     let slipway = map.extent(Run { first: map.directory_at("slipway").unwrap(), count: 1 });
     bytes[slipway.offset as usize..][..64].fill(0);

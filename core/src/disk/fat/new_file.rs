@@ -34,7 +34,9 @@ impl FatMap {
     /// Whether a file with this path can be made: it or one of its directories gets an entry that nothing has.
     pub fn has_room(&self, path: &str) -> bool {
         let first = self.missing_directories(path).first().copied().unwrap_or(path);
-        !self.is_there(first) && self.room(first, &[]).is_some()
+        // Its short name may be that of an entry with another long one.
+        let entry = || self.new_entry(first, Kind::File, FileAt { cluster: 0, bytes: 0 }, FatTime(0));
+        !self.is_there(first) && self.room(first, &[]).is_some() && entry().is_some()
     }
 
     /// Whether this path leads through a directory that GRUB passes over.
