@@ -397,7 +397,9 @@ fn a_bit_of_a_directory_entry_keeps_nothing_from_being_mended() {
         (slipway, b"BOOT2   ENV", 0x80, "slipway/boot2.env"),
     ] {
         let entries = read_at(&image, directory, 512);
-        let at = entries.chunks(32).position(|entry| entry.starts_with(name)).unwrap() as u64 * 32 + 11;
+        // The volume's label is EFI, too.
+        let is_it = |entry: &[u8]| entry.starts_with(name) && entry[11] != 8;
+        let at = entries.chunks(32).position(is_it).unwrap() as u64 * 32 + 11;
         let attributes = read_at(&image, directory + at, 1)[0];
         write_at(&image, directory + at, &[attributes ^ bit]);
         is_mended(&image, problem);
@@ -491,10 +493,4 @@ fn two_payloads_have_two_plans_even_where_nothing_is_to_be_done() {
         report.json()["plan_hash"].as_str().unwrap().to_owned()
     };
     assert_ne!(plan(&node.next), plan(&world.payload));
-}
-
-#[test]
-fn one_of_two_ways_to_say_whom_to_trust() {
-    let args = ["inspect", "dir:x", "--trust-key=k", "--trust-policy=p"];
-    Outcome::of(&mut installer(args)).exits(1).says(&["cannot be used with"]);
 }

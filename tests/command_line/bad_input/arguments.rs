@@ -157,3 +157,9 @@ fn several_reasons_at_once() {
     let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
     refused(&image, INPUT, &texts, || world.install(&image, &tags));
 }
+
+#[test]
+fn one_of_two_ways_to_say_whom_to_trust() {
+    let args = ["inspect", "dir:x", "--trust-key=k", "--trust-policy=p"];
+    Outcome::of(&mut installer(args)).exits(1).says(&["cannot be used with"]);
+}
