@@ -3,6 +3,7 @@
 //! The lock is a key that says which operation holds it. It has no lease: a node that went silent keeps it until a person
 //! looks, because only a person can know whether its member is coming back.
 
+mod host;
 mod requests;
 
 use std::{
@@ -24,6 +25,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 use uuid::Uuid;
+
+use host::host;
 
 /// The key of the lock. Its value is the operation that holds it, and the node's name.
 pub const HOLDER: &str = "/slipway/v1/upgrade/holder";
@@ -398,10 +401,7 @@ impl Etcd {
                 sleep(Duration::from_secs(1)).await;
             }
             for (member, listed) in cluster.members.iter_mut().zip(list.members()) {
-                let (who, says) = self.ask(listed.client_urls()).await.ok().unzip();
-                // A URL may lead to another member, whose health says nothing of this one's.
-                member.foreign = who.filter(|who| *who != member.id);
-                member.says = says.filter(|_| member.foreign.is_none());
+                (member.foreign, member.says) = self.ask(member.id, listed.client_urls()).await;
             }
             let applied = |member: &Member| member.says.as_ref().map_or(0, |says| says.applied);
             if round == 0 {
@@ -415,12 +415,23 @@ impl Etcd {
         Ok((cluster, since, me))
     }
 
-    /// The member at these URLs, and its status. It must also answer a read that a majority agrees on.
-    async fn ask(&self, urls: &[String]) -> Result<(u64, Answer)> {
-        if urls.is_empty() {
-            return Err("it has not started".to_owned());
+    /// What this member says, at the first of its URLs that leads to it; else the other member that answers, if all lead
+    /// elsewhere. A URL of the loopback leads to this node's member, whose health says nothing of the others'.
+    async fn ask(&self, id: u64, urls: &[String]) -> (Option<u64>, Option<Answer>) {
+        let (mut foreign, mut is_silent) = (None, false);
+        for url in urls.chunks(1) {
+            match self.ask_at(url).await {
+                Ok((who, says)) if who == id => return (None, Some(says)),
+                Ok((who, _)) => foreign = Some(who),
+                Err(_) => is_silent = true,
+            }
         }
-        let mut client = self.connect_to(urls).await?;
+        (foreign.filter(|_| !is_silent), None)
+    }
+
+    /// The member at this URL, and its status. It must also answer a read that a majority agrees on.
+    async fn ask_at(&self, url: &[String]) -> Result<(u64, Answer)> {
+        let mut client = self.connect_to(url).await?;
         within(ANSWER, client.get(HOLDER, None)).await?;
         let status = within(ANSWER, client.status()).await?;
         let downgrade = status.downgrade_info().filter(|to| to.enabled());
@@ -449,14 +460,6 @@ fn holder_in(answer: &TxnResponse) -> Option<String> {
     })
 }
 
-/// The host in a peer URL; `None` of one that means another machine on each, as where all members are on one for a trial.
-fn host(url: &str) -> Option<&str> {
-    let authority = url.split_once("://")?.1.split('/').next()?;
-    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-    let is_loopback = host == "localhost" || host == "[::1]" || host.starts_with("127.");
-    (!is_loopback).then_some(host)
-}
-
 fn leads(cluster: &Cluster, me: u64) -> bool {
     cluster.members.iter().any(|member| member.id == me && member.says.as_ref().is_some_and(|says| says.leader == me))
 }
@@ -469,25 +472,5 @@ pub(super) async fn within<T, E: std::fmt::Display>(
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(e)) => Err(format!("etcd: {e}")),
         Err(_) => Err(format!("etcd does not answer within {} s", time.as_secs())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::host;
-
-    #[test]
-    fn members_are_on_one_host_if_their_peer_urls_say_so() {
-        for (url, at) in [
-            ("https://10.0.0.1:2380", Some("10.0.0.1")),
-            ("http://node-1.example:2380/", Some("node-1.example")),
-            ("https://[fd00::1]:2380", Some("[fd00::1]")),
-            ("http://127.0.0.1:12380", None),
-            ("http://localhost:2380", None),
-            ("http://[::1]:2380", None),
-            ("nonsense", None),
-        ] {
-            assert_eq!(host(url), at, "{url}");
-        }
     }
 }

@@ -207,14 +207,14 @@ impl Cluster {
         self.run(n, "", "existing");
     }
 
-    /// Start member `n` anew, under this name, and with the client URL of member `at`; until all have heard of it.
-    pub fn again_as(&mut self, n: usize, name: &str, at: usize) {
+    /// Start member `n` anew, under this name, and with the client URLs of the members `at`; until all have heard of it.
+    pub fn again_as(&mut self, n: usize, name: &str, at: &[usize]) {
         self.kill(n);
-        let url = self.clients[at].clone();
-        self.run_as(n, (name, &url), ("", "existing"));
+        let urls: Vec<String> = at.iter().map(|at| self.clients[*at].clone()).collect();
+        self.run_as(n, (name, &urls.join(",")), ("", "existing"));
         let node = self.node((n + 1) % 3);
         self.until(|| {
-            let is_it = |of: &EtcdMember| of.hostname == name && of.client_urls.contains(&url);
+            let is_it = |of: &EtcdMember| of.hostname == name && urls.iter().all(|url| of.client_urls.contains(url));
             let peer = |of: &EtcdMember| of.peer_urls.contains(&self.peers[n]);
             if node.list()?.iter().any(|of| peer(of) && is_it(of)) { Ok(()) } else { Err(String::new()) }
         });
