@@ -193,7 +193,8 @@ impl Etcd {
     pub fn not_well(&self) -> Result<Option<String>> {
         self.runtime.block_on(async {
             let (cluster, since, me) = self.look(&mut self.connect().await?).await?;
-            let why = cluster.foreign().map_or_else(String::new, |foreign| format!("; nor is it known of {foreign}"));
+            let unknown = cluster.foreign().map(|member| format!(", and the state of {member} is unknown"));
+            let why = unknown.unwrap_or_default();
             Ok((!cluster.is_well(me, since)).then(|| format!("this node's member of etcd is not well yet{why}")))
         })
     }
@@ -204,6 +205,8 @@ impl Etcd {
         self.runtime.block_on(async {
             // This client has just had an answer that a majority gave: its list is not older.
             let list = within(ANSWER, self.connect().await?.member_list()).await?;
+            // Of two with its name one may be well: no command names either.
+            self.own(&list)?;
             match list.members().iter().find(|member| self.is_ours(member)) {
                 None => Ok(()),
                 Some(member) => Err(format!(

@@ -91,6 +91,8 @@ fn a_member_in_whose_place_another_one_answers_does_not_count() {
     }
     let mut cluster = Cluster::start();
     cluster.again_as(2, "m2", &[1]);
+    let why = cluster.until(|| cluster.node(2).not_well()).unwrap();
+    assert!(why.contains(", and the state of m2 (the member ") && why.ends_with(") is unknown"), "{why}");
     cluster.kill(2);
     let told = "etcd needs 2 healthy voters of 3, and 1 would be left; not healthy: m2 (the member ";
     cluster.until(|| match cluster.node(0).may_go(Going::Down) {
@@ -134,6 +136,9 @@ fn of_two_members_with_one_name_none_goes() {
     let refused = cluster.node(1).may_go(Going::Away).unwrap_err();
     assert!(refused.starts_with(told), "{refused}");
     assert!(cluster.node(1).member().unwrap_err().starts_with(told));
+    // Nor does a command name one of them: it may be the one that is well.
+    let asked = cluster.node(1).is_well_or_out().unwrap_err();
+    assert!(asked.starts_with(told) && asked.ends_with("start each with a name of its own"), "{asked}");
     cluster.until(|| cluster.node(0).may_go(Going::Down));
 }
 
