@@ -61,22 +61,27 @@ fn run(args: &Args) -> Result<()> {
     thread::Builder::new().name("sequence".to_owned()).spawn(|| worker.work())?;
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let (socket, stop) = (socket(&config)?, stop()?);
-        let mut stop = pin!(stop);
+        let (mut socket, node) = (Some(socket(&config)?), Arc::new(node));
+        let mut stops = pin!(stop()?);
         let tcp = loop {
             match network(&config, &log).await {
                 Ok(tcp) => break tcp,
-                // Without callers a trial is confirmed all the same, and a node uncordoned: that is not cut short.
+                // Without certificates a trial is confirmed all the same, and a node uncordoned: that is not cut short.
                 Err(why) if node.is_at_work() => tracing::error!("{why:#}; the operation goes on to its end first"),
                 Err(why) => return Err(why),
             }
+            // Root on this machine needs none, and looks there for what is wrong.
+            if let Some(socket) = socket.take() {
+                let here = Listeners { socket: Some(socket), tcp: None };
+                tokio::spawn(serve(Arc::clone(&node), log.clone(), here, Limits::default(), stop()?));
+            }
             tokio::select! {
                 () = sleep(AGAIN) => {}
-                () = &mut stop => return Ok(()),
+                () = &mut stops => return Ok(()),
             }
         };
-        let listeners = Listeners { socket: Some(socket), tcp };
-        serve(Arc::new(node), log, listeners, Limits::default(), stop).await.context("the API ended")
+        let listeners = Listeners { socket, tcp };
+        serve(node, log, listeners, Limits::default(), stops).await.context("the API ended")
     })
 }
 

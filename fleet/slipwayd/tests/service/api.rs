@@ -269,6 +269,11 @@ fn without_certificates_an_operation_ends_before_the_service_does() {
         thread::sleep(Duration::from_millis(20));
     }
     thread::sleep(Duration::from_secs(1));
+    // Root is answered.
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut talos = MachineServiceClient::new(daemon.channel(dir.path()).await);
+        talos.version(VersionRequest {}).await.unwrap();
+    });
     assert_eq!(daemon.0.try_wait().unwrap(), None, "it has ended in the middle of it");
     fs::write(at("go"), "").unwrap();
     assert!(!daemon.0.wait().unwrap().success(), "then it says what is missing");
