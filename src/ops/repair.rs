@@ -7,12 +7,14 @@ use anyhow::Context as _;
 use slipway_core::{
     boot::{
         EfiLoader,
+        running::Running,
         slot::{Slot, SlotState},
     },
     disk::chain::CHAIN,
     kernel::arch::Arch,
     plan::{self, Plan, Refusals, RequestBase, SystemFacts, bootloader::RenewalRequest},
     report::{ChainCheck, ChangeReport, FailureKind, FileCheck, FileState, Observer},
+    text::quoted,
 };
 
 use super::{
@@ -110,13 +112,18 @@ pub fn run(
 }
 
 /// Damaged boot loaders, and a damaged list of them, are for another verb. "Nothing to do" would hide that the disk may not boot.
+/// Without its name that verb would take the disk that the machine runs from.
 fn note_loaders(disk: &DiskRequest, observer: &mut dyn Observer) {
     let Ok(opened) = disk.look() else { return };
     let Ok(gpt) = probe::gpt(&opened) else { return };
     let ChainCheck { links, errors, .. } = probe::boot_chain(&opened, &gpt);
+    let runs = super::kernel_cmdline().ok().and_then(|line| Running::from_cmdline(&line, gpt.disk_guid).slot());
+    let (disk, offline) = (quoted(&opened.identity().path), if runs.is_none() { " --offline" } else { "" });
     let links = links.iter().filter(|link| link.state == FileState::Damaged).filter_map(FileCheck::problem);
     for damaged in links.chain(errors.into_iter().filter(|error| error.starts_with(CHAIN))) {
-        observer.note(&format!("boot chain: {damaged}; `installer bootloader update` writes it anew"));
+        observer.note(&format!(
+            "boot chain: {damaged}; `installer bootloader update --disk {disk}{offline}` writes it anew"
+        ));
     }
 }
 

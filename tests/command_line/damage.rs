@@ -414,7 +414,8 @@ fn a_repair_passes_over_no_damaged_loader_in_silence() {
     let links = on_disk(&image, &["verify", "--output=json"]).json()["boot_chain"]["links"].clone();
     flip(&image, links[0]["offset"].as_u64().unwrap() + 100);
     let damaged = "boot chain: EFI/BOOT/BOOTX64.EFI: damaged: ";
-    on_disk(&image, &["repair"]).succeeds().says(&[damaged, "; `installer bootloader update` writes it anew"]);
+    let command = format!("; `installer bootloader update --disk {} --offline` writes it anew", image.display());
+    on_disk(&image, &["repair"]).succeeds().says(&[damaged, &command]);
 }
 
 /// A history that begins anew goes on.
