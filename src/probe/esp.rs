@@ -15,8 +15,12 @@ const DIRECTORIES: [&str; 3] = ["efi", "efi/boot", "slipway"];
 /// More than these are not named.
 const MOST_NAMED: usize = 8;
 
-/// The map of an ESP that is a whole file system. It knows where our files are.
+/// The map of an ESP that is a whole file system, for GRUB and firmware, too. It knows where our files are.
 pub fn esp_map(disk: &dyn BlockIo, esp: Extent) -> Option<FatMap> {
+    // What cannot be read refuses nothing.
+    if FatVolume::open(disk, esp).is_ok_and(|volume| volume.is_read_by_all().is_err()) {
+        return None;
+    }
     let ours = ours();
     fat_map(disk, esp, &ours.iter().map(String::as_str).collect::<Vec<_>>()).ok()
 }
