@@ -147,7 +147,7 @@ fn remedy(id: Id, verb: Option<&str>) -> Option<&'static str> {
         Id::PayloadChecksums => "run `installer checksum` on the payload again",
         Id::ImageNotFound => "check the name and the tag of the image",
         Id::WrongArchitecture => "name a payload for the architecture that was asked for",
-        Id::ImageInvalid => "copy or pull the image again; if it is the same then, build it anew",
+        Id::ImageInvalid => "copy or pull the image again; if that is refused, too, build the image anew",
         Id::RegistrySettings => "mend that file or variable, then run the same command again",
         Id::RegistryDenied => "give credentials that may read the image, with --authfile",
         Id::RegistryUnreachable => {

@@ -17,7 +17,7 @@ use crate::image::ImageError;
 // clock may be wrong before a system is installed.
 const LONGEST_RETRY_AFTER: u64 = 60;
 const ERROR_BODY_BYTES: u64 = 16 << 10;
-/// The remedy where TLS is spoken to who does not.
+/// The remedy where a server that may speak TLS alone was asked without TLS.
 const IF_TLS: &str = "; if it speaks TLS, leave out --plain-http or write https://";
 
 /// The [`ImageError`] that it becomes.
