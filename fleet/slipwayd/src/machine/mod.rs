@@ -190,15 +190,16 @@ impl Machine {
         self.is_granted(op)
     }
 
-    /// Whether the slot that is to run holds what was asked for. Other programs write slots, too. The way back asks for the
-    /// other slot, and takes what it holds.
+    /// Whether the slot that is to run holds what was asked for. Other programs write slots, too. The way back and a reboot ask
+    /// for a slot, and take what it holds.
     fn is_still_there(&self, op: &Operation) -> Result<(), InstallError> {
-        let asked = op.to.as_ref().filter(|_| op.request.goal != Goal::Rollback);
+        let asked = op.to.as_ref().filter(|_| op.request.goal == Goal::Upgrade);
         let Some(Installed { slot, payload }) = asked else { return Ok(()) };
-        if self.disk()?.payloads[*slot] == *payload {
-            return Ok(());
-        }
-        let why = "no longer holds the payload that was asked for: another program has written it meanwhile";
+        let why = match self.disk()?.payloads[*slot] {
+            found if found == *payload => return Ok(()),
+            Some(_) => "no longer holds the payload that was asked for: another program has written it meanwhile",
+            None => "no longer says which payload it holds: it is damaged, or another program writes it",
+        };
         Err(InstallError::Permanent(format!("slot {slot} {why}")))
     }
 

@@ -151,7 +151,9 @@ fn an_ephemeral_that_was_cut_short_is_seen() {
 #[test]
 fn a_slot_that_was_written_meanwhile_is_not_tried() {
     let dir = tempdir().unwrap();
-    let installer = script(dir.path(), "installer", &format!("cat '{}'", fixture("status.json").display()));
+    let status = dir.path().join("status.json");
+    fs::copy(fixture("status.json"), &status).unwrap();
+    let installer = script(dir.path(), "installer", &format!("cat '{}'", status.display()));
     let mut machine = Machine::new(Config { installer, ..Config::default() }).unwrap();
     let facts = machine.facts(None);
     let disk = facts.disk.clone().unwrap();
@@ -164,4 +166,14 @@ fn a_slot_that_was_written_meanwhile_is_not_tried() {
         let Tried::Failed(why) = machine.perform(step, &op, &NoWatcher) else { panic!("{step:?}") };
         assert!(why.contains("no longer holds the payload that was asked for"), "{why}");
     }
+    // A reboot asks for no payload.
+    let reboot = Operation::new(Request { goal: Goal::Reboot, ..request(false) }, Shape::default(), &facts).unwrap();
+    let mut report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&status).unwrap()).unwrap();
+    for slot in ["A", "B"] {
+        report["slots"][slot]["payload"] = serde_json::Value::Null;
+    }
+    fs::write(&status, report.to_string()).unwrap();
+    assert_eq!(machine.perform(Step::Recheck, &reboot, &NoWatcher), Tried::Done(Learned::Nothing));
+    let Tried::Failed(why) = machine.perform(Step::Recheck, &op, &NoWatcher) else { panic!() };
+    assert!(why.contains("no longer says which payload it holds"), "{why}");
 }
