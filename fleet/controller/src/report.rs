@@ -112,8 +112,10 @@ fn keeps_waiting(pool_round: &PoolRound) -> String {
     let PoolRound { facts, decision, desired, .. } = pool_round;
     let is_left = facts.plan.payload != desired.payload;
     let holder = decision.blocked.iter().find(|of| is_left && facts.ledger.held(&of.node.uid).is_some());
-    let waits = holder.map(|of| format!("; the new target waits for {}: {}", of.node.name, sentence(pool_round, of)));
-    waits.unwrap_or_default()
+    // That the payload is denied is said before.
+    let stays = |of: &BlockedNode| of.why.remedy(&of.node.name, true).filter(|_| matches!(of.why, Blocked::Denied(_)));
+    let what = |of: &BlockedNode| stays(of).unwrap_or_else(|| sentence(pool_round, of));
+    holder.map(|of| format!("; the new target waits for {}: {}", of.node.name, what(of))).unwrap_or_default()
 }
 
 /// Tells whether the node is away because it reboots in its upgrade, as far as that can be known.
@@ -167,7 +169,8 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
     let denied = facts.denied.as_ref().or(denies);
     let stopped = [("Denied", denied), ("Aborted", facts.aborted.as_ref()), ("Paused", facts.paused.as_ref())];
     if let Some((state, why)) = stopped.into_iter().find_map(|(state, why)| Some((state, why?))) {
-        return Headline { state, message: short(format!("{why}{}{}", back(pool_round), keeps_waiting(pool_round))) };
+        let more = back(pool_round) + &keeps_waiting(pool_round);
+        return Headline { state, message: clean_and_cut(why, LONGEST.saturating_sub(more.len())) + &short(more) };
     }
     let named = |blocked: &BlockedNode| format!("{}: {}", blocked.node.name, sentence(pool_round, blocked));
     let busy: Vec<&BlockedNode> =
@@ -444,10 +447,7 @@ pub fn nodes<'a>(
         let blocked = blocked
             .get(uid)
             .map(|blocked| (blocked_reason(pool_round, blocked), sentence_of_node(pool_round, blocked)));
-        let refused = match answers.get(uid) {
-            Some(Answer::Refused(why)) => Some(why.as_str()),
-            Some(Answer::New | Answer::Known) | None => None,
-        };
+        let refused = if let Some(Answer::Refused(why)) = answers.get(uid) { Some(why.as_str()) } else { None };
         let mut status = node(observed, blocked, readings.get(uid), refused);
         status.token = pool_round.facts.ledger.held(uid).map(|grant| grant.token);
         status.wave = waves.get(uid).copied();

@@ -214,6 +214,10 @@ fn a_grant_that_is_left_of_a_denied_payload_is_named_with_the_command_that_frees
     let pool = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
     let waits = format!("the canary n9 failed; the new target waits for n{n}: ");
     assert!(pool.message.starts_with(&waits) && pool.message.ends_with(&command), "{}", pool.message);
+    // A node may have said why in many words.
+    scene.objects.rollouts[0].status.as_mut().unwrap().denied = Some("no ".repeat(600));
+    let pool = report::pool(scene.round().pools["p"].as_ref().unwrap(), None, now());
+    assert!(pool.message.len() <= 1000 && pool.message.ends_with(&command), "{}", pool.message);
     let token = round.ledger.grants[0].token;
     scene.ledger.spec.release = serde_json::from_value(json!([{ "token": token, "who": "a", "why": "b" }])).unwrap();
     let round = scene.round();
