@@ -17,12 +17,16 @@ const MOST_NAMED: usize = 8;
 
 /// The map of an ESP that is a whole file system, for GRUB and firmware, too. It knows where our files are.
 pub fn esp_map(disk: &dyn BlockIo, esp: Extent) -> Option<FatMap> {
-    // What cannot be read refuses nothing.
-    if FatVolume::open(disk, esp).is_ok_and(|volume| volume.is_read_by_all().is_err()) {
+    if is_refused(disk, esp) {
         return None;
     }
     let ours = ours();
     fat_map(disk, esp, &ours.iter().map(String::as_str).collect::<Vec<_>>()).ok()
+}
+
+/// Whether GRUB or firmware refuses an ESP that is a file system all the same. What cannot be read refuses nothing.
+pub fn is_refused(disk: &dyn BlockIo, esp: Extent) -> bool {
+    FatVolume::open(disk, esp).is_ok_and(|volume| volume.is_read_by_all().is_err())
 }
 
 fn ours() -> Vec<String> {

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::{
     bootloader::{boot_sector_copy, bootloaders, fats_differ, lost_sectors, may_be_started},
     error::ProbeError,
-    esp::{esp_map, foreign},
+    esp::{esp_map, foreign, is_refused},
     files::{check_files, missing},
     lba0::gpt,
     mend_table::mended_table,
@@ -49,8 +49,7 @@ pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeErr
     let found = look(disk, cmdline, None, &|gpt, slot| slot_facts(disk, gpt, slot, None))?;
     let esp = found.gpt.part(Part::Esp);
     // Some firmware starts what GRUB refuses.
-    let is_refused = || FatVolume::open(disk, esp).is_ok_and(|volume| volume.is_read_by_all().is_err());
-    let esp_boot_sector = (found.esp_lost || is_refused()).then(|| boot_sector_copy(disk, esp)).flatten();
+    let esp_boot_sector = (found.esp_lost || is_refused(disk, esp)).then(|| boot_sector_copy(disk, esp)).flatten();
     let gpt = GptFacts { misplaced: misplaced(disk, &found), ..found.gpt.clone() };
     let (esp_fats, esp_sectors) = (fats_differ(disk, esp), lost_sectors(disk, esp));
     Ok(SystemFacts { esp_fats, esp_boot_sector, esp_sectors, gpt, ..found })
