@@ -35,8 +35,7 @@ impl FatMap {
     pub fn has_room(&self, path: &str) -> bool {
         let first = self.missing_directories(path).first().copied().unwrap_or(path);
         // Its short name may be that of an entry with another long one.
-        let entry = || self.new_entry(first, Kind::File, FileAt { cluster: 0, bytes: 0 }, FatTime(0));
-        !self.is_there(first) && self.room(first, &[]).is_some() && entry().is_some()
+        !self.is_there(first) && self.room(first, &[]).is_some() && self.free_short_name(first).is_some()
     }
 
     /// Whether this path leads through a directory that GRUB passes over.
@@ -74,15 +73,20 @@ impl FatMap {
 
     /// The entry of a new file or directory, in a directory that is there. None if FAT has no such name.
     pub fn new_entry(&self, path: &str, kind: Kind, at: FileAt, time: FatTime) -> Option<Vec<u8>> {
-        let (directory, name) = split_path(path);
-        let taken = &self.directories.get(&directory.to_ascii_lowercase())?.short_names;
-        let short = short_name(name, taken)?;
+        let (_, name) = split_path(path);
+        let short = self.free_short_name(path)?;
         let attributes = if kind == Kind::Directory { ATTR_DIRECTORY } else { ATTR_ARCHIVE };
         let mut raw = raw_entry(short, attributes, 0, 0, time);
         put_file_at(&mut raw, at);
         let is_said = display_short(&short).eq_ignore_ascii_case(name);
         let long = if is_said { vec![] } else { long_name_entries(name, checksum(&short)) };
         Some([long, raw.to_vec()].concat())
+    }
+
+    /// The short name of a new entry, in a directory that is there. None if FAT has none for it, or another entry has that.
+    fn free_short_name(&self, path: &str) -> Option<[u8; 11]> {
+        let (directory, name) = split_path(path);
+        short_name(name, &self.directories.get(&directory.to_ascii_lowercase())?.short_names)
     }
 
     /// The offsets of entries in a new directory whose first cluster lies at this byte: those behind `.` and `..`.
