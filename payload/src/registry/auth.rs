@@ -1,10 +1,7 @@
 //! Authentication: HTTP Basic, or a token from the service that the registry names (distribution's token authentication
 //! and OAuth 2 specifications).
 
-use std::{
-    io::Read as _,
-    sync::{Mutex, PoisonError},
-};
+use std::sync::{Mutex, PoisonError};
 
 use serde::Deserialize;
 use ureq::{Agent, Body, http::Response};
@@ -130,10 +127,7 @@ impl Auth {
                 return Err(RequestError { kind: request_error::RequestErrorKind::Fetch, why, ..failure });
             }
         }
-        let (mut text, proxy) = (Vec::new(), request_error::proxy_of(&answer));
-        let body = answer.body_mut().as_reader();
-        let read = body.take(TOKEN_ANSWER_BYTES + 1).read_to_end(&mut text);
-        read.map_err(|e| request_error::cut(&e, &url.origin).through(proxy.as_deref()))?;
+        let text = request_error::body(&mut answer, TOKEN_ANSWER_BYTES + 1, &url.origin)?;
         let parsed = serde_json::from_slice::<TokenAnswer>(&text).ok();
         // Some services leave one of the two empty.
         let token = parsed.and_then(|answer| answer.token.filter(|token| !token.is_empty()).or(answer.access_token));

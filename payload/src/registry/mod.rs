@@ -56,7 +56,7 @@ use self::{
     blob::BlobReader,
     endpoint::{Answer, Endpoint, Endpoints, GetRequest},
     proxy::Proxies,
-    request_error::{RequestError, RequestErrorKind, header, proxy_of},
+    request_error::{RequestError, RequestErrorKind, header},
     url::{Origin, Url},
 };
 use super::image::{Document, FromRange, ImageError, ImageStore, Listing, MAX_DOCUMENT_BYTES, RangeRequest};
@@ -220,10 +220,7 @@ fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, RequestE
 
 /// The whole body, at most [`MAX_DOCUMENT_BYTES`].
 fn body(response: &mut Response<Body>, origin: &Origin) -> Result<Vec<u8>, RequestError> {
-    let (mut bytes, proxy) = (Vec::new(), proxy_of(response));
-    let body = response.body_mut().as_reader();
-    let read = body.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|e| request_error::cut(&e, origin).through(proxy.as_deref()))?;
+    let bytes = request_error::body(response, MAX_DOCUMENT_BYTES + 1, origin)?;
     if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
         return Err(RequestError::wrong(format!("{origin} sends more than the limit of {MAX_DOCUMENT_BYTES} bytes")));
     }

@@ -258,6 +258,14 @@ fn lookup(text: &str, origin: &Origin) -> Option<RequestError> {
     })
 }
 
+/// At most the first `bytes` of a body.
+pub fn body(response: &mut Response<Body>, bytes: u64, origin: &Origin) -> Result<Vec<u8>, RequestError> {
+    let (mut found, proxy) = (Vec::new(), proxy_of(response));
+    let read = response.body_mut().as_reader().take(bytes).read_to_end(&mut found);
+    read.map_err(|e| cut(&e, origin).through(proxy.as_deref()))?;
+    Ok(found)
+}
+
 pub fn cut(error: &io::Error, origin: &Origin) -> RequestError {
     if let Some(e) = tls_error(error) {
         return tls(e, origin);
