@@ -80,6 +80,7 @@ impl FatMap {
         put_file_at(&mut raw, at);
         let is_said = display_short(&short).eq_ignore_ascii_case(name);
         let long = if is_said { vec![] } else { long_name_entries(name, checksum(&short)) };
+        raw[12] = if is_said { small_letters(name) } else { 0 };
         Some([long, raw.to_vec()].concat())
     }
 
@@ -103,6 +104,13 @@ pub fn empty_directory(bytes: u64, own: u32, above: u32, time: FatTime) -> Vec<u
     let mut content: Vec<u8> = entries.into_iter().flat_map(entry).collect();
     content.resize(bytes as usize, 0);
     content
+}
+
+/// Which parts of a name of 8.3 are in small letters, as Windows NT and Linux write it.
+fn small_letters(name: &str) -> u8 {
+    let (base, ext) = name.split_once('.').unwrap_or((name, ""));
+    let is_small = |part: &str| part != part.to_ascii_uppercase() && part == part.to_ascii_lowercase();
+    (u8::from(is_small(base)) << 3) | (u8::from(is_small(ext)) << 4)
 }
 
 /// The number of entries that a name takes.
