@@ -82,6 +82,15 @@ fn of_the_map(disk: &Disk, facts: &SystemFacts) -> Option<String> {
     Some(format!("no file on the ESP can be replaced: {why}"))
 }
 
+/// As after `sgdisk --randomize-guids`.
+fn of_the_guid(facts: &SystemFacts) -> Option<String> {
+    let ((slot, guid), table) = (facts.other_guid()?, facts.gpt.disk_guid);
+    Some(format!(
+        "slot {slot} knows the disk by the GUID {guid}, and its table has {table}: the system in it takes no upgrade, and confirms \
+         no trial"
+    ))
+}
+
 /// The slot's own word for its state: a third copy, of which `repair` does not make a new one.
 fn without_marker(facts: &SystemFacts) -> Option<String> {
     let default = facts.env.as_ref()?.default;
@@ -101,6 +110,7 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
     let (mut problems, mut notes) =
         of_the_table(&facts.gpt.copies, probe::table_bytes(disk), disk.sector_size().bytes(), || growth(disk));
     problems.extend(facts.gpt.wrong_types.iter().cloned());
+    problems.extend(of_the_guid(facts));
     problems.extend(facts.gpt.misplaced.iter().map(|(_, why)| format!("the partition table is damaged: {why}")));
     notes.extend(facts.of_a_later_version());
     for (((path, which), copy), at) in PATHS.iter().zip(WHICH).zip(&facts.env_copies).zip(facts.env_at) {

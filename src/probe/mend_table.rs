@@ -285,12 +285,15 @@ fn is_there(disk: &dyn BlockIo, ours: &OurEntries) -> bool {
 // disk is of no use: it is not confirmed, and takes no upgrade.
 fn disk_guid(disk: &dyn BlockIo, ours: &OurEntries) -> Option<Uuid> {
     let at = |slot: Slot| ours.parts[Part::from(slot).index()];
-    let says = |slot: Slot| {
-        let cfg = FatVolume::open(disk, at(slot)).ok()?.read_small(SLOT_CFG, MIB).ok()??;
-        EnvBlock::parse(&cfg)?.get("guid")?.parse().ok()
-    };
+    let says = |slot: Slot| guid_in(&FatVolume::open(disk, at(slot)).ok()?);
     let boots = Slot::BOTH.into_iter().filter(|slot| slot_boots(disk, at(*slot), *slot)).find_map(says);
     boots.or_else(|| Slot::BOTH.into_iter().find_map(says))
+}
+
+/// The GUID of the disk, as a slot hands it over to the kernel.
+pub fn guid_in(slot: &FatVolume) -> Option<Uuid> {
+    let cfg = slot.read_small(SLOT_CFG, MIB).ok()??;
+    EnvBlock::parse(&cfg)?.get("guid")?.parse().ok()
 }
 
 // The PARTUUID that what lies in a partition says: an XFS file system has the same UUID, and a kernel command line may name

@@ -8,7 +8,7 @@ use super::{
     esp::{esp_map, foreign, is_refused},
     files::{check_files, missing},
     lba0::gpt,
-    mend_table::mended_table,
+    mend_table::{guid_in, mended_table},
     place, read, snapshot,
     volumes::volumes,
 };
@@ -232,6 +232,7 @@ fn slot_facts(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot, known: Option<&Slo
         lists_lost: lists.lost,
         marker: volume.read_by_name(MARKER, MIB).ok().flatten().and_then(|bytes| Marker::parse(&bytes)),
         marker_at: place::sector(disk, &volume, MARKER, |bytes| Marker::parse(bytes).is_some()),
+        disk_guid: guid_in(&volume),
         ..SlotFacts::default()
     };
     if let Some(SlotFacts { boot_problem, verifies, whole, unlisted, .. }) = known.cloned() {

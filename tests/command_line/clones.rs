@@ -34,6 +34,25 @@ fn status_names_a_clone_that_is_attached() {
     on_disk(&same.node, &["status"]).succeeds();
 }
 
+/// As people do with a clone. What boots hands over the GUID that the disk had.
+#[test]
+fn a_disk_that_got_another_guid_is_not_well() {
+    let world = World::new();
+    let disk = world.sparse("disk.img", DISK_BYTES);
+    world.install(&disk, &[]).succeeds();
+    let guid = json_of(&disk, &["status"])["disk_guid"].as_str().unwrap().to_owned();
+    tool!("sgdisk", "--disk-guid=R", &disk);
+    let status = json_of(&disk, &["status"]);
+    let problem = status["problems"][0].as_str().unwrap();
+    assert!(problem.starts_with(&format!("slot A knows the disk by the GUID {guid}, and ")), "{problem}");
+    on_disk(&disk, &["verify"]).exits(INSTALL);
+    let command = status["next_step"]["command"].as_str().unwrap();
+    assert_eq!(command, format!("sfdisk --disk-id {} {guid}", disk.display()));
+    tool!("sh", "-c", command);
+    on_disk(&disk, &["status"]).succeeds();
+    on_disk(&disk, &["verify"]).succeeds();
+}
+
 /// Run the program where these loop devices have serial numbers, as drives do. What of the kernel's is copied for that is
 /// only what it says of the devices.
 pub fn with_serials(world: &World, drives: &[(&Loop, &str)], cmdline: &str, args: &[&str]) -> Outcome {

@@ -191,9 +191,16 @@ fn damages() -> Vec<Row> {
     ]
 }
 
+/// The GUID of the disk was changed since this slot was written.
+fn other_guid() -> Row {
+    let mut facts = read(healthy());
+    facts.slots.a.disk_guid = "03870bed-8f5d-4452-ae4c-9a5d59f0350d".parse().ok();
+    ("another GUID", facts, "sfdisk --disk-id /dev/sda 03870bed-8f5d-4452-ae4c-9a5d59f0350d")
+}
+
 #[test]
 fn table() {
-    for (name, facts, expected) in trials().into_iter().chain(damages()).chain(nothing_boots()) {
+    for (name, facts, expected) in trials().into_iter().chain(damages()).chain(nothing_boots()).chain([other_guid()]) {
         let NextStep { command, why } = advice(&facts);
         match command {
             Some(command) => assert_eq!(command, expected, "{name}"),

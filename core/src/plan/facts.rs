@@ -161,6 +161,8 @@ pub struct SlotFacts {
     pub verifies: bool,
     /// Byte offset of the marker on the disk; `None` if it is not one whole sector and cannot be replaced in place.
     pub marker_at: Option<u64>,
+    /// The GUID of the disk, as it hands it over to the kernel.
+    pub disk_guid: Option<Uuid>,
     /// Result of comparing every file that `SHA256SUMS` lists, the squashfs included. `None`: not checked, because
     /// that takes long.
     pub whole: Option<Result<(), String>>,
@@ -280,6 +282,14 @@ impl SystemFacts {
     /// The manifest of the system in `kept`: its own, or that of the other slot if damage took it.
     pub fn manifest(&self, kept: Slot) -> Option<&Manifest> {
         self.slots[kept].manifest.as_ref().or_else(|| self.slots[!kept].manifest.as_ref())
+    }
+
+    /// The slot that boots next, and the GUID by which it knows the disk, if the table has another one: its system does not find
+    /// its disk, so it takes no upgrade and confirms no trial.
+    pub fn other_guid(&self) -> Option<(Slot, Uuid)> {
+        let slot = self.next.slot?;
+        let guid = self.slots[slot].disk_guid.filter(|guid| *guid != self.gpt.disk_guid)?;
+        Some((slot, guid))
     }
 
     /// Things that a later version has written and this one does not understand.

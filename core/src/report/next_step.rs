@@ -71,6 +71,7 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::copy_lost,
         Deciding::boot_chain,
         Deciding::nothing_boots,
+        Deciding::other_guid,
         Deciding::trial_pending,
         Deciding::default_damaged,
         Deciding::default_refused,
@@ -243,6 +244,14 @@ impl Deciding<'_> {
         let back = self.verb(self.rollback(), "rollback", "nothing would boot: makes a slot that is whole the default");
         let write = || self.upgrade("nothing would boot: writes the other slot before a reboot");
         back.or_else(write).or_else(|| Some(self.reinstall("nothing on this disk boots")))
+    }
+
+    /// The table was changed, perhaps of a clone.
+    fn other_guid(&self) -> Option<NextStep> {
+        let why = "gives the disk the GUID back by which its systems know it. For a copy beside its original, an upgrade from \
+                   elsewhere with --offline instead: that writes a system which knows the new one";
+        let (_, guid) = self.facts.other_guid()?;
+        Some(self.command(&format!("sfdisk --disk-id {{disk}} {guid}"), why))
     }
 
     fn trial_pending(&self) -> Option<NextStep> {

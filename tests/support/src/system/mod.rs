@@ -156,6 +156,7 @@ pub fn slot(gpt: &GptFacts, slot: Slot, payload: &PayloadFacts, marker: Option<M
         boot_problem: None,
         verifies: true,
         marker_at: Some(gpt.part(slot.into()).offset + 2 * MIB),
+        disk_guid: Some(gpt.disk_guid),
         whole: None,
         unlisted: vec![],
     }
