@@ -180,6 +180,11 @@ fn kind_of(error: &anyhow::Error) -> FailureKind {
     }
 }
 
+/// Why this much cannot be written to an image file, in words.
+pub fn no_room(extent: Extent) -> String {
+    format!("no room for {} of the image file: free some, or put the file elsewhere", approx(extent.len))
+}
+
 struct Executor<'scope, 'a> {
     scope: &'scope Scope<'scope, 'a>,
     plan: &'a Plan,
@@ -317,9 +322,7 @@ impl<'a> Executor<'_, 'a> {
     }
 
     fn reserve(&self, extent: Extent) -> anyhow::Result<()> {
-        let context =
-            || format!("no room for {} of the image file: free some, or put the file elsewhere", approx(extent.len));
-        self.disk.reserve(extent).with_context(context)
+        self.disk.reserve(extent).with_context(|| no_room(extent))
     }
 
     fn small(&self, offset: u64, bytes: Vec<u8>) -> anyhow::Result<Vec<Expect>> {

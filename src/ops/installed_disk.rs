@@ -198,6 +198,11 @@ impl<'d> InstalledDisk<'d> {
 
     /// Only after [`InstalledDisk::hold`].
     pub fn carry_out(&self, plan: &Plan, sources: Sources, observer: &mut dyn Observer) -> Result<(), Failure> {
+        // Before the other slot is given up for it.
+        for extent in plan::room(plan, self.system.sector) {
+            let no_room = || format!("{}: nothing was written: {}", self.identity.path, execute::no_room(extent));
+            self.disk.reserve(extent).with_context(no_room).or_fail(FailureKind::Install)?;
+        }
         let disk = RateLimited::new(self.disk, self.limiter.as_ref());
         execute::run(plan, &disk, sources, observer).map_err(|failed| {
             after_failure::of_system(failed, plan, self.disk, &self.kernel_cmdline, self.system.env.as_ref())

@@ -215,10 +215,8 @@ fn contents(
 /// room.
 fn reserve(disk: &DiskFacts, layout: &Layout, volumes: &BTreeMap<Part, Volume>) -> Vec<Step> {
     let room = |(part, volume): (&Part, &Volume)| {
-        let extent = layout.part(*part);
-        let laid_out = volume.lay_out(*part, extent, disk.sector).ok()?;
-        let len = laid_out.files.iter().map(|f| f.offset + f.padded).max()?;
-        Some(Step::Reserve { extent: Extent { offset: extent.offset, len } })
+        let extent = room_of(*part, volume, layout.part(*part), disk.sector)?;
+        Some(Step::Reserve { extent })
     };
     let end = layout.disk_sectors() * layout.sector_size.bytes();
     let tables = [Extent { offset: 0, len: MIB }, Extent { offset: end - MIB, len: MIB }];
@@ -230,6 +228,21 @@ fn reserve(disk: &DiskFacts, layout: &Layout, volumes: &BTreeMap<Part, Volume>) 
         }
         DiskKind::Disk => vec![],
     }
+}
+
+/// The room that the file systems take which a plan writes to an installed disk. An image file may lie on a full file system.
+pub fn room(plan: &Plan, sector: SectorSize) -> Vec<Extent> {
+    let taken = |step: &Step| match step {
+        Step::WriteVolume { part, extent } => room_of(*part, plan.volume(*part)?, *extent, sector),
+        _ => None,
+    };
+    plan.steps.iter().filter_map(taken).collect()
+}
+
+fn room_of(part: Part, volume: &Volume, extent: Extent, sector: SectorSize) -> Option<Extent> {
+    let laid_out = volume.lay_out(part, extent, sector).ok()?;
+    let len = laid_out.files.iter().map(|f| f.offset + f.padded).max()?;
+    Some(Extent { len, ..extent })
 }
 
 /// The order that the head of this file argues for. Do not reorder without reading it.

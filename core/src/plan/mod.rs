@@ -55,7 +55,7 @@ pub use facts::{
 pub use found::found;
 pub use grow::{EphemeralContent, FileSystemGrowth, GrowFacts, Growth, Known, grow};
 pub use history::Asked;
-pub use install::{InstallRequest, install, is_refused_by_the_disk};
+pub use install::{InstallRequest, install, is_refused_by_the_disk, room};
 pub use intruder::beside_others;
 pub use lba0::{Lba0Facts, lba0};
 pub use mend_table::{Lba0, MendTableFacts, mend_table};

@@ -1,11 +1,11 @@
 //! Not our disk, or not all of it: partition table, META and boot.env.
 
-use std::fs;
+use std::fs::{self, File};
 
 use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
-    world::{self, Node, Payload, World, json_of, noise, on_disk, partition, read_at, tool, write_at},
+    world::{self, Node, Payload, SmallFs, World, json_of, noise, on_disk, partition, read_at, tool, write_at},
 };
 
 use super::refused;
@@ -237,4 +237,21 @@ fn an_esp_without_a_loader_and_with_files_that_share_clusters() {
     assert!(warnings.iter().any(|warning| warning.as_str().unwrap().contains(missing)), "{report}");
     on_disk(&node.disk, &["repair"]).succeeds();
     assert_eq!(json_of(&node.disk, &["status"])["problems"], serde_json::json!([]));
+}
+
+/// The other slot is not given up for a payload that there is no room for.
+#[test]
+fn an_image_file_on_a_full_file_system() {
+    let world = World::new();
+    let small = SmallFs::new(&world);
+    let disk = small.path("os.img");
+    File::create(&disk).unwrap().set_len(world::IMAGE_BYTES).unwrap();
+    world.install(&disk, &["--format-data=false"]).succeeds();
+    let node = Node::of(&world, disk);
+    let (cmdline, source) = (node.cmdline('A', false), node.next.source());
+    let upgrade = || node.run_under(&cmdline, &["upgrade", "--source", &source]);
+    small.leave_free(64 << 10);
+    refused(&node, INSTALL, &["nothing was written: no room for ", "No space left on device"], upgrade);
+    fs::remove_file(small.path("filler")).unwrap();
+    upgrade().succeeds();
 }
