@@ -32,7 +32,7 @@ impl Advice {
     }
 
     /// The text, with what its commands lack. They stand between backticks.
-    fn completed(&self, text: &str) -> String {
+    pub fn completed(&self, text: &str) -> String {
         let Some(disk) = &self.disk else { return text.to_owned() };
         let parts = text.split('`').enumerate();
         let parts = parts.map(|(n, part)| if n % 2 == 1 { self.command(part, disk) } else { part.to_owned() });

@@ -19,7 +19,7 @@ use slipway_core::{
     text::quoted,
 };
 
-use super::{Output, Progress, Verb, colour, output, progress::Lines, signals};
+use super::{Output, Progress, Verb, advice::Advice, colour, output, progress::Lines, signals};
 use crate::{cleanup, device::ProgressFile, error::Failure};
 
 /// Longest wait for a reader when a signal has ended the run.
@@ -32,6 +32,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 pub struct Tracker {
     shown: Progress,
     work: Arc<Mutex<Work>>,
+    advice: Advice,
 }
 
 struct Work {
@@ -74,7 +75,8 @@ impl Tracker {
             let work = mem::ManuallyDrop::new(locked(&watched));
             work.interrupted(signal).ends(&lines, output, work);
         });
-        let tracker = Tracker { shown, work };
+        let advice = Advice::new(&env::args_os().collect::<Vec<_>>());
+        let tracker = Tracker { shown, work, advice };
         tracker.shown.begin_run(verb);
         tracker
     }
@@ -125,8 +127,9 @@ impl Observer for Tracker {
     }
 
     fn note(&mut self, text: &str) {
-        locked(&self.work).told.push(text.to_owned());
-        self.shown.note(text);
+        let text = self.advice.completed(text);
+        self.shown.note(&text);
+        locked(&self.work).told.push(text);
     }
 
     fn holds(&mut self, disk: &str, key: &str) {
