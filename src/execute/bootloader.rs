@@ -195,7 +195,12 @@ impl Executor<'_, '_> {
         let raw = map.new_entry(&file.path, kind, new, FatTime(time));
         let raw = raw.ok_or_else(|| anyhow!("{}: FAT has no such name", file.path))?;
         let mut sector = self.read(Extent { offset, len: self.disk.sector_size().bytes() })?;
-        sector[at as usize..at as usize + raw.len()].copy_from_slice(&raw);
+        let (begin, end) = (at as usize, at as usize + raw.len());
+        // What stands behind the end of a directory is nothing to any reader, and would be read again behind a new entry.
+        if sector[..begin + ENTRY_BYTES].chunks_exact(ENTRY_BYTES).any(|entry| entry[0] == 0) {
+            sector[end..].fill(0);
+        }
+        sector[begin..end].copy_from_slice(&raw);
         self.small(offset, sector)
     }
 

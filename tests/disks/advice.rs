@@ -80,6 +80,10 @@ impl Disk {
         // The root's cluster comes first, and then that of EFI.
         place("the ESP: the directory EFI", root + cluster(&node.disk, esp), 512);
         if name == TWO {
+            let slipway = root + 3 * cluster(&node.disk, esp);
+            // The first byte of an entry is where a directory ends, if it is zero: here behind the label, and at boot.env.
+            places.push(("the ESP: its root directory ends early".to_owned(), Damage::Bytes(root + 32, 2)));
+            places.push(("the ESP: the directory slipway ends early".to_owned(), Damage::Bytes(slipway + 96, 2)));
             places.extend(by_people(&path, esp));
         }
         tool!("cp", "--sparse=always", &node.disk, &path);
