@@ -2,7 +2,11 @@
 //! of the other have to be reported.
 
 use slipway_core::{
-    boot::env::{MARKER, PATHS},
+    boot::{
+        env::{MARKER, PATHS},
+        history::HISTORY,
+        slot::SlotState,
+    },
     disk::{chain::CHAIN, fat::copies::FatsDiffer, layout::Part, meta::ADV_BYTES},
     plan::{self, GptCopies, Growth, SystemFacts},
     report::Writer,
@@ -91,17 +95,27 @@ fn of_the_guid(facts: &SystemFacts) -> Option<String> {
     ))
 }
 
-/// The slot's own word for its state: a third copy, of which `repair` does not make a new one.
+/// The slot's own word for its state: a third copy.
 fn without_marker(facts: &SystemFacts) -> Option<String> {
-    let default = facts.env.as_ref()?.default;
-    let slot = &facts.slots[default];
-    (slot.marker_at.is_none() && slot.damage().is_none()).then(|| {
-        format!(
-            "{MARKER} on {} is missing, or not exactly one sector of its own: if both copies of the boot state are lost, the other \
-             slot may boot; the next upgrade writes a slot that has one",
-            Part::from(default)
-        )
+    let env = facts.env.as_ref()?;
+    let (slot, part) = (&facts.slots[env.default], Part::from(env.default));
+    let is_marked = slot.marker.as_ref().is_some_and(|marker| marker.state == SlotState::Good);
+    let is_unmarked = env.states[env.default] == SlotState::Good && !is_marked;
+    // Of one that is missing, `repair` does not make a new one.
+    let (is, then) = match slot.marker_at {
+        None => ("is missing, or not exactly one sector of its own", "; the next upgrade writes a slot that has one"),
+        Some(_) if is_unmarked => ("does not say that the slot is good", ""),
+        Some(_) => return None,
+    };
+    slot.damage().is_none().then(|| {
+        format!("{MARKER} on {part} {is}: if both copies of the boot state are lost, the other slot may boot{then}")
     })
+}
+
+/// Nothing else says what it held, and every verb works without it.
+fn without_history(facts: &SystemFacts) -> Option<String> {
+    let is_lost = facts.history.is_none() && facts.env.is_some();
+    is_lost.then(|| format!("{HISTORY} on the ESP is missing or damaged: what is done to the disk is not recorded"))
 }
 
 /// Faults and notes of all structures that the disk has twice. While a program writes, two good copies may differ: one
@@ -156,7 +170,7 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
     if writer.is_none() && facts.meta.valid == [true, true] && !facts.meta.copies_equal {
         problems.push("the two copies of META differ; the first one is used".to_owned());
     }
-    notes.extend(without_marker(facts));
+    notes.extend(without_marker(facts).into_iter().chain(without_history(facts)));
     problems.extend(facts.unreadable.iter().filter(|place| !place.is_told).map(|place| place.what.clone()));
     (problems, notes)
 }

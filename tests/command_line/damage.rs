@@ -236,6 +236,22 @@ fn a_default_without_a_marker_is_told() {
     }
 }
 
+/// Nothing fails without them, so `status` has to say what its next step is about, or that something is gone.
+#[test]
+fn a_damaged_marker_and_a_lost_history_are_told() {
+    let world = World::new();
+    let image = installed(&world);
+    let said = || on_disk(&image, &["status"]).succeeds().stdout;
+    let (zeros, slot) = (world.path("zeros"), format!("{}@@{}", image.display(), partition(&image, "BOOT-A").offset));
+    std::fs::write(&zeros, [0; 512]).unwrap();
+    tool!("mcopy", "-o", "-i", slot, &zeros, "::slot.env");
+    assert!(said().contains("slot.env on BOOT-A does not say that the slot is good"), "{}", said());
+    on_disk(&image, &["repair"]).succeeds();
+    assert!(!said().contains("\nnote "), "{}", said());
+    tool!("mdel", "-i", esp(&image), "::/slipway/history");
+    assert!(said().contains("slipway/history on the ESP is missing or damaged"), "{}", said());
+}
+
 /// What others made of the disk since is theirs.
 #[test]
 fn a_table_of_others_is_not_mended() {
