@@ -200,6 +200,11 @@ impl Executor<'_, '_> {
         if sector[..begin + ENTRY_BYTES].chunks_exact(ENTRY_BYTES).any(|entry| entry[0] == 0) {
             sector[end..].fill(0);
         }
+        if sector[0] == 0
+            && let Some(label) = map.label(entry - at, Part::Esp.name(), FatTime(time))
+        {
+            sector[..ENTRY_BYTES].copy_from_slice(&label);
+        }
         sector[begin..end].copy_from_slice(&raw);
         self.small(offset, sector)
     }

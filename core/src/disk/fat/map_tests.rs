@@ -135,6 +135,22 @@ fn a_new_entry_is_where_nothing_is_and_in_one_sector() {
 }
 
 #[test]
+fn the_first_entry_of_the_root_is_for_the_label() {
+    let good = volume();
+    let map = look(&good).unwrap();
+    let root = map.extent(Run { first: 2, count: 1 }).offset;
+    let label = |map: &FatMap, sector: u64| map.label(sector, "EFI", FatTime(0));
+    assert_eq!(label(&map, root), None, "it is there");
+    let mut bytes = good.clone();
+    bytes[root as usize..][..512].fill(0);
+    let blank = look(&bytes).unwrap();
+    assert_eq!(blank.room("EFI", &[]), Some(root + 32));
+    assert!(blank.is_room("EFI", root + 32) && !blank.is_room("EFI", root));
+    assert_eq!(label(&blank, root).unwrap(), good[root as usize..][..32]);
+    assert_eq!(label(&blank, root + 512), None);
+}
+
+#[test]
 fn contradictions_are_refused() {
     let good = volume();
     let map = look(&good).unwrap();

@@ -3,10 +3,10 @@
 use crate::prelude::*;
 
 use super::{
-    ATTR_ARCHIVE, ATTR_DIRECTORY, DIR_ENTRY_BYTES,
+    ATTR_ARCHIVE, ATTR_DIRECTORY, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES,
     layout::{FatTime, raw_entry, split_path},
-    map::{FatMap, FileAt, put_file_at},
-    name::{checksum, display_short, long_name_entries, short_name},
+    map::{FatMap, FileAt, Run, put_file_at},
+    name::{checksum, display_short, long_name_entries, short_label, short_name},
 };
 
 /// The kind of a new entry.
@@ -55,7 +55,9 @@ impl FatMap {
     pub fn room(&self, path: &str, taken: &[u64]) -> Option<u64> {
         let (directory, name) = split_path(path);
         let directory = self.directories.get(&directory.to_ascii_lowercase())?;
-        let is_free = |entry: &u64| directory.unused.contains(entry) && !taken.contains(entry);
+        let label = self.place_of_the_label();
+        let is_free =
+            |entry: &u64| directory.unused.contains(entry) && !taken.contains(entry) && Some(*entry) != label;
         directory.unused.iter().copied().find(|first| {
             let entries = span(*first, name);
             is_in_one_sector(&entries, self.sector) && entries.iter().all(is_free)
@@ -67,8 +69,23 @@ impl FatMap {
         let (directory, name) = split_path(path);
         let directory = self.directories.get(&directory.to_ascii_lowercase());
         let entries = span(first, name);
+        let label = self.place_of_the_label();
         is_in_one_sector(&entries, self.sector)
+            && label.is_none_or(|label| !entries.contains(&label))
             && directory.is_some_and(|directory| entries.iter().all(|entry| directory.unused.contains(entry)))
+    }
+
+    // The first entry of the root directory, if nothing has it.
+    fn place_of_the_label(&self) -> Option<u64> {
+        let root = self.directories.get("")?;
+        let first = self.extent(Run { first: root.first, count: 1 }).offset;
+        (root.unused.first() == Some(&first)).then_some(first)
+    }
+
+    /// The label, if it is missing from the sector at this byte of the volume, where the root directory begins.
+    pub fn label(&self, sector: u64, name: &str, time: FatTime) -> Option<[u8; DIR_ENTRY_BYTES]> {
+        let label = || raw_entry(short_label(name), ATTR_VOLUME_LABEL, 0, 0, time);
+        (self.place_of_the_label() == Some(sector)).then(label)
     }
 
     /// The entry of a new file or directory, in a directory that is there. None if FAT has no such name.
