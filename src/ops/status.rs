@@ -25,7 +25,7 @@ use slipway_core::{
         Beside, Bootloaders, ChainCheck, MetaTag, NextStep, Observer, SlotStatus, StatusReport, Writer, command_for,
         doubtful, in_use, next_step,
     },
-    text::printable,
+    text::{printable, quoted},
 };
 
 /// The number of history entries that are shown.
@@ -67,9 +67,15 @@ pub(super) fn inspect(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>)
         problems: [problems, clones.problems()].concat(),
         notes: notes.into_iter().chain(clones.note()).collect(),
         detach: clones.detach(),
+        shrunk: shrunk(disk, facts),
         writer: writer.cloned(),
         not_believed: None,
     }
+}
+
+fn shrunk(disk: &Disk, facts: &SystemFacts) -> Option<String> {
+    facts.gpt.copies.backup.as_ref().err()?;
+    probe::mended_table(disk).err()?.way_back(&quoted(&disk.identity().path))
 }
 
 /// Observations of `status` beside the facts that plans are made from.
@@ -86,6 +92,8 @@ pub struct Seen {
     pub notes: Vec<String>,
     /// The disk to detach, if another one has the same disk GUID.
     pub detach: Option<String>,
+    /// The remedy, if the disk was larger, and has no room for the second copy of the table.
+    pub shrunk: Option<String>,
     /// Another program that writes to the disk meanwhile.
     pub writer: Option<Writer>,
     /// Why it is not known which slot runs, although the firmware has a variable that says so. Nothing is wrong with the disk.
@@ -106,6 +114,7 @@ impl Seen {
         let beside = Beside {
             disk: &self.disk.path,
             detach: self.detach.clone(),
+            shrunk: self.shrunk.clone(),
             chain_damaged: !self.boot_chain.problems().is_empty(),
             problems: !self.all_problems(facts).is_empty(),
             writer: self.writer.as_ref(),

@@ -127,6 +127,7 @@ fn by_people(path: &Path, esp: u64) -> Vec<(String, Damage)> {
     tool("STATE: its name is another", &["sgdisk", "--change-name=6:other", &image]);
     tool("the table is erased", &["sgdisk", "--zap-all", &image]);
     tool("the disk is smaller", &["truncate", "--size=-20M", &image]);
+    tool("the disk is smaller, and all partitions lie on it", &["truncate", "--size=-1M", &image]);
     let [first, second, loader] = ["::/slipway/boot.env", "::/slipway/boot2.env", "::/EFI/BOOT/BOOTX64.EFI"];
     tool("boot.env is deleted", &["mdel", "-i", &volume, first]);
     tool("both boot.env are deleted", &["mdel", "-i", &volume, first, second]);

@@ -26,7 +26,7 @@ use slipway_test_support::system::{
 const CLONE: &str = "detach /dev/sdb, the copy";
 
 fn beside() -> Beside<'static> {
-    Beside { disk: "/dev/sda", detach: None, chain_damaged: false, problems: false, writer: None }
+    Beside { disk: "/dev/sda", detach: None, shrunk: None, chain_damaged: false, problems: false, writer: None }
 }
 
 fn advice(facts: &SystemFacts) -> NextStep {

@@ -58,6 +58,7 @@ fn seen() -> Seen {
         problems: vec![],
         notes: vec![],
         detach: None,
+        shrunk: None,
         writer: None,
         not_believed: None,
     }

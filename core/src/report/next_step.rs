@@ -47,6 +47,8 @@ pub struct Beside<'a> {
     pub disk: &'a str,
     /// The disk to detach, and why, if another one has the same disk GUID.
     pub detach: Option<String>,
+    /// The remedy, if there is no room for the second copy of the table: the disk was larger.
+    pub shrunk: Option<String>,
     /// Whether the boot chain is damaged.
     pub chain_damaged: bool,
     /// Whether there are problems at all.
@@ -248,10 +250,9 @@ impl Deciding<'_> {
 
     /// The table was changed, perhaps of a clone.
     fn other_guid(&self) -> Option<NextStep> {
-        let why = "gives the disk the GUID back by which its systems know it. For a copy beside its original, an upgrade from \
-                   elsewhere with --offline instead: that writes a system which knows the new one";
-        let (_, guid) = self.facts.other_guid()?;
-        Some(self.command(&format!("sfdisk --disk-id {{disk}} {guid}"), why))
+        let why = "gives back the GUID that its systems know. A copy beside its original gets an upgrade with --offline instead";
+        let command = format!("sfdisk --disk-id {{disk}} {}", self.facts.other_guid()?.1);
+        Some(self.command(&command, why))
     }
 
     fn trial_pending(&self) -> Option<NextStep> {
@@ -352,7 +353,8 @@ impl Deciding<'_> {
     fn backup_table(&self) -> Option<NextStep> {
         let lost = self.facts.gpt.copies.backup.is_err();
         let why = "writes the second copy of the partition table again";
-        lost.then(|| self.command("installer repair --disk {disk}", why))
+        let repair = || self.command("installer repair --disk {disk}", why);
+        lost.then(|| self.beside.shrunk.clone().map_or_else(repair, words))
     }
 
     fn list_missing(&self) -> Option<NextStep> {
