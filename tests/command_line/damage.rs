@@ -8,8 +8,8 @@ use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
-        Content, IMAGE_BYTES, Node, Outcome, Payload, Range, World, extract, finished, flip, installer, json_of, noise,
-        on_disk, partition, program, read_at, refused, tool, write_at,
+        Content, IMAGE_BYTES, Node, Outcome, Payload, Range, World, assert_clean_fat, extract, finished, flip,
+        installer, json_of, noise, on_disk, partition, program, read_at, refused, tool, write_at,
     },
 };
 
@@ -351,6 +351,22 @@ fn a_lost_superblock_is_told() {
         }
     }
     assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
+}
+
+/// As an install makes it: with its label, and with nothing for fsck to mend.
+#[test]
+fn a_root_directory_of_the_esp_that_was_lost_has_its_label_again() {
+    let world = World::new();
+    let image = installed(&world);
+    let root = third_cluster(&image) - 2 * field(&image, 13, 1) * 512;
+    let label = read_at(&image, root, 12);
+    write_at(&image, root, &[0; 512]);
+    on_disk(&image, &["repair"]).succeeds();
+    on_disk(&image, &["verify"]).succeeds();
+    assert_eq!(read_at(&image, root, 12), label);
+    let volume = world.path("volume");
+    extract(&image, partition(&image, "EFI"), &volume);
+    assert_clean_fat(&volume);
 }
 
 /// On an ESP that is whole otherwise: all else on it stays, also what others have there.

@@ -110,7 +110,8 @@ fn a_new_entry_is_where_nothing_is_and_in_one_sector() {
     // A name of 8.3 needs no other; its case does not count.
     assert_eq!((entry("slipway/boot2.env").len(), entry("slipway/other.sha256").len()), (32, 64));
     // And people read it as it is written here.
-    let small = [("slipway/boot2.env", 0x18), ("slipway/history", 8), ("EFI/BOOT/BOOTAA64.EFI", 0), ("EFI/B.efi", 0x10)];
+    let small =
+        [("slipway/boot2.env", 0x18), ("slipway/history", 8), ("EFI/BOOT/BOOTAA64.EFI", 0), ("EFI/B.efi", 0x10)];
     small.into_iter().for_each(|(path, bits)| assert_eq!(entry(path)[12], bits, "{path}"));
     let first = map.room("slipway/other.sha256", &[]).unwrap();
     assert_eq!(map.room("slipway/other.sha256", &[first + 32]).unwrap(), first + 64);
