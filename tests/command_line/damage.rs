@@ -8,8 +8,8 @@ use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
-        Content, IMAGE_BYTES, Node, Outcome, Payload, Range, World, assert_clean_fat, extract, finished, flip,
-        installer, json_of, noise, on_disk, partition, program, read_at, refused, tool, write_at,
+        Content, IMAGE_BYTES, Node, Outcome, Payload, Range, World, extract, finished, flip, installer, json_of, noise,
+        on_disk, partition, program, read_at, refused, tool, write_at,
     },
 };
 
@@ -236,22 +236,6 @@ fn a_default_without_a_marker_is_told() {
     }
 }
 
-/// Nothing fails without them, so `status` has to say what its next step is about, or that something is gone.
-#[test]
-fn a_damaged_marker_and_a_lost_history_are_told() {
-    let world = World::new();
-    let image = installed(&world);
-    let said = || on_disk(&image, &["status"]).succeeds().stdout;
-    let (zeros, slot) = (world.path("zeros"), format!("{}@@{}", image.display(), partition(&image, "BOOT-A").offset));
-    std::fs::write(&zeros, [0; 512]).unwrap();
-    tool!("mcopy", "-o", "-i", slot, &zeros, "::slot.env");
-    assert!(said().contains("slot.env on BOOT-A does not say that the slot is good"), "{}", said());
-    on_disk(&image, &["repair"]).succeeds();
-    assert!(!said().contains("\nnote "), "{}", said());
-    tool!("mdel", "-i", esp(&image), "::/slipway/history");
-    assert!(said().contains("slipway/history on the ESP is missing or damaged"), "{}", said());
-}
-
 /// What others made of the disk since is theirs.
 #[test]
 fn a_table_of_others_is_not_mended() {
@@ -351,22 +335,6 @@ fn a_lost_superblock_is_told() {
         }
     }
     assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
-}
-
-/// As an install makes it: with its label, and with nothing for fsck to mend.
-#[test]
-fn a_root_directory_of_the_esp_that_was_lost_has_its_label_again() {
-    let world = World::new();
-    let image = installed(&world);
-    let root = third_cluster(&image) - 2 * field(&image, 13, 1) * 512;
-    let label = read_at(&image, root, 12);
-    write_at(&image, root, &[0; 512]);
-    on_disk(&image, &["repair"]).succeeds();
-    on_disk(&image, &["verify"]).succeeds();
-    assert_eq!(read_at(&image, root, 12), label);
-    let volume = world.path("volume");
-    extract(&image, partition(&image, "EFI"), &volume);
-    assert_clean_fat(&volume);
 }
 
 /// On an ESP that is whole otherwise: all else on it stays, also what others have there.

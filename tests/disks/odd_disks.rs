@@ -14,7 +14,8 @@ use slipway_test_support::{
     exit_code::INSTALL,
     world::{
         self, Content, DISK_BYTES, IMAGE_BYTES, Loop, Mount, Node, Outcome, SLOT_4096, SmallFs, World,
-        assert_clean_fat, assets, extract, flip, installer, json_of, on_disk, partition, program, tool, write_at,
+        assert_clean_fat, assets, extract, flip, installer, json_of, on_disk, partition, program, read_at, tool,
+        write_at,
     },
 };
 
@@ -243,4 +244,39 @@ fn a_disk_of_20_tib() {
     )
     .succeeds();
     whole(&image);
+}
+
+/// As an install makes it: with its label, and with nothing for fsck to mend.
+#[test]
+fn a_root_directory_of_the_esp_that_was_lost_has_its_label_again() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    let boot = read_at(&image, MIB, 512);
+    let number = |at: usize, len: usize| boot[at..at + len].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte));
+    let root = MIB + (number(14, 2) + number(16, 1) * number(36, 4)) * 512;
+    let label = read_at(&image, root, 12);
+    write_at(&image, root, &[0; 512]);
+    on_disk(&image, &["repair"]).succeeds();
+    on_disk(&image, &["verify"]).succeeds();
+    assert_eq!(read_at(&image, root, 12), label);
+    let volume = world.path("volume");
+    extract(&image, partition(&image, "EFI"), &volume);
+    assert_clean_fat(&volume);
+}
+
+/// Nothing fails without them, so `status` has to say what its next step is about, or that something is gone.
+#[test]
+fn a_damaged_marker_and_a_lost_history_are_told() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    let said = || on_disk(&image, &["status"]).succeeds().stdout;
+    let at = |part: &str| format!("{}@@{}", image.display(), partition(&image, part).offset);
+    let zeros = world.path("zeros");
+    fs::write(&zeros, [0; 512]).unwrap();
+    tool!("mcopy", "-o", "-i", at("BOOT-A"), &zeros, "::slot.env");
+    assert!(said().contains("slot.env on BOOT-A does not say that the slot is good"), "{}", said());
+    on_disk(&image, &["repair"]).succeeds();
+    assert!(!said().contains("\nnote "), "{}", said());
+    tool!("mdel", "-i", at("EFI"), "::/slipway/history");
+    assert!(said().contains("slipway/history on the ESP is missing or damaged"), "{}", said());
 }
