@@ -94,7 +94,7 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
     }
     let disk_guid = || disk_guid(disk, &ours).unwrap_or_else(|| seeded(disk, "disk"));
     let basis = basis.or_else(|| RawTable::empty(disk_guid(), bytes, sector))?;
-    let found = Part::ALL.map(|part| ours.guids[part.index()].or_else(|| own_guid(disk, &ours, part)));
+    let found = found_guids(disk, &ours, basis_lost);
     let guids = Part::ALL.map(|part| found[part.index()].unwrap_or_else(|| seeded(disk, part.name())));
     let new_guids = Part::ALL.into_iter().filter(|part| found[part.index()].is_none()).map(Part::name).collect();
     let wanted = basis.with_ours(&ours, &guids, bytes, sector)?;
@@ -294,6 +294,30 @@ fn disk_guid(disk: &dyn BlockIo, ours: &OurEntries) -> Option<Uuid> {
 pub fn guid_in(slot: &FatVolume) -> Option<Uuid> {
     let cfg = slot.read_small(SLOT_CFG, MIB).ok()??;
     EnvBlock::parse(&cfg)?.get("guid")?.parse().ok()
+}
+
+// The PARTUUIDs, as far as anything says them.
+fn found_guids(disk: &dyn BlockIo, ours: &OurEntries, both_lost: bool) -> [Option<Uuid>; 7] {
+    let found = Part::ALL.map(|part| ours.guids[part.index()].or_else(|| own_guid(disk, ours, part)));
+    let old = if both_lost { old_backup(disk, ours.parts[Part::Ephemeral.index()].end()) } else { vec![] };
+    let guid = |part: Part| Some(old.iter().find(|e| e.number == part.number() && e.name == part.name())?.guid);
+    // It is of this installation if a volume says the same.
+    let is_ours =
+        Part::ALL.into_iter().any(|part| found[part.index()].is_some() && found[part.index()] == guid(part));
+    Part::ALL.map(|part| found[part.index()].or_else(|| guid(part).filter(|_| is_ours)))
+}
+
+// An image that was written to a larger disk has its second copy where it ended.
+fn old_backup(disk: &dyn BlockIo, end: u64) -> Vec<Entry> {
+    let block = disk.sector_size().bytes();
+    let room = (MIB + gpt_bytes(disk.sector_size())).min(table_bytes(disk).saturating_sub(end));
+    let mut bytes = vec![0; (room / block * block) as usize];
+    if disk.read_back(end, &mut bytes).is_err() {
+        return vec![];
+    }
+    let blocks = (end / block..).zip(bytes.chunks(block as usize));
+    let mut headers = blocks.filter(|(_, bytes)| bytes.starts_with(b"EFI PART"));
+    headers.find_map(|(lba, _)| Some(raw_table(disk, Lba(lba))?.entries())).unwrap_or_default()
 }
 
 // The PARTUUID that what lies in a partition says: an XFS file system has the same UUID, and a kernel command line may name

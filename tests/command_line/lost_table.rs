@@ -282,3 +282,22 @@ fn what_brings_it_back_is_the_remedy() {
         assert!(outcome.stderr.contains(&format!("\nnext step: {remedy}")), "{}", outcome.stderr);
     }
 }
+
+/// It has the second copy of its table where it ended, and only `repair` looks for it there.
+#[test]
+fn an_image_on_a_larger_disk_keeps_its_partuuids() {
+    let world = World::new();
+    let image = world.installed(&["--format-data=true"]);
+    let guid = |n: u32| {
+        let info = tool!("sgdisk", "-i", n.to_string(), &image);
+        info.lines().find(|line| line.contains("unique GUID")).unwrap().to_owned()
+    };
+    let guids = || (1..=7).map(guid).collect::<Vec<_>>();
+    let before = guids();
+    OpenOptions::new().write(true).open(&image).unwrap().set_len(2 * IMAGE_BYTES).unwrap();
+    write_at(&image, 512, &[0; 512]);
+    let report = on_disk(&image, &["repair", "--output=json"]).succeeds().json().to_string();
+    assert!(!report.contains("new PARTUUIDs"), "{report}");
+    assert_eq!(guids(), before);
+    on_disk(&image, &["verify"]).succeeds();
+}
