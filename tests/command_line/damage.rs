@@ -257,6 +257,7 @@ fn a_disk_that_shrank_says_how_large_it_was() {
     // All of EPHEMERAL is there, and the second copy of the table would be written over its end.
     file.set_len(IMAGE_BYTES - MIB).unwrap();
     refused(&image, INSTALL, &["leaves no room there", &command], || on_disk(&image, &["repair"]));
+    assert!(json_of(&image, &["status"])["next_step"].to_string().contains(&command), "status leads to a refusal");
     file.set_len(IMAGE_BYTES - 5 * MIB).unwrap();
     for verb in ["status", "verify", "repair"] {
         on_disk(&image, &[verb]).exits(INSTALL).says(&["EPHEMERAL ends beyond the end of the disk", &command]);
