@@ -302,8 +302,7 @@ fn found_guids(disk: &dyn BlockIo, ours: &OurEntries, both_lost: bool) -> [Optio
     let old = if both_lost { old_backup(disk, ours.parts[Part::Ephemeral.index()].end()) } else { vec![] };
     let guid = |part: Part| Some(old.iter().find(|e| e.number == part.number() && e.name == part.name())?.guid);
     // It is of this installation if a volume says the same.
-    let is_ours =
-        Part::ALL.into_iter().any(|part| found[part.index()].is_some() && found[part.index()] == guid(part));
+    let is_ours = Part::ALL.into_iter().any(|part| found[part.index()].is_some() && found[part.index()] == guid(part));
     Part::ALL.map(|part| found[part.index()].or_else(|| guid(part).filter(|_| is_ours)))
 }
 

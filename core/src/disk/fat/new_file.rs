@@ -56,8 +56,7 @@ impl FatMap {
         let (directory, name) = split_path(path);
         let directory = self.directories.get(&directory.to_ascii_lowercase())?;
         let label = self.place_of_the_label();
-        let is_free =
-            |entry: &u64| directory.unused.contains(entry) && !taken.contains(entry) && Some(*entry) != label;
+        let is_free = |entry: &u64| directory.unused.contains(entry) && !taken.contains(entry) && Some(*entry) != label;
         directory.unused.iter().copied().find(|first| {
             let entries = span(*first, name);
             is_in_one_sector(&entries, self.sector) && entries.iter().all(is_free)
