@@ -377,6 +377,7 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
             PayloadError::Missing { .. }
             | PayloadError::NoDirectory { .. }
             | PayloadError::NotADirectory { .. }
+            | PayloadError::Layout { .. }
             | PayloadError::NoneHere { .. }
             | PayloadError::Misnamed { .. } => Id::PayloadMissing,
             PayloadError::Io { .. } => Id::PayloadUnreadable,

@@ -40,8 +40,10 @@ pub enum PayloadError {
     Missing { path: PathBuf },
     #[error("{path}: there is no such directory{}", not_expanded(path), path = path.display())]
     NoDirectory { path: PathBuf },
-    #[error("{path}: this is a file: name the directory that it is in, as a payload is a directory", path = path.display())]
+    #[error("{path}: this is a file, and a payload is a directory: name the one that it is in; an image in an archive is the source oci-archive:FILE", path = path.display())]
     NotADirectory { path: PathBuf },
+    #[error("{path}: an OCI layout, and no payload: the image in it is the source oci:DIR", path = path.display())]
+    Layout { path: PathBuf },
     #[error("{path}: missing, but {found} is there: {}", rename(), path = path.display())]
     Misnamed { path: PathBuf, found: String },
     #[error("{path}: missing; only a container image with a payload has one there: {}", name_another(other), path = path.display())]
@@ -388,6 +390,9 @@ impl Found {
         let separate = match (Some(KERNEL).filter(exists), INITRAMFS.into_iter().find(exists)) {
             (Some(kernel), Some(initramfs)) => vec![kernel, initramfs],
             (None, None) if exists(&UKI) => vec![],
+            (None, _) if self.place.join("oci-layout").is_file() => {
+                return Err(PayloadError::Layout { path: self.place.clone() });
+            }
             (None, _) => return Err(missing(KERNEL)),
             (_, None) => return Err(self.no_initramfs()),
         };

@@ -185,6 +185,26 @@ fn what_is_no_layout_is_named() {
     inspect(&format!("oci-archive:{dir}")).exits(INPUT).says(&["it is a directory", "oci:DIR"]);
 }
 
+/// A payload and an archive of docker both have a manifest.json.
+#[test]
+fn a_payload_and_an_image_are_not_taken_for_each_other() {
+    let world = listed();
+    let layout = Layout::new(&world.path("layout"));
+    built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
+    let payload = format!("oci:{}", world.payload.dir().display());
+    let packed = world.path("payload.tar").display().to_string();
+    finished(program("tar").args(["-cf", &packed, "-C"]).arg(world.payload.dir()).arg("."));
+    for (source, is) in
+        [(payload, "it is a payload"), (format!("oci-archive:{packed}"), "it is a payload in an archive")]
+    {
+        let refused = inspect(&source).exits(INPUT).says(&[is, "write dir:DIR"]);
+        assert!(!refused.stderr.contains("docker"), "{}", refused.stderr);
+    }
+    inspect(&format!("dir:{packed}")).exits(INPUT).says(&["this is a file", "oci-archive:FILE"]);
+    let layout = world.path("layout").display().to_string();
+    inspect(&format!("dir:{layout}")).exits(INPUT).says(&["an OCI layout, and no payload", "oci:DIR"]);
+}
+
 /// `ulimit -f`: an error and an exit code, and no signal that ends the program without a word.
 #[test]
 fn a_limit_on_the_size_of_files_is_told() {

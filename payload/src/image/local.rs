@@ -25,6 +25,7 @@ use crate::open_regular;
 use slipway_core::{
     digest::Sha256,
     disk::magic::{HEAD_BYTES, recognise},
+    payload::manifest::{KERNEL, MANIFEST, UKI},
 };
 
 /// Annotation with the name (tag) of an image in a layout (annotations.md).
@@ -369,6 +370,7 @@ impl Files for Directory {
         match () {
             () if self.0.is_file() => Some("; it is a file: for an archive write oci-archive:FILE"),
             () if has("oci-layout") => None,
+            () if [KERNEL, UKI].into_iter().any(has) => Some("; it is a payload: write dir:DIR"),
             () if has("manifest.json") && has("version") => Some(
                 "; it is what skopeo's transport `dir:` writes: convert it with `skopeo copy dir:DIR oci:NEW:NAME`",
             ),
@@ -381,12 +383,12 @@ impl Files for Directory {
 struct Archive {
     file: Arc<File>,
     files: BTreeMap<String, Slice>,
-    // docker's own list of images.
-    has_manifest_json: bool,
+    instead: Option<&'static str>,
 }
 
 const DOCKER_ARCHIVE: &str = "; it is what `docker save` before Docker 25 and `podman save` write: convert it with \
                               `skopeo copy docker-archive:FILE oci-archive:NEW:NAME`";
+const PACKED_PAYLOAD: &str = "; it is a payload in an archive: unpack it and write dir:DIR";
 
 impl Archive {
     fn index(path: &Path) -> io::Result<Self> {
@@ -400,14 +402,18 @@ impl Archive {
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         let mut entries = Entries::new(slice);
-        let (mut files, mut has_manifest_json) = (BTreeMap::<String, Slice>::new(), false);
+        let (mut files, mut instead) = (BTreeMap::<String, Slice>::new(), None);
         while let Some(entry) = entries.next()? {
             if entry.kind == EntryKind::Directory {
                 continue;
             }
             let name = entry.path.join("/");
-            has_manifest_json |= name == "manifest.json";
-            // Archives may hold other files, such as docker's manifest.json.
+            // Archives may hold other files, such as docker's own list of images. A payload has one of that name, too.
+            match name.as_str() {
+                KERNEL | UKI => instead = Some(PACKED_PAYLOAD),
+                MANIFEST => instead = instead.or(Some(DOCKER_ARCHIVE)),
+                _ => {}
+            }
             if name.len() > MAX_NAME_BYTES
                 || !(name == "oci-layout" || name == "index.json" || name.starts_with("blobs/"))
             {
@@ -437,7 +443,7 @@ impl Archive {
                 return wrong(&format!("is one of more than {MAX_FILES} files: not an image"));
             }
         }
-        Ok(Archive { file, files, has_manifest_json })
+        Ok(Archive { file, files, instead })
     }
 }
 
@@ -448,7 +454,7 @@ impl Files for Archive {
     }
 
     fn instead(&self) -> Option<&'static str> {
-        Some(DOCKER_ARCHIVE).filter(|_| self.has_manifest_json && !self.files.contains_key("oci-layout"))
+        self.instead.filter(|_| !self.files.contains_key("oci-layout"))
     }
 }
 
