@@ -146,8 +146,9 @@ impl fmt::Debug for Endpoint {
 
 impl Endpoint {
     pub fn new(base: Url, auth: Auth, tls: &Arc<ClientConfig>, proxies: Proxies, options: &Options) -> Self {
-        let Options { patience, deadline, plain_http: plain_redirects, .. } = options;
-        let (deadline, plain_redirects) = (*deadline, *plain_redirects);
+        let Options { patience, deadline, .. } = options;
+        // Who does not check certificates trusts everybody on the way, with TLS or without.
+        let (deadline, plain_redirects) = (*deadline, options.plain_http || options.insecure_tls);
         let config = |proxy: Option<Proxy>| {
             Agent::config_builder()
                 .proxy(proxy)
@@ -305,7 +306,8 @@ impl Endpoint {
         };
         if url.origin.tls && !next.origin.tls && !self.plain_redirects {
             return Err(RequestError::fetch(format!(
-                "{} redirects to {}, without TLS: refused; --plain-http allows it",
+                "{} redirects to {}, without TLS: refused; whoever runs the registry has to correct that, or \
+                 --tls-verify=false allows it",
                 url.origin, next.origin
             )));
         }

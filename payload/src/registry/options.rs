@@ -12,7 +12,7 @@ pub struct Options {
     /// `--plain-http`: http instead of https. Redirects may then lead from TLS to plain HTTP, too, and credentials go to
     /// mirrors without TLS.
     pub plain_http: bool,
-    /// `--tls-verify=false`
+    /// `--tls-verify=false`: certificates are not checked, and redirects may lead from TLS to plain HTTP.
     pub insecure_tls: bool,
     /// `--registry-ca`: further authorities, as PEM.
     pub ca_files: Vec<PathBuf>,

@@ -16,8 +16,11 @@ fn redirects_away_from_tls_are_refused() {
     let server = Server::with_tls(dir.path(), move |_, out| reply(out, 302, &[("Location", &location)], b""));
     let name = format!("127.0.0.1:{}/a/b:1", server.port);
     let error = blob(&registry(&name, &authority.trusted()), b"hello").unwrap_err();
-    assert_eq!(says(&error, &["without TLS", "--plain-http"]), "fetch");
+    assert_eq!(says(&error, &["without TLS", "--tls-verify=false allows it"]), "fetch");
     assert!(store.requests().is_empty());
+    // The advice helps: the registry itself is still asked with TLS.
+    let unchecked = Options { insecure_tls: true, ..authority.trusted() };
+    assert_eq!(blob(&registry(&name, &unchecked), b"hello").unwrap(), b"hello");
     // A mirror with TLS, and plain HTTP allowed.
     let mirrors = vec![format!("r.example=https://127.0.0.1:{}", server.port).parse().unwrap()];
     let allowed = Options { plain_http: true, mirrors, ..authority.trusted() };
