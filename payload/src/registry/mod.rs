@@ -101,10 +101,13 @@ impl Registry {
         let bases = of_host.map(|mirror| (mirror.base.clone(), mirror.base.origin.authority.clone()));
         let (mut list, proxies) = (Vec::new(), Proxies::of_environment());
         for (base, name) in bases.chain([(own, image.host.clone())]) {
-            let lookup = auth_file::lookup(options.auth_file.as_deref(), &name, &image.repository)?;
+            // A mirror may have the repositories in a place of its own.
+            let place = base.path.split_once("/v2/").map_or("", |(_, place)| place);
+            let repository = format!("{place}{}", image.repository);
+            let lookup = auth_file::lookup(options.auth_file.as_deref(), &name, &repository)?;
             let open = !base.origin.tls && !options.plain_http;
             let lookup = if open { lookup.withheld() } else { lookup };
-            let auth = Auth::new(lookup, base.origin.clone(), &image.repository, actions);
+            let auth = Auth::new(lookup, base.origin.clone(), &repository, actions);
             let base = Url { path: format!("{}{}/", base.path, image.repository), ..base };
             let tls = tls::config(&name, options)?;
             list.push(Endpoint::new(base, auth, &tls, proxies.clone(), options));

@@ -7,11 +7,12 @@ use slipway::payload::{
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
 use slipway_test_support::{
     registry::{
-        Image, blob, digest, plain, registry, says,
-        server::{Server, blob_head, reply, serve_blob},
+        Image, auth_file, blob, digest, plain, registry, says,
+        server::{Server, blob_head, reply, serve_blob, token_service},
     },
     world::noise,
 };
+use tempfile::TempDir;
 
 /// `a/b:1` of a registry, with these mirrors of it.
 fn mirrored(own: &Server, mirrors: &[&str]) -> Registry {
@@ -39,6 +40,25 @@ fn a_mirror_is_asked_first() {
     let registry = registry(&format!("127.0.0.1:{}/a/b:1", own.port), &other);
     assert_eq!(registry.root().unwrap().bytes, b"[1]");
     assert_eq!(mirror.requests().len(), 1);
+}
+
+/// Harbor has the repositories of another registry below a project, which may have credentials of its own.
+#[test]
+fn the_place_of_a_mirror_is_part_of_its_repositories() {
+    let service = token_service("token", true);
+    let offer = format!("Bearer realm=\"http://127.0.0.1:{}/token\",service=\"s\"", service.port);
+    let mirror = Server::new(move |request, out| match request.header("authorization") {
+        Some(_) => reply(out, 200, &[], b"[1,2]"),
+        None => reply(out, 401, &[("WWW-Authenticate", &offer)], b""),
+    });
+    let dir = TempDir::new().unwrap();
+    let key = format!("127.0.0.1:{}/proxy", mirror.port);
+    let auth_file = Some(auth_file(dir.path(), &key, "me", "secret"));
+    let mirrors = vec![format!("r.example={}/v2/proxy", url(&mirror)).parse().unwrap()];
+    let registry = registry("r.example/a/b:1", &Options { mirrors, auth_file, ..plain() });
+    assert_eq!(registry.root().unwrap().bytes, b"[1,2]");
+    let asked = service.requests();
+    assert!(asked[0].target.contains("scope=repository%3Aproxy%2Fa%2Fb%3Apull"), "{}", asked[0].target);
 }
 
 #[test]
