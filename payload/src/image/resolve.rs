@@ -154,7 +154,8 @@ pub fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i D
     match manifests[..] {
         // A single manifest without a platform is the only candidate. Its configuration is checked later.
         [only] if only.platform().is_none() => Ok(only),
-        _ => manifests.iter().copied().find(matches).ok_or_else(|| {
+        // Of several variants the one that all machines run: none is named, or the lowest one (x86-64-v3 is `v3`).
+        _ => manifests.iter().copied().filter(matches).min_by_key(|d| variant(d)).ok_or_else(|| {
             let there = manifests.iter().filter_map(|d| d.platform().as_ref());
             let there: Vec<_> = there.map(|p| format!("{}/{}", p.os(), p.architecture())).collect();
             let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
@@ -162,6 +163,10 @@ pub fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i D
             ImageError::WrongPlatform { what: what.to_owned(), why }
         }),
     }
+}
+
+fn variant(descriptor: &Descriptor) -> Option<&str> {
+    descriptor.platform().as_ref()?.variant().as_deref()
 }
 
 /// BuildKit lists what it says of an image beside the image, as one for the platform unknown/unknown.
@@ -247,5 +252,32 @@ impl Description {
         let labels = image.configuration.labels_of_config().cloned().unwrap_or_default();
         let labels = labels.into_iter().chain(image.annotations).collect();
         Ok(Description { digest: image.root, labels, created: image.configuration.created().clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_variant_is_for_all_machines() {
+        let listed = |variants: &[&str]| {
+            let one = |(n, variant): (usize, &&str)| {
+                let variant = if variant.is_empty() { String::new() } else { format!(r#", "variant": "{variant}""#) };
+                format!(
+                    r#"{{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": "sha256:{n:064}", "size": 1,
+                        "platform": {{"os": "linux", "architecture": "amd64"{variant}}}}}"#
+                )
+            };
+            let all: Vec<_> = variants.iter().enumerate().map(one).collect();
+            let text = format!(r#"{{"schemaVersion": 2, "manifests": [{}]}}"#, all.join(","));
+            let index: ImageIndex = serde_json::from_str(&text).unwrap();
+            choose(&index, Arch::Amd64, "an index").unwrap().digest().digest().parse::<usize>().unwrap()
+        };
+        for (variants, chosen) in
+            [(&["v3", ""][..], 1), (&["", "v3"], 0), (&["v3", "v2", "v4"], 1), (&["v3"], 0), (&["", ""], 0)]
+        {
+            assert_eq!(listed(variants), chosen, "{variants:?}");
+        }
     }
 }
