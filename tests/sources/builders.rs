@@ -205,6 +205,19 @@ fn a_payload_and_an_image_are_not_taken_for_each_other() {
     inspect(&format!("dir:{layout}")).exits(INPUT).says(&["an OCI layout, and no payload", "oci:DIR"]);
 }
 
+/// `crane append` without a base names neither.
+#[test]
+fn an_image_of_no_architecture_and_system() {
+    let world = listed();
+    let layout = Layout::new(&world.path("layout"));
+    let image = Image { arch: "", os: "", ..built(world.payload.dir(), Pack::Gzip) };
+    image.write(&layout, "1");
+    inspect(&layout.source()).succeeds();
+    let one = Layout::new(&world.path("one"));
+    Image { os: "linux", ..image }.write(&one, "1");
+    inspect(&one.source()).exits(INPUT).says(&["the image is for linux/, not for"]);
+}
+
 /// `ulimit -f`: an error and an exit code, and no signal that ends the program without a word.
 #[test]
 fn a_limit_on_the_size_of_files_is_told() {

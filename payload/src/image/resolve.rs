@@ -203,7 +203,9 @@ fn layers(
             ImageError::invalid(store.name(), why)
         }
     })?;
-    if !is_for(config.os(), config.architecture(), arch) {
+    // `crane append` names no platform. The payload's place in the image and its kernel do.
+    let is_unnamed = config.os().to_string().is_empty() && config.architecture().to_string().is_empty();
+    if !is_unnamed && !is_for(config.os(), config.architecture(), arch) {
         let why = format!("the image is for {}/{}, not for linux/{arch}", config.os(), config.architecture());
         return Err(ImageError::WrongPlatform { what: store.name(), why });
     }
