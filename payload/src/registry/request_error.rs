@@ -155,6 +155,7 @@ impl RequestError {
         let status = response.status();
         let retry_after = header(&response, "retry-after").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let code = error_code(&mut response);
+        let is_no_registry = code.is_none();
         let code = match (code, response.extensions().get()) {
             (Some(code), _) => format!(", {code}"),
             (None, Some(ThroughProxy(proxy))) if !origin.tls => format!(", or {proxy} does so in its place"),
@@ -164,7 +165,7 @@ impl RequestError {
         let again = Some(Duration::from_secs(u64::min(retry_after, LONGEST_RETRY_AFTER)));
         match status.as_u16() {
             404 => RequestError { kind: RequestErrorKind::NotFound, why: answer, again: None },
-            400 if !origin.tls => {
+            400 if !origin.tls && is_no_registry => {
                 RequestError { kind: RequestErrorKind::Unsupported, why: format!("{answer}{IF_TLS}"), again: None }
             }
             400 | 405 | 406 | 501 => RequestError { kind: RequestErrorKind::Unsupported, why: answer, again: None },

@@ -57,6 +57,17 @@ fn what_is_no_registry_is_told() {
     assert_eq!(says(&error, &["http://nosuch.invalid", "DNS"]), "fetch");
 }
 
+/// Who answers with a code of registries has understood the request: TLS has no part in it.
+#[test]
+fn tls_is_not_advised_where_a_registry_has_answered() {
+    for (body, is_advised) in [(&br#"{"errors": [{"code": "TAG_INVALID"}]}"#[..], false), (b"<html>", true)] {
+        let server = Server::new(move |_, out| reply(out, 400, &[], body));
+        let error = at(server.port).root().unwrap_err();
+        assert_eq!(says(&error, &["answers 400"]), "fetch");
+        assert_eq!(error.to_string().contains("leave out --plain-http"), is_advised, "{error}");
+    }
+}
+
 #[test]
 fn a_document_comes_with_its_type() {
     for (sent, seen) in
