@@ -305,6 +305,10 @@ fn tls(error: &rustls::Error, server: &dyn fmt::Display) -> RequestError {
             | CertificateError::NotValidYetContext { .. } => {
                 format!("the certificate of {server} is not valid now: {e}; is the clock of this machine right?")
             }
+            CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => format!(
+                "the certificate of {server} has no name in its subjectAltName, and a common name alone counts only where \
+                 the certificate was given itself: give this very certificate to --registry-ca, or have another issued"
+            ),
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 format!("the certificate of {server} is for another name: {e}")
             }

@@ -161,6 +161,16 @@ fn a_given_certificate_counts_for_its_time_and_its_names_alone() {
     }
 }
 
+/// Neither docker nor podman takes it; curl does. The advice helps: see [`the_very_certificate_that_was_given_is_trusted`].
+#[test]
+fn an_authoritys_certificate_without_another_name_is_to_be_given_itself() {
+    let mut made = issued(P256, "-sha256", RSA).map(|words| words.replace("a~registry", "127.0.0.1"));
+    made[1] += " -addext basicConstraints=CA:FALSE";
+    made[2] = made[2].replace("-extfile @here", "-copy_extensions copy");
+    check_all("by its authority", &made, "ca.crt", "-tls1_3", Refused("give this very certificate to --registry-ca"));
+    check_all("itself", &made, "server.crt", "-tls1_3", Trusted);
+}
+
 /// Keys that are for PSS alone, and certificates with openssl's own label.
 #[test]
 fn what_curl_takes_is_taken() {
