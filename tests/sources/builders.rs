@@ -201,6 +201,7 @@ fn a_payload_and_an_image_are_not_taken_for_each_other() {
         assert!(!refused.stderr.contains("docker"), "{}", refused.stderr);
     }
     inspect(&format!("dir:{packed}")).exits(INPUT).says(&["this is a file", "oci-archive:FILE"]);
+    inspect(&Layout::new(&world.path("empty")).source()).exits(INPUT).says(&["not found", "the images in it: none"]);
     let layout = world.path("layout").display().to_string();
     inspect(&format!("dir:{layout}")).exits(INPUT).says(&["an OCI layout, and no payload", "oci:DIR"]);
 }

@@ -238,6 +238,7 @@ impl Local {
         let names = images.iter().filter_map(|d| annotation(d, CONTAINERD_NAME).or_else(|| named(d)));
         let names: Vec<_> = names.collect();
         let there = match names.as_slice() {
+            [] if images.is_empty() => "none".to_owned(),
             [] => format!("{} without a name (:@0 is the first)", images.len()),
             names => names.join(", "),
         };

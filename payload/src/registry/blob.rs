@@ -129,10 +129,12 @@ impl BlobReader {
         } else {
             if let Some(length) = length.filter(|length| *length != self.size) {
                 let side = if length > self.size { "longer" } else { "shorter" };
-                return Err(RequestError::wrong(format!(
+                let wrong = RequestError::wrong(format!(
                     "{origin} has {length} bytes: {side} than its descriptor says ({} bytes)",
                     self.size
-                )));
+                ));
+                let encoding = header(&answer.response, "content-encoding").unwrap_or_default();
+                return Err(foreign::encoded(encoding, origin).unwrap_or(wrong));
             }
             self.end = self.size;
             let chunked = header(&answer.response, "transfer-encoding").is_some();

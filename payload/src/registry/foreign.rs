@@ -34,6 +34,13 @@ pub fn is_page(content_type: Option<&str>) -> Option<String> {
     ["text/html", "application/xhtml+xml"].contains(&kind.as_str()).then(|| format!("with a web page ({PERHAPS})"))
 }
 
+/// Names the encoding of an answer whose bytes are not those that were asked for. Some stores name one with right bytes.
+pub fn encoded(encoding: &str, origin: &Origin) -> Option<RequestError> {
+    let why = "which nobody asked for: whoever runs the registry, or a proxy, has to switch that off";
+    let is_one = !matches!(encoding.trim(), "" | "identity");
+    is_one.then(|| RequestError::fetch(format!("{origin} answers with Content-Encoding {encoding:?}, {why}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -202,13 +202,14 @@ fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, RequestE
     let media_type = header(&response, "content-type").and_then(|text| text.split(';').next());
     let media_type = media_type.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     let said = header(&response, "docker-content-digest").and_then(parse_digest);
+    let encoded = foreign::encoded(header(&response, "content-encoding").unwrap_or_default(), &origin);
     let bytes = body(&mut response, &origin)?;
     let (digest, found) = (wanted.or(said), Sha256::of(&bytes));
     // Content with the right digest is the registry's, in any form.
     if digest != Some(found)
         && let Some(foreign) = foreign::no_json(&bytes, &origin)
     {
-        return Err(foreign);
+        return Err(encoded.unwrap_or(foreign));
     }
     match (digest, found) {
         (Some(digest), found) if digest != found => {

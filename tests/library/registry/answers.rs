@@ -68,6 +68,21 @@ fn tls_is_not_advised_where_a_registry_has_answered() {
     }
 }
 
+/// A web server before a registry may compress whatever it hands out.
+#[test]
+fn what_was_compressed_on_the_way_is_told() {
+    let sends =
+        |bytes: &'static [u8]| Server::new(move |_, out| reply(out, 200, &[("Content-Encoding", "gzip")], bytes));
+    let server = sends(b"\x1f\x8b\x08\0");
+    for error in [at(server.port).root().unwrap_err(), blob(&at(server.port), b"hello").unwrap_err()] {
+        assert_eq!(says(&error, &["Content-Encoding \"gzip\"", "switch that off"]), "fetch");
+    }
+    // Stores name it where the bytes are right, too.
+    let server = sends(b"[1,2]");
+    assert_eq!(at(server.port).root().unwrap().bytes, b"[1,2]");
+    assert_eq!(blob(&at(server.port), b"[1,2]").unwrap(), b"[1,2]");
+}
+
 #[test]
 fn a_document_comes_with_its_type() {
     for (sent, seen) in
