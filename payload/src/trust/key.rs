@@ -8,6 +8,7 @@ use ring::signature::{
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, pem::PemObject as _};
 
 use super::certificate::{self, Validity};
+use crate::without_mark;
 use slipway_core::{
     digest::Sha256,
     efi::der::{self, BIT_STRING, INTEGER, SEQUENCE},
@@ -59,6 +60,7 @@ pub struct PublicKey {
 impl PublicKey {
     /// All keys of a PEM file, and that of a certificate, with its validity. Other things in it are passed over.
     pub fn parse(pem: &[u8], name: &str) -> Result<Vec<Self>, KeyError> {
+        let pem = without_mark(pem);
         let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
         let certificates = certificates.map_err(|error| KeyError::Pem(error.to_string()))?;
         if certificates.len() > 1 {
@@ -183,7 +185,10 @@ mod tests {
         assert_eq!(parse("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"), KeyError::Kind);
         assert!(matches!(parse("-----BEGIN PUBLIC KEY-----\n!!!\n-----END PUBLIC KEY-----\n"), KeyError::Pem(_)));
         let two = format!("# one\n{ED25519_PEM}{ED25519_PEM}");
-        assert_eq!(PublicKey::parse(two.as_bytes(), "k.pem").unwrap().len(), 2);
+        // With or without the mark that some editors begin a file with.
+        for text in [two, format!("\u{feff}{ED25519_PEM}{ED25519_PEM}")] {
+            assert_eq!(PublicKey::parse(text.as_bytes(), "k.pem").unwrap().len(), 2);
+        }
         let cut = ED25519_PEM.replace("MCow", "MCkw");
         assert_eq!(parse(&cut), KeyError::Kind);
     }
