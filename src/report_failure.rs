@@ -394,16 +394,17 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
         };
         return Some(Known::new(id).or_remedy(error.remedy()));
     }
-    cause.downcast_ref().map(|error| {
-        Known::new(match error {
+    cause.downcast_ref().map(|error: &ImageError| {
+        let id = match error {
             ImageError::NotFound { .. } => Id::ImageNotFound,
-            ImageError::Invalid { .. } => Id::ImageInvalid,
+            ImageError::Invalid { .. } | ImageError::Reference { .. } => Id::ImageInvalid,
             ImageError::WrongPlatform { .. } => Id::WrongArchitecture,
             ImageError::Setting { .. } => Id::RegistrySettings,
             ImageError::Denied { .. } => Id::RegistryDenied,
             ImageError::Fetch { .. } => Id::RegistryUnreachable,
             ImageError::Io { .. } => Id::ImageUnreadable,
-        })
+        };
+        Known::new(id).or_remedy(error.remedy())
     })
 }
 

@@ -408,7 +408,7 @@ fn a_reference_that_leads_nowhere_changes_nothing() {
     let cases: [(String, &[&str]); 9] = [
         (format!("oci:{here}"), &[&here, "not found"]),
         (format!("oci-archive:{here}"), &[&here, "not found"]),
-        (format!("oci:{}", node.next.dir().display()), &["oci-layout", "not found"]),
+        (format!("oci:{}", node.next.dir().display()), &["it is a payload", "write dir:DIR"]),
         (format!("oci-archive:{}", node.next.path("vmlinuz").display()), &["not a tar archive"]),
         ("oci:".into(), &["no path"]),
         ("oci:dir:-bad".into(), &["not a tag"]),

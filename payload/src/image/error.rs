@@ -18,6 +18,9 @@ pub enum ImageError {
     /// Content, structure, digest or size is wrong.
     #[error("{}: {}", printable(what), printable(why))]
     Invalid { what: String, why: String },
+    /// It has to be named or packed in another way.
+    #[error("{}: {}: {}", printable(what), printable(why), printable(remedy))]
+    Reference { what: String, why: String, remedy: String },
     /// It is for other machines.
     #[error("{}: {}", printable(what), printable(why))]
     WrongPlatform { what: String, why: String },
@@ -37,6 +40,18 @@ pub enum ImageError {
 impl ImageError {
     pub fn invalid(what: impl Into<String>, why: impl Into<String>) -> Self {
         ImageError::Invalid { what: what.into(), why: why.into() }
+    }
+
+    pub fn reference(what: impl Into<String>, why: &str, remedy: impl Into<String>) -> Self {
+        ImageError::Reference { what: what.into(), why: why.to_owned(), remedy: remedy.into() }
+    }
+
+    /// The remedy, as the message ends with it.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            ImageError::Reference { remedy, .. } => Some(printable(remedy)),
+            _ => None,
+        }
     }
 
     pub fn setting(what: impl Into<String>, why: impl Into<String>) -> Self {

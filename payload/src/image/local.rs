@@ -58,9 +58,11 @@ trait Files: Send + Sync {
     /// `path` is relative to the layout.
     fn open(&self, path: &str) -> io::Result<Box<dyn Read + Send>>;
 
-    /// Its kind if it is no layout, and the remedy; begins with `; `.
-    fn instead(&self) -> Option<&'static str>;
+    /// Its kind if it is no layout, and the remedy.
+    fn instead(&self) -> Option<Instead>;
 }
+
+type Instead = (&'static str, &'static str);
 
 pub struct Local {
     files: Box<dyn Files>,
@@ -88,8 +90,7 @@ impl Local {
 
     pub fn archive(file: &Path, wanted: LocalRef, name: String) -> Result<Self, ImageError> {
         if file.is_dir() {
-            let hint = "; it is a directory: write oci:DIR".to_owned();
-            return Err(ImageError::NotFound { what: format!("an archive at {}", file.display()), hint });
+            return Err(ImageError::reference(file.display().to_string(), "it is a directory", "write oci:DIR"));
         }
         let files = Archive::index(file).map_err(|source| io_error(&file.display().to_string(), source))?;
         Self::new(Box::new(files), file, name, wanted).check_version()
@@ -112,7 +113,7 @@ impl Local {
             image_layout_version: String,
         }
         let bytes = self.read("oci-layout").map_err(|error| match self.files.instead() {
-            Some(instead) => ImageError::NotFound { what: self.what("oci-layout"), hint: instead.to_owned() },
+            Some((is, instead)) => ImageError::reference(self.path.display().to_string(), is, instead),
             None => error,
         })?;
         let what = self.what("oci-layout");
@@ -246,22 +247,22 @@ impl Local {
             ([one], _) => Ok(one),
             // The same image listed more than once is not ambiguous.
             ([one, rest @ ..], _) if rest.iter().all(|d| d.digest() == one.digest()) => Ok(one),
-            ([], LocalRef::Only) if images.is_empty() && !index.manifests().is_empty() => Err(ImageError::invalid(
+            ([], LocalRef::Only) if images.is_empty() && !index.manifests().is_empty() => Err(ImageError::reference(
                 &self.name,
-                "no image in it, but only what is about one (signatures, or manifests with a subject); :@0 takes the first \
-                 all the same",
+                "no image in it, but only what is about one (signatures, or manifests with a subject)",
+                ":@0 takes the first all the same",
             )),
             ([], _) => {
                 Err(ImageError::NotFound { what: self.name.clone(), hint: format!("; the images in it: {there}") })
             }
-            (_, LocalRef::Only) => Err(ImageError::invalid(
-                &self.name,
-                format!("more than one image in it: add :TAG, one of {there}; or :@0 for the first"),
-            )),
-            _ => Err(ImageError::invalid(
-                &self.name,
-                "its index.json lists more than one image of this name: :@0 is the first image in it",
-            )),
+            (_, LocalRef::Only) => {
+                let remedy = format!("add :TAG, one of {there}; or :@0 for the first");
+                Err(ImageError::reference(&self.name, "more than one image in it", remedy))
+            }
+            _ => {
+                let why = "its index.json lists more than one image of this name";
+                Err(ImageError::reference(&self.name, why, ":@0 is the first image in it"))
+            }
         }
     }
 }
@@ -352,11 +353,10 @@ fn is_one_image(index: &ImageIndex) -> bool {
 }
 
 fn io_error(what: &str, source: io::Error) -> ImageError {
-    match source.kind() {
-        io::ErrorKind::NotFound => ImageError::NotFound { what: what.to_owned(), hint: String::new() },
-        io::ErrorKind::InvalidData => ImageError::invalid(what, source.to_string()),
-        _ => ImageError::Io { what: what.to_owned(), source },
+    if source.kind() == io::ErrorKind::NotFound {
+        return ImageError::NotFound { what: what.to_owned(), hint: String::new() };
     }
+    ImageError::of_io(what, source)
 }
 
 struct Directory(PathBuf);
@@ -366,15 +366,16 @@ impl Files for Directory {
         open_regular(&self.0.join(path)).map(|file| Box::new(file) as Box<dyn Read + Send>)
     }
 
-    fn instead(&self) -> Option<&'static str> {
+    fn instead(&self) -> Option<Instead> {
         let has = |name: &str| self.0.join(name).is_file();
         match () {
-            () if self.0.is_file() => Some("; it is a file: for an archive write oci-archive:FILE"),
+            () if self.0.is_file() => Some(("it is a file", "for an archive write oci-archive:FILE")),
             () if has("oci-layout") => None,
-            () if [KERNEL, UKI].into_iter().any(has) => Some("; it is a payload: write dir:DIR"),
-            () if has("manifest.json") && has("version") => Some(
-                "; it is what skopeo's transport `dir:` writes: convert it with `skopeo copy dir:DIR oci:NEW:NAME`",
-            ),
+            () if [KERNEL, UKI].into_iter().any(has) => Some(("it is a payload", "write dir:DIR")),
+            () if has("manifest.json") && has("version") => Some((
+                "it is what skopeo's transport `dir:` writes",
+                "convert it with `skopeo copy dir:DIR oci:NEW:NAME`",
+            )),
             () if has("manifest.json") => Some(DOCKER_ARCHIVE),
             () => None,
         }
@@ -384,12 +385,14 @@ impl Files for Directory {
 struct Archive {
     file: Arc<File>,
     files: BTreeMap<String, Slice>,
-    instead: Option<&'static str>,
+    instead: Option<Instead>,
 }
 
-const DOCKER_ARCHIVE: &str = "; it is what `docker save` before Docker 25 and `podman save` write: convert it with \
-                              `skopeo copy docker-archive:FILE oci-archive:NEW:NAME`";
-const PACKED_PAYLOAD: &str = "; it is a payload in an archive: unpack it and write dir:DIR";
+const DOCKER_ARCHIVE: Instead = (
+    "it is what `docker save` before Docker 25 and `podman save` write",
+    "convert it with `skopeo copy docker-archive:FILE oci-archive:NEW:NAME`",
+);
+const PACKED_PAYLOAD: Instead = ("it is a payload in an archive", "unpack it and write dir:DIR");
 
 impl Archive {
     fn index(path: &Path) -> io::Result<Self> {
@@ -399,8 +402,8 @@ impl Archive {
         let slice = Slice { file: file.clone(), at: 0, end };
         Slice { file: file.clone(), ..slice }.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
         if let Some(packed) = recognise(&head).filter(|s| s.packed) {
-            let why = format!("{}: decompress it first (its layers may stay compressed)", packed.name);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            let remedy = "decompress it first (its layers may stay compressed)";
+            return Err(ImageError::reference(path.display().to_string(), packed.name, remedy).into_io());
         }
         let mut entries = Entries::new(slice);
         let (mut files, mut instead) = (BTreeMap::<String, Slice>::new(), None);
@@ -454,7 +457,7 @@ impl Files for Archive {
         Ok(Box::new(Slice { file: self.file.clone(), ..*slice }))
     }
 
-    fn instead(&self) -> Option<&'static str> {
+    fn instead(&self) -> Option<Instead> {
         self.instead.filter(|_| !self.files.contains_key("oci-layout"))
     }
 }

@@ -353,6 +353,7 @@ pub fn says(error: &ImageError, texts: &[&str]) -> &'static str {
     match error {
         ImageError::NotFound { .. } => "not found",
         ImageError::Invalid { .. } => "invalid",
+        ImageError::Reference { .. } => "reference",
         ImageError::WrongPlatform { .. } => "wrong platform",
         ImageError::Setting { .. } => "setting",
         ImageError::Denied { .. } => "denied",
