@@ -161,6 +161,18 @@ fn a_given_certificate_counts_for_its_time_and_its_names_alone() {
     }
 }
 
+/// Whose certificate is not checked needs no authorities.
+#[test]
+fn authorities_that_cannot_be_read_stop_only_who_needs_them() {
+    let server = Server::new(|_, out| reply(out, 200, &[], b"[1,2]"));
+    let image = format!("127.0.0.1:{}/a/b:1", server.port).parse().unwrap();
+    let open = Options { ca_files: vec!["/no/such.crt".into()], plain_http: true, ..options() };
+    let error = Registry::new(&image, &open).map(drop).unwrap_err();
+    assert_eq!(says(&error, &["/no/such.crt"]), "io");
+    let unchecked = Registry::new(&image, &Options { insecure_tls: true, ..open }).unwrap();
+    assert_eq!(unchecked.root().unwrap().bytes, b"[1,2]");
+}
+
 /// Neither docker nor podman takes it; curl does. The advice helps: see [`the_very_certificate_that_was_given_is_trusted`].
 #[test]
 fn an_authoritys_certificate_without_another_name_is_to_be_given_itself() {
