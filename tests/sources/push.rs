@@ -1,12 +1,17 @@
 //! `push`, and what is signed in a registry, with Debian's registry; skopeo judges what is there.
 
-use std::fs;
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    thread,
+};
 
 use slipway_test_support::{
     images::{Image, Layer, Layout, Pack, dirs},
     registry::{Authority, Debian, auth_file, run},
     signing::{Kind, Signer},
-    world::{Outcome, World, installer, program},
+    world::{Outcome, World, installer, noise, program},
 };
 
 use super::signatures::{
@@ -155,6 +160,32 @@ fn a_registry_that_takes_nothing_is_named() {
         let wrong = Outcome::of(&mut installer(args)).exits(code);
         assert!(wrong.stderr.contains(text), "{}", wrong.stderr);
     }
+}
+
+/// A web server before a registry, such as nginx with its limit of 1 MB, answers to the head of a request and closes.
+#[test]
+fn a_refusal_before_all_was_sent_is_read() {
+    let world = World::new();
+    let layout = Layout::new(&world.path("layout"));
+    let large = dirs().file("large", &noise(1, 8 << 20)).end();
+    Image::new(vec![Layer::new(large, Pack::Plain)]).write(&layout, "1");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("docker://{}/a/os:1", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut head = [0; 4096];
+            let n = stream.read(&mut head).unwrap_or_default();
+            let answer = match &head[..n] {
+                [b'H', ..] => "404 Not Found",
+                [b'P', b'O', ..] => "202 Accepted\r\nLocation: /upload",
+                _ => "413 Too Large",
+            };
+            // The client may be gone.
+            let _ = write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    let refused = push(&layout, &to, &["--plain-http"]).exits(5);
+    assert!(refused.stderr.contains("answers 413") && refused.stderr.contains("allow more"), "{}", refused.stderr);
 }
 
 /// Signatures of several people meet in a registry, and none takes away another's.

@@ -83,6 +83,10 @@ impl<T: Transport> Transport for Metered<T> {
                 let why = format!("nothing was taken in {} s", own.as_secs_f32());
                 Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
             }
+            // Who refuses a request by its head closes before the rest has come. The answer says why, and can still be read.
+            Err(Error::Io(e)) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                Ok(())
+            }
             other => other,
         }
     }
@@ -139,6 +143,8 @@ mod tests {
         bytes: usize,
         /// It takes nothing.
         is_stuck: bool,
+        /// It has closed.
+        is_closed: bool,
         buffers: LazyBuffers,
     }
 
@@ -152,7 +158,7 @@ mod tests {
                 sleep(*timeout.after);
                 return Err(Error::Timeout(timeout.reason));
             }
-            Ok(())
+            if self.is_closed { Err(io::Error::from(io::ErrorKind::BrokenPipe).into()) } else { Ok(()) }
         }
 
         fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
@@ -175,8 +181,17 @@ mod tests {
 
     fn metered(bytes: usize, after: Duration) -> Metered<Slow> {
         let pace = MinimumSpeed { window: Duration::from_secs(1), least_bytes: 1000 };
-        let inner = Slow { after, left: after, bytes, is_stuck: false, buffers: LazyBuffers::new(1 << 20, 4096) };
+        let buffers = LazyBuffers::new(1 << 20, 4096);
+        let inner = Slow { after, left: after, bytes, is_stuck: false, is_closed: false, buffers };
         Metered { inner, pace, deadline: None, waited: Duration::ZERO, bytes: 0 }
+    }
+
+    #[test]
+    fn the_answer_of_who_has_closed_is_awaited() {
+        let mut closed = metered(1, Duration::ZERO);
+        closed.inner.is_closed = true;
+        closed.transmit_output(1, NextTimeout::default()).unwrap();
+        assert!(closed.await_input(NextTimeout::default()).unwrap());
     }
 
     #[test]

@@ -174,6 +174,9 @@ impl RequestError {
                 why: format!("{answer}: too many requests, wait or log in"),
                 again,
             },
+            413 => RequestError::fetch(format!(
+                "{answer}: it takes nothing of this size; whoever runs it, or a proxy before it, has to allow more"
+            )),
             407 => RequestError::fetch(format!(
                 "{answer}: the proxy wants a user and a password, write http://USER:PASSWORD@HOST"
             )),
