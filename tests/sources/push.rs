@@ -171,13 +171,16 @@ fn a_refusal_before_all_was_sent_is_read() {
     Image::new(vec![Layer::new(large, Pack::Plain)]).write(&layout, "1");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("docker://{}/a/os:1", listener.local_addr().unwrap());
+    let store = format!("307 Elsewhere\r\nLocation: http://localhost:{}/store", listener.local_addr().unwrap().port());
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let mut head = [0; 4096];
             let n = stream.read(&mut head).unwrap_or_default();
-            let answer = match &head[..n] {
-                [b'H', ..] => "404 Not Found",
-                [b'P', b'O', ..] => "202 Accepted\r\nLocation: /upload",
+            let answer = match String::from_utf8_lossy(&head[..n]) {
+                // An address that is signed for GET alone.
+                asked if asked.starts_with("HEAD /store") => "403 Forbidden",
+                asked if asked.starts_with("HEAD") => &store,
+                asked if asked.starts_with("POST") => "202 Accepted\r\nLocation: /upload",
                 _ => "413 Too Large",
             };
             // The client may be gone.

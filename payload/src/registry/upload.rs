@@ -82,10 +82,8 @@ fn has_blob(endpoint: &Endpoint, digest: &str) -> Result<bool, RequestError> {
     let path = format!("blobs/{digest}");
     match endpoint.get(&GetRequest { path: &path, accept: ACCEPT, start: 0, end: None, version: None, head: true }) {
         Ok(_) => Ok(true),
-        Err(failure) if failure.kind == RequestErrorKind::NotFound => Ok(false),
-        // A missing repository may answer so to a client that may only read, and some registries answer no HEAD; the upload
-        // tells.
-        Err(failure) if matches!(failure.kind, RequestErrorKind::Denied | RequestErrorKind::Unsupported) => Ok(false),
+        // It is not there; or it may not be asked, as by a client that may only read, or by HEAD. The upload tells.
+        Err(failure) if failure.again.is_none() => Ok(false),
         Err(failure) => Err(failure),
     }
 }
