@@ -151,7 +151,8 @@ fn remedy(id: Id, verb: Option<&str>) -> Option<&'static str> {
         Id::RegistrySettings => "mend that file or variable, then run the same command again",
         Id::RegistryDenied => "give credentials that may read the image, with --authfile",
         Id::RegistryUnreachable => {
-            "check the host's name, the network and the registry, then run the same command again"
+            "do as the message says, or check the host's name, the network and the registry; then run the same command \
+             again"
         }
         Id::CheckFailed => {
             "mend what the check complains about, and confirm again; a reboot goes back to the old system"
