@@ -397,8 +397,8 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
     }
     cause.downcast_ref().map(|error: &ImageError| {
         let id = match error {
-            ImageError::NotFound { .. } => Id::ImageNotFound,
-            ImageError::Invalid { .. } | ImageError::Reference { .. } => Id::ImageInvalid,
+            ImageError::NotFound { .. } | ImageError::Reference { .. } => Id::ImageNotFound,
+            ImageError::Invalid { .. } => Id::ImageInvalid,
             ImageError::WrongPlatform { .. } => Id::WrongArchitecture,
             ImageError::Setting { .. } => Id::RegistrySettings,
             ImageError::Denied { .. } => Id::RegistryDenied,

@@ -132,7 +132,7 @@ fn wrong_payloads_and_machines_that_lack_something() {
     fails(json(&["checksum"]).arg(&empty), INPUT, "payload-missing");
     fails(&mut json(&["inspect", "oci:/no/such"]), INPUT, "image-not-found");
     let taken_for_an_image = source.replacen("dir:", "oci:", 1);
-    helps(&fails(&mut json(&["inspect", &taken_for_an_image]), INPUT, "image-invalid"), "write dir:DIR");
+    helps(&fails(&mut json(&["inspect", &taken_for_an_image]), INPUT, "image-not-found"), "write dir:DIR");
     let qcow2 = world.path("os.qcow2");
     let args = ["image", "--kind=qcow2", "--source", &source, "--out", qcow2.to_str().unwrap()];
     // Without /usr/sbin and /sbin, where programs are looked for, too.
