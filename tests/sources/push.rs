@@ -9,7 +9,10 @@ use std::{
 
 use slipway_test_support::{
     images::{Image, Layer, Layout, Pack, dirs},
-    registry::{Authority, Debian, auth_file, run},
+    registry::{
+        Authority, Debian, auth_file, run,
+        server::{Server, reply},
+    },
     signing::{Kind, Signer},
     world::{Outcome, World, installer, noise, program},
 };
@@ -189,6 +192,22 @@ fn a_refusal_before_all_was_sent_is_read() {
     });
     let refused = push(&layout, &to, &["--plain-http"]).exits(5);
     assert!(refused.stderr.contains("answers 413") && refused.stderr.contains("allow more"), "{}", refused.stderr);
+}
+
+/// As of several servers behind one name. The name and the tag of the image are right.
+#[test]
+fn a_lost_upload_is_told_as_such() {
+    let world = World::new();
+    let layout = Layout::new(&world.path("layout"));
+    Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]).write(&layout, "1");
+    let server = Server::new(|request, out| match request.method.as_str() {
+        "POST" => reply(out, 202, &[("Location", "/upload")], b""),
+        "PUT" => reply(out, 404, &[], br#"{"errors": [{"code": "BLOB_UPLOAD_UNKNOWN"}]}"#),
+        _ => reply(out, 404, &[], b""),
+    });
+    let failed = push(&layout, &format!("docker://127.0.0.1:{}/a/os:1", server.port), &["--plain-http"]).exits(5);
+    assert!(failed.stderr.contains("BLOB_UPLOAD_UNKNOWN: it does not know the upload"), "{}", failed.stderr);
+    assert_eq!(failed.json()["id"], "registry-unreachable");
 }
 
 /// Signatures of several people meet in a registry, and none takes away another's.

@@ -113,7 +113,7 @@ fn upload(
     };
     // An attempt that failed for the bytes fails again.
     let sent = if fault.is_some() { Err(RequestError::wrong("")) } else { sent };
-    stored(&sent?, blob)
+    stored(&sent.map_err(lost)?, blob)
 }
 
 /// A registry that takes nothing says it in many ways.
@@ -126,6 +126,15 @@ fn named(failure: RequestError) -> RequestError {
         },
         _ => failure,
     }
+}
+
+/// The image is not what is missing: servers behind one name may not share their uploads, or a proxy leads astray.
+fn lost(failure: RequestError) -> RequestError {
+    if failure.kind != RequestErrorKind::NotFound {
+        return failure;
+    }
+    let why = format!("{}: it does not know the upload that it has begun itself", failure.why);
+    RequestError { why, kind: RequestErrorKind::Fetch, ..failure }
 }
 
 fn with_digest(url: Url, blob: &Descriptor) -> Url {
