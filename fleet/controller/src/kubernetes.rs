@@ -7,7 +7,7 @@
 use std::{
     convert::Infallible,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
@@ -39,6 +39,9 @@ use crate::{
     trigger::{SOON, Triggers, rest},
 };
 
+/// What was reached is looked at again after this time. A look asks for all Nodes.
+const LOOKS: Duration = Duration::from_secs(600);
+
 /// The reconciler.
 pub struct Kubernetes {
     cluster: Cluster,
@@ -48,19 +51,21 @@ pub struct Kubernetes {
     namespace: String,
     /// Why the last Job could not be made.
     refused: Mutex<Option<String>>,
+    /// The last look at the nodes.
+    looked: Mutex<Option<Instant>>,
 }
 
 impl Kubernetes {
     /// Of this cluster, with these connections to nodes.
     pub fn new(cluster: Cluster, nodes: Nodes, triggers: Arc<Triggers>) -> Self {
         let namespace = cluster.client().default_namespace().to_owned();
-        Self { cluster, nodes, triggers, namespace, refused: Mutex::default() }
+        Self { cluster, nodes, triggers, namespace, refused: Mutex::default(), looked: Mutex::default() }
     }
 
     /// Look again and again, for ever.
     pub async fn run(&self, interval: Duration) -> Infallible {
         loop {
-            let begun = std::time::Instant::now();
+            let begun = Instant::now();
             let pause = match self.reconcile().await {
                 Ok(true) => SOON,
                 Ok(false) => interval,
@@ -118,11 +123,13 @@ impl Kubernetes {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
         let states = jobs.iter().map(kubernetes_job::state).collect();
         let kubelets = self.cluster.cache().kubelets();
-        let now = Timestamp::now();
-        let mut seen = Seen { object, rules, jobs: states, refused, facts: None, kubelets, now };
+        let looked = *self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let (is_due, now) = (looked.is_none_or(|at| at.elapsed() >= LOOKS), Timestamp::now());
+        let mut seen = Seen { object, rules, jobs: states, refused, facts: None, kubelets, is_due, now };
         let (mut next, mut status) = decision::decide(&seen);
         if next == Next::Look {
             seen.facts = Some(self.facts(object).await);
+            *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             (next, status) = decision::decide(&seen);
         }
         self.write(object, &mut status, seen.now).await?;

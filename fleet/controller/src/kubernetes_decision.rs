@@ -62,6 +62,8 @@ pub struct Seen<'a> {
     pub facts: Option<Result<Facts, String>>,
     /// The kubelets of all nodes; `None` if no round has read them yet.
     pub kubelets: Option<Vec<Kubelet>>,
+    /// The last look at the nodes is long ago: what was reached then may be so no more.
+    pub is_due: bool,
     /// When.
     pub now: Timestamp,
 }
@@ -136,7 +138,7 @@ impl Decision<'_> {
         if let Some(job) = self.seen.jobs.first()
             && let Some(outcome) = &job.ended
         {
-            return self.end(outcome);
+            return self.end(outcome, &version.to_string());
         }
         if let Some(paused) = &spec.paused {
             return self.leave(PAUSED, PAUSED, format!("it is paused: {paused}"));
@@ -182,8 +184,8 @@ impl Decision<'_> {
         self.say(RUNNING, RUNNING, message)
     }
 
-    /// The Job has ended: what it said is kept, and it goes.
-    fn end(&mut self, outcome: &Result<(), String>) -> Next {
+    /// The Job has ended: what it said is kept, and it goes. By now people may want something else.
+    fn end(&mut self, outcome: &Result<(), String>, wanted: &str) -> Next {
         let (attempt, retry, at) = (self.status.attempt, self.seen.object.spec.retry, self.seen.now);
         let to = self.status.to.clone().unwrap_or_default();
         let said = self.status.run.as_ref().filter(|run| run.attempt == attempt && run.reason.is_some());
@@ -206,7 +208,11 @@ impl Decision<'_> {
             self.reached(to.clone());
             self.status.plan = None;
             self.status.steps.clear();
-            self.up_to_date(&to);
+            if self.is_observed(wanted) {
+                self.up_to_date(&to);
+            } else {
+                self.say(WAITING, "OtherVersion", format!("{}; what is wanted now comes next", all_have(&to)));
+            }
         } else {
             // After a step that worked the pauses begin anew.
             let left = self.status.run.as_ref().filter(|run| run.attempt == attempt).map(|run| run.left);
@@ -246,14 +252,25 @@ impl Decision<'_> {
         self.status.observed_add_ons = self.status.add_ons.clone();
     }
 
+    /// What is wanted was reached the last time, and nothing else has begun since.
+    fn is_observed(&self, wanted: &str) -> bool {
+        let (spec, status) = (&self.seen.object.spec, &*self.status);
+        status.observed_version.as_deref() == Some(wanted)
+            && status.to.as_deref().is_none_or(|to| to == wanted)
+            && [&status.observed_images, &status.images].iter().all(|images| **images == spec.images)
+            && [&status.observed_add_ons, &status.add_ons].iter().all(|add_ons| **add_ons == spec.add_ons)
+    }
+
     /// No Job runs: whether one is to.
     fn begin(&mut self, version: &Version) -> Next {
         let (spec, wanted) = (&self.seen.object.spec, version.to_string());
-        let is_observed = self.status.observed_version.as_ref() == Some(&wanted)
-            && self.status.observed_images == spec.images
-            && self.status.observed_add_ons == spec.add_ons;
-        if is_observed && self.status.failed.is_none() {
-            return self.up_to_date(&wanted);
+        if self.is_observed(&wanted) && self.status.failed.is_none() {
+            match &self.seen.facts {
+                None if self.seen.is_due => return Next::Look,
+                // A node has joined with another version, or somebody has changed it by hand.
+                Some(Ok(facts)) if !Plan::new(facts).steps.is_empty() => self.status.observed_version = None,
+                _ => return self.up_to_date(&wanted),
+            }
         }
         let failed = self.status.failed.clone();
         let is_same = |failed: &FailedAttempt| {
@@ -265,7 +282,9 @@ impl Decision<'_> {
                 return self.say(FAILED, &reason, format!("{message}; raise spec.retry to have it tried again"));
             }
             let again = at.checked_add(pause(times)).unwrap_or(Timestamp::MAX);
-            if again > self.seen.now {
+            // A time to come was written by a clock that was ahead.
+            let is_wrong = at.duration_since(self.seen.now) > PAUSE[1];
+            if again > self.seen.now && !is_wrong {
                 return self.say(WAITING, &reason, format!("{message}; it is tried again at {again:.0}"));
             }
         }
@@ -288,6 +307,7 @@ impl Decision<'_> {
             decide::Next::Blocked(blocked) => Some((blocked.word(), blocked.to_string())),
             decide::Next::Finished => {
                 self.take_over_names();
+                self.status.to = Some(wanted.clone());
                 self.reached(wanted.clone());
                 self.status.plan = None;
                 return self.up_to_date(&wanted);

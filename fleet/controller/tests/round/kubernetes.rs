@@ -63,6 +63,7 @@ struct Scene {
     refused: Option<String>,
     facts: Facts,
     kubelets: Option<Vec<Kubelet>>,
+    is_due: bool,
     now: Timestamp,
 }
 
@@ -75,6 +76,7 @@ impl Scene {
             refused: None,
             facts: facts("1.30.4"),
             kubelets: None,
+            is_due: false,
             now: noon(),
         }
     }
@@ -88,6 +90,7 @@ impl Scene {
             refused: self.refused.clone(),
             facts,
             kubelets: self.kubelets.clone(),
+            is_due: self.is_due,
             now: self.now,
         };
         let (mut next, mut status) = decide(&seen(None));
@@ -156,7 +159,7 @@ fn a_job_is_made_followed_deleted_and_the_version_observed() {
     let status = scene.status();
     assert_eq!((status.observed_version.as_deref(), status.state.as_str(), status.job), (Some(NEW), "UpToDate", None));
     assert_eq!(status.history[0].reason, "Reached");
-    // What is done is not looked at again.
+    // What is done is not looked at again at once.
     scene.facts.nodes.clear();
     assert_eq!(scene.reason(), "UpToDate");
     // A Job that nothing names any more goes.
@@ -173,6 +176,69 @@ fn what_has_the_version_already_needs_no_job() {
     let mut scene = Scene::new(json!({}));
     scene.facts = Facts { claim: Claim::Held(7), ..facts(NEW) };
     scene.begins();
+}
+
+/// A pod of the node has this version, and the node can bring back the other one.
+fn replaced(facts: &mut Facts, version: &str) {
+    let pod = facts.nodes.get_mut("n1").unwrap().pods.get_mut(&Component::ApiServer).unwrap();
+    pod.kept = Some(std::mem::replace(&mut pod.image, format!("registry.example/kube-apiserver:v{version}")));
+}
+
+#[test]
+fn what_was_reached_is_so_no_more_once_something_else_has_begun() {
+    let mut scene = Scene::new(json!({}));
+    scene.begins();
+    scene.ends(Ok(()), None);
+    // The next version has begun, and people want the one before again: a commit was reverted.
+    scene.object.spec.version = "1.32.0".to_owned();
+    scene.facts = Facts { target: "1.32.0".parse().unwrap(), ..facts(NEW) };
+    let name = scene.begins();
+    scene.object.spec.version = NEW.to_owned();
+    scene.facts = facts(NEW);
+    replaced(&mut scene.facts, "1.32.0");
+    assert_eq!((scene.look(), scene.status().reason.as_str()), (Next::Delete(name), "OtherVersion"));
+    scene.jobs.clear();
+    assert_eq!((scene.reason().as_str(), scene.status().state.as_str()), ("Downgrade", "Waiting"));
+    // It was rolled back.
+    scene.facts = facts(NEW);
+    assert_eq!(scene.reason(), "UpToDate");
+    scene.facts.nodes.clear();
+    assert_eq!(scene.reason(), "UpToDate");
+    // A Job that has reached its version has not reached what is wanted by then.
+    let mut scene = Scene::new(json!({}));
+    scene.begins();
+    scene.object.spec.version = "1.31.3".to_owned();
+    scene.ends(Ok(()), None);
+    let status = scene.status();
+    assert_eq!((status.state.as_str(), status.reason.as_str()), ("Waiting", "OtherVersion"), "{status:?}");
+    assert_eq!(status.history[0].reason, "Reached");
+}
+
+#[test]
+fn what_was_reached_is_looked_at_now_and_then() {
+    let mut scene = Scene::new(json!({}));
+    scene.begins();
+    scene.ends(Ok(()), None);
+    scene.is_due = true;
+    scene.facts = facts(NEW);
+    assert_eq!(scene.reason(), "UpToDate");
+    // Who does not answer now says nothing else.
+    scene.facts.nodes.insert("n2".to_owned(), Node { silent: Some("it reboots".to_owned()), ..Node::default() });
+    assert_eq!(scene.reason(), "UpToDate");
+    // A node has joined with an older version.
+    let older = facts("1.30.4").nodes.remove("n1").unwrap();
+    scene.facts.nodes.insert("n2".to_owned(), older);
+    scene.begins();
+    // Somebody has upgraded by hand. That stays so until the next look finds something else.
+    let mut scene = Scene::new(json!({}));
+    scene.begins();
+    scene.ends(Ok(()), None);
+    scene.facts = facts(NEW);
+    replaced(&mut scene.facts, "1.32.0");
+    scene.is_due = true;
+    assert_eq!(scene.reason(), "Downgrade");
+    scene.is_due = false;
+    assert_eq!(scene.reason(), "Downgrade");
 }
 
 #[test]
@@ -204,8 +270,7 @@ fn each_obstacle_has_a_word() {
     // What has begun goes on, whatever policies say.
     let mut scene = Scene::new(json!({}));
     scene.rules = Ok(Rules::try_from(vec![night]).unwrap());
-    let pod = scene.facts.nodes.get_mut("n1").unwrap().pods.get_mut(&Component::ApiServer).unwrap();
-    pod.kept = Some(std::mem::replace(&mut pod.image, format!("registry.example/kube-apiserver:v{NEW}")));
+    replaced(&mut scene.facts, NEW);
     scene.begins();
 }
 
@@ -222,6 +287,10 @@ fn a_failure_is_repeated_later_and_an_image_that_came_back_only_by_a_person() {
         assert_eq!(scene.reason(), "JobFailed");
         scene.now += SignedDuration::from_secs(1);
     }
+    // The clock of the controller that saw it end was ahead.
+    scene.begins();
+    scene.ends(Err("out of memory".to_owned()), None);
+    scene.now -= SignedDuration::from_hours(24);
     scene.begins();
     scene.ends(Err(String::new()), Some("CameBack"));
     scene.now += SignedDuration::from_hours(24);
@@ -229,7 +298,7 @@ fn a_failure_is_repeated_later_and_an_image_that_came_back_only_by_a_person() {
     scene.object.spec.retry = 1;
     scene.begins();
     scene.ends(Ok(()), None);
-    assert_eq!((scene.status().failed, scene.status().attempt), (None, 6));
+    assert_eq!((scene.status().failed, scene.status().attempt), (None, 7));
 }
 
 #[test]
