@@ -24,6 +24,7 @@ use tonic::{
     transport::{Channel, Endpoint, Uri},
 };
 use tower::service_fn;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// A node that may be called.
 pub type Client = NodeServiceClient<Channel>;
@@ -71,7 +72,10 @@ pub struct Files {
 
 /// The client's certificate and its trusted authorities, as in the files.
 #[derive(Clone, Debug)]
-pub struct Trust(Arc<ClientConfig>);
+pub struct Trust {
+    config: Arc<ClientConfig>,
+    expires: Option<i64>,
+}
 
 impl Trust {
     /// Read the files.
@@ -81,14 +85,21 @@ impl Trust {
             roots.add(ca).map_err(|e| file(&files.ca, e))?;
         }
         let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| file(&files.key, e))?;
+        let chain = certificates(&files.certificate)?;
+        let expires = chain.first().and_then(expires);
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|e| file(&files.key, e))?
             .with_root_certificates(roots)
-            .with_client_auth_cert(certificates(&files.certificate)?, key)
+            .with_client_auth_cert(chain, key)
             .map_err(|e| file(&files.certificate, certificate_error(&e)))?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self(Arc::new(config)))
+        Ok(Self { config: Arc::new(config), expires })
+    }
+
+    /// When the client's certificate expires, in seconds since 1970; `None` if that cannot be read.
+    pub fn expires(&self) -> Option<i64> {
+        self.expires
     }
 
     /// Connect to the node at `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`.
@@ -96,7 +107,7 @@ impl Trust {
         let (host, port) = address(node)?;
         let name = ServerName::try_from(host.clone());
         let name = name.map_err(|e| Error::Address(format!("endpoint {host:?}: {e}")))?;
-        let config = self.0.clone();
+        let config = self.config.clone();
         let connector = service_fn(move |_: Uri| {
             let (host, name, config) = (host.clone(), name.clone(), config.clone());
             async move {
@@ -167,6 +178,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     if items.is_empty() { Err(file(path, "it has no certificate")) } else { Ok(items) }
 }
 
+fn expires(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(certificate.validity().not_after.timestamp())
+}
+
 /// An error with its causes, and what to do if certificates are one. In one line of at most 2,048 bytes, because some of it
 /// is the node's text.
 pub fn chain(error: &(dyn error::Error + 'static)) -> String {
@@ -210,6 +226,26 @@ mod tests {
         assert!(unreachable("[::1]:7", 7, &refused).starts_with("[::1]:7: "));
         let late = io::Error::from(io::ErrorKind::TimedOut);
         assert!(!unreachable("node-1", PORT, &late).contains("slipwayd"));
+    }
+
+    #[test]
+    fn a_certificate_says_when_it_expires() {
+        let pem = "-----BEGIN CERTIFICATE-----\n\
+                   MIIBvzCCAWWgAwIBAgIUKlCUbCNXNBGymvbvnYh7RwObIF4wCgYIKoZIzj0EAwIw\n\
+                   NTEbMBkGA1UECgwSc2xpcHdheTpjb250cm9sbGVyMRYwFAYDVQQDDA1zbGlwd2F5\n\
+                   LWZsZWV0MB4XDTI2MTEyOTEyMjkyNVoXDTI3MDIyNzEyMjkyNVowNTEbMBkGA1UE\n\
+                   CgwSc2xpcHdheTpjb250cm9sbGVyMRYwFAYDVQQDDA1zbGlwd2F5LWZsZWV0MFkw\n\
+                   EwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEn+AA/+bh4K8pHE2dJ+VcpemYcd0dm8W0\n\
+                   2Im2yZ71oOkqWw2/T0v/ZujzlZ+ioxgT5vAQ2bJqscFgmprT2m3Y8qNTMFEwHQYD\n\
+                   VR0OBBYEFJUHuuLDl8hPAp2lTLqrLLKoEmPCMB8GA1UdIwQYMBaAFJUHuuLDl8hP\n\
+                   Ap2lTLqrLLKoEmPCMA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSAAwRQIg\n\
+                   buQPbkvTprfV3HqNxg2y1hH/TdsEVMa+05ialg/0uTACIQDVFOerTnplVbD1TlcL\n\
+                   WIMqfj4Sp0r94qGsbhaU0+JONg==\n\
+                   -----END CERTIFICATE-----\n";
+        let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        // 2027-02-27 12:29:25.
+        assert_eq!(expires(&certificate), Some(1_803_731_365));
+        assert_eq!(expires(&CertificateDer::from(vec![0])), None);
     }
 
     #[test]

@@ -130,7 +130,9 @@ async fn run(args: Args) -> Result<()> {
             let end = if round.is_ok() { RoundEnd::Done } else { RoundEnd::Failed };
             let took = begun.elapsed();
             health.metrics.round(end, took, Timestamp::now());
-            health.round(round.as_ref().err().map(ToString::to_string).as_deref(), controller.certificates());
+            let (expires, certificates) = controller.certificates();
+            health.metrics.own_certificate(expires);
+            health.round(round.as_ref().err().map(ToString::to_string).as_deref(), certificates);
             let pause = if matches!(round, Ok(Requeue::Now)) { SOON } else { interval };
             rest(pause, took, &triggers.rounds).await;
         }

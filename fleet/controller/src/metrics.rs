@@ -135,6 +135,8 @@ pub struct Metrics {
     registry: Registry,
     /// The handle for the writer and for the reader of all numbers.
     now: Mutex<Now>,
+    /// When the controller's own certificate expires, as pools have it.
+    own_certificate: Mutex<Option<i64>>,
     rounds: Family<Ended, Counter>,
     seconds: Histogram,
     last_round: Gauge,
@@ -152,7 +154,7 @@ impl Default for Metrics {
         registry.register("failures", "Nodes that failed in the rollout that is followed", now.failures.clone());
         let help = "1 if the API server refuses to write something of a pool, and nothing of it begins";
         registry.register("pool_refused", help, now.refused.clone());
-        let help = "When the first certificate of a pool's nodes expires";
+        let help = "When the first certificate of a pool's nodes expires, or that of the controller";
         registry.register_with_unit(
             "certificate_expiry_timestamp",
             help,
@@ -183,7 +185,8 @@ impl Default for Metrics {
         let watches = Family::default();
         let help = "1 if the API server refuses to tell of changes: they are looked for at intervals";
         registry.register("watch_refused", help, watches.clone());
-        Self { registry, now: Mutex::new(now), rounds, seconds, last_round, requests, looks, watches }
+        let (now, own_certificate) = (Mutex::new(now), Mutex::default());
+        Self { registry, now, own_certificate, rounds, seconds, last_round, requests, looks, watches }
     }
 }
 
@@ -206,8 +209,14 @@ impl Metrics {
         }
     }
 
+    /// When the controller's own certificate expires: without it no node of any pool is reached.
+    pub fn own_certificate(&self, expires: Option<i64>) {
+        *self.own_certificate.lock().unwrap_or_else(PoisonError::into_inner) = expires;
+    }
+
     /// Set the metrics of all pools, and of the ledger.
     pub fn pools(&self, pools: &BTreeMap<String, PoolMetrics>, epoch: u64) {
+        let own_certificate = *self.own_certificate.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
         for family in [&now.grants, &now.budget, &now.failures, &now.refused, &now.certificate_expiry] {
             family.clear();
@@ -223,7 +232,7 @@ impl Metrics {
             if let Some(budget) = figures.budget {
                 now.budget.get_or_create(&pool).set(i64::from(budget));
             }
-            if let Some(expiry) = figures.certificate_expiry {
+            if let Some(expiry) = figures.certificate_expiry.into_iter().chain(own_certificate).min() {
                 now.certificate_expiry.get_or_create(&pool).set(expiry);
             }
             for (from, bytes) in figures.moved {

@@ -57,13 +57,23 @@ impl Nodes {
         Self { files, port, slow: Arc::new(SlowNodes::new(ANSWER)) }
     }
 
-    /// Why no node can be asked.
-    pub fn certificates(&self) -> Result<(), String> {
-        self.trust().map(drop)
+    /// When the controller's own certificate expires, in seconds since 1970; and why no node can be asked.
+    pub fn certificates(&self) -> (Option<i64>, Result<(), String>) {
+        let expires = Trust::load(&self.files).ok().and_then(|trust| trust.expires());
+        (expires, self.trust().map(drop))
     }
 
     fn trust(&self) -> Result<Trust, String> {
-        Trust::load(&self.files).map_err(|e| format!("the controller's own certificates: {e}"))
+        let own = |why: String| format!("the controller's own certificates: {why}");
+        let trust = Trust::load(&self.files).map_err(|e| own(e.to_string()))?;
+        match expired(trust.expires(), Timestamp::now()) {
+            // Each node would send it away, and count as one that does not answer.
+            Some(at) => {
+                let file = self.files.certificate.display();
+                Err(own(format!("{file} expired at {at:.0}: make it anew, by `slipwayctl fleet init --renew`")))
+            }
+            None => Ok(trust),
+        }
     }
 
     /// Look at these nodes, by UID.
@@ -115,6 +125,11 @@ impl Connect for Nodes {
     }
 }
 
+/// When it expired, if it has.
+fn expired(expires: Option<i64>, now: Timestamp) -> Option<Timestamp> {
+    Timestamp::from_second(expires?).ok().filter(|at| *at <= now)
+}
+
 fn too_late() -> String {
     format!("it does not answer within {} s", ANSWER.as_secs())
 }
@@ -161,6 +176,14 @@ mod tests {
     use slipway_node_api::bound::check;
 
     use super::*;
+
+    #[test]
+    fn a_certificate_has_expired_from_its_last_second_on() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        assert_eq!(expired(Some(100), at(99)), None);
+        assert_eq!(expired(Some(100), at(100)), Some(at(100)));
+        assert_eq!([None, Some(i64::MAX)].map(|unknown| expired(unknown, at(100))), [None, None]);
+    }
 
     #[test]
     fn a_node_takes_the_reason_of_an_abort_however_people_write_it() {

@@ -76,8 +76,8 @@ impl Controller {
         &self.page
     }
 
-    /// Why no node can be asked: the controller's own certificates cannot be used.
-    pub fn certificates(&self) -> std::result::Result<(), String> {
+    /// When the controller's own certificate expires, in seconds since 1970; and why no node can be asked with it.
+    pub fn certificates(&self) -> (Option<i64>, std::result::Result<(), String>) {
         self.nodes.certificates()
     }
 
