@@ -47,6 +47,9 @@ pub struct Init {
     /// The image of slipway-fleet, where you have pushed it
     #[arg(long, value_name = "IMAGE")]
     pub image: String,
+    /// How many controllers run. Take 1 where the control plane has one node: the second one would hold up its drain
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub replicas: u32,
     /// Where CA, certificates and slipway-fleet.yaml are. It has keys: keep it away from nodes
     #[arg(long, value_name = "DIR", default_value = "slipway")]
     pub dir: PathBuf,

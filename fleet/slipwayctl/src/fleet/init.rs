@@ -33,12 +33,14 @@ const KUBERNETES_ADD_ONS: &str = include_str!("../../../manifests/kubernetes-add
 const DEPLOYMENT: &str = include_str!("../../../manifests/deployment.yaml");
 /// Where the Deployment names its image.
 const IMAGE: &str = "image: slipway-fleet\n";
+/// Where it says how many run.
+const REPLICAS: &str = "\n  replicas: 2\n";
 /// The file of all objects. It has the controller's key.
 const FILE: &str = "slipway-fleet.yaml";
 
 /// Make it.
 pub fn run(
-    Init { image, dir, stdout, node_ca, replace, kubernetes, kubernetes_add_ons, days, anew }: &Init,
+    Init { image, replicas, dir, stdout, node_ca, replace, kubernetes, kubernetes_add_ons, days, anew }: &Init,
     output: &Output,
 ) -> Result<(), Failure> {
     check_image(image)?;
@@ -54,7 +56,7 @@ pub fn run(
     let optional = [(*replace, REPLACE), (*kubernetes, KUBERNETES), (*kubernetes_add_ons, KUBERNETES_ADD_ONS)];
     let rights = optional.into_iter().filter_map(|(is_wanted, rights)| is_wanted.then_some(rights));
     let secret = secret(&authority::ca_of_nodes(dir), &controller)?;
-    let objects = objects(image, &rights.collect::<Vec<_>>(), &secret);
+    let objects = objects((image, *replicas), &rights.collect::<Vec<_>>(), &secret);
     let mut lines = Vec::new();
     let mut made = Vec::new();
     for (pair, what) in [(ca, "the CA"), (controller, "the controller"), (admin, "an admin")] {
@@ -113,8 +115,9 @@ fn secret(ca: &Path, controller: &Pair) -> Result<String, Failure> {
     Ok(format!("{secret:#}\n"))
 }
 
-fn objects(image: &str, rights: &[&str], secret: &str) -> String {
+fn objects((image, replicas): (&str, u32), rights: &[&str], secret: &str) -> String {
     let deployment = DEPLOYMENT.replacen(IMAGE, &format!("image: {image}\n"), 1);
+    let deployment = deployment.replacen(REPLICAS, &format!("\n  replicas: {replicas}\n"), 1);
     let parts = OBJECTS.into_iter().chain(rights.iter().copied()).chain([secret, deployment.as_str()]);
     parts.collect::<Vec<_>>().join("---\n")
 }
@@ -146,15 +149,19 @@ mod tests {
             objects.sort_by_key(ToString::to_string);
             objects
         };
-        let made = parse(&objects("registry.example/fleet:1", &[], &secret.to_string()));
+        let image = "registry.example/fleet:1";
+        let made = parse(&objects((image, 2), &[], &secret.to_string()));
         assert_eq!(sort(made), sort(wanted.clone()));
         wanted.extend(parse(&read("replace.yaml")));
-        let made = |rights: &[&str]| sort(parse(&objects("registry.example/fleet:1", rights, &secret.to_string())));
+        let made = |rights: &[&str]| sort(parse(&objects((image, 2), rights, &secret.to_string())));
         assert_eq!(made(&[REPLACE]), sort(wanted.clone()));
         wanted.extend(parse(&read("kubernetes.yaml")));
         assert_eq!(made(&[REPLACE, KUBERNETES]), sort(wanted.clone()));
         wanted.extend(parse(&read("kubernetes-add-ons.yaml")));
         assert_eq!(made(&[REPLACE, KUBERNETES, KUBERNETES_ADD_ONS]), sort(wanted));
+        // One controller, where there is one node of the control plane: its budget lets it go.
+        let one = parse(&objects((image, 1), &[], &secret.to_string()));
+        assert!(one.iter().any(|of| of["kind"] == "Deployment" && of["spec"]["replicas"] == 1), "{one:?}");
     }
 
     #[test]
