@@ -12,6 +12,7 @@ use slipway_fleet_objects::{
 };
 use slipway_rollout::{duration::PositiveDuration, plan::Plan};
 
+use super::GROUP;
 use crate::failure::Failure;
 
 /// The write.
@@ -129,7 +130,7 @@ fn follows(pool: &Value, rollout: &Rollout) -> Result<(), Failure> {
 fn that_goes_on(name: &str, rollout: &Rollout) -> Result<RolloutStatus, Failure> {
     let status = rollout.status.clone().unwrap_or_default();
     let next = match status.state.as_str() {
-        "Aborted" => format!("; to have it tried again: kubectl delete rollout {name}"),
+        "Aborted" => format!("; to have it tried again: kubectl delete rollout{GROUP}/{name}"),
         "Denied" => String::new(),
         _ if status.has_ended() => String::new(),
         _ => return Ok(status),
@@ -427,6 +428,7 @@ pub(super) mod tests {
         assert_eq!(word_of(denied), "over");
         let aborted = approve(&pool(json!({})), &rollout("Aborted"), (None, None), &BTreeSet::new(), &alice());
         let aborted = aborted.unwrap_err().to_string();
-        assert!(aborted.ends_with("kubectl delete rollout p-1"), "{aborted}");
+        // Argo has a kind of that name.
+        assert!(aborted.ends_with("kubectl delete rollout.fleet.slipway.dev/p-1"), "{aborted}");
     }
 }
