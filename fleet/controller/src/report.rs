@@ -68,12 +68,13 @@ fn goes_on(why: &Blocked) -> bool {
     is_asked || matches!(why, Deletes { .. } | MachineGoes { .. } | SuccessorJoins { .. })
 }
 
-/// The same for the node's own status. Where it waits for others it does not name them: each step of one node would else
-/// be a write for every node that waits. The pool and the rollout name them.
+/// The same for the node's own status. Where it waits for others it names neither them nor their time: each word of one
+/// node would else be a write for every node that waits. The pool and the rollout name them.
 fn sentence_of_node(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     match &blocked.why {
         Blocked::AllStaged { .. } => "other nodes are not staged yet; the Rollout names one".to_owned(),
         Blocked::Wave { wave, .. } => format!("wave {wave} is not over; the Rollout says what it waits for"),
+        Blocked::Soak { wave, .. } => format!("wave {wave} must be well until its soak is over; the Rollout says when"),
         Blocked::After(_) => "a node before it cannot go yet; the Rollout names it".to_owned(),
         _ => sentence(pool_round, blocked),
     }

@@ -224,6 +224,33 @@ fn one_node_changes_few_statuses() {
     }
 }
 
+/// A canary may say at each look that it has been well since now: its soak gets longer, and nothing else changes.
+#[test]
+fn what_a_canary_says_of_its_time_changes_no_status_of_a_node_that_waits() {
+    let mut scene = Scene::new(20);
+    scene.policy("x", json!({ "steps": [{ "nodes": 1, "soak": "24h" }] }));
+    scene.pool("p", json!({ "policies": ["x"] }));
+    scene.roll();
+    (0..20).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+    let canary = first_of_the_plan(&scene);
+    arrive(&mut scene, canary);
+    scene.says(canary).health.as_mut().unwrap().seconds = 0;
+    let mut before: Option<Vec<String>> = None;
+    for look in 0..3_i64 {
+        let at = now() + (10 * look).seconds();
+        scene.readings.values_mut().for_each(|reading| reading.at = at);
+        let round = scene.round_at(at);
+        keep(&mut scene, &round);
+        let pool_round = round.pools["p"].as_ref().unwrap();
+        let told = report::nodes(pool_round, &scene.readings, &Default::default());
+        assert_eq!(told.values().filter(|status| status.reason == "Soak").count(), 19);
+        let statuses: Vec<String> = told.into_iter().map(|(uid, status)| format!("{uid} {status:?}")).collect();
+        assert_eq!(*before.get_or_insert_with(|| statuses.clone()), statuses);
+        let rollout = scene.objects.rollouts[0].status.as_ref().unwrap();
+        assert!(rollout.message.contains(&format!("must be well until {:.0}", at + 24.hours())), "{}", rollout.message);
+    }
+}
+
 /// A kubelet may take the zone off its own Node, and an operator may forget it.
 #[test]
 fn a_node_without_a_zone_stays_and_the_others_go_on_where_zones_count() {
