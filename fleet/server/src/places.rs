@@ -20,14 +20,15 @@ struct Taken {
     all: usize,
     /// By callers that may only look.
     readers: usize,
-    by_name: BTreeMap<String, usize>,
+    /// By role and name: a reader with the name of the controller is another one.
+    by_identity: BTreeMap<(Option<Role>, String), usize>,
 }
 
 /// A place that is taken. It is free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Places,
-    name: String,
+    identity: (Option<Role>, String),
     is_reader: bool,
 }
 
@@ -61,8 +62,9 @@ impl Places {
     /// One for the caller with this name and role.
     pub(crate) fn take(&self, name: &str, role: Option<Role>) -> Result<Place, Full> {
         let is_reader = role.is_none_or(|role| role <= Role::Reader);
+        let identity = (role, name.to_owned());
         let mut taken = self.taken();
-        let own = taken.by_name.get(name).copied().unwrap_or_default();
+        let own = taken.by_identity.get(&identity).copied().unwrap_or_default();
         match () {
             () if taken.all >= self.total => return Err(Full::All(self.total)),
             () if is_reader && taken.readers >= self.of_readers() => return Err(Full::Readers(self.of_readers())),
@@ -71,8 +73,8 @@ impl Places {
         }
         taken.all += 1;
         taken.readers += usize::from(is_reader);
-        taken.by_name.insert(name.to_owned(), own + 1);
-        Ok(Place { places: self.clone(), name: name.to_owned(), is_reader })
+        taken.by_identity.insert(identity.clone(), own + 1);
+        Ok(Place { places: self.clone(), identity, is_reader })
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -85,10 +87,10 @@ impl Drop for Place {
         let mut taken = self.places.taken();
         taken.all -= 1;
         taken.readers -= usize::from(self.is_reader);
-        if let Some(own) = taken.by_name.get_mut(&self.name) {
+        if let Some(own) = taken.by_identity.get_mut(&self.identity) {
             *own -= 1;
             if *own == 0 {
-                taken.by_name.remove(&self.name);
+                taken.by_identity.remove(&self.identity);
             }
         }
     }
@@ -119,8 +121,16 @@ mod tests {
         assert_eq!(places.take("root", Some(Role::Admin)).unwrap_err(), Full::Identity(16));
         places.take("grace", Some(Role::Operator)).unwrap();
         drop(rest);
-        assert_eq!(places.taken().by_name.len(), 0);
+        assert_eq!(places.taken().by_identity.len(), 0);
         assert_eq!(all(&places, &["alice"], Some(Role::Reader)).len(), 16);
+    }
+
+    #[test]
+    fn a_reader_with_the_name_of_the_controller_takes_none_of_its_places() {
+        let places = Places::new(64);
+        let others = all(&places, &["slipway-fleet"], Some(Role::Reader));
+        let own = all(&places, &["slipway-fleet"], Some(Role::Controller));
+        assert_eq!((others.len(), own.len()), (16, 16));
     }
 
     #[test]
