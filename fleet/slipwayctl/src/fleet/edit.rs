@@ -77,10 +77,15 @@ pub fn resume(pool: &Value, agreed: Option<(Sha256, &Rollout)>) -> Result<Edit, 
     let there = &pool["spec"]["paused"];
     let status = &pool["status"];
     let state = text(&status["state"]);
-    let but = if matches!(state, "Denied" | "Aborted") {
-        format!("; but its rollout is {state}: {}", text(&status["message"]))
-    } else {
-        String::new()
+    let why = text(&status["message"]);
+    let but = match state {
+        "Denied" | "Aborted" => format!("; but its rollout is {state}: {why}"),
+        // No person has: that stays in the Rollout.
+        "Paused" if there.is_null() && is_seen(pool) => {
+            let again = format!("kubectl delete rollout{GROUP}/{}", text(&status["rollout"]));
+            format!("; but its rollout has stopped by itself: {why}; mend that, and to have it tried again: {again}")
+        }
+        _ => String::new(),
     };
     if there.is_null() {
         return Edit::already(format!("is not paused{but}"));
@@ -95,6 +100,11 @@ fn another_plan(Plan { pool, hash, .. }: &Plan, rollout: &str) -> String {
     )
 }
 
+/// True if a controller has looked at the pool since it was written.
+fn is_seen(pool: &Value) -> bool {
+    pool["metadata"]["generation"].as_i64() == pool["status"]["observedGeneration"].as_i64()
+}
+
 /// Checks whether the plan of this hash is the one that goes on.
 fn goes_on(pool: &Value, hash: Sha256, rollout: &Rollout) -> Result<(), Failure> {
     let refused = |reason: &str, message| Err(Failure::Refused { reason: reason.to_owned(), message });
@@ -104,7 +114,7 @@ fn goes_on(pool: &Value, hash: Sha256, rollout: &Rollout) -> Result<(), Failure>
     }
     follows(pool, rollout)?;
     let status = &pool["status"];
-    if pool["metadata"]["generation"].as_i64() != status["observedGeneration"].as_i64() {
+    if !is_seen(pool) {
         let message =
             "the pool was written, and no controller has looked at it since: look at the plan again, and resume";
         return refused("behind", message.to_owned());
@@ -305,6 +315,16 @@ pub(super) mod tests {
         let aborted = json!({ "spec": {}, "status": { "state": "Aborted", "message": "bob: the wrong image" } });
         let says = resume(&aborted, None).unwrap().says;
         assert_eq!(says, "is not paused; but its rollout is Aborted: bob: the wrong image");
+        // What the controller has paused is resumed by no word in the pool.
+        let message = "n1 ran it, and does so no more";
+        let status = json!({ "state": "Paused", "message": message, "rollout": "p-1", "observedGeneration": 3 });
+        let by_itself = json!({ "metadata": { "generation": 3 }, "spec": {}, "status": status });
+        let says = resume(&by_itself, None).unwrap().says;
+        assert!(says.starts_with("is not paused; but its rollout has stopped by itself: n1 ran it"), "{says}");
+        assert!(says.ends_with(": kubectl delete rollout.fleet.slipway.dev/p-1"), "{says}");
+        // A person's pause that was taken away a moment ago.
+        let just_now = json!({ "metadata": { "generation": 4 }, "spec": {}, "status": by_itself["status"] });
+        assert_eq!(resume(&just_now, None).unwrap().says, "is not paused");
     }
 
     #[test]
