@@ -1,6 +1,10 @@
 //! Nodes, looked at and asked.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
@@ -23,12 +27,17 @@ use crate::{
 /// The longest time for one answer of a node, the connection included.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// After a node has said that it begins something, it is not believed for so long that it begins the same again.
+const BEGINS: Duration = Duration::from_secs(10);
+
 /// The connections to nodes.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     files: Files,
     port: u16,
     slow: Arc<SlowNodes>,
+    /// When nodes said that they begin, by UID and what they begin.
+    begun: Arc<Mutex<BTreeMap<String, Instant>>>,
 }
 
 /// A request to a node.
@@ -54,7 +63,7 @@ pub enum Answer {
 impl Nodes {
     /// Reached with these certificates, at this port. The files are read in each round: they may change.
     pub fn new(files: Files, port: u16) -> Self {
-        Self { files, port, slow: Arc::new(SlowNodes::new(ANSWER)) }
+        Self { files, port, slow: Arc::new(SlowNodes::new(ANSWER)), begun: Arc::default() }
     }
 
     /// When the controller's own certificate expires, in seconds since 1970; and why no node can be asked.
@@ -114,14 +123,44 @@ impl Nodes {
             };
             Question { uid: uid(&node).to_owned(), address, ask }
         };
+        let purpose = |(node, ask): &(core::Node, Ask)| (uid(node).to_owned(), purpose(uid(node), ask));
+        let purposes: BTreeMap<String, String> = requests.iter().map(purpose).collect();
         let answers = self.slow.request(requests.into_iter().map(question).collect()).await;
-        answers.into_iter().map(|(uid, answer)| (uid, answer.unwrap_or_else(|| Answer::Refused(too_late())))).collect()
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.retain(|_, at| at.elapsed() < BEGINS);
+        let believed = |(uid, answer): (String, Option<Answer>)| {
+            let answer = answer.unwrap_or_else(|| Answer::Refused(too_late()));
+            let answer = believed(answer, purposes.get(&uid).cloned().unwrap_or_default(), &mut begun);
+            (uid, answer)
+        };
+        answers.into_iter().map(believed).collect()
     }
 }
 
 impl Connect for Nodes {
     async fn connect(&self, node: &core::Node) -> Result<Client, String> {
         connect(&self.trust()?, &address(node, self.port)?).await
+    }
+}
+
+/// What a node is asked for, as far as it begins it once.
+fn purpose(uid: &str, ask: &Ask) -> String {
+    match ask {
+        Ask::For(request) => format!("{uid} {:?}", request.goal),
+        Ask::Abort(..) => format!("{uid} abort"),
+    }
+}
+
+/// An answer, with those from before. What is new brings the next round at once: a node that says so each time would have
+/// one round follow another, for ever.
+fn believed(answer: Answer, purpose: String, begun: &mut BTreeMap<String, Instant>) -> Answer {
+    match answer {
+        Answer::New if begun.contains_key(&purpose) => Answer::Known,
+        Answer::New => {
+            begun.insert(purpose, Instant::now());
+            Answer::New
+        }
+        other => other,
     }
 }
 
@@ -176,6 +215,19 @@ mod tests {
     use slipway_node_api::bound::check;
 
     use super::*;
+
+    #[test]
+    fn a_node_that_begins_each_time_hurries_no_rounds() {
+        let mut begun = BTreeMap::new();
+        let mut says = |answer: Answer, purpose: &str| believed(answer, purpose.to_owned(), &mut begun);
+        assert_eq!(says(Answer::Known, "u Stage"), Answer::Known);
+        assert_eq!([1, 2, 3].map(|_| says(Answer::New, "u Stage")), [Answer::New, Answer::Known, Answer::Known]);
+        // What it was asked for next is another thing.
+        assert_eq!(says(Answer::New, "u Upgrade"), Answer::New);
+        assert_eq!(says(Answer::New, "v Stage"), Answer::New);
+        let refused = Answer::Refused("busy".to_owned());
+        assert_eq!(says(refused.clone(), "u Stage"), refused);
+    }
 
     #[test]
     fn a_certificate_has_expired_from_its_last_second_on() {
