@@ -95,7 +95,7 @@ impl Nodes {
                 let (trust, to) = (trust.clone(), to.clone());
                 async move {
                     let status = async {
-                        let trust = trust.map_err(NoReport::OwnCertificates)?;
+                        let trust = trust.map_err(NoReport::Unasked)?;
                         status(&trust, to).await.map_err(NoReport::Silent)
                     };
                     NodeReading { status: status.await, at: Timestamp::now() }
@@ -108,7 +108,9 @@ impl Nodes {
             status: Err(NoReport::Silent(format!("within {} s", ANSWER.as_secs()))),
             at: Timestamp::now(),
         };
-        answers.into_iter().map(|(uid, reading)| (uid, reading.unwrap_or_else(late))).collect()
+        let mut readings = answers.into_iter().map(|(uid, reading)| (uid, reading.unwrap_or_else(late))).collect();
+        blame_no_node(&mut readings);
+        readings
     }
 
     /// Ask nodes, each for something. Returns the answers, by UID.
@@ -140,6 +142,20 @@ impl Nodes {
 impl Connect for Nodes {
     async fn connect(&self, node: &core::Node) -> Result<Client, String> {
         connect(&self.trust()?, &address(node, self.port)?).await
+    }
+}
+
+/// Where none of several nodes answers, that says nothing of any of them: what they have in common is this controller.
+fn blame_no_node(readings: &mut BTreeMap<String, NodeReading>) {
+    let is_silent = |of: &NodeReading| matches!(of.status, Err(NoReport::Silent(_)));
+    if readings.len() < 2 || !readings.values().all(is_silent) {
+        return;
+    }
+    for status in readings.values_mut().map(|of| &mut of.status) {
+        if let Err(NoReport::Silent(why)) = status {
+            let why = format!("no node answers this controller: look at its network and its certificates; {why}");
+            *status = Err(NoReport::Unasked(why));
+        }
     }
 }
 
@@ -215,6 +231,21 @@ mod tests {
     use slipway_node_api::bound::check;
 
     use super::*;
+
+    #[test]
+    fn where_no_node_answers_none_of_them_is_blamed() {
+        let silent = || Err(NoReport::Silent("no route".to_owned()));
+        let readings = |all: Vec<Result<StatusResponse, NoReport>>| {
+            let reading = |status| NodeReading { status, at: Timestamp::UNIX_EPOCH };
+            let all = all.into_iter().enumerate().map(|(n, status)| (n.to_string(), reading(status)));
+            let mut all: BTreeMap<_, _> = all.collect();
+            blame_no_node(&mut all);
+            all.into_values().filter(|of| matches!(of.status, Err(NoReport::Silent(_)))).count()
+        };
+        assert_eq!(readings(vec![silent(), silent(), silent()]), 0);
+        assert_eq!(readings(vec![silent(), Ok(StatusResponse::default()), silent()]), 2);
+        assert_eq!(readings(vec![silent()]), 1, "there is no other one");
+    }
 
     #[test]
     fn a_node_that_begins_each_time_hurries_no_rounds() {

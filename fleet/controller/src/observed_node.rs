@@ -20,8 +20,8 @@ use crate::{names, node_report::node_report};
 /// Why nothing is known of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoReport {
-    /// The controller can ask no node at all, for want of its own certificates: why.
-    OwnCertificates(String),
+    /// The controller can ask no node at all: why.
+    Unasked(String),
     /// It does not answer: why.
     Silent(String),
     /// It answers, and nothing can be decided from that: a sentence.

@@ -125,9 +125,9 @@ fn reboot<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Re
     pool_round.rebooting.get(&blocked.node.uid).filter(|reboot| is_silent && pool_round.at < reboot.until)
 }
 
-/// Tells whether the controller could not ask it for want of its own certificates.
+/// Tells whether the controller could not ask it, as it could ask no other one.
 fn is_ours(pool_round: &PoolRound, blocked: &BlockedNode) -> bool {
-    is_silent(&blocked.why) && matches!(pool_round.unclear.get(&blocked.node.uid), Some(NoReport::OwnCertificates(_)))
+    is_silent(&blocked.why) && matches!(pool_round.unclear.get(&blocked.node.uid), Some(NoReport::Unasked(_)))
 }
 
 const fn is_silent(why: &Blocked) -> bool {
@@ -149,7 +149,7 @@ fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     }
     let is_silent = is_silent(why);
     match (pool_round.unclear.get(uid), pool_round.blockers.get(uid)) {
-        (Some(NoReport::OwnCertificates(cause)), _) if is_silent => format!("it cannot be asked: {cause}"),
+        (Some(NoReport::Unasked(cause)), _) if is_silent => format!("it cannot be asked: {cause}"),
         (Some(NoReport::Unclear(sentence)), _) if *why == Blocked::Silent => sentence.clone(),
         (Some(NoReport::Silent(cause) | NoReport::Unclear(cause)), _) if is_silent => format!("{why} ({cause})"),
         (_, Some(blocker)) if matches!(why, Blocked::Staging | Blocked::UnderWay { .. } | Blocked::Aborts { .. }) => {

@@ -187,7 +187,7 @@ fn a_holder_that_is_silent_reboots_and_advice_comes_only_after_its_time() {
     assert_eq!(later.reason, "SilentWithGrant");
     assert!(later.message.contains("unblock") && later.silent_since == Some(now() - 21.minutes()), "{later:?}");
     // Where no node can be asked, its silence says nothing, and nobody is told to free its grant.
-    let why = NoReport::OwnCertificates("tls.crt: no such file".to_owned());
+    let why = NoReport::Unasked("tls.crt: no such file".to_owned());
     scene.readings.get_mut(&format!("uid-{n}")).unwrap().status = Err(why);
     let message = told(&scene, &scene.round(), n).message;
     assert_eq!(message, "it cannot be asked: tls.crt: no such file");
