@@ -126,9 +126,7 @@ impl Draft<'_> {
     /// Put the missing files back onto an ESP that is whole otherwise. None if that is not possible. Returns the loader that
     /// starts the disk under UEFI then, for people.
     pub fn complete_esp(&mut self, env: &mut BootEnv, request: &RenewalRequest) -> Result<Option<String>, Refusal> {
-        // What GRUB refuses has none, and is made again.
-        let facts = self.system.bootloader.as_ref().filter(|_| self.system.esp_map.is_some());
-        let Some(facts) = facts else { return Ok(None) };
+        let Some(facts) = &self.system.bootloader else { return Ok(None) };
         let Ok(map) = &facts.esp else { return Ok(None) };
         let efi = chosen(request, facts, env)?;
         request.not_older(facts, None)?;

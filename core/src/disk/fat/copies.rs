@@ -2,10 +2,7 @@
 
 use crate::prelude::*;
 
-use super::{
-    map::{FatMap, MapError, Read, free_count},
-    odd,
-};
+use super::map::{FatMap, MapError, Read, free_count};
 use crate::{digest::Sha256, units::Extent};
 
 /// Copies of the FAT that are not the same. Offsets are bytes in the volume.
@@ -64,13 +61,12 @@ fn is_whole(len: u64, sector: u64, copies: [Extent; 2], one: Extent, read: &mut 
 pub fn boot_sector_copy(len: u64, sector: u64, read: &mut Read) -> Option<(Extent, Sha256)> {
     // Where we put it, and mkfs.fat does.
     const NUMBER: u64 = 6;
-    let mut boot = vec![0; sector as usize];
-    if FatMap::look(len, sector, &[], read).is_ok() && read(0, &mut boot) && odd(&boot).is_none() {
+    if FatMap::look(len, sector, &[], read).is_ok() {
         return None;
     }
     let from = Extent { offset: NUMBER * sector, len: sector };
     let mut copy = vec![0; sector as usize];
-    if !read(from.offset, &mut copy) || odd(&copy).is_some() {
+    if !read(from.offset, &mut copy) {
         return None;
     }
     let mut by_copy = |offset: u64, bytes: &mut [u8]| {

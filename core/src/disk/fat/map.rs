@@ -14,6 +14,7 @@ use super::{
     ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_MEANINGLESS, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES, Directory,
     layout::{CACHE_BYTES, END_OF_CHAIN, MIN_CLUSTERS},
     name::{LongName, display_short},
+    odd,
 };
 use crate::{units::Extent, zeros::are_zeros};
 
@@ -403,6 +404,10 @@ impl BootSector {
         read_all(0, &mut b, sector as usize, read)?;
         if b[510..512] != [0x55, 0xaa] || &b[82..87] != b"FAT32" {
             return other("no FAT32");
+        }
+        // Linux takes it, and then the disk does not boot.
+        if let Some(odd) = odd(&b) {
+            return Err(MapError::Damaged(odd));
         }
         let short = |at: usize| u64::from(u16::from_le_bytes([b[at], b[at + 1]]));
         // A sector is written whole or not at all. That holds for sectors of the disk.

@@ -175,6 +175,10 @@ fn contradictions_are_refused() {
     for (at, value) in [(510, 0), (82, 0), (11, 1), (13, 0), (16, 0), (16, 9), (40, 0x80), (48, 0), (32, 1)] {
         assert!(matches!(damaged(&|b| b[at] = value), MapError::Other(_)), "byte {at} {value}");
     }
+    // GRUB and firmware refuse these.
+    for at in [17, 19, 21, 22, 42] {
+        assert!(matches!(damaged(&|b| b[at] ^= 1), MapError::Damaged(why) if why.contains("boot sector")), "byte {at}");
+    }
     let unread = FatMap::look(LEN, 512, &[], &mut |_, _| false).unwrap_err();
     assert_eq!(unread, MapError::Unreadable(0));
 }
