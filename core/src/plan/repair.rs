@@ -281,7 +281,9 @@ fn what(system: &SystemFacts, esp: &Esp) -> String {
             format!("the missing files are on the ESP again, with {loader}, all else there is as it was, and {state}")
         }
         // Then that is all there was to write.
-        (Esp::Kept, _) if system.env_at == [None; 2] => "the damaged FAT of the ESP is written from the other one".to_owned(),
+        (Esp::Kept, _) if system.env_at == [None; 2] => {
+            "the damaged FAT of the ESP is written from the other one".to_owned()
+        }
         (Esp::HasPlaces | Esp::Kept, None) => REBUILT.to_owned(),
         (Esp::Kept, Some(_)) if system.env_at.contains(&None) => {
             "the boot state has one copy only, and the other cannot be made again in place".to_owned()
