@@ -405,7 +405,6 @@ impl BootSector {
         if b[510..512] != [0x55, 0xaa] || &b[82..87] != b"FAT32" {
             return other("no FAT32");
         }
-        // Linux takes it, and then the disk does not boot.
         if let Some(odd) = odd(&b) {
             return Err(MapError::Damaged(odd));
         }
