@@ -110,10 +110,11 @@ fn a_loader_that_may_not_know_is_told() {
         Outcome::of(command.args(args).arg("--disk").arg(&disk).env("SLIPWAY_ASSETS", assets())).succeeds()
     };
     let note = "off, but a boot loader without an epoch may not know that, and offer it all the same: `installer bootloader \
-                update` replaces it";
-    assert!(run(&["menu", "off"]).stderr.contains(note));
+                update";
+    let whole = format!("{note} --disk {}` replaces it", disk.display());
+    assert!(run(&["menu", "off"]).stderr.contains(&whole));
     let (json, text, verbose) = shown(&disk);
-    assert_eq!((json, &text, &verbose), (json!(false), &format!("boot menu  {note}"), &text));
+    assert_eq!((json, &text, &verbose), (json!(false), &format!("boot menu  {note}` replaces it"), &text));
     run(&["update", "--offline"]);
     assert!(shown(&disk).1.starts_with("boot menu  off: "), "{}", shown(&disk).1);
     assert!(!run(&["menu", "off"]).stderr.contains("without an epoch"));
