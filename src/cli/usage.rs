@@ -4,7 +4,6 @@ use clap::{
     CommandFactory as _, Error,
     error::{ContextKind, ContextValue, ErrorKind},
 };
-
 use slipway_core::text::quoted;
 
 use super::Cli;

@@ -68,13 +68,20 @@ impl Nodes {
 
     /// When the controller's own certificate expires, in seconds since 1970; and why no node can be asked.
     pub fn certificates(&self) -> (Option<i64>, Result<(), String>) {
-        let expires = Trust::load(&self.files).ok().and_then(|trust| trust.expires());
-        (expires, self.trust().map(drop))
+        let trust = self.load();
+        let expires = trust.as_ref().ok().and_then(Trust::expires);
+        (expires, trust.and_then(|trust| self.unexpired(trust)).map(drop))
     }
 
     fn trust(&self) -> Result<Trust, String> {
-        let own = |why: String| format!("the controller's own certificates: {why}");
-        let trust = Trust::load(&self.files).map_err(|e| own(e.to_string()))?;
+        self.load().and_then(|trust| self.unexpired(trust))
+    }
+
+    fn load(&self) -> Result<Trust, String> {
+        Trust::load(&self.files).map_err(|e| own(e.to_string()))
+    }
+
+    fn unexpired(&self, trust: Trust) -> Result<Trust, String> {
         match expired(trust.expires(), Timestamp::now()) {
             // Each node would send it away, and count as one that does not answer.
             Some(at) => {
@@ -178,6 +185,10 @@ fn believed(answer: Answer, purpose: String, begun: &mut BTreeMap<String, Instan
         }
         other => other,
     }
+}
+
+fn own(why: String) -> String {
+    format!("the controller's own certificates: {why}")
 }
 
 /// When it expired, if it has.

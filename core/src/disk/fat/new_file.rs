@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 use super::{
-    ATTR_ARCHIVE, ATTR_DIRECTORY, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES,
+    ATTR_ARCHIVE, ATTR_DIRECTORY, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES, Directory,
     layout::{FatTime, raw_entry, split_path},
     map::{FatMap, FileAt, Run, put_file_at},
     name::{checksum, display_short, long_name_entries, short_label, short_name},
@@ -55,8 +55,7 @@ impl FatMap {
     pub fn room(&self, path: &str, taken: &[u64]) -> Option<u64> {
         let (directory, name) = split_path(path);
         let directory = self.directories.get(&directory.to_ascii_lowercase())?;
-        let label = self.place_of_the_label();
-        let is_free = |entry: &u64| directory.unused.contains(entry) && !taken.contains(entry) && Some(*entry) != label;
+        let is_free = |entry: &u64| self.is_free(directory, *entry) && !taken.contains(entry);
         directory.unused.iter().copied().find(|first| {
             let entries = span(*first, name);
             is_in_one_sector(&entries, self.sector) && entries.iter().all(is_free)
@@ -68,10 +67,12 @@ impl FatMap {
         let (directory, name) = split_path(path);
         let directory = self.directories.get(&directory.to_ascii_lowercase());
         let entries = span(first, name);
-        let label = self.place_of_the_label();
         is_in_one_sector(&entries, self.sector)
-            && label.is_none_or(|label| !entries.contains(&label))
-            && directory.is_some_and(|directory| entries.iter().all(|entry| directory.unused.contains(entry)))
+            && directory.is_some_and(|directory| entries.iter().all(|entry| self.is_free(directory, *entry)))
+    }
+
+    fn is_free(&self, directory: &Directory, entry: u64) -> bool {
+        directory.unused.contains(&entry) && self.place_of_the_label() != Some(entry)
     }
 
     // The first entry of the root directory, if nothing has it.
