@@ -91,6 +91,7 @@ fn rounds_go_on_beside_sockets_that_say_nothing() {
         let mean = mean(&site, port);
         let opened = flood.opened.load(Ordering::SeqCst);
         eprintln!("{count} idle sockets at each of {NODES} nodes, {opened} in all: rounds of {mean:.3} s");
-        assert!(is_paused(&site), "each node still answers");
+        // A loaded machine may lose one answer. That none comes any more is what may not be.
+        site.until("each node still answers", is_paused);
     }
 }
