@@ -25,7 +25,7 @@ fn behind_a_partition_nobody_goes_and_nobody_takes_the_lock() {
     assert_eq!(net.at(2, |etcd| etcd.lock(held)), Ok(()));
     net.cable(2, false);
     // The majority sees that one is missing, and stays; the lock is still the other side's.
-    until(0, |answer| answer.as_ref().is_err_and(|why| why.contains("m2")));
+    assert!(until(0, |answer| answer.as_ref().is_err_and(|why| why.contains("m2"))).is_err());
     let refused = loop {
         // A leader that is gone must be missed first.
         match net.at(0, |etcd| etcd.lock(other)) {
