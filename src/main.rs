@@ -56,7 +56,11 @@ fn main() -> ExitCode {
     let command = short_help::command();
     let command = if name == "slipway" { command.name("slipway") } else { command };
     match command.try_get_matches_from(&args).and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => Caller { output: cli.output, verbose: cli.verbose, ..caller }.ended(commands::run(cli, environment)),
+        Ok(cli) => {
+            let advice = caller.advice.on_inspected(&cli.verb);
+            let caller = Caller { output: cli.output, verbose: cli.verbose, advice, ..caller };
+            caller.ended(commands::run(cli, environment))
+        }
         Err(error) => caller.usage(&error),
     }
 }
@@ -136,7 +140,9 @@ impl Caller {
             (_, Report::Text(text)) if text.is_empty() => String::new(),
             // Scripts and messages of `completions` and `man` are no data: they stay as they are.
             (_, Report::Text(text)) => output::human(text.trim_end()),
-            (Output::Json, report) => output::document(report, told)?,
+            // What META holds is from outside: no word of it is added to.
+            (Output::Json, report @ Report::Meta(_)) => output::document(report, told)?,
+            (Output::Json, report) => self.advice.completed_json(&output::document(report, told)?),
             // A script gets the value of a tag as it is.
             (Output::Human, report @ Report::Meta(MetaReport { bare: true, .. })) if !stdout().is_terminal() => {
                 format!("{report}\n")
@@ -144,7 +150,7 @@ impl Caller {
             (Output::Human, report) => {
                 let text = output::human(&if self.verbose { format!("{report:#}") } else { report.to_string() });
                 // No value from outside may look as if it were said by us.
-                if matches!(report, Report::Meta(_)) { text } else { colour::stdout(text) }
+                if matches!(report, Report::Meta(_)) { text } else { colour::stdout(self.advice.completed(&text)) }
             }
         };
         output::write(&stdout(), text.as_bytes(), output::PATIENCE)

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Command, CommandFactory as _};
 use slipway_core::{report::FailureReport, text::quoted};
 
-use super::{Cli, argv};
+use super::{Cli, InspectArgs, InspectTarget, Verb, argv};
 
 /// The disk that the command line names, and how.
 #[derive(Debug)]
@@ -20,6 +20,16 @@ impl Advice {
         Advice { disk: argv::disk(args).map(quoted), offline: argv::is_offline(args) }
     }
 
+    /// With the disk that `inspect` was given, which has no flag for it.
+    pub fn on_inspected(self, verb: &Verb) -> Self {
+        match verb {
+            Verb::Inspect(InspectArgs { target: Some(InspectTarget::Disk(disk)), .. }) => {
+                Self { disk: Some(quoted(&disk.to_string_lossy())), ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// The report with whole commands.
     pub fn complete(&self, report: FailureReport) -> FailureReport {
         let FailureReport { message, remedy, mut refusals, .. } = report;
@@ -31,12 +41,29 @@ impl Advice {
         FailureReport { message: self.completed(&message), remedy, refusals, ..report }
     }
 
-    /// The text, with what its commands lack. They stand between backticks.
+    /// The text, with what its commands lack. They stand between backticks, each on one line.
     pub fn completed(&self, text: &str) -> String {
+        const BEGIN: &str = "`installer ";
         let Some(disk) = &self.disk else { return text.to_owned() };
-        let parts = text.split('`').enumerate();
-        let parts = parts.map(|(n, part)| if n % 2 == 1 { self.command(part, disk) } else { part.to_owned() });
-        parts.collect::<Vec<_>>().join("`")
+        let (mut whole, mut rest) = (String::with_capacity(text.len()), text);
+        while let Some(at) = rest.find(BEGIN) {
+            let (before, command) = rest.split_at(at + 1);
+            let end = command.find(['`', '\n']).unwrap_or(command.len());
+            let (command, after) = command.split_at(end);
+            whole.push_str(before);
+            whole.push_str(&if after.starts_with('`') { self.command(command, disk) } else { command.to_owned() });
+            rest = after;
+        }
+        whole + rest
+    }
+
+    /// The same for a text of JSON: the disk's name is a part of a string.
+    pub fn completed_json(&self, text: &str) -> String {
+        let escaped = |disk: &String| {
+            let string = serde_json::Value::from(disk.as_str()).to_string();
+            string[1..string.len() - 1].to_owned()
+        };
+        Self { disk: self.disk.as_ref().map(escaped), offline: self.offline }.completed(text)
     }
 
     fn command(&self, text: &str, disk: &str) -> String {
@@ -80,8 +107,21 @@ mod tests {
         );
         let whole = "`installer repair --disk x` and `installer upgrade --disk x --source SOURCE`";
         assert_eq!(of("installer status --disk x", whole), whole);
+        let stranger = "a ` of another, `installer status` and `installer repair\nx`";
+        assert_eq!(
+            of("installer status --disk x", stranger),
+            "a ` of another, `installer status --disk x` and `installer repair\nx`"
+        );
         for lacking in ["`installer verify`", "`installer verify --disk PATH`"] {
             assert_eq!(of("installer status --disk x", lacking), "`installer verify --disk x`");
         }
+    }
+    #[test]
+    fn a_name_is_a_part_of_a_json_string() {
+        let args = ["installer", "status", "--disk", "a\"b"].map(OsString::from);
+        let completed = Advice::new(&args).completed_json(r#"{ "note": "`installer repair`" }"#);
+        assert_eq!(completed, r#"{ "note": "`installer repair --disk 'a\"b'`" }"#);
+        let value: serde_json::Value = serde_json::from_str(&completed).unwrap();
+        assert_eq!(value["note"], "`installer repair --disk 'a\"b'`");
     }
 }

@@ -179,7 +179,10 @@ fn it_is_offered_where_it_is_taken() {
         let said = [on_disk(&image, &["status", "--output=json"]).json(), inspected.json()];
         let lines = said.map(|report| [&report["problems"], &report["notes"]].map(Value::to_string).concat());
         assert!(lines.iter().all(|text| text.contains("the backup GPT is not at the end of the disk")), "{lines:?}");
-        lines.map(|text| (text.contains("`installer grow`"), text.contains("makes EPHEMERAL larger")))
+        // As it is, the command would be for the disk of the machine.
+        assert!(lines.iter().all(|text| !text.contains("`installer grow`")), "{lines:?}");
+        let grow = format!("`installer grow --disk {}`", image.display());
+        lines.map(|text| (text.contains(&grow), text.contains("makes EPHEMERAL larger")))
     };
     assert_eq!(told(), [(true, true); 2]);
     let at = partition(&image, "EPHEMERAL");
