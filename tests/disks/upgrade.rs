@@ -76,6 +76,20 @@ fn the_whole_way_and_back() {
     on_disk(&node.disk, &["verify", "--progress=none"]).succeeds();
 }
 
+/// The same files under another number: nobody has changed the slot that runs.
+#[test]
+fn another_release_of_the_same_files_blames_no_slot() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    for name in Payload::FILES {
+        node.next.write(name, world.payload.read(name));
+    }
+    let outcome = node.upgrade().succeeds();
+    let described = "describes them otherwise: its manifest.json is of 1.2.3";
+    assert!(outcome.stderr.contains(described) && !outcome.stderr.contains("changed"), "{}", outcome.stderr);
+    assert_eq!(next_boot(&node), ("B".into(), true));
+}
+
 #[test]
 fn a_slot_written_by_an_upgrade_is_a_clean_file_system() {
     let world = World::new();

@@ -56,7 +56,11 @@ use crate::{
     },
     disk::layout::Part,
     kernel::arch::Arch,
-    payload::{facts::PayloadFacts, manifest::KernelArgs, version::Version},
+    payload::{
+        facts::PayloadFacts,
+        manifest::{KernelArgs, MANIFEST},
+        version::Version,
+    },
     snapshot::room,
     text::quoted,
 };
@@ -191,11 +195,21 @@ impl Candidate<'_> {
 
     /// The note about a slot whose files were changed together with their checksums; `next` writes it anew.
     fn is_changed(&self, slot: Slot, name: &str, next: &str) -> Option<String> {
-        let names = self.claimed_by(slot).filter(|names| !names.is_empty())?.join(", ");
-        Some(format!(
-            "{name}, says that it holds this payload, and does not: {names}: it was changed. {next} writes slot \
-             {slot} anew, and until then it is what the machine falls back to"
-        ))
+        let names = self.claimed_by(slot).filter(|names| !names.is_empty())?;
+        // Another release of the same files is no fault of the slot.
+        let manifest = self.system.slots[slot].manifest.as_ref().filter(|_| names == [MANIFEST]);
+        Some(match manifest {
+            Some(has) => format!(
+                "{name}, has the files and the command line of this payload, and describes them otherwise: its {MANIFEST} \
+                 is of {}",
+                has.version.as_deref().unwrap_or("no version")
+            ),
+            None => format!(
+                "{name}, says that it holds this payload, and does not: {}: it was changed. {next} writes slot {slot} anew, \
+                 and until then it is what the machine falls back to",
+                names.join(", ")
+            ),
+        })
     }
 
     /// Collects all reasons against this payload, so that one run reports them all.
