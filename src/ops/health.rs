@@ -53,7 +53,8 @@ impl Checks {
     /// In the order of their bytes. None if there is no such directory.
     fn names(&self) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(&self.dir) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(vec![]),
+            // A link that leads nowhere is no directory without checks: what it leads to is not mounted.
+            Err(e) if e.kind() == ErrorKind::NotFound && !self.dir.is_symlink() => return Ok(vec![]),
             entries => entries?,
         };
         let names: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.file_name())).collect();

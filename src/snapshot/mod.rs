@@ -40,7 +40,13 @@ pub fn declared(root: &Path) -> anyhow::Result<Option<Declaration>> {
     let name = || path.display().to_string();
     let size = match fs::metadata(&path) {
         Ok(found) => found.len(),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            // It was declared, and lies where nothing is mounted.
+            let ends = |link: &Path| link.is_symlink() && !link.exists();
+            let lost = path.ancestors().take(2).find(|link| ends(link));
+            anyhow::ensure!(lost.is_none(), "{}: it is a link to what is not there", lost.unwrap_or(&path).display());
+            return Ok(None);
+        }
         Err(e) => return Err(anyhow::Error::new(e).context(name())),
     };
     anyhow::ensure!(size <= MAX_FILE, "{}: it has {size} bytes, and may have {MAX_FILE}", name());

@@ -142,6 +142,9 @@ fn the_directory() {
     let not_a_dir = format!("--checks={}", file.display());
     let run = |args: &[&str]| trial.node.run('B', true, &[&["confirm", "--progress=plain"], args].concat());
     run(&[&not_a_dir]).exits(DEPENDENCY).says(&["cannot be read: Not a directory"]);
+    let lost = world.path("lost");
+    symlink("/not/mounted", &lost).unwrap();
+    run(&[&format!("--checks={}", lost.display())]).exits(DEPENDENCY).says(&["cannot be read: No such file"]);
     let before = Content::of(&trial.node.disk);
     trial.confirm(&["--dry-run"]).succeeds();
     run(&["--checks=x", "--check-timeout=0s"]).exits(INPUT);

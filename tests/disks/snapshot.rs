@@ -336,6 +336,11 @@ fn what_cannot_be_kept_is_said_before_anything_is_written() {
     is_refused(ENVIRONMENT, &["the configuration cannot be kept for the way back", "/etc/app is not mounted"]);
     machine.declare("path = [\"/etc/app\"]\n");
     is_refused(INPUT, &["/etc/slipway/state.toml: line 1, column 1: \"path\" is not a known key"]);
+    let declaration = machine.path("slipway/state.toml");
+    fs::remove_file(&declaration).unwrap();
+    symlink("/not/mounted/state.toml", &declaration).unwrap();
+    is_refused(INPUT, &["/etc/slipway/state.toml: it is a link to what is not there"]);
+    fs::remove_file(&declaration).unwrap();
     machine.declare("paths = [\"/etc/app\"]\n");
     fs::File::create(machine.path("app/large")).unwrap().set_len(17 * MIB).unwrap();
     is_refused(ENVIRONMENT, &["with /etc/app/large it has more than 16 MiB", "declare less"]);
