@@ -118,7 +118,8 @@ impl Plan {
         let gate = match approval {
             ApprovalPolicy::EachWave => wave,
             ApprovalPolicy::AfterCanaries => {
-                self.waves.iter().rposition(|wave| wave.soak.is_some()).map_or(0, |last| last + 1)
+                let others = self.waves.split_last().map_or(&[][..], |(_, others)| others);
+                others.iter().rposition(|wave| wave.soak.is_some()).map_or(0, |last| last + 1)
             }
         };
         (gate <= wave).then_some(gate)
@@ -138,3 +139,4 @@ enum Part {
     Last,
     Own,
 }
+            // Nodes of the last wave are nobody's canaries, also if it soaks: else nobody would ever be asked.

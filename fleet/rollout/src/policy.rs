@@ -58,7 +58,8 @@ pub struct Policy {
 /// first wave after the canaries. Of several policies EachWave counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ApprovalPolicy {
-    /// Before the first wave after the canaries; before the first wave of all, if there are no canaries.
+    /// Before the first wave after the canaries, and at the latest before the last wave; before the first wave of all, if
+    /// there are no canaries.
     AfterCanaries,
     /// Before each wave, the first one included.
     EachWave,

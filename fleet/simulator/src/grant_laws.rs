@@ -51,7 +51,9 @@ impl World {
         self.laws.must(!is_paused, || format!("paused: {uid} is to begin while its rollout is paused"));
         let approvals = self.api.rollouts[view.pool].object.approvals.iter();
         let approved = approvals.filter(|given| given.plan == view.facts.plan.hash).map(|given| given.waves).max();
-        let canaries = view.facts.plan.waves.iter().rposition(|wave| wave.soak.is_some());
+        let waves = &view.facts.plan.waves;
+        // Somebody is asked before the last wave, whatever it has.
+        let canaries = waves[..waves.len().saturating_sub(1)].iter().rposition(|wave| wave.soak.is_some());
         let wave = view.facts.plan.nodes().find(|(_, node)| node.uid == uid).map(|(wave, _)| wave);
         let is_approved =
             returns || wave.is_none_or(|wave| view.terms.is_approved(wave, canaries, approved.unwrap_or(0)));

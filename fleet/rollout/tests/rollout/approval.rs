@@ -3,8 +3,10 @@
 use slipway_core::digest::Sha256;
 use slipway_rollout::{
     decide::{Action, decide},
+    duration::PositiveDuration,
     facts::{Approval, Facts, WindowOverride},
-    policy::{ApprovalPolicy, Policy, Rules},
+    int_or_percent::IntOrPercent,
+    policy::{ApprovalPolicy, CanaryStep, Policy, Rules},
 };
 
 use crate::{
@@ -54,6 +56,25 @@ fn canaries_go_and_what_is_after_them_waits() {
     assert_eq!(granted(&fleet), [1, 2]);
     // Without canaries all of them wait.
     assert_eq!(why(&asks(ApprovalPolicy::AfterCanaries, two_at_once()), 0), format!("wave 1 {WAITS}"));
+}
+
+/// A soak of the last nodes, or one that takes all of a small plan, makes them nobody's canaries.
+#[test]
+fn a_soak_at_the_end_is_no_reason_to_ask_nobody() {
+    let steps = [(IntOrPercent::Nodes(1), 60), (IntOrPercent::Percent(100), 120)];
+    let steps = steps.map(|(nodes, minutes)| CanaryStep { nodes, soak: PositiveDuration::minutes(minutes) });
+    let mut fleet = asks(ApprovalPolicy::AfterCanaries, Policy { steps: steps.into(), ..two_at_once() });
+    assert_eq!(granted(&fleet), [0]);
+    after_canary(&mut fleet);
+    assert_eq!((granted(&fleet), why(&fleet, 3)), (Vec::new(), format!("wave 2 {WAITS}")));
+    approve(&mut fleet, 2);
+    assert_eq!(granted(&fleet), [1, 2]);
+    // All nodes are in one step.
+    for nodes in [IntOrPercent::Percent(100), IntOrPercent::Nodes(50)] {
+        let steps = vec![CanaryStep { nodes, soak: PositiveDuration::minutes(60) }];
+        let fleet = asks(ApprovalPolicy::AfterCanaries, Policy { steps, ..two_at_once() });
+        assert_eq!((granted(&fleet), why(&fleet, 0)), (Vec::new(), format!("wave 1 {WAITS}")));
+    }
 }
 
 #[test]
