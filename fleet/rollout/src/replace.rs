@@ -197,6 +197,9 @@ pub fn with_successors<'a>(facts: &'a Facts, ledger: &Ledger, of: &BTreeMap<Stri
     if was_whole {
         new.plan.hash = new.plan.compute_hash();
     }
+        // It is the plan that people approved, with successors in the places of its nodes.
+        let given = new.approvals.iter_mut().filter(|given| given.plan == facts.plan.hash);
+        given.for_each(|given| given.plan = new.plan.hash);
     Cow::Owned(new)
 }
 

@@ -3,10 +3,10 @@
 use jiff::{Timestamp, ToSpan};
 use slipway_rollout::{
     decide::{Action, Decision, decide},
-    facts::{Evidence, Facts, Machine},
+    facts::{Approval, Evidence, Facts, Machine},
     int_or_percent::IntOrPercent,
     ledger::{Ledger, Node, Proof, Refusal, ReleaseRefusal, Replacement, Role, Taken},
-    policy::Policy,
+    policy::{ApprovalPolicy, Policy},
     replace::{forget, successor_machines},
 };
 
@@ -206,6 +206,28 @@ fn a_canary_that_comes_up_with_another_payload_stops_it_and_stays_charged() {
     let (decision, deleted) = turn(&mut fleet);
     assert_eq!((fleet.ledger.grants.len(), deleted.len(), reason(&decision, "x-2")), (0, 0, "Done"));
     assert_eq!(decision.succeeded.values().collect::<Vec<_>>(), ["uid-x-2"]);
+}
+
+#[test]
+fn an_approval_counts_also_when_nodes_were_replaced() {
+    for approval in [ApprovalPolicy::EachWave, ApprovalPolicy::AfterCanaries] {
+        let mut fleet = replaced(four(Policy { approval: Some(approval), ..canary() }));
+        fleet.approvals = vec![Approval { plan: fleet.plan.hash, waves: 2 }];
+        turn(&mut fleet);
+        let (_, deleted) = turn(&mut fleet);
+        goes(&mut fleet, &deleted[0]);
+        comes(&mut fleet, "x-1", NEW);
+        turn(&mut fleet);
+        // The canary's soak is over.
+        fleet.passed = 1;
+        let (decision, _) = turn(&mut fleet);
+        assert!(decision.blocked.iter().all(|of| of.why.reason() != "Approval"), "{:?}", decision.blocked);
+        assert!(decision.steps.iter().any(|step| matches!(step, Action::Grant { .. })), "{:?}", decision.steps);
+        // An approval of another plan counts as little as before.
+        fleet.approvals = vec![Approval { plan: slipway_core::digest::Sha256([7; 32]), waves: 9 }];
+        fleet.ledger.grants.clear();
+        assert!(turn(&mut fleet).0.blocked.iter().any(|of| of.why.reason() == "Approval"));
+    }
 }
 
 #[test]
