@@ -33,7 +33,7 @@
 //! * **Nodes that are replaced** are not asked: their machine is deleted, while windows are open, and others succeed them.
 //! * Every node that is not done has a reason, and no node that is done has one.
 //!
-//! A canary is bad if it fails, or if it runs the payload, holds no grant any more, and is ill before its soak is over. A
+//! Canaries are all nodes of a step, also where it has several waves. One is bad if it fails, or if it runs the payload, holds no grant any more, and is ill before its soak is over. A
 //! wave that is over stays so: `passed` comes back with the next facts. If it is lost, waves are waited for again. A node
 //! whose Node object is gone, or that is left out, is not waited for; but one node must have tried the payload before a wave
 //! of canaries is over.

@@ -116,21 +116,21 @@ impl View<'_> {
         let mut failed = Vec::new();
         let mut known = 0_u64;
         for (wave, node) in plan.nodes() {
-            let soaks = plan.waves.get(wave).is_some_and(|wave| wave.soak.is_some());
+            let soaks = plan.soaking_wave(wave);
             let failure = self
                 .failure(node)
                 .filter(|failure| matches!(failure.evidence, FailureEvidence::AfterReboot | FailureEvidence::Unknown));
             if let Some(failure) = failure {
                 let is_known = failure.evidence == FailureEvidence::AfterReboot;
                 let why = &failure.why;
-                if soaks {
+                if soaks.is_some() {
                     let why = format!("the canary {} failed: {why}", node.name);
                     return Some(Verdict { denies: is_known, why });
                 }
                 known += u64::from(is_known);
                 failed.push(format!("{}: {why}", node.name));
             }
-            if soaks && wave >= self.facts.passed && self.is_ill_with_it(node) {
+            if soaks.is_some_and(|soaks| soaks >= self.facts.passed) && self.is_ill_with_it(node) {
                 let why = format!("the canary {} runs it, and is not well", node.name);
                 return Some(Verdict { denies: true, why });
             }

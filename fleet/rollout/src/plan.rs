@@ -4,7 +4,9 @@
 //!   when everything else is done.
 //! * Within each, zone after zone, so that a rule for zones never waits for a node in the middle. Within a zone, by a hash
 //!   of UID and payload: the canaries are others each time, and the same for each controller.
-//! * A wave ends where a policy has a step, and where the control plane or the own node begins.
+//! * Who is left out comes behind all others, and who may not be able to go behind its likes: neither is to be the canary.
+//! * A wave ends where a policy has a step, and where the control plane or the own node begins. So a step may have several
+//!   waves, of which the last one soaks: all of its nodes are canaries.
 //! * The hash names what is followed: pool, payload, nodes, order, soaks. It does not have the times, which depend on
 //!   when one looks.
 
@@ -34,8 +36,8 @@ pub enum Order {
 pub struct Wave {
     /// Its nodes, in the order in which they go.
     pub nodes: Vec<Node>,
-    /// How long all of them must be well before the next wave. A wave with a soak is one of canaries: one failure in it
-    /// is enough.
+    /// How long all of them must be well before the next wave, with those of the waves since the last soak. All of these
+    /// are canaries: one failure among them is enough.
     pub soak: Option<PositiveDuration>,
 }
 
@@ -140,3 +142,17 @@ enum Part {
     Own,
 }
             // Nodes of the last wave are nobody's canaries, also if it soaks: else nobody would ever be asked.
+    /// The wave at the end of the step that this wave is in: the one that soaks. `None` if no step ends there or later.
+    pub fn soaking_wave(&self, wave: usize) -> Option<usize> {
+        (wave..self.waves.len()).find(|n| self.waves.get(*n).is_some_and(|of| of.soak.is_some()))
+    }
+
+    /// The nodes of the step that ends with this wave, each with the number of its wave: those since the last soak. Those of
+    /// the wave alone, if it does not soak.
+    pub fn step(&self, wave: usize) -> impl Iterator<Item = (usize, &Node)> {
+        let soaks = |n: &usize| self.waves.get(*n).is_some_and(|of| of.soak.is_some());
+        let first = if soaks(&wave) { (0..wave).rev().find(soaks).map_or(0, |last| last + 1) } else { wave };
+        let waves = self.waves.iter().enumerate().take(wave.saturating_add(1)).skip(first);
+        waves.flat_map(|(n, wave)| wave.nodes.iter().map(move |node| (n, node)))
+    }
+

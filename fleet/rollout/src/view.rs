@@ -183,11 +183,12 @@ impl<'a> View<'a> {
         while let Some(wave) = waves.get(passed) {
             let number = passed + 1;
             let stay = |blocker| Progress { passed, soaks: None, soaking_since: None, blocker: Some(blocker) };
-            if let Some(node) = wave.nodes.iter().find(|node| !self.is_settled(node)) {
-                return stay(Blocked::Wave { wave: number, first: node.name.clone() });
+            let step = || self.facts.plan.step(passed);
+            if let Some((wave, node)) = step().find(|(_, node)| !self.is_settled(node)) {
+                return stay(Blocked::Wave { wave: wave + 1, first: node.name.clone() });
             }
             if let Some(soak) = wave.soak {
-                let done = wave.nodes.iter().filter(|node| self.is_done(&node.uid));
+                let done = step().map(|(_, node)| node).filter(|node| self.is_done(&node.uid));
                 let since = done.filter_map(|node| Some(self.observed.get(node.uid.as_str())?.report.as_ref()?.since));
                 let Some(since) = since.max() else { return stay(Blocked::NoCanary { wave: number }) };
                 // A time to come was written by a clock that was ahead: the time counts from now.

@@ -276,7 +276,7 @@ impl World {
         let is_ill = |node: &Node| says(node).is_some_and(|says| says.runs == NEW && !says.well);
         let total = facts.plan.nodes().count() as u64;
         let failed = facts.plan.nodes().filter(|(_, node)| is_failed(node)).count() as u64;
-        let is_canary = |wave: usize| facts.plan.waves[wave].soak.is_some();
+        let is_canary = |wave: usize| facts.plan.waves[wave..].iter().any(|wave| wave.soak.is_some());
         let canary = facts.plan.nodes().any(|(wave, node)| is_canary(wave) && (is_failed(node) || is_ill(node)));
         let is_enough = canary || failed >= view.terms.failures(total);
         self.laws.must(is_enough, || format!("denied: {failed} of {total} failed, and that was not enough"));
@@ -291,7 +291,7 @@ impl World {
                 facts.window_override.filter(|window_override| stamp(view.read, view.offset) < window_override.until);
             let is_passed_over = wants.is_some_and(|window_override| window_override.soak == Some(n));
             let Some(soak) = wave.soak else { continue };
-            let uids: BTreeSet<&str> = wave.nodes.iter().map(|node| node.uid.as_str()).collect();
+            let uids = canaries(&facts.plan, n);
             let done = facts.nodes.iter().filter(|observed| uids.contains(observed.node.uid.as_str()));
             let done: Vec<&ObservedNode> = done.filter(|observed| observed.runs(NEW) && observed.is_well()).collect();
             let is_long =
@@ -305,6 +305,13 @@ impl World {
             self.laws.must(is_over, || format!("soaks: a wave is over before its canaries were well for {soak}"));
         }
     }
+}
+
+/// The nodes that soak with this wave: its own, and those of the waves before it that are after the last soak.
+pub fn canaries(plan: &Plan, wave: usize) -> BTreeSet<&str> {
+    let earlier = plan.waves[..wave].iter().rev().take_while(|wave| wave.soak.is_none());
+    let waves = earlier.chain(&plan.waves[wave..=wave]);
+    waves.flat_map(|wave| &wave.nodes).map(|node| node.uid.as_str()).collect()
 }
 
 /// It is not tried again.

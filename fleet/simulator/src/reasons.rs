@@ -16,6 +16,7 @@ use crate::{
     NEW,
     clock::{DAY, stamp},
     controller_state::PendingAction,
+    grant_laws::canaries,
     view::View,
     world::World,
 };
@@ -78,15 +79,15 @@ impl World {
     fn sees_what_is_done(&mut self, view: &View) {
         let observed: BTreeMap<&str, &ObservedNode> =
             view.facts.nodes.iter().map(|of| (of.node.uid.as_str(), of)).collect();
-        for (n, wave) in view.facts.plan.waves.iter().enumerate() {
+        for n in 0..view.facts.plan.waves.len() {
+            let of = canaries(&view.facts.plan, n);
             let is_open = |uid: &str| {
                 let Some(of) = observed.get(uid).filter(|_| !view.facts.skip.contains(uid)) else { return false };
                 let is_out = of.failure().is_some() || of.report.as_ref().is_some_and(|of| of.runs != NEW);
                 !is_out && !of.is_well()
             };
             let is_done = |uid: &str| observed.get(uid).is_some_and(|of| of.runs(NEW) && of.is_well());
-            let all = wave.nodes.iter().all(|node| !is_open(&node.uid));
-            if all && wave.nodes.iter().any(|node| is_done(&node.uid)) {
+            if of.iter().all(|uid| !is_open(uid)) && of.iter().any(|uid| is_done(uid)) {
                 self.laws.all_done.entry((view.pool, n)).or_insert(self.now);
             }
         }

@@ -226,6 +226,44 @@ fn a_bad_canary_denies_the_payload_and_stops_everything() {
 }
 
 #[test]
+fn all_nodes_of_a_step_are_canaries_also_those_of_another_role() {
+    let nodes =
+        [control_plane("a-c"), control_plane("b-c"), worker("a-1"), worker("a-2"), worker("a-3"), worker("a-4")];
+    let steps = vec![CanaryStep { nodes: IntOrPercent::Nodes(3), soak: PositiveDuration::minutes(60) }];
+    let policy = Policy { steps, failure_budget: Some(IntOrPercent::Nodes(3)), ..two_at_once() };
+    let rules = Rules::try_from(vec![policy]).unwrap();
+    let plan = Plan::new("pool", NEW, nodes.to_vec(), &rules, Order::ControlPlaneFirst, None);
+    // Two of the control plane; the worker that fills the step, with its soak; the others.
+    assert_eq!(plan.waves.iter().map(|wave| wave.nodes.len()).collect::<Vec<_>>(), [2, 1, 3]);
+    let observed = plan.nodes().map(|(_, node)| staged(node.clone())).collect();
+    for is_ill in [false, true] {
+        let mut fleet = Facts::new(plan.clone(), rules.clone(), Vec::clone(&observed));
+        (0..3).for_each(|n| arrive(&mut fleet, n));
+        fleet.passed = 1;
+        if is_ill {
+            report(&mut fleet, 0).well = false;
+        } else {
+            report(&mut fleet, 0).runs = OLD;
+            report(&mut fleet, 0).failed = failed("no boot");
+        }
+        assert!(look(&fleet).steps.iter().any(|step| matches!(step, Action::Deny { .. })), "{:?}", look(&fleet).steps);
+        // Their step is over, and soaked: later they are nodes like others.
+        fleet.passed = 2;
+        let denies = look(&fleet).steps.iter().any(|step| matches!(step, Action::Deny { .. }));
+        assert_eq!(denies, !is_ill);
+    }
+    // The soak is that of all of them: it does not end while one does not answer.
+    let mut fleet = Facts::new(plan, rules, observed);
+    (0..3).for_each(|n| arrive(&mut fleet, n));
+    fleet.passed = 1;
+    assert!(look(&fleet).soaks.is_some());
+    fleet.nodes[0].report = None;
+    let decision = look(&fleet);
+    assert_eq!((decision.passed, decision.soaks), (1, None));
+    assert_eq!(why(&fleet, 3), format!("wave 1 is not over: it waits for {}", name(&fleet, 0)));
+}
+
+#[test]
 fn failures_up_to_the_budget_are_left_behind() {
     let mut fleet = four(Policy { failure_budget: Some(IntOrPercent::Nodes(2)), ..two_at_once() });
     report(&mut fleet, 0).failed = failed("no boot");
