@@ -189,17 +189,18 @@ pub fn with_successors<'a>(facts: &'a Facts, ledger: &Ledger, of: &BTreeMap<Stri
             && let Some(report) = observed.report.as_mut().filter(|report| !right.contains(&report.runs))
         {
             let why = || format!("it came in the place of {}, and runs another payload: {}", node.name, report.runs);
-            let failure = || Failure { evidence: FailureEvidence::AfterReboot, why: why() };
+            // Its template's fault, for all that is known: the rollout's payload was not booted here.
+            let failure = || Failure { evidence: FailureEvidence::Unknown, why: why() };
             report.failed = report.failed.take().or_else(|| Some(failure()));
         }
         *node = successor.node.clone();
     }
     if was_whole {
         new.plan.hash = new.plan.compute_hash();
-    }
         // It is the plan that people approved, with successors in the places of its nodes.
         let given = new.approvals.iter_mut().filter(|given| given.plan == facts.plan.hash);
         given.for_each(|given| given.plan = new.plan.hash);
+    }
     Cow::Owned(new)
 }
 

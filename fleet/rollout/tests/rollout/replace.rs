@@ -195,12 +195,12 @@ fn a_canary_that_comes_up_with_another_payload_stops_it_and_stays_charged() {
     goes(&mut fleet, &deleted[0]);
     comes(&mut fleet, "x-1", THIRD);
     let (decision, _) = turn(&mut fleet);
-    let denied = fleet.denied.clone().unwrap();
+    assert_eq!(fleet.denied, None, "the payload ran nowhere");
     let said = format!("it came in the place of {name}, and runs another payload: {THIRD}");
-    assert_eq!(denied, format!("the canary x-1 failed: {said}"));
+    assert_eq!(fleet.paused.as_deref(), Some(&*format!("the canary x-1 failed: {said}")));
     assert_eq!((reason(&decision, &name), reason(&decision, "x-1")), ("SuccessorDiffers", "Failed"));
     assert_eq!(turn(&mut fleet).1.len() + fleet.ledger.grants.len(), 1, "nothing begins, and it is charged");
-    // The template is mended, and the wrong machine deleted by hand: the next one frees it. The payload stays denied.
+    // The template is mended, and the wrong machine deleted by hand: the next one frees it. The rollout stays paused.
     goes(&mut fleet, "machine-x-1");
     comes(&mut fleet, "x-2", NEW);
     let (decision, deleted) = turn(&mut fleet);
