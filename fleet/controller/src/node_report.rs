@@ -100,10 +100,15 @@ fn failed(status: &StatusResponse, payload: Sha256, staged: Option<Sha256>) -> O
     if let Some(denied) = status.denied.iter().find(|denied| denied.payload == name) {
         return Some(Failure { evidence: FailureEvidence::AfterReboot, why: denied.why.clone() });
     }
-    let is_its_staging = |ended: &&Ended| ended.goal() == Goal::Stage && ended.payload == name;
-    let last = status.ended.iter().find(is_its_staging).filter(|last| last.failed && staged != Some(payload))?;
-    let why = last.outcome.as_ref()?.came_back.clone()?;
+    let why = unstaged(status, payload).filter(|_| staged != Some(payload))?.outcome.as_ref()?.came_back.clone()?;
     Some(Failure { evidence: FailureEvidence::NotStaged, why })
+}
+
+/// The last staging of `payload`, if that failed for good.
+pub fn unstaged(status: &StatusResponse, payload: Sha256) -> Option<&Ended> {
+    let name = String::from(payload);
+    let is_its_staging = |ended: &&Ended| ended.goal() == Goal::Stage && ended.payload == name;
+    status.ended.iter().find(is_its_staging).filter(|last| last.failed && status.staged.as_ref() != Some(&name))
 }
 
 fn digest(text: &str) -> Result<Sha256, Unclear> {

@@ -3,6 +3,7 @@
 //! * A new target is a new rollout. It begins when no node of the pool holds a grant any more: running upgrades end, and no
 //!   node goes to the new payload before its canaries do.
 //! * A node that came after the plan was made gets a further rollout of the same payload, when the last one is finished.
+//! * Who is left out, silent, or could not stage is behind the others in a new plan, so that somebody else is the canary.
 //! * A plan is as large as fits into one object, with the record of its nodes beside it. A node that is left out gets a
 //!   further rollout, too.
 //! * What failed is not tried again by itself, and a payload that was denied gets no further rollout. Who deletes the
@@ -25,7 +26,7 @@ use slipway_fleet_objects::{
 use slipway_rollout::{
     facts::ObservedNode,
     ledger::{Ledger, Node},
-    plan::Plan,
+    plan::{Plan, Prospect},
 };
 
 use crate::{names, pools::DesiredState};
@@ -114,10 +115,11 @@ pub fn followed<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout], ledger
     }
 }
 
-/// The next rollout of the pool's target, if there is to be one. `observed` has the pool's nodes with regard to that target.
+/// The next rollout of the pool's target, if there is to be one. `observed` has the pool's nodes with regard to that target,
+/// `doubtful` the UIDs of those that may not be able to go.
 pub fn next(
     desired: &DesiredState,
-    observed: &[ObservedNode],
+    (observed, doubtful): (&[ObservedNode], &BTreeSet<&str>),
     last: Option<&Rollout>,
     own: Option<&str>,
 ) -> Option<Rollout> {
@@ -145,6 +147,11 @@ pub fn next(
             last.is_none() || (observed.failure().is_none() && !desired.skip.contains(&observed.node.uid));
         observed.report.is_some() && waits_for_nothing
     };
+    let prospect = |uid: &str| match doubtful.contains(uid) {
+        _ if desired.skip.contains(uid) => Prospect::LeftOut,
+        true => Prospect::Poor,
+        false => Prospect::Fair,
+    };
     let new: Vec<&ObservedNode> = observed.iter().filter(is_new).collect();
     // A node that does not answer may have it already: alone it is no reason for a rollout.
     if !new.iter().any(|observed| may_go(observed)) {
@@ -153,21 +160,29 @@ pub fn next(
     let nodes = new
         .into_iter()
         .filter(|observed| observed.report.is_none() || may_go(observed))
-        .map(|observed| observed.node.clone());
+        .map(|observed| (observed.node.clone(), prospect(observed.node.uid.as_str())));
     Some(rollout(desired, nodes, last, own))
 }
 
 fn rollout(
     desired: &DesiredState,
-    nodes: impl Iterator<Item = Node>,
+    nodes: impl Iterator<Item = (Node, Prospect)>,
     last: Option<&Rollout>,
     own: Option<&str>,
 ) -> Rollout {
     let pool = desired.pool.metadata.name.as_deref().unwrap_or_default();
-    let plan = |nodes: Vec<Node>| Plan::new(pool, desired.payload, nodes, &desired.rules, desired.pool.spec.order, own);
-    let whole = plan(nodes.collect());
+    let plan = |nodes: Vec<(Node, Prospect)>| {
+        Plan::with_prospects(pool, desired.payload, nodes, &desired.rules, desired.pool.spec.order, own)
+    };
+    let mut nodes: Vec<(Node, Prospect)> = nodes.collect();
+    let whole = plan(nodes.clone());
     let fits = fitting(&whole, desired.pool.spec.strategy);
-    let plan = if fits.len() == whole.nodes().count() { whole } else { plan(fits) };
+    let plan = if fits.len() == nodes.len() {
+        whole
+    } else {
+        nodes.retain(|(node, _)| fits.contains(node.uid.as_str()));
+        plan(nodes)
+    };
     let name = names::rollout(pool, desired.payload, last);
     let mut rollout = Rollout::new(&name, RolloutSpec { image: desired.image.clone(), plan });
     // It goes with its pool.
@@ -181,8 +196,8 @@ fn rollout(
     rollout
 }
 
-/// The first nodes of a plan: as many as fit into one Rollout.
-fn fitting(plan: &Plan, strategy: Strategy) -> Vec<Node> {
+/// The UIDs of the first nodes of a plan: as many as fit into one Rollout.
+fn fitting(plan: &Plan, strategy: Strategy) -> BTreeSet<&str> {
     let mut room = LARGEST;
     let fits = |node: &&Node| {
         let written = serde_json::to_vec(node).map_or(usize::MAX, |text| text.len() + 1);
@@ -196,5 +211,5 @@ fn fitting(plan: &Plan, strategy: Strategy) -> Vec<Node> {
             None => false,
         }
     };
-    plan.nodes().map(|(_, node)| node).take_while(fits).cloned().collect()
+    plan.nodes().map(|(_, node)| node).take_while(fits).map(|node| node.uid.as_str()).collect()
 }

@@ -17,6 +17,7 @@ use slipway_rollout::{
 pub use crate::observation::{Observation, Reboot, RejectedWrites};
 use crate::{
     cluster::Objects,
+    node_report,
     observed_node::{self, NoReport},
     plans,
     pool_facts::{Seen, Told, seen},
@@ -140,7 +141,8 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
             && pool_round.rollout.as_ref().is_none_or(|of| of.spec.plan.payload == pool_round.desired.payload)
         {
             let last = plans::last(name, pool_round.desired.payload, &observation.objects.rollouts);
-            if let Some(next) = plans::next(&pool_round.desired, &pool_round.facts.nodes, last, observation.own) {
+            let nodes = (pool_round.facts.nodes.as_slice(), &doubtful(pool_round, observation));
+            if let Some(next) = plans::next(&pool_round.desired, nodes, last, observation.own) {
                 match taken(&next, observation.objects) {
                     Some(why) => _ = round.taken.insert(name.clone(), why),
                     None => round.new.push(next),
@@ -164,6 +166,20 @@ fn taken(next: &Rollout, objects: &Objects) -> Option<String> {
     let is_there = there.map(|of| of.name.as_deref()).any(|of| of == Some(name));
     is_there
         .then(|| format!("the Rollout {name} is there, and is none that a controller made for this pool: delete it"))
+}
+
+/// The UIDs of nodes that may not be able to go: they do not answer, say what cannot be, or could not stage the payload the
+/// last time, for whatever rollout. What has denied it is not among them: it is to stop a new rollout as it did the last one.
+fn doubtful<'a>(of: &'a PoolRound, observation: Observation<'_>) -> BTreeSet<&'a str> {
+    let highest = of.facts.ledger.highest();
+    let is_unstaged = |uid: &str| {
+        let status = observation.readings.get(uid).and_then(|look| look.status.as_ref().ok());
+        status.is_some_and(|status| node_report::unstaged(status, of.desired.payload).is_some())
+    };
+    let is_doubtful = |observed: &&ObservedNode| {
+        observed.report.as_ref().is_none_or(|report| report.token > highest) || is_unstaged(&observed.node.uid)
+    };
+    of.facts.nodes.iter().filter(is_doubtful).map(|observed| observed.node.uid.as_str()).collect()
 }
 
 /// The rollouts of a pool that are not kept. A node is open in one that it was planned in, while it is there and does not

@@ -31,6 +31,18 @@ pub enum Order {
     ControlPlaneLast,
 }
 
+/// The prospects of a node when the plan is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Prospect {
+    /// It may go.
+    #[default]
+    Fair,
+    /// It does not answer, could not stage, or says what cannot be.
+    Poor,
+    /// People leave it out.
+    LeftOut,
+}
+
 /// Nodes that go before others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Wave {
@@ -64,6 +76,18 @@ impl Plan {
         order: Order,
         own: Option<&str>,
     ) -> Self {
+        Self::with_prospects(pool, payload, nodes.into_iter().map(|node| (node, Prospect::Fair)), rules, order, own)
+    }
+
+    /// The same, where some of them may not be able to go.
+    pub fn with_prospects(
+        pool: &str,
+        payload: Sha256,
+        nodes: impl IntoIterator<Item = (Node, Prospect)>,
+        rules: &Rules,
+        order: Order,
+        own: Option<&str>,
+    ) -> Self {
         let part = |node: &Node| match (order, node.role) {
             _ if own == Some(node.uid.as_str()) => Part::Own,
             (Order::ControlPlaneFirst, Role::ControlPlane) => Part::First,
@@ -71,14 +95,16 @@ impl Plan {
             (_, Role::Worker) => Part::Middle,
         };
         let lot = |node: &Node| Sha256::of(format!("{} {payload}", node.uid).as_bytes());
-        let mut nodes: Vec<_> = nodes.into_iter().map(|node| (part(&node), lot(&node), node)).collect();
+        let place = |node: &Node, prospect| (prospect == Prospect::LeftOut, part(node), prospect);
+        let mut nodes: Vec<_> =
+            nodes.into_iter().map(|(node, prospect)| (place(&node, prospect), lot(&node), node)).collect();
         nodes.sort_by(|(a, a_lot, a_node), (b, b_lot, b_node)| {
             (a, &a_node.zone, a_lot, &a_node.uid).cmp(&(b, &b_node.zone, b_lot, &b_node.uid))
         });
         let steps = rules.steps(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
         let mut waves: Vec<Wave> = Vec::new();
         let mut last = None;
-        for (n, (part, _, node)) in nodes.into_iter().enumerate() {
+        for (n, ((_, part, _), _, node)) in nodes.into_iter().enumerate() {
             let is_full = waves.last().is_none_or(|wave| wave.soak.is_some());
             if is_full || last != Some(part) {
                 waves.push(Wave { nodes: Vec::new(), soak: None });
@@ -119,12 +145,27 @@ impl Plan {
     pub fn gate(&self, approval: ApprovalPolicy, wave: usize) -> Option<usize> {
         let gate = match approval {
             ApprovalPolicy::EachWave => wave,
+            // Nodes of the last wave are nobody's canaries, also if it soaks: else nobody would ever be asked.
             ApprovalPolicy::AfterCanaries => {
                 let others = self.waves.split_last().map_or(&[][..], |(_, others)| others);
                 others.iter().rposition(|wave| wave.soak.is_some()).map_or(0, |last| last + 1)
             }
         };
         (gate <= wave).then_some(gate)
+    }
+
+    /// The wave at the end of the step that this wave is in: the one that soaks. `None` if no step ends there or later.
+    pub fn soaking_wave(&self, wave: usize) -> Option<usize> {
+        (wave..self.waves.len()).find(|n| self.waves.get(*n).is_some_and(|of| of.soak.is_some()))
+    }
+
+    /// The nodes of the step that ends with this wave, each with the number of its wave: those since the last soak. Those of
+    /// the wave alone, if it does not soak.
+    pub fn step(&self, wave: usize) -> impl Iterator<Item = (usize, &Node)> {
+        let soaks = |n: &usize| self.waves.get(*n).is_some_and(|of| of.soak.is_some());
+        let first = if soaks(&wave) { (0..wave).rev().find(soaks).map_or(0, |last| last + 1) } else { wave };
+        let waves = self.waves.iter().enumerate().take(wave.saturating_add(1)).skip(first);
+        waves.flat_map(|(n, wave)| wave.nodes.iter().map(move |node| (n, node)))
     }
 
     /// Each node with the number of its wave, in their order.
@@ -141,18 +182,3 @@ enum Part {
     Last,
     Own,
 }
-            // Nodes of the last wave are nobody's canaries, also if it soaks: else nobody would ever be asked.
-    /// The wave at the end of the step that this wave is in: the one that soaks. `None` if no step ends there or later.
-    pub fn soaking_wave(&self, wave: usize) -> Option<usize> {
-        (wave..self.waves.len()).find(|n| self.waves.get(*n).is_some_and(|of| of.soak.is_some()))
-    }
-
-    /// The nodes of the step that ends with this wave, each with the number of its wave: those since the last soak. Those of
-    /// the wave alone, if it does not soak.
-    pub fn step(&self, wave: usize) -> impl Iterator<Item = (usize, &Node)> {
-        let soaks = |n: &usize| self.waves.get(*n).is_some_and(|of| of.soak.is_some());
-        let first = if soaks(&wave) { (0..wave).rev().find(soaks).map_or(0, |last| last + 1) } else { wave };
-        let waves = self.waves.iter().enumerate().take(wave.saturating_add(1)).skip(first);
-        waves.flat_map(|(n, wave)| wave.nodes.iter().map(move |node| (n, node)))
-    }
-

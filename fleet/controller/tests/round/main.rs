@@ -229,6 +229,71 @@ fn a_rollout_that_no_node_could_stage_is_not_finished() {
 }
 
 #[test]
+fn who_is_left_out_is_no_canary_of_a_new_plan() {
+    let mut scene = Scene::new(3);
+    scene.policy("careful", json!({ "steps": [{ "nodes": 1, "soak": "1h" }] }));
+    scene.pool("p", json!({ "policies": ["careful"] }));
+    let canary = scene.round().new[0].spec.plan.waves[0].nodes[0].name.clone();
+    // It is on loan, or was dead for weeks.
+    let skip = json!([{ "node": canary, "who": "a", "why": "it is on loan" }]);
+    scene.pool("p", json!({ "policies": ["careful"], "skip": skip }));
+    let plan = scene.round().new.remove(0).spec.plan;
+    assert_ne!(plan.waves[0].nodes[0].name, canary, "{plan:?}");
+    assert_eq!(plan.nodes().last().unwrap().1.name, canary);
+    scene.roll();
+    for n in 0..3 {
+        scene.says(n).staged = Some(payload(NEW).into());
+    }
+    let round = scene.round();
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    let of = |name: &str| pool_round.decision.blocked.iter().find(|of| of.node.name == name).map(|of| of.why.reason());
+    assert_eq!(of(&canary), Some("Skipped"));
+    assert!(pool_round.decision.blocked.iter().all(|of| of.why.reason() != "NoCanary"));
+    assert_eq!(round.ledger.grants.len(), 1, "another one is the canary");
+}
+
+/// One that does not answer, or could not stage, is behind its likes; one that is left out behind all others.
+#[test]
+fn who_may_not_be_able_to_go_is_behind_the_others_of_a_new_plan() {
+    let planned = |scene: &Scene| {
+        let plan = scene.round().new.remove(0).spec.plan;
+        plan.waves.iter().map(|wave| wave.nodes.iter().map(|node| node.name.clone()).collect()).collect::<Vec<Vec<_>>>()
+    };
+    let with = |more: serde_json::Value| {
+        let mut scene = Scene::new(4);
+        scene.policy("careful", json!({ "steps": [{ "nodes": 1, "soak": "1h" }] }));
+        let mut all = json!({ "policies": ["careful"], "order": "control-plane-first" });
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        scene.pool("p", all);
+        scene.label(0, "node-role.kubernetes.io/control-plane", "");
+        scene.label(1, "node-role.kubernetes.io/control-plane", "");
+        scene
+    };
+    let first = planned(&with(json!({})))[0][0].clone();
+    let n: usize = first[1..].parse().unwrap();
+    let (first, other) = (format!("n{n}"), format!("n{}", 1 - n));
+    let mut silent = with(json!({}));
+    silent.silence(n);
+    assert_eq!(planned(&silent)[..2], [vec![other.clone()], vec![first.clone()]]);
+    let mut unstaged = with(json!({}));
+    let (goal, outcome) = (Goal::Stage.into(), Outcome { came_back: Some("no room".to_owned()), left: false });
+    let (payload, source) = (payload(NEW).into(), format!("docker://registry.example/os:{NEW}"));
+    let outcome = Some(outcome);
+    // For a rollout that was deleted since.
+    let id = "00000000-0000-4000-8000-000000000000".to_owned();
+    unstaged.says(n).ended = vec![Ended { id, goal, payload, source, failed: true, outcome, ..Ended::default() }];
+    assert_eq!(planned(&unstaged)[..2], [vec![other.clone()], vec![first.clone()]]);
+    let mut ahead = with(json!({}));
+    ahead.says(n).token = 7;
+    assert_eq!(planned(&ahead)[..2], [vec![other.clone()], vec![first]]);
+    // The whole control plane.
+    let skip = ["n0", "n1"].map(|node| json!({ "node": node, "who": "a", "why": "later" }));
+    let waves = planned(&with(json!({ "skip": skip })));
+    assert_eq!(waves.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 2]);
+    assert!(waves[2].contains(&other) && !waves[0].contains(&other), "{waves:?}");
+}
+
+#[test]
 fn what_came_back_is_not_tried_again_and_a_further_node_gets_a_further_rollout() {
     let mut scene = staged(2);
     scene.pool("p", json!({ "policies": ["patient"] }));
