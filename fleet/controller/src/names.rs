@@ -17,6 +17,13 @@ pub fn operation(rollout: &str, node: &str, goal: Goal, attempt: u64) -> Uuid {
     Uuid::new_v8(bytes)
 }
 
+/// The purpose of a staging, in the place of the rollout in the name of its operation: the rollout, an image that is not the
+/// rollout's own, and whether any version is taken. What could not be staged for one purpose is asked for again for another.
+pub fn staging(rollout: &str, image: Option<&str>, any_version: bool) -> String {
+    let image = image.map(|image| format!(" {image}")).unwrap_or_default();
+    format!("{rollout}{image}{}", if any_version { " any version" } else { "" })
+}
+
 /// The number of a rollout among those of its payload in its pool; 0 if its name is not one of ours.
 pub fn number(rollout: &Rollout) -> u32 {
     let plan = &rollout.spec.plan;

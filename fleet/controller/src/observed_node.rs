@@ -8,14 +8,22 @@ use slipway_core::digest::Sha256;
 use slipway_node::request::Goal;
 use slipway_node_api::{
     enum_name,
-    v1::{self, StatusResponse, Step},
+    v1::{Ended, StatusResponse, Step},
 };
 use slipway_rollout::{
     facts::{Failure, FailureEvidence, NodeReport, ObservedNode, RollbackState},
     ledger::{Node, Role},
 };
 
-use crate::{names, node_report::node_report};
+use uuid::Uuid;
+
+use crate::{
+    names,
+    node_report::{self, node_report},
+};
+
+/// So many operations a node remembers, at most. Each of its stagings has a number below that.
+const KEPT: u64 = 64;
 
 /// Why nothing is known of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +98,11 @@ pub fn report(look: &NodeReading, node: &Node, payload: Sha256, rollouts: &[&str
         report.rollback =
             RollbackState::Failed(why.unwrap_or_else(|| "it went back, and runs the payload again".to_owned()));
     }
+    if let Some(last) = node_report::unstaged(status, payload)
+        && ![false, true].iter().any(|any_version| is_staging_of(last, rollouts, &node.uid, *any_version))
+    {
+        forget_staging(&mut report);
+    }
     let tried = |status| rollouts.iter().find_map(|rollout| came_back(status, rollout, &node.uid));
     if report.failed.is_none() && report.runs != payload {
         report.failed = tried(status);
@@ -135,27 +148,52 @@ pub fn blocker(status: &StatusResponse) -> Option<String> {
     operation.blocked.as_ref().map(|blocked| format!("{}: {blocked}", enum_name::of::<Step>(operation.step)))
 }
 
-/// The facts that the fleet knows beside the node's own word: `denied` has why a payload was denied, by digest, and `image` the one that
-/// the pool now names for the rollout's payload.
+/// True if this staging was asked for by one of these rollouts, and for any version or not. Of a name that is none nothing
+/// is known.
+fn is_staging_of(ended: &Ended, rollouts: &[&str], node: &str, any_version: bool) -> bool {
+    let Ok(id) = Uuid::try_parse(&ended.id) else { return true };
+    let is_of = |purpose: &String| (0..KEPT).any(|n| names::operation(purpose, node, Goal::Stage, n) == id);
+    let purposes = |of: &&str| [None, Some(ended.source.as_str())].map(|image| names::staging(of, image, any_version));
+    rollouts.iter().flat_map(purposes).any(|purpose| is_of(&purpose))
+}
+
+/// The failure of a staging does not count: what comes next is another one.
+fn forget_staging(report: &mut NodeReport) {
+    report.failed.take_if(|failed| failed.evidence == FailureEvidence::NotStaged);
+}
+
+/// What the pool wants of the nodes of a rollout.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The payload of the rollout.
+    pub payload: Sha256,
+    /// The UIDs of the rollouts that bring it.
+    pub rollouts: &'a [&'a str],
+    /// The image that the pool now names for it; `None` if it wants another payload.
+    pub image: Option<&'a str>,
+    /// It may be older than what runs.
+    pub any_version: bool,
+}
+
+/// The facts that the fleet knows beside the node's own word: `denied` has why a payload was denied, by digest.
 pub fn consider(
     observed: &mut ObservedNode,
     look: Option<&NodeReading>,
     denied: &BTreeMap<String, &str>,
-    image: Option<&str>,
+    wanted: Wanted<'_>,
 ) {
     closes(observed, look, denied);
-    if let Some(image) = image {
-        forgets_other_images(observed, look, image);
-    }
+    forgets_other_stagings(observed, look, wanted);
 }
 
-/// An image that could not be staged says nothing about another one with the same payload: the pool's was corrected since.
-fn forgets_other_images(observed: &mut ObservedNode, look: Option<&NodeReading>, image: &str) {
+/// An image that could not be staged says nothing about another one with the same payload: the pool's was corrected since. Nor
+/// does a refusal of its version, once any version is taken.
+fn forgets_other_stagings(observed: &mut ObservedNode, look: Option<&NodeReading>, wanted: Wanted<'_>) {
     let (Some(report), Some(Ok(status))) = (&mut observed.report, look.map(|look| &look.status)) else { return };
-    let last = status.ended.iter().find(|ended| ended.goal() == v1::Goal::Stage);
-    let is_unstaged = report.failed.as_ref().is_some_and(|failed| failed.evidence == FailureEvidence::NotStaged);
-    if is_unstaged && last.is_some_and(|last| last.failed && last.source != image) {
-        report.failed = None;
+    let (Some(image), Some(last)) = (wanted.image, node_report::unstaged(status, wanted.payload)) else { return };
+    let is_wanted = !wanted.any_version || is_staging_of(last, wanted.rollouts, &observed.node.uid, true);
+    if last.source != image || !is_wanted {
+        forget_staging(report);
     }
 }
 

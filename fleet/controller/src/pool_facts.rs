@@ -19,7 +19,7 @@ use slipway_rollout::{
 
 use crate::{
     observation::{Observation, Reboot},
-    observed_node::{self, NoReport},
+    observed_node::{self, NoReport, Wanted},
     plans::{self, Followed},
     pools::{DesiredState, Members},
     readable::Readable,
@@ -110,7 +110,9 @@ fn told(
     (plan, rollouts, ledger): (&Plan, &[&str], &Ledger),
     now: Timestamp,
 ) -> (Vec<ObservedNode>, Told) {
-    let (denied, image) = (plans::denied(name, &observation.objects.rollouts), desired.image_of(plan.payload));
+    let denied = plans::denied(name, &observation.objects.rollouts);
+    let (payload, image) = (plan.payload, desired.image_of(plan.payload));
+    let wanted = Wanted { payload, rollouts, image, any_version: desired.pool.spec.allow_any_version };
     let (mut unclear, mut blockers, mut rebooting) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut nodes = Vec::new();
     for node in members.in_pool(name) {
@@ -118,7 +120,7 @@ fn told(
         let look = observation.readings.get(uid);
         let member = observed_node::member(node, name, &desired.zones);
         let (mut observed, why) = observed_node::observe(look, member, plan.payload, rollouts);
-        observed_node::consider(&mut observed, look, &denied, image);
+        observed_node::consider(&mut observed, look, &denied, wanted);
         unclear.extend(why.map(|why| (uid.to_owned(), why)));
         let status = look.and_then(|look| look.status.as_ref().ok());
         blockers.extend(status.and_then(observed_node::blocker).map(|why| (uid.to_owned(), why)));

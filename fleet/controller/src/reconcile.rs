@@ -341,11 +341,12 @@ pub fn abandoned<'a>(pool_round: &'a PoolRound, readings: &BTreeMap<String, Node
     pool_round.facts.nodes.iter().filter_map(ask).collect()
 }
 
-/// What the stagings of a rollout are for: its image, and the one that the pool names by now.
+/// What the stagings of a rollout are for: its image, and the one that the pool names by now; any version, or not.
 fn stagings(rollout: &Rollout, desired: &DesiredState) -> Vec<String> {
     let of = rollout.metadata.uid.as_deref().unwrap_or_default();
-    let corrected = desired.image_of(rollout.spec.plan.payload).map(|image| format!("{of} {image}"));
-    iter::once(of.to_owned()).chain(corrected).collect()
+    let corrected = desired.image_of(rollout.spec.plan.payload).map(Some);
+    let images = iter::once(None).chain(corrected);
+    images.flat_map(|image| [false, true].map(|any_version| names::staging(of, image, any_version))).collect()
 }
 
 /// A request to a node.
@@ -369,7 +370,8 @@ pub fn request(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>
         Action::Stage { uid, payload } => {
             let status = look.and_then(|look| look.status.as_ref().ok())?;
             // The node takes another image in place of the one that it waits for, under another name.
-            let of = if image == rollout.spec.image { of.to_owned() } else { format!("{of} {image}") };
+            let other = Some(image).filter(|image| *image != rollout.spec.image);
+            let of = names::staging(of, other, spec.allow_any_version);
             let id = names::operation(&of, uid, Goal::Stage, observed_node::stagings(status, &of, uid));
             (id, Goal::Stage, None, Some(*payload))
         }

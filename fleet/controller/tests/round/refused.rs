@@ -160,6 +160,54 @@ fn a_corrected_image_is_asked_for_in_the_same_rollout() {
 }
 
 #[test]
+fn what_could_not_be_staged_is_asked_for_again_by_a_new_rollout_and_with_other_rights() {
+    let asked = |scene: &Scene| {
+        let round = scene.round();
+        let pool_round = round.pools["p"].as_ref().unwrap();
+        let is_stage = |step: &&Action| matches!(step, Action::Stage { uid, .. } if uid == "uid-0");
+        let step = pool_round.decision.steps.iter().find(is_stage)?;
+        let request = reconcile::request(pool_round, step, scene.readings.get("uid-0"))?;
+        Some((request.id, request.source))
+    };
+    let failed = |why: &str| {
+        let mut scene = Scene::new(2);
+        scene.roll();
+        let before = asked(&scene).unwrap();
+        let outcome = Outcome { came_back: Some(why.to_owned()), ..Outcome::default() };
+        scene.says(0).ended = vec![Ended {
+            id: before.0.to_string(),
+            goal: Goal::Stage.into(),
+            source: before.1.clone(),
+            payload: payload(NEW).into(),
+            failed: true,
+            outcome: Some(outcome),
+            ..Ended::default()
+        }];
+        assert_eq!(asked(&scene), None, "it is not asked for the same once more");
+        (scene, before)
+    };
+    // The image is there by now; a person deletes the rollout, and the controller makes another one.
+    let (mut scene, before) = failed("manifest 2: 404 Not Found");
+    scene.objects.rollouts[0].metadata.uid = Some("another".to_owned());
+    let (id, source) = asked(&scene).unwrap();
+    assert!(source == before.1 && id != before.0);
+    // The pool allows it by now.
+    let (mut scene, before) = failed("1.0 is older than what runs: --allow-any-version");
+    scene.pool("p", json!({ "allowAnyVersion": true }));
+    assert_ne!(asked(&scene).unwrap().0, before.0);
+    // That failed, too: it is not asked for the same once more.
+    let (id, source) = asked(&scene).unwrap();
+    let outcome = Some(Outcome { came_back: Some("no room".to_owned()), ..Outcome::default() });
+    let (goal, payload) = (Goal::Stage.into(), payload(NEW).into());
+    let again = Ended { id: id.to_string(), goal, source, payload, failed: true, outcome, ..Ended::default() };
+    scene.says(0).ended.insert(0, again);
+    assert_eq!(asked(&scene), None);
+    // What a person could not have staged by hand says nothing about the rollout.
+    scene.says(0).ended[0].id = "00000000-0000-4000-8000-000000000000".to_owned();
+    assert_eq!(asked(&scene).map(|of| of.0), Some(id));
+}
+
+#[test]
 fn what_is_not_written_frees_nothing_that_others_would_get() {
     let mut scene = two_pools("node-role.kubernetes.io/control-plane");
     scene.ledger.status = Some(scene.round().ledger);
