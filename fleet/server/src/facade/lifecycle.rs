@@ -2,9 +2,9 @@
 //!
 //! A client of these pulls the image, calls `Upgrade`, gets an exit code, and then calls `Reboot`, where Talos' MachineService
 //! has one call. So here both `Pull` and `Upgrade` are a stage: the payload is in the other slot, verified. And the `Reboot`
-//! that follows such an `Upgrade` is an upgrade with the same image: drain, reboot, trial, and the way back. The name of
-//! the operation says that it was such an `Upgrade`, so that this also holds after a restart of the service. No image but
-//! an installer is pulled.
+//! that follows such an `Upgrade` is an upgrade with the same image: drain, reboot, trial, and the way back. It names the
+//! payload that was written: by now a tag may lead to another one. The name of the operation says that it was such an
+//! `Upgrade`, so that this also holds after a restart of the service. No image but an installer is pulled.
 
 use std::collections::VecDeque;
 
@@ -45,12 +45,13 @@ fn upgrade_id() -> String {
     Uuid::new_v8(bytes).to_string()
 }
 
-/// The image that a `Reboot` is to start: the last operation was `LifecycleService.Upgrade`, and its payload is still in the
-/// other slot.
-pub(super) fn source_to_start(status: &v1::StatusResponse) -> Option<String> {
-    let last = status.ended.first().filter(|_| status.operation.is_none() && status.staged.is_some())?;
+/// The image that a `Reboot` is to start, and the payload of the other slot, which it must have: the last operation was
+/// `LifecycleService.Upgrade`.
+pub(super) fn staged_to_start(status: &v1::StatusResponse) -> Option<(String, String)> {
+    let staged = status.staged.clone().filter(|_| status.operation.is_none())?;
+    let last = status.ended.first()?;
     let is_upgrade = Uuid::try_parse(&last.id).is_ok_and(|id| id.as_bytes().starts_with(&NAME));
-    (is_upgrade && last.goal() == v1::Goal::Stage && came_back(last).is_none()).then(|| last.source.clone())
+    (is_upgrade && last.goal() == v1::Goal::Stage && came_back(last).is_none()).then(|| (last.source.clone(), staged))
 }
 
 /// The progress of one operation, for its caller.

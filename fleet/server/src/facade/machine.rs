@@ -84,9 +84,9 @@ impl<N: Node> MachineService for Service<N> {
             return Err(Reason::Invalid.status(what));
         }
         peer(&request)?.may(Call::Reboot)?;
-        let actor_id = match lifecycle::source_to_start(&self.look(&request).await?) {
-            Some(source) => {
-                let goal = v1::UpgradeRequest { id: id(), source, ..Default::default() };
+        let actor_id = match lifecycle::staged_to_start(&self.look(&request).await?) {
+            Some((source, payload)) => {
+                let goal = v1::UpgradeRequest { id: id(), source, payload, ..Default::default() };
                 self.begin(&request, Call::Upgrade, Goal::Upgrade(goal)).await?.id
             }
             None => {

@@ -1,5 +1,6 @@
 //! Reads by a client of Talos, and calls that report their own progress.
 
+use slipway_core::digest::Sha256;
 use slipway_node::{request::Goal, sequence::Outcome};
 use slipway_node_api::{
     machine::{
@@ -239,6 +240,7 @@ async fn the_reboot_after_such_an_upgrade_starts_its_image() {
     let request = under_way();
     assert_eq!((request.goal, request.source.as_str()), (Goal::Upgrade, "docker://registry/os:2"));
     assert_eq!(actor, request.id.to_string());
+    assert_eq!(request.payload, Some(Sha256::of(b"other")), "what is in the other slot, wherever the tag leads by now");
     // Once it has ended, a reboot is a reboot; and so it is after any other stage.
     site.node.end(Outcome::CameBack("it is not well".to_owned()));
     operator.reboot(RebootRequest::default()).await.unwrap();
