@@ -1,8 +1,10 @@
 //! The node's health, as regular checks found it. A client gets the last result and does not wait for a check.
 //!
 //! * A result counts only within its quiet period: an operation that disturbs the node makes it worthless.
-//! * What could not be checked is neither well nor ill.
+//! * What could not be checked is neither well nor ill. Nor is what is not well as long as the system may still be starting.
 //! * The time in a state is counted from the end of the first check that found it, so it is never longer than what is known.
+
+use std::mem;
 
 use slipway_node::{journal::Journal, operation::Operation, request::Goal};
 use slipway_node_api::v1::{self, HealthState};
@@ -63,8 +65,12 @@ struct Seen {
 pub struct Health(Option<Seen>);
 
 impl Health {
-    /// A check began and ended within `quiet`, and ended `at`.
-    pub fn saw(&mut self, look: Look, quiet: QuietPeriod, at: u64) {
+    /// A check began and ended within `quiet`, and ended `at`. A system takes until `started` to be well, as on trial.
+    pub fn saw(&mut self, mut look: Look, quiet: QuietPeriod, at: u64, started: u64) {
+        if at < started {
+            let not_yet = mem::take(&mut look.ill);
+            look.unknown.splice(0..0, not_yet);
+        }
         let goes_on = |seen: &&Seen| seen.counts(Some(quiet), at) && seen.look.state() == look.state();
         let since = self.0.as_ref().filter(goes_on).map_or(at, |seen| seen.since);
         self.0 = Some(Seen { look, quiet, at, since });

@@ -174,7 +174,7 @@ impl Looker {
         let Some(quiet) = before else { return };
         let look = machine.look();
         if QuietPeriod::after_operation(&self.inner.shared.journal()) == before {
-            self.inner.health().saw(look, quiet, uptime());
+            self.inner.health().saw(look, quiet, uptime(), self.inner.config.limits.prove);
         }
     }
 }

@@ -66,41 +66,57 @@ fn a_time_is_that_which_looks_have_seen() {
     let (mut health, journal) = (Health::default(), Journal::default());
     let quiet = QuietPeriod::after_operation(&journal).unwrap();
     assert_eq!(said(&health, &journal, 1000), (HealthState::Unknown, 0));
-    health.saw(Look::default(), quiet, 1000);
-    health.saw(Look::default(), quiet, 1060);
+    health.saw(Look::default(), quiet, 1000, 0);
+    health.saw(Look::default(), quiet, 1060, 0);
     assert_eq!(said(&health, &journal, 1070), (HealthState::Well, 70));
-    health.saw(ill("kubelet.service is failed"), quiet, 1120);
-    health.saw(ill("kubelet.service is activating"), quiet, 1180);
+    health.saw(ill("kubelet.service is failed"), quiet, 1120, 0);
+    health.saw(ill("kubelet.service is activating"), quiet, 1180, 0);
     let told = health.report(&journal, 1190);
     assert_eq!((told.state(), told.seconds), (HealthState::Ill, 70));
     assert_eq!(told.reasons, ["kubelet.service is activating"]);
     // Its state is unknown for the time when it could not be looked at.
-    health.saw(Look { unknown: vec!["the API server does not answer".to_owned()], ..Look::default() }, quiet, 1240);
+    health.saw(Look { unknown: vec!["the API server does not answer".to_owned()], ..Look::default() }, quiet, 1240, 0);
     assert_eq!(said(&health, &journal, 1241), (HealthState::Unknown, 1));
-    health.saw(Look::default(), quiet, 1300);
+    health.saw(Look::default(), quiet, 1300, 0);
     assert_eq!(said(&health, &journal, 1310), (HealthState::Well, 10));
     // A fault counts even if another part could not be looked at.
-    health.saw(Look { unknown: vec!["etcd".to_owned()], ..ill("a unit") }, quiet, 1360);
+    health.saw(Look { unknown: vec!["etcd".to_owned()], ..ill("a unit") }, quiet, 1360, 0);
     let told = health.report(&journal, 1360);
     assert_eq!((told.state(), told.reasons.len()), (HealthState::Ill, 2));
+}
+
+#[test]
+fn a_system_that_is_still_starting_is_not_ill() {
+    let (mut health, journal) = (Health::default(), Journal::default());
+    let quiet = QuietPeriod::after_operation(&journal).unwrap();
+    const PROVE: u64 = 480;
+    health.saw(ill("kubelet.service is activating, start"), quiet, 15, PROVE);
+    let told = health.report(&journal, 20);
+    assert_eq!(told.state(), HealthState::Unknown);
+    assert!(told.reasons[0].contains("kubelet.service is activating"), "it says what it waits for: {told:?}");
+    health.saw(Look::default(), quiet, 75, PROVE);
+    assert_eq!(said(&health, &journal, 80), (HealthState::Well, 5));
+    // Not well in time: now it is ill, with the same words.
+    health.saw(ill("kubelet.service is failed"), quiet, PROVE, PROVE);
+    assert_eq!(said(&health, &journal, PROVE), (HealthState::Ill, 0));
 }
 
 #[test]
 fn an_old_look_is_none() {
     let (mut health, journal) = (Health::default(), Journal::default());
     let quiet = QuietPeriod::after_operation(&journal).unwrap();
-    health.saw(Look::default(), quiet, 1000);
+    health.saw(Look::default(), quiet, 1000, 0);
     assert_eq!(said(&health, &journal, 1240), (HealthState::Well, 240));
     assert_eq!(said(&health, &journal, 1241), (HealthState::Unknown, 0));
     // Nor does it say since when.
-    health.saw(Look::default(), quiet, 1241);
+    health.saw(Look::default(), quiet, 1241, 0);
     assert_eq!(said(&health, &journal, 1242), (HealthState::Well, 1));
 }
 
 #[test]
 fn what_was_seen_before_an_operation_is_not_known_after_it() {
     let (mut health, mut journal) = (Health::default(), Journal::default());
-    health.saw(Look::default(), QuietPeriod::after_operation(&journal).unwrap(), 1000);
+    health.saw(Look::default(), QuietPeriod::after_operation(&journal).unwrap(), 1000, 0);
     // Neither staging nor its end disturbs the node.
     begins(&mut journal, Goal::Stage);
     assert_eq!(said(&health, &journal, 1010), (HealthState::Well, 10));
@@ -111,7 +127,7 @@ fn what_was_seen_before_an_operation_is_not_known_after_it() {
     assert_eq!(health.report(&journal, 1030).reasons, ["an operation is under way"]);
     ends(&mut journal);
     assert_eq!(said(&health, &journal, 1040), (HealthState::Unknown, 0));
-    health.saw(Look::default(), QuietPeriod::after_operation(&journal).unwrap(), 1050);
+    health.saw(Look::default(), QuietPeriod::after_operation(&journal).unwrap(), 1050, 0);
     assert_eq!(said(&health, &journal, 1060), (HealthState::Well, 10));
 }
 
