@@ -74,6 +74,15 @@ pub enum Going {
     Away,
 }
 
+/// Why a member is not well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotWell {
+    /// An alarm is raised, which etcd has in the answer of each member. This one takes part all the same.
+    Alarm(String),
+    /// It does not take part, or not yet. Has the faults that it reports.
+    Itself(Vec<String>),
+}
+
 /// Why this member may not go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocked {
@@ -126,11 +135,15 @@ impl Cluster {
     }
 
     /// True if a voter answers, sees the leader that a majority sees, and has applied what `since` says.
-    fn is_healthy(&self, member: &Member, since: u64) -> bool {
+    fn follows(&self, member: &Member, since: u64) -> bool {
         let Some((leader, term, _)) = self.leader() else { return false };
-        member.says.as_ref().is_some_and(|says| {
-            (says.leader, says.term) == (leader, term) && says.errors.is_empty() && says.applied >= since
-        })
+        let says = member.says.as_ref();
+        says.is_some_and(|says| (says.leader, says.term) == (leader, term) && says.applied >= since)
+    }
+
+    /// The same, and it reports no fault.
+    fn is_healthy(&self, member: &Member, since: u64) -> bool {
+        self.follows(member, since) && member.says.as_ref().is_some_and(|says| says.errors.is_empty())
     }
 
     /// A member in whose place another one answers: what it says itself is unknown.
@@ -141,6 +154,23 @@ impl Cluster {
     /// True if the member with this identifier votes and is healthy.
     pub fn is_well(&self, id: u64, since: u64) -> bool {
         self.voters().any(|member| member.id == id && self.is_healthy(member, since))
+    }
+
+    /// Why the member with this identifier is not well; `None` if it is.
+    pub fn not_well(&self, id: u64, since: u64) -> Option<NotWell> {
+        let member = self.voters().find(|member| member.id == id);
+        if member.is_some_and(|member| self.is_healthy(member, since)) {
+            return None;
+        }
+        let errors = member.and_then(|member| member.says.as_ref()).map(|says| says.errors.clone()).unwrap_or_default();
+        let is_alarm = |error: &String| error.contains("alarm:");
+        // Without errors it is not that which makes it unwell.
+        let is_alarm_alone = !errors.is_empty() && errors.iter().all(is_alarm);
+        if is_alarm_alone && member.is_some_and(|member| self.follows(member, since)) {
+            let alarm = self.alarms.first().or(errors.first()).map(|alarm| alarm.trim().to_owned());
+            return alarm.map(NotWell::Alarm);
+        }
+        Some(NotWell::Itself(errors))
     }
 
     /// The best member to lead when `me` goes: healthy, and the furthest. `None` if `me` does not lead.

@@ -1,7 +1,7 @@
 //! The arithmetic of etcd's quorum, against a second statement of it that counts votes one by one.
 
 use proptest::{collection::vec, prelude::*};
-use slipway_node::quorum::{Answer, Blocked, Cluster, Going, Member};
+use slipway_node::quorum::{Answer, Blocked, Cluster, Going, Member, NotWell};
 
 /// The index that the leader had applied when the look began.
 const SINCE: u64 = 100;
@@ -141,6 +141,27 @@ proptest! {
             prop_assert_eq!(matches!(may(&full), Err(Blocked::NearlyFull { .. })), is_full);
         }
         prop_assert_eq!(plain.may_go(98, SINCE, Going::Away), Err(Blocked::NotAMember));
+    }
+}
+
+/// etcd has an alarm in the answers of all members. It makes none of them ill that takes part, and is named.
+#[test]
+fn an_alarm_is_no_illness_of_each_member() {
+    let error = "memberID:10276657743932975437 alarm:NOSPACE ".to_owned();
+    let faults = [Ill::Well, Ill::Well, Ill::Behind, Ill::Silent, Ill::Errors];
+    let mut cluster = cluster(&faults.map(|ill| (ill, 0)), 0);
+    let itself = |errors: &[&String]| Some(NotWell::Itself(errors.iter().map(|error| (*error).clone()).collect()));
+    let corrupt = "etcdserver: corrupt".to_owned();
+    let why = |cluster: &Cluster| (1..=6).map(|id| cluster.not_well(id, SINCE)).collect::<Vec<_>>();
+    assert_eq!(why(&cluster), [None, None, itself(&[]), itself(&[]), itself(&[&corrupt]), itself(&[])]);
+    cluster.members.iter_mut().filter_map(|of| of.says.as_mut()).for_each(|says| says.errors.push(error.clone()));
+    let alarm = |name: &str| Some(NotWell::Alarm(name.to_owned()));
+    // It was disarmed in the meantime, or not.
+    for (alarms, name) in [(vec![], error.trim()), (vec!["NOSPACE".to_owned()], "NOSPACE")] {
+        cluster.alarms = alarms;
+        let rest = [itself(&[&error]), itself(&[]), itself(&[&corrupt, &error]), itself(&[])];
+        assert_eq!(why(&cluster), [[alarm(name), alarm(name)].as_slice(), &rest].concat());
+        assert!(!cluster.is_well(1, SINCE));
     }
 }
 

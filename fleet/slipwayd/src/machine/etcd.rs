@@ -19,7 +19,7 @@ use etcd_client::{
     MemberAddOptions, MemberListResponse, TlsOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use serde::Deserialize;
-use slipway_node::quorum::{Answer, Cluster, Going, Member};
+use slipway_node::quorum::{Answer, Blocked, Cluster, Going, Member, NotWell};
 use tokio::{
     runtime::{Builder, Runtime},
     time::{sleep, timeout},
@@ -189,13 +189,20 @@ impl Etcd {
         self.not_well()?.map_or(Ok(()), Err)
     }
 
-    /// Why this node's member is not well, if it is not. An error: it could not be looked at.
+    /// Why this node's member is not well, if it is not. An error: it could not be looked at, or it has no fault but an alarm,
+    /// which all members report, whichever of them raised it.
     pub fn not_well(&self) -> Result<Option<String>> {
         self.runtime.block_on(async {
             let (cluster, since, me) = self.look(&mut self.connect().await?).await?;
+            let errors = match cluster.not_well(me, since) {
+                None => return Ok(None),
+                Some(NotWell::Alarm(alarm)) => return Err(Blocked::Alarm(alarm).to_string()),
+                Some(NotWell::Itself(errors)) => errors,
+            };
+            let errors = if errors.is_empty() { String::new() } else { format!(": {}", errors.join("; ")) };
             let unknown = cluster.foreign().map(|member| format!(", and the state of {member} is unknown"));
             let why = unknown.unwrap_or_default();
-            Ok((!cluster.is_well(me, since)).then(|| format!("this node's member of etcd is not well yet{why}")))
+            Ok(Some(format!("this node's member of etcd is not well yet{errors}{why}")))
         })
     }
 

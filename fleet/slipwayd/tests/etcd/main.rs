@@ -162,6 +162,12 @@ fn an_alarm_blocks() {
     cluster.raise_nospace(1);
     let refused = cluster.node(0).may_go(Going::Down).unwrap_err();
     assert!(refused.contains("NOSPACE"), "{refused}");
+    // All members report it. It is no illness of any of them, and what waits for one names it.
+    for n in 0..3 {
+        let node = cluster.node(n);
+        let why = "etcd has the alarm NOSPACE: mend it, then disarm it".to_owned();
+        assert_eq!((node.not_well(), node.is_well()), (Err(why.clone()), Err(why)));
+    }
 }
 
 #[test]
