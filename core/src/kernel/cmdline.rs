@@ -1,7 +1,7 @@
 //! The kernel command line, and its quoting for GRUB and iPXE.
 //!
-//! A command line is an ordered list of keys with values. All values of a key are printed where the key first appeared.
-//! `--extra-kernel-arg` works as in the Talos installer: `-key` removes a key, `-key=value` removes one value,
+//! A command line is an ordered list of words. The order counts between keys, too: `hugepages=2` is of the `hugepagesz=`
+//! before it. `--extra-kernel-arg` works as in the Talos installer: `-key` removes a key, `-key=value` removes one value,
 //! `console` and `talos.platform` replace all earlier values, everything else is appended.
 
 use crate::prelude::*;
@@ -27,55 +27,71 @@ const DEFAULTS: [&str; 7] = [
 
 const REPLACED_BY_EXTRA: [&str; 2] = ["console", "talos.platform"];
 
+/// What stands behind this word is for init (`parse_args`, kernel/params.c).
+const FOR_INIT: &str = "--";
+
+/// A word. `key=` and `key` are different ones: `console=` is no console at all, and `console` is unknown to the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Word {
+    key: String,
+    value: Option<String>,
+}
+
+impl Word {
+    fn new(key: &str, value: &str) -> Self {
+        Word { key: key.to_owned(), value: Some(value.to_owned()) }
+    }
+}
+
+impl From<&str> for Word {
+    fn from(word: &str) -> Self {
+        let bare = || Word { key: word.to_owned(), value: None };
+        word.split_once('=').map_or_else(bare, |(key, value)| Word::new(key, value))
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{}={value}", self.key),
+            None => f.write_str(&self.key),
+        }
+    }
+}
+
 /// A kernel command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cmdline(Vec<(String, Vec<String>)>);
+pub struct Cmdline(Vec<Word>);
 
 impl Cmdline {
     /// Parse a command line.
     pub fn parse(text: &str) -> Self {
-        let mut cmdline = Cmdline::default();
-        for word in split_words(text) {
-            cmdline.append(&word);
-        }
-        cmdline
+        Cmdline(split_words(text).iter().map(|word| Word::from(word.as_str())).collect())
     }
 
-    /// Append `key=value` or `key`; a key keeps the values it has.
+    /// Append `key=value` or `key` to the words for the kernel; a key keeps the values it has.
     pub fn append(&mut self, word: &str) {
-        let (key, value) = split(word);
-        match self.0.iter_mut().find(|(k, _)| k == key) {
-            Some((_, values)) => values.push(value.to_owned()),
-            None => self.0.push((key.to_owned(), vec![value.to_owned()])),
-        }
+        let end = self.0.iter().position(|word| word.key == FOR_INIT).unwrap_or(self.0.len());
+        self.0.insert(end, word.into());
     }
 
-    /// Replace all values of `key`, which keeps its position.
-    pub fn set<'v>(&mut self, key: &str, values: impl IntoIterator<Item = &'v str>) {
-        let values = values.into_iter().map(str::to_owned).collect();
-        match self.0.iter_mut().find(|(k, _)| k == key) {
-            Some((_, old)) => *old = values,
-            None => self.0.push((key.to_owned(), values)),
-        }
+    /// Replace all words of `key`, which keeps its first position.
+    fn replace(&mut self, key: &str, words: Vec<Word>) {
+        let at = self.0.iter().position(|word| word.key == key).unwrap_or(self.0.len());
+        self.0.retain(|word| word.key != key);
+        self.0.splice(at..at, words);
     }
 
     /// Put `key=value` in front, unless the key has a value.
     pub fn begin_with(&mut self, key: &str, value: &str) {
-        if !self.0.iter().any(|(k, _)| k == key) {
-            self.0.insert(0, (key.to_owned(), vec![value.to_owned()]));
+        if !self.0.iter().any(|word| word.key == key) {
+            self.0.insert(0, Word::new(key, value));
         }
     }
 
     fn remove(&mut self, word: &str) {
-        match word.split_once('=') {
-            None => self.0.retain(|(k, _)| k != word),
-            Some((key, value)) => {
-                for (_, values) in self.0.iter_mut().filter(|(k, _)| k == key) {
-                    values.retain(|v| v != value);
-                }
-                self.0.retain(|(_, values)| !values.is_empty());
-            }
-        }
+        let removed = Word::from(word);
+        self.0.retain(|word| word.key != removed.key || (removed.value.is_some() && word.value != removed.value));
     }
 
     /// Apply the values of `--extra-kernel-arg` in order.
@@ -83,8 +99,8 @@ impl Cmdline {
         let words: Vec<&str> = words.into_iter().collect();
         // Removed once and up front, so that several extra consoles are all kept.
         for key in REPLACED_BY_EXTRA {
-            if words.iter().any(|w| split(w).0 == key) {
-                self.0.retain(|(k, _)| k != key);
+            if words.iter().any(|word| Word::from(*word).key == key) {
+                self.0.retain(|word| word.key != key);
             }
         }
         for word in words {
@@ -111,7 +127,7 @@ impl Cmdline {
         }
         let line = self.to_string();
         if line.len() + ADDED_BYTES > MAX_BYTES {
-            return Err(QuoteError::TooLong { bytes: line.len(), max: MAX_BYTES - ADDED_BYTES });
+            return Err(QuoteError::TooLong(line.len(), MAX_BYTES - ADDED_BYTES));
         }
         Ok(quoted.join(" "))
     }
@@ -121,8 +137,10 @@ impl Cmdline {
         // A live medium takes the same command lines whether it starts from GRUB or over the network.
         self.quote_for_grub()?;
         // iPXE ignores quotes: it splits at white space and joins the words with single spaces. It expands `${...}`
-        // anywhere, and takes the words `||`, `&&` and `;` as its own. (<https://ipxe.org/scripting>; `core/exec.c`)
-        let own = |word: &str| word.contains("${") || word.contains("  ") || ["||", "&&", ";"].contains(&word);
+        // anywhere, takes the words `||`, `&&` and `;` as its own, and a word that begins with `#` ends the line.
+        // (<https://ipxe.org/scripting>; `core/exec.c`)
+        let is_own = |word: &str| word.starts_with('#') || ["||", "&&", ";"].contains(&word);
+        let own = |word: &str| word.contains("${") || word.contains("  ") || is_own(word);
         match self.words().find(|word| word.split(' ').any(own) || own(word)) {
             Some(word) => Err(QuoteError::Ipxe(word)),
             None => Ok(self.to_string()),
@@ -131,9 +149,7 @@ impl Cmdline {
 
     /// The words, each `key=value` or `key`.
     pub fn words(&self) -> impl Iterator<Item = String> {
-        self.0.iter().flat_map(|(key, values)| {
-            values.iter().map(move |v| if v.is_empty() { key.clone() } else { format!("{key}={v}") })
-        })
+        self.0.iter().map(Word::to_string)
     }
 }
 
@@ -146,7 +162,6 @@ impl fmt::Display for Cmdline {
 // Room for the words of GRUB and the boot rule: `BOOT_IMAGE`, `panic=10`, `slipway.slot`, `slipway.disk` and
 // `slipway.try`, 118 bytes for a trial on hd0. Beyond the kernel's limit GRUB silently drops words from the end.
 const ADDED_BYTES: usize = 128;
-
 /// Why a command line would not reach the kernel unchanged.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuoteError {
@@ -158,20 +173,16 @@ pub enum QuoteError {
     Character(String),
     /// iPXE would change this word.
     #[error(
-        "{0:?}: `${{`, two spaces in a row and the words `||`, `&&` and `;` do not reach the kernel through iPXE unchanged"
+        "{0:?}: `${{`, two spaces in a row, the words `||`, `&&` and `;`, and words that begin with `#` do not reach the kernel \
+         through iPXE unchanged"
     )]
     Ipxe(String),
     /// The kernel would not see it as it is.
     #[error(transparent)]
     Control(#[from] ControlCharacter),
-    /// The command line is too long.
-    #[error("{bytes} bytes, at most {max} reach the kernel")]
-    TooLong {
-        /// Its bytes.
-        bytes: usize,
-        /// Most bytes that fit.
-        max: usize,
-    },
+    /// The command line is longer than the most bytes that fit.
+    #[error("{0} bytes, at most {1} reach the kernel")]
+    TooLong(usize, usize),
 }
 
 // The word without double quotes around its value, or `None` if GRUB would change it.
@@ -237,10 +248,6 @@ pub fn check_characters(text: &str) -> Result<(), ControlCharacter> {
     bad.map_or(Ok(()), |(at, byte)| Err(ControlCharacter { at, byte }))
 }
 
-fn split(word: &str) -> (&str, &str) {
-    word.split_once('=').unwrap_or((word, ""))
-}
-
 /// The command line of a slot: `platform` with its arguments, `config`, the payload's `cmdline`, and `extra` arguments. A payload
 /// without a `cmdline` gets Talos' defaults where a platform was asked for, and else none.
 pub fn assemble(
@@ -278,24 +285,19 @@ pub fn assemble_live(
 
 impl Cmdline {
     fn begin(&mut self, platform: Option<Platform>, config: &str, arch: Arch) {
-        if let Some(platform) = platform {
-            self.set("talos.platform", [platform.name()]);
-        }
-        if !config.is_empty() {
-            self.set("talos.config", [config]);
-        }
+        self.0.extend(platform.map(|platform| Word::new("talos.platform", platform.name())));
+        self.0.extend((!config.is_empty()).then(|| Word::new("talos.config", config)));
         // A platform may replace `talos.config`, as vmware does.
-        for (key, values) in &Cmdline::parse(platform.map_or("", |platform| platform.args(arch))).0 {
-            self.set(key, values.iter().map(String::as_str));
+        let args = Cmdline::parse(platform.map_or("", |platform| platform.args(arch)));
+        for Word { key, .. } in &args.0 {
+            self.replace(key, args.0.iter().filter(|word| word.key == *key).cloned().collect());
         }
     }
 
     fn payload(&mut self, platform: Option<Platform>, own: Option<&str>) {
         let defaults = if platform.is_some() { DEFAULTS.join(" ") } else { String::new() };
         let words = own.map_or(defaults, str::to_owned);
-        for word in Cmdline::parse(&words).words() {
-            self.append(&word);
-        }
+        self.0.extend(Cmdline::parse(&words).0);
     }
 
     fn extra(&mut self, extra: &[String]) {
@@ -309,10 +311,12 @@ impl Cmdline {
     fn both_consoles(&mut self, arch: Arch) {
         for device in ["tty0", arch.serial_console()] {
             let name = |value: &str| value.split(',').next().map(str::to_owned);
-            match self.0.iter_mut().find(|(key, _)| key == "console") {
-                Some((_, values)) if values.iter().any(|value| name(value) == name(device)) => {}
-                Some((_, values)) => values.insert(0, device.to_owned()),
-                None => self.append(&format!("console={device}")),
+            let is_it = |word: &Word| word.value.as_deref().is_some_and(|value| name(value) == name(device));
+            let word = Word::new("console", device);
+            match self.0.iter().position(|word| word.key == "console") {
+                Some(_) if self.0.iter().any(|word| word.key == "console" && is_it(word)) => {}
+                Some(first) => self.0.insert(first, word),
+                None => self.append(&word.to_string()),
             }
         }
     }
@@ -329,8 +333,13 @@ mod tests {
     }
 
     #[test]
-    fn values_are_grouped_at_the_first_position() {
-        assert_eq!(Cmdline::parse("a=1 quiet  a=2").to_string(), "a=1 a=2 quiet");
+    fn words_stay_as_they_are() {
+        let pages = "quiet hugepagesz=1G hugepages=16 hugepagesz=2M hugepages=2048 console= resume= -- single";
+        assert_eq!(Cmdline::parse(pages).to_string(), pages);
+        let slot = assemble(None, "", Arch::Amd64, Some(pages), &["a=1".to_owned(), "-console=".to_owned()]);
+        let expected = pages.replace("console= resume= --", "resume= a=1 --");
+        assert_eq!(slot.to_string(), expected, "what is added is for the kernel, and not for init");
+        assert_eq!(Cmdline::parse("a=1 quiet  a=2").to_string(), "a=1 quiet a=2");
         assert_eq!(Cmdline::parse("x=\"a b\" y").words().collect::<Vec<_>>(), ["x=\"a b\"", "y"]);
     }
 
@@ -432,7 +441,7 @@ mod tests {
         let halt = Some("talos.halt_if_installed=1");
         assert_eq!(
             line("metal", halt, Some("console=ttyS0 quiet"), Arch::Amd64),
-            "talos.platform=metal console=tty0 console=ttyS0 talos.halt_if_installed=1 quiet"
+            "talos.platform=metal console=tty0 talos.halt_if_installed=1 console=ttyS0 quiet"
         );
         assert_eq!(
             line("metal", None, Some(""), Arch::Amd64),
@@ -456,7 +465,7 @@ mod tests {
     fn words_for_ipxe() {
         let line = |text: &str| Cmdline::parse(text).for_ipxe();
         assert_eq!(line("a=1 quiet x=$y b=\"c d\"").unwrap(), "a=1 quiet x=$y b=\"c d\"");
-        for bad in ["a=${net0/ip}", "||", "a &&", "; b", "a=b\"c\"", "a=\"b  c\""] {
+        for bad in ["a=${net0/ip}", "||", "a &&", "; b", "a=b\"c\"", "a=\"b  c\"", "#b", "a #", "a=\"b #c\""] {
             assert!(matches!(line(bad), Err(QuoteError::Ipxe(_) | QuoteError::Character(_))), "{bad}");
         }
     }
@@ -471,7 +480,7 @@ mod tests {
         }
         let spaced = assemble(None, "a b", Arch::Amd64, None, &[]).quote_for_grub();
         assert_eq!(spaced, Err(QuoteError::Character("talos.config=a b".to_owned())));
-        assert!(matches!(quote(&"x=1234567 ".repeat(300)), Err(QuoteError::TooLong { .. })));
+        assert!(matches!(quote(&"x=1234567 ".repeat(300)), Err(QuoteError::TooLong(..))));
     }
 
     #[test]
