@@ -43,14 +43,17 @@ impl Advice {
 
     /// The text, with what its commands lack. They stand between backticks, each on one line.
     pub fn completed(&self, text: &str) -> String {
-        const BEGIN: &str = "`installer ";
         let Some(disk) = &self.disk else { return text.to_owned() };
         let (mut whole, mut rest) = (String::with_capacity(text.len()), text);
-        while let Some(at) = rest.find(BEGIN) {
+        while let Some(at) = rest.find('`') {
             let (before, command) = rest.split_at(at + 1);
+            whole.push_str(before);
+            if !command.starts_with("installer ") {
+                rest = command;
+                continue;
+            }
             let end = command.find(['`', '\n']).unwrap_or(command.len());
             let (command, after) = command.split_at(end);
-            whole.push_str(before);
             whole.push_str(&if after.starts_with('`') { self.command(command, disk) } else { command.to_owned() });
             rest = after;
         }

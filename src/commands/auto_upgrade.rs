@@ -96,7 +96,7 @@ fn request(
             payload_only: defaults.payload_only(),
         }),
         meta: vec![],
-        exceptions: Exceptions::default(),
+        exceptions: Exceptions { allow_any_version: config.allow_any_version, ..Exceptions::default() },
         arch: Arch::NATIVE,
         limit_rate: args.limit_rate.or(config.limit_rate),
         renewal: Renewal::Renew(None),

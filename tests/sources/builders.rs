@@ -146,9 +146,18 @@ fn images_are_named_as_skopeo_names_them() {
         inspect(&format!("{source}{name}")).succeeds();
     }
     finished(program("skopeo").args(["inspect", "--raw", &format!("{source}:localhost/os:1.2")]));
-    inspect(&source).exits(INPUT).says(&["more than one image", "localhost/os:1.2, r.example:5000/os", ":@0"]);
+    inspect(&source).exits(INPUT).says(&["more than one image", "localhost/os:1.2, r.example:5000/os", "@DIGEST"]);
     inspect(&format!("{source}:os:1.2")).exits(INPUT).says(&["not found", "localhost/os:1.2"]);
     inspect(&format!("{source}:@2")).exits(INPUT).says(&["not found", "localhost/os:1.2"]);
+    // Two pulls without a name: nothing sends to the older one alone.
+    let unnamed = Layout::new(&world.path("unnamed"));
+    let digests = [Pack::Gzip, Pack::Zstd].map(|pack| {
+        let descriptor = built(world.payload.dir(), pack).write_blobs(&unnamed);
+        unnamed.list(&descriptor);
+        descriptor["digest"].as_str().unwrap().to_owned()
+    });
+    inspect(&unnamed.source()).exits(INPUT).says(&[&digests.join(", "), "@DIGEST"]);
+    inspect(&format!("{}@{}", unnamed.source(), digests[1])).succeeds();
     // A directory with a colon in its name, which skopeo cannot name.
     let colon = Layout::new(&world.path("a:b"));
     built(world.payload.dir(), Pack::Gzip).write(&colon, "1");

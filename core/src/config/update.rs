@@ -28,6 +28,7 @@ pub const PATH: &str = "/etc/slipway/update.toml";
 #[expect(missing_docs, reason = "the fields are named after their keys, which assets/update.toml explains")]
 pub struct UpdateConfig {
     pub source: Option<ImageRef>,
+    pub allow_any_version: bool,
     pub plain_http: bool,
     pub tls_verify: bool,
     pub registry_ca: Vec<String>,
@@ -45,6 +46,7 @@ impl Default for UpdateConfig {
     fn default() -> Self {
         UpdateConfig {
             source: None,
+            allow_any_version: false,
             plain_http: false,
             tls_verify: true,
             registry_ca: vec![],
@@ -174,8 +176,9 @@ pub struct UpdateConfigError(pub ConfigError);
 
 impl UpdateConfig {
     /// The keys.
-    pub const KEYS: [&str; 12] = [
+    pub const KEYS: [&str; 13] = [
         "source",
+        "allow_any_version",
         "plain_http",
         "tls_verify",
         "registry_ca",
@@ -206,6 +209,7 @@ impl UpdateConfig {
         let value = Field { key, node };
         match key.as_str() {
             "source" => self.source = Some(value.parsed(source)?),
+            "allow_any_version" => self.allow_any_version = value.boolean()?,
             "plain_http" => self.plain_http = value.boolean()?,
             "tls_verify" => self.tls_verify = value.boolean()?,
             "registry_ca" => self.registry_ca = value.texts()?.into_iter().map(|text| text.value).collect(),
@@ -247,6 +251,7 @@ mod tests {
     fn every_key_is_read() {
         let text = r#"
 source = "docker://r.example/os:stable"
+allow_any_version = true
 plain_http = true
 tls_verify = false
 registry_ca = ["/etc/ca.pem"]
@@ -261,9 +266,9 @@ logged_in_users = "ignore"
 "#;
         let config = UpdateConfig::parse(text.as_bytes()).unwrap();
         assert_eq!(config.source.unwrap().to_string(), "r.example/os:stable");
-        assert!(config.plain_http && !config.tls_verify);
+        assert!(config.allow_any_version && config.plain_http && !config.tls_verify);
         assert_eq!((config.registry_ca.len(), config.authfile.as_deref()), (1, Some("/etc/slipway/auth.json")));
-        assert_eq!(config.mirrors[0].at, Some(Pos { line: 7, column: 12 }));
+        assert_eq!(config.mirrors[0].at, Some(Pos { line: 8, column: 12 }));
         assert_eq!((config.limit_rate, config.reboot), ("20MiB".parse().ok(), RebootPolicy::Window));
         assert_eq!(config.reboot_window[0].value, "Sat,Sun 02:00 Europe/Berlin");
         assert_eq!((config.reboot_window_length.seconds(), config.logged_in_users), (7200, Users::Ignore));
@@ -276,7 +281,7 @@ logged_in_users = "ignore"
     #[test]
     fn mistakes_are_named_with_their_place() {
         for (text, says) in [
-            ("sorce = \"x\"", "line 1, column 1: \"sorce\" is not a known key: use source, plain_http,"),
+            ("sorce = \"x\"", "line 1, column 1: \"sorce\" is not a known key: use source, allow_any_version,"),
             ("source = 7", "line 1, column 10: source: this must be a text in quotes"),
             ("source = \"oci:x\"", "write docker://HOST/REPOSITORY:TAG"),
             ("source = \"docker://r.io/X\"", "cannot be part of a repository"),

@@ -280,9 +280,10 @@ impl SlotCfg {
     }
 }
 
-/// `VERSION_ID` of an os-release file (os-release(5)).
+/// `VERSION_ID` of an os-release file (os-release(5)). As in a shell, the last one counts.
 pub fn version_id(os_release: &str) -> Option<String> {
-    let line = os_release.trim_start_matches('\u{feff}').lines().find_map(|l| l.trim().strip_prefix("VERSION_ID="))?;
+    let lines = os_release.trim_start_matches('\u{feff}').lines();
+    let line = lines.rev().find_map(|l| l.trim().strip_prefix("VERSION_ID="))?;
     let value = line.trim_matches(['"', '\'']).to_owned();
     (!value.is_empty()).then_some(value)
 }
@@ -440,6 +441,7 @@ mod tests {
         assert_eq!(version_id("VERSION_ID=3\n"), Some("3".into()));
         assert_eq!(version_id("\u{feff}VERSION_ID=3\r\n"), Some("3".into()));
         assert_eq!(version_id("VERSION_ID=\nID=x"), None);
+        assert_eq!(version_id("VERSION_ID=\"12\"\nID=debian\nVERSION_ID=2.4.0\n"), Some("2.4.0".into()));
     }
 
     #[test]

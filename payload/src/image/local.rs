@@ -236,13 +236,12 @@ impl Local {
             _ => index.manifests().iter().filter(fits).collect(),
         };
         let images: Vec<_> = index.manifests().iter().filter(|d| !is_beside(d)).collect();
-        let names = images.iter().filter_map(|d| annotation(d, CONTAINERD_NAME).or_else(|| named(d)));
-        let names: Vec<_> = names.collect();
-        let there = match names.as_slice() {
-            [] if images.is_empty() => "none".to_owned(),
-            [] => format!("{} without a name (:@0 is the first)", images.len()),
-            names => names.join(", "),
+        // What has no name has a digest. A number would say nothing of which one it is.
+        let name = |d: &Descriptor| {
+            annotation(d, CONTAINERD_NAME).or_else(|| named(d)).unwrap_or_else(|| d.digest().to_string())
         };
+        let names: Vec<_> = images.iter().map(|d| name(d)).collect();
+        let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         match (found.as_slice(), &self.wanted) {
             ([one], _) => Ok(one),
             // The same image listed more than once is not ambiguous.
@@ -256,7 +255,7 @@ impl Local {
                 Err(ImageError::NotFound { what: self.name.clone(), hint: format!("; the images in it: {there}") })
             }
             (_, LocalRef::Only) => {
-                let remedy = format!("add :TAG, one of {there}; or :@0 for the first");
+                let remedy = format!("add :TAG or @DIGEST, one of {there}, listed as they were added");
                 Err(ImageError::reference(&self.name, "more than one image in it", remedy))
             }
             _ => {
