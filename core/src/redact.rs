@@ -37,7 +37,7 @@ pub fn redact(text: &str) -> String {
     let text = without_keys(text);
     let mut lines: Vec<String> = Vec::new();
     for line in text.split('\n') {
-        lines.push(values(&urls(line)));
+        lines.push(values(&logins(&urls(line))));
     }
     lines.join("\n")
 }
@@ -94,12 +94,28 @@ fn urls(line: &str) -> String {
     done + rest
 }
 
+/// Without user and password of an address that is no URL, as in `iscsi:USER:PASSWORD@HOST`. A digest is no host.
+fn logins(line: &str) -> String {
+    let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | '\\');
+    let word = |word: &str| {
+        let (login, host) = word.rsplit_once('@')?;
+        let (kind, _) = login.split_once(':')?;
+        let is_other = word.contains("://") || host.starts_with("sha256:") || host.starts_with("sha512:");
+        (!is_other).then(|| format!("{kind}:{REMOVED}@{host}"))
+    };
+    let words = line.split_inclusive(ends).map(|part| {
+        let (text, end) = part.split_at(part.trim_end_matches(ends).len());
+        word(text).map_or_else(|| part.to_owned(), |clean| clean + end)
+    });
+    words.collect()
+}
+
 fn is_secret_name(name: &str) -> bool {
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     let last = |signs: &[char]| name.rsplit(signs).next().unwrap_or_default().to_ascii_lowercase();
     // `server.key: it cannot be read` is about a file.
     SECRET_NAMES.iter().any(|part| plain.contains(part))
-        || last(&['.', '_', '-']) == "auth"
+        || ["auth", "pw"].contains(&last(&['.', '_', '-']).as_str())
         || last(&['_', '-']) == "key"
 }
 
@@ -202,6 +218,9 @@ mod tests {
             "proxy-authorization: Basic HUSH==",
             "curl -H 'x: y' https://user:HUSH@host.example/path",
             "https://user:HU@HUSH@host.example",
+            "quiet netroot=iscsi:user:HUSH@192.0.2.1::3260::iqn.2026-01.x:y ro",
+            "\"root=cifs:user:HUSH@host/share\",",
+            "rd.luks.pw=HUSH",
             "https://host.example/v2/?sig=HUSH&x=HUSH",
             "wg PrivateKey = HUSH",
             "client-key-data: HUSH",
@@ -227,6 +246,8 @@ mod tests {
             "token: 9007199254740991",
             "\"passed\": 3,\n\"passphrase\": null",
             "docker://registry.example/os:1.2 at https://registry.example:5000/v2/",
+            "oci:os:1.2@sha256:0123 and docker://registry.example:5000/os:1.2@sha256:0123",
+            "getty@tty1.service: a@b.example",
             "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----",
             "the key is not there; tokens rise",
             "/etc/slipway/server.key: it cannot be read",

@@ -200,7 +200,8 @@ pub enum Verb {
     ///
     /// The directory becomes an OCI image layout.
     /// The digest of every blob is checked. Blobs that are already there are kept, so calling it again continues an
-    /// interrupted pull. The manifest is copied byte for byte, so the image keeps its digest.
+    /// interrupted pull. The manifest is copied byte for byte, so the image keeps its digest. Of an image for several
+    /// architectures it copies one (`--arch`), and says which stay behind.
     Pull(PullArgs),
     /// Copy a container image from a directory into a registry, with its signatures.
     ///

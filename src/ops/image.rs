@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::anyhow;
 use slipway_core::{
     digest::Sha256,
-    media::format::{DEFAULT_IMAGE_BYTES, Stamp},
+    media::format::{DEFAULT_IMAGE_BYTES, ImageKind, Stamp},
     report::{FailureKind, ImageReport, Observer, Report},
-    units::SectorSize,
+    units::{MIB, SectorSize},
 };
 
 use super::{
@@ -97,6 +97,9 @@ fn whole_sectors(request: &ImageRequest) -> Result<u64, String> {
     let (bytes, sector) = (request.disk_bytes.unwrap_or(DEFAULT_IMAGE_BYTES), sector(request));
     if !request.kind.takes(sector) {
         return Err(format!("--sector-size {}: VHD, VMDK and OVA have sectors of 512 bytes", sector.bytes()));
+    }
+    if request.kind == ImageKind::Vhd && !bytes.is_multiple_of(MIB) {
+        return Err(format!("--disk-size: {bytes} bytes is no whole number of MiB, and Azure takes no other VHD"));
     }
     if bytes.is_multiple_of(sector.bytes()) {
         return Ok(bytes);

@@ -38,6 +38,14 @@ pub fn run(request: &PullRequest, observer: &mut dyn Observer) -> Result<PullRep
         image_store(&located.source, &request.registry).map_err(|e| source_failure(&request.source, e.into()))?;
     let pull = Pull::new(&*store, request.arch).map_err(|e| source_failure(&request.source, e.into()))?;
     trust::signers(&request.trust, &located, || Ok(pull.evidence()), observer)?;
+    let left = pull.left_platforms();
+    if !left.is_empty() {
+        let left = left.join(", ");
+        observer.note(&format!(
+            "not copied: the image for {left}. A tag that this copy is pushed to has it no more: push to a tag of its own, and \
+             join them there"
+        ));
+    }
     observer.phase(&format!("pull       {} into {}", request.source, request.to), pull.bytes());
     let slots = request.reuse.as_ref().and_then(|named| match slots(named.clone(), observer) {
         Ok(slots) => Some(slots),

@@ -352,6 +352,9 @@ fn a_disk_too_small_by_a_sector() {
     let odd = format!("--disk-size={}", SMALLEST + 511);
     let attempt = || image(&world, "raw", &world.path("other"), &[&odd]);
     refused(&world, INPUT, &["--disk-size", "is not a multiple of the sector size"], attempt);
+    let sectors = format!("--disk-size={}", SMALLEST + 512);
+    let attempt = || image(&world, "vhd", &world.path("other.vhd"), &[&sectors]);
+    refused(&world, INPUT, &["--disk-size", "is no whole number of MiB, and Azure takes no other VHD"], attempt);
 }
 
 /// The kernel's header says what it runs on.

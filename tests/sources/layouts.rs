@@ -92,6 +92,9 @@ fn the_platform_is_chosen_from_an_index() {
     // BuildKit's attestations say unknown/unknown.
     layout.tag("1", &layout.nested(&[(&other, "arm64"), (&other, "unknown"), (&ours, "amd64")]));
     installs(&world, &layout.source());
+    let copied =
+        installer(["pull", &layout.source(), &format!("oci:{}", world.path("copy").display())]).output().unwrap();
+    assert!(String::from_utf8(copied.stderr).unwrap().contains("not copied: the image for linux/arm64. A tag"));
 }
 
 /// In the layouts of apko index.json is the index of the image itself.

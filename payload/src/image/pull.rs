@@ -54,6 +54,11 @@ impl<'s> Pull<'s> {
         signatures::evidence(self.store, &self.image.names(), self.arch)
     }
 
+    /// The platforms of its index that are not copied.
+    pub fn left_platforms(&self) -> Vec<String> {
+        self.image.other_platforms()
+    }
+
     fn blobs(&self) -> impl Iterator<Item = &Descriptor> {
         let layers = self.image.layers.iter().map(|layer| &layer.descriptor);
         [&self.image.config].into_iter().chain(layers)

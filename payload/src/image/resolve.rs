@@ -42,6 +42,19 @@ impl Resolved {
     pub fn names(&self) -> [Sha256; 2] {
         [self.root, Sha256::of(&self.manifest.bytes)]
     }
+
+    /// The platforms of the other images of its index.
+    pub fn other_platforms(&self) -> Vec<String> {
+        let index = self.index.as_deref().and_then(|bytes| serde_json::from_slice::<ImageIndex>(bytes).ok());
+        let own = Sha256::of(&self.manifest.bytes);
+        let is_other = |d: &&Descriptor| !is_attestation(d) && !sha256_of(d).is_ok_and(|digest| digest == own);
+        let others = index.iter().flat_map(|index| index.manifests()).filter(is_other);
+        let platforms = others.filter_map(|d| d.platform().as_ref());
+        platforms
+            .map(|p| format!("{}/{}", p.os(), p.architecture()))
+            .filter(|name| !name.ends_with("/unknown"))
+            .collect()
+    }
 }
 
 pub fn resolve(store: &dyn ImageStore, arch: Arch) -> Result<Resolved, ImageError> {
