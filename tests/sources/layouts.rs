@@ -89,7 +89,6 @@ fn the_platform_is_chosen_from_an_index() {
     let world = listed();
     let layout = Layout::new(&world.path("layout"));
     let [ours, other] = for_two_platforms(&world, &layout);
-    // BuildKit's attestations say unknown/unknown.
     layout.tag("1", &layout.nested(&[(&other, "arm64"), (&other, "unknown"), (&ours, "amd64")]));
     installs(&world, &layout.source());
     let copied =
