@@ -3,7 +3,7 @@
 
 use slipway_core::{
     boot::{
-        env::{MARKER, PATHS},
+        env::{BootEnv, MARKER, PATHS},
         history::HISTORY,
         slot::SlotState,
     },
@@ -138,7 +138,11 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
         let is = match copy {
             None => "is lost or damaged",
             Some(copy) if writer.is_none() && facts.env.as_ref() != Some(copy) => {
-                "differs from the other one, which is in use"
+                if BootEnv::pick(&facts.env_copies) == Some(copy) {
+                    "contradicts the other one and the slots' markers, and the boot loader goes by it"
+                } else {
+                    "differs from the other one, which is in use"
+                }
             }
             Some(_) => continue,
         };

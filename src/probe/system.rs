@@ -95,10 +95,12 @@ fn look(
     let list_missing = volume.as_ref().is_some_and(|volume| matches!(volume.find(CHAIN), Ok(None)));
     let history = volume.and_then(|volume| history(disk, &volume, kept));
     let env_copies = [first.1, second.1];
-    let env = BootEnv::pick(&env_copies).cloned();
     let slots = PerSlot::new(|s| slot(&gpt, s));
     let views = PerSlot::new(|s| slots[s].view());
-    let next = next_boot(env.as_ref(), &views);
+    // Boot loaders do not ask the markers.
+    let next = next_boot(BootEnv::pick(&env_copies), &views);
+    let markers = PerSlot::new(|s| slots[s].marker.clone());
+    let env = BootEnv::trusted(&env_copies, &markers).and_then(|copy| env_copies[copy].clone());
     let (meta, [one, two, legacy @ ..]) = meta_of(disk, gpt.part(Part::Meta));
     unreadable.extend([one, two].into_iter().flatten().map(told));
     unreadable.extend(legacy.into_iter().flatten().map(once));

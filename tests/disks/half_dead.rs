@@ -140,6 +140,27 @@ fn one_copy_of_the_boot_state_is_enough() {
     assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
 }
 
+/// One wrong bit in the first copy, by which the boot loader goes: the second one and the slots' markers agree.
+#[test]
+fn a_wrong_bit_in_the_first_boot_env_gives_up_no_slot() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    let first = node.boot_envs()[0];
+    for (word, at) in [("\na=good\n", 3), ("\nb=good\n", 0), ("\nb=good\n", 5)] {
+        let sector = String::from_utf8(read_at(&node.disk, first, 512)).unwrap();
+        let place = first + (sector.find(word).unwrap() + at) as u64;
+        let byte = read_at(&node.disk, place, 1)[0];
+        write_at(&node.disk, place, &[byte ^ 0x40]);
+        let problems = json_of(&node.disk, &["status"])["problems"].to_string();
+        assert!(problems.contains("the first copy of the boot state contradicts the other one"), "{problems}");
+        node.run('B', false, &["rollback", "--dry-run"]).succeeds();
+        on_disk(&node.disk, &["repair"]).succeeds();
+        assert_eq!(read_at(&node.disk, first, 512), sector.as_bytes());
+        let status = json_of(&node.disk, &["status"]);
+        assert_eq!((&status["problems"], &status["next_boot"]["slot"]), (&serde_json::json!([]), &"B".into()));
+    }
+}
+
 /// By way of the page cache a write of one sector reads and writes eight. A neighbour that is dead would keep it from being
 /// written, and one that is dead itself would be told by the flush, after which no second copy is tried.
 #[test]

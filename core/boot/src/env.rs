@@ -227,6 +227,39 @@ impl BootEnv {
         }
     }
 
+    /// The place of the copy that the installer goes by. Boot loaders go by [`Self::which`].
+    ///
+    /// Under one number, copies differ only in what boot loaders write, one copy after the other. If the first one differs in
+    /// anything else, it is damaged, or the second one is: the slots' markers decide.
+    pub fn trusted(copies: &[Option<BootEnv>; 2], markers: &PerSlot<Option<Marker>>) -> Option<usize> {
+        match copies {
+            // At the limit the number does not grow with the state.
+            [Some(first), Some(second)]
+                if first.seq == second.seq
+                    && first.seq < MAX_SEQ
+                    && first.of_installer() != second.of_installer()
+                    && second.contradictions(markers) < first.contradictions(markers) =>
+            {
+                Some(1)
+            }
+            _ => Self::which(copies),
+        }
+    }
+
+    /// The state without what boot loaders change.
+    fn of_installer(&self) -> Self {
+        let untried = |state| if state == SlotState::Tried { SlotState::Untried } else { state };
+        let states = PerSlot::new(|slot| untried(self.states[slot]));
+        BootEnv { once: None, refused: None, states, ..self.clone() }
+    }
+
+    /// Slots that are good by their marker and not by this copy, or the other way round; and keys that nothing explains.
+    fn contradictions(&self, markers: &PerSlot<Option<Marker>>) -> usize {
+        let is_marked = |slot: Slot| markers[slot].as_ref().is_some_and(|marker| marker.state == SlotState::Good);
+        let differs = |slot: &Slot| is_marked(*slot) != (self.states[*slot] == SlotState::Good);
+        Slot::BOTH.into_iter().filter(differs).count() + self.later.len()
+    }
+
     /// The slot to be tried, and the state in which that try is spent, under the same number.
     pub fn spent(&self) -> Option<(Slot, Self)> {
         let trial = self.once?;
@@ -235,10 +268,10 @@ impl BootEnv {
         Some((trial, spent))
     }
 
-    /// The order in which to write a new state to the copies.
-    pub const fn write_order(copies: &[Option<BootEnv>; 2]) -> [usize; 2] {
+    /// The order in which to write a new state to the copies, of which this one counts.
+    pub const fn write_order(counts: Option<usize>) -> [usize; 2] {
         // The copy that counts goes last: whenever the power fails, a valid copy holds the old state or the new one.
-        match Self::which(copies) {
+        match counts {
             Some(0) => [1, 0],
             _ => [0, 1],
         }

@@ -140,7 +140,7 @@ fn at_every_instant_of_a_change_the_old_state_or_the_new_counts() {
         let before = BootEnv::pick(&copies).unwrap().clone();
         let after = before.armed(Slot::B, 9);
         let mut now = copies.clone();
-        for at in BootEnv::write_order(&copies) {
+        for at in BootEnv::write_order(BootEnv::which(&copies)) {
             // A torn sector, neither old nor new, still leaves one valid copy.
             let mut torn = now.clone();
             torn[at] = None;
@@ -200,4 +200,31 @@ fn a_mark_of_grub_lasts_until_its_slot_changes() {
     for stays in [e.deactivated(a, 1), e.confirmed(a, &[], 1), e.rolled_back(a, None), e.disarmed(), e.wiped()] {
         assert_eq!((stays.fault(b), stays.fault(a)), (Some(Fault::Digest), None));
     }
+}
+
+/// One wrong bit in the first copy, which boot loaders go by, gives up no slot: the second copy and the markers are right.
+#[test]
+fn a_damaged_first_copy_is_not_believed() {
+    let good = |seq| Some(Marker { state: SlotState::Good, seq });
+    let markers = PerSlot { a: good(1), b: good(4) };
+    let states = PerSlot { a: SlotState::Good, b: SlotState::Good };
+    let env = BootEnv { seq: 4, default: Slot::B, states, ..BootEnv::installed(9) };
+    let text = env.render().into_bytes();
+    let begin = text.windows(3).position(|at| at == b"\na=").unwrap();
+    let end = text.windows(8).position(|at| at == b"\nb=good\n").unwrap() + 8;
+    for bit in begin * 8..end * 8 {
+        let mut bytes = text.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let damaged = BootEnv::parse(&bytes);
+        for copies in [[damaged.clone(), Some(env.clone())], [Some(env.clone()), damaged]] {
+            let trusted = copies[BootEnv::trusted(&copies, &markers).unwrap()].as_ref().unwrap();
+            assert_eq!((trusted.states, trusted.default), (env.states, env.default), "bit {bit}: {copies:?}");
+        }
+    }
+    // A boot loader has spent the try in one copy, and has noted why the slot did not start.
+    let armed = env.armed(Slot::A, 10);
+    let refused = Some(BootFailure { slot: Slot::A, fault: Fault::Load });
+    let spent = BootEnv { refused, ..armed.spent().unwrap().1 };
+    let markers = PerSlot { a: None, b: good(4) };
+    assert_eq!(BootEnv::trusted(&[Some(spent), Some(armed)], &markers), Some(0));
 }

@@ -279,6 +279,11 @@ impl SystemFacts {
         self.data.get(&part).copied().unwrap_or(VolumeHolds::Other)
     }
 
+    /// The place of the copy of boot.env that counts.
+    pub fn env_counts(&self) -> Option<usize> {
+        BootEnv::trusted(&self.env_copies, &PerSlot::new(|slot| self.slots[slot].marker.clone()))
+    }
+
     /// The manifest of the system in `kept`: its own, or that of the other slot if damage took it.
     pub fn manifest(&self, kept: Slot) -> Option<&Manifest> {
         self.slots[kept].manifest.as_ref().or_else(|| self.slots[!kept].manifest.as_ref())

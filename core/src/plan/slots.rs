@@ -85,6 +85,8 @@ pub struct EnvCopies {
     pub is_rebuilt: bool,
     at: [Option<u64>; 2],
     copies: [Option<BootEnv>; 2],
+    /// The copy that counts.
+    counts: Option<usize>,
     /// The number of the entry that the change leaves in the history.
     entry: Option<u32>,
 }
@@ -104,8 +106,8 @@ impl EnvCopies {
         }
         let env = current_or_rebuilt(system, now, default)?;
         let entry = system.history.as_ref().and_then(|history| history.next(system.env.as_ref()));
-        let (at, copies) = (system.env_at, system.env_copies.clone());
-        Ok(EnvCopies { env, is_rebuilt: system.env.is_none(), at, copies, entry })
+        let (at, copies, counts) = (system.env_at, system.env_copies.clone(), system.env_counts());
+        Ok(EnvCopies { env, is_rebuilt: system.env.is_none(), at, copies, counts, entry })
     }
 
     /// Write a new state to both copies. The order keeps one valid copy on the disk at all times. With `commit`, the
@@ -116,7 +118,7 @@ impl EnvCopies {
         let env = &BootEnv { history: entry, ..env.clone() };
         let mut steps = Vec::new();
         let mut committed = false;
-        for n in BootEnv::write_order(&self.copies) {
+        for n in BootEnv::write_order(self.counts) {
             let Some(offset) = self.at[n] else { continue };
             let over = self.copies[n].replace(env.clone());
             let in_force = BootEnv::pick(&self.copies) == Some(env);
@@ -125,6 +127,7 @@ impl EnvCopies {
             steps.push(Step::WriteBootEnv { copy: n as u8 + 1, offset, env: env.clone(), over, commit });
         }
         self.env = env.clone();
+        self.counts = BootEnv::which(&self.copies);
         steps
     }
 
@@ -132,7 +135,7 @@ impl EnvCopies {
     pub fn heal(&mut self) -> Vec<Step> {
         let env = self.env.clone();
         let mut steps = Vec::new();
-        for n in BootEnv::write_order(&self.copies) {
+        for n in BootEnv::write_order(self.counts) {
             let Some(offset) = self.at[n].filter(|_| self.copies[n].as_ref() != Some(&env)) else { continue };
             let over = self.copies[n].replace(env.clone());
             steps.push(Step::WriteBootEnv { copy: n as u8 + 1, offset, env: env.clone(), over, commit: false });
