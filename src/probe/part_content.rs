@@ -19,7 +19,7 @@ use slipway_core::{
         layout::{BIOS_BYTES, BIOS_OFFSET, META_BYTES, Part},
         magic::recognise,
         meta::{ADV_BYTES, Adv},
-        xfs::{XfsSize, uuid_of},
+        xfs::{XfsSize, is_intact, uuid_of},
     },
     units::{Extent, MIB},
 };
@@ -78,6 +78,22 @@ impl Content for PartContent<'_> {
         };
         look() || look()
     }
+
+    fn volume(&self, begin: u64) -> Option<u64> {
+        volume(self.disk, begin).or_else(|| volume(self.disk, begin))
+    }
+}
+
+// The last superblock of an XFS file system is at the beginning of its last group.
+fn volume(disk: &dyn BlockIo, begin: u64) -> Option<u64> {
+    let room = disk.size().checked_sub(begin)?;
+    let head = head(disk, Extent { offset: begin, len: room }).filter(|head| is_intact(head))?;
+    let size = XfsSize::from_superblock(&head)?;
+    let bytes = size.bytes().filter(|bytes| *bytes <= room)?;
+    let Some(last) = size.last_group() else { return Some(bytes) };
+    let mut copy = vec![0; disk.sector_size().bytes() as usize];
+    disk.read_back(begin + last, &mut copy).ok()?;
+    (uuid_of(&copy) == uuid_of(&head)).then_some(bytes)
 }
 
 fn begins(disk: &dyn BlockIo, part: Part, place: Extent) -> Begins {
@@ -97,9 +113,12 @@ fn begins(disk: &dyn BlockIo, part: Part, place: Extent) -> Begins {
         },
         Part::Meta if place.len == META_BYTES && has_meta(disk, place) => Begins::Ours,
         Part::Meta => Begins::Nothing,
-        Part::State | Part::Ephemeral => {
-            XfsSize::from_superblock(&head).map_or(Begins::Nothing, |size| sized(size.bytes()))
-        }
+        // What people make of it is theirs.
+        Part::State | Part::Ephemeral => match (XfsSize::from_superblock(&head), found) {
+            (Some(size), _) => sized(size.bytes()),
+            (None, Some("LUKS" | "LVM" | "md RAID" | "swap" | "btrfs" | "ext2/3/4")) => Begins::Ours,
+            (None, _) => Begins::Nothing,
+        },
     }
 }
 

@@ -29,7 +29,7 @@ use slipway_core::{
     disk::{
         chain::CHAIN,
         gpt::GptError,
-        layout::{META_BYTES, Part},
+        layout::{META_BYTES, Part, as_installed},
         meta::Meta,
     },
     payload::{
@@ -64,15 +64,24 @@ pub fn look_again(disk: &dyn BlockIo, cmdline: &str, before: &SystemFacts) -> Re
     Ok(SystemFacts { esp_fats: before.esp_fats.clone(), esp_boot_sector, esp_sectors, gpt, ..found })
 }
 
-// The partitions that do not lie where the table says. It is asked where something is not found there, or the copies differ.
+// The partitions that do not lie where the table says. It is asked where something is not found there, where the copies differ,
+// and where the table is not that of an installation.
 fn misplaced(disk: &dyn BlockIo, found: &SystemFacts) -> Vec<(Part, String)> {
     let is_empty = |slot| found.env.as_ref().is_some_and(|env| env.states[slot] == SlotState::Empty);
     let is_lost = |slot| found.slots[slot].manifest.is_none() && !is_empty(slot);
     let is_in_doubt = found.esp_lost
         || matches!(found.gpt.copies.backup, Err(GptError::OtherTable))
+        || !found.data_faults.is_empty()
+        || !lies_as_installed(&found.gpt)
         || Slot::BOTH.into_iter().any(is_lost);
     let mended = is_in_doubt.then(|| mended_table(disk)).and_then(Result::ok).flatten();
     mended.map(|mended| mended.misplaced).unwrap_or_default()
+}
+
+fn lies_as_installed(gpt: &GptFacts) -> bool {
+    let [wanted @ .., last] = as_installed(gpt.part(Part::BootA).len);
+    let [parts @ .., ephemeral] = gpt.parts;
+    parts == wanted && ephemeral.offset == last.offset
 }
 
 fn look(
@@ -278,16 +287,16 @@ fn unlisted_uki(volume: &FatVolume) -> Option<String> {
 }
 
 /// The lists of a slot that only the installer and the initramfs read.
-struct OwnLists {
+pub(super) struct OwnLists {
     sums: Option<Sums>,
     /// Only a manifest that matches `sums`: it decides what an upgrade keeps and refuses, and a disk may return a wrong bit.
-    manifest: Option<Manifest>,
+    pub manifest: Option<Manifest>,
     later: Vec<String>,
     /// Why one of them says nothing, or too little.
     lost: Option<String>,
 }
 
-fn own_lists(volume: &FatVolume) -> OwnLists {
+pub(super) fn own_lists(volume: &FatVolume) -> OwnLists {
     let read = |name: &str| match volume.read_small(name, MIB) {
         Ok(Some(bytes)) => Ok(bytes),
         Ok(None) => Err(format!("{name}: {}", FileState::Missing)),

@@ -4,6 +4,9 @@
 //! Each copy may have a wrong entry. So the question is put for each of our partitions: does it lie where the first copy says,
 //! where the second one says, or behind the one before it, as an installation lays them out? Of all answers together in which
 //! no partition lies on another one, the best counts (`Rank`). Where nothing is in question, the first copy counts as it is.
+//!
+//! People may put data elsewhere. So where the copies agree on STATE or EPHEMERAL, only its whole file system proves another
+//! place; or, where it lies on another partition of ours, the place of an installation, if nothing that begins is cut off.
 
 use crate::prelude::*;
 
@@ -16,7 +19,7 @@ use super::{
     gpt_mend::{Hints, Room, known, places},
     layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, as_installed, gpt_bytes, overlap},
 };
-use crate::units::{Extent, SectorSize};
+use crate::units::{Extent, MIB, SectorSize};
 
 /// What begins at the place of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub trait Content {
     fn is_whole(&self, part: Part, place: Extent) -> bool;
     /// Whether it says this PARTUUID.
     fn says(&self, part: Part, place: Extent, guid: Uuid) -> bool;
+    /// Bytes of the file system for data that begins here, if it is whole and says them.
+    fn volume(&self, begin: u64) -> Option<u64>;
 }
 
 /// The entries that count.
@@ -71,7 +76,8 @@ type Rank = (Reverse<usize>, [usize; 5]);
 
 /// None if it depends on something that cannot be read.
 pub fn choose(copies: &Copies, content: &dyn Content) -> Option<Chosen> {
-    let told = Part::ALL.map(|part| Told::of(copies, part));
+    let mut told = Part::ALL.map(|part| Told::of(copies, part));
+    mark_overlaps(&mut told);
     let answers = Part::ALL.map(|part| told[part.index()].answers(part, content));
     let as_it_is = Chosen { entries: copies.first.to_vec(), misplaced: vec![], missing: vec![], changed: vec![] };
     let mut best: Option<(Rank, [Extent; 7])> = None;
@@ -94,13 +100,19 @@ struct Told {
     first: Option<Extent>,
     second: Option<Extent>,
     has_second: bool,
+    /// The PARTUUID by the first copy.
+    guid: Option<Uuid>,
+    /// By the first copy it lies on another one of ours, or another one on it.
+    overlaps: bool,
 }
 
 impl Told {
     fn of(copies: &Copies, part: Part) -> Self {
-        let place = |entries| entry(entries, part, copies).and_then(|entry| entry.extent(copies.sector));
-        let second = copies.second.and_then(place);
-        Told { first: place(copies.first), second, has_second: copies.second.is_some() }
+        let place = |entry: &Entry| entry.extent(copies.sector);
+        let first = entry(copies.first, part, copies);
+        let second = copies.second.and_then(|second| entry(second, part, copies)).and_then(place);
+        let (guid, has_second) = (first.map(|entry| entry.guid), copies.second.is_some());
+        Told { first: first.and_then(place), second, has_second, guid, overlaps: false }
     }
 
     fn is_alike(&self) -> bool {
@@ -114,13 +126,35 @@ impl Told {
             answers.extend([self.second, None]);
             answers.dedup();
         } else if let Some(place) = self.first
-            // Data may lie where people put it.
-            && !matches!(part, Part::State | Part::Ephemeral)
-            && matches!(content.begins(part, place), Begins::Other | Begins::Nothing)
+            && (self.overlaps || matches!(content.begins(part, place), Begins::Other | Begins::Nothing))
         {
             answers.push(None);
         }
         answers
+    }
+
+    /// Whether data lies here, where both copies say something else.
+    fn has_data_at(&self, part: Part, place: Extent, content: &dyn Content) -> bool {
+        let Some(told) = self.first.filter(|_| self.is_alike()) else { return true };
+        let fills = |bytes: u64| match part {
+            Part::Ephemeral => bytes <= place.len,
+            _ => bytes.checked_next_multiple_of(MIB) == Some(place.len),
+        };
+        let is_its_own = || told.meets(place) || self.guid.is_some_and(|guid| content.says(part, place, guid));
+        if content.volume(place.offset).is_some_and(fills) && is_its_own() {
+            return true;
+        }
+        // Its beginning is not cut off.
+        let begins_as_told = || told.offset == place.offset || content.begins(part, told) != Begins::Ours;
+        self.overlaps && told.meets(place) && begins_as_told() && content.begins(part, place) != Begins::Other
+    }
+}
+
+fn mark_overlaps(told: &mut [Told; 7]) {
+    let places = told.each_ref().map(|told| told.first);
+    for (at, told) in told.iter_mut().enumerate() {
+        let others = places.iter().enumerate().filter(|(other, _)| *other != at).filter_map(|(_, place)| *place);
+        told.overlaps = told.first.is_some_and(|place| others.into_iter().any(|other| other.meets(place)));
     }
 }
 
@@ -128,7 +162,8 @@ impl Told {
 fn entry<'a>(entries: &'a [Entry], part: Part, copies: &Copies) -> Option<&'a Entry> {
     let may_be = |entry: &Entry| entry.name == part.name() || !has_name_of_ours(entry);
     let numbered = |entry: &&Entry| entry.number == part.number() && may_be(entry);
-    known(entries, part, copies.sector, copies.disk_bytes).or_else(|| entries.iter().find(numbered))
+    let known = known(entries, copies.hints, copies.disk_bytes, copies.sector);
+    known[part.index()].or_else(|| entries.iter().find(numbered))
 }
 
 fn has_name_of_ours(entry: &Entry) -> bool {
@@ -159,12 +194,33 @@ impl Weigh<'_> {
             answer
         });
         let Room { disk_bytes, sector, others, .. } = &self.room;
-        let parts = places(chosen, self.hints, &self.room)?;
+        let mut parts = places(chosen, self.hints, &self.room)?;
+        let [.., last] = &mut parts;
+        if let [.., None] = chosen {
+            *last = self.ephemeral(*last);
+        }
         let (begin, end) = (2 * sector.bytes() + ENTRY_ARRAY_BYTES, disk_bytes.checked_sub(gpt_bytes(*sector))?);
         let is_possible =
             |part: &Extent| part.offset >= begin && part.end() <= end && !others.iter().any(|other| other.meets(*part));
+        let has_data = |part: &Part| {
+            let at = part.index();
+            chosen[at].is_some() || self.told[at].has_data_at(*part, parts[at], self.content)
+        };
         let has_meta = parts[Part::Meta.index()].len == META_BYTES;
-        (has_meta && overlap(&parts).is_none() && parts.iter().all(is_possible)).then_some(parts)
+        let has_data = [Part::State, Part::Ephemeral].iter().all(has_data);
+        (has_meta && has_data && overlap(&parts).is_none() && parts.iter().all(is_possible)).then_some(parts)
+    }
+
+    /// EPHEMERAL ends where both copies say so, if its file system fits in there: that fills it but for the rest of the last MiB.
+    fn ephemeral(&self, by_layout: Extent) -> Extent {
+        let told = &self.told[Part::Ephemeral.index()];
+        let Some(told) = told.first.filter(|_| told.is_alike()) else { return by_layout };
+        let begin = by_layout.offset;
+        let needs = self.content.volume(begin).map_or(0, |bytes| begin.saturating_add(bytes));
+        let whole = needs.checked_next_multiple_of(MIB).unwrap_or(needs);
+        let fits = told.end() >= needs && !(whole..whole.saturating_add(MIB)).contains(&told.end());
+        let end = if fits { told.end() } else { whole };
+        end.checked_sub(begin).filter(|len| *len > 0).map_or(by_layout, |len| Extent { offset: begin, len })
     }
 
     fn rank(&self, parts: &[Extent; 7]) -> Option<Rank> {

@@ -38,18 +38,56 @@ pub struct OurEntries {
     pub is_inferred: bool,
 }
 
-/// Our entry of a partition: by its number and its name, or else one with its name and type under another number.
-pub(super) fn known(entries: &[Entry], part: Part, sector: SectorSize, disk_bytes: u64) -> Option<&Entry> {
+/// Our entries of the partitions: each by its number and its name, or else one with its name and type under another number. Where
+/// a number and a name contradict each other, the order on the disk tells which of them was changed: a partition that only has
+/// the name of another one is not moved to its number, because the boot loader goes by that.
+pub(super) fn known(
+    entries: &[Entry],
+    hints: Hints,
+    disk_bytes: u64,
+    sector: SectorSize,
+) -> [Option<&Entry>; Part::ALL.len()] {
     let fits = |entry: &&Entry| entry.extent(sector).is_some_and(|extent| extent.end() <= disk_bytes);
-    let named = |entry: &&Entry| entry.name == part.name();
-    let ours = entries.iter().find(|entry| entry.number == part.number() && named(entry) && fits(entry));
-    ours.or_else(|| entries.iter().find(|entry| named(entry) && entry.type_guid == part.type_guid() && fits(entry)))
+    let named = |part: Part, entry: &Entry| entry.name == part.name();
+    let numbered = |part: Part, entry: &Entry| entry.number == part.number();
+    let has_name_of_ours = |entry: &Entry| Part::ALL.into_iter().any(|part| named(part, entry));
+    let find = |is: &dyn Fn(&Entry) -> bool| entries.iter().filter(fits).find(|entry| is(entry));
+    let certain = Part::ALL.map(|part| find(&|entry| numbered(part, entry) && named(part, entry)));
+    let or = |is: &dyn Fn(Part, &Entry) -> bool| {
+        Part::ALL.map(|part| certain[part.index()].or_else(|| find(&|entry| is(part, entry))))
+    };
+    let by_name = or(&|part, entry| named(part, entry) && entry.type_guid == part.type_guid());
+    let by_number = or(&|part, entry| numbered(part, entry) && has_name_of_ours(entry));
+    let count = |known: &[Option<&Entry>]| known.iter().flatten().count();
+    if count(&by_number) < count(&by_name) {
+        return by_name;
+    }
+    let room = Room { disk_bytes, sector, renamed: None, others: vec![] };
+    let has_room = |known: [Option<&Entry>; 7]| {
+        places(known.map(|entry| entry.and_then(|entry| entry.extent(sector))), hints, &room).is_some()
+    };
+    match [&by_name, &by_number].map(|known| follow_one_another(known, &certain)) {
+        [true, false] => by_name,
+        [false, true] => by_number,
+        [true, true] if !has_room(by_name) && has_room(by_number) => by_number,
+        [true, true] => by_name,
+        [false, false] => certain,
+    }
+}
+
+/// Whether the entries that are not certain lie between those before them and those behind them.
+fn follow_one_another(known: &[Option<&Entry>; 7], certain: &[Option<&Entry>; 7]) -> bool {
+    let pairs = (0..known.len()).flat_map(|one| (one + 1..known.len()).map(move |other| (one, other)));
+    pairs.filter(|(one, other)| certain[*one].is_none() || certain[*other].is_none()).all(|(one, other)| {
+        let [one, other] = [known[one], known[other]];
+        one.zip(other).is_none_or(|(one, other)| one.first < other.first)
+    })
 }
 
 /// Our entries as they shall be, by those that are there. None if that is not certain: a place is not known, or another
 /// partition has it or its number.
 pub fn our_entries(entries: &[Entry], hints: Hints, disk_bytes: u64, sector: SectorSize) -> Option<OurEntries> {
-    let known = Part::ALL.map(|part| known(entries, part, sector, disk_bytes));
+    let known = known(entries, hints, disk_bytes, sector);
     let is_used = |entry: &Entry| known.iter().flatten().any(|known| known.number == entry.number);
     let others: Vec<(&Entry, Extent)> = entries
         .iter()
@@ -71,7 +109,7 @@ pub fn our_entries(entries: &[Entry], hints: Hints, disk_bytes: u64, sector: Sec
         // Under its number, and renamed.
         let renamed = || others.iter().find(|(entry, extent)| entry.number == part.number() && *extent == parts[at]);
         let entry = known[at].or_else(|| renamed().map(|(entry, _)| *entry));
-        is_inferred |= known[at].is_none();
+        is_inferred |= known[at].is_none_or(|entry| entry.number == part.number() && entry.name != part.name());
         // One that lies nowhere keeps its PARTUUID.
         let nowhere = || entries.iter().find(|entry| entry.number == part.number() && entry.name == part.name());
         guids[at] = entry.or_else(nowhere).map(|entry| entry.guid);

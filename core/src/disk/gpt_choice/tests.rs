@@ -108,6 +108,12 @@ impl Content for Disk {
         let says = !matches!(part, Part::Bios | Part::Meta) && self.is_filled(part);
         says && place.offset == self.layout.part(part).offset && guid == self.guid(part)
     }
+
+    fn volume(&self, begin: u64) -> Option<u64> {
+        let data = [Part::State, Part::Ephemeral].into_iter().filter(|part| self.is_filled(*part));
+        let mut found = data.map(|part| self.layout.part(part)).filter(|place| place.offset == begin);
+        found.next().map(|place| place.len)
+    }
 }
 
 /// A change of one entry.
@@ -273,9 +279,103 @@ fn what_lies_on_the_disk_counts_more_than_both_copies() {
             assert_eq!(disk.mended(&entries, None).unwrap().0, disk.parts(), "{part}");
         }
     }
-    // Data is where people put it.
-    let entries = damaged(&disk.entries, &[(6, Change::Places(0, -2048))]);
-    assert_eq!(disk.mended(&entries, None).unwrap().0[6].len, disk.layout.part(Part::Ephemeral).len - MIB);
+}
+
+/// The entry of a volume is changed in both copies, and its whole file system says where it lies. Without that it is as people
+/// wanted it.
+#[test]
+fn a_volume_lies_where_its_file_system_says() {
+    let wrong = [
+        (5, 8, 0),
+        (5, 4096, 0),
+        (5, 8, 8),
+        (5, 0, -8),
+        (6, 8, 0),
+        (6, 8, 8),
+        (6, 0, -2048),
+        (6, 0, -8),
+        (6, 4096, -8),
+    ];
+    for (n, first, last) in wrong {
+        let part = Part::ALL[n];
+        for filled in [true, false] {
+            let disk = disk([true, filled, filled]);
+            let entries = damaged(&disk.entries, &[(n, Change::Places(first, last))]);
+            let chosen = disk.chosen(&entries, None).unwrap();
+            // Blank ones do not overlap either.
+            let is_mended = filled || (n, last) == (5, 8);
+            assert_eq!(chosen.misplaced.contains(&part), is_mended, "{part} {first} {last} {filled}");
+            if filled {
+                assert_eq!(disk.mended(&entries, None).unwrap().0, disk.parts(), "{part} {first} {last}");
+            } else if !is_mended {
+                assert_eq!(chosen.entries, entries, "{part} {first} {last}");
+            }
+        }
+    }
+    // One that people made elsewhere, beside the old one, is theirs.
+    let disk = disk([true; 3]);
+    let mut entries = damaged(&disk.entries, &[(6, Change::Places(0, -4096)), (5, Change::Guid(3))]);
+    (entries[5].first, entries[5].last) = (Lba(entries[6].last.0 + 1), Lba(entries[6].last.0 + 2048));
+    assert!(!disk.chosen(&entries, None).unwrap().misplaced.contains(&Part::State));
+    // A table for a larger disk, as `grow` leaves it, ends where it says.
+    let entries = damaged(&disk.entries, &[(6, Change::Places(8, 16 * 2048 + 8))]);
+    let hints = Hints { slot: Some(SLOT), ephemeral: None };
+    let copies = Copies { first: &entries, second: None, hints, disk_bytes: DISK + 40 * MIB, sector: SECTOR };
+    let chosen = choose(&copies, &disk).unwrap();
+    assert_eq!((chosen.entries[6].first, chosen.entries[6].last), (disk.entries[6].first, entries[6].last));
+}
+
+/// In both copies one of ours reaches into another one.
+#[test]
+fn an_entry_that_reaches_into_another_one_is_cut_off() {
+    for filled in [[true; 3], [false; 3], [true, false, true], [false, true, false]] {
+        let disk = disk(filled);
+        for n in 0..7 {
+            for (first, last) in [(0, 2048), (0, 8), (-8, 0), (-2048, 0), (-8, 8), (0, 5 * 2048)] {
+                // Its end is that of the disk, and before the first one is the table.
+                if (n == 6 && last > 0) || (n == 0 && first < 0) {
+                    continue;
+                }
+                let entries = damaged(&disk.entries, &[(n, Change::Places(first, last))]);
+                let mended = disk.mended(&entries, None).map(|(parts, _)| parts);
+                assert_eq!(mended, Some(disk.parts()), "{filled:?} {n} {first} {last}");
+            }
+        }
+    }
+}
+
+/// The boot loader goes by the number: another name moves nothing. Entries that were exchanged as a whole are put back.
+#[test]
+fn a_name_of_another_one_moves_no_entry() {
+    let disk = disk([true; 3]);
+    let guids = Part::ALL.map(|part| Some(disk.guid(part)));
+    let orders: [&[usize]; 6] = [&[2, 3], &[5, 6], &[4, 5], &[0, 1], &[2, 3, 4], &[2, 6, 3]];
+    for order in orders {
+        let [mut names, mut numbers] = [disk.entries.clone(), disk.entries.clone()];
+        for (n, from) in order.iter().zip(order.iter().cycle().skip(1)) {
+            names[*n].name = disk.entries[*from].name.clone();
+            numbers[*n].number = disk.entries[*from].number;
+        }
+        for entries in [&names, &numbers] {
+            for second in [None, Some(&disk.entries[..])] {
+                assert_eq!(disk.mended(entries, second), Some((disk.parts(), guids)), "{order:?}");
+            }
+        }
+        // Another fault beside it changes nothing about that.
+        for more in [(0, Change::Places(0, 2048)), (4, Change::Type), (1, Change::Deleted)] {
+            let entries = damaged(&names, core::slice::from_ref(&more));
+            let mended = disk.mended(&entries, None);
+            assert!(mended.is_none_or(|mended| mended.0 == disk.parts()), "{order:?} {more:?}");
+        }
+    }
+    // One name twice.
+    let mut entries = disk.entries.clone();
+    entries[3].name = Part::BootA.name().to_owned();
+    assert_eq!(disk.mended(&entries, None), Some((disk.parts(), guids)));
+    // Slot A alone, by its name that of slot B: it lies before all that B could lie behind.
+    let mut entries = damaged(&disk.entries, &[(3, Change::Deleted)]);
+    entries[2].name = Part::BootB.name().to_owned();
+    assert_eq!(disk.mended(&entries, None).map(|mended| mended.0), Some(disk.parts()));
 }
 
 /// Data of others keeps its place: EPHEMERAL ends before it.
