@@ -95,6 +95,17 @@ fn of_the_guid(facts: &SystemFacts) -> Option<String> {
     ))
 }
 
+/// As after a repair that had to make new ones, or `sgdisk --partition-guid`.
+fn of_the_partuuids(facts: &SystemFacts) -> impl Iterator<Item = String> {
+    facts.other_partuuids().into_iter().map(|(slot, part, guid)| {
+        format!(
+            "slot {slot}'s kernel command line names the PARTUUID {guid}, and {part} has {}: the system in it may not find what it \
+             starts from",
+            facts.gpt.guid(part)
+        )
+    })
+}
+
 /// The slot's own word for its state: a third copy.
 fn without_marker(facts: &SystemFacts) -> Option<String> {
     let env = facts.env.as_ref()?;
@@ -125,6 +136,7 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
         of_the_table(&facts.gpt.copies, probe::table_bytes(disk), disk.sector_size().bytes(), || growth(disk));
     problems.extend(facts.gpt.wrong_types.iter().cloned());
     problems.extend(of_the_guid(facts));
+    problems.extend(of_the_partuuids(facts));
     problems.extend(facts.gpt.misplaced.iter().map(|(_, why)| format!("the partition table is damaged: {why}")));
     notes.extend(facts.of_a_later_version());
     for (((path, which), copy), at) in PATHS.iter().zip(WHICH).zip(&facts.env_copies).zip(facts.env_at) {

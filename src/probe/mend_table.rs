@@ -8,7 +8,9 @@ use super::{
     gpt::{Gpt, lba1, needs, ours, place, raw_table, wrong_places},
     head,
     part_content::{PartContent, has_meta},
-    read_lba0, table_bytes,
+    read_lba0,
+    system::own_lists,
+    table_bytes,
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{
@@ -23,7 +25,7 @@ use slipway_core::{
         magic::recognise,
         xfs::{XfsSize, is_intact, uuid_of},
     },
-    payload::manifest::MANIFEST,
+    payload::{manifest::MANIFEST, partuuids::named_partuuids},
     plan::{Lba0, MendTableFacts},
     units::{Extent, Lba, MIB},
     zeros::are_zeros,
@@ -298,12 +300,29 @@ pub fn guid_in(slot: &FatVolume) -> Option<Uuid> {
 
 // The PARTUUIDs, as far as anything says them.
 fn found_guids(disk: &dyn BlockIo, ours: &OurEntries, both_lost: bool) -> [Option<Uuid>; 7] {
-    let found = Part::ALL.map(|part| ours.guids[part.index()].or_else(|| own_guid(disk, ours, part)));
+    let lost = || Part::ALL.into_iter().any(|part| ours.guids[part.index()].is_none());
+    let named = if lost() { named_by_slots(disk, ours) } else { vec![] };
+    let named = |part: Part| Some(named.iter().find(|(named, _)| *named == part)?.1);
+    let is_free = |guid: &Uuid| !ours.guids.contains(&Some(*guid));
+    let own = |part: Part| named(part).filter(is_free).or_else(|| own_guid(disk, ours, part));
+    let found = Part::ALL.map(|part| ours.guids[part.index()].or_else(|| own(part)));
     let old = if both_lost { old_backup(disk, ours.parts[Part::Ephemeral.index()].end()) } else { vec![] };
     let guid = |part: Part| Some(old.iter().find(|e| e.number == part.number() && e.name == part.name())?.guid);
     // It is of this installation if a volume says the same.
     let is_ours = Part::ALL.into_iter().any(|part| found[part.index()].is_some() && found[part.index()] == guid(part));
     Part::ALL.map(|part| found[part.index()].or_else(|| guid(part).filter(|_| is_ours)))
+}
+
+// A system finds no partition under another PARTUUID than its kernel command line names. One that boots counts more.
+fn named_by_slots(disk: &dyn BlockIo, ours: &OurEntries) -> Vec<(Part, Uuid)> {
+    let at = |slot: Slot| ours.parts[Part::from(slot).index()];
+    let mut slots = Slot::BOTH;
+    slots.sort_by_key(|slot| !slot_boots(disk, at(*slot), *slot));
+    let named = |slot: Slot| {
+        let manifest = own_lists(&FatVolume::open(disk, at(slot)).ok()?).manifest?;
+        Some(named_partuuids(&manifest, slot))
+    };
+    slots.into_iter().filter_map(named).flatten().collect()
 }
 
 // An image that was written to a larger disk has its second copy where it ended.

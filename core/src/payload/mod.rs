@@ -7,6 +7,7 @@ pub mod image_ref;
 pub mod lists;
 pub mod manifest;
 pub mod minor_version;
+pub mod partuuids;
 pub mod signer;
 pub mod unified;
 pub mod unused;

@@ -15,7 +15,7 @@ use crate::{
         history::{HISTORY, History},
         rule::{NextBoot, SlotView},
         running::Running,
-        slot::{PerSlot, Slot},
+        slot::{PerSlot, Slot, SlotState},
     },
     digest::{Sha256, Sums},
     disk::{
@@ -28,7 +28,10 @@ use crate::{
         layout::Part,
         meta::Meta,
     },
-    payload::manifest::{FileInfo, Manifest},
+    payload::{
+        manifest::{FileInfo, Manifest},
+        partuuids::named_partuuids,
+    },
     snapshot,
     text::quoted,
     units::{Extent, SectorSize},
@@ -295,6 +298,26 @@ impl SystemFacts {
         let slot = self.next.slot?;
         let guid = self.slots[slot].disk_guid.filter(|guid| *guid != self.gpt.disk_guid)?;
         Some((slot, guid))
+    }
+
+    /// The PARTUUIDs by which the systems in use know partitions, where the table has others: those of the slot that boots next
+    /// come first. Such a system may not find what it starts from.
+    pub fn other_partuuids(&self) -> Vec<(Slot, Part, Uuid)> {
+        let is_used = |slot: &Slot| self.env.as_ref().is_none_or(|env| env.states[*slot] != SlotState::Empty);
+        let mut slots: Vec<Slot> = Slot::BOTH.into_iter().filter(is_used).collect();
+        slots.sort_by_key(|slot| self.next.slot != Some(*slot));
+        let named =
+            slots.into_iter().flat_map(|slot| self.named(slot).into_iter().map(move |(part, guid)| (slot, part, guid)));
+        named.filter(|(_, part, guid)| self.gpt.guid(*part) != *guid).collect()
+    }
+
+    /// Whether the system that boots next knows this partition by the PARTUUID that it has.
+    pub fn is_known_by_its_partuuid(&self, part: Part) -> bool {
+        self.next.slot.is_some_and(|slot| self.named(slot).contains(&(part, self.gpt.guid(part))))
+    }
+
+    fn named(&self, slot: Slot) -> Vec<(Part, Uuid)> {
+        self.slots[slot].manifest.as_ref().map(|manifest| named_partuuids(manifest, slot)).unwrap_or_default()
     }
 
     /// Things that a later version has written and this one does not understand.

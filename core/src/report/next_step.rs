@@ -4,6 +4,8 @@
 
 use crate::prelude::*;
 
+mod table;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -74,6 +76,7 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::boot_chain,
         Deciding::nothing_boots,
         Deciding::other_guid,
+        Deciding::other_partuuid,
         Deciding::trial_pending,
         Deciding::default_damaged,
         Deciding::default_refused,
@@ -141,20 +144,6 @@ impl Deciding<'_> {
 
     fn clone(&self) -> Option<NextStep> {
         self.beside.detach.clone().map(words)
-    }
-
-    fn partition_table(&self) -> Option<NextStep> {
-        let gpt = &self.facts.gpt;
-        let first = "the first copy of the partition table is damaged, and the boot loader reads no other";
-        let places = || Some(format!("the partition table is damaged ({})", gpt.misplaced.first()?.1));
-        let wrong = || gpt.wrong_types.first().cloned().or_else(places);
-        let what = gpt.copies.primary.is_err().then(|| first.to_owned()).or_else(wrong)?;
-        Some(
-            self.command(
-                "installer repair --disk {disk}",
-                &format!("{what}: writes the table again, and keeps all data"),
-            ),
-        )
     }
 
     fn esp_lost(&self) -> Option<NextStep> {
@@ -246,13 +235,6 @@ impl Deciding<'_> {
         let back = self.verb(self.rollback(), "rollback", "nothing would boot: makes a slot that is whole the default");
         let write = || self.upgrade("nothing would boot: writes the other slot before a reboot");
         back.or_else(write).or_else(|| Some(self.reinstall("nothing on this disk boots")))
-    }
-
-    /// The table was changed, perhaps of a clone.
-    fn other_guid(&self) -> Option<NextStep> {
-        let why = "gives back the GUID that its systems know. A copy beside its original gets an upgrade with --offline instead";
-        let command = format!("sfdisk --disk-id {{disk}} {}", self.facts.other_guid()?.1);
-        Some(self.command(&command, why))
     }
 
     fn trial_pending(&self) -> Option<NextStep> {
@@ -348,13 +330,6 @@ impl Deciding<'_> {
     fn meta_lost(&self) -> Option<NextStep> {
         let why = format!("{TAGS_LOST}: set those again that you need. No upgrade is possible before");
         self.meta_is_lost().then(|| self.command("installer meta set KEY=VALUE --disk {disk}", &why))
-    }
-
-    fn backup_table(&self) -> Option<NextStep> {
-        let lost = self.facts.gpt.copies.backup.is_err();
-        let why = "writes the second copy of the partition table again";
-        let repair = || self.command("installer repair --disk {disk}", why);
-        lost.then(|| self.beside.shrunk.clone().map_or_else(repair, words))
     }
 
     fn list_missing(&self) -> Option<NextStep> {

@@ -1,0 +1,51 @@
+//! What is wrong with the partition table, and with the names that systems know it by.
+
+use super::{Deciding, NextStep, words};
+use crate::{disk::layout::Part, prelude::*};
+
+impl Deciding<'_> {
+    pub(super) fn partition_table(&self) -> Option<NextStep> {
+        let gpt = &self.facts.gpt;
+        let first = "the first copy of the partition table is damaged, and the boot loader reads no other";
+        let places = || Some(format!("the partition table is damaged ({})", gpt.misplaced.first()?.1));
+        let wrong = || gpt.wrong_types.first().cloned().or_else(places);
+        let what = gpt.copies.primary.is_err().then(|| first.to_owned()).or_else(wrong)?;
+        Some(
+            self.command(
+                "installer repair --disk {disk}",
+                &format!("{what}: writes the table again, and keeps all data"),
+            ),
+        )
+    }
+
+    /// The table was changed, perhaps of a clone.
+    pub(super) fn other_guid(&self) -> Option<NextStep> {
+        let why = "gives back the GUID that its systems know. A copy beside its original gets an upgrade with --offline instead";
+        let command = format!("sfdisk --disk-id {{disk}} {}", self.facts.other_guid()?.1);
+        Some(self.command(&command, why))
+    }
+
+    /// The same of a partition. What the system that boots next needs stays.
+    pub(super) fn other_partuuid(&self) -> Option<NextStep> {
+        let others = self.facts.other_partuuids();
+        let is_wanted = |part: Part| !self.facts.is_known_by_its_partuuid(part);
+        if let Some((slot, part, guid)) = others.iter().find(|(_, part, _)| is_wanted(*part)) {
+            let why =
+                format!("gives back the PARTUUID by which the kernel arguments of {} name {part}", self.name(*slot));
+            return Some(self.command(&format!("sfdisk --part-uuid {{disk}} {} {guid}", part.number()), &why));
+        }
+        let (slot, part, _) = others.first()?;
+        // An upgrade to what the other slot holds writes nothing.
+        let (version, what) = (self.facts.slots[!*slot].version(), self.name(*slot));
+        let what = format!("the kernel arguments of {what} name {part} by a PARTUUID that it no longer has");
+        self.upgrade(&format!("{what}: writes that slot again, with any payload but {version}"))
+            .or_else(|| self.inside(&what))
+    }
+
+    pub(super) fn backup_table(&self) -> Option<NextStep> {
+        let lost = self.facts.gpt.copies.backup.is_err();
+        let why = "writes the second copy of the partition table again";
+        let repair = || self.command("installer repair --disk {disk}", why);
+        lost.then(|| self.beside.shrunk.clone().map_or_else(repair, words))
+    }
+}
