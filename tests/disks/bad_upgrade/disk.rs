@@ -232,9 +232,10 @@ fn an_esp_without_a_loader_and_with_files_that_share_clusters() {
     [fat, second].iter().for_each(|fat| write_at(&node.disk, fat + 4 * history, &2_u32.to_le_bytes()));
     let upgrade = ["upgrade", "--output=json", "--source", &node.next.source()];
     let report = node.run_under(&node.cmdline('A', false), &upgrade).succeeds().json();
-    let missing = "EFI/BOOT/BOOTX64.EFI is missing from the ESP; `installer repair` makes the ESP again";
+    let repair = format!("`installer repair --disk {}` makes the ESP again", node.disk.display());
+    let missing = format!("EFI/BOOT/BOOTX64.EFI is missing from the ESP; {repair}");
     let warnings = report["plan"]["warnings"].as_array().unwrap();
-    assert!(warnings.iter().any(|warning| warning.as_str().unwrap().contains(missing)), "{report}");
+    assert!(warnings.iter().any(|warning| warning.as_str().unwrap().contains(&missing)), "{report}");
     on_disk(&node.disk, &["repair"]).succeeds();
     assert_eq!(json_of(&node.disk, &["status"])["problems"], serde_json::json!([]));
 }
