@@ -45,6 +45,8 @@ pub struct FatVolume<'d> {
     extent: Extent,
     cluster: u64,
     fat: u64,
+    /// The second FAT, if there are two.
+    other_fat: Option<u64>,
     data: u64,
     clusters: u64,
     root: u32,
@@ -98,6 +100,7 @@ impl<'d> FatVolume<'d> {
             extent,
             cluster: per_cluster * sector,
             fat: extent.offset + reserved * sector,
+            other_fat: (b[16] == 2).then(|| extent.offset + (reserved + fat_sectors) * sector),
             data: extent.offset + data * sector,
             clusters,
             root: le32(&b, 44),
@@ -107,18 +110,28 @@ impl<'d> FatVolume<'d> {
         })
     }
 
+    /// Reads by the second FAT, if the first one does not begin as a FAT. Boot loaders know the first one only, but the ways
+    /// back go by what is left.
+    pub fn by_either_fat(self) -> Self {
+        let other = self.other_fat.filter(|other| !self.begins(self.fat) && self.begins(*other));
+        FatVolume { fat: other.unwrap_or(self.fat), ..self }
+    }
+
     /// Checks that GRUB and firmware take it for a file system, too: if they refuse it, it does not boot.
     pub fn is_read_by_all(&self) -> Result<(), ReadError> {
-        let mut first = [0; 4];
-        // Entry 0 of a FAT repeats the media byte. Firmware and installers disagree about bit 3 (GRUB, fs/fat.c). An
-        // unreadable entry contradicts nothing: the ways back work without the FAT.
-        let is_read = read(self.disk, self.fat, &mut first).is_ok();
-        let begins = !is_read || le32(&first, 0) & 0x0fff_ffff | 8 == 0x0fff_fff8;
         match self.odd {
             Some(odd) => Err(ReadError::Damaged(odd)),
-            None if begins => Ok(()),
+            None if self.begins(self.fat) => Ok(()),
             None => Err(ReadError::Damaged("its FAT does not begin with the media byte")),
         }
+    }
+
+    /// Whether a FAT may begin here. Entry 0 repeats the media byte. Firmware and installers disagree about bit 3 (GRUB,
+    /// fs/fat.c). An unreadable entry contradicts nothing: the ways back work without the FAT.
+    fn begins(&self, fat: u64) -> bool {
+        let mut first = [0; 4];
+        let is_read = read(self.disk, fat, &mut first).is_ok();
+        !is_read || le32(&first, 0) & 0x0fff_ffff | 8 == 0x0fff_fff8
     }
 
     pub const fn extent(&self) -> Extent {

@@ -44,7 +44,7 @@ pub fn boot_envs(disk: &dyn BlockIo, volume: &FatVolume) -> [Option<u64>; 2] {
 
 /// Byte offset of one copy, on the ESP at `esp`.
 pub fn boot_env_place(disk: &dyn BlockIo, esp: Extent, path: &str) -> Option<u64> {
-    boot_env(disk, &FatVolume::open(disk, esp).ok()?, path)
+    boot_env(disk, &FatVolume::open(disk, esp).ok()?.by_either_fat(), path)
 }
 
 /// Place of the history on the disk: whole sectors, one behind the other.

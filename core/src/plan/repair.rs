@@ -109,9 +109,11 @@ fn boot_sector(base: &RequestBase, system: &SystemFacts, from: Extent, sha256: S
     draft.plan(Goal::Repair, result, "the ESP is as it was".to_owned())
 }
 
-/// Whether this plan is the first half of a repair: only with its first sector the ESP tells what else it has lost.
+/// Whether this plan is the first half of a repair: only with its first sector, and with FATs that agree, the ESP tells what else
+/// it has lost.
 pub fn is_first_half(plan: &Plan) -> bool {
-    plan.steps.iter().any(Step::is_boot_sector)
+    let copies_a_fat = || plan.steps.iter().any(|step| matches!(step, Step::CopyFat { .. }));
+    plan.steps.iter().any(Step::is_boot_sector) || (!plan.left.is_empty() && copies_a_fat())
 }
 
 /// Zeros hold nothing that a new META could take away. An install has written it before the table, so they are a loss.
