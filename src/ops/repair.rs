@@ -10,11 +10,9 @@ use slipway_core::{
         running::Running,
         slot::{Slot, SlotState},
     },
-    disk::chain::CHAIN,
     kernel::arch::Arch,
     plan::{self, Plan, Refusals, RequestBase, SystemFacts, bootloader::RenewalRequest},
-    report::{ChainCheck, ChangeReport, FailureKind, FileCheck, FileState, Observer},
-    text::quoted,
+    report::{ChangeReport, FailureKind, Observer},
 };
 
 use super::{
@@ -112,19 +110,11 @@ pub fn run(
 }
 
 /// Damaged boot loaders, and a damaged list of them, are for another verb. "Nothing to do" would hide that the disk may not boot.
-/// Without its name that verb would take the disk that the machine runs from.
 fn note_loaders(disk: &DiskRequest, observer: &mut dyn Observer) {
     let Ok(opened) = disk.look() else { return };
     let Ok(gpt) = probe::gpt(&opened) else { return };
-    let ChainCheck { links, errors, .. } = probe::boot_chain(&opened, &gpt);
     let runs = super::kernel_cmdline().ok().and_then(|line| Running::from_cmdline(&line, gpt.disk_guid).slot());
-    let (disk, offline) = (quoted(&opened.identity().path), if runs.is_none() { " --offline" } else { "" });
-    let links = links.iter().filter(|link| link.state == FileState::Damaged).filter_map(FileCheck::problem);
-    for damaged in links.chain(errors.into_iter().filter(|error| error.starts_with(CHAIN))) {
-        observer.note(&format!(
-            "boot chain: {damaged}; `installer bootloader update --disk {disk}{offline}` writes it anew"
-        ));
-    }
+    bootloader::note_damage(&opened, &opened.identity().path, &gpt, runs, observer);
 }
 
 /// Mend what the partitions hold.
@@ -152,7 +142,7 @@ fn mend_files(
 }
 
 /// The architecture of the slots: nothing on the ESP says it any more.
-fn arch_of(system: &SystemFacts) -> Arch {
+pub(super) fn arch_of(system: &SystemFacts) -> Arch {
     let known = Slot::BOTH.into_iter().find_map(|slot| system.slots[slot].manifest.as_ref());
     known.map_or(Arch::NATIVE, |manifest| manifest.arch)
 }

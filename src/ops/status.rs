@@ -1,7 +1,7 @@
 //! Describes an installed disk: its content, the slot that boots next, and why.
 
 use super::{
-    DiskRequest,
+    DiskRequest, bootloader,
     clones::Clones,
     copies, history,
     reading::{self, Reader},
@@ -68,6 +68,7 @@ pub(super) fn inspect(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>)
         notes: notes.into_iter().chain(clones.note()).collect(),
         detach: clones.detach(),
         shrunk: shrunk(disk, facts),
+        unlisted: bootloader::unlisted(disk, facts),
         writer: writer.cloned(),
         not_believed: None,
     }
@@ -94,6 +95,8 @@ pub struct Seen {
     pub detach: Option<String>,
     /// The remedy, if the disk was larger, and has no room for the second copy of the table.
     pub shrunk: Option<String>,
+    /// See [`Beside::unlisted`].
+    pub unlisted: Option<Result<(), String>>,
     /// Another program that writes to the disk meanwhile.
     pub writer: Option<Writer>,
     /// Why it is not known which slot runs, although the firmware has a variable that says so. Nothing is wrong with the disk.
@@ -115,6 +118,7 @@ impl Seen {
             disk: &self.disk.path,
             detach: self.detach.clone(),
             shrunk: self.shrunk.clone(),
+            unlisted: self.unlisted.clone(),
             chain_damaged: !self.boot_chain.problems().is_empty(),
             problems: !self.all_problems(facts).is_empty(),
             writer: self.writer.as_ref(),

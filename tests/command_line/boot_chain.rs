@@ -114,6 +114,10 @@ fn a_disk_without_a_list_is_not_called_good() {
     assert!(human.starts_with("boot    not listed on the ESP, nothing to compare with\n"), "{human}");
     let human = on_disk(&image, &["status"]).exits(7).stdout;
     assert!(human.contains("\nboot chain not listed on the ESP, nothing to compare with\n"), "{human}");
+    // No command mends that, so none is named.
+    let next = on_disk(&image, &["status", "--output=json"]).exits(7).json()["next_step"].clone();
+    let why = next["why"].as_str().unwrap();
+    assert!(next["command"].is_null() && why.contains("LBA 0 has no boot code of ours"), "{next}");
     let refused = on_disk(&image, &["repair"]).exits(7).stderr;
     assert!(refused.contains("nothing vouches for the boot loaders"), "{refused}");
 }

@@ -89,7 +89,6 @@ fn a_fat_that_does_not_begin_as_one_is_not_copied_over_the_other() {
         write_at(&image, at, &[before[0] ^ 1]);
         let status = on_disk(&image, &["status"]).exits(INSTALL).stdout;
         assert!(status.contains(&format!("the {which} FAT of the ESP is damaged (byte {at} of the disk)")), "{status}");
-        on_disk(&image, &["repair"]);
         on_disk(&image, &["repair"]).succeeds();
         on_disk(&image, &["verify"]).succeeds();
         assert!(read_at(&image, at, 512) == before, "{which}");
@@ -303,8 +302,8 @@ fn a_damaged_fat_is_what_the_other_one_is() {
     let fats = [number(14, 2), number(14, 2) + number(36, 4)].map(|sectors| MIB + sectors * 512);
     for (fat, which) in fats.into_iter().zip(["first", "second"]) {
         let problem = format!("the {which} FAT of the ESP is damaged");
-        for damage in [noise(5, 4088), vec![0; 4088]] {
-            write_at(&image, fat + 8, &damage);
+        for (at, damage) in [(8, noise(5, 4088)), (8, vec![0; 4088]), (0, noise(5, 4096)), (0, vec![0; 512])] {
+            write_at(&image, fat + at, &damage);
             is_mended(&image, &problem);
             assert!(Content::of(&image) == before, "{which}");
         }
@@ -447,6 +446,7 @@ fn loaders_that_nothing_vouches_for_are_not_listed() {
     let update = ["bootloader", "update", "--disk", image.to_str().unwrap(), "--offline"];
     let says = ["slipway/chain.sha256 is missing", &format!("`installer {}`", update.join(" "))];
     refused(&image, INSTALL, &says, || on_disk(&image, &["repair"]));
+    assert_eq!(json_of(&image, &["status"])["next_step"]["command"], format!("installer {}", update.join(" ")));
     Outcome::of(&mut installer(update)).succeeds();
     on_disk(&image, &["repair"]).succeeds();
     on_disk(&image, &["verify"]).succeeds();

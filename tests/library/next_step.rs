@@ -26,7 +26,15 @@ use slipway_test_support::system::{
 const CLONE: &str = "detach /dev/sdb, the copy";
 
 fn beside() -> Beside<'static> {
-    Beside { disk: "/dev/sda", detach: None, shrunk: None, chain_damaged: false, problems: false, writer: None }
+    Beside {
+        disk: "/dev/sda",
+        detach: None,
+        shrunk: None,
+        chain_damaged: false,
+        unlisted: None,
+        problems: false,
+        writer: None,
+    }
 }
 
 fn advice(facts: &SystemFacts) -> NextStep {
@@ -213,9 +221,23 @@ fn table() {
         next_step(&pending(), &beside)
     };
     assert_eq!(with(|b| b.detach = Some(CLONE.to_owned())), NextStep { command: None, why: CLONE.to_owned() });
-    // While a slot waits for its trial, no boot loader is written.
+    // A damaged one starts no trial.
     let chain = with(|b| b.chain_damaged = true);
-    assert_eq!(chain.command.as_deref(), Some("installer rollback --disk /dev/sda"));
+    assert_eq!(chain.command.as_deref(), Some("installer bootloader update --disk /dev/sda"));
+    for (facts, command) in [
+        (damaged(confirmed(), Slot::B), "installer rollback --disk /dev/sda --offline"),
+        (damaged(pending(), Slot::A), "installer bootloader update --disk /dev/sda --offline"),
+        (pending(), "installer bootloader update --disk /dev/sda --offline"),
+    ] {
+        let chain = next_step(&from_outside(facts), &Beside { chain_damaged: true, ..beside() });
+        assert_eq!(chain.command.as_deref(), Some(command));
+    }
+    let listless = SystemFacts { list_missing: true, ..healthy() };
+    let list = |unlisted| next_step(&listless, &Beside { unlisted, ..beside() });
+    assert_eq!(list(None).command.as_deref(), Some("installer repair --disk /dev/sda"));
+    assert_eq!(list(Some(Ok(()))).command.as_deref(), Some("installer bootloader update --disk /dev/sda"));
+    let step = list(Some(Err("take a newer installer".to_owned())));
+    assert!(step.command.is_none() && step.why.ends_with("take a newer installer"), "{step:?}");
     let chain = next_step(&healthy(), &Beside { chain_damaged: true, ..beside() });
     assert_eq!(chain.command.as_deref(), Some("installer bootloader update --disk /dev/sda"));
     assert!(chain.why.starts_with("before any reboot"), "{chain:?}");

@@ -58,6 +58,7 @@ fn seen() -> Seen {
         problems: vec![],
         notes: vec![],
         detach: None,
+        unlisted: None,
         shrunk: None,
         writer: None,
         not_believed: None,

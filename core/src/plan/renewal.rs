@@ -39,16 +39,25 @@ use crate::{
 };
 
 /// `bootloader update`: the boot loaders of an installed disk become those of the installer. Plan it, or report the reason
-/// against it. While a trial runs or is to run, only the old loader is known to boot.
+/// against it. While a trial runs or is to run, only the old loader is known to boot. A damaged one is not: it is replaced
+/// whatever the boot state says, because neither that nor a slot is written.
 pub fn update_bootloader(
     base: &RequestBase,
     runs_from: RunsFrom,
     request: &RenewalRequest,
     system: &SystemFacts,
 ) -> Result<Plan, Refusals> {
-    let slots = Slots::new(runs_from, system, base.now)?;
-    if let Some(trial) = slots.copies.env.once {
-        return Err(Refusal::from(Left::TrialPending(trial)).into());
+    let is_damaged = system.bootloader.as_ref().is_some_and(|found| !found.damage.is_empty());
+    match (runs_from, system.running.slot()) {
+        (RunsFrom::Offline, Some(slot)) => return Err(Refusal::NotOffline(slot).into()),
+        (RunsFrom::Inside, None) => return Err(Refusal::NotRunning(system.running).into()),
+        _ if request.mend && is_damaged => {}
+        _ => {
+            let slots = Slots::new(runs_from, system, base.now)?;
+            if let Some(trial) = slots.copies.env.once {
+                return Err(Refusal::from(Left::TrialPending(trial)).into());
+            }
+        }
     }
     let mut draft = Draft::new(base, system);
     let change = draft.renew(request).map_err(Refusal::from)?;

@@ -9,6 +9,7 @@ mod table;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    in_use::in_use,
     rows::{NO_BREAK, Row},
     writer::Writer,
 };
@@ -53,6 +54,8 @@ pub struct Beside<'a> {
     pub shrunk: Option<String>,
     /// Whether the boot chain is damaged.
     pub chain_damaged: bool,
+    /// If `repair` cannot write the list of the boot chain that is missing: whether `bootloader update` replaces the loaders.
+    pub unlisted: Option<Result<(), String>>,
     /// Whether there are problems at all.
     pub problems: bool,
     /// Another program that writes to the disk.
@@ -95,22 +98,6 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::not_read,
     ];
     rows.iter().find_map(|row| row(&on)).unwrap_or_else(|| words("nothing to do"))
-}
-
-/// The slots of which `status` reads every file unasked, because nothing shows that their root file systems are whole: of a
-/// disk from which nothing runs, those in use; else the default, if it does not run. Perhaps it did not come up.
-pub fn doubtful(facts: &SystemFacts) -> Vec<Slot> {
-    let default = facts.next.slot.filter(|_| !facts.next.trial);
-    let is_doubtful = |slot: &Slot| match facts.running {
-        Running::This { slot: running, trial } => !trial && running != *slot && default == Some(*slot),
-        Running::Other { .. } | Running::Unknown => true,
-    };
-    in_use(facts).filter(is_doubtful).collect()
-}
-
-/// The slots that boot.env does not call empty.
-pub fn in_use(facts: &SystemFacts) -> impl Iterator<Item = Slot> {
-    Slot::BOTH.into_iter().filter(|slot| facts.env.as_ref().is_none_or(|env| env.states[*slot] != SlotState::Empty))
 }
 
 const VERIFIES: &str = "reads everything, and names what is damaged";
@@ -212,20 +199,11 @@ impl Deciding<'_> {
 
     fn boot_chain(&self) -> Option<NextStep> {
         self.beside.chain_damaged.then_some(())?;
-        // No boot loader is written while a slot waits for its trial.
-        let cancel = self.facts.env.as_ref().and_then(|env| env.once).and_then(|slot| {
-            let why = format!(
-                "the boot loaders are damaged, and are not written while {} waits for its trial: cancels that. `installer \
-                 activate` arms it again afterwards",
-                self.name(slot)
-            );
-            self.verb(self.rollback(), "rollback", &why)
-        });
-        let command = command_for("bootloader update", self.beside.disk, self.facts);
+        // One sector, and what the loaders start is whole.
+        let default = self.default_left().filter(|_| self.runs_from == RunsFrom::Offline);
         let why =
             "before any reboot: writes the damaged boot loaders anew. If that is refused, reinstall from a live medium";
-        let update = NextStep { command: Some(command), why: why.to_owned() };
-        cancel.or_else(|| self.esp_contradicts()).or(Some(update))
+        default.or_else(|| self.esp_contradicts()).or_else(|| Some(self.renewal(why)))
     }
 
     fn nothing_boots(&self) -> Option<NextStep> {
@@ -254,11 +232,16 @@ impl Deciding<'_> {
     fn default_damaged(&self) -> Option<NextStep> {
         let default = self.facts.env.as_ref()?.default;
         self.facts.slots[default].problem()?;
-        let (name, other) = (self.name(default), self.name(!default));
-        let back =
-            self.verb(self.rollback(), "rollback", &format!("{name} is the default and damaged: back to {other}"));
-        let write = || self.upgrade(&format!("{name} is the default and damaged"));
-        back.or_else(write).or_else(|| self.no_command(&format!("{name} is the default and damaged")))
+        let what = format!("{} is the default and damaged", self.name(default));
+        self.default_left().or_else(|| self.upgrade(&what)).or_else(|| self.no_command(&what))
+    }
+
+    /// A damaged default gives way to the other slot, if that is whole and good.
+    fn default_left(&self) -> Option<NextStep> {
+        let default = self.facts.env.as_ref().filter(|env| env.once.is_none())?.default;
+        self.facts.slots[default].problem()?;
+        let why = format!("{} is the default and damaged: back to {}", self.name(default), self.name(!default));
+        self.verb(self.rollback(), "rollback", &why)
     }
 
     /// While the default runs, it was an earlier boot.
@@ -333,8 +316,14 @@ impl Deciding<'_> {
     }
 
     fn list_missing(&self) -> Option<NextStep> {
-        let why = "the checksums of the boot loaders are missing from the ESP: writes them again";
-        self.facts.list_missing.then(|| self.command("installer repair --disk {disk}", why))
+        self.facts.list_missing.then_some(())?;
+        let what = "the checksums of the boot loaders are missing from the ESP";
+        let others = format!("{what}, and these are not this installer's");
+        Some(match &self.beside.unlisted {
+            None => self.command("installer repair --disk {disk}", &format!("{what}: writes them again")),
+            Some(Ok(())) => self.renewal(&format!("{others}: replaces them, so that `installer repair` lists them")),
+            Some(Err(why)) => words(format!("{others}, so nothing tells whether they are whole: {why}")),
+        })
     }
 
     fn data_lost(&self) -> Option<NextStep> {
@@ -413,6 +402,11 @@ impl Deciding<'_> {
         let offline = if self.runs_from == RunsFrom::Offline { " --offline" } else { "" };
         let command = || format!("installer upgrade --disk {{disk}} --source SOURCE{offline}");
         taken.then(|| self.command(&command(), why))
+    }
+
+    fn renewal(&self, why: &str) -> NextStep {
+        let command = command_for("bootloader update", self.beside.disk, self.facts);
+        NextStep { command: Some(command), why: why.to_owned() }
     }
 
     fn meta_is_lost(&self) -> bool {

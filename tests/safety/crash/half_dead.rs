@@ -156,8 +156,15 @@ fn a_volume_that_cannot_be_read_has_a_fault() {
         let facts = probe::system(&disk, &story.cmdline).unwrap();
         let fault = &facts.data_faults[&part];
         assert!(fault.starts_with(&format!("{part}: its beginning cannot be read: at byte {at}")), "{fault}");
-        let beside =
-            Beside { disk: "disk", writer: None, detach: None, shrunk: None, chain_damaged: false, problems: true };
+        let beside = Beside {
+            disk: "disk",
+            writer: None,
+            detach: None,
+            shrunk: None,
+            chain_damaged: false,
+            unlisted: None,
+            problems: true,
+        };
         let step = next_step(&facts, &beside);
         assert!(step.why.contains("xfs_repair") && step.why.contains(&format!("installer wipe {part}")), "{step:?}");
     }

@@ -1,0 +1,27 @@
+//! The slots that a look at a disk is about.
+
+use crate::prelude::*;
+
+use crate::{
+    boot::{
+        running::Running,
+        slot::{Slot, SlotState},
+    },
+    plan::SystemFacts,
+};
+
+/// The slots of which `status` reads every file unasked, because nothing shows that their root file systems are whole: of a
+/// disk from which nothing runs, those in use; else the default, if it does not run. Perhaps it did not come up.
+pub fn doubtful(facts: &SystemFacts) -> Vec<Slot> {
+    let default = facts.next.slot.filter(|_| !facts.next.trial);
+    let is_doubtful = |slot: &Slot| match facts.running {
+        Running::This { slot: running, trial } => !trial && running != *slot && default == Some(*slot),
+        Running::Other { .. } | Running::Unknown => true,
+    };
+    in_use(facts).filter(is_doubtful).collect()
+}
+
+/// The slots that boot.env does not call empty.
+pub fn in_use(facts: &SystemFacts) -> impl Iterator<Item = Slot> {
+    Slot::BOTH.into_iter().filter(|slot| facts.env.as_ref().is_none_or(|env| env.states[*slot] != SlotState::Empty))
+}
