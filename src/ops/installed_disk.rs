@@ -12,12 +12,12 @@ use slipway_core::{
     digest::Sha256,
     disk::{identity::DiskIdentity, layout::Part},
     plan::bootloader::RenewalRequest,
-    plan::{self, Asked, Plan, Refusals, RequestBase, Step, SystemFacts},
+    plan::{self, Asked, Goal, Plan, Refusals, RequestBase, Step, SystemFacts},
     rate_limit::ByteRate,
     report::{ChangeReport, FailureKind, Observer},
 };
 
-use super::{ChangeOptions, DiskRequest, after_failure, pstore};
+use super::{ChangeOptions, DiskRequest, after_failure, bootloader, pstore};
 use crate::{
     device::{Access, BlockIo, Disk, RateLimited, RateLimiter},
     error::{Failure, OrFail as _},
@@ -254,6 +254,11 @@ impl<'d> InstalledDisk<'d> {
             planned.plan = self.hold(change, &planned)?;
             self.carry_out(&planned.plan, Sources { tally: Some(&tally), ..sources }, observer)?;
         }
+        // What writes them anew tells of them itself.
+        if change.renewal().is_none() && matters_soon(planned.plan.goal) {
+            let (gpt, running) = (&self.system.gpt, self.system.running.slot());
+            bootloader::note_damage(self.disk, &self.identity.path, gpt, running, observer);
+        }
         let would = dry_run.then(|| execute::would_move(&planned.plan, self.disk, &sources)).flatten();
         let (would, why) = would.unwrap_or_default();
         why.iter().for_each(|why| observer.note(why));
@@ -272,6 +277,11 @@ impl<'d> InstalledDisk<'d> {
             plan,
         }))
     }
+}
+
+/// Whether a reboot follows, or may.
+const fn matters_soon(goal: Goal) -> bool {
+    matches!(goal, Goal::Upgrade | Goal::Activate | Goal::Confirm | Goal::Rollback)
 }
 
 /// A plan without steps says nothing of the payload that it is for.

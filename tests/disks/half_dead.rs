@@ -8,7 +8,7 @@ use slipway_test_support::{
     exit_code::{ENVIRONMENT, INSTALL},
     world::{
         Content, Loop, Node, Outcome, Payload, World, flip, installer, json_of, on_disk, partition, program, read_at,
-        refused, write_at,
+        refused, tool, write_at,
     },
 };
 
@@ -172,4 +172,73 @@ fn one_sector_of_a_device_is_written_alone() {
     let before = written();
     on_disk(&disk.node, &["bootloader", "menu", "off"]).succeeds();
     assert_eq!(written() - before, 3, "sectors: a record of the history, and two copies of boot.env");
+}
+
+/// Of the first FAT of the ESP the first sector is gone. Every file can be read by the other one.
+#[test]
+fn by_the_second_fat_of_the_esp_the_ways_back_work() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    node.grub_tries();
+    let (fat, tried) = (first_fat(&node.disk), world.path("tried"));
+    let esp = format!("{}@@{}", node.disk.display(), partition(&node.disk, "EFI").offset);
+    tool!("cp", "--sparse=always", &node.disk, &tried);
+    for (verb, next) in [("confirm", "B"), ("rollback", "A")] {
+        tool!("cp", "--sparse=always", &tried, &node.disk);
+        write_at(&node.disk, fat, &[0; 512]);
+        let said = node.run('B', true, &[verb]).succeeds().stderr;
+        assert!(said.contains("the first FAT of the ESP is damaged: `installer repair --disk "), "{verb}: {said}");
+        assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], next);
+        node.run(next.parse().unwrap(), false, &["repair"]).succeeds();
+        is_sound(&world, &node.disk);
+    }
+    // What else is lost is mended by the same command.
+    tool!("mdel", "-i", &esp, format!("::{}", PATHS[0]));
+    write_at(&node.disk, fat, &[0; 512]);
+    on_disk(&node.disk, &["repair"]).succeeds();
+    is_sound(&world, &node.disk);
+}
+
+fn first_fat(disk: &Path) -> u64 {
+    let esp = partition(disk, "EFI").offset;
+    let reserved = read_at(disk, esp + 14, 2);
+    esp + u64::from(u16::from_le_bytes([reserved[0], reserved[1]])) * 512
+}
+
+/// A verb that works all the same says what may keep the next boot from coming up, and what mends it.
+#[test]
+fn what_is_lost_is_told_by_each_verb() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    let source = format!("--source={}", world.payload.source());
+    let upgrade = ["upgrade", "--dry-run", "--allow-any-version", &source];
+    let [env, _] = node.boot_envs()[..] else { panic!("two copies") };
+    let link = json_of(&node.disk, &["status"])["boot_chain"]["links"][0]["offset"].as_u64().unwrap();
+    let end = fs::metadata(&node.disk).unwrap().len();
+    let meta = partition(&node.disk, "META").offset;
+    let table = |text: &str| format!("{text} copy of the partition table is damaged");
+    let mends = ["`installer repair --disk ", "this writes it again", "`installer bootloader update --disk "];
+    for (at, what) in [
+        (512 + 16, table("the first")),
+        (end - 512 + 16, table("the second")),
+        (env, "the first copy of the boot state (slipway/boot.env on the ESP) is lost or damaged".to_owned()),
+        (meta + 262_144, "the second copy of META is not valid".to_owned()),
+        (first_fat(&node.disk) + 8, "the first FAT of the ESP is damaged".to_owned()),
+        (link + 100, "boot chain".to_owned()),
+    ] {
+        flip(&node.disk, at);
+        for args in [&["confirm", "--dry-run"][..], &["rollback", "--dry-run"], &upgrade] {
+            let said = node.run('B', false, args).succeeds().stderr;
+            let note =
+                said.lines().find(|line| line.contains(&what)).unwrap_or_else(|| panic!("{what}: {args:?}: {said}"));
+            assert!(mends.iter().any(|mends| note.contains(mends)), "{args:?}: {note}");
+        }
+        flip(&node.disk, at);
+    }
+    tool!("sgdisk", "--typecode=1:8300", &node.disk);
+    for args in [&["confirm", "--dry-run"][..], &["rollback", "--dry-run"], &upgrade] {
+        let said = node.run('B', false, args).succeeds().stderr;
+        assert!(said.contains("partition 1 (EFI) has the wrong type in the table"), "{args:?}: {said}");
+    }
 }

@@ -7,7 +7,10 @@ use core::fmt;
 
 use uuid::Uuid;
 
-use super::bootloader_facts::{BiosFacts, BootloaderFacts};
+use super::{
+    Goal, Step,
+    bootloader_facts::{BiosFacts, BootloaderFacts},
+};
 use crate::{
     boot::{
         EfiLoader,
@@ -19,6 +22,7 @@ use crate::{
     },
     digest::{Sha256, Sums},
     disk::{
+        chain::CHAIN,
         fat::{
             copies::{FatsDiffer, LostSector},
             map::FatMap,
@@ -36,6 +40,9 @@ use crate::{
     text::quoted,
     units::{Extent, SectorSize},
 };
+
+const WHICH: [&str; 2] = ["first", "second"];
+const REPAIR: &str = "`installer repair` writes it again";
 
 /// Content of a disk before an install.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -363,4 +370,75 @@ impl SystemFacts {
         }
         warnings
     }
+}
+
+impl SystemFacts {
+    /// What is lost and keeps no plan from its goal, each with its remedy: the next reboot may not come up. `steps` are those of
+    /// the change, which may be the remedy. A repair tells itself what it mends.
+    pub(super) fn losses(&self, goal: Goal, steps: &[Step]) -> Vec<String> {
+        if goal == Goal::Repair {
+            return vec![];
+        }
+        let mut losses = self.losses_of_the_table();
+        if self.env.is_some() {
+            for (n, path) in PATHS.iter().enumerate().filter(|(n, _)| self.env_copies[*n].is_none()) {
+                let is_it =
+                    |step: &Step| matches!(step, Step::WriteBootEnv { copy, .. } if usize::from(*copy) == n + 1);
+                // A warning of its own tells of one without a place.
+                if self.env_at[n].is_some() {
+                    let what =
+                        format!("the {} copy of the boot state ({path} on the ESP) is lost or damaged", WHICH[n]);
+                    losses.push(format!("{what}: {}", remedy(steps.iter().any(is_it))));
+                }
+            }
+        }
+        for n in (0..WHICH.len()).filter(|n| self.meta.valid != [false, false] && !self.meta.valid[*n]) {
+            let is_it = |step: &Step| matches!(step, Step::WriteMetaCopy { copy, .. } if usize::from(*copy) == n + 1);
+            losses.push(format!("the {} copy of META is not valid: {}", WHICH[n], remedy(steps.iter().any(is_it))));
+        }
+        losses.extend(self.losses_of_the_esp());
+        losses.extend(self.data_faults.values().map(|fault| {
+            format!("{fault}: `xfs_repair` may bring that back, and `installer status` says what else does")
+        }));
+        losses
+    }
+
+    fn losses_of_the_table(&self) -> Vec<String> {
+        let (copies, mut losses) = (&self.gpt.copies, Vec::new());
+        if let Err(why) = &copies.primary {
+            losses.push(format!(
+                "the first copy of the partition table is damaged ({why}), and the boot loader reads no other: {REPAIR}"
+            ));
+        }
+        if let Err(why) = &copies.backup {
+            losses.push(format!(
+                "the second copy of the partition table is damaged ({why}): {REPAIR}, or says what is in the way"
+            ));
+        }
+        let wrong = self.gpt.wrong_types.iter().chain(self.gpt.misplaced.iter().map(|(_, why)| why));
+        losses.extend(wrong.map(|why| format!("the partition table is damaged ({why}): {REPAIR}")));
+        losses
+    }
+
+    fn losses_of_the_esp(&self) -> Vec<String> {
+        let mut losses = Vec::new();
+        match self.esp_fats.as_ref().map(|fats| fats.whole) {
+            Some(Some((whole, _))) => {
+                losses.push(format!("the {} FAT of the ESP is damaged: {REPAIR}", WHICH[1 - whole]));
+            }
+            Some(None) => losses.push("by neither of the two FATs of the ESP every file is whole: `fsck.vfat`".to_owned()),
+            None if self.esp_lost => losses.push(format!("firmware finds no boot loader on the ESP: {REPAIR}")),
+            None if self.list_missing => losses.push(format!(
+                "{CHAIN} is missing from the ESP, so nothing tells whether the boot loaders are whole: `installer status` names the \
+                 remedy"
+            )),
+            None => {}
+        }
+        losses.extend(self.esp_sectors.iter().map(|lost| format!("{} of the ESP is damaged: {REPAIR}", lost.what)));
+        losses
+    }
+}
+
+const fn remedy(is_written: bool) -> &'static str {
+    if is_written { "this writes it again" } else { REPAIR }
 }

@@ -457,6 +457,7 @@ impl<'a> Draft<'a> {
                  takes it away"
             ));
         }
+        self.warnings.extend(self.system.losses(goal, &self.steps));
         let meta_found = self.changes_meta().then(|| self.system.meta.adv.digest());
         // A new ESP has a new history, with this entry in it.
         let keeps = self.esp.is_none();
