@@ -114,7 +114,7 @@ fn a_loader_that_may_not_know_is_told() {
     let whole = format!("{note} --disk {}` replaces it", disk.display());
     assert!(run(&["menu", "off"]).stderr.contains(&whole));
     let (json, text, verbose) = shown(&disk);
-    assert_eq!((json, &text, &verbose), (json!(false), &format!("boot menu  {note}` replaces it"), &text));
+    assert_eq!((json, &text, &verbose), (json!(false), &format!("boot menu  {whole}"), &text));
     run(&["update", "--offline"]);
     assert!(shown(&disk).1.starts_with("boot menu  off: "), "{}", shown(&disk).1);
     assert!(!run(&["menu", "off"]).stderr.contains("without an epoch"));
