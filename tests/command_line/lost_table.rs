@@ -1,4 +1,4 @@
-//! A disk without a partition table: what it is, and what brings the table back.
+//! A disk without a partition table, or with a wrong one: what it is, and what brings the table back.
 
 use std::{
     fs::{self, OpenOptions},
@@ -10,8 +10,8 @@ use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
-        Content, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Node, Outcome, SLOT_4096, World, finished, flip, installer,
-        json_of, noise, on_disk, partition, program, read_at, tool, write_at,
+        Content, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Node, Outcome, Range, SLOT_4096, World, finished, flip,
+        installer, json_of, noise, on_disk, partition, program, read_at, tool, write_at,
     },
 };
 
@@ -300,4 +300,131 @@ fn an_image_on_a_larger_disk_keeps_its_partuuids() {
     assert!(!report.contains("new PARTUUIDs"), "{report}");
     assert_eq!(guids(), before);
     on_disk(&image, &["verify"]).succeeds();
+}
+
+/// Both copies of the entries of an image with sectors of 512 bytes, with checksums that fit.
+fn set_entries(image: &Path, entries: &[u8]) {
+    for (header, array) in [(512, 1024), (IMAGE_BYTES - 512, IMAGE_BYTES - 33 * 512)] {
+        let mut block = read_at(image, header, 512);
+        block[88..92].copy_from_slice(&crc32fast::hash(entries).to_le_bytes());
+        block[16..20].fill(0);
+        let crc = crc32fast::hash(&block[..92]);
+        block[16..20].copy_from_slice(&crc.to_le_bytes());
+        write_at(image, array, entries);
+        write_at(image, header, &block);
+    }
+}
+
+fn entries(image: &Path) -> Vec<u8> {
+    read_at(image, 1024, 128 * 128)
+}
+
+/// Partition `number`, with its first and last block so many blocks later.
+fn shifted(entries: &[u8], number: usize, first: i64, last: i64) -> Vec<u8> {
+    let mut entries = entries.to_vec();
+    for (at, by) in [(32, first), (40, last)] {
+        let field = &mut entries[(number - 1) * 128 + at..][..8];
+        let lba = u64::from_le_bytes(<[u8; 8]>::try_from(&*field).unwrap()).checked_add_signed(by).unwrap();
+        field.copy_from_slice(&lba.to_le_bytes());
+    }
+    entries
+}
+
+/// All but the first copy of the table: a repair leaves other bytes behind it.
+fn behind_the_table(image: &Path) -> Content {
+    Content::of(image).without(Range { offset: 0, len: 64 << 10 })
+}
+
+/// The entries that an image has become the right ones again, by the advice of `status`, and no other byte is written.
+fn is_advised_and_mended(image: &Path, right: &[u8], wrong: &[u8], what: &str) {
+    let before = behind_the_table(image);
+    set_entries(image, wrong);
+    let status = on_disk(image, &["status"]);
+    let said = format!("{}{}", status.stdout, status.stderr).replace('\u{a0}', " ");
+    assert!(said.contains(&format!("installer repair --disk {}", image.display())), "{what}: {said}");
+    on_disk(image, &["verify"]).exits(INSTALL);
+    on_disk(image, &["repair"]).succeeds();
+    assert!(entries(image) == right && behind_the_table(image) == before, "{what}");
+    on_disk(image, &["verify"]).succeeds();
+}
+
+/// The boot loader goes by the number. So no name makes another version boot.
+#[test]
+fn names_that_were_exchanged_move_no_slot() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    let (before, boots) = (entries(&node.disk), json_of(&node.disk, &["status"])["next_boot"].clone());
+    tool!(
+        "sgdisk",
+        "--change-name=3:BOOT-B",
+        "--change-name=4:BOOT-A",
+        "--change-name=5:STATE",
+        "--change-name=6:META",
+        &node.disk
+    );
+    on_disk(&node.disk, &["status"])
+        .exits(INSTALL)
+        .says(&["partition 3 is called \"BOOT-B\"", &repair_command(&node.disk)]);
+    on_disk(&node.disk, &["repair"]).succeeds();
+    assert!(entries(&node.disk) == before);
+    assert_eq!(json_of(&node.disk, &["status"])["next_boot"], boots);
+    // As a whole they are in the wrong order.
+    tool!("sgdisk", "--transpose=3:4", &node.disk);
+    on_disk(&node.disk, &["repair"]).succeeds();
+    assert!(entries(&node.disk) == before);
+}
+
+/// People make a partition larger by deleting its entry, and putting another one there.
+#[test]
+fn an_entry_that_lies_beside_its_volume() {
+    let world = World::new();
+    let image = world.installed(&["--format-data=true"]);
+    let table = entries(&image);
+    // The last ones reach into others.
+    for (number, first, last) in [
+        (6, 8, 0),
+        (6, 8, 8),
+        (7, 8, 0),
+        (7, 4096, 0),
+        (7, 0, -2048),
+        (2, 8, 0),
+        (1, 0, -2048),
+        (1, 0, 2048),
+        (3, 0, 2048),
+        (4, 0, 2048),
+        (6, -8, 0),
+        (7, -8, 0),
+    ] {
+        let what = format!("partition {number} by {first} and {last} blocks");
+        is_advised_and_mended(&image, &table, &shifted(&table, number, first, last), &what);
+    }
+}
+
+/// An encrypted volume says where it begins.
+#[test]
+fn an_entry_that_lies_beside_an_encrypted_volume() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    let table = entries(&image);
+    for (number, name) in [(6, "STATE"), (7, "EPHEMERAL")] {
+        let place = partition(&image, name).offset;
+        write_at(&image, place, b"LUKS\xba\xbe\0\x02");
+        write_at(&image, place + 8 * 512, &noise(5, 4096));
+        is_advised_and_mended(&image, &table, &shifted(&table, number, 8, 0), name);
+    }
+}
+
+/// Nothing says that it was a mistake.
+#[test]
+fn a_volume_that_people_made_elsewhere_is_theirs() {
+    let world = World::new();
+    let image = world.installed(&["--format-data=true"]);
+    let table = shifted(&entries(&image), 7, 2048, 0);
+    set_entries(&image, &table);
+    let place = partition(&image, "EPHEMERAL").offset;
+    write_at(&image, place, b"LUKS\xba\xbe\0\x02");
+    let before = Content::of(&image);
+    on_disk(&image, &["repair"]).succeeds();
+    assert!(Content::of(&image) == before);
+    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
 }

@@ -5,8 +5,9 @@
 //! where the second one says, or behind the one before it, as an installation lays them out? Of all answers together in which
 //! no partition lies on another one, the best counts (`Rank`). Where nothing is in question, the first copy counts as it is.
 //!
-//! People may put data elsewhere. So where the copies agree on STATE or EPHEMERAL, only its whole file system proves another
-//! place; or, where it lies on another partition of ours, the place of an installation, if nothing that begins is cut off.
+//! People may put data elsewhere. So where the copies agree on STATE or EPHEMERAL, only what lies there proves another place: a
+//! whole file system, or an encrypted volume that begins there and ends as the copies say; or, where it lies on another partition
+//! of ours, the place of an installation, if nothing that begins is cut off.
 
 use crate::prelude::*;
 
@@ -144,9 +145,14 @@ impl Told {
         if content.volume(place.offset).is_some_and(fills) && is_its_own() {
             return true;
         }
+        let [begins, begins_told] = [place, told].map(|place| content.begins(part, place));
+        // An encrypted volume does not say how large it is.
+        if begins == Begins::Ours && begins_told == Begins::Nothing && told.end() == place.end() {
+            return true;
+        }
         // Its beginning is not cut off.
-        let begins_as_told = || told.offset == place.offset || content.begins(part, told) != Begins::Ours;
-        self.overlaps && told.meets(place) && begins_as_told() && content.begins(part, place) != Begins::Other
+        let begins_as_told = told.offset == place.offset || begins_told != Begins::Ours;
+        self.overlaps && told.meets(place) && begins_as_told && begins != Begins::Other
     }
 }
 
@@ -264,7 +270,7 @@ fn with_places(mut chosen: Chosen, copies: &Copies, found: &[Option<Extent>; 7],
         let Some(basis) = first.or(second) else { continue };
         let lies = |entry: &Entry| entry.extent(copies.sector) == Some(place);
         // It may be another program's, with a number of ours.
-        let is_ours = |entry: &Entry| entry.name == part.name() || lies(entry);
+        let is_ours = |entry: &Entry| has_name_of_ours(entry) || lies(entry);
         if !is_ours(basis) && second.is_none_or(|second| second.guid != basis.guid) {
             continue;
         }
