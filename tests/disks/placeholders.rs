@@ -2,9 +2,13 @@
 
 use std::path::Path;
 
+use serde_json::json;
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
-    world::{Content, Node, Outcome, Payload, World, extract, installer, json_of, partition, refused, tool},
+    world::{
+        Content, Node, Outcome, Payload, World, extract, finished, installer, json_of, partition, program, refused,
+        tool,
+    },
 };
 
 const WORDS: &str = "live=@slot@ root=PARTUUID=@slot-partuuid@ uuid=@slot-uuid@ esp=@esp-partuuid@ meta=@meta-partuuid@ \
@@ -121,4 +125,31 @@ fn a_wrong_placeholder_is_found_before_anything_is_written() {
     world.payload.remove(Payload::ROOTFS);
     let text = "@squashfs-sha256@ has no value: the payload has no rootfs.squashfs";
     refused(&image, INPUT, &[text], || world.install(&image, &["--extra-kernel-arg=v=@squashfs-sha256@"]));
+}
+
+/// A system that names its root file system by a PARTUUID does not start where no partition has it.
+#[test]
+fn a_partuuid_that_a_slot_names_and_no_partition_has() {
+    let world = World::new();
+    for (name, number) in [("slot", "3"), ("meta", "5"), ("state", "6"), ("ephemeral", "7")] {
+        let image = world.image();
+        world.install(&image, &[&format!("--extra-kernel-arg=at=/dev/disk/by-partuuid/@{name}-partuuid@")]).succeeds();
+        let before = partuuid(&image, number);
+        tool!("sgdisk", format!("--partition-guid={number}:R"), &image);
+        Outcome::of(installer(["verify", "--disk"]).arg(&image)).exits(INSTALL);
+        let status = json_of(&image, &["status"]);
+        let says = format!("slot A's kernel command line names the PARTUUID {before}, and ");
+        assert!(status["problems"][0].as_str().unwrap().starts_with(&says), "{status}");
+        let command = format!("sfdisk --part-uuid {} {number} {before}", image.display());
+        assert_eq!(status["next_step"]["command"], command);
+        finished(program("sh").args(["-c", &command]));
+        assert_eq!((partuuid(&image, number), &json_of(&image, &["status"])["problems"]), (before.clone(), &json!([])));
+        // With both copies of the table, the slot alone knows it.
+        tool!("sgdisk", "--zap-all", &image);
+        for _ in 0..2 {
+            Outcome::of(installer(["repair", "--disk"]).arg(&image)).succeeds();
+        }
+        assert_eq!((partuuid(&image, number), &json_of(&image, &["status"])["problems"]), (before, &json!([])));
+        std::fs::remove_file(&image).unwrap();
+    }
 }

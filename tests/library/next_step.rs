@@ -9,8 +9,10 @@ use slipway_core::{
     },
     disk::{
         gpt::GptError,
+        layout::Part,
         meta::{ADV_BYTES, Meta},
     },
+    payload::manifest::KernelArgs,
     plan::{self, ActivateRequest, Exceptions, RunsFrom, SystemFacts, UpgradeRequest},
     report::{Beside, NextStep, Writer, doubtful, in_use, next_step},
 };
@@ -22,6 +24,7 @@ use slipway_test_support::system::{
         tried, with_env, without_boot_state,
     },
 };
+use uuid::Uuid;
 
 const CLONE: &str = "detach /dev/sdb, the copy";
 
@@ -206,9 +209,33 @@ fn other_guid() -> Row {
     ("another GUID", facts, "sfdisk --disk-id /dev/sda 03870bed-8f5d-4452-ae4c-9a5d59f0350d")
 }
 
+/// What a slot names by a PARTUUID has another one. The slot that boots next needs what it names.
+fn other_partuuids() -> [Row; 3] {
+    let named = |mut facts: SystemFacts, slot: Slot, number: u128| {
+        let guid = Uuid::from_u128(number);
+        let manifest = facts.slots[slot].manifest.as_mut().unwrap();
+        let extra = vec!["state=@state-partuuid@".to_owned()];
+        manifest.kernel_args = Some(KernelArgs { extra, ..KernelArgs::default() });
+        manifest.cmdline = Some(format!("quiet state={guid}"));
+        facts
+    };
+    let has = |mut facts: SystemFacts, number: u128| {
+        facts.gpt.guids[Part::State.index()] = Uuid::from_u128(number);
+        read(facts)
+    };
+    let give_back = "sfdisk --part-uuid /dev/sda 6 00000000-0000-0000-0000-000000000007";
+    [
+        ("the default names another PARTUUID", has(named(healthy(), Slot::A, 7), 8), give_back),
+        ("the other slot does", has(named(confirmed(), Slot::A, 7), 8), give_back),
+        ("the default names this one", has(named(named(confirmed(), Slot::A, 7), Slot::B, 8), 8), UPGRADE),
+    ]
+}
+
 #[test]
 fn table() {
-    for (name, facts, expected) in trials().into_iter().chain(damages()).chain(nothing_boots()).chain([other_guid()]) {
+    let all =
+        trials().into_iter().chain(damages()).chain(nothing_boots()).chain([other_guid()]).chain(other_partuuids());
+    for (name, facts, expected) in all {
         let NextStep { command, why } = advice(&facts);
         match command {
             Some(command) => assert_eq!(command, expected, "{name}"),
