@@ -2,7 +2,10 @@
 
 use std::io::Read as _;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::{
+    Engine as _, alphabet,
+    engine::{GeneralPurpose, GeneralPurposeConfig},
+};
 
 use slipway_core::disk::meta::parse_key;
 
@@ -12,6 +15,10 @@ const UKI_CMDLINE: &str = "INSTALLER_GRUB_USE_UKI_CMDLINE";
 
 // Guards against a gzip bomb. It is four times what META can hold.
 const MAX_META_BYTES: u64 = 1 << 20;
+
+/// As Go's `base64.StdEncoding`, which reads it in Talos' installer: it does not look at the bits behind the last byte.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
@@ -49,7 +56,9 @@ impl Environment {
 
 // Base64 of `0x0a=value;0x0b=value`, possibly gzipped. There is no escaping, so a value cannot contain a semicolon.
 fn meta(value: &[u8]) -> Result<Vec<(u8, Vec<u8>)>, EnvironmentError> {
-    let decoded = BASE64_STANDARD.decode(value).map_err(|e| EnvironmentError::Base64(e.to_string()))?;
+    // Line ends do not count, wherever they are: base64(1) makes lines of 76 characters.
+    let value: Vec<u8> = value.iter().copied().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
+    let decoded = BASE64.decode(value).map_err(|e| EnvironmentError::Base64(e.to_string()))?;
     let text = if decoded.starts_with(&[0x1f, 0x8b]) && decoded.len() >= 10 { gunzip(&decoded)? } else { decoded };
     if text.is_empty() {
         return Ok(vec![]);
@@ -87,7 +96,7 @@ mod tests {
     use super::*;
 
     fn base64(bytes: &[u8]) -> Vec<u8> {
-        BASE64_STANDARD.encode(bytes).into_bytes()
+        BASE64.encode(bytes).into_bytes()
     }
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -104,6 +113,24 @@ mod tests {
         assert_eq!(meta(&base64(&gzip(b"0xa=a=b;0x0b=\xff\n"))), Ok(two));
         assert_eq!(meta(&base64(b"0xa=")), Ok(vec![(10, vec![])]));
         assert_eq!(meta(&base64(&gzip(b""))), Ok(vec![]));
+    }
+
+    #[test]
+    fn base64_is_read_as_go_does() {
+        let tags = vec![(10, b"interfaces: [{name: eth0, dhcp: true}]".to_vec())];
+        let whole = base64(b"0x0a=interfaces: [{name: eth0, dhcp: true}]");
+        for line_end in [&b"\n"[..], b"\r\n"] {
+            for width in [1, 4, 7, 76] {
+                let lines: Vec<u8> = whole.chunks(width).flat_map(|line| [line, line_end].concat()).collect();
+                assert_eq!(meta(&lines), Ok(tags.clone()), "{width}");
+            }
+        }
+        assert_eq!(meta(b"\n"), Ok(vec![]));
+        // "0xa=" ends in the middle of a character, whose other bits are set.
+        assert_eq!(meta(b"MHhhPR=="), meta(b"MHhhPQ=="));
+        for bad in [&b"MHhhPQ"[..], b"MHhhPQ== ", b"MHhh\tPQ==", b"MHhhPQ-_"] {
+            assert!(matches!(meta(bad), Err(EnvironmentError::Base64(_))), "{bad:?}");
+        }
     }
 
     #[test]
