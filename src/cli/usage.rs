@@ -1,7 +1,9 @@
 //! A hint for a command line that clap refuses, where its own says nothing of what was meant.
 
+use std::{any::TypeId, ffi::OsString, path::PathBuf};
+
 use clap::{
-    CommandFactory as _, Error,
+    Command, CommandFactory as _, Error,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use slipway_core::text::quoted;
@@ -32,8 +34,39 @@ pub fn hint(error: &Error, verb: Option<&str>) -> Option<String> {
     }
 }
 
+/// Why a command line is refused with an argument that is not UTF-8: clap does not say which one it is.
+pub fn not_utf8(mut cli: Command, args: &[OsString]) -> String {
+    cli.build();
+    let arg = which(&cli, args).unwrap_or_else(|| "an argument".to_owned());
+    format!("{arg}: the value is not UTF-8 text")
+}
+
+/// A path may be any bytes.
+fn which(cli: &Command, args: &[OsString]) -> Option<String> {
+    let mut verb = cli;
+    for (at, arg) in args.iter().enumerate().skip(1) {
+        let Some(text) = arg.to_str() else {
+            let lossy = arg.to_string_lossy();
+            let flag = match lossy.split_once('=') {
+                Some((flag, _)) if flag.starts_with('-') => Some(flag),
+                _ => args[at - 1].to_str().filter(|before| before.starts_with('-')),
+            };
+            let known =
+                verb.get_arguments().find(|arg| arg.get_long() == flag.and_then(|flag| flag.strip_prefix("--")));
+            if flag.is_some() && known.is_some_and(|arg| arg.get_value_parser().type_id() == TypeId::of::<PathBuf>()) {
+                continue;
+            }
+            return Some(flag.map_or_else(|| format!("{lossy:?}"), str::to_owned));
+        };
+        verb = verb.find_subcommand(text).unwrap_or(verb);
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use clap::Parser as _;
 
     use super::*;
@@ -58,5 +91,22 @@ mod tests {
         for line in ["installer keys create x y", "installer install --nosuch"] {
             assert_eq!(of(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_named() {
+        let of = |line: &[u8]| {
+            let args: Vec<_> = line.split(|byte| *byte == b' ').map(|arg| OsString::from_vec(arg.to_vec())).collect();
+            let error = Cli::try_parse_from(&args).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidUtf8, "{}", line.escape_ascii());
+            let text = not_utf8(Cli::command(), &args);
+            text.strip_suffix(": the value is not UTF-8 text").unwrap().to_owned()
+        };
+        for line in [&b"installer install --meta 0x0a=\xff"[..], b"installer install --disk \xff --meta=0x0a=\xff"] {
+            assert_eq!(of(line), "--meta");
+        }
+        assert_eq!(of(b"installer install --slot-size \xff"), "--slot-size");
+        assert_eq!(of(b"installer rollback --disk=\xff --reason=\xff"), "--reason");
+        assert_eq!(of(b"installer meta set 0x0a=\xff"), "\"0x0a=\u{fffd}\"");
     }
 }
