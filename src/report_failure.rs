@@ -149,6 +149,9 @@ fn remedy(id: Id, verb: Option<&str>) -> Option<&'static str> {
         Id::WrongArchitecture => "name a payload for the architecture that was asked for",
         Id::ImageInvalid => "copy or pull the image again; if that is refused, too, build the image anew",
         Id::RegistrySettings => "mend that file or variable, then run the same command again",
+        Id::RegistryDenied if matches!(verb, Some("push" | "sign" | "attest")) => {
+            "give credentials that may write to the repository, with --authfile"
+        }
         Id::RegistryDenied => "give credentials that may read the image, with --authfile",
         Id::RegistryUnreachable => {
             "do as the message says, or check the host's name, the network and the registry; then run the same command \
