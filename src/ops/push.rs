@@ -5,7 +5,7 @@ use crate::{
     error::{Failure, OrFail as _},
     payload::{
         SourceRef,
-        image::{ImageError, Signable, WholeImage, push},
+        image::{ImageError, ImageStore, Signable, WholeImage, push},
         image_store,
         registry::{Options, Registry},
     },
@@ -72,7 +72,9 @@ pub fn run(request: &PushRequest, observer: &mut dyn Observer) -> Result<PushRep
         Some(_) => to.tag.clone(),
         None => Some(to.wanted()),
     };
-    let pushed = push(&image, &signable, &there, tag.as_deref(), &mut |n| observer.advance(n));
+    let named = tag.as_ref().map(|tag| there.tagged_as(tag));
+    let tag = tag.as_deref().zip(named.as_ref().map(|named| named as &dyn ImageStore));
+    let pushed = push(&image, &signable, &there, tag, &mut |n| observer.advance(n));
     let pushed = pushed.map_err(|e| source_failure(&target, e.into()))?;
     pushed.left.iter().for_each(|left| observer.note(&format!("not copied: {left}")));
     Ok(PushReport {

@@ -7,6 +7,7 @@ use std::{
     thread,
 };
 
+use serde_json::json;
 use slipway_test_support::{
     images::{Image, Layer, Layout, Pack, dirs},
     registry::{
@@ -121,6 +122,45 @@ fn a_digest_is_compared_and_needs_no_tag() {
     assert_eq!(digest_at(&format!("{repository}:latest")), None);
 }
 
+/// Machines of another architecture that follow the tag would get nothing more.
+#[test]
+fn a_platform_that_the_tag_loses_is_named() {
+    let world = listed();
+    let (both, index, _) = layout_of_two(&world);
+    let debian = empty(&world, "", "");
+    let lost = |layout: &Layout, tag: &str| {
+        let to = format!("docker://127.0.0.1:{}/a/os:{tag}", debian.port);
+        push(layout, &to, &["--plain-http"]).succeeds().json()["left_behind"].clone()
+    };
+    let one = |name: &str, os, arch| {
+        let layout = Layout::new(&world.path(name));
+        let image = Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]);
+        Image { os, arch, ..image }.write(&layout, "1");
+        layout
+    };
+    let (amd64, arm64, any) = (one("1", "linux", "x86_64"), one("2", "linux", "aarch64"), one("3", "", ""));
+    let says = |platform: &str, digest: &str| {
+        json!([format!("image for linux/{platform}: the tag 1 had one, in {digest}, and has none any more")])
+    };
+    for (image, tag, expected) in [
+        (&both, "1", json!([])),
+        (&both, "1", json!([])),
+        (&amd64, "2", json!([])),
+        (&amd64, "1", says("arm64", &index)),
+        (&both, "1", json!([])),
+        (&arm64, "1", says("amd64", &index)),
+        (&both, "1", json!([])),
+        // It may be for each.
+        (&any, "1", json!([])),
+        (&amd64, "1", json!([])),
+    ] {
+        assert_eq!(lost(image, tag), expected, "{} as {tag}", image.source());
+    }
+    // An image without an index is for one, too.
+    let old = digest_at(&format!("docker://127.0.0.1:{}/a/os:1", debian.port)).unwrap();
+    assert_eq!(lost(&arm64, "1"), says("amd64", &old));
+}
+
 #[test]
 fn who_may_not_write_is_told() {
     let world = listed();
@@ -140,6 +180,7 @@ fn who_may_not_write_is_told() {
     let denied = push(&layout, &to, &[&ca, &with("wrong-word")]).exits(5);
     assert!(denied.stderr.contains("401") && !denied.stderr.contains("wrong-word"), "{}", denied.stderr);
     assert_eq!(denied.json()["id"], "registry-denied");
+    assert_eq!(denied.json()["remedy"], "give credentials that may write to the repository, with --authfile");
     push(&layout, &to, &[&ca, &with("secret")]).succeeds();
     let there = run("skopeo", &["inspect", "--tls-verify=false", "--creds=me:secret", "--raw", &to]);
     assert_eq!(slipway_test_support::registry::digest(there.as_bytes()), index);

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ImageError, ImageSink, NamedManifest, SignedLayer, WholeImage, chunks,
+    ImageError, ImageSink, ImageStore, NamedManifest, SignedLayer, WholeImage, chunks,
     cosign::tag_of,
     layout::descriptor_of,
+    resolve::platforms,
     sign::{Signable, layers_of},
     signatures::{self, AllBeside, Beside},
     sink::put_bytes,
@@ -24,18 +25,19 @@ pub struct Pushed {
     pub kept: u64,
     /// The number of signatures that came with it.
     pub signatures: usize,
-    /// Documents beside the image that stayed behind, and why.
+    /// Documents beside the image that stayed behind, and images that the tag names no more; and why.
     pub left: Vec<String>,
 }
 
-/// Put the image there, and its signatures, and have `tag` name it; without a tag its digest does.
+/// Put the image there, and its signatures, and have `tag` name it; without a tag its digest does. With the tag comes the
+/// image that it names now.
 ///
 /// `there` is the repository: signatures by others that it has are kept.
 pub fn push(
     image: &WholeImage,
     there: &dyn Fn(Sha256) -> Result<Signable, ImageError>,
     sink: &dyn ImageSink,
-    tag: Option<&str>,
+    tag: Option<(&str, &dyn ImageStore)>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Pushed, ImageError> {
     let mut pushed = Pushed { digest: image.digest(), sent: 0, kept: 0, signatures: 0, left: vec![] };
@@ -71,10 +73,27 @@ pub fn push(
     for (image, manifests) in untagged {
         there(image)?.list(&manifests)?;
     }
-    if let Some(tag) = tag {
+    if let Some((tag, before)) = tag {
+        let lost = lost(tag, before, image);
+        pushed.left.extend(lost.unwrap_or_else(|e| vec![format!("what the tag {tag} named before is unknown: {e}")]));
         sink.put_manifests(&[], &[NamedManifest { tag: Some(tag.to_owned()), ..image.root.clone() }])?;
     }
     Ok(pushed)
+}
+
+/// The platforms for which the tag names an image, and will name none. Machines of these that follow it get nothing more.
+fn lost(tag: &str, before: &dyn ImageStore, image: &WholeImage) -> Result<Vec<String>, ImageError> {
+    let root = match before.root() {
+        Err(ImageError::NotFound { .. }) => return Ok(vec![]),
+        root => root?,
+    };
+    let was = platforms(before, &root)?.unwrap_or_default();
+    // An artifact is for no platform, and one that names none may be for each.
+    let Some(now) = image.platforms().unwrap_or_else(|_| Some(BTreeSet::new())) else { return Ok(vec![]) };
+    let digest = Sha256::of(&root.bytes);
+    let line =
+        |platform| format!("image for {platform}: the tag {tag} had one, in sha256:{digest}, and has none any more");
+    Ok(was.difference(&now).map(line).collect())
 }
 
 /// Puts the indexes of chunks there, and what holds them. One that is missing in the source is no loss but of traffic later.

@@ -3,7 +3,7 @@
 //! OCI image specification 1.1 (image-index.md, manifest.md, config.md). Docker's manifest version 2, schema 2, is the
 //! same with other media types.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, Os};
 
@@ -197,17 +197,39 @@ fn is_for(os: &Os, architecture: &OciArch, wanted: Arch) -> bool {
     os.to_string().eq_ignore_ascii_case("linux") && names.iter().any(|name| architecture.eq_ignore_ascii_case(name))
 }
 
-fn layers(
-    store: &dyn ImageStore,
-    manifest: &ImageManifest,
-    arch: Arch,
-) -> Result<(ImageConfiguration, Vec<Layer>), ImageError> {
+/// The platforms of an image, as `linux/amd64`: those that an index lists, or the one that a configuration names. None: one
+/// of its images names none.
+pub fn platforms(store: &dyn ImageStore, root: &Document) -> Result<Option<BTreeSet<String>>, ImageError> {
+    match meaning(root, &store.name())? {
+        Meaning::Index(index) => {
+            let images = index.manifests().iter().filter(|d| !is_attestation(d));
+            Ok(images.map(|d| d.platform().as_ref().map(|p| platform(p.os(), p.architecture()))).collect())
+        }
+        Meaning::Manifest(manifest) => {
+            let config = configuration(store, &manifest)?;
+            Ok((!is_unnamed(&config)).then(|| BTreeSet::from([platform(config.os(), config.architecture())])))
+        }
+    }
+}
+
+/// One name for all that [`is_for`] takes for the same.
+fn platform(os: &Os, architecture: &OciArch) -> String {
+    let ours = Arch::ALL.into_iter().find(|arch| is_for(os, architecture, *arch));
+    ours.map_or_else(|| format!("{os}/{architecture}").to_lowercase(), |arch| format!("linux/{arch}"))
+}
+
+/// `crane append` names no platform. The payload's place in the image and its kernel do.
+fn is_unnamed(config: &ImageConfiguration) -> bool {
+    config.os().to_string().is_empty() && config.architecture().to_string().is_empty()
+}
+
+fn configuration(store: &dyn ImageStore, manifest: &ImageManifest) -> Result<ImageConfiguration, ImageError> {
     let blob = store.blob(manifest.config())?;
-    let what = sent(format!("configuration {}", manifest.config().digest()), store);
+    let what = named_configuration(store, manifest);
     let digest = sha256_of(manifest.config())?;
     let checked = VerifyingReader::new(blob, what.clone(), digest, Length::Exactly(manifest.config().size()));
     let bytes = read_document(checked, &what)?;
-    let config: ImageConfiguration = parse(&bytes, &what).map_err(|error| match manifest.config().media_type() {
+    parse(&bytes, &what).map_err(|error| match manifest.config().media_type() {
         MediaType::ImageConfig => error,
         MediaType::Other(name) if name == "application/vnd.docker.container.image.v1+json" => error,
         other => {
@@ -215,10 +237,21 @@ fn layers(
                 format!("an artifact, and no image: its configuration is of the type {other}; build an image of it");
             ImageError::invalid(store.name(), why)
         }
-    })?;
-    // `crane append` names no platform. The payload's place in the image and its kernel do.
-    let is_unnamed = config.os().to_string().is_empty() && config.architecture().to_string().is_empty();
-    if !is_unnamed && !is_for(config.os(), config.architecture(), arch) {
+    })
+}
+
+fn named_configuration(store: &dyn ImageStore, manifest: &ImageManifest) -> String {
+    sent(format!("configuration {}", manifest.config().digest()), store)
+}
+
+fn layers(
+    store: &dyn ImageStore,
+    manifest: &ImageManifest,
+    arch: Arch,
+) -> Result<(ImageConfiguration, Vec<Layer>), ImageError> {
+    let config = configuration(store, manifest)?;
+    let what = named_configuration(store, manifest);
+    if !is_unnamed(&config) && !is_for(config.os(), config.architecture(), arch) {
         let why = format!("the image is for {}/{}, not for linux/{arch}", config.os(), config.architecture());
         return Err(ImageError::WrongPlatform { what: store.name(), why });
     }

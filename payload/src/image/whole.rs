@@ -1,13 +1,16 @@
 //! An image as a whole: its index, all images in that, and everything they consist of.
 
-use std::{collections::BTreeMap, io::Read as _};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Read as _,
+};
 
 use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
     Document, ImageError, ImageStore, chunks,
     layout::descriptor_of,
-    resolve::{Parts, checked_document, parts},
+    resolve::{Parts, checked_document, parts, platforms},
     sink::NamedManifest,
     store::{sent, sha256_of},
     verifying_reader::{Length, VerifyingReader},
@@ -62,6 +65,12 @@ impl WholeImage {
     /// All digests by which a signature may name it.
     pub fn names(&self) -> Vec<Sha256> {
         [&self.root].into_iter().chain(&self.manifests).map(|manifest| Sha256::of(&manifest.bytes)).collect()
+    }
+
+    /// See [`platforms`].
+    pub fn platforms(&self) -> Result<Option<BTreeSet<String>>, ImageError> {
+        let NamedManifest { media_type, bytes, .. } = &self.root;
+        platforms(&*self.store, &Document { media_type: Some(media_type.to_string()), bytes: bytes.clone() })
     }
 
     /// Configurations and layers.
