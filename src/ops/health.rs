@@ -1,9 +1,10 @@
 //! Health checks: programs in a directory that say whether the system on trial is well.
 
 use std::{
-    fs,
-    io::{self, ErrorKind},
-    os::unix::fs::PermissionsExt as _,
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, ErrorKind, Read as _},
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -21,6 +22,8 @@ use crate::{device::Access, error::Failure, tools::limited};
 const GRACE: Duration = Duration::from_secs(5);
 /// Limit of a check's output that is shown.
 const MAX_SHOWN: usize = 16 << 10;
+/// Linux looks for the interpreter in so many bytes of a program (`BINPRM_BUF_SIZE`).
+const READ_BY_KERNEL: u64 = 256;
 
 /// The directory of the checks, and the time that each may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,27 +43,36 @@ impl Checks {
         let shown = self.dir.display();
         let names =
             self.names().map_err(|e| NotWell(Failed::check(&shown.to_string(), &format!("cannot be read: {e}"))))?;
+        let Some(names) = names else {
+            observer.note(&format!("{shown} is not there: no check was run"));
+            return Ok(());
+        };
+        let mut any = false;
         for name in names {
             let path = self.dir.join(&name);
             let is_one = is_check(&name, &path, observer).map_err(|e| NotWell(Failed::check(&name, &e.to_string())))?;
             if is_one {
+                any = true;
                 self.one(&name, &path, observer)?;
             }
+        }
+        if !any {
+            observer.note(&format!("{shown} has no check: none was run"));
         }
         Ok(())
     }
 
     /// In the order of their bytes. None if there is no such directory.
-    fn names(&self) -> io::Result<Vec<String>> {
+    fn names(&self) -> io::Result<Option<Vec<String>>> {
         let entries = match fs::read_dir(&self.dir) {
             // A link that leads nowhere is no directory without checks: what it leads to is not mounted.
-            Err(e) if e.kind() == ErrorKind::NotFound && !self.dir.is_symlink() => return Ok(vec![]),
+            Err(e) if e.kind() == ErrorKind::NotFound && !self.dir.is_symlink() => return Ok(None),
             entries => entries?,
         };
         let names: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.file_name())).collect();
         let mut names: Vec<_> = names?.into_iter().map(|name| name.to_string_lossy().into_owned()).collect();
         names.sort();
-        Ok(names)
+        Ok(Some(names))
     }
 
     fn one(&self, name: &str, path: &Path, observer: &mut dyn Observer) -> Result<(), NotWell> {
@@ -71,7 +83,7 @@ impl Checks {
         let failed = |message: String| Err(NotWell(Failed::check(name, &message)));
         let ended = match ended {
             Ok(ended) => ended,
-            Err(e) => return failed(format!("cannot be run: {e}")),
+            Err(e) => return failed(format!("cannot be run: {}", missing(path, &e).unwrap_or_else(|| e.to_string()))),
         };
         let said = last_words(&ended.said);
         match ended.status {
@@ -103,6 +115,23 @@ fn is_check(name: &str, path: &Path, observer: &mut dyn Observer) -> io::Result<
     };
     observer.note(&format!("{} is not run as a check: {why}", path.display()));
     Ok(false)
+}
+
+/// What a check needs to start and is not there, where the kernel says only that something is not.
+fn missing(check: &Path, error: &io::Error) -> Option<String> {
+    let file = File::open(check).ok().filter(|_| error.kind() == ErrorKind::NotFound)?;
+    let mut head = Vec::new();
+    file.take(READ_BY_KERNEL).read_to_end(&mut head).ok()?;
+    let Some(rest) = head.strip_prefix(b"#!") else {
+        let is_program = head.starts_with(b"\x7fELF");
+        return is_program.then(|| "the dynamic linker that it names is not there".to_owned());
+    };
+    let line = rest.split(|byte| b"\n\0".contains(byte)).next()?;
+    let named = line.split(|byte| b" \t".contains(byte)).find(|word| !word.is_empty())?;
+    let (path, shown) = (Path::new(OsStr::from_bytes(named)), String::from_utf8_lossy(named));
+    let why = if named.ends_with(b"\r") { ": line 1 ends in CR LF" } else { "" };
+    // One that is there may be a script itself, and miss its own.
+    (!path.exists()).then(|| format!("its interpreter {shown:?} is not there{why}"))
 }
 
 /// The output of a check, line by line.

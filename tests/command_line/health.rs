@@ -119,8 +119,21 @@ fn checks_that_are_odd() {
 
     fs::write(trial.check("10-python", ""), "#!/no/such/python\n").unwrap();
     trial.confirm(&[]).exits(DEPENDENCY);
-    trial.says("10-python", 1, "cannot be run: No such file");
+    trial.says("10-python", 1, "cannot be run: its interpreter \"/no/such/python\" is not there");
     fs::remove_file(trial.dir.join("10-python")).unwrap();
+
+    fs::write(trial.check("10-edited", ""), "#!/bin/sh\r\nexit 0\r\n").unwrap();
+    trial.confirm(&[]).exits(DEPENDENCY);
+    trial.says("10-edited", 1, "its interpreter \"/bin/sh\\r\" is not there: line 1 ends in CR LF");
+    fs::remove_file(trial.dir.join("10-edited")).unwrap();
+
+    let mut program = fs::read("/bin/true").unwrap();
+    let linker = program.windows(10).position(|bytes| bytes == b"/lib64/ld-").unwrap();
+    program[linker..linker + 6].copy_from_slice(b"/lost/");
+    fs::write(trial.check("10-program", ""), program).unwrap();
+    trial.confirm(&[]).exits(DEPENDENCY);
+    trial.says("10-program", 1, "cannot be run: the dynamic linker that it names is not there");
+    fs::remove_file(trial.dir.join("10-program")).unwrap();
 
     symlink("/no/such/check", trial.dir.join("10-gone")).unwrap();
     trial.confirm(&[]).exits(DEPENDENCY);
@@ -163,12 +176,20 @@ fn the_directory() {
     assert!(!outcome.stderr.contains("hidden"));
 }
 
+/// A directory with another name than the one that was meant would never fail, so it is said.
 #[test]
 fn without_checks_there_is_nothing_to_wait_for() {
-    let world = World::new();
-    let trial = Trial::of(&world);
-    fs::remove_dir(&trial.dir).unwrap();
-    trial.confirm(&[]).succeeds();
+    for (is_there, says) in
+        [(false, "health.d is not there: no check was run"), (true, "health.d has no check: none was run")]
+    {
+        let world = World::new();
+        let trial = Trial::of(&world);
+        trial.check(".hidden", "exit 1");
+        if !is_there {
+            fs::remove_dir_all(&trial.dir).unwrap();
+        }
+        trial.confirm(&[]).succeeds().says(&[says]);
+    }
 }
 
 /// The guard of a trial that is confirmed, or of none. (One that reboots is seen in tests/library and in virtual machines.)
