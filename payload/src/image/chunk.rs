@@ -14,7 +14,7 @@ use super::{
     cosign::referrers_tag,
     layer::{Layer, LayerReader},
     layout::descriptor_of,
-    resolve::{Resolved, choose, resolve},
+    resolve::{Resolved, choose, is_attestation, resolve},
     signatures,
     sink::{ImageSink as _, LayoutSink, put_bytes},
     tar::{Entries, EntryKind},
@@ -27,7 +27,7 @@ use slipway_core::{
     },
     digest::Sha256,
     kernel::arch::Arch,
-    payload::unused::is_installed,
+    payload::{image_ref::parse_digest, unused::is_installed},
     units::Extent,
 };
 
@@ -79,8 +79,7 @@ pub fn chunk(
             // It was chosen from there.
             let Some(place) = place else { continue };
             work.sink.put_blob(&new.0, &|| Ok(Box::new(std::io::Cursor::new(new.1.clone()))), &mut |_| {})?;
-            value["manifests"][place]["digest"] = json!(new.0.digest().to_string());
-            value["manifests"][place]["size"] = json!(new.0.size());
+            describe(&mut value["manifests"][place], &new.0);
         }
     } else {
         let (arch, image) = only(&work.store)?;
@@ -94,9 +93,36 @@ pub fn chunk(
     let bytes = value.to_string().into_bytes();
     let digest = Sha256::of(&bytes);
     let beside = |names: &[Sha256]| signatures::beside(&work.store, names, Arch::NATIVE).found;
-    let signatures = if digest == before { 0 } else { beside(&names).iter().map(|found| found.signatures).sum() };
+    let beside = || beside(&names).iter().map(|found| found.signatures).sum::<usize>();
+    let signatures = if digest == before { 0 } else { beside() + attestations(&root.bytes, &names) };
     work.put(&media_type, &bytes, wanted, before)?;
     Ok(Chunked { digests: [before, digest], layers: work.layers, signatures })
+}
+
+/// The number of BuildKit's attestations in an index that are about these images.
+fn attestations(index: &[u8], images: &[Sha256]) -> usize {
+    let index = serde_json::from_slice::<ImageIndex>(index).ok();
+    let is_about = |listed: &&Descriptor| {
+        let about = listed.annotations().as_ref().and_then(|all| parse_digest(all.get(SUBJECT)?));
+        is_attestation(listed) && about.is_some_and(|digest| images.contains(&digest))
+    };
+    index.map_or(0, |index| index.manifests().iter().filter(is_about).count())
+}
+
+/// Has a descriptor in a document describe other bytes. What else it says of the old ones goes.
+fn describe(described: &mut Value, new: &Descriptor) {
+    if described["digest"] == json!(new.digest().to_string()) {
+        return;
+    }
+    described["mediaType"] = json!(new.media_type().to_string());
+    described["digest"] = json!(new.digest().to_string());
+    described["size"] = json!(new.size());
+    if let Some(members) = described.as_object_mut() {
+        members.retain(|name, _| !["data", "urls"].contains(&name.as_str()));
+    }
+    if let Some(annotations) = described.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.retain(|name, _| !OF_COMPRESSED.iter().any(|prefix| name.starts_with(prefix)));
+    }
 }
 
 /// The image of a manifest without an index.
@@ -161,9 +187,7 @@ impl Work<'_> {
             let plain = Descriptor::new(MediaType::from(media_type), size, digest_of(digest)?);
             let content = || Ok(Box::new(layer.open(&self.store)?) as Box<dyn Read + Send>);
             self.sink.put_blob(&plain, &content, &mut *self.progress)?;
-            described["mediaType"] = json!(media_type);
-            described["digest"] = json!(plain.digest().to_string());
-            described["size"] = json!(size);
+            describe(described, &plain);
         }
         let bytes = index.encode();
         let put = put_bytes(&self.sink, &MediaType::from(MEDIA_TYPE), &bytes)?;
@@ -221,6 +245,16 @@ impl Work<'_> {
     }
 }
 
+/// The image that one of BuildKit's attestations is about.
+const SUBJECT: &str = "vnd.docker.reference.digest";
+/// Annotations that say where in a compressed layer its files are: by zstd:chunked, and by eStargz and its like. A reader
+/// would look there in the plain one.
+const OF_COMPRESSED: [&str; 4] = [
+    "io.github.containers.zstd-chunked.",
+    "io.containers.zstd-chunked.",
+    "io.containers.estargz.",
+    "containerd.io/snapshot/",
+];
 const DOCKER_TAR: &str = "application/vnd.docker.image.rootfs.diff.tar";
 
 fn digest_of(digest: Sha256) -> Result<oci_spec::image::Sha256Digest, ImageError> {

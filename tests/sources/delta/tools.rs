@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use serde_json::{Value, json};
 use slipway_test_support::{
     images::{self, Layout, Pack, built},
     registry::{Debian, run},
@@ -9,7 +10,7 @@ use slipway_test_support::{
     world::{Outcome, World, installer},
 };
 
-use super::{Image, chunk, node, number, slot_b_is_next, upgrade, versions};
+use super::{INDEX, INDEX_SIZE, Image, chunk, node, number, slot_b_is_next, upgrade, versions};
 use crate::from_registry::registry_with;
 
 fn prepared<'w>(world: &'w World) -> (super::Node<'w>, Layout) {
@@ -56,6 +57,45 @@ fn what_is_no_image_in_a_layout_is_refused() {
     chunk(&empty.source()).exits(2).says(&["no layer"]);
 }
 
+/// A reader of what zstd:chunked or eStargz say would look for their table in a plain archive.
+#[test]
+fn what_is_said_of_the_old_bytes_goes_with_them() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let layout = Layout::new(&world.path("image"));
+    let mut image = built(node.next.dir(), Pack::Zstd);
+    let said = json!({
+        "io.github.containers.zstd-chunked.manifest-checksum": "sha256:1",
+        "io.github.containers.zstd-chunked.manifest-position": "1:2:3:1",
+        "containerd.io/snapshot/stargz/toc.digest": "sha256:1",
+        "io.containers.estargz.uncompressed-size": "9",
+        "org.example": "kept",
+    });
+    image.layers.iter_mut().for_each(|layer| layer.descriptor["annotations"] = said.clone());
+    image.layers[1].descriptor["data"] = json!("eA==");
+    let ours = image.write_blobs(&layout);
+    // As BuildKit lists what it says of an image.
+    let mut statement = images::Image::new(vec![]).write_blobs(&layout);
+    statement["annotations"] = json!({
+        "vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": ours["digest"],
+    });
+    layout.tag("1", &layout.nested(&[(&ours, "amd64"), (&statement, "unknown")]));
+    let source = format!("{}:1", layout.source());
+    let outcome = Outcome::of(&mut installer(["chunk", &source, "--progress=plain", "--output=json"])).succeeds();
+    let outcome = outcome.says(&["attestations of sha256:", "do not cover the new image"]);
+    assert_eq!(outcome.json()["old_signatures"], 1);
+
+    let index = Image::of(&layout);
+    let new = index.manifest["manifests"][0]["digest"].as_str().unwrap();
+    let manifest: Value = serde_json::from_slice(&index.blobs[new]).unwrap();
+    let names = |layer: &Value| -> Vec<_> { layer["annotations"].as_object().unwrap().keys().cloned().collect() };
+    assert_eq!(names(&manifest["layers"][1]), [INDEX, INDEX_SIZE, "org.example"]);
+    assert_eq!(manifest["layers"][1].get("data"), None);
+    // This layer is as it was.
+    assert_eq!(manifest["layers"][0]["annotations"], said);
+    assert_eq!(chunk(&layout)["old_signatures"], 0, "they are of another image now");
+}
+
 /// A signature of before is not one of the new image; signed anew, the policy is met and the index is covered.
 #[test]
 fn signatures_are_made_afterwards() {
@@ -97,7 +137,7 @@ fn push_and_pull_carry_it() {
     let (from, to) = (format!("docker://127.0.0.1:{}/os:1", debian.port), format!("{}:1", copy.source()));
     let pull = ["pull", &from, &to, "--plain-http", "--progress=none", "--output=json"];
     let pulled = Outcome::of(&mut installer(pull)).succeeds().json();
-    assert_eq!(pulled["left_behind"], serde_json::json!([]), "{pulled}");
+    assert_eq!(pulled["left_behind"], json!([]), "{pulled}");
     assert_eq!(Image::of(&copy).index(), Image::of(&layout).index());
     drop(debian);
     let other = World::new();
