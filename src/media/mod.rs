@@ -46,13 +46,14 @@ pub enum ImageError {
 }
 
 /// Convert the bytes of a disk to an image of this kind, flush it, read it back and compare it with them. The caller
-/// publishes it under its name.
+/// publishes it under its name. `efi`: only UEFI may start the disk, for a format that says so.
 ///
 /// `advanced` is called with counts of the disk's bytes, which add up to twice its size: converted, then compared.
 pub fn convert(
     raw: NamedTempFile,
     kind: ImageKind,
     arch: Arch,
+    efi: bool,
     stamp: Stamp,
     target: &OutputFile,
     advanced: &mut dyn FnMut(u64),
@@ -81,7 +82,7 @@ pub fn convert(
     )
     .map_err(|source| ImageError::Differs { path: target.path().display().to_string(), source })?;
     match kind {
-        ImageKind::Ova => Ok(ova::pack(&converted, disk_bytes, arch, target)?),
+        ImageKind::Ova => Ok(ova::pack(&converted, disk_bytes, arch, efi, target)?),
         _ => Ok(converted),
     }
 }

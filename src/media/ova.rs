@@ -23,27 +23,33 @@ pub fn disk_name(target: &OutputFile) -> String {
     format!("{}-disk1.vmdk", stem(target))
 }
 
-// The target's file name up to the first dot.
+// The target's file name without its suffixes. A version in it may have dots.
 fn stem(target: &OutputFile) -> String {
-    target.name().split('.').find(|part| !part.is_empty()).unwrap_or("disk").to_owned()
+    let name = target.name();
+    let stem = match name.rsplit_once('.') {
+        Some((stem, suffix)) if suffix.eq_ignore_ascii_case("ova") => stem,
+        _ => &name,
+    };
+    if stem.is_empty() { "disk".to_owned() } else { stem.to_owned() }
 }
 
-/// Pack a streamOptimized VMDK of a disk of `disk_bytes`.
+/// Pack a streamOptimized VMDK of a disk of `disk_bytes`. `efi`: only UEFI may start it.
 pub fn pack(
     vmdk: &NamedTempFile,
     disk_bytes: u64,
     arch: Arch,
+    efi: bool,
     target: &OutputFile,
 ) -> Result<NamedTempFile, OutputFileError> {
     let ova = target.side()?;
-    write(vmdk.path(), disk_bytes, arch, &stem(target), ova.as_file()).map_err(|e| target.error(e))?;
+    write(vmdk.path(), disk_bytes, arch, efi, &stem(target), ova.as_file()).map_err(|e| target.error(e))?;
     Ok(ova)
 }
 
-fn write(vmdk: &Path, disk_bytes: u64, arch: Arch, name: &str, to: &File) -> io::Result<()> {
+fn write(vmdk: &Path, disk_bytes: u64, arch: Arch, efi: bool, name: &str, to: &File) -> io::Result<()> {
     let (vmdk_digest, file_bytes) = digest_file(&mut File::open(vmdk)?, |_| ())?;
     let names = [".ovf", ".mf", "-disk1.vmdk"].map(|suffix| format!("{name}{suffix}"));
-    let ovf = Ovf { name, disk_file: &names[2], file_bytes, disk_bytes, arch }.render();
+    let ovf = Ovf { name, disk_file: &names[2], file_bytes, disk_bytes, arch, efi }.render();
     let listed = [(names[0].as_str(), Sha256::of(ovf.as_bytes())), (names[2].as_str(), vmdk_digest)];
     let manifest = ovf::manifest(&listed);
 

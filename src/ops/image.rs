@@ -75,7 +75,9 @@ fn disk(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, F
             .phase(&format!("convert    {}, and compare it", output.path().display()), disk_bytes.saturating_mul(2));
     }
     let stamp = Stamp { id: made.plan.disk_guid, time };
-    let image = media::convert(raw, *kind, system.arch, stamp, &output, &mut |bytes| observer.advance(bytes));
+    // A BIOS would start what is signed, too, and verify nothing.
+    let efi = system.secure_boot.is_some();
+    let image = media::convert(raw, *kind, system.arch, efi, stamp, &output, &mut |bytes| observer.advance(bytes));
     let (compression, file_bytes) = finish(image.map_err(failure)?, &output, observer)?;
     Ok(Report::Image(Box::new(ImageReport {
         out: output.path().display().to_string(),

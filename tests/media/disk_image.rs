@@ -130,11 +130,11 @@ fn no_verb_writes_over_the_footer_of_a_vhd() {
 fn an_ova_holds_descriptor_manifest_and_disk() {
     let world = World::new();
     let raw = made(&world, "raw", "os.raw", &[]);
-    let ova = made(&world, "ova", "os & more.ova", &[]);
+    let ova = made(&world, "ova", "os & more-1.2.0.ova", &[]);
     let dir = world.path("ova");
     fs::create_dir(&dir).unwrap();
     tool!("tar", "--extract", "--file", &ova, "--directory", &dir);
-    let [ovf, mf, vmdk] = [".ovf", ".mf", "-disk1.vmdk"].map(|end| format!("os & more{end}"));
+    let [ovf, mf, vmdk] = [".ovf", ".mf", "-disk1.vmdk"].map(|end| format!("os & more-1.2.0{end}"));
     assert_eq!(tool!("tar", "--list", "--file", &ova), format!("{ovf}\n{mf}\n{vmdk}\n"));
     tool!("qemu-img", "check", "-f", "vmdk", dir.join(&vmdk));
     tool!("qemu-img", "compare", "-f", "raw", "-F", "vmdk", &raw, dir.join(&vmdk));
@@ -156,6 +156,9 @@ fn an_ova_holds_descriptor_manifest_and_disk() {
     assert_eq!(file("size"), fs::metadata(dir.join(&vmdk)).unwrap().len().to_string());
     assert_eq!((disk("capacity"), disk("capacityAllocationUnits")), ("629145600".to_owned(), "byte".to_owned()));
     assert_eq!(disk("fileRef"), file("id"));
+    assert_eq!(value("Envelope/VirtualSystem", "id"), "os & more-1.2.0");
+    let config = value("Envelope/VirtualSystem/VirtualHardwareSection/Config", "key");
+    assert_eq!(config, "", "BIOS starts it as well as UEFI");
 }
 
 #[test]

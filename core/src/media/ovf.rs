@@ -46,6 +46,9 @@ const HARDWARE: &str = r#"      <Item>
       </Item>
 "#;
 
+/// VMware's words for it, which others read, too: OVF has none.
+const FIRMWARE: &str = "      <vmw:Config ovf:required=\"false\" vmw:key=\"firmware\" vmw:value=\"efi\"/>\n";
+
 /// A virtual machine to be described; sizes are bytes.
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Ovf<'a> {
@@ -55,6 +58,8 @@ pub struct Ovf<'a> {
     pub file_bytes: u64,
     pub disk_bytes: u64,
     pub arch: Arch,
+    /// Only UEFI may start it. Where nothing says so, a machine gets a BIOS, and that verifies no signature.
+    pub efi: bool,
 }
 
 impl Ovf<'_> {
@@ -67,6 +72,7 @@ impl Ovf<'_> {
             Arch::Amd64 => "other5xLinux64Guest",
             Arch::Arm64 => "arm-other5xLinux64Guest",
         };
+        let firmware = if self.efi { FIRMWARE } else { "" };
         format!(
             r#"<?xml version="1.0" encoding="UTF-8"?>
 <Envelope xmlns="http://schemas.dmtf.org/ovf/envelope/1" xmlns:ovf="http://schemas.dmtf.org/ovf/envelope/1" xmlns:rasd="http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData" xmlns:vmw="http://www.vmware.com/schema/ovf" xmlns:vssd="http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_VirtualSystemSettingData">
@@ -97,7 +103,7 @@ impl Ovf<'_> {
         <vssd:VirtualSystemIdentifier>{name}</vssd:VirtualSystemIdentifier>
         <vssd:VirtualSystemType>vmx-15</vssd:VirtualSystemType>
       </System>
-{HARDWARE}    </VirtualHardwareSection>
+{HARDWARE}{firmware}    </VirtualHardwareSection>
   </VirtualSystem>
 </Envelope>
 "#

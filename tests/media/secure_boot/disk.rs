@@ -12,7 +12,8 @@ use super::{super::refused, *};
 
 /// `installer image` of the payload.
 fn image(world: &World, out: &Path, extra: &[&str]) -> Outcome {
-    let mut command = installer(["image", "--kind=raw", "--progress=none", "--output=json", "--format-data=false"]);
+    let kind = if out.extension().is_some_and(|suffix| suffix == "ova") { "ova" } else { "raw" };
+    let mut command = installer(["image", "--kind", kind, "--progress=none", "--output=json", "--format-data=false"]);
     command.arg("--out").arg(out).arg(format!("--source={}", world.payload.source())).args(extra);
     Outcome::of(command.args(["--disk-size=600MiB", "--slot-size=64MiB"]).env_remove("INSTALLER_GRUB_USE_UKI_CMDLINE"))
 }
@@ -59,6 +60,25 @@ fn loader_and_unified_kernel_image_are_signed() {
     assert!(fs::read(uki).unwrap() == fs::read(own).unwrap());
     let loader = file_of(&world, &third, &report, Part::Esp, "EFI/BOOT/BOOTX64.EFI").unwrap();
     assert!(sbverify(&ours, &loader));
+}
+
+/// A hypervisor makes a machine with a BIOS where nothing says otherwise. That would start GRUB, and verify nothing.
+#[test]
+fn an_ova_that_is_signed_is_for_uefi() {
+    let world = world();
+    let key = Key::rsa(&world, "ours").args();
+    let ova = world.path("signed.ova");
+    image(&world, &ova, &key.each_ref().map(String::as_str)).succeeds();
+    let ovf = world.path("signed.ovf");
+    let descriptor = finished(program("tar").args(["--extract", "--to-stdout", "--file"]).arg(&ova).arg("signed.ovf"));
+    fs::write(&ovf, descriptor).unwrap();
+    let path = ["Envelope", "VirtualSystem", "VirtualHardwareSection", "Config"];
+    let path = path.map(|name| format!("/*[local-name()='{name}']")).concat();
+    let value = |attribute: &str| {
+        let xpath = format!("string({path}/@*[local-name()='{attribute}'])");
+        finished(program("xmllint").args(["--nonet", "--xpath", &xpath]).arg(&ovf)).trim().to_owned()
+    };
+    assert_eq!((value("key"), value("value")), ("firmware".to_owned(), "efi".to_owned()));
 }
 
 #[test]
