@@ -190,7 +190,11 @@ pub fn on_the_way(
     let Renewal::Renew(loader) = renewal else { return None };
     let loaders = match Loaders::load(arch) {
         Ok(loaders) => loaders,
-        Err(AssetError::NotFound { .. }) => return None,
+        Err(AssetError::NotFound { places, .. }) => {
+            let places = places.join(", ");
+            observer.note(&format!("the boot loaders stay as they are: no boot assets are in {places}"));
+            return None;
+        }
         Err(e) => {
             observer.note(&format!("the boot loader stays as it is: {e}"));
             return None;

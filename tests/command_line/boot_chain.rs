@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use slipway_core::{digest::Sha256, units::MIB};
 use slipway_test_support::world::{
-    IMAGE_BYTES_4096, Outcome, SLOT_4096, World, asset, finished, installer, on_disk, partition, program, read_at,
-    tool, write_at,
+    IMAGE_BYTES_4096, Node, Outcome, SLOT_4096, World, asset, finished, installer, on_disk, partition, program,
+    read_at, tool, write_at,
 };
 
 const LIST: &str = "slipway/chain.sha256";
@@ -164,6 +164,23 @@ fn a_disk_with_large_sectors_has_one_link() {
     // The bytes in front of the table belong to no program.
     write_at(&image, 0, &[1; 440]);
     on_disk(&image, &["verify"]).succeeds();
+}
+
+/// Mended loaders would never reach such a machine.
+#[test]
+fn an_upgrade_without_boot_assets_says_that_the_loaders_stay() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let nothing = world.path("nothing");
+    let args = ["upgrade", "--progress=plain", "--dry-run", "--source", &node.next.source()];
+    let mut command = node.command_under(&node.cmdline('A', false), &args);
+    let says = format!("the boot loaders stay as they are: no boot assets are in {}", nothing.display());
+    let outcome = Outcome::of(command.env("SLIPWAY_ASSETS", &nothing)).succeeds().says(&[&says]);
+    assert!(!outcome.stderr.contains("hack/build"), "{}", outcome.stderr);
+    // Who keeps them knows.
+    let mut command = node.command_under(&node.cmdline('A', false), &[&args[..], &["--keep-bootloader"]].concat());
+    let kept = Outcome::of(command.env("SLIPWAY_ASSETS", &nothing)).succeeds();
+    assert!(!kept.stderr.contains("boot assets"), "{}", kept.stderr);
 }
 
 /// `verify` looks at every copy of what is there twice, and says where.
