@@ -203,7 +203,8 @@ pub fn platforms(store: &dyn ImageStore, root: &Document) -> Result<Option<BTree
     match meaning(root, &store.name())? {
         Meaning::Index(index) => {
             let images = index.manifests().iter().filter(|d| !is_attestation(d));
-            Ok(images.map(|d| d.platform().as_ref().map(|p| platform(p.os(), p.architecture()))).collect())
+            let named = images.map(|d| d.platform().as_ref().map(|p| platform(p.os(), p.architecture())));
+            Ok(named.filter(|name| name.as_deref() != Some("unknown/unknown")).collect())
         }
         Meaning::Manifest(manifest) => {
             let config = configuration(store, &manifest)?;
