@@ -277,12 +277,12 @@ impl Cluster {
         }
     }
 
-    /// Tell people what happened. An event that is there already is not told again.
-    pub async fn tell(&self, event: &core::Event) -> Result<()> {
+    /// Tell people what happened. An event that is there already is not told again. Whether it was new.
+    pub async fn tell(&self, event: &core::Event) -> Result<bool> {
         let events: Api<core::Event> = Api::namespaced(self.client.clone(), "default");
         match self.within("an event", events.create(&PostParams::default(), event)).await {
-            Err(Error::Conflict(_)) => Ok(()),
-            told => told.map(drop),
+            Err(Error::Conflict(_)) => Ok(false),
+            told => told.map(|_| true),
         }
     }
 

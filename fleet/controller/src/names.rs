@@ -17,6 +17,13 @@ pub fn operation(rollout: &str, node: &str, goal: Goal, attempt: u64) -> Uuid {
     Uuid::new_v8(bytes)
 }
 
+/// The UUID of an operation, if a controller has named it, for whichever rollout: one that is gone, too. Other programs take
+/// random UUIDs, and the part of Talos' API those with a prefix.
+pub fn of_a_controller(id: &str) -> Option<Uuid> {
+    let id = Uuid::try_parse(id).ok()?;
+    (id.get_version_num() == 8 && !id.as_bytes().starts_with(b"talos+")).then_some(id)
+}
+
 /// The purpose of a staging, in the place of the rollout in the name of its operation: the rollout, an image that is not the
 /// rollout's own, and whether any version is taken. What could not be staged for one purpose is asked for again for another.
 pub fn staging(rollout: &str, image: Option<&str>, any_version: bool) -> String {
@@ -56,5 +63,17 @@ mod tests {
             operation("r", "n", Goal::Upgrade, 1),
         ];
         assert!(others.iter().all(|other| *other != one));
+    }
+
+    #[test]
+    fn an_operation_of_a_controller_is_told_from_those_of_people() {
+        let one = operation("r", "n", Goal::Upgrade, 0);
+        assert_eq!(of_a_controller(&one.to_string()), Some(one));
+        let mut talos = *one.as_bytes();
+        talos[..6].copy_from_slice(b"talos+");
+        let talos = Uuid::new_v8(talos).to_string();
+        for other in [&talos, "00000000-0000-4000-8000-000000000000", "", "no name"] {
+            assert_eq!(of_a_controller(other), None, "{other}");
+        }
     }
 }

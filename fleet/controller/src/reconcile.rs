@@ -6,7 +6,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    iter,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
@@ -16,7 +15,6 @@ use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::Owne
 use slipway_fleet_objects::{
     ledger::{DisruptionLedger, DisruptionLedgerSpec, LEDGER},
     pool::{Approval, RunNow},
-    rollout::Rollout,
     upgrade::{NodeUpgrade, NodeUpgradeSpec},
 };
 use slipway_node::request::{Goal, Request};
@@ -27,6 +25,7 @@ use slipway_rollout::{
     facts::ObservedNode,
     ledger::{Ledger, Proof},
 };
+use uuid::Uuid;
 
 use crate::{
     cluster::{Cluster, Error, Objects, Result},
@@ -39,7 +38,7 @@ use crate::{
     page::{Page, page},
     persist::{MAX_OBSERVATION_AGE, Persisted, persist},
     pool_metrics,
-    pools::{DesiredState, Members, Problem},
+    pools::{Members, Problem},
     replacement_facts::ReplacementFacts,
     report,
     round::{Observation, PoolRound, RejectedWrites, Round, to_look},
@@ -225,7 +224,7 @@ impl Controller {
         self.publish_status(observation, &members, &round, none, Timestamp::now()).await;
     }
 
-    /// Tell people. An event that was written already is not written again. One that cannot be written does not stop the rest.
+    /// Tell people. An event that was written already is neither written nor logged again. One that cannot be written does not stop the rest.
     async fn publish_status(
         &self,
         observation: Observation<'_>,
@@ -279,8 +278,13 @@ impl Controller {
         }
         let before = observation.ledger.status.clone().unwrap_or_default();
         for told in observation.objects.not_understood().chain(events(round, &before, now)) {
-            told.log();
-            log_error(self.cluster.tell(&told.event(now)).await);
+            match self.cluster.tell(&told.event(now)).await {
+                Ok(false) => {}
+                new => {
+                    told.log();
+                    log_error(new.map(drop));
+                }
+            }
         }
     }
 
@@ -324,37 +328,33 @@ fn log_error(told: Result<()>) {
 }
 
 /// Nodes that still stage for a rollout that people have given up, and the requests to end that: a stage would ask its
-/// registry for an hour.
+/// registry for an hour. It may be that of an earlier rollout, which is gone.
 pub fn abandoned<'a>(pool_round: &'a PoolRound, readings: &BTreeMap<String, NodeReading>) -> Vec<(&'a str, Ask)> {
-    let Some((why, rollout)) = pool_round.facts.aborted.as_ref().zip(pool_round.rollout.as_ref()) else {
+    let Some(why) = pool_round.facts.aborted.as_ref().filter(|_| pool_round.rollout.is_some()) else {
         return Vec::new();
     };
-    let purposes = stagings(rollout, &pool_round.desired);
     let ask = |observed: &'a ObservedNode| {
         let uid = observed.node.uid.as_str();
-        let status = readings.get(uid)?.status.as_ref().ok()?;
-        let operation = status.operation.as_ref().filter(|of| of.goal() == v1::Goal::Stage)?;
-        let id = |of: &String| names::operation(of, uid, Goal::Stage, observed_node::stagings(status, of, uid));
-        let id = purposes.iter().map(id).find(|id| operation.id == id.to_string())?;
+        let id = under_way(readings.get(uid)?.status.as_ref().ok()?, v1::Goal::Stage)?;
         Some((uid, Ask::Abort(id, why.clone())))
     };
     pool_round.facts.nodes.iter().filter_map(ask).collect()
 }
 
-/// What the stagings of a rollout are for: its image, and the one that the pool names by now; any version, or not.
-fn stagings(rollout: &Rollout, desired: &DesiredState) -> Vec<String> {
-    let of = rollout.metadata.uid.as_deref().unwrap_or_default();
-    let corrected = desired.image_of(rollout.spec.plan.payload).map(Some);
-    let images = iter::once(None).chain(corrected);
-    images.flat_map(|image| [false, true].map(|any_version| names::staging(of, image, any_version))).collect()
+/// The operation that a controller has asked a node for, if the node is at it.
+fn under_way(status: &v1::StatusResponse, goal: v1::Goal) -> Option<Uuid> {
+    let operation = status.operation.as_ref().filter(|operation| operation.goal() == goal)?;
+    names::of_a_controller(&operation.id)
 }
 
-/// A request to a node.
-fn asked(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) -> Option<Ask> {
+/// A request to a node. The rollout that had it begin may be gone: the node names what it is at with this grant.
+pub fn asked(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) -> Option<Ask> {
     let Action::Abort { uid, token } = step else { return request(pool_round, step, look).map(Ask::For) };
     let of = pool_round.rollout.as_ref()?.metadata.uid.as_deref()?;
     let why = pool_round.facts.aborted.clone()?;
-    Some(Ask::Abort(names::operation(of, uid, Goal::Upgrade, *token), why))
+    let status = look.and_then(|look| look.status.as_ref().ok()).filter(|status| status.token == *token);
+    let id = status.and_then(|status| under_way(status, v1::Goal::Upgrade));
+    Some(Ask::Abort(id.unwrap_or_else(|| names::operation(of, uid, Goal::Upgrade, *token)), why))
 }
 
 /// The request of a step of the decision. The image is the pool's, which may have been corrected since the rollout began.

@@ -321,7 +321,8 @@ impl View<'_> {
             return Blocked::Overtaken { token, obeyed: report.token };
         }
         let is_aborted = self.facts.aborted.is_some();
-        if report.token == token && is_aborted && report.busy {
+        let is_of_this_pool = grant.node.pool == self.facts.plan.pool;
+        if report.token == token && is_aborted && is_of_this_pool && report.busy {
             steps.push(Action::Abort { uid: observed.node.uid.clone(), token });
             return Blocked::Aborts { token };
         }
@@ -332,7 +333,7 @@ impl View<'_> {
             return Blocked::AbortedHolder { token };
         }
         // Its grant gives it neither room nor a turn in this pool, nor the payload of it.
-        if grant.node.pool != self.facts.plan.pool {
+        if !is_of_this_pool {
             return Blocked::ForeignGrant { token, pool: grant.node.pool.clone() };
         }
         if report.runs == self.facts.plan.payload

@@ -5,8 +5,15 @@ use std::collections::BTreeSet;
 
 use jiff::{Timestamp, ToSpan as _};
 use serde_json::json;
-use slipway_fleet::{report, round::Round};
-use slipway_node_api::v1::HealthState;
+use slipway_fleet::{
+    names,
+    nodes::Ask,
+    reconcile::{abandoned, asked},
+    report,
+    round::Round,
+};
+use slipway_node::request::Goal;
+use slipway_node_api::v1::{self, HealthState, Operation};
 use slipway_rollout::{decide::Action, ledger::Ledger};
 
 use super::{
@@ -192,6 +199,44 @@ fn paused_given_up_and_sent_elsewhere_at_once_begins_nothing() {
     let round = scene.round();
     assert!(held(&round).is_empty() && round.aside.len() == 1, "{:?}", round.aside);
     assert!(round.aside[0].aborted.is_some());
+}
+
+/// `kubectl delete nroll` in mid-upgrade, and the new rollout is given up.
+#[test]
+fn who_began_for_a_rollout_that_is_gone_is_asked_to_end_what_it_is_at() {
+    let mut scene = staged(1);
+    let token = look(&mut scene).ledger.grants[0].token;
+    scene.says(0).token = token;
+    let of_a_gone_one = |goal| names::operation("uid-gone", "uid-0", goal, token).to_string();
+    let is_at = |scene: &mut Scene, id: String, goal: v1::Goal| {
+        scene.says(0).operation = Some(Operation { id, goal: goal.into(), ..Operation::default() });
+    };
+    let of_this_one = scene.objects.rollouts[0].metadata.uid.clone().unwrap();
+    let word = json!({ "rolloutUID": of_this_one, "who": "eve", "why": "the wrong image" });
+    scene.pool("p", json!({ "abort": word }));
+    let to_end = |scene: &Scene| {
+        let round = scene.round();
+        let pool_round = round.pools["p"].as_ref().unwrap();
+        let is_abort = |step: &&Action| matches!(step, Action::Abort { .. });
+        let step = pool_round.decision.steps.iter().find(is_abort).unwrap();
+        let Some(Ask::Abort(id, why)) = asked(pool_round, step, scene.readings.get("uid-0")) else {
+            panic!("{step:?}")
+        };
+        assert_eq!(why, "eve: the wrong image");
+        id.to_string()
+    };
+    is_at(&mut scene, of_a_gone_one(Goal::Upgrade), v1::Goal::Upgrade);
+    assert_eq!(to_end(&scene), of_a_gone_one(Goal::Upgrade));
+    // What a person has begun on it, with the same token from before, is theirs to end.
+    let of_people = "00000000-0000-4000-8000-000000000000";
+    is_at(&mut scene, of_people.to_owned(), v1::Goal::Upgrade);
+    let own = names::operation(&of_this_one, "uid-0", Goal::Upgrade, token).to_string();
+    assert_eq!(to_end(&scene), own);
+    // Its staging ends, too.
+    is_at(&mut scene, of_a_gone_one(Goal::Stage), v1::Goal::Stage);
+    let round = scene.round();
+    let stages = abandoned(round.pools["p"].as_ref().unwrap(), &scene.readings);
+    assert!(matches!(&stages[..], [("uid-0", Ask::Abort(id, _))] if id.to_string() == of_a_gone_one(Goal::Stage)));
 }
 
 /// A node that has not begun never frees its grant, and nothing of the pool's new target begins before that.

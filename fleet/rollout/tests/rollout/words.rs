@@ -69,6 +69,10 @@ fn what_is_given_up_begins_nothing_and_who_is_at_it_is_asked_to_go_back() {
     for n in [2, 3] {
         assert_eq!(why(&fleet, n), "the rollout is aborted: eve: the wrong image");
     }
+    // What it began in another pool is not this one's to end.
+    fleet.ledger.grants[0].node.pool = "other".to_owned();
+    assert_eq!((look(&fleet).steps, why(&fleet, 0)), (vec![], "it is being upgraded, with the grant 1".to_owned()));
+    fleet.ledger.grants[0].node.pool = fleet.plan.pool.clone();
     // It came back, and is free. That is no failure of the payload, however few failures are enough.
     report(&mut fleet, 0).busy = false;
     report(&mut fleet, 0).failed = failed("aborted by fleet");
