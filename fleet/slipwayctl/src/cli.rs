@@ -30,7 +30,8 @@ Exit status:
   3  refused, or blocked now, also in a plan or a dry run; the word in
      brackets is stable
   4  it cannot be reached, or one side does not trust the other
-  5  --timeout or --patience is over, and the operation goes on"
+  5  --timeout or --patience is over, or an upgrade of Kubernetes was
+     interrupted, and the operation goes on"
     };
 }
 pub(crate) use exit_status;

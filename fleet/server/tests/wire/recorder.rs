@@ -60,6 +60,8 @@ pub struct Recorder {
     pub then: Mutex<Then>,
     /// The answer of etcd; `None` if there is none. The first member leads, and is this node's.
     pub etcd: Mutex<Option<Etcd>>,
+    /// Its static pods; `None` if it has none.
+    pub static_pods: Mutex<Option<StaticPodsResponse>>,
     /// The lines of each log.
     pub lines: Mutex<Vec<String>>,
     log: EventLog,
@@ -86,6 +88,7 @@ impl Recorder {
             journal: Mutex::default(),
             then: Mutex::default(),
             etcd: Mutex::default(),
+            static_pods: Mutex::default(),
             lines: Mutex::new(["one\n", "two\n"].map(str::to_owned).to_vec()),
             log,
             facts,
@@ -235,7 +238,8 @@ impl Node for Recorder {
 
     async fn static_pods(&self) -> Result<StaticPodsResponse, Error> {
         self.record("static pods".to_owned()).await;
-        Err(Error::NotHere("this node has no static pods".to_owned()))
+        let pods = self.static_pods.lock().unwrap().clone();
+        pods.ok_or_else(|| Error::NotHere("this node has no static pods".to_owned()))
     }
 
     async fn replace_static_pod(

@@ -7,7 +7,7 @@
 mod edit;
 mod table;
 
-use std::time::Duration;
+use std::{cell::Cell, future::pending, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
@@ -19,7 +19,7 @@ use slipway_kubernetes::{
     add_ons::{self, AddOn, Given},
     blocked::Blocked,
     decide::{Next, decide},
-    facts::{Direction, Facts},
+    facts::{Claim, Direction, Facts},
     images::Images,
     plan::Plan,
     version::Version,
@@ -29,6 +29,7 @@ use slipway_kubernetes_upgrade::{
     run::{Error, Happened, Run, Wish},
 };
 use slipway_node_client::Client;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     cli::{
@@ -100,17 +101,73 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
         Verb::Rollback { how } => (bare(Direction::Back, newest(&cluster, &nodes).await?), how),
     };
     wish.patience = Duration::from_secs(how.patience);
-    let direction = wish.direction;
-    let mut run = Run::new(cluster.client(), &nodes, wish);
     if how.dry_run {
-        let facts = run.facts().await.map_err(Failure::Unreachable)?;
+        let facts = Run::new(cluster.client(), &nodes, wish).facts().await.map_err(Failure::Unreachable)?;
         return preview(&facts, output);
     }
-    if direction == Direction::Back {
+    if wish.direction == Direction::Back {
         pause(&cluster, output).await;
     }
-    run.run(|happened| _ = tell(happened, output)).await.map_err(failure)?;
+    work(&cluster, &nodes, wish, output).await?;
     output.answer(&json!({ "finished": true }), "finished: nothing is left to do")
+}
+
+/// Run until nothing is left to do. Like the fleet's Job, a run that is interrupted leaves no claim under which nothing is
+/// touched: no node of the fleet would begin any more.
+async fn work(cluster: &Cluster, nodes: &Contexts<'_>, wish: Wish, output: &Output) -> Result<(), Failure> {
+    let mut again = Run::new(cluster.client(), nodes, wish.clone());
+    // Whether a node has begun the last step is seen with the next look.
+    let (claim, is_asked) = (Cell::new(None), Cell::new(false));
+    let watched = |happened: &Happened| {
+        match happened {
+            Happened::Looked(facts) => {
+                is_asked.set(false);
+                claim.set(if let Claim::Held(token) = facts.claim { Some(token) } else { None });
+            }
+            Happened::Claimed(token) => claim.set(Some(*token)),
+            Happened::Unclaimed(_) => claim.set(None),
+            Happened::Asked(_) => is_asked.set(true),
+            _ => {}
+        }
+        _ = tell(happened, output);
+    };
+    tokio::select! {
+        ended = Run::new(cluster.client(), nodes, wish).run(watched) => return ended.map_err(failure),
+        () = interrupted() => {}
+    }
+    let given_back = if is_asked.get() {
+        None
+    } else {
+        output
+            .remark("interrupted: it looks whether the ledger's claim can be given back; another interrupt ends that");
+        tokio::select! {
+            token = again.give_back() => token,
+            () = interrupted() => None,
+        }
+    };
+    let rest = match (given_back, claim.get()) {
+        (Some(token), _) => {
+            _ = tell(&Happened::Unclaimed(token), output);
+            "no node is at it".to_owned()
+        }
+        (None, Some(token)) => format!(
+            "nodes go on with what they have begun, and the ledger's claim {token} stays: run it again, or \
+             `slipwayctl kubernetes rollback`"
+        ),
+        (None, None) => "nodes go on with what they have begun".to_owned(),
+    };
+    Err(Failure::Unfinished(format!("interrupted: {rest}")))
+}
+
+/// Ends when somebody wants this program to end.
+async fn interrupted() {
+    let [interrupt, terminate] = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    // Without a handler a signal ends the program as ever.
+    let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else { return pending().await };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
 }
 
 /// A wish for nothing besides.

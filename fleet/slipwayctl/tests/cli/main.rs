@@ -8,6 +8,7 @@ mod certificates;
 mod certificates_page;
 mod contexts;
 mod forms;
+mod interrupt;
 mod join;
 mod look;
 mod operations;

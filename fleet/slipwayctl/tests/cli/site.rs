@@ -207,6 +207,12 @@ impl Beside {
         line
     }
 
+    /// Send it this signal.
+    pub fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        assert!(kill.arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap().success());
+    }
+
     /// Its end, and the output that was not read.
     pub fn end(mut self) -> Ended {
         let mut stdout = String::new();
