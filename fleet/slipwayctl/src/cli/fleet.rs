@@ -44,12 +44,13 @@ pub struct Fleet {
 /// What a fleet begins with.
 #[derive(Args, Clone, Debug)]
 pub struct Init {
-    /// The image of slipway-fleet, where you have pushed it
+    /// The image of slipway-fleet, where you have pushed it; without it, that of the slipway-fleet.yaml that is there
     #[arg(long, value_name = "IMAGE")]
-    pub image: String,
-    /// How many controllers run. Take 1 where the control plane has one node: the second one would hold up its drain
-    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub replicas: u32,
+    pub image: Option<String>,
+    /// How many controllers run; without it, as many as in the slipway-fleet.yaml that is there, or else 2. Take 1 where the
+    /// control plane has one node: the second one would hold up its drain
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub replicas: Option<u32>,
     /// Where CA, certificates and slipway-fleet.yaml are. It has keys: keep it away from nodes
     #[arg(long, value_name = "DIR", default_value = "slipway")]
     pub dir: PathBuf,

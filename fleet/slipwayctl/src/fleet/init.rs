@@ -1,7 +1,8 @@
 //! `fleet init`: what a fleet begins with. No cluster is asked: the objects are for `kubectl apply -f`.
 
 use std::{
-    io::Write as _,
+    fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -35,6 +36,8 @@ const DEPLOYMENT: &str = include_str!("../../../manifests/deployment.yaml");
 const IMAGE: &str = "image: slipway-fleet\n";
 /// Where it says how many run.
 const REPLICAS: &str = "\n  replicas: 2\n";
+/// How many run if nobody says so.
+const TWO: u32 = 2;
 /// The file of all objects. It has the controller's key.
 const FILE: &str = "slipway-fleet.yaml";
 
@@ -43,7 +46,8 @@ pub fn run(
     Init { image, replicas, dir, stdout, node_ca, replace, kubernetes, kubernetes_add_ons, days, anew }: &Init,
     output: &Output,
 ) -> Result<(), Failure> {
-    check_image(image)?;
+    let file: PathBuf = dir.join(FILE);
+    let (image, replicas) = deployed((image.as_deref(), *replicas), &file)?;
     let ca = authority::ensure_ca(dir)?;
     if let Some(node_ca) = node_ca {
         authority::trust_for_nodes(dir, node_ca)?;
@@ -56,7 +60,7 @@ pub fn run(
     let optional = [(*replace, REPLACE), (*kubernetes, KUBERNETES), (*kubernetes_add_ons, KUBERNETES_ADD_ONS)];
     let rights = optional.into_iter().filter_map(|(is_wanted, rights)| is_wanted.then_some(rights));
     let secret = secret(&authority::ca_of_nodes(dir), &controller)?;
-    let objects = objects((image, *replicas), &rights.collect::<Vec<_>>(), &secret);
+    let objects = objects((&image, replicas), &rights.collect::<Vec<_>>(), &secret);
     let mut lines = Vec::new();
     let mut made = Vec::new();
     for (pair, what) in [(ca, "the CA"), (controller, "the controller"), (admin, "an admin")] {
@@ -66,13 +70,30 @@ pub fn run(
     }
     if *stdout {
         output.remark(&lines.join("\nslipwayctl: "));
-        let written = std::io::stdout().write_all(objects.as_bytes());
+        let written = io::stdout().write_all(objects.as_bytes());
         return written.map_err(|e| Failure::Failed(format!("standard output: {e}")));
     }
-    let file: PathBuf = dir.join(FILE);
     authority::replace(&file, objects.as_bytes())?;
     lines.push(format!("next step: kubectl apply -f {}", file.display()));
     output.answer(&json!({ "objects": file, "certificates": made }), &lines.join("\n"))
+}
+
+/// What is deployed: the image, and how many. What is not named stays as an earlier run has written it: who renews
+/// certificates wants no other controllers.
+fn deployed((image, replicas): (Option<&str>, Option<u32>), file: &Path) -> Result<(String, u32), Failure> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(why) => return Err(Failure::file(file, why)),
+    };
+    let is_deployment = |object: &&str| object.lines().any(|line| line == "kind: Deployment");
+    let deployment = text.split("---\n").find(is_deployment).unwrap_or_default();
+    let earlier = |key: &str| deployment.lines().find_map(|line| line.trim().strip_prefix(key)).map(str::trim);
+    let none = || format!("--image is missing, and there is no {} from which it could be taken", file.display());
+    let image = image.or_else(|| earlier("image:")).ok_or_else(|| Failure::Usage(none()))?;
+    check_image(image)?;
+    let replicas = replicas.or_else(|| earlier("replicas:")?.parse().ok()).unwrap_or(TWO);
+    Ok((image.to_owned(), replicas))
 }
 
 /// A pair for people, and as JSON.

@@ -85,6 +85,33 @@ fn a_second_run_changes_nothing() {
     }
 }
 
+/// The advice is `slipwayctl fleet init --renew`, and nothing else.
+#[test]
+fn certificates_are_renewed_without_naming_again_what_is_deployed() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| run_in(home.path(), args);
+    let renew = ["fleet", "init", "--renew"];
+    let told = run(&renew).fails(2);
+    assert!(told.contains("--image is missing, and there is no slipway/slipway-fleet.yaml"), "{told}");
+    assert!(!home.path().join("slipway").exists());
+    run(&[&INIT[..], &["--replicas", "1"]].concat()).ok();
+    let file = home.path().join("slipway/slipway-fleet.yaml");
+    let without_secret = || -> Vec<Value> {
+        objects(&fs::read_to_string(&file).unwrap()).into_iter().filter(|of| of["kind"] != "Secret").collect()
+    };
+    let (before, text) = (without_secret(), fs::read_to_string(&file).unwrap());
+    run(&renew).ok();
+    assert_eq!(without_secret(), before);
+    assert_ne!(fs::read_to_string(&file).unwrap(), text);
+    run(&["fleet", "init", "--rekey"]).ok();
+    assert_eq!(without_secret(), before);
+    // What is named counts.
+    run(&["fleet", "init", "--image", "registry.example/other:2", "--replicas", "3"]).ok();
+    let deployment = without_secret().into_iter().find(|of| of["kind"] == "Deployment").unwrap();
+    let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!((image, &deployment["spec"]["replicas"]), (&"registry.example/other:2".into(), &3.into()));
+}
+
 /// A thief who has a key could use each certificate that is made for it: a revoked one is not enough.
 #[test]
 fn a_key_that_has_leaked_is_replaced_and_its_certificate_lets_nobody_in() {
