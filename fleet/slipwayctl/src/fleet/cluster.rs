@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
+    env, io,
     path::Path,
     time::Duration,
 };
@@ -60,7 +60,7 @@ impl Cluster {
     /// The cluster of this kubeconfig and this context of it; of those that kubectl would take, without them.
     pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, Failure> {
         let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-        let read = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+        let read = kubeconfig.map_or_else(read_kubeconfigs, Kubeconfig::read_from);
         let mut config = match read {
             Ok(read) => {
                 let contexts: Vec<String> = read.contexts.iter().map(|of| of.name.clone()).collect();
@@ -372,6 +372,26 @@ pub fn no_pool<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Failu
     let known =
         if known.is_empty() { "nor any other one: apply one".to_owned() } else { format!("only {}", known.join(", ")) };
     Failure::Refused { reason: "not-found".to_owned(), message: format!("there is no NodePool {name:?}, {known}") }
+}
+
+/// The kubeconfigs that $KUBECONFIG names, or else that of the user. Like kubectl, it passes over files that are not there
+/// as long as one is.
+fn read_kubeconfigs() -> Result<Kubeconfig, KubeconfigError> {
+    let named = env::var_os("KUBECONFIG").unwrap_or_default();
+    let (mut merged, mut missing) = (None, None);
+    for file in env::split_paths(&named).filter(|file| !file.as_os_str().is_empty()) {
+        match Kubeconfig::read_from(&file) {
+            Err(KubeconfigError::ReadConfig(why, file)) if why.kind() == io::ErrorKind::NotFound => {
+                missing.get_or_insert(KubeconfigError::ReadConfig(why, file));
+            }
+            read => merged = Some(merged.unwrap_or_else(Kubeconfig::default).merge(read?)?),
+        }
+    }
+    match (merged, missing) {
+        (Some(merged), _) => Ok(merged),
+        (None, Some(missing)) => Err(missing),
+        (None, None) => Kubeconfig::read(),
+    }
 }
 
 /// What is wrong with a kubeconfig that has these contexts.

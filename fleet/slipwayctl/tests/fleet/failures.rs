@@ -1,6 +1,6 @@
 //! Requests that fail, and their messages.
 
-use std::{fs, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -130,6 +130,16 @@ fn an_api_server_that_is_not_there_is_unreachable() {
     assert!(run(&["status", "--kubeconfig", file, "--context", "t"]).fails(4).contains("unreachable"));
     let none = "no way to the API server: there is no kubeconfig nowhere: name one by --kubeconfig or $KUBECONFIG\n";
     assert!(run(&["status", "--kubeconfig", "nowhere"]).fails(2).ends_with(none));
+    // Several files are named, and one is not there: kubectl goes on without it.
+    let missing = dir.path().join("missing").display().to_string();
+    for named in [format!("{missing}:{file}"), format!("{file}:{missing}"), format!(":{missing}::{file}")] {
+        let told = Ended::from(fleet(Path::new(&named), &["status"]).output().unwrap()).fails(4);
+        assert!(told.contains(unreachable), "{told}");
+    }
+    for named in [format!("{missing}:{missing}2"), format!("{missing}:")] {
+        let told = Ended::from(fleet(Path::new(&named), &["status"]).output().unwrap()).fails(2);
+        assert!(told.contains(&format!("there is no kubeconfig {missing}: ")), "{told}");
+    }
     fs::write(dir.path().join("bare"), "kind: Config\napiVersion: v1\n").unwrap();
     let bare = dir.path().join("bare");
     let told = run(&["status", "--kubeconfig", bare.to_str().unwrap()]).fails(2);
