@@ -66,11 +66,17 @@ pub enum NoUpdate {
     /// The channel has chosen nothing.
     #[error("the channel has chosen no image")]
     NoChoice,
-    /// It runs that, or something newer.
+    /// It runs something newer.
     #[error(
         "it runs {running}, and the channel's choice is {chosen}: a channel takes no node back to an older version"
     )]
     NotOlder { running: Version, chosen: Version },
+    /// It runs another image with that version: one was built or tagged anew.
+    #[error(
+        "it runs {running}, and the channel's choice is another build of that version: a channel takes no node from one build \
+         to another; give the new one a version of its own, or name image and payload in spec.target, until it runs them"
+    )]
+    SameVersionDiffers { running: Version },
     /// Its version is unknown: it may be newer, or have floors to go through.
     #[error(
         "the channel does not know the version that it runs, and takes no node back to an older version: name image and payload in \
@@ -216,13 +222,17 @@ impl Choice {
         self.chosen.as_ref().is_some_and(|chosen| chosen.digest == digest) || self.was_good(digest)
     }
 
-    /// The target of a node with this version: the first floor above it, or else the choice. Nothing if the version is not
-    /// known.
+    /// The target of a node with this version, which does not run the choice: the first floor above it, or else the choice.
+    /// Nothing if the version is not known.
     pub fn next(&self, running: Option<&Version>) -> Result<Image, NoUpdate> {
         let chosen = self.chosen.as_ref().ok_or(NoUpdate::NoChoice)?;
         let running = running.ok_or(NoUpdate::Unknown)?;
         if *running >= chosen.version {
-            return Err(NoUpdate::NotOlder { running: running.clone(), chosen: chosen.version.clone() });
+            let (running, chosen) = (running.clone(), chosen.version.clone());
+            // Build metadata is for people: it makes no version older than another.
+            let is_same = running.cmp_precedence(&chosen).is_eq();
+            let differs = NoUpdate::SameVersionDiffers { running: running.clone() };
+            return Err(if is_same { differs } else { NoUpdate::NotOlder { running, chosen } });
         }
         match self.floors.iter().find(|(floor, _)| floor.cmp_precedence(running).is_gt()) {
             None => Ok(chosen.clone()),

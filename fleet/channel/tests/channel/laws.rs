@@ -239,7 +239,11 @@ proptest! {
                     return Ok(());
                 }
                 Err(NoUpdate::NotOlder { chosen, .. }) => {
-                    prop_assert!(running >= chosen);
+                    prop_assert!(running.cmp_precedence(&chosen).is_gt());
+                    return Ok(());
+                }
+                Err(NoUpdate::SameVersionDiffers { .. }) => {
+                    prop_assert!(choice.chosen.is_some_and(|chosen| chosen.version.cmp_precedence(&running).is_eq()));
                     return Ok(());
                 }
                 Err(NoUpdate::NoChoice) => {

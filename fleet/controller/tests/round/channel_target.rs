@@ -79,6 +79,18 @@ fn a_pool_goes_to_the_choice_and_nobody_goes_back() {
     let round = scene.round();
     let pool_round = round.pools["p"].as_ref().unwrap();
     assert_eq!(pool_round.rollout.as_ref().unwrap().spec.image, latest("2.0.0")["image"].as_str().unwrap());
+    // The tag was moved to another build of the same version.
+    let mut moved = status(&["1.0.0", "2.0.0"], json!([]));
+    let mut before = latest("2.0.0");
+    before["digest"] = format!("sha256:{}", payload("image built before")).into();
+    before["payload"] = json!(payload("built before"));
+    (before["from"], before["until"]) = ("2026-01-01T00:00:00Z".into(), "2026-02-01T00:00:00Z".into());
+    moved["held"] = json!([before]);
+    let mut moved = self::scene(moved, &["1.0.0", "built before"]);
+    assert_eq!(planned(&moved), to("2.0.0", &["n0"]));
+    moved.roll();
+    let why = said(&moved, 1);
+    assert!(why.starts_with("it runs 2.0.0, and the channel's choice is another build of that version"), "{why}");
     // If all nodes are newer there is no rollout.
     let newer = self::scene(status(&["1.0.0", "3.0.0", "2.0.0"], json!([])), &["3.0.0"]);
     assert_eq!(planned(&newer), []);
