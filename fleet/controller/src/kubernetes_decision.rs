@@ -18,6 +18,7 @@ use slipway_node_api::text::clean_and_cut;
 use slipway_rollout::policy::Rules;
 
 use crate::{
+    kubernetes_job::LABEL,
     older_kubelets::{self, Kubelet},
     pools::Problem,
 };
@@ -180,7 +181,9 @@ impl Decision<'_> {
 
     fn follow(&mut self) -> Next {
         let of_this = self.status.run.clone().filter(|run| run.attempt == self.status.attempt);
-        let message = of_this.map_or_else(|| "its Job has not said anything yet".to_owned(), |run| run.message);
+        // Its pod may wait for a place or its image for ever, which the pod alone knows.
+        let why = || format!("its Job has not said anything yet; why: kubectl describe job,pod -A -l {LABEL}");
+        let message = of_this.map_or_else(why, |run| run.message);
         self.say(RUNNING, RUNNING, message)
     }
 

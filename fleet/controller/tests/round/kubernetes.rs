@@ -142,6 +142,9 @@ impl Scene {
 fn a_job_is_made_followed_deleted_and_the_version_observed() {
     let mut scene = Scene::new(json!({}));
     let name = scene.begins();
+    // Its pod may be pending for ever.
+    let why = "kubectl describe job,pod -A -l fleet.slipway.dev/kubernetes-upgrade";
+    assert!(scene.status().message.ends_with(why), "{:?}", scene.status());
     let status = scene.status();
     assert_eq!((status.from.as_deref(), status.to.as_deref(), status.attempt), (Some("1.30.4"), Some(NEW), 1));
     assert_eq!(
