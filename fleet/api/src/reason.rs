@@ -106,7 +106,7 @@ impl Reason {
                 ("no-ledger", Code::Unavailable, "see that the node reaches the API server, then ask again")
             }
             Self::PayloadDenied => {
-                ("payload-denied", Code::FailedPrecondition, "build and publish a corrected payload")
+                ("payload-denied", Code::FailedPrecondition, "else build and publish a corrected payload")
             }
             Self::OnTrial => ("on-trial", Code::FailedPrecondition, "`slipwayctl confirm` or `slipwayctl rollback`"),
             Self::UnknownDisk => (

@@ -90,7 +90,10 @@ pub enum Refusal {
     #[error("the fleet's ledger does not name the token {token} as this node's grant")]
     NotGranted { token: u64 },
     /// It was tried.
-    #[error("the payload {payload} was tried on this node and is denied: {why}")]
+    #[error(
+        "the payload {payload} was tried on this node and is denied: {why}; if only this node was at fault, \
+         root runs `installer upgrade` on it, and `slipwayctl confirm` once it is well"
+    )]
     Denied { payload: Sha256, why: String },
     /// The system that runs is not confirmed.
     #[error("the system that runs is on trial: confirm it or roll it back first")]
@@ -218,7 +221,7 @@ impl Journal {
             let may_turn = sequence::may_turn(op);
             let tried = match denied {
                 Some(Denied { payload, why }) if op.from.payload != Some(payload) => {
-                    Tried::Failed(format!("the payload {payload} was tried on this node and is denied: {why}"))
+                    Tried::Failed(Refusal::Denied { payload, why }.to_string())
                 }
                 _ => tried,
             };
