@@ -97,6 +97,7 @@ impl Cmdline {
     /// Apply the values of `--extra-kernel-arg` in order.
     pub fn apply_extra<'w>(&mut self, words: impl IntoIterator<Item = &'w str>) {
         let words: Vec<&str> = words.into_iter().collect();
+        let (words, for_init) = words.split_at(words.iter().position(|word| *word == FOR_INIT).unwrap_or(words.len()));
         // Removed once and up front, so that several extra consoles are all kept.
         for key in REPLACED_BY_EXTRA {
             if words.iter().any(|word| Word::from(*word).key == key) {
@@ -110,6 +111,9 @@ impl Cmdline {
                 _ => self.append(word),
             }
         }
+        // As they are: init may know words that begin with `-`.
+        let is_there = self.0.iter().any(|word| word.key == FOR_INIT);
+        self.0.extend(for_init.iter().skip(usize::from(is_there)).map(|word| Word::from(*word)));
     }
 
     /// The words, quoted for GRUB's `linux` command. Words that GRUB would change are refused.
@@ -352,6 +356,13 @@ mod tests {
         assert_eq!(with_extra(&["-a"]), "console=tty0 console=ttyS0 quiet");
         assert_eq!(with_extra(&["-a=1"]), "console=tty0 console=ttyS0 quiet a=2");
         assert_eq!(with_extra(&["-quiet", "-nosuch", "-a=9"]), "console=tty0 console=ttyS0 a=1 a=2");
+        assert_eq!(
+            with_extra(&["b", "--", "-x", "console=c"]),
+            "console=tty0 console=ttyS0 quiet a=1 a=2 b -- -x console=c"
+        );
+        let mut for_init = Cmdline::parse("quiet -- x");
+        for_init.apply_extra(["a", "--", "y"]);
+        assert_eq!(for_init.to_string(), "quiet a -- x y");
         assert_eq!(with_extra(&["-"]), "console=tty0 console=ttyS0 quiet a=1 a=2 -");
     }
 
