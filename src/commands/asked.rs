@@ -5,6 +5,8 @@ use std::{
     os::unix::{fs::MetadataExt as _, process::parent_id},
 };
 
+use crate::device::kernel_text;
+
 /// The user, who that user was at login, and the program that began it: `root, login alice, from sshd`.
 pub fn by() -> String {
     // The owner of this process.
@@ -36,7 +38,7 @@ fn program() -> Option<String> {
     let mut pid = parent_id();
     for _ in 0..16 {
         // PID (NAME) STATE PARENT …; a name may hold anything.
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let stat = kernel_text(format!("/proc/{pid}/stat")).ok()?;
         let (begin, end) = (stat.find('(')?, stat.rfind(')')?);
         let name = stat.get(begin + 1..end)?;
         if !QUIET.contains(&name) {

@@ -78,6 +78,7 @@ use anyhow::Context as _;
 use slipway_core::{boot::loader_variable::BootWords, plan::Refusals, report::FailureKind, text::quoted};
 
 use crate::{
+    device,
     error::{Failure, OrFail as _},
     payload::{SourceRef, image::ImageError},
     probe::ProbeError,
@@ -85,6 +86,8 @@ use crate::{
 
 /// The UEFI loader's record of this boot (`loader/src/variable.rs`).
 const BOOT_VARIABLE: &str = "/sys/firmware/efi/efivars/SlipwayBoot-b6ef5d2f-8d3a-4a0c-9c1e-5a1f5d6c0b57";
+
+const NO_CMDLINE: &str = "/proc/cmdline (without /proc: `mount -t proc proc /proc`)";
 
 /// Command line of the running kernel. A unified kernel image brings its own, which is signed. The boot rule's words
 /// are in a variable of the firmware then, and stand behind it here.
@@ -95,7 +98,7 @@ pub fn kernel_cmdline() -> Result<String, Failure> {
 /// The words of this boot, and why an existing variable does not count. That is no failure: a verb that does not know
 /// which slot runs may still go back.
 pub fn boot_words() -> Result<BootWords, Failure> {
-    let line = fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(FailureKind::Environment)?;
+    let line = device::kernel_text("/proc/cmdline").context(NO_CMDLINE).or_fail(FailureKind::Environment)?;
     Ok(BootWords::read(&line, || match fs::read(BOOT_VARIABLE) {
         Ok(value) => Ok(Some(value)),
         // GRUB leaves none, and BIOS has none.

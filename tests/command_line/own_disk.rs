@@ -80,6 +80,21 @@ fn a_disk_with_one_copy_of_its_partition_table_is_found() {
     under(&world, &cmdline, "", &["status"]).succeeds();
 }
 
+/// Typed in a boot menu, or added by firmware.
+#[test]
+fn a_word_that_is_not_utf_8_hides_no_other() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    node.grub_tries();
+    let cmdline = [b"caf\xe9=1 ", node.cmdline('B', true).as_bytes()].concat();
+    for verb in ["status", "verify", "confirm"] {
+        let mut command = world.command_under(&cmdline, "", &[verb, "--disk"]);
+        Outcome::of(command.arg(&node.disk)).succeeds();
+    }
+    assert_eq!(json_of(&node.disk, &["status"])["boot_env"]["default"], "B");
+}
+
 #[test]
 fn of_clones_it_is_the_drive_that_was_installed() {
     let world = World::new();

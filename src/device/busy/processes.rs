@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::devices::Store;
+use crate::device::kernel_text;
 
 /// All that can be seen, but for this one: their numbers and directories in /proc.
 pub fn all() -> impl Iterator<Item = (u32, PathBuf)> {
@@ -19,7 +20,7 @@ pub fn all() -> impl Iterator<Item = (u32, PathBuf)> {
 
 /// Name of the program.
 pub fn comm(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
+    kernel_text(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
 /// As `process 123 (dd)`.
@@ -51,7 +52,7 @@ pub fn with_open(stores: &[Store], wanted: impl Fn(&str) -> bool) -> Option<(u32
 
 /// The process that has started this one (proc_pid_stat(5)).
 fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = kernel_text(format!("/proc/{pid}/stat")).ok()?;
     // The name of the program, in brackets, may have anything in it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }

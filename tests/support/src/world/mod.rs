@@ -102,7 +102,7 @@ impl World {
     }
 
     /// The program under a kernel command line, in a mount namespace of its own and after these commands (`&& …`) in it.
-    pub fn command_under(&self, cmdline: &str, before: &str, args: &[&str]) -> Command {
+    pub fn command_under(&self, cmdline: impl AsRef<[u8]>, before: &str, args: &[&str]) -> Command {
         let file = self.path("cmdline");
         fs::write(&file, cmdline).unwrap();
         installer_in(&format!("mount --bind {} /proc/cmdline {before} && exec \"$@\"", file.display()), args)
