@@ -49,9 +49,17 @@ impl Gpt {
             foreign = !ours(&backup.1) && backup.1.is_ok();
             if !ours(&backup.1) {
                 // If the last block cannot be read, this says so unless the backup is elsewhere.
-                let elsewhere = header.alternate_lba;
-                if elsewhere != last {
-                    backup = (elsewhere, table(disk, elsewhere));
+                let elsewhere = (header.alternate_lba != last).then_some(header.alternate_lba);
+                // A read that fails once need not fail again.
+                let there = elsewhere.map(|at| (at, table(disk, at).or_else(|_| table(disk, at))));
+                // The primary may be from before a growth. EPHEMERAL has the place of its backup since, and the right table is
+                // in the last block.
+                let is_older = |there: &Result<Table, GptError>| {
+                    there.is_err()
+                        && backup.1.as_ref().is_ok_and(|(last, found)| is_same_disk(last, found, header, entries))
+                };
+                if let Some(there) = there.filter(|(_, there)| !is_older(there)) {
+                    backup = there;
                 } else if foreign {
                     foreign = false;
                     other_backup = std::mem::replace(&mut backup.1, Err(GptError::OtherTable)).ok();
@@ -89,10 +97,7 @@ impl Gpt {
     /// The copy in the last block, if it is whole, of the same disk, and says something else than the primary.
     pub fn contradicting(&self) -> Option<&[Entry]> {
         let ((header, entries), (other, others)) = (self.primary.as_ref().ok()?, self.other_backup.as_ref()?);
-        let guids = |entries: &[Entry]| entries.iter().map(|entry| entry.guid).collect::<Vec<_>>();
-        let known = guids(entries);
-        let is_same = other.disk_guid == header.disk_guid || guids(others).iter().any(|guid| known.contains(guid));
-        is_same.then_some(others)
+        is_same_disk(other, others, header, entries).then_some(others)
     }
 
     /// Whether the disk does not return one of them.
@@ -118,6 +123,11 @@ impl Gpt {
             foreign_backup: self.foreign_backup,
         }
     }
+}
+
+fn is_same_disk(one: &Header, of_one: &[Entry], other: &Header, of_other: &[Entry]) -> bool {
+    let has = |entry: &Entry| of_other.iter().any(|other| other.guid == entry.guid);
+    one.disk_guid == other.disk_guid || of_one.iter().any(has)
 }
 
 // Linux takes no table whose usable blocks end beyond the disk, and firmware writes a second copy where the first one says that

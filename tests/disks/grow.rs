@@ -11,8 +11,8 @@ use slipway_core::units::{GIB, MIB};
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
-        Content, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, Outcome, Partition, SLOT_4096, World, installer, json_of,
-        noise, on_disk, partition, read_at, refused, refused_on, tool, write_at,
+        Content, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, Outcome, Partition, Running, SLOT_4096, World, installer,
+        json_of, noise, on_disk, partition, read_at, refused, refused_on, tool, write_at,
     },
 };
 
@@ -104,6 +104,25 @@ fn what_is_not_mounted_grows_later() {
     assert!(bytes_of(&mount) > before + GIB);
     drop(mount);
     tool!("xfs_repair", "-n", &part.node);
+}
+
+/// Another mount namespace has it, or it is mounted for reading only.
+#[test]
+fn a_mount_that_is_out_of_reach_is_named() {
+    let world = World::new();
+    let disk = on_a_larger_disk(&world, &[], 2 * GIB);
+    let (part, point) = (ephemeral(&disk), world.path("elsewhere"));
+    let other = Running::mount(&part.node, &point);
+    let helps = format!("`nsenter --target {} --mount`", other.pid());
+    for _ in ["the partition grows", "nothing to do"] {
+        let texts = ["XFS grows only while it is mounted: it is mounted on ", "in the mount namespace of ", &helps];
+        shows(&grow(&disk.node).succeeds(), &texts);
+    }
+    drop(other);
+    tool!("mount", "-o", "ro", &part.node, &point);
+    let told = grow(&disk.node);
+    tool!("umount", &point);
+    shows(&told.succeeds(), &["for reading only", "`mount -o remount,rw`"]);
 }
 
 #[test]
@@ -210,4 +229,36 @@ fn a_partition_behind_ephemeral_stays() {
     assert_eq!(tool!("sgdisk", "-i", "8", &disk.node), eighth);
     verified(&disk.node);
     shows(&grow(&disk.node).succeeds(), &["nothing to do"]);
+}
+
+/// The beginning of the disk is from before the growth: a lost write, or an old backup of the table that somebody put back. What
+/// the file system says counts.
+#[test]
+fn a_first_copy_from_before_the_growth_is_written_anew() {
+    let world = World::new();
+    let disk = on_a_larger_disk(&world, &[], 2 * GIB);
+    let image = world.path("disk.img");
+    let (older, old_backup) = (read_at(&disk.node, 512, 33 * 512), IMAGE_BYTES - 33 * 512);
+    let part = ephemeral(&disk);
+    let mount = Mount::new(&part.node, world.path("mount"));
+    grow(&disk.node).succeeds();
+    drop((mount, part, disk));
+    let (grown, newer) = (partition(&image, "EPHEMERAL"), read_at(&image, 512, 33 * 512));
+    let told = || json_of(&image, &["status"])["next_step"].clone();
+    let before = Content::of(&image);
+    for mend in ["repair", "grow"] {
+        // By now files have the place of the old second copy.
+        write_at(&image, old_backup, &noise(9, 33 * 512));
+        let whole = Content::of(&image);
+        assert!(whole != before);
+        write_at(&image, 512, &older);
+        let next = told();
+        assert_eq!(next["command"], format!("installer repair --disk {}", image.display()), "{next}");
+        on_disk(&image, &[mend]).succeeds();
+        assert_eq!((read_at(&image, 512, 33 * 512) == newer, told()["command"].clone()), (true, Value::Null), "{mend}");
+        assert!(
+            partition(&image, "EPHEMERAL") == grown && Content::of(&image) == whole,
+            "{mend}: data was written over"
+        );
+    }
 }

@@ -29,7 +29,7 @@ fn facts(sector: SectorSize) -> GrowFacts {
     let primary = raw(&bytes.primary_header, Lba(1), &bytes.entries);
     let ephemeral = gpt.part(Part::Ephemeral).len;
     let mounted = Some(("/var".to_owned(), xfs(ephemeral)));
-    let known = Some(Known { bytes: ephemeral, mounted });
+    let known = Some(Known { bytes: ephemeral, mounted, elsewhere: None });
     let held = EphemeralContent::Xfs(xfs(ephemeral));
     GrowFacts { gpt, sector, disk_bytes: DISK, primary: Some(primary), last: None, held, known }
 }
@@ -109,6 +109,12 @@ fn what_is_cleared() {
         extents.map(|extent| (extent.offset, extent.end())).collect::<Vec<_>>()
     };
     let table = 33 * 512;
+    // The table is from before a growth, and the file system is not: its end stays.
+    let grown = |bytes| GrowFacts { held: EphemeralContent::Xfs(xfs(bytes)), known: None, ..facts.clone() };
+    let begin = facts.gpt.part(Part::Ephemeral).offset;
+    assert_eq!(cleared(&grown(DISK - 2 * MIB - begin)), [(DISK - 2 * MIB, DISK - table)]);
+    assert_eq!(cleared(&grown(DISK - MIB - begin - 4096)), [(DISK - MIB, DISK - table)]);
+    assert_eq!(cleared(&grown(2 * DISK)), []);
     assert_eq!(cleared(&facts), [(DISK - 3 * MIB, DISK - table)]);
     for more in [512, MIB, MIB + 512, 2 * MIB, 4 * MIB] {
         let disk_bytes = IMAGE + more;
@@ -130,7 +136,8 @@ fn what_becomes_of_the_file_system() {
     use FileSystemGrowth::{Full, Grows, LeftToTheOs, LeftUntilMounted, None as No};
     let facts = facts(SectorSize::S512);
     let size = facts.known.as_ref().unwrap().bytes;
-    let unmounted = |held| GrowFacts { held, known: Some(Known { bytes: size, mounted: None }), ..facts.clone() };
+    let unmounted =
+        |held| GrowFacts { held, known: Some(Known { bytes: size, mounted: None, elsewhere: None }), ..facts.clone() };
     for (facts, growth, steps) in [
         (facts.clone(), Grows, 8),
         (unmounted(facts.held), LeftUntilMounted, 7),
@@ -143,6 +150,19 @@ fn what_becomes_of_the_file_system() {
         let plan = grow(&facts).unwrap();
         assert_eq!((plan.growth.unwrap().file_system, plan.steps.len()), (growth, steps), "{facts:?}");
     }
+}
+
+/// A mount that is not in reach is named, and no other one is waited for.
+#[test]
+fn what_is_mounted_elsewhere_is_named() {
+    let facts = facts(SectorSize::S512);
+    let elsewhere = Some("it is mounted on /var in the mount namespace of process 7 (pod)".to_owned());
+    let known = Some(Known { bytes: facts.known.as_ref().unwrap().bytes, mounted: None, elsewhere });
+    let result = grow(&GrowFacts { known, ..facts }).unwrap().result;
+    assert!(
+        result.ends_with("only while it is mounted: it is mounted on /var in the mount namespace of process 7 (pod)"),
+        "{result}"
+    );
 }
 
 #[test]

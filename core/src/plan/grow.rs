@@ -67,6 +67,8 @@ pub struct Known {
     pub bytes: u64,
     /// Mount point of an XFS file system on it that is mounted for writing, and its size.
     pub mounted: Option<(String, XfsSize)>,
+    /// Where it is mounted otherwise, and what helps, in words.
+    pub elsewhere: Option<String>,
 }
 
 /// The outcome of a growth.
@@ -137,7 +139,7 @@ pub fn grow(disk: &str, facts: &GrowFacts) -> Result<(Plan, Option<GrownGpt>), R
         esp: None,
         boot_env_at: [None; 2],
         warnings: vec![],
-        result: result(growth, facts.held),
+        result: result(growth, facts),
         meanwhile: "the partition table is the one that was there before".to_owned(),
         growth: Some(growth),
         bootloader: None,
@@ -217,7 +219,14 @@ fn table(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Result<(Op
 fn new_end(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> [Extent; 2] {
     let (sector, before) = (facts.sector, facts.gpt.part(Part::Ephemeral));
     let at = |lba: Lba| (lba.0 + 1) * sector.bytes();
-    let from = (ephemeral.end() - TAIL_BYTES).max(before.end());
+    // A file system that is larger than its partition was in all of it: the table is from before a growth.
+    let held = match facts.held {
+        EphemeralContent::Xfs(xfs) => {
+            xfs.bytes().and_then(|bytes| bytes.checked_add(before.offset)?.checked_next_multiple_of(MIB))
+        }
+        _ => Some(0),
+    };
+    let from = (ephemeral.end() - TAIL_BYTES).max(before.end()).max(held.unwrap_or(u64::MAX));
     let is_last = primary.entries().iter().all(|entry| {
         entry.number == Part::Ephemeral.number()
             || entry.extent(sector).is_none_or(|other| other.end() <= ephemeral.end())
@@ -257,15 +266,16 @@ fn file_system(facts: &GrowFacts, bytes: u64) -> FileSystemGrowth {
     }
 }
 
-fn result(growth: Growth, held: EphemeralContent) -> String {
+fn result(growth: Growth, facts: &GrowFacts) -> String {
     let size = approx(growth.after);
-    match (growth.file_system, held) {
+    let elsewhere = facts.known.as_ref().and_then(|known| known.elsewhere.as_deref());
+    match (growth.file_system, facts.held) {
         (FileSystemGrowth::Grows | FileSystemGrowth::Full, _) => {
             format!("EPHEMERAL has {size}, and its file system has all of it")
         }
         (FileSystemGrowth::LeftUntilMounted, _) => format!(
-            "EPHEMERAL has {size}; its file system is smaller, and XFS grows only while it is mounted: run the same command \
-             again then"
+            "EPHEMERAL has {size}; its file system is smaller, and XFS grows only while it is mounted: {}",
+            elsewhere.unwrap_or("run the same command again then")
         ),
         (_, EphemeralContent::Other(what) | EphemeralContent::Unsafe(what)) => {
             format!("EPHEMERAL has {size}; it holds {what}, which only the OS can grow")

@@ -17,7 +17,7 @@ use slipway_core::{
 
 use super::identity::DiskNode;
 pub use devices::{ALL, Device, Devices, Kind, NoSysfs, Store};
-pub use mounts::xfs_mounts;
+pub use mounts::{out_of_reach, xfs_mounts};
 
 /// The uses of these ranges. A partition alone is no use.
 pub fn uses_of(node: &DiskNode, extents: &[Extent]) -> Result<Vec<DiskUse>, NoSysfs> {

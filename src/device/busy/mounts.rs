@@ -11,11 +11,14 @@ use super::{
     devices::{Store, device_number},
     processes::{self, named},
 };
+use crate::device::kernel_text;
 
 pub struct Mount {
     pub rdev: u64,
     /// Where, for people.
     pub place: String,
+    /// A process that sees it there, if this one does not.
+    pub seen_by: Option<u32>,
 }
 
 /// Every mount of a block device. A namespace without a process is not seen; the kernel's claim (`O_EXCL`) finds its
@@ -35,21 +38,35 @@ pub fn mounts() -> Vec<Mount> {
         if view.as_ref().is_some_and(|view| !views.insert(view.clone())) {
             continue;
         }
-        let Ok(text) = fs::read_to_string(process.join("mountinfo")) else { continue };
+        let Ok(text) = kernel_text(process.join("mountinfo")) else { continue };
         let ours = pid == 0 || view.is_some_and(|(namespace, _)| Some(namespace) == own_namespace);
         for (rdev, point) in text.lines().flat_map(mounted) {
             if seen.insert((rdev, point.clone())) {
                 let whose = if ours { String::new() } else { format!(" in the mount namespace of {}", named(pid)) };
-                mounts.push(Mount { rdev, place: format!("{point}{whose}") });
+                mounts.push(Mount { rdev, place: format!("{point}{whose}"), seen_by: (!ours).then_some(pid) });
             }
         }
     }
     mounts
 }
 
+/// Where a device is mounted that [`xfs_mounts`] does not find, and what helps, in words.
+pub fn out_of_reach(rdev: u64) -> Option<String> {
+    let Mount { place, seen_by, .. } = mounts().into_iter().find(|mount| mount.rdev == rdev)?;
+    Some(match seen_by {
+        Some(pid) => {
+            format!("it is mounted on {place}: run the same command there, as `nsenter --target {pid} --mount` does")
+        }
+        None => format!(
+            "it is mounted on {place}, but for reading only, or another mount lies over it there: `mount -o remount,rw`, and run \
+             the same command again"
+        ),
+    })
+}
+
 /// Mount points where this process sees the device's XFS mounted for writing.
 pub fn xfs_mounts(rdev: u64) -> Vec<PathBuf> {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let text = kernel_text("/proc/self/mountinfo").unwrap_or_default();
     text.lines().filter_map(|line| xfs_mount(line, rdev)).collect()
 }
 
@@ -83,7 +100,7 @@ fn mounted(line: &str) -> Vec<(u64, String)> {
 
 /// The devices and files that are used as swap.
 pub fn swaps() -> Vec<Store> {
-    let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let text = kernel_text("/proc/swaps").unwrap_or_default();
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
     paths.filter_map(|path| Store::of_metadata(&fs::metadata(path.replace("\\040", " ")).ok()?)).collect()
 }

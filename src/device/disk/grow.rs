@@ -4,7 +4,7 @@ use std::{fs::File, io, os::unix::fs::MetadataExt as _, path::PathBuf};
 
 use super::{Disk, claim::patiently};
 use crate::device::{
-    busy::{self, ALL, Device, Kind, xfs_mounts},
+    busy::{self, ALL, Device, Kind, out_of_reach, xfs_mounts},
     ioctl,
 };
 use slipway_core::{plan::Known, units::Extent};
@@ -19,14 +19,11 @@ impl Disk {
     pub(super) fn known_partition(&self, offset: u64) -> io::Result<Option<Known>> {
         let Some(part) = self.partition_at(offset) else { return Ok(None) };
         let Some(Extent { len: bytes, .. }) = part.extent() else { return Ok(None) };
-        let mounted = match mounted_xfs(part.rdev) {
-            Some((place, opened)) => {
-                let (size, _) = ioctl::xfs_size(&opened)?;
-                Some((place.display().to_string(), size))
-            }
-            None => None,
+        let Some((place, opened)) = mounted_xfs(part.rdev) else {
+            return Ok(Some(Known { bytes, mounted: None, elsewhere: out_of_reach(part.rdev) }));
         };
-        Ok(Some(Known { bytes, mounted }))
+        let (size, _) = ioctl::xfs_size(&opened)?;
+        Ok(Some(Known { bytes, mounted: Some((place.display().to_string(), size)), elsewhere: None }))
     }
 
     pub(super) fn resize_known(&self, extent: Extent) -> io::Result<()> {
