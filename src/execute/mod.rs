@@ -49,7 +49,7 @@ use slipway_core::{
     report::{FailureKind, Left, Observer},
     units::{Extent, GIB, approx},
 };
-pub use snapshot::TakesSnapshot;
+pub use snapshot::{TakesSnapshot, snapshot_room};
 use volume::Unverified;
 
 /// A step that failed. All steps before it were on the disk when the next one began.

@@ -4,7 +4,7 @@ use anyhow::{Context as _, anyhow, bail};
 use slipway_core::{
     boot::slot::Slot,
     digest::Sha256,
-    plan::{HeadChange, Step},
+    plan::{HeadChange, Plan, Step},
     snapshot::{
         HEAD_BYTES,
         content::Content,
@@ -13,13 +13,29 @@ use slipway_core::{
     units::Extent,
 };
 
-use super::{Executor, Expect};
+use super::{Executor, Expect, Sources};
 use crate::probe;
 
 /// Takes what belongs to a system, when its turn has come.
 pub trait TakesSnapshot {
     /// Also what the user should know about it.
     fn take(&self) -> anyhow::Result<(Content, Vec<String>)>;
+}
+
+/// Where the snapshot of a plan would lie if it were taken now.
+pub fn snapshot_room(plan: &Plan, sources: &Sources) -> anyhow::Result<Option<Extent>> {
+    let room = plan.steps.iter().find_map(|step| match step {
+        Step::WriteSnapshot { extent, .. } => Some(*extent),
+        _ => None,
+    });
+    let (Some(room), Some(source)) = (room, sources.snapshot) else { return Ok(None) };
+    Ok(Some(place(room, source.take()?.0.encode()?.len())))
+}
+
+/// At the end of the room, to a whole 4 KiB.
+const fn place(room: Extent, bytes: usize) -> Extent {
+    let len = (bytes as u64).next_multiple_of(HEAD_BYTES);
+    Extent { offset: room.end() - len, len }
 }
 
 impl Executor<'_, '_> {
@@ -31,8 +47,8 @@ impl Executor<'_, '_> {
         self.snapshot = Some((content.files() as u64, bytes.len() as u64, Sha256::of(&bytes)));
         // It may have 16 MiB, and so have these bytes.
         drop(content);
-        bytes.resize(bytes.len().next_multiple_of(HEAD_BYTES as usize), 0);
-        let at = Extent { offset: room.end() - bytes.len() as u64, len: bytes.len() as u64 };
+        let at = place(room, bytes.len());
+        bytes.resize(at.len as usize, 0);
         let part = self.plan.steps.iter().find_map(|step| match step {
             Step::ForgetCached { part, extent } if *part == slot.into() => Some(*extent),
             _ => None,

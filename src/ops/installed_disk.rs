@@ -10,7 +10,10 @@ use anyhow::Context as _;
 use slipway_core::{
     boot::slot::Slot,
     digest::Sha256,
-    disk::{identity::DiskIdentity, layout::Part},
+    disk::{
+        identity::{DiskIdentity, DiskKind},
+        layout::Part,
+    },
     plan::bootloader::RenewalRequest,
     plan::{self, Asked, Goal, Plan, Refusals, RequestBase, Step, SystemFacts},
     rate_limit::ByteRate,
@@ -198,16 +201,25 @@ impl<'d> InstalledDisk<'d> {
 
     /// Only after [`InstalledDisk::hold`].
     pub fn carry_out(&self, plan: &Plan, sources: Sources, observer: &mut dyn Observer) -> Result<(), Failure> {
-        // Before the other slot is given up for it.
-        for extent in plan::room(plan, self.system.sector) {
-            let no_room = || format!("{}: nothing was written: {}", self.identity.path, execute::no_room(extent));
-            self.disk.reserve(extent).with_context(no_room).or_fail(FailureKind::Install)?;
-        }
+        self.reserve(plan, &sources)?;
         let disk = RateLimited::new(self.disk, self.limiter.as_ref());
         execute::run(plan, &disk, sources, observer).map_err(|failed| {
             after_failure::of_system(failed, plan, self.disk, &self.kernel_cmdline, self.system.env.as_ref())
         })?;
         self.is_there(plan).with_context(|| self.identity.path.clone()).or_fail(FailureKind::Install)
+    }
+
+    /// Room in an image file, before the other slot is given up for what there is none for.
+    fn reserve(&self, plan: &Plan, sources: &Sources) -> Result<(), Failure> {
+        let mut room = plan::room(plan, self.system.sector);
+        if self.identity.kind == DiskKind::Image {
+            room.extend(execute::snapshot_room(plan, sources).or_fail(FailureKind::Environment)?);
+        }
+        for extent in room {
+            let no_room = || format!("{}: nothing was written: {}", self.identity.path, execute::no_room(extent));
+            self.disk.reserve(extent).with_context(no_room).or_fail(FailureKind::Install)?;
+        }
+        Ok(())
     }
 
     /// Checks that the boot rule will find the plan's writes.

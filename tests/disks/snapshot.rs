@@ -11,7 +11,10 @@ use rustix::fs::XattrFlags;
 use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INPUT, INSTALL},
-    world::{Node, Outcome, World, installer, json_of, on_disk, partition, read_at, refused, tool, write_at},
+    world::{
+        IMAGE_BYTES, Node, Outcome, SmallFs, World, installer, json_of, on_disk, partition, read_at, refused, tool,
+        write_at,
+    },
 };
 
 const DECLARED: &str = "paths = [\"/etc/app\", \"/etc/app.conf\"]\nmeta = [\"0x0b\", \"0x0c\"]\n";
@@ -29,9 +32,13 @@ struct Machine<'w> {
 
 impl<'w> Machine<'w> {
     fn new(world: &'w World) -> Self {
+        Machine::of(world, Node::installed(world))
+    }
+
+    fn of(world: &'w World, node: Node<'w>) -> Self {
         let etc = world.path("etc");
         fs::create_dir_all(etc.join("slipway")).unwrap();
-        let machine = Machine { world, node: Node::installed(world), etc };
+        let machine = Machine { world, node, etc };
         machine.declare(DECLARED);
         machine
     }
@@ -423,6 +430,23 @@ fn a_full_file_system_is_said_and_the_next_start_goes_on() {
     assert_eq!(fs::read_to_string(machine.path("app/large")).unwrap().len(), 300_000);
     let kept = on_disk(&machine.node.disk, &["snapshot", "show", "--slot=B"]).succeeds().stdout;
     assert!(!kept.contains("/etc/app/large"), "what was there at the first start is kept: {kept}");
+}
+
+/// The other slot is not given up for a snapshot that there is no room for.
+#[test]
+fn an_image_file_that_has_no_room_for_a_snapshot_is_left_as_it_is() {
+    let world = World::new();
+    let small = SmallFs::new(&world);
+    let disk = small.path("os.img");
+    fs::File::create(&disk).unwrap().set_len(IMAGE_BYTES).unwrap();
+    let machine = Machine::of(&world, Node::onto(&world, disk));
+    machine.declare("paths = [\"/etc/app\"]\n");
+    machine.write("app/large", &"x".repeat(3_000_000));
+    small.leave_free(2 << 20);
+    let why = ["nothing was written: no room for ", "No space left on device"];
+    refused(&machine.node.disk, INSTALL, &why, || machine.upgrade());
+    fs::remove_file(small.path("filler")).unwrap();
+    machine.upgrade().succeeds();
 }
 
 /// Encrypted, and not opened: its directory is no mount point. Nothing is written below it, and the system starts.

@@ -230,13 +230,25 @@ fn reserve(disk: &DiskFacts, layout: &Layout, volumes: &BTreeMap<Part, Volume>) 
     }
 }
 
-/// The room that the file systems take which a plan writes to an installed disk. An image file may lie on a full file system.
+/// The room that a plan takes which writes file systems to an installed disk. An image file may lie on a full file system, and
+/// have a hole in any place.
 pub fn room(plan: &Plan, sector: SectorSize) -> Vec<Extent> {
+    let volume = |part: Part, extent| room_of(part, plan.volume(part)?, extent, sector);
     let taken = |step: &Step| match step {
-        Step::WriteVolume { part, extent } => room_of(*part, plan.volume(*part)?, *extent, sector),
-        _ => None,
+        Step::WriteVolume { part, extent } => volume(*part, *extent).into_iter().collect(),
+        Step::WriteMetaCopy { .. }
+        | Step::WriteMetaLegacy { .. }
+        | Step::WriteBootEnv { .. }
+        | Step::WriteMarker { .. }
+        | Step::WriteHistory { .. }
+        | Step::WriteSnapshotHead { .. }
+        | Step::WriteFile { .. }
+        | Step::CopyFat { .. } => step.writes(),
+        // Zeros are holes. A volume of data makes its own room, and how much a snapshot is, no plan knows.
+        _ => vec![],
     };
-    plan.steps.iter().filter_map(taken).collect()
+    let is_large = plan.steps.iter().any(|step| matches!(step, Step::WriteVolume { .. }));
+    if is_large { plan.steps.iter().flat_map(taken).collect() } else { vec![] }
 }
 
 fn room_of(part: Part, volume: &Volume, extent: Extent, sector: SectorSize) -> Option<Extent> {
