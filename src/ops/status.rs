@@ -19,7 +19,10 @@ use slipway_core::{
         slot::{PerSlot, Slot, SlotState},
         trial::Failed,
     },
-    disk::{identity::DiskIdentity, layout::Part},
+    disk::{
+        identity::{DiskIdentity, DiskKind},
+        layout::Part,
+    },
     plan::{self, Asked, RequestBase, SystemFacts},
     report::{
         Beside, Bootloaders, ChainCheck, MetaTag, NextStep, Observer, SlotStatus, StatusReport, Writer, command_for,
@@ -116,6 +119,7 @@ impl Seen {
     pub fn next_step(&self, facts: &SystemFacts) -> NextStep {
         let beside = Beside {
             disk: &self.disk.path,
+            is_image: self.disk.kind == DiskKind::Image,
             detach: self.detach.clone(),
             shrunk: self.shrunk.clone(),
             unlisted: self.unlisted.clone(),

@@ -325,7 +325,7 @@ fn a_lost_superblock_is_told() {
             let seen = Content::of(&image);
             for verb in ["status", "verify"] {
                 let text = on_disk(&image, &[verb]).exits(INSTALL).stdout;
-                for says in [name, "xfs_repair /dev/disk/by-partuuid/", &format!("byte {at} of the disk")] {
+                for says in [name, "xfs_repair \"$part\"", &format!("byte {at} of the disk")] {
                     assert!(text.contains(says), "{verb}: {says}: {text}");
                 }
             }

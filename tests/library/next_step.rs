@@ -31,6 +31,7 @@ const CLONE: &str = "detach /dev/sdb, the copy";
 fn beside() -> Beside<'static> {
     Beside {
         disk: "/dev/sda",
+        is_image: false,
         detach: None,
         shrunk: None,
         chain_damaged: false,
@@ -271,12 +272,34 @@ fn table() {
     let shared = SystemFacts { env_at: [healthy().env_at[0], None], ..from_outside(healthy()) };
     let step = next_step(&shared, &Beside { problems: true, ..beside() });
     assert!(step.command.unwrap().starts_with("fsck.vfat -a /dev/disk/by-partuuid/"), "{}", step.why);
+    an_image_is_mended_by_its_bytes(&shared);
     let writer = Writer { pid: Some(7), name: None, progress: None };
     let wait = next_step(&pending(), &Beside { writer: Some(&writer), ..beside() });
     let why = "wait: process 7 has locked the disk for writing".to_owned();
     assert_eq!(wait, NextStep { command: None, why });
     let problem = next_step(&healthy(), &Beside { problems: true, ..beside() });
     assert_eq!(problem.command.as_deref(), Some("installer verify --disk /dev/sda"));
+}
+
+/// Where the original of an image is attached, the links of its partitions are the original's. So they are wherever the image
+/// lies.
+fn an_image_is_mended_by_its_bytes(shared: &SystemFacts) {
+    let faults = [(Part::State, "STATE: the superblock is damaged".to_owned())].into();
+    let lost = SystemFacts { data_faults: faults, ..from_outside(healthy()) };
+    for disk in ["disk.img", "/dev/shm/disk.img"] {
+        let image = Beside { disk, is_image: true, problems: true, ..beside() };
+        let told = [shared, &lost].map(|facts| {
+            let NextStep { command, why } = next_step(facts, &image);
+            command.unwrap_or(why)
+        });
+        for (told, (part, program)) in told.iter().zip([(Part::Esp, "fsck.vfat -a"), (Part::State, "xfs_repair")]) {
+            let place = lost.gpt.part(part);
+            let attach = format!("$(losetup --find --show --offset={} --sizelimit={} {disk})", place.offset, place.len);
+            assert!(told.contains(&attach) && told.contains(&format!("{program} \"$part\"")), "{told}");
+            assert!(!told.contains("by-partuuid"), "{told}");
+        }
+    }
+    assert!(advice(&lost).why.contains("`xfs_repair /dev/disk/by-partuuid/"), "{}", advice(&lost).why);
 }
 
 /// What the command is for, where that is not said by the state alone.

@@ -23,6 +23,7 @@ use crate::{
     plan::{self, ActivateRequest, Asked, Plan, Refusals, RequestBase, RunsFrom, SystemFacts},
     snapshot::head,
     text::quoted,
+    units::Extent,
 };
 
 /// The one thing to do next.
@@ -48,6 +49,8 @@ impl NextStep {
 pub struct Beside<'a> {
     /// Path of the disk.
     pub disk: &'a str,
+    /// Whether it is an image file.
+    pub is_image: bool,
     /// The disk to detach, and why, if another one has the same disk GUID.
     pub detach: Option<String>,
     /// The remedy, if there is no room for the second copy of the table: the disk was larger.
@@ -328,17 +331,10 @@ impl Deciding<'_> {
 
     fn data_lost(&self) -> Option<NextStep> {
         let (part, fault) = self.facts.data_faults.first_key_value()?;
-        let node = format!("/dev/disk/by-partuuid/{}", self.facts.gpt.guid(*part));
-        let disk = quoted(self.beside.disk);
-        let attach = if self.beside.disk.starts_with("/dev/") {
-            String::new()
-        } else {
-            format!(" (first attach the image: `losetup --find --show --partscan {disk}`)")
-        };
+        let (repair, disk) = (self.on_part(*part, "xfs_repair"), quoted(self.beside.disk));
         Some(words(format!(
-            "{fault}. What boots is whole. `xfs_repair {node}`{attach} may bring the file system back from its other \
-             superblocks; if it does not, `installer wipe {part} --disk {disk} --format-data` makes a new one, and what was in \
-             it is gone"
+            "{fault}. What boots is whole. `{repair}` may bring the file system back from its other superblocks; if it does \
+             not, `installer wipe {part} --disk {disk} --format-data` makes a new one, and what was in it is gone"
         )))
     }
 
@@ -348,18 +344,18 @@ impl Deciding<'_> {
         let is_shared = self.facts.history.as_ref().is_some_and(|history| !history.is_kept());
         let why = "the file system of the ESP contradicts itself, so nothing is written to it: mends that, and `installer \
                    status` then says what is left to do";
-        (is_lost || is_shared).then(|| NextStep { command: Some(self.fsck()), why: why.to_owned() })
+        (is_lost || is_shared)
+            .then(|| NextStep { command: Some(self.on_part(Part::Esp, "fsck.vfat -a")), why: why.to_owned() })
     }
 
-    fn fsck(&self) -> String {
-        let (esp, disk) = (self.facts.gpt.part(Part::Esp), quoted(self.beside.disk));
-        if self.beside.disk.starts_with("/dev/") {
-            return format!("fsck.vfat -a /dev/disk/by-partuuid/{}", self.facts.gpt.guid(Part::Esp));
+    /// A command for one partition. An image may be a copy of a disk that is attached, whose partitions the links then name.
+    fn on_part(&self, part: Part, command: &str) -> String {
+        if !self.beside.is_image {
+            return format!("{command} /dev/disk/by-partuuid/{}", self.facts.gpt.guid(part));
         }
-        format!(
-            "esp=$(losetup --find --show --offset={} --sizelimit={} {disk}); fsck.vfat -a \"$esp\"; losetup --detach \"$esp\"",
-            esp.offset, esp.len
-        )
+        let (Extent { offset, len }, disk) = (self.facts.gpt.part(part), quoted(self.beside.disk));
+        let attach = format!("losetup --find --show --offset={offset} --sizelimit={len} {disk}");
+        format!("part=$({attach}) && {command} \"$part\"; losetup --detach \"$part\"")
     }
 
     fn problems(&self) -> Option<NextStep> {

@@ -158,6 +158,7 @@ fn a_volume_that_cannot_be_read_has_a_fault() {
         assert!(fault.starts_with(&format!("{part}: its beginning cannot be read: at byte {at}")), "{fault}");
         let beside = Beside {
             disk: "disk",
+            is_image: true,
             writer: None,
             detach: None,
             shrunk: None,
