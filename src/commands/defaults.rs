@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use slipway_core::{
     config::{DiskChoice, MachineConfig},
     disk::layout::Part,
     report::{FailureKind, Observer},
 };
 
-use super::stdin;
+use super::stdin::{self, CONFIG};
 use crate::{
     cli::environment::Environment,
     device,
@@ -70,7 +71,12 @@ impl Defaults {
     pub fn disk(&self, arg: Option<&Path>, observer: &mut dyn Observer) -> Result<Option<PathBuf>, Failure> {
         let choice = self.config.as_ref().and_then(|config| config.disk.as_ref());
         match (arg, choice) {
+            (Some(path), Some(DiskChoice::Unread(why))) => {
+                observer.note(&format!("{CONFIG}: {why}; it selects no disk here, because --disk names one"));
+                Ok(Some(path.to_owned()))
+            }
             (Some(path), _) => Ok(Some(path.to_owned())),
+            (None, Some(DiskChoice::Unread(why))) => Err(why.clone()).context(CONFIG).or_fail(FailureKind::Input),
             (None, Some(DiskChoice::Path(path))) => Ok(Some(path.into())),
             (None, Some(DiskChoice::Selector(selector))) => {
                 let disks = device::disks().or_fail(FailureKind::Environment)?;

@@ -29,6 +29,9 @@ const PATIENCE: u16 = 10_000;
 /// Silence in milliseconds after which the user is told the reason for the wait.
 const WORTH_A_WORD: u16 = 500;
 
+/// What an error in it is in.
+pub const CONFIG: &str = "machine config on stdin";
+
 /// Nothing that could be a config came.
 #[derive(Debug, thiserror::Error)]
 pub enum StdinError {
@@ -46,7 +49,7 @@ pub fn machine_config(observer: &mut dyn Observer) -> Result<Option<MachineConfi
     let bytes = read("the machine config", remedy, observer)
         .context("stdin (the machine config)")
         .or_fail(FailureKind::Input)?;
-    MachineConfig::parse(&bytes).context("machine config on stdin").or_fail(FailureKind::Input)
+    MachineConfig::parse(&bytes).context(CONFIG).or_fail(FailureKind::Input)
 }
 
 pub fn profile(observer: &mut dyn Observer) -> Result<Vec<u8>, Failure> {

@@ -71,7 +71,7 @@ mod tests {
         let config = MachineConfig::parse(format!("{head}'{expression}'}}}}\n").as_bytes()).unwrap().unwrap();
         match config.disk.unwrap() {
             DiskChoice::Selector(selector) => selector,
-            DiskChoice::Path(path) => panic!("{path:?}"),
+            other => panic!("{other:?}"),
         }
     }
 

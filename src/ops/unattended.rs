@@ -85,6 +85,7 @@ impl LiveSystem {
                     self.open(path.as_ref(), self.request.system.sector, observer).or_fail(FailureKind::Install)?;
                 Ok((disk, path.clone()))
             }
+            DiskChoice::Unread(why) => Err(why.clone()).context("machine config on stdin").or_fail(FailureKind::Input),
             DiskChoice::Selector(selector) => {
                 let (disk, name) = self.selected(selector, observer)?;
                 observer.note(&begins(&name));

@@ -41,6 +41,8 @@ pub enum DiskChoice {
     Path(String),
     /// By its properties.
     Selector(Selector),
+    /// By properties that are not understood. That is an error only where they have to choose the disk.
+    Unread(ConfigError),
 }
 
 impl MachineConfig {
@@ -56,6 +58,21 @@ impl MachineConfig {
         }
         reader.settle().map(Some)
     }
+}
+
+impl DiskChoice {
+    fn of(selector: Result<Selector, ConfigError>) -> Self {
+        selector.map_or_else(DiskChoice::Unread, DiskChoice::Selector)
+    }
+}
+
+fn matched<'n>(root: &Field<'n>, selector: Option<Field<'n>>) -> Result<Selector, ConfigError> {
+    if let Some(selector) = &selector {
+        selector.only(&["match"])?;
+    }
+    let expression = selector.map(|field| field.get("match")).transpose()?.flatten();
+    let expression = expression.ok_or_else(|| root.wrong("provisioning.diskSelector.match is missing"))?;
+    cel::parse(expression.text()?).map_err(|what| expression.wrong(what))
 }
 
 #[derive(Default)]
@@ -137,7 +154,7 @@ impl<'n> Reader<'n> {
         // The selector has priority, as in Talos. The path is read even so, to check its type.
         config.disk = install.text_of("disk")?.map(|path| DiskChoice::Path(path.into()));
         if let Some(selector) = install.get("diskSelector")? {
-            config.disk = Some(DiskChoice::Selector(Selector::of_keys(&selector)?));
+            config.disk = Some(DiskChoice::of(Selector::of_keys(&selector)));
         }
         config.wipe = install.boolean_of("wipe")?;
         config.legacy_bios_support = install.boolean_of("legacyBIOSSupport")?.unwrap_or(false);
@@ -187,13 +204,7 @@ impl<'n> Reader<'n> {
             self.config.wipe = provisioning.boolean_of("wipe")?;
         }
         let selector = provisioning.map(|field| field.get("diskSelector")).transpose()?.flatten();
-        if let Some(selector) = &selector {
-            selector.only(&["match"])?;
-        }
-        let expression = selector.map(|field| field.get("match")).transpose()?.flatten();
-        let expression = expression.ok_or_else(|| root.wrong("provisioning.diskSelector.match is missing"))?;
-        let selector = cel::parse(expression.text()?).map_err(|what| expression.wrong(what))?;
-        self.config.disk = Some(DiskChoice::Selector(selector));
+        self.config.disk = Some(DiskChoice::of(matched(root, selector)));
         Ok(())
     }
 

@@ -76,6 +76,10 @@ fn a_selector_means_exactly_one_disk() {
         .exits(INPUT)
         .says(&["line 6, column", "\"system_disk\" is not understood"]);
 
+    // An argument takes precedence, also over what is not understood.
+    let named = unnamed(&world, &["--disk", &one, "--dry-run"], &unattended("!disk.model.contains(\"x\")")).succeeds();
+    assert!(named.stderr.contains("line 6, column"), "{}", named.stderr);
+
     let exact = unnamed(&world, &[], &unattended(&format!("{ours} && disk.dev_path == \"{two}\""))).succeeds();
     assert!(exact.stderr.contains(&format!("{two} is the disk that the machine config selects")), "{}", exact.stderr);
     on_disk(Path::new(&two), &["verify"]).succeeds();
