@@ -8,8 +8,8 @@ use slipway_core::{
         slot::SlotState,
     },
     disk::{chain::CHAIN, fat::copies::FatsDiffer, layout::Part, meta::ADV_BYTES},
-    plan::{self, GptCopies, Growth, SystemFacts},
-    report::Writer,
+    plan::{self, Asked, GptCopies, Growth, RequestBase, SystemFacts},
+    report::{Writer, command_for},
     units::approx,
 };
 
@@ -123,6 +123,21 @@ fn without_marker(facts: &SystemFacts) -> Option<String> {
     })
 }
 
+/// Another system was the default since: the machine runs an older one, over the data of that one.
+fn of_an_earlier_time(disk: &Disk, facts: &SystemFacts) -> Option<String> {
+    let ((slot, seq), now) = (facts.later_default()?, facts.env.as_ref()?.seq);
+    let base = RequestBase { disk: String::new(), now: 0, asked: Asked::default() };
+    let back = if facts.running.slot().is_some() { plan::rollback } else { plan::rollback_offline };
+    let command = command_for("rollback", &disk.identity().path, facts);
+    let remedy = back(&base, facts).map_or_else(|_| String::new(), |_| format!("; `{command}` makes it that again"));
+    Some(format!(
+        "the ESP is one of an earlier time: the boot state has the number {now}, and {MARKER} on {} is later ({seq}), so slot {slot}, \
+         {}, was the default since{remedy}",
+        Part::from(slot),
+        facts.slots[slot].version()
+    ))
+}
+
 /// Nothing else says what it held, and every verb works without it.
 fn without_history(facts: &SystemFacts) -> Option<String> {
     let is_lost = facts.history.is_none() && facts.env.is_some();
@@ -186,6 +201,7 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
     if writer.is_none() && facts.meta.valid == [true, true] && !facts.meta.copies_equal {
         problems.push("the two copies of META differ; the first one is used".to_owned());
     }
+    notes.extend(writer.is_none().then(|| of_an_earlier_time(disk, facts)).flatten());
     notes.extend(without_marker(facts).into_iter().chain(without_history(facts)));
     problems.extend(facts.unreadable.iter().filter(|place| !place.is_told).map(|place| place.what.clone()));
     (problems, notes)

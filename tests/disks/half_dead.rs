@@ -110,6 +110,43 @@ fn a_lost_boot_state_is_made_again_from_a_rescue_system() {
     node.run('B', false, &["rollback"]).succeeds();
 }
 
+/// Somebody put back a copy of the ESP from before the upgrade: the machine runs the old system again, silently.
+#[test]
+fn an_esp_of_an_earlier_time_is_told_and_rollback_leads_back() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let esp = partition(&node.disk, "EFI");
+    let earlier = read_at(&node.disk, esp.offset, esp.len as usize);
+    node.upgrade().succeeds();
+    node.grub_tries();
+    node.run('B', true, &["confirm"]).succeeds();
+    assert_eq!(json_of(&node.disk, &["status"])["notes"], serde_json::json!([]));
+    let confirmed = world.path("confirmed.img");
+    tool!("cp", "--sparse=always", &node.disk, &confirmed);
+    for slot in [None, Some('A')] {
+        tool!("cp", "--sparse=always", &confirmed, &node.disk);
+        write_at(&node.disk, esp.offset, &earlier);
+        let cmdline = slot.map_or_else(|| "quiet".to_owned(), |slot| node.cmdline(slot, false));
+        let offline: &[&str] = if slot.is_none() { &["--offline"] } else { &[] };
+        let status = || node.run_under(&cmdline, &["status", "--output=json"]).succeeds().json();
+        let notes = status()["notes"].to_string();
+        let command =
+            format!("`{}`", [&["installer rollback --disk", node.disk.to_str().unwrap()], offline].concat().join(" "));
+        for said in ["the ESP is one of an earlier time", "slot B, 1.3.0, was the default since", &command] {
+            assert!(notes.contains(said), "{said:?} is not in {notes}");
+        }
+        let rollback = || node.run_under(&cmdline, &[&["rollback"], offline].concat()).succeeds().stdout;
+        assert!(rollback().contains("slot B, 1.3.0, is the default and boots next"));
+        assert_eq!((&status()["notes"], &status()["boot_env"]["default"]), (&serde_json::json!([]), &"B".into()));
+        assert_eq!(status()["boot_env"]["states"], serde_json::json!({"A": "good", "B": "good"}));
+        assert!(rollback().contains("boots next already"));
+    }
+    // A slot that is damaged since is not gone back to.
+    write_at(&node.disk, esp.offset, &earlier);
+    flip(&node.disk, node.file("B", Payload::ROOTFS) + 30_000);
+    refused(&node.disk, INSTALL, &["slot B", "is damaged"], || node.run_under("quiet", &["rollback", "--offline"]));
+}
+
 /// A slot that was never confirmed is not made the default.
 #[test]
 fn a_repair_trusts_what_was_confirmed_only() {

@@ -327,6 +327,14 @@ impl SystemFacts {
         self.slots[slot].manifest.as_ref().map(|manifest| named_partuuids(manifest, slot)).unwrap_or_default()
     }
 
+    /// The slot that was the default since, and the number in its marker, if the boot state is one of an earlier time, as after the
+    /// ESP was put back: a marker is written after the boot state, under its number.
+    pub fn later_default(&self) -> Option<(Slot, u64)> {
+        let env = self.env.as_ref()?;
+        let marker = self.slots[!env.default].marker.as_ref()?;
+        (marker.state == SlotState::Good && marker.seq > env.seq).then_some((!env.default, marker.seq))
+    }
+
     /// Things that a later version has written and this one does not understand.
     pub fn of_a_later_version(&self) -> Vec<String> {
         let keys: Vec<&str> = self.env.iter().flat_map(|env| &env.later).map(|(key, _)| key.as_str()).collect();

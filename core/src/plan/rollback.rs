@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Plan the rollback. A pending trial is cancelled, a running trial is given up; otherwise the other slot becomes the
-/// default.
+/// default: one that is good, or that was the default since ([`SystemFacts::later_default`]).
 pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
     // A damaged slot does not keep a system from leaving it.
     let copies = EnvCopies::or_rebuilt(system, base.now, || default_if_lost(system))?;
@@ -54,6 +54,10 @@ fn plan(base: &RequestBase, system: &SystemFacts, mut copies: EnvCopies, back: B
             let left = held(!slot).filter(|_| system.slots[!slot].damage().is_none());
             let mut next = env.rolled_back(slot, left);
             next.forget_bad(held(slot).as_slice());
+            if let Some((_, seq)) = system.later_default().filter(|(later, _)| *later == slot) {
+                // Newer than every marker, as always.
+                (next.states[slot], next.since[slot], next.seq) = (SlotState::Good, Some(base.now), next.seq.max(seq));
+            }
             next
         }
         Back::Already => env.clone(),
@@ -132,6 +136,7 @@ impl Back {
         }
         match env.states[other] {
             SlotState::Good => whole(other).map(|()| Back::To(other)),
+            _ if system.later_default().is_some() => whole(other).map(|()| Back::To(other)),
             // Staged or cancelled: the other slot was never tried, so there is nothing to go back from.
             SlotState::Untried => Ok(Back::Already),
             state => Err(Refusal::NoWayBack { slot: other, state }),
@@ -149,6 +154,7 @@ impl Back {
         match env.states[other] {
             SlotState::Good if boots && left_before => Ok(Back::Already),
             SlotState::Good => whole(other).map(|()| Back::To(other)),
+            _ if system.later_default().is_some() => whole(other).map(|()| Back::To(other)),
             // It was never tried, or its trial is over.
             SlotState::Untried | SlotState::Tried | SlotState::Bad if boots => Ok(Back::Already),
             state => Err(Refusal::NoWayBack { slot: other, state }),
