@@ -17,7 +17,7 @@ use slipway_core::{
     boot::{env_block::EnvBlock, slot::Slot, slot_cfg::SLOT_CFG},
     digest::Sha256,
     disk::{
-        gpt::{ENTRIES, Entry, GptError, is_protective_mbr},
+        gpt::{Entry, GptError, is_protective_mbr},
         gpt_choice::{Chosen, Copies, choose},
         gpt_grow::{GrownGpt, RawTable},
         gpt_mend::{Hints, OurEntries, our_entries},
@@ -176,7 +176,7 @@ fn basis(disk: &dyn BlockIo, gpt: &Gpt) -> Option<Option<RawTable>> {
     };
     match at {
         None => Some(None),
-        Some(at) => raw_table(disk, at).filter(|raw| raw.has_entries(ENTRIES)).map(Some),
+        Some(at) => raw_table(disk, at).filter(|raw| raw.may_hold_ours()).map(Some),
     }
 }
 

@@ -428,3 +428,23 @@ fn a_volume_that_people_made_elsewhere_is_theirs() {
     assert!(Content::of(&image) == before);
     assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
 }
+
+/// A table with fewer entries, as `sgdisk --resize-table` makes it, is taken as it is; and either copy of it comes back.
+#[test]
+fn a_copy_of_a_smaller_table_is_written_again() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    tool!("sgdisk", "--resize-table=64", &image);
+    let status = || json_of(&image, &["status"]);
+    assert_eq!(status()["problems"], json!([]));
+    for at in [512, 1024, IMAGE_BYTES - 512] {
+        write_at(&image, at, &[0; 512]);
+        let next = status()["next_step"].to_string();
+        assert!(next.contains("installer repair --disk"), "{next}");
+        on_disk(&image, &["repair"]).succeeds();
+        assert_eq!(status()["problems"], json!([]), "byte {at}");
+        for header in [512, IMAGE_BYTES - 512] {
+            assert_eq!(read_at(&image, header + 80, 4), [64, 0, 0, 0]);
+        }
+    }
+}

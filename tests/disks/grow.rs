@@ -242,7 +242,9 @@ fn a_first_copy_from_before_the_growth_is_written_anew() {
     let part = ephemeral(&disk);
     let mount = Mount::new(&part.node, world.path("mount"));
     grow(&disk.node).succeeds();
-    drop((mount, part, disk));
+    drop(mount);
+    drop(part);
+    drop(disk);
     let (grown, newer) = (partition(&image, "EPHEMERAL"), read_at(&image, 512, 33 * 512));
     let told = || json_of(&image, &["status"])["next_step"].clone();
     let before = Content::of(&image);

@@ -11,7 +11,10 @@ use crate::prelude::*;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::gpt::{ENTRY_BYTES, Entry, Gpt, GptError, Header, HeaderFields, encode_header};
+use super::{
+    gpt::{ENTRIES, ENTRY_BYTES, Entry, Gpt, GptError, Header, HeaderFields, encode_header},
+    layout::Part,
+};
 use crate::units::{Extent, Lba, SectorSize};
 
 /// One copy of a GPT as it was found, with the bytes of its entries.
@@ -51,9 +54,9 @@ impl RawTable {
         Some(table)
     }
 
-    /// Whether it has room for so many entries, no more and no less.
-    pub const fn has_entries(&self, entries: u32) -> bool {
-        self.header.entries == entries
+    /// Whether our partitions have room in it, and it has no more of that than a table of ours. `sgdisk` makes it smaller.
+    pub const fn may_hold_ours(&self) -> bool {
+        self.header.entries as usize >= Part::ALL.len() && self.header.entries <= ENTRIES
     }
 
     /// GUID of the disk.
