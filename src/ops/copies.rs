@@ -149,7 +149,7 @@ fn without_history(facts: &SystemFacts) -> Option<String> {
 pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (Vec<String>, Vec<String>) {
     let (mut problems, mut notes) =
         of_the_table(&facts.gpt.copies, probe::table_bytes(disk), disk.sector_size().bytes(), || growth(disk));
-    problems.extend(facts.gpt.wrong_types.iter().cloned());
+    problems.extend(facts.gpt.faults.iter().cloned());
     problems.extend(of_the_guid(facts));
     problems.extend(of_the_partuuids(facts));
     problems.extend(facts.gpt.misplaced.iter().map(|(_, why)| format!("the partition table is damaged: {why}")));

@@ -78,7 +78,7 @@ pub(super) fn inspect(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>)
 }
 
 fn shrunk(disk: &Disk, facts: &SystemFacts) -> Option<String> {
-    facts.gpt.copies.backup.as_ref().err()?;
+    (facts.gpt.copies.backup.is_err() || !facts.gpt.misplaced.is_empty()).then_some(())?;
     probe::mended_table(disk).err()?.way_back(&quoted(&disk.identity().path))
 }
 

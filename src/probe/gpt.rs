@@ -8,7 +8,7 @@ use slipway_core::{
     disk::{
         gpt::{ENTRIES, Entry, GptError, Header},
         gpt_grow::RawTable,
-        gpt_mend::wrong_type,
+        gpt_mend::{outside, wrong_kind},
         layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, gpt_bytes, overlap},
         sectors::Sign,
     },
@@ -72,6 +72,12 @@ impl Gpt {
             }
             primary => primary,
         };
+        if let (Ok(ours), Ok(copy)) = (&primary, &backup.1)
+            && has_outside(copy)
+            && !has_outside(ours)
+        {
+            backup.1 = Err(GptError::Unusable("partitions lie outside of the blocks that it calls usable"));
+        }
         let other = primary.as_ref().err().and_then(|_| for_other_sectors(disk));
         Gpt { primary, backup: backup.1, backup_lba: backup.0, foreign_backup: foreign, other_backup, other }
     }
@@ -128,6 +134,12 @@ impl Gpt {
 fn is_same_disk(one: &Header, of_one: &[Entry], other: &Header, of_other: &[Entry]) -> bool {
     let has = |entry: &Entry| of_other.iter().any(|other| other.guid == entry.guid);
     one.disk_guid == other.disk_guid || of_one.iter().any(has)
+}
+
+// UEFI takes no such partition.
+fn has_outside((header, entries): &Table) -> bool {
+    let [first, last] = header.usable;
+    entries.iter().any(|entry| entry.first < first || entry.last > last)
 }
 
 // Linux takes no table whose usable blocks end beyond the disk, and firmware writes a second copy where the first one says that
@@ -199,9 +211,20 @@ pub(super) fn ours(disk: &dyn BlockIo, gpt: &Gpt) -> Result<GptFacts, ProbeError
     }
     let intruders = intruders(entries, &parts, sector);
     let entry = |part: Part| entries.iter().find(|entry| entry.number == part.number());
-    let wrong_types = Part::ALL.into_iter().filter_map(|part| wrong_type(part, entry(part)?)).collect();
-    let (disk_guid, copies, misplaced) = (header.disk_guid, gpt.copies(sector), vec![]);
-    Ok(GptFacts { disk_guid, parts, guids, copies, intruders, wrong_types, misplaced })
+    let kinds = Part::ALL.into_iter().filter_map(|part| wrong_kind(part, entry(part)?));
+    let faults = kinds.chain(outside(header.usable, &parts, sector)).collect();
+    let (disk_guid, copies) = (header.disk_guid, gpt.copies(sector));
+    let on_the_copy = parts[Part::Ephemeral.index()].end() > second_copy(disk) && copies.backup.is_ok();
+    let misplaced = on_the_copy.then(|| (Part::Ephemeral, ON_THE_COPY.to_owned())).into_iter().collect();
+    Ok(GptFacts { disk_guid, parts, guids, copies, intruders, faults, misplaced })
+}
+
+/// A file system of that size would overwrite that copy, and the copy what is in the file system.
+pub(super) const ON_THE_COPY: &str = "partition 7 (EPHEMERAL) lies on the second copy of the table";
+
+/// The byte at which the second copy of the table begins, at the end of the disk.
+pub(super) fn second_copy(disk: &dyn BlockIo) -> u64 {
+    table_bytes(disk).saturating_sub(gpt_bytes(disk.sector_size()))
 }
 
 pub(super) fn place(entries: &[Entry], part: Part, sector: SectorSize) -> Option<(Extent, Uuid)> {

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::{
     error::ProbeError,
     files::{has_boot_state, is_free_of_others, slot_boots},
-    gpt::{Gpt, lba1, needs, ours, place, raw_table, wrong_places},
+    gpt::{Gpt, ON_THE_COPY, lba1, needs, ours, place, raw_table, second_copy, wrong_places},
     head,
     part_content::{PartContent, has_meta},
     read_lba0,
@@ -20,14 +20,14 @@ use slipway_core::{
         gpt::{Entry, GptError, is_protective_mbr},
         gpt_choice::{Chosen, Copies, choose},
         gpt_grow::{GrownGpt, RawTable},
-        gpt_mend::{Hints, OurEntries, our_entries},
+        gpt_mend::{Hints, OurEntries, our_entries, outside},
         layout::{BIOS_BYTES, BIOS_OFFSET, DEFAULT_SLOT_BYTES, ESP_BYTES, ESP_OFFSET, Part, gpt_bytes, min_slot_bytes},
         magic::recognise,
         xfs::{XfsSize, is_intact, uuid_of},
     },
     payload::{manifest::MANIFEST, partuuids::named_partuuids},
     plan::{Lba0, MendTableFacts},
-    units::{Extent, Lba, MIB},
+    units::{Extent, Lba, MIB, round_down},
     zeros::are_zeros,
 };
 
@@ -82,7 +82,11 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
     let (second, by_first) = (gpt.contradicting(), hints(disk, &first));
     let copies = Copies { first: &first, second, hints: by_first, disk_bytes: bytes, sector };
     let chosen = choose(&copies, &PartContent::new(disk))?;
-    let ours = our_entries(&chosen.entries, hints(disk, &chosen.entries), bytes, sector)?;
+    let mut ours = our_entries(&chosen.entries, hints(disk, &chosen.entries), bytes, sector)?;
+    if let Some(room) = off_the_copy(disk, ours.parts[Part::Ephemeral.index()]) {
+        ours.parts[Part::Ephemeral.index()] = room;
+        ours.faults.push(ON_THE_COPY.to_owned());
+    }
     // A whole backup that says something else may be the one that is right.
     let is_doubtful =
         ours.is_inferred || !chosen.misplaced.is_empty() || matches!(gpt.backup, Err(GptError::OtherTable));
@@ -101,7 +105,8 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
     let new_guids = Part::ALL.into_iter().filter(|part| found[part.index()].is_none()).map(Part::name).collect();
     let wanted = basis.with_ours(&ours, &guids, bytes, sector)?;
     let table = wanted.render(bytes, sector)?;
-    let says_it = |at: Lba| raw_table(disk, at).is_some_and(|raw| raw.is_alike(&wanted));
+    let is_outside = |raw: &RawTable| outside(raw.usable(), &ours.parts, sector);
+    let says_it = |at: Lba| raw_table(disk, at).is_some_and(|raw| raw.is_alike(&wanted) && is_outside(&raw).is_none());
     let last = Lba(bytes / sector.bytes() - 1);
     let backup_is_right = is_at_end(disk, &table) && says_it(last);
     // Where the second copy is written, the first one has to name it.
@@ -112,7 +117,7 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
         vec![both_lost(gpt)?]
     } else {
         let first = chosen_faults(&chosen, &misplaced).chain(ours.faults.iter().cloned());
-        first.chain(lost_copies(gpt, backup_is_right)).collect()
+        first.chain(is_outside(&basis)).chain(lost_copies(gpt, backup_is_right)).collect()
     };
     // One that is whole stays so at every instant, whatever it says. That takes the place of its entries.
     let primary = if gpt.primary.is_ok() { Some(raw_table(disk, Lba(1))?.place(sector)) } else { None };
@@ -144,11 +149,13 @@ fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
     }
     let (sector, has, part) = (disk.sector_size(), table_bytes(disk), Part::Ephemeral);
     // The second copy would be written over the end of a partition.
-    let ends = |entry: &Entry| entry.extent(sector).map(Extent::end);
-    let is_in_the_way = |end: u64| end <= has && end + gpt_bytes(sector) > has;
-    if gpt.backup.is_err()
-        && let Ok((header, entries)) = gpt.in_use()
-        && entries.iter().filter_map(ends).any(is_in_the_way)
+    let is_in_the_way = |entry: &Entry| {
+        let place = entry.extent(sector).filter(|place| place.end() <= has && place.end() > second_copy(disk));
+        let is_ours = entry.number == part.number() && entry.name == part.name();
+        place.is_some_and(|place| gpt.backup.is_err() || (is_ours && off_the_copy(disk, place).is_none()))
+    };
+    if let Ok((header, entries)) = gpt.in_use()
+        && entries.iter().any(is_in_the_way)
     {
         return Some(ProbeError::Shrunk { part, needs: needs(header, entries, sector), has });
     }
@@ -159,6 +166,15 @@ fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
     let bytes = XfsSize::from_superblock(&superblock)?.bytes()?.checked_next_multiple_of(MIB)?;
     let needs = bytes.checked_add(place.offset + gpt_bytes(sector))?;
     (needs > has).then_some(ProbeError::Shrunk { part, needs, has })
+}
+
+// EPHEMERAL where it lies on the second copy of the table: it ends before that if what is in it does.
+fn off_the_copy(disk: &dyn BlockIo, place: Extent) -> Option<Extent> {
+    let end = second_copy(disk);
+    let len = round_down(end, MIB).checked_sub(place.offset).filter(|len| *len > 0 && place.end() > end)?;
+    let head = head(disk, place)?;
+    let held = if are_zeros(&head) { 0 } else { XfsSize::from_superblock(&head)?.bytes()? };
+    (held <= len).then_some(Extent { len, ..place })
 }
 
 // The copy that counts. `Some(None)` if both are lost, and None if one of them may come back or is of another kind.

@@ -50,7 +50,8 @@ pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeErr
     let esp = found.gpt.part(Part::Esp);
     // Some firmware starts what GRUB refuses.
     let esp_boot_sector = (found.esp_lost || is_refused(disk, esp)).then(|| boot_sector_copy(disk, esp)).flatten();
-    let gpt = GptFacts { misplaced: misplaced(disk, &found), ..found.gpt.clone() };
+    let misplaced = [found.gpt.misplaced.clone(), misplaced(disk, &found)].concat();
+    let gpt = GptFacts { misplaced, ..found.gpt.clone() };
     let (esp_fats, esp_sectors) = (fats_differ(disk, esp), lost_sectors(disk, esp));
     Ok(SystemFacts { esp_fats, esp_boot_sector, esp_sectors, gpt, ..found })
 }

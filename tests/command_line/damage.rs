@@ -13,15 +13,15 @@ use slipway_test_support::{
     },
 };
 
-const PARTS: [&str; 7] = ["EFI", "BIOS", "BOOT-A", "BOOT-B", "META", "STATE", "EPHEMERAL"];
+pub const PARTS: [&str; 7] = ["EFI", "BIOS", "BOOT-A", "BOOT-B", "META", "STATE", "EPHEMERAL"];
 
-fn installed(world: &World) -> std::path::PathBuf {
+pub fn installed(world: &World) -> std::path::PathBuf {
     world.installed(&["--format-data=true"])
 }
 
 /// `status` and `verify` say what is wrong, `repair` mends it, and then all is well.
 #[track_caller]
-fn is_mended(image: &Path, problem: &str) {
+pub fn is_mended(image: &Path, problem: &str) {
     let (status, verify) = (on_disk(image, &["status"]).exits(INSTALL), on_disk(image, &["verify"]).exits(INSTALL));
     for outcome in [&status, &verify] {
         let text = format!("{}{}", outcome.stdout, outcome.stderr);

@@ -12,6 +12,7 @@ mod completions;
 mod contract;
 mod damage;
 mod failures;
+mod firmware_table;
 mod health;
 mod help;
 mod hooks_in_tools;

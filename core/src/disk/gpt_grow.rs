@@ -96,6 +96,22 @@ impl RawTable {
         self.header.usable[1]
     }
 
+    /// The first and the last block that partitions may use.
+    pub const fn usable(&self) -> [Lba; 2] {
+        self.header.usable
+    }
+
+    /// Partitions may begin right behind the entries.
+    pub(super) fn use_all(&mut self, sector: SectorSize) {
+        self.header.usable[0] = Lba(HOME + self.array_blocks(sector));
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_usable(mut self, usable: [Lba; 2]) -> Self {
+        self.header.usable = usable;
+        self
+    }
+
     /// Block of the other copy's header.
     pub const fn other(&self) -> Lba {
         self.header.alternate_lba

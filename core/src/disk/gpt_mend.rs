@@ -113,7 +113,8 @@ pub fn our_entries(entries: &[Entry], hints: Hints, disk_bytes: u64, sector: Sec
         // One that lies nowhere keeps its PARTUUID.
         let nowhere = || entries.iter().find(|entry| entry.number == part.number() && entry.name == part.name());
         guids[at] = entry.or_else(nowhere).map(|entry| entry.guid);
-        attributes[at] = part.attributes() | entry.map_or(0, |entry| entry.attributes);
+        let found = entry.map_or(0, |entry| entry.attributes);
+        attributes[at] = (part.attributes() | found) & !part.forbidden_attributes();
         numbers.extend(entry.map(|entry| entry.number));
         faults.extend(fault(part, entry));
     }
@@ -134,11 +135,42 @@ fn fault(part: Part, entry: Option<&Entry>) -> Option<String> {
     if entry.name != name {
         return Some(format!("partition {number} is called {:?} in the table, and not {name}", entry.name));
     }
-    wrong_type(part, entry)
+    wrong_kind(part, entry)
 }
 
-/// The fault in the type of an entry. Firmware finds the ESP by its type, and GRUB its core image.
-pub fn wrong_type(part: Part, entry: &Entry) -> Option<String> {
+/// The fault in the type or the attributes of an entry, for which firmware does not find what is there.
+pub fn wrong_kind(part: Part, entry: &Entry) -> Option<String> {
+    wrong_type(part, entry).or_else(|| wrong_attributes(part, entry.attributes))
+}
+
+fn wrong_attributes(part: Part, has: u64) -> Option<String> {
+    let (number, name) = (part.number(), part.name());
+    if has & part.forbidden_attributes() != 0 {
+        return Some(format!(
+            "partition {number} ({name}) has attribute bit 1 in the table, so that UEFI reads no files there"
+        ));
+    }
+    (part.attributes() & !has != 0).then(|| {
+        format!("partition {number} ({name}) lacks attribute bit 2 in the table, by which some BIOSes tell a disk that boots")
+    })
+}
+
+/// A partition of ours that lies outside of the blocks that a table calls usable, as a sentence.
+pub fn outside(usable: [Lba; 2], parts: &[Extent; 7], sector: SectorSize) -> Option<String> {
+    let [first, last] = usable;
+    let is_outside = |part: &Part| {
+        let place = parts[part.index()];
+        place.first_lba(sector) < first || place.last_lba(sector) > last
+    };
+    let part = Part::ALL.into_iter().find(is_outside)?;
+    Some(format!(
+        "partition {} ({part}) lies outside of the blocks that the table calls usable, so that UEFI takes it for none",
+        part.number()
+    ))
+}
+
+/// Firmware finds the ESP by its type, and GRUB its core image.
+fn wrong_type(part: Part, entry: &Entry) -> Option<String> {
     let (number, name) = (part.number(), part.name());
     (entry.type_guid != part.type_guid()).then(|| {
         let named = |guid| super::partition_type::gpt_type(guid).map_or_else(|| guid.to_string(), str::to_owned);
@@ -210,7 +242,7 @@ impl RawTable {
 
     /// The same table with our entries under their numbers, and none of them elsewhere.
     pub fn with_ours(&self, ours: &OurEntries, guids: &[Uuid; 7], disk_bytes: u64, sector: SectorSize) -> Option<Self> {
-        self.changed(disk_bytes, sector, |rows| {
+        let mut table = self.changed(disk_bytes, sector, |rows| {
             for (number, row) in (1..).zip(rows.iter_mut()) {
                 if ours.numbers.contains(&number) {
                     row.fill(0);
@@ -221,7 +253,11 @@ impl RawTable {
                 encode_entry(row, part, guids[at], ours.parts[at], sector);
                 row[48..56].copy_from_slice(&ours.attributes[at].to_le_bytes());
             }
-        })
+        })?;
+        if outside(table.usable(), &ours.parts, sector).is_some() {
+            table.use_all(sector);
+        }
+        Some(table)
     }
 }
 
@@ -280,6 +316,44 @@ mod tests {
                 assert_eq!(ours.guids[n].is_none(), what == "deleted");
             }
         }
+    }
+
+    /// Firmware does not read what it hides. Other bits may mean something to someone.
+    #[test]
+    fn attributes_that_firmware_minds_are_as_an_install_made_them() {
+        let (_, raw) = table();
+        for part in Part::ALL {
+            let mut entries = raw.entries();
+            entries[part.index()].attributes = 1 << 1 | 1 << 60;
+            let ours = found(&entries, Hints::default()).unwrap();
+            let hides = matches!(part, Part::Esp | Part::BootA | Part::BootB);
+            assert_eq!(ours.faults.len(), usize::from(hides || part == Part::Bios), "{part}: {:?}", ours.faults);
+            let kept = if hides { 0 } else { 1 << 1 };
+            assert_eq!(ours.attributes[part.index()], part.attributes() | kept | 1 << 60, "{part}");
+        }
+    }
+
+    /// UEFI takes no partition outside of them.
+    #[test]
+    fn the_usable_blocks_have_all_of_ours_again() {
+        let (layout, raw) = table();
+        let parts = Part::ALL.map(|part| layout.part(part));
+        let ours = found(&raw.entries(), Hints::default()).unwrap();
+        let whole = raw.usable();
+        assert_eq!(outside(whole, &parts, SECTOR), None);
+        for (n, lba, part) in [(0, 2049, "1 (EFI)"), (1, 1 << 20, "7 (EPHEMERAL)"), (1, 4096, "1 (EFI)")] {
+            let mut usable = whole;
+            usable[n] = Lba(lba);
+            let fault = outside(usable, &parts, SECTOR).unwrap();
+            assert!(fault.starts_with(&format!("partition {part}")), "{fault}");
+            let wrong = raw.clone().with_usable(usable);
+            let mended = wrong.with_ours(&ours, &ours.guids.map(Option::unwrap), DISK, SECTOR).unwrap();
+            assert_eq!(mended.usable(), whole);
+        }
+        // What others chose stays, as long as there is room for ours.
+        let aligned = raw.clone().with_usable([Lba(2048), whole[1]]);
+        let kept = aligned.with_ours(&ours, &ours.guids.map(Option::unwrap), DISK, SECTOR).unwrap();
+        assert_eq!(kept.usable(), aligned.usable());
     }
 
     /// A foreign partition has the number or the place of one of ours.

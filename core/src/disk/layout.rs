@@ -43,7 +43,8 @@ const TYPE_ESP: Uuid = uuid!("c12a7328-f81f-11d2-ba4b-00a0c93ec93b");
 const TYPE_BIOS_BOOT: Uuid = uuid!("21686148-6449-6e6f-744e-656564454649");
 // Linux filesystem data (Discoverable Partitions Specification).
 const TYPE_LINUX: Uuid = uuid!("0fc63daf-8483-4772-8e79-3d69d8477de4");
-// GPT attribute bit 2 (UEFI specification 2.10, table 5-8).
+// GPT attribute bits (UEFI specification 2.10, table 5-8).
+const NO_BLOCK_IO_PROTOCOL: u64 = 1 << 1;
 const LEGACY_BIOS_BOOTABLE: u64 = 1 << 2;
 
 impl Part {
@@ -87,6 +88,14 @@ impl Part {
     pub const fn attributes(self) -> u64 {
         match self {
             Part::Bios => LEGACY_BIOS_BOOTABLE,
+            _ => 0,
+        }
+    }
+
+    /// Attribute bits that it must not have: UEFI shows no file system there, and what boots is read from it.
+    pub const fn forbidden_attributes(self) -> u64 {
+        match self {
+            Part::Esp | Part::BootA | Part::BootB => NO_BLOCK_IO_PROTOCOL,
             _ => 0,
         }
     }

@@ -102,8 +102,8 @@ pub struct GptFacts {
     pub copies: GptCopies,
     /// Foreign partitions that lie on bytes of ours.
     pub intruders: Vec<Intruder>,
-    /// Partitions of ours with the type of another one, each as a sentence.
-    pub wrong_types: Vec<String>,
+    /// Faults for which firmware does not find what it shall, each as a sentence. All verbs work; `repair` mends them.
+    pub faults: Vec<String>,
     /// Partitions of ours that do not lie where the table says, each with a sentence. `repair` writes the table again.
     pub misplaced: Vec<(Part, String)>,
 }
@@ -141,8 +141,19 @@ pub struct GptCopies {
 impl GptFacts {
     /// Whether a repair of the table has something to do.
     pub const fn is_damaged(&self) -> bool {
-        let says_wrong = !self.wrong_types.is_empty() || !self.misplaced.is_empty();
+        let says_wrong = !self.faults.is_empty() || !self.misplaced.is_empty();
         self.copies.primary.is_err() || self.copies.backup.is_err() || says_wrong
+    }
+
+    /// The fault to be mended before all else.
+    pub fn urgent(&self) -> Option<String> {
+        if self.copies.primary.is_err() {
+            return Some(
+                "the first copy of the partition table is damaged, and the boot loader reads no other".to_owned(),
+            );
+        }
+        let misplaced = || Some(format!("the partition table is damaged ({})", self.misplaced.first()?.1));
+        self.faults.first().cloned().or_else(misplaced)
     }
 
     /// The bytes of a partition.

@@ -6,16 +6,9 @@ use crate::{disk::layout::Part, prelude::*};
 impl Deciding<'_> {
     pub(super) fn partition_table(&self) -> Option<NextStep> {
         let gpt = &self.facts.gpt;
-        let first = "the first copy of the partition table is damaged, and the boot loader reads no other";
-        let places = || Some(format!("the partition table is damaged ({})", gpt.misplaced.first()?.1));
-        let wrong = || gpt.wrong_types.first().cloned().or_else(places);
-        let what = gpt.copies.primary.is_err().then(|| first.to_owned()).or_else(wrong)?;
-        Some(
-            self.command(
-                "installer repair --disk {disk}",
-                &format!("{what}: writes the table again, and keeps all data"),
-            ),
-        )
+        let why = format!("{}: writes the table again, and keeps all data", gpt.urgent()?);
+        let repair = || self.command("installer repair --disk {disk}", &why);
+        Some(self.beside.shrunk.clone().filter(|_| gpt.copies.backup.is_ok()).map_or_else(repair, words))
     }
 
     /// The table was changed, perhaps of a clone.

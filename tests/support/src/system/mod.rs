@@ -129,7 +129,7 @@ pub fn gpt(sector: SectorSize) -> GptFacts {
             foreign_backup: false,
         },
         intruders: vec![],
-        wrong_types: vec![],
+        faults: vec![],
         misplaced: vec![],
     }
 }

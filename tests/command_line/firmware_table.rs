@@ -1,0 +1,108 @@
+//! A partition table whose checksums are right, and of which firmware does not take what it shall.
+
+use std::path::Path;
+
+use slipway_test_support::{
+    exit_code::INSTALL,
+    world::{Content, IMAGE_BYTES, Range, World, on_disk, partition, read_at, refused, write_at},
+};
+
+use super::damage::{installed, is_mended};
+
+#[track_caller]
+fn says(image: &Path, verb: &str, texts: &[&str]) {
+    let outcome = on_disk(image, &[verb]).exits(INSTALL);
+    let said = format!("{}{}", outcome.stdout, outcome.stderr);
+    texts.iter().for_each(|text| assert!(said.contains(text), "{verb}: {text}: {said}"));
+}
+
+/// All but the blocks behind the table, where its entries stand for a moment while it is written again.
+fn content(image: &Path) -> (Content, Vec<u8>) {
+    (Content::of(image).without(Range { offset: 0, len: 64 << 10 }), read_at(image, 0, 34 * 512))
+}
+
+/// Change the header and the entries of copies of the table, with the right checksums.
+fn change_table(image: &Path, copies: &[usize], change: impl Fn(&mut [u8], &mut [u8])) {
+    let last = IMAGE_BYTES / 512 - 1;
+    for copy in copies {
+        let [header_at, entries_at] = [[1, 2], [last, last - 32]][*copy].map(|lba| lba * 512);
+        let (mut header, mut entries) = (read_at(image, header_at, 512), read_at(image, entries_at, 128 * 128));
+        change(&mut header, &mut entries);
+        header[88..92].copy_from_slice(&crc32fast::hash(&entries).to_le_bytes());
+        header[16..20].fill(0);
+        let crc = crc32fast::hash(&header[..92]);
+        header[16..20].copy_from_slice(&crc.to_le_bytes());
+        write_at(image, header_at, &header);
+        write_at(image, entries_at, &entries);
+    }
+}
+
+/// UEFI has no file system where a partition is hidden from it. Other bits are people's.
+#[test]
+fn an_entry_with_other_attributes_is_as_firmware_wants_it() {
+    let world = World::new();
+    let image = installed(&world);
+    let before = content(&image);
+    let attributes = |row: usize, bits: u64| {
+        let at = row * 128 + 48;
+        change_table(&image, &[0, 1], |_, entries| entries[at..at + 8].copy_from_slice(&bits.to_le_bytes()));
+    };
+    for (row, name) in [(0, "EFI"), (2, "BOOT-A"), (3, "BOOT-B")] {
+        attributes(row, 1 << 1);
+        is_mended(&image, &format!("partition {} ({name}) has attribute bit 1 in the table", row + 1));
+        assert!(content(&image) == before, "{name}");
+    }
+    attributes(1, 0);
+    is_mended(&image, "partition 2 (BIOS) lacks attribute bit 2 in the table");
+    assert!(content(&image) == before);
+    attributes(6, 1 << 1 | 1 << 63);
+    on_disk(&image, &["status"]).succeeds();
+}
+
+/// Linux and GRUB do not mind these blocks, and UEFI takes no partition that lies outside of them.
+#[test]
+fn usable_blocks_without_a_partition_of_ours() {
+    let world = World::new();
+    let image = installed(&world);
+    let before = content(&image);
+    let told = "lies outside of the blocks that the table calls usable";
+    for (field, lba, copies, problem) in [
+        (40, 4096, &[0, 1][..], told),
+        (48, IMAGE_BYTES / 1024, &[0, 1][..], told),
+        (40, 2049, &[0][..], told),
+        (48, 4096, &[1][..], "the backup GPT is damaged"),
+    ] {
+        change_table(&image, copies, |header, _| header[field..field + 8].copy_from_slice(&u64::to_le_bytes(lba)));
+        on_disk(&image, &["meta", "list"]).succeeds();
+        is_mended(&image, problem);
+        assert!(content(&image) == before, "{field} {lba}");
+    }
+}
+
+/// A file system of that size would overwrite that copy.
+#[test]
+fn a_volume_that_lies_on_the_second_copy_of_the_table() {
+    let world = World::new();
+    let image = installed(&world);
+    let (before, volume) = (content(&image), partition(&image, "EPHEMERAL"));
+    let longer = || {
+        change_table(&image, &[0, 1], |_, entries| {
+            let last = IMAGE_BYTES / 512 - 1;
+            entries[6 * 128 + 40..6 * 128 + 48].copy_from_slice(&last.to_le_bytes());
+        });
+    };
+    longer();
+    refused(&image, INSTALL, &["lies on the second copy of the table", "`installer repair` writes"], || {
+        on_disk(&image, &["wipe", "EPHEMERAL", "--format-data"])
+    });
+    is_mended(&image, "partition 7 (EPHEMERAL) lies on the second copy of the table");
+    assert!(content(&image) == before);
+    // What is in it may have grown as far. No volume is made smaller than what is in it.
+    longer();
+    write_at(&image, volume.offset + 8, &((IMAGE_BYTES - volume.offset) / 4096).to_be_bytes());
+    let seen = content(&image);
+    for verb in ["status", "repair"] {
+        says(&image, verb, &["make it as large as it was"]);
+    }
+    assert!(content(&image) == seen);
+}
