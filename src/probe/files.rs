@@ -35,8 +35,9 @@ pub(super) fn slot_boots(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> bool
 /// Whether LBA 0 is not in use by another program, though it says nothing of a GPT.
 pub(super) fn is_free_of_others(disk: &dyn BlockIo) -> bool {
     let Some(head) = head_of(disk) else { return false };
-    // A wrong bit turns a protective MBR into a table that begins at LBA 1.
-    let is_protective = |entries: Vec<foreign_mbr::Entry>| entries.iter().all(|entry| entry.first == Lba(1));
+    // A wrong bit turns a protective MBR into a table that begins at LBA 1, or a type of its own that begins elsewhere.
+    let was_protective = |entry: &foreign_mbr::Entry| entry.first == Lba(1) || entry.kind == 0xee;
+    let is_protective = |entries: Vec<foreign_mbr::Entry>| entries.iter().all(was_protective);
     match recognise(&head) {
         None => true,
         Some(found) => found.short == "boot sector" && foreign_mbr::partitions(&head).is_none_or(is_protective),

@@ -19,7 +19,7 @@ use slipway_core::{
     disk::{
         chain::{CHAIN, Chain, Link},
         foreign_mbr,
-        gpt::{BOOT_CODE_BYTES, is_protective_mbr, protective_mbr_of},
+        gpt::{BOOT_CODE_BYTES, is_bootable, is_protective_mbr, protective_mbr_of, with_status_byte},
         layout::{BIOS_BYTES, BIOS_OFFSET, ESP_BYTES, ESP_OFFSET, META_BYTES, Part, STATE_BYTES},
         magic::recognise,
         xfs::was_mounted,
@@ -38,10 +38,16 @@ pub struct MendedLba0 {
 /// The partition table of an installed disk. A table with other partitions than ours is [`ProbeError::Foreign`].
 pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
     let found = read_gpt(disk).and_then(|gpt| ours(disk, &gpt));
-    found.map_err(|e| match e {
+    let mut found = found.map_err(|e| match e {
         ProbeError::NoTable(_) | ProbeError::Foreign(_) | ProbeError::Shrunk { .. } => table_lost(disk).unwrap_or(e),
         e => e,
-    })
+    })?;
+    if with_status_byte(&read_lba0(disk).0).is_some() {
+        found
+            .faults
+            .push("the protective MBR in LBA 0 has a wrong status byte, so that UEFI takes no table".to_owned());
+    }
+    Ok(found)
 }
 
 // A table of ours that `repair` can write again, or could if the disk were as large as it was.
@@ -194,12 +200,12 @@ pub fn mended_lba0(disk: &dyn BlockIo, shipped: &Shipped<'_>) -> Result<Option<M
     }
     let (found, is_read) = read_lba0(disk);
     if is_protective_mbr(&found) {
-        return Ok(None);
+        return Ok(mended_status_byte(disk, &found));
     }
     let Some(gpt) = behind_lost_lba0(disk)? else { return is_read.map(|()| None) };
     let recorded = recorded(disk, &gpt);
     let halves = slipway_core::disk::bios::halves(gpt.part(Part::Bios)).map(|half| half.first_lba(sector));
-    let own = found.first_chunk().copied();
+    let own: Option<[u8; BOOT_CODE_BYTES]> = found.first_chunk().copied();
     let is_recorded = |code: &[u8; BOOT_CODE_BYTES]| recorded.contains(&Sha256::of(code));
     let of_half = |half: Lba| {
         let (code, core) = shipped(half)?;
@@ -209,11 +215,24 @@ pub fn mended_lba0(disk: &dyn BlockIo, shipped: &Shipped<'_>) -> Result<Option<M
     };
     let code = own.filter(is_recorded).or_else(|| halves.into_iter().find_map(of_half));
     let boot_code_lost = code.is_none() && !recorded.is_empty();
+    // What stands beside our boot code is ours, too.
+    let bootable = is_bootable(&found).filter(|_| code.is_some() && code == own);
+    let flag_lost = bootable.is_none() && (code.is_some() || boot_code_lost);
     let blocks = table_bytes(disk) / sector.bytes();
-    let bytes = protective_mbr_of(sector, blocks, &code.unwrap_or([0; BOOT_CODE_BYTES]), false);
+    let code = code.unwrap_or([0; BOOT_CODE_BYTES]);
+    let bytes = protective_mbr_of(sector, blocks, &code, bootable == Some(true));
     let (found, mended) = (Sha256::of(&found), Sha256::of(&bytes));
-    let facts = Lba0Facts { disk_guid: gpt.disk_guid, sector, found, mended, boot_code_lost };
+    let facts = Lba0Facts { disk_guid: gpt.disk_guid, sector, found, mended, boot_code_lost, flag_lost };
     Ok(Some(MendedLba0 { facts, bytes }))
+}
+
+// Only UEFI minds it, and all else in LBA 0 stays, whoever wrote that.
+fn mended_status_byte(disk: &dyn BlockIo, lba0: &[u8]) -> Option<MendedLba0> {
+    let bytes = with_status_byte(lba0)?;
+    let (disk_guid, sector) = (gpt(disk).ok()?.disk_guid, disk.sector_size());
+    let (found, mended) = (Sha256::of(lba0), Sha256::of(&bytes));
+    let facts = Lba0Facts { disk_guid, sector, found, mended, boot_code_lost: false, flag_lost: false };
+    Some(MendedLba0 { facts, bytes })
 }
 
 fn holds(disk: &dyn BlockIo, offset: Option<u64>, bytes: &[u8]) -> bool {

@@ -106,3 +106,18 @@ fn a_volume_that_lies_on_the_second_copy_of_the_table() {
     }
     assert!(content(&image) == seen);
 }
+
+/// Linux and a BIOS do not mind it. A disk for some BIOSes is marked there.
+#[test]
+fn a_status_byte_in_lba_0_that_uefi_refuses() {
+    let world = World::new();
+    let image = installed(&world);
+    for status in [0, 0x80] {
+        write_at(&image, 446, &[status]);
+        let before = content(&image);
+        write_at(&image, 446, &[status ^ 8]);
+        on_disk(&image, &["history"]).succeeds();
+        is_mended(&image, "the protective MBR in LBA 0 has a wrong status byte");
+        assert!(content(&image) == before, "{status:#x}");
+    }
+}

@@ -175,9 +175,36 @@ fn decode_entry(number: u32, row: &[u8]) -> Entry {
     }
 }
 
-/// Whether a first block is a protective MBR. Without one, Linux, UEFI and GRUB all ignore the GPT.
+/// Where the first entry of an MBR begins, with its status byte.
+const MBR_ENTRIES: usize = 446;
+
+/// Whether a first block is a protective MBR. Without one, Linux, UEFI and GRUB all ignore the GPT; where its entry does not
+/// begin at LBA 1, Linux and UEFI do.
 pub fn is_protective_mbr(lba0: &[u8]) -> bool {
-    lba0.len() >= 512 && lba0[510..512] == [0x55, 0xaa] && (0..4).any(|i| lba0[446 + 16 * i + 4] == 0xee)
+    lba0.get(510..512) == Some(&[0x55, 0xaa]) && protective_entries(lba0).next().is_some()
+}
+
+fn protective_entries(lba0: &[u8]) -> impl Iterator<Item = usize> {
+    let entries = (0..4).map(|n| MBR_ENTRIES + 16 * n);
+    entries.filter(|at| lba0[at + 4] == 0xee && lba0[at + 8..at + 12] == [1, 0, 0, 0])
+}
+
+/// The same block for one that only UEFI does not take for a protective MBR, by the status byte of the entry. None for all
+/// others. A disk for some BIOSes has 0x80 there on purpose.
+pub fn with_status_byte(lba0: &[u8]) -> Option<Vec<u8>> {
+    let is_taken = |at: usize| lba0[at] & 0x7f == 0;
+    if !is_protective_mbr(lba0) || protective_entries(lba0).any(is_taken) {
+        return None;
+    }
+    let mut mended = lba0.to_vec();
+    protective_entries(lba0).for_each(|at| mended[at] &= 0x80);
+    Some(mended)
+}
+
+/// Whether the protective entry of a damaged first block is marked as bootable. None if too little is left of the entry.
+pub fn is_bootable(lba0: &[u8]) -> Option<bool> {
+    let entry = lba0.get(MBR_ENTRIES..MBR_ENTRIES + 16)?;
+    (entry[4] == 0xee || entry[8..12] == [1, 0, 0, 0]).then_some(entry[0] & 0x80 != 0)
 }
 
 /// A GPT as the bytes to write.
@@ -289,7 +316,7 @@ pub fn protective_mbr_of(
     block[..BOOT_CODE_BYTES].copy_from_slice(boot_code);
     // On disks of more than 32 bits of blocks the field keeps its maximum (UEFI specification 2.10, table 5-4).
     let blocks = u32::try_from(disk_sectors.saturating_sub(1)).unwrap_or(u32::MAX);
-    let entry = &mut block[446..462];
+    let entry = &mut block[MBR_ENTRIES..MBR_ENTRIES + 16];
     // The CHS addresses are those of the specification: the end "does not fit".
     entry[..8].copy_from_slice(&[0x00, 0x00, 0x02, 0x00, 0xee, 0xff, 0xff, 0xff]);
     // The specification demands 0, but some BIOSes boot only from a disk with a bootable entry.
@@ -411,6 +438,33 @@ mod tests {
         assert_eq!((bootable[446], &bootable[447..]), (0x80, &block[447..]));
         assert_eq!(&block[446..462], &[0, 0, 2, 0, 0xee, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0xff, 0x9f, 0x41, 0]);
         assert!(!is_protective_mbr(&[0; 512]));
+    }
+
+    /// Linux wants the type and the first block (`pmbr_part_valid` in `block/partitions/efi.c`), and UEFI the status byte, too
+    /// (EDK2, `Partition/Gpt.c`).
+    #[test]
+    fn no_wrong_bit_of_the_protective_entry_passes_for_a_right_one() {
+        let (layout, _) = sample(SectorSize::S512);
+        for bootable in [false, true] {
+            let block = protective_mbr(&layout, &[7; BOOT_CODE_BYTES], bootable);
+            assert_eq!((with_status_byte(&block), is_bootable(&block)), (None, Some(bootable)));
+            for (at, bit) in (446..462).chain(510..512).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+                let mut wrong = block.clone();
+                wrong[at] ^= 1 << bit;
+                let counts = matches!(at, 450 | 454..=457 | 510 | 511);
+                assert_eq!(is_protective_mbr(&wrong), !counts, "{at} {bit}");
+                // Nothing tells that the highest bit is wrong.
+                let mended = (at == 446 && bit < 7).then(|| block.clone());
+                assert_eq!(with_status_byte(&wrong), mended, "{at} {bit}");
+                assert_eq!(is_bootable(&wrong), Some(bootable != (at == 446 && bit == 7)), "{at} {bit}");
+            }
+        }
+        assert_eq!(is_bootable(&[0; 512]), None);
+        // Another entry of a hybrid MBR may be the one that is taken.
+        let mut hybrid = protective_mbr(&layout, &[7; BOOT_CODE_BYTES], false);
+        hybrid.copy_within(446..462, 462);
+        hybrid[446] = 4;
+        assert_eq!(with_status_byte(&hybrid), None);
     }
 
     #[test]
