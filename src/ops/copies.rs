@@ -150,6 +150,13 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
     let (mut problems, mut notes) =
         of_the_table(&facts.gpt.copies, probe::table_bytes(disk), disk.sector_size().bytes(), || growth(disk));
     problems.extend(facts.gpt.faults.iter().cloned());
+    problems.extend(
+        facts
+            .gpt
+            .intruders
+            .iter()
+            .map(|intruder| format!("{intruder}: firmware takes neither of the two, and no change is written there")),
+    );
     problems.extend(of_the_guid(facts));
     problems.extend(of_the_partuuids(facts));
     problems.extend(facts.gpt.misplaced.iter().map(|(_, why)| format!("the partition table is damaged: {why}")));

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use serde_json::json;
 use slipway_test_support::{
     exit_code::INSTALL,
-    world::{Content, IMAGE_BYTES, Range, World, on_disk, partition, read_at, refused, write_at},
+    world::{Content, IMAGE_BYTES, Range, World, json_of, on_disk, partition, read_at, refused, tool, write_at},
 };
 
-use super::damage::{installed, is_mended};
+use super::damage::{PARTS, installed, is_mended};
 
 #[track_caller]
 fn says(image: &Path, verb: &str, texts: &[&str]) {
@@ -105,6 +106,29 @@ fn a_volume_that_lies_on_the_second_copy_of_the_table() {
         says(&image, verb, &["make it as large as it was"]);
     }
     assert!(content(&image) == seen);
+}
+
+/// UEFI takes neither of two partitions that overlap, and a change is refused.
+#[test]
+fn a_partition_of_others_that_lies_on_one_of_ours() {
+    let world = World::new();
+    let image = installed(&world);
+    for name in PARTS {
+        let first = partition(&image, name).offset / 512;
+        change_table(&image, &[0, 1], |_, entries| {
+            let (ours, other) = entries.split_at_mut(7 * 128);
+            other[..56].copy_from_slice(&ours[6 * 128..6 * 128 + 56]);
+            other[16] ^= 1;
+            other[32..40].copy_from_slice(&first.to_le_bytes());
+            other[40..48].copy_from_slice(&(first + 7).to_le_bytes());
+        });
+        let delete = format!("`sgdisk --delete=8 {}`", image.display());
+        for verb in ["status", "verify", "repair"] {
+            says(&image, verb, &[&format!("partition 8, which is none of ours, lies on bytes of {name}"), &delete]);
+        }
+        tool!("sgdisk", "--delete=8", &image);
+        assert_eq!(json_of(&image, &["status"])["problems"], json!([]), "{name}");
+    }
 }
 
 /// Linux and a BIOS do not mind it. A disk for some BIOSes is marked there.

@@ -117,6 +117,13 @@ pub struct Intruder {
     pub on: Part,
 }
 
+impl Intruder {
+    /// The remedy. `disk`: its path, quoted for a shell.
+    pub fn remedy(&self, disk: &str) -> String {
+        format!("delete or move it, or delete its entry with `sgdisk --delete={} {disk}`", self.number)
+    }
+}
+
 impl fmt::Display for Intruder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Intruder { number, name, on } = self;

@@ -88,6 +88,8 @@ pub fn repair(
         left.push(no_list(base, system));
     }
     left.extend(stuck);
+    let disk = quoted(&base.disk);
+    left.extend(system.gpt.intruders.iter().map(|intruder| format!("{intruder}: {}", intruder.remedy(&disk))));
     let result = format!("{}; slot {default}, {}, is the default", what(system, &esp), system.slots[default].version());
     let meanwhile = match &esp {
         Esp::Made(_) | Esp::Completed(_) => "the ESP is not whole yet, and the slots and all data are as they were",

@@ -79,6 +79,7 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::not_put_back,
         Deciding::trial_runs,
         Deciding::copy_lost,
+        Deciding::intruder,
         Deciding::boot_chain,
         Deciding::nothing_boots,
         Deciding::other_guid,

@@ -1,7 +1,7 @@
 //! What is wrong with the partition table, and with the names that systems know it by.
 
 use super::{Deciding, NextStep, words};
-use crate::{disk::layout::Part, prelude::*};
+use crate::{disk::layout::Part, prelude::*, text::quoted};
 
 impl Deciding<'_> {
     pub(super) fn partition_table(&self) -> Option<NextStep> {
@@ -9,6 +9,11 @@ impl Deciding<'_> {
         let why = format!("{}: writes the table again, and keeps all data", gpt.urgent()?);
         let repair = || self.command("installer repair --disk {disk}", &why);
         Some(self.beside.shrunk.clone().filter(|_| gpt.copies.backup.is_ok()).map_or_else(repair, words))
+    }
+
+    pub(super) fn intruder(&self) -> Option<NextStep> {
+        let intruder = self.facts.gpt.intruders.first()?;
+        Some(words(format!("{intruder}: {}", intruder.remedy(&quoted(self.beside.disk)))))
     }
 
     /// The table was changed, perhaps of a clone.
