@@ -5,7 +5,7 @@ use std::{error::Error, io, iter};
 use nix::libc;
 use slipway_core::{
     boot::env::BootEnv,
-    disk::layout::Part,
+    disk::{gpt::with_status_byte, layout::Part},
     plan::{self, Plan},
     report::Left,
 };
@@ -84,10 +84,10 @@ pub fn of_meta(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> ExecuteE
 /// After a mend of LBA 0.
 pub fn of_lba0(error: ExecuteError, disk: &dyn BlockIo) -> ExecuteError {
     looked_up(error, disk, |disk| match probe::gpt(disk) {
-        Ok(_) => match probe::mended_lba0(disk, &|_| None) {
-            Ok(None) => Ok(Left::new("LBA 0 says again that the disk has a GPT", Left::STATUS)),
-            _ => Ok(Left::new("LBA 0 is as before", Left::AGAIN)),
-        },
+        Ok(_) if with_status_byte(&probe::read_lba0(disk).0).is_some() => {
+            Ok(Left::new("LBA 0 is as before", Left::AGAIN))
+        }
+        Ok(_) => Ok(Left::new("LBA 0 says again that the disk has a GPT", Left::STATUS)),
         Err(probe::ProbeError::Lba0Lost) => Ok(Left::new("LBA 0 is lost, as before", Left::AGAIN)),
         Err(e) => Err(e.to_string()),
     })
