@@ -8,7 +8,7 @@ use slipway_core::{
         slot::SlotState,
     },
     disk::{chain::CHAIN, fat::copies::FatsDiffer, layout::Part, meta::ADV_BYTES},
-    plan::{self, Asked, GptCopies, Growth, RequestBase, SystemFacts},
+    plan::{self, Asked, GptCopies, Growth, Intruder, RequestBase, SystemFacts},
     report::{Writer, command_for},
     units::approx,
 };
@@ -106,6 +106,12 @@ fn of_the_partuuids(facts: &SystemFacts) -> impl Iterator<Item = String> {
     })
 }
 
+fn of_intruders(facts: &SystemFacts) -> impl Iterator<Item = String> {
+    let neither =
+        |intruder: &Intruder| format!("{intruder}: firmware takes neither of the two, and no change is written there");
+    facts.gpt.intruders.iter().map(neither)
+}
+
 /// The slot's own word for its state: a third copy.
 fn without_marker(facts: &SystemFacts) -> Option<String> {
     let env = facts.env.as_ref()?;
@@ -150,13 +156,7 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
     let (mut problems, mut notes) =
         of_the_table(&facts.gpt.copies, probe::table_bytes(disk), disk.sector_size().bytes(), || growth(disk));
     problems.extend(facts.gpt.faults.iter().cloned());
-    problems.extend(
-        facts
-            .gpt
-            .intruders
-            .iter()
-            .map(|intruder| format!("{intruder}: firmware takes neither of the two, and no change is written there")),
-    );
+    problems.extend(of_intruders(facts));
     problems.extend(of_the_guid(facts));
     problems.extend(of_the_partuuids(facts));
     problems.extend(facts.gpt.misplaced.iter().map(|(_, why)| format!("the partition table is damaged: {why}")));
