@@ -441,7 +441,7 @@ impl SystemFacts {
                 "the second copy of the partition table is damaged ({why}): {REPAIR}, or says what is in the way"
             ));
         }
-        let wrong = self.gpt.wrong_types.iter().chain(self.gpt.misplaced.iter().map(|(_, why)| why));
+        let wrong = self.gpt.faults.iter().chain(self.gpt.misplaced.iter().map(|(_, why)| why));
         losses.extend(wrong.map(|why| format!("the partition table is damaged ({why}): {REPAIR}")));
         losses
     }

@@ -1,7 +1,7 @@
 //! What is wrong with the partition table, and with the names that systems know it by.
 
 use super::{Deciding, NextStep, words};
-use crate::{disk::layout::Part, prelude::*, text::quoted};
+use crate::{disk::layout::Part, text::quoted};
 
 impl Deciding<'_> {
     pub(super) fn partition_table(&self) -> Option<NextStep> {
