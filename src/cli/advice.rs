@@ -86,6 +86,7 @@ impl Advice {
         match words {
             // Of a source it would show what it installs.
             "inspect" => format!("{text} {disk}"),
+            _ if words.contains("--help") => text.to_owned(),
             _ if lacks("disk") => format!("{text} --disk {disk}{offline}"),
             _ => text.to_owned(),
         }
@@ -102,11 +103,11 @@ mod tests {
             Advice::new(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>()).completed(text)
         };
         let text = "`installer repair` mends it; `installer rollback --dry-run`, `installer bootloader update` or \
-                    `installer inspect` tells; see `installer checksum` and `x`";
+                    `installer inspect` tells; see `installer checksum`, `installer history --help` and `x`";
         assert_eq!(of("installer status", text), text);
         assert_eq!(
             of("installer upgrade --disk=a'b --offline", text),
-            r"`installer repair --disk 'a'\''b'` mends it; `installer rollback --dry-run --disk 'a'\''b' --offline`, `installer bootloader update --disk 'a'\''b' --offline` or `installer inspect 'a'\''b'` tells; see `installer checksum` and `x`"
+            r"`installer repair --disk 'a'\''b'` mends it; `installer rollback --dry-run --disk 'a'\''b' --offline`, `installer bootloader update --disk 'a'\''b' --offline` or `installer inspect 'a'\''b'` tells; see `installer checksum`, `installer history --help` and `x`"
         );
         let whole = "`installer repair --disk x` and `installer upgrade --disk x --source SOURCE`";
         assert_eq!(of("installer status --disk x", whole), whole);

@@ -325,6 +325,53 @@ fn a_volume_lies_where_its_file_system_says() {
     assert_eq!((chosen.entries[6].first, chosen.entries[6].last), (disk.entries[6].first, entries[6].last));
 }
 
+/// The same disk, with data that is encrypted: it does not say how large it is.
+struct Encrypted(Disk);
+
+impl Content for Encrypted {
+    fn begins(&self, part: Part, place: Extent) -> Begins {
+        let is_there = place.offset == self.0.layout.part(part).offset;
+        match part {
+            Part::State | Part::Ephemeral => {
+                if is_there {
+                    Begins::Ours
+                } else {
+                    Begins::Nothing
+                }
+            }
+            _ => self.0.begins(part, place),
+        }
+    }
+
+    fn is_whole(&self, part: Part, place: Extent) -> bool {
+        !matches!(part, Part::State | Part::Ephemeral) && self.0.is_whole(part, place)
+    }
+
+    fn says(&self, part: Part, place: Extent, guid: Uuid) -> bool {
+        !matches!(part, Part::State | Part::Ephemeral) && self.0.says(part, place, guid)
+    }
+
+    fn volume(&self, _: u64) -> Option<u64> {
+        None
+    }
+}
+
+#[test]
+fn an_encrypted_volume_lies_where_it_begins() {
+    let disk = Encrypted(disk([true; 3]));
+    let hints = Hints { slot: Some(SLOT), ephemeral: None };
+    let chosen = |entries: &[Entry]| {
+        choose(&Copies { first: entries, second: None, hints, disk_bytes: DISK, sector: SECTOR }, &disk).unwrap()
+    };
+    for (n, first, last) in [(5, 8, 0), (5, 4096, 0), (5, -8, 0), (5, 0, 8), (6, 8, 0), (6, 4096, 0), (6, -8, 0)] {
+        let wrong = damaged(&disk.0.entries, &[(n, Change::Places(first, last))]);
+        assert_eq!(chosen(&wrong).entries, disk.0.entries, "{n} {first} {last}");
+    }
+    // Where it ends is not known.
+    let shorter = damaged(&disk.0.entries, &[(6, Change::Places(0, -4096))]);
+    assert_eq!(chosen(&shorter).entries, shorter);
+}
+
 /// In both copies one of ours reaches into another one.
 #[test]
 fn an_entry_that_reaches_into_another_one_is_cut_off() {
@@ -362,7 +409,11 @@ fn a_name_of_another_one_moves_no_entry() {
             }
         }
         // Another fault beside it changes nothing about that.
-        for more in [(0, Change::Places(0, 2048)), (4, Change::Type), (1, Change::Deleted)] {
+        for n in 0..6 {
+            let entries = damaged(&names, &[(n, Change::Places(0, 2048))]);
+            assert_eq!(disk.mended(&entries, None), Some((disk.parts(), guids)), "{order:?} {n}");
+        }
+        for more in [(4, Change::Type), (1, Change::Deleted), (3, Change::Number)] {
             let entries = damaged(&names, core::slice::from_ref(&more));
             let mended = disk.mended(&entries, None);
             assert!(mended.is_none_or(|mended| mended.0 == disk.parts()), "{order:?} {more:?}");
