@@ -119,6 +119,22 @@ impl Executor<'_, '_> {
         self.small(extent.offset, bytes)
     }
 
+    /// Whether the plan may reach its goal with the copy that the step after `n` writes.
+    pub(super) fn other_copy_may_do(&self, n: usize) -> bool {
+        let next = self.plan.steps.get(n + 1);
+        self.plan.other_copy_follows(n) && !next.is_some_and(|next| self.is_left_alone(next))
+    }
+
+    /// Whether this step would write over the copy of META in force, and the other copy could not be written. A copy has many
+    /// sectors: if this write failed as well, as on a file system that is full, or if the power failed, all tags would be lost.
+    pub(super) fn is_left_alone(&self, step: &Step) -> bool {
+        let Step::WriteMetaCopy { copy, offset } = step else { return false };
+        let copies = Extent { len: 2 * ADV_BYTES as u64, ..meta_extent(*copy, *offset) };
+        let failed = |extent: &Extent| extent.offset != *offset && copies.contains(*extent);
+        let counts = self.meta.as_ref().is_none_or(|meta| meta.valid[usize::from(copy - 1)]);
+        counts && self.unwritten.iter().any(failed)
+    }
+
     /// Whether a reader finds the planned content of this copy, or of the other one.
     pub(super) fn is_found(&self, step: &Step) -> bool {
         // A new disk must be able to hold everything, and a repair is there for the second copy. Bytes that were not

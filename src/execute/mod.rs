@@ -133,6 +133,9 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
     // The first of two copies could not be written.
     let mut first: Option<Failed> = None;
     for (n, step) in plan.steps.iter().enumerate() {
+        if executor.is_left_alone(step) {
+            continue;
+        }
         let sentence = plan.describe(step);
         executor.observer.left(plan.left_by(n));
         executor.observer.step(n + 1, of, &sentence, plan.step_bytes(step));
@@ -144,7 +147,7 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
         let failed = match (first.take(), failed) {
             (None, None) => continue,
             (None, Some(failed)) if !(failed.may_be_spared() || plan.is_optional(step)) => failed,
-            (None, Some(failed)) if !plan.is_optional(step) && plan.other_copy_follows(n) => {
+            (None, Some(failed)) if !plan.is_optional(step) && executor.other_copy_may_do(n) => {
                 first = Some(failed);
                 continue;
             }

@@ -7,8 +7,8 @@ use slipway_core::boot::env::PATHS;
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INSTALL},
     world::{
-        Content, Loop, Node, Outcome, Payload, World, flip, installer, json_of, on_disk, partition, program, read_at,
-        refused, tool, write_at,
+        Content, Loop, Node, Outcome, Payload, SmallFs, World, flip, installer, json_of, on_disk, partition, program,
+        read_at, refused, tool, write_at,
     },
 };
 
@@ -278,4 +278,41 @@ fn what_is_lost_is_told_by_each_verb() {
         let said = node.run('B', false, args).succeeds().stderr;
         assert!(said.contains("partition 1 (EFI) has the wrong type in the table"), "{args:?}: {said}");
     }
+}
+
+/// An image on a file system that is full: a copy of META cannot be written whole, and the other one holds the tags. So do a
+/// thin-provisioned disk and its pool.
+#[test]
+fn where_meta_cannot_be_written_whole_its_tags_stay() {
+    let world = World::new();
+    let mut node = Node::of(&world, world.installed(&["--meta=0x0a=rack-7"]));
+    node.upgrade().succeeds();
+    node.grub_tries();
+    let small = SmallFs::new(&world);
+    let whole = std::mem::replace(&mut node.disk, small.path("disk.img"));
+    // Zeros take no room: there is some for the ends of a copy alone.
+    tool!("cp", "--sparse=always", &whole, &node.disk);
+    small.leave_free(64 << 10);
+    let keeps = |tags: &[(&str, &str)]| {
+        let report = json_of(&node.disk, &["meta", "list"]);
+        let found = report["tags"].as_array().unwrap().iter();
+        let found: Vec<_> = found.map(|t| (t["key"].as_str().unwrap(), t["value"].as_str().unwrap())).collect();
+        assert_eq!(found, tags);
+        report["copies_valid"].clone()
+    };
+    let all = [("0x06", "A"), ("0x0a", "rack-7")];
+    on_disk(&node.disk, &["meta", "set", "0x0b=1"])
+        .exits(INSTALL)
+        .says(&["META, second copy", "META has the old tags"]);
+    keeps(&all);
+    let note = "failed: write META, second copy";
+    let confirmed = node.run('B', true, &["confirm"]).succeeds().says(&[note]);
+    assert!(!confirmed.stderr.contains("META, first copy"), "{}", confirmed.stderr);
+    keeps(&all);
+    node.run('B', false, &["rollback"]).succeeds().says(&[note]);
+    assert_eq!(keeps(&all), serde_json::json!([true, false]));
+    // With room again both have them.
+    fs::remove_file(small.path("filler")).unwrap();
+    on_disk(&node.disk, &["repair"]).succeeds();
+    assert_eq!(keeps(&all), serde_json::json!([true, true]));
 }

@@ -9,7 +9,7 @@ use slipway::{
 };
 use slipway_core::{
     boot::EfiLoader,
-    disk::layout::Part,
+    disk::{layout::Part, meta::ADV_BYTES},
     plan::{Plan, RunsFrom, Step, bootloader::RenewalRequest},
     report::{Beside, FailureKind, next_step},
     units::Extent,
@@ -20,7 +20,7 @@ use super::{
     disk::{Call, Lasting, RecordingDisk},
     pages::{Pages, SECTOR},
     read,
-    scenario::{NEXT, Story, UPGRADE, confirmed},
+    scenario::{self, NEXT, Story, UPGRADE, confirmed},
     world::{Verb, World},
 };
 
@@ -190,5 +190,29 @@ fn an_esp_that_cannot_be_made_again_stays_as_it_is() {
         assert_eq!(result.is_ok(), mends, "{result:?}");
         let kept = disk.pages().same(&story.pages, Extent { offset: 0, len: DISK_BYTES });
         assert_eq!(kept, !mends, "{how:?}: {result:?}");
+    }
+}
+
+/// A copy of META has many sectors. Once one copy cannot be written, a write of the other one could lose all tags, by a power cut
+/// or in the same way.
+#[test]
+fn the_copy_of_meta_in_force_is_left_alone_if_the_other_one_cannot_be_written() {
+    let setups = [scenario::meta_set, scenario::confirm, scenario::rollback_running_trial, scenario::upgrade_fresh];
+    for (setup, lost) in setups.into_iter().flat_map(|setup| [false, true].map(|lost| (setup, lost))) {
+        let mut scenario = setup().run("META");
+        let meta = read::table(&scenario.story.pages, DISK_BYTES).unwrap().parts[&5];
+        let copies = [0, ADV_BYTES as u64].map(|at| Extent { offset: meta.offset + at, len: ADV_BYTES as u64 });
+        // The first one counts, unless it is lost.
+        let (dead, kept) = if lost { (copies[0], copies[1]) } else { (copies[1], copies[0]) };
+        if lost {
+            scenario.story.pages.write(dead.offset, &[0; SECTOR]);
+        }
+        let bad = (dead.offset + 100 * SECTOR as u64, Lasting::Unwritable);
+        let disk = RecordingDisk::damaged(DISK_BYTES, scenario.story.pages.clone(), bad);
+        let result = scenario.again(&disk);
+        assert_eq!(result.is_ok(), scenario.is_way_back(), "{result:?}");
+        assert!(disk.log().iter().any(|op| dead.contains(op.extent()) && op.extent().len > 0), "META was not written");
+        assert!(disk.pages().same(&scenario.story.pages, kept), "{:?}: the copy in force was written", scenario.verb);
+        assert!(!disk.log().iter().any(|op| op.extent().len > 0 && kept.contains(op.extent())));
     }
 }
