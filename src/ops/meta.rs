@@ -118,6 +118,7 @@ impl<'d> MetaOnDisk<'d> {
         if found.meta.get(change.key()) != wanted {
             return Err(WrittenOver::Meta).context(plan.disk.clone()).or_fail(FailureKind::Install);
         }
-        Ok(MetaReport::new(&found.meta, Some(change.key()), !plan.steps.is_empty()))
+        let deleted = wanted.is_none().then(|| (change.key(), self.meta.get(change.key()).is_some()));
+        Ok(MetaReport { deleted, ..MetaReport::new(&found.meta, Some(change.key()), !plan.steps.is_empty()) })
     }
 }

@@ -29,6 +29,11 @@ fn meta_set_and_delete_keep_other_tags() {
     assert!(changed(&["meta", "delete", "6"]));
     assert_eq!(tags(), pairs(&[("0x0a", "2"), ("0x0b", "https://x/?a=b")]));
 
+    let said = |args: &[&str]| on_disk(&image, args).succeeds().stdout;
+    assert!(changed(&["meta", "set", "0x0c=x"]));
+    assert_eq!(said(&["meta", "delete", "0x0c"]), "0x0c is deleted\n");
+    assert_eq!(said(&["meta", "delete", "0x0c"]), "there is no tag 0x0c\n");
+
     // Nothing to do is done without a write.
     let quiet = Content::of(&image);
     assert!(!changed(&["meta", "set", "0x0a=2"]));

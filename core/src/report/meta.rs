@@ -20,6 +20,9 @@ pub struct MetaReport {
     /// Print only the value (`meta get`).
     #[serde(skip)]
     pub bare: bool,
+    /// The tag that is not there any more, and whether it was there before (`meta delete`).
+    #[serde(skip)]
+    pub deleted: Option<(u8, bool)>,
 }
 
 /// One tag.
@@ -40,7 +43,7 @@ impl MetaReport {
     pub fn new(meta: &Meta, only: Option<u8>, changed: bool) -> Self {
         let wanted = only.map(MetaTag::name);
         let tags = MetaTag::all(meta).into_iter().filter(|t| wanted.as_ref().is_none_or(|w| t.key == *w));
-        MetaReport { changed, copies_valid: meta.valid, tags: tags.collect(), bare: false }
+        MetaReport { changed, copies_valid: meta.valid, tags: tags.collect(), bare: false, deleted: None }
     }
 }
 
@@ -74,8 +77,11 @@ impl fmt::Display for MetaReport {
             .iter()
             .map(|t| format!("{}={}{}", t.key, printable(&t.value), if t.legacy { "   (legacy area)" } else { "" }))
             .collect();
-        if lines.is_empty() {
-            lines.push("no tags".to_owned());
+        match self.deleted {
+            Some((key, true)) => lines.push(format!("{} is deleted", MetaTag::name(key))),
+            Some((key, false)) => lines.push(format!("there is no tag {}", MetaTag::name(key))),
+            None if lines.is_empty() => lines.push("no tags".to_owned()),
+            None => {}
         }
         for (n, valid) in (1..).zip(self.copies_valid) {
             if !valid {
