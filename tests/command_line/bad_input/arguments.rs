@@ -1,5 +1,8 @@
 //! Arguments.
 
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
+use serde_json::json;
 use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::{INPUT, OTHER},
@@ -21,6 +24,22 @@ fn unknown_flags_and_verbs() {
     Outcome::of(&mut installer(["nosuch"])).exits(OTHER).says(&["nosuch"]);
     Outcome::of(&mut installer(["meta", "nosuch"])).exits(OTHER).says(&["nosuch"]);
     Outcome::of(&mut installer::<&str>([])).exits(OTHER).says(&["Usage: installer"]);
+}
+
+/// clap has an error of no other kind for it, and does not say which argument it is.
+#[test]
+fn a_value_that_is_no_text_is_named() {
+    let bad = |args: &[&[u8]]| {
+        let args = args.iter().map(|arg| OsStr::from_bytes(arg));
+        Outcome::of(installer(args).args(["--output=json"])).exits(INPUT)
+    };
+    for verb in [&b"install"[..], b"upgrade"] {
+        bad(&[verb, b"--disk", b"/nosuch\xff", b"--meta", b"0x0a=\xff"])
+            .says(&["error: --meta: the value is not UTF-8"]);
+    }
+    let document = bad(&[b"rollback", b"--reason=\xff"]).json();
+    assert_eq!((&document["id"], &document["exit_code"]), (&json!("usage"), &json!(INPUT)));
+    bad(&[b"meta", b"set", b"0x0a=\xff"]).says(&["error: \"0x0a=\u{fffd}\": the value is not UTF-8"]);
 }
 
 #[test]
