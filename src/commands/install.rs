@@ -15,7 +15,8 @@ use crate::{
         self, ChangeOptions, DiskRequest, SystemRequest, add_extra_kernel_args,
         bootloader::Renewal,
         install::{self, Identifiers},
-        unattended, upgrade,
+        unattended,
+        upgrade::{self, Afterwards},
     },
 };
 
@@ -30,6 +31,11 @@ pub fn run(args: InstallArgs, defaults: Defaults, observer: &mut dyn Observer) -
         let why = "--certificate has no effect with --upgrade: an upgrade takes the uki.efi of its payload, and the loader stays";
         return input(Err(why.to_owned()));
     }
+    if let Some(menu) = args.system.boot_menu.filter(|_| args.upgrade) {
+        let state = if menu { "on" } else { "off" };
+        let how = format!("`installer bootloader menu {state}` turns the menu {state}");
+        return input(Err(format!("--boot-menu has no effect with --upgrade: {how}")));
+    }
     if let Some(config) = defaults.config() {
         system.kernel_args.extra = add_extra_kernel_args(config, system.kernel_args.extra, observer);
     }
@@ -39,9 +45,7 @@ pub fn run(args: InstallArgs, defaults: Defaults, observer: &mut dyn Observer) -
     }
     let disk = DiskRequest::for_disk(named, args.lock_timeout, observer)?;
     if args.upgrade {
-        if args.zero == Some(true) {
-            observer.note("--zero has no effect with --upgrade");
-        }
+        without_effect(&args, observer);
         return upgrade(&disk, system, !args.force, args.system.efi_loader, &defaults, observer);
     }
     let request = install::Request {
@@ -57,6 +61,22 @@ pub fn run(args: InstallArgs, defaults: Defaults, observer: &mut dyn Observer) -
     Ok(Report::Install(Box::new(report)))
 }
 
+/// Tells of flags that an upgrade has no use for.
+fn without_effect(args: &InstallArgs, observer: &mut dyn Observer) {
+    let system = &args.system;
+    let flags = [
+        ("--zero", args.zero == Some(true)),
+        ("--slot-size", system.slot_size.is_some()),
+        ("--sector-size", system.sector_size.is_some()),
+    ];
+    for (flag, _) in flags.iter().filter(|(_, is_given)| *is_given) {
+        observer.note(&format!("{flag} has no effect with --upgrade"));
+    }
+    if system.format_data.is_some() && !args.force {
+        observer.note("--format-data has no effect with --upgrade, which keeps STATE and, without --force, EPHEMERAL");
+    }
+}
+
 /// machined passes all kernel arguments, so none are taken from the running slot.
 fn upgrade(
     disk: &DiskRequest,
@@ -66,11 +86,16 @@ fn upgrade(
     defaults: &Defaults,
     observer: &mut dyn Observer,
 ) -> Result<Report, Failure> {
+    let mut afterwards = activated(preserve, defaults);
+    // An explicit --format-data overrides the config's encryption, as in an install.
+    if let (Afterwards::Activated { blank_ephemeral, .. }, Some(makes)) = (&mut afterwards, system.format_data) {
+        *blank_ephemeral = !makes;
+    }
     let options = ChangeOptions { dry_run: system.dry_run, by: Some(asked::by()), ..ChangeOptions::default() };
     let request = upgrade::Request {
         runs_from: RunsFrom::Inside,
         source: system.source,
-        afterwards: activated(preserve, defaults),
+        afterwards,
         kernel_args: upgrade::KernelArgsChoice::Given(system.kernel_args.fresh()),
         meta: system.meta,
         exceptions: Exceptions::default(),
