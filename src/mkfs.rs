@@ -16,12 +16,11 @@ use std::{
     os::{fd::AsRawFd as _, unix::fs::FileExt as _},
 };
 
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use uuid::Uuid;
 
 use crate::{
     device::{AlignedBuf, BlockIo, CHUNK_BYTES, data_ranges},
-    tools::{Tool, ToolError},
+    tools::{Tool, ToolError, memory_file},
 };
 use slipway_core::units::{Extent, MIB, SectorSize};
 use xfs::SUPERBLOCK_BYTES;
@@ -65,12 +64,8 @@ pub struct PreparedXfs {
 impl PreparedXfs {
     /// Make a file system of `len` bytes with mkfs.xfs. Does not touch the disk.
     pub fn new(len: u64, spec: &XfsSpec) -> Result<Self, MkfsError> {
-        // Freed however we end. mkfs.xfs opens it through our /proc.
-        // MFD_NOEXEC_SEAL: since Linux 6.3 some machines allow no others (vm.memfd_noexec). Older kernels do not know it.
-        let sealed = MFdFlags::MFD_CLOEXEC | MFdFlags::from_bits_retain(0x8);
-        let side = memfd_create(c"mkfs.xfs", sealed).or_else(|_| memfd_create(c"mkfs.xfs", MFdFlags::MFD_CLOEXEC));
-        let side = side.map_err(|e| MkfsError::SideFile(e.into()))?;
-        let side = File::from(side);
+        // mkfs.xfs opens it through our /proc.
+        let side = memory_file(c"mkfs.xfs").map_err(MkfsError::SideFile)?;
         side.set_len(len).map_err(MkfsError::SideFile)?;
         // -K: nothing to discard in a file. -f: no question about the file's content.
         let mut args: Vec<OsString> = vec![

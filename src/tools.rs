@@ -6,15 +6,18 @@ pub mod shell;
 pub mod systemd;
 
 use std::{
-    ffi::OsStr,
-    io::{BufRead as _, BufReader, Read as _},
+    ffi::{CStr, OsStr},
+    fs::File,
+    io::{self, BufRead as _, BufReader, Read as _, Seek as _},
     os::unix::process::CommandExt as _,
     path::{self, Path, PathBuf},
     process::{ChildStdout, Command, Stdio},
-    thread,
 };
 
-use nix::sys::signal::SigSet;
+use nix::sys::{
+    memfd::{MFdFlags, memfd_create},
+    signal::SigSet,
+};
 
 use crate::cleanup;
 
@@ -119,26 +122,22 @@ impl Tool {
         let mut command = Command::new(path);
         // The output must not depend on this machine's language and time zone.
         command.args(args).current_dir(dir).env("LC_ALL", "C").env("TZ", "UTC");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // In memory: a pipe that fills up unread would block the program for ever, and to read two takes a thread, which not
+        // every machine lets us have.
+        let mut errors = memory_file(c"stderr").map_err(|e| failed(e.to_string()))?;
+        let stderr = errors.try_clone().map_err(|e| failed(e.to_string()))?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         in_child(&mut command);
         let start = || if self == Tool::MkfsXfs { no_zeroing::spawn(&mut command) } else { command.spawn() };
         let (mut child, running) = cleanup::started(start).map_err(|e| failed(e.to_string()))?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        // Read both pipes at once. If one fills up unread, the program blocks for ever.
-        let text = thread::scope(|scope| {
-            let errors = scope.spawn(|| {
-                let mut text = Vec::new();
-                stderr.map(|mut pipe| pipe.read_to_end(&mut text));
-                text
-            });
-            stdout.map(take);
-            errors.join().unwrap_or_default()
-        });
-        drop(running);
+        child.stdout.take().map(take);
         let status = child.wait().map_err(|e| failed(e.to_string()))?;
+        drop(running);
         if status.success() {
             return Ok(());
         }
+        let mut text = Vec::new();
+        errors.rewind().and_then(|()| errors.read_to_end(&mut text)).map_err(|e| failed(e.to_string()))?;
         Err(failed(format!("{status}: {}", self.complaint(&String::from_utf8_lossy(&text)))))
     }
 
@@ -155,6 +154,14 @@ impl Tool {
         }
         .unwrap_or_default()
     }
+}
+
+/// A file in memory, which is freed however we end.
+pub fn memory_file(name: &CStr) -> io::Result<File> {
+    // MFD_NOEXEC_SEAL: since Linux 6.3 some machines allow no others (vm.memfd_noexec). Older kernels do not know it.
+    let sealed = MFdFlags::MFD_CLOEXEC | MFdFlags::from_bits_retain(0x8);
+    let file = memfd_create(name, sealed).or_else(|_| memfd_create(name, MFdFlags::MFD_CLOEXEC))?;
+    Ok(file.into())
 }
 
 /// Prepares a program that can be ended by signals as usual. Ctrl-C ends this program, which ends the child. So the child fails by itself

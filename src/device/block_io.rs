@@ -37,6 +37,11 @@ pub trait BlockIo: Sync {
         Ok(())
     }
 
+    /// Nothing can be written behind this byte, though the disk goes on there: a limit of this process on the size of files.
+    fn limit(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Make a range read as zeros in the cheapest way. For an image file this may free its space.
     fn zero(&self, extent: Extent) -> io::Result<()> {
         write_zeros(self, extent)

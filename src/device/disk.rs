@@ -401,6 +401,10 @@ impl BlockIo for Disk {
         }
     }
 
+    fn limit(&self) -> u64 {
+        if self.node.disk.kind == DiskKind::Image { ioctl::file_size_limit() } else { u64::MAX }
+    }
+
     fn zero(&self, extent: Extent) -> io::Result<()> {
         self.checked(extent.offset, usize::try_from(extent.len).map_err(io::Error::other)?)?;
         match self.node.disk.kind {

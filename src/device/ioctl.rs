@@ -279,6 +279,15 @@ fn dm_targets(buffer: &[u8]) -> Option<Vec<DmTarget>> {
     Some(targets)
 }
 
+/// The size that this process lets a file have (`ulimit -f`), in bytes.
+pub fn file_size_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one such value, which lives in this frame.
+    let failed = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } != 0;
+    // No limit is the largest number.
+    if failed { u64::MAX } else { limit.rlim_cur }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

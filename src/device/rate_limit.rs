@@ -84,6 +84,10 @@ impl BlockIo for RateLimited<'_> {
         self.disk.reserve(extent)
     }
 
+    fn limit(&self) -> u64 {
+        self.disk.limit()
+    }
+
     fn zero(&self, extent: Extent) -> io::Result<()> {
         self.disk.zero(extent)
     }

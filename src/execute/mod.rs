@@ -6,6 +6,7 @@
 mod bootloader;
 mod copies;
 mod enroll;
+mod foreseen;
 mod grow;
 mod old;
 mod snapshot;
@@ -132,6 +133,11 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
     let mut wrote = false;
     // The first of two copies could not be written.
     let mut first: Option<Failed> = None;
+    if let Some((n, foreseen)) = executor.foreseen() {
+        let sentence = plan.describe(&plan.steps[n]);
+        let (left, kind) = (Left::nothing_written(), FailureKind::Environment);
+        return Err(ExecuteError { number: n + 1, of, sentence, wrote, left, kind, source: foreseen.into() });
+    }
     for (n, step) in plan.steps.iter().enumerate() {
         if executor.is_left_alone(step) {
             continue;

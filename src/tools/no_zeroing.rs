@@ -52,13 +52,15 @@ const FILTER: [sock_filter; 8] = [
 /// system.
 ///
 /// The filter belongs to a thread of its own, and the child inherits it. Installed between fork and exec it would cost a
-/// copy of this program's page tables, and a fault for each page that is written afterwards.
+/// copy of this program's page tables, and a fault for each page that is written afterwards. Where no thread can be started
+/// the zeros are written, too.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     let filtered = || {
         install();
         command.spawn()
     };
-    thread::scope(|scope| scope.spawn(filtered).join()).unwrap_or_else(|panic| panic::resume_unwind(panic))
+    let ended = thread::scope(|scope| Some(thread::Builder::new().spawn_scoped(scope, filtered).ok()?.join()));
+    ended.map_or_else(|| command.spawn(), |ended| ended.unwrap_or_else(|panic| panic::resume_unwind(panic)))
 }
 
 // For this thread, and its children.

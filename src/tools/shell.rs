@@ -26,9 +26,11 @@ pub fn filter(command: &str, input: &[u8]) -> Result<Vec<u8>, ToolError> {
     let mut output = Vec::new();
     let (written, read) = thread::scope(|scope| {
         // Both at once: it may print before it has read everything.
-        let writer = scope.spawn(|| stdin.map_or(Ok(()), |mut pipe| pipe.write_all(input)));
+        let write = move || stdin.map_or(Ok(()), |mut pipe| pipe.write_all(input));
+        // Without the thread the pipe is closed, and the command ends without its input.
+        let writer = thread::Builder::new().spawn_scoped(scope, write);
         let read = stdout.map_or(Ok(0), |pipe| pipe.take(MAX_OUTPUT_BYTES).read_to_end(&mut output));
-        (writer.join().unwrap_or(Ok(())), read)
+        (writer.and_then(|writer| writer.join().unwrap_or(Ok(()))), read)
     });
     let status = child.wait().map_err(broken)?;
     read.map_err(broken)?;

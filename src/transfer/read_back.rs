@@ -12,7 +12,7 @@ use std::{
     collections::VecDeque,
     io,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
@@ -178,6 +178,9 @@ impl Iterator for Flushed<'_> {
 type Filled = (AlignedBuf, usize, bool);
 
 /// Digest or checksum of each file; hashing runs beside reading.
+///
+/// Where no thread can be started, hashing and reading take turns: a limit of the machine is no damage, and the ways back
+/// must not need what it lacks.
 fn sums<S: Default, V>(
     disk: &dyn BlockIo,
     pieces: impl Iterator<Item = Result<Piece, StreamError>> + Send,
@@ -187,49 +190,83 @@ fn sums<S: Default, V>(
 ) -> Result<Vec<V>, StreamError> {
     let (full_tx, full_rx) = sync_channel::<Filled>(BUFFERS);
     let (free_tx, free_rx) = sync_channel::<AlignedBuf>(BUFFERS);
-    for _ in 0..BUFFERS {
-        // Cannot block: the channel has room for every buffer.
-        let _ = free_tx.send(AlignedBuf::new(READ_BYTES));
-    }
+    let (mut sums, mut sum) = (Vec::new(), S::default());
+    let mut add = |bytes: &[u8], last: bool| {
+        update(&mut sum, bytes);
+        progress(bytes.len() as u64);
+        if last {
+            sums.push(finish(std::mem::take(&mut sum)));
+        }
+    };
+    // A thread that does not start drops what it was given, so it takes the parts itself.
+    let parts = Mutex::new(Some(Parts { disk, pieces, rest: Extent { offset: 0, len: 0 }, last: false }));
+    let taken = || parts.lock().unwrap_or_else(PoisonError::into_inner).take();
     thread::scope(|scope| {
-        let work = move || read_pieces(disk, pieces, &free_rx, &full_tx);
-        let reading = thread::Builder::new().spawn_scoped(scope, work).map_err(StreamError::Thread)?;
-        let (mut sums, mut sum) = (Vec::new(), S::default());
+        let work = move || taken().map_or(Ok(()), |parts| read_parts(parts, &free_rx, &full_tx));
+        let Ok(reading) = thread::Builder::new().spawn_scoped(scope, work) else {
+            return taken().map_or(Ok(()), |parts| read_alone(parts, &mut add));
+        };
+        for _ in 0..BUFFERS {
+            // Cannot block: the channel has room for every buffer. The receiver may be gone: see below.
+            let _ = free_tx.send(AlignedBuf::new(READ_BYTES));
+        }
         for (buf, n, last) in full_rx {
-            update(&mut sum, &buf[..n]);
-            progress(n as u64);
-            if last {
-                sums.push(finish(std::mem::take(&mut sum)));
-            }
+            add(&buf[..n], last);
             // The receiver may be gone: the reader ends once it has sent everything.
             let _ = free_tx.send(buf);
         }
-        reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        Ok(sums)
-    })
+        reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
+    Ok(sums)
 }
 
-fn read_pieces(
-    disk: &dyn BlockIo,
-    pieces: impl Iterator<Item = Result<Piece, StreamError>>,
+/// What is read, in parts of the size of a buffer.
+struct Parts<'d, P> {
+    disk: &'d dyn BlockIo,
+    pieces: P,
+    // Of the piece that is being read, and whether its file ends with it.
+    rest: Extent,
+    last: bool,
+}
+
+impl<P: Iterator<Item = Result<Piece, StreamError>>> Parts<'_, P> {
+    /// Read the next part: how many bytes it has, and whether a file ends there. None at the end.
+    fn next(&mut self, buf: &mut AlignedBuf) -> Result<Option<(usize, bool)>, StreamError> {
+        while self.rest.len == 0 {
+            let Some(piece) = self.pieces.next() else { return Ok(None) };
+            Piece { at: self.rest, last: self.last } = piece?;
+        }
+        let (disk, at) = (self.disk, self.rest.offset);
+        let n = self.rest.len.min(READ_BYTES as u64);
+        // Direct I/O needs whole sectors. Reading past the file's end is safe: its last cluster goes on.
+        let whole = round_up(n, disk.sector_size().bytes()).unwrap_or(0).min(disk.size() - at) as usize;
+        disk.read_back(at, &mut buf[..whole]).map_err(|source| StreamError::Disk { offset: at, source })?;
+        self.rest = Extent { offset: at + n, len: self.rest.len - n };
+        Ok(Some((n as usize, self.last && self.rest.len == 0)))
+    }
+}
+
+fn read_parts(
+    mut parts: Parts<impl Iterator<Item = Result<Piece, StreamError>>>,
     free: &Receiver<AlignedBuf>,
     full: &SyncSender<Filled>,
 ) -> Result<(), StreamError> {
-    let sector = disk.sector_size().bytes();
-    for piece in pieces {
-        let Piece { at: extent, last } = piece?;
-        let mut at = extent.offset;
-        while at < extent.end() {
-            let Ok(mut buf) = free.recv() else { return Ok(()) };
-            let n = (extent.end() - at).min(READ_BYTES as u64) as usize;
-            // Direct I/O needs whole sectors. Reading past the file's end is safe: its last cluster goes on.
-            let whole = round_up(n as u64, sector).unwrap_or(0).min(disk.size() - at) as usize;
-            disk.read_back(at, &mut buf[..whole]).map_err(|source| StreamError::Disk { offset: at, source })?;
-            at += n as u64;
-            if full.send((buf, n, last && at == extent.end())).is_err() {
-                return Ok(());
-            }
+    while let Ok(mut buf) = free.recv() {
+        let Some((n, last)) = parts.next(&mut buf)? else { break };
+        if full.send((buf, n, last)).is_err() {
+            break;
         }
+    }
+    Ok(())
+}
+
+fn read_alone(
+    mut parts: Parts<impl Iterator<Item = Result<Piece, StreamError>>>,
+    add: &mut impl FnMut(&[u8], bool),
+) -> Result<(), StreamError> {
+    let mut buf = AlignedBuf::new(READ_BYTES);
+    while let Some((n, last)) = parts.next(&mut buf)? {
+        add(&buf[..n], last);
     }
     Ok(())
 }

@@ -9,11 +9,11 @@ use std::{
 
 use serde_json::{Value, json};
 use slipway_test_support::{
-    exit_code::{ENVIRONMENT, INSTALL},
+    exit_code::{ENVIRONMENT, INPUT, INSTALL},
     files,
     world::{
-        Content, Node, Outcome, Payload, World, assert_clean_fat, extract, installer, json_of, noise, on_disk,
-        partition,
+        Content, NOBODY, Nobody, Node, Outcome, Payload, World, assert_clean_fat, extract, installer, installer_by,
+        json_of, noise, on_disk, partition, refused, tool, write_at,
     },
 };
 
@@ -224,6 +224,14 @@ fn as_machined_calls_it() {
     node.run('A', false, &["wipe", "EPHEMERAL", "--format-data"]).succeeds();
     let outcome = node.run('A', false, &forced).succeeds();
     assert!(outcome.stderr.contains("format     EPHEMERAL: XFS"), "{}", outcome.stderr);
+    // Nothing is taken and not done without a word.
+    let with = |args: &[&str], flags: &[&str]| node.run('A', false, &[args, flags, &["--dry-run"]].concat());
+    let unused = ["--slot-size=64MiB", "--sector-size=512", "--format-data"];
+    let noted = unused.map(|flag| format!("{} has no effect with --upgrade", flag.split('=').next().unwrap()));
+    with(&args, &unused).succeeds().says(&noted.each_ref().map(String::as_str));
+    with(&args, &["--boot-menu=false"]).exits(INPUT).says(&["`installer bootloader menu off"]);
+    let blank = with(&forced, &["--format-data=false"]).succeeds().stdout;
+    assert!(blank.contains("blank      EPHEMERAL") && !blank.contains("format     EPHEMERAL"), "{blank}");
     let outcome = node.run('A', false, &[&args[..], &["--zero=true"]].concat());
     assert_eq!(outcome.code, 1, "a flag given twice is an error: {}", outcome.stderr);
 }
@@ -369,4 +377,51 @@ fn two_at_once() {
         let outcome: Outcome = node.run_under(cmdline, &args);
         outcome.exits(INSTALL).says(&["locked by process", &pid]);
     }
+}
+
+/// A limit of the machine is no damage of the disk: who reads does so without a second thread, and who would write a slot says
+/// so before one is given up.
+#[test]
+fn where_no_thread_can_be_started_nothing_is_given_up() {
+    let world = World::new();
+    let mut node = Node::upgraded(&world);
+    node.next.write("os-release", "ID=test\nVERSION_ID=1.4.0\n");
+    let nobody = Nobody::new(&world);
+    let upgraded = std::mem::replace(&mut node.disk, nobody.home.join("disk.img"));
+    tool!("cp", "--sparse=always", upgraded, &node.disk);
+    tool!("chown", NOBODY.to_string(), &node.disk);
+    tool!("chmod", "-R", "a+rX", node.next.dir());
+    let alone = |args: &[&str]| Outcome::of(nobody.installer_by(&["prlimit", "--nproc=1"]).args(args));
+    let disk = format!("--disk={}", node.disk.display());
+    let (source, none) = (format!("--source={}", node.next.source()), "--progress=none");
+    for verb in ["verify", "status"] {
+        alone(&[verb, &disk, none]).succeeds();
+    }
+    let no_threads = ["cannot start the threads", "nothing was written"];
+    refused(&node.disk, ENVIRONMENT, &no_threads, || alone(&["upgrade", "--offline", &source, &disk, none]));
+    // Both slots are good, and the markers say which one boots.
+    let boots = || (next_boot(&node), states(&node));
+    let before = boots();
+    assert_eq!(before, (("B".into(), false), pair("good", "good")));
+    node.boot_envs().iter().for_each(|at| write_at(&node.disk, *at, &[0; 512]));
+    alone(&["repair", &disk, none]).succeeds();
+    assert_eq!(boots(), before);
+    let out = format!("--out={}", nobody.home.join("os.raw").display());
+    alone(&["image", "--kind=raw", &out, &source, none]).exits(ENVIRONMENT).says(&no_threads);
+    assert_eq!(std::fs::read_dir(&nobody.home).unwrap().count(), 1, "there is a file beside the disk");
+}
+
+/// `ulimit -f` ends below the slot.
+#[test]
+fn a_limit_of_file_sizes_gives_up_no_slot() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    node.next.write("os-release", "ID=test\nVERSION_ID=1.4.0\n");
+    let limit = format!("--fsize={}", partition(&node.disk, "BOOT-A").offset + (2 << 20));
+    let (disk, source) = (format!("--disk={}", node.disk.display()), format!("--source={}", node.next.source()));
+    refused(&node.disk, ENVIRONMENT, &["ulimit -f", "nothing was written"], || {
+        let args = ["upgrade", "--offline", "--progress=none", &disk, &source];
+        Outcome::of(&mut installer_by(&["/usr/bin/prlimit", &limit], args))
+    });
+    assert_eq!(states(&node), pair("good", "good"));
 }

@@ -31,9 +31,14 @@ impl Nobody {
 
     /// The program as this user, at home and in a time zone of his own; it needs its arguments.
     pub fn installer(&self) -> Command {
+        self.installer_by(&[])
+    }
+
+    /// The same, started by another program, which gets it behind its own arguments.
+    pub fn installer_by(&self, starter: &[&str]) -> Command {
         let mut command = program("setpriv");
         command.args(["--reuid", &NOBODY.to_string(), "--regid", &NOBODY.to_string()]);
-        command.args(["--clear-groups", "--no-new-privs", "--inh-caps=-all"]).arg(&self.installer);
+        command.args(["--clear-groups", "--no-new-privs", "--inh-caps=-all"]).args(starter).arg(&self.installer);
         command.env("SLIPWAY_ASSETS", &self.assets).env_remove("SOURCE_DATE_EPOCH").env("TZ", "Asia/Tokyo");
         command.env("TMPDIR", &self.home).env("HOME", &self.home).current_dir(&self.home);
         command
