@@ -63,7 +63,7 @@ impl<'w> Machine<'w> {
 
     fn run_after(&self, before: &str, slot: char, trial: bool, args: &[&str]) -> Outcome {
         let before = format!("&& mount --bind {} /etc {before}", self.etc.display());
-        let mut command = self.world.command_under(&self.node.cmdline(slot, trial), &before, args);
+        let mut command = self.world.command_under(self.node.cmdline(slot, trial), &before, args);
         Outcome::of(command.arg("--disk").arg(&self.node.disk))
     }
 
