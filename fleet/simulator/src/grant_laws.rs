@@ -82,10 +82,12 @@ impl World {
             given.push((pool, now));
         }
         self.laws.given = given;
+        // Where the ledger was lost, tokens are given again. This is another attempt than the one that had it before.
+        self.laws.deferred.remove(&(node.uid.clone(), token));
         if view.facts.denied.is_none() {
             let count = self.laws.granted.entry(node.uid.clone()).or_default();
             *count += 1;
-            let count = *count;
+            let count = count.saturating_sub(self.laws.taken_out.get(&node.uid).copied().unwrap_or(0));
             self.laws.must(count <= MOST, || format!("attempts: {} is granted for the {count}th time", node.name));
             // One at the end of this window, and then one in each: from one to the next it takes an hour at least.
             let (many, since) = self.laws.repeated.get(&node.uid).copied().unwrap_or((0, self.now));

@@ -66,12 +66,21 @@ impl World {
         for grant in before.grants.iter().filter(|grant| !read.grants.contains(grant)) {
             self.laws.removed.insert((grant.node.uid.clone(), grant.token), self.now);
             self.laws.excused.insert((grant.node.uid.clone(), grant.token));
+            self.attempt_was_taken_out(&grant.node.uid, grant.token);
         }
         for grant in read.grants.iter().filter(|grant| !before.grants.contains(grant)) {
             self.laws.excused.insert((grant.node.uid.clone(), grant.token));
             self.laws.by_hand.insert((grant.node.uid.clone(), grant.token));
         }
         self.api.ledger.put(read);
+    }
+
+    /// Maybe before any controller saw it: then no controller counts it. Maybe it has counted.
+    fn attempt_was_taken_out(&mut self, uid: &str, token: u64) {
+        let key = (uid.to_owned(), token);
+        if !self.laws.by_hand.contains(&key) && !self.laws.deferred.contains(&key) {
+            *self.laws.taken_out.entry(key.0).or_default() += 1;
+        }
     }
 
     /// A controller makes another one, which knows of nothing. Words about the nodes and their grants stay.
@@ -86,6 +95,7 @@ impl World {
                 // Who is at it has its first attempt in the next one.
                 self.laws.granted.insert(uid.clone(), u32::from(self.api.ledger.object.held(&uid).is_some()));
                 self.laws.repeated.remove(&uid);
+                self.laws.taken_out.remove(&uid);
             }
         }
         self.laws.all_done.retain(|(other, _), _| *other != pool);

@@ -31,9 +31,11 @@ pub struct Laws {
     pub given: Vec<(usize, Timestamp)>,
     /// The number of grants of each node, without the attempts that ended before the reboot.
     pub granted: BTreeMap<String, u32>,
-    /// Those attempts, by node and token: each is taken out of the number once.
+    /// The number of these grants that people took out of the ledger by hand: controllers may not have counted them.
+    pub taken_out: BTreeMap<String, u32>,
+    /// Attempts that ended before the reboot, by node and token: each is taken out of the number once.
     pub deferred: BTreeSet<(String, u64)>,
-    /// The number of those attempts, and the end of the first.
+    /// The number of attempts that ended before the reboot, and the end of the first.
     pub repeated: BTreeMap<String, (i64, Seconds)>,
     /// Since when nothing new may begin.
     pub denied: BTreeMap<usize, Seconds>,

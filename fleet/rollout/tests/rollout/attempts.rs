@@ -8,7 +8,7 @@ use slipway_rollout::{
     decide::{Action, decide},
     facts::{Evidence, Facts, Failure, FailureEvidence, Retry},
     int_or_percent::IntOrPercent,
-    ledger::Proof,
+    ledger::{Ledger, Proof},
     places::Places,
     policy::Policy,
 };
@@ -253,6 +253,30 @@ fn a_grant_counts_once_however_often_it_is_seen() {
     assert_eq!((done.nodes.len(), done.tried.to_string().as_str()), (0, "0"));
     fleet.attempts = History::new(BTreeMap::from([(uid, of(2))]), Places::default());
     assert_eq!(look(&fleet).attempts.nodes, fleet.attempts.nodes);
+}
+
+/// Only the ledger counts. People may delete it, or take a grant out of it, before a controller has seen that grant.
+#[test]
+fn a_grant_that_nobody_has_seen_in_the_ledger_is_no_attempt() {
+    let mut fleet = four(one_at_once(2));
+    let uid = fleet.nodes[0].node.uid.clone();
+    let count = |fleet: &Facts| look(fleet).attempts.nodes.get(&uid).map(|of| (of.count, of.token));
+    for token in 1..=2 {
+        assert_eq!(hold(&mut fleet, 0), token);
+        fleet.attempts = look(&fleet).attempts;
+        fleet.ledger.grants.clear();
+    }
+    assert_eq!(count(&fleet), Some((2, 2)));
+    // The third one is lost with the ledger, and the node has never obeyed it.
+    assert_eq!(hold(&mut fleet, 0), 3);
+    fleet.ledger = Ledger { epoch: 2, ..Ledger::default() };
+    assert_eq!(count(&fleet), Some((2, 2)));
+    // Its token is given again, and counts once.
+    assert_eq!(hold(&mut fleet, 0), 3);
+    for _ in 0..2 {
+        assert_eq!(count(&fleet), Some((3, 3)));
+        fleet.attempts = look(&fleet).attempts;
+    }
 }
 
 #[test]

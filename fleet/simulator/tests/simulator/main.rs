@@ -39,6 +39,13 @@ fn an_attempt_that_was_deferred_before_a_crash_does_not_count() {
     assert_eq!(failure, None);
 }
 
+/// A person deleted the ledger with a grant that no controller had seen in it yet; tokens began at one again.
+#[test]
+fn a_grant_that_was_lost_with_the_ledger_does_not_count() {
+    let failure = run(24_641, None, Mutant::None).1;
+    assert_eq!(failure, None);
+}
+
 #[test]
 fn a_seed_gives_the_same_run_each_time() {
     for seed in 1..30 {
