@@ -77,7 +77,8 @@ pub enum Going {
 /// Why a member is not well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotWell {
-    /// An alarm is raised, which etcd has in the answer of each member. This one takes part all the same.
+    /// An alarm is raised, which etcd has in the answer of each member. This one takes part all the same, and its data is not
+    /// what is corrupt.
     Alarm(String),
     /// It does not take part, or not yet. Has the faults that it reports.
     Itself(Vec<String>),
@@ -163,7 +164,9 @@ impl Cluster {
             return None;
         }
         let errors = member.and_then(|member| member.says.as_ref()).map(|says| says.errors.clone()).unwrap_or_default();
-        let is_alarm = |error: &String| error.contains("alarm:");
+        // Which member has the corrupt data, etcd says in the answer of each: that one is ill.
+        let is_own = |error: &str| error.contains("alarm:CORRUPT") && error.contains(&format!("memberID:{id} "));
+        let is_alarm = |error: &String| error.contains("alarm:") && !is_own(error);
         // Without errors it is not that which makes it unwell.
         let is_alarm_alone = !errors.is_empty() && errors.iter().all(is_alarm);
         if is_alarm_alone && member.is_some_and(|member| self.follows(member, since)) {

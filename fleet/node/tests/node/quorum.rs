@@ -165,6 +165,22 @@ fn an_alarm_is_no_illness_of_each_member() {
     }
 }
 
+/// All members name the one whose data is corrupt: that one alone is ill.
+#[test]
+fn a_member_with_corrupt_data_is_ill() {
+    let mut cluster = cluster(&[(Ill::Well, 0), (Ill::Well, 0), (Ill::Well, 0)], 0);
+    let error = "memberID:2 alarm:CORRUPT ".to_owned();
+    cluster.alarms = vec!["CORRUPT".to_owned()];
+    cluster.members.iter_mut().filter_map(|of| of.says.as_mut()).for_each(|says| says.errors.push(error.clone()));
+    let why = [1, 2, 3].map(|id| cluster.not_well(id, SINCE));
+    let alarm = || Some(NotWell::Alarm("CORRUPT".to_owned()));
+    assert_eq!(why, [alarm(), Some(NotWell::Itself(vec![error])), alarm()]);
+    // Of whom it is unknown, nobody is called ill.
+    let error = "memberID:0 alarm:CORRUPT ".to_owned();
+    cluster.members.iter_mut().filter_map(|of| of.says.as_mut()).for_each(|says| says.errors = vec![error.clone()]);
+    assert_eq!([1, 2, 3].map(|id| cluster.not_well(id, SINCE)), [alarm(), alarm(), alarm()]);
+}
+
 /// As the design has it: what a cluster of healthy members allows.
 #[test]
 fn healthy_clusters() {
