@@ -42,6 +42,8 @@ pub fn node_report(status: &StatusResponse, payload: Sha256, now: Timestamp) -> 
         Some(health) if health.state() == HealthState::Ill => (false, health.seconds),
         // The node is not looked at meanwhile, and need not be.
         _ if busy => (false, 0),
+        // It came back from the payload, and may still be starting: that it denies it is known.
+        Some(_) if denial(status, payload).is_some() && runs(status)? != payload => (false, 0),
         Some(health) => return Err(Unclear::Health(health.reasons.join("; "))),
         None => return Err(Unclear::Health("its service is too old to say".to_owned())),
     };
@@ -96,12 +98,17 @@ fn rollback_state(status: &StatusResponse) -> RollbackState {
 /// The failure of `payload` here, as the node itself knows it. It denies only a payload that it has booted and found not well;
 /// an attempt that came back without a denial says nothing about the payload.
 fn failed(status: &StatusResponse, payload: Sha256, staged: Option<Sha256>) -> Option<Failure> {
-    let name = String::from(payload);
-    if let Some(denied) = status.denied.iter().find(|denied| denied.payload == name) {
-        return Some(Failure { evidence: FailureEvidence::AfterReboot, why: denied.why.clone() });
+    if let Some(why) = denial(status, payload) {
+        return Some(Failure { evidence: FailureEvidence::AfterReboot, why: why.to_owned() });
     }
     let why = unstaged(status, payload).filter(|_| staged != Some(payload))?.outcome.as_ref()?.came_back.clone()?;
     Some(Failure { evidence: FailureEvidence::NotStaged, why })
+}
+
+/// Why the node denies `payload`, if it does.
+fn denial(status: &StatusResponse, payload: Sha256) -> Option<&str> {
+    let name = String::from(payload);
+    status.denied.iter().find(|denied| denied.payload == name).map(|denied| denied.why.as_str())
 }
 
 /// The last staging of `payload`, if that failed for good.
@@ -206,6 +213,21 @@ mod tests {
             let report = report(&status).unwrap();
             assert_eq!((report.busy, report.well, report.since, report.token), (true, false, now(), 7));
         }
+    }
+
+    /// Or others would go to it until the old system has started, or for as long as an alarm of etcd stands.
+    #[test]
+    fn what_it_denies_is_heard_also_while_its_health_is_unknown() {
+        let denied = |name: &str| vec![Denied { payload: payload(name).into(), why: "a unit failed".to_owned() }];
+        let of = |name| StatusResponse { denied: denied(name), health: health(HealthState::Unknown), ..status() };
+        let heard = report(&of("new")).unwrap();
+        assert_eq!(heard.failed.map(|failed| failed.evidence), Some(FailureEvidence::AfterReboot));
+        assert_eq!((heard.well, heard.busy, heard.since), (false, false, now()));
+        // Of another payload, or while it runs this one, that says nothing of how it is.
+        assert!(matches!(report(&of("other")), Err(Unclear::Health(_))));
+        let mut runs = of("new");
+        runs.disk.as_mut().unwrap().slots[1].payload = Some(payload("new").into());
+        assert!(matches!(report(&runs), Err(Unclear::Health(_))));
     }
 
     #[test]
