@@ -93,6 +93,17 @@ impl World {
         }
     }
 
+    /// The ledger has lost the token that it obeyed: it was deleted, or a person gave that grant and took it out.
+    fn is_not_given(&self, uid: &str, facts: &Facts) -> bool {
+        let highest = facts.ledger.highest();
+        self.laws.is_lost || self.laws.by_hand.iter().any(|(of, token)| of == uid && *token > highest)
+    }
+
+    /// It may have obeyed a higher token than this one: the ledger was deleted, or a person gave this grant.
+    fn is_beside_another(&self, uid: &str, token: u64) -> bool {
+        self.laws.is_lost || self.laws.by_hand.contains(&(uid.to_owned(), token))
+    }
+
     /// A rollout that is said to be over is: each of its nodes runs the payload for good, failed, was left out, has
     /// gone back, or is gone.
     pub fn reports_what_is_so(&mut self, view: &View, decision: &Decision) {
@@ -106,8 +117,8 @@ impl World {
             let is_done = machine.runs() == Some(NEW) && machine.is_confirmed();
             let has_failed = machine.report().is_none_or(|report| report.failed.is_some()) || machine.has_lied;
             let has_failed = has_failed || is_spent(decision, &node.uid);
-            // Nobody waits for what it obeys: the ledger that gave it was deleted.
-            let has_failed = has_failed || self.laws.is_lost;
+            // Nobody waits for what it obeys.
+            let has_failed = has_failed || self.is_not_given(&node.uid, &view.facts);
             // A node that went back, before people gave the rollout up, is seen on the payload in what it said before that.
             let is_back = view.facts.aborted.is_some() && machine.has_gone_back();
             !is_out && !is_done && !has_failed && !is_back && !machine.is_dead
@@ -197,10 +208,10 @@ impl World {
                 }
                 true
             }
-            Blocked::TokenAhead { .. } => machine.is_some_and(|machine| machine.has_lied) || self.laws.is_lost,
+            Blocked::TokenAhead { .. } => machine.is_some_and(|of| of.has_lied) || self.is_not_given(uid, facts),
             Blocked::Silent => is_dead && facts.ledger.held(uid).is_none(),
             Blocked::SilentHolder { token } => is_dead && holds(*token),
-            Blocked::Overtaken { token, .. } => self.laws.by_hand.contains(&(uid.to_owned(), *token)),
+            Blocked::Overtaken { token, .. } => self.is_beside_another(uid, *token),
             Blocked::Busy => is_held_up,
             Blocked::NotWell => is_ill,
             Blocked::Gone { .. } => !self.api.exists(uid),
