@@ -2,29 +2,21 @@
 
 use slipway_core::{
     boot::{EfiLoader, slot::Slot},
-    disk::{
-        chain::CHAIN,
-        identity::{DiskIdentity, DiskKind},
-    },
+    disk::identity::{DiskIdentity, DiskKind},
     kernel::arch::Arch,
     plan::{
-        self, GptFacts, Plan, Refusals, RequestBase, RunsFrom, SystemFacts,
+        self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts,
         bootloader::{Offered, RenewalRequest},
     },
-    report::{
-        BiosImage, BootloaderReport, ChainCheck, ChangeReport, FailureKind, FileCheck, FileState, MAY_OFFER_MENU,
-        Observer,
-    },
-    text::quoted,
+    report::{BiosImage, BootloaderReport, ChangeReport, FailureKind, MAY_OFFER_MENU, Observer},
 };
 
 use super::{
-    Change, ChangeOptions, DiskRequest, InstalledDisk, clones::Clones, installed_disk, repair,
-    secure_boot_check::SecureBoot,
+    Change, ChangeOptions, DiskRequest, InstalledDisk, clones::Clones, installed_disk, secure_boot_check::SecureBoot,
 };
 use crate::{
     bootloader::{AssetError, Loaders},
-    device::{Access, BlockIo, Disk},
+    device::{Access, Disk},
     error::{Failure, OrFail as _},
     execute::Sources,
     probe,
@@ -146,24 +138,11 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
 /// Whether `update` replaces loaders that `repair` does not list, see [`slipway_core::report::Beside::unlisted`].
 pub fn unlisted(disk: &Disk, system: &SystemFacts) -> Option<Result<(), String>> {
     system.list_missing.then_some(())?;
-    let arch = repair::arch_of(system);
+    let arch = system.arch();
     let offered = offered(&Loaders::load(arch).ok()?, arch, disk.identity());
     let request = RenewalRequest { offered, loader: None, ignore_secure_boot: false, mend: true };
     let facts = probe::bootloader(disk, &system.gpt, &request);
     request.unlisted(&facts, &facts.kernels(system.env.as_ref()), system.sector)
-}
-
-/// Tells of boot loaders that are damaged, and of a damaged list of them. Without its name the verb that mends them would take
-/// the disk that the machine runs from.
-pub fn note_damage(disk: &dyn BlockIo, path: &str, gpt: &GptFacts, running: Option<Slot>, observer: &mut dyn Observer) {
-    let ChainCheck { links, errors, .. } = probe::boot_chain(disk, gpt);
-    let (path, offline) = (quoted(path), if running.is_none() { " --offline" } else { "" });
-    let links = links.iter().filter(|link| link.state == FileState::Damaged).filter_map(FileCheck::problem);
-    for damaged in links.chain(errors.into_iter().filter(|error| error.starts_with(CHAIN))) {
-        observer.note(&format!(
-            "boot chain: {damaged}; `installer bootloader update --disk {path}{offline}` writes it anew"
-        ));
-    }
 }
 
 pub fn load(arch: Arch) -> Result<Loaders, Failure> {

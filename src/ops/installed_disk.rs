@@ -20,7 +20,7 @@ use slipway_core::{
     report::{ChangeReport, FailureKind, Observer},
 };
 
-use super::{ChangeOptions, DiskRequest, after_failure, bootloader, pstore};
+use super::{ChangeOptions, DiskRequest, after_failure, damaged_loaders, pstore};
 use crate::{
     device::{Access, BlockIo, Disk, RateLimited, RateLimiter},
     error::{Failure, OrFail as _},
@@ -269,7 +269,7 @@ impl<'d> InstalledDisk<'d> {
         // What writes them anew tells of them itself.
         if change.renewal().is_none() && matters_soon(planned.plan.goal) {
             let (gpt, running) = (&self.system.gpt, self.system.running.slot());
-            bootloader::note_damage(self.disk, &self.identity.path, gpt, running, observer);
+            damaged_loaders::note(self.disk, &self.identity.path, gpt, running, observer);
         }
         let would = dry_run.then(|| execute::would_move(&planned.plan, self.disk, &sources)).flatten();
         let (would, why) = would.unwrap_or_default();

@@ -14,6 +14,7 @@ pub mod chunk;
 mod clones;
 pub mod confirm;
 mod copies;
+mod damaged_loaders;
 pub mod efi_signer;
 pub mod enroll;
 pub mod grow;

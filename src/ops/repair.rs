@@ -16,7 +16,7 @@ use slipway_core::{
 };
 
 use super::{
-    Change, ChangeOptions, DiskRequest, bootloader,
+    Change, ChangeOptions, DiskRequest, bootloader, damaged_loaders,
     installed_disk::{self, first_unverified},
     mend::{look_at_lba0, look_at_table},
 };
@@ -114,7 +114,7 @@ fn note_loaders(disk: &DiskRequest, observer: &mut dyn Observer) {
     let Ok(opened) = disk.look() else { return };
     let Ok(gpt) = probe::gpt(&opened) else { return };
     let runs = super::kernel_cmdline().ok().and_then(|line| Running::from_cmdline(&line, gpt.disk_guid).slot());
-    bootloader::note_damage(&opened, &opened.identity().path, &gpt, runs, observer);
+    damaged_loaders::note(&opened, &opened.identity().path, &gpt, runs, observer);
 }
 
 /// Mend what the partitions hold.
@@ -127,7 +127,7 @@ fn mend_files(
 ) -> Result<Box<ChangeReport>, Failure> {
     let looked = installed_disk::look(disk, &opened)?;
     if plan::needs_loaders(&looked.system) {
-        let arch = arch_of(&looked.system);
+        let arch = looked.system.arch();
         // The ESP is written to, so no program may have it open: another way to open the disk, and another look.
         drop(opened);
         return make_esp(disk, arch, request, options, observer);
@@ -139,12 +139,6 @@ fn mend_files(
     drop(opened);
     let opened = disk.open(Access::Write, observer)?;
     installed_disk::look(disk, &opened)?.change(&repair, Sources::default(), options, observer)
-}
-
-/// The architecture of the slots: nothing on the ESP says it any more.
-pub(super) fn arch_of(system: &SystemFacts) -> Arch {
-    let known = Slot::BOTH.into_iter().find_map(|slot| system.slots[slot].manifest.as_ref());
-    known.map_or(Arch::NATIVE, |manifest| manifest.arch)
 }
 
 fn make_esp(

@@ -7,10 +7,9 @@ use super::{
     files::{has_boot_state, is_free_of_others, slot_boots},
     gpt::{Gpt, ON_THE_COPY, lba1, needs, ours, place, raw_table, second_copy, wrong_places},
     head,
+    own_lists::own_lists,
     part_content::{PartContent, has_meta},
-    read_lba0,
-    system::own_lists,
-    table_bytes,
+    read_lba0, table_bytes,
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{

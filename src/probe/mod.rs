@@ -12,6 +12,7 @@ mod grow;
 mod holding;
 mod lba0;
 mod mend_table;
+mod own_lists;
 mod part_content;
 mod partitions;
 mod place;

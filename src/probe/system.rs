@@ -9,6 +9,7 @@ use super::{
     files::{check_files, missing},
     lba0::gpt,
     mend_table::{guid_in, mended_table},
+    own_lists::own_lists,
     place, read, snapshot,
     volumes::volumes,
 };
@@ -25,7 +26,7 @@ use slipway_core::{
         running::Running,
         slot::{PerSlot, Slot, SlotState},
     },
-    digest::{Sha256, Sums},
+    digest::Sums,
     disk::{
         chain::CHAIN,
         gpt::GptError,
@@ -34,7 +35,7 @@ use slipway_core::{
     },
     payload::{
         lists::Lists,
-        manifest::{BOOT_SHA256, MANIFEST, Manifest, SHA256SUMS, UKI},
+        manifest::{BOOT_SHA256, SHA256SUMS, UKI},
     },
     plan::{GptFacts, SlotFacts, SystemFacts, Unreadable},
     report::{FileCheck, FileState},
@@ -286,39 +287,6 @@ fn unlisted_uki(volume: &FatVolume) -> Option<String> {
     let is_listed = |list: Sums| list.0.contains_key(UKI);
     (!boot_list(volume).is_some_and(is_listed))
         .then(|| format!("{UKI}: {BOOT_SHA256} does not list it, and Slipway's loader starts nothing else where it is"))
-}
-
-/// The lists of a slot that only the installer and the initramfs read.
-pub(super) struct OwnLists {
-    sums: Option<Sums>,
-    /// Only a manifest that matches `sums`: it decides what an upgrade keeps and refuses, and a disk may return a wrong bit.
-    pub manifest: Option<Manifest>,
-    later: Vec<String>,
-    /// Why one of them says nothing, or too little.
-    lost: Option<String>,
-}
-
-pub(super) fn own_lists(volume: &FatVolume) -> OwnLists {
-    let read = |name: &str| match volume.read_small(name, MIB) {
-        Ok(Some(bytes)) => Ok(bytes),
-        Ok(None) => Err(format!("{name}: {}", FileState::Missing)),
-        Err(e) => Err(format!("{name}: {e}")),
-    };
-    let sums = read(SHA256SUMS).map(|bytes| Sums::parse(&bytes).map_err(|e| format!("{SHA256SUMS}: {e}")));
-    let found = read(MANIFEST).and_then(|bytes| match &sums {
-        Ok(Ok(sums)) if sums.0.get(MANIFEST) == Some(&Sha256::of(&bytes)) => Ok(bytes),
-        // A list that cannot be read says nothing against it.
-        Err(_) => Ok(bytes),
-        Ok(_) => Err(format!("{MANIFEST}: {}", FileState::Damaged)),
-    });
-    let (manifest, later) = found.as_ref().map_or((None, vec![]), |bytes| Manifest::of_slot(bytes));
-    let sums = sums.flatten();
-    let left_out = |sums: &Sums| {
-        let lists = Lists { sums: sums.0.clone(), boot: None, manifest: manifest.clone() };
-        Some(format!("{SHA256SUMS}: does not list {}", lists.left_out().first()?))
-    };
-    let lost = sums.as_ref().err().cloned().or(found.err()).or_else(|| left_out(sums.as_ref().ok()?));
-    OwnLists { sums: sums.ok(), manifest, later, lost }
 }
 
 /// Compare every file of a slot with its SHA256SUMS. Reports files that SHA256SUMS does not list, except for itself and

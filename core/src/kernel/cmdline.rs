@@ -8,6 +8,7 @@ use crate::prelude::*;
 
 use core::fmt;
 
+pub use super::control_characters::{ControlCharacter, check_characters};
 use super::platform::Platform;
 use crate::kernel::arch::Arch;
 
@@ -232,26 +233,6 @@ pub fn arguments(text: &str) -> Vec<(String, Option<String>)> {
         .collect()
 }
 
-/// A character that no command line may have. At a NUL the kernel takes the line to end, and so loses the words behind it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("byte {at} is the control character 0x{byte:02x}, which may not be on a kernel command line")]
-pub struct ControlCharacter {
-    /// Where, from 0.
-    pub at: usize,
-    /// Its value.
-    pub byte: u8,
-}
-
-/// Refuse control characters, but for tabs and ends of lines outside of quotes: between words they are white space.
-pub fn check_characters(text: &str) -> Result<(), ControlCharacter> {
-    let mut quoted = false;
-    let bad = text.bytes().enumerate().find(|(_, byte)| {
-        quoted ^= *byte == b'"';
-        byte.is_ascii_control() && (quoted || !matches!(byte, b'\t' | b'\n' | b'\r'))
-    });
-    bad.map_or(Ok(()), |(at, byte)| Err(ControlCharacter { at, byte }))
-}
-
 /// The command line of a slot: `platform` with its arguments, `config`, the payload's `cmdline`, and `extra` arguments. A payload
 /// without a `cmdline` gets Talos' defaults where a platform was asked for, and else none.
 pub fn assemble(
@@ -364,24 +345,6 @@ mod tests {
         for_init.apply_extra(["a", "--", "y"]);
         assert_eq!(for_init.to_string(), "quiet a -- x y");
         assert_eq!(with_extra(&["-"]), "console=tty0 console=ttyS0 quiet a=1 a=2 -");
-    }
-
-    #[test]
-    fn control_characters() {
-        for good in ["", "quiet\n", "a=1\tb=2\r\nc\n", "x=\"a b\"\ny", "x=\u{e4}"] {
-            assert_eq!(check_characters(good), Ok(()), "{good:?}");
-        }
-        for (bad, at, byte) in [
-            ("quiet\0 slipway.rootfs=1", 5, 0),
-            ("\u{1b}[31m", 0, 0x1b),
-            ("x=\"a\nb\"", 4, b'\n'),
-            ("a\u{b}b", 1, 0x0b),
-            ("a\u{c}b", 1, 0x0c),
-            ("a\n\u{7f}", 2, 0x7f),
-        ] {
-            let refused = check_characters(bad);
-            assert_eq!(refused, Err(ControlCharacter { at, byte }), "{bad:?}");
-        }
     }
 
     #[test]

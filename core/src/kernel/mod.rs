@@ -3,6 +3,7 @@
 pub mod arch;
 pub mod cmdline;
 pub mod config;
+mod control_characters;
 pub mod cpio;
 pub mod efi_stub;
 pub mod placeholder;

@@ -14,10 +14,10 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::bootloader_facts::BiosFacts;
 pub use super::bootloader_facts::{
     BiosFound, BiosOffered, BootloaderFacts, EfiFound, EfiOffered, FirmwareSays, KernelLook, Offered,
 };
-use super::{bootloader_facts::BiosFacts, missing_files::list};
 use crate::{
     boot::{
         EfiLoader,
@@ -37,7 +37,7 @@ use crate::{
 /// A list that is damaged says nothing.
 static NO_LINKS: Chain = Chain(Vec::new());
 
-const NO_BOOT_CODE: &str =
+pub(super) const NO_BOOT_CODE: &str =
     "LBA 0 has no boot code of ours, and nothing says whether it had; under UEFI this disk boots";
 
 /// A renewal with every choice made.
@@ -250,23 +250,6 @@ impl RenewalRequest {
         };
         let list = list.map(|list| (list, self.listed(&path, offered, facts, bios)));
         Ok(Due { map, efi, bios: bios.map(|(half, new)| (half, new, boot_code(facts))), list, change, overridden })
-    }
-
-    /// If no list can be made of the loaders on a disk that has none: whether a renewal replaces them, and else why not.
-    pub fn unlisted(
-        &self,
-        facts: &BootloaderFacts,
-        kernels: &PerSlot<KernelLook>,
-        sector: SectorSize,
-    ) -> Option<Result<(), String>> {
-        if list(self, facts, sector).is_some() {
-            return None;
-        }
-        Some(match self.due(facts, kernels, sector) {
-            Ok(due) if due.change.is_none() => Err(NO_BOOT_CODE.to_owned()),
-            Ok(_) => Ok(()),
-            Err(left) => Err(format!("{left}; {}", left.remedy())),
-        })
     }
 
     /// `efi`: the image on the disk, and the one that replaces it.

@@ -32,6 +32,7 @@ use crate::{
         layout::Part,
         meta::Meta,
     },
+    kernel::arch::Arch,
     payload::{
         manifest::{FileInfo, Manifest},
         partuuids::named_partuuids,
@@ -305,6 +306,12 @@ impl SystemFacts {
     /// Content of STATE or EPHEMERAL; `Other` if nothing was found.
     pub fn held(&self, part: Part) -> VolumeHolds {
         self.data.get(&part).copied().unwrap_or(VolumeHolds::Other)
+    }
+
+    /// The architecture of the systems in the slots, by the first manifest that can be read. Nothing on the ESP says it.
+    pub fn arch(&self) -> Arch {
+        let known = Slot::BOTH.into_iter().find_map(|slot| self.slots[slot].manifest.as_ref());
+        known.map_or(Arch::NATIVE, |manifest| manifest.arch)
     }
 
     /// The place of the copy of boot.env that counts.

@@ -11,7 +11,7 @@ use crate::prelude::*;
 
 use super::{
     Content, Step, SystemFacts, VolumeFile,
-    bootloader::{BootloaderFacts, EfiOffered, RenewalRequest},
+    bootloader::{BootloaderFacts, EfiOffered, KernelLook, NO_BOOT_CODE, RenewalRequest},
     renewal::{Esp, New},
     slots::Draft,
 };
@@ -19,6 +19,7 @@ use crate::{
     boot::{
         env::{BootEnv, PATHS},
         history::HISTORY,
+        slot::PerSlot,
     },
     disk::{
         chain::{CHAIN, Chain, Link},
@@ -73,6 +74,25 @@ pub fn list(request: &RenewalRequest, facts: &BootloaderFacts, sector: SectorSiz
     let offered = [request.offered.slipway.as_ref(), Some(&request.offered.grub)];
     let efi = offered.into_iter().flatten().find(|efi| efi.file.sha256 == found)?;
     Some(VolumeFile::text(CHAIN, request.proven_list(efi, facts, sector)?.render()))
+}
+
+impl RenewalRequest {
+    /// If no list can be made of the loaders on a disk that has none: whether a renewal replaces them, and else why not.
+    pub fn unlisted(
+        &self,
+        facts: &BootloaderFacts,
+        kernels: &PerSlot<KernelLook>,
+        sector: SectorSize,
+    ) -> Option<Result<(), String>> {
+        if list(self, facts, sector).is_some() {
+            return None;
+        }
+        Some(match self.due(facts, kernels, sector) {
+            Ok(due) if due.change.is_none() => Err(NO_BOOT_CODE.to_owned()),
+            Ok(_) => Ok(()),
+            Err(left) => Err(format!("{left}; {}", left.remedy())),
+        })
+    }
 }
 
 impl Draft<'_> {
