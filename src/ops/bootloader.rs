@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     bootloader::{AssetError, Loaders},
-    device::{Access, Disk},
+    device::{Access, BlockIo as _, Disk},
     error::{Failure, OrFail as _},
     execute::Sources,
     probe,

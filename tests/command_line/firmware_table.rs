@@ -93,7 +93,8 @@ fn a_volume_that_lies_on_the_second_copy_of_the_table() {
         });
     };
     longer();
-    refused(&image, INSTALL, &["lies on the second copy of the table", "`installer repair` writes"], || {
+    let repair = format!("`installer repair --disk {}` writes", image.display());
+    refused(&image, INSTALL, &["lies on the second copy of the table", &repair], || {
         on_disk(&image, &["wipe", "EPHEMERAL", "--format-data"])
     });
     is_mended(&image, "partition 7 (EPHEMERAL) lies on the second copy of the table");

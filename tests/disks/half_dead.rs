@@ -142,8 +142,9 @@ fn an_esp_of_an_earlier_time_is_told_and_rollback_leads_back() {
         assert!(rollback().contains("boots next already"));
     }
     // A slot that is damaged since is not gone back to.
+    let rootfs = node.file("B", Payload::ROOTFS);
     write_at(&node.disk, esp.offset, &earlier);
-    flip(&node.disk, node.file("B", Payload::ROOTFS) + 30_000);
+    flip(&node.disk, rootfs + 30_000);
     refused(&node.disk, INSTALL, &["slot B", "is damaged"], || node.run_under("quiet", &["rollback", "--offline"]));
 }
 

@@ -136,25 +136,6 @@ fn confirm_and_rollback_killed_at_every_step() {
     }
 }
 
-/// A limit of the file size stands in for a disk whose end fails: META, behind the slots, cannot be written.
-#[test]
-fn a_disk_that_fails_before_the_trial_is_armed() {
-    let world = World::new();
-    let node = Node::installed(&world);
-    let limit = partition(&node.disk, "META").offset;
-    let cmdline = world.path("cmdline");
-    fs::write(&cmdline, node.cmdline('A', false)).unwrap();
-    let script =
-        format!("mount --bind {} /proc/cmdline; trap '' XFSZ; exec prlimit --fsize={limit} \"$@\"", cmdline.display());
-    let source = format!("--source={}", node.next.source());
-    let mut command = installer_in(&script, ["upgrade", "--progress=none", &source, "--disk"]);
-    let texts = ["META, ", "File too large", "the change is not in force: slot A boots next (A good, B empty)"];
-    Outcome::of(command.arg(&node.disk)).exits(INSTALL).says(&texts);
-    assert_eq!(next_boot(&node), ("A".to_owned(), false));
-    node.upgrade().succeeds();
-    assert_eq!(next_boot(&node), ("B".to_owned(), true));
-}
-
 /// Who comes second waits, or says whom it waited for. When its turn comes there is nothing left to do.
 #[test]
 fn two_installers_at_once() {

@@ -117,17 +117,17 @@ fn extra_arguments_add_override_and_negate() {
         cmdline(&world, &flags.iter().map(String::as_str).collect::<Vec<_>>())
     };
     let head = "talos.platform=metal console=tty0";
-    // Values are grouped at the first place of their key.
-    assert_eq!(extra(&[]), format!("{head} a=1 a=2 quiet b"));
-    assert_eq!(extra(&["a=3", "c"]), format!("{head} a=1 a=2 a=3 quiet b c"));
+    // The payload's words keep their order, and what is added stands behind them.
+    assert_eq!(extra(&[]), format!("{head} a=1 quiet a=2 b"));
+    assert_eq!(extra(&["a=3", "c"]), format!("{head} a=1 quiet a=2 b a=3 c"));
     assert_eq!(extra(&["-a", "-quiet"]), format!("{head} b"));
-    assert_eq!(extra(&["-a=1", "-b=5"]), format!("{head} a=2 quiet b"));
-    assert_eq!(extra(&["-"]), format!("{head} a=1 a=2 quiet b -"));
+    assert_eq!(extra(&["-a=1", "-b=5"]), format!("{head} quiet a=2 b"));
+    assert_eq!(extra(&["-"]), format!("{head} a=1 quiet a=2 b -"));
     assert_eq!(
         extra(&["console=ttyS0", "console=tty2"]),
-        "talos.platform=metal a=1 a=2 quiet b console=ttyS0 console=tty2"
+        "talos.platform=metal a=1 quiet a=2 b console=ttyS0 console=tty2"
     );
-    assert_eq!(extra(&["talos.platform=x"]), "console=tty0 a=1 a=2 quiet b talos.platform=x");
+    assert_eq!(extra(&["talos.platform=x"]), "console=tty0 a=1 quiet a=2 b talos.platform=x");
 }
 
 /// 4.5
