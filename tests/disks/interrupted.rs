@@ -15,7 +15,7 @@ use serde_json::Value;
 use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
-    world::{self, Content, Node, Outcome, Payload, World, installer_in, json_of, on_disk, partition},
+    world::{self, Content, Node, Payload, World, json_of, on_disk},
 };
 
 /// A run of the program that can be watched.

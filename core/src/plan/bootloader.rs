@@ -214,8 +214,9 @@ impl RenewalRequest {
         let path = self.path();
         // First: without it nothing starts the disk under UEFI, and its remedy makes the whole ESP again.
         let found = facts.efi.as_ref().ok_or_else(|| match facts.other {
-            Some(has) => Left::OtherArch { has, offered: self.offered.arch },
-            None => Left::Missing(path.clone()),
+            Some(has) if has != self.offered.arch => Left::OtherArch { has, offered: self.offered.arch },
+            // A read that failed once found none, and the next one did.
+            _ => Left::Missing(path.clone()),
         })?;
         let map = facts.esp.as_ref().map_err(|why| Left::Esp(why.clone()))?;
         if found.sha256.is_none() && !self.mend {
