@@ -59,7 +59,7 @@ pub(super) fn known(
     let by_name = or(&|part, entry| named(part, entry) && entry.type_guid == part.type_guid());
     let by_number = or(&|part, entry| numbered(part, entry) && has_name_of_ours(entry));
     let count = |known: &[Option<&Entry>]| known.iter().flatten().count();
-    if count(&by_number) < count(&by_name) {
+    if count(&by_number) < count(&by_name) && follow_one_another(&by_name, &certain) {
         return by_name;
     }
     let room = Room { disk_bytes, sector, renamed: None, others: vec![] };
