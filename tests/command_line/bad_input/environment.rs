@@ -141,7 +141,7 @@ fn nowhere_for_temporary_files() {
 #[test]
 fn no_side_file_for_mkfs_xfs() {
     let world = World::new();
-    let image = world.image();
+    let image = world.sparse("disk.img", 3 << 30);
     // The limit is none for a device.
     let disk = Loop::attach(&image, &[]);
     let args = world.install_args(&disk.node, &["--format-data=true"]);

@@ -441,7 +441,7 @@ impl Node for Api {
         let mut health = self.0.health.lock().unwrap();
         if let Some(quiet) = QuietPeriod::after_operation(&journal) {
             let ill = if is_sick { vec!["it is not well".to_owned()] } else { Vec::new() };
-            health.saw(Look { ill, ..Look::default() }, quiet, facts.uptime);
+            health.saw(Look { ill, ..Look::default() }, quiet, facts.uptime, 0);
         }
         let health = Some(health.report(&journal, facts.uptime));
         Ok(StatusResponse { health, ..StatusResponse::of(&self.0.name, "test", SHAPE, &facts, &journal) })
