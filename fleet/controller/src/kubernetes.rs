@@ -32,8 +32,8 @@ use slipway_rollout::policy::Rules;
 use crate::{
     cluster::{Cluster, Error, Result},
     events::EventRecord,
-    kubernetes_decision::{self as decision, Next, Seen},
-    kubernetes_job::{self, DEPLOYMENT, LABEL},
+    kubernetes_decision::{self as decision, LABEL, Next, Seen},
+    kubernetes_job::{self, DEPLOYMENT},
     nodes::Nodes,
     pools::{Problem, policy},
     trigger::{SOON, Triggers, rest},

@@ -18,10 +18,12 @@ use slipway_node_api::text::clean_and_cut;
 use slipway_rollout::policy::Rules;
 
 use crate::{
-    kubernetes_job::LABEL,
     older_kubelets::{self, Kubelet},
     pools::Problem,
 };
+
+/// The label of a Job for an object, with the object's UID.
+pub const LABEL: &str = "fleet.slipway.dev/kubernetes-upgrade";
 
 /// The shortest pause before a failed attempt is repeated, and the longest.
 const PAUSE: [SignedDuration; 2] = [SignedDuration::from_secs(5), SignedDuration::from_mins(10)];

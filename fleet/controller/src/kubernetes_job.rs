@@ -11,14 +11,12 @@ use k8s_openapi::{
 };
 use slipway_fleet_objects::kubernetes_upgrade::{KubernetesUpgrade, KubernetesUpgradeStatus};
 
-use crate::kubernetes_decision;
+use crate::kubernetes_decision::{self, LABEL};
 
 /// The controller's Deployment, and the container in it.
 pub const DEPLOYMENT: &str = "slipway-fleet";
 /// The ServiceAccount of the Job.
 const ACCOUNT: &str = "slipway-fleet-kubernetes";
-/// The label of its Jobs, with the UID of the object.
-pub const LABEL: &str = "fleet.slipway.dev/kubernetes-upgrade";
 
 /// The Job of this name.
 pub fn job(name: &str, of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus, like: &Deployment) -> Option<Job> {
