@@ -207,10 +207,7 @@ static_build() {
     flags=(-C target-feature=+crt-static --cfg 'getrandom_backend="linux_getrandom"')
     need_cross "$arch"
     # Relative relocations in a bitmap (DT_RELR, glibc 2.36) take a twentieth of the room. Debian's linker for arm64 makes none.
-    # Nothing unwinds a stack: without tables for that the program is smaller by a fifteenth. The path is one of the source, so
-    # that programs are the same wherever they are built.
-    [[ $arch != amd64 ]] || flags+=(-C 'link-arg=-Wl,-z,pack-relative-relocs' -C 'link-arg=-Wl,--no-eh-frame-hdr'
-        -C 'link-arg=-Wl,-T,hack/no-unwinding.ld')
+    [[ $arch != amd64 ]] || flags+=(-C 'link-arg=-Wl,-z,pack-relative-relocs')
     release_flags
     # A path may have a space.
     CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
