@@ -17,7 +17,7 @@ use slipway_core::{
     kernel::arch::Arch,
     payload::manifest::UKI,
     plan::{self, EnrollFacts, FirmwareFacts, Judged, SystemFacts},
-    report::{EnrollReport, FailureKind, Observer, in_use},
+    report::{EnrollReport, FailureKind, Observer},
 };
 
 use super::{DiskRequest, KeyFiles, PlanChanged, uki::read_program};
@@ -217,7 +217,7 @@ fn of_disk(
         return Ok(Some(disk));
     };
     facts.programs.push(judge.slot(&disk, &system, next));
-    if in_use(&system).any(|slot| slot != next) {
+    if system.in_use().any(|slot| slot != next) {
         facts.fallback.push(judge.slot(&disk, &system, !next));
     }
     Ok(Some(disk))

@@ -26,7 +26,7 @@ use slipway_core::{
     plan::{self, Asked, RequestBase, SystemFacts},
     report::{
         Beside, Bootloaders, ChainCheck, MetaTag, NextStep, Observer, SlotStatus, StatusReport, Writer, command_for,
-        doubtful, in_use, next_step,
+        doubtful, next_step,
     },
     text::{printable, quoted},
 };
@@ -41,7 +41,7 @@ pub fn run(request: &DiskRequest, full: Option<bool>, observer: &mut dyn Observe
     let look = |writer: Option<&Writer>| {
         let mut system = super::ours(reader.look(), &request.path.display().to_string())?;
         let slots = match full {
-            Some(true) => in_use(&system).collect(),
+            Some(true) => system.in_use().collect(),
             Some(false) => vec![],
             None => doubtful(&system),
         };
@@ -109,7 +109,7 @@ pub struct Seen {
 impl Seen {
     fn all_problems(&self, facts: &SystemFacts) -> Vec<String> {
         let damage = |slot: Slot| Some(format!("slot {slot}: {}", facts.slots[slot].problem()?));
-        let used = in_use(facts);
+        let used = facts.in_use();
         let refused = refused(facts).filter(|(slot, _)| facts.running.slot() != Some(*slot));
         let found = self.problems.iter().cloned().chain(self.boot_chain.problems()).chain(used.filter_map(damage));
         found.chain(refused.map(|(_, text)| text)).collect()

@@ -6,14 +6,14 @@ use super::{
     status::{self, Seen},
 };
 use crate::error::Failure;
-use slipway_core::report::{Observer, SlotCheck, VerifyReport, Writer, in_use};
+use slipway_core::report::{Observer, SlotCheck, VerifyReport, Writer};
 
 pub fn run(request: &DiskRequest, observer: &mut dyn Observer) -> Result<VerifyReport, Failure> {
     let disk = request.look()?;
     let mut reader = Reader::new(&disk)?;
     let look = |writer: Option<&Writer>| {
         let mut facts = super::ours(reader.look(), &request.path.display().to_string())?;
-        let used: Vec<_> = in_use(&facts).collect();
+        let used: Vec<_> = facts.in_use().collect();
         let slots = reader.check(used, &mut facts, observer);
         let seen = status::inspect(&disk, &facts, writer);
         let next_step = seen.next_step(&facts);

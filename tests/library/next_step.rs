@@ -14,7 +14,7 @@ use slipway_core::{
     },
     payload::manifest::KernelArgs,
     plan::{self, ActivateRequest, Exceptions, RunsFrom, SystemFacts, UpgradeRequest},
-    report::{Beside, NextStep, Writer, doubtful, in_use, next_step},
+    report::{Beside, NextStep, Writer, doubtful, next_step},
 };
 use slipway_test_support::system::{
     self, base, blank, payload,
@@ -53,7 +53,7 @@ const NOT_READ: &str =
 
 /// Every file of every slot in use was read, and none is damaged.
 fn read(mut facts: SystemFacts) -> SystemFacts {
-    let used: Vec<Slot> = in_use(&facts).collect();
+    let used: Vec<Slot> = facts.in_use().collect();
     used.into_iter().for_each(|slot| facts.slots[slot].whole = Some(Ok(())));
     facts
 }
@@ -423,7 +423,7 @@ proptest! {
             facts.slots.b = blank();
         }
         // As `status` finds it.
-        let problems = in_use(&facts).any(|slot| facts.slots[slot].damage().is_some());
+        let problems = facts.in_use().any(|slot| facts.slots[slot].damage().is_some());
         let step = next_step(&facts, &Beside { chain_damaged: chain_damaged && rare == 1, problems, ..beside() });
         let command = step.command.clone().unwrap_or_default();
         prop_assert!(is_taken(&facts, &command), "{command}: refused");
@@ -440,7 +440,7 @@ proptest! {
             prop_assert!(runs.is_none_or(|runs| Some(runs) == facts.next.slot));
             prop_assert!(facts.env_copies[0] == facts.env_copies[1]);
             prop_assert!(facts.meta.valid == [true, true], "META has two copies");
-            prop_assert!(in_use(&facts).all(|slot| facts.slots[slot].whole == Some(Ok(()))), "all was looked at");
+            prop_assert!(facts.in_use().all(|slot| facts.slots[slot].whole == Some(Ok(()))), "all was looked at");
         }
         // Data is given up only where the boot state has no place, or where META or a slot that was never confirmed is in the way.
         let gives_up = command.starts_with("installer install ");

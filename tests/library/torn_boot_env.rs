@@ -3,12 +3,17 @@
 //! copy says must be harmless: the next boot is the one before the change, or the one after it, or that of a slot which is
 //! good: no slot changes while boot.env is written.
 
-use slipway_core::boot::{
-    env::BootEnv,
-    rule::{SlotView, next_boot},
-    slot::{PerSlot, Slot, SlotState},
+use slipway_core::{
+    boot::{
+        env::BootEnv,
+        rule::{SlotView, next_boot},
+        running::Running,
+        slot::{PerSlot, Slot, SlotState},
+    },
+    digest::Sha256,
+    plan::{self, Step, SystemFacts},
 };
-use slipway_core::digest::Sha256;
+use slipway_test_support::system::{self, states};
 
 type Change = (&'static str, BootEnv);
 
@@ -111,4 +116,21 @@ fn a_torn_copy_boots_what_was_or_what_comes() {
         }
     }
     println!("{tears} cases, {torn} torn copies that read as valid");
+}
+
+/// Boot loaders go by the first copy. Where that is damaged and the second one counts, a plan writes the first one first: until
+/// that is whole, the second one is there.
+#[test]
+fn a_plan_writes_the_damaged_copy_first() {
+    let mut facts = states::confirmed();
+    facts.running = Running::This { slot: Slot::B, trial: false };
+    let order = |facts: &SystemFacts| -> Vec<u8> {
+        let plan = plan::rollback(&system::base(3), facts).unwrap();
+        let copy = |step: &Step| if let Step::WriteBootEnv { copy, .. } = step { Some(*copy) } else { None };
+        plan.steps.iter().filter_map(copy).collect()
+    };
+    assert_eq!(order(&facts), [2, 1]);
+    let env = facts.env.clone().unwrap();
+    facts.env_copies[0] = Some(BootEnv { states: PerSlot { b: SlotState::Empty, ..env.states }, ..env });
+    assert_eq!(order(&facts), [1, 2]);
 }

@@ -221,6 +221,19 @@ fn a_damaged_first_copy_is_not_believed() {
             assert_eq!((trusted.states, trusted.default), (env.states, env.default), "bit {bit}: {copies:?}");
         }
     }
+    // Whenever the power fails, what counts is the good copy or the new state: the damaged one is written first.
+    let damaged = BootEnv { states: PerSlot { b: SlotState::Empty, ..states }, ..env.clone() };
+    let copies = [Some(damaged), Some(env.clone())];
+    let (after, mut now) = (env.rolled_back(Slot::A, None), copies.clone());
+    for at in BootEnv::write_order(BootEnv::trusted(&copies, &markers)) {
+        let mut torn = now.clone();
+        torn[at] = None;
+        now[at] = Some(after.clone());
+        for copies in [torn, now.clone()] {
+            let counts = copies[BootEnv::trusted(&copies, &markers).unwrap()].as_ref().unwrap();
+            assert!([&env, &after].contains(&counts), "{copies:?}");
+        }
+    }
     // A boot loader has spent the try in one copy, and has noted why the slot did not start.
     let armed = env.armed(Slot::A, 10);
     let refused = Some(BootFailure { slot: Slot::A, fault: Fault::Load });

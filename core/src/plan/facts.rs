@@ -314,6 +314,11 @@ impl SystemFacts {
         known.map_or(Arch::NATIVE, |manifest| manifest.arch)
     }
 
+    /// The slots that boot.env does not call empty.
+    pub fn in_use(&self) -> impl Iterator<Item = Slot> {
+        Slot::BOTH.into_iter().filter(|slot| self.env.as_ref().is_none_or(|env| env.states[*slot] != SlotState::Empty))
+    }
+
     /// The place of the copy of boot.env that counts.
     pub fn env_counts(&self) -> Option<usize> {
         BootEnv::trusted(&self.env_copies, &PerSlot::new(|slot| self.slots[slot].marker.clone()))
@@ -335,8 +340,7 @@ impl SystemFacts {
     /// The PARTUUIDs by which the systems in use know partitions, where the table has others: those of the slot that boots next
     /// come first. Such a system may not find what it starts from.
     pub fn other_partuuids(&self) -> Vec<(Slot, Part, Uuid)> {
-        let is_used = |slot: &Slot| self.env.as_ref().is_none_or(|env| env.states[*slot] != SlotState::Empty);
-        let mut slots: Vec<Slot> = Slot::BOTH.into_iter().filter(is_used).collect();
+        let mut slots: Vec<Slot> = self.in_use().collect();
         slots.sort_by_key(|slot| self.next.slot != Some(*slot));
         let named =
             slots.into_iter().flat_map(|slot| self.named(slot).into_iter().map(move |(part, guid)| (slot, part, guid)));

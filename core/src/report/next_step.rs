@@ -9,7 +9,6 @@ mod table;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    in_use::in_use,
     rows::{NO_BREAK, Row},
     writer::Writer,
 };
@@ -365,7 +364,7 @@ impl Deciding<'_> {
 
     /// Slots that were not read may be damaged.
     fn not_read(&self) -> Option<NextStep> {
-        let is_read = in_use(self.facts).all(|slot| self.facts.slots[slot].whole.is_some());
+        let is_read = self.facts.in_use().all(|slot| self.facts.slots[slot].whole.is_some());
         let verify = format!("installer verify --disk {}", quoted(self.beside.disk));
         (!is_read).then(|| words(format!("none: what was read is well. `{verify}` reads the root file systems, too")))
     }

@@ -50,10 +50,7 @@ impl Resolved {
         let is_other = |d: &&Descriptor| !is_attestation(d) && !sha256_of(d).is_ok_and(|digest| digest == own);
         let others = index.iter().flat_map(|index| index.manifests()).filter(is_other);
         let platforms = others.filter_map(|d| d.platform().as_ref());
-        platforms
-            .map(|p| format!("{}/{}", p.os(), p.architecture()))
-            .filter(|name| !name.ends_with("/unknown"))
-            .collect()
+        platforms.map(|p| platform(p.os(), p.architecture())).filter(|name| !name.ends_with("/unknown")).collect()
     }
 }
 

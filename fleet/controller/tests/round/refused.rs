@@ -17,6 +17,7 @@ use slipway_rollout::{
     facts::Machine,
     ledger::{Grant, Ledger},
 };
+use uuid::Uuid;
 
 use crate::scene::{NEW, Scene, now, payload};
 
@@ -120,17 +121,26 @@ fn a_pool_of_which_no_node_answers_is_not_finished() {
     assert!(message.contains("it does not answer"), "{message}");
 }
 
+/// The operation, and the source, of the stage that the first node is asked for.
+fn asked(scene: &Scene) -> Option<(Uuid, String)> {
+    let round = scene.round();
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    let is_stage = |step: &&Action| matches!(step, Action::Stage { uid, .. } if uid == "uid-0");
+    let step = pool_round.decision.steps.iter().find(is_stage)?;
+    let request = reconcile::request(pool_round, step, scene.readings.get("uid-0"))?;
+    Some((request.id, request.source))
+}
+
+/// A stage that has failed for good.
+fn not_staged((id, source): (Uuid, String), why: &str) -> Ended {
+    let outcome = Some(Outcome { came_back: Some(why.to_owned()), ..Outcome::default() });
+    let (goal, payload) = (Goal::Stage.into(), payload(NEW).into());
+    Ended { id: id.to_string(), goal, source, payload, failed: true, outcome, ..Ended::default() }
+}
+
 /// The payload is right and the image was mistyped: the rollout goes on, and its nodes are asked for the right image at once.
 #[test]
 fn a_corrected_image_is_asked_for_in_the_same_rollout() {
-    let asked = |scene: &Scene| {
-        let round = scene.round();
-        let pool_round = round.pools["p"].as_ref().unwrap();
-        let is_stage = |step: &&Action| matches!(step, Action::Stage { uid, .. } if uid == "uid-0");
-        let step = pool_round.decision.steps.iter().find(is_stage)?;
-        let request = reconcile::request(pool_round, step, scene.readings.get("uid-0"))?;
-        Some((request.id, request.source))
-    };
     let image = "docker://registry.example/right:2";
     // While it waits for the mistyped one, and once it has given up.
     for has_ended in [false, true] {
@@ -140,16 +150,7 @@ fn a_corrected_image_is_asked_for_in_the_same_rollout() {
         let before = asked(&scene).unwrap();
         assert_eq!(asked(&scene), Some(before.clone()));
         if has_ended {
-            let outcome = Outcome { came_back: Some("manifest 2: 404 Not Found".to_owned()), ..Outcome::default() };
-            scene.says(0).ended = vec![Ended {
-                id: before.0.to_string(),
-                goal: Goal::Stage.into(),
-                source: before.1.clone(),
-                payload: payload(NEW).into(),
-                failed: true,
-                outcome: Some(outcome),
-                ..Ended::default()
-            }];
+            scene.says(0).ended = vec![not_staged(before.clone(), "manifest 2: 404 Not Found")];
             assert_eq!(asked(&scene), None, "it is not asked for the same once more");
         }
         scene.objects.pools.get_mut("p").unwrap().as_mut().unwrap().spec.target.image = Some(image.to_owned());
@@ -161,28 +162,11 @@ fn a_corrected_image_is_asked_for_in_the_same_rollout() {
 
 #[test]
 fn what_could_not_be_staged_is_asked_for_again_by_a_new_rollout_and_with_other_rights() {
-    let asked = |scene: &Scene| {
-        let round = scene.round();
-        let pool_round = round.pools["p"].as_ref().unwrap();
-        let is_stage = |step: &&Action| matches!(step, Action::Stage { uid, .. } if uid == "uid-0");
-        let step = pool_round.decision.steps.iter().find(is_stage)?;
-        let request = reconcile::request(pool_round, step, scene.readings.get("uid-0"))?;
-        Some((request.id, request.source))
-    };
     let failed = |why: &str| {
         let mut scene = Scene::new(2);
         scene.roll();
         let before = asked(&scene).unwrap();
-        let outcome = Outcome { came_back: Some(why.to_owned()), ..Outcome::default() };
-        scene.says(0).ended = vec![Ended {
-            id: before.0.to_string(),
-            goal: Goal::Stage.into(),
-            source: before.1.clone(),
-            payload: payload(NEW).into(),
-            failed: true,
-            outcome: Some(outcome),
-            ..Ended::default()
-        }];
+        scene.says(0).ended = vec![not_staged(before.clone(), why)];
         assert_eq!(asked(&scene), None, "it is not asked for the same once more");
         (scene, before)
     };
@@ -197,10 +181,7 @@ fn what_could_not_be_staged_is_asked_for_again_by_a_new_rollout_and_with_other_r
     assert_ne!(asked(&scene).unwrap().0, before.0);
     // That failed, too: it is not asked for the same once more.
     let (id, source) = asked(&scene).unwrap();
-    let outcome = Some(Outcome { came_back: Some("no room".to_owned()), ..Outcome::default() });
-    let (goal, payload) = (Goal::Stage.into(), payload(NEW).into());
-    let again = Ended { id: id.to_string(), goal, source, payload, failed: true, outcome, ..Ended::default() };
-    scene.says(0).ended.insert(0, again);
+    scene.says(0).ended.insert(0, not_staged((id, source), "no room"));
     assert_eq!(asked(&scene), None);
     // What a person could not have staged by hand says nothing about the rollout.
     scene.says(0).ended[0].id = "00000000-0000-4000-8000-000000000000".to_owned();

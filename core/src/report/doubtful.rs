@@ -1,12 +1,9 @@
-//! The slots that a look at a disk is about.
+//! The slots that a look at a disk has to be about.
 
 use crate::prelude::*;
 
 use crate::{
-    boot::{
-        running::Running,
-        slot::{Slot, SlotState},
-    },
+    boot::{running::Running, slot::Slot},
     plan::SystemFacts,
 };
 
@@ -18,10 +15,5 @@ pub fn doubtful(facts: &SystemFacts) -> Vec<Slot> {
         Running::This { slot: running, trial } => !trial && running != *slot && default == Some(*slot),
         Running::Other { .. } | Running::Unknown => true,
     };
-    in_use(facts).filter(is_doubtful).collect()
-}
-
-/// The slots that boot.env does not call empty.
-pub fn in_use(facts: &SystemFacts) -> impl Iterator<Item = Slot> {
-    Slot::BOTH.into_iter().filter(|slot| facts.env.as_ref().is_none_or(|env| env.states[*slot] != SlotState::Empty))
+    facts.in_use().filter(is_doubtful).collect()
 }
