@@ -234,18 +234,19 @@ fn a_successor_with_another_payload_stops_it() {
     all_rights(&site);
     let (_one, _other) = (site.controller(), site.controller());
     site.pool_with("new", json!({ "steps": [{ "nodes": 1, "soak": "1h" }] }), json!({ "strategy": "Replace" }));
-    provider.until(&mut site, "it is denied", |site| site.pool_status().state == "Denied");
+    provider.until(&mut site, "it is paused", |site| site.pool_status().state == "Paused");
     let rollout = site.rollouts().remove(0);
     let canary = rollout.spec.plan.waves[0].nodes[0].name.clone();
     let status = rollout.status.unwrap();
     let said = format!("the canary n3 failed: it came in the place of {canary}, and runs another payload");
-    assert!(status.denied.unwrap().starts_with(&said));
+    assert_eq!(status.denied, None, "the payload ran nowhere");
+    assert!(status.paused.unwrap().starts_with(&said));
     site.until("that is said", |site| site.rollouts()[0].status.as_ref().unwrap().replacing.len() == 1);
     assert_eq!(site.rollouts()[0].status.as_ref().unwrap().replacing[0].reason, "SuccessorDiffers");
     assert_eq!((provider.last, site.ledger().epoch, site.ledger().grants.len()), (3, 1, 1), "it stays charged");
     site.release(site.ledger().grants[0].token);
     provider.until(&mut site, "a person frees it", |site| site.ledger().grants.is_empty());
     let other = rollout.spec.plan.waves[1].nodes[0].name.clone();
-    site.until("the other one stays", |site| site.node_status(&other).reason == "PayloadDenied");
+    site.until("the other one stays", |site| site.node_status(&other).reason == "Paused");
     assert_eq!((provider.last, provider.fewest), (3, 1));
 }
