@@ -79,9 +79,22 @@ pub enum Going {
 pub enum NotWell {
     /// An alarm is raised, which etcd has in the answer of each member. This one takes part all the same, and its data is not
     /// what is corrupt.
-    Alarm(String),
+    Alarm {
+        /// Which.
+        name: String,
+        /// This member has raised it.
+        is_own: bool,
+    },
     /// It does not take part, or not yet. Has the faults that it reports.
     Itself(Vec<String>),
+}
+
+impl NotWell {
+    /// True if that is no reason to give a new system up. The alarm of another member is none. Nor is one of its own where
+    /// the operation began in spite of alarms: it may have been there before.
+    pub const fn is_no_fault(&self, began_in_spite: bool) -> bool {
+        matches!(self, Self::Alarm { is_own, .. } if began_in_spite || !*is_own)
+    }
 }
 
 /// Why this member may not go.
@@ -164,14 +177,14 @@ impl Cluster {
             return None;
         }
         let errors = member.and_then(|member| member.says.as_ref()).map(|says| says.errors.clone()).unwrap_or_default();
-        // Which member has the corrupt data, etcd says in the answer of each: that one is ill.
-        let is_own = |error: &str| error.contains("alarm:CORRUPT") && error.contains(&format!("memberID:{id} "));
-        let is_alarm = |error: &String| error.contains("alarm:") && !is_own(error);
+        // Which member has raised an alarm, etcd says in the answer of each. Whose data is corrupt, that one is ill.
+        let is_own = |error: &String| error.contains(&format!("memberID:{id} "));
+        let is_alarm = |error: &String| error.contains("alarm:") && !(error.contains("alarm:CORRUPT") && is_own(error));
         // Without errors it is not that which makes it unwell.
         let is_alarm_alone = !errors.is_empty() && errors.iter().all(is_alarm);
         if is_alarm_alone && member.is_some_and(|member| self.follows(member, since)) {
-            let alarm = self.alarms.first().or(errors.first()).map(|alarm| alarm.trim().to_owned());
-            return alarm.map(NotWell::Alarm);
+            let name = self.alarms.first().or(errors.first()).map(|alarm| alarm.trim().to_owned());
+            return name.map(|name| NotWell::Alarm { name, is_own: errors.iter().any(is_own) });
         }
         Some(NotWell::Itself(errors))
     }

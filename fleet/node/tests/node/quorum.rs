@@ -155,7 +155,7 @@ fn an_alarm_is_no_illness_of_each_member() {
     let why = |cluster: &Cluster| (1..=6).map(|id| cluster.not_well(id, SINCE)).collect::<Vec<_>>();
     assert_eq!(why(&cluster), [None, None, itself(&[]), itself(&[]), itself(&[&corrupt]), itself(&[])]);
     cluster.members.iter_mut().filter_map(|of| of.says.as_mut()).for_each(|says| says.errors.push(error.clone()));
-    let alarm = |name: &str| Some(NotWell::Alarm(name.to_owned()));
+    let alarm = |name: &str| Some(NotWell::Alarm { name: name.to_owned(), is_own: false });
     // It was disarmed in the meantime, or not.
     for (alarms, name) in [(vec![], error.trim()), (vec!["NOSPACE".to_owned()], "NOSPACE")] {
         cluster.alarms = alarms;
@@ -163,6 +163,27 @@ fn an_alarm_is_no_illness_of_each_member() {
         assert_eq!(why(&cluster), [[alarm(name), alarm(name)].as_slice(), &rest].concat());
         assert!(!cluster.is_well(1, SINCE));
     }
+}
+
+/// The payload is not at fault for what another member has raised, nor for what was there before.
+#[test]
+fn the_alarm_of_another_member_is_no_reason_to_give_a_system_up() {
+    let mut cluster = cluster(&[(Ill::Well, 0), (Ill::Well, 0), (Ill::Behind, 0)], 0);
+    cluster.alarms = vec!["NOSPACE".to_owned()];
+    // Nor is the member 22 the member 2.
+    let errors = ["memberID:2 alarm:NOSPACE ".to_owned(), "memberID:22 alarm:NOSPACE ".to_owned()];
+    let goes_on = |cluster: &Cluster, in_spite: bool| {
+        [1, 2, 3].map(|id| cluster.not_well(id, SINCE).is_none_or(|why| why.is_no_fault(in_spite)))
+    };
+    for (error, of_two) in errors.iter().zip([false, true]) {
+        cluster.members.iter_mut().filter_map(|of| of.says.as_mut()).for_each(|says| says.errors = vec![error.clone()]);
+        assert_eq!(goes_on(&cluster, false), [true, of_two, false], "{error}");
+        assert_eq!(goes_on(&cluster, true), [true, true, false], "{error}");
+    }
+    // Corrupt data is a fault whatever the operation began with.
+    let error = "memberID:2 alarm:CORRUPT ".to_owned();
+    cluster.members.iter_mut().filter_map(|of| of.says.as_mut()).for_each(|says| says.errors.push(error.clone()));
+    assert_eq!(goes_on(&cluster, true), [true, false, false]);
 }
 
 /// All members name the one whose data is corrupt: that one alone is ill.
@@ -173,7 +194,7 @@ fn a_member_with_corrupt_data_is_ill() {
     cluster.alarms = vec!["CORRUPT".to_owned()];
     cluster.members.iter_mut().filter_map(|of| of.says.as_mut()).for_each(|says| says.errors.push(error.clone()));
     let why = [1, 2, 3].map(|id| cluster.not_well(id, SINCE));
-    let alarm = || Some(NotWell::Alarm("CORRUPT".to_owned()));
+    let alarm = || Some(NotWell::Alarm { name: "CORRUPT".to_owned(), is_own: false });
     assert_eq!(why, [alarm(), Some(NotWell::Itself(vec![error])), alarm()]);
     // Of whom it is unknown, nobody is called ill.
     let error = "memberID:0 alarm:CORRUPT ".to_owned();

@@ -184,31 +184,42 @@ impl Etcd {
         })
     }
 
-    /// Whether this node's member votes, follows the leader that a majority sees, and has caught up with it.
-    pub fn is_well(&self) -> Result<()> {
-        self.not_well()?.map_or(Ok(()), Err)
+    /// Whether this node's member votes, follows the leader that a majority sees, and has caught up with it. An alarm that
+    /// another one has raised is not its fault; nor is any, if the operation `began_in_spite` of alarms.
+    pub fn is_well(&self, began_in_spite: bool) -> Result<()> {
+        let fault = self.fault()?.filter(|(fault, _)| !fault.is_no_fault(began_in_spite));
+        fault.map_or(Ok(()), |(_, why)| Err(why))
     }
 
     /// Why this node's member is not well, if it is not. An error: it could not be looked at, or it has no fault but an alarm,
     /// which all members report, whichever of them raised it.
     pub fn not_well(&self) -> Result<Option<String>> {
+        match self.fault()? {
+            Some((NotWell::Alarm { .. }, why)) => Err(why),
+            fault => Ok(fault.map(|(_, why)| why)),
+        }
+    }
+
+    /// The fault of this node's member, and its words.
+    fn fault(&self) -> Result<Option<(NotWell, String)>> {
         self.runtime.block_on(async {
             let (cluster, since, me) = self.look(&mut self.connect().await?).await?;
-            let errors = match cluster.not_well(me, since) {
-                None => return Ok(None),
-                Some(NotWell::Alarm(alarm)) => return Err(Blocked::Alarm(alarm).to_string()),
-                Some(NotWell::Itself(errors)) => errors,
+            let Some(fault) = cluster.not_well(me, since) else { return Ok(None) };
+            let why = match &fault {
+                NotWell::Alarm { name, .. } => Blocked::Alarm(name.clone()).to_string(),
+                NotWell::Itself(errors) => {
+                    let errors = if errors.is_empty() { String::new() } else { format!(": {}", errors.join("; ")) };
+                    let unknown = cluster.foreign().map(|member| format!(", and the state of {member} is unknown"));
+                    format!("this node's member of etcd is not well yet{errors}{}", unknown.unwrap_or_default())
+                }
             };
-            let errors = if errors.is_empty() { String::new() } else { format!(": {}", errors.join("; ")) };
-            let unknown = cluster.foreign().map(|member| format!(", and the state of {member} is unknown"));
-            let why = unknown.unwrap_or_default();
-            Ok(Some(format!("this node's member of etcd is not well yet{errors}{why}")))
+            Ok(Some((fault, why)))
         })
     }
 
-    /// Whether the others do without this node's member: it is well, or it was taken out of the cluster.
+    /// Whether the others do without this node's member: it takes part, or it was taken out of the cluster.
     pub fn is_well_or_out(&self) -> Result<()> {
-        let Err(why) = self.is_well() else { return Ok(()) };
+        let Err(why) = self.is_well(true) else { return Ok(()) };
         self.runtime.block_on(async {
             // This client has just had an answer that a majority gave: its list is not older.
             let list = within(ANSWER, self.connect().await?.member_list()).await?;

@@ -292,7 +292,7 @@ impl Machine {
             return Tried::Blocked(why);
         }
         let kube = self.kube.as_ref().map_or(Ok(()), Kube::is_ready);
-        let etcd = self.etcd.as_ref().map_or(Ok(()), Etcd::is_well);
+        let etcd = self.etcd.as_ref().map_or(Ok(()), |etcd| etcd.is_well(op.request.allow_outage));
         if let Err(why) = kube.and(etcd) {
             return Tried::Blocked(why);
         }

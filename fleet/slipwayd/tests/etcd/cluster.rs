@@ -91,7 +91,7 @@ impl Cluster {
             cluster.run(n, &all.join(","), "new");
         }
         for n in 0..members {
-            cluster.until(|| cluster.node(n).is_well());
+            cluster.until(|| cluster.node(n).is_well(false));
         }
         cluster
     }
@@ -173,7 +173,7 @@ impl Cluster {
             if self.running.borrow_mut()[n].as_mut().unwrap().try_wait().unwrap().is_some() {
                 return false;
             }
-            if node.is_well().is_ok() {
+            if node.is_well(false).is_ok() {
                 return true;
             }
             thread::sleep(Duration::from_millis(100));

@@ -55,7 +55,7 @@ impl Network {
             network.plug_in(n);
         }
         for n in 0..MEMBERS {
-            while network.at(n, Etcd::is_well).is_err() {
+            while network.at(n, |etcd| etcd.is_well(false)).is_err() {
                 thread::sleep(std::time::Duration::from_millis(100));
             }
         }

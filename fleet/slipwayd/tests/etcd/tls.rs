@@ -95,15 +95,15 @@ fn nothing_is_said_to_strangers_nor_believed_from_them() {
     }
     let mut member = Member::start();
     let node = member.node(Some("ours"), Some("ours"));
-    while node.is_well().is_err() {
+    while node.is_well(false).is_err() {
         assert_eq!(member.child.try_wait().unwrap(), None, "it has ended");
         thread::sleep(Duration::from_millis(100));
     }
-    assert!(member.node(Some("theirs"), Some("ours")).is_well().is_err(), "its CA is not ours");
-    assert!(member.node(Some("ours"), Some("theirs")).is_well().is_err(), "our CA is not its");
-    assert!(member.node(Some("ours"), None).is_well().is_err(), "without a certificate");
-    assert!(member.node(None, None).is_well().is_err(), "without TLS");
+    assert!(member.node(Some("theirs"), Some("ours")).is_well(false).is_err(), "its CA is not ours");
+    assert!(member.node(Some("ours"), Some("theirs")).is_well(false).is_err(), "our CA is not its");
+    assert!(member.node(Some("ours"), None).is_well(false).is_err(), "without a certificate");
+    assert!(member.node(None, None).is_well(false).is_err(), "without TLS");
     // A certificate that is renewed while the service runs is taken at the next look.
     fs::copy(member.dir.path().join("theirs.crt"), member.dir.path().join("ours.crt")).unwrap();
-    assert!(node.is_well().is_err(), "certificate and key do not fit");
+    assert!(node.is_well(false).is_err(), "certificate and key do not fit");
 }
