@@ -1,7 +1,7 @@
 //! The node's health, as regular checks found it. A client gets the last result and does not wait for a check.
 //!
 //! * A result counts only within its quiet period: an operation that disturbs the node makes it worthless.
-//! * What could not be checked is neither well nor ill. Nor is what is not well as long as the system may still be starting.
+//! * What could not be checked is neither well nor ill. Nor is a system with faults that may still be starting.
 //! * The time in a state is counted from the end of the first check that found it, so it is never longer than what is known.
 
 use std::mem;
@@ -65,7 +65,7 @@ struct Seen {
 pub struct Health(Option<Seen>);
 
 impl Health {
-    /// A check began and ended within `quiet`, and ended `at`. A system takes until `started` to be well, as on trial.
+    /// A check began and ended within `quiet`, and ended `at`. Until `started` the system may still be starting.
     pub fn saw(&mut self, mut look: Look, quiet: QuietPeriod, at: u64, started: u64) {
         if at < started {
             let not_yet = mem::take(&mut look.ill);

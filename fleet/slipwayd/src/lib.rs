@@ -11,6 +11,7 @@
 //! * [`world`]: what the sequence asks of the world
 //! * [`executor`]: the loop of look, decide, journal, do
 //! * [`health`]: how the node is, while nothing disturbs it
+//! * [`starts`]: whether the machine starts again and again
 //! * [`service`]: the API's side: who asks, who watches
 //! * [`logs`]: the logs of the kernel and of other services
 //! * [`machine`]: the world as it is on a machine: the installer, the init system, mounts
@@ -25,6 +26,7 @@ pub mod image_pulls;
 pub mod logs;
 pub mod machine;
 pub mod service;
+pub mod starts;
 pub mod static_pods;
 pub mod store;
 pub mod world;

@@ -37,7 +37,8 @@ use crate::{
     executor::{AGAIN, Abort, Happened, Listener, Shared},
     health::{Health, QuietPeriod},
     logs,
-    machine::{Machine, etcd::Etcd, uptime},
+    machine::{Machine, boot_id, etcd::Etcd, uptime},
+    starts::Starts,
     store::Store,
     world::{Progress, World as _},
 };
@@ -126,7 +127,7 @@ impl Worker {
         if let Err(why) = self.machine.clear() {
             tracing::warn!("{why}");
         }
-        let looker = Looker { inner: Arc::clone(&self.inner) };
+        let looker = Looker { inner: Arc::clone(&self.inner), starts: self.inner.note_start() };
         let (tell, told) = channel();
         thread::spawn(move || looker.work(&told));
         loop {
@@ -155,11 +156,13 @@ impl Worker {
 /// Looks now and then how the node is, apart from operations and requests.
 struct Looker {
     inner: Arc<Inner>,
+    /// The boots before this one, until this one has lasted.
+    starts: Option<Starts>,
 }
 
 impl Looker {
     /// Look when it is told to, and now and then, until its sender is gone.
-    fn work(self, told: &Receiver<()>) {
+    fn work(mut self, told: &Receiver<()>) {
         let mut machine = None;
         while !matches!(told.recv_timeout(LOOK), Err(RecvTimeoutError::Disconnected)) {
             machine = machine.or_else(|| self.inner.machine().ok());
@@ -169,12 +172,20 @@ impl Looker {
         }
     }
 
-    fn look(&self, machine: &Machine) {
+    fn look(&mut self, machine: &Machine) {
+        let prove = self.inner.config.limits.prove;
+        if let Some(starts) = self.starts.take_if(|_| uptime() >= prove) {
+            starts.last().unwrap_or_else(|why| self.inner.not_noted(&why));
+        }
         let before = QuietPeriod::after_operation(&self.inner.shared.journal());
         let Some(quiet) = before else { return };
-        let look = machine.look();
+        let mut look = machine.look();
+        // Who starts again and again gets no time to start.
+        let fault = self.starts.as_ref().and_then(|starts| starts.fault(prove));
+        let started = if fault.is_some() { 0 } else { prove };
+        look.ill.extend(fault);
         if QuietPeriod::after_operation(&self.inner.shared.journal()) == before {
-            self.inner.health().saw(look, quiet, uptime(), self.inner.config.limits.prove);
+            self.inner.health().saw(look, quiet, uptime(), started);
         }
     }
 }
@@ -186,6 +197,17 @@ impl Inner {
 
     fn unwritten(&self) -> MutexGuard<'_, Option<String>> {
         self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Note that the machine has started. Whatever keeps it from that is no reason to do nothing else.
+    fn note_start(&self) -> Option<Starts> {
+        let boot = Some(boot_id()).filter(|boot| !boot.is_empty())?;
+        let starts = Starts::note(&self.config.state, &boot, self.shared.journal().operation.is_some());
+        starts.inspect_err(|why| self.not_noted(why)).ok()
+    }
+
+    fn not_noted(&self, why: &io::Error) {
+        tracing::warn!("the starts of this machine cannot be noted in {}: {why}", self.config.state.display());
     }
 
     fn facts(&self) -> Facts {

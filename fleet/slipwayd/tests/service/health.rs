@@ -20,6 +20,7 @@ use slipwayd::{
     health::{Health, Look, QuietPeriod},
     machine::units::Init,
     service::start,
+    starts::Starts,
 };
 use tempfile::tempdir;
 use tokio::{runtime::Builder, time::sleep};
@@ -101,6 +102,29 @@ fn a_system_that_is_still_starting_is_not_ill() {
     assert_eq!(said(&health, &journal, PROVE), (HealthState::Ill, 0));
 }
 
+/// It would else be starting for ever, and never ill.
+#[test]
+fn a_machine_that_starts_again_and_again_is_ill() {
+    let dir = tempdir().unwrap();
+    let note = |boot: &str, is_awaited: bool| Starts::note(dir.path(), boot, is_awaited).unwrap();
+    let is_ill = |boot: &str| note(boot, false).fault(480).is_some();
+    // The service may start again in the same boot.
+    assert_eq!(
+        ["a", "a", "b", "b", "c", "d", "d", "e"].map(is_ill),
+        [false, false, false, false, false, true, true, true]
+    );
+    let why = "the machine has started 5 times in a row, and never ran for 480 s in between";
+    assert_eq!(note("e", false).fault(480).as_deref(), Some(why));
+    // One that lasts begins a new row, and so does one that an operation waits for.
+    note("e", false).last().unwrap();
+    assert_eq!(["f", "g", "h"].map(is_ill), [false, false, false]);
+    assert_eq!(note("i", true).fault(480), None);
+    assert_eq!(["j", "k", "l", "m"].map(is_ill), [false, false, true, true]);
+    // A file that says nothing is no start.
+    fs::write(dir.path().join("starts"), "").unwrap();
+    assert!(!is_ill("n"));
+}
+
 #[test]
 fn an_old_look_is_none() {
     let (mut health, journal) = (Health::default(), Journal::default());
@@ -129,6 +153,31 @@ fn what_was_seen_before_an_operation_is_not_known_after_it() {
     assert_eq!(said(&health, &journal, 1040), (HealthState::Unknown, 0));
     health.saw(Look::default(), QuietPeriod::after_operation(&journal).unwrap(), 1050, 0);
     assert_eq!(said(&health, &journal, 1060), (HealthState::Well, 10));
+}
+
+/// Whatever it finds, as long as this boot has not lasted.
+#[test]
+fn the_service_says_that_the_machine_starts_again_and_again() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    script(dir.path(), "installer", &format!("cat '{}'", fixture("status.json").display()));
+    fs::create_dir(at("state")).unwrap();
+    fs::write(at("state").join("starts"), "an-earlier-boot 2\n").unwrap();
+    let mut config = Config { state: at("state"), installer: at("installer"), ..Config::default() };
+    config.limits.prove = u64::MAX;
+    let (service, worker) = start("node-1".to_owned(), config, EventLog::new(Bound::default())).unwrap();
+    thread::spawn(|| worker.work());
+    let health = Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        loop {
+            let health = service.status().await.unwrap().health.unwrap();
+            if health.state() != HealthState::Unknown {
+                break health;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    assert_eq!((health.state(), health.reasons.len()), (HealthState::Ill, 1), "{health:?}");
+    assert!(health.reasons[0].starts_with("the machine has started 4 times in a row"), "{health:?}");
 }
 
 /// The service looks by itself, and a request does not wait for the look.
