@@ -2,11 +2,11 @@
 //! others between the look and the first write. Loop devices: what is cut off a file behind one cannot be read.
 
 use std::{
-    ffi::OsStr,
     fs::{self, File, OpenOptions},
+    io::{BufRead as _, BufReader, Read as _},
     os::unix::fs::{MetadataExt as _, symlink},
     path::{Path, PathBuf},
-    process, thread,
+    process::{self, Command, Stdio},
     time::Duration,
 };
 
@@ -262,7 +262,7 @@ enum Moment {
     Claims,
 }
 
-/// Do this at that moment. What the program waits for is a lock.
+/// Do this at that moment. What the program waits for is a lock, and it says so.
 fn meanwhile(world: &World, moment: Moment, target: &Path, words: &str, act: impl FnOnce()) -> Outcome {
     let other = Loop::attach(&world.sparse("other.img", world::DISK_BYTES), &[]);
     let (held, how) = match moment {
@@ -271,38 +271,22 @@ fn meanwhile(world: &World, moment: Moment, target: &Path, words: &str, act: imp
     };
     let lock = Flock::lock(File::open(held).unwrap(), how).map_err(|(_, e)| e).unwrap();
     let live = Live { disks: vec![other.node.clone()], ..Live::new(world) };
-    let mut command = live.command(&format!("slipway.install={} {words}", target.display()), &["--lock-timeout=50"]);
-    thread::scope(|scope| {
-        let running = scope.spawn(move || Outcome::of(command.write_stdin("")));
-        while !running.is_finished() && !is_open_elsewhere(held, matches!(moment, Moment::Claims)) {
-            thread::sleep(Duration::from_millis(5));
-        }
-        assert!(!running.is_finished(), "it did not wait: {}", running.join().unwrap().stderr);
-        act();
-        drop(lock);
-        running.join().unwrap()
-    })
-}
-
-/// Whether another process has it open, and for writing.
-fn is_open_elsewhere(disk: &Path, for_writing: bool) -> bool {
-    let id = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
-    let disk = id(disk).unwrap();
-    let entries = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
-    let processes = entries("/proc".into()).filter(|process| {
-        // Others look at a device that appears, too.
-        fs::read_to_string(process.path().join("comm")).is_ok_and(|name| name.trim() == "installer")
-    });
-    // proc_pid_fdinfo(5): the access mode is in the two lowest bits.
-    let writes = |process: &Path, fd: &OsStr| {
-        let info = fs::read_to_string(process.join("fdinfo").join(fd)).unwrap_or_default();
-        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap_or("0");
-        u32::from_str_radix(flags.trim(), 8).unwrap() & 3 != 0
-    };
-    processes.map(|process| process.path()).any(|process| {
-        let mut open = entries(process.join("fd")).filter(|fd| id(&fd.path()) == Some(disk));
-        open.any(|fd| !for_writing || writes(&process, &fd.file_name()))
-    })
+    let command = live.command(&format!("slipway.install={} {words}", target.display()), &["--lock-timeout=600"]);
+    let mut watched = Command::new(command.get_program());
+    watched.args(command.get_args()).envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut child = watched.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdin.take());
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let waits = format!("waiting for the lock on {}", held.display());
+    let (mut stdout, mut stderr) = (String::new(), String::new());
+    while !stderr.contains(&waits) {
+        assert!(said.read_line(&mut stderr).unwrap() > 0, "it did not wait: {stderr}");
+    }
+    act();
+    drop(lock);
+    said.read_to_string(&mut stderr).unwrap();
+    child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    Outcome { code: child.wait().unwrap().code().unwrap(), stdout, stderr }
 }
 
 fn foreign(world: &World, name: &str) -> PathBuf {
