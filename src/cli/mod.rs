@@ -83,7 +83,7 @@ fn exit_codes() -> String {
 pub enum Output {
     /// Text for people.
     Human,
-    /// One JSON document, described by assets/report.schema.json, also of a failure. (`man` and `completions` have none.)
+    /// One JSON document, described by assets/report.schema.json, also of a failure. (`man`, `completions` and `support -` have none.)
     Json,
 }
 
