@@ -37,6 +37,7 @@ pub mod device;
 pub mod error;
 pub mod execute;
 pub mod fat;
+pub mod lookup;
 pub mod machine;
 pub mod media;
 pub mod mkfs;

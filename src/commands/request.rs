@@ -1,7 +1,7 @@
 //! Requests made from arguments that several verbs share.
 
 use std::{
-    env, io,
+    env,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -15,6 +15,7 @@ use crate::{
         TrustArgs,
     },
     error::Failure,
+    lookup,
     ops::{
         ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, SystemRequest, TrustRequest,
         signing::{CommandRequest, SigningRequest},
@@ -78,9 +79,9 @@ fn keys_dir() -> Option<PathBuf> {
     named.or_else(|| is_there(Path::new(KEYS_DIR)).then(|| KEYS_DIR.into()))
 }
 
-/// A path that cannot be looked at, or a dangling link, counts as there: reading it fails, and says why.
+/// A path that cannot be looked at, or one behind a dangling link, counts as there: reading it fails, and says why.
 fn is_there(path: &Path) -> bool {
-    path.symlink_metadata().map_or_else(|e| e.kind() != io::ErrorKind::NotFound, |_| true)
+    lookup::is_there(path).unwrap_or(true)
 }
 
 impl TrustArgs {

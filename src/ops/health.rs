@@ -16,7 +16,7 @@ use slipway_core::{
 };
 
 use super::{Change, ChangeOptions, DiskRequest, installed_disk};
-use crate::{device::Access, error::Failure, tools::limited};
+use crate::{device::Access, error::Failure, lookup::is_there, tools::limited};
 
 /// Time between the SIGTERM and the SIGKILL for a check whose time is up.
 const GRACE: Duration = Duration::from_secs(5);
@@ -65,8 +65,7 @@ impl Checks {
     /// In the order of their bytes. None if there is no such directory.
     fn names(&self) -> io::Result<Option<Vec<String>>> {
         let entries = match fs::read_dir(&self.dir) {
-            // A link that leads nowhere is no directory without checks: what it leads to is not mounted.
-            Err(e) if e.kind() == ErrorKind::NotFound && !self.dir.is_symlink() => return Ok(None),
+            Err(e) if e.kind() == ErrorKind::NotFound && !is_there(&self.dir)? => return Ok(None),
             entries => entries?,
         };
         let names: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.file_name())).collect();

@@ -16,6 +16,8 @@ use slipway_core::snapshot::{
     declaration::{Declaration, MAX_FILE, PATH},
 };
 
+use crate::lookup::is_there;
+
 /// The name under which a file is made before it takes its place.
 const NEW: &str = ".slipway-new";
 
@@ -41,10 +43,8 @@ pub fn declared(root: &Path) -> anyhow::Result<Option<Declaration>> {
     let size = match fs::metadata(&path) {
         Ok(found) => found.len(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            // It was declared, and lies where nothing is mounted.
-            let ends = |link: &Path| link.is_symlink() && !link.exists();
-            let lost = path.ancestors().take(2).find(|link| ends(link));
-            anyhow::ensure!(lost.is_none(), "{}: it is a link to what is not there", lost.unwrap_or(&path).display());
+            // It may be declared where nothing is mounted.
+            anyhow::ensure!(!is_there(&path)?, "{}: {e}", name());
             return Ok(None);
         }
         Err(e) => return Err(anyhow::Error::new(e).context(name())),

@@ -157,7 +157,12 @@ fn the_directory() {
     run(&[&not_a_dir]).exits(DEPENDENCY).says(&["cannot be read: Not a directory"]);
     let lost = world.path("lost");
     symlink("/not/mounted", &lost).unwrap();
-    run(&[&format!("--checks={}", lost.display())]).exits(DEPENDENCY).says(&["cannot be read: No such file"]);
+    // What it leads to is not mounted, and nobody knows what would be there.
+    for below in ["", "/", "/health.d", "/slipway/health.d/"] {
+        let link = format!("cannot be read: {}: it is a link to what is not there", lost.display());
+        run(&[&format!("--checks={}{below}", lost.display())]).exits(DEPENDENCY).says(&[&link]);
+    }
+    run(&[&format!("{not_a_dir}/health.d")]).exits(DEPENDENCY).says(&["cannot be read: Not a directory"]);
     let before = Content::of(&trial.node.disk);
     trial.confirm(&["--dry-run"]).succeeds();
     run(&["--checks=x", "--check-timeout=0s"]).exits(INPUT);
