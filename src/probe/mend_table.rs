@@ -317,15 +317,20 @@ pub fn guid_in(slot: &FatVolume) -> Option<Uuid> {
 fn found_guids(disk: &dyn BlockIo, ours: &OurEntries, both_lost: bool) -> [Option<Uuid>; 7] {
     let lost = || Part::ALL.into_iter().any(|part| ours.guids[part.index()].is_none());
     let named = if lost() { named_by_slots(disk, ours) } else { vec![] };
-    let named = |part: Part| Some(named.iter().find(|(named, _)| *named == part)?.1);
-    let is_free = |guid: &Uuid| !ours.guids.contains(&Some(*guid));
-    let own = |part: Part| named(part).filter(is_free).or_else(|| own_guid(disk, ours, part));
-    let found = Part::ALL.map(|part| ours.guids[part.index()].or_else(|| own(part)));
+    let found = with(ours.guids, |part| Some(named.iter().find(|(named, _)| *named == part)?.1));
+    let found = with(found, |part| own_guid(disk, ours, part));
     let old = if both_lost { old_backup(disk, ours.parts[Part::Ephemeral.index()].end()) } else { vec![] };
     let guid = |part: Part| Some(old.iter().find(|e| e.number == part.number() && e.name == part.name())?.guid);
     // It is of this installation if a volume says the same.
     let is_ours = Part::ALL.into_iter().any(|part| found[part.index()].is_some() && found[part.index()] == guid(part));
-    Part::ALL.map(|part| found[part.index()].or_else(|| guid(part).filter(|_| is_ours)))
+    with(found, |part| guid(part).filter(|_| is_ours))
+}
+
+// The PARTUUIDs that are known, and what a source says of the others. Two partitions never get the same one.
+fn with(known: [Option<Uuid>; 7], says: impl Fn(Part) -> Option<Uuid>) -> [Option<Uuid>; 7] {
+    let said = Part::ALL.map(|part| known[part.index()].or_else(|| says(part)));
+    let is_alone = |guid: Option<Uuid>| said.iter().filter(|other| **other == guid).count() == 1;
+    Part::ALL.map(|part| known[part.index()].or(said[part.index()].filter(|guid| is_alone(Some(*guid)))))
 }
 
 // A system finds no partition under another PARTUUID than its kernel command line names. One that boots counts more.

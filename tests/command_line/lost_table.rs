@@ -360,6 +360,23 @@ fn behind_the_table(image: &Path) -> Content {
     Content::of(image).without(Range { offset: 0, len: 64 << 10 })
 }
 
+/// Words of one form do not say which partition is which. The file systems do.
+#[test]
+fn placeholders_of_one_form_exchange_no_partitions() {
+    let world = World::new();
+    let [state, ephemeral] =
+        ["state", "ephemeral"].map(|part| format!("--extra-kernel-arg=data=PARTUUID=@{part}-partuuid@"));
+    let image = world.installed(&["--format-data=true", &state, &ephemeral]);
+    on_disk(&image, &["status"]).succeeds();
+    let right = entries(&image);
+    let mut wrong = right.clone();
+    wrong[5 * 128..7 * 128].fill(0);
+    set_entries(&image, &wrong);
+    on_disk(&image, &["repair"]).succeeds();
+    assert!(entries(&image) == right);
+    on_disk(&image, &["status"]).succeeds();
+}
+
 /// The entries that an image has become the right ones again, by the advice of `status`, and no other byte is written.
 fn is_advised_and_mended(image: &Path, right: &[u8], wrong: &[u8], what: &str) {
     let before = behind_the_table(image);

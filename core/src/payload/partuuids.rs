@@ -1,7 +1,7 @@
 //! The PARTUUIDs that the kernel command line of a slot names, such as those of `root=PARTUUID=@slot-partuuid@`.
 //!
 //! A slot keeps the words that were asked for, and the line that they became. So a word of the line that fits one that was asked
-//! for says which partition had which PARTUUID when the slot was written.
+//! for says which partition had which PARTUUID when the slot was written. One that fits several of them says nothing.
 
 use crate::prelude::*;
 
@@ -39,10 +39,10 @@ pub fn named_partuuids(manifest: &Manifest, slot: Slot) -> Vec<(Part, Uuid)> {
     let asked: Vec<String> = manifest.payload_cmdline.iter().chain(extra).flat_map(|text| split_words(text)).collect();
     let line = split_words(manifest.cmdline.as_deref().unwrap_or_default());
     // What was asked for in so many words names what it wants.
-    let settled = || line.iter().filter(|word| !asked.contains(word));
+    let settled = line.iter().filter(|word| !asked.contains(word));
     let patterns = asked.iter().filter_map(|word| settle(word, &|of| value(of, manifest, slot)).ok());
-    let mut named: Vec<(Part, Uuid)> =
-        patterns.flat_map(|pattern| settled().flat_map(move |word| fit(&pattern, word)).collect::<Vec<_>>()).collect();
+    let patterns: Vec<String> = patterns.collect();
+    let mut named: Vec<(Part, Uuid)> = settled.flat_map(|word| meant(&patterns, word)).collect();
     named.sort_unstable();
     named.dedup();
     named
@@ -66,18 +66,25 @@ fn value(of: Placeholder, manifest: &Manifest, slot: Slot) -> Option<String> {
     }
 }
 
-/// The PARTUUIDs in a word, if it fits.
-fn fit(pattern: &str, word: &str) -> Vec<(Part, Uuid)> {
+/// The PARTUUIDs in a word, if it can come from nothing else.
+fn meant(patterns: &[String], word: &str) -> Vec<(Part, Uuid)> {
+    let mut meanings = patterns.iter().filter_map(|pattern| fit(pattern, word));
+    let first = meanings.next().unwrap_or_default();
+    if meanings.all(|other| other == first) { first } else { vec![] }
+}
+
+/// The PARTUUIDs in a word. None: it does not fit.
+fn fit(pattern: &str, word: &str) -> Option<Vec<(Part, Uuid)>> {
     let is_mark = |c: char| c == ANY || Part::ALL.into_iter().any(|part| mark(part) == c);
     let pairs = || pattern.chars().zip(word.chars());
     if pattern.chars().count() != word.chars().count() || !pairs().all(|(one, other)| is_mark(one) || one == other) {
-        return vec![];
+        return None;
     }
     let guid = |part: &Part| {
         let at = pairs().filter(|(one, _)| *one == mark(*part)).map(|(_, other)| other);
         at.take(GUID_CHARS).collect::<String>().parse().ok()
     };
-    Part::ALL.into_iter().filter_map(|part| Some((part, guid(&part)?))).collect()
+    Some(Part::ALL.into_iter().filter_map(|part| Some((part, guid(&part)?))).collect())
 }
 
 #[cfg(test)]
@@ -124,5 +131,21 @@ mod tests {
         assert_eq!(named("root=PARTUUID=@slot-partuuid@", &[], "root=PARTUUID=0123"), []);
         assert_eq!(named("root=PARTUUID=@slot-partuuid@", &[], &"root=PARTUUID=x".repeat(3)), []);
         assert_eq!(named("root=@slot-partuuid", &[], &of_others), []);
+    }
+
+    #[test]
+    fn a_word_that_fits_several_says_nothing() {
+        let [one, two] = [1, 2].map(|n| Uuid::from_u128(n).to_string());
+        let line = format!("root=PARTUUID={one} data=PARTUUID={one} data=PARTUUID={two}");
+        let root = "root=PARTUUID=@slot-partuuid@";
+        for other in ["@ephemeral-partuuid@", "@disk-guid@"] {
+            let data = [&*format!("data=PARTUUID={other}"), "data=PARTUUID=@state-partuuid@"];
+            assert_eq!(named(root, &data, &line), [(Part::BootB, 1)], "{other}");
+        }
+        // It took the place of the payload's own word.
+        let state = format!("root=PARTUUID={two}");
+        assert_eq!(named(root, &["root=PARTUUID=@state-partuuid@"], &state), []);
+        // Asked for twice, it is the same.
+        assert_eq!(named(root, &[root], &state), [(Part::BootB, 2)]);
     }
 }
