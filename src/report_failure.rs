@@ -187,8 +187,15 @@ fn refusals(cause: &(dyn Error + 'static), verb: Option<&str>) -> Option<Vec<Ref
 /// The verbs that take `--offline`.
 const OFFLINE: [&str; 5] = ["upgrade", "stage", "activate", "rollback", "bootloader"];
 
+/// The one exception that `auto-upgrade` can be told to make.
+const OF_UPDATE_TOML: &str =
+    "`allow_any_version = true` in its update.toml allows it always, `installer upgrade --allow-any-version` once";
+
 /// A remedy that names no flag as if the verb took it.
 fn for_verb(remedy: &str, verb: Option<&str>) -> String {
+    if verb == Some("auto-upgrade") && remedy.starts_with("--allow-any-version ") {
+        return OF_UPDATE_TOML.to_owned();
+    }
     let remedy = match remedy.split_once(", or give --offline") {
         Some((rest, _)) if verb.is_some_and(|verb| !OFFLINE.contains(&verb)) => rest,
         _ => remedy,

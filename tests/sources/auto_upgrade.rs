@@ -14,7 +14,7 @@ use std::{
 
 use serde_json::{Value, json};
 use slipway_test_support::{
-    exit_code::{DEPENDENCY, INPUT, INSTALL},
+    exit_code::{DEPENDENCY, ENVIRONMENT, INPUT, INSTALL},
     files,
     images::{Layout, Pack, built},
     port::free_port,
@@ -213,6 +213,21 @@ fn an_argument_takes_back_what_the_file_allows() {
     let fleet = Fleet::new(&world);
     fleet.push("1.3.0", 7);
     fleet.run('A', false, &["--plain-http=false", "--dry-run"]).exits(DEPENDENCY).says(&["https://127.0.0.1"]);
+    fleet.run('A', false, &["--dry-run"]).succeeds();
+}
+
+/// The remedy is the key of the file: the verb has no flag for it.
+#[test]
+fn a_version_that_may_not_follow() {
+    let world = World::new();
+    let fleet = Fleet::new(&world);
+    fleet.push("9.3.0", 7);
+    let key = "`allow_any_version = true` in its update.toml allows it always";
+    let report = fleet.run('A', false, &["--dry-run"]).exits(ENVIRONMENT).says(&[key]).json();
+    assert!(report["refusals"][0]["remedy"].as_str().unwrap().starts_with(key), "{report}");
+    let config = fleet.path("update.toml");
+    let old = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{old}allow_any_version = true\n")).unwrap();
     fleet.run('A', false, &["--dry-run"]).succeeds();
 }
 
