@@ -253,11 +253,14 @@ impl BootEnv {
         BootEnv { once: None, refused: None, states, ..self.clone() }
     }
 
-    /// Slots that are good by their marker and not by this copy, or the other way round; and keys that nothing explains.
+    /// Slots that are good by their marker and not by this copy, or the other way round; and keys that nothing explains. A slot
+    /// that is empty counts as well: a damaged state reads as that, and two copies with one number do not differ in it.
     fn contradictions(&self, markers: &PerSlot<Option<Marker>>) -> usize {
         let is_marked = |slot: Slot| markers[slot].as_ref().is_some_and(|marker| marker.state == SlotState::Good);
         let differs = |slot: &Slot| is_marked(*slot) != (self.states[*slot] == SlotState::Good);
-        Slot::BOTH.into_iter().filter(differs).count() + self.later.len()
+        let is_empty = |slot: &Slot| self.states[*slot] == SlotState::Empty;
+        let slots = || Slot::BOTH.into_iter();
+        slots().filter(differs).count() + slots().filter(is_empty).count() + self.later.len()
     }
 
     /// The slot to be tried, and the state in which that try is spent, under the same number.

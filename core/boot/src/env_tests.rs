@@ -209,16 +209,22 @@ fn a_damaged_first_copy_is_not_believed() {
     let markers = PerSlot { a: good(1), b: good(4) };
     let states = PerSlot { a: SlotState::Good, b: SlotState::Good };
     let env = BootEnv { seq: 4, default: Slot::B, states, ..BootEnv::installed(9) };
-    let text = env.render().into_bytes();
-    let begin = text.windows(3).position(|at| at == b"\na=").unwrap();
-    let end = text.windows(8).position(|at| at == b"\nb=good\n").unwrap() + 8;
-    for bit in begin * 8..end * 8 {
-        let mut bytes = text.clone();
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        let damaged = BootEnv::parse(&bytes);
-        for copies in [[damaged.clone(), Some(env.clone())], [Some(env.clone()), damaged]] {
-            let trusted = copies[BootEnv::trusted(&copies, &markers).unwrap()].as_ref().unwrap();
-            assert_eq!((trusted.states, trusted.default), (env.states, env.default), "bit {bit}: {copies:?}");
+    let untried = BootEnv { default: Slot::A, ..env.clone() }.armed(Slot::B, 10);
+    let tried = untried.spent().unwrap().1;
+    let trial = PerSlot { a: good(1), b: None };
+    for (env, markers) in [(&env, &markers), (&untried, &trial), (&tried, &trial)] {
+        let text = env.render().into_bytes();
+        let begin = text.windows(3).position(|at| at == b"\na=").unwrap();
+        let end = begin + text[begin..].windows(3).position(|at| at == b"\nb=").unwrap();
+        let end = end + 1 + text[end + 1..].iter().position(|byte| *byte == b'\n').unwrap();
+        for bit in begin * 8..end * 8 {
+            let mut bytes = text.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let damaged = BootEnv::parse(&bytes);
+            for copies in [[damaged.clone(), Some(env.clone())], [Some(env.clone()), damaged]] {
+                let trusted = copies[BootEnv::trusted(&copies, markers).unwrap()].as_ref().unwrap();
+                assert_eq!((trusted.states, trusted.default), (env.states, env.default), "bit {bit}: {copies:?}");
+            }
         }
     }
     // Whenever the power fails, what counts is the good copy or the new state: the damaged one is written first.
