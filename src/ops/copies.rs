@@ -8,7 +8,7 @@ use slipway_core::{
         slot::SlotState,
     },
     disk::{chain::CHAIN, fat::copies::FatsDiffer, layout::Part, meta::ADV_BYTES},
-    plan::{self, Asked, GptCopies, Growth, Intruder, RequestBase, SystemFacts},
+    plan::{self, Asked, GptCopies, Growth, Intruder, RequestBase, Step, SystemFacts},
     report::{Writer, command_for},
     units::approx,
 };
@@ -135,7 +135,15 @@ fn of_an_earlier_time(disk: &Disk, facts: &SystemFacts) -> Option<String> {
     let base = RequestBase { disk: String::new(), now: 0, asked: Asked::default() };
     let back = if facts.running.slot().is_some() { plan::rollback } else { plan::rollback_offline };
     let command = command_for("rollback", &disk.identity().path, facts);
-    let remedy = back(&base, facts).map_or_else(|_| String::new(), |_| format!("; `{command}` makes it that again"));
+    let makes_it = |step: &Step| matches!(step, Step::WriteBootEnv { env, .. } if env.default == slot);
+    let remedy = match back(&base, facts) {
+        Ok(plan) if plan.steps.iter().any(makes_it) => format!("; `{command}` makes it that again"),
+        // It goes from the system that runs to the other one.
+        Ok(_) if facts.running.slot() == Some(slot) => {
+            format!("; once slot {} runs, `{command}` makes it that again", !slot)
+        }
+        _ => String::new(),
+    };
     Some(format!(
         "the ESP is one of an earlier time: the boot state has the number {now}, and {MARKER} on {} is later ({seq}), so slot {slot}, \
          {}, was the default since{remedy}",

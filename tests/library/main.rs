@@ -18,6 +18,7 @@ mod initramfs;
 mod install_plan;
 mod layers;
 mod machine_config;
+mod markers;
 mod menu_plan;
 mod next_step;
 mod offline_plan;

@@ -342,6 +342,12 @@ impl BootEnv {
         self.changed(|next| next.once = None)
     }
 
+    /// The same, under this number at least. It is none that follows: the slots' markers may be later than this state.
+    #[must_use]
+    pub fn at_least(self, seq: u64) -> Self {
+        BootEnv { seq: self.seq.max(seq.min(MAX_SEQ)), ..self }
+    }
+
     /// The trial of the running `slot` succeeded: it is the default from now on. These digests name its system.
     pub fn confirmed(&self, slot: Slot, names: &[Sha256], now: u64) -> Self {
         self.changed(|next| {

@@ -7,7 +7,7 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
-    rebuild_boot_state::default_if_lost,
+    rebuild_boot_state::{default_if_lost, latest},
     slots::{Draft, EnvCopies},
 };
 use crate::{
@@ -36,16 +36,14 @@ pub fn confirm(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusal
     let facts = &system.slots[slot];
     if already {
         draft.extend(Part::Esp, copies.heal());
-        if !facts.marker.as_ref().is_some_and(|m| m.state == SlotState::Good) {
-            draft.mark_good(slot, env.seq);
-        }
+        draft.mark_default(&env);
     } else {
         if let Some(why) = facts.damage() {
             return Err(Refusal::NotWhole { slot, why: why.to_owned() }.into());
         }
-        let confirmed = env.confirmed(slot, facts.system().as_slice(), base.now);
+        let confirmed = latest(env.confirmed(slot, facts.system().as_slice(), base.now), system);
         draft.extend(Part::Esp, copies.write(&confirmed, true));
-        draft.mark_good(slot, confirmed.seq);
+        draft.mark_default(&confirmed);
     }
     draft.forget_label();
     let word = if already { "already " } else { "" };

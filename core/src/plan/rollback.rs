@@ -7,7 +7,7 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
-    rebuild_boot_state::default_if_lost,
+    rebuild_boot_state::{default_if_lost, latest},
     slots::{Draft, EnvCopies, only_the_trial_boots},
     snapshot,
 };
@@ -48,17 +48,17 @@ fn plan(base: &RequestBase, system: &SystemFacts, mut copies: EnvCopies, back: B
     let held = |slot: Slot| system.slots[slot].system();
     let next = match back {
         Back::Cancel(_) => env.disarmed(),
-        Back::GiveUp(slot) => env.given_up(slot, held(slot), base.now),
+        Back::GiveUp(slot) => latest(env.given_up(slot, held(slot), base.now), system),
         Back::To(slot) => {
             // If the slot is damaged on the disk, its system is not to blame and must not be remembered as bad.
             let left = held(!slot).filter(|_| system.slots[!slot].damage().is_none());
             let mut next = env.rolled_back(slot, left);
             next.forget_bad(held(slot).as_slice());
-            if let Some((_, seq)) = system.later_default().filter(|(later, _)| *later == slot) {
-                // Newer than every marker, as always.
-                (next.states[slot], next.since[slot], next.seq) = (SlotState::Good, Some(base.now), next.seq.max(seq));
+            if next.states[slot] != SlotState::Good {
+                // It was the default since.
+                (next.states[slot], next.since[slot]) = (SlotState::Good, Some(base.now));
             }
-            next
+            latest(next, system)
         }
         Back::Already => env.clone(),
     };
@@ -74,23 +74,14 @@ fn plan(base: &RequestBase, system: &SystemFacts, mut copies: EnvCopies, back: B
     };
     let steps = if let Back::Already = back { copies.heal() } else { copies.write(&next, true) };
     draft.extend(Part::Esp, steps);
-    if next.states[default] == SlotState::Good && !boots_by_markers(system, default) {
-        draft.mark_good(default, next.seq);
+    if next.states[default] == SlotState::Good {
+        draft.mark_default(&next);
     }
     draft.forget_label();
     if matches!(back, Back::GiveUp(_) | Back::To(_)) {
         draft.warnings.extend(snapshot::on_the_way_back(system, default, &next));
     }
     draft.plan(Goal::Rollback, result, "the boot state is the old one".to_owned())
-}
-
-/// Whether the boot loader would boot this slot by the markers alone, as it does when boot.env is lost.
-fn boots_by_markers(system: &SystemFacts, slot: Slot) -> bool {
-    let good = |s: Slot| system.slots[s].marker.as_ref().filter(|m| m.state == SlotState::Good).map(|m| m.seq);
-    match (good(slot), good(!slot)) {
-        (Some(own), Some(other)) => own > other || (own == other && slot == Slot::A),
-        (own, _) => own.is_some(),
-    }
 }
 
 fn whole(system: &SystemFacts, slot: Slot) -> Result<(), Refusal> {
@@ -131,7 +122,8 @@ impl Back {
         }
         if running != default {
             // The boot loader skipped a default that does not verify, so the running slot is the only good one.
-            let passed_over = whole(default).is_err() && env.states[running] == SlotState::Good;
+            let is_good = env.states[running] == SlotState::Good || system.later_default().is_some();
+            let passed_over = whole(default).is_err() && is_good;
             return if passed_over { whole(running).map(|()| Back::To(running)) } else { Ok(Back::Already) };
         }
         match env.states[other] {

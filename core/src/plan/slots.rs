@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     boot::{
-        env::{BootEnv, Marker},
+        env::BootEnv,
         running::Running,
         slot::{PerSlot, Slot, SlotState},
         trial::Failed,
@@ -391,18 +391,6 @@ impl<'a> Draft<'a> {
                 self.set_meta(change);
             }
         }
-    }
-
-    /// Set a slot's marker to good, or warn that it has none.
-    pub fn mark_good(&mut self, slot: Slot, seq: u64) {
-        let Some(offset) = self.system.slots[slot].marker_at else {
-            self.warnings.push(format!(
-                "slot {slot} has no marker of its own: if both copies of the boot state are lost, GRUB may boot the other one"
-            ));
-            return;
-        };
-        let (marker, over) = (Marker { state: SlotState::Good, seq }, self.system.slots[slot].marker.clone());
-        self.extend(slot.into(), [Step::WriteMarker { slot, offset, marker, over }]);
     }
 
     /// Wipe EPHEMERAL, and make XFS on it again if it held XFS and `blank` is false.
