@@ -114,7 +114,13 @@ fn pulled_and_installed_without_a_network() {
     let debian = registry_with(&world.path("registry"), &layout, "", "", &[]);
     let (from, to) =
         (format!("docker://127.0.0.1:{}/os:1", debian.port), format!("oci:{}:1", world.path("here").display()));
+    // Of runs that were killed.
+    let blobs = world.path("here/blobs/sha256");
+    fs::create_dir_all(&blobs).unwrap();
+    let left = [world.path("here/.pull-aB3dE6"), blobs.join(".pull-x")];
+    left.iter().for_each(|file| fs::write(file, "x").unwrap());
     Outcome::of(&mut installer(["pull", &from, &to, "--plain-http", "--progress=none"])).succeeds();
+    assert!(left.iter().all(|file| !file.exists()));
     drop(debian);
     node.run('A', false, &["upgrade", "--progress=none", "--source", &to]).succeeds();
     slot_b_is_next(&node);

@@ -11,7 +11,7 @@ use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
     ImageError, ImageStore, Layer, chunks,
-    layout::{change_index, descriptor_of, io_error, write, write_blob},
+    layout::{change_index, descriptor_of, io_error, remove_left, write, write_blob},
     resolve::{Resolved, resolve},
     signatures::{self, AllBeside, Beside},
     store::{sent, sha256_of},
@@ -87,6 +87,7 @@ impl<'s> Pull<'s> {
         for made in blobs.ancestors().take(4).filter(|path| path.is_dir()) {
             File::open(made).and_then(|dir| dir.sync_all()).map_err(|e| io_error(made, e))?;
         }
+        [dir, &blobs].into_iter().for_each(remove_left);
         let manifest = &self.image.manifest;
         let manifest_digest = Sha256::of(&manifest.bytes);
         let (left, unknown) = (Vec::new(), None);
