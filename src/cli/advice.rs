@@ -13,11 +13,14 @@ pub struct Advice {
     /// For a shell.
     disk: Option<String>,
     offline: bool,
+    /// For a shell.
+    arch: Option<String>,
 }
 
 impl Advice {
     pub fn new(args: &[OsString]) -> Self {
-        Advice { disk: argv::disk(args).map(quoted), offline: argv::is_offline(args) }
+        let [disk, arch] = [argv::disk(args), argv::arch(args)].map(|value| value.map(quoted));
+        Advice { disk, offline: argv::is_offline(args), arch }
     }
 
     /// With the disk that `inspect` was given, which has no flag for it.
@@ -66,7 +69,8 @@ impl Advice {
             let string = serde_json::Value::from(disk.as_str()).to_string();
             string[1..string.len() - 1].to_owned()
         };
-        Self { disk: self.disk.as_ref().map(escaped), offline: self.offline }.completed(text)
+        let [disk, arch] = [&self.disk, &self.arch].map(|value| value.as_ref().map(escaped));
+        Self { disk, offline: self.offline, arch }.completed(text)
     }
 
     fn command(&self, text: &str, disk: &str) -> String {
@@ -83,11 +87,13 @@ impl Advice {
         let takes = |verb: &Command, name: &str| verb.get_arguments().any(|arg| arg.get_long() == Some(name));
         let lacks = |flag: &str| takes(verb, flag) && !words.split(' ').any(|word| word == format!("--{flag}"));
         let offline = if self.offline && lacks("offline") { " --offline" } else { "" };
+        let arch =
+            self.arch.as_ref().filter(|_| lacks("arch")).map_or_else(String::new, |arch| format!(" --arch {arch}"));
         match words {
             // Of a source it would show what it installs.
             "inspect" => format!("{text} {disk}"),
             _ if words.contains("--help") => text.to_owned(),
-            _ if lacks("disk") => format!("{text} --disk {disk}{offline}"),
+            _ if lacks("disk") => format!("{text} --disk {disk}{offline}{arch}"),
             _ => text.to_owned(),
         }
     }
@@ -109,6 +115,13 @@ mod tests {
             of("installer upgrade --disk=a'b --offline", text),
             r"`installer repair --disk 'a'\''b'` mends it; `installer rollback --dry-run --disk 'a'\''b' --offline`, `installer bootloader update --disk 'a'\''b' --offline` or `installer inspect 'a'\''b'` tells; see `installer checksum`, `installer history --help` and `x`"
         );
+        let other = of(
+            "installer bootloader update --arch=arm64 --disk x",
+            "`installer repair`, `installer bootloader update`",
+        );
+        assert_eq!(other, "`installer repair --disk x`, `installer bootloader update --disk x --arch arm64`");
+        let named = of("installer bootloader update --arch arm64 --disk x", "`installer activate --arch amd64`");
+        assert_eq!(named, "`installer activate --arch amd64 --disk x`");
         let whole = "`installer repair --disk x` and `installer upgrade --disk x --source SOURCE`";
         assert_eq!(of("installer status --disk x", whole), whole);
         let stranger = "a ` of another, `installer status` and `installer repair\nx`";

@@ -16,8 +16,18 @@ pub fn output(args: &[OsString]) -> Output {
 
 /// The disk that it names.
 pub fn disk(args: &[OsString]) -> Option<&str> {
+    value(args, "--disk")
+}
+
+/// The architecture that it names.
+pub fn arch(args: &[OsString]) -> Option<&str> {
+    value(args, "--arch")
+}
+
+/// The value of a flag, the first one.
+fn value<'a>(args: &'a [OsString], flag: &str) -> Option<&'a str> {
     let args = flags(args);
-    (0..args.len()).find_map(|at| match args[at].to_str()?.strip_prefix("--disk")? {
+    (0..args.len()).find_map(|at| match args[at].to_str()?.strip_prefix(flag)? {
         "" => args.get(at + 1)?.to_str(),
         joined => joined.strip_prefix('='),
     })

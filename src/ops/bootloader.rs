@@ -6,7 +6,7 @@ use slipway_core::{
     kernel::arch::Arch,
     plan::{
         self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts,
-        bootloader::{Offered, RenewalRequest},
+        bootloader::{BootloaderFacts, Left, Offered, RenewalRequest},
     },
     report::{BiosImage, BootloaderReport, ChangeReport, FailureKind, MAY_OFFER_MENU, Observer},
 };
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     bootloader::{AssetError, Loaders},
-    device::{Access, BlockIo as _, Disk},
+    device::{Access, BlockIo, Disk},
     error::{Failure, OrFail as _},
     execute::Sources,
     probe,
@@ -138,11 +138,27 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
 /// Whether `update` replaces loaders that `repair` does not list, see [`slipway_core::report::Beside::unlisted`].
 pub fn unlisted(disk: &Disk, system: &SystemFacts) -> Option<Result<(), String>> {
     system.list_missing.then_some(())?;
+    let (request, facts) = mending(disk, disk.identity(), system)?;
+    request.unlisted(&facts, &facts.kernels(system.env.as_ref()), system.sector)
+}
+
+/// Why `update` replaces damaged loaders only if that is accepted, see [`slipway_core::report::Beside::not_started`].
+pub fn not_started(disk: &dyn BlockIo, identity: &DiskIdentity, system: &SystemFacts) -> Option<Left> {
+    let (request, facts) = mending(disk, identity, system)?;
+    request.not_started(&facts, &facts.kernels(system.env.as_ref()), system.sector)
+}
+
+/// What an `update` without further flags would ask for, and what it would find.
+fn mending(
+    disk: &dyn BlockIo,
+    identity: &DiskIdentity,
+    system: &SystemFacts,
+) -> Option<(RenewalRequest, BootloaderFacts)> {
     let arch = system.arch();
-    let offered = offered(&Loaders::load(arch).ok()?, arch, disk.identity());
+    let offered = offered(&Loaders::load(arch).ok()?, arch, identity);
     let request = RenewalRequest { offered, loader: None, ignore_secure_boot: false, mend: true };
     let facts = probe::bootloader(disk, &system.gpt, &request);
-    request.unlisted(&facts, &facts.kernels(system.env.as_ref()), system.sector)
+    Some((request, facts))
 }
 
 pub fn load(arch: Arch) -> Result<Loaders, Failure> {

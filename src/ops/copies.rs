@@ -9,7 +9,7 @@ use slipway_core::{
     },
     disk::{chain::CHAIN, fat::copies::FatsDiffer, layout::Part, meta::ADV_BYTES},
     plan::{self, Asked, GptCopies, Growth, Intruder, RequestBase, Step, SystemFacts},
-    report::{Writer, command_for},
+    report::Writer,
     units::approx,
 };
 
@@ -134,7 +134,7 @@ fn of_an_earlier_time(disk: &Disk, facts: &SystemFacts) -> Option<String> {
     let ((slot, seq), now) = (facts.later_default()?, facts.env.as_ref()?.seq);
     let base = RequestBase { disk: String::new(), now: 0, asked: Asked::default() };
     let back = if facts.running.slot().is_some() { plan::rollback } else { plan::rollback_offline };
-    let command = command_for("rollback", &disk.identity().path, facts);
+    let command = facts.command("rollback", &disk.identity().path);
     let makes_it = |step: &Step| matches!(step, Step::WriteBootEnv { env, .. } if env.default == slot);
     let remedy = match back(&base, facts) {
         Ok(plan) if plan.steps.iter().any(makes_it) => format!("; `{command}` makes it that again"),

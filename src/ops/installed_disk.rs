@@ -268,8 +268,7 @@ impl<'d> InstalledDisk<'d> {
         }
         // What writes them anew tells of them itself.
         if change.renewal().is_none() && matters_soon(planned.plan.goal) {
-            let (gpt, running) = (&self.system.gpt, self.system.running.slot());
-            damaged_loaders::note(self.disk, &self.identity.path, gpt, running, observer);
+            damaged_loaders::note(self.disk, &self.identity, &self.system, observer);
         }
         let would = dry_run.then(|| execute::would_move(&planned.plan, self.disk, &sources)).flatten();
         let (would, why) = would.unwrap_or_default();

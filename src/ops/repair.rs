@@ -7,7 +7,6 @@ use anyhow::Context as _;
 use slipway_core::{
     boot::{
         EfiLoader,
-        running::Running,
         slot::{Slot, SlotState},
     },
     kernel::arch::Arch,
@@ -112,9 +111,8 @@ pub fn run(
 /// Damaged boot loaders, and a damaged list of them, are for another verb. "Nothing to do" would hide that the disk may not boot.
 fn note_loaders(disk: &DiskRequest, observer: &mut dyn Observer) {
     let Ok(opened) = disk.look() else { return };
-    let Ok(gpt) = probe::gpt(&opened) else { return };
-    let runs = super::kernel_cmdline().ok().and_then(|line| Running::from_cmdline(&line, gpt.disk_guid).slot());
-    damaged_loaders::note(&opened, &opened.identity().path, &gpt, runs, observer);
+    let Ok(system) = probe::system(&opened, &super::kernel_cmdline().unwrap_or_default()) else { return };
+    damaged_loaders::note(&opened, opened.identity(), &system, observer);
 }
 
 /// Mend what the partitions hold.

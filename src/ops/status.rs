@@ -23,10 +23,10 @@ use slipway_core::{
         identity::{DiskIdentity, DiskKind},
         layout::Part,
     },
-    plan::{self, Asked, RequestBase, SystemFacts},
+    plan::{self, Asked, RequestBase, SystemFacts, bootloader::Left},
     report::{
-        Beside, Bootloaders, ChainCheck, MetaTag, NextStep, Observer, SlotStatus, StatusReport, Writer, command_for,
-        doubtful, next_step,
+        Beside, Bootloaders, ChainCheck, MetaTag, NextStep, Observer, SlotStatus, StatusReport, Writer, doubtful,
+        next_step,
     },
     text::{printable, quoted},
 };
@@ -62,6 +62,7 @@ pub(super) fn inspect(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>)
     let (problems, notes) = copies::problems(disk, facts, writer);
     let clones = Clones::look(disk, &facts.gpt);
     let (boot_chain, bootloaders) = probe::boot_chain_and_loaders(disk, &facts.gpt);
+    let is_damaged = !boot_chain.problems().is_empty();
     Seen {
         disk: disk.identity().clone(),
         bytes: disk.size(),
@@ -72,6 +73,7 @@ pub(super) fn inspect(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>)
         detach: clones.detach(),
         shrunk: shrunk(disk, facts),
         unlisted: bootloader::unlisted(disk, facts),
+        not_started: is_damaged.then(|| bootloader::not_started(disk, disk.identity(), facts)).flatten(),
         writer: writer.cloned(),
         not_believed: None,
     }
@@ -100,6 +102,8 @@ pub struct Seen {
     pub shrunk: Option<String>,
     /// See [`Beside::unlisted`].
     pub unlisted: Option<Result<(), String>>,
+    /// See [`Beside::not_started`].
+    pub not_started: Option<Left>,
     /// Another program that writes to the disk meanwhile.
     pub writer: Option<Writer>,
     /// Why it is not known which slot runs, although the firmware has a variable that says so. Nothing is wrong with the disk.
@@ -123,6 +127,7 @@ impl Seen {
             detach: self.detach.clone(),
             shrunk: self.shrunk.clone(),
             unlisted: self.unlisted.clone(),
+            not_started: self.not_started.clone(),
             chain_damaged: !self.boot_chain.problems().is_empty(),
             problems: !self.all_problems(facts).is_empty(),
             writer: self.writer.as_ref(),
@@ -222,7 +227,7 @@ fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
     if let (SlotState::Tried, Some(fault)) = (env.states[slot], env.fault(slot)) {
         return Some(format!("the boot loader refused slot {slot}, {version}: {}", found(fault)));
     }
-    let command = |verb| command_for(verb, disk, facts);
+    let command = |verb| facts.command(verb, disk);
     let why = trial_failure(facts);
     let how = match (env.states[slot], why) {
         (SlotState::Untried, _) if env.once == Some(slot) => ", is to be tried at the next boot",

@@ -16,6 +16,8 @@ use slipway_test_support::world::{
     tool, write_at,
 };
 
+use super::earlier::with_a_signed_loader;
+
 /// Of a disk on which nothing says any more where anything lies.
 const NOT_OURS: &str = "no Slipway system is found on it";
 /// Of a disk on which nothing proves that any more: it ends here.
@@ -293,4 +295,70 @@ fn a_damaged_boot_chain_beside_a_damaged_slot() {
     from_every_state(2, |names| {
         names[0].ends_with(": vmlinuz") && names[1].starts_with(CHAIN) && !names[1].ends_with("boot code")
     });
+}
+
+/// Where the boot loader for UEFI lies.
+fn loader(disk: &Path) -> u64 {
+    let verify = on_disk(disk, &["verify", "--output=json"]).json();
+    let links = verify["boot_chain"]["links"].as_array().unwrap();
+    links.iter().find(|link| link["name"].as_str().unwrap().starts_with("EFI/")).unwrap()["offset"].as_u64().unwrap()
+}
+
+/// It ends with these words, and does what it says.
+#[track_caller]
+fn followed_once(image: &Path, payload: &Payload, words: &str) {
+    let Advice::Type(command) = advice(image) else { panic!("no command, but {words}") };
+    let words = words.replace("{image}", &image.display().to_string());
+    assert!(command.ends_with(&words), "{command}");
+    follow(&command, payload).succeeds();
+}
+
+/// Of an image file it is not known which firmware it meets.
+#[test]
+fn a_damaged_loader_that_is_signed() {
+    let world = World::new();
+    let disk = with_a_signed_loader(&world);
+    let (at, before) = (loader(&disk), world.path("before.img"));
+    tool!("cp", "--sparse=always", &disk, &before);
+    for byte in [100, 5000] {
+        tool!("cp", "--sparse=always", &before, &disk);
+        flip(&disk, at + byte);
+        on_disk(&disk, &["repair"]).succeeds().says(&["--offline --ignore-secure-boot` writes it anew; but "]);
+        followed_once(&disk, &world.payload, " --offline --ignore-secure-boot");
+        assert_eq!(boots(&disk), Ok(()));
+    }
+}
+
+/// For other machines than this one.
+#[test]
+fn on_a_disk_of_another_architecture() {
+    let world = World::new();
+    let newest = Payload::new(&world.path("newest"));
+    newest.write("os-release", "ID=test\nVERSION_ID=1.4.0\n");
+    for (n, payload) in [&world.payload, &newest].into_iter().enumerate() {
+        let mut kernel = payload.read(Payload::KERNEL);
+        kernel[56..60].copy_from_slice(b"ARM\x64");
+        kernel[0x44..0x46].copy_from_slice(&[0x64, 0xaa]);
+        (kernel[0x1fe], kernel[0x1000]) = (0, n as u8);
+        payload.write(Payload::KERNEL, kernel);
+    }
+    let image = world.image();
+    world.install(&image, &["--arch=arm64"]).succeeds();
+    let fresh = world.path("fresh.img");
+    tool!("cp", "--sparse=always", &image, &fresh);
+
+    flip(&image, loader(&image) + 5000);
+    on_disk(&image, &["repair"]).succeeds().says(&["--offline --arch arm64` writes it anew"]);
+    followed_once(&image, &newest, "bootloader update --disk {image} --offline --arch arm64");
+
+    tool!("cp", "--sparse=always", &fresh, &image);
+    let staged = on_disk(&image, &["stage", "--offline", "--arch=arm64", "--source", &newest.source()]).succeeds();
+    assert!(staged.stdout.contains(" --offline --arch arm64` has the next boot try it"), "{}", staged.stdout);
+    followed_once(&image, &newest, "activate --disk {image} --offline --arch arm64");
+
+    tool!("cp", "--sparse=always", &fresh, &image);
+    let files = on_disk(&image, &["verify", "--output=json"]).json()["slots"]["A"]["files"].clone();
+    let rootfs = files.as_array().unwrap().iter().find(|file| file["name"] == "rootfs.squashfs").unwrap();
+    flip(&image, rootfs["offset"].as_u64().unwrap());
+    followed_once(&image, &newest, "upgrade --disk {image} --source SOURCE --offline --arch arm64");
 }

@@ -14,7 +14,7 @@ use slipway_test_support::{
     },
 };
 
-use super::earlier::with_stubs;
+use super::earlier::{with_a_signed_loader, with_stubs};
 
 pub const EFI: &str = "::/EFI/BOOT/BOOTX64.EFI";
 
@@ -25,7 +25,7 @@ pub fn bootloader(disk: &Path, args: &[&str]) -> Outcome {
     with_assets(disk, &assets(), args)
 }
 
-fn with_assets(disk: &Path, assets: &Path, args: &[&str]) -> Outcome {
+pub fn with_assets(disk: &Path, assets: &Path, args: &[&str]) -> Outcome {
     let mut command = installer(["bootloader"]);
     Outcome::of(command.args(args).arg("--disk").arg(disk).arg("--progress=none").env("SLIPWAY_ASSETS", assets))
 }
@@ -42,7 +42,7 @@ pub fn tells(outcome: Outcome, texts: &[&str]) {
 }
 
 /// Boot assets of which some are others.
-fn assets_with(world: &World, name: &str, change: impl Fn(&str, Vec<u8>) -> Vec<u8>) -> PathBuf {
+pub fn assets_with(world: &World, name: &str, change: impl Fn(&str, Vec<u8>) -> Vec<u8>) -> PathBuf {
     let dir = world.path(name);
     fs::create_dir_all(dir.join("amd64")).unwrap();
     let mut sums = String::new();
@@ -426,19 +426,7 @@ fn an_esp_that_others_have_written_to_is_renewed() {
 #[test]
 fn an_unsigned_loader_never_follows_a_signed_one() {
     let world = World::new();
-    let disk = with_stubs(&world);
-    let keys = world.path("keys");
-    Outcome::of(installer(["keys", "--progress=none"]).arg(&keys)).succeeds();
-    let signed = world.path("signed.efi");
-    let key = |name: &str| keys.join(format!("uki-signing-{name}.pem")).display().to_string();
-    let loader = assets().join("amd64/loader.efi");
-    let args = ["uki", "--progress=none", "--program", loader.to_str().unwrap(), "--key", &key("key")];
-    Outcome::of(installer(args).args(["--certificate", &key("cert"), "--out", signed.to_str().unwrap()])).succeeds();
-    let with_signed = assets_with(&world, "signed", |name, bytes| match name {
-        "loader.efi" => fs::read(&signed).unwrap(),
-        _ => bytes,
-    });
-    tells(with_assets(&disk, &with_signed, &["update", "--offline"]), &["signed for Secure Boot"]);
+    let disk = with_a_signed_loader(&world);
     let why = "the loader on the disk is signed, and this one is not";
     refused(&disk, INPUT, &[why, "--ignore-secure-boot"], || update(&disk));
     bootloader(&disk, &["update", "--offline", "--ignore-secure-boot"]).succeeds();

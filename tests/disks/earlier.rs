@@ -11,8 +11,10 @@ use std::{
 use slipway_core::{digest::Sha256, units::MIB};
 use slipway_test_support::{
     files, project,
-    world::{World, partition, read_at, tool, write_at},
+    world::{Outcome, World, assets, installer, partition, read_at, tool, write_at},
 };
+
+use super::bootloader::{assets_with, tells, with_assets};
 
 /// As it was made: its kernels have no EFI stub.
 pub fn without_stubs(world: &World) -> PathBuf {
@@ -49,6 +51,22 @@ pub fn with_stubs(world: &World) -> PathBuf {
     for slot in ["BOOT-A", "BOOT-B"] {
         give_stub(world, &disk, slot);
     }
+    disk
+}
+
+/// The same with a loader that is signed for Secure Boot.
+pub fn with_a_signed_loader(world: &World) -> PathBuf {
+    let (disk, keys, signed) = (with_stubs(world), world.path("keys"), world.path("signed.efi"));
+    Outcome::of(installer(["keys", "--progress=none"]).arg(&keys)).succeeds();
+    let key = |name: &str| keys.join(format!("uki-signing-{name}.pem")).display().to_string();
+    let loader = assets().join("amd64/loader.efi");
+    let args = ["uki", "--progress=none", "--program", loader.to_str().unwrap(), "--key", &key("key")];
+    Outcome::of(installer(args).args(["--certificate", &key("cert"), "--out", signed.to_str().unwrap()])).succeeds();
+    let with_signed = assets_with(world, "signed", |name, bytes| match name {
+        "loader.efi" => fs::read(&signed).unwrap(),
+        _ => bytes,
+    });
+    tells(with_assets(&disk, &with_signed, &["update", "--offline"]), &["signed for Secure Boot"]);
     disk
 }
 

@@ -12,6 +12,7 @@ use slipway_core::{
         layout::Part,
         meta::{ADV_BYTES, Meta},
     },
+    kernel::arch::Arch,
     payload::manifest::KernelArgs,
     plan::{self, ActivateRequest, Exceptions, RunsFrom, SystemFacts, UpgradeRequest},
     report::{Beside, NextStep, Writer, doubtful, next_step},
@@ -35,9 +36,30 @@ fn beside() -> Beside<'static> {
         detach: None,
         shrunk: None,
         chain_damaged: false,
+        not_started: None,
         unlisted: None,
         problems: false,
         writer: None,
+    }
+}
+
+/// A disk for other machines than this one.
+#[test]
+fn commands_name_another_architecture() {
+    let other = if Arch::NATIVE == Arch::Amd64 { Arch::Arm64 } else { Arch::Amd64 };
+    let mut facts = from_outside(healthy());
+    for (arch, flag) in [(Arch::NATIVE, String::new()), (other, format!(" --arch {other}"))] {
+        facts.slots.a.manifest.as_mut().unwrap().arch = arch;
+        for (verb, line) in [
+            ("install", format!("installer install --disk 'a b' --source SOURCE{flag}")),
+            ("upgrade", format!("installer upgrade --disk 'a b' --source SOURCE --offline{flag}")),
+            ("activate", format!("installer activate --disk 'a b' --offline{flag}")),
+            ("bootloader update", format!("installer bootloader update --disk 'a b' --offline{flag}")),
+            ("rollback", "installer rollback --disk 'a b' --offline".to_owned()),
+            ("repair", "installer repair --disk 'a b'".to_owned()),
+        ] {
+            assert_eq!(facts.command(verb, "a b"), line);
+        }
     }
 }
 

@@ -59,6 +59,7 @@ fn seen() -> Seen {
         notes: vec![],
         detach: None,
         unlisted: None,
+        not_started: None,
         shrunk: None,
         writer: None,
         not_believed: None,

@@ -253,6 +253,23 @@ impl RenewalRequest {
         Ok(Due { map, efi, bios: bios.map(|(half, new)| (half, new, boot_code(facts))), list, change, overridden })
     }
 
+    /// Why damaged loaders are replaced only by `--ignore-secure-boot`. None also where it is known that this machine would not
+    /// start the new one.
+    pub fn not_started(
+        &self,
+        facts: &BootloaderFacts,
+        kernels: &PerSlot<KernelLook>,
+        sector: SectorSize,
+    ) -> Option<Left> {
+        let is_refused = || {
+            let new = facts.efi.as_ref().and_then(|found| self.efi(found).ok());
+            new.is_some_and(|new| matches!(new.firmware, FirmwareSays::Refuses(_)))
+        };
+        let left = self.due(facts, kernels, sector).err()?;
+        let is_about_it = matches!(left, Left::NotStarted { .. } | Left::FirmwareNotKnown { .. });
+        (is_about_it && !is_refused()).then_some(left)
+    }
+
     /// `efi`: the image on the disk, and the one that replaces it.
     pub(super) fn not_older(&self, facts: &BootloaderFacts, efi: Option<(&EfiFound, &EfiOffered)>) -> Result<(), Left> {
         let pairs = [

@@ -319,6 +319,19 @@ impl SystemFacts {
         Slot::BOTH.into_iter().filter(|slot| self.env.as_ref().is_none_or(|env| env.states[*slot] != SlotState::Empty))
     }
 
+    /// A command line for this disk, as a shell takes it, with what its verb needs here: the disk is at rest if nothing runs from
+    /// it, and it may be for other machines. `disk` is its path.
+    pub fn command(&self, verb: &str, disk: &str) -> String {
+        let is = |verbs: &[&str]| verbs.contains(&verb);
+        let source = if is(&["install", "upgrade"]) { " --source SOURCE" } else { "" };
+        let is_at_rest = self.running.slot().is_none() && is(&["activate", "bootloader update", "rollback", "upgrade"]);
+        let offline = if is_at_rest { " --offline" } else { "" };
+        let takes_arch = is(&["activate", "bootloader update", "install", "upgrade"]);
+        let other = Some(self.arch()).filter(|arch| takes_arch && *arch != Arch::NATIVE);
+        let arch = other.map_or_else(String::new, |arch| format!(" --arch {arch}"));
+        format!("installer {verb} --disk {}{source}{offline}{arch}", quoted(disk))
+    }
+
     /// The place of the copy of boot.env that counts.
     pub fn env_counts(&self) -> Option<usize> {
         BootEnv::trusted(&self.env_copies, &PerSlot::new(|slot| self.slots[slot].marker.clone()))

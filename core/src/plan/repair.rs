@@ -323,10 +323,10 @@ fn damage(system: &SystemFacts, env: &BootEnv) -> Vec<String> {
 
 /// The remedy where the list of the boot chain is missing, and the disk has other loaders than this installer.
 fn no_list(base: &RequestBase, system: &SystemFacts) -> String {
-    let (disk, offline) = (quoted(&base.disk), if system.running.slot().is_none() { " --offline" } else { "" });
+    let update = system.command("bootloader update", &base.disk);
     format!(
-        "{CHAIN} is missing from the ESP, and nothing vouches for the boot loaders there, which are not this installer's: \
-         `installer bootloader update --disk {disk}{offline}` replaces them, and then `installer repair` lists them"
+        "{CHAIN} is missing from the ESP, and nothing vouches for the boot loaders there, which are not this installer's: `{update}` \
+         replaces them, and then `installer repair` lists them"
     )
 }
 
@@ -349,13 +349,8 @@ fn damaged_slots(draft: &mut Draft, env: &BootEnv) -> Option<String> {
 
 /// The remedy where no slot is whole.
 fn stuck(base: &RequestBase, system: &SystemFacts, default: Slot, damage: &[String]) -> String {
-    let (disk, damage) = (quoted(&base.disk), damage.join(", "));
-    let offline = if system.running.slot().is_none() { " --offline" } else { "" };
-    format!(
-        "{damage}, and no slot is whole: `installer upgrade --disk {disk} --source SOURCE{offline}` writes slot {}, and keeps \
-         the data",
-        !default
-    )
+    let (upgrade, damage) = (system.command("upgrade", &base.disk), damage.join(", "));
+    format!("{damage}, and no slot is whole: `{upgrade}` writes slot {}, and keeps the data", !default)
 }
 
 /// The default of a boot state that is made again where no slot is whole, and nothing runs from the disk: then an

@@ -62,7 +62,6 @@ use crate::{
         version::Version,
     },
     snapshot::room,
-    text::quoted,
 };
 
 /// The history's reason for an unsigned payload that `--allow-unsigned` let pass.
@@ -426,9 +425,7 @@ impl Candidate<'_> {
             let staged = slots.copies.env.staged(target, now);
             draft.extend(Part::Esp, slots.copies.write(&staged, true));
             let activate = match request.runs_from {
-                RunsFrom::Offline => {
-                    format!("installer activate --disk {} --offline", quoted(&request.base.disk))
-                }
+                RunsFrom::Offline => system.command("activate", &request.base.disk),
                 _ => "installer activate".to_owned(),
             };
             &format!("`{activate}` has the next boot try it")

@@ -19,7 +19,7 @@ use crate::{
         slot::{Slot, SlotState},
     },
     disk::layout::Part,
-    plan::{self, ActivateRequest, Asked, Plan, Refusals, RequestBase, RunsFrom, SystemFacts},
+    plan::{self, ActivateRequest, Asked, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, bootloader::Left},
     snapshot::head,
     text::quoted,
     units::Extent,
@@ -56,6 +56,8 @@ pub struct Beside<'a> {
     pub shrunk: Option<String>,
     /// Whether the boot chain is damaged.
     pub chain_damaged: bool,
+    /// The boot loaders in place of damaged ones may not start, and that has to be accepted first.
+    pub not_started: Option<Left>,
     /// If `repair` cannot write the list of the boot chain that is missing: whether `bootloader update` replaces the loaders.
     pub unlisted: Option<Result<(), String>>,
     /// Whether there are problems at all.
@@ -105,13 +107,6 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
 
 const VERIFIES: &str = "reads everything, and names what is damaged";
 const TAGS_LOST: &str = "The tags of META are lost";
-
-/// A verb for this disk, as a shell takes it. The disk is at rest if nothing runs from it.
-pub fn command_for(verb: &str, disk: &str, facts: &SystemFacts) -> String {
-    let is_at_rest = facts.running.slot().is_none() && matches!(verb, "activate" | "rollback" | "bootloader update");
-    let offline = if is_at_rest { " --offline" } else { "" };
-    format!("installer {verb} --disk {}{offline}", quoted(disk))
-}
 
 /// A step without a command of ours.
 fn words(why: impl Into<String>) -> NextStep {
@@ -389,20 +384,25 @@ impl Deciding<'_> {
     /// A verb, if it is not refused and does something.
     fn verb(&self, plan: Result<Plan, Refusals>, verb: &str, why: &str) -> Option<NextStep> {
         let does_something = plan.is_ok_and(|plan| !plan.steps.is_empty());
-        let command = || command_for(verb, self.beside.disk, self.facts);
+        let command = || self.facts.command(verb, self.beside.disk);
         does_something.then(|| NextStep { command: Some(command()), why: why.to_owned() })
     }
 
     fn upgrade(&self, why: &str) -> Option<NextStep> {
         let taken = plan::takes_an_upgrade(self.runs_from, self.facts);
-        let offline = if self.runs_from == RunsFrom::Offline { " --offline" } else { "" };
-        let command = || format!("installer upgrade --disk {{disk}} --source SOURCE{offline}");
-        taken.then(|| self.command(&command(), why))
+        let command = || self.facts.command("upgrade", self.beside.disk);
+        taken.then(|| NextStep { command: Some(command()), why: why.to_owned() })
     }
 
     fn renewal(&self, why: &str) -> NextStep {
-        let command = command_for("bootloader update", self.beside.disk, self.facts);
-        NextStep { command: Some(command), why: why.to_owned() }
+        let command = self.facts.command("bootloader update", self.beside.disk);
+        match &self.beside.not_started {
+            Some(left) => NextStep {
+                command: Some(format!("{command} --ignore-secure-boot")),
+                why: format!("{why}. But {left}: there, sign it first (`installer uki --program`)"),
+            },
+            None => NextStep { command: Some(command), why: why.to_owned() },
+        }
     }
 
     fn meta_is_lost(&self) -> bool {
@@ -420,10 +420,10 @@ impl Deciding<'_> {
     fn reinstall(&self, why: &str) -> NextStep {
         match self.facts.running.slot() {
             Some(_) => words(format!("{why}: reinstall from a live medium, which erases all data")),
-            None => self.command(
-                "installer install --disk {disk} --source SOURCE --force",
-                &format!("{why}. This command erases all data"),
-            ),
+            None => NextStep {
+                command: Some(format!("{} --force", self.facts.command("install", self.beside.disk))),
+                why: format!("{why}. This command erases all data"),
+            },
         }
     }
 

@@ -163,6 +163,7 @@ fn a_volume_that_cannot_be_read_has_a_fault() {
             detach: None,
             shrunk: None,
             chain_damaged: false,
+            not_started: None,
             unlisted: None,
             problems: true,
         };
