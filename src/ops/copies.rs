@@ -7,7 +7,12 @@ use slipway_core::{
         history::HISTORY,
         slot::SlotState,
     },
-    disk::{chain::CHAIN, fat::copies::FatsDiffer, layout::Part, meta::ADV_BYTES},
+    disk::{
+        fat::copies::FatsDiffer,
+        layout::Part,
+        loss::{Loss, WHICH},
+        meta::ADV_BYTES,
+    },
     plan::{self, Asked, GptCopies, Growth, Intruder, RequestBase, Step, SystemFacts},
     report::Writer,
     units::approx,
@@ -17,8 +22,6 @@ use crate::{
     device::{BlockIo as _, Disk},
     probe,
 };
-
-const WHICH: [&str; 2] = ["first", "second"];
 
 /// Faults of the copies of the partition table, and notes. `bytes` is the size of what the table is about, `sector` that of a
 /// sector. `growth` says what `grow` would do, in words that go on.
@@ -69,13 +72,9 @@ fn of_the_fats(fats: &FatsDiffer, esp: u64) -> String {
     let at = |copy: usize| esp + fats.copies[copy].offset + fats.at;
     match fats.whole {
         Some((whole, _)) => {
-            format!("the {} FAT of the ESP is damaged (byte {} of the disk)", WHICH[1 - whole], at(1 - whole))
+            format!("{} (byte {} of the disk)", Loss::Fat(1 - whole), at(1 - whole))
         }
-        None => format!(
-            "by neither of the two FATs of the ESP every file is whole (bytes {} and {} of the disk)",
-            at(0),
-            at(1)
-        ),
+        None => format!("{} (bytes {} and {} of the disk)", Loss::Fats, at(0), at(1)),
     }
 }
 
@@ -169,39 +168,37 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
     problems.extend(of_the_partuuids(facts));
     problems.extend(facts.gpt.misplaced.iter().map(|(_, why)| format!("the partition table is damaged: {why}")));
     notes.extend(facts.of_a_later_version());
-    for (((path, which), copy), at) in PATHS.iter().zip(WHICH).zip(&facts.env_copies).zip(facts.env_at) {
-        let name = format!("the {which} copy of the boot state");
+    for (n, ((path, copy), at)) in PATHS.iter().zip(&facts.env_copies).zip(facts.env_at).enumerate() {
+        let name = format!("the {} copy of the boot state", WHICH[n]);
         if copy.is_some() && at.is_none() {
             problems.push(format!(
                 "{name} is not exactly one sector of its own: it cannot be changed safely ({path} on the ESP)"
             ));
         }
         let at = at.map_or_else(String::new, |at| format!(", byte {at} of the disk"));
-        let is = match copy {
-            None => "is lost or damaged",
+        let problem = match copy {
+            None => Loss::BootState(n).to_string(),
             Some(copy) if writer.is_none() && facts.env.as_ref() != Some(copy) => {
                 if BootEnv::pick(&facts.env_copies) == Some(copy) {
-                    "contradicts the other one and the slots' markers, and the boot loader goes by it"
+                    format!("{name} contradicts the other one and the slots' markers, and the boot loader goes by it")
                 } else {
-                    "differs from the other one, which is in use"
+                    format!("{name} differs from the other one, which is in use")
                 }
             }
             Some(_) => continue,
         };
-        problems.push(format!("{name} {is} ({path} on the ESP{at})"));
+        problems.push(format!("{problem} ({path} on the ESP{at})"));
     }
     if facts.list_missing {
-        problems.push(format!("{CHAIN} is missing from the ESP: nothing tells whether the boot loaders are whole"));
+        problems.push(format!("{}: nothing tells whether the boot loaders are whole", Loss::Chain));
     }
     if facts.esp_boot_sector.is_some() {
         let at = facts.gpt.part(Part::Esp).offset;
         problems.push(format!("the first sector of the ESP is damaged (byte {at} of the disk), and its copy is whole"));
     }
     problems.extend(facts.esp_sectors.iter().map(|lost| {
-        format!(
-            "{} of the ESP is damaged (byte {} of the disk), and the other one is whole",
-            lost.what, lost.extent.offset
-        )
+        let at = lost.extent.offset;
+        format!("{} (byte {at} of the disk), and the other one is whole", Loss::Sector(lost))
     }));
     problems.extend(facts.esp_fats.as_ref().map(|fats| of_the_fats(fats, facts.gpt.part(Part::Esp).offset)));
     problems.extend(of_the_map(disk, facts));
@@ -210,7 +207,7 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
     for (n, valid) in facts.meta.valid.into_iter().enumerate() {
         if !valid {
             let at = meta + (n * ADV_BYTES) as u64;
-            problems.push(format!("the {} copy of META is not valid (byte {at} of the disk)", WHICH[n]));
+            problems.push(format!("{} (byte {at} of the disk)", Loss::Meta(n)));
         }
     }
     if writer.is_none() && facts.meta.valid == [true, true] && !facts.meta.copies_equal {

@@ -260,7 +260,7 @@ fn what_is_lost_is_told_by_each_verb() {
     for (at, what) in [
         (512 + 16, table("the first")),
         (end - 512 + 16, table("the second")),
-        (env, "the first copy of the boot state (slipway/boot.env on the ESP) is lost or damaged".to_owned()),
+        (env, "the first copy of the boot state is lost or damaged (slipway/boot.env on the ESP)".to_owned()),
         (meta + 262_144, "the second copy of META is not valid".to_owned()),
         (first_fat(&node.disk) + 8, "the first FAT of the ESP is damaged".to_owned()),
         (link + 100, "boot chain".to_owned()),

@@ -11,6 +11,7 @@ pub mod gpt_grow;
 pub mod gpt_mend;
 pub mod identity;
 pub mod layout;
+pub mod loss;
 pub mod magic;
 pub mod meta;
 pub mod own;

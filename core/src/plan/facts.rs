@@ -22,7 +22,6 @@ use crate::{
     },
     digest::{Sha256, Sums},
     disk::{
-        chain::CHAIN,
         fat::{
             copies::{FatsDiffer, LostSector},
             map::FatMap,
@@ -30,6 +29,7 @@ use crate::{
         gpt::GptError,
         identity::{DiskIdentity, DiskUse},
         layout::Part,
+        loss::Loss,
         meta::Meta,
     },
     kernel::arch::Arch,
@@ -42,7 +42,6 @@ use crate::{
     units::{Extent, SectorSize},
 };
 
-const WHICH: [&str; 2] = ["first", "second"];
 const REPAIR: &str = "`installer repair` writes it again";
 
 /// Content of a disk before an install.
@@ -436,15 +435,14 @@ impl SystemFacts {
                     |step: &Step| matches!(step, Step::WriteBootEnv { copy, .. } if usize::from(*copy) == n + 1);
                 // A warning of its own tells of one without a place.
                 if self.env_at[n].is_some() {
-                    let what =
-                        format!("the {} copy of the boot state ({path} on the ESP) is lost or damaged", WHICH[n]);
-                    losses.push(format!("{what}: {}", remedy(steps.iter().any(is_it))));
+                    let remedy = remedy(steps.iter().any(is_it));
+                    losses.push(format!("{} ({path} on the ESP): {remedy}", Loss::BootState(n)));
                 }
             }
         }
-        for n in (0..WHICH.len()).filter(|n| self.meta.valid != [false, false] && !self.meta.valid[*n]) {
+        for n in (0..self.meta.valid.len()).filter(|n| self.meta.valid != [false, false] && !self.meta.valid[*n]) {
             let is_it = |step: &Step| matches!(step, Step::WriteMetaCopy { copy, .. } if usize::from(*copy) == n + 1);
-            losses.push(format!("the {} copy of META is not valid: {}", WHICH[n], remedy(steps.iter().any(is_it))));
+            losses.push(format!("{}: {}", Loss::Meta(n), remedy(steps.iter().any(is_it))));
         }
         losses.extend(self.losses_of_the_esp());
         losses.extend(self.data_faults.values().map(|fault| {
@@ -474,17 +472,17 @@ impl SystemFacts {
         let mut losses = Vec::new();
         match self.esp_fats.as_ref().map(|fats| fats.whole) {
             Some(Some((whole, _))) => {
-                losses.push(format!("the {} FAT of the ESP is damaged: {REPAIR}", WHICH[1 - whole]));
+                losses.push(format!("{}: {REPAIR}", Loss::Fat(1 - whole)));
             }
-            Some(None) => losses.push("by neither of the two FATs of the ESP every file is whole: `fsck.vfat`".to_owned()),
+            Some(None) => losses.push(format!("{}: `fsck.vfat`", Loss::Fats)),
             None if self.esp_lost => losses.push(format!("firmware finds no boot loader on the ESP: {REPAIR}")),
             None if self.list_missing => losses.push(format!(
-                "{CHAIN} is missing from the ESP, so nothing tells whether the boot loaders are whole: `installer status` names the \
-                 remedy"
+                "{}, so nothing tells whether the boot loaders are whole: `installer status` names the remedy",
+                Loss::Chain
             )),
             None => {}
         }
-        losses.extend(self.esp_sectors.iter().map(|lost| format!("{} of the ESP is damaged: {REPAIR}", lost.what)));
+        losses.extend(self.esp_sectors.iter().map(|lost| format!("{}: {REPAIR}", Loss::Sector(lost))));
         losses
     }
 }

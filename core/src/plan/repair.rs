@@ -31,6 +31,7 @@ use crate::{
         chain::CHAIN,
         fat::{copies::LostSector, map::FatMap},
         layout::Part,
+        loss::Loss,
     },
     kernel::arch::Arch,
     text::quoted,
@@ -325,8 +326,9 @@ fn damage(system: &SystemFacts, env: &BootEnv) -> Vec<String> {
 fn no_list(base: &RequestBase, system: &SystemFacts) -> String {
     let update = system.command("bootloader update", &base.disk);
     format!(
-        "{CHAIN} is missing from the ESP, and nothing vouches for the boot loaders there, which are not this installer's: `{update}` \
-         replaces them, and then `installer repair` lists them"
+        "{}, and nothing vouches for the boot loaders there, which are not this installer's: `{update}` replaces them, and then \
+         `installer repair` lists them",
+        Loss::Chain
     )
 }
 
@@ -367,7 +369,7 @@ fn left(system: &SystemFacts, default: Slot, esp: &Esp) -> Vec<String> {
         "check the file system with `fsck.vfat`, then run `installer verify`; if that finds damage, reinstall";
     let (mut left, is_new_esp) = (Vec::new(), matches!(esp, Esp::Made(_)));
     if system.esp_fats.as_ref().is_some_and(|fats| fats.whole.is_none()) && !is_new_esp {
-        left.push(format!("by neither of the two FATs of the ESP every file is whole: {REMEDY}"));
+        left.push(format!("{}: {REMEDY}", Loss::Fats));
     }
     let lost = PATHS.iter().zip(system.env_at).filter_map(|(path, at)| at.is_none().then_some(path));
     let again = copy_of_the_fat(system).map(|_| "run `installer repair` once more");
