@@ -52,12 +52,12 @@ pub struct UpgradePolicySpec {
     #[schemars(length(max = 64))]
     pub steps: Vec<CanaryStep>,
     /// So many failures stop a rollout: a number, or a percentage of its nodes, rounded down, at least one. A node has failed
-    /// that booted the payload and was not well with it, or used its five attempts up. Without this the first failure stops
-    /// the rollout; among canaries it always does.
+    /// that booted the payload and was not well with it, or used its five attempts up, or left the payload, or was replaced by
+    /// one with another payload. Without this the first failure stops the rollout; among canaries it always does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_budget: Option<IntOrPercent>,
     /// Where nodes wait until a person approves, by slipwayctl fleet approve: EachWave, or AfterCanaries, which is before the
-    /// first wave after the canaries. Of several policies EachWave counts.
+    /// first wave after the canaries, and at the latest before the last wave. Of several policies EachWave counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalPolicy>,
 }

@@ -55,7 +55,7 @@ pub struct Policy {
 }
 
 /// Where nodes wait until a person approves, by slipwayctl fleet approve: EachWave, or AfterCanaries, which is before the
-/// first wave after the canaries. Of several policies EachWave counts.
+/// first wave after the canaries, and at the latest before the last wave. Of several policies EachWave counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ApprovalPolicy {
     /// Before the first wave after the canaries, and at the latest before the last wave; before the first wave of all, if
