@@ -84,6 +84,7 @@ pub fn seen(
         replacing,
         created: rollout.and_then(|rollout| rollout.metadata.creation_timestamp.as_ref()).map(|at| at.0),
         soaking_since: status.soaking_since,
+        interruption: status.interruption,
         retry: status.retry,
         attempts,
         named_tokens: observation.ledger.spec.release.iter().map(|release| release.token).collect(),

@@ -15,7 +15,7 @@ use slipway_node_api::{
     v1::{StatusResponse, Step as NodeStep},
 };
 use slipway_rollout::{
-    blocked::Blocked,
+    blocked::{Blocked, soak},
     decide::{Action, BlockedNode, Decision},
     facts::{Facts, ObservedNode},
     ledger::Refusal,
@@ -187,7 +187,7 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
     if decision.finished && !is_empty {
         return over(decision, named);
     }
-    let soaks = decision.soaks.map(|until| format!("wave {} must be well until {until:.0}", decision.passed + 1));
+    let soaks = decision.soaks.map(|until| soak(decision.passed + 1, until, decision.interruption.as_ref()));
     let message = first.map(named).or(soaks).unwrap_or_else(|| "it begins with the next look".to_owned());
     Headline { state: "Waiting", message: short(message) }
 }
@@ -248,8 +248,8 @@ pub fn rollout(rollout: &Rollout, pool_round: &PoolRound, now: Timestamp) -> Rol
     let plan = &rollout.spec.plan;
     status.passed = status.passed.max(count(decision.passed));
     (status.soaking_since, status.retry) = (decision.soaking_since, decision.retry);
-    status.attempts = decision.attempts.nodes.clone();
-    status.tried = decision.attempts.tried.clone();
+    status.interruption = decision.interruption.clone();
+    (status.attempts, status.tried) = (decision.attempts.nodes.clone(), decision.attempts.tried.clone());
     let blocked = pool_round.blocked();
     let there: BTreeSet<&str> = pool_round.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
     // A replaced node is done when its successor is.

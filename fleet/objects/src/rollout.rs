@@ -7,7 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use slipway_rollout::{attempts::Attempts, facts::Retry, places::Places, plan::Plan};
+use slipway_rollout::{
+    attempts::Attempts,
+    facts::{Interruption, Retry},
+    places::Places,
+    plan::Plan,
+};
 
 use crate::Attribution;
 
@@ -67,6 +72,9 @@ pub struct RolloutStatus {
     /// Since when the controllers have seen the nodes of the wave that soaks well, by their own clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soaking_since: Option<Timestamp>,
+    /// How often the soak of this wave began anew, and which node was not seen well the last time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interruption: Option<Interruption>,
     /// Which attempts are repeated, where some ended before the reboot: by a PodDisruptionBudget, an abort, or an API server
     /// that was away. That says nothing about the payload.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,7 @@ use slipway_core::digest::Sha256;
 use crate::{
     attempts::History,
     blocked::Blocked,
-    facts::Retry,
+    facts::{Interruption, Retry},
     ledger::{Limits, Node, Proof, Replacement},
 };
 
@@ -66,6 +66,8 @@ pub struct Decision {
     pub soaks: Option<Timestamp>,
     /// Since when the nodes of that wave have been seen well; comes back with the next facts.
     pub soaking_since: Option<Timestamp>,
+    /// The interruptions of that soak; comes back with the next facts.
+    pub interruption: Option<Interruption>,
     /// Which attempts are repeated; comes back with the next facts.
     pub retry: Option<Retry>,
     /// Number of grants of each node; comes back with the next facts.

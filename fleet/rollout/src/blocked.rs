@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 use slipway_kubernetes::skew::Skew;
 
-use crate::{ledger::Refusal, policy::Closed};
+use crate::{facts::Interruption, ledger::Refusal, policy::Closed};
 
 /// Why a node that is not done does not go now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -91,7 +91,7 @@ pub enum Blocked {
     /// Its Node is there, and is not this pool's any more.
     #[error("its Node is not in this pool any more, and holds the grant {token} of it until it is well with that")]
     Moved { token: u64 },
-    /// It came from another pool before it began with what that gave it.
+    /// It came from another pool. It has a grant of that pool, and has not begun with it.
     #[error("it came with the grant {token} of the pool {pool}, with which it has not begun: a person frees that")]
     ForeignGrant { token: u64, pool: String },
     /// It may not be replaced.
@@ -149,8 +149,8 @@ pub enum Blocked {
     #[error("wave {wave} is not over: it waits for {first}")]
     Wave { wave: usize, first: String },
     /// An earlier wave soaks.
-    #[error("wave {wave} must be well until {until:.0}")]
-    Soak { wave: usize, until: Timestamp },
+    #[error("{}", soak(*.wave, *.until, .interruption.as_ref()))]
+    Soak { wave: usize, until: Timestamp, interruption: Option<Interruption> },
     /// No node tried it.
     #[error(
         "no node of wave {wave} tried the payload: each failed before, is gone, or is left out; delete the rollout, and a new \
@@ -172,6 +172,15 @@ pub enum Blocked {
     /// Another one is before it.
     #[error("{0} is before it, and cannot go yet")]
     After(String),
+}
+
+/// Until when a wave soaks, and whom that hangs on if it began anew.
+pub fn soak(wave: usize, until: Timestamp, interruption: Option<&Interruption>) -> String {
+    let anew = interruption.map_or_else(String::new, |Interruption { node, at, times }| {
+        let how_often = if *times == 1 { "once".to_owned() } else { format!("{times} times") };
+        format!("; that began anew {how_often}: {node} was not seen well at {at:.0}")
+    });
+    format!("wave {wave} must be well until {until:.0}{anew}")
 }
 
 fn again(from: &Timestamp) -> String {

@@ -33,10 +33,13 @@
 //! * **Nodes that are replaced** are not asked: their machine is deleted, while windows are open, and others succeed them.
 //! * Every node that is not done has a reason, and no node that is done has one.
 //!
-//! Canaries are all nodes of a step, also where it has several waves. One is bad if it fails, or if it runs the payload, holds no grant any more, and is ill before its soak is over. A
-//! wave that is over stays so: `passed` comes back with the next facts. If it is lost, waves are waited for again. A node
-//! whose Node object is gone, or that is left out, is not waited for; but one node must have tried the payload before a wave
-//! of canaries is over.
+//! All nodes of a step are canaries, also where it has several waves. A canary is bad if it fails. It is bad, too, if it runs
+//! the payload, holds no grant any more, and is ill before its soak is over. If it is not seen well, its soak begins anew. A
+//! soak that was interrupted too often pauses the rollout: nobody knows why, and it would wait for ever.
+//!
+//! A wave that is over stays so: `passed` comes back with the next facts. If that number is lost, waves are waited for again.
+//! A node whose Node object is gone, or that is left out, is not waited for. But one node must have tried the payload before
+//! a wave of canaries is over.
 
 use std::{
     borrow::Cow,
@@ -102,10 +105,22 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
         }
         blocked.push(BlockedNode { node: node.clone(), why });
     }
-    let Gate { retry, progress: Progress { passed, soaks, soaking_since, .. }, .. } = gate;
+    let Gate { retry, progress: Progress { passed, soaks, soaking_since, interruption, .. }, .. } = gate;
     let finished = view.is_over(passed) && !view.is_any_behind(&steps);
     let attempts = view.remembered();
-    Decision { steps, limits, blocked, passed, soaks, soaking_since, retry, attempts, succeeded, finished }
+    Decision {
+        steps,
+        limits,
+        blocked,
+        passed,
+        soaks,
+        soaking_since,
+        interruption,
+        retry,
+        attempts,
+        succeeded,
+        finished,
+    }
 }
 
 /// The limits of the pool for the nodes of `shared`: budget and zones, whatever the time. For these it has all nodes that its

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
@@ -145,6 +145,34 @@ pub struct Retry {
     pub from: Timestamp,
 }
 
+/// A soak that did not last: a node that was well was so no more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Interruption {
+    /// The name of that node, the last time.
+    pub node: String,
+    /// When the controllers saw it, the last time.
+    pub at: Timestamp,
+    /// How often it came to that, in this wave.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub times: u32,
+}
+
+impl Interruption {
+    /// So many show that it does not come to an end by itself.
+    pub const MANY: u32 = 5;
+
+    /// Now by this node. It counts once a minute: two controllers may see a node differently for a while.
+    pub(crate) fn once_more(before: Option<Self>, node: &Node, now: Timestamp) -> Self {
+        match before {
+            Some(before) if now.duration_since(before.at).abs() < SignedDuration::from_mins(1) => before,
+            before => {
+                let times = before.map_or(0, |before| before.times).saturating_add(1);
+                Self { node: node.name.clone(), at: now, times }
+            }
+        }
+    }
+}
+
 /// Nodes go back from a payload that is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RollbackPolicy {
@@ -239,6 +267,8 @@ pub struct Facts {
     /// Since when the controllers have seen the nodes of the wave `passed` well, all the time and by their own clock. What
     /// nodes say can make a soak longer, and never shorter.
     pub soaking_since: Option<Timestamp>,
+    /// The interruptions of that soak, if there were any.
+    pub interruption: Option<Interruption>,
     /// Which attempts are repeated now.
     pub retry: Option<Retry>,
     /// Number of grants of each node in this rollout, as the last decision said.
@@ -275,6 +305,7 @@ impl Facts {
             replacing: Replacing::default(),
             created: None,
             soaking_since: None,
+            interruption: None,
             retry: None,
             attempts: History::default(),
             named_tokens: BTreeSet::new(),

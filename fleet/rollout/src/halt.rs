@@ -4,7 +4,7 @@
 use crate::{
     action::Action,
     blocked::Blocked,
-    facts::{Facts, FailureEvidence, ObservedNode, RollbackPolicy, RollbackState},
+    facts::{Facts, FailureEvidence, Interruption, ObservedNode, RollbackPolicy, RollbackState},
     ledger::Role,
     view::View,
 };
@@ -109,8 +109,8 @@ impl View<'_> {
         }
     }
 
-    /// The failures against the rollout: one canary that failed, or as many nodes as the policies name. Only failures count
-    /// that may be the payload's.
+    /// The failures against the rollout: one canary that failed, canaries that do not stay well, or as many failed nodes as
+    /// the policies name. Only failures count that may be the payload's.
     fn verdict(&self) -> Option<Verdict> {
         let plan = &self.facts.plan;
         let mut failed = Vec::new();
@@ -134,6 +134,13 @@ impl View<'_> {
                 let why = format!("the canary {} runs it, and is not well", node.name);
                 return Some(Verdict { denies: true, why });
             }
+        }
+        if let Some(Interruption { node, times, .. }) = &self.facts.interruption
+            && *times >= Interruption::MANY
+        {
+            let why =
+                format!("the canaries do not stay well: their soak began anew {times} times, the last time by {node}");
+            return Some(Verdict { denies: false, why });
         }
         let total = u32::try_from(plan.nodes().count()).unwrap_or(u32::MAX);
         let budget = self.facts.rules.failures(total);

@@ -9,7 +9,7 @@ use slipway_kubernetes::skew;
 use crate::{
     attempts::{Attempts, History},
     blocked::Blocked,
-    facts::{Facts, Failure, FailureEvidence, NodeReport, ObservedNode, Retry},
+    facts::{Facts, Failure, FailureEvidence, Interruption, NodeReport, ObservedNode, Retry},
     ledger::{Grant, Ledger, Node},
     replace::{self, ByNode, SuccessorMachines},
 };
@@ -24,6 +24,8 @@ pub(crate) struct Progress {
     pub soaks: Option<Timestamp>,
     /// Since when all nodes of the wave that soaks are well.
     pub soaking_since: Option<Timestamp>,
+    /// The interruptions of its soak.
+    pub interruption: Option<Interruption>,
     /// Why the waves after this one wait.
     pub blocker: Option<Blocked>,
 }
@@ -180,29 +182,40 @@ impl<'a> View<'a> {
         let mut passed = self.facts.passed.min(waves.len());
         // The controllers' observations are of one wave. The next one's time begins now.
         let mut seen_since = self.facts.soaking_since;
+        let mut interruption = self.facts.interruption.clone();
         while let Some(wave) = waves.get(passed) {
             let number = passed + 1;
-            let stay = |blocker| Progress { passed, soaks: None, soaking_since: None, blocker: Some(blocker) };
+            let stay = |blocker, interruption| Progress {
+                passed,
+                soaks: None,
+                soaking_since: None,
+                interruption,
+                blocker: Some(blocker),
+            };
             let step = || self.facts.plan.step(passed);
             if let Some((wave, node)) = step().find(|(_, node)| !self.is_settled(node)) {
-                return stay(Blocked::Wave { wave: wave + 1, first: node.name.clone() });
+                if seen_since.is_some() {
+                    interruption = Some(Interruption::once_more(interruption, node, now));
+                }
+                return stay(Blocked::Wave { wave: wave + 1, first: node.name.clone() }, interruption);
             }
             if let Some(soak) = wave.soak {
                 let done = step().map(|(_, node)| node).filter(|node| self.is_done(&node.uid));
                 let since = done.filter_map(|node| Some(self.observed.get(node.uid.as_str())?.report.as_ref()?.since));
-                let Some(since) = since.max() else { return stay(Blocked::NoCanary { wave: number }) };
+                let Some(since) = since.max() else { return stay(Blocked::NoCanary { wave: number }, interruption) };
                 // A time to come was written by a clock that was ahead: the time counts from now.
                 let seen = seen_since.map_or(now, |seen| seen.min(now));
                 let until = soak.after(since.max(seen));
                 let is_passed_over = self.facts.override_at(now).is_some_and(|word| word.soak == Some(passed));
                 if now < until && !is_passed_over {
-                    let blocker = Some(Blocked::Soak { wave: number, until });
-                    return Progress { passed, soaks: Some(until), soaking_since: Some(seen), blocker };
+                    let blocker = Some(Blocked::Soak { wave: number, until, interruption: interruption.clone() });
+                    let (soaks, soaking_since) = (Some(until), Some(seen));
+                    return Progress { passed, soaks, soaking_since, interruption, blocker };
                 }
             }
-            (passed, seen_since) = (passed + 1, None);
+            (passed, seen_since, interruption) = (passed + 1, None, None);
         }
-        Progress { passed, soaks: None, soaking_since: None, blocker: None }
+        Progress { passed, soaks: None, soaking_since: None, interruption: None, blocker: None }
     }
 
     /// Why a node of this wave waits for a person, if it does.

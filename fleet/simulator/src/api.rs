@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use slipway_node::cordon::NodeState;
 use slipway_rollout::{
     attempts::History,
-    facts::{Approval, Retry},
+    facts::{Approval, Interruption, Retry},
     ledger::{Ledger, Node},
     plan::Plan,
 };
@@ -54,6 +54,7 @@ pub struct Rollout {
     pub denied: Option<String>,
     pub finished: bool,
     pub soaking_since: Option<Timestamp>,
+    pub interruption: Option<Interruption>,
     pub retry: Option<Retry>,
     pub attempts: History,
     pub aborted: Option<String>,
@@ -119,6 +120,7 @@ impl Api {
             denied,
             finished: false,
             soaking_since: None,
+            interruption: None,
             retry: None,
             attempts: History::default(),
             aborted,

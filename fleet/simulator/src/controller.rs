@@ -142,9 +142,9 @@ impl World {
         let Facts { denied, aborted, finished, .. } = &view.facts;
         let is_over = decision.finished && !finished && denied.is_none() && aborted.is_none();
         let is_over = is_over && !decision.steps.iter().any(|action| matches!(action, Action::Deny { .. }));
-        let now_counts = (decision.soaking_since, decision.retry);
-        let counted = (view.facts.soaking_since, view.facts.retry);
-        let remember = (now_counts != counted).then_some(PendingAction::Remember(now_counts.0, now_counts.1));
+        let now_counts = (decision.soaking_since, decision.interruption.clone(), decision.retry);
+        let counted = (view.facts.soaking_since, view.facts.interruption.clone(), view.facts.retry);
+        let remember = (now_counts != counted).then(|| PendingAction::Remember(Box::new(now_counts)));
         work.todo =
             todo.chain(passed.map(PendingAction::Passed)).chain(is_over.then_some(PendingAction::Finished)).collect();
         // Both before a grant is freed or given.
@@ -269,7 +269,9 @@ impl World {
             approvals: self.approvals(&rollout.approvals, rollout.plan.hash),
             replacing: Default::default(),
             created: Some(stamp(0, 0)),
-            soaking_since: self.mutant.soaking_since().or(rollout.soaking_since),
+            // Also a mutant's soak has begun, or has not.
+            soaking_since: rollout.soaking_since.map(|since| self.mutant.soaking_since().unwrap_or(since)),
+            interruption: rollout.interruption.clone(),
             retry: self.mutant.retry().or(rollout.retry),
             attempts: rollout.attempts.clone(),
             named_tokens: rollout.words.values().copied().collect(),
@@ -448,7 +450,7 @@ impl World {
             PendingAction::Decided(Action::Deny { why, .. }) => Some((of_rollout, None, Change::Deny(why))),
             PendingAction::Passed(passed) => Some((of_rollout, None, Change::Passed(passed))),
             PendingAction::Finished => Some((of_rollout, None, Change::Finished)),
-            PendingAction::Remember(since, retry) => Some((of_rollout, None, Change::Remember(since, retry))),
+            PendingAction::Remember(counted) => Some((of_rollout, None, Change::Remember(counted))),
             PendingAction::Attempts(attempts) => Some((of_rollout, None, Change::Attempts(attempts))),
             PendingAction::Drop(uid) => Some((version, Some(dropped(&work.ledger, &uid)), Change::Drop(uid))),
         }

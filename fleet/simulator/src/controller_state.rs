@@ -6,11 +6,14 @@ use jiff::Timestamp;
 use slipway_rollout::{
     attempts::History,
     decide::Action,
-    facts::Retry,
+    facts::{Interruption, Retry},
     ledger::{Ledger, Limits, Node, Proof},
 };
 
 use crate::{clock::Seconds, view::View};
+
+/// The times that controllers count with their own clock: of a soak, of its interruptions, and of repeats.
+pub type Counted = (Option<Timestamp>, Option<Interruption>, Option<Retry>);
 
 /// One thing to do.
 #[derive(Clone, Debug)]
@@ -22,7 +25,7 @@ pub enum PendingAction {
     /// It is over.
     Finished,
     /// The times that controllers count with their own clock.
-    Remember(Option<Timestamp>, Option<Retry>),
+    Remember(Box<Counted>),
     /// The grants of each node, counted.
     Attempts(History),
     /// A mutant: a grant goes without a proof.
@@ -40,7 +43,7 @@ pub enum Change {
     Deny(String),
     Passed(usize),
     Finished,
-    Remember(Option<Timestamp>, Option<Retry>),
+    Remember(Box<Counted>),
     Attempts(History),
 }
 

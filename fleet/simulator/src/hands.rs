@@ -75,7 +75,7 @@ impl World {
         self.api.ledger.put(read);
     }
 
-    /// Maybe before any controller saw it: then no controller counts it. Maybe it has counted.
+    /// A controller counts a grant that it has seen. It is unknown whether one has seen this grant.
     fn attempt_was_taken_out(&mut self, uid: &str, token: u64) {
         let key = (uid.to_owned(), token);
         if !self.laws.by_hand.contains(&key) && !self.laws.deferred.contains(&key) {
@@ -110,6 +110,7 @@ impl World {
                 denied: None,
                 finished: false,
                 soaking_since: None,
+                interruption: None,
                 retry: None,
                 attempts: History::default(),
                 aborted: None,

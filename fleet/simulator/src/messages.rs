@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::{
     clock::{Seconds, stamp},
-    controller_state::{Change, PendingAction, Work, Write, WriteResult},
+    controller_state::{Change, Counted, PendingAction, Work, Write, WriteResult},
     mutant::Mutant,
     policies::Terms,
     view::View,
@@ -134,7 +134,9 @@ impl World {
             Change::Deny(why) => rollout.denied = Some(why.clone()),
             Change::Passed(passed) => rollout.passed = *passed,
             Change::Finished => rollout.finished = true,
-            Change::Remember(since, retry) => (rollout.soaking_since, rollout.retry) = (*since, *retry),
+            Change::Remember(counted) => {
+                (rollout.soaking_since, rollout.interruption, rollout.retry) = Counted::clone(counted);
+            }
             Change::Attempts(attempts) => rollout.attempts = remembered(mutant, attempts),
             Change::Grant(_) | Change::Free(..) | Change::Drop(_) => {}
         });

@@ -4,7 +4,7 @@ use jiff::ToSpan as _;
 use serde_json::json;
 use slipway_fleet::{observed_node::NoReport, readable::Readable, report, round::Round};
 use slipway_fleet_objects::upgrade::NodeUpgradeStatus;
-use slipway_node_api::v1::{self, Operation, Slot};
+use slipway_node_api::v1::{self, HealthState, Operation, Slot};
 use slipway_rollout::{decide::Action, ledger::HIGHEST};
 
 use super::{
@@ -222,6 +222,45 @@ fn one_node_changes_few_statuses() {
         keep(&mut scene, &round);
         assert!(changes(&before, &statuses(&scene)) <= 4, "one is done, and another one goes");
     }
+}
+
+/// It may start again and again, and be well for some minutes each time.
+#[test]
+fn a_canary_that_does_not_stay_well_is_named_and_at_last_the_rollout_is_paused() {
+    let mut scene = Scene::new(3);
+    scene.policy("x", json!({ "steps": [{ "nodes": 1, "soak": "24h" }] }));
+    scene.pool("p", json!({ "policies": ["x"] }));
+    scene.roll();
+    (0..3).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+    let canary = first_of_the_plan(&scene);
+    arrive(&mut scene, canary);
+    let mut looks = 0_i64;
+    let mut look = |scene: &mut Scene, state: HealthState| {
+        scene.says(canary).health.as_mut().unwrap().set_state(state);
+        let round = scene.round_at(now() + (5 * looks).minutes());
+        looks += 1;
+        keep(scene, &round);
+        let pool = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
+        (scene.objects.rollouts[0].status.clone().unwrap(), pool)
+    };
+    look(&mut scene, HealthState::Well);
+    for times in 1..=5 {
+        let (_, pool) = look(&mut scene, HealthState::Unknown);
+        let why = format!("n{canary}: it does not know how it is: ");
+        assert!(pool.state == "Waiting" && pool.message.starts_with(&why), "{pool:?}");
+        let (rollout, pool) = look(&mut scene, HealthState::Well);
+        let interruption = rollout.interruption.unwrap();
+        assert_eq!((interruption.node, interruption.times), (format!("n{canary}"), times));
+        if times < 5 {
+            let how_often = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+            let why = format!("; that began anew {how_often}: n{canary} was not seen well at 2026-06-01T");
+            assert!(pool.state == "Waiting" && pool.message.contains(&why), "{pool:?}");
+        }
+    }
+    let (rollout, pool) = look(&mut scene, HealthState::Well);
+    let why = format!("the canaries do not stay well: their soak began anew 5 times, the last time by n{canary}");
+    assert_eq!((rollout.paused, rollout.denied), (Some(why.clone()), None));
+    assert_eq!((pool.state.as_str(), pool.message), ("Paused", why));
 }
 
 /// A canary may say at each look that it has been well since now: its soak gets longer, and nothing else changes.

@@ -1,6 +1,6 @@
 //! The actions of decisions, and the reasons against more: each reason once.
 
-use jiff::ToSpan;
+use jiff::{Timestamp, ToSpan};
 use slipway_rollout::{
     decide::{Action, Decision, decide},
     duration::PositiveDuration,
@@ -261,6 +261,52 @@ fn all_nodes_of_a_step_are_canaries_also_those_of_another_role() {
     let decision = look(&fleet);
     assert_eq!((decision.passed, decision.soaks), (1, None));
     assert_eq!(why(&fleet, 3), format!("wave 1 is not over: it waits for {}", name(&fleet, 0)));
+}
+
+/// A canary may start again and again. Then it is never seen ill, and never well for long.
+#[test]
+fn a_canary_that_does_not_stay_well_is_named_and_pauses_the_rollout_at_last() {
+    let mut fleet = four(canary());
+    let (canary, mut now) = (name(&fleet, 0), noon());
+    let look = |fleet: &mut Facts, now: Timestamp| {
+        let decision = decide(fleet, now);
+        (fleet.soaking_since, fleet.interruption) = (decision.soaking_since, decision.interruption.clone());
+        let why = decision.blocked.iter().find(|of| of.node.name != canary).map(|of| of.why.to_string());
+        (decision.steps, why.unwrap())
+    };
+    arrive(&mut fleet, 0);
+    look(&mut fleet, now);
+    for times in ["once", "2 times", "3 times", "4 times"] {
+        now += 20.minutes();
+        let well = fleet.nodes[0].report.take();
+        // It counts once a minute, whatever controllers see of it.
+        for after in [0, 30] {
+            let (steps, why) = look(&mut fleet, now + after.seconds());
+            assert_eq!((steps, why), (vec![], format!("wave 1 is not over: it waits for {canary}")));
+            fleet.nodes[0].report = well.clone();
+            look(&mut fleet, now + after.seconds());
+            fleet.nodes[0].report = None;
+        }
+        fleet.nodes[0].report = well;
+        report(&mut fleet, 0).since = now;
+        let (steps, why) = look(&mut fleet, now + 30.seconds());
+        let until = now + 1.hours() + 30.seconds();
+        let anew = format!("that began anew {times}: {canary} was not seen well at {now}");
+        assert_eq!((steps, why), (vec![], format!("wave 1 must be well until {until}; {anew}")));
+    }
+    // Another one takes it for well all the time: nothing is forgotten, and nothing is counted.
+    let seen = fleet.interruption.clone();
+    look(&mut fleet, now + 10.minutes());
+    assert_eq!(fleet.interruption, seen);
+    let well = fleet.nodes[0].report.take();
+    look(&mut fleet, now + 20.minutes());
+    fleet.nodes[0].report = well;
+    let what = format!("the canaries do not stay well: their soak began anew 5 times, the last time by {canary}");
+    let (steps, why) = look(&mut fleet, now + 30.minutes());
+    assert_eq!((steps, why), (vec![Action::Pause { why: what.clone() }], format!("the rollout is paused: {what}")));
+    // A wave that is over begins with nothing of the kind.
+    let decision = decide(&fleet, now + 3.hours());
+    assert_eq!((decision.passed, decision.interruption), (1, None));
 }
 
 #[test]

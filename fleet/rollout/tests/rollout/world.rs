@@ -215,6 +215,7 @@ impl World {
         }
         self.facts.passed = decision.passed;
         (self.facts.soaking_since, self.facts.retry) = (decision.soaking_since, decision.retry);
+        self.facts.interruption = decision.interruption.clone();
         let failed = self.bodies.iter().filter(|body| body.silent == 0 && body.report.failed.is_some()).count();
         let total = u32::try_from(self.facts.plan.nodes().count()).unwrap();
         let is_enough = failed as u64 >= u64::from(self.facts.rules.failures(total));
