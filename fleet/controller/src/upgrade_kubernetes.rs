@@ -18,12 +18,11 @@ use slipway_kubernetes::{
     plan::Plan,
     version::Version,
 };
-use slipway_kubernetes_upgrade::run::{Error, Happened, PATIENCE, Run, Wish};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::watch,
-    time::timeout,
+use slipway_kubernetes_upgrade::{
+    interrupt::interrupted,
+    run::{Error, Happened, PATIENCE, Run, Told, Wish},
 };
+use tokio::{sync::watch, time::timeout};
 
 use crate::{kubernetes_decision::PAUSED, nodes::Nodes};
 
@@ -70,21 +69,7 @@ pub struct UpgradeKubernetes {
 
 /// Run to the end. An error is one that was said, too.
 pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result<(), String> {
-    let names = of.add_ons.iter().map(|add_on| add_on.name());
-    let (images, add_ons) = add_ons::named(names, of.images.clone(), &of.to)?;
-    let wish = Wish {
-        direction: Direction::Forward,
-        target: of.to.clone(),
-        images,
-        add_ons,
-        pre_pull: !of.no_pre_pull,
-        emulate: of.emulate,
-        soak: Duration::from_secs(of.soak),
-        patience: PATIENCE,
-        snapshot: !of.no_snapshot,
-        serving_certificates: !of.no_serving_certificates,
-        trial_in: client.default_namespace().to_owned(),
-    };
+    let wish = wish(&of, client.default_namespace())?;
     let first = RunReport {
         attempt: of.attempt,
         at: Timestamp::now(),
@@ -97,18 +82,25 @@ pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result
     };
     let (say, said) = watch::channel(first);
     let api: Api<KubernetesUpgrade> = Api::all(client.clone());
-    let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
-    let mut again = Run::new(client.clone(), nodes, wish.clone());
-    let run = Run::new(client, nodes, wish).run(|happened| say.send_modify(|report| take(report, happened)));
-    let outcome = tokio::select! {
+    let (mut again, told) = (Run::new(client.clone(), nodes, wish.clone()), Told::default());
+    let run = Run::new(client, nodes, wish).run(|happened| {
+        told.take(happened);
+        say.send_modify(|report| take(report, happened));
+    });
+    let ended = tokio::select! {
         ended = run => ended.map_err(|e| (word(&e).to_owned(), e.to_string())),
         why = unwanted(&api, &of) => Err((PAUSED.to_owned(), why)),
-        _ = terminate.recv() => Err((PAUSED.to_owned(), "its Job was deleted".to_owned())),
+        () = interrupted() => Err((PAUSED.to_owned(), "its Job was deleted, or its program was interrupted".to_owned())),
         never = tell(&api, said) => match never {},
     };
-    if outcome.is_err() {
-        again.give_back().await;
-    }
+    let outcome = match ended {
+        Err((reason, why)) => {
+            let given_back = told.give_back(&mut again).await;
+            let rest = if reason == PAUSED { rest(&told, given_back) } else { String::new() };
+            Err((reason, why + &rest))
+        }
+        ended => ended,
+    };
     let mut report = say.borrow().clone();
     report.at = Timestamp::now();
     let (reason, message) = match &outcome {
@@ -123,6 +115,33 @@ pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result
         tokio::time::sleep(LOOK).await;
     }
     outcome.map_err(|(_, message)| message)
+}
+
+/// What the command line wants; trial writes go into this namespace.
+fn wish(of: &UpgradeKubernetes, trial_in: &str) -> Result<Wish, String> {
+    let names = of.add_ons.iter().map(|add_on| add_on.name());
+    let (images, add_ons) = add_ons::named(names, of.images.clone(), &of.to)?;
+    Ok(Wish {
+        direction: Direction::Forward,
+        target: of.to.clone(),
+        images,
+        add_ons,
+        pre_pull: !of.no_pre_pull,
+        emulate: of.emulate,
+        soak: Duration::from_secs(of.soak),
+        patience: PATIENCE,
+        snapshot: !of.no_snapshot,
+        serving_certificates: !of.no_serving_certificates,
+        trial_in: trial_in.to_owned(),
+    })
+}
+
+/// What is left behind by a run that was ended from outside.
+fn rest(told: &Told, given_back: Option<u64>) -> String {
+    match told.claim().filter(|_| given_back.is_none()) {
+        Some(token) => format!("; nodes go on with what they have begun, and the ledger's claim {token} stays"),
+        None => String::new(),
+    }
 }
 
 /// What is said after this.

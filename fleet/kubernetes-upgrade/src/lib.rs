@@ -12,11 +12,13 @@
 //! * [`serving_certificates`]: the gate that looks at what etcd and kubelets show in a handshake
 //! * [`requested_apis`]: which deprecated APIs somebody asks for
 //! * [`run`]: look, decide, ask, until nothing is left to do
+//! * [`interrupt`]: signals that end a run
 
 pub mod add_ons;
 pub mod claim;
 pub mod flags;
 pub mod gates;
+pub mod interrupt;
 pub mod look;
 pub mod mirror_pods;
 pub mod requested_apis;

@@ -1,6 +1,7 @@
 //! Look, decide, ask: until nothing is left to do, or until somebody has to change something.
 
 use std::{
+    cell::Cell,
     collections::BTreeSet,
     time::{Duration, Instant},
 };
@@ -88,6 +89,45 @@ pub enum Happened {
     Looked(Box<Facts>),
 }
 
+/// What of a run counts for its end: the ledger's claim, and whether a node may begin yet what it was asked for. That is seen
+/// with the next look.
+#[derive(Debug, Default)]
+pub struct Told {
+    claim: Cell<Option<u64>>,
+    may_begin: Cell<bool>,
+}
+
+impl Told {
+    /// It is told this.
+    pub fn take(&self, happened: &Happened) {
+        match happened {
+            Happened::Looked(facts) => {
+                self.may_begin.set(false);
+                self.claim.set(if let Claim::Held(token) = facts.claim { Some(token) } else { None });
+            }
+            Happened::Claimed(token) => self.claim.set(Some(*token)),
+            Happened::Unclaimed(_) => self.claim.set(None),
+            Happened::Asked(_) => self.may_begin.set(true),
+            _ => {}
+        }
+    }
+
+    /// The claim that the run has.
+    pub fn claim(&self) -> Option<u64> {
+        self.claim.get()
+    }
+
+    /// A node may begin yet what it was asked for.
+    pub fn may_begin(&self) -> bool {
+        self.may_begin.get()
+    }
+
+    /// Give the claim back if no node is at it, nor may begin yet. Its token. `again` is a run of the same wish.
+    pub async fn give_back<C: Connect>(&self, again: &mut Run<'_, C>) -> Option<u64> {
+        if self.may_begin() { None } else { again.give_back().await }
+    }
+}
+
 /// Why a run ends before everything is done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -166,9 +206,14 @@ impl<'a, C: Connect> Run<'a, C> {
 
     /// Run to the end.
     pub async fn run(mut self, mut tell: impl FnMut(&Happened)) -> Result<(), Error> {
-        let ended = self.work(&mut tell).await;
+        let told = Told::default();
+        let mut watched = |happened: &Happened| {
+            told.take(happened);
+            tell(happened);
+        };
+        let ended = self.work(&mut watched).await;
         if ended.is_err()
-            && let Some(token) = self.give_back().await
+            && let Some(token) = told.give_back(&mut self).await
         {
             tell(&Happened::Unclaimed(token));
         }
@@ -177,7 +222,7 @@ impl<'a, C: Connect> Run<'a, C> {
 
     /// Give the ledger's claim back, if no node keeps an older manifest and none is at one: what was not begun, or came back
     /// as a whole, keeps no node waiting. Its token.
-    pub async fn give_back(&mut self) -> Option<u64> {
+    async fn give_back(&mut self) -> Option<u64> {
         let facts = self.facts_without_gates().await.ok()?;
         let Claim::Held(token) = facts.claim else { return None };
         if !facts.is_settled() {

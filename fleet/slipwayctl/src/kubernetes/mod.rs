@@ -7,7 +7,7 @@
 mod edit;
 mod table;
 
-use std::{cell::Cell, future::pending, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
@@ -19,17 +19,17 @@ use slipway_kubernetes::{
     add_ons::{self, AddOn, Given},
     blocked::Blocked,
     decide::{Next, decide},
-    facts::{Claim, Direction, Facts},
+    facts::{Direction, Facts},
     images::Images,
     plan::Plan,
     version::Version,
 };
 use slipway_kubernetes_upgrade::{
+    interrupt::interrupted,
     look::{self, Connect},
-    run::{Error, Happened, Run, Wish},
+    run::{Error, Happened, Run, Told, Wish},
 };
 use slipway_node_client::Client;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     cli::{
@@ -116,36 +116,24 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
 /// touched: no node of the fleet would begin any more.
 async fn work(cluster: &Cluster, nodes: &Contexts<'_>, wish: Wish, output: &Output) -> Result<(), Failure> {
     let mut again = Run::new(cluster.client(), nodes, wish.clone());
-    // Whether a node has begun the last step is seen with the next look.
-    let (claim, is_asked) = (Cell::new(None), Cell::new(false));
+    let told = Told::default();
     let watched = |happened: &Happened| {
-        match happened {
-            Happened::Looked(facts) => {
-                is_asked.set(false);
-                claim.set(if let Claim::Held(token) = facts.claim { Some(token) } else { None });
-            }
-            Happened::Claimed(token) => claim.set(Some(*token)),
-            Happened::Unclaimed(_) => claim.set(None),
-            Happened::Asked(_) => is_asked.set(true),
-            _ => {}
-        }
+        told.take(happened);
         _ = tell(happened, output);
     };
     tokio::select! {
         ended = Run::new(cluster.client(), nodes, wish).run(watched) => return ended.map_err(failure),
         () = interrupted() => {}
     }
-    let given_back = if is_asked.get() {
-        None
-    } else {
+    if !told.may_begin() {
         output
             .remark("interrupted: it looks whether the ledger's claim can be given back; another interrupt ends that");
-        tokio::select! {
-            token = again.give_back() => token,
-            () = interrupted() => None,
-        }
+    }
+    let given_back = tokio::select! {
+        token = told.give_back(&mut again) => token,
+        () = interrupted() => None,
     };
-    let rest = match (given_back, claim.get()) {
+    let rest = match (given_back, told.claim()) {
         (Some(token), _) => {
             _ = tell(&Happened::Unclaimed(token), output);
             "no node is at it".to_owned()
@@ -157,17 +145,6 @@ async fn work(cluster: &Cluster, nodes: &Contexts<'_>, wish: Wish, output: &Outp
         (None, None) => "nodes go on with what they have begun".to_owned(),
     };
     Err(Failure::Unfinished(format!("interrupted: {rest}")))
-}
-
-/// Ends when somebody wants this program to end.
-async fn interrupted() {
-    let [interrupt, terminate] = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
-    // Without a handler a signal ends the program as ever.
-    let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else { return pending().await };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
 }
 
 /// A wish for nothing besides.

@@ -2,6 +2,7 @@
 //! and one Node.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
@@ -10,6 +11,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use slipway_kubernetes::{
+    component::Component,
+    facts::{Claim, Direction, Facts},
+    images::Images,
+    plan::Step,
+};
+use slipway_kubernetes_upgrade::run::{Happened, Told};
 use slipway_node_api::v1::{StaticPod, StaticPodReplacement, StaticPodsResponse};
 
 use crate::site::{Ended, Site};
@@ -96,9 +104,49 @@ fn interrupted(signal: &str, under_way: Option<StaticPodReplacement>) -> (Ended,
     (ended, claim)
 }
 
+/// A node may have begun a step although nobody has looked at it since: the claim is not given back then. So it is for the
+/// fleet's Job, too.
+#[test]
+fn a_step_that_a_node_may_begin_yet_keeps_the_claim() {
+    let facts = |claim: Claim| Facts {
+        direction: Direction::Forward,
+        target: "1.31.2".parse().unwrap(),
+        images: Images::default(),
+        nodes: BTreeMap::new(),
+        kubelets: BTreeMap::new(),
+        add_ons: BTreeMap::new(),
+        claim,
+        gates: Vec::new(),
+        pre_pull: false,
+        emulate: false,
+        needs_snapshot: false,
+        soak: 0,
+        well_for: None,
+    };
+    let looked = |claim: Claim| Happened::Looked(Box::new(facts(claim)));
+    let [from, to] = ["1.30.4", "1.31.2"].map(|version| format!("r/kube-scheduler:v{version}"));
+    let step = Step { node: "n1".to_owned(), component: Component::Scheduler, from, to, emulates: None };
+    let told = Told::default();
+    let says = |happened: Happened| {
+        told.take(&happened);
+        (told.claim(), told.may_begin())
+    };
+    assert_eq!(says(looked(Claim::Free)), (None, false));
+    assert_eq!(says(Happened::Claimed(5)), (Some(5), false));
+    assert_eq!(says(Happened::Snapshot("n1".to_owned())), (Some(5), false));
+    assert_eq!(says(Happened::Asked(step)), (Some(5), true));
+    assert_eq!(says(Happened::Waits("no answer".to_owned())), (Some(5), true));
+    assert_eq!(says(looked(Claim::Held(5))), (Some(5), false));
+    assert_eq!(says(Happened::Unclaimed(5)), (None, false));
+}
+
 #[test]
 fn a_run_that_is_interrupted_while_no_node_is_at_it_gives_the_claim_back() {
-    for signal in ["INT", "TERM"] {
+    // Who runs the tests may have them ignore hangups.
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
+    let hangup = (!ignored.ends_with(['1', '3', '5', '7', '9', 'b', 'd', 'f'])).then_some("HUP");
+    for signal in ["INT", "TERM"].into_iter().chain(hangup) {
         let (ended, claim) = interrupted(signal, None);
         assert_eq!(claim, Value::Null);
         assert_eq!(ended.stdout, "the claim 5 is free: the fleet goes on\n", "{ended:?}");
