@@ -71,7 +71,7 @@ pub enum NoUpdate {
         "it runs {running}, and the channel's choice is {chosen}: a channel takes no node back to an older version"
     )]
     NotOlder { running: Version, chosen: Version },
-    /// It runs another image with that version: one was built or tagged anew.
+    /// It runs another image with that version: somebody has built the version anew, or moved its tag.
     #[error(
         "it runs {running}, and the channel's choice is another build of that version: a channel takes no node from one build \
          to another; give the new one a version of its own, or name image and payload in spec.target, until it runs them"

@@ -277,7 +277,7 @@ impl Cluster {
         }
     }
 
-    /// Tell people what happened. An event that is there already is not told again. Whether it was new.
+    /// Tell people what happened. An event that is there already is not told again. The answer says whether it was new.
     pub async fn tell(&self, event: &core::Event) -> Result<bool> {
         let events: Api<core::Event> = Api::namespaced(self.client.clone(), "default");
         match self.within("an event", events.create(&PostParams::default(), event)).await {

@@ -17,15 +17,16 @@ pub fn operation(rollout: &str, node: &str, goal: Goal, attempt: u64) -> Uuid {
     Uuid::new_v8(bytes)
 }
 
-/// The UUID of an operation, if a controller has named it, for whichever rollout: one that is gone, too. Other programs take
-/// random UUIDs, and the part of Talos' API those with a prefix.
+/// The UUID of an operation, if a controller has made it. Its rollout may be gone. Other programs make random UUIDs, and the
+/// part of Talos' API makes UUIDs with a prefix.
 pub fn of_a_controller(id: &str) -> Option<Uuid> {
     let id = Uuid::try_parse(id).ok()?;
     (id.get_version_num() == 8 && !id.as_bytes().starts_with(b"talos+")).then_some(id)
 }
 
-/// The purpose of a staging, in the place of the rollout in the name of its operation: the rollout, an image that is not the
-/// rollout's own, and whether any version is taken. What could not be staged for one purpose is asked for again for another.
+/// The purpose of a staging: the rollout, the image if it is not the rollout's own, and whether any version is taken. In the
+/// name of the operation it stands where others have the rollout. So what could not be staged for one purpose is asked for
+/// again for another.
 pub fn staging(rollout: &str, image: Option<&str>, any_version: bool) -> String {
     let image = image.map(|image| format!(" {image}")).unwrap_or_default();
     format!("{rollout}{image}{}", if any_version { " any version" } else { "" })

@@ -42,7 +42,7 @@ pub fn node_report(status: &StatusResponse, payload: Sha256, now: Timestamp) -> 
         Some(health) if health.state() == HealthState::Ill => (false, health.seconds),
         // The node is not looked at meanwhile, and need not be.
         _ if busy => (false, 0),
-        // It came back from the payload, and may still be starting: that it denies it is known.
+        // The node came back from the payload, and may still be starting. That it denies the payload is known.
         Some(_) if denial(status, payload).is_some() && runs(status)? != payload => (false, 0),
         Some(health) => return Err(Unclear::Health(health.reasons.join("; "))),
         None => return Err(Unclear::Health("its service is too old to say".to_owned())),
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Or others would go to it until the old system has started, or for as long as an alarm of etcd stands.
+    /// Other nodes would else go to the payload until the old system has started, or as long as an alarm of etcd stands.
     #[test]
     fn what_it_denies_is_heard_also_while_its_health_is_unknown() {
         let denied = |name: &str| vec![Denied { payload: payload(name).into(), why: "a unit failed".to_owned() }];
@@ -223,7 +223,7 @@ mod tests {
         let heard = report(&of("new")).unwrap();
         assert_eq!(heard.failed.map(|failed| failed.evidence), Some(FailureEvidence::AfterReboot));
         assert_eq!((heard.well, heard.busy, heard.since), (false, false, now()));
-        // Of another payload, or while it runs this one, that says nothing of how it is.
+        // If it denies another payload, or runs this one, its denial says nothing of how it is.
         assert!(matches!(report(&of("other")), Err(Unclear::Health(_))));
         let mut runs = of("new");
         runs.disk.as_mut().unwrap().slots[1].payload = Some(payload("new").into());

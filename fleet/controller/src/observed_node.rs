@@ -148,8 +148,8 @@ pub fn blocker(status: &StatusResponse) -> Option<String> {
     operation.blocked.as_ref().map(|blocked| format!("{}: {blocked}", enum_name::of::<Step>(operation.step)))
 }
 
-/// True if this staging was asked for by one of these rollouts, and for any version or not. Of a name that is none nothing
-/// is known.
+/// True if one of these rollouts has asked for this staging, with or without `any_version`. A name that is no UUID tells
+/// nothing: that staging counts as theirs.
 fn is_staging_of(ended: &Ended, rollouts: &[&str], node: &str, any_version: bool) -> bool {
     let Ok(id) = Uuid::try_parse(&ended.id) else { return true };
     let is_of = |purpose: &String| (0..KEPT).any(|n| names::operation(purpose, node, Goal::Stage, n) == id);

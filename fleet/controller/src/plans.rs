@@ -3,7 +3,7 @@
 //! * A new target is a new rollout. It begins when no node of the pool holds a grant any more: running upgrades end, and no
 //!   node goes to the new payload before its canaries do.
 //! * A node that came after the plan was made gets a further rollout of the same payload, when the last one is finished.
-//! * Who is left out, silent, or could not stage is behind the others in a new plan, so that somebody else is the canary.
+//! * A node that is left out, silent, or could not stage is behind the others in a new plan: another one is the canary.
 //! * A plan is as large as fits into one object, with the record of its nodes beside it. A node that is left out gets a
 //!   further rollout, too.
 //! * What failed is not tried again by itself, and a payload that was denied gets no further rollout. Who deletes the

@@ -224,7 +224,8 @@ impl Controller {
         self.publish_status(observation, &members, &round, none, Timestamp::now()).await;
     }
 
-    /// Tell people. An event that was written already is neither written nor logged again. One that cannot be written does not stop the rest.
+    /// Tell people. An event that was written already is neither written nor logged again. One that cannot be written does
+    /// not stop the rest.
     async fn publish_status(
         &self,
         observation: Observation<'_>,

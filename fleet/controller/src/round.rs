@@ -169,7 +169,8 @@ fn taken(next: &Rollout, objects: &Objects) -> Option<String> {
 }
 
 /// The UIDs of nodes that may not be able to go: they do not answer, say what cannot be, or could not stage the payload the
-/// last time, for whatever rollout. What has denied it is not among them: it is to stop a new rollout as it did the last one.
+/// last time, for whatever rollout. A node that has denied the payload is not among them: it is to stop a new rollout as it
+/// stopped the last one.
 fn doubtful<'a>(of: &'a PoolRound, observation: Observation<'_>) -> BTreeSet<&'a str> {
     let highest = of.facts.ledger.highest();
     let is_unstaged = |uid: &str| {

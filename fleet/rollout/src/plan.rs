@@ -4,7 +4,8 @@
 //!   when everything else is done.
 //! * Within each, zone after zone, so that a rule for zones never waits for a node in the middle. Within a zone, by a hash
 //!   of UID and payload: the canaries are others each time, and the same for each controller.
-//! * Who is left out comes behind all others, and who may not be able to go behind its likes: neither is to be the canary.
+//! * A node that people leave out comes behind all others. One that may not be able to go comes behind the others of its
+//!   part. Neither is to be the canary.
 //! * A wave ends where a policy has a step, and where the control plane or the own node begins. So a step may have several
 //!   waves, of which the last one soaks: all of its nodes are canaries.
 //! * The hash names what is followed: pool, payload, nodes, order, soaks. It does not have the times, which depend on
@@ -159,8 +160,8 @@ impl Plan {
         (wave..self.waves.len()).find(|n| self.waves.get(*n).is_some_and(|of| of.soak.is_some()))
     }
 
-    /// The nodes of the step that ends with this wave, each with the number of its wave: those since the last soak. Those of
-    /// the wave alone, if it does not soak.
+    /// The nodes of the step that ends with this wave, each with the number of its wave: all nodes since the last soak. If
+    /// this wave does not soak, its own nodes alone.
     pub fn step(&self, wave: usize) -> impl Iterator<Item = (usize, &Node)> {
         let soaks = |n: &usize| self.waves.get(*n).is_some_and(|of| of.soak.is_some());
         let first = if soaks(&wave) { (0..wave).rev().find(soaks).map_or(0, |last| last + 1) } else { wave };
