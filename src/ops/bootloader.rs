@@ -2,22 +2,22 @@
 
 use slipway_core::{
     boot::{EfiLoader, slot::Slot},
-    disk::identity::{DiskIdentity, DiskKind},
+    disk::identity::DiskIdentity,
     kernel::arch::Arch,
-    plan::{
-        self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts,
-        bootloader::{BootloaderFacts, Left, Offered, RenewalRequest},
-    },
-    report::{BiosImage, BootloaderReport, ChangeReport, FailureKind, MAY_OFFER_MENU, Observer},
+    plan::{self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, bootloader::RenewalRequest},
+    report::{BiosImage, BootloaderReport, ChangeReport, MAY_OFFER_MENU, Observer},
 };
 
 use super::{
-    Change, ChangeOptions, DiskRequest, InstalledDisk, clones::Clones, installed_disk, secure_boot_check::SecureBoot,
+    Change, ChangeOptions, DiskRequest, InstalledDisk,
+    clones::Clones,
+    installed_disk,
+    shipped_loaders::{load, offered},
 };
 use crate::{
     bootloader::{AssetError, Loaders},
-    device::{Access, BlockIo, Disk},
-    error::{Failure, OrFail as _},
+    device::{Access, BlockIo as _},
+    error::Failure,
     execute::Sources,
     probe,
 };
@@ -135,36 +135,6 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
     })
 }
 
-/// Whether `update` replaces loaders that `repair` does not list, see [`slipway_core::report::Beside::unlisted`].
-pub fn unlisted(disk: &Disk, system: &SystemFacts) -> Option<Result<(), String>> {
-    system.list_missing.then_some(())?;
-    let (request, facts) = mending(disk, disk.identity(), system)?;
-    request.unlisted(&facts, &facts.kernels(system.env.as_ref()), system.sector)
-}
-
-/// Why `update` replaces damaged loaders only if that is accepted, see [`slipway_core::report::Beside::not_started`].
-pub fn not_started(disk: &dyn BlockIo, identity: &DiskIdentity, system: &SystemFacts) -> Option<Left> {
-    let (request, facts) = mending(disk, identity, system)?;
-    request.not_started(&facts, &facts.kernels(system.env.as_ref()), system.sector)
-}
-
-/// What an `update` without further flags would ask for, and what it would find.
-fn mending(
-    disk: &dyn BlockIo,
-    identity: &DiskIdentity,
-    system: &SystemFacts,
-) -> Option<(RenewalRequest, BootloaderFacts)> {
-    let arch = system.arch();
-    let offered = offered(&Loaders::load(arch).ok()?, arch, identity);
-    let request = RenewalRequest { offered, loader: None, ignore_secure_boot: false, mend: true };
-    let facts = probe::bootloader(disk, &system.gpt, &request);
-    Some((request, facts))
-}
-
-pub fn load(arch: Arch) -> Result<Loaders, Failure> {
-    Loaders::load(arch).or_fail(FailureKind::Environment)
-}
-
 /// The boot loaders, when a verb arms a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
@@ -197,13 +167,4 @@ pub fn on_the_way(
     };
     let offered = offered(&loaders, arch, disk);
     Some((loaders, RenewalRequest { offered, loader, ignore_secure_boot: false, mend: false }))
-}
-
-/// The installer's loaders, and the verdicts of the firmware that starts the disk. For an image file these are not known.
-pub fn offered(loaders: &Loaders, arch: Arch, disk: &DiskIdentity) -> Offered {
-    let firmware = match disk.kind {
-        DiskKind::Disk => SecureBoot::of_this_machine(),
-        DiskKind::Image => SecureBoot::Unknown("it is an image file, for another machine".to_owned()),
-    };
-    probe::offered(loaders, arch, &|image| firmware.verdict(image))
 }

@@ -6,7 +6,7 @@ use slipway_core::{
     report::{ChainCheck, FileCheck, FileState, Observer},
 };
 
-use super::bootloader;
+use super::shipped_loaders;
 use crate::{device::BlockIo, probe};
 
 /// Tells of boot loaders that are damaged, and of a damaged list of them. Without its name the verb that mends them would take
@@ -19,7 +19,7 @@ pub fn note(disk: &dyn BlockIo, identity: &DiskIdentity, system: &SystemFacts, o
         return;
     }
     let command = system.command("bootloader update", &identity.path);
-    let (flag, but) = bootloader::not_started(disk, identity, system)
+    let (flag, but) = shipped_loaders::not_started(disk, identity, system)
         .map_or_else(Default::default, |left| (" --ignore-secure-boot", format!("; but {left}")));
     for damaged in damage {
         observer.note(&format!("boot chain: {damaged}; `{command}{flag}` writes it anew{but}"));

@@ -45,6 +45,7 @@ mod secure_boot_check;
 pub mod secure_boot_uki;
 mod secure_medium;
 mod select_disk;
+mod shipped_loaders;
 pub mod sign;
 pub mod signing;
 mod slot_checks;

@@ -15,9 +15,10 @@ use slipway_core::{
 };
 
 use super::{
-    Change, ChangeOptions, DiskRequest, bootloader, damaged_loaders,
+    Change, ChangeOptions, DiskRequest, damaged_loaders,
     installed_disk::{self, first_unverified},
     mend::{look_at_lba0, look_at_table},
+    shipped_loaders,
 };
 use crate::{
     bootloader::Loaders,
@@ -146,9 +147,9 @@ fn make_esp(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    let loaders = bootloader::load(arch)?;
+    let loaders = shipped_loaders::load(arch)?;
     let opened = disk.open(Access::Write, observer)?;
-    let offered = bootloader::offered(&loaders, arch, opened.identity());
+    let offered = shipped_loaders::offered(&loaders, arch, opened.identity());
     let renewal = RenewalRequest { offered, loader: request.efi_loader, ignore_secure_boot: false, mend: true };
     let sources = Sources { loaders: Some(&loaders), ..Sources::default() };
     let repair = Repair { renewal: Some(renewal), force: request.force };

@@ -1,11 +1,11 @@
 //! Describes an installed disk: its content, the slot that boots next, and why.
 
 use super::{
-    DiskRequest, bootloader,
+    DiskRequest,
     clones::Clones,
     copies, history,
     reading::{self, Reader},
-    snapshot, utc,
+    shipped_loaders, snapshot, utc,
 };
 use crate::{
     device::{BlockIo as _, Disk},
@@ -72,8 +72,8 @@ pub(super) fn inspect(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>)
         notes: notes.into_iter().chain(clones.note()).collect(),
         detach: clones.detach(),
         shrunk: shrunk(disk, facts),
-        unlisted: bootloader::unlisted(disk, facts),
-        not_started: is_damaged.then(|| bootloader::not_started(disk, disk.identity(), facts)).flatten(),
+        unlisted: shipped_loaders::unlisted(disk, facts),
+        not_started: is_damaged.then(|| shipped_loaders::not_started(disk, disk.identity(), facts)).flatten(),
         writer: writer.cloned(),
         not_believed: None,
     }

@@ -7,8 +7,8 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
-    rebuild_boot_state::{default_if_lost, latest},
-    slots::{Draft, EnvCopies},
+    rebuild_boot_state::default_if_lost,
+    slots::{Draft, EnvCopies, latest},
 };
 use crate::{
     boot::{

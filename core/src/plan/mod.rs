@@ -295,10 +295,9 @@ impl Plan {
         }
     }
 
-    /// Whether the plan reaches its goal without this step. A cache counts until the next boot only, and the history
-    /// tells of a change without being needed for it. Upgrades and the ways back also work without META, where they only
-    /// change the label of the slot to return to. The ways back work without a marker, which counts only where both
-    /// copies of boot.env are lost. An upgrade is not begun without one, because it destroys the other slot.
+    /// Whether the plan reaches its goal without this step. A cache counts until the next boot only, and nothing needs the
+    /// history. Upgrades and ways back do without the label of the slot to return to in META, and ways back without a marker,
+    /// which counts only if both copies of boot.env are lost: an upgrade needs one, because it destroys the other slot.
     pub fn is_optional(&self, step: &Step) -> bool {
         match step {
             // The subjects of these steps are in force. Lost clusters do no harm.
@@ -335,8 +334,7 @@ impl Plan {
             (boot_envs(&self.without_history()), boot_envs(&other.without_history()));
         let conflict = before.iter().zip(&others_before).any(|(a, b)| a.is_some() && b.is_some() && a != b);
         let same = (self.goal, self.disk_guid, &self.system) == (other.goal, other.disk_guid, &other.system);
-        let same = same && self.esp == other.esp;
-        same && self.bootloader == other.bootloader && envs == others && !conflict
+        same && self.esp == other.esp && self.bootloader == other.bootloader && envs == others && !conflict
     }
 
     /// Whether the step after `n` (from 0) writes the other copy of the same.

@@ -7,8 +7,8 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
-    rebuild_boot_state::{default_if_lost, latest},
-    slots::{Draft, EnvCopies, only_the_trial_boots},
+    rebuild_boot_state::default_if_lost,
+    slots::{Draft, EnvCopies, latest, only_the_trial_boots},
     snapshot,
 };
 use crate::{

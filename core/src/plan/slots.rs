@@ -3,6 +3,8 @@
 
 use crate::prelude::*;
 
+mod markers;
+
 use alloc::collections::BTreeMap;
 
 use super::{
@@ -26,6 +28,8 @@ use crate::{
     text::quoted,
     units::Extent,
 };
+
+pub use markers::latest;
 
 /// META tag in which machined finds the label of the slot to return to.
 pub(crate) const META_UPGRADE: u8 = 0x06;
