@@ -2,7 +2,10 @@
 //! what it says of disks that have none or were damaged.
 
 use serde_json::{Value, json};
-use slipway_test_support::world::{Node, World, json_of, on_disk, partition, read_at, write_at};
+use slipway_test_support::{
+    exit_code::INSTALL,
+    world::{Node, World, json_of, on_disk, partition, read_at, tool, write_at},
+};
 
 const MIB: usize = 1 << 20;
 
@@ -151,4 +154,27 @@ fn a_damaged_record_hides_none_of_the_others() {
     assert!(shown.ends_with("1 entry is lost: its record cannot be read\n"), "{shown}");
     node.run('B', false, &["rollback"]).succeeds();
     assert_eq!(newest(&node), three("rollback", "A", "1.2.3"));
+}
+
+/// One wrong number in its entry: the history begins where another file lies. A record of it would be written into that file.
+#[test]
+fn a_history_that_shares_the_bytes_of_another_file_is_told() {
+    let world = World::new();
+    let whole = Node::installed(&world).disk;
+    let esp = partition(&whole, "EFI").offset;
+    let head = read_at(&whole, esp, 16 * MIB);
+    // Of an entry of a directory: its name; two halves of its first cluster at 20 and 26.
+    let entry = |name: &[u8; 11]| head.chunks(32).position(|entry| entry.starts_with(name)).unwrap() * 32;
+    for name in [b"CHAIN~1 SHA", b"BOOT    ENV", b"BOOTX64 EFI"] {
+        let disk = world.path("shared.img");
+        tool!("cp", "--sparse=always", &whole, &disk);
+        let (history, other) = (entry(b"HISTORY    "), entry(name));
+        for at in [20, 26] {
+            write_at(&disk, esp + (history + at) as u64, &head[other + at..][..2]);
+        }
+        for verb in ["status", "verify"] {
+            let said = on_disk(&disk, &[verb]).exits(INSTALL).stdout;
+            assert!(said.contains("two files share a cluster") && said.contains("fsck.vfat -a"), "{said}");
+        }
+    }
 }

@@ -336,7 +336,8 @@ impl Deciding<'_> {
     /// Files on the ESP share clusters, or the like: only the file system's own tool can tell them apart.
     fn esp_contradicts(&self) -> Option<NextStep> {
         let is_lost = self.facts.env_at.contains(&None);
-        let is_shared = self.facts.history.as_ref().is_some_and(|history| !history.is_kept());
+        let is_shared = self.facts.esp_contradicts.is_some()
+            || self.facts.history.as_ref().is_some_and(|history| !history.is_kept());
         let why = "the file system of the ESP contradicts itself, so nothing is written to it: mends that, and `installer \
                    status` then says what is left to do";
         (is_lost || is_shared)

@@ -311,7 +311,7 @@ impl FatMap {
             let runs = self.take(first)?;
             let bytes = runs.iter().map(|run| self.extent(*run).len).sum::<u64>();
             if bytes > MAX_DIRECTORY_BYTES || seen > MAX_DIRECTORIES {
-                return Err(MapError::Damaged("its directories are larger than any of ours"));
+                return Err(MapError::Other("its directories are larger than any of ours"));
             }
             let (listed, mut directory) = self.directory(&runs, read)?;
             // What does not begin with itself was zeroed, and is none to add to.
