@@ -12,7 +12,7 @@ use crate::{
     boot::slot::Slot,
     disk::layout::Part,
     kernel::{
-        cmdline::split_words,
+        cmdline::{MAX_BYTES, split_words},
         placeholder::{Placeholder, settle},
     },
 };
@@ -36,8 +36,13 @@ const fn mark(part: Part) -> char {
 /// The PARTUUIDs in the kernel command line of a slot that were put there for placeholders.
 pub fn named_partuuids(manifest: &Manifest, slot: Slot) -> Vec<(Part, Uuid)> {
     let extra = manifest.kernel_args.iter().flat_map(|args| &args.extra);
-    let asked: Vec<String> = manifest.payload_cmdline.iter().chain(extra).flat_map(|text| split_words(text)).collect();
-    let line = split_words(manifest.cmdline.as_deref().unwrap_or_default());
+    let (asked, line) = (manifest.payload_cmdline.iter().chain(extra), manifest.cmdline.as_deref().unwrap_or_default());
+    // No installer has written a longer line. What was asked for has placeholders that are longer than their values.
+    if line.len() > MAX_BYTES || asked.clone().map(String::len).sum::<usize>() > 8 * MAX_BYTES {
+        return vec![];
+    }
+    let asked: Vec<String> = asked.flat_map(|text| split_words(text)).collect();
+    let line = split_words(line);
     // What was asked for in so many words names what it wants.
     let settled = line.iter().filter(|word| !asked.contains(word));
     let patterns = asked.iter().filter_map(|word| settle(word, &|of| value(of, manifest, slot)).ok());
@@ -131,6 +136,7 @@ mod tests {
         assert_eq!(named("root=PARTUUID=@slot-partuuid@", &[], "root=PARTUUID=0123"), []);
         assert_eq!(named("root=PARTUUID=@slot-partuuid@", &[], &"root=PARTUUID=x".repeat(3)), []);
         assert_eq!(named("root=@slot-partuuid", &[], &of_others), []);
+        assert_eq!(named("root=PARTUUID=@slot-partuuid@", &[], &format!("{of_others} {}", "x".repeat(MAX_BYTES))), []);
     }
 
     #[test]
