@@ -46,7 +46,9 @@ pub fn volumes(disk: &dyn BlockIo, gpt: &GptFacts) -> Volumes {
             VolumeHolds::Luks => None,
             VolumeHolds::Other => lost(disk, &head, extent),
         };
-        found.faults.extend(fault.map(|fault| (part, format!("{part}: {fault} (byte {} of the disk)", extent.offset))));
+        found.faults.extend(fault.map(|fault| {
+            (part, format!("{part}: {fault} (the partition begins at byte {} of the disk)", extent.offset))
+        }));
         found.held.insert(part, held);
     }
     found

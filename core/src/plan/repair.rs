@@ -388,7 +388,8 @@ fn left(system: &SystemFacts, default: Slot, esp: &Esp) -> Vec<String> {
     if slot.marker_at.is_none() && slot.damage().is_none() {
         let part = Part::from(default);
         left.push(format!(
-            "{MARKER} on {part} is missing, or not exactly one sector of its own, and is not written: {REMEDY}"
+            "{MARKER} on {part} is missing, or not exactly one sector of its own, and is not written: the next upgrade writes \
+             a slot that has one"
         ));
     }
     left
