@@ -57,6 +57,7 @@ impl<'d> Growing<'d> {
         options: &ChangeOptions,
         observer: &mut dyn Observer,
     ) -> Result<Box<ChangeReport>, Failure> {
+        self.plan.warnings.iter().for_each(|warning| observer.note(warning));
         mend::reported(&self.plan, identity, options, || self.carry_out(observer))
     }
 

@@ -14,6 +14,7 @@ use slipway_core::{
     },
     plan::{GptCopies, GptFacts, Intruder},
     units::{Extent, Lba, SectorSize},
+    zeros::are_zeros,
 };
 
 pub(super) type Table = (Header, Vec<Entry>);
@@ -181,6 +182,17 @@ pub fn lba1(disk: &dyn BlockIo) -> Option<Vec<u8>> {
 pub(super) fn raw_table(disk: &dyn BlockIo, at: Lba) -> Option<RawTable> {
     let (header, bytes) = copy(disk, at).ok()?;
     RawTable::new(header, bytes).ok()
+}
+
+/// Whether the place of the other copy, as the one at `at` names it, is blank: it was not damaged, but is gone with the end of
+/// the disk.
+pub(super) fn is_other_blank(disk: &dyn BlockIo, at: Lba) -> bool {
+    let sector = disk.sector_size();
+    let other = raw_table(disk, at).map(|copy| copy.other().0);
+    let end = other.and_then(|lba| lba.checked_add(1)?.checked_mul(sector.bytes()));
+    let mut bytes = vec![0; gpt_bytes(sector) as usize];
+    let from = end.and_then(|end| end.checked_sub(bytes.len() as u64));
+    from.is_some_and(|from| disk.read_back(from, &mut bytes).is_ok()) && are_zeros(&bytes)
 }
 
 /// The partitions of a table, if they are ours.

@@ -2,7 +2,7 @@
 
 use super::{
     error::ProbeError,
-    gpt::{lba1, raw_table},
+    gpt::{is_other_blank, lba1, raw_table},
     lba0::gpt,
     read, table_bytes,
 };
@@ -27,15 +27,16 @@ pub fn grow_facts(disk: &dyn BlockIo) -> Result<(GrowFacts, Option<Vec<u8>>), Pr
     let last = raw_table(disk, Lba(disk_bytes / sector.bytes() - 1));
     let ephemeral = gpt.part(Part::Ephemeral);
     let held = held(disk, ephemeral)?;
+    let end_is_blank = gpt.copies.primary.is_ok() && gpt.copies.backup.is_err() && is_other_blank(disk, Lba(1));
     let known = disk.known(ephemeral.offset).map_err(|source| ProbeError::Io { offset: ephemeral.offset, source })?;
-    Ok((GrowFacts { gpt, sector, disk_bytes, primary, last, held, known }, lba1))
+    Ok((GrowFacts { gpt, sector, disk_bytes, primary, last, held, end_is_blank, known }, lba1))
 }
 
 fn held(disk: &dyn BlockIo, part: Extent) -> Result<EphemeralContent, ProbeError> {
     let mut head = vec![0; part.len.min(HEAD_BYTES as u64) as usize];
     read(disk, part.offset, &mut head)?;
-    if has_raid_at_end(disk, part)? {
-        return Ok(EphemeralContent::Unsafe("an md RAID member"));
+    if let Some(name) = at_end(disk, part)? {
+        return Ok(EphemeralContent::Unsafe(name));
     }
     Ok(match recognise(&head) {
         // A LUKS volume has both copies of its header at the beginning.
@@ -51,17 +52,26 @@ fn held(disk: &dyn BlockIo, part: Extent) -> Result<EphemeralContent, ProbeError
     })
 }
 
-// Versions 0.90 and 1.0 keep their superblock at the end, and the file system begins where the partition does (md(4)).
-fn has_raid_at_end(disk: &dyn BlockIo, part: Extent) -> Result<bool, ProbeError> {
+// What keeps its superblock at the end of a partition, and whose file system begins where the partition does: md of the versions
+// 0.90 and 1.0 (md(4)), and DRBD with internal metadata (libblkid, drbd.c).
+fn at_end(disk: &dyn BlockIo, part: Extent) -> Result<Option<&'static str>, ProbeError> {
     const STEP: u64 = 64 << 10;
-    let aligned = part.len / STEP * STEP;
-    let (old, new) = (aligned.checked_sub(STEP), (part.len / 4096 * 4096).checked_sub(8192));
-    for at in [old, new].into_iter().flatten() {
+    const MD: [u32; 2] = [0xa92b_4efc, 0xa92b_4efc_u32.swap_bytes()];
+    // Of the versions 8 and 9, and of 8.4 while it is in use; big-endian.
+    const DRBD: [u32; 3] = [0x6b02_7483, 0x6c02_7483, 0x6d02_7483];
+    let (steps, pages) = (part.len / STEP * STEP, part.len / 4096 * 4096);
+    let places: [(Option<u64>, &[u32], _); 3] = [
+        (steps.checked_sub(STEP), &MD, "an md RAID member"),
+        (pages.checked_sub(8192), &MD, "an md RAID member"),
+        (pages.checked_sub(4096 - 60), &DRBD, "a DRBD device"),
+    ];
+    for (at, magics, name) in places {
+        let Some(at) = at else { continue };
         let mut magic = [0; 4];
         read(disk, part.offset + at, &mut magic)?;
-        if u32::from_le_bytes(magic) == 0xa92b_4efc || u32::from_be_bytes(magic) == 0xa92b_4efc {
-            return Ok(true);
+        if magics.contains(&u32::from_le_bytes(magic)) {
+            return Ok(Some(name));
         }
     }
-    Ok(false)
+    Ok(None)
 }

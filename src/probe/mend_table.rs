@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::{
     error::ProbeError,
     files::{has_boot_state, is_free_of_others, slot_boots},
-    gpt::{Gpt, ON_THE_COPY, lba1, needs, ours, place, raw_table, second_copy, wrong_places},
+    gpt::{Gpt, ON_THE_COPY, is_other_blank, lba1, needs, ours, place, raw_table, second_copy, wrong_places},
     head,
     own_lists::own_lists,
     part_content::{PartContent, has_meta},
@@ -132,16 +132,22 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
         table,
         new_guids,
         lba0,
-        end_is_blank: gpt.primary.is_ok() && gpt.backup.is_err() && is_blank(disk, bytes - gpt_bytes(sector)),
+        end_is_blank: gpt.primary.is_ok() && gpt.backup.is_err() && is_other_blank(disk, Lba(1)),
     };
     (!facts.faults.is_empty()).then_some((facts, misplaced))
 }
 
 // The disk was larger: by its table, or by a file system that ends beyond its end. Nothing is made smaller to fit.
 fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
-    // The second copy stands at the end.
-    if gpt.contradicting().is_some() {
-        return None;
+    // The second copy stands at the end. If the first one names a place behind that, it is one of before a growth: it counts only
+    // if the volume did not grow.
+    let is_behind = |at: Lba| at.0 >= disk.size() / disk.sector_size().bytes();
+    if let Some(others) = gpt.contradicting() {
+        let was_larger = raw_table(disk, Lba(1)).is_some_and(|raw| is_behind(raw.other()));
+        let is_held = |(place, _): (Extent, _)| held(disk, place).is_some_and(|held| held <= place.len);
+        if !was_larger || self::place(others, Part::Ephemeral, disk.sector_size()).is_some_and(is_held) {
+            return None;
+        }
     }
     if let Err(shrunk @ ProbeError::Shrunk { .. }) = ours(disk, gpt) {
         return Some(shrunk);
@@ -171,9 +177,13 @@ fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
 fn off_the_copy(disk: &dyn BlockIo, place: Extent) -> Option<Extent> {
     let end = second_copy(disk);
     let len = round_down(end, MIB).checked_sub(place.offset).filter(|len| *len > 0 && place.end() > end)?;
+    (held(disk, place)? <= len).then_some(Extent { len, ..place })
+}
+
+// The bytes that the content of a volume takes. None: it is not known.
+fn held(disk: &dyn BlockIo, place: Extent) -> Option<u64> {
     let head = head(disk, place)?;
-    let held = if are_zeros(&head) { 0 } else { XfsSize::from_superblock(&head)?.bytes()? };
-    (held <= len).then_some(Extent { len, ..place })
+    if are_zeros(&head) { Some(0) } else { XfsSize::from_superblock(&head)?.bytes() }
 }
 
 // The copy that counts. `Some(None)` if both are lost, and None if one of them may come back or is of another kind.
@@ -230,12 +240,6 @@ fn lost_copies(gpt: &Gpt, backup_is_right: bool) -> impl Iterator<Item = String>
     let backup = gpt.backup.as_ref().err().filter(|why| !(matches!(why, GptError::OtherTable) && backup_is_right));
     let copies = [("first", gpt.primary.as_ref().err()), ("second", backup)];
     copies.into_iter().filter_map(|(which, why)| Some(format!("its {which} copy is damaged: {}", why?)))
-}
-
-// Whether the second copy of the table was not damaged, but is gone with the end of the disk.
-fn is_blank(disk: &dyn BlockIo, from: u64) -> bool {
-    let mut end = vec![0; gpt_bytes(disk.sector_size()) as usize];
-    disk.read_back(from, &mut end).is_ok() && are_zeros(&end)
 }
 
 // A disk that became larger has its backup elsewhere, and only `grow` moves that.

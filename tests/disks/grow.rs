@@ -11,8 +11,8 @@ use slipway_core::units::{GIB, MIB};
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
-        Content, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, Outcome, Partition, Running, SLOT_4096, World, installer,
-        json_of, noise, on_disk, partition, read_at, refused, refused_on, tool, write_at,
+        Content, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, Outcome, Partition, Running, SLOT_4096, World, flip,
+        installer, json_of, noise, on_disk, partition, read_at, refused, refused_on, tool, write_at,
     },
 };
 
@@ -161,10 +161,16 @@ fn what_is_refused() {
     let world = World::new();
     let disk = on_a_larger_disk(&world, &[], IMAGE_BYTES + 100 * MIB);
     let at = partition(&disk.node, "EPHEMERAL");
-    // A RAID member with its description at the end (md, version 1.0).
-    write_at(&disk.node, at.offset + at.len - 8192, &0xa92b_4efc_u32.to_le_bytes());
-    refused_on(&disk, INSTALL, &["EPHEMERAL holds an md RAID member", "left as it is"], || grow(&disk.node));
-    write_at(&disk.node, at.offset + at.len - 8192, &[0; 4]);
+    // Members with their description at the end: md, version 1.0; DRBD with internal metadata.
+    for (from_end, magic, what) in [
+        (8192, 0xa92b_4efc_u32.to_le_bytes(), "an md RAID member"),
+        (4096 - 60, 0x8374_026b_u32.to_be_bytes(), "a DRBD device"),
+    ] {
+        let place = at.offset + at.len / 4096 * 4096 - from_end;
+        write_at(&disk.node, place, &magic);
+        refused_on(&disk, INSTALL, &[&format!("EPHEMERAL holds {what}"), "left as it is"], || grow(&disk.node));
+        write_at(&disk.node, place, &[0; 4]);
+    }
     let head = read_at(&disk.node, at.offset, 4096);
     write_at(&disk.node, at.offset, &noise(5, 4096));
     refused_on(&disk, INSTALL, &["something that is not known"], || grow(&disk.node));
@@ -263,4 +269,52 @@ fn a_first_copy_from_before_the_growth_is_written_anew() {
             "{mend}: data was written over"
         );
     }
+}
+
+/// The disk was smaller for a time: EPHEMERAL lost its end, and the backup GPT with it. A new backup takes the only sign away.
+#[test]
+fn an_end_that_is_lost_is_told_before_a_new_backup_hides_it() {
+    let world = World::new();
+    let whole = world.installed(&["--format-data=true"]);
+    let again = |verb: &str, bytes: u64, spoil: &dyn Fn(&Path)| {
+        let image = world.path("again.img");
+        tool!("cp", "--sparse=always", &whole, &image);
+        spoil(&image);
+        lengthen(&image, bytes);
+        on_disk(&image, &[verb, "--progress=none"]).succeeds()
+    };
+    let note = "as where the disk was smaller for a time";
+    let shorten = |image: &Path| lengthen(image, IMAGE_BYTES - 10 * MIB);
+    again("grow", IMAGE_BYTES, &shorten).says(&[note]);
+    again("grow", IMAGE_BYTES + GIB, &shorten).says(&[note]);
+    again("repair", IMAGE_BYTES, &shorten).says(&[note]);
+    // The end of a larger disk is blank, and nothing was there.
+    let repaired = again("repair", IMAGE_BYTES + GIB, &|image| flip(image, IMAGE_BYTES - 512 + 60));
+    assert!(!repaired.stderr.contains(note), "{}", repaired.stderr);
+}
+
+/// The backup GPT of before a growth lies in the last block again. It counts only if the file system did not grow.
+#[test]
+fn a_disk_is_cut_back_to_its_former_size() {
+    let world = World::new();
+    let image = world.installed(&["--format-data=true"]);
+    let again = |is_mounted: bool| {
+        lengthen(&image, IMAGE_BYTES + GIB);
+        {
+            let disk = Loop::attach(&image, &[]);
+            let part = ephemeral(&disk);
+            let _mount = is_mounted.then(|| Mount::new(&part.node, world.path("mounted")));
+            grow(&disk.node).succeeds();
+        }
+        lengthen(&image, IMAGE_BYTES);
+    };
+    again(false);
+    on_disk(&image, &["repair"]).succeeds();
+    on_disk(&image, &["status"]).succeeds();
+    again(true);
+    let seen = Content::of(&image);
+    for verb in ["status", "repair"] {
+        on_disk(&image, &[verb]).exits(INSTALL).says(&["make it as large as it was"]);
+    }
+    assert!(seen == Content::of(&image));
 }

@@ -31,7 +31,7 @@ fn facts(sector: SectorSize) -> GrowFacts {
     let mounted = Some(("/var".to_owned(), xfs(ephemeral)));
     let known = Some(Known { bytes: ephemeral, mounted, elsewhere: None });
     let held = EphemeralContent::Xfs(xfs(ephemeral));
-    GrowFacts { gpt, sector, disk_bytes: DISK, primary: Some(primary), last: None, held, known }
+    GrowFacts { gpt, sector, disk_bytes: DISK, primary: Some(primary), last: None, held, end_is_blank: false, known }
 }
 
 fn raw(header: &[u8], at: Lba, entries: &[u8]) -> RawTable {

@@ -20,7 +20,7 @@ use crate::prelude::*;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Goal, GptFacts, Plan, Refusal, Refusals, Step, step::TAIL_BYTES};
+use super::{Goal, GptFacts, Plan, Refusal, Refusals, Step, mend_table::END_IS_BLANK, step::TAIL_BYTES};
 use crate::{
     disk::{
         gpt_grow::{GrownGpt, Place, RawTable},
@@ -43,6 +43,8 @@ pub struct GrowFacts {
     /// The copy with its header in the last block.
     pub last: Option<RawTable>,
     pub held: EphemeralContent,
+    /// The place of the backup that the primary names is blank.
+    pub end_is_blank: bool,
     /// EPHEMERAL as the kernel knows it. None of an image file, or if the kernel reads no partitions of the disk.
     pub known: Option<Known>,
 }
@@ -138,7 +140,8 @@ pub fn grow(disk: &str, facts: &GrowFacts) -> Result<(Plan, Option<GrownGpt>), R
         meta_found: None,
         esp: None,
         boot_env_at: [None; 2],
-        warnings: vec![],
+        // The new backup takes the last sign of it away.
+        warnings: facts.end_is_blank.then(|| END_IS_BLANK.to_owned()).into_iter().collect(),
         result: result(growth, facts),
         meanwhile: "the partition table is the one that was there before".to_owned(),
         growth: Some(growth),

@@ -51,9 +51,13 @@ pub struct MendTableFacts {
     pub new_guids: Vec<&'static str>,
     /// What is known of LBA 0.
     pub lba0: Lba0,
-    /// Nothing is left at the end of the disk, and the rest of it is there.
+    /// The place of the backup is blank.
     pub end_is_blank: bool,
 }
+
+/// The note of a disk whose backup GPT was not damaged, but is gone with the end of the disk.
+pub const END_IS_BLANK: &str = "the place of the backup GPT is blank, as where the disk was smaller for a time: then EPHEMERAL has \
+                                lost its end, too, and `xfs_repair -n` on its partition tells";
 
 /// Plan it. Another repair finds other losses.
 pub fn mend_table(base: &RequestBase, facts: &MendTableFacts) -> Plan {
@@ -67,11 +71,7 @@ pub fn mend_table(base: &RequestBase, facts: &MendTableFacts) -> Plan {
     let warning = (!new.is_empty()).then(|| {
         format!("these partitions get new PARTUUIDs, because nothing says the old ones any more: {}", new.join(", "))
     });
-    let end = facts.end_is_blank.then(|| {
-        "the end of the disk is blank, as where the disk was smaller for a time: then EPHEMERAL has lost its end, too, and \
-         `xfs_repair -n` on its partition tells"
-            .to_owned()
-    });
+    let end = facts.end_is_blank.then(|| END_IS_BLANK.to_owned());
     Plan {
         warnings: warning.into_iter().chain(end).collect(),
         result: format!("the partition table is written again ({what}), and no data was changed; {more}"),
