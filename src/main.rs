@@ -84,7 +84,7 @@ impl Caller {
 
     fn done(&self, report: Report, told: Vec<String>) -> ExitCode {
         let is_bad = report.is_bad();
-        let written = match self.print(report, told) {
+        let written = match self.print(self.advice.complete(report), told) {
             // A reader that has seen enough, such as head(1), does not change the result.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,
@@ -102,7 +102,7 @@ impl Caller {
     }
 
     fn failed(&self, failure: &Failure, told: Vec<String>) -> ExitCode {
-        let report = self.advice.complete(report_failure::report(failure, self.verb.as_deref()));
+        let report = self.advice.complete_failure(report_failure::report(failure, self.verb.as_deref()), failure);
         let remedy = report.remedy.as_deref().filter(|remedy| !report.message.contains(remedy));
         let remedy = remedy.map_or_else(String::new, |remedy| format!("\nnext step: {remedy}"));
         say(&format!("error: {}{remedy}", report.message));
@@ -146,9 +146,7 @@ impl Caller {
             (_, Report::Text(text)) if text.is_empty() => String::new(),
             // Scripts and messages of `completions` and `man` are no data: they stay as they are.
             (_, Report::Text(text)) => output::human(text.trim_end()),
-            // What META holds is from outside: no word of it is added to.
-            (Output::Json, report @ Report::Meta(_)) => output::document(report, told)?,
-            (Output::Json, report) => self.advice.completed_json(&output::document(report, told)?),
+            (Output::Json, report) => output::document(report, told)?,
             // A script gets the value of a tag as it is.
             (Output::Human, report @ Report::Meta(MetaReport { bare: true, .. })) if !stdout().is_terminal() => {
                 format!("{report}\n")
@@ -156,7 +154,7 @@ impl Caller {
             (Output::Human, report) => {
                 let text = output::human(&if self.verbose { format!("{report:#}") } else { report.to_string() });
                 // No value from outside may look as if it were said by us.
-                if matches!(report, Report::Meta(_)) { text } else { colour::stdout(self.advice.completed(&text)) }
+                if matches!(report, Report::Meta(_)) { text } else { colour::stdout(text) }
             }
         };
         output::write(&stdout(), text.as_bytes(), output::PATIENCE)

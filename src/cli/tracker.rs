@@ -127,9 +127,12 @@ impl Observer for Tracker {
     }
 
     fn note(&mut self, text: &str) {
-        let text = self.advice.completed(text);
-        self.shown.note(&text);
-        locked(&self.work).told.push(text);
+        self.quote(&self.advice.completed(text));
+    }
+
+    fn quote(&mut self, text: &str) {
+        self.shown.note(text);
+        locked(&self.work).told.push(text.to_owned());
     }
 
     fn holds(&mut self, disk: &str, key: &str) {

@@ -132,6 +132,7 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
         damage: facts.damage.clone(),
         update: due.as_ref().ok().map(|due| due.change.clone()).filter(|change| !change.is_none()),
         left: due.err().map(|why| format!("{why}; {}", why.remedy())),
+        command: "`installer bootloader update`".to_owned(),
     })
 }
 

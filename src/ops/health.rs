@@ -161,7 +161,7 @@ impl Lines<'_> {
 
     fn say(&mut self, observer: &mut dyn Observer) {
         let line = std::mem::take(&mut self.line);
-        observer.note(&format!("{}: {}", self.name, String::from_utf8_lossy(&line).trim_end()));
+        observer.quote(&format!("{}: {}", self.name, String::from_utf8_lossy(&line).trim_end()));
     }
 
     fn end(&mut self, observer: &mut dyn Observer) {

@@ -73,17 +73,23 @@ pub use trust::{NoRule, TrustRequest, TrustSetupError};
 
 use std::{
     fs, io,
+    path::Path,
     time::{Duration, SystemTime},
 };
 
 use anyhow::Context as _;
-use slipway_core::{boot::loader_variable::BootWords, plan::Refusals, report::FailureKind, text::quoted};
+use slipway_core::{
+    boot::{loader_variable::BootWords, running::Running},
+    plan::Refusals,
+    report::FailureKind,
+    text::quoted,
+};
 
 use crate::{
     device,
     error::{Failure, OrFail as _},
     payload::{SourceRef, image::ImageError},
-    probe::ProbeError,
+    probe::{self, ProbeError},
 };
 
 /// The UEFI loader's record of this boot (`loader/src/variable.rs`).
@@ -107,6 +113,14 @@ pub fn boot_words() -> Result<BootWords, Failure> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e.to_string()),
     }))
+}
+
+/// Whether nothing runs from a disk. One that does not read as ours is no more at rest than in use.
+pub fn is_at_rest(path: &Path) -> bool {
+    let disk = DiskRequest { path: path.to_owned(), lock_timeout: Duration::ZERO, found: None };
+    let guid = disk.look().ok().and_then(|opened| Some(probe::gpt(&opened).ok()?.disk_guid));
+    let runs = |guid| kernel_cmdline().is_ok_and(|line| Running::from_cmdline(&line, guid).slot().is_some());
+    guid.is_some_and(|guid| !runs(guid))
 }
 
 /// Seconds since 1970 UTC.

@@ -6,7 +6,10 @@ use super::{
     status::{self, Seen},
 };
 use crate::error::Failure;
-use slipway_core::report::{Observer, SlotCheck, VerifyReport, Writer};
+use slipway_core::{
+    boot::slot::Slot,
+    report::{Observer, SlotCheck, VerifyReport, Writer},
+};
 
 pub fn run(request: &DiskRequest, observer: &mut dyn Observer) -> Result<VerifyReport, Failure> {
     let disk = request.look()?;
@@ -22,7 +25,8 @@ pub fn run(request: &DiskRequest, observer: &mut dyn Observer) -> Result<VerifyR
         let Seen { disk, boot_chain, writer, .. } = seen;
         let damage = boot_chain.problems().into_iter().chain(slots.values().flat_map(SlotCheck::problems));
         let ok = !slots.is_empty() && problems.is_empty() && damage.count() == 0;
-        Ok(VerifyReport { disk: disk.path, ok, boot_chain, slots, problems, notes, writer, next_step })
+        let versions = Slot::BOTH.map(|slot| facts.slots[slot].version().to_owned()).to_vec();
+        Ok(VerifyReport { disk: disk.path, ok, boot_chain, slots, problems, notes, writer, next_step, versions })
     };
     let (report, writer) = reading::settled(&disk, look, |report| report.ok)?;
     Ok(VerifyReport { writer, ..report })

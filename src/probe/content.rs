@@ -19,6 +19,9 @@ use slipway_core::{
     zeros::{are_zeros, data_at},
 };
 
+/// Behind what is found, if it is a system of ours that has lost its table.
+pub const BRINGS_BACK: &str = "`installer status` says what brings it back";
+
 pub fn disk_facts(disk: &Disk) -> io::Result<DiskFacts> {
     Ok(DiskFacts {
         identity: disk.identity().clone(),
@@ -42,9 +45,7 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     if let Err(lost @ (ProbeError::Lba0Lost | ProbeError::TableLost(_) | ProbeError::Shrunk { .. })) = lba0::gpt(disk) {
         let unused = "; nothing on it was in use yet, as after an installation that has not ended";
         let unused = if is_unfinished(disk).unwrap_or(false) { unused } else { "" };
-        return Ok(Found::Something(format!(
-            "a Slipway system: {lost}{unused}; `installer status` says what brings it back"
-        )));
+        return Ok(Found::Something(format!("a Slipway system: {lost}{unused}; {BRINGS_BACK}")));
     }
     let tail_at = disk.size() - len as u64;
     let (mut head, mut tail) = (AlignedBuf::new(CHUNK_BYTES), AlignedBuf::new(CHUNK_BYTES));

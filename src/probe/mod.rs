@@ -24,7 +24,7 @@ mod volumes;
 pub use bootloader::{asset_facts, boot_chain_and_loaders, bootloader, bootloaders, fat_map, offered};
 pub use chain::{boot_chain, drive_record};
 pub use clones::{DisksWith, clones, disks_with};
-pub use content::disk_facts;
+pub use content::{BRINGS_BACK, disk_facts};
 pub use error::ProbeError;
 pub use files::check_files;
 pub use gpt::lba1;

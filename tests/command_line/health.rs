@@ -140,6 +140,17 @@ fn checks_that_are_odd() {
     trial.says("10-gone", 1, "No such file");
 }
 
+/// They read like advice of ours, which names the disk.
+#[test]
+fn the_words_of_a_check_stay_as_they_are() {
+    let world = World::new();
+    let trial = Trial::of(&world);
+    trial.check("50-bad", "echo 'see `installer status`'; exit 1");
+    let report = trial.confirm(&["--output=json"]).exits(DEPENDENCY).says(&["50-bad: see `installer status`"]).json();
+    assert!(report["message"].as_str().unwrap().ends_with(": see `installer status`"), "{report}");
+    assert!(report["told"].as_array().unwrap().contains(&json!("50-bad: see `installer status`")), "{report}");
+}
+
 /// Fail closed, and say what is left out.
 #[test]
 fn the_directory() {

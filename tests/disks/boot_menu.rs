@@ -111,7 +111,7 @@ fn a_loader_that_may_not_know_is_told() {
     };
     let note = "off, but a boot loader without an epoch may not know that, and offer it all the same: `installer bootloader \
                 update";
-    let whole = format!("{note} --disk {}` replaces it", disk.display());
+    let whole = format!("{note} --disk {} --offline` replaces it", disk.display());
     assert!(run(&["menu", "off"]).stderr.contains(&whole));
     let (json, text, verbose) = shown(&disk);
     assert_eq!((json, &text, &verbose), (json!(false), &format!("boot menu  {whole}"), &text));

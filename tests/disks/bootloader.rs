@@ -112,8 +112,8 @@ fn a_disk_of_an_earlier_version_moves_to_the_loader_and_keeps_the_rest() {
     for text in ["UEFI       GRUB, without an epoch", "BIOS       GRUB, without an epoch (half 1 of BIOS)", "epoch 1"] {
         assert!(said.contains(text), "{text:?} in {said}");
     }
-    let advised =
-        format!("update     `installer bootloader update --disk {}`: UEFI starts Slipway's loader", disk.display());
+    let command = format!("`installer bootloader update --disk {} --offline`", disk.display());
+    let advised = format!("update     {command}: UEFI starts Slipway's loader");
     assert!(said.contains(&advised) && said.contains("loader 0.1.0, epoch 1"), "{said}");
     let untouched = Content::of(&disk);
     tells(

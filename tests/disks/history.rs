@@ -121,6 +121,22 @@ fn who_asks_is_no_part_of_the_plan_hash() {
     assert_eq!(history(&node)[0]["reason"], "as planned");
 }
 
+/// It reads like advice, and is what somebody said.
+#[test]
+fn a_reason_that_names_a_command_stays_as_it_is() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    let reason = "as `installer status` said";
+    let args = ["rollback", "--offline", "--output=json", "--reason", reason];
+    assert!(on_disk(&node.disk, &args).succeeds().json().to_string().contains(reason));
+    assert_eq!(history(&node)[0]["reason"], reason);
+    for (verb, shown) in [("history", "reason: "), ("status", "reason: ")] {
+        let text = on_disk(&node.disk, &[verb]).succeeds().stdout;
+        assert!(text.contains(&format!("{shown}{reason}")), "{text}");
+    }
+}
+
 /// A disk of an earlier version: everything works as before, and `history` says that there is none.
 #[test]
 fn a_disk_without_a_history() {

@@ -13,6 +13,7 @@ use crate::{
     digest::Sha256,
     disk::identity::DiskIdentity,
     plan::auto_upgrade::{Advance, Reboot},
+    text::quoted,
 };
 
 /// The decision, its reason, and the actions that followed.
@@ -70,7 +71,8 @@ impl AutoUpgradeReport {
             }
             Advance::KnownBad => format!(
                 "nothing to do: the registry has {version}, which was tried on this disk and given up; push a mended \
-                 one, or `installer upgrade --retry-bad` takes it"
+                 one, or `installer upgrade --retry-bad --disk {}` takes it",
+                quoted(&self.disk.path)
             ),
             Advance::Upgrade => match &self.change {
                 Some(change) if !self.dry_run => change.plan.result.clone(),

@@ -35,6 +35,9 @@ pub struct BootloaderReport {
     pub update: Option<BootloaderChange>,
     /// Why the boot loaders would stay as they are, though this installer has others.
     pub left: Option<String>,
+    /// The command that makes these changes, between backticks.
+    #[serde(skip)]
+    pub command: String,
 }
 
 /// The boot loaders of a disk, as they say themselves.
@@ -58,11 +61,13 @@ impl Bootloaders {
         uefi == Some(0) || bios == Some(0)
     }
 
-    /// Whether a person at the keyboard may choose a slot, for people. None: the boot state is lost.
-    pub(super) fn menu(&self, on: Option<bool>) -> String {
+    /// Whether a person at the keyboard may choose a slot, for people. None: the boot state is lost. `update` replaces them.
+    pub(super) fn menu(&self, on: Option<bool>, update: &str) -> String {
         match on {
             Some(true) => "on: while the machine starts, a key offers the slots",
-            Some(false) if self.may_offer_menu() => MAY_OFFER_MENU,
+            Some(false) if self.may_offer_menu() => {
+                return MAY_OFFER_MENU.replace("`installer bootloader update`", update);
+            }
             Some(false) => "off: while the machine starts, no key does anything",
             None => "on: the boot state is lost, and with it whether the menu was off",
         }
@@ -98,12 +103,12 @@ impl fmt::Display for BootloaderReport {
         rows.push(("UEFI", self.uefi.as_ref().map_or_else(none, |image| format!("{image} ({})", self.path))));
         rows.extend(self.bios.as_ref().map(|bios| ("BIOS", bios.to_string())));
         let found = Bootloaders { uefi: self.uefi.clone(), bios: self.bios.clone() };
-        rows.push(("boot menu", found.menu(self.menu)));
+        rows.push(("boot menu", found.menu(self.menu, &self.command)));
         rows.extend(self.shipped.as_ref().map(|image| ("installer", image.to_string())));
         rows.extend(self.damage.iter().map(|damage| ("damaged", damage.clone())));
         let update = match (&self.left, &self.update) {
             (Some(why), _) => format!("none: {why}"),
-            (None, Some(change)) => format!("`installer bootloader update`: {change}"),
+            (None, Some(change)) => format!("{}: {change}", self.command),
             (None, None) => "none: the boot loaders are those of this installer".to_owned(),
         };
         rows.push(("update", update));

@@ -104,6 +104,10 @@ pub trait Observer {
     fn moved(&mut self, _fetched: u64, _reused: u64) {}
     /// Something the user should know; not an error.
     fn note(&mut self, text: &str);
+    /// The same in the words of another program.
+    fn quote(&mut self, text: &str) {
+        self.note(text);
+    }
     /// A disk is locked for writing from here on. `key` tells it apart from all others of this machine.
     fn holds(&mut self, _disk: &str, _key: &str) {}
     /// State of the disk if the command ends now, or at any time before this is called again.

@@ -4,6 +4,7 @@
 
 use crate::prelude::*;
 
+mod advice;
 mod auto_upgrade;
 mod bootloader;
 mod change;

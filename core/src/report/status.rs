@@ -27,6 +27,7 @@ use crate::{
     digest::Sha256,
     disk::{identity::DiskIdentity, layout::Part},
     payload::components::Components,
+    text::quoted,
     units::{Extent, approx},
 };
 
@@ -159,7 +160,9 @@ impl StatusReport {
         rows.push(("boot chain", self.boot_chain()));
         if verbose {
             rows.extend(self.bootloaders.rows());
-            rows.push(("boot menu", self.bootloaders.menu(self.boot_env.as_ref().map(|env| !env.no_menu))));
+            let offline = if self.running.slot().is_none() { " --offline" } else { "" };
+            let update = format!("`installer bootloader update --disk {}{offline}`", quoted(&self.disk.path));
+            rows.push(("boot menu", self.bootloaders.menu(self.boot_env.as_ref().map(|env| !env.no_menu), &update)));
             rows.push(("rollback", self.rollback.clone()));
             rows.extend(self.meta.iter().map(|(tag, value)| ("META", format!("{tag} {value}"))));
             rows.extend(self.partitions.iter().map(|(part, extent)| {

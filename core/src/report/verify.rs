@@ -102,6 +102,9 @@ pub struct VerifyReport {
     /// The command to type next.
     #[serde(default)]
     pub next_step: NextStep,
+    /// The versions in the slots.
+    #[serde(skip)]
+    pub versions: Vec<String>,
 }
 
 /// The boot chain: what the firmware starts before any slot.
