@@ -9,7 +9,7 @@ use slipway_core::{
         gpt::{ENTRIES, Entry, GptError, Header},
         gpt_grow::RawTable,
         gpt_mend::{outside, wrong_kind},
-        layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, gpt_bytes, overlap},
+        layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, overlap},
         sectors::Sign,
     },
     plan::{GptCopies, GptFacts, Intruder},
@@ -188,9 +188,9 @@ pub(super) fn raw_table(disk: &dyn BlockIo, at: Lba) -> Option<RawTable> {
 /// the disk.
 pub(super) fn is_other_blank(disk: &dyn BlockIo, at: Lba) -> bool {
     let sector = disk.sector_size();
-    let other = raw_table(disk, at).map(|copy| copy.other().0);
-    let end = other.and_then(|lba| lba.checked_add(1)?.checked_mul(sector.bytes()));
-    let mut bytes = vec![0; gpt_bytes(sector) as usize];
+    let Some(copy) = raw_table(disk, at) else { return false };
+    let end = copy.other().0.checked_add(1).and_then(|blocks| blocks.checked_mul(sector.bytes()));
+    let mut bytes = vec![0; copy.copy_bytes(sector) as usize];
     let from = end.and_then(|end| end.checked_sub(bytes.len() as u64));
     from.is_some_and(|from| disk.read_back(from, &mut bytes).is_ok()) && are_zeros(&bytes)
 }
@@ -226,7 +226,8 @@ pub(super) fn ours(disk: &dyn BlockIo, gpt: &Gpt) -> Result<GptFacts, ProbeError
     let kinds = Part::ALL.into_iter().filter_map(|part| wrong_kind(part, entry(part)?));
     let faults = kinds.chain(outside(header.usable, &parts, sector)).collect();
     let (disk_guid, copies) = (header.disk_guid, gpt.copies(sector));
-    let on_the_copy = parts[Part::Ephemeral.index()].end() > second_copy(disk) && copies.backup.is_ok();
+    let on_the_copy =
+        parts[Part::Ephemeral.index()].end() > second_copy(disk, header.copy_bytes(sector)) && copies.backup.is_ok();
     let misplaced = on_the_copy.then(|| (Part::Ephemeral, ON_THE_COPY.to_owned())).into_iter().collect();
     Ok(GptFacts { disk_guid, parts, guids, copies, intruders, faults, misplaced })
 }
@@ -234,9 +235,9 @@ pub(super) fn ours(disk: &dyn BlockIo, gpt: &Gpt) -> Result<GptFacts, ProbeError
 /// A file system of that size would overwrite that copy, and the copy what is in the file system.
 pub(super) const ON_THE_COPY: &str = "partition 7 (EPHEMERAL) lies on the second copy of the table";
 
-/// The byte at which the second copy of the table begins, at the end of the disk.
-pub(super) fn second_copy(disk: &dyn BlockIo) -> u64 {
-    table_bytes(disk).saturating_sub(gpt_bytes(disk.sector_size()))
+/// The byte at which a second copy of so many bytes begins, at the end of the disk.
+pub(super) fn second_copy(disk: &dyn BlockIo, bytes: u64) -> u64 {
+    table_bytes(disk).saturating_sub(bytes)
 }
 
 pub(super) fn place(entries: &[Entry], part: Part, sector: SectorSize) -> Option<(Extent, Uuid)> {
@@ -260,7 +261,8 @@ pub(super) fn wrong_places(parts: &[Extent; 7], sector: SectorSize) -> Option<St
 pub(super) fn needs(header: &Header, entries: &[Entry], sector: SectorSize) -> u64 {
     let last = header.my_lba.0.max(header.alternate_lba.0);
     let by_header = last.checked_add(1).and_then(|blocks| Lba(blocks).offset(sector)).unwrap_or(0);
-    let ends = entries.iter().filter_map(|entry| Some(entry.extent(sector)?.end() + gpt_bytes(sector)));
+    let ends =
+        entries.iter().filter_map(|entry| Some(entry.extent(sector)?.end().saturating_add(header.copy_bytes(sector))));
     ends.max().unwrap_or(0).max(by_header)
 }
 

@@ -78,11 +78,13 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
     let basis = basis(disk, gpt)?;
     let basis_lost = basis.is_none();
     let first = basis.as_ref().map(RawTable::entries).unwrap_or_default();
-    let (second, by_first) = (gpt.contradicting(), hints(disk, &first));
+    let copy = basis.as_ref().map(|raw| raw.copy_bytes(sector));
+    let (second, by_first) = (gpt.contradicting(), hints(disk, &first, copy));
     let copies = Copies { first: &first, second, hints: by_first, disk_bytes: bytes, sector };
     let chosen = choose(&copies, &PartContent::new(disk))?;
-    let mut ours = our_entries(&chosen.entries, hints(disk, &chosen.entries), bytes, sector)?;
-    if let Some(room) = off_the_copy(disk, ours.parts[Part::Ephemeral.index()]) {
+    let mut ours = our_entries(&chosen.entries, hints(disk, &chosen.entries, copy), bytes, sector)?;
+    let end = second_copy(disk, copy.unwrap_or(gpt_bytes(sector)));
+    if let Some(room) = off_the_copy(disk, ours.parts[Part::Ephemeral.index()], end) {
         ours.parts[Part::Ephemeral.index()] = room;
         ours.faults.push(ON_THE_COPY.to_owned());
     }
@@ -154,28 +156,29 @@ fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
     }
     let (sector, has, part) = (disk.sector_size(), table_bytes(disk), Part::Ephemeral);
     // The second copy would be written over the end of a partition.
-    let is_in_the_way = |entry: &Entry| {
-        let place = entry.extent(sector).filter(|place| place.end() <= has && place.end() > second_copy(disk));
+    let is_in_the_way = |entry: &Entry, end: u64| {
+        let place = entry.extent(sector).filter(|place| place.end() <= has && place.end() > end);
         let is_ours = entry.number == part.number() && entry.name == part.name();
-        place.is_some_and(|place| gpt.backup.is_err() || (is_ours && off_the_copy(disk, place).is_none()))
+        place.is_some_and(|place| gpt.backup.is_err() || (is_ours && off_the_copy(disk, place, end).is_none()))
     };
     if let Ok((header, entries)) = gpt.in_use()
-        && entries.iter().any(is_in_the_way)
+        && entries.iter().any(|entry| is_in_the_way(entry, second_copy(disk, header.copy_bytes(sector))))
     {
         return Some(ProbeError::Shrunk { part, needs: needs(header, entries, sector), has });
     }
-    let entries = basis(disk, gpt)?.map(|raw| raw.entries()).unwrap_or_default();
-    let ours = our_entries(&entries, hints(disk, &entries), has, sector)?;
+    let basis = basis(disk, gpt)?;
+    let entries = basis.as_ref().map(RawTable::entries).unwrap_or_default();
+    let copy = basis.map(|raw| raw.copy_bytes(sector));
+    let ours = our_entries(&entries, hints(disk, &entries, copy), has, sector)?;
     let place = ours.parts[part.index()];
     let superblock = head(disk, place).filter(|head| ours.guids[part.index()].is_none() && is_intact(head))?;
     let bytes = XfsSize::from_superblock(&superblock)?.bytes()?.checked_next_multiple_of(MIB)?;
-    let needs = bytes.checked_add(place.offset + gpt_bytes(sector))?;
+    let needs = bytes.checked_add(place.offset + copy.unwrap_or(gpt_bytes(sector)))?;
     (needs > has).then_some(ProbeError::Shrunk { part, needs, has })
 }
 
-// EPHEMERAL where it lies on the second copy of the table: it ends before that if what is in it does.
-fn off_the_copy(disk: &dyn BlockIo, place: Extent) -> Option<Extent> {
-    let end = second_copy(disk);
+// EPHEMERAL where it lies on the second copy of the table, which begins at `end`: it ends before that if what is in it does.
+fn off_the_copy(disk: &dyn BlockIo, place: Extent, end: u64) -> Option<Extent> {
     let len = round_down(end, MIB).checked_sub(place.offset).filter(|len| *len > 0 && place.end() > end)?;
     (held(disk, place)? <= len).then_some(Extent { len, ..place })
 }
@@ -248,19 +251,20 @@ fn is_at_end(disk: &dyn BlockIo, table: &GrownGpt) -> bool {
     disk.read_back(table.gpt.backup_header_offset, &mut header).is_ok_and(|()| header == table.gpt.backup_header)
 }
 
-// The volume of a slot fills it, and so does an XFS file system its partition, but for the rest of the last MiB.
-fn hints(disk: &dyn BlockIo, entries: &[slipway_core::disk::gpt::Entry]) -> Hints {
+// The volume of a slot fills it, and so does an XFS file system its partition, but for the rest of the last MiB. `copy`: bytes of
+// a copy of the table, if it is known.
+fn hints(disk: &dyn BlockIo, entries: &[Entry], copy: Option<u64>) -> Hints {
     let first = BIOS_OFFSET + BIOS_BYTES;
     let slot = FatVolume::open(disk, Extent { offset: first, len: disk.size().saturating_sub(first) }).ok();
     let slot = slot.map(|volume| volume.bytes());
     // Without any entry nothing else says where the second one is.
     let slot = slot.or_else(|| entries.is_empty().then(|| size_by_the_second_slot(disk, first)).flatten());
-    let sized = our_entries(entries, Hints { slot, ephemeral: None }, table_bytes(disk), disk.sector_size());
+    let sized = our_entries(entries, Hints { slot, copy, ephemeral: None }, table_bytes(disk), disk.sector_size());
     let ephemeral = sized.and_then(|ours| {
         let size = XfsSize::from_superblock(&head(disk, ours.parts[Part::Ephemeral.index()])?)?;
         size.bytes()
     });
-    Hints { slot, ephemeral }
+    Hints { slot, ephemeral, copy }
 }
 
 // Slots that are larger are not searched for: that takes a read for each MiB.

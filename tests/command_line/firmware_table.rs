@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
+use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{Content, IMAGE_BYTES, Range, World, json_of, on_disk, partition, read_at, refused, tool, write_at},
@@ -107,6 +108,48 @@ fn a_volume_that_lies_on_the_second_copy_of_the_table() {
         says(&image, verb, &["make it as large as it was"]);
     }
     assert!(content(&image) == seen);
+}
+
+/// A table with fewer entries has a smaller second copy, and EPHEMERAL may end right before that.
+#[test]
+fn the_second_copy_is_as_large_as_its_table() {
+    let world = World::new();
+    let image = installed(&world);
+    let bytes = IMAGE_BYTES + MIB + 24 * 512;
+    let resize = |bytes: u64| drop(tool!("truncate", format!("--size={bytes}"), &image));
+    resize(bytes);
+    tool!("sgdisk", "--resize-table=64", &image);
+    let end = || {
+        let part = partition(&image, "EPHEMERAL");
+        part.offset + part.len
+    };
+    let is_well = |what: &str| {
+        assert_eq!(json_of(&image, &["status"])["problems"], json!([]), "{what}");
+        let repaired = on_disk(&image, &["repair"]).succeeds().stdout;
+        assert!(repaired.starts_with("nothing to do"), "{what}: {repaired}");
+        assert_eq!(end(), IMAGE_BYTES + MIB, "{what}");
+        assert!(tool!("sgdisk", "--verify", &image).contains("No problems found"), "{what}");
+    };
+    on_disk(&image, &["grow"]).succeeds();
+    is_well("it has grown");
+    on_disk(&image, &["wipe", "EPHEMERAL", "--format-data"]).succeeds();
+    is_well("its file system has all of it");
+    for at in [512, bytes - 512] {
+        write_at(&image, at, &[0; 512]);
+        on_disk(&image, &["repair"]).succeeds();
+        is_well(&format!("a copy was lost at byte {at}"));
+    }
+    tool!("sgdisk", "--delete=7", &image);
+    on_disk(&image, &["repair"]).succeeds();
+    is_well("its entry was deleted");
+    resize(bytes - 7 * 512);
+    on_disk(&image, &["repair"]).succeeds();
+    is_well("the rest of the disk is gone");
+    resize(bytes - 8 * 512);
+    let larger = format!("`truncate --size={} {}`", bytes - 7 * 512, image.display());
+    for verb in ["status", "repair"] {
+        says(&image, verb, &[&larger]);
+    }
 }
 
 /// UEFI takes neither of two partitions that overlap, and a change is refused.

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::{
     gpt::Entry,
     gpt_mend::{Hints, Room, known, places},
-    layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, as_installed, gpt_bytes, overlap},
+    layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, as_installed, overlap},
 };
 use crate::units::{Extent, MIB, SectorSize};
 
@@ -83,7 +83,8 @@ pub fn choose(copies: &Copies, content: &dyn Content) -> Option<Chosen> {
     let as_it_is = Chosen { entries: copies.first.to_vec(), misplaced: vec![], missing: vec![], changed: vec![] };
     let mut best: Option<(Rank, [Extent; 7])> = None;
     if answers.iter().any(|answers| answers.len() > 1) {
-        let weigh = Weigh { told: &told, answers: &answers, hints: copies.hints, room: room(copies), content };
+        let (hints, sector) = (copies.hints, copies.sector);
+        let weigh = Weigh { told: &told, answers: &answers, hints, sector, room: room(copies), content };
         for n in 0..answers.iter().map(Vec::len).product() {
             let Some(parts) = weigh.answer(n) else { continue };
             let rank = weigh.rank(&parts)?;
@@ -180,13 +181,15 @@ fn has_name_of_ours(entry: &Entry) -> bool {
 fn room(copies: &Copies) -> Room {
     let is_ours = |entry: &Entry| entry.number <= Part::ALL.len() as u32 || has_name_of_ours(entry);
     let others = copies.first.iter().filter(|entry| !is_ours(entry)).filter_map(|entry| entry.extent(copies.sector));
-    Room { disk_bytes: copies.disk_bytes, sector: copies.sector, renamed: None, others: others.collect() }
+    let copy = copies.hints.copy_bytes(copies.sector);
+    Room { disk_bytes: copies.disk_bytes, copy, renamed: None, others: others.collect() }
 }
 
 struct Weigh<'a> {
     told: &'a [Told; 7],
     answers: &'a [Vec<Option<Extent>>; 7],
     hints: Hints,
+    sector: SectorSize,
     room: Room,
     content: &'a dyn Content,
 }
@@ -199,13 +202,13 @@ impl Weigh<'_> {
             n /= answers.len();
             answer
         });
-        let Room { disk_bytes, sector, others, .. } = &self.room;
+        let Room { disk_bytes, copy, others, .. } = &self.room;
         let mut parts = places(chosen, self.hints, &self.room)?;
         let [.., last] = &mut parts;
         if let [.., None] = chosen {
             *last = self.ephemeral(*last);
         }
-        let (begin, end) = (2 * sector.bytes() + ENTRY_ARRAY_BYTES, disk_bytes.checked_sub(gpt_bytes(*sector))?);
+        let (begin, end) = (2 * self.sector.bytes() + ENTRY_ARRAY_BYTES, disk_bytes.checked_sub(*copy)?);
         let is_possible =
             |part: &Extent| part.offset >= begin && part.end() <= end && !others.iter().any(|other| other.meets(*part));
         let has_data = |part: &Part| {

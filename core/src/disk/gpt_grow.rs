@@ -24,6 +24,14 @@ pub struct RawTable {
     bytes: Vec<u8>,
 }
 
+impl Header {
+    /// Bytes of a copy of its table: a header, and as many entries as it says. A table of others may have fewer than ours.
+    pub fn copy_bytes(&self, sector: SectorSize) -> u64 {
+        let entries = self.entries_bytes() as u64;
+        (entries.div_ceil(sector.bytes()) + 1) * sector.bytes()
+    }
+}
+
 impl RawTable {
     /// Fails if the bytes do not match the header.
     pub fn new(header: Header, mut bytes: Vec<u8>) -> Result<Self, GptError> {
@@ -79,9 +87,14 @@ impl RawTable {
         self.disk_guid() == other.disk_guid() && self.bytes == other.bytes
     }
 
+    /// Bytes of a copy of it.
+    pub fn copy_bytes(&self, sector: SectorSize) -> u64 {
+        self.header.copy_bytes(sector)
+    }
+
     /// Place of the backup on a disk with so many bytes. Partitions must end before it.
     pub fn backup(&self, disk_bytes: u64, sector: SectorSize) -> Option<Extent> {
-        let len = (self.array_blocks(sector) + 1) * sector.bytes();
+        let len = self.copy_bytes(sector);
         let end = disk_bytes - disk_bytes % sector.bytes();
         Some(Extent { offset: end.checked_sub(len)?, len })
     }

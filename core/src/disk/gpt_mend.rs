@@ -19,6 +19,14 @@ pub struct Hints {
     pub slot: Option<u64>,
     /// Bytes of EPHEMERAL, by its file system.
     pub ephemeral: Option<u64>,
+    /// Bytes of a copy of the table, by that table. None: there is none, and a new one is as large as any of ours.
+    pub copy: Option<u64>,
+}
+
+impl Hints {
+    pub(super) fn copy_bytes(&self, sector: SectorSize) -> u64 {
+        self.copy.unwrap_or_else(|| super::layout::gpt_bytes(sector))
+    }
 }
 
 /// Our entries as they shall be, and their faults.
@@ -62,7 +70,7 @@ pub(super) fn known(
     if count(&by_number) < count(&by_name) && follow_one_another(&by_name, &certain) {
         return by_name;
     }
-    let room = Room { disk_bytes, sector, renamed: None, others: vec![] };
+    let room = Room { disk_bytes, copy: hints.copy_bytes(sector), renamed: None, others: vec![] };
     let has_room = |known: [Option<&Entry>; 7]| {
         places(known.map(|entry| entry.and_then(|entry| entry.extent(sector))), hints, &room).is_some()
     };
@@ -97,7 +105,7 @@ pub fn our_entries(entries: &[Entry], hints: Hints, disk_bytes: u64, sector: Sec
     let last = |entry: &Entry| entry.number == Part::Ephemeral.number();
     let renamed = others.iter().find(|(entry, _)| last(entry)).map(|(_, extent)| *extent);
     let others_at = others.iter().filter(|(entry, _)| !last(entry)).map(|(_, extent)| *extent).collect();
-    let room = Room { disk_bytes, sector, renamed, others: others_at };
+    let room = Room { disk_bytes, copy: hints.copy_bytes(sector), renamed, others: others_at };
     let parts = places(known.map(|entry| entry.and_then(|entry| entry.extent(sector))), hints, &room)?;
     if overlap(&parts).is_some() {
         return None;
@@ -182,7 +190,8 @@ fn wrong_type(part: Part, entry: &Entry) -> Option<String> {
 
 pub(super) struct Room {
     pub disk_bytes: u64,
-    pub sector: SectorSize,
+    /// Bytes of the second copy of the table, at the end.
+    pub copy: u64,
     /// The entry with the number of EPHEMERAL, and another name.
     pub renamed: Option<Extent>,
     pub others: Vec<Extent>,
@@ -223,9 +232,8 @@ impl Room {
         if let Some(renamed) = self.renamed.filter(|renamed| renamed.offset == begin) {
             return Some(renamed.len);
         }
-        let backup = super::layout::gpt_bytes(self.sector);
         let behind = self.others.iter().filter(|other| other.offset >= begin).map(|other| other.offset);
-        let end = behind.min().unwrap_or(u64::MAX).min(self.disk_bytes.checked_sub(backup)?);
+        let end = behind.min().unwrap_or(u64::MAX).min(self.disk_bytes.checked_sub(self.copy)?);
         let all = round_down(end, MIB).checked_sub(begin)?;
         Some(by_file_system.and_then(|bytes| bytes.checked_next_multiple_of(MIB)).map_or(all, |bytes| bytes.min(all)))
     }
@@ -375,12 +383,19 @@ mod tests {
     fn a_table_is_made_from_what_lies_on_the_disk() {
         let (layout, raw) = table();
         assert_eq!(found(&[], Hints::default()), None);
-        let ours = found(&[], Hints { slot: Some(36 * MIB), ephemeral: None }).unwrap();
+        let ours = found(&[], Hints { slot: Some(36 * MIB), ..Hints::default() }).unwrap();
         assert_eq!((ours.parts, ours.is_inferred), (Part::ALL.map(|part| layout.part(part)), true));
         let guids = Part::ALL.map(|part| Uuid::from_u128(0x100 + u128::from(part.number())));
         let made = RawTable::empty(Uuid::from_u128(7), DISK, SECTOR).unwrap();
         assert_eq!(bytes(&made.with_ours(&ours, &guids, DISK, SECTOR).unwrap()), bytes(&raw));
-        let ours = found(&[], Hints { slot: Some(36 * MIB), ephemeral: Some(64 * MIB - 4096) }).unwrap();
+        // It ends where the second copy of this table may begin.
+        let larger = DISK + 24 * 512;
+        for (copy, end) in [(Some(17 * 512), DISK), (None, DISK - MIB)] {
+            let hints = Hints { copy, ..Hints::default() };
+            let ours = our_entries(&raw.entries()[..6], hints, larger, SECTOR).unwrap();
+            assert_eq!(ours.parts[6].end(), end, "{copy:?}");
+        }
+        let ours = found(&[], Hints { slot: Some(36 * MIB), ephemeral: Some(64 * MIB - 4096), copy: None }).unwrap();
         assert_eq!(ours.parts[6].len, 64 * MIB);
     }
 }

@@ -53,14 +53,14 @@ impl Disk {
     }
 
     fn chosen(&self, first: &[Entry], second: Option<&[Entry]>) -> Option<Chosen> {
-        let hints = Hints { slot: Some(SLOT), ephemeral: None };
+        let hints = Hints { slot: Some(SLOT), ..Hints::default() };
         choose(&Copies { first, second, hints, disk_bytes: DISK, sector: SECTOR }, self)
     }
 
     /// What a repair writes, from the entries that count: the places and the PARTUUIDs. None if it refuses.
     fn mended(&self, first: &[Entry], second: Option<&[Entry]>) -> Option<([Extent; 7], [Option<Uuid>; 7])> {
         let chosen = self.chosen(first, second)?;
-        let ours = our_entries(&chosen.entries, Hints { slot: Some(SLOT), ephemeral: None }, DISK, SECTOR)?;
+        let ours = our_entries(&chosen.entries, Hints { slot: Some(SLOT), ..Hints::default() }, DISK, SECTOR)?;
         Some((ours.parts, ours.guids))
     }
 
@@ -319,7 +319,7 @@ fn a_volume_lies_where_its_file_system_says() {
     assert!(!disk.chosen(&entries, None).unwrap().misplaced.contains(&Part::State));
     // A table for a larger disk, as `grow` leaves it, ends where it says.
     let entries = damaged(&disk.entries, &[(6, Change::Places(8, 16 * 2048 + 8))]);
-    let hints = Hints { slot: Some(SLOT), ephemeral: None };
+    let hints = Hints { slot: Some(SLOT), ..Hints::default() };
     let copies = Copies { first: &entries, second: None, hints, disk_bytes: DISK + 40 * MIB, sector: SECTOR };
     let chosen = choose(&copies, &disk).unwrap();
     assert_eq!((chosen.entries[6].first, chosen.entries[6].last), (disk.entries[6].first, entries[6].last));
@@ -359,7 +359,7 @@ impl Content for Encrypted {
 #[test]
 fn an_encrypted_volume_lies_where_it_begins() {
     let disk = Encrypted(disk([true; 3]));
-    let hints = Hints { slot: Some(SLOT), ephemeral: None };
+    let hints = Hints { slot: Some(SLOT), ..Hints::default() };
     let chosen = |entries: &[Entry]| {
         choose(&Copies { first: entries, second: None, hints, disk_bytes: DISK, sector: SECTOR }, &disk).unwrap()
     };
