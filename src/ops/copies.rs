@@ -130,8 +130,8 @@ fn of_an_earlier_time(disk: &Disk, facts: &SystemFacts) -> Option<String> {
     let makes_it = |step: &Step| matches!(step, Step::WriteBootEnv { env, .. } if env.default == slot);
     let remedy = match back(&base, facts) {
         Ok(plan) if plan.steps.iter().any(makes_it) => format!("; `{command}` makes it that again"),
-        // It goes from the system that runs to the other one.
-        Ok(_) if facts.running.slot() == Some(slot) => {
+        // It goes from the system that runs to the other one, unless a trial waits: that is cancelled.
+        Ok(_) if facts.running.slot() == Some(slot) && facts.env.as_ref()?.once.is_none() => {
             format!("; once slot {} runs, `{command}` makes it that again", !slot)
         }
         _ => String::new(),

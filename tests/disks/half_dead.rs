@@ -148,6 +148,33 @@ fn an_esp_of_an_earlier_time_is_told_and_rollback_leads_back() {
     refused(&node.disk, INSTALL, &["slot B", "is damaged"], || node.run_under("quiet", &["rollback", "--offline"]));
 }
 
+/// Within that slot the verb does nothing, and where a trial of it waits by that state, it would cancel that.
+#[test]
+fn an_esp_of_an_earlier_time_names_rollback_only_where_it_leads_back() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let esp = partition(&node.disk, "EFI");
+    let now = || read_at(&node.disk, esp.offset, esp.len as usize);
+    let installed = now();
+    node.upgrade().succeeds();
+    let waits = now();
+    node.grub_tries();
+    node.run('B', true, &["confirm"]).succeeds();
+    let notes = |earlier: &[u8], cmdline: &str| {
+        write_at(&node.disk, esp.offset, earlier);
+        let notes = node.run_under(cmdline, &["status", "--output=json"]).json()["notes"].to_string();
+        assert!(notes.contains("slot B, 1.3.0, was the default since"), "{notes}");
+        notes
+    };
+    let inside = node.cmdline('B', false);
+    let told = notes(&installed, &inside);
+    assert!(told.contains("; once slot A runs, `installer rollback"), "{told}");
+    for cmdline in ["quiet", &inside] {
+        let told = notes(&waits, cmdline);
+        assert!(!told.contains("rollback"), "{told}");
+    }
+}
+
 /// A slot that was never confirmed is not made the default.
 #[test]
 fn a_repair_trusts_what_was_confirmed_only() {
