@@ -80,7 +80,7 @@ pub(super) fn inspect(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>)
 }
 
 fn shrunk(disk: &Disk, facts: &SystemFacts) -> Option<String> {
-    (facts.gpt.copies.backup.is_err() || !facts.gpt.misplaced.is_empty()).then_some(())?;
+    facts.gpt.is_damaged().then_some(())?;
     probe::mended_table(disk).err()?.way_back(&quoted(&disk.identity().path))
 }
 
@@ -98,7 +98,7 @@ pub struct Seen {
     pub notes: Vec<String>,
     /// The disk to detach, if another one has the same disk GUID.
     pub detach: Option<String>,
-    /// The remedy, if the disk was larger, and has no room for the second copy of the table.
+    /// See [`Beside::shrunk`].
     pub shrunk: Option<String>,
     /// See [`Beside::unlisted`].
     pub unlisted: Option<Result<(), String>>,

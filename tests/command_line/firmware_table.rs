@@ -1,6 +1,6 @@
 //! A partition table whose checksums are right, and of which firmware does not take what it shall.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use serde_json::json;
 use slipway_core::units::MIB;
@@ -10,6 +10,9 @@ use slipway_test_support::{
 };
 
 use super::damage::{PARTS, installed, is_mended};
+
+/// What is damaged, and how.
+type Damage<'d> = (&'d str, &'d dyn Fn(&Path));
 
 #[track_caller]
 fn says(image: &Path, verb: &str, texts: &[&str]) {
@@ -149,6 +152,37 @@ fn the_second_copy_is_as_large_as_its_table() {
     let larger = format!("`truncate --size={} {}`", bytes - 7 * 512, image.display());
     for verb in ["status", "repair"] {
         says(&image, verb, &[&larger]);
+    }
+}
+
+/// `repair` begins with the table, for which there is no room: so it is not advised, whatever else it would mend.
+#[test]
+fn a_disk_that_shrank_beside_another_fault() {
+    let world = World::new();
+    let faults: [Damage; 4] = [
+        ("the type of the ESP", &|image| drop(tool!("sgdisk", "--typecode=1:8300", image))),
+        ("the status byte", &|image| write_at(image, 446, &[8])),
+        ("a copy of the boot state", &|image| {
+            let esp = format!("{}@@{}", image.display(), partition(image, "EFI").offset);
+            drop(tool!("mdel", "-i", esp, "::/slipway/boot.env"));
+        }),
+        ("the first sector of the ESP", &|image| write_at(image, partition(image, "EFI").offset, &[0; 512])),
+    ];
+    for (what, damage) in faults {
+        let image = installed(&world);
+        damage(&image);
+        let resize = |bytes: u64| drop(tool!("truncate", format!("--size={bytes}"), &image));
+        resize(IMAGE_BYTES - MIB + 8 * 512);
+        let next = json_of(&image, &["status"])["next_step"].clone();
+        assert_eq!(next["command"], json!(null), "{what}: {next}");
+        assert!(next["why"].as_str().unwrap().starts_with("make it as large as it was"), "{what}: {next}");
+        says(&image, "repair", &["make it as large as it was"]);
+        resize(IMAGE_BYTES);
+        for _ in 0..2 {
+            on_disk(&image, &["repair"]).succeeds();
+        }
+        assert_eq!(json_of(&image, &["status"])["next_step"]["command"], json!(null), "{what}");
+        fs::remove_file(&image).unwrap();
     }
 }
 

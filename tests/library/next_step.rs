@@ -439,16 +439,20 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_named_is_not_refused(facts in random_system(), chain_damaged: bool, rare in 0u8..20) {
+    fn what_is_named_is_not_refused(facts in random_system(), chain_damaged: bool, shrank: bool, rare in 0u8..20) {
         let mut facts = facts;
         if rare == 0 {
             facts.slots.b = blank();
         }
         // As `status` finds it.
         let problems = facts.in_use().any(|slot| facts.slots[slot].damage().is_some());
-        let step = next_step(&facts, &Beside { chain_damaged: chain_damaged && rare == 1, problems, ..beside() });
+        let shrunk = (shrank && rare < 5).then(|| "make it as large as it was".to_owned());
+        let repairs = shrunk.is_none();
+        let chain_damaged = chain_damaged && rare == 1;
+        let step = next_step(&facts, &Beside { chain_damaged, problems, shrunk, ..beside() });
         let command = step.command.clone().unwrap_or_default();
         prop_assert!(is_taken(&facts, &command), "{command}: refused");
+        prop_assert!(repairs || !command.starts_with("installer repair"), "there is no room for the table");
         let env = facts.env.as_ref();
         let runs = facts.running.slot();
         if command == "reboot" {

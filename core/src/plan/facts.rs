@@ -43,6 +43,7 @@ use crate::{
 };
 
 const REPAIR: &str = "`installer repair` writes it again";
+const REPAIR_TABLE: &str = "`installer repair` writes it again, or says what is in the way";
 
 /// Content of a disk before an install.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -457,16 +458,14 @@ impl SystemFacts {
         let (copies, mut losses) = (&self.gpt.copies, Vec::new());
         if let Err(why) = &copies.primary {
             losses.push(format!(
-                "the first copy of the partition table is damaged ({why}), and the boot loader reads no other: {REPAIR}"
+                "the first copy of the partition table is damaged ({why}), and the boot loader reads no other: {REPAIR_TABLE}"
             ));
         }
         if let Err(why) = &copies.backup {
-            losses.push(format!(
-                "the second copy of the partition table is damaged ({why}): {REPAIR}, or says what is in the way"
-            ));
+            losses.push(format!("the second copy of the partition table is damaged ({why}): {REPAIR_TABLE}"));
         }
         let wrong = self.gpt.faults.iter().chain(self.gpt.misplaced.iter().map(|(_, why)| why));
-        losses.extend(wrong.map(|why| format!("the partition table is damaged ({why}): {REPAIR}")));
+        losses.extend(wrong.map(|why| format!("the partition table is damaged ({why}): {REPAIR_TABLE}")));
         losses
     }
 

@@ -52,7 +52,7 @@ pub struct Beside<'a> {
     pub is_image: bool,
     /// The disk to detach, and why, if another one has the same disk GUID.
     pub detach: Option<String>,
-    /// The remedy, if there is no room for the second copy of the table: the disk was larger.
+    /// The remedy, if there is no room for the second copy of the table: the disk was larger, and `repair` is refused.
     pub shrunk: Option<String>,
     /// Whether the boot chain is damaged.
     pub chain_damaged: bool,
@@ -102,7 +102,10 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::problems,
         Deciding::not_read,
     ];
-    rows.iter().find_map(|row| row(&on)).unwrap_or_else(|| words("nothing to do"))
+    let step = rows.iter().find_map(|row| row(&on)).unwrap_or_else(|| words("nothing to do"));
+    let is_repair = step.command.as_ref().is_some_and(|command| command.starts_with("installer repair "));
+    // It begins with the table, whatever else it has to do.
+    beside.shrunk.clone().filter(|_| is_repair).map_or(step, words)
 }
 
 const VERIFIES: &str = "reads everything, and names what is damaged";
@@ -161,7 +164,9 @@ impl Deciding<'_> {
         }
         let repair = self.verb(self.repair(), "repair", "makes the boot state again; what boots stays what boots");
         let confirm = || self.verb(self.confirm(), "confirm", "once the system is well: it becomes the default");
-        repair.or_else(confirm).or_else(|| Some(self.reinstall("the boot state is lost, and cannot be made again")))
+        let is_refused = self.beside.shrunk.is_some();
+        let step = if is_refused { confirm().or(repair) } else { repair.or_else(confirm) };
+        step.or_else(|| Some(self.reinstall("the boot state is lost, and cannot be made again")))
     }
 
     /// A system runs without what belongs to it.

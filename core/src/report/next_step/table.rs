@@ -7,13 +7,14 @@ impl Deciding<'_> {
     pub(super) fn partition_table(&self) -> Option<NextStep> {
         let gpt = &self.facts.gpt;
         let why = format!("{}: writes the table again, and keeps all data", gpt.urgent()?);
-        let repair = || self.command("installer repair --disk {disk}", &why);
-        Some(self.beside.shrunk.clone().filter(|_| gpt.copies.backup.is_ok()).map_or_else(repair, words))
+        Some(self.command("installer repair --disk {disk}", &why))
     }
 
     pub(super) fn intruder(&self) -> Option<NextStep> {
         let intruder = self.facts.gpt.intruders.first()?;
-        Some(words(format!("{intruder}: {}", intruder.remedy(&quoted(self.beside.disk)))))
+        let delete = || format!("{intruder}: {}", intruder.remedy(&quoted(self.beside.disk)));
+        // `sgdisk` writes no table, either, as long as there is no room for it.
+        Some(words(self.beside.shrunk.clone().unwrap_or_else(delete)))
     }
 
     /// The table was changed, perhaps of a clone.
@@ -43,7 +44,6 @@ impl Deciding<'_> {
     pub(super) fn backup_table(&self) -> Option<NextStep> {
         let lost = self.facts.gpt.copies.backup.is_err();
         let why = "writes the second copy of the partition table again";
-        let repair = || self.command("installer repair --disk {disk}", why);
-        lost.then(|| self.beside.shrunk.clone().map_or_else(repair, words))
+        lost.then(|| self.command("installer repair --disk {disk}", why))
     }
 }
