@@ -78,7 +78,10 @@ pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
     // The innermost one says most.
     let known = causes.iter().rev().find_map(|cause| known(*cause));
     let by_type = known.as_ref().and_then(|known| known.remedy.clone());
-    let by_refusals = refusals.iter().filter_map(|refusal| refusal.remedy.as_deref()).collect::<Vec<_>>().join("; ");
+    let mut by_refusals = refusals.iter().filter_map(|refusal| refusal.remedy.as_deref()).collect::<Vec<_>>();
+    // One command may be the remedy of two.
+    by_refusals.dedup();
+    let by_refusals = by_refusals.join("; ");
     let left = step.map(|step| &step.left);
     // A check that failed is in the history.
     let carried_out =

@@ -272,10 +272,15 @@ fn intruders(entries: &[Entry], parts: &[Extent; 7], sector: SectorSize) -> Vec<
     let others = entries.iter().filter(|entry| !is_ours(entry));
     let on = |entry: &Entry| {
         let lies = entry.extent(sector)?;
-        let on = Part::ALL.into_iter().find(|part| lies.meets(parts[part.index()]))?;
-        Some(Intruder { number: entry.number, name: entry.name.clone(), on })
+        Part::ALL.into_iter().find(|part| lies.meets(parts[part.index()]))
     };
-    others.filter_map(on).collect()
+    let found: Vec<(&Entry, Part)> = others.filter_map(|entry| Some((entry, on(entry)?))).collect();
+    let all: Vec<u32> = found.iter().map(|(entry, _)| entry.number).collect();
+    let intruder = |(entry, on): (&Entry, Part)| {
+        let Entry { number, name, .. } = entry.clone();
+        Intruder { number, name, on, all: all.clone() }
+    };
+    found.into_iter().map(intruder).collect()
 }
 
 fn table(disk: &dyn BlockIo, at: Lba) -> Result<Table, GptError> {

@@ -209,6 +209,30 @@ fn a_partition_of_others_that_lies_on_one_of_ours() {
     }
 }
 
+/// `sgdisk` writes no table in which any two overlap.
+#[test]
+fn partitions_of_others_on_ours_are_deleted_by_one_command() {
+    let world = World::new();
+    let image = installed(&world);
+    let places = ["META", "EPHEMERAL", "EPHEMERAL"].map(|name| partition(&image, name).offset / 512);
+    change_table(&image, &[0, 1], |_, entries| {
+        let (ours, others) = entries.split_at_mut(7 * 128);
+        for (n, (other, first)) in others.chunks_exact_mut(128).zip(places).enumerate() {
+            let first = first + 100 * n as u64;
+            other[..56].copy_from_slice(&ours[6 * 128..6 * 128 + 56]);
+            other[16] ^= 1 + n as u8;
+            other[32..40].copy_from_slice(&first.to_le_bytes());
+            other[40..48].copy_from_slice(&(first + 7).to_le_bytes());
+        }
+    });
+    let command = "`sgdisk --delete=8 --delete=9 --delete=10 ";
+    refused(&image, INSTALL, &["partition 9", command], || on_disk(&image, &["wipe", "EPHEMERAL", "--format-data"]));
+    says(&image, "repair", &[&format!("{command}{}`", image.display())]);
+    let why = json_of(&image, &["status"])["next_step"]["why"].as_str().unwrap().to_owned();
+    tool!("sh", "-c", why.split('`').nth(1).unwrap());
+    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
+}
+
 /// Linux and a BIOS do not mind it. A disk for some BIOSes is marked there.
 #[test]
 fn a_status_byte_in_lba_0_that_uefi_refuses() {

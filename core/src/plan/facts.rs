@@ -116,18 +116,25 @@ pub struct Intruder {
     pub number: u32,
     pub name: String,
     pub on: Part,
+    /// The numbers of all such partitions: `sgdisk` writes no table in which one of them is left.
+    pub all: Vec<u32>,
 }
 
 impl Intruder {
     /// The remedy. `disk`: its path, quoted for a shell.
     pub fn remedy(&self, disk: &str) -> String {
-        format!("delete or move it, or delete its entry with `sgdisk --delete={} {disk}`", self.number)
+        let deletes: Vec<String> = self.all.iter().map(|number| format!("--delete={number}")).collect();
+        let what = match self.all.len() {
+            0 | 1 => "delete or move it, or delete its entry",
+            _ => "delete or move all that lie so, or delete their entries at once",
+        };
+        format!("{what} with `sgdisk {} {disk}`", deletes.join(" "))
     }
 }
 
 impl fmt::Display for Intruder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Intruder { number, name, on } = self;
+        let Intruder { number, name, on, .. } = self;
         let name = if name.is_empty() { String::new() } else { format!(" ({})", quoted(name)) };
         write!(f, "partition {number}{name}, which is none of ours, lies on bytes of {on}")
     }

@@ -363,10 +363,7 @@ impl Refusal {
                 if *what == VHD { " -f vpc" } else { "" }
             )
             .into(),
-            Refusal::Intruder(intruder) => {
-                let number = intruder.number;
-                format!("delete or move it, or delete its entry with `sgdisk --delete={number}`").into()
-            }
+            Refusal::Intruder(intruder) => intruder.remedy("PATH").into(),
             other => other.own_remedy()?.into(),
         })
     }
