@@ -443,8 +443,7 @@ impl Deciding<'_> {
     /// Faults that only the disk's own system can mend, seen from elsewhere.
     fn inside(&self, what: &str) -> Option<NextStep> {
         let next = self.facts.next.slot.filter(|_| self.facts.running.slot().is_none())?;
-        let why =
-            format!("{what}. Boot this disk, which starts {}: `installer status` there says more", self.name(next));
+        let why = format!("{what}. Boot this disk, which starts {}, and ask for the status there", self.name(next));
         Some(words(why))
     }
 
