@@ -24,28 +24,44 @@ use slipway_core::{
     units::{Extent, MIB},
 };
 
-type Seen<T> = RefCell<BTreeMap<(Part, u64, u64), T>>;
+type Place = (Part, u64, u64);
+type Seen<K, T> = RefCell<BTreeMap<K, T>>;
 
-/// Each place is read once.
+/// Each question about a place is put to the disk once, whatever the answer: a read that fails takes long, and thousands of answers
+/// are weighed.
 pub struct PartContent<'d> {
     disk: &'d dyn BlockIo,
-    begins: Seen<Begins>,
-    whole: Seen<bool>,
+    begins: Seen<Place, Begins>,
+    whole: Seen<Place, bool>,
+    ids: Seen<Place, Option<Id>>,
+    volumes: Seen<u64, Option<u64>>,
 }
 
 impl<'d> PartContent<'d> {
     pub fn new(disk: &'d dyn BlockIo) -> Self {
-        PartContent { disk, begins: Seen::default(), whole: Seen::default() }
+        let (begins, whole, ids, volumes) = Default::default();
+        PartContent { disk, begins, whole, ids, volumes }
     }
 }
 
-fn once<T: Copy>(seen: &Seen<T>, part: Part, place: Extent, look: impl FnOnce() -> T) -> T {
-    *seen.borrow_mut().entry((part, place.offset, place.len)).or_insert_with(look)
+fn once<K: Ord, T: Copy>(seen: &Seen<K, T>, place: K, look: impl FnOnce() -> T) -> T {
+    *seen.borrow_mut().entry(place).or_insert_with(look)
+}
+
+const fn key(part: Part, place: Extent) -> Place {
+    (part, place.offset, place.len)
+}
+
+/// By what a file system says the PARTUUID of its partition: the serial number of a FAT32 is its beginning.
+#[derive(Clone, Copy)]
+enum Id {
+    Serial(u32),
+    Whole([u8; 16]),
 }
 
 impl Content for PartContent<'_> {
     fn begins(&self, part: Part, place: Extent) -> Begins {
-        once(&self.begins, part, place, || {
+        once(&self.begins, key(part, place), || {
             // A read that fails once need not fail again.
             Some(begins(self.disk, part, place))
                 .filter(|begins| *begins != Begins::Unreadable)
@@ -63,24 +79,29 @@ impl Content for PartContent<'_> {
                 .and_then(|head| XfsSize::from_superblock(&head)?.bytes()?.checked_next_multiple_of(MIB))
                 .is_some_and(|bytes| bytes == place.len),
         };
-        once(&self.whole, part, place, || look() || look())
+        once(&self.whole, key(part, place), || look() || look())
     }
 
     fn says(&self, part: Part, place: Extent, guid: Uuid) -> bool {
-        let look = || match part {
-            Part::Esp | Part::BootA | Part::BootB => {
-                FatVolume::open(self.disk, place).is_ok_and(|volume| volume.serial() == guid.as_fields().0)
-            }
-            Part::State | Part::Ephemeral => {
-                head(self.disk, place).and_then(|head| uuid_of(&head)) == Some(guid.into_bytes())
-            }
-            Part::Bios | Part::Meta => false,
-        };
-        look() || look()
+        // A read that fails once need not fail again.
+        let look = || id(self.disk, part, place).or_else(|| id(self.disk, part, place));
+        match once(&self.ids, key(part, place), look) {
+            Some(Id::Serial(serial)) => serial == guid.as_fields().0,
+            Some(Id::Whole(id)) => id == guid.into_bytes(),
+            None => false,
+        }
     }
 
     fn volume(&self, begin: u64) -> Option<u64> {
-        volume(self.disk, begin).or_else(|| volume(self.disk, begin))
+        once(&self.volumes, begin, || volume(self.disk, begin).or_else(|| volume(self.disk, begin)))
+    }
+}
+
+fn id(disk: &dyn BlockIo, part: Part, place: Extent) -> Option<Id> {
+    match part {
+        Part::Esp | Part::BootA | Part::BootB => Some(Id::Serial(FatVolume::open(disk, place).ok()?.serial())),
+        Part::State | Part::Ephemeral => uuid_of(&head(disk, place)?).map(Id::Whole),
+        Part::Bios | Part::Meta => None,
     }
 }
 

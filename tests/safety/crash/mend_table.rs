@@ -1,6 +1,8 @@
 //! Power cuts, I/O errors and other programs during the repair of a partition table: what started before starts meanwhile, no
 //! byte outside the table is written, and another repair ends with the table that the install wrote.
 
+use std::collections::BTreeMap;
+
 use slipway::{error::Failure, ops::mend::look_at_table};
 use slipway_core::{
     plan::{Plan, Step},
@@ -18,7 +20,8 @@ use super::{
     table_damage::{
         ALL, BACKUP, BESIDE, Damage,
         Damage::{
-            BackupLost, BothLost, EachLacksOne, EntryDeleted, EspMovedEntryDeleted, Overlap, PrimaryLost, WrongType,
+            AllLong, BackupLost, BothLost, EachLacksOne, EntryDeleted, EspMovedEntryDeleted, Overlap, PrimaryLost,
+            WrongType,
         },
         LBA, PRIMARY, damaged, theirs,
     },
@@ -308,6 +311,27 @@ fn bad_sectors_are_an_error_and_break_nothing() {
             }
         }
         eprintln!("{damage:?}: {} bad sectors in five ways, done {done} times", sectors.len());
+    }
+}
+
+/// A dead sector takes seconds to a minute, each time that it is read. Thousands of answers are weighed.
+#[test]
+fn no_place_is_read_again_and_again() {
+    let ephemeral = read::table(&World::get().installed(0), DISK_BYTES).unwrap().parts[&7].offset;
+    for damage in ALL.into_iter().chain([AllLong]) {
+        let before = damaged(damage);
+        for disk in [
+            RecordingDisk::new(DISK_BYTES, before.clone()),
+            RecordingDisk::damaged(DISK_BYTES, before.clone(), (ephemeral, Lasting::Unreadable)),
+        ] {
+            let _ = look_at_table(&disk, "disk");
+            let mut reads = BTreeMap::new();
+            for (_, extent) in disk.calls() {
+                *reads.entry((extent.offset, extent.len)).or_insert(0) += 1;
+            }
+            let most = reads.into_iter().max_by_key(|(_, times)| *times);
+            assert!(most.is_some_and(|(_, times)| times < 100), "{damage:?}: {most:?}");
+        }
     }
 }
 

@@ -54,12 +54,14 @@ pub enum Damage {
     EachShort,
     /// The ESP begins late, and META is deleted, in both copies.
     EspMovedEntryDeleted,
+    /// All partitions but the last end late, in the primary alone. Not among `ALL`: it is for the reads that it takes.
+    AllLong,
 }
 
 use Damage::{
-    Attribute, BackupLost, BackupLostOfAnother, BothLost, EachLacksOne, EachShort, EntryDeleted, EntryDeletedInOne,
-    EspMovedEntryDeleted, OtherBackup, OtherGuid, Overlap, PrimaryHeaderLost, PrimaryLost, PrimaryLostWrongType,
-    ShortLast, ShortMeta, ShortSlot, WrongName, WrongType,
+    AllLong, Attribute, BackupLost, BackupLostOfAnother, BothLost, EachLacksOne, EachShort, EntryDeleted,
+    EntryDeletedInOne, EspMovedEntryDeleted, OtherBackup, OtherGuid, Overlap, PrimaryHeaderLost, PrimaryLost,
+    PrimaryLostWrongType, ShortLast, ShortMeta, ShortSlot, WrongName, WrongType,
 };
 
 pub const ALL: [Damage; 20] = [
@@ -127,6 +129,7 @@ pub fn damaged(damage: Damage) -> Pages {
         ShortSlot => edit_entry(&mut pages, first, 4, &|entry| less(&mut entry[40..48])),
         Attribute => edit_entry(&mut pages, first, 2, &|entry| entry[48] = 0),
         ShortLast => edit_entry(&mut pages, first, 7, &|entry| less(&mut entry[40..48])),
+        AllLong => (1..7).for_each(|number| edit_entry(&mut pages, first, number, &|entry| more(&mut entry[40..48]))),
         EntryDeletedInOne => edit_entry(&mut pages, first, 5, &|entry| entry.fill(0)),
         OtherGuid => edit_entry(&mut pages, first, 3, &|entry| entry[16] ^= 1),
         EachLacksOne => {
