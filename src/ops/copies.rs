@@ -78,26 +78,6 @@ fn of_the_fats(fats: &FatsDiffer, esp: u64) -> String {
     }
 }
 
-/// As after `sgdisk --randomize-guids`.
-fn of_the_guid(facts: &SystemFacts) -> Option<String> {
-    let ((slot, guid), table) = (facts.other_guid()?, facts.gpt.disk_guid);
-    Some(format!(
-        "slot {slot} knows the disk by the GUID {guid}, and its table has {table}: the system in it takes no upgrade, and confirms \
-         no trial"
-    ))
-}
-
-/// As after a repair that had to make new ones, or `sgdisk --partition-guid`.
-fn of_the_partuuids(facts: &SystemFacts) -> impl Iterator<Item = String> {
-    facts.other_partuuids().into_iter().map(|(slot, part, guid)| {
-        format!(
-            "slot {slot}'s kernel command line names the PARTUUID {guid}, and {part} has {}: the system in it may not find what it \
-             starts from",
-            facts.gpt.guid(part)
-        )
-    })
-}
-
 fn of_intruders(facts: &SystemFacts) -> impl Iterator<Item = String> {
     let neither =
         |intruder: &Intruder| format!("{intruder}: firmware takes neither of the two, and no change is written there");
@@ -157,8 +137,8 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
         of_the_table(&facts.gpt.copies, probe::table_bytes(disk), disk.sector_size().bytes(), || growth(disk));
     problems.extend(facts.gpt.faults.iter().cloned());
     problems.extend(of_intruders(facts));
-    problems.extend(of_the_guid(facts));
-    problems.extend(of_the_partuuids(facts));
+    problems.extend(facts.guid_fault());
+    problems.extend(facts.partuuid_faults());
     problems.extend(facts.gpt.misplaced.iter().map(|(_, why)| format!("the partition table is damaged: {why}")));
     notes.extend(facts.of_a_later_version());
     for (n, ((path, copy), at)) in PATHS.iter().zip(&facts.env_copies).zip(facts.env_at).enumerate() {

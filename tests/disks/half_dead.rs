@@ -12,7 +12,7 @@ use slipway_test_support::{
     },
 };
 
-use super::bootloader::is_sound;
+use super::{bootloader::is_sound, placeholders::partuuid};
 
 /// Put a file into the root directory of a partition, as fsck or a person does.
 fn put(disk: &Path, part: &str, name: &str) {
@@ -306,6 +306,37 @@ fn what_is_lost_is_told_by_each_verb() {
         let said = node.run('B', false, args).succeeds().stderr;
         assert!(said.contains("partition 1 (EFI) has the wrong type in the table"), "{args:?}: {said}");
     }
+}
+
+/// A slot that boots after the verb may not find what its kernel arguments name. One that is written anew gets the names that
+/// there are.
+#[test]
+fn a_name_that_is_lost_is_told_by_the_verb_after_which_it_is_needed() {
+    let world = World::new();
+    let node = Node::of(&world, world.installed(&["--extra-kernel-arg=root=PARTUUID=@slot-partuuid@"]));
+    node.upgrade().succeeds();
+    node.grub_tries();
+    node.run('B', true, &["confirm"]).succeeds();
+    let source = format!("--source={}", world.payload.source());
+    let upgrade = ["upgrade", "--dry-run", "--allow-any-version", &source];
+    for (number, slot, tells) in [("3", 'A', [false, true, false]), ("4", 'B', [true, false, true])] {
+        let before = partuuid(&node.disk, number);
+        tool!("sgdisk", format!("--partition-guid={number}:R"), &node.disk);
+        let what = format!("slot {slot}'s kernel command line names the PARTUUID {before}, and ");
+        for (args, tells) in
+            [&["confirm", "--dry-run"][..], &["rollback", "--dry-run"], &upgrade].into_iter().zip(tells)
+        {
+            let said = node.run('B', false, args).succeeds().stderr;
+            let note = said.lines().find(|line| line.contains(&what));
+            assert_eq!(note.is_some(), tells, "{args:?}: {said}");
+            assert!(note.is_none_or(|note| note.ends_with("` names the remedy")), "{args:?}: {said}");
+        }
+        tool!("sgdisk", format!("--partition-guid={number}:{before}"), &node.disk);
+    }
+    let rollback = || on_disk(&node.disk, &["rollback", "--offline", "--dry-run"]).succeeds().stderr;
+    assert!(!rollback().contains("knows the disk by the GUID"));
+    tool!("sgdisk", "--disk-guid=R", &node.disk);
+    assert!(rollback().contains("slot A knows the disk by the GUID"), "{}", rollback());
 }
 
 /// An image on a file system that is full: a copy of META cannot be written whole, and the other one holds the tags. So do a

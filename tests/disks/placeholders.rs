@@ -15,7 +15,7 @@ const WORDS: &str = "live=@slot@ root=PARTUUID=@slot-partuuid@ uuid=@slot-uuid@ 
                      var=@ephemeral-partuuid@ id=@state-partuuid@ disk=@disk-guid@ v=@version@ sum=@squashfs-sha256@ \
                      rootflags=subvol=@home mail=a@@slot@@";
 
-fn partuuid(disk: &Path, number: &str) -> String {
+pub fn partuuid(disk: &Path, number: &str) -> String {
     let info = tool!("sgdisk", "-i", number, disk);
     let line = info.lines().find_map(|line| line.strip_prefix("Partition unique GUID: ")).unwrap();
     line.to_lowercase()

@@ -2,6 +2,8 @@
 
 use crate::prelude::*;
 
+mod names;
+
 use alloc::collections::BTreeMap;
 use core::fmt;
 
@@ -33,10 +35,7 @@ use crate::{
         meta::Meta,
     },
     kernel::arch::Arch,
-    payload::{
-        manifest::{FileInfo, Manifest},
-        partuuids::named_partuuids,
-    },
+    payload::manifest::{FileInfo, Manifest},
     snapshot,
     text::quoted,
     units::{Extent, SectorSize},
@@ -351,33 +350,6 @@ impl SystemFacts {
         self.slots[kept].manifest.as_ref().or_else(|| self.slots[!kept].manifest.as_ref())
     }
 
-    /// The slot that boots next, and the GUID by which it knows the disk, if the table has another one: its system does not find
-    /// its disk, so it takes no upgrade and confirms no trial.
-    pub fn other_guid(&self) -> Option<(Slot, Uuid)> {
-        let slot = self.next.slot?;
-        let guid = self.slots[slot].disk_guid.filter(|guid| *guid != self.gpt.disk_guid)?;
-        Some((slot, guid))
-    }
-
-    /// The PARTUUIDs by which the systems in use know partitions, where the table has others: those of the slot that boots next
-    /// come first. Such a system may not find what it starts from.
-    pub fn other_partuuids(&self) -> Vec<(Slot, Part, Uuid)> {
-        let mut slots: Vec<Slot> = self.in_use().collect();
-        slots.sort_by_key(|slot| self.next.slot != Some(*slot));
-        let named =
-            slots.into_iter().flat_map(|slot| self.named(slot).into_iter().map(move |(part, guid)| (slot, part, guid)));
-        named.filter(|(_, part, guid)| self.gpt.guid(*part) != *guid).collect()
-    }
-
-    /// Whether the system that boots next knows this partition by the PARTUUID that it has.
-    pub fn is_known_by_its_partuuid(&self, part: Part) -> bool {
-        self.next.slot.is_some_and(|slot| self.named(slot).contains(&(part, self.gpt.guid(part))))
-    }
-
-    fn named(&self, slot: Slot) -> Vec<(Part, Uuid)> {
-        self.slots[slot].manifest.as_ref().map(|manifest| named_partuuids(manifest, slot)).unwrap_or_default()
-    }
-
     /// The slot that was the default since, and the number in its marker, if the boot state is one of an earlier time, as after the
     /// ESP was put back: a marker is written after the boot state, under its number.
     pub fn later_default(&self) -> Option<(Slot, u64)> {
@@ -455,6 +427,7 @@ impl SystemFacts {
             losses.push(format!("{}: {}", Loss::Meta(n), remedy(steps.iter().any(is_it))));
         }
         losses.extend(self.losses_of_the_esp());
+        losses.extend(self.losses_of_names(steps));
         losses.extend(self.data_faults.values().map(|fault| {
             format!("{fault}: `xfs_repair` may bring that back, and `installer status` says what else does")
         }));
