@@ -2,6 +2,8 @@
 //! the boot state is after each verb, what a second call does, what an interruption leaves.
 
 use std::{
+    fs,
+    path::Path,
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -88,6 +90,33 @@ fn another_release_of_the_same_files_blames_no_slot() {
     let described = "describes them otherwise: its manifest.json is of 1.2.3";
     assert!(outcome.stderr.contains(described) && !outcome.stderr.contains("changed"), "{}", outcome.stderr);
     assert_eq!(next_boot(&node), ("B".into(), true));
+}
+
+/// The same version is described in one way. It was changed together with its checksum.
+#[test]
+fn a_manifest_that_was_changed_is_no_other_release() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let slot = format!("{}@@{}", node.disk.display(), partition(&node.disk, "BOOT-A").offset);
+    let [manifest, sums] = ["manifest.json", "SHA256SUMS"].map(|name| {
+        let file = world.path(name);
+        tool!("mcopy", "-n", "-i", &slot, format!("::{name}"), &file);
+        file
+    });
+    let mut changed: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    changed["components"] = json!({ "kubernetes": "1.0.0" });
+    let digest = |path: &Path| tool!("sha256sum", path).split(' ').next().unwrap().to_owned();
+    let before = digest(&manifest);
+    fs::write(&manifest, serde_json::to_vec_pretty(&changed).unwrap()).unwrap();
+    let listed = fs::read_to_string(&sums).unwrap();
+    assert!(listed.contains(&before), "{listed}");
+    fs::write(&sums, listed.replace(&before, &digest(&manifest))).unwrap();
+    [&manifest, &sums].iter().for_each(|file| drop(tool!("mcopy", "-o", "-i", &slot, file, "::")));
+    let source = world.payload.source();
+    let args = ["upgrade", "--allow-any-version", "--dry-run", "--source", &source];
+    let said = node.run('A', false, &args).succeeds().stderr;
+    let told = "says that it holds this payload, and does not: manifest.json: it was changed";
+    assert!(said.contains(told) && !said.contains("otherwise"), "{said}");
 }
 
 #[test]

@@ -35,16 +35,19 @@ impl Described {
     }
 
     fn is_told_by(&self, found: &Manifest) -> bool {
-        let Manifest { version, components, arch, files, unified, cmdline, payload_cmdline, .. } = &self.manifest;
+        let Manifest { components, arch, files, unified, cmdline, payload_cmdline, .. } = &self.manifest;
         let same = (arch, files, unified, cmdline) == (&found.arch, &found.files, &found.unified, &found.cmdline)
             // A fleet knows the payload by these.
             && *payload_cmdline == found.payload_cmdline
             && *components == found.components;
-        // The version in a slot is made printable where it is read.
-        let version = version.as_deref().map(printable) == found.version;
         // An unsigned epoch does not count.
         let epoch = self.manifest.signed_by.is_empty() || self.manifest.epoch == found.epoch;
-        same && version && epoch
+        same && self.is_version_of(found) && epoch
+    }
+
+    /// Whether it has the version that this manifest of a slot says. That is made printable where it is read.
+    pub fn is_version_of(&self, found: &Manifest) -> bool {
+        self.manifest.version.as_deref().map(printable) == found.version
     }
 
     /// Whether the slot records the input of the next upgrade: its signers, and the requested kernel arguments. An

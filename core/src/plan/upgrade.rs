@@ -195,8 +195,9 @@ impl Candidate<'_> {
     /// The note about a slot whose files were changed together with their checksums; `next` writes it anew.
     fn is_changed(&self, slot: Slot, name: &str, next: &str) -> Option<String> {
         let names = self.claimed_by(slot).filter(|names| !names.is_empty())?;
-        // Another release of the same files is no fault of the slot.
-        let manifest = self.system.slots[slot].manifest.as_ref().filter(|_| names == [MANIFEST]);
+        // Another release of the same files is no fault of the slot. What says the same version otherwise was changed.
+        let manifest = self.system.slots[slot].manifest.as_ref();
+        let manifest = manifest.filter(|has| names == [MANIFEST] && !self.wanted[slot].is_version_of(has));
         Some(match manifest {
             Some(has) => format!(
                 "{name}, has the files and the command line of this payload, and describes them otherwise: its {MANIFEST} \
