@@ -397,6 +397,7 @@ fn a_name_of_another_one_moves_no_entry() {
     let disk = disk([true; 3]);
     let guids = Part::ALL.map(|part| Some(disk.guid(part)));
     let orders: [&[usize]; 6] = [&[2, 3], &[5, 6], &[4, 5], &[0, 1], &[2, 3, 4], &[2, 6, 3]];
+    let (mut moved, mut more_wrong) = (0, 0);
     for order in orders {
         let [mut names, mut numbers] = [disk.entries.clone(), disk.entries.clone()];
         for (n, from) in order.iter().zip(order.iter().cycle().skip(1)) {
@@ -411,15 +412,19 @@ fn a_name_of_another_one_moves_no_entry() {
         // Another fault beside it changes nothing about that.
         for n in 0..6 {
             let entries = damaged(&names, &[(n, Change::Places(0, 2048))]);
-            let mended = disk.mended(&entries, None);
-            assert!(mended.is_none_or(|mended| mended == (disk.parts(), guids)), "{order:?} {n}");
+            let Some(mended) = disk.mended(&entries, None) else { continue };
+            assert_eq!(mended, (disk.parts(), guids), "{order:?} {n}");
+            moved += 1;
         }
         for more in [(4, Change::Type), (1, Change::Deleted), (3, Change::Number)] {
             let entries = damaged(&names, core::slice::from_ref(&more));
-            let mended = disk.mended(&entries, None);
-            assert!(mended.is_none_or(|mended| mended.0 == disk.parts()), "{order:?} {more:?}");
+            let Some(mended) = disk.mended(&entries, None) else { continue };
+            assert_eq!(mended.0, disk.parts(), "{order:?} {more:?}");
+            more_wrong += 1;
         }
     }
+    // It may refuse, but few of them.
+    assert!(moved > 30 && more_wrong > 10, "{moved} of 36, {more_wrong} of 18");
     // One name twice.
     let mut entries = disk.entries.clone();
     entries[3].name = Part::BootA.name().to_owned();
