@@ -278,7 +278,7 @@ fn intruders(entries: &[Entry], parts: &[Extent; 7], sector: SectorSize) -> Vec<
     let all: Vec<u32> = found.iter().map(|(entry, _)| entry.number).collect();
     let intruder = |(entry, on): (&Entry, Part)| {
         let Entry { number, name, .. } = entry.clone();
-        Intruder { number, name, on, all: all.clone() }
+        Intruder { number, name, on, all: all.clone(), sector }
     };
     found.into_iter().map(intruder).collect()
 }

@@ -6,8 +6,8 @@ use serde_json::json;
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
     world::{
-        Content, Node, Outcome, Payload, World, extract, finished, installer, json_of, partition, program, refused,
-        tool,
+        Content, IMAGE_BYTES_4096, Loop, Node, Outcome, Payload, SLOT_4096, World, extract, finished, installer,
+        json_of, partition, program, refused, tool,
     },
 };
 
@@ -151,5 +151,22 @@ fn a_partuuid_that_a_slot_names_and_no_partition_has() {
         }
         assert_eq!((partuuid(&image, number), &json_of(&image, &["status"])["problems"]), (before, &json!([])));
         std::fs::remove_file(&image).unwrap();
+    }
+}
+
+/// Programs for tables take an image for a disk with sectors of 512 bytes, and find no table on this one.
+#[test]
+fn the_same_on_an_image_with_sectors_of_4096_bytes() {
+    let world = World::new();
+    let image = world.sparse("4096.img", IMAGE_BYTES_4096);
+    let args = [SLOT_4096, "--sector-size=4096", "--extra-kernel-arg=at=PARTUUID=@state-partuuid@"];
+    world.install(&image, &args).succeeds();
+    for change in ["--partition-guid=6:R", "--disk-guid=R"] {
+        tool!("sgdisk", change, &Loop::attach(&image, &["--sector-size", "4096"]).node);
+        let status = json_of(&image, &["status"]);
+        let next = status["next_step"]["command"].as_str().unwrap();
+        assert!(next.contains("--sector-size=4096") && next.contains("sfdisk --"), "{status}");
+        finished(program("sh").args(["-c", next]));
+        assert_eq!(json_of(&image, &["status"])["problems"], json!([]), "{change}");
     }
 }

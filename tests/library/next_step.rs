@@ -16,6 +16,7 @@ use slipway_core::{
     payload::manifest::KernelArgs,
     plan::{self, ActivateRequest, Exceptions, RunsFrom, SystemFacts, UpgradeRequest},
     report::{Beside, NextStep, Writer, doubtful, next_step},
+    units::SectorSize,
 };
 use slipway_test_support::system::{
     self, base, blank, payload,
@@ -322,6 +323,23 @@ fn an_image_is_mended_by_its_bytes(shared: &SystemFacts) {
         }
     }
     assert!(advice(&lost).why.contains("`xfs_repair /dev/disk/by-partuuid/"), "{}", advice(&lost).why);
+}
+
+/// Programs for tables take a file for a disk with sectors of 512 bytes.
+#[test]
+fn an_image_with_other_sectors_is_attached_first() {
+    let (_, facts, command) = other_guid();
+    let of = |sector: SectorSize, is_image: bool| {
+        let facts = SystemFacts { sector, ..facts.clone() };
+        next_step(&facts, &Beside { is_image, ..beside() }).command.unwrap()
+    };
+    for (sector, is_image) in [(SectorSize::S512, true), (SectorSize::S512, false), (SectorSize::S4096, false)] {
+        assert_eq!(of(sector, is_image), command);
+    }
+    let attached = command.replace("/dev/sda", "\"$disk\"");
+    let first = "disk=$(losetup --find --show --sector-size=4096 /dev/sda)";
+    let all = format!("{first} && {attached}; losetup --detach \"$disk\"");
+    assert_eq!(of(SectorSize::S4096, true), all);
 }
 
 /// What the command is for, where that is not said by the state alone.

@@ -117,6 +117,8 @@ pub struct Intruder {
     pub on: Part,
     /// The numbers of all such partitions: `sgdisk` writes no table in which one of them is left.
     pub all: Vec<u32>,
+    /// The sectors of the disk.
+    pub sector: SectorSize,
 }
 
 impl Intruder {
@@ -127,7 +129,14 @@ impl Intruder {
             0 | 1 => "delete or move it, or delete its entry",
             _ => "delete or move all that lie so, or delete their entries at once",
         };
-        format!("{what} with `sgdisk {} {disk}`", deletes.join(" "))
+        // It takes a file for a disk with sectors of 512 bytes.
+        let attach = match self.sector {
+            SectorSize::S512 => String::new(),
+            SectorSize::S4096 => {
+                format!("; for an image file, on what `losetup --find --show --sector-size=4096 {disk}` prints")
+            }
+        };
+        format!("{what} with `sgdisk {} {disk}`{attach}", deletes.join(" "))
     }
 }
 

@@ -1,7 +1,9 @@
 //! What is wrong with the partition table, and with the names that systems know it by.
 
+use crate::prelude::*;
+
 use super::{Deciding, NextStep, words};
-use crate::{disk::layout::Part, text::quoted};
+use crate::{disk::layout::Part, text::quoted, units::SectorSize};
 
 impl Deciding<'_> {
     pub(super) fn partition_table(&self) -> Option<NextStep> {
@@ -21,7 +23,7 @@ impl Deciding<'_> {
     pub(super) fn other_guid(&self) -> Option<NextStep> {
         let why = "gives back the GUID that its systems know. A copy beside its original gets an upgrade with --offline instead";
         let command = format!("sfdisk --disk-id {{disk}} {}", self.facts.other_guid()?.1);
-        Some(self.command(&command, why))
+        Some(self.on_table(&command, why))
     }
 
     /// The same of a partition. What the system that boots next needs stays.
@@ -31,7 +33,7 @@ impl Deciding<'_> {
         if let Some((slot, part, guid)) = others.iter().find(|(_, part, _)| is_wanted(*part)) {
             let why =
                 format!("gives back the PARTUUID by which the kernel arguments of {} name {part}", self.name(*slot));
-            return Some(self.command(&format!("sfdisk --part-uuid {{disk}} {} {guid}", part.number()), &why));
+            return Some(self.on_table(&format!("sfdisk --part-uuid {{disk}} {} {guid}", part.number()), &why));
         }
         let (slot, part, _) = others.first()?;
         // An upgrade to what the other slot holds writes nothing.
@@ -39,6 +41,20 @@ impl Deciding<'_> {
         let what = format!("the kernel arguments of {what} name {part} by a PARTUUID that it no longer has");
         self.upgrade(&format!("{what}: writes that slot again, with any payload but {version}"))
             .or_else(|| self.inside(&what))
+    }
+
+    /// Programs for tables take an image for a disk with sectors of 512 bytes. They find no table for others.
+    fn on_table(&self, command: &str, why: &str) -> NextStep {
+        if !self.beside.is_image || self.facts.sector == SectorSize::S512 {
+            return self.command(command, why);
+        }
+        let (bytes, disk) = (self.facts.sector.bytes(), quoted(self.beside.disk));
+        let attach = format!("losetup --find --show --sector-size={bytes} {disk}");
+        let command = command.replace("{disk}", "\"$disk\"");
+        NextStep {
+            command: Some(format!("disk=$({attach}) && {command}; losetup --detach \"$disk\"")),
+            why: why.to_owned(),
+        }
     }
 
     pub(super) fn backup_table(&self) -> Option<NextStep> {
