@@ -3,9 +3,10 @@
 use std::{fs, path::Path};
 
 /// Layer of every module of the installer. Below all of them is `slipway_core`, which the compiler keeps pure.
-const LAYERS: [(&str, u8); 20] = [
+const LAYERS: [(&str, u8); 21] = [
     ("error", 1),
     ("cleanup", 1),
+    ("lookup", 1),
     ("device", 2),
     ("transfer", 2),
     ("trust", 2),
