@@ -112,6 +112,12 @@ impl Gpt {
         [&self.primary, &self.backup].iter().any(|copy| matches!(copy, Err(GptError::Unreadable(_))))
     }
 
+    /// Whether by its header the table ends in the last block.
+    pub fn is_for_this_size(&self, disk: &dyn BlockIo) -> bool {
+        let blocks = table_bytes(disk) / disk.sector_size().bytes();
+        self.in_use().is_ok_and(|(header, _)| last(header).0.checked_add(1) == Some(blocks))
+    }
+
     /// Block of the backup's header.
     pub const fn backup_at(&self) -> Lba {
         self.backup_lba
@@ -226,8 +232,8 @@ pub(super) fn ours(disk: &dyn BlockIo, gpt: &Gpt) -> Result<GptFacts, ProbeError
     let kinds = Part::ALL.into_iter().filter_map(|part| wrong_kind(part, entry(part)?));
     let faults = kinds.chain(outside(header.usable, &parts, sector)).collect();
     let (disk_guid, copies) = (header.disk_guid, gpt.copies(sector));
-    let on_the_copy =
-        parts[Part::Ephemeral.index()].end() > second_copy(disk, header.copy_bytes(sector)) && copies.backup.is_ok();
+    let has_copy = copies.backup.is_ok() || gpt.is_for_this_size(disk);
+    let on_the_copy = parts[Part::Ephemeral.index()].end() > second_copy(disk, header.copy_bytes(sector)) && has_copy;
     let misplaced = on_the_copy.then(|| (Part::Ephemeral, ON_THE_COPY.to_owned())).into_iter().collect();
     Ok(GptFacts { disk_guid, parts, guids, copies, intruders, faults, misplaced })
 }
@@ -257,10 +263,14 @@ pub(super) fn wrong_places(parts: &[Extent; 7], sector: SectorSize) -> Option<St
     (parts[Part::Meta.index()].len != META_BYTES).then(|| "META is not exactly 1 MiB".to_owned())
 }
 
-// Bytes of the disk that a table is for. A backup says where it lies itself.
+// The last block of a table, by its header. A backup says where it lies itself.
+fn last(header: &Header) -> Lba {
+    header.my_lba.max(header.alternate_lba)
+}
+
+// Bytes of the disk that a table is for.
 pub(super) fn needs(header: &Header, entries: &[Entry], sector: SectorSize) -> u64 {
-    let last = header.my_lba.0.max(header.alternate_lba.0);
-    let by_header = last.checked_add(1).and_then(|blocks| Lba(blocks).offset(sector)).unwrap_or(0);
+    let by_header = last(header).0.checked_add(1).and_then(|blocks| Lba(blocks).offset(sector)).unwrap_or(0);
     let ends =
         entries.iter().filter_map(|entry| Some(entry.extent(sector)?.end().saturating_add(header.copy_bytes(sector))));
     ends.max().unwrap_or(0).max(by_header)

@@ -84,7 +84,8 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
     let chosen = choose(&copies, &PartContent::new(disk))?;
     let mut ours = our_entries(&chosen.entries, hints(disk, &chosen.entries, copy), bytes, sector)?;
     let end = second_copy(disk, copy.unwrap_or(gpt_bytes(sector)));
-    if let Some(room) = off_the_copy(disk, ours.parts[Part::Ephemeral.index()], end) {
+    let room = off_the_copy(disk, ours.parts[Part::Ephemeral.index()], end);
+    if let Some(room) = room {
         ours.parts[Part::Ephemeral.index()] = room;
         ours.faults.push(ON_THE_COPY.to_owned());
     }
@@ -122,7 +123,7 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
     };
     // One that is whole stays so at every instant, whatever it says. That takes the place of its entries.
     let primary = if gpt.primary.is_ok() { Some(raw_table(disk, Lba(1))?.place(sector)) } else { None };
-    let backup_last = copies.second.is_some() && !primary_is_right;
+    let backup_last = (copies.second.is_some() || (room.is_some() && gpt.backup.is_ok())) && !primary_is_right;
     let facts = MendTableFacts {
         disk_guid: basis.disk_guid(),
         sector,
@@ -159,7 +160,9 @@ fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
     let is_in_the_way = |entry: &Entry, end: u64| {
         let place = entry.extent(sector).filter(|place| place.end() <= has && place.end() > end);
         let is_ours = entry.number == part.number() && entry.name == part.name();
-        place.is_some_and(|place| gpt.backup.is_err() || (is_ours && off_the_copy(disk, place, end).is_none()))
+        // On a disk that did not shrink, it was lost in another way, as where a repair was cut off while it wrote it.
+        let is_lost = gpt.backup.is_err() && !(is_ours && gpt.is_for_this_size(disk));
+        place.is_some_and(|place| is_lost || (is_ours && off_the_copy(disk, place, end).is_none()))
     };
     if let Ok((header, entries)) = gpt.in_use()
         && entries.iter().any(|entry| is_in_the_way(entry, second_copy(disk, header.copy_bytes(sector))))

@@ -6,7 +6,7 @@ use serde_json::json;
 use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
-    world::{Content, IMAGE_BYTES, Range, World, json_of, on_disk, partition, read_at, refused, tool, write_at},
+    world::{Content, IMAGE_BYTES, Range, World, json_of, noise, on_disk, partition, read_at, refused, tool, write_at},
 };
 
 use super::damage::{PARTS, installed, is_mended};
@@ -101,6 +101,11 @@ fn a_volume_that_lies_on_the_second_copy_of_the_table() {
     refused(&image, INSTALL, &["lies on the second copy of the table", &repair], || {
         on_disk(&image, &["wipe", "EPHEMERAL", "--format-data"])
     });
+    is_mended(&image, "partition 7 (EPHEMERAL) lies on the second copy of the table");
+    assert!(content(&image) == before);
+    // So a repair left it that was cut off while it wrote the second copy, or one that was full.
+    longer();
+    write_at(&image, IMAGE_BYTES - 33 * 512, &noise(3, 33 * 512));
     is_mended(&image, "partition 7 (EPHEMERAL) lies on the second copy of the table");
     assert!(content(&image) == before);
     // What is in it may have grown as far. No volume is made smaller than what is in it.

@@ -2,8 +2,8 @@
 //!
 //! While the primary is whole, it stays so at every instant, as in a growth (`grow.rs`): the backup comes first, then the new
 //! entries beside the old ones, then LBA 1, which names them. If the primary is damaged, it is written first, and the backup
-//! stays as it is until then; so it does while it says something that the primary does not. No byte behind the table is written,
-//! so all data is as it was, before and afterwards.
+//! stays as it is until then; so it does while it says something that the primary does not, and where EPHEMERAL lies on it. No
+//! byte behind the table is written, so all data is as it was, before and afterwards.
 
 use crate::prelude::*;
 
@@ -45,7 +45,7 @@ pub struct MendTableFacts {
     pub primary_is_right: bool,
     /// The backup says what it shall say, at the end of the disk.
     pub backup_is_right: bool,
-    /// The backup says something that the primary does not: it stays as it is until the primary is written.
+    /// The backup says something that the primary does not, or EPHEMERAL lies on it: it stays as it is until the primary is written.
     pub backup_last: bool,
     /// Partitions with new PARTUUIDs, because nothing says the old ones.
     pub new_guids: Vec<&'static str>,

@@ -54,17 +54,19 @@ pub enum Damage {
     EachShort,
     /// The ESP begins late, and META is deleted, in both copies.
     EspMovedEntryDeleted,
+    /// EPHEMERAL ends at the end of the disk, in both copies, and so it lies on the second one.
+    OnTheCopy,
     /// All partitions but the last end late, in the primary alone. Not among `ALL`: it is for the reads that it takes.
     AllLong,
 }
 
 use Damage::{
     AllLong, Attribute, BackupLost, BackupLostOfAnother, BothLost, EachLacksOne, EachShort, EntryDeleted,
-    EntryDeletedInOne, EspMovedEntryDeleted, OtherBackup, OtherGuid, Overlap, PrimaryHeaderLost, PrimaryLost,
-    PrimaryLostWrongType, ShortLast, ShortMeta, ShortSlot, WrongName, WrongType,
+    EntryDeletedInOne, EspMovedEntryDeleted, OnTheCopy, OtherBackup, OtherGuid, Overlap, PrimaryHeaderLost,
+    PrimaryLost, PrimaryLostWrongType, ShortLast, ShortMeta, ShortSlot, WrongName, WrongType,
 };
 
-pub const ALL: [Damage; 20] = [
+pub const ALL: [Damage; 21] = [
     BackupLost,
     PrimaryLost,
     PrimaryHeaderLost,
@@ -85,6 +87,7 @@ pub const ALL: [Damage; 20] = [
     EachLacksOne,
     EachShort,
     EspMovedEntryDeleted,
+    OnTheCopy,
 ];
 
 /// Change the entry of a partition, in the copy whose header is at `header` and whose entries are at `entries`.
@@ -143,6 +146,10 @@ pub fn damaged(damage: Damage) -> Pages {
         EspMovedEntryDeleted => [first, last].into_iter().for_each(|copy| {
             edit_entry(&mut pages, copy, 1, &|entry| more(&mut entry[32..40]));
             edit_entry(&mut pages, copy, 5, &|entry| entry.fill(0));
+        }),
+        OnTheCopy => [first, last].into_iter().for_each(|copy| {
+            let end = (DISK_BYTES / LBA - 1).to_le_bytes();
+            edit_entry(&mut pages, copy, 7, &|entry| entry[40..48].copy_from_slice(&end));
         }),
         EntryDeleted => {
             [first, last].into_iter().for_each(|copy| edit_entry(&mut pages, copy, 5, &|entry| entry.fill(0)));
