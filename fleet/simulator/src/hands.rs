@@ -102,11 +102,13 @@ impl World {
         self.laws.denied.remove(&pool);
         self.laws.aborted.remove(&pool);
         self.finished[pool] = None;
+        // A person's pause is the pool's. What the controllers have paused goes with the rollout.
+        let paused = self.laws.paused.get(pool).copied().flatten().map(|_| "eve: lunch".to_owned());
         self.api.edit(pool, |rollout| {
             *rollout = Rollout {
                 plan,
                 passed: 0,
-                paused: rollout.paused.take().filter(|_| rollout.denied.is_none()),
+                paused,
                 denied: None,
                 finished: false,
                 soaking_since: None,

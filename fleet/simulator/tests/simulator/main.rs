@@ -48,6 +48,13 @@ fn a_ledger_that_was_deleted_breaks_no_law() {
     }
 }
 
+/// A person paused a pool whose payload was denied, and another one deleted that rollout.
+#[test]
+fn a_pause_of_a_person_outlives_a_rollout_that_is_deleted() {
+    let failure = run(9_837, None, Mutant::None).1;
+    assert_eq!(failure, None);
+}
+
 /// A person wrote a node a grant with a higher token than any before, and took it out when the node had obeyed it.
 #[test]
 fn nobody_waits_for_a_node_that_obeyed_a_grant_of_a_person() {
