@@ -51,7 +51,7 @@ impl Failed {
         let without = match step {
             Step::WriteMarker { .. } => "it counts only if both copies of the boot state are lost",
             Step::WriteMetaCopy { .. } | Step::WriteMetaLegacy { .. } if spare => {
-                "the label in META of the slot to return to stays as it was; Slipway does not read it"
+                "META keeps the label of the slot to return to, which nothing in Slipway reads"
             }
             Step::WriteHistory { .. } => "`installer history` will not show this change",
             Step::FreeClusters { .. } => {

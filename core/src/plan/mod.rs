@@ -296,18 +296,16 @@ impl Plan {
     }
 
     /// Whether the plan reaches its goal without this step. A cache counts until the next boot only, and nothing needs the
-    /// history. Upgrades and ways back do without the label of the slot to return to in META, and ways back without a marker,
-    /// which counts only if both copies of boot.env are lost: an upgrade needs one, because it destroys the other slot.
-    pub fn is_optional(&self, step: &Step) -> bool {
+    /// history. The ways back do without META, where they only drop a label, and without a marker, which counts only if both
+    /// copies of boot.env are lost: an upgrade needs one, because it destroys the other slot.
+    pub const fn is_optional(&self, step: &Step) -> bool {
         match step {
             // The subjects of these steps are in force. Lost clusters do no harm.
             Step::ForgetCached { .. } | Step::FreeClusters { .. } | Step::CountFree { .. } => true,
             // The record of a trial is all that its plan is about.
             Step::WriteHistory { .. } => !matches!(self.goal, Goal::Trial),
-            Step::WriteMarker { .. } => matches!(self.goal, Goal::Confirm | Goal::Rollback),
-            Step::WriteMetaLegacy { .. } | Step::WriteMetaCopy { .. } => {
-                let only_label = self.meta.keys().chain(&self.meta_removed).all(|key| *key == META_UPGRADE);
-                only_label && matches!(self.goal, Goal::Confirm | Goal::Rollback | Goal::Upgrade | Goal::Activate)
+            Step::WriteMarker { .. } | Step::WriteMetaLegacy { .. } | Step::WriteMetaCopy { .. } => {
+                matches!(self.goal, Goal::Confirm | Goal::Rollback)
             }
             _ => false,
         }

@@ -160,10 +160,9 @@ impl Scenario {
         if first != (Outcome::Boots { slot, trial }) || self.judge.whole(&disk.pages(), slot) != Some(payload) {
             return Err(format!("success ({}), and {first:?}", plan.result));
         }
-        if self.may_lack_label() && plan.warnings.iter().any(|warning| warning.starts_with("failed: ")) {
-            should.remove(&LABEL);
-            should.extend(tags.get(&LABEL).map(|label| (LABEL, label.clone())));
-        }
+        let label =
+            tags.get(&LABEL).filter(|_| self.is_way_back() && plan.warnings.iter().any(|w| w.starts_with("failed: ")));
+        should.extend(label.map(|label| (LABEL, label.clone())));
         if tags != should {
             return Err(format!("success, and META has {tags:?}"));
         }
