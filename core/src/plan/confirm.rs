@@ -7,7 +7,7 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
-    rebuild_boot_state::default_if_lost,
+    rebuild_boot_state::{default_if_lost, is_marked_good},
     slots::{Draft, EnvCopies, latest},
 };
 use crate::{
@@ -36,7 +36,10 @@ pub fn confirm(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusal
     let facts = &system.slots[slot];
     if already {
         draft.extend(Part::Esp, copies.heal());
-        draft.mark_default(&env);
+        // One that is good already is left alone, as by a repair: a power cut could tear it, and the other slot may be half written.
+        if !is_marked_good(system, slot) {
+            draft.mark_default(&env);
+        }
     } else {
         if let Some(why) = facts.damage() {
             return Err(Refusal::NotWhole { slot, why: why.to_owned() }.into());
