@@ -78,6 +78,14 @@ fn of_the_fats(fats: &FatsDiffer, esp: u64) -> String {
     }
 }
 
+/// Why nothing new is written to the ESP, where its FATs do not say it. On an ESP that is lost, only a report asks.
+fn of_the_map(disk: &Disk, facts: &SystemFacts) -> Option<String> {
+    let is_in_doubt = facts.history.as_ref().is_some_and(|history| !history.is_kept()) && facts.esp_fats.is_none();
+    let look = || is_in_doubt.then(|| probe::fat_map(disk, facts.gpt.part(Part::Esp), &[]).err()).flatten();
+    let why = facts.esp_contradicts.or_else(look)?;
+    Some(format!("no file on the ESP can be replaced: {why}"))
+}
+
 fn of_intruders(facts: &SystemFacts) -> impl Iterator<Item = String> {
     let neither =
         |intruder: &Intruder| format!("{intruder}: firmware takes neither of the two, and no change is written there");
@@ -174,7 +182,7 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
         format!("{} (byte {at} of the disk), and the other one is whole", Loss::Sector(lost))
     }));
     problems.extend(facts.esp_fats.as_ref().map(|fats| of_the_fats(fats, facts.gpt.part(Part::Esp).offset)));
-    problems.extend(facts.esp_contradicts.map(|why| format!("no file on the ESP can be replaced: {why}")));
+    problems.extend(of_the_map(disk, facts));
     problems.extend(facts.data_faults.values().cloned());
     let meta = facts.gpt.part(Part::Meta).offset;
     for (n, valid) in facts.meta.valid.into_iter().enumerate() {

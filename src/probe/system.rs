@@ -62,11 +62,10 @@ pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeErr
 // The history is the file by which the map of an ESP is proven. Without one, the ESP may be one that others have formatted.
 fn contradiction(disk: &dyn BlockIo, esp: Extent, found: &SystemFacts) -> Option<MapError> {
     let history = found.history.as_ref();
-    if history.is_some_and(History::is_kept) {
+    if found.esp_lost || history.is_some_and(History::is_kept) {
         return None;
     }
-    let is_told = |why: &MapError| history.is_some() || (!found.esp_lost && matches!(why, MapError::Damaged(_)));
-    fat_map(disk, esp, &[]).err().filter(is_told)
+    fat_map(disk, esp, &[]).err().filter(|why| history.is_some() || matches!(why, MapError::Damaged(_)))
 }
 
 /// Look once more at all but the content of large files and the map of the ESP, which are taken from the first look.
