@@ -4,11 +4,11 @@
 use slipway_core::{
     boot::{
         env::{BootEnv, MARKER, PATHS},
-        history::HISTORY,
+        history::{HISTORY, History},
         slot::SlotState,
     },
     disk::{
-        fat::copies::FatsDiffer,
+        fat::{copies::FatsDiffer, map::MapError},
         layout::Part,
         loss::{Loss, WHICH},
         meta::ADV_BYTES,
@@ -78,12 +78,15 @@ fn of_the_fats(fats: &FatsDiffer, esp: u64) -> String {
     }
 }
 
-/// Why nothing new is written to the ESP, where its FATs do not say it. On an ESP that is lost, only a report asks.
-fn of_the_map(disk: &Disk, facts: &SystemFacts) -> Option<String> {
-    let is_in_doubt = facts.history.as_ref().is_some_and(|history| !history.is_kept()) && facts.esp_fats.is_none();
-    let look = || is_in_doubt.then(|| probe::fat_map(disk, facts.gpt.part(Part::Esp), &[]).err()).flatten();
-    let why = facts.esp_contradicts.or_else(look)?;
-    Some(format!("no file on the ESP can be replaced: {why}"))
+/// Why nothing new is written to the ESP, where its FATs do not say it. The history is the file by which its map is proven. Without
+/// one, the ESP may be one that others have formatted.
+pub fn contradiction(disk: &Disk, facts: &SystemFacts) -> Option<MapError> {
+    let history = facts.history.as_ref();
+    if facts.esp_fats.is_some() || history.is_some_and(History::is_kept) {
+        return None;
+    }
+    let is_told = |why: &MapError| history.is_some() || (!facts.esp_lost && matches!(why, MapError::Damaged(_)));
+    probe::fat_map(disk, facts.gpt.part(Part::Esp), &[]).err().filter(is_told)
 }
 
 fn of_intruders(facts: &SystemFacts) -> impl Iterator<Item = String> {
@@ -140,7 +143,12 @@ fn without_history(facts: &SystemFacts) -> Option<String> {
 
 /// Faults and notes of all structures that the disk has twice. While a program writes, two good copies may differ: one
 /// is written after the other.
-pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (Vec<String>, Vec<String>) {
+pub fn problems(
+    disk: &Disk,
+    facts: &SystemFacts,
+    contradiction: Option<MapError>,
+    writer: Option<&Writer>,
+) -> (Vec<String>, Vec<String>) {
     let (mut problems, mut notes) =
         of_the_table(&facts.gpt.copies, probe::table_bytes(disk), disk.sector_size().bytes(), || growth(disk));
     problems.extend(facts.gpt.faults.iter().cloned());
@@ -182,7 +190,7 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
         format!("{} (byte {at} of the disk), and the other one is whole", Loss::Sector(lost))
     }));
     problems.extend(facts.esp_fats.as_ref().map(|fats| of_the_fats(fats, facts.gpt.part(Part::Esp).offset)));
-    problems.extend(of_the_map(disk, facts));
+    problems.extend(contradiction.map(|why| format!("no file on the ESP can be replaced: {why}")));
     problems.extend(facts.data_faults.values().cloned());
     let meta = facts.gpt.part(Part::Meta).offset;
     for (n, valid) in facts.meta.valid.into_iter().enumerate() {

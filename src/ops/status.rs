@@ -59,7 +59,8 @@ pub(super) fn status(disk: &Disk, facts: SystemFacts, writer: Option<&Writer>) -
 }
 
 pub(super) fn inspect(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> Seen {
-    let (problems, notes) = copies::problems(disk, facts, writer);
+    let contradiction = copies::contradiction(disk, facts);
+    let (problems, notes) = copies::problems(disk, facts, contradiction, writer);
     let clones = Clones::look(disk, &facts.gpt);
     let (boot_chain, bootloaders) = probe::boot_chain_and_loaders(disk, &facts.gpt);
     let is_damaged = !boot_chain.problems().is_empty();
@@ -68,10 +69,13 @@ pub(super) fn inspect(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>)
         bytes: disk.size(),
         boot_chain,
         bootloaders,
-        problems: [problems, clones.problems()].concat(),
-        notes: notes.into_iter().chain(clones.note()).collect(),
+        problems,
+        notes,
+        clone_problems: clones.problems(),
+        clone_note: clones.note(),
         detach: clones.detach(),
         shrunk: shrunk(disk, facts),
+        esp_contradicts: contradiction.is_some(),
         unlisted: shipped_loaders::unlisted(disk, facts),
         not_started: is_damaged.then(|| shipped_loaders::not_started(disk, disk.identity(), facts)).flatten(),
         writer: writer.cloned(),
@@ -96,10 +100,15 @@ pub struct Seen {
     /// Other problems than those of the boot chain and the slots.
     pub problems: Vec<String>,
     pub notes: Vec<String>,
+    /// Of other disks with its GUID. A clone of the disk is no damage to it.
+    pub clone_problems: Vec<String>,
+    pub clone_note: Option<String>,
     /// The disk to detach, if another one has the same disk GUID.
     pub detach: Option<String>,
     /// See [`Beside::shrunk`].
     pub shrunk: Option<String>,
+    /// See [`Beside::esp_contradicts`].
+    pub esp_contradicts: bool,
     /// See [`Beside::unlisted`].
     pub unlisted: Option<Result<(), String>>,
     /// See [`Beside::not_started`].
@@ -115,7 +124,8 @@ impl Seen {
         let damage = |slot: Slot| Some(format!("slot {slot}: {}", facts.slots[slot].problem()?));
         let used = facts.in_use();
         let refused = refused(facts).filter(|(slot, _)| facts.running.slot() != Some(*slot));
-        let found = self.problems.iter().cloned().chain(self.boot_chain.problems()).chain(used.filter_map(damage));
+        let on_disks = self.problems.iter().chain(&self.clone_problems).cloned();
+        let found = on_disks.chain(self.boot_chain.problems()).chain(used.filter_map(damage));
         found.chain(refused.map(|(_, text)| text)).collect()
     }
 
@@ -126,6 +136,7 @@ impl Seen {
             is_image: self.disk.kind == DiskKind::Image,
             detach: self.detach.clone(),
             shrunk: self.shrunk.clone(),
+            esp_contradicts: self.esp_contradicts,
             unlisted: self.unlisted.clone(),
             not_started: self.not_started.clone(),
             chain_damaged: !self.boot_chain.problems().is_empty(),
@@ -138,7 +149,8 @@ impl Seen {
 
 pub fn report(seen: Seen, facts: SystemFacts) -> StatusReport {
     let (mut problems, next_step) = (seen.all_problems(&facts), seen.next_step(&facts));
-    let Seen { disk, bytes, boot_chain, bootloaders, mut notes, writer, not_believed, .. } = seen;
+    let Seen { disk, bytes, boot_chain, bootloaders, mut notes, clone_note, writer, not_believed, .. } = seen;
+    notes.extend(clone_note);
     // It runs, so that is over.
     let over = refused(&facts).filter(|(slot, _)| facts.running.slot() == Some(*slot));
     notes.extend(over.map(|(_, text)| format!("at an earlier boot {text}")));

@@ -1,7 +1,7 @@
 //! Compares the boot chain and every file of every slot with their digests, and looks at every copy of everything else.
 
 use super::{
-    DiskRequest, copies,
+    DiskRequest,
     reading::{self, Reader},
     status::{self, Seen},
 };
@@ -20,9 +20,7 @@ pub fn run(request: &DiskRequest, observer: &mut dyn Observer) -> Result<VerifyR
         let slots = reader.check(used, &mut facts, observer);
         let seen = status::inspect(&disk, &facts, writer);
         let next_step = seen.next_step(&facts);
-        // A clone of the disk is no damage to it.
-        let (problems, notes) = copies::problems(&disk, &facts, writer);
-        let Seen { disk, boot_chain, writer, .. } = seen;
+        let Seen { disk, boot_chain, problems, notes, writer, .. } = seen;
         let damage = boot_chain.problems().into_iter().chain(slots.values().flat_map(SlotCheck::problems));
         let ok = !slots.is_empty() && problems.is_empty() && damage.count() == 0;
         let versions = Slot::BOTH.map(|slot| facts.slots[slot].version().to_owned()).to_vec();

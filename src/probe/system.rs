@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::{
-    bootloader::{boot_sector_copy, bootloaders, fat_map, fats_differ, lost_sectors, may_be_started},
+    bootloader::{boot_sector_copy, bootloaders, fats_differ, lost_sectors, may_be_started},
     error::ProbeError,
     esp::{esp_map, foreign, is_refused},
     files::{check_files, missing},
@@ -29,7 +29,6 @@ use slipway_core::{
     digest::Sums,
     disk::{
         chain::CHAIN,
-        fat::map::MapError,
         gpt::GptError,
         layout::{META_BYTES, Part, as_installed},
         meta::Meta,
@@ -55,17 +54,7 @@ pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeErr
     let misplaced = [found.gpt.misplaced.clone(), misplaced(disk, &found)].concat();
     let gpt = GptFacts { misplaced, ..found.gpt.clone() };
     let (esp_fats, esp_sectors) = (fats_differ(disk, esp), lost_sectors(disk, esp));
-    let esp_contradicts = if esp_fats.is_none() { contradiction(disk, esp, &found) } else { None };
-    Ok(SystemFacts { esp_fats, esp_contradicts, esp_boot_sector, esp_sectors, gpt, ..found })
-}
-
-// The history is the file by which the map of an ESP is proven. Without one, the ESP may be one that others have formatted.
-fn contradiction(disk: &dyn BlockIo, esp: Extent, found: &SystemFacts) -> Option<MapError> {
-    let history = found.history.as_ref();
-    if found.esp_lost || history.is_some_and(History::is_kept) {
-        return None;
-    }
-    fat_map(disk, esp, &[]).err().filter(|why| history.is_some() || matches!(why, MapError::Damaged(_)))
+    Ok(SystemFacts { esp_fats, esp_boot_sector, esp_sectors, gpt, ..found })
 }
 
 /// Look once more at all but the content of large files and the map of the ESP, which are taken from the first look.
@@ -74,8 +63,7 @@ pub fn look_again(disk: &dyn BlockIo, cmdline: &str, before: &SystemFacts) -> Re
     let found = look(disk, cmdline, kept, &|gpt, slot| slot_facts(disk, gpt, slot, Some(&before.slots[slot])))?;
     let (esp_boot_sector, esp_sectors) = (before.esp_boot_sector, before.esp_sectors.clone());
     let gpt = GptFacts { misplaced: before.gpt.misplaced.clone(), ..found.gpt.clone() };
-    let (esp_fats, esp_contradicts) = (before.esp_fats.clone(), before.esp_contradicts);
-    Ok(SystemFacts { esp_fats, esp_contradicts, esp_boot_sector, esp_sectors, gpt, ..found })
+    Ok(SystemFacts { esp_fats: before.esp_fats.clone(), esp_boot_sector, esp_sectors, gpt, ..found })
 }
 
 // The partitions that do not lie where the table says. It is asked where something is not found there, where the copies differ,
@@ -153,7 +141,6 @@ fn look(
         data: volumes.held,
         data_faults: volumes.faults,
         esp_fats: None,
-        esp_contradicts: None,
         esp_boot_sector: None,
         esp_sectors: vec![],
         esp_map,

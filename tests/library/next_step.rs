@@ -36,6 +36,7 @@ fn beside() -> Beside<'static> {
         is_image: false,
         detach: None,
         shrunk: None,
+        esp_contradicts: false,
         chain_damaged: false,
         not_started: None,
         unlisted: None,
@@ -294,7 +295,8 @@ fn table() {
     assert!(chain.why.starts_with("before any reboot"), "{chain:?}");
     let shared = SystemFacts { env_at: [healthy().env_at[0], None], ..from_outside(healthy()) };
     let step = next_step(&shared, &Beside { problems: true, ..beside() });
-    assert!(step.command.unwrap().starts_with("fsck.vfat -a /dev/disk/by-partuuid/"), "{}", step.why);
+    assert!(step.command.as_ref().unwrap().starts_with("fsck.vfat -a /dev/disk/by-partuuid/"), "{}", step.why);
+    assert_eq!(next_step(&healthy(), &Beside { esp_contradicts: true, problems: true, ..beside() }), step);
     an_image_is_mended_by_its_bytes(&shared);
     let writer = Writer { pid: Some(7), name: None, progress: None };
     let wait = next_step(&pending(), &Beside { writer: Some(&writer), ..beside() });

@@ -26,7 +26,7 @@ use crate::{
     disk::{
         fat::{
             copies::{FatsDiffer, LostSector},
-            map::{FatMap, MapError},
+            map::FatMap,
         },
         gpt::GptError,
         identity::{DiskIdentity, DiskUse},
@@ -290,8 +290,6 @@ pub struct SystemFacts {
     pub data_faults: BTreeMap<Part, String>,
     /// The two FATs of the ESP, if they are not the same.
     pub esp_fats: Option<FatsDiffer>,
-    /// Why nothing is written to the ESP: its FATs are the same, and contradict its files.
-    pub esp_contradicts: Option<MapError>,
     /// The copy of the boot sector of the ESP, and its digest, if that sector is all that the ESP has lost.
     pub esp_boot_sector: Option<(Extent, Sha256)>,
     /// Sectors at the beginning of the ESP that are lost, and whose other copy is whole. The places are in bytes of the disk.

@@ -54,6 +54,8 @@ pub struct Beside<'a> {
     pub detach: Option<String>,
     /// The remedy, if there is no room for the second copy of the table: the disk was larger, and `repair` is refused.
     pub shrunk: Option<String>,
+    /// Whether the FATs of the ESP are the same, and contradict its files.
+    pub esp_contradicts: bool,
     /// Whether the boot chain is damaged.
     pub chain_damaged: bool,
     /// The boot loaders in place of damaged ones may not start, and that has to be accepted first.
@@ -341,8 +343,8 @@ impl Deciding<'_> {
     /// Files on the ESP share clusters, or the like: only the file system's own tool can tell them apart.
     fn esp_contradicts(&self) -> Option<NextStep> {
         let is_lost = self.facts.env_at.contains(&None);
-        let is_shared = self.facts.esp_contradicts.is_some()
-            || self.facts.history.as_ref().is_some_and(|history| !history.is_kept());
+        let is_shared =
+            self.beside.esp_contradicts || self.facts.history.as_ref().is_some_and(|history| !history.is_kept());
         let why = "the file system of the ESP contradicts itself, so nothing is written to it: mends that, and `installer \
                    status` then says what is left to do";
         (is_lost || is_shared)

@@ -162,6 +162,7 @@ fn a_volume_that_cannot_be_read_has_a_fault() {
             writer: None,
             detach: None,
             shrunk: None,
+            esp_contradicts: false,
             chain_damaged: false,
             not_started: None,
             unlisted: None,

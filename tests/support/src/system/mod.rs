@@ -191,7 +191,6 @@ pub fn installed(sector: SectorSize) -> SystemFacts {
         data: BTreeMap::from([(Part::State, VolumeHolds::Xfs), (Part::Ephemeral, VolumeHolds::Xfs)]),
         data_faults: BTreeMap::new(),
         esp_fats: None,
-        esp_contradicts: None,
         esp_boot_sector: None,
         esp_sectors: vec![],
         esp_map: None,
