@@ -2,7 +2,7 @@
 
 use super::{
     error::ProbeError,
-    gpt::{is_other_blank, lba1, raw_table},
+    gpt::{is_backup_gone, lba1, raw_table},
     lba0::gpt,
     read, table_bytes,
 };
@@ -27,7 +27,7 @@ pub fn grow_facts(disk: &dyn BlockIo) -> Result<(GrowFacts, Option<Vec<u8>>), Pr
     let last = raw_table(disk, Lba(disk_bytes / sector.bytes() - 1));
     let ephemeral = gpt.part(Part::Ephemeral);
     let held = held(disk, ephemeral)?;
-    let end_is_blank = gpt.copies.primary.is_ok() && gpt.copies.backup.is_err() && is_other_blank(disk, Lba(1));
+    let end_is_blank = is_backup_gone(disk, &gpt.copies);
     let known = disk.known(ephemeral.offset).map_err(|source| ProbeError::Io { offset: ephemeral.offset, source })?;
     Ok((GrowFacts { gpt, sector, disk_bytes, primary, last, held, end_is_blank, known }, lba1))
 }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::{
     error::ProbeError,
     files::{has_boot_state, is_free_of_others, slot_boots},
-    gpt::{Gpt, ON_THE_COPY, is_other_blank, lba1, needs, ours, place, raw_table, second_copy, wrong_places},
+    gpt::{Gpt, ON_THE_COPY, is_backup_gone, lba1, needs, ours, place, raw_table, second_copy, wrong_places},
     head,
     own_lists::own_lists,
     part_content::{PartContent, has_meta},
@@ -83,7 +83,7 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
     let copies = Copies { first: &first, second, hints: by_first, disk_bytes: bytes, sector };
     let chosen = choose(&copies, &PartContent::new(disk))?;
     let mut ours = our_entries(&chosen.entries, hints(disk, &chosen.entries, copy), bytes, sector)?;
-    let end = second_copy(disk, copy.unwrap_or(gpt_bytes(sector)));
+    let end = second_copy(disk, by_first.copy_bytes(sector));
     let room = off_the_copy(disk, ours.parts[Part::Ephemeral.index()], end);
     if let Some(room) = room {
         ours.parts[Part::Ephemeral.index()] = room;
@@ -135,7 +135,7 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
         table,
         new_guids,
         lba0,
-        end_is_blank: gpt.primary.is_ok() && gpt.backup.is_err() && is_other_blank(disk, Lba(1)),
+        end_is_blank: is_backup_gone(disk, &gpt.copies(sector)),
     };
     (!facts.faults.is_empty()).then_some((facts, misplaced))
 }
@@ -172,11 +172,12 @@ fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
     let basis = basis(disk, gpt)?;
     let entries = basis.as_ref().map(RawTable::entries).unwrap_or_default();
     let copy = basis.map(|raw| raw.copy_bytes(sector));
-    let ours = our_entries(&entries, hints(disk, &entries, copy), has, sector)?;
+    let hints = hints(disk, &entries, copy);
+    let ours = our_entries(&entries, hints, has, sector)?;
     let place = ours.parts[part.index()];
     let superblock = head(disk, place).filter(|head| ours.guids[part.index()].is_none() && is_intact(head))?;
     let bytes = XfsSize::from_superblock(&superblock)?.bytes()?.checked_next_multiple_of(MIB)?;
-    let needs = bytes.checked_add(place.offset + copy.unwrap_or(gpt_bytes(sector)))?;
+    let needs = bytes.checked_add(place.offset + hints.copy_bytes(sector))?;
     (needs > has).then_some(ProbeError::Shrunk { part, needs, has })
 }
 

@@ -25,10 +25,14 @@ pub struct RawTable {
 }
 
 impl Header {
+    /// Blocks of the entry array.
+    fn entry_blocks(&self, sector: SectorSize) -> u64 {
+        (self.entries_bytes() as u64).div_ceil(sector.bytes())
+    }
+
     /// Bytes of a copy of its table: a header, and as many entries as it says. A table of others may have fewer than ours.
     pub fn copy_bytes(&self, sector: SectorSize) -> u64 {
-        let entries = self.entries_bytes() as u64;
-        (entries.div_ceil(sector.bytes()) + 1) * sector.bytes()
+        (self.entry_blocks(sector) + 1) * sector.bytes()
     }
 }
 
@@ -79,7 +83,7 @@ impl RawTable {
 
     /// Blocks of an entry array.
     fn array_blocks(&self, sector: SectorSize) -> u64 {
-        (self.bytes.len() as u64).div_ceil(sector.bytes())
+        self.header.entry_blocks(sector)
     }
 
     /// Whether it has the same partitions on the same disk.

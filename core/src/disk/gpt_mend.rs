@@ -8,7 +8,9 @@ use uuid::Uuid;
 use super::{
     gpt::{ENTRIES, Entry, Gpt, Header, encode_entry},
     gpt_grow::RawTable,
-    layout::{BIOS_BYTES, BIOS_OFFSET, ESP_BYTES, ESP_OFFSET, Layout, META_BYTES, Part, STATE_BYTES, overlap},
+    layout::{
+        BIOS_BYTES, BIOS_OFFSET, ESP_BYTES, ESP_OFFSET, Layout, META_BYTES, Part, STATE_BYTES, gpt_bytes, overlap,
+    },
 };
 use crate::units::{Extent, Lba, MIB, SectorSize, round_down};
 
@@ -24,8 +26,9 @@ pub struct Hints {
 }
 
 impl Hints {
-    pub(super) fn copy_bytes(&self, sector: SectorSize) -> u64 {
-        self.copy.unwrap_or_else(|| super::layout::gpt_bytes(sector))
+    /// Bytes of the second copy of the table, which is to be at the end.
+    pub fn copy_bytes(&self, sector: SectorSize) -> u64 {
+        self.copy.unwrap_or_else(|| gpt_bytes(sector))
     }
 }
 
