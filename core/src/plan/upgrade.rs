@@ -45,6 +45,7 @@ use super::{
     bootloader::RenewalRequest,
     content::{Described, SlotContent, kernel_args_notes},
     kernel_note::kernel_note,
+    rebuild_boot_state::is_marked_good,
     slots::{Draft, Ephemeral, RunsFrom, Slots},
     snapshot_request::SnapshotRequest,
     step::blank_slot,
@@ -402,7 +403,7 @@ impl Candidate<'_> {
         let before = slots.copies.env.clone();
         draft.is_about(target, self.payload.version.clone());
         // If both copies of boot.env are lost while the target has no marker, the boot loader needs this one.
-        let marked = system.slots[kept].marker.as_ref().is_some_and(|m| m.state == SlotState::Good);
+        let marked = is_marked_good(system, kept);
         let may_be_marked = !is_last_resort(request.runs_from, system, kept);
         if before.states[kept] == SlotState::Good && !marked && may_be_marked {
             draft.mark_good(kept, before.seq);

@@ -7,7 +7,8 @@ use super::{
 };
 use crate::boot::{
     env::{BootEnv, Marker},
-    slot::{Slot, SlotState},
+    rule::Order,
+    slot::{PerSlot, Slot, SlotState},
 };
 
 /// The boot state under a number that makes its default the last one. A marker may have a later one: the boot state is one of an
@@ -23,7 +24,11 @@ impl Draft<'_> {
     pub fn mark_default(&mut self, env: &BootEnv) {
         let slot = env.default;
         let (own, other) = (marked(self.system, slot), marked(self.system, !slot));
-        let is_first = |own: u64| other.is_none_or(|other| own > other || (own == other && slot == Slot::A));
+        let markers = |own: u64| {
+            let own = Some(Marker { state: SlotState::Good, seq: own });
+            PerSlot::new(|of| if of == slot { own.clone() } else { self.system.slots[of].marker.clone() })
+        };
+        let is_first = |own: u64| Order::by_markers(&markers(own)).first == slot;
         // A slot that was the default since is still told apart by it.
         let is_later = other.is_some_and(|other| other > env.seq);
         if !own.is_some_and(|own| is_first(own) || own == env.seq || is_later) {
