@@ -2,19 +2,28 @@
 
 use slipway_core::{
     disk::{chain::CHAIN, identity::DiskIdentity},
-    plan::SystemFacts,
+    plan::{GptFacts, SystemFacts},
     report::{ChainCheck, FileCheck, FileState, Observer},
 };
 
 use super::shipped_loaders;
 use crate::{device::BlockIo, probe};
 
-/// Tells of boot loaders that are damaged, and of a damaged list of them. Without its name the verb that mends them would take
-/// the disk that the machine runs from.
-pub fn note(disk: &dyn BlockIo, identity: &DiskIdentity, system: &SystemFacts, observer: &mut dyn Observer) {
-    let ChainCheck { links, errors, .. } = probe::boot_chain(disk, &system.gpt);
+/// Boot loaders that are damaged, and a damaged list of them.
+pub fn found(disk: &dyn BlockIo, gpt: &GptFacts) -> Vec<String> {
+    let ChainCheck { links, errors, .. } = probe::boot_chain(disk, gpt);
     let links = links.iter().filter(|link| link.state == FileState::Damaged).filter_map(FileCheck::problem);
-    let damage: Vec<String> = links.chain(errors.into_iter().filter(|error| error.starts_with(CHAIN))).collect();
+    links.chain(errors.into_iter().filter(|error| error.starts_with(CHAIN))).collect()
+}
+
+/// Tells of them. Without its name the verb that mends them would take the disk that the machine runs from.
+pub fn note(
+    damage: Vec<String>,
+    disk: &dyn BlockIo,
+    identity: &DiskIdentity,
+    system: &SystemFacts,
+    observer: &mut dyn Observer,
+) {
     if damage.is_empty() {
         return;
     }

@@ -112,8 +112,14 @@ pub fn run(
 /// Damaged boot loaders, and a damaged list of them, are for another verb. "Nothing to do" would hide that the disk may not boot.
 fn note_loaders(disk: &DiskRequest, observer: &mut dyn Observer) {
     let Ok(opened) = disk.look() else { return };
-    let Ok(system) = probe::system(&opened, &super::kernel_cmdline().unwrap_or_default()) else { return };
-    damaged_loaders::note(&opened, opened.identity(), &system, observer);
+    let Ok(gpt) = probe::gpt(&opened) else { return };
+    let damage = damaged_loaders::found(&opened, &gpt);
+    // The whole look reads all that boots.
+    if !damage.is_empty()
+        && let Ok(system) = probe::system(&opened, &super::kernel_cmdline().unwrap_or_default())
+    {
+        damaged_loaders::note(damage, &opened, opened.identity(), &system, observer);
+    }
 }
 
 /// Mend what the partitions hold.
