@@ -30,6 +30,18 @@ pub fn first_of_the_plan(scene: &Scene) -> usize {
     scene.objects.rollouts[0].spec.plan.waves[0].nodes[0].uid.strip_prefix("uid-").unwrap().parse().unwrap()
 }
 
+/// So many nodes, of which the canary has the payload and soaks for a day.
+fn with_a_canary(nodes: usize) -> (Scene, usize) {
+    let mut scene = Scene::new(nodes);
+    scene.policy("x", json!({ "steps": [{ "nodes": 1, "soak": "24h" }] }));
+    scene.pool("p", json!({ "policies": ["x"] }));
+    scene.roll();
+    (0..nodes).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+    let canary = first_of_the_plan(&scene);
+    arrive(&mut scene, canary);
+    (scene, canary)
+}
+
 pub fn told(scene: &Scene, round: &Round, n: usize) -> NodeUpgradeStatus {
     let pool_round = round.pools["p"].as_ref().unwrap();
     report::nodes(pool_round, &scene.readings, &Default::default())[format!("uid-{n}").as_str()].clone()
@@ -129,13 +141,7 @@ fn releases_of_tokens_to_come_free_nothing() {
 
 #[test]
 fn a_soak_is_as_long_as_the_controllers_have_seen_it_whatever_a_node_says() {
-    let mut scene = Scene::new(3);
-    scene.policy("x", json!({ "steps": [{ "nodes": 1, "soak": "24h" }] }));
-    scene.pool("p", json!({ "policies": ["x"] }));
-    scene.roll();
-    (0..3).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
-    let n = first_of_the_plan(&scene);
-    arrive(&mut scene, n);
+    let (mut scene, n) = with_a_canary(3);
     for seconds in [u64::MAX, 1 << 40, 86_400] {
         scene.says(n).health.as_mut().unwrap().seconds = seconds;
         let round = scene.round();
@@ -227,13 +233,7 @@ fn one_node_changes_few_statuses() {
 /// It may start again and again, and be well for some minutes each time.
 #[test]
 fn a_canary_that_does_not_stay_well_is_named_and_at_last_the_rollout_is_paused() {
-    let mut scene = Scene::new(3);
-    scene.policy("x", json!({ "steps": [{ "nodes": 1, "soak": "24h" }] }));
-    scene.pool("p", json!({ "policies": ["x"] }));
-    scene.roll();
-    (0..3).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
-    let canary = first_of_the_plan(&scene);
-    arrive(&mut scene, canary);
+    let (mut scene, canary) = with_a_canary(3);
     let mut looks = 0_i64;
     let mut look = |scene: &mut Scene, state: HealthState| {
         scene.says(canary).health.as_mut().unwrap().set_state(state);
@@ -266,13 +266,7 @@ fn a_canary_that_does_not_stay_well_is_named_and_at_last_the_rollout_is_paused()
 /// A canary may say at each look that it has been well since now: its soak gets longer, and nothing else changes.
 #[test]
 fn what_a_canary_says_of_its_time_changes_no_status_of_a_node_that_waits() {
-    let mut scene = Scene::new(20);
-    scene.policy("x", json!({ "steps": [{ "nodes": 1, "soak": "24h" }] }));
-    scene.pool("p", json!({ "policies": ["x"] }));
-    scene.roll();
-    (0..20).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
-    let canary = first_of_the_plan(&scene);
-    arrive(&mut scene, canary);
+    let (mut scene, canary) = with_a_canary(20);
     scene.says(canary).health.as_mut().unwrap().seconds = 0;
     let mut before: Option<Vec<String>> = None;
     for look in 0..3_i64 {
