@@ -188,7 +188,12 @@ type EnvCopy = (Option<u64>, Option<BootEnv>);
 
 // Both copies of boot.env, and the volume. Copies that are damaged or cannot be read count as lost, as they do for GRUB.
 fn esp<'d>(disk: &'d dyn BlockIo, esp: Extent, unreadable: &mut Vec<String>) -> ([EnvCopy; 2], Option<FatVolume<'d>>) {
-    let opened = FatVolume::open(disk, esp).map(FatVolume::by_either_fat);
+    // One read may fail by chance, and an ESP that cannot be opened is written anew.
+    let opened = match FatVolume::open(disk, esp) {
+        Err(ReadError::Io { .. }) => FatVolume::open(disk, esp),
+        opened => opened,
+    };
+    let opened = opened.map(FatVolume::by_either_fat);
     let opened = opened.and_then(|volume| volume.is_read_by_all().map(|()| volume));
     let volume = match opened {
         Ok(volume) => volume,

@@ -3,7 +3,10 @@
 
 use std::{iter, time::Instant};
 
-use slipway_core::{plan::Plan, units::Extent};
+use slipway_core::{
+    plan::{self, Plan},
+    units::Extent,
+};
 use slipway_test_support::fixtures::DISK_BYTES;
 
 use super::{
@@ -83,15 +86,22 @@ impl Scenario {
             self.again(&disk).unwrap();
             disk.calls()
         };
-        let first_write = calls.iter().position(|(call, _)| *call == Call::Write || *call == Call::Zero).unwrap();
+        let (first_half, second_look) = self.first_half();
+        let is_write = |call: Call| call == Call::Write || call == Call::Zero;
+        // A look lasts until the first write after it. What is read once all is written is not what was to be written.
+        let all_written = calls[..second_look].iter().rposition(|(call, _)| *call != Call::Read).unwrap();
+        let looks = [0, all_written].map(|from| {
+            let writes = calls[from..].iter().position(|(call, _)| is_write(*call));
+            from..writes.map_or(calls.len(), |writes| from + writes)
+        });
         let mut seen = Faults { calls: calls.len(), ..Faults::default() };
         for (n, fault) in sampled(&calls, self.turn(), faults) {
             let (call, extent) = calls[n];
-            let probing = n < first_write && call == Call::Read;
+            let probing = call == Call::Read && looks.iter().any(|look| look.contains(&n));
             seen.runs += 1;
             let disk = RecordingDisk::failing(DISK_BYTES, self.story.pages.clone(), n, fault);
             let result = self.again(&disk);
-            let (soft, why) = match self.judge_fault(n, call, fault, probing, &disk, &result) {
+            let (soft, why) = match self.judge_fault((n, call, fault), probing, &disk, &result, &first_half) {
                 Ok(None) => continue,
                 Ok(Some(why)) => (true, why),
                 Err(why) => (false, why),
@@ -110,12 +120,11 @@ impl Scenario {
     /// `Ok` with text: the disk is right, but not all that it was to be.
     fn judge_fault(
         &self,
-        n: usize,
-        call: Call,
-        fault: Fault,
+        (n, call, fault): (usize, Call, Fault),
         probing: bool,
         disk: &RecordingDisk,
         result: &Result<Plan, Failed>,
+        first_half: &Pages,
     ) -> Result<Option<String>, String> {
         let mut forgotten = None;
         // The plan may go on without one copy of two, or a marker; but it tells.
@@ -127,7 +136,7 @@ impl Scenario {
             let strict = self.judge.state(&pages, true).and_then(|_| match result {
                 Ok(_) if spared && (self.is_in_force(&pages) || self.wiped.is_some()) => Ok(()),
                 Ok(_) => self.is_done(&pages).map_err(|why| format!("success, and {why}")),
-                Err(failed) => self.is_true(failed, &pages),
+                Err(failed) => self.is_true(failed, &pages, first_half),
             });
             match strict {
                 // What probing could not read is taken for damaged. A system that was written is to be whole.
@@ -154,8 +163,16 @@ impl Scenario {
         }
     }
 
-    /// Whether an error says what is so.
-    fn is_true(&self, failed: &Failed, pages: &Pages) -> Result<(), String> {
+    /// The disk after the first half of a repair, and the number of calls until then. Another verb has no second half.
+    fn first_half(&self) -> (Pages, usize) {
+        let disk = RecordingDisk::new(DISK_BYTES, self.story.pages.clone());
+        let plan = World::get().run_one(&self.verb, &disk, &self.story.cmdline, &|_| (), &|_| ()).unwrap();
+        let pages = if plan::is_first_half(&plan) { disk.pages() } else { self.story.pages.clone() };
+        (pages, disk.calls().len())
+    }
+
+    /// Whether an error says what is so. The second half of a repair tells of itself: the first one was told before.
+    fn is_true(&self, failed: &Failed, pages: &Pages, first_half: &Pages) -> Result<(), String> {
         let says = |what: &str| failed.text.contains(what);
         let lies = |so: bool, what: &str| if so { Ok(()) } else { Err(format!("{what} is not true: {}", failed.text)) };
         if failed.promise.as_ref().is_some_and(|promise| says(promise)) {
@@ -164,7 +181,7 @@ impl Scenario {
         let all = Extent { offset: 0, len: DISK_BYTES };
         let first = self.judge.state(pages, false)?;
         if says("nothing was written") {
-            lies(pages.same(&self.story.pages, all), "nothing written")?;
+            lies([&self.story.pages, first_half].into_iter().any(|before| pages.same(before, all)), "nothing written")?;
         }
         if says("is not tried") || says("still boots") {
             lies(matches!(first, Outcome::Boots { trial: false, .. }), "that it is not tried")?;
