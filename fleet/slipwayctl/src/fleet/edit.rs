@@ -177,7 +177,12 @@ pub fn abort(pool: &Value, rollout: &Rollout, word: &Attribution) -> Result<Edit
     Edit::write(json!({ "abort": abort }), says)
 }
 
-/// Have a rollout go now, for so long from now on.
+/// True if nodes go back from the denied payload of this rollout. Windows hold that back, too.
+fn goes_back(pool: &Value, status: &RolloutStatus) -> bool {
+    status.state == "Denied" && status.aborted.is_none() && !pool["spec"]["rollback"].is_null()
+}
+
+/// Have a rollout go now, forward or back, for so long from now on.
 pub fn run_now(
     pool: &Value,
     rollout: &Rollout,
@@ -187,7 +192,9 @@ pub fn run_now(
 ) -> Result<Edit, Failure> {
     follows(pool, rollout)?;
     let (name, uid) = (rollout.metadata.name.as_deref().unwrap_or_default(), &rollout.metadata.uid);
-    let status = that_goes_on(name, rollout)?;
+    let denied = rollout.status.clone().filter(|status| goes_back(pool, status));
+    let is_back = denied.is_some();
+    let status = denied.map_or_else(|| that_goes_on(name, rollout), Ok)?;
     let there = &pool["spec"]["runNow"];
     let is_of_it = uid.as_ref().is_some_and(|uid| there["rolloutUID"] == *uid);
     let holds = text(&there["until"]).parse().is_ok_and(|until: Timestamp| now < until);
@@ -197,6 +204,9 @@ pub fn run_now(
             "runs-now",
             format!("{name} runs now until {until} already, and the reason would be lost; {who}: {why}"),
         );
+    }
+    if skip_soak && is_back {
+        return refused("no-soak", format!("the nodes of {name} go back, and no soak holds that back"));
     }
     let wave = status.passed as usize;
     let has_soak = rollout.spec.plan.waves.get(wave).is_some_and(|wave| wave.soak.is_some());
@@ -443,9 +453,25 @@ pub(super) mod tests {
         let mut over = spec;
         over["runNow"]["until"] = json!("2026-06-01T12:00:00Z");
         assert!(run(&pool(over), false, &bob).unwrap().spec.is_some());
-        let denied =
-            run_now(&pool(json!({})), &rollout("Denied"), (PositiveDuration::minutes(60), now), false, &alice());
-        assert_eq!(word_of(denied), "over");
+        // A denied one goes on only where its nodes go back, and then without soaks.
+        let mut denied = rollout("Denied");
+        let ask =
+            |pool: &Value, of: &Rollout, soak| run_now(pool, of, (PositiveDuration::minutes(60), now), soak, &alice());
+        let back = pool(json!({ "rollback": {} }));
+        assert_eq!(word_of(ask(&pool(json!({})), &denied, false)), "over");
+        assert_eq!(word_of(ask(&pool(json!({ "rollback": null })), &denied, false)), "over");
+        let runs = ask(&back, &denied, false).unwrap().spec.unwrap()["runNow"].clone();
+        assert_eq!(
+            (&runs["rolloutUID"], &runs["until"], &runs["soakOfWave"]),
+            (&json!("one"), &json!(until), &Value::Null)
+        );
+        assert_eq!(word_of(ask(&back, &denied, true)), "no-soak");
+        for over in ["Aborted", "Finished", "Incomplete"] {
+            assert_eq!(word_of(ask(&back, &rollout(over), false)), "over", "{over}");
+        }
+        // Given up after the denial: nodes go nowhere.
+        denied.status.as_mut().unwrap().aborted = Some("eve: enough".to_owned());
+        assert_eq!(word_of(ask(&back, &denied, false)), "over");
         let aborted = approve(&pool(json!({})), &rollout("Aborted"), (None, None), &BTreeSet::new(), &alice());
         let aborted = aborted.unwrap_err().to_string();
         // Argo has a kind of that name.
