@@ -1,7 +1,7 @@
 //! The choice of a channel.
 //!
 //! * The newest image counts, by its version. Two images with the same version are both refused: a person who can push could
-//!   else put one in the place of the other.
+//!   else put one in the place of the other. Build metadata makes no version another one, nor newer.
 //! * Unknown facts refuse an image: one that cannot be read, a source that has not looked, a signature.
 //! * Ages count from when the channel saw an image. What an image says of its own age may be anything.
 //! * No node goes back: one that runs a newer version gets nothing. Going back is a rollback, which people request.
@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use semver::Version;
+use semver::{BuildMetadata, Version};
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
@@ -92,27 +92,30 @@ pub enum NoUpdate {
 pub fn choose(spec: &Spec, candidates: &[Candidate], source: Option<&Source>, now: Timestamp) -> Choice {
     let mut refused = BTreeMap::new();
     // The usable images apart from the range: floors need not be in it.
-    let mut usable: BTreeMap<Version, Sha256> = BTreeMap::new();
-    let mut doubles: BTreeMap<Version, Sha256> = BTreeMap::new();
+    let mut usable: BTreeMap<Version, Image> = BTreeMap::new();
+    let mut doubles = BTreeSet::new();
     for candidate in candidates {
+        let digest = candidate.digest;
         match may_be_used(spec, candidate, source, now) {
-            Err(why) => drop(refused.insert(candidate.digest, why)),
-            Ok(version) => match usable.get(&version).copied() {
-                None => drop(usable.insert(version, candidate.digest)),
-                Some(other) => {
-                    refused.insert(candidate.digest, Refusal::SameVersion { other });
-                    refused.insert(other, Refusal::SameVersion { other: candidate.digest });
-                    doubles.insert(version, candidate.digest);
+            Err(why) => drop(refused.insert(digest, why)),
+            Ok(version) => {
+                let compared = without_build(&version);
+                match usable.get(&compared).map(|other| other.digest) {
+                    None => drop(usable.insert(compared, Image { digest, version })),
+                    Some(other) => {
+                        refused.insert(digest, Refusal::SameVersion { other });
+                        refused.insert(other, Refusal::SameVersion { other: digest });
+                        doubles.insert(compared);
+                    }
                 }
-            },
+            }
         }
     }
-    usable.retain(|version, _| !doubles.contains_key(version));
-    let in_range = |version: &Version| spec.range.as_ref().is_none_or(|range| range.matches(version));
-    let chosen = usable.iter().rev().find(|(version, _)| in_range(version));
-    let chosen = chosen.map(|(version, digest)| Image { digest: *digest, version: version.clone() });
+    usable.retain(|version, _| !doubles.contains(version));
+    let in_range = |image: &&Image| spec.range.as_ref().is_none_or(|range| range.matches(&image.version));
+    let chosen = usable.values().rev().find(in_range).cloned();
     let floors = floors(spec, &usable, chosen.as_ref());
-    for (version, digest) in usable {
+    for Image { digest, version } in usable.into_values() {
         let why = match (&spec.range, &chosen) {
             (Some(range), _) if !range.matches(&version) => Refusal::Range { version, range: range.clone() },
             (_, Some(chosen)) if chosen.digest != digest => Refusal::Older { chosen: chosen.version.clone() },
@@ -123,14 +126,15 @@ pub fn choose(spec: &Spec, candidates: &[Candidate], source: Option<&Source>, no
     Choice { chosen, floors, refused }
 }
 
+/// The version as it is compared with others: its build metadata is for people.
+fn without_build(version: &Version) -> Version {
+    Version { build: BuildMetadata::EMPTY, ..version.clone() }
+}
+
 /// The floors below the choice.
-fn floors(spec: &Spec, usable: &BTreeMap<Version, Sha256>, chosen: Option<&Image>) -> Vec<(Version, Option<Image>)> {
+fn floors(spec: &Spec, usable: &BTreeMap<Version, Image>, chosen: Option<&Image>) -> Vec<(Version, Option<Image>)> {
     let below = |floor: &&Version| chosen.is_some_and(|chosen| floor.cmp_precedence(&chosen.version).is_lt());
-    // Its build metadata is for people.
-    let image = |floor: &Version| {
-        let (version, digest) = usable.iter().rev().find(|(version, _)| version.cmp_precedence(floor).is_eq())?;
-        Some(Image { digest: *digest, version: version.clone() })
-    };
+    let image = |floor: &Version| usable.get(&without_build(floor)).cloned();
     let floors: BTreeMap<_, _> = spec.floors.iter().filter(below).map(|floor| (floor.clone(), image(floor))).collect();
     floors.into_iter().collect()
 }
@@ -227,10 +231,11 @@ impl Choice {
     pub fn next(&self, running: Option<&Version>) -> Result<Image, NoUpdate> {
         let chosen = self.chosen.as_ref().ok_or(NoUpdate::NoChoice)?;
         let running = running.ok_or(NoUpdate::Unknown)?;
-        if *running >= chosen.version {
+        // Build metadata is for people: it makes no version older than another.
+        let order = running.cmp_precedence(&chosen.version);
+        if order.is_ge() {
             let (running, chosen) = (running.clone(), chosen.version.clone());
-            // Build metadata is for people: it makes no version older than another.
-            let is_same = running.cmp_precedence(&chosen).is_eq();
+            let is_same = order.is_eq();
             let differs = NoUpdate::SameVersionDiffers { running: running.clone() };
             return Err(if is_same { differs } else { NoUpdate::NotOlder { running, chosen } });
         }

@@ -251,6 +251,38 @@ fn floors_are_passed_through_and_never_skipped() {
     assert_eq!(Choice::default().next(None), Err(NoUpdate::NoChoice));
 }
 
+#[test]
+fn build_metadata_makes_no_version_newer() {
+    let choice = choose_from(&stable(), &["2.1.0+build.2"].map(image));
+    for running in ["2.1.0", "2.1.0+build.1", "2.1.0+build.3"] {
+        let why = choice.next(version(running).as_ref()).unwrap_err().to_string();
+        assert!(why.contains("another build of that version"), "{running}: {why}");
+    }
+    assert_eq!(choice.next(version("2.1.0-rc.1+z").as_ref()).ok(), choice.chosen);
+    // Nobody can tell two builds of one version apart, nor in a range, nor at a floor.
+    let all = ["1.0.0", "2.0.0", "2.0.0+zzz", "2.0.0+a"].map(image);
+    for spec in [stable(), range("<=2.0.0"), range(">=1.0.0, <3")] {
+        let choice = choose_from(&spec, &all);
+        assert_eq!(chosen(&choice).as_deref(), Some("1.0.0"));
+        for name in ["2.0.0", "2.0.0+zzz", "2.0.0+a"] {
+            assert!(matches!(choice.refused[&digest(name)], Refusal::SameVersion { .. }), "{name}");
+        }
+    }
+    assert_eq!(chosen(&choose_from(&range("=2.0.0"), &all)), None);
+    let spec = Spec { floors: vec!["2.0.0".parse().unwrap()], ..stable() };
+    let newer = ["1.0.0", "2.0.0", "2.0.0+zzz", "3.0.0"].map(image);
+    let choice = choose_from(&spec, &newer);
+    assert_eq!(choice.floors, [("2.0.0".parse().unwrap(), None)]);
+    assert!(matches!(choice.next(version("1.0.0").as_ref()), Err(NoUpdate::NoFloor { .. })));
+    // Of two builds, the one that was signed counts.
+    let demand = signatures(&[KEY], 1).unwrap();
+    let spec = Spec { signatures: Some(demand.clone()), ..stable() };
+    let mut both = [signed("2.0.0", &demand), image("2.0.0+zzz")];
+    assert_eq!(lacks_signatures(&spec, &both, None, hour(0)).map(|(n, _)| n), Some(1), "it may be the owner's");
+    both[1].signed = Some(Signed::default());
+    assert_eq!(chosen(&choose_from(&spec, &both)).as_deref(), Some("2.0.0"));
+}
+
 fn promoted() -> Spec {
     let promote_from = Some(Promotion { channel: "beta".to_owned(), after: hours(24) });
     Spec { promote_from, ..stable() }
