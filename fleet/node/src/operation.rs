@@ -175,6 +175,11 @@ impl Operation {
         self.course == Course::Forward
     }
 
+    /// It turned back because of an abort. One that comes when it was on its way back already changes nothing.
+    pub fn is_aborted(&self) -> bool {
+        matches!(&self.course, Course::Back(why) if self.abort.as_ref() == Some(why))
+    }
+
     /// True if the way forward came to `step`, which may have been done.
     pub fn came_to(&self, step: Step) -> bool {
         self.reached >= step

@@ -341,8 +341,8 @@ fn undoes(op: &Operation, step: Step, facts: &Facts) -> bool {
 
 /// True if the payload was tried and is not what runs: what `op` ends with is a verdict on it.
 pub(crate) fn was_in_vain(op: &Operation, disk: &Disk) -> bool {
-    // An abort is no verdict on the payload.
-    let may_be = op.came_to(Step::Activate) && op.abort.is_none();
+    // An abort is no verdict on the payload. Nor does it take one away: whatever else led back counts.
+    let may_be = op.came_to(Step::Activate) && !op.is_aborted();
     op.to.as_ref().filter(|_| may_be).is_some_and(|to| {
         let was_tried = matches!(disk.states[to.slot], Some(SlotState::Tried | SlotState::Bad));
         was_tried && disk.payloads[to.slot] == to.payload

@@ -274,8 +274,8 @@ impl World {
         }
         let mut journal = self.machines[n].journal.clone();
         let Some(op) = journal.operation.as_mut().filter(|op| op.request.token == Some(token)) else { return };
-        // As the service does it: from some point on there is no way back.
-        if op.abort.is_some() || (op.is_forward() && !may_turn(op)) {
+        // As the service does it: not on the way back, and from some point on there is none.
+        if op.abort.is_some() || !may_turn(op) {
             return;
         }
         op.abort = Some("aborted by fleet".to_owned());

@@ -72,7 +72,7 @@ impl fmt::Display for Happened {
 /// The result of [`Shared::abort`] or [`Shared::accept_as_is`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
-    /// It is in the journal, and counts from the next decision on.
+    /// It is in the journal, and counts from the next decision on; or the operation is on its way back already.
     Journalled,
     /// There is no such operation.
     NotUnderWay,
@@ -134,7 +134,9 @@ impl<L: Listener> Shared<L> {
     pub fn abort(&self, id: Uuid, why: &str) -> io::Result<Abort> {
         self.store().change(|journal| match journal.operation.as_mut().filter(|op| op.id() == id) {
             None => Abort::NotUnderWay,
-            Some(op) if op.is_forward() && !sequence::may_turn(op) => Abort::TooLate,
+            // What led back stays the reason, and the verdict.
+            Some(op) if !op.is_forward() => Abort::Journalled,
+            Some(op) if !sequence::may_turn(op) => Abort::TooLate,
             Some(op) => {
                 op.abort.get_or_insert_with(|| why.to_owned());
                 Abort::Journalled

@@ -100,6 +100,44 @@ fn a_system_that_is_not_well_comes_back_and_is_denied() {
     assert!(refused.contains("is denied"), "{refused}");
 }
 
+/// What was booted and not well is denied, whoever says abort afterwards.
+#[test]
+fn an_abort_on_the_way_back_takes_no_verdict_away() {
+    for last in [Step::GiveUp, Step::Return, Step::ProveOld] {
+        let dir = tempdir().unwrap();
+        let (shared, mut machine) = (start(&dir), Machine { sick: true, ..Machine::new() });
+        let request = upgrade();
+        shared.ask(request.clone(), &machine.facts(None)).unwrap().unwrap();
+        let is_at = |last| {
+            let op = shared.journal().operation.unwrap();
+            !op.is_forward() && op.at == last
+        };
+        while !is_at(last) {
+            shared.run_once(&mut machine).unwrap();
+        }
+        assert_eq!(shared.abort(request.id, "enough").unwrap(), Abort::Journalled);
+        assert_eq!(shared.journal().operation.unwrap().abort, None, "{last}");
+        run(&shared, &mut machine);
+        let Outcome::CameBack(why) = outcome(&shared) else { panic!() };
+        assert!(why.contains("it is not well"), "{last}: {why}");
+        assert!(shared.journal().denial(payload("new")).is_some(), "{last}: it was booted, and was not well");
+    }
+}
+
+/// An abort counts if it is what leads back. Here the new system fails while somebody says so.
+#[test]
+fn an_abort_that_comes_too_late_to_lead_back_takes_no_verdict_away() {
+    let dir = tempdir().unwrap();
+    let (shared, request) = (start(&dir), upgrade());
+    let mut world = Aborted::new(&shared, &request, Step::Prove, Tried::Failed("it is not well".to_owned()));
+    shared.ask(request, &world.facts(None)).unwrap().unwrap();
+    run(&shared, &mut world);
+    assert_eq!(world.heard, [false, true]);
+    let Outcome::CameBack(why) = outcome(&shared) else { panic!() };
+    assert!(why.contains("it is not well"), "{why}");
+    assert!(shared.journal().denial(payload("new")).is_some());
+}
+
 #[test]
 fn what_is_blocked_too_long_is_undone() {
     for (step, reboots) in [(Step::Drain, false), (Step::Recheck, false), (Step::Stop, true), (Step::Activate, true)] {
@@ -137,11 +175,13 @@ fn an_abort_counts_until_it_is_too_late() {
     assert_eq!(shared.abort(late.id, "no").unwrap(), Abort::TooLate);
 }
 
-/// A world with an abort while a step runs; what the step hears before and after that.
+/// A world with an abort while a step runs, and how that step ends; what it hears before and after the abort.
 struct Aborted<'a> {
     machine: Machine,
     shared: &'a Shared<Heard>,
     id: Uuid,
+    step: Step,
+    ends: Tried,
     heard: Vec<bool>,
 }
 
@@ -151,13 +191,19 @@ impl World for Aborted<'_> {
     }
 
     fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {
-        if step != Step::Stage {
+        if step != self.step {
             return self.machine.perform(step, op, watcher);
         }
         self.heard.push(watcher.wants_end());
         assert_eq!(self.shared.abort(self.id, "enough").unwrap(), Abort::Journalled);
         self.heard.push(watcher.wants_end());
-        Tried::Blocked("it was ended".to_owned())
+        self.ends.clone()
+    }
+}
+
+impl<'a> Aborted<'a> {
+    fn new(shared: &'a Shared<Heard>, request: &Request, step: Step, ends: Tried) -> Self {
+        Self { machine: Machine::new(), shared, id: request.id, step, ends, heard: Vec::new() }
     }
 }
 
@@ -165,7 +211,7 @@ impl World for Aborted<'_> {
 fn a_step_that_runs_hears_that_it_is_to_end() {
     let dir = tempdir().unwrap();
     let (shared, request) = (start(&dir), upgrade());
-    let mut world = Aborted { machine: Machine::new(), shared: &shared, id: request.id, heard: Vec::new() };
+    let mut world = Aborted::new(&shared, &request, Step::Stage, Tried::Blocked("it was ended".to_owned()));
     shared.ask(request, &world.facts(None)).unwrap().unwrap();
     run(&shared, &mut world);
     assert_eq!(world.heard, [false, true]);

@@ -189,7 +189,14 @@ impl State {
         self.broken_unless(is_as_before, "at the end the cordon is what it was before, or what a person made of it");
         // A system that a person has confirmed is not judged.
         let is_confirmed = disk.states[disk.running] == SlotState::Good && disk.runs() == Some(TARGET);
-        let in_vain = self.tried && *outcome != Outcome::Reached && op.abort.is_none() && !is_confirmed;
+        // An abort is no verdict, but only where it is the reason of the way back.
+        let is_aborted = match outcome {
+            Outcome::CameBack(why) | Outcome::Left(why) => {
+                op.abort.as_ref().is_some_and(|abort| why.starts_with(abort))
+            }
+            Outcome::Reached => false,
+        };
+        let in_vain = self.tried && *outcome != Outcome::Reached && !is_aborted && !is_confirmed;
         let is_denied = self.journal.denial(digest(TARGET)).is_some();
         // Who put something else into the slot took the evidence away: then nothing is said of it.
         let is_judged = is_denied == (self.denied || in_vain) || (self.meddled && !is_denied);
