@@ -110,11 +110,12 @@ impl View<'_> {
     }
 
     /// The failures against the rollout: one canary that failed, canaries that do not stay well, or as many failed nodes as
-    /// the policies name. Only failures count that may be the payload's.
+    /// the policies name. Only failures count that may be the payload's. One that denies comes before all others: an unknown
+    /// outcome neither denies a payload nor saves it from being denied.
     fn verdict(&self) -> Option<Verdict> {
         let plan = &self.facts.plan;
-        let mut failed = Vec::new();
-        let mut known = 0_u64;
+        let (mut failed, mut known) = (Vec::new(), 0_u64);
+        let mut verdicts = Vec::new();
         for (wave, node) in plan.nodes() {
             let soaks = plan.soaking_wave(wave);
             let failure = self
@@ -125,14 +126,14 @@ impl View<'_> {
                 let why = &failure.why;
                 if soaks.is_some() {
                     let why = format!("the canary {} failed: {why}", node.name);
-                    return Some(Verdict { denies: is_known, why });
+                    verdicts.push(Verdict { denies: is_known, why });
                 }
                 known += u64::from(is_known);
                 failed.push(format!("{}: {why}", node.name));
             }
             if soaks.is_some_and(|soaks| soaks >= self.facts.passed) && self.is_ill_with_it(node) {
                 let why = format!("the canary {} runs it, and is not well", node.name);
-                return Some(Verdict { denies: true, why });
+                verdicts.push(Verdict { denies: true, why });
             }
         }
         if let Some(Interruption { node, times, .. }) = &self.facts.interruption
@@ -140,18 +141,17 @@ impl View<'_> {
         {
             let why =
                 format!("the canaries do not stay well: their soak began anew {times} times, the last time by {node}");
-            return Some(Verdict { denies: false, why });
+            verdicts.push(Verdict { denies: false, why });
         }
         let total = u32::try_from(plan.nodes().count()).unwrap_or(u32::MAX);
         let budget = self.facts.rules.failures(total);
-        let is_over = failed.len() as u64 >= u64::from(budget);
-        is_over.then(|| {
+        if failed.len() as u64 >= u64::from(budget) {
             let named: Vec<&str> = failed.iter().take(NAMED).map(String::as_str).collect();
             let more = failed.len().checked_sub(NAMED).filter(|more| *more > 0);
             let list = named.join("; ") + &more.map(|more| format!("; and {more} more")).unwrap_or_default();
             let why = format!("{} of {total} nodes failed, and {budget} are enough; {list}", failed.len());
-            // An unknown outcome neither denies a payload nor saves it from being denied.
-            Verdict { denies: known >= u64::from(budget), why }
-        })
+            verdicts.push(Verdict { denies: known >= u64::from(budget), why });
+        }
+        verdicts.into_iter().min_by_key(|verdict| !verdict.denies)
     }
 }

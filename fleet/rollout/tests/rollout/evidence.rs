@@ -3,13 +3,15 @@
 use jiff::{Timestamp, ToSpan};
 use slipway_rollout::{
     decide::{Action, decide},
-    facts::{Failure, FailureEvidence, Retry, RollbackPolicy},
-    policy::Policy,
+    duration::PositiveDuration,
+    facts::{Facts, Failure, FailureEvidence, Interruption, Retry, RollbackPolicy},
+    int_or_percent::IntOrPercent,
+    policy::{CanaryStep, Policy},
     window::{Blackout, Zone},
 };
 
 use crate::{
-    decide::{canary, four, granted, hold, look, name, report, two_at_once, why},
+    decide::{arrive, canary, four, granted, hold, look, name, report, two_at_once, why},
     noon,
     window::window,
 };
@@ -95,5 +97,46 @@ fn what_is_not_known_pauses_and_denies_nothing_and_what_was_booted_denies() {
         assert_eq!(steps.iter().any(|step| matches!(step, Action::Deny { .. })), denies, "{steps:?}");
         assert!(steps.iter().any(|step| matches!(step, Action::Pause { .. })), "{steps:?}");
         assert_eq!(granted(&fleet), Vec::<usize>::new());
+    }
+}
+
+/// A canary that lies, or that nobody knows anything of, shields no payload.
+#[test]
+fn an_unknown_fate_of_one_canary_saves_no_payload_that_another_one_denies() {
+    let denial = |fleet: &Facts| {
+        let steps = look(fleet).steps;
+        steps.iter().find_map(|step| if let Action::Deny { why, .. } = step { Some(why.clone()) } else { None })
+    };
+    let steps = vec![CanaryStep { nodes: IntOrPercent::Nodes(2), soak: PositiveDuration::minutes(60) }];
+    let policy = Policy { steps, failure_budget: Some(IntOrPercent::Nodes(2)), ..two_at_once() };
+    for is_ill in [false, true] {
+        let mut fleet = four(policy.clone());
+        report(&mut fleet, 0).failed = failure(FailureEvidence::Unknown);
+        assert_eq!(denial(&fleet), None);
+        if is_ill {
+            arrive(&mut fleet, 1);
+            report(&mut fleet, 1).well = false;
+        } else {
+            report(&mut fleet, 1).failed = failure(FailureEvidence::AfterReboot);
+        }
+        let canary = format!("the canary {} ", name(&fleet, 1));
+        assert!(denial(&fleet).is_some_and(|why| why.starts_with(&canary)), "{:?}", denial(&fleet));
+        // It was paused for the first one before.
+        fleet.paused = Some("the canary failed".to_owned());
+        assert!(denial(&fleet).is_some());
+    }
+    // Nor does it save it from the failure budget; nor do canaries that do not stay well.
+    for does_not_stay_well in [false, true] {
+        let mut fleet = four(policy.clone());
+        if does_not_stay_well {
+            let node = name(&fleet, 0);
+            fleet.interruption = Some(Interruption { node, at: noon(), times: Interruption::MANY });
+        } else {
+            report(&mut fleet, 0).failed = failure(FailureEvidence::Unknown);
+        }
+        report(&mut fleet, 2).failed = failure(FailureEvidence::AfterReboot);
+        assert_eq!(denial(&fleet), None);
+        report(&mut fleet, 3).failed = failure(FailureEvidence::AfterReboot);
+        assert!(denial(&fleet).is_some_and(|why| why.contains("2 are enough")), "{:?}", denial(&fleet));
     }
 }
