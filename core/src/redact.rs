@@ -7,9 +7,10 @@ use crate::prelude::*;
 pub const REMOVED: &str = "[removed]";
 
 /// Parts of the names of keys whose values are secrets.
-const SECRET_NAMES: [&str; 18] = [
+const SECRET_NAMES: [&str; 19] = [
     "passw",
     "passphrase",
+    "passcode",
     "secret",
     "token",
     "apikey",
@@ -27,6 +28,8 @@ const SECRET_NAMES: [&str; 18] = [
     "hmac",
     "userdata",
 ];
+/// Words that end as the names of passwords do.
+const NO_PASSWORDS: [&str; 2] = ["bypass", "compass"];
 /// The beginning of PEM in base64, as kubeconfigs and machine configs have it.
 const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
 /// The beginning of a JSON web token.
@@ -113,10 +116,15 @@ fn logins(line: &str) -> String {
 fn is_secret_name(name: &str) -> bool {
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     let last = |signs: &[char]| name.rsplit(signs).next().unwrap_or_default().to_ascii_lowercase();
-    // `server.key: it cannot be read` is about a file.
+    let last_word = last(&['.', '_', '-']);
+    // `cifspass`, `rootpw`, `wifi_pass2`.
+    let unnumbered = last_word.trim_end_matches(|c: char| c.is_ascii_digit());
+    let is_password = ["pass", "pw"].iter().any(|end| unnumbered.ends_with(end));
     SECRET_NAMES.iter().any(|part| plain.contains(part))
-        || ["auth", "pw"].contains(&last(&['.', '_', '-']).as_str())
-        || last(&['_', '-']) == "key"
+        || last_word == "auth"
+        || (is_password && !NO_PASSWORDS.contains(&unnumbered))
+        // `server.key: it cannot be read` is about a file; `wpakey` and `tailscale.authkey` are about none.
+        || if last_word == "key" { last(&['_', '-']) == "key" } else { last_word.ends_with("key") }
 }
 
 /// Whether a value tells nothing: a number of a grant, or none at all.
@@ -221,6 +229,11 @@ mod tests {
             "quiet netroot=iscsi:user:HUSH@192.0.2.1::3260::iqn.2026-01.x:y ro",
             "\"root=cifs:user:HUSH@host/share\",",
             "rd.luks.pw=HUSH",
+            "cifsuser=ann cifspass=HUSH rootpw=HUSH inst.rootpw=HUSH quiet",
+            "pass=HUSH pw=HUSH wifi_pass=HUSH dbPass=HUSH ldap.bindpw=HUSH wifi-pass2=HUSH passcode=HUSH",
+            "\"cifspass=HUSH\",",
+            "--pass HUSH --x",
+            "wpakey=HUSH tskey=HUSH tailscale.authkey=HUSH TS_AUTHKEY=HUSH setupKey: HUSH",
             "https://host.example/v2/?sig=HUSH&x=HUSH",
             "wg PrivateKey = HUSH",
             "client-key-data: HUSH",
@@ -245,6 +258,8 @@ mod tests {
             "\"token\": 12,",
             "token: 9007199254740991",
             "\"passed\": 3,\n\"passphrase\": null",
+            "spec_store_bypass_disable=on bypass=1 iommu.passthrough=0 iommu=pt",
+            "passes: 2 keys: 3 keymap=de rd.luks.key=/luks.key:UUID=1",
             "docker://registry.example/os:1.2 at https://registry.example:5000/v2/",
             "oci:os:1.2@sha256:0123 and docker://registry.example:5000/os:1.2@sha256:0123",
             "getty@tty1.service: a@b.example",
