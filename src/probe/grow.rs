@@ -11,7 +11,7 @@ use slipway_core::{
     disk::{
         layout::Part,
         magic::{HEAD_BYTES, recognise},
-        xfs::XfsSize,
+        xfs::{XfsSize, is_intact},
     },
     plan::{EphemeralContent, GrowFacts},
     units::{Extent, Lba},
@@ -44,7 +44,8 @@ fn held(disk: &dyn BlockIo, part: Extent) -> Result<EphemeralContent, ProbeError
             EphemeralContent::Other(magic.name)
         }
         Some(magic) => match XfsSize::from_superblock(&head) {
-            Some(size) => EphemeralContent::Xfs(size),
+            Some(size) if is_intact(&head) => EphemeralContent::Xfs(size),
+            Some(_) => EphemeralContent::Damaged,
             None => EphemeralContent::Unsafe(magic.name),
         },
         None if are_zeros(&head) => EphemeralContent::Blank,
@@ -54,7 +55,7 @@ fn held(disk: &dyn BlockIo, part: Extent) -> Result<EphemeralContent, ProbeError
 
 // What keeps its superblock at the end of a partition, and whose file system begins where the partition does: md of the versions
 // 0.90 and 1.0 (md(4)), and DRBD with internal metadata (libblkid, drbd.c).
-fn at_end(disk: &dyn BlockIo, part: Extent) -> Result<Option<&'static str>, ProbeError> {
+pub(super) fn at_end(disk: &dyn BlockIo, part: Extent) -> Result<Option<&'static str>, ProbeError> {
     const STEP: u64 = 64 << 10;
     const MD: [u32; 2] = [0xa92b_4efc, 0xa92b_4efc_u32.swap_bytes()];
     // Of the versions 8 and 9, and of 8.4 while it is in use; big-endian.

@@ -193,6 +193,27 @@ fn what_is_refused() {
     refused(&foreign, INSTALL, &["no Slipway system is found on it"], || grow(&foreign));
 }
 
+/// Nothing is promised of a file system whose superblock is wrong. The partition may grow.
+#[test]
+fn a_damaged_superblock_is_told() {
+    let world = World::new();
+    let image = world.installed(&["--format-data=true"]);
+    lengthen(&image, IMAGE_BYTES + 100 * MIB);
+    let (at, end) = (partition(&image, "EPHEMERAL"), IMAGE_BYTES + 98 * MIB);
+    write_at(&image, end, &noise(3, 4096));
+    // The number of blocks, twice, and a field that says nothing of its size.
+    for place in [13, 15, 120] {
+        flip(&image, at.offset + place);
+        let told = grow(&image).succeeds();
+        shows(&told, &["and the superblock of its file system is damaged: `installer status` says what helps"]);
+        told.says(&["the superblock of its file system is damaged"]);
+        assert!(partition(&image, "EPHEMERAL").len > at.len);
+        assert!(read_at(&image, end, 4096) == noise(3, 4096), "the new end was cleared");
+        flip(&image, at.offset + place);
+    }
+    shows(&grow(&image).succeeds(), &["nothing to do", "XFS grows only while it is mounted"]);
+}
+
 /// `status` and `inspect` name `grow` only where it is not refused, and promise no more than it does.
 #[test]
 fn it_is_offered_where_it_is_taken() {

@@ -115,6 +115,7 @@ fn what_is_cleared() {
     assert_eq!(cleared(&grown(DISK - 2 * MIB - begin)), [(DISK - 2 * MIB, DISK - table)]);
     assert_eq!(cleared(&grown(DISK - MIB - begin - 4096)), [(DISK - MIB, DISK - table)]);
     assert_eq!(cleared(&grown(2 * DISK)), []);
+    assert_eq!(cleared(&GrowFacts { held: EphemeralContent::Damaged, ..facts.clone() }), []);
     assert_eq!(cleared(&facts), [(DISK - 3 * MIB, DISK - table)]);
     for more in [512, MIB, MIB + 512, 2 * MIB, 4 * MIB] {
         let disk_bytes = IMAGE + more;
@@ -133,7 +134,7 @@ fn what_is_cleared() {
 
 #[test]
 fn what_becomes_of_the_file_system() {
-    use FileSystemGrowth::{Full, Grows, LeftToTheOs, LeftUntilMounted, None as No};
+    use FileSystemGrowth::{Damaged, Full, Grows, LeftToTheOs, LeftUntilMounted, None as No};
     let facts = facts(SectorSize::S512);
     let size = facts.known.as_ref().unwrap().bytes;
     let unmounted =
@@ -144,11 +145,17 @@ fn what_becomes_of_the_file_system() {
         (unmounted(EphemeralContent::Blank), No, 7),
         (unmounted(EphemeralContent::Other("a LUKS volume")), LeftToTheOs, 7),
         (GrowFacts { known: None, ..facts.clone() }, LeftUntilMounted, 6),
+        (unmounted(EphemeralContent::Damaged), Damaged, 6),
+        // An entry of before a growth may become as large as it was. Beside another partition it does not.
+        (unmounted(EphemeralContent::Xfs(xfs(2 * DISK))), Damaged, 6),
+        (GrowFacts { held: EphemeralContent::Damaged, ..facts.clone() }, Grows, 7),
         // What the superblock says is older than what the kernel says.
         (GrowFacts { held: EphemeralContent::Xfs(xfs(MIB)), ..after(&facts, 8) }, Full, 0),
     ] {
         let plan = grow(&facts).unwrap();
         assert_eq!((plan.growth.unwrap().file_system, plan.steps.len()), (growth, steps), "{facts:?}");
+        let is_told = plan.result.contains("`installer status`") && plan.warnings == [plan.result.clone()];
+        assert_eq!(is_told, growth == Damaged, "{plan}");
     }
 }
 

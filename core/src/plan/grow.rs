@@ -56,6 +56,8 @@ pub enum EphemeralContent {
     Blank,
     /// An XFS file system, by its superblock on the disk.
     Xfs(XfsSize),
+    /// An XFS file system whose superblock is damaged: nothing says how large it is.
+    Damaged,
     /// Something that keeps nothing at the end of its partition, but that only the OS can grow.
     Other(&'static str),
     /// Something that may keep its description at the end of its partition: it would be lost in the middle.
@@ -98,6 +100,8 @@ pub enum FileSystemGrowth {
     LeftToTheOs,
     /// There is none yet: the OS makes it.
     None,
+    /// Its superblock is damaged, or it is larger than the partition.
+    Damaged,
 }
 
 /// Plan the growth of `disk`, and make the table that the plan writes, if it writes one.
@@ -128,6 +132,10 @@ pub fn grow(disk: &str, facts: &GrowFacts) -> Result<(Plan, Option<GrownGpt>), R
     if let (FileSystemGrowth::Grows, Some((place, _))) = (growth.file_system, mounted(facts)) {
         steps.push(Step::GrowXfs { part: Part::Ephemeral, extent: after, mounted_on: place.clone() });
     }
+    let result = result(growth, facts);
+    let is_damaged = growth.file_system == FileSystemGrowth::Damaged;
+    // The new backup takes the last sign of it away.
+    let lost_end = facts.end_is_blank.then(|| END_IS_BLANK.to_owned());
     let plan = Plan {
         goal: Goal::Grow,
         disk: disk.to_owned(),
@@ -140,9 +148,8 @@ pub fn grow(disk: &str, facts: &GrowFacts) -> Result<(Plan, Option<GrownGpt>), R
         meta_found: None,
         esp: None,
         boot_env_at: [None; 2],
-        // The new backup takes the last sign of it away.
-        warnings: facts.end_is_blank.then(|| END_IS_BLANK.to_owned()).into_iter().collect(),
-        result: result(growth, facts),
+        warnings: lost_end.into_iter().chain(is_damaged.then(|| result.clone())).collect(),
+        result,
         meanwhile: "the partition table is the one that was there before".to_owned(),
         growth: Some(growth),
         bootloader: None,
@@ -227,6 +234,7 @@ fn new_end(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> [Extent;
         EphemeralContent::Xfs(xfs) => {
             xfs.bytes().and_then(|bytes| bytes.checked_add(before.offset)?.checked_next_multiple_of(MIB))
         }
+        EphemeralContent::Damaged => None,
         _ => Some(0),
     };
     let from = (ephemeral.end() - TAIL_BYTES).max(before.end()).max(held.unwrap_or(u64::MAX));
@@ -262,6 +270,8 @@ fn file_system(facts: &GrowFacts, bytes: u64) -> FileSystemGrowth {
         // The kernel's size counts, also while the superblock does not have it yet.
         (_, Some((_, xfs))) if xfs.can_grow(bytes) => FileSystemGrowth::Grows,
         (_, Some(_)) => FileSystemGrowth::Full,
+        (EphemeralContent::Damaged, None) => FileSystemGrowth::Damaged,
+        (EphemeralContent::Xfs(xfs), None) if xfs.bytes().is_none_or(|held| held > bytes) => FileSystemGrowth::Damaged,
         (EphemeralContent::Xfs(xfs), None) if xfs.can_grow(bytes) => FileSystemGrowth::LeftUntilMounted,
         (EphemeralContent::Xfs(_), None) => FileSystemGrowth::Full,
         (EphemeralContent::Blank, None) => FileSystemGrowth::None,
@@ -275,6 +285,14 @@ fn result(growth: Growth, facts: &GrowFacts) -> String {
     match (growth.file_system, facts.held) {
         (FileSystemGrowth::Grows | FileSystemGrowth::Full, _) => {
             format!("EPHEMERAL has {size}, and its file system has all of it")
+        }
+        (FileSystemGrowth::Damaged, held) => {
+            let what = if held == EphemeralContent::Damaged {
+                "the superblock of its file system is damaged"
+            } else {
+                "its file system is larger"
+            };
+            format!("EPHEMERAL has {size}, and {what}: `installer status` says what helps")
         }
         (FileSystemGrowth::LeftUntilMounted, _) => format!(
             "EPHEMERAL has {size}; its file system is smaller, and XFS grows only while it is mounted: {}",
