@@ -278,7 +278,7 @@ pub(super) fn needs(header: &Header, entries: &[Entry], sector: SectorSize) -> u
 }
 
 // An entry without a readable range lies nowhere.
-fn intruders(entries: &[Entry], parts: &[Extent; 7], sector: SectorSize) -> Vec<Intruder> {
+pub(super) fn intruders(entries: &[Entry], parts: &[Extent; 7], sector: SectorSize) -> Vec<Intruder> {
     let is_ours = |entry: &&Entry| Part::ALL.iter().any(|part| part.number() == entry.number);
     let others = entries.iter().filter(|entry| !is_ours(entry));
     let on = |entry: &Entry| {

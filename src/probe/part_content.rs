@@ -105,8 +105,8 @@ fn id(disk: &dyn BlockIo, part: Part, place: Extent) -> Option<Id> {
     }
 }
 
-// The last superblock of an XFS file system is at the beginning of its last group.
-fn volume(disk: &dyn BlockIo, begin: u64) -> Option<u64> {
+/// Bytes of a whole XFS file system that begins here. Its last superblock is at the beginning of its last group.
+pub(super) fn volume(disk: &dyn BlockIo, begin: u64) -> Option<u64> {
     let room = disk.size().checked_sub(begin)?;
     let head = head(disk, Extent { offset: begin, len: room }).filter(|head| is_intact(head))?;
     let size = XfsSize::from_superblock(&head)?;

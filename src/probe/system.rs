@@ -140,6 +140,7 @@ fn look(
         meta,
         data: volumes.held,
         data_faults: volumes.faults,
+        covered: volumes.covered,
         esp_fats: None,
         esp_boot_sector: None,
         esp_sectors: vec![],

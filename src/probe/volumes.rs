@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::read;
+use super::{
+    gpt::{Gpt, intruders, second_copy},
+    part_content::volume,
+    read,
+};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
-        layout::Part,
+        layout::{Part, gpt_bytes, overlap},
         magic::{HEAD_BYTES, recognise},
         xfs::{XfsSize, is_intact},
     },
-    plan::{GptFacts, VolumeHolds},
+    plan::{Covered, GptFacts, VolumeHolds},
     units::{Extent, MIB},
     zeros::data_at,
 };
@@ -21,6 +25,8 @@ pub struct Volumes {
     pub held: BTreeMap<Part, VolumeHolds>,
     /// The faults of their file systems, each as a sentence.
     pub faults: BTreeMap<Part, String>,
+    /// The one that goes on in a partition of others.
+    pub covered: Option<Covered>,
     /// The places that could not be read.
     pub unreadable: Vec<String>,
 }
@@ -46,6 +52,9 @@ pub fn volumes(disk: &dyn BlockIo, gpt: &GptFacts) -> Volumes {
             VolumeHolds::Luks => None,
             VolumeHolds::Other => lost(disk, &head, extent),
         };
+        if held == VolumeHolds::Xfs && fault.is_some() {
+            found.covered = found.covered.or_else(|| covered(disk, gpt, part));
+        }
         found.faults.extend(fault.map(|fault| {
             (part, format!("{part}: {fault} (the partition begins at byte {} of the disk)", extent.offset))
         }));
@@ -62,6 +71,18 @@ fn fault_of_xfs(head: &[u8], extent: Extent) -> Option<&'static str> {
         Some(_) if !is_intact(head) => Some("the superblock of its XFS file system is damaged"),
         Some(_) => None,
     }
+}
+
+/// Whether the volume is whole, and ends behind its entry in a partition of others: somebody made both anew.
+fn covered(disk: &dyn BlockIo, gpt: &GptFacts, part: Part) -> Option<Covered> {
+    let Extent { offset, len } = gpt.part(part);
+    let bytes = volume(disk, offset)?.checked_next_multiple_of(MIB)?;
+    let (mut parts, tables, sector) = (gpt.parts, Gpt::tables(disk), disk.sector_size());
+    parts[part.index()].len = bytes;
+    let has_room = overlap(&parts).is_none() && offset.checked_add(bytes)? <= second_copy(disk, gpt_bytes(sector));
+    let beyond = bytes.checked_sub(len).filter(|_| has_room)?;
+    let by = intruders(&tables.in_use().ok()?.1, &parts, sector).into_iter().find(|intruder| intruder.on == part)?;
+    Some(Covered { beyond, by })
 }
 
 /// Each of its allocation groups begins with a copy of the superblock. The last one lacks it where the disk was made smaller,

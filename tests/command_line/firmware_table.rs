@@ -118,6 +118,43 @@ fn a_volume_that_lies_on_the_second_copy_of_the_table() {
     assert!(content(&image) == seen);
 }
 
+/// Its entry was made anew, too small, and another one behind it. A repair of the file system would not bring that back.
+#[test]
+fn a_volume_that_goes_on_in_a_partition_of_others() {
+    let world = World::new();
+    let image = installed(&world);
+    let before = content(&image).0;
+    for (number, name) in [(6, "STATE"), (7, "EPHEMERAL")] {
+        let volume = partition(&image, name);
+        let (middle, end) = (volume.offset + volume.len / 2 / MIB * MIB, volume.offset + volume.len);
+        change_table(&image, &[0, 1], |_, entries| {
+            let last = middle / 512 - 1;
+            entries[(number - 1) * 128 + 40..][..8].copy_from_slice(&last.to_le_bytes());
+        });
+        let new = format!("--new=8:{}:{}", middle / 512, end / 512 - 1);
+        tool!("sgdisk", new, "--change-name=8:data", &image);
+        let next = json_of(&image, &["status"])["next_step"]["why"].to_string();
+        let path = image.display();
+        for text in [
+            format!("It reaches {} bytes further", end - middle),
+            format!("partition 8 (data), which is none of ours, lies on bytes of {name}"),
+            format!(
+                "`sgdisk --delete=8 {path}`; then `installer repair --disk {path}` makes {name} as large as it was"
+            ),
+        ] {
+            assert!(next.contains(&text), "{text}: {next}");
+        }
+        assert!(!next.contains("xfs_repair"), "{next}");
+        says(&image, "verify", &["larger than the partition"]);
+        let grown = on_disk(&image, &["grow"]).succeeds().stdout;
+        assert_eq!(grown.contains("has all of it"), name == "STATE", "{grown}");
+        tool!("sgdisk", "--delete=8", &image);
+        on_disk(&image, &["repair"]).succeeds();
+        on_disk(&image, &["verify"]).succeeds();
+        assert!(partition(&image, name) == volume && content(&image).0 == before, "{name}");
+    }
+}
+
 /// A table with fewer entries has a smaller second copy, and EPHEMERAL may end right before that.
 #[test]
 fn the_second_copy_is_as_large_as_its_table() {

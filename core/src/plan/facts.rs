@@ -148,6 +148,15 @@ impl fmt::Display for Intruder {
     }
 }
 
+/// A volume whose file system is whole, and goes on behind the end of its entry, in partitions of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Covered {
+    /// Bytes that it reaches further.
+    pub beyond: u64,
+    /// The first of those partitions.
+    pub by: Intruder,
+}
+
 /// The two copies of a GPT.
 #[derive(Clone, Debug)]
 pub struct GptCopies {
@@ -288,6 +297,8 @@ pub struct SystemFacts {
     pub data: BTreeMap<Part, VolumeHolds>,
     /// The faults of the file systems of STATE and EPHEMERAL, each as a sentence.
     pub data_faults: BTreeMap<Part, String>,
+    /// The one of them that ends in a partition of others.
+    pub covered: Option<Covered>,
     /// The two FATs of the ESP, if they are not the same.
     pub esp_fats: Option<FatsDiffer>,
     /// The copy of the boot sector of the ESP, and its digest, if that sector is all that the ESP has lost.
@@ -435,8 +446,11 @@ impl SystemFacts {
         }
         losses.extend(self.losses_of_the_esp());
         losses.extend(self.losses_of_names(steps));
-        losses.extend(self.data_faults.values().map(|fault| {
-            format!("{fault}: `xfs_repair` may bring that back, and `installer status` says what else does")
+        losses.extend(self.data_faults.iter().map(|(part, fault)| match &self.covered {
+            Some(covered) if covered.by.on == *part => {
+                format!("{fault}: `installer status` says what brings that back")
+            }
+            _ => format!("{fault}: `xfs_repair` may bring that back, and `installer status` says what else does"),
         }));
         losses
     }

@@ -50,7 +50,8 @@ pub use content::{Described, SlotContent, Words, kernel_args_notes};
 pub use enroll::{EnrollFacts, EnrollPlan, EnrollStep, FirmwareFacts, Judged, enroll};
 pub use esp::boot_env as made_boot_env;
 pub use facts::{
-    AssetFacts, DiskFacts, Found, GptCopies, GptFacts, Intruder, SlotFacts, SystemFacts, Unreadable, VolumeHolds,
+    AssetFacts, Covered, DiskFacts, Found, GptCopies, GptFacts, Intruder, SlotFacts, SystemFacts, Unreadable,
+    VolumeHolds,
 };
 pub use found::found;
 pub use grow::{EphemeralContent, FileSystemGrowth, GrowFacts, Growth, Known, grow};

@@ -99,6 +99,7 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::meta_lost,
         Deciding::backup_table,
         Deciding::list_missing,
+        Deciding::covered,
         Deciding::data_lost,
         Deciding::esp_contradicts,
         Deciding::problems,

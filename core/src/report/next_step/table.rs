@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 use super::{Deciding, NextStep, words};
-use crate::{disk::layout::Part, text::quoted, units::SectorSize};
+use crate::{disk::layout::Part, plan::Covered, text::quoted, units::SectorSize};
 
 impl Deciding<'_> {
     pub(super) fn partition_table(&self) -> Option<NextStep> {
@@ -17,6 +17,18 @@ impl Deciding<'_> {
         let delete = || format!("{intruder}: {}", intruder.remedy(&quoted(self.beside.disk)));
         // `sgdisk` writes no table, either, as long as there is no room for it.
         Some(words(self.beside.shrunk.clone().unwrap_or_else(delete)))
+    }
+
+    /// The entry of a volume was made again too small, and another one behind it.
+    pub(super) fn covered(&self) -> Option<NextStep> {
+        let Covered { beyond, by } = self.facts.covered.as_ref()?;
+        let (part, disk) = (by.on, quoted(self.beside.disk));
+        Some(words(format!(
+            "{}. It reaches {beyond} bytes further, and {by}. If nothing is on that, {}; then `installer repair --disk {disk}` makes \
+             {part} as large as it was",
+            self.facts.data_faults.get(&part)?,
+            by.remedy(&disk)
+        )))
     }
 
     /// The table was changed, perhaps of a clone.

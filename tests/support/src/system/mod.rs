@@ -190,6 +190,7 @@ pub fn installed(sector: SectorSize) -> SystemFacts {
         meta: Meta { valid: [true; 2], blank: false, ..Meta::decode(&[]) },
         data: BTreeMap::from([(Part::State, VolumeHolds::Xfs), (Part::Ephemeral, VolumeHolds::Xfs)]),
         data_faults: BTreeMap::new(),
+        covered: None,
         esp_fats: None,
         esp_boot_sector: None,
         esp_sectors: vec![],
