@@ -50,8 +50,13 @@ impl Executor<'_, '_> {
             }
             Step::FreeClusters { copy, extents, runs } => self.free(*copy, extents, runs),
             Step::CountFree { extent } => {
-                let (map, mut sector) = (self.map(&[])?, self.read(*extent)?);
-                if map.count_free(&mut sector) { self.small(extent.offset, sector) } else { Ok(vec![]) }
+                let (map, found) = (self.map(&[])?, self.read(*extent));
+                let made = probe::empty_info(self.disk, self.esp_extent()?, *extent);
+                let mut sectors = found.iter().cloned().chain(made);
+                match sectors.find_map(|mut sector| map.count_free(&mut sector).then_some(sector)) {
+                    Some(sector) => self.small(extent.offset, sector),
+                    None => found.map(|_| vec![]),
+                }
             }
             _ => bail!("this is no step of a renewal"),
         }

@@ -186,8 +186,8 @@ pub fn problems(
         problems.push(format!("the first sector of the ESP is damaged (byte {at} of the disk), and its copy is whole"));
     }
     problems.extend(facts.esp_sectors.iter().map(|lost| {
-        let at = lost.extent.offset;
-        format!("{} (byte {at} of the disk), and the other one is whole", Loss::Sector(lost))
+        let (at, other) = (lost.extent.offset, if lost.from.is_some() { "whole" } else { "damaged, too" });
+        format!("{} (byte {at} of the disk), and the other one is {other}", Loss::Sector(lost))
     }));
     problems.extend(facts.esp_fats.as_ref().map(|fats| of_the_fats(fats, facts.gpt.part(Part::Esp).offset)));
     problems.extend(contradiction.map(|why| format!("no file on the ESP can be replaced: {why}")));

@@ -66,12 +66,21 @@ pub fn boot_sector_copy(disk: &dyn BlockIo, esp: Extent) -> Option<(Extent, Sha2
     Some((Extent { offset: esp.offset + from.offset, ..from }, sha256))
 }
 
-/// The sectors at the beginning of the ESP that are lost, and have another copy.
+/// The sectors at the beginning of the ESP that are lost, and can be written again.
 pub fn lost_sectors(disk: &dyn BlockIo, esp: Extent) -> Vec<LostSector> {
     let mut read = |offset: u64, buf: &mut [u8]| disk.read_back(esp.offset + offset, buf).is_ok();
     let mut lost = copies::lost_sectors(esp.len, disk.sector_size().bytes(), &mut read);
-    lost.iter_mut().flat_map(|lost| [&mut lost.extent, &mut lost.from]).for_each(|place| place.offset += esp.offset);
+    let places = lost
+        .iter_mut()
+        .flat_map(|lost| [Some(&mut lost.extent), lost.from.as_mut().map(|(from, _)| from)].into_iter().flatten());
+    places.for_each(|place| place.offset += esp.offset);
     lost
+}
+
+/// A sector of the ESP as one that does not say yet how many clusters are free. None if no such one belongs there.
+pub fn empty_info(disk: &dyn BlockIo, esp: Extent, at: Extent) -> Option<Vec<u8>> {
+    let mut read = |offset: u64, buf: &mut [u8]| disk.read_back(esp.offset + offset, buf).is_ok();
+    copies::empty_info(at.offset.checked_sub(esp.offset)?, disk.sector_size().bytes(), &mut read)
 }
 
 /// The boot loaders of a disk, as far as `request` asks.

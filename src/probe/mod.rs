@@ -21,7 +21,7 @@ mod snapshot;
 mod system;
 mod volumes;
 
-pub use bootloader::{asset_facts, boot_chain_and_loaders, bootloader, bootloaders, fat_map, offered};
+pub use bootloader::{asset_facts, boot_chain_and_loaders, bootloader, bootloaders, empty_info, fat_map, offered};
 pub use chain::{boot_chain, drive_record};
 pub use clones::{DisksWith, clones, disks_with};
 pub use content::{BRINGS_BACK, disk_facts};

@@ -7,10 +7,12 @@ use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
-        Content, IMAGE_BYTES, Node, Range, World, finished, flip, json_of, on_disk, partition, program, read_at,
-        write_at,
+        Content, IMAGE_BYTES, Node, Range, World, assert_clean_fat, extract, finished, flip, json_of, on_disk,
+        partition, program, read_at, write_at,
     },
 };
+
+use super::damage::{installed, is_mended};
 
 #[test]
 fn status_of_an_installed_disk() {
@@ -278,5 +280,29 @@ fn a_file_without_a_sector_is_no_disk() {
                 .exits(INSTALL)
                 .says(&["no Slipway system is found on it", "smaller than one sector"]);
         }
+    }
+}
+
+/// One block of a disk may hold both sectors with the number of free clusters. The FAT says what they say.
+#[test]
+fn the_number_of_free_clusters_is_lost_twice() {
+    let world = World::new();
+    let image = installed(&world);
+    let (esp, volume) = (partition(&image, "EFI"), world.path("esp"));
+    let counts = || [1, 7].map(|number| read_at(&image, esp.offset + number * 512 + 488, 4));
+    let before = counts();
+    for lost in [[0; 512], [0xa7; 512]] {
+        [1, 7].iter().for_each(|number| write_at(&image, esp.offset + number * 512, &lost));
+        let at = esp.offset + 512;
+        is_mended(
+            &image,
+            &format!(
+                "the sector with the number of free clusters of the ESP is damaged (byte {at} of the disk), and the other one is \
+                 damaged, too"
+            ),
+        );
+        assert_eq!(counts(), before);
+        extract(&image, esp, &volume);
+        assert_clean_fat(&volume);
     }
 }

@@ -303,7 +303,7 @@ pub struct SystemFacts {
     pub esp_fats: Option<FatsDiffer>,
     /// The copy of the boot sector of the ESP, and its digest, if that sector is all that the ESP has lost.
     pub esp_boot_sector: Option<(Extent, Sha256)>,
-    /// Sectors at the beginning of the ESP that are lost, and whose other copy is whole. The places are in bytes of the disk.
+    /// Sectors at the beginning of the ESP that are lost, and can be written again. The places are in bytes of the disk.
     pub esp_sectors: Vec<LostSector>,
     /// The map of the ESP, where a file on it is to be made anew.
     pub esp_map: Option<FatMap>,

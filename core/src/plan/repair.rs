@@ -170,9 +170,12 @@ fn copy_of_the_fat(system: &SystemFacts) -> Option<Step> {
     Some(Step::CopyFat { copy: copy as u8 + 1, from: on_disk(whole), extent: on_disk(copy), sha256 })
 }
 
-/// What the beginning of the ESP holds twice, written again from the other one.
+/// What the beginning of the ESP holds twice, written again from the other one, or from the FAT.
 fn lost_sectors(system: &SystemFacts) -> impl Iterator<Item = Step> {
-    let copy = |lost: &LostSector| Step::CopyBootSector { from: lost.from, extent: lost.extent, sha256: lost.sha256 };
+    let copy = |lost: &LostSector| match lost.from {
+        Some((from, sha256)) => Step::CopyBootSector { from, extent: lost.extent, sha256 },
+        None => Step::CountFree { extent: lost.extent },
+    };
     system.esp_sectors.iter().map(copy)
 }
 

@@ -122,7 +122,7 @@ pub enum Step {
     AddEntry { offset: u64, at: u64, file: VolumeFile, data: Extent, run: Run, time: u64 },
     /// Free those of these clusters that no file has, in sectors of one copy of the FAT.
     FreeClusters { copy: u8, extents: Vec<Extent>, runs: Vec<Run> },
-    /// Write how many clusters of the ESP are free.
+    /// Write how many clusters of the ESP are free, also where the sector that says it is lost.
     CountFree { extent: Extent },
     /// Write the content of a snapshot into the end of this range of a slot, where no file has a cluster. How much of it
     /// there is, is known once it is taken: right before the write.

@@ -2,7 +2,10 @@
 
 use crate::prelude::*;
 
-use super::map::{FatMap, MapError, Read, free_count};
+use super::{
+    layout::fs_info,
+    map::{FatMap, MapError, Read, free_count},
+};
 use crate::{digest::Sha256, units::Extent};
 
 /// Copies of the FAT that are not the same. Offsets are bytes in the volume.
@@ -77,21 +80,19 @@ pub fn boot_sector_copy(len: u64, sector: u64, read: &mut Read) -> Option<(Exten
     Some((from, Sha256::of(&copy)))
 }
 
-/// A sector that is lost, of two that say the same.
+/// A sector that is lost, of two that say the same, or of which both are lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostSector {
     /// For people.
     pub what: &'static str,
-    /// Its place, and that of the other one: in bytes of the volume.
+    /// Its place, in bytes of the volume.
     pub extent: Extent,
-    /// See `extent`.
-    pub from: Extent,
-    /// Digest of the other one.
-    pub sha256: Sha256,
+    /// Place and digest of the other one. None: that is lost, too, and the FAT says what both hold.
+    pub from: Option<(Extent, Sha256)>,
 }
 
-/// The sectors at the beginning of a volume that are lost and can be written from the other one, where we put them, as mkfs.fat
-/// does. The boot sector is none of them: without it nothing of this is known.
+/// The sectors at the beginning of a volume that are lost and can be written from the other one, or from the FAT, where we put
+/// them, as mkfs.fat does. The boot sector is none of them: without it nothing of this is known.
 pub fn lost_sectors(len: u64, sector: u64, read: &mut Read) -> Vec<LostSector> {
     let at = |number: u64| Extent { offset: number * sector, len: sector };
     let is_volume = FatMap::places(len, sector, read).is_ok();
@@ -100,19 +101,42 @@ pub fn lost_sectors(len: u64, sector: u64, read: &mut Read) -> Vec<LostSector> {
         read(at(number).offset, &mut bytes).then_some(bytes)
     };
     // It says where FSInfo and its own copy are.
-    let Some(boot) = get(0).filter(|boot| is_volume && boot[48..52] == [1, 0, 6, 0]) else { return vec![] };
+    let Some(boot) = get(0).filter(|boot| is_volume && says_where(boot)) else { return vec![] };
     // Of two that differ, nothing tells the right one.
     let is_boot = |copy: &Vec<u8>| copy[82..87] == boot[82..87] && copy[510..512] == boot[510..512];
     let is_info = |info: &Vec<u8>| free_count(info).is_some();
     let (copy, info, info_copy) = (get(6).filter(is_boot), get(1).filter(is_info), get(7).filter(is_info));
     let pairs = [
         ("the copy of the first sector", 6, copy, 0, Some(&boot)),
-        ("the sector with the number of free clusters", 1, info.clone(), 7, info_copy.as_ref()),
-        ("the copy of the sector with the number of free clusters", 7, info_copy.clone(), 1, info.as_ref()),
+        (INFOS[0].1, 1, info.clone(), 7, info_copy.as_ref()),
+        (INFOS[1].1, 7, info_copy.clone(), 1, info.as_ref()),
     ];
     let lost = pairs.into_iter().filter_map(|(what, number, found, from, whole)| {
-        let sha256 = Sha256::of(whole.filter(|_| found.is_none())?);
-        Some(LostSector { what, extent: at(number), from: at(from), sha256 })
+        let whole = whole.filter(|_| found.is_none())?;
+        Some(LostSector { what, extent: at(number), from: Some((at(from), Sha256::of(whole))) })
     });
-    lost.collect()
+    let mut lost: Vec<LostSector> = lost.collect();
+    if info.is_none() && info_copy.is_none() && FatMap::look(len, sector, &[], read).is_ok() {
+        lost.extend(INFOS.map(|(number, what)| LostSector { what, extent: at(number), from: None }));
+    }
+    lost
+}
+
+/// The sectors with the number of free clusters.
+const INFOS: [(u64, &str); 2] = [
+    (1, "the sector with the number of free clusters"),
+    (7, "the copy of the sector with the number of free clusters"),
+];
+
+/// The sector at this byte of a volume as one that does not say yet how many clusters are free. None if no such one belongs
+/// there.
+pub fn empty_info(offset: u64, sector: u64, read: &mut Read) -> Option<Vec<u8>> {
+    let mut boot = vec![0; sector as usize];
+    let is_place = read(0, &mut boot) && says_where(&boot) && INFOS.iter().any(|(number, _)| number * sector == offset);
+    is_place.then(|| fs_info(sector as usize, u32::MAX, u32::MAX))
+}
+
+/// Whether a boot sector says that FSInfo and its own copy are where we put them.
+fn says_where(boot: &[u8]) -> bool {
+    boot[48..52] == [1, 0, 6, 0]
 }

@@ -391,17 +391,22 @@ impl Builder<'_> {
     }
 
     fn fs_info(&self) -> Vec<u8> {
-        let mut b = vec![0; self.geometry.sector as usize];
         let next = self.fat.len() as u32;
         let used = self.fat.iter().skip(2).filter(|entry| **entry != 0).count();
         let free = self.geometry.clusters as u32 - used as u32;
-        b[..4].copy_from_slice(b"RRaA");
-        b[484..488].copy_from_slice(b"rrAa");
-        b[488..492].copy_from_slice(&free.to_le_bytes());
-        b[492..496].copy_from_slice(&next.to_le_bytes());
-        b[510..512].copy_from_slice(&[0x55, 0xaa]);
-        b
+        fs_info(self.geometry.sector as usize, free, next)
     }
+}
+
+/// The sector with the number of free clusters, and where to look for one.
+pub(super) fn fs_info(sector: usize, free: u32, next: u32) -> Vec<u8> {
+    let mut b = vec![0; sector];
+    b[..4].copy_from_slice(b"RRaA");
+    b[484..488].copy_from_slice(b"rrAa");
+    b[488..492].copy_from_slice(&free.to_le_bytes());
+    b[492..496].copy_from_slice(&next.to_le_bytes());
+    b[510..512].copy_from_slice(&[0x55, 0xaa]);
+    b
 }
 
 pub(super) fn raw_entry(name: [u8; 11], attr: u8, cluster: u32, size: u32, time: FatTime) -> [u8; DIR_ENTRY_BYTES] {
