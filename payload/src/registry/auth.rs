@@ -46,6 +46,15 @@ impl Auth {
         self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Go on as a stranger: the registry does not take our credentials.
+    pub fn forget(&self) {
+        *self.header.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub const fn has_credentials(&self) -> bool {
+        self.lookup.credentials.is_some()
+    }
+
     /// Get a new Authorization header after a 401 for the `rejected` one.
     pub fn renew(
         &self,
@@ -53,32 +62,54 @@ impl Auth {
         refusal: Response<Body>,
         rejected: Option<&str>,
     ) -> Result<String, RequestError> {
+        self.answer(agents, refusal, rejected, true)
+    }
+
+    /// Get an Authorization header after a 401 for `/v2/`. A scope that is named there is not the repository's.
+    pub fn introduce(&self, agents: &Agents, challenge: Response<Body>) -> Result<String, RequestError> {
+        self.answer(agents, challenge, None, false)
+    }
+
+    fn answer(
+        &self,
+        agents: &Agents,
+        refusal: Response<Body>,
+        rejected: Option<&str>,
+        of_repository: bool,
+    ) -> Result<String, RequestError> {
         let offers = refusal.headers().get_all("www-authenticate");
         let challenge = challenge::choose(offers.iter().filter_map(|value| value.to_str().ok()));
         let credentials = self.lookup.credentials.as_ref();
         let header = match (challenge, credentials.and_then(|c| c.basic.as_ref())) {
             (Some(Challenge::Bearer { realm, service, scope }), _) => {
-                format!("Bearer {}", self.token(agents, &realm, service, scope)?)
+                format!("Bearer {}", self.token(agents, &realm, service, scope.filter(|_| of_repository))?)
             }
             (Some(Challenge::Basic), Some(basic)) => format!("Basic {basic}"),
-            (Some(Challenge::Basic), None) => return Err(self.denied(refusal, &self.origin)),
+            (Some(Challenge::Basic), None) => return Err(self.denied(refusal, &self.origin, true)),
             (None, _) => {
                 let why = "it answers 401 but offers neither Basic nor Bearer authentication";
                 return Err(RequestError::fetch(format!("{}: {why}", self.origin)));
             }
         };
         if rejected == Some(header.as_str()) {
-            return Err(self.denied(refusal, &self.origin));
+            return Err(self.denied(refusal, &self.origin, true));
         }
         *self.header.lock().unwrap_or_else(PoisonError::into_inner) = Some(header.clone());
         Ok(header)
     }
 
-    /// The error for a 401 or 403. It says which credentials were used, or where we looked for some.
-    pub fn denied(&self, response: Response<Body>, origin: &Origin) -> RequestError {
+    /// The error for a 401 or 403. It says which credentials were used, or where we looked for some. `sent`: some were sent, if
+    /// there are any.
+    pub fn denied(&self, response: Response<Body>, origin: &Origin, sent: bool) -> RequestError {
         let mut failure = RequestError::status(response, origin);
         failure.kind = request_error::RequestErrorKind::Denied;
-        failure.why = format!("{}: {}", failure.why, self.lookup.origin);
+        let credentials = match &self.lookup.origin {
+            CredentialsFrom::Entry(key, file) if !sent => {
+                format!("no credentials were asked for; there are some for {key} in {}", file.display())
+            }
+            other => other.to_string(),
+        };
+        failure.why = format!("{}: {credentials}", failure.why);
         if matches!(self.lookup.origin, CredentialsFrom::Nowhere { .. }) {
             failure.why += "; many registries answer this way for a repository that does not exist, too";
         }
@@ -119,13 +150,19 @@ impl Auth {
             300..=399 => {
                 return Err(RequestError::fetch(format!("the token service {} redirects: not followed", url.origin)));
             }
-            401 | 403 => return Err(self.denied(answer, &url.origin)),
-            _ => {
-                // A 404 here is not about the image, so it must not become NotFound.
-                let failure = RequestError::status(answer, &url.origin);
-                let why = format!("the token service failed: {}", failure.why);
-                return Err(RequestError { kind: request_error::RequestErrorKind::Fetch, why, ..failure });
+            401 | 403 => return Err(self.denied(answer, &url.origin, true)),
+            400 if self.has_credentials() => {
+                let text = request_error::body(&mut answer, TOKEN_ANSWER_BYTES, &url.origin)?;
+                let answer = answer.map(|_| Body::builder().data(text.clone()));
+                return Err(match is_refusal(&text) {
+                    true => {
+                        let failure = self.denied(answer, &url.origin, true);
+                        RequestError { why: format!("{}; log in again", failure.why), ..failure }
+                    }
+                    false => failed_service(answer, &url.origin),
+                });
             }
+            _ => return Err(failed_service(answer, &url.origin)),
         }
         let text = request_error::body(&mut answer, TOKEN_ANSWER_BYTES + 1, &url.origin)?;
         let parsed = serde_json::from_slice::<TokenAnswer>(&text).ok();
@@ -153,4 +190,21 @@ impl Auth {
             None => request.call(),
         }
     }
+}
+
+/// A 404 here is not about the image, so it must not become `NotFound`.
+fn failed_service(answer: Response<Body>, origin: &Origin) -> RequestError {
+    let failure = RequestError::status(answer, origin);
+    let why = format!("the token service failed: {}", failure.why);
+    RequestError { kind: request_error::RequestErrorKind::Fetch, why, ..failure }
+}
+
+/// The service says with a 400 that a login has run out or was revoked (RFC 6749, section 5.2).
+fn is_refusal(text: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Refusal {
+        error: String,
+    }
+    let refusals = ["invalid_grant", "invalid_client", "unauthorized_client", "access_denied"];
+    serde_json::from_slice::<Refusal>(text).is_ok_and(|refusal| refusals.contains(&refusal.error.as_str()))
 }

@@ -4,7 +4,7 @@ use std::{
     fmt,
     io::Read,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Instant,
@@ -14,7 +14,7 @@ use rustls::ClientConfig;
 use ureq::{
     Agent, Body, Proxy, SendBody,
     config::AutoHeaderValue,
-    http::{self, Method, Response},
+    http::{self, Method, Response, StatusCode},
     unversioned::{
         resolver::DefaultResolver,
         transport::{Connector as _, TcpConnector},
@@ -36,6 +36,8 @@ use super::{
 
 // One is usual. Docker and skopeo have the same limit.
 const MAX_REDIRECTS: usize = 10;
+/// The remedy where a server that was asked without TLS leads to one that speaks it.
+const LED_TO_TLS: &str = "; leave out --plain-http, or write https://";
 
 /// The mirrors, then the registry itself.
 pub struct Endpoints {
@@ -72,6 +74,9 @@ pub struct Endpoint {
     deadline: Option<Instant>,
     /// It has given a document.
     pub has_answered: AtomicBool,
+    // It was asked for its challenge, or why it did not take our credentials. One thread asks, and others that were refused
+    // meanwhile wait for it.
+    introduced: Mutex<Option<Result<(), RequestError>>>,
 }
 
 /// Request that reads.
@@ -148,7 +153,7 @@ impl Endpoint {
     pub fn new(base: Url, auth: Auth, tls: &Arc<ClientConfig>, proxies: Proxies, options: &Options) -> Self {
         let Options { patience, deadline, .. } = options;
         // Who does not check certificates trusts everybody on the way, with TLS or without.
-        let (deadline, plain_redirects) = (*deadline, options.plain_http || options.insecure_tls);
+        let plain_redirects = options.plain_http || options.insecure_tls;
         let config = |proxy: Option<Proxy>| {
             Agent::config_builder()
                 .proxy(proxy)
@@ -169,12 +174,19 @@ impl Endpoint {
             let connector =
                 ().chain(ProxyConnector::new(config(None)))
                     .chain(TcpConnector::default())
-                    .chain(MeterConnector { pace: patience.pace, deadline })
+                    .chain(MeterConnector { pace: patience.pace, deadline: *deadline })
                     .chain(TlsConnector { config: Arc::clone(tls) });
             Agent::with_parts(config(proxy), connector, DefaultResolver::default())
         };
-        let has_answered = AtomicBool::new(false);
-        Endpoint { base, auth, agents: Agents::new(&make, proxies), plain_redirects, deadline, has_answered }
+        Endpoint {
+            base,
+            auth,
+            agents: Agents::new(&make, proxies),
+            plain_redirects,
+            deadline: *deadline,
+            has_answered: AtomicBool::new(false),
+            introduced: Mutex::new(None),
+        }
     }
 
     /// For messages: `https://r.io`.
@@ -206,15 +218,94 @@ impl Endpoint {
                     url = self.next(&url, &response)?;
                     redirects += 1;
                 }
-                401 if at_registry && !renewed => {
-                    authorization = Some(self.auth.renew(&self.agents, response, authorization.as_deref())?);
+                401 | 403 | 404 if at_registry && !renewed => {
+                    authorization = Some(self.authorize(response, authorization.as_deref())?);
                     renewed = true;
                     (url, redirects) = (first.clone(), 0);
                 }
-                401 | 403 if at_registry => return Err(self.auth.denied(response, &url.origin)),
-                _ => return Err(RequestError::status(response, &url.origin)),
+                _ if at_registry => return Err(self.refused(response, true)),
+                _ => return Err(self.refused_elsewhere(response, &url.origin)),
             }
         }
+    }
+
+    /// The Authorization header to repeat a refused request with, or the error that the refusal is.
+    ///
+    /// A registry that lets strangers in may answer 403 or 404 for what these may not see, and ask for credentials at `/v2/`
+    /// alone (OCI distribution specification 1.1, "Determining Support").
+    fn authorize(&self, refusal: Response<Body>, sent: Option<&str>) -> Result<String, RequestError> {
+        let status = refusal.status();
+        if status == StatusCode::UNAUTHORIZED {
+            return self.auth.renew(&self.agents, refusal, sent);
+        }
+        let failure = self.refused(refusal, sent.is_some());
+        if sent.is_some() || !self.auth.has_credentials() {
+            return Err(failure);
+        }
+        let mut introduced = self.introduced.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(header) = self.auth.header() {
+            return Ok(header);
+        }
+        let refused = match introduced.clone() {
+            Some(Ok(())) => return Err(failure),
+            Some(Err(refused)) => refused,
+            None => match self.introduce() {
+                Ok(header) => {
+                    *introduced = Some(Ok(()));
+                    return header.ok_or(failure);
+                }
+                Err(refused) => refused,
+            },
+        };
+        if refused.again.is_none() {
+            *introduced = Some(Err(refused.clone()));
+        }
+        // Without credentials it is not there, and that is how most look-ups of a signature end.
+        let why = format!("{}; and with credentials: {}", failure.why, refused.why);
+        Err(if status == StatusCode::NOT_FOUND { RequestError { why, ..failure } } else { refused })
+    }
+
+    /// Ask `/v2/` for the challenge. None: it asks for no credentials. The header stays only if the registry takes it: what
+    /// strangers may see must not be refused to us for a wrong password.
+    fn introduce(&self) -> Result<Option<String>, RequestError> {
+        let place = self.base.path.find("/v2/").map_or("/v2/", |at| &self.base.path[..at + "/v2/".len()]);
+        let root = Url { origin: self.base.origin.clone(), path: place.to_owned() };
+        let request = GetRequest { path: "", accept: "*/*", start: 0, end: None, version: None, head: false };
+        let challenge = self.send(&root, &request, None)?;
+        if challenge.status() != StatusCode::UNAUTHORIZED {
+            return Ok(None);
+        }
+        let header = self.auth.introduce(&self.agents, challenge)?;
+        // A token service has compared them already.
+        if header.starts_with("Basic ") {
+            let answer = self.send(&root, &request, Some(&header))?;
+            if matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                self.auth.forget();
+                return Err(self.refused(answer, true));
+            }
+        }
+        Ok(Some(header))
+    }
+
+    /// The error that an answer of the registry is. `sent`: credentials were sent, if there are any.
+    fn refused(&self, response: Response<Body>, sent: bool) -> RequestError {
+        match response.status().as_u16() {
+            401 | 403 => self.auth.denied(response, &self.base.origin, sent),
+            _ => RequestError::status(response, &self.base.origin),
+        }
+    }
+
+    /// The error that an answer is that came after a redirect to another host, or to TLS.
+    fn refused_elsewhere(&self, response: Response<Body>, origin: &Origin) -> RequestError {
+        let status = response.status().as_u16();
+        let mut failure = RequestError::status(response, origin);
+        let is_led_to_tls = origin.tls && !self.base.origin.tls;
+        // A store that refuses a signed address says 403, too.
+        if status == 401 || (is_led_to_tls && (status == 403 || (status == 404 && self.auth.has_credentials()))) {
+            failure.why += &format!("; {} redirects there, and credentials do not go along", self.name());
+            failure.why += if is_led_to_tls { LED_TO_TLS } else { "" };
+        }
+        failure
     }
 
     fn send(
@@ -260,18 +351,21 @@ impl Endpoint {
             let response = self.send_change(&mut change, authorization.as_deref().filter(|_| at_registry))?;
             match response.status().as_u16() {
                 200..=299 => return Ok(Answer { response, origin: url.origin.clone() }),
-                401 if at_registry && !renewed => {
-                    authorization = Some(self.auth.renew(&self.agents, response, authorization.as_deref())?);
+                401 | 403 | 404 if at_registry && !renewed => {
+                    authorization = Some(self.authorize(response, authorization.as_deref())?);
                     renewed = true;
                     if let Content::Stream(..) = change.content {
                         return Err(RequestError::passing(format!("{} asks for the credentials again", url.origin)));
                     }
                 }
-                401 | 403 if at_registry => return Err(self.auth.denied(response, &url.origin)),
                 301..=308 => {
-                    return Err(RequestError::fetch(format!("{} redirects an upload: not followed", url.origin)));
+                    let to = self.next(url, &response)?.origin;
+                    let remedy = if to.tls && !url.origin.tls { LED_TO_TLS } else { "" };
+                    let why = format!("{} redirects an upload to {to}: not followed{remedy}", url.origin);
+                    return Err(RequestError::fetch(why));
                 }
-                _ => return Err(RequestError::status(response, &url.origin)),
+                _ if at_registry => return Err(self.refused(response, true)),
+                _ => return Err(self.refused_elsewhere(response, &url.origin)),
             }
         }
     }
@@ -300,9 +394,12 @@ impl Endpoint {
 
     /// Target of an answer's Location, if it is allowed.
     pub fn next(&self, url: &Url, response: &Response<Body>) -> Result<Url, RequestError> {
-        let location = response.headers().get("location").map(|value| location_text(value.as_bytes()));
-        let Some(next) = location.and_then(|location| url.join(&location)) else {
-            return Err(RequestError::fetch(format!("{} redirects to a malformed address", url.origin)));
+        let (origin, status) = (&url.origin, response.status().as_u16());
+        let Some(location) = response.headers().get("location") else {
+            return Err(RequestError::fetch(format!("{origin} answers {status} and does not say where to go on")));
+        };
+        let Some(next) = url.join(&location_text(location.as_bytes())) else {
+            return Err(RequestError::fetch(format!("{origin} redirects to a malformed address")));
         };
         if url.origin.tls && !next.origin.tls && !self.plain_redirects {
             return Err(RequestError::fetch(format!(

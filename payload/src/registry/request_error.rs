@@ -354,12 +354,15 @@ pub fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
     response.headers().get(name)?.to_str().ok()
 }
 
-/// The error code of the distribution specification, such as `MANIFEST_UNKNOWN`. The message beside it is dropped: it
-/// might quote credentials from the request.
+/// The error code of the distribution specification, such as `MANIFEST_UNKNOWN`, or of a token service, such as
+/// `invalid_grant`. Some registries have words of their own (`ImageTagAlreadyExistsException`). The message beside it is dropped:
+/// it might quote credentials from the request.
 fn error_code(response: &mut Response<Body>) -> Option<String> {
     #[derive(Deserialize)]
-    struct Errors {
-        errors: Vec<Detail>,
+    #[serde(untagged)]
+    enum Errors {
+        Registry { errors: Vec<Detail> },
+        Service { error: String },
     }
     #[derive(Deserialize)]
     struct Detail {
@@ -367,9 +370,12 @@ fn error_code(response: &mut Response<Body>) -> Option<String> {
     }
     let mut text = Vec::new();
     response.body_mut().as_reader().take(ERROR_BODY_BYTES).read_to_end(&mut text).ok()?;
-    let code = serde_json::from_slice::<Errors>(&text).ok()?.errors.into_iter().next()?.code;
-    let plain = code.len() <= 64 && code.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'_'));
-    plain.then_some(code)
+    let code = match serde_json::from_slice(&text).ok()? {
+        Errors::Registry { errors } => errors.into_iter().next()?.code,
+        Errors::Service { error } => error,
+    };
+    let is_plain = !code.is_empty() && code.len() <= 64 && code.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
+    is_plain.then_some(code)
 }
 
 #[cfg(test)]
@@ -425,7 +431,18 @@ mod tests {
     fn only_codes_are_repeated() {
         let why = |body: &str| answer(500, "", body).why;
         assert!(why(r#"{"errors": [{"code": "DENIED", "message": "secret"}]}"#).contains("500, DENIED: "));
-        for body in [r#"{"errors": [{"code": "a secret"}]}"#, r#"{"errors": []}"#, "secret", ""] {
+        let own = why(r#"{"errors": [{"code": "ImageTagAlreadyExistsException", "message": "secret"}]}"#);
+        assert!(own.contains("500, ImageTagAlreadyExistsException: "), "{own}");
+        let oauth = why(r#"{"error": "temporarily_unavailable", "error_description": "secret"}"#);
+        assert!(oauth.contains("500, temporarily_unavailable: ") && !oauth.contains("secret"), "{oauth}");
+        for body in [
+            r#"{"errors": [{"code": "a secret"}]}"#,
+            r#"{"errors": []}"#,
+            r#"{"error": "a secret"}"#,
+            r#"{"errors": [{"code": ""}]}"#,
+            "secret",
+            "",
+        ] {
             assert!(why(body).contains("https://r.io answers 500: "), "{}", why(body));
         }
     }

@@ -16,7 +16,7 @@ use slipway::payload::{
 };
 use slipway_test_support::{
     registry::{
-        at, auth_file, blob, options, plain, registry, says,
+        Authority, at, auth_file, blob, options, plain, registry, says,
         server::{ME, Server, blob_head, challenge, reply, token_service},
     },
     world::noise,
@@ -173,9 +173,92 @@ fn wrong_credentials_are_not_sent_twice() {
 fn forbidden_is_not_tried_again() {
     let dir = TempDir::new().unwrap();
     let server = Server::new(|_, out| reply(out, 403, &[], br#"{"errors": [{"code": "DENIED"}]}"#));
-    let error = as_me(&dir, &server).root().unwrap_err();
-    assert_eq!(says(&error, &["403", "DENIED", "auth.json", "refused"]), "denied");
-    assert_eq!(server.requests().len(), 1);
+    let registry = as_me(&dir, &server);
+    let error = registry.root().unwrap_err();
+    let why = format!("no credentials were asked for; there are some for 127.0.0.1:{}", server.port);
+    assert_eq!(says(&error, &["403", "DENIED", &why, "auth.json"]), "denied");
+    assert!(!error.to_string().contains("refused"), "{error}");
+    let asked = || server.requests().into_iter().map(|request| request.target).collect::<Vec<_>>();
+    assert_eq!(asked(), ["/v2/a/b/manifests/1", "/v2/"]);
+    // The registry was asked what it wants, and has said it.
+    registry.root().unwrap_err();
+    assert_eq!(asked().len(), 3);
+    // Who has no credentials has no answer to a challenge.
+    assert_eq!(says(&at(server.port).root().unwrap_err(), &["403", "no credentials"]), "denied");
+    assert_eq!(asked().len(), 4);
+}
+
+/// It lets strangers in, and asks for credentials at `/v2/` alone. The scope there is nobody's.
+fn half_open(status: u16, challenge: String, accepted: &'static str) -> Server {
+    Server::new(move |request, out| match request.header("authorization") {
+        Some(header) if header.starts_with(accepted) => reply(out, 200, &[], b"[1,2]"),
+        None if request.target.ends_with("/manifests/open") => reply(out, 200, &[], b"[3]"),
+        None if request.target != "/v2/" => reply(out, status, &[], br#"{"errors": [{"code": "DENIED"}]}"#),
+        _ => reply(out, 401, &[("WWW-Authenticate", &challenge)], b""),
+    })
+}
+
+#[test]
+fn what_strangers_may_not_see_is_asked_for_with_credentials() {
+    let dir = TempDir::new().unwrap();
+    for status in [403, 404] {
+        let server = half_open(status, "Basic realm=x".to_owned(), ME);
+        let registry = as_me(&dir, &server);
+        for _ in 0..2 {
+            assert_eq!(registry.root().unwrap().bytes, b"[1,2]", "{status}");
+        }
+        // The challenge, the credentials with which it is content, and the request again.
+        assert_eq!(server.requests().len(), 5, "{status}");
+
+        let service = token_service("token", true);
+        let offer = challenge(&service).replace("a/b:pull", "other/image:pull");
+        let server = half_open(status, offer, "Bearer t1");
+        assert_eq!(as_me(&dir, &server).root().unwrap().bytes, b"[1,2]", "{status}");
+        let asked = service.requests();
+        assert!(asked.len() == 1 && asked[0].target.contains("repository%3Aa%2Fb%3Apull"), "{asked:?}");
+    }
+}
+
+/// An old password in a file takes nothing away.
+#[test]
+fn wrong_credentials_hide_nothing_that_strangers_see() {
+    let dir = TempDir::new().unwrap();
+    let refusing = Server::new(|_, out| reply(out, 401, &[], b""));
+    for offer in ["Basic realm=x".to_owned(), challenge(&refusing)] {
+        let server = half_open(404, offer.clone(), "nothing");
+        let registry = as_me(&dir, &server);
+        assert!(registry.tagged("signature").unwrap().found.is_empty());
+        assert_eq!(registry.tagged_as("open").root().unwrap().bytes, b"[3]");
+        // What is not there may be there for others.
+        assert_eq!(says(&as_me(&dir, &server).root().unwrap_err(), &["404", "auth.json were refused"]), "not found");
+        let server = half_open(403, offer, "nothing");
+        let registry = as_me(&dir, &server);
+        for _ in 0..2 {
+            assert_eq!(says(&registry.root().unwrap_err(), &["401", "auth.json were refused"]), "denied");
+        }
+        let sent = server.requests().iter().filter(|request| request.header("authorization").is_some()).count();
+        assert!(sent <= 1, "they are not sent twice");
+    }
+}
+
+/// Port 80 of many a registry leads to its port 443, and does nothing else.
+#[test]
+fn a_redirect_to_tls_asks_to_leave_out_plain_http() {
+    let dir = TempDir::new().unwrap();
+    let authority = Authority::new(dir.path());
+    for status in [401, 403, 404] {
+        let tls = Server::with_tls(dir.path(), move |_, out| reply(out, status, &[], b""));
+        let (place, port) = (format!("https://127.0.0.1:{}", tls.port), tls.port);
+        let plain_port = Server::new(move |request, out| {
+            reply(out, 308, &[("Location", &format!("https://127.0.0.1:{port}{}", request.target))], b"")
+        });
+        let host = format!("127.0.0.1:{}", plain_port.port);
+        let auth_file = Some(auth_file(dir.path(), &host, "me", "secret"));
+        let options = Options { auth_file, plain_http: true, ..authority.trusted() };
+        let error = registry(&format!("{host}/a/b:1"), &options).root().unwrap_err();
+        says(&error, &[&place, &status.to_string(), "credentials do not go along", "leave out --plain-http"]);
+        assert!(tls.requests().iter().all(|request| request.header("authorization").is_none()));
+    }
 }
 
 #[test]
@@ -214,6 +297,28 @@ fn an_identity_token_is_exchanged() {
     for part in ["grant_type=refresh_token", "refresh_token=a%2Bb", "service=a%20service", "repository%3Aa%2Fb%3Apull"]
     {
         assert!(asked.body.contains(part), "{part}: {}", asked.body);
+    }
+}
+
+/// RFC 6749, section 5.2: the service says it with a 400.
+#[test]
+fn a_login_that_has_run_out_is_told_as_such() {
+    let dir = TempDir::new().unwrap();
+    let refusal: &[u8] = br#"{"error": "invalid_grant", "error_description": "a+b has expired"}"#;
+    let other: &[u8] = br#"{"error": "invalid_scope"}"#;
+    for (answer, kind, text) in
+        [(refusal, "denied", "auth.json were refused; log in again"), (other, "fetch", "token service failed")]
+    {
+        let service = Server::new(move |_, out| reply(out, 400, &[], answer));
+        let server = guarded(challenge(&service), "Bearer t", Vec::new(), 1);
+        let host = format!("127.0.0.1:{}", server.port);
+        let path = dir.path().join("auth.json");
+        fs::write(&path, json!({"auths": {&host: {"auth": "MDAwOg==", "identitytoken": "a+b"}}}).to_string()).unwrap();
+        let registry = registry(&format!("{host}/a/b:1"), &Options { auth_file: Some(path), ..plain() });
+        let error = registry.root().unwrap_err();
+        assert_eq!(says(&error, &["answers 400, invalid_", text]), kind);
+        assert!(!error.to_string().contains("expired") && !error.to_string().contains("--plain-http"), "{error}");
+        assert_eq!(service.requests().len(), 1, "it is not asked twice");
     }
 }
 
