@@ -66,6 +66,12 @@ fn the_innermost_cause_has_the_identifier() {
     assert_eq!(report.id, "tool-missing");
     let denied = ImageError::Denied { what: "manifest".to_owned(), why: "401".to_owned() };
     assert_eq!(report_of(FailureKind::Dependency, denied, "pull").id, "registry-denied");
+    // An image that a mirror has damaged is not to be built anew.
+    let wrong = |what: &str| report_of(FailureKind::Input, ImageError::invalid(what, "SHA-256 is wrong"), "install");
+    let report = wrong("layer sha256:12, as the mirror https://m.example sends it");
+    let remedy = report.remedy.unwrap();
+    assert!(report.id == "image-invalid" && remedy.contains("leave out the mirror https://m.example ("), "{remedy}");
+    assert!(wrong("layer sha256:12").remedy.unwrap().contains("build the image anew"));
 }
 
 /// "Nothing was written" is a promise: it is made only where it is certain.

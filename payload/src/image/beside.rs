@@ -7,8 +7,7 @@ use super::{
     Document, ImageError, ImageStore,
     cosign::{is_bundle, is_signature, signature_in, tag_of},
     resolve::checked_document,
-    store::{Listing, MAX_DOCUMENT_BYTES, read_document, sha256_of},
-    verifying_reader::{Length, VerifyingReader},
+    store::{Listing, MAX_DOCUMENT_BYTES, read_blob, sha256_of},
 };
 use slipway_core::digest::Sha256;
 
@@ -222,6 +221,5 @@ pub fn signed_document(store: &dyn ImageStore, layer: &Descriptor, place: &str) 
     if layer.size() > MAX_DOCUMENT_BYTES {
         return Err(ImageError::invalid(place, format!("larger than {} MiB", MAX_DOCUMENT_BYTES >> 20)));
     }
-    let (digest, length) = (sha256_of(layer)?, Length::Exactly(layer.size()));
-    read_document(VerifyingReader::new(store.blob(layer)?, place.to_owned(), digest, length), place)
+    read_blob(store, layer, place)
 }

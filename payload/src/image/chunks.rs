@@ -5,7 +5,12 @@ use std::io::Read as _;
 
 use oci_spec::image::{Descriptor, ImageManifest, ImageManifestBuilder, MediaType};
 
-use super::{ImageError, ImageStore, NamedManifest, layout::descriptor_of, verifying_reader::VerifyingReader};
+use super::{
+    ImageError, ImageStore, NamedManifest,
+    layout::descriptor_of,
+    store::{past_mirrors, sent},
+    verifying_reader::VerifyingReader,
+};
 use crate::delta::descriptor_of_index;
 use slipway_core::delta::index::MEDIA_TYPE;
 
@@ -47,14 +52,15 @@ pub fn artifact(image: &Descriptor, indexes: &[Descriptor]) -> Result<NamedManif
 
 /// An index as bytes, compared with its digest; none if it is not there.
 pub fn read_index(store: &dyn ImageStore, index: &Descriptor) -> Result<Option<Vec<u8>>, ImageError> {
-    let what = format!("index of chunks {}", index.digest());
-    let blob = match store.blob(index) {
-        Ok(blob) => blob,
-        Err(ImageError::NotFound { .. }) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut bytes = Vec::new();
-    let mut reader = VerifyingReader::of_blob(blob, what.clone(), index)?;
-    reader.read_to_end(&mut bytes).map_err(|e| ImageError::of_io(&what, e))?;
-    Ok(Some(bytes))
+    let read = past_mirrors(store, || {
+        let blob = store.blob(index)?;
+        let what = sent(format!("index of chunks {}", index.digest()), store);
+        let (mut bytes, mut reader) = (Vec::new(), VerifyingReader::of_blob(blob, what.clone(), index)?);
+        reader.read_to_end(&mut bytes).map_err(|e| ImageError::of_io(&what, e))?;
+        Ok(bytes)
+    });
+    match read {
+        Err(ImageError::NotFound { .. }) => Ok(None),
+        read => read.map(Some),
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::store::sender;
 use slipway_core::text::printable;
 
 /// Why an image cannot be used. The variants differ in the exit code they lead to. Much of the text comes from images
@@ -46,10 +47,17 @@ impl ImageError {
         ImageError::Reference { what: what.into(), why: why.to_owned(), remedy: remedy.into() }
     }
 
-    /// The remedy, as the message ends with it.
+    /// The remedy. Where it is fixed, the message ends with it.
     pub fn remedy(&self) -> Option<String> {
         match self {
             ImageError::Reference { remedy, .. } => Some(printable(remedy)),
+            // The image itself may be good: nobody has to build it anew.
+            ImageError::Invalid { what, .. } => sender(what).map(|mirror| {
+                let mirror = printable(mirror);
+                format!(
+                    "leave out the mirror {mirror} (--mirror, or `mirrors` in update.toml), or delete its copy there"
+                )
+            }),
             _ => None,
         }
     }

@@ -157,7 +157,7 @@ impl Layer {
         let archive: Box<dyn Read + Send> = match compression {
             Compression::None => {
                 let why = format!("it is not compressed, but its diff_id is not its digest: sha256:{}", self.diff_id);
-                return Err(ImageError::invalid(name, why));
+                return Err(ImageError::invalid(self.name(), why));
             }
             Compression::Gzip => {
                 Box::new(NamedErrors { name: name.clone(), format: "gzip", reader: MultiGzDecoder::new(ahead) })
@@ -169,7 +169,8 @@ impl Layer {
             }
         };
         let limit = Length::AtMost(FREE_BYTES.saturating_add(bytes.saturating_mul(MAX_RATIO)));
-        Ok(VerifyingReader::new(archive, format!("{name}, decompressed (diff_id)"), self.diff_id, limit))
+        // The blob is the right one where this is wrong: the fault is no mirror's.
+        Ok(VerifyingReader::new(archive, format!("{}, decompressed (diff_id)", self.name()), self.diff_id, limit))
     }
 }
 

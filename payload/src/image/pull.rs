@@ -14,7 +14,7 @@ use super::{
     layout::{change_index, descriptor_of, io_error, remove_left, write, write_blob},
     resolve::{Resolved, resolve},
     signatures::{self, AllBeside, Beside},
-    store::{sent, sha256_of},
+    store::{past_mirrors, sent, sha256_of},
     verifying_reader::VerifyingReader,
 };
 use crate::{
@@ -127,8 +127,12 @@ impl<'s> Pull<'s> {
     }
 
     fn fetch(&self, blob: &Descriptor, blobs: &Path, progress: &mut dyn FnMut(u64)) -> Result<Copied, ImageError> {
-        let bytes = self.store.blob(blob)?;
-        write_checked(bytes, blob, sent(format!("blob {}", blob.digest()), self.store), blobs, progress)?;
+        let mut once = Once { told: 0, progress };
+        past_mirrors(self.store, || {
+            let (bytes, what) = (self.store.blob(blob)?, sent(format!("blob {}", blob.digest()), self.store));
+            let mut again = once.told;
+            write_checked(bytes, blob, what, blobs, &mut |n| once.tell(n, &mut again))
+        })?;
         Ok(Copied { fetched: blob.size(), ..Copied::default() })
     }
 
@@ -147,12 +151,8 @@ impl<'s> Pull<'s> {
         let delta = old.and_then(|old| Some((old, Delta::open(self.store, layer, old)?)));
         let Some((old, delta)) = delta else { return self.fetch(blob, blobs, progress) };
         let (fetched, reused) = (self.store.fetched(), old.said.reused());
-        let mut told = 0;
-        let mut tell = |n| {
-            told += n;
-            progress(n);
-        };
-        match write_checked(delta, blob, format!("blob {}", blob.digest()), blobs, &mut tell) {
+        let mut once = Once { told: 0, progress };
+        match write_checked(delta, blob, format!("blob {}", blob.digest()), blobs, &mut |n| once.tell(n, &mut 0)) {
             Ok(()) => {
                 let (fetched, reused) = (self.store.fetched() - fetched, old.said.reused() - reused);
                 Ok(Copied { fetched, reused, kept: 0 })
@@ -160,13 +160,8 @@ impl<'s> Pull<'s> {
             // The bytes that were reused are wrong: the index lies.
             Err(ImageError::Invalid { .. }) => {
                 old.said.is_wrong(layer.name());
-                // Report each of them once.
-                let mut rest = |n: u64| {
-                    let again = n.min(told);
-                    told -= again;
-                    progress(n - again);
-                };
-                self.fetch(blob, blobs, &mut rest)
+                let mut again = once.told;
+                self.fetch(blob, blobs, &mut |n| once.tell(n, &mut again))
             }
             Err(error) => Err(error),
         }
@@ -217,6 +212,22 @@ impl<'s> Pull<'s> {
             Some(bytes) => write(&blobs.join(signed.to_string()), &bytes),
             None => Ok(()),
         }
+    }
+}
+
+/// Reports each byte of a blob once, however often the blob is fetched.
+struct Once<'p> {
+    told: u64,
+    progress: &'p mut dyn FnMut(u64),
+}
+
+impl Once<'_> {
+    /// So many bytes came. `again` are those that an attempt before has told.
+    fn tell(&mut self, n: u64, again: &mut u64) {
+        let new = n.saturating_sub(*again);
+        *again = again.saturating_sub(n);
+        self.told += new;
+        (self.progress)(new);
     }
 }
 

@@ -10,7 +10,7 @@ use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageInde
 use super::{
     Document, ImageError, ImageStore,
     layer::Layer,
-    store::{read_document, sent, sha256_of},
+    store::{read_blob, read_document, sha256_of},
     verifying_reader::{Length, VerifyingReader},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::image_ref::parse_digest};
@@ -222,11 +222,8 @@ fn is_unnamed(config: &ImageConfiguration) -> bool {
 }
 
 fn configuration(store: &dyn ImageStore, manifest: &ImageManifest) -> Result<ImageConfiguration, ImageError> {
-    let blob = store.blob(manifest.config())?;
-    let what = named_configuration(store, manifest);
-    let digest = sha256_of(manifest.config())?;
-    let checked = VerifyingReader::new(blob, what.clone(), digest, Length::Exactly(manifest.config().size()));
-    let bytes = read_document(checked, &what)?;
+    let what = named_configuration(manifest);
+    let bytes = read_blob(store, manifest.config(), &what)?;
     parse(&bytes, &what).map_err(|error| match manifest.config().media_type() {
         MediaType::ImageConfig => error,
         MediaType::Other(name) if name == "application/vnd.docker.container.image.v1+json" => error,
@@ -238,8 +235,8 @@ fn configuration(store: &dyn ImageStore, manifest: &ImageManifest) -> Result<Ima
     })
 }
 
-fn named_configuration(store: &dyn ImageStore, manifest: &ImageManifest) -> String {
-    sent(format!("configuration {}", manifest.config().digest()), store)
+fn named_configuration(manifest: &ImageManifest) -> String {
+    format!("configuration {}", manifest.config().digest())
 }
 
 fn layers(
@@ -248,7 +245,7 @@ fn layers(
     arch: Arch,
 ) -> Result<(ImageConfiguration, Vec<Layer>), ImageError> {
     let config = configuration(store, manifest)?;
-    let what = named_configuration(store, manifest);
+    let what = named_configuration(manifest);
     if !is_unnamed(&config) && !is_for(config.os(), config.architecture(), arch) {
         let why = format!("the image is for {}/{}, not for linux/{arch}", config.os(), config.architecture());
         return Err(ImageError::WrongPlatform { what: store.name(), why });

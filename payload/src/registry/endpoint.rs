@@ -52,8 +52,19 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
+    /// Mirrors that were given up are not asked.
     pub fn schedule(&self) -> RetrySchedule {
-        RetrySchedule::new(self.list.len(), self.patience, self.deadline)
+        let wrong = self.list.iter().map(|endpoint| endpoint.is_wrong.load(Ordering::Relaxed));
+        RetrySchedule::new(wrong, self.patience, self.deadline)
+    }
+
+    /// Give up the mirror that answered the last request for a blob: its bytes are wrong. Where the registry itself answered
+    /// last, any of them may have sent a part. False: there is none to give up.
+    pub fn give_up_mirror(&self) -> bool {
+        let Some((_, mirrors)) = self.list.split_last() else { return false };
+        let answered = self.answered.load(Ordering::Relaxed);
+        let guilty = mirrors.get(answered).map_or(mirrors, std::slice::from_ref);
+        guilty.iter().filter(|mirror| !mirror.is_wrong.swap(true, Ordering::Relaxed)).count() > 0
     }
 
     /// Whether this one is the registry itself, and all that came is from it: the mirrors have answered nothing.
@@ -74,6 +85,8 @@ pub struct Endpoint {
     deadline: Option<Instant>,
     /// It has given a document.
     pub has_answered: AtomicBool,
+    /// A mirror that has sent wrong bytes.
+    is_wrong: AtomicBool,
     // It was asked for its challenge, or why it did not take our credentials. One thread asks, and others that were refused
     // meanwhile wait for it.
     introduced: Mutex<Option<Result<(), RequestError>>>,
@@ -185,6 +198,7 @@ impl Endpoint {
             plain_redirects,
             deadline: *deadline,
             has_answered: AtomicBool::new(false),
+            is_wrong: AtomicBool::new(false),
             introduced: Mutex::new(None),
         }
     }

@@ -272,6 +272,10 @@ impl ImageStore for Registry {
         mirrors.get(self.endpoints.answered.load(Ordering::Relaxed)).map(String::as_str)
     }
 
+    fn give_up_mirror(&self) -> bool {
+        self.endpoints.give_up_mirror()
+    }
+
     fn tagged(&self, tag: &str) -> Result<Listing<Document>, ImageError> {
         match self.manifest(tag) {
             Ok(document) => Ok(vec![document].into()),

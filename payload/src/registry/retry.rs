@@ -25,16 +25,18 @@ pub struct RetrySchedule {
     bytes_since_failure: u64,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct State {
     last: Option<RequestError>,
     given_up: bool,
 }
 
 impl RetrySchedule {
-    pub fn new(endpoints: usize, patience: Patience, deadline: Option<Instant>) -> Self {
-        let states = vec![State::default(); endpoints];
-        RetrySchedule { patience, deadline, states, current: 0, failed_rounds: 0, bytes_since_failure: 0 }
+    /// Each of `given_up` is an endpoint, and whether it is passed over.
+    pub fn new(given_up: impl IntoIterator<Item = bool>, patience: Patience, deadline: Option<Instant>) -> Self {
+        let states: Vec<_> = given_up.into_iter().map(|given_up| State { last: None, given_up }).collect();
+        let current = states.iter().position(|state| !state.given_up).unwrap_or(0);
+        RetrySchedule { patience, deadline, states, current, failed_rounds: 0, bytes_since_failure: 0 }
     }
 
     pub fn endpoint(&self) -> usize {
@@ -112,7 +114,7 @@ mod tests {
 
     fn rounds(endpoints: usize) -> RetrySchedule {
         let patience = Patience { attempts: 3, first_pause: Duration::ZERO, progress_bytes: 10, ..Patience::default() };
-        RetrySchedule::new(endpoints, patience, None)
+        RetrySchedule::new(vec![false; endpoints], patience, None)
     }
 
     fn names() -> Vec<String> {
@@ -155,6 +157,17 @@ mod tests {
     }
 
     #[test]
+    fn what_was_given_up_before_is_passed_over() {
+        let patience = Patience { attempts: 2, first_pause: Duration::ZERO, ..Patience::default() };
+        let mut rounds = RetrySchedule::new([true, false, true], patience, None);
+        assert_eq!(rounds.endpoint(), 1);
+        rounds.failed(RequestError::passing("later"), &names()).unwrap();
+        assert_eq!(rounds.endpoint(), 1);
+        let last = rounds.failed(RequestError::passing("later"), &names()).unwrap_err();
+        assert_eq!(last.why, "later (asked 2 times)");
+    }
+
+    #[test]
     fn what_will_never_help_is_not_asked_twice() {
         let mut rounds = rounds(1);
         assert_eq!(rounds.failed(RequestError::fetch("no"), &names()).unwrap_err().why, "no");
@@ -162,7 +175,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_within_bounds() {
-        let mut rounds = RetrySchedule::new(1, Patience::default(), None);
+        let mut rounds = RetrySchedule::new([false], Patience::default(), None);
         let second = Duration::from_secs(1);
         for (failed, full) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 16), (40, 16)] {
             rounds.failed_rounds = failed;

@@ -1,7 +1,9 @@
 //! Mirrors: who is asked, and when the registry itself is.
 
+use std::fs;
+
 use slipway::payload::{
-    image::{ImageSource, ImageStore as _},
+    image::{ImageSource, ImageStore as _, Pull},
     registry::{Options, Registry},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
@@ -147,31 +149,80 @@ fn a_mirror_that_cuts_but_brings_bytes_is_asked_on() {
     assert_eq!((mirror.requests().len(), own.requests().len()), (7, 0));
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Blobs {
+    Right,
+    /// With another last byte.
+    Wrong,
+    WrongLayer,
+    Missing,
+}
+
+fn with_blobs(image: &Image, blobs: Blobs) -> Server {
+    let all = [&image.index, &image.manifest, &image.config, &image.layer].map(Vec::clone);
+    Server::new(move |request, out| {
+        let [index, manifest, config, layer] = &all;
+        let target = request.target.as_str();
+        let is_config = target.ends_with(&digest(config));
+        let mut blob = if is_config { config.clone() } else { layer.clone() };
+        if blobs == Blobs::Wrong || (blobs == Blobs::WrongLayer && !is_config) {
+            *blob.last_mut().unwrap() ^= 1;
+        }
+        match target {
+            _ if target.ends_with("/manifests/1") => reply(out, 200, &[], index),
+            _ if target.ends_with(&format!("/manifests/{}", digest(manifest))) => reply(out, 200, &[], manifest),
+            _ if target.contains("/blobs/") && blobs != Blobs::Missing => reply(out, 200, &[], &blob),
+            _ => reply(out, 404, &[], b""),
+        }
+    })
+}
+
+/// One bad cache does not stop a site.
+#[test]
+fn a_mirror_with_a_damaged_blob_is_given_up() {
+    let image = Image::new();
+    let [own, good, wrong, half] =
+        [Blobs::Right, Blobs::Right, Blobs::Wrong, Blobs::WrongLayer].map(|blobs| with_blobs(&image, blobs));
+    // The number of blobs that the registry itself has sent then.
+    let pull = |mirrors: &[&Server]| {
+        let mirrors: Vec<_> = mirrors.iter().map(|server| url(server)).collect();
+        let registry = mirrored(&own, &mirrors.iter().map(String::as_str).collect::<Vec<_>>());
+        let (dir, mut told) = (TempDir::new().unwrap(), 0);
+        let pull = Pull::new(&registry, Arch::Amd64).unwrap();
+        let all = pull.bytes();
+        pull.into(dir.path(), Some("1"), None, &mut |n| told += n).unwrap();
+        assert_eq!(told, all, "each byte is told once");
+        let layer = fs::read(dir.path().join("blobs/sha256").join(&digest(&image.layer)[7..])).unwrap();
+        assert!(layer == image.layer);
+        own.requests().iter().filter(|request| request.target.contains("/blobs/")).count()
+    };
+    assert_eq!(pull(&[&wrong]), 3, "the configuration twice, and the layer");
+    // Another mirror comes before the registry.
+    assert_eq!(pull(&[&wrong, &good]), 3);
+    assert_eq!(pull(&[&half]), 4, "the layer");
+}
+
 /// Who runs it has to know: the registry's own bytes are right.
 #[test]
 fn wrong_bytes_of_a_mirror_are_told_with_its_name() {
     let image = Image::new();
-    let serve = |flip: u8| {
-        let all = [&image.index, &image.manifest, &image.config].map(Vec::clone);
-        Server::new(move |request, out| {
-            let [index, manifest, config] = &all;
-            match request.target.as_str() {
-                target if target.ends_with("/manifests/1") => reply(out, 200, &[], index),
-                target if target.contains("/manifests/") => reply(out, 200, &[], manifest),
-                _ => reply(out, 200, &[], &[&config[..config.len() - 1], &[config[config.len() - 1] ^ flip]].concat()),
-            }
-        })
-    };
-    let (own, wrong) = (serve(0), serve(1));
+    let [own, wrong, lacking] = [Blobs::Right, Blobs::Wrong, Blobs::Missing].map(|blobs| with_blobs(&image, blobs));
     let opened = |registry: Registry| {
         let source = "docker://r.example/a/b:1".parse().unwrap();
         ImageSource::open(Box::new(registry), source, Arch::Amd64).map(drop)
     };
     opened(mirrored(&own, &[])).unwrap();
-    let said = opened(mirrored(&own, &[&url(&wrong)])).unwrap_err().to_string();
+    opened(mirrored(&own, &[&url(&wrong)])).unwrap();
+    let error = opened(mirrored(&lacking, &[&url(&wrong)])).unwrap_err();
+    let (said, remedy) = (error.to_string(), error.remedy().unwrap());
     let name = format!("as the mirror {} sends it: SHA-256 of its content", url(&wrong));
     assert!(said.contains(&name), "{said}");
+    assert!(remedy.contains(&format!("leave out the mirror {} (--mirror", url(&wrong))), "{remedy}");
     // The registry itself is named already.
-    let said = opened(mirrored(&wrong, &[])).unwrap_err().to_string();
-    assert!(said.contains("SHA-256 of its content") && !said.contains("mirror"), "{said}");
+    for mirrors in [&[][..], &[url(&wrong).as_str()]] {
+        let error = opened(mirrored(&wrong, mirrors)).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("SHA-256 of its content") && !said.contains("mirror"), "{said}");
+        assert_eq!(error.remedy(), None);
+    }
 }
