@@ -251,6 +251,41 @@ fn a_lost_upload_is_told_as_such() {
     assert_eq!(failed.json()["id"], "registry-unreachable");
 }
 
+/// The image that is pushed is there: nobody has to check its name.
+#[test]
+fn a_manifest_that_a_registry_loses_is_told_as_such() {
+    let world = World::new();
+    let layout = Layout::new(&world.path("layout"));
+    Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]).write(&layout, "1");
+    let lost: &[u8] = br#"{"errors": [{"code": "MANIFEST_BLOB_UNKNOWN"}]}"#;
+    let cases = [
+        (
+            404,
+            lost,
+            "MANIFEST_BLOB_UNKNOWN: it does not take the manifest (it may have lost blobs meanwhile: push again)",
+        ),
+        (400, lost, "it may have lost blobs meanwhile: push again"),
+        (404, b"".as_slice(), "answers 404: it does not take the manifest"),
+        (405, b"", "answers 405: it does not take the manifest"),
+        (201, b"", "the registry has taken it, and does not show it; "),
+    ];
+    for (status, body, says) in cases {
+        let server = Server::new(move |request, out| match request.method.as_str() {
+            "POST" => reply(out, 202, &[("Location", "/upload")], b""),
+            "PUT" if request.target.contains("/manifests/") => reply(out, status, &[], body),
+            "PUT" => reply(out, 201, &[], b""),
+            _ => reply(out, 404, &[], b""),
+        });
+        let failed = push(&layout, &format!("docker://127.0.0.1:{}/a/os:1", server.port), &["--plain-http"]).exits(5);
+        assert!(failed.stderr.contains(says), "{}", failed.stderr);
+        assert_eq!(failed.json()["id"], "registry-unreachable", "{status}");
+    }
+    // It opens an upload, and does not say where.
+    let silent = Server::new(|request, out| reply(out, if request.method == "POST" { 202 } else { 404 }, &[], b""));
+    let failed = push(&layout, &format!("docker://127.0.0.1:{}/a/os:1", silent.port), &["--plain-http"]).exits(5);
+    assert!(failed.stderr.contains("answers 202 and does not say where to go on"), "{}", failed.stderr);
+}
+
 /// Signatures of several people meet in a registry, and none takes away another's.
 #[test]
 fn an_image_is_signed_where_it_is() {

@@ -66,11 +66,17 @@ impl Registry {
             let (content, content_type) = (Content::Bytes(&manifest.bytes), manifest.media_type.as_ref());
             endpoint.change(Change { method: Method::PUT, url: &url, content_type, content })
         });
-        put.map_err(|failure| failure.into_error(&what))?;
+        put.map_err(|failure| not_taken(failure).into_error(&what))?;
         let there = if manifest.tag.is_some() { self.tagged_as(&name) } else { self.of_digest(digest) };
-        match there.digest()? {
-            found if found == digest => Ok(()),
-            found => {
+        match there.digest() {
+            Ok(found) if found == digest => Ok(()),
+            // The reference is right: replicas behind one name may lag behind, or a clean-up has taken it.
+            Err(ImageError::NotFound { what, hint }) => {
+                let why = format!("the registry has taken it, and does not show it{hint}: push again");
+                Err(ImageError::Fetch { what, why })
+            }
+            Err(error) => Err(error),
+            Ok(found) => {
                 let why = format!("sha256:{digest} was put there, and the registry answers with sha256:{found}");
                 Err(ImageError::invalid(what, why))
             }
@@ -135,6 +141,17 @@ fn lost(failure: RequestError) -> RequestError {
     }
     let why = format!("{}: it does not know the upload that it has begun itself", failure.why);
     RequestError { why, kind: RequestErrorKind::Fetch, ..failure }
+}
+
+/// The image is not what is missing: the registry may have lost blobs of it meanwhile.
+fn not_taken(failure: RequestError) -> RequestError {
+    let is_lost = failure.kind == RequestErrorKind::NotFound || failure.why.contains("BLOB_UNKNOWN");
+    let why = match is_lost {
+        true => "it does not take the manifest (it may have lost blobs meanwhile: push again)",
+        false if failure.is_no() => "it does not take the manifest",
+        false => return failure,
+    };
+    RequestError { why: format!("{}: {why}", failure.why), kind: RequestErrorKind::Fetch, ..failure }
 }
 
 fn with_digest(url: Url, blob: &Descriptor) -> Url {
