@@ -336,15 +336,15 @@ pub fn abandoned<'a>(pool_round: &'a PoolRound, readings: &BTreeMap<String, Node
     };
     let ask = |observed: &'a ObservedNode| {
         let uid = observed.node.uid.as_str();
-        let id = under_way(readings.get(uid)?.status.as_ref().ok()?, v1::Goal::Stage)?;
+        let id = under_way(readings.get(uid)?.status.as_ref().ok()?, &[v1::Goal::Stage])?;
         Some((uid, Ask::Abort(id, why.clone())))
     };
     pool_round.facts.nodes.iter().filter_map(ask).collect()
 }
 
 /// The operation that a controller has asked a node for, if the node is at it.
-fn under_way(status: &v1::StatusResponse, goal: v1::Goal) -> Option<Uuid> {
-    let operation = status.operation.as_ref().filter(|operation| operation.goal() == goal)?;
+fn under_way(status: &v1::StatusResponse, goals: &[v1::Goal]) -> Option<Uuid> {
+    let operation = status.operation.as_ref().filter(|operation| goals.contains(&operation.goal()))?;
     names::of_a_controller(&operation.id)
 }
 
@@ -354,7 +354,7 @@ pub fn asked(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>) 
     let of = pool_round.rollout.as_ref()?.metadata.uid.as_deref()?;
     let why = pool_round.facts.aborted.clone()?;
     let status = look.and_then(|look| look.status.as_ref().ok()).filter(|status| status.token == *token);
-    let id = status.and_then(|status| under_way(status, v1::Goal::Upgrade));
+    let id = status.and_then(|status| under_way(status, &[v1::Goal::Upgrade, v1::Goal::Rollback]));
     Some(Ask::Abort(id.unwrap_or_else(|| names::operation(of, uid, Goal::Upgrade, *token)), why))
 }
 

@@ -227,6 +227,9 @@ fn who_began_for_a_rollout_that_is_gone_is_asked_to_end_what_it_is_at() {
     };
     is_at(&mut scene, of_a_gone_one(Goal::Upgrade), v1::Goal::Upgrade);
     assert_eq!(to_end(&scene), of_a_gone_one(Goal::Upgrade));
+    // Nor does it matter which way it was going.
+    is_at(&mut scene, of_a_gone_one(Goal::Rollback), v1::Goal::Rollback);
+    assert_eq!(to_end(&scene), of_a_gone_one(Goal::Rollback));
     // What a person has begun on it, with the same token from before, is theirs to end.
     let of_people = "00000000-0000-4000-8000-000000000000";
     is_at(&mut scene, of_people.to_owned(), v1::Goal::Upgrade);

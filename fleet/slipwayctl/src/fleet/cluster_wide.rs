@@ -125,7 +125,7 @@ fn homeless(grant: &Grant, is_gone: bool) -> String {
     let is_member = grant.node.role == Role::ControlPlane;
     let why = match (&grant.replaces, is_gone) {
         (Some(replaces), _) => format!("its machine {} is replaced, and no pool has its Node", replaces.name),
-        (None, false) => "no pool has its Node, and it is not well".to_owned(),
+        (None, false) => "no pool has its Node, and it has not begun, or is not well".to_owned(),
         (None, true) => "its Node is gone".to_owned(),
     };
     let waits = if is_member { ", and no other node of the control plane begins" } else { "" };
@@ -239,8 +239,8 @@ mod tests {
                  slipwayctl fleet unblock w3 --reason WHY"
             ),
             format!(
-                "grant 2  w2 of the pool p, {at}: no pool has its Node, and it is not well; if it does not end: slipwayctl \
-                 fleet unblock w2 --token 2 --reason WHY"
+                "grant 2  w2 of the pool p, {at}: no pool has its Node, and it has not begun, or is not well; if it does not \
+                 end: slipwayctl fleet unblock w2 --token 2 --reason WHY"
             ),
             format!(
                 "grant 3  w2 of the pool p, {at}: its Node is gone; a controller frees it with its next look; without one: \
