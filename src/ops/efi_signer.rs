@@ -18,6 +18,7 @@ use slipway_core::{
 use super::signing::{self, SigningRequest};
 use crate::{
     error::{Failure, OrFail as _},
+    payload::without_mark,
     trust::{Kind, PublicKey, SigningKey},
 };
 
@@ -102,7 +103,7 @@ pub fn certificate(path: &Path) -> Result<(Vec<u8>, Certificate), Failure> {
     let der = if file.starts_with(&[0x30]) {
         file.clone()
     } else {
-        let mut found: Vec<_> = CertificateDer::pem_slice_iter(&file).filter_map(Result::ok).collect();
+        let mut found: Vec<_> = CertificateDer::pem_slice_iter(without_mark(&file)).filter_map(Result::ok).collect();
         match (found.pop(), found.len()) {
             (Some(one), 0) => one.to_vec(),
             (last, others) => {

@@ -14,7 +14,10 @@ use rustls::pki_types::{PrivateKeyDer, pem::PemObject as _};
 
 use crate::tools::{ToolError, shell};
 use slipway_core::efi::der::{self, BIT_STRING, INTEGER, OCTET_STRING, SEQUENCE};
-use slipway_payload::trust::key::{ED25519_ID, Kind, P256, PublicKey, RSA, decoded};
+use slipway_payload::{
+    trust::key::{ED25519_ID, Kind, P256, PublicKey, RSA, decoded},
+    without_mark,
+};
 
 // In a SEC1 key the public half stands in this field (RFC 5915).
 const PUBLIC_FIELD: u8 = 0xa1;
@@ -75,7 +78,7 @@ impl SigningKey {
         if pem.windows(9).any(|word| word == b"ENCRYPTED") {
             return Err(SigningKeyError::Encrypted);
         }
-        let keys: Result<Vec<_>, _> = PrivateKeyDer::pem_slice_iter(pem).collect();
+        let keys: Result<Vec<_>, _> = PrivateKeyDer::pem_slice_iter(without_mark(pem)).collect();
         let keys = keys.map_err(|_| SigningKeyError::Pem)?;
         let [key] = &keys[..] else {
             return Err(if keys.is_empty() { SigningKeyError::None } else { SigningKeyError::Several(keys.len()) });
@@ -223,6 +226,8 @@ mod tests {
         let hex = key.sign(b"").unwrap().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         assert!(hex.starts_with("e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"), "{hex}");
         assert!(!format!("{key:?}").contains("9d61"));
+        // As some editors save it.
+        assert_eq!(parse(&format!("\u{feff}{ED25519_PEM}")).unwrap().public_key(), key.public_key());
     }
 
     #[test]
