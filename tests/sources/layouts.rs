@@ -89,7 +89,7 @@ fn the_platform_is_chosen_from_an_index() {
     let world = listed();
     let layout = Layout::new(&world.path("layout"));
     let [ours, other] = for_two_platforms(&world, &layout);
-    layout.tag("1", &layout.nested(&[(&other, "arm64"), (&other, "unknown"), (&ours, "amd64")]));
+    layout.tag("1", &layout.nested(&[(&other, "arm64"), (&other, "arm64"), (&other, "unknown"), (&ours, "amd64")]));
     installs(&world, &layout.source());
     let copied =
         installer(["pull", &layout.source(), &format!("oci:{}", world.path("copy").display())]).output().unwrap();

@@ -7,7 +7,7 @@ use super::{
     Document, ImageError, ImageStore,
     cosign::{is_bundle, is_signature, signature_in, tag_of},
     resolve::checked_document,
-    store::{Listing, MAX_DOCUMENT_BYTES, read_blob, sha256_of},
+    store::{Listing, MAX_DOCUMENT_BYTES, parse_document, read_blob, sha256_of},
 };
 use slipway_core::digest::Sha256;
 
@@ -129,7 +129,7 @@ impl<'s> Reader<'s> {
             let tag = tag_of(*image);
             for Document { bytes, .. } in self.listed(&tag, self.store.tagged(&tag)) {
                 let read = budget.take(bytes.len() as u64, 1).and_then(|()| {
-                    let manifest = serde_json::from_slice(&bytes);
+                    let manifest = parse_document(&bytes);
                     manifest.map_err(|e| format!("does not follow the OCI image specification: {e}"))
                 });
                 match read {
@@ -166,7 +166,7 @@ impl<'s> Reader<'s> {
             }
         };
         // Other documents that refer to an image may have any form.
-        let manifest = serde_json::from_slice::<ImageManifest>(&bytes).ok()?;
+        let manifest = parse_document::<ImageManifest>(&bytes).ok()?;
         if !manifest.layers().iter().any(is_bundle) {
             return None;
         }

@@ -8,7 +8,7 @@ use oci_spec::image::{Descriptor, ImageManifest, ImageManifestBuilder, MediaType
 use super::{
     ImageError, ImageStore, NamedManifest,
     layout::descriptor_of,
-    store::{past_mirrors, sent},
+    store::{parse_document, past_mirrors, sent},
     verifying_reader::VerifyingReader,
 };
 use crate::delta::descriptor_of_index;
@@ -30,7 +30,7 @@ pub fn indexes<'l>(layers: impl IntoIterator<Item = &'l Descriptor>) -> Vec<Desc
 
 /// The indexes that a manifest names. A document of another kind names none.
 pub fn indexes_of(manifest: &[u8]) -> Vec<Descriptor> {
-    let manifest = serde_json::from_slice::<ImageManifest>(manifest).ok();
+    let manifest = parse_document::<ImageManifest>(manifest).ok();
     manifest.map(|manifest| indexes(manifest.layers())).unwrap_or_default()
 }
 

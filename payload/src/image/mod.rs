@@ -40,8 +40,8 @@ pub use resolve::Description;
 pub use sign::{Signable, SignedLayer};
 pub use sink::{BlobContent, ImageSink, LayoutSink, NamedManifest};
 pub use source::{ImageSource, Inspection};
-pub(crate) use store::sent;
 pub use store::{Document, FromRange, ImageStore, Listing, MAX_DOCUMENT_BYTES, RangeRequest, sha256_of};
+pub(crate) use store::{parse_document, sent};
 pub(crate) use verifying_reader::VerifyingReader;
 pub use whole::WholeImage;
 

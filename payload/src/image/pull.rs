@@ -56,7 +56,7 @@ impl<'s> Pull<'s> {
 
     /// The platforms of its index that are not copied.
     pub fn left_platforms(&self) -> Vec<String> {
-        self.image.other_platforms()
+        self.image.other_platforms().into_iter().collect()
     }
 
     fn blobs(&self) -> impl Iterator<Item = &Descriptor> {

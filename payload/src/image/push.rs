@@ -13,6 +13,7 @@ use super::{
     sign::{Signable, layers_of},
     signatures::{self, AllBeside, Beside},
     sink::put_bytes,
+    store::parse_document,
 };
 use oci_spec::image::{ImageManifest, MediaType};
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
@@ -145,8 +146,8 @@ fn put_beside(
             return others.put(&kept.into_iter().chain(ours).collect::<Vec<_>>());
         }
     }
-    let manifest: ImageManifest = serde_json::from_slice(&beside.manifest)
-        .map_err(|e| ImageError::invalid("a manifest of signatures", e.to_string()))?;
+    let manifest: ImageManifest =
+        parse_document(&beside.manifest).map_err(|e| ImageError::invalid("a manifest of signatures", e.to_string()))?;
     let known = |bytes: &[u8]| {
         let all = [manifest.config()].into_iter().chain(manifest.layers());
         let digest = format!("sha256:{}", Sha256::of(bytes));

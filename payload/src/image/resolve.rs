@@ -10,7 +10,7 @@ use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageInde
 use super::{
     Document, ImageError, ImageStore,
     layer::Layer,
-    store::{read_blob, read_document, sha256_of},
+    store::{parse_document, read_blob, read_document, sha256_of},
     verifying_reader::{Length, VerifyingReader},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::image_ref::parse_digest};
@@ -43,9 +43,9 @@ impl Resolved {
         [self.root, Sha256::of(&self.manifest.bytes)]
     }
 
-    /// The platforms of the other images of its index.
-    pub fn other_platforms(&self) -> Vec<String> {
-        let index = self.index.as_deref().and_then(|bytes| serde_json::from_slice::<ImageIndex>(bytes).ok());
+    /// The platforms of the other images of its index. There may be several for one, of different variants.
+    pub fn other_platforms(&self) -> BTreeSet<String> {
+        let index = self.index.as_deref().and_then(|bytes| parse_document::<ImageIndex>(bytes).ok());
         let own = Sha256::of(&self.manifest.bytes);
         let is_other = |d: &&Descriptor| !is_attestation(d) && !sha256_of(d).is_ok_and(|digest| digest == own);
         let others = index.iter().flat_map(|index| index.manifests()).filter(is_other);
@@ -153,7 +153,7 @@ fn is_known(media_type: &str) -> bool {
 }
 
 fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, ImageError> {
-    serde_json::from_slice(bytes)
+    parse_document(bytes)
         .map_err(|e| ImageError::invalid(what, format!("does not follow the OCI image specification: {e}")))
 }
 
@@ -167,7 +167,8 @@ pub fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i D
         // Of several variants the one that all machines run: none is named, or the lowest one (x86-64-v3 is `v3`).
         _ => manifests.iter().copied().filter(matches).min_by_key(|d| variant(d)).ok_or_else(|| {
             let there = manifests.iter().filter_map(|d| d.platform().as_ref());
-            let there: Vec<_> = there.map(|p| format!("{}/{}", p.os(), p.architecture())).collect();
+            let there: BTreeSet<_> = there.map(|p| format!("{}/{}", p.os(), p.architecture())).collect();
+            let there: Vec<_> = there.into_iter().collect();
             let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
             let why = format!("no image for linux/{arch}; there is: {there}");
             ImageError::WrongPlatform { what: what.to_owned(), why }

@@ -10,6 +10,7 @@ use super::{
     cosign::{SIGNATURE, signature_in, tag_of},
     layout::descriptor_of,
     sink::put_bytes,
+    store::parse_document,
 };
 use crate::trust::SIMPLE_SIGNING;
 use slipway_core::digest::Sha256;
@@ -115,7 +116,7 @@ impl Signable {
 }
 
 fn manifest_of(bytes: &[u8], what: &str) -> Result<ImageManifest, ImageError> {
-    serde_json::from_slice(bytes)
+    parse_document(bytes)
         .map_err(|e| ImageError::invalid(what, format!("does not follow the OCI image specification: {e}")))
 }
 

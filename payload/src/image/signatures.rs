@@ -14,7 +14,7 @@ use super::{
     beside::{Holder, Reader, key_of},
     cosign::{signature_in, tag_of},
     resolve::choose,
-    store::sha256_of,
+    store::{parse_document, sha256_of},
 };
 use crate::trust::{Attached, Evidence, Form, bundle};
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
@@ -77,7 +77,7 @@ fn indexes_of(reader: &mut Reader, images: &[Sha256], arch: Arch) -> Vec<Sha256>
             let chosen = choose(&index, arch, "").and_then(sha256_of);
             chosen.is_ok_and(|digest| images.contains(&digest))
         };
-        if Sha256::of(&bytes) == digest && serde_json::from_slice(&bytes).is_ok_and(names) {
+        if Sha256::of(&bytes) == digest && parse_document(&bytes).is_ok_and(names) {
             indexes.push(digest);
         }
     }

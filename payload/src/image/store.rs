@@ -3,6 +3,8 @@
 use std::{io::Read, ops::Range};
 
 use oci_spec::image::{Descriptor, DigestAlgorithm};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::{ImageError, verifying_reader::VerifyingReader};
 use slipway_core::digest::Sha256;
@@ -166,6 +168,21 @@ pub fn sha256_of(descriptor: &Descriptor) -> Result<Sha256, ImageError> {
     parsed.ok_or_else(|| ImageError::invalid(digest.to_string(), "only SHA-256 digests are supported"))
 }
 
+/// Parse an index or a manifest. Programs in Go write a list without items as null.
+pub fn parse_document<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_slice(bytes).or_else(|error| {
+        let mut value: Value = serde_json::from_slice(bytes)?;
+        let mut has_null = false;
+        for list in ["manifests", "layers"] {
+            if let Some(list) = value.get_mut(list).filter(|list| list.is_null()) {
+                *list = json!([]);
+                has_null = true;
+            }
+        }
+        if has_null { serde_json::from_slice(value.to_string().as_bytes()) } else { Err(error) }
+    })
+}
+
 /// Read a document to its end; an error if it is larger than [`MAX_DOCUMENT_BYTES`].
 pub fn read_document(reader: impl Read, what: &str) -> Result<Vec<u8>, ImageError> {
     let mut bytes = Vec::new();
@@ -174,4 +191,22 @@ pub fn read_document(reader: impl Read, what: &str) -> Result<Vec<u8>, ImageErro
         return Err(ImageError::invalid(what, format!("larger than {} MiB", MAX_DOCUMENT_BYTES >> 20)));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use oci_spec::image::ImageManifest;
+
+    use super::*;
+
+    #[test]
+    fn null_is_a_list_without_items() {
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let manifest =
+            json!({"schemaVersion": 2, "config": {"mediaType": "x", "digest": digest, "size": 2}, "layers": null});
+        let parsed: ImageManifest = parse_document(manifest.to_string().as_bytes()).unwrap();
+        assert!(parsed.layers().is_empty() && parsed.config().size() == 2);
+        let manifest = json!({"schemaVersion": 2, "config": null, "layers": null});
+        assert!(parse_document::<ImageManifest>(manifest.to_string().as_bytes()).is_err());
+    }
 }

@@ -7,7 +7,7 @@ use super::{
     endpoint::{Endpoint, GetRequest},
     request_error::{RequestError, RequestErrorKind},
 };
-use crate::image::{ImageError, ImageStore as _, Listing, MAX_BESIDE_BYTES, referrers_tag};
+use crate::image::{ImageError, ImageStore as _, Listing, MAX_BESIDE_BYTES, parse_document, referrers_tag};
 use slipway_core::digest::Sha256;
 
 // Any person may add referrers. So a list without an end must not take long.
@@ -59,6 +59,6 @@ fn listed(endpoint: &Endpoint, image: Sha256, what: &str) -> Result<Listing<Desc
 }
 
 fn manifests(index: &[u8]) -> Result<Vec<Descriptor>, String> {
-    let index = serde_json::from_slice::<ImageIndex>(index);
+    let index = parse_document::<ImageIndex>(index);
     index.map(|index| index.manifests().clone()).map_err(|e| format!("not an image index: {e}"))
 }

@@ -225,6 +225,21 @@ fn a_registry_without_an_answer() {
     assert!(!world.path("refused").exists(), "written all the same");
 }
 
+/// Registries that are written in Go may answer so.
+#[test]
+fn a_list_that_is_null_lists_nothing() {
+    let world = listed();
+    let (layout, _, named) = layout(&world);
+    let nothing = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": null}).to_string();
+    let server =
+        with_answers(&layout.0, &named, move |_, out| reply(out, 200, &[("content-type", INDEX)], nothing.as_bytes()));
+    let (source, to) = (format!("docker://127.0.0.1:{}/os:1", server.port), world.path("copy").display().to_string());
+    let pull = ["pull", &source, &format!("oci:{to}"), "--plain-http", "--progress=plain"];
+    let pulled = Outcome::of(&mut installer(pull)).succeeds();
+    assert!(!format!("{}{}", pulled.stdout, pulled.stderr).contains("not copied"), "{}", pulled.stderr);
+    assert!(!pulled.stdout.contains("left behind"), "{}", pulled.stdout);
+}
+
 /// It does not say whether there are signatures, which is no matter of a rule that demands none.
 #[test]
 fn a_rule_that_demands_nothing_needs_no_answer() {
