@@ -4,6 +4,7 @@
 use std::{fs, io::Write as _, os::unix::fs::FileExt as _, path::Path};
 
 use flate2::{Compression, write::GzEncoder};
+use serde_json::{Value, json};
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INPUT},
     images::{Image, Layer, Layout, Pack, built, files, layer},
@@ -163,6 +164,91 @@ fn images_are_named_as_skopeo_names_them() {
     built(world.payload.dir(), Pack::Gzip).write(&colon, "1");
     inspect(&colon.source()).succeeds();
     inspect(&format!("{}:1", colon.source())).succeeds();
+}
+
+/// An image as `docker buildx` and `docker save` list it; its digest.
+fn save(layout: &Layout, image: &Image, name: &str) -> String {
+    let mut descriptor = image.write_blobs(layout);
+    descriptor["annotations"] = json!({
+        "io.containerd.image.name": format!("r.example/{name}:1"), "org.opencontainers.image.ref.name": "1",
+    });
+    layout.list(&descriptor);
+    descriptor["digest"].as_str().unwrap().to_owned()
+}
+
+fn manifests(layout: &Layout) -> Vec<Value> {
+    let index: Value = serde_json::from_slice(&fs::read(layout.0.join("index.json")).unwrap()).unwrap();
+    index["manifests"].as_array().unwrap().clone()
+}
+
+fn pull(from: &Layout, to: &str) -> Outcome {
+    Outcome::of(&mut installer(["pull", &from.source(), to, "--progress=none", "--output=json"]))
+}
+
+/// By whichever name it is replaced, the old one is gone, and the new one has all names.
+#[test]
+fn a_new_image_takes_all_names_of_the_old_one() {
+    let world = listed();
+    let new = Layout::new(&world.path("new"));
+    built(world.payload.dir(), Pack::Zstd).write(&new, "new");
+    for (n, name) in [":r.example/os:1", ":1", "", ":@0", "@"].into_iter().enumerate() {
+        let layout = Layout::new(&world.path(&format!("layout-{n}")));
+        let old = save(&layout, &built(world.payload.dir(), Pack::Gzip), "os");
+        let names = manifests(&layout)[0]["annotations"].clone();
+        let named = |digest: &Value| {
+            let mut now = manifests(&layout);
+            assert!(now.iter().all(|listed| listed["digest"] != old), "{name}: {now:?}");
+            now.retain(|listed| listed["annotations"]["io.containerd.image.name"].is_string());
+            assert_eq!(now.len(), 1, "{name}: {now:?}");
+            assert_eq!(now[0]["digest"], format!("sha256:{}", digest.as_str().unwrap()), "{name}");
+            assert_eq!(now[0]["annotations"], names, "{name}");
+            inspect(&format!("{}:r.example/os:1", layout.source())).succeeds();
+        };
+        let source = format!("{}{}", layout.source(), if name == "@" { format!("@{old}") } else { name.to_owned() });
+        let chunked = Outcome::of(&mut installer(["chunk", &source, "--progress=none", "--output=json"]));
+        let chunked = chunked.succeeds().json();
+        assert_ne!(chunked["digest"], chunked["was"]);
+        named(&chunked["digest"]);
+        if name.contains('1') {
+            named(&pull(&new, &source).succeeds().json()["manifest"]);
+        }
+    }
+}
+
+#[test]
+fn a_name_of_two_images_is_replaced_in_neither() {
+    let world = listed();
+    let layout = Layout::new(&world.path("layout"));
+    let [os, app] = [("os", Pack::Gzip), ("app", Pack::Plain)]
+        .map(|(name, pack)| save(&layout, &built(world.payload.dir(), pack), name));
+    let new = Layout::new(&world.path("new"));
+    built(world.payload.dir(), Pack::Zstd).write(&new, "new");
+    let source = layout.source();
+    let there = || (manifests(&layout), fs::read_dir(layout.0.join("blobs/sha256")).unwrap().count());
+    let before = there();
+    let refused = ["more than one image of this name", &format!("{source}:r.example/os:1"), "r.example/app:1"];
+    pull(&new, &format!("{source}:1")).exits(INPUT).says(&refused);
+    assert_eq!(there(), before);
+    // As a source it is named by its digest.
+    let [os, app] = [(os, "os"), (app, "app")].map(|(digest, name)| format!("{source}@{digest} (r.example/{name}:1)"));
+    inspect(&format!("{source}:1")).exits(INPUT).says(&["more than one", &format!("write {os} or {app}")]);
+    let pulled = pull(&new, &format!("{source}:r.example/os:1")).succeeds().json();
+    let now = manifests(&layout);
+    assert_eq!((now.len(), &now[0]), (2, &before.0[1]));
+    assert_eq!(now[1]["digest"], format!("sha256:{}", pulled["manifest"].as_str().unwrap()));
+    assert_eq!(now[1]["annotations"], before.0[0]["annotations"]);
+}
+
+/// As `umoci init` makes it.
+#[test]
+fn a_layout_that_lists_null_is_empty() {
+    let world = listed();
+    let [layout, from] = ["layout", "from"].map(|name| Layout::new(&world.path(name)));
+    fs::write(layout.0.join("index.json"), r#"{"schemaVersion": 2, "manifests": null}"#).unwrap();
+    built(world.payload.dir(), Pack::Gzip).write(&from, "1");
+    inspect(&layout.source()).exits(INPUT).says(&["not found", "the images in it: none"]);
+    pull(&from, &layout.source()).succeeds();
+    inspect(&layout.source()).succeeds();
 }
 
 /// It is said what it is, and what makes a layout of it.

@@ -10,7 +10,7 @@ use oci_spec::image::{Descriptor, MediaType};
 use super::{
     ImageError, ImageStore,
     layout::{descriptor_of, empty_index},
-    local::REF_NAME,
+    names::REF_NAME,
     pull::manifest_descriptor,
     resolve::{Resolved, resolve},
     signatures::{self, AllBeside, Beside},

@@ -13,10 +13,11 @@ use super::{
     chunks::{artifact, empty},
     cosign::referrers_tag,
     layer::{Layer, LayerReader},
-    layout::descriptor_of,
+    layout::{Place, descriptor_of},
     resolve::{Resolved, choose, is_attestation, resolve},
     signatures,
     sink::{ImageSink as _, LayoutSink, put_bytes},
+    store::parse_document,
     tar::{Entries, EntryKind},
 };
 use crate::delta::cut_layer;
@@ -69,7 +70,7 @@ pub fn chunk(
     let mut names = vec![before];
     if value["manifests"].is_array() {
         let index: ImageIndex =
-            serde_json::from_slice(&root.bytes).map_err(|e| ImageError::invalid(work.store.name(), e.to_string()))?;
+            parse_document(&root.bytes).map_err(|e| ImageError::invalid(work.store.name(), e.to_string()))?;
         for arch in Arch::ALL {
             let Ok(descriptor) = choose(&index, arch, "") else { continue };
             let image = resolve(&work.store, arch)?;
@@ -101,7 +102,7 @@ pub fn chunk(
 
 /// The number of BuildKit's attestations in an index that are about these images.
 fn attestations(index: &[u8], images: &[Sha256]) -> usize {
-    let index = serde_json::from_slice::<ImageIndex>(index).ok();
+    let index = parse_document::<ImageIndex>(index).ok();
     let is_about = |listed: &&Descriptor| {
         let about = listed.annotations().as_ref().and_then(|all| parse_digest(all.get(SUBJECT)?));
         is_attestation(listed) && about.is_some_and(|digest| images.contains(&digest))
@@ -229,19 +230,15 @@ impl Work<'_> {
         Ok((files, size))
     }
 
-    /// Names the new image in place of the old one.
+    /// Lists the new image in place of the old one.
     fn put(&self, media_type: &MediaType, bytes: &[u8], wanted: &LocalRef, before: Sha256) -> Result<(), ImageError> {
         let (config, content) = empty()?;
         self.sink.put_blob(&config, &|| Ok(Box::new(content)), &mut |_| {})?;
-        let tags = match wanted {
-            LocalRef::Tag(tag) => vec![Some(tag.clone())],
-            _ => self.store.names_of(before)?,
+        let place = match wanted {
+            LocalRef::Tag(tag) => Place::Named(tag.clone()),
+            LocalRef::Only | LocalRef::Digest(_) | LocalRef::Number(_) => Place::Of(before),
         };
-        // The new one takes the name; a manifest without a name has to go.
-        let replaced: &[Sha256] = if tags.contains(&None) { &[before] } else { &[] };
-        let root = |tag| NamedManifest { media_type: media_type.clone(), bytes: bytes.to_vec(), tag };
-        let all: Vec<_> = self.artifacts.iter().cloned().chain(tags.into_iter().map(root)).collect();
-        self.sink.put_manifests(replaced, &all)
+        self.sink.put_in_place(place, (media_type, bytes), &self.artifacts)
     }
 }
 

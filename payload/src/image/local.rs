@@ -17,8 +17,9 @@ use super::{
     Document, ImageError, ImageStore, Listing, Skip,
     beside::MAX_BESIDE_BYTES,
     cosign,
+    names::{CONTAINERD_NAME, REF_NAME, SEVERAL, annotation, is_named, whole_name},
     resolve::{checked_document, is_attestation},
-    store::{MAX_DOCUMENT_BYTES, read_document, sha256_of},
+    store::{MAX_DOCUMENT_BYTES, parse_document, read_document, sha256_of},
     tar::{Entries, EntryKind},
 };
 use crate::open_regular;
@@ -28,10 +29,6 @@ use slipway_core::{
     payload::manifest::{KERNEL, MANIFEST, UKI},
 };
 
-/// Annotation with the name (tag) of an image in a layout (annotations.md).
-pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
-// Annotation with the whole name of an image, of which [`REF_NAME`] has the tag (containerd, and `docker save` since Docker 25).
-const CONTAINERD_NAME: &str = "io.containerd.image.name";
 // Annotation with which `cosign save` marks the kinds.
 const KIND: &str = "kind";
 const COSIGN: &str = "dev.cosignproject.cosign/";
@@ -143,7 +140,7 @@ impl Local {
 
     fn index(&self) -> Result<ImageIndex, ImageError> {
         let bytes = self.read("index.json")?;
-        serde_json::from_slice(&bytes)
+        parse_document(&bytes)
             .map_err(|e| ImageError::invalid(self.what("index.json"), format!("not an image index: {e}")))
     }
 
@@ -204,30 +201,19 @@ impl Local {
         }
         let document = self.listed(descriptor)?;
         // A blob that is no manifest has no subject; a reader that takes it for an image finds that out.
-        let manifest = serde_json::from_slice::<ImageManifest>(&document.bytes).ok();
+        let manifest = parse_document::<ImageManifest>(&document.bytes).ok();
         let subject = manifest.and_then(|manifest| manifest.subject().as_ref().and_then(|s| sha256_of(s).ok()));
         subjects.known.insert(digest, subject);
         Ok(subject)
     }
 
-    /// The names in index.json of the image with this digest; none for an entry without a name.
-    pub fn names_of(&self, digest: Sha256) -> Result<Vec<Option<String>>, ImageError> {
-        let index = self.index()?;
-        let listed = index.manifests().iter().filter(|d| sha256_of(d).is_ok_and(|have| have == digest));
-        let mut names: Vec<_> = listed.map(|d| annotation(d, REF_NAME)).collect();
-        names.sort();
-        names.dedup();
-        Ok(names)
-    }
-
     fn pick<'i>(&self, index: &'i ImageIndex) -> Result<&'i Descriptor, ImageError> {
-        let named = |d: &Descriptor| annotation(d, REF_NAME);
         // An unreadable one has no subject here, and fails when it is used.
         let is_beside =
             |d: &Descriptor| is_beside_an_image(d) || self.subject(d).is_ok_and(|subject| subject.is_some());
         let fits = |d: &&Descriptor| match &self.wanted {
             LocalRef::Only => !is_beside(d),
-            LocalRef::Tag(tag) => [named(d), annotation(d, CONTAINERD_NAME)].iter().flatten().any(|name| name == tag),
+            LocalRef::Tag(tag) => is_named(d, tag),
             LocalRef::Digest(digest) => sha256_of(d).is_ok_and(|have| have == *digest),
             LocalRef::Number(_) => false,
         };
@@ -237,10 +223,7 @@ impl Local {
         };
         let images: Vec<_> = index.manifests().iter().filter(|d| !is_beside(d)).collect();
         // What has no name has a digest. A number would say nothing of which one it is.
-        let name = |d: &Descriptor| {
-            annotation(d, CONTAINERD_NAME).or_else(|| named(d)).unwrap_or_else(|| d.digest().to_string())
-        };
-        let names: Vec<_> = images.iter().map(|d| name(d)).collect();
+        let names: Vec<_> = images.iter().map(|d| whole_name(d).unwrap_or_else(|| d.digest().to_string())).collect();
         let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         match (found.as_slice(), &self.wanted) {
             ([one], _) => Ok(one),
@@ -258,11 +241,20 @@ impl Local {
                 let remedy = format!("add :TAG or @DIGEST, one of {there}, listed as they were added");
                 Err(ImageError::reference(&self.name, "more than one image in it", remedy))
             }
-            _ => {
-                let why = "its index.json lists more than one image of this name";
-                Err(ImageError::reference(&self.name, why, ":@0 is the first image in it"))
-            }
+            _ => Err(ImageError::reference(&self.name, SEVERAL, format!("write {}", self.references(&found)))),
         }
+    }
+
+    /// References to these by their digests, with their whole names.
+    fn references(&self, found: &[&Descriptor]) -> String {
+        let form = self.name.split_once(':').map_or("oci", |(form, _)| form);
+        let reference = |d: &&Descriptor| {
+            let whole = annotation(d, CONTAINERD_NAME).map_or_else(String::new, |whole| format!(" ({whole})"));
+            format!("{form}:{}@{}{whole}", self.path.display(), d.digest())
+        };
+        let mut all: Vec<_> = found.iter().map(reference).collect();
+        all.dedup();
+        all.join(" or ")
     }
 }
 
@@ -325,10 +317,6 @@ impl ImageStore for Local {
     fn name(&self) -> String {
         self.name.clone()
     }
-}
-
-fn annotation(descriptor: &Descriptor, name: &str) -> Option<String> {
-    descriptor.annotations().as_ref().and_then(|all| all.get(name)).cloned()
 }
 
 /// Signatures and the like are listed beside the image that they belong to.

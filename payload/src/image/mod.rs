@@ -12,6 +12,7 @@ mod layer;
 mod layout;
 mod linked;
 mod local;
+mod names;
 mod overlay;
 mod pull;
 mod push;

@@ -11,7 +11,7 @@ use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
     ImageError, ImageStore, Layer, chunks,
-    layout::{change_index, descriptor_of, io_error, remove_left, write, write_blob},
+    layout::{Entry, Place, change_index, check_name, descriptor_of, io_error, remove_left, write, write_blob},
     resolve::{Resolved, resolve},
     signatures::{self, AllBeside, Beside},
     store::{past_mirrors, sent, sha256_of},
@@ -87,6 +87,7 @@ impl<'s> Pull<'s> {
         for made in blobs.ancestors().take(4).filter(|path| path.is_dir()) {
             File::open(made).and_then(|dir| dir.sync_all()).map_err(|e| io_error(made, e))?;
         }
+        tag.map_or(Ok(()), |tag| check_name(dir, tag))?;
         [dir, &blobs].into_iter().for_each(remove_left);
         let manifest = &self.image.manifest;
         let manifest_digest = Sha256::of(&manifest.bytes);
@@ -98,7 +99,7 @@ impl<'s> Pull<'s> {
             self.copy_layer(layer, &blobs, old, progress)?.count(&mut pulled);
         }
         write(&blobs.join(pulled.manifest.to_string()), &manifest.bytes)?;
-        let mut listed = vec![(manifest_descriptor(&self.image)?, tag.map(str::to_owned))];
+        let mut listed = vec![(manifest_descriptor(&self.image)?, tag.map(str::to_owned).into())];
         let chunks = self.copy_chunks(&blobs, &mut pulled, &mut listed);
         // A registry that cannot list the documents beside an image still has the image. A caller that demands a
         // signature has looked before, and looks again in the copy.
@@ -168,12 +169,7 @@ impl<'s> Pull<'s> {
     }
 
     /// Copies the indexes of chunks, and what holds them in a registry.
-    fn copy_chunks(
-        &self,
-        blobs: &Path,
-        pulled: &mut Pulled,
-        listed: &mut Vec<(Descriptor, Option<String>)>,
-    ) -> Result<(), ImageError> {
+    fn copy_chunks(&self, blobs: &Path, pulled: &mut Pulled, listed: &mut Vec<Entry>) -> Result<(), ImageError> {
         let indexes = chunks::indexes(self.image.layers.iter().map(|layer| &layer.descriptor));
         if indexes.is_empty() {
             return Ok(());
@@ -185,20 +181,16 @@ impl<'s> Pull<'s> {
         for bytes in [chunks::empty()?.1, &artifact.bytes] {
             write(&blobs.join(Sha256::of(bytes).to_string()), bytes)?;
         }
-        listed.push((descriptor_of(&artifact.media_type, &artifact.bytes)?, None));
+        listed.push((descriptor_of(&artifact.media_type, &artifact.bytes)?, Place::Unnamed));
         Ok(())
     }
 
     /// Write the image's signatures: a manifest and its blobs.
-    fn write_signatures(
-        beside: &Beside,
-        blobs: &Path,
-        listed: &mut Vec<(Descriptor, Option<String>)>,
-    ) -> Result<(), ImageError> {
+    fn write_signatures(beside: &Beside, blobs: &Path, listed: &mut Vec<Entry>) -> Result<(), ImageError> {
         for bytes in beside.blobs.iter().chain([&beside.manifest]) {
             write(&blobs.join(Sha256::of(bytes).to_string()), bytes)?;
         }
-        listed.push((descriptor_of(&MediaType::ImageManifest, &beside.manifest)?, beside.tag.clone()));
+        listed.push((descriptor_of(&MediaType::ImageManifest, &beside.manifest)?, beside.tag.clone().into()));
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
     ImageError,
-    layout::{change_index, descriptor_of, write, write_blob},
+    layout::{Entry, Place, change_index, descriptor_of, write, write_blob},
     store::sha256_of,
 };
 use slipway_core::digest::Sha256;
@@ -61,6 +61,27 @@ impl LayoutSink {
     fn path(&self, digest: Sha256) -> PathBuf {
         self.0.join("blobs/sha256").join(digest.to_string())
     }
+
+    fn written(&self, manifests: &[NamedManifest]) -> Result<Vec<Entry>, ImageError> {
+        let write = |NamedManifest { media_type, bytes, tag }: &NamedManifest| {
+            write(&self.path(Sha256::of(bytes)), bytes)?;
+            Ok((descriptor_of(media_type, bytes)?, tag.clone().into()))
+        };
+        manifests.iter().map(write).collect()
+    }
+
+    /// Put a manifest in this place, and others beside it. All are listed at once.
+    pub fn put_in_place(
+        &self,
+        place: Place,
+        (media_type, bytes): (&MediaType, &[u8]),
+        beside: &[NamedManifest],
+    ) -> Result<(), ImageError> {
+        let mut listed = self.written(beside)?;
+        write(&self.path(Sha256::of(bytes)), bytes)?;
+        listed.push((descriptor_of(media_type, bytes)?, place));
+        change_index(&self.0, &[], listed)
+    }
 }
 
 impl ImageSink for LayoutSink {
@@ -78,12 +99,7 @@ impl ImageSink for LayoutSink {
 
     /// index.json is replaced last: after a power cut it names the old ones or the new ones.
     fn put_manifests(&self, replaced: &[Sha256], manifests: &[NamedManifest]) -> Result<(), ImageError> {
-        let mut listed = Vec::new();
-        for NamedManifest { media_type, bytes, tag } in manifests {
-            write(&self.path(Sha256::of(bytes)), bytes)?;
-            listed.push((descriptor_of(media_type, bytes)?, tag.clone()));
-        }
-        change_index(&self.0, replaced, listed)
+        change_index(&self.0, replaced, self.written(manifests)?)
     }
 }
 
