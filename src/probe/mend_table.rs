@@ -6,6 +6,7 @@ use super::{
     error::ProbeError,
     files::{has_boot_state, is_free_of_others, slot_boots},
     gpt::{Gpt, ON_THE_COPY, is_backup_gone, lba1, needs, ours, place, raw_table, second_copy, wrong_places},
+    grow::at_end,
     head,
     own_lists::own_lists,
     part_content::{PartContent, has_meta},
@@ -78,11 +79,10 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
     let basis = basis(disk, gpt)?;
     let basis_lost = basis.is_none();
     let first = basis.as_ref().map(RawTable::entries).unwrap_or_default();
-    let copy = basis.as_ref().map(|raw| raw.copy_bytes(sector));
-    let (second, by_first) = (gpt.contradicting(), hints(disk, &first, copy));
+    let (second, by_first) = (gpt.contradicting(), hints(disk, &first, basis.as_ref()));
     let copies = Copies { first: &first, second, hints: by_first, disk_bytes: bytes, sector };
     let chosen = choose(&copies, &PartContent::new(disk))?;
-    let mut ours = our_entries(&chosen.entries, hints(disk, &chosen.entries, copy), bytes, sector)?;
+    let mut ours = our_entries(&chosen.entries, hints(disk, &chosen.entries, basis.as_ref()), bytes, sector)?;
     let end = second_copy(disk, by_first.copy_bytes(sector));
     let room = off_the_copy(disk, ours.parts[Part::Ephemeral.index()], end);
     if let Some(room) = room {
@@ -171,8 +171,7 @@ fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
     }
     let basis = basis(disk, gpt)?;
     let entries = basis.as_ref().map(RawTable::entries).unwrap_or_default();
-    let copy = basis.map(|raw| raw.copy_bytes(sector));
-    let hints = hints(disk, &entries, copy);
+    let hints = hints(disk, &entries, basis.as_ref());
     let ours = our_entries(&entries, hints, has, sector)?;
     let place = ours.parts[part.index()];
     let superblock = head(disk, place).filter(|head| ours.guids[part.index()].is_none() && is_intact(head))?;
@@ -255,23 +254,50 @@ fn is_at_end(disk: &dyn BlockIo, table: &GrownGpt) -> bool {
     disk.read_back(table.gpt.backup_header_offset, &mut header).is_ok_and(|()| header == table.gpt.backup_header)
 }
 
-// The volume of a slot fills it, and so does an XFS file system its partition, but for the rest of the last MiB. `copy`: bytes of
-// a copy of the table, if it is known.
-fn hints(disk: &dyn BlockIo, entries: &[Entry], copy: Option<u64>) -> Hints {
+// The volume of a slot fills it. `basis`: the copy of the table that counts.
+fn hints(disk: &dyn BlockIo, entries: &[Entry], basis: Option<&RawTable>) -> Hints {
     let first = BIOS_OFFSET + BIOS_BYTES;
     let slot = FatVolume::open(disk, Extent { offset: first, len: disk.size().saturating_sub(first) }).ok();
     let slot = slot.map(|volume| volume.bytes());
     // Without any entry nothing else says where the second one is.
     let slot = slot.or_else(|| entries.is_empty().then(|| size_by_the_second_slot(disk, first)).flatten());
-    let sized = our_entries(entries, Hints { slot, copy, ephemeral: None }, table_bytes(disk), disk.sector_size());
+    let hints = Hints { slot, copy: basis.map(|raw| raw.copy_bytes(disk.sector_size())), ephemeral: None };
+    let sized = our_entries(entries, hints, table_bytes(disk), disk.sector_size());
     let ephemeral = sized.and_then(|ours| {
-        let size = XfsSize::from_superblock(&head(disk, ours.parts[Part::Ephemeral.index()])?)?;
-        size.bytes()
+        let place = ours.parts[Part::Ephemeral.index()];
+        let head = head(disk, place)?;
+        let has_entry = ours.numbers.contains(&Part::Ephemeral.number());
+        let by_itself = XfsSize::from_superblock(&head).and_then(|size| size.bytes());
+        if has_entry { by_itself } else { without_entry(disk, place, &head, by_itself, basis) }
     });
-    Hints { slot, ephemeral, copy }
+    Hints { ephemeral, ..hints }
 }
 
-// Slots that are larger are not searched for: that takes a read for each MiB.
+// Bytes of EPHEMERAL without an entry, if it begins here: by what is in it, or by the table. None: all of `place`, which is more
+// than it had where the disk became larger. What keeps its description at its end is found at no other end.
+fn without_entry(
+    disk: &dyn BlockIo,
+    place: Extent,
+    head: &[u8],
+    by_itself: Option<u64>,
+    basis: Option<&RawTable>,
+) -> Option<u64> {
+    let by_table = basis.and_then(|raw| {
+        let end = Lba(raw.last_usable().0.checked_add(1)?).offset(disk.sector_size())?;
+        round_down(end, MIB).checked_sub(place.offset).filter(|len| (1..=place.len).contains(len))
+    });
+    let ends_there = |len: &u64| matches!(at_end(disk, Extent { len: *len, ..place }), Ok(Some(_)));
+    // An XFS file system fills it, but for the rest of the last MiB; in a DRBD device it does not.
+    let told = by_table.filter(ends_there).or(by_itself);
+    if told.is_some() || are_zeros(head) {
+        return told;
+    }
+    // Programs for tables give it the room of the whole disk.
+    let mut ends = (MIB..=place.len.min(MOST_SEARCHED_BYTES)).step_by(MIB as usize);
+    recognise(head).is_none().then(|| ends.find(ends_there)).flatten().or(by_table)
+}
+
+// Slots and volumes that are larger are not searched for: that takes reads for each MiB.
 const MOST_SEARCHED_BYTES: u64 = 8 << 30;
 
 // The first slot has lost its beginning. The second one begins behind it, and is as large. Only of a disk that is ours: an empty

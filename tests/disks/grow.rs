@@ -214,6 +214,41 @@ fn a_damaged_superblock_is_told() {
     shows(&grow(&image).succeeds(), &["nothing to do", "XFS grows only while it is mounted"]);
 }
 
+/// Its entry is lost: it ends where its description says, and not where the disk does.
+#[test]
+fn what_ends_with_its_description_keeps_its_end() {
+    let world = World::new();
+    let image = world.installed(&["--format-data=true"]);
+    lengthen(&image, IMAGE_BYTES + 100 * MIB);
+    let (at, older) = (partition(&image, "EPHEMERAL"), read_at(&image, 512, 33 * 512));
+    let file_system = read_at(&image, at.offset, 4096);
+    let mended = |what: &str| {
+        on_disk(&image, &["repair"]).succeeds();
+        assert_eq!(partition(&image, "EPHEMERAL"), at, "{what}");
+        verified(&image);
+    };
+    let md = 0xa92b_4efc_u32;
+    for (head, from_end, magic) in [
+        (noise(5, 4096), 8192, md.to_le_bytes()),
+        (noise(5, 4096), 64 << 10, md.to_be_bytes()),
+        (file_system, 4096 - 60, 0x8374_026b_u32.to_be_bytes()),
+    ] {
+        write_at(&image, at.offset, &head);
+        let place = at.offset + at.len - from_end;
+        write_at(&image, place, &magic);
+        // As before the disk became larger.
+        write_at(&image, 512, &older);
+        tool!("sgdisk", "--delete=7", &image);
+        mended("deleted");
+        tool!("sgdisk", "--delete=7", &image);
+        mended("deleted again");
+        let last = IMAGE_BYTES + 100 * MIB - 512;
+        [512, last].into_iter().for_each(|header| write_at(&image, header, &[0; 512]));
+        mended("both copies lost");
+        write_at(&image, place, &[0; 4]);
+    }
+}
+
 /// `status` and `inspect` name `grow` only where it is not refused, and promise no more than it does.
 #[test]
 fn it_is_offered_where_it_is_taken() {
