@@ -12,7 +12,7 @@ use crate::device::{AlignedBuf, BlockIo, CHUNK_BYTES, Disk};
 use slipway_core::{
     disk::{
         gpt::{GptError, Header, is_protective_mbr},
-        magic::{VHD, recognise},
+        magic::{Kind, VHD, recognise},
     },
     plan::{DiskFacts, Found},
     units::{Lba, MIB, SectorSize},
@@ -63,7 +63,7 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
             Some(Behind::Unfinished) | None => Found::Nothing,
         });
     }
-    if let Some(format) = recognise(head).filter(|format| format.packed) {
+    if let Some(format) = recognise(head).filter(|format| format.kind == Kind::Packed) {
         return Ok(Found::OtherFormat(format.name));
     }
     let data = |at: usize, from: u64| format!("data at byte {}", from + at as u64);

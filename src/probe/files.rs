@@ -11,12 +11,13 @@ use slipway_core::{
     digest::{Sha256, Sums},
     disk::{
         foreign_mbr,
-        layout::{ENTRY_ARRAY_BYTES, Part},
+        layout::{ENTRY_ARRAY_BYTES, ESP_OFFSET, Part},
         magic::recognise,
     },
     payload::manifest::BOOT_SHA256,
     report::{FileCheck, FileState},
-    units::{Extent, Lba, MIB},
+    units::{Extent, Lba, MIB, SectorSize},
+    zeros::are_zeros,
 };
 
 /// Whether there is an ESP of ours. Its files are not read.
@@ -38,10 +39,22 @@ pub(super) fn is_free_of_others(disk: &dyn BlockIo) -> bool {
     // A wrong bit turns a protective MBR into a table that begins at LBA 1, or a type of its own that begins elsewhere.
     let was_protective = |entry: &foreign_mbr::Entry| entry.first == Lba(1) || entry.kind == 0xee;
     let is_protective = |entries: Vec<foreign_mbr::Entry>| entries.iter().all(was_protective);
-    match recognise(&head) {
-        None => true,
-        Some(found) => found.short == "boot sector" && foreign_mbr::partitions(&head).is_none_or(is_protective),
-    }
+    let is_unused = recognise(&head)
+        .is_none_or(|found| found.short == "boot sector" && foreign_mbr::partitions(&head).is_none_or(is_protective));
+    is_unused && is_blank_behind_the_table(disk)
+}
+
+/// Whether there are zeros from the table to the first partition, as an install leaves them: what others make of a whole disk need
+/// not have its magic at the beginning. What cannot be read counts as zeros.
+fn is_blank_behind_the_table(disk: &dyn BlockIo) -> bool {
+    const STEP: u64 = 64 << 10;
+    // Entries may stand in one of two places, and the table may be one for larger sectors.
+    let behind = 2 * (SectorSize::S4096.bytes() + ENTRY_ARRAY_BYTES);
+    let end = ESP_OFFSET.min(disk.size());
+    (behind..end).step_by(STEP as usize).all(|at| {
+        let mut bytes = vec![0; STEP.min(end - at) as usize];
+        disk.read_back(at, &mut bytes).is_err() || are_zeros(&bytes)
+    })
 }
 
 /// The first bytes of a disk, with zeros for what cannot be read of LBA 0 and the table: a sector of the drive may hold eight of

@@ -21,7 +21,7 @@ use slipway_core::{
         foreign_mbr,
         gpt::{BOOT_CODE_BYTES, is_bootable, is_protective_mbr, protective_mbr_of, with_status_byte},
         layout::{BIOS_BYTES, BIOS_OFFSET, ESP_BYTES, ESP_OFFSET, META_BYTES, Part, STATE_BYTES},
-        magic::recognise,
+        magic::{Kind, recognise},
         xfs::was_mounted,
     },
     plan::{GptFacts, Lba0Facts},
@@ -95,7 +95,9 @@ fn no_table(disk: &dyn BlockIo) -> ProbeError {
     }
     let tables = Gpt::tables(disk);
     let is = match (recognise(&head), tables.for_other_sectors()) {
-        (Some(s), _) if s.packed => format!("it is {}: unpack it, or convert it with qemu-img convert -O raw", s.name),
+        (Some(s), _) if s.kind == Kind::Packed => {
+            format!("it is {}: unpack it, or convert it with qemu-img convert -O raw", s.name)
+        }
         (Some(s), _) => format!("the disk begins with {}", s.name),
         (None, Some(other)) => other.to_owned(),
         (None, None) if !are_zeros(&head) => "the disk begins with data of no known format".to_owned(),

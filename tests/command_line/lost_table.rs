@@ -15,6 +15,8 @@ use slipway_test_support::{
     },
 };
 
+use super::volumes::THEIRS;
+
 /// The damage that a tool does to a disk image, and its name.
 type Use<'u> = (&'u str, &'u dyn Fn(&Path));
 
@@ -223,24 +225,38 @@ fn a_disk_that_shrank_and_lost_its_table() {
 #[test]
 fn what_is_in_use_by_others_is_not_mended() {
     let world = World::new();
-    let put: [Use; 3] = [
+    let put: [Use; 2] = [
         ("an MBR", &|image| {
             let script = "label: dos\nstart=2048, size=204800, type=83\n";
             finished(program("sfdisk").args(["--quiet", "--wipe", "never"]).arg(image).write_stdin(script));
         }),
         ("an ext4", &|image| drop(tool!("mkfs.ext4", "-q", "-F", image))),
-        ("a LUKS volume", &|image| write_at(image, 0, b"LUKS\xba\xbe")),
     ];
     for (what, put) in put {
         let image = world.installed(&[]);
         write_at(&image, 0, &[0; 512]);
         put(&image);
-        let seen = Content::of(&image);
-        let outcome = on_disk(&image, &["repair"]).exits(INSTALL);
-        assert!(!outcome.stderr.contains("LBA 0 is lost"), "{what}: {}", outcome.stderr);
-        assert!(Content::of(&image) == seen, "{what}: overwritten");
+        is_left_alone(&image, what);
         fs::remove_file(&image).unwrap();
     }
+    let image = world.installed(&[]);
+    // In the ring of labels of ZFS, wherever the next one goes.
+    let behind = [128 << 10, 250 << 10].map(|at| ("ZFS", at, &b"\x0c\xb1\xba"[..]));
+    for (what, at, magic) in THEIRS.iter().chain(&behind) {
+        let before = read_at(&image, *at, magic.len());
+        write_at(&image, 0, &[0; 512]);
+        write_at(&image, *at, magic);
+        is_left_alone(&image, what);
+        write_at(&image, *at, &before);
+    }
+    on_disk(&image, &["repair"]).succeeds();
+}
+
+fn is_left_alone(image: &Path, what: &str) {
+    let seen = Content::of(image);
+    let outcome = on_disk(image, &["repair"]).exits(INSTALL);
+    assert!(!outcome.stderr.contains("LBA 0 is lost"), "{what}: {}", outcome.stderr);
+    assert!(Content::of(image) == seen, "{what}: overwritten");
 }
 
 /// Five disks without a table, and five sentences.
@@ -328,7 +344,7 @@ fn an_image_on_a_larger_disk_keeps_its_partuuids() {
 }
 
 /// Both copies of the entries of an image with sectors of 512 bytes, with checksums that fit.
-fn set_entries(image: &Path, entries: &[u8]) {
+pub fn set_entries(image: &Path, entries: &[u8]) {
     for (header, array) in [(512, 1024), (IMAGE_BYTES - 512, IMAGE_BYTES - 33 * 512)] {
         let mut block = read_at(image, header, 512);
         block[88..92].copy_from_slice(&crc32fast::hash(entries).to_le_bytes());
@@ -340,12 +356,12 @@ fn set_entries(image: &Path, entries: &[u8]) {
     }
 }
 
-fn entries(image: &Path) -> Vec<u8> {
+pub fn entries(image: &Path) -> Vec<u8> {
     read_at(image, 1024, 128 * 128)
 }
 
 /// Partition `number`, with its first and last block so many blocks later.
-fn shifted(entries: &[u8], number: usize, first: i64, last: i64) -> Vec<u8> {
+pub fn shifted(entries: &[u8], number: usize, first: i64, last: i64) -> Vec<u8> {
     let mut entries = entries.to_vec();
     for (at, by) in [(32, first), (40, last)] {
         let field = &mut entries[(number - 1) * 128 + at..][..8];
@@ -454,21 +470,6 @@ fn an_entry_that_lies_beside_an_encrypted_volume() {
         write_at(&image, place + 8 * 512, &noise(5, 4096));
         is_advised_and_mended(&image, &table, &shifted(&table, number, 8, 0), name);
     }
-}
-
-/// Nothing says that it was a mistake.
-#[test]
-fn a_volume_that_people_made_elsewhere_is_theirs() {
-    let world = World::new();
-    let image = world.installed(&["--format-data=true"]);
-    let table = shifted(&entries(&image), 7, 2048, 0);
-    set_entries(&image, &table);
-    let place = partition(&image, "EPHEMERAL").offset;
-    write_at(&image, place, b"LUKS\xba\xbe\0\x02");
-    let before = Content::of(&image);
-    on_disk(&image, &["repair"]).succeeds();
-    assert!(Content::of(&image) == before);
-    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
 }
 
 /// A table with fewer entries, as `sgdisk --resize-table` makes it, is taken as it is; and either copy of it comes back.

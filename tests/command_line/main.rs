@@ -28,3 +28,4 @@ mod report_and_progress;
 mod status_and_verify;
 mod terminal;
 mod trial_hooks;
+mod volumes;

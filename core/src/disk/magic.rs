@@ -10,18 +10,33 @@ pub struct Magic {
     pub name: &'static str,
     /// Short name for a table: `XFS`, at most 11 characters.
     pub short: &'static str,
-    /// Whether it may be a disk image that must be unpacked or converted first.
-    pub packed: bool,
+    /// What it is for.
+    pub kind: Kind,
     at: usize,
     magic: &'static [u8],
 }
 
+/// What a format is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It may be a disk image that must be unpacked or converted first.
+    Packed,
+    /// A volume that people make of a whole partition or disk, and that no installation makes.
+    Volume,
+    /// What an installation makes, what lies in files, and tables.
+    Other,
+}
+
 const fn content(name: &'static str, short: &'static str, at: usize, magic: &'static [u8]) -> Magic {
-    Magic { name, short, packed: false, at, magic }
+    Magic { name, short, kind: Kind::Other, at, magic }
+}
+
+const fn volume(name: &'static str, short: &'static str, at: usize, magic: &'static [u8]) -> Magic {
+    Magic { name, short, kind: Kind::Volume, at, magic }
 }
 
 const fn packed(name: &'static str, short: &'static str, magic: &'static [u8]) -> Magic {
-    Magic { name, short, packed: true, at: 0, magic }
+    Magic { name, short, kind: Kind::Packed, at: 0, magic }
 }
 
 /// A VHD image. Programs take a fixed one for a raw one, unless they are told.
@@ -29,7 +44,7 @@ pub const VHD: &str = "a VHD image";
 
 // The first match counts. Long magics come before short ones, which match by chance more often. A boot sector comes
 // last, because file systems begin with one, too.
-const MAGICS: [Magic; 26] = [
+const MAGICS: &[Magic] = &[
     packed("a qcow2 image", "qcow2", b"QFI\xfb"),
     packed("a VMDK image", "VMDK", b"KDMV"),
     packed("a VMDK image", "VMDK", b"COWD"),
@@ -42,21 +57,52 @@ const MAGICS: [Magic; 26] = [
     packed("a file compressed with zstd", "zstd", b"\x28\xb5\x2f\xfd"),
     packed("a file compressed with gzip", "gzip", b"\x1f\x8b\x08"),
     content("an XFS file system", "XFS", 0, b"XFSB"),
-    content("a LUKS volume", "LUKS", 0, b"LUKS\xba\xbe"),
+    volume("a LUKS volume", "LUKS", 0, b"LUKS\xba\xbe"),
     content("a squashfs", "squashfs", 0, b"hsqs"),
     content("META tags", "Talos ADV", 0, b"\x5a\x4b\x3c\x2d"),
-    content("an LVM physical volume", "LVM", 512, b"LABELONE"),
-    content("an md RAID member", "md RAID", 4096, b"\xfc\x4e\x2b\xa9"),
-    content("swap space", "swap", 4086, b"SWAPSPACE2"),
+    volume("a Ceph OSD", "Ceph OSD", 0, b"bluestore block device"),
+    volume("a dm-integrity volume", "integrity", 0, b"integrt\0"),
+    volume("the hash tree of dm-verity", "verity", 0, b"verity\0\0"),
+    volume("a VDO volume", "VDO", 0, b"dmvdo001"),
+    volume("a BitLocker volume", "BitLocker", 3, b"-FVE-FS-"),
+    volume("a ReFS", "ReFS", 3, b"ReFS\0\0\0\0\0"),
+    volume("an APFS container", "APFS", 32, b"NXSB"),
+    volume("an Oracle ASM disk", "Oracle ASM", 32, b"ORCLDISK"),
+    volume("an LVM physical volume", "LVM", 512, b"LABELONE"),
+    volume("a Stratis pool member", "Stratis", 516, b"!Stra0tis\x86\xff\x02^\x41rh"),
+    volume("an HFS+ file system", "HFS+", 1024, b"H+\0\x04"),
+    volume("an HFS+ file system", "HFS+", 1024, b"HX\0\x05"),
+    volume("an f2fs file system", "f2fs", 1024, b"\x10\x20\xf5\xf2"),
+    // Its revision stands before the two bytes that are its magic.
+    volume("a NILFS2 file system", "NILFS2", 1024, b"\x02\0\0\0\0\0\x34\x34"),
+    volume("a bcache device", "bcache", 4120, &BCACHE),
+    volume("a bcachefs file system", "bcachefs", 4120, &BCACHEFS),
+    volume("an md RAID member", "md RAID", 0, b"\xfc\x4e\x2b\xa9"),
+    volume("an md RAID member", "md RAID", 4096, b"\xfc\x4e\x2b\xa9"),
+    volume("swap space", "swap", 4086, b"SWAPSPACE2"),
+    volume("swap space", "swap", 65526, b"SWAPSPACE2"),
+    volume("a suspended system", "swsuspend", 4086, b"S1SUSPEND"),
+    volume("an OCFS2 file system", "OCFS2", 8192, b"OCFSV2"),
+    // The beginning of a list of names and values, by hosts of either byte order.
+    volume("a ZFS pool member", "ZFS", 16384, b"\x01\x01\0\0\0\0\0\0\0\0\0\x01"),
+    volume("a ZFS pool member", "ZFS", 16384, b"\x01\0\0\0\0\0\0\0\0\0\0\x01"),
+    volume("a JFS file system", "JFS", 32768, b"JFS1"),
+    volume("a UDF file system", "UDF", 32769, b"BEA01"),
+    volume("a GFS2 file system", "GFS2", 65536, b"\x01\x16\x19\x70\0\0\0\x01"),
+    volume("a Reiser4 file system", "Reiser4", 65536, b"ReIsEr4"),
+    volume("a ReiserFS", "ReiserFS", 65588, b"ReIsEr"),
     content("an ISO 9660 image", "ISO 9660", 32769, b"CD001"),
-    content("a btrfs file system", "btrfs", 65600, b"_BHRfS_M"),
+    volume("a btrfs file system", "btrfs", 65600, b"_BHRfS_M"),
     content("a FAT file system", "FAT32", 82, b"FAT32   "),
     content("a FAT file system", "FAT", 54, b"FAT1"),
-    content("an exFAT file system", "exFAT", 3, b"EXFAT   "),
-    content("an NTFS file system", "NTFS", 3, b"NTFS    "),
-    content("an ext2/3/4 file system", "ext2/3/4", 1080, b"\x53\xef"),
+    volume("an exFAT file system", "exFAT", 3, b"EXFAT   "),
+    volume("an NTFS file system", "NTFS", 3, b"NTFS    "),
+    volume("an ext2/3/4 file system", "ext2/3/4", 1080, b"\x53\xef"),
     content("an MBR partition table or boot sector", "boot sector", 510, b"\x55\xaa"),
 ];
+
+const BCACHE: [u8; 16] = 0xc685_73f6_4e1a_45ca_8265_f57f_48ba_6d81_u128.to_be_bytes();
+const BCACHEFS: [u8; 16] = 0xc685_73f6_66ce_90a9_d96a_60cf_803d_f7ef_u128.to_be_bytes();
 
 /// Bytes of the footer of a fixed VHD image. It stands behind those of the disk, and they look like a raw image.
 pub const VHD_FOOTER_BYTES: usize = 512;
@@ -83,7 +129,7 @@ mod tests {
 
     #[test]
     fn each_is_recognised_and_none_lies_beyond_what_is_read() {
-        for signature in &MAGICS {
+        for signature in MAGICS {
             let mut head = vec![0; HEAD_BYTES];
             head[signature.at..signature.at + signature.magic.len()].copy_from_slice(signature.magic);
             assert_eq!(recognise(&head), Some(signature));

@@ -25,7 +25,7 @@ use super::{
 use crate::open_regular;
 use slipway_core::{
     digest::Sha256,
-    disk::magic::{HEAD_BYTES, recognise},
+    disk::magic::{HEAD_BYTES, Kind, recognise},
     payload::manifest::{KERNEL, MANIFEST, UKI},
 };
 
@@ -388,7 +388,7 @@ impl Archive {
         let mut head = Vec::new();
         let slice = Slice { file: file.clone(), at: 0, end };
         Slice { file: file.clone(), ..slice }.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
-        if let Some(packed) = recognise(&head).filter(|s| s.packed) {
+        if let Some(packed) = recognise(&head).filter(|format| format.kind == Kind::Packed) {
             let remedy = "decompress it first (its layers may stay compressed)";
             return Err(ImageError::reference(path.display().to_string(), packed.name, remedy).into_io());
         }
