@@ -17,7 +17,7 @@ use slipway_core::{
     disk::{
         gpt_choice::{Begins, Content},
         layout::{BIOS_BYTES, BIOS_OFFSET, META_BYTES, Part},
-        magic::recognise,
+        magic::{Kind, recognise},
         meta::{ADV_BYTES, Adv},
         xfs::{XfsSize, is_intact, uuid_of},
     },
@@ -119,7 +119,7 @@ pub(super) fn volume(disk: &dyn BlockIo, begin: u64) -> Option<u64> {
 
 fn begins(disk: &dyn BlockIo, part: Part, place: Extent) -> Begins {
     let Some(head) = head(disk, place) else { return Begins::Unreadable };
-    let found = recognise(&head).map(|magic| magic.short);
+    let found = recognise(&head);
     let sized =
         |bytes: Option<u64>| if bytes.is_some_and(|bytes| bytes > place.len) { Begins::Other } else { Begins::Ours };
     match part {
@@ -129,7 +129,7 @@ fn begins(disk: &dyn BlockIo, part: Part, place: Extent) -> Begins {
         Part::Esp | Part::BootA | Part::BootB => match FatVolume::open(disk, place) {
             Ok(volume) => sized(Some(volume.bytes())),
             Err(ReadError::Io { .. }) => Begins::Unreadable,
-            Err(_) if found.is_none_or(|short| matches!(short, "FAT32" | "boot sector")) => Begins::Nothing,
+            Err(_) if found.is_none_or(|magic| matches!(magic.short, "FAT32" | "boot sector")) => Begins::Nothing,
             Err(_) => Begins::Other,
         },
         Part::Meta if place.len == META_BYTES && has_meta(disk, place) => Begins::Ours,
@@ -137,7 +137,7 @@ fn begins(disk: &dyn BlockIo, part: Part, place: Extent) -> Begins {
         // What people make of it is theirs.
         Part::State | Part::Ephemeral => match (XfsSize::from_superblock(&head), found) {
             (Some(size), _) => sized(size.bytes()),
-            (None, Some("LUKS" | "LVM" | "md RAID" | "swap" | "btrfs" | "ext2/3/4")) => Begins::Ours,
+            (None, Some(magic)) if magic.kind == Kind::Volume => Begins::Ours,
             (None, _) => Begins::Nothing,
         },
     }

@@ -1,7 +1,7 @@
 //! STATE and EPHEMERAL: what people made of them is theirs.
 
 use serde_json::json;
-use slipway_test_support::world::{Content, World, json_of, on_disk, partition, write_at};
+use slipway_test_support::world::{Content, World, json_of, on_disk, partition, read_at, write_at};
 
 use super::{
     damage::installed,
@@ -40,10 +40,13 @@ fn a_volume_that_people_made_elsewhere_is_theirs() {
     let image = installed(&world);
     set_entries(&image, &shifted(&entries(&image), 7, 2048, 0));
     let place = partition(&image, "EPHEMERAL").offset;
-    let (what, at, magic) = THEIRS[0];
-    write_at(&image, place + at, magic);
-    let before = Content::of(&image);
-    on_disk(&image, &["repair"]).succeeds();
-    assert!(Content::of(&image) == before, "{what}: something was written");
-    assert_eq!(json_of(&image, &["status"])["problems"], json!([]), "{what}");
+    for (what, at, magic) in THEIRS {
+        let found = read_at(&image, place + at, magic.len());
+        write_at(&image, place + at, magic);
+        let before = Content::of(&image);
+        on_disk(&image, &["repair"]).succeeds();
+        assert!(Content::of(&image) == before, "{what}: something was written");
+        assert_eq!(json_of(&image, &["status"])["problems"], json!([]), "{what}");
+        write_at(&image, place + at, &found);
+    }
 }
