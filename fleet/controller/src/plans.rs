@@ -2,6 +2,8 @@
 //!
 //! * A new target is a new rollout. It begins when no node of the pool holds a grant any more: running upgrades end, and no
 //!   node goes to the new payload before its canaries do.
+//! * One that was finished before its pool had another target is over. If that target is wanted again, that is a new rollout
+//!   with the next number, and with waves, approvals and attempts of its own. One that was put aside half way goes on.
 //! * A node that came after the plan was made gets a further rollout of the same payload, when the last one is finished.
 //! * A node that is left out, silent, or could not stage is behind the others in a new plan: another one is the canary.
 //! * A plan is as large as fits into one object, with the record of its nodes beside it. A node that is left out gets a
@@ -54,6 +56,14 @@ fn ended(rollout: &Rollout) -> bool {
     rollout.status.as_ref().is_some_and(RolloutStatus::has_ended)
 }
 
+/// It was finished, and then its pool had another target. What was denied or given up stays so.
+pub fn is_over(rollout: &Rollout) -> bool {
+    let is_over = |status: &RolloutStatus| {
+        status.state == SUPERSEDED && status.finished && status.denied.is_none() && status.aborted.is_none()
+    };
+    rollout.status.as_ref().is_some_and(is_over)
+}
+
 /// The last rollout of this payload in this pool.
 pub fn last<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout]) -> Option<&'a Rollout> {
     let is_it = |of: &&Rollout| of.spec.plan.pool == pool && of.spec.plan.payload == payload;
@@ -80,13 +90,13 @@ pub fn expired<'a>(
 ) -> Vec<&'a Rollout> {
     let is_denied = |of: &Rollout| of.status.as_ref().is_some_and(|status| status.denied.is_some());
     let newest = last(pool, payload, rollouts).map(names::number);
-    let is_over = |of: &Rollout| {
+    let is_past = |of: &Rollout| {
         let plan = &of.spec.plan;
         let is_earlier = plan.payload == payload && Some(names::number(of)) < newest && ended(of);
         is_earlier && !plan.nodes().any(|(_, node)| is_open(node))
     };
     let is_aside =
-        |of: &&Rollout| of.spec.plan.pool == pool && !is_denied(of) && (state(of) == SUPERSEDED || is_over(of));
+        |of: &&Rollout| of.spec.plan.pool == pool && !is_denied(of) && (state(of) == SUPERSEDED || is_past(of));
     let mut aside: Vec<_> = rollouts.iter().filter(is_aside).collect();
     aside.sort_by_key(|of| Reverse((of.metadata.creation_timestamp.clone(), of.metadata.name.clone())));
     aside.into_iter().skip(limit as usize).collect()
@@ -111,11 +121,11 @@ pub fn followed<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout], ledger
     let is_held = ledger.grants.iter().any(|grant| grant.node.pool == pool);
     match old(pool, payload, rollouts).last() {
         Some(old) if is_held => Followed { rollout: Some(old), leaves: true },
-        _ => Followed { rollout: last(pool, payload, rollouts), leaves: false },
+        _ => Followed { rollout: last(pool, payload, rollouts).filter(|last| !is_over(last)), leaves: false },
     }
 }
 
-/// The next rollout of the pool's target, if there is to be one. `observed` has the pool's nodes with regard to that target,
+/// The next rollout of the pool's target after `last`, if there is to be one. `observed` has the pool's nodes with regard to that target,
 /// `doubtful` the UIDs of those that may not be able to go.
 pub fn next(
     desired: &DesiredState,
@@ -123,8 +133,10 @@ pub fn next(
     last: Option<&Rollout>,
     own: Option<&str>,
 ) -> Option<Rollout> {
-    let is_over = |last: &Rollout| ended(last) && last.status.as_ref().is_some_and(|status| status.denied.is_none());
-    if last.is_some_and(|last| !is_over(last)) {
+    let before = last;
+    let last = before.filter(|before| !is_over(before));
+    let is_done = |last: &Rollout| ended(last) && last.status.as_ref().is_some_and(|status| status.denied.is_none());
+    if last.is_some_and(|last| !is_done(last)) {
         return None;
     }
     let planned: BTreeSet<&str> =
@@ -161,7 +173,7 @@ pub fn next(
         .into_iter()
         .filter(|observed| observed.report.is_none() || may_go(observed))
         .map(|observed| (observed.node.clone(), prospect(observed.node.uid.as_str())));
-    Some(rollout(desired, nodes, last, own))
+    Some(rollout(desired, nodes, before, own))
 }
 
 fn rollout(

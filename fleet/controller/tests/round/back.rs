@@ -171,3 +171,90 @@ fn that_it_goes_now_is_told_while_it_does() {
     scene.pool("p", word("2026-06-01T12:00:00Z"));
     assert_eq!(told(&scene), ["GrantGiven"], "its time is over");
 }
+
+/// Two nodes, whose pool goes to the payload with a canary and approvals. Its rollout was finished months ago, and since then
+/// both were upgraded to another one.
+fn wanted_again(more: serde_json::Value) -> Scene {
+    let mut scene = Scene::new(2);
+    scene.policy("x", json!({ "approval": "EachWave", "steps": [{ "nodes": 1, "soak": "1h" }] }));
+    scene.pool("p", json!({ "policies": ["x"] }));
+    scene.roll();
+    let word = json!({ "wave": 2, "at": "2026-01-01T12:00:00Z", "who": "eve", "why": "the canary is well" });
+    let mut status = json!({ "state": "Superseded", "finished": true, "passed": 2, "approvals": [word] });
+    status.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    scene.objects.rollouts[0].status = Some(serde_json::from_value(status).unwrap());
+    for n in 0..2 {
+        let says = scene.says(n);
+        says.staged = Some(payload(NEW).into());
+        let disk = says.disk.as_mut().unwrap();
+        (disk.running, disk.slots[1].payload) = (Slot::B.into(), Some(payload("3").into()));
+    }
+    scene
+}
+
+#[test]
+fn an_earlier_target_that_is_wanted_again_is_a_new_rollout() {
+    let mut scene = wanted_again(json!({}));
+    let round = scene.round();
+    assert!(round.ledger.grants.is_empty(), "nobody has approved that: {:?}", round.ledger.grants);
+    assert_eq!(round.new.len(), 1);
+    scene.roll();
+    let name = |scene: &Scene, n: usize| scene.objects.rollouts[n].metadata.name.clone().unwrap();
+    assert!(name(&scene, 1).ends_with("-2"));
+    assert!(why(&scene, 0).contains("approval") || why(&scene, 1).contains("approval"));
+    assert_eq!(scene.objects.rollouts[1].spec.plan.waves.len(), 2, "it has its own canary");
+    // It is followed by its name, and the one before it is history.
+    let round = scene.round();
+    assert!(round.new.is_empty() && round.expired.is_empty());
+    let status = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
+    assert_eq!(status.rollout, Some(name(&scene, 1)));
+    scene.pool("p", json!({ "policies": ["x"], "revisionHistoryLimit": 0 }));
+    let expired: Vec<_> = scene.round().expired.into_iter().map(|of| of.metadata.name.unwrap()).collect();
+    assert_eq!(expired, [name(&scene, 0)]);
+    // Once it is over, too, the next number follows, whether or not the first one is still there.
+    scene.objects.rollouts[1].status = scene.objects.rollouts[0].status.clone();
+    for _ in 0..2 {
+        let new = scene.round().new;
+        assert!(new.len() == 1 && new[0].metadata.name.as_ref().unwrap().ends_with("-3"), "{new:?}");
+        scene.objects.rollouts.swap_remove(0);
+    }
+    assert!(scene.round().new[0].metadata.name.as_ref().unwrap().ends_with("-1"));
+}
+
+#[test]
+fn what_nodes_did_in_a_rollout_that_is_over_says_nothing_of_the_next_one() {
+    let mut scene = wanted_again(json!({}));
+    // They went back by hand: the last that they obeyed is that rollout's.
+    for n in 0..2 {
+        reaches(&mut scene, n);
+        scene.says(n).disk.as_mut().unwrap().running = Slot::A.into();
+    }
+    scene.pool("p", json!({}));
+    scene.roll();
+    assert_eq!(scene.objects.rollouts.len(), 2);
+    let round = scene.round();
+    let decision = &round.pools["p"].as_ref().unwrap().decision;
+    assert!(matches!(decision.steps[..], [Action::Grant { .. }]), "{:?}", decision.steps);
+}
+
+#[test]
+fn a_target_that_is_wanted_again_and_that_all_nodes_run_needs_no_rollout() {
+    let mut scene = wanted_again(json!({}));
+    (0..2).for_each(|n| reaches(&mut scene, n));
+    let round = scene.round();
+    assert!(round.new.is_empty());
+    let status = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
+    assert_eq!((status.state.as_str(), status.done, status.rollout), ("UpToDate", 2, None));
+}
+
+#[test]
+fn a_rollout_that_was_put_aside_half_way_denied_or_given_up_is_no_new_one_when_its_target_comes_back() {
+    for more in [json!({ "finished": false }), json!({ "denied": "no boot" }), json!({ "aborted": "eve: no" })] {
+        let scene = wanted_again(more.clone());
+        let round = scene.round();
+        assert!(round.new.is_empty(), "{more}");
+        let followed = round.pools["p"].as_ref().unwrap().rollout.as_ref();
+        assert_eq!(followed.unwrap().metadata.name, scene.objects.rollouts[0].metadata.name, "{more}");
+        assert_eq!(round.ledger.grants.is_empty(), more.get("finished").is_none(), "{more}");
+    }
+}
