@@ -110,11 +110,9 @@ impl Nodes {
             };
             Question { uid: uid(node).to_owned(), address, ask }
         };
+        let own = trust.as_ref().err().cloned();
         let answers = self.slow.look(nodes.iter().map(question).collect()).await;
-        let late = || NodeReading {
-            status: Err(NoReport::Silent(format!("within {} s", ANSWER.as_secs()))),
-            at: Timestamp::now(),
-        };
+        let late = || NodeReading { status: Err(late(own.clone())), at: Timestamp::now() };
         let mut readings = answers.into_iter().map(|(uid, reading)| (uid, reading.unwrap_or_else(late))).collect();
         blame_no_node(&mut readings);
         readings
@@ -150,6 +148,11 @@ impl Connect for Nodes {
     async fn connect(&self, node: &core::Node) -> Result<Client, String> {
         connect(&self.trust()?, &address(node, self.port)?).await
     }
+}
+
+/// Why nothing is known of a node that is not waited for. Without certificates it cannot answer, whatever it did before.
+fn late(own: Option<String>) -> NoReport {
+    own.map_or_else(|| NoReport::Silent(format!("within {} s", ANSWER.as_secs())), NoReport::Unasked)
 }
 
 /// Where none of several nodes answers, that says nothing of any of them: what they have in common is this controller.
@@ -256,6 +259,9 @@ mod tests {
         assert_eq!(readings(vec![silent(), silent(), silent()]), 0);
         assert_eq!(readings(vec![silent(), Ok(StatusResponse::default()), silent()]), 2);
         assert_eq!(readings(vec![silent()]), 1, "there is no other one");
+        // One that hung before is no exception.
+        assert!(matches!(late(None), NoReport::Silent(_)));
+        assert_eq!(late(Some("no such file".to_owned())), NoReport::Unasked("no such file".to_owned()));
     }
 
     #[test]

@@ -15,7 +15,6 @@ use slipway_core::redact::redact;
 use slipway_fleet_objects::{rollout::FINISHED, upgrade::NodeUpgradeStatus};
 use slipway_rollout::{
     blocked::Blocked,
-    facts::Facts,
     ledger::{Grant, KubernetesClaim, Ledger, Node},
 };
 
@@ -193,8 +192,8 @@ fn waves(html: &mut Html, pool_round: &PoolRound) {
     if plan.waves.len() < 2 {
         return;
     }
-    let Facts { denied, aborted, paused, .. } = &pool_round.facts;
-    let held = [(denied, "denied"), (aborted, "aborted"), (paused, "paused")];
+    let facts = &pool_round.facts;
+    let held = [(facts.denied.as_ref(), "denied"), (facts.aborted.as_ref(), "aborted"), (facts.pause(), "paused")];
     let held = held.into_iter().find(|(why, _)| why.is_some()).map(|(_, state)| state);
     html.raw("<table><caption>Waves</caption><thead><tr><th>Wave<th>Nodes<th>State</thead><tbody>\n");
     for (n, wave) in plan.waves.iter().enumerate().take(MOST) {

@@ -52,8 +52,12 @@ pub fn seen(
     let none = || Plan::new(name, desired.payload, [], &desired.rules, desired.pool.spec.order, None);
     let plan = rollout.map_or_else(none, |rollout| rollout.spec.plan.clone());
     let of_payload = rollouts.iter().filter(|of| of.spec.plan.pool == name && of.spec.plan.payload == plan.payload);
+    // What nodes did in one that is over says nothing of the next one.
+    let of_payload = of_payload.filter(|of| !plans::is_over(of));
     let uids: Vec<&str> = of_payload.filter_map(|of| of.metadata.uid.as_deref()).collect();
     let (nodes, told) = told(desired, name, observation, members, (&plan, &uids, ledger), now);
+    let is_unasked = |(_, why): &(&String, &NoReport)| matches!(why, NoReport::Unasked(_));
+    let unasked = told.unclear.iter().filter(is_unasked).map(|(uid, _)| uid.clone()).collect();
     let shared = members.shared(name).iter().map(|(node, _)| observed_node::member(node, name, &desired.zones));
     let shared: BTreeMap<String, Node> = shared.map(|node| (node.name.clone(), node)).collect();
     let status = rollout.and_then(|rollout| rollout.status.clone()).unwrap_or_default();
@@ -71,10 +75,12 @@ pub fn seen(
         moved: moved(name, observation, members, ledger),
         shared,
         younger: Vec::new(),
+        unasked,
         ledger: ledger.clone(),
         evidence: Vec::new(),
         skip: desired.skip.clone(),
-        paused: desired.pool.spec.paused.as_ref().map(ToString::to_string).or(status.paused),
+        paused: desired.pool.spec.paused.as_ref().map(ToString::to_string),
+        stopped: status.paused,
         denied: status.denied,
         finished: status.finished,
         rollback: rollback_policy(&desired.pool.spec),

@@ -168,7 +168,7 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
         _ => None,
     });
     let denied = facts.denied.as_ref().or(denies);
-    let stopped = [("Denied", denied), ("Aborted", facts.aborted.as_ref()), ("Paused", facts.paused.as_ref())];
+    let stopped = [("Denied", denied), ("Aborted", facts.aborted.as_ref()), ("Paused", facts.pause())];
     if let Some((state, why)) = stopped.into_iter().find_map(|(state, why)| Some((state, why?))) {
         let more = back(pool_round) + &keeps_waiting(pool_round);
         return Headline { state, message: clean_and_cut(why, LONGEST.saturating_sub(more.len())) + &short(more) };

@@ -26,7 +26,7 @@
 //! * **The way back**, where people want it: once the denial is written, nodes of the plan that run the payload are granted
 //!   in the plan's order, and asked to have the system of their other slot run again. That is held to the same ledger,
 //!   windows and budgets; waves and soaks are over, and nothing is staged. A node is asked once. A person's pause holds it
-//!   back, and the pause that came with the denial does not.
+//!   back, and one of the controllers' own does not.
 //! * **A kubelet that the payload names** goes with the API server, forward and back, or its node waits.
 //! * **A node that a younger pool's labels name, too**, waits for room in both. In its own pool nobody waits for it in the
 //!   meantime, but for a later wave.
@@ -35,7 +35,8 @@
 //!
 //! All nodes of a step are canaries, also where it has several waves. A canary is bad if it fails. It is bad, too, if it runs
 //! the payload, holds no grant any more, and is ill before its soak is over. If it is not seen well, its soak begins anew. A
-//! soak that was interrupted too often pauses the rollout: nobody knows why, and it would wait for ever.
+//! soak that was interrupted too often pauses the rollout: nobody knows why, and it would wait for ever. A look of a controller
+//! that can ask no node at all interrupts nothing.
 //!
 //! A wave that is over stays so: `passed` comes back with the next facts. If that number is lost, waves are waited for again.
 //! A node whose Node object is gone, or that is left out, is not waited for. But one node must have tried the payload before
@@ -82,7 +83,8 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     let limits = Limits { until, named_tokens: facts.named_tokens.clone(), ..room(&view, view.size(), now) };
     let progress = view.progress(now);
     let closed = hours.err().map(Blocked::Closed);
-    let rollback = view.rollback().map(|rollback| (rollback, view.persons_pause().or_else(|| closed.clone())));
+    let persons_pause = || facts.paused.clone().map(Blocked::Paused);
+    let rollback = view.rollback().map(|rollback| (rollback, persons_pause().or_else(|| closed.clone())));
     let held_back = stop.clone().or(closed);
     let gate = Gate { stop, held_back, rollback, unstaged: view.unstaged(now), retry: view.retry(now), progress };
 

@@ -240,14 +240,19 @@ pub struct Facts {
     pub shared: BTreeMap<String, Node>,
     /// The limits of younger pools whose labels name nodes of this one.
     pub younger: Vec<Limits>,
+    /// UIDs of nodes that were not asked, because the controller can ask none at all. That says nothing of them: another
+    /// controller may see them.
+    pub unasked: BTreeSet<String>,
     /// The ledger, as it was read.
     pub ledger: Ledger,
     /// The proofs that free grants.
     pub evidence: Vec<Evidence>,
     /// UIDs of nodes that are left out, because a person says so.
     pub skip: BTreeSet<String>,
-    /// Why the rollout is paused.
+    /// Why a person has paused the rollout.
     pub paused: Option<String>,
+    /// Why the controllers have paused it themselves. That stays, and holds back nobody who goes back.
+    pub stopped: Option<String>,
     /// Why its payload is denied.
     pub denied: Option<String>,
     /// It was finished once, and its payload was not denied until then.
@@ -292,10 +297,12 @@ impl Facts {
             moved: BTreeSet::new(),
             shared: BTreeMap::new(),
             younger: Vec::new(),
+            unasked: BTreeSet::new(),
             ledger: Ledger::default(),
             evidence: Vec::new(),
             skip: BTreeSet::new(),
             paused: None,
+            stopped: None,
             denied: None,
             finished: false,
             rollback: None,
@@ -311,6 +318,11 @@ impl Facts {
             named_tokens: BTreeSet::new(),
             api_server: None,
         }
+    }
+
+    /// Why it is paused, by a person or by the controllers themselves.
+    pub fn pause(&self) -> Option<&String> {
+        self.paused.as_ref().or(self.stopped.as_ref())
     }
 
     /// Until when nodes may begin; `None` for ever.

@@ -31,27 +31,27 @@ impl View<'_> {
         if let Some(Verdict { denies, why }) = self.verdict() {
             if facts.finished && facts.denied.is_none() {
                 let held = || format!("it was finished, and by now {why}");
-                return Some(Blocked::Paused(facts.paused.clone().unwrap_or_else(held)));
+                return Some(Blocked::Paused(facts.pause().cloned().unwrap_or_else(held)));
             }
             let why = facts.denied.clone().unwrap_or(why);
             if denies && facts.denied.is_none() {
                 steps.push(Action::Deny { payload: facts.plan.payload, why: why.clone() });
             }
-            if facts.paused.is_none() {
+            if facts.pause().is_none() {
                 steps.push(Action::Pause { why: why.clone() });
             }
             let is_denied = denies || facts.denied.is_some();
             return Some(if is_denied {
                 Blocked::Denied(why)
             } else {
-                Blocked::Paused(facts.paused.clone().unwrap_or(why))
+                Blocked::Paused(facts.pause().cloned().unwrap_or(why))
             });
         }
         if !facts.plan.is_whole() {
             return Some(Blocked::PlanChanged);
         }
         let denied = facts.denied.clone().map(Blocked::Denied);
-        denied.or_else(|| facts.paused.clone().map(Blocked::Paused))
+        denied.or_else(|| facts.pause().cloned().map(Blocked::Paused))
     }
 
     /// The rollback of nodes, once the payload is denied by a write that all controllers see.
@@ -70,12 +70,6 @@ impl View<'_> {
         let planned = plan.nodes().filter_map(|(_, node)| self.observed.get(node.uid.as_str()));
         let mut on_it = planned.filter(|observed| observed.runs(plan.payload));
         on_it.any(|observed| !matches!(self.returns(observed, &(rollback, None)), Blocked::Stays(_) | Blocked::Skipped))
-    }
-
-    /// A person's pause. The one that came with the denial says what that says.
-    pub(crate) fn persons_pause(&self) -> Option<Blocked> {
-        let Facts { paused, denied, .. } = self.facts;
-        paused.clone().filter(|_| paused != denied).map(Blocked::Paused)
     }
 
     /// Why a node that runs the payload does not go back; `Granted` if nothing but the ledger can hold it back.

@@ -88,6 +88,7 @@ impl<'a> View<'a> {
             self.observed.get(node.uid.as_str()).filter(|of| !is_skipped && !of.runs(self.facts.plan.payload))?;
         let said = observed.failure();
         if said.is_none_or(|said| said.evidence == FailureEvidence::BeforeReboot)
+            && !self.is_unseen(node)
             && let Some(Attempts { count, .. }) = self.spent(&node.uid)
         {
             let last = said.map_or("it does not say why", |said| said.why.as_str());
@@ -124,17 +125,24 @@ impl<'a> View<'a> {
         self.failure(node).filter(|failure| failure.evidence != FailureEvidence::BeforeReboot)
     }
 
+    /// This look says nothing of the node, neither good nor bad.
+    fn is_unseen(&self, node: &Node) -> bool {
+        self.facts.unasked.contains(&node.uid)
+    }
+
     /// Which attempts are repeated, where one ended before the reboot: those of earlier windows.
     pub(crate) fn retry(&self, now: Timestamp) -> Option<Retry> {
         let is_early = |(_, node): (usize, &Node)| {
             self.failure(node).is_some_and(|failure| failure.evidence == FailureEvidence::BeforeReboot)
         };
-        self.facts.plan.nodes().any(is_early).then(|| match self.facts.retry {
+        let kept = self.facts.retry.filter(|_| !self.facts.unasked.is_empty());
+        let retry = self.facts.plan.nodes().any(is_early).then(|| match self.facts.retry {
             // Not later than the next window: a clock may have been ahead, and policies change.
             Some(retry) if now < retry.from => Retry { from: retry.from.min(self.facts.next_window(now)), ..retry },
             Some(_) => Retry { below: self.facts.ledger.highest() + 1, from: self.facts.next_window(now) },
             None => Retry { below: 0, from: self.facts.next_window(now) },
-        })
+        });
+        retry.or(kept)
     }
 
     /// The token that a node says it obeyed, if the ledger never gave it. No other node is concerned.
@@ -193,11 +201,17 @@ impl<'a> View<'a> {
                 blocker: Some(blocker),
             };
             let step = || self.facts.plan.step(passed);
-            if let Some((wave, node)) = step().find(|(_, node)| !self.is_settled(node)) {
+            let mut open = step().filter(|(_, node)| !self.is_settled(node));
+            if let Some((wave, first)) = open.next() {
+                let blocker = Blocked::Wave { wave: wave + 1, first: first.name.clone() };
+                let mut seen = [first].into_iter().chain(open.map(|(_, node)| node));
+                let Some(node) = seen.find(|node| !self.is_unseen(node)) else {
+                    return Progress { soaking_since: seen_since, ..stay(blocker, interruption) };
+                };
                 if seen_since.is_some() {
                     interruption = Some(Interruption::once_more(interruption, node, now));
                 }
-                return stay(Blocked::Wave { wave: wave + 1, first: node.name.clone() }, interruption);
+                return stay(blocker, interruption);
             }
             if let Some(soak) = wave.soak {
                 let done = step().map(|(_, node)| node).filter(|node| self.is_done(&node.uid));

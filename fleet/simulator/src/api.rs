@@ -50,7 +50,10 @@ impl<T> Versioned<T> {
 pub struct Rollout {
     pub plan: Plan,
     pub passed: usize,
+    /// By a person.
     pub paused: Option<String>,
+    /// By the controllers themselves.
+    pub stopped: Option<String>,
     pub denied: Option<String>,
     pub finished: bool,
     pub soaking_since: Option<Timestamp>,
@@ -111,12 +114,13 @@ impl Api {
 
     /// A rollout is made.
     pub fn begin(&mut self, plan: Plan) {
-        let (paused, denied, aborted, window_override) = (None, None, None, None);
+        let (paused, stopped, denied, aborted, window_override) = (None, None, None, None, None);
         let (skip, words, approvals) = (BTreeSet::new(), BTreeMap::new(), Vec::new());
         let rollout = Rollout {
             plan,
             passed: 0,
             paused,
+            stopped,
             denied,
             finished: false,
             soaking_since: None,

@@ -224,7 +224,7 @@ impl World {
 
     /// A person lets it go on. What the controllers have paused stays so.
     pub fn resumes(&mut self, pool: usize) {
-        self.api.edit(pool, |rollout| rollout.paused = rollout.denied.clone());
+        self.api.edit(pool, |rollout| rollout.paused = None);
         self.laws.paused[pool] = None;
         self.poke();
     }

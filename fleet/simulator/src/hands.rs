@@ -109,6 +109,7 @@ impl World {
                 plan,
                 passed: 0,
                 paused,
+                stopped: None,
                 denied: None,
                 finished: false,
                 soaking_since: None,

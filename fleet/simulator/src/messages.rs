@@ -130,7 +130,7 @@ impl World {
         self.rollout_was_written(write);
         let mutant = self.mutant;
         self.api.edit(pool, |rollout| match &write.change {
-            Change::Pause(why) => rollout.paused = Some(why.clone()),
+            Change::Pause(why) => rollout.stopped = Some(why.clone()),
             Change::Deny(why) => rollout.denied = Some(why.clone()),
             Change::Passed(passed) => rollout.passed = *passed,
             Change::Finished => rollout.finished = true,
@@ -180,8 +180,8 @@ impl World {
                 work.todo.push_back(PendingAction::Drop(grant.node.uid.clone()));
             }
         }
-        let Facts { paused, denied, aborted, .. } = &view.facts;
-        let is_held_back = paused.is_some() || denied.is_some() || aborted.is_some();
+        let Facts { denied, aborted, .. } = &view.facts;
+        let is_held_back = view.facts.pause().is_some() || denied.is_some() || aborted.is_some();
         if self.mutant == Mutant::WindowIgnored && !is_held_back {
             let begins = |blocked: &slipway_rollout::decide::BlockedNode| {
                 let grant = view.facts.ledger.held(&blocked.node.uid)?;

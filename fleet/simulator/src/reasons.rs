@@ -186,7 +186,7 @@ impl World {
             |name: &str| decision.blocked.iter().any(|blocked| blocked.node.name == *name && blocked.node.uid != uid);
         let is_out = |observed: &ObservedNode| self.is_out(facts, observed) || is_spent(decision, &observed.node.uid);
         let is_so = match why {
-            Blocked::Paused(_) => facts.paused.is_some() || facts.finished,
+            Blocked::Paused(_) => is_paused(facts),
             Blocked::Denied(_) => facts.denied.is_some(),
             Blocked::Aborted(_) => facts.aborted.is_some(),
             Blocked::AbortedHolder { token } => facts.aborted.is_some() && holds(*token),
@@ -278,6 +278,11 @@ impl World {
         };
         if is_so { Fair::Stays } else { Fair::Wrong }
     }
+}
+
+/// Only a person's pause holds back who goes back.
+fn is_paused(facts: &Facts) -> bool {
+    if facts.denied.is_some() { facts.paused.is_some() } else { facts.pause().is_some() || facts.finished }
 }
 
 /// It has no attempt left.

@@ -5,7 +5,10 @@ use serde_json::json;
 use slipway_fleet::{observed_node::NoReport, readable::Readable, report, round::Round};
 use slipway_fleet_objects::upgrade::NodeUpgradeStatus;
 use slipway_node_api::v1::{self, HealthState, Operation, Slot};
-use slipway_rollout::{decide::Action, ledger::HIGHEST};
+use slipway_rollout::{
+    decide::Action,
+    ledger::{HIGHEST, Ledger},
+};
 
 use super::{
     scene::{NEW, Scene, now, payload},
@@ -263,6 +266,58 @@ fn a_canary_that_does_not_stay_well_is_named_and_at_last_the_rollout_is_paused()
     assert_eq!((pool.state.as_str(), pool.message), ("Paused", why));
 }
 
+/// Its certificates or its network are at fault. Another controller sees the canary, and its soak goes on.
+#[test]
+fn a_controller_that_can_ask_no_node_blames_no_canary() {
+    let (mut scene, canary) = with_a_canary(3);
+    let seen = scene.readings.clone();
+    for look in 0..14_i64 {
+        scene.readings = seen.clone();
+        if look % 2 == 1 {
+            let why = || NoReport::Unasked("tls.crt: no such file".to_owned());
+            scene.readings.values_mut().for_each(|reading| reading.status = Err(why()));
+        }
+        let round = scene.round_at(now() + (5 * look).minutes());
+        assert_eq!(round.pools["p"].as_ref().unwrap().decision.passed, 0);
+        keep(&mut scene, &round);
+        let status = scene.objects.rollouts[0].status.clone().unwrap();
+        assert_eq!((status.soaking_since, status.paused, status.interruption), (Some(now()), None, None));
+    }
+    // One node alone that does not answer is another thing.
+    scene.readings = seen;
+    scene.silence(canary);
+    let round = scene.round_at(now() + 2.hours());
+    keep(&mut scene, &round);
+    assert_eq!(scene.objects.rollouts[0].status.as_ref().unwrap().interruption.as_ref().unwrap().times, 1);
+}
+
+/// Only a person's pause does.
+#[test]
+fn a_pause_of_the_controllers_own_holds_back_nobody_who_goes_back() {
+    let (mut scene, canary) = with_a_canary(3);
+    scene.pool("p", json!({ "policies": ["x"], "rollback": {} }));
+    for look in 0..11_i64 {
+        let state = if look % 2 == 0 { HealthState::Well } else { HealthState::Unknown };
+        scene.says(canary).health.as_mut().unwrap().set_state(state);
+        let round = scene.round_at(now() + (5 * look).minutes());
+        keep(&mut scene, &round);
+    }
+    let status = scene.objects.rollouts[0].status.clone().unwrap();
+    assert!(status.paused.unwrap().starts_with("the canaries do not stay well") && status.denied.is_none());
+    scene.says(canary).health.as_mut().unwrap().set_state(HealthState::Ill);
+    // It is denied; then it is granted.
+    for _ in 0..2 {
+        let round = scene.round_at(now() + 2.hours());
+        keep(&mut scene, &round);
+    }
+    assert!(scene.objects.rollouts[0].status.as_ref().unwrap().denied.is_some());
+    assert_eq!(scene.ledger.status.as_ref().unwrap().grants.len(), 1, "it goes back");
+    scene.ledger.status.as_mut().unwrap().grants.clear();
+    let paused = json!({ "who": "eve", "why": "lunch" });
+    scene.pool("p", json!({ "policies": ["x"], "rollback": {}, "paused": paused }));
+    assert!(scene.round_at(now() + 2.hours()).ledger.grants.is_empty());
+}
+
 /// A canary may say at each look that it has been well since now: its soak gets longer, and nothing else changes.
 #[test]
 fn what_a_canary_says_of_its_time_changes_no_status_of_a_node_that_waits() {
@@ -326,6 +381,23 @@ fn old_rollouts_go_and_those_that_denied_a_payload_stay() {
     assert_eq!(names(&scene), ["p-old-04", "p-old-03", "p-old-02", "p-old-01"]);
     scene.pool("p", json!({ "revisionHistoryLimit": 14 }));
     assert!(names(&scene).is_empty());
+}
+
+/// It had five, and runs the payload since the last one.
+#[test]
+fn a_controller_that_can_ask_no_node_says_of_none_that_its_attempts_are_used_up() {
+    let (mut scene, canary) = with_a_canary(2);
+    let attempts = json!({ format!("uid-{canary}"): { "count": 5, "token": 5 } });
+    let status = json!({ "attempts": attempts, "retry": { "below": 3, "from": "2026-06-02T00:00:00Z" } });
+    scene.objects.rollouts[0].status = Some(serde_json::from_value(status).unwrap());
+    scene.ledger.status = Some(Ledger { epoch: 5, ..Ledger::default() });
+    let retry = scene.objects.rollouts[0].status.clone().unwrap().retry;
+    scene.readings.values_mut().for_each(|reading| reading.status = Err(NoReport::Unasked("no route".to_owned())));
+    let round = scene.round();
+    keep(&mut scene, &round);
+    let status = scene.objects.rollouts[0].status.as_ref().unwrap();
+    assert_eq!((status.paused.as_deref(), status.retry), (None, retry));
+    assert!(retry.is_some());
 }
 
 #[test]

@@ -217,7 +217,7 @@ fn a_bad_canary_denies_the_payload_and_stops_everything() {
         assert_eq!(look(&fleet).steps, [deny, pause]);
         // The one that was granted is not asked to begin with it.
         assert_eq!(why(&fleet, 1), format!("the payload is denied: {what}"));
-        (fleet.denied, fleet.paused) = (Some(what.clone()), Some(what));
+        (fleet.denied, fleet.stopped) = (Some(what.clone()), Some(what));
         assert_eq!(look(&fleet).steps, []);
         // An upgrade that has begun ends, and gives its grant back.
         report(&mut fleet, 1).token = 1;

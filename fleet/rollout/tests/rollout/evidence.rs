@@ -122,7 +122,7 @@ fn an_unknown_fate_of_one_canary_saves_no_payload_that_another_one_denies() {
         let canary = format!("the canary {} ", name(&fleet, 1));
         assert!(denial(&fleet).is_some_and(|why| why.starts_with(&canary)), "{:?}", denial(&fleet));
         // It was paused for the first one before.
-        fleet.paused = Some("the canary failed".to_owned());
+        fleet.stopped = Some("the canary failed".to_owned());
         assert!(denial(&fleet).is_some());
     }
     // Nor does it save it from the failure budget; nor do canaries that do not stay well.

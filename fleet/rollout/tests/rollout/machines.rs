@@ -175,7 +175,7 @@ impl World {
                 }
             }
             Action::Deny { why, .. } => self.facts.denied = Some(why.clone()),
-            Action::Pause { why } => self.facts.paused = Some(why.clone()),
+            Action::Pause { why } => self.facts.stopped = Some(why.clone()),
             other => panic!("{other:?}"),
         }
     }

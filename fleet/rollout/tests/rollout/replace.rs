@@ -52,7 +52,7 @@ fn turn(fleet: &mut Facts) -> (Decision, Vec<String>) {
             Action::Free { uid, proof } => fleet.ledger = fleet.ledger.free(uid, proof).unwrap(),
             Action::Delete { machine, .. } => deleted.push(machine.clone()),
             Action::Deny { why, .. } => fleet.denied = Some(why.clone()),
-            Action::Pause { why } => fleet.paused = Some(why.clone()),
+            Action::Pause { why } => fleet.stopped = Some(why.clone()),
             other => panic!("{other:?}"),
         }
     }
@@ -197,7 +197,7 @@ fn a_canary_that_comes_up_with_another_payload_stops_it_and_stays_charged() {
     let (decision, _) = turn(&mut fleet);
     assert_eq!(fleet.denied, None, "the payload ran nowhere");
     let said = format!("it came in the place of {name}, and runs another payload: {THIRD}");
-    assert_eq!(fleet.paused.as_deref(), Some(&*format!("the canary x-1 failed: {said}")));
+    assert_eq!(fleet.stopped.as_deref(), Some(&*format!("the canary x-1 failed: {said}")));
     assert_eq!((reason(&decision, &name), reason(&decision, "x-1")), ("SuccessorDiffers", "Failed"));
     assert_eq!(turn(&mut fleet).1.len() + fleet.ledger.grants.len(), 1, "nothing begins, and it is charged");
     // The template is mended, and the wrong machine deleted by hand: the next one frees it. The rollout stays paused.

@@ -21,7 +21,7 @@ use crate::{
 fn denied(policy: Policy) -> Facts {
     let mut fleet = four(policy);
     let why = "2 of 4 nodes failed".to_owned();
-    (fleet.denied, fleet.paused) = (Some(why.clone()), Some(why));
+    (fleet.denied, fleet.stopped) = (Some(why.clone()), Some(why));
     fleet.rollback = Some(RollbackPolicy { control_plane: false, any_etcd: false });
     for n in [0, 1] {
         arrive(&mut fleet, n);
@@ -91,7 +91,7 @@ fn the_way_back_is_held_to_the_version_skew() {
 #[test]
 fn nobody_goes_back_before_the_denial_is_written() {
     let mut fleet = denied(two_at_once());
-    (fleet.denied, fleet.paused) = (None, None);
+    (fleet.denied, fleet.stopped) = (None, None);
     report(&mut fleet, 3).failed = failed("no boot");
     assert!(matches!(&look(&fleet).steps[..], [Action::Deny { .. }, Action::Pause { .. }]));
     // Nor after people have given it up, nor by a plan that was edited.
@@ -167,6 +167,9 @@ fn windows_and_people_hold_the_way_back_too() {
     let uid = fleet.nodes[1].node.uid.clone();
     assert!(later.steps.contains(&Action::Return { uid, token }));
     fleet.window_override = Some(WindowOverride { until: noon() + 1.hours(), soak: None });
+    assert_eq!(granted(&fleet), [0]);
+    // The controllers had paused it for another reason before.
+    fleet.stopped = Some("the canary a-9 failed: it ran the payload, and does so no more".to_owned());
     assert_eq!(granted(&fleet), [0]);
     fleet.paused = Some("eve: lunch".to_owned());
     assert_eq!((look(&fleet).steps, why(&fleet, 0)), (vec![], "the rollout is paused: eve: lunch".to_owned()));

@@ -263,7 +263,7 @@ impl World {
                 assert!(body.report.busy && body.report.token == *token);
                 (body.fate, body.left) = (Fate::ComesBack, body.left.min(2));
             }
-            Action::Pause { why } => self.facts.paused = Some(why.clone()),
+            Action::Pause { why } => self.facts.stopped = Some(why.clone()),
             Action::Deny { payload, why } => {
                 assert_eq!(*payload, NEW);
                 assert!(self.facts.aborted.is_none(), "who went back because it was asked to is no failure");
@@ -279,7 +279,7 @@ impl World {
 
     fn begin(&mut self, uid: &str, token: u64, payload: slipway_core::digest::Sha256) {
         assert!(self.is_open(), "it begins outside of the window");
-        assert!(self.facts.denied.is_none() && self.facts.paused.is_none() && self.facts.aborted.is_none());
+        assert!(self.facts.denied.is_none() && self.facts.pause().is_none() && self.facts.aborted.is_none());
         assert_eq!(self.facts.ledger.held(uid).unwrap().token, token);
         assert_eq!(payload, NEW);
         let body = self.body(uid);
@@ -374,7 +374,7 @@ impl World {
         if self.facts.denied.is_some() {
             self.may_go_back(&node.uid);
         } else {
-            assert!(self.facts.paused.is_none(), "stopped");
+            assert!(self.facts.pause().is_none(), "stopped");
             self.is_its_turn(node);
         }
 
