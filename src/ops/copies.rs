@@ -191,7 +191,7 @@ pub fn problems(
     }));
     problems.extend(facts.esp_fats.as_ref().map(|fats| of_the_fats(fats, facts.gpt.part(Part::Esp).offset)));
     problems.extend(contradiction.map(|why| format!("no file on the ESP can be replaced: {why}")));
-    problems.extend(facts.data_faults.values().cloned());
+    problems.extend(facts.data_faults.values().map(|fault| fault.what.clone()));
     let meta = facts.gpt.part(Part::Meta).offset;
     for (n, valid) in facts.meta.valid.into_iter().enumerate() {
         if !valid {

@@ -12,6 +12,7 @@ use slipway_core::{
     disk::{
         layout::{Part, gpt_bytes, overlap},
         magic::{HEAD_BYTES, recognise},
+        volume_fault::{Known, VolumeFault},
         xfs::{XfsSize, is_intact},
     },
     plan::{Covered, GptFacts, VolumeHolds},
@@ -23,8 +24,8 @@ use slipway_core::{
 #[derive(Default)]
 pub struct Volumes {
     pub held: BTreeMap<Part, VolumeHolds>,
-    /// The faults of their file systems, each as a sentence.
-    pub faults: BTreeMap<Part, String>,
+    /// Their faults.
+    pub faults: BTreeMap<Part, VolumeFault>,
     /// The one that goes on in a partition of others.
     pub covered: Option<Covered>,
     /// The places that could not be read.
@@ -56,7 +57,8 @@ pub fn volumes(disk: &dyn BlockIo, gpt: &GptFacts) -> Volumes {
             found.covered = found.covered.or_else(|| covered(disk, gpt, part));
         }
         found.faults.extend(fault.map(|fault| {
-            (part, format!("{part}: {fault} (the partition begins at byte {} of the disk)", extent.offset))
+            let what = format!("{part}: {fault} (the partition begins at byte {} of the disk)", extent.offset);
+            (part, VolumeFault { what, known: known(disk, extent) })
         }));
         found.held.insert(part, held);
     }
@@ -108,5 +110,19 @@ fn lost(disk: &dyn BlockIo, head: &[u8], extent: Extent) -> Option<String> {
     let mut first = vec![0; MIB.min(extent.len) as usize];
     disk.read_back(extent.offset, &mut first).ok()?;
     let at = data_at(&first)?;
-    Some(format!("it begins with no known file system, and it is not blank: there is data at byte {at} of it"))
+    Some(match known(disk, extent) {
+        Known::Xfs => "the superblock of its XFS file system is lost".to_owned(),
+        Known::Luks => "the first header of its LUKS volume is lost, and there is a second one".to_owned(),
+        Known::Nothing => {
+            format!("it begins with no known file system, and it is not blank: there is data at byte {at} of it")
+        }
+    })
+}
+
+fn known(disk: &dyn BlockIo, extent: Extent) -> Known {
+    Known::of(|at, bytes| {
+        let mut found = vec![0; bytes.len()];
+        let is_inside = at + bytes.len() as u64 <= extent.len;
+        is_inside && disk.read_back(extent.offset + at, &mut found).is_ok() && found == bytes
+    })
 }

@@ -310,33 +310,6 @@ fn a_damaged_fat_is_what_the_other_one_is() {
     }
 }
 
-/// A volume of the OS is never made anew unasked.
-#[test]
-fn a_lost_superblock_is_told() {
-    let world = World::new();
-    let image = installed(&world);
-    for name in ["STATE", "EPHEMERAL"] {
-        let at = partition(&image, name).offset;
-        let whole = read_at(&image, at, 64 << 10);
-        for damage in [vec![0; 512], vec![0; 4096], vec![0; 64 << 10], noise(7, 4096), noise(7, 40)] {
-            // The first bytes may be whole.
-            let from = if damage.len() == 40 { at + 100 } else { at };
-            write_at(&image, from, &damage);
-            let seen = Content::of(&image);
-            for verb in ["status", "verify"] {
-                let text = on_disk(&image, &[verb]).exits(INSTALL).stdout;
-                for says in [name, "xfs_repair \"$part\"", &format!("byte {at} of the disk")] {
-                    assert!(text.contains(says), "{verb}: {says}: {text}");
-                }
-            }
-            on_disk(&image, &["repair"]);
-            assert!(Content::of(&image) == seen, "{name} was written to");
-            write_at(&image, at, &whole);
-        }
-    }
-    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
-}
-
 /// On an ESP that is whole otherwise: all else on it stays, also what others have there.
 #[test]
 fn a_file_that_is_missing_from_the_esp_is_put_back() {

@@ -1,7 +1,10 @@
-//! STATE and EPHEMERAL: what people made of them is theirs.
+//! STATE and EPHEMERAL: what people made of them is theirs, and what is lost of them is told.
 
 use serde_json::json;
-use slipway_test_support::world::{Content, World, json_of, on_disk, partition, read_at, write_at};
+use slipway_test_support::{
+    exit_code::INSTALL,
+    world::{Content, World, json_of, noise, on_disk, partition, read_at, write_at},
+};
 
 use super::{
     damage::installed,
@@ -47,6 +50,59 @@ fn a_volume_that_people_made_elsewhere_is_theirs() {
         on_disk(&image, &["repair"]).succeeds();
         assert!(Content::of(&image) == before, "{what}: something was written");
         assert_eq!(json_of(&image, &["status"])["problems"], json!([]), "{what}");
+        write_at(&image, place + at, &found);
+    }
+}
+
+/// A volume of the OS is never made anew unasked, and the advice writes only to what is known.
+#[test]
+fn a_lost_superblock_is_told() {
+    const REPAIRS: &str = "xfs_repair \"$part\"";
+    const READS: &str = "xfs_repair -n \"$part\"";
+    let world = World::new();
+    let image = installed(&world);
+    for name in ["STATE", "EPHEMERAL"] {
+        let at = partition(&image, name).offset;
+        let whole = read_at(&image, at, 64 << 10);
+        for (damage, advice) in [
+            (vec![0; 512], REPAIRS),
+            (vec![0; 4096], READS),
+            (vec![0; 64 << 10], READS),
+            (noise(7, 4096), READS),
+            (noise(7, 40), REPAIRS),
+        ] {
+            // The first bytes may be whole.
+            let from = if damage.len() == 40 { at + 100 } else { at };
+            write_at(&image, from, &damage);
+            let seen = Content::of(&image);
+            for verb in ["status", "verify"] {
+                let text = on_disk(&image, &[verb]).exits(INSTALL).stdout;
+                for says in [name, advice, &format!("byte {at} of the disk")] {
+                    assert!(text.contains(says), "{verb}: {says}: {text}");
+                }
+                assert!(advice == REPAIRS || !text.contains(REPAIRS), "{text}");
+            }
+            on_disk(&image, &["repair"]);
+            assert!(Content::of(&image) == seen, "{name} was written to");
+            write_at(&image, at, &whole);
+        }
+    }
+    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
+}
+
+/// The second header says all that the first one did. The remains of the file system of the installation lie behind both.
+#[test]
+fn an_encrypted_volume_without_its_first_header_is_one() {
+    let world = World::new();
+    let image = installed(&world);
+    let place = partition(&image, "EPHEMERAL").offset;
+    write_at(&image, place, &[0; 16 << 10]);
+    for at in [0x4000_u64, 0x8000, 0x40_0000] {
+        let found = read_at(&image, place + at, 264);
+        let head = [b"SKUL\xba\xbe\0\x02", &[0; 248][..], &at.to_be_bytes()].concat();
+        write_at(&image, place + at, &head);
+        let text = on_disk(&image, &["status"]).exits(INSTALL).stdout;
+        assert!(text.contains("cryptsetup repair \"$part\"") && !text.contains("xfs_repair"), "{text}");
         write_at(&image, place + at, &found);
     }
 }

@@ -17,6 +17,7 @@ mod image_profile;
 mod initramfs;
 mod install_plan;
 mod layers;
+mod lost_volume;
 mod machine_config;
 mod markers;
 mod menu_plan;

@@ -18,4 +18,5 @@ pub mod own;
 pub mod partition_type;
 pub mod region;
 pub mod sectors;
+pub mod volume_fault;
 pub mod xfs;

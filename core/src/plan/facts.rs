@@ -33,6 +33,7 @@ use crate::{
         layout::Part,
         loss::Loss,
         meta::Meta,
+        volume_fault::VolumeFault,
     },
     kernel::arch::Arch,
     payload::manifest::{FileInfo, Manifest},
@@ -295,8 +296,8 @@ pub struct SystemFacts {
     pub next: NextBoot,
     pub meta: Meta,
     pub data: BTreeMap<Part, VolumeHolds>,
-    /// The faults of the file systems of STATE and EPHEMERAL, each as a sentence.
-    pub data_faults: BTreeMap<Part, String>,
+    /// The faults of the volumes in STATE and EPHEMERAL.
+    pub data_faults: BTreeMap<Part, VolumeFault>,
     /// The one of them that ends in a partition of others.
     pub covered: Option<Covered>,
     /// The two FATs of the ESP, if they are not the same.
@@ -448,9 +449,12 @@ impl SystemFacts {
         losses.extend(self.losses_of_names(steps));
         losses.extend(self.data_faults.iter().map(|(part, fault)| match &self.covered {
             Some(covered) if covered.by.on == *part => {
-                format!("{fault}: `installer status` says what brings that back")
+                format!("{}: `installer status` says what brings that back", fault.what)
             }
-            _ => format!("{fault}: `xfs_repair` may bring that back, and `installer status` says what else does"),
+            _ => {
+                let remedy = fault.known.remedy(str::to_owned);
+                format!("{}: {remedy}, and `installer status` says what else does", fault.what)
+            }
         }));
         losses
     }

@@ -334,10 +334,11 @@ impl Deciding<'_> {
 
     fn data_lost(&self) -> Option<NextStep> {
         let (part, fault) = self.facts.data_faults.first_key_value()?;
-        let (repair, disk) = (self.on_part(*part, "xfs_repair"), quoted(self.beside.disk));
+        let (remedy, disk) = (fault.known.remedy(|program| self.on_part(*part, program)), quoted(self.beside.disk));
         Some(words(format!(
-            "{fault}. What boots is whole. `{repair}` may bring the file system back from its other superblocks; if it does \
-             not, `installer wipe {part} --disk {disk} --format-data` makes a new one, and what was in it is gone"
+            "{}. What boots is whole. {remedy}. If nothing does, `installer wipe {part} --disk {disk} --format-data` makes a \
+             new file system, and what was in it is gone",
+            fault.what
         )))
     }
 

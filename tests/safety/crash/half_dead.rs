@@ -154,7 +154,7 @@ fn a_volume_that_cannot_be_read_has_a_fault() {
         let at = read::table(&story.pages, DISK_BYTES).unwrap().parts[&number].offset;
         let disk = RecordingDisk::damaged(DISK_BYTES, story.pages.clone(), (at, Lasting::Unreadable));
         let facts = probe::system(&disk, &story.cmdline).unwrap();
-        let fault = &facts.data_faults[&part];
+        let fault = &facts.data_faults[&part].what;
         assert!(fault.starts_with(&format!("{part}: its beginning cannot be read: at byte {at}")), "{fault}");
         let beside = Beside {
             disk: "disk",

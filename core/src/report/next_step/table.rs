@@ -26,7 +26,7 @@ impl Deciding<'_> {
         Some(words(format!(
             "{}. It reaches {beyond} bytes further, and {by}. If nothing is on that, {}; then `installer repair --disk {disk}` makes \
              {part} as large as it was",
-            self.facts.data_faults.get(&part)?,
+            self.facts.data_faults.get(&part)?.what,
             by.remedy(&disk)
         )))
     }
