@@ -182,6 +182,15 @@ impl DirSource {
         names
     }
 
+    /// Files that are a part of the payload if they are there: those with a known name, and those that its list names.
+    pub fn parts(&self) -> Vec<PathBuf> {
+        // Without a list that can be read there is no payload with one.
+        let listed = self.sums().unwrap_or_default().0.into_keys();
+        let known =
+            [KERNEL, ROOTFS, UKI, MANIFEST, SHA256SUMS, SHA256SUMS_SIG].into_iter().chain(INITRAMFS).chain(TEXTS);
+        listed.chain(known.map(str::to_owned)).map(|name| self.dir.join(name)).collect()
+    }
+
     fn source(&self) -> SourceRef {
         SourceRef::Dir(self.dir.clone())
     }

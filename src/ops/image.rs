@@ -16,6 +16,7 @@ use super::{
     install::{self, Identifiers, Toolbox},
     live_medium,
     output::{failure, finish},
+    own_input,
 };
 use crate::{
     device::{Access, Disk},
@@ -26,6 +27,9 @@ use crate::{
 
 pub fn run(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, Failure> {
     request.kind.check_name(&request.out.to_string_lossy()).or_fail(FailureKind::Input)?;
+    let ImageRequest { out, system, container, .. } = request;
+    own_input::spare(out, "--source", &system.source.named(system.arch), None)?;
+    container.iter().try_for_each(|container| own_input::spare(out, "--container", container, None))?;
     match request.kind.live() {
         Some(kind) => live_medium::run(request, kind, observer).map(|report| Report::Live(Box::new(report))),
         None => disk(request, observer),

@@ -33,6 +33,7 @@ pub mod mend;
 pub mod meta;
 mod output;
 mod own_disk;
+mod own_input;
 mod payload;
 mod pstore;
 pub mod pull;

@@ -32,7 +32,7 @@ pub struct Payload {
 
 /// Without a source in the request it opens /usr/install/ARCH, where installer container images keep their payload.
 pub fn open(request: &SourceRequest, arch: Arch) -> Result<OpenSource, Failure> {
-    let named = request.source.clone().unwrap_or_else(|| SourceRef::default_of(arch));
+    let named = request.named(arch);
     is_there(&named, arch, "--source")?;
     open_ref(named, arch, &request.registry, &request.trust)
 }

@@ -91,6 +91,12 @@ pub struct SourceRequest {
     pub trust: TrustRequest,
 }
 
+impl SourceRequest {
+    pub fn named(&self, arch: Arch) -> SourceRef {
+        self.source.clone().unwrap_or_else(|| SourceRef::default_of(arch))
+    }
+}
+
 /// The system that an install or a live medium is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemRequest {

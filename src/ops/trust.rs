@@ -135,7 +135,7 @@ impl Located {
 
 /// Identity of the file that the kernel opens by a name; `None` if it opens none. A link of `/proc`, such as
 /// `/proc/PID/root` and `/proc/self/fd/N`, leads where its text does not.
-fn identity(path: &Path) -> Option<(u64, u64)> {
+pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 

@@ -23,7 +23,7 @@ use slipway_core::{
     },
     payload::{
         facts::PayloadFacts,
-        manifest::{FileInfo, KernelArgs},
+        manifest::{FileInfo, KernelArgs, UKI},
     },
     plan::{Refusal, Refusals, Words, kernel_args_notes},
     report::{FailureKind, Observer, UkiPart, UkiReport, UkiSystem},
@@ -32,6 +32,7 @@ use slipway_core::{
 use super::{
     PcrRequest, SourceRequest,
     efi_signer::{self, EfiSigner, EfiSignerRequest},
+    own_input,
     payload::{self, Payload},
     source_failure,
 };
@@ -113,6 +114,10 @@ pub enum UkiMakeError {
 }
 
 pub fn run(request: &UkiRequest, observer: &mut dyn Observer) -> Result<UkiReport, Failure> {
+    if let What::Payload(from) = &request.what {
+        // It may be made for this very payload.
+        own_input::spare(&request.out, "--source", &from.source.named(from.recipe.arch), Some(UKI))?;
+    }
     let output = OutputFile::new(&request.out, request.force).or_fail(FailureKind::Install)?;
     let signer = request.signer.as_ref().map(|signer| EfiSigner::open(signer, observer)).transpose()?;
     let (program, system) = match &request.what {

@@ -92,6 +92,56 @@ fn a_broken_payload() {
     // What the checksums says is not what the layer has: found out while the medium is written.
     for (name, bytes) in &mut files {
         if name == Payload::ROOTFS {
+/// `--force` replaces an older result, and never what the medium is made from.
+#[test]
+fn a_file_of_its_own_source() {
+    let world = World::new();
+    checksum(&world);
+    world.payload.write("listed", "a file that only the list names");
+    let sums = world.payload.read("SHA256SUMS");
+    let line = format!("{}  listed\n", Sha256::of(&world.payload.read("listed")));
+    world.payload.write("SHA256SUMS", [&sums[..], line.as_bytes()].concat());
+    let layout = Layout::new(&world.path("layout"));
+    built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
+    let archive = world.path("os.oci");
+    tool!("tar", "-C", world.path("layout"), "-cf", &archive, ".");
+    fs::hard_link(world.payload.path(Payload::KERNEL), world.path("linked")).unwrap();
+    std::os::unix::fs::symlink(world.payload.dir(), world.path("link")).unwrap();
+    let blobs = fs::read_dir(world.path("layout/blobs/sha256")).unwrap().map(|e| e.unwrap().path());
+    let (dir, blob) = (world.payload.source(), blobs.max().unwrap());
+    let from_archive = format!("oci-archive:{}", archive.display());
+    let mut cases = vec![
+        ("--source", from_archive.clone(), archive.clone()),
+        ("--source", format!("{from_archive}:1"), archive.clone()),
+        ("--source", dir.clone(), world.path("linked")),
+        ("--source", dir.clone(), world.path("link").join(Payload::ROOTFS)),
+        ("--source", layout.source(), world.path("layout/index.json")),
+        ("--source", layout.source(), blob),
+        ("--container", from_archive, archive),
+    ];
+    for name in [Payload::KERNEL, Payload::INITRAMFS, Payload::ROOTFS, "SHA256SUMS", "manifest.json", "listed"] {
+        cases.push(("--source", dir.clone(), world.payload.path(name)));
+    }
+    for (flag, source, out) in &cases {
+        let content = fs::read(out).unwrap();
+        for kind in ["pxe", "raw"] {
+            for more in [&[][..], &["--force"], &["--force", "--dry-run"]] {
+                let source = format!("{flag}={source}");
+                let options = [more, &[source.as_str()]].concat();
+                let texts = [format!("is a part of {flag} "), "name another file".to_owned()];
+                let attempt = || live(&world, kind, out, &options);
+                refused(&world, INPUT, &texts.each_ref().map(String::as_str), attempt);
+            }
+        }
+        assert!(fs::read(out).unwrap() == content, "{}", out.display());
+    }
+    // A result among them is none of them.
+    let beside = world.payload.path("os.tar");
+    for force in [&[][..], &["--force"]] {
+        live(&world, "pxe", &beside, force).succeeds();
+    }
+}
+
             bytes[60_000] ^= 1;
         }
     }

@@ -1,0 +1,40 @@
+//! Refuses to make a file in the place of one that it is made from. `--force` is there to replace an older result.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::{input, trust::identity};
+use crate::{
+    error::Failure,
+    payload::{DirSource, SourceRef},
+};
+
+/// `flag` gave the source. A file of the name `addition` is made to become a part of it.
+pub fn spare(out: &Path, flag: &str, source: &SourceRef, addition: Option<&str>) -> Result<(), Failure> {
+    // What does not exist is not replaced.
+    let Some(replaced) = identity(out) else { return Ok(()) };
+    let is_added = |file: &Path| addition.is_some_and(|name| file.file_name().is_some_and(|of_file| of_file == name));
+    if files(source).iter().any(|file| !is_added(file) && identity(file) == Some(replaced)) {
+        return input(Err(format!("--out {} is a part of {flag} {source}: name another file", out.display())));
+    }
+    Ok(())
+}
+
+/// Files of a source on this machine, as far as they are there.
+fn files(source: &SourceRef) -> Vec<PathBuf> {
+    match source {
+        SourceRef::Dir(dir) => DirSource::new(dir).parts(),
+        SourceRef::Oci(dir, _) => {
+            let blobs = within(&dir.join("blobs")).iter().flat_map(|kind| within(kind)).collect::<Vec<_>>();
+            [vec![dir.join("oci-layout"), dir.join("index.json")], blobs].concat()
+        }
+        SourceRef::OciArchive(file, _) => vec![file.clone()],
+        SourceRef::Docker(_) => vec![],
+    }
+}
+
+fn within(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
