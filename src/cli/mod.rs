@@ -99,7 +99,7 @@ pub enum Verb {
     ///
     /// A disk image is an install into a file. It needs neither root nor a loop device. The same inputs give the same
     /// bytes; $SOURCE_DATE_EPOCH sets the time that goes into the image. A live medium contains no disk, so
-    /// --disk-size, --sector-size, --slot-size, --format-data and --meta are refused for it.
+    /// --disk-size, --sector-size, --slot-size, --format-data, --boot-menu, --efi-loader and --meta are refused for it.
     Image(Box<ImageArgs>),
     /// In a live system: install or upgrade as the kernel command line or stdin asks.
     ///

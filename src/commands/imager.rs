@@ -142,7 +142,7 @@ pub fn image_request(args: &Imager, profile: &Profile, kind: ImageKind) -> Resul
             format_data: None,
             encrypted: vec![],
             bootable_mbr: false,
-            boot_menu: true,
+            boot_menu: None,
             kernel_args: kernel_args(profile),
             meta: input(meta.collect())?,
             secure_boot: profile.secure_boot.as_ref().map(|signed| SecureBootRequest {
@@ -150,7 +150,7 @@ pub fn image_request(args: &Imager, profile: &Profile, kind: ImageKind) -> Resul
                 stub: stub_of(profile),
                 pcr: Some(pcr(signed)),
             }),
-            efi_loader: profile.disk.map(|disk| disk.efi_loader).unwrap_or_default(),
+            efi_loader: profile.disk.map(|disk| disk.efi_loader),
             arch: profile.arch,
         },
     })

@@ -108,7 +108,7 @@ impl SystemArgs {
                        leave it out, or leave out --certificate";
             return input(Err(why.to_owned()));
         }
-        Ok(SystemRequest { secure_boot: Some(secure_boot), efi_loader: EfiLoader::Slipway, ..request })
+        Ok(SystemRequest { secure_boot: Some(secure_boot), ..request })
     }
 
     pub fn request(&self, defaults: &Defaults) -> Result<SystemRequest, Failure> {
@@ -120,7 +120,7 @@ impl SystemArgs {
             format_data: self.format_data,
             encrypted: defaults.encrypted(),
             bootable_mbr: defaults.legacy_bios_support(),
-            boot_menu: self.boot_menu.unwrap_or(true),
+            boot_menu: self.boot_menu,
             kernel_args: KernelArgsRequest {
                 platform: self.platform.map(|platform| platform.0),
                 config: Some(self.config.clone()).filter(|config| !config.is_empty()),
@@ -129,7 +129,7 @@ impl SystemArgs {
             },
             meta: meta_tags(&self.meta, defaults)?,
             secure_boot: None,
-            efi_loader: self.efi_loader.unwrap_or_default(),
+            efi_loader: self.efi_loader,
             arch: self.arch,
         })
     }

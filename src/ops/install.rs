@@ -68,7 +68,7 @@ impl Request {
             // An explicit --format-data overrides the config's encryption.
             encrypted: if system.format_data.is_none() { system.encrypted.clone() } else { vec![] },
             bootable_mbr: system.bootable_mbr,
-            no_menu: !system.boot_menu,
+            no_menu: system.boot_menu == Some(false),
             slot_bytes: system.slot_bytes.unwrap_or(DEFAULT_SLOT_BYTES),
             ids,
             args: self.kernel_args.clone(),
@@ -98,7 +98,7 @@ impl Toolbox {
     /// Called before the disk is opened, so that a missing tool leaves it untouched.
     pub fn open(request: &Request, observer: &mut dyn Observer) -> Result<Self, Failure> {
         let SystemRequest { arch, efi_loader, secure_boot, .. } = &request.system;
-        let mut assets = Assets::load(*arch, *efi_loader).or_fail(FailureKind::Environment)?;
+        let mut assets = Assets::load(*arch, efi_loader.unwrap_or_default()).or_fail(FailureKind::Environment)?;
         let signer = secure_boot.as_ref().map(|signed| EfiSigner::open(&signed.signer, observer)).transpose()?;
         if let Some(signer) = &signer {
             assets.efi = secure_boot_uki::signed(&assets.efi, arch.efi_image(), signer)?;

@@ -185,6 +185,8 @@ fn no_disk(request: &ImageRequest) -> Result<(), Failure> {
         ("--slot-size", request.system.slot_bytes.is_some()),
         ("--sector-size", request.system.sector.is_some()),
         ("--format-data", request.system.format_data.is_some()),
+        ("--boot-menu", request.system.boot_menu.is_some()),
+        ("--efi-loader", request.system.efi_loader.is_some()),
         ("META (--meta, $INSTALLER_META_BASE64)", !request.system.meta.is_empty()),
     ];
     input(match given.iter().find(|(_, given)| *given) {

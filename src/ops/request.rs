@@ -113,12 +113,12 @@ pub struct SystemRequest {
     pub encrypted: Vec<Part>,
     /// Mark the protective MBR bootable, for old BIOSes that insist on it.
     pub bootable_mbr: bool,
-    /// Whether a person at the keyboard may choose a slot.
-    pub boot_menu: bool,
+    /// Whether a person at the keyboard may choose a slot. None: not said, and then one may.
+    pub boot_menu: Option<bool>,
     pub kernel_args: KernelArgsRequest,
     pub meta: Vec<(u8, Vec<u8>)>,
-    /// The disk's boot loader for UEFI.
-    pub efi_loader: EfiLoader,
+    /// The disk's boot loader for UEFI. None: the default.
+    pub efi_loader: Option<EfiLoader>,
     /// Sign the loader, and make a signed unified kernel image of the payload.
     pub secure_boot: Option<SecureBootRequest>,
     pub arch: Arch,
