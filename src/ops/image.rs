@@ -104,6 +104,9 @@ fn whole_sectors(request: &ImageRequest) -> Result<u64, String> {
     if !request.kind.takes(sector) {
         return Err(format!("--sector-size {}: VHD, VMDK and OVA have sectors of 512 bytes", sector.bytes()));
     }
+    if request.kind.max_bytes().is_some_and(|most| bytes > most) {
+        return Err(format!("--disk-size: {bytes} bytes are more than a VHD can have, 2040 GiB"));
+    }
     if request.kind == ImageKind::Vhd && !bytes.is_multiple_of(MIB) {
         return Err(format!("--disk-size: {bytes} bytes is no whole number of MiB, and Azure takes no other VHD"));
     }

@@ -361,6 +361,21 @@ fn a_disk_too_small_by_a_sector() {
 }
 
 /// The kernel's header says what it runs on.
+/// A plan that was approved can be carried out.
+#[test]
+fn a_disk_too_large_for_its_format() {
+    let world = World::new();
+    let out = world.path("os.vhd");
+    for size in ["2041GiB", "3TiB", "64TiB"] {
+        for more in [&["--dry-run"][..], &[]] {
+            let options = [&[&*format!("--disk-size={size}")], more].concat();
+            refused(&world, INPUT, &["--disk-size", "2040 GiB"], || image(&world, "vhd", &out, &options));
+        }
+    }
+    image(&world, "vhd", &out, &["--disk-size=2040GiB", "--dry-run"]).succeeds();
+    image(&world, "qcow2", &world.path("os.qcow2"), &["--disk-size=3TiB", "--dry-run"]).succeeds();
+}
+
 #[test]
 fn a_payload_for_another_machine() {
     let world = World::new();

@@ -89,6 +89,15 @@ impl ImageKind {
         }
     }
 
+    /// The largest disk that the format can hold; `None` if no disk is too large for it. (A VHD's footer has cylinders, heads and
+    /// sectors: qemu-img and Azure end at 2040 GiB.)
+    pub const fn max_bytes(self) -> Option<u64> {
+        match self {
+            ImageKind::Vhd => Some(2040 * GIB),
+            _ => None,
+        }
+    }
+
     /// Whether the format can hold a disk with these logical sectors. Hypervisors show 512-byte sectors for VHD and VMDK.
     pub const fn takes(self, sector: SectorSize) -> bool {
         match self {
