@@ -9,7 +9,10 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Command, CommandFactory as _, FromArgMatches as _, Parser as _, error::ErrorKind};
+use clap::{
+    Command, CommandFactory as _, FromArgMatches as _, Parser as _,
+    error::{ContextKind, ErrorKind},
+};
 use nix::libc;
 use slipway::{
     cli::{
@@ -41,7 +44,7 @@ fn main() -> ExitCode {
         let caller = Caller { output: Output::Human, verbose: false, verb: None, advice };
         return match Imager::try_parse_from(&args) {
             Ok(imager) => caller.ended(commands::imager(&imager)),
-            Err(error) => caller.usage(&error, Imager::command(), &args),
+            Err(error) => caller.usage(error, Imager::command(), &args),
         };
     }
     let (verb, advice) = (argv::verb(&args), Advice::new(&args));
@@ -61,7 +64,7 @@ fn main() -> ExitCode {
             let caller = Caller { output: cli.output, verbose: cli.verbose, advice, ..caller };
             caller.ended(commands::run(cli, environment))
         }
-        Err(error) => caller.usage(&error, Cli::command(), &args),
+        Err(error) => caller.usage(error, Cli::command(), &args),
     }
 }
 
@@ -111,15 +114,19 @@ impl Caller {
     }
 
     /// Maps clap's errors to the public exit codes.
-    fn usage(&self, error: &clap::Error, command: Command, args: &[OsString]) -> ExitCode {
+    fn usage(&self, mut error: clap::Error, command: Command, args: &[OsString]) -> ExitCode {
         if error.kind() == ErrorKind::InvalidUtf8 {
             let (text, kind) = (usage::not_utf8(command, args), FailureKind::Input);
             say(&format!("error: {text}"));
             self.print_failure(report_failure::usage(&text, kind, self.verb.as_deref()), vec![]);
             return ExitCode::from(kind.exit_code());
         }
+        let hint = usage::hint(&error, self.verb.as_deref());
+        if hint.is_some() {
+            // clap's own tip, to put `--` in front of a flag, leads astray.
+            error.remove(ContextKind::Suggested);
+        }
         let _ = error.print();
-        let hint = usage::hint(error, self.verb.as_deref());
         hint.iter().for_each(|hint| say(&format!("hint: {hint}")));
         let kind = match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return ExitCode::SUCCESS,

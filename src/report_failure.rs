@@ -7,7 +7,7 @@ use std::{borrow::Cow, collections::BTreeSet, error::Error, io, iter};
 use slipway_core::{
     boot::loader_variable::NotBelieved,
     config::{policy::PolicyError, unattended::InstructionsError, update::UpdateConfigError},
-    disk::own::NoDisk,
+    disk::own::{NoDisk, NoDiskBy},
     media::format::WrongName,
     plan::{LeftAlone, Refusal, Refusals},
     report::{FailedStep, FailureId as Id, FailureKind, FailureReport, NOTHING_WRITTEN, RefusalReport},
@@ -261,12 +261,11 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         };
         return Some(Known::new(id).untouched());
     }
-    if let Some(none) = cause.downcast_ref() {
-        let known = match none {
-            NoDisk::Several { .. } | NoDisk::MaybeACopy { .. } => Known::new(Id::DiskAmbiguous),
-            _ => Known::new(Id::NoDiskGiven),
-        };
-        return Some(known.remedy(none.remedy()).untouched());
+    if let Some(none) = cause.downcast_ref::<NoDisk>() {
+        return Some(Known::new(none.id()).remedy(none.remedy()).untouched());
+    }
+    if let Some(by) = cause.downcast_ref::<NoDiskBy>() {
+        return Some(Known::new(by.none.id()).remedy(by.remedy()).untouched());
     }
     if let Some(silent) = cause.downcast_ref() {
         return Some(match silent {

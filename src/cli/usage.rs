@@ -30,8 +30,17 @@ pub fn hint(error: &Error, verb: Option<&str>) -> Option<String> {
             };
             has(flag).then(|| format!("--{flag} {} names the {what}", quoted(arg)))
         }
+        ErrorKind::UnknownArgument => taken_without_flag(verb, arg),
         _ => None,
     }
+}
+
+/// The verb takes this by its place.
+fn taken_without_flag(verb: &Command, arg: &str) -> Option<String> {
+    let name = arg.strip_prefix("--")?.to_uppercase();
+    let mut names = verb.get_positionals().flat_map(|arg| arg.get_value_names().unwrap_or_default());
+    let is_taken = names.any(|names| names.split('|').any(|taken| taken == name));
+    is_taken.then(|| format!("`installer {} {name}` takes it without {arg}", verb.get_name()))
 }
 
 /// Why a command line is refused with an argument that is not UTF-8: clap does not say which one it is.
@@ -88,7 +97,13 @@ mod tests {
         }
         let source = "--source docker://registry.example/os:1 names the payload";
         assert_eq!(of("installer upgrade docker://registry.example/os:1").as_deref(), Some(source));
-        for line in ["installer keys create x y", "installer install --nosuch"] {
+        for flag in ["disk", "source"] {
+            let said = format!("`installer inspect {}` takes it without --{flag}", flag.to_uppercase());
+            for line in [format!("installer inspect --{flag} x"), format!("installer inspect --{flag}=x")] {
+                assert_eq!(of(&line).as_deref(), Some(said.as_str()), "{line}");
+            }
+        }
+        for line in ["installer keys create x y", "installer install --nosuch", "installer inspect --nosuch x"] {
             assert_eq!(of(line), None, "{line}");
         }
     }

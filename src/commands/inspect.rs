@@ -1,12 +1,13 @@
 //! `installer inspect [DISK]`, `installer inspect SOURCE` and `installer support`.
 
 use std::{
+    convert::identity,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use slipway_core::{
-    disk::own::NoDisk,
+    disk::own::{NoDisk, NoDiskBy},
     report::{Observer, Report},
     text::quoted,
 };
@@ -48,10 +49,11 @@ fn layout(named: Option<PathBuf>, observer: &mut dyn Observer) -> Result<Report,
     if let Some(name) = source {
         observer.note(&format!("a directory is no disk: as a source, name it {name}"));
     }
-    if request.as_ref().is_err_and(|failure| failure.error.is::<NoDisk>()) {
-        observer.note("`inspect` takes the disk without --disk: `installer inspect PATH`");
-    }
-    let request = request?;
+    let request = request.map_err(|Failure { kind, error }| {
+        let flag = "the disk, as in `installer inspect PATH`";
+        let error = error.downcast::<NoDisk>().map_or_else(identity, |none| NoDiskBy { none, flag }.into());
+        Failure { kind, error }
+    })?;
     inspect_disk::run(&request, style()).map(|report| Report::Layout(Box::new(report)))
 }
 

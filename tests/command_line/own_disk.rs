@@ -170,7 +170,8 @@ fn where_there_is_none_it_is_said_what_to_give() {
     ] {
         for args in [&["status"][..], &["rollback"], &["confirm"], &["repair"], &["grow"], &["upgrade"], &["inspect"]] {
             let outcome = under(&world, cmdline, before, args).exits(INPUT);
-            outcome.says(texts).says(&["no disk is named", "give --disk PATH", "`lsblk -o PATH,SIZE,MODEL,SERIAL`"]);
+            let way = if args == ["inspect"] { "`installer inspect PATH`" } else { "give --disk PATH" };
+            outcome.says(texts).says(&["no disk is named", way, "`lsblk -o PATH,SIZE,MODEL,SERIAL`"]);
         }
     }
     assert!(disk.content() == before, "something was written");

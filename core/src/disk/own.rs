@@ -7,6 +7,7 @@ use core::fmt;
 use uuid::Uuid;
 
 use super::{drive_record::DriveRecord, identity::DiskIdentity};
+use crate::report::FailureId;
 
 /// A disk with the GUID that the kernel command line names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +72,16 @@ impl fmt::Display for NoDisk {
 }
 
 impl NoDisk {
+    /// Its identifier.
+    pub const fn id(&self) -> FailureId {
+        match self {
+            Self::Several { .. } | Self::MaybeACopy { .. } => FailureId::DiskAmbiguous,
+            Self::Install | Self::NotBooted | Self::Live | Self::NoList(_) | Self::NotFound { .. } => {
+                FailureId::NoDiskGiven
+            }
+        }
+    }
+
     /// The remedy, as the message has it.
     pub fn remedy(&self) -> String {
         self.remedy_by(FLAG)
@@ -119,6 +130,30 @@ impl NoDisk {
             ),
         };
         format!("no disk is named{why}: {}{rest}", self.remedy_by(flag))
+    }
+}
+
+/// No disk was named to a verb that takes it in another way than by `--disk`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NoDiskBy {
+    /// Why none can be taken instead.
+    pub none: NoDisk,
+    /// What names the disk.
+    pub flag: &'static str,
+}
+
+impl core::error::Error for NoDiskBy {}
+
+impl fmt::Display for NoDiskBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.none.asking_for(self.flag))
+    }
+}
+
+impl NoDiskBy {
+    /// The remedy, as the message has it.
+    pub fn remedy(&self) -> String {
+        self.none.remedy_by(self.flag)
     }
 }
 

@@ -66,14 +66,17 @@ fn a_disk_is_required() {
         "install --upgrade",
     ] {
         let outcome = Outcome::of(&mut installer(verb.split(' '))).exits(INPUT);
-        let outcome = outcome.says(&["slipway.disk= is not on the kernel command line", "give --disk PATH;"]);
-        assert_eq!(
-            outcome.stderr.contains("`installer inspect PATH`"),
-            verb == "inspect",
-            "{verb}: {}",
-            outcome.stderr
-        );
+        let way = if verb == "inspect" { "the disk, as in `installer inspect PATH`" } else { "--disk PATH" };
+        let remedy = format!("give {way}; `lsblk");
+        outcome.says(&["slipway.disk= is not on the kernel command line", &remedy]);
+        let report = Outcome::of(installer(verb.split(' ')).arg("--output=json")).exits(INPUT).json();
+        assert_eq!(report["id"], "no-disk-given", "{verb}");
+        assert!(report["remedy"].as_str().unwrap().starts_with(&remedy), "{verb}: {report}");
     }
+    // clap would say how to name a file `--disk`.
+    let outcome = Outcome::of(&mut installer(["inspect", "--disk", "disk.raw"])).exits(1);
+    let outcome = outcome.says(&["hint: `installer inspect DISK` takes it without --disk"]);
+    assert!(!outcome.stderr.contains("as a value, use"), "{}", outcome.stderr);
     Outcome::of(&mut installer(["wipe"])).exits(INPUT).says(&["required", "<VOLUMES>"]);
     Outcome::of(&mut installer(["image"])).exits(INPUT).says(&["required", "--out <FILE>"]);
 }

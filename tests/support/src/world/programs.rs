@@ -80,7 +80,7 @@ fn lacking_flags(command: &Command, stderr: &str) -> Vec<String> {
     let takes = |flag: &&str| verb.get_arguments().any(|arg| arg.get_long() == Some(flag));
     let is_given = |flag: &&str| args.iter().any(|arg| arg.strip_prefix("--").is_some_and(|arg| arg.starts_with(flag)));
     // What a command line is wrong about; and where a note says whose flags they are, or what to give in their place.
-    if ["\nUsage: ", "(flags of `", "takes the disk without --disk"].iter().any(|text| stderr.contains(text)) {
+    if ["\nUsage: ", "(flags of `"].iter().any(|text| stderr.contains(text)) {
         return vec![];
     }
     let from = stderr.find("error: ").or_else(|| stderr.find("note: ")).unwrap_or(stderr.len());
