@@ -20,7 +20,7 @@ pub enum OutputFileError {
     NotAFile(PathBuf),
     #[error("{path:?} is not a file name: {NAME_ONE}", path = .0.display().to_string())]
     NoName(PathBuf),
-    #[error("{path}: cannot create a file in {dir} ({source}): {ANOTHER}", path = path.display(), dir = dir.display())]
+    #[error("{path}: cannot create a file in {dir} ({source}): {}", another(source), path = path.display(), dir = dir.display())]
     Dir { path: PathBuf, dir: PathBuf, source: io::Error },
     #[error("{path}: {source}", path = path.display())]
     Io { path: PathBuf, source: io::Error },
@@ -30,15 +30,21 @@ pub enum OutputFileError {
 const NAME_ONE: &str = "name a file; none is written to standard output";
 const FORCE: &str = "--force replaces it";
 const INSTALL: &str = "`image` makes a file, use `install` to write to a disk";
-const ANOTHER: &str = "create that directory or choose another one";
+
+fn another(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::NotFound => "create that directory or choose another one",
+        _ => "choose another directory",
+    }
+}
 
 impl OutputFileError {
     /// The remedy, as the message ends with it.
-    pub const fn remedy(&self) -> Option<&'static str> {
+    pub fn remedy(&self) -> Option<&'static str> {
         match self {
             OutputFileError::Exists(_) => Some(FORCE),
             OutputFileError::NotAFile(_) => Some(INSTALL),
-            OutputFileError::Dir { .. } => Some(ANOTHER),
+            OutputFileError::Dir { source, .. } => Some(another(source)),
             OutputFileError::NoName(_) => Some(NAME_ONE),
             OutputFileError::Io { .. } => None,
         }
@@ -115,10 +121,13 @@ impl OutputFile {
         }
     }
 
-    // The error without the random temporary name that tempfile puts into it.
+    // The error without the random temporary name that tempfile puts behind it. Its cause is nowhere but in its text.
     fn no_file(&self, e: io::Error) -> OutputFileError {
-        let inner = e.get_ref().and_then(|path_error| path_error.source()?.downcast_ref::<io::Error>()?.raw_os_error());
-        let source = inner.map_or(e, io::Error::from_raw_os_error);
+        let text = e.to_string();
+        let source = match text.split_once(" at path ") {
+            Some((why, _)) => io::Error::new(e.kind(), why),
+            None => e,
+        };
         OutputFileError::Dir { path: self.path.clone(), dir: self.dir.clone(), source }
     }
 

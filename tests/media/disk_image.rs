@@ -17,7 +17,8 @@ use slipway_test_support::{
     files,
     world::{
         self, Loop, Mount, NOBODY, Nobody, Outcome, Payload, SLOT, SLOT_4096, SmallFs, World, assets, extract,
-        finished, installer, json_of, noise, on_disk, partition, program, read_at, real_kernel, tool, write_at,
+        finished, installer, installer_in, json_of, noise, on_disk, partition, program, read_at, real_kernel, tool,
+        write_at,
     },
 };
 
@@ -360,7 +361,6 @@ fn a_disk_too_small_by_a_sector() {
     refused(&world, INPUT, &["--disk-size", "is no whole number of MiB, and Azure takes no other VHD"], attempt);
 }
 
-/// The kernel's header says what it runs on.
 /// A plan that was approved can be carried out.
 #[test]
 fn a_disk_too_large_for_its_format() {
@@ -376,6 +376,7 @@ fn a_disk_too_large_for_its_format() {
     image(&world, "qcow2", &world.path("os.qcow2"), &["--disk-size=3TiB", "--dry-run"]).succeeds();
 }
 
+/// The kernel's header says what it runs on.
 #[test]
 fn a_payload_for_another_machine() {
     let world = World::new();
@@ -390,14 +391,30 @@ fn a_payload_for_another_machine() {
 fn a_path_that_cannot_be_written() {
     let world = World::new();
     let missing = world.path("missing/os.raw");
-    refused(&world, INSTALL, &[missing.parent().unwrap().to_str().unwrap(), "No such file"], || {
-        image(&world, "raw", &missing, &[])
-    });
+    let texts = [missing.parent().unwrap().to_str().unwrap(), "No such file", "create that directory"];
+    refused(&world, INSTALL, &texts, || image(&world, "raw", &missing, &[]));
     let nobody = Nobody::new(&world);
     let (root, out) = (world.path(""), world.path("os.raw"));
-    refused(&world, INSTALL, &[root.to_str().unwrap().trim_end_matches('/'), "Permission denied"], || {
-        Outcome::of(&mut as_nobody(&world, &nobody, "raw", &out))
-    });
+    let texts =
+        [root.to_str().unwrap().trim_end_matches('/'), "(Permission denied (os error 13)): choose another directory"];
+    refused(&world, INSTALL, &texts, || Outcome::of(&mut as_nobody(&world, &nobody, "raw", &out)));
+}
+
+/// The directory is there, and the message is the same each time.
+#[test]
+fn a_directory_that_is_read_only() {
+    let world = World::new();
+    let dir = world.path("read-only");
+    fs::create_dir(&dir).unwrap();
+    for (kind, name) in [("raw", "os.raw"), ("qcow2", "os.qcow2"), ("iso", "os.iso"), ("pxe", "os.tar")] {
+        let mut args =
+            vec!["image".to_owned(), format!("--kind={kind}"), format!("--source={}", world.payload.source())];
+        args.push(format!("--out={}", dir.join(name).display()));
+        let script = format!("mount -t tmpfs -o ro tmpfs {} && exec \"$@\"", dir.display());
+        let outcome = Outcome::of(&mut installer_in(&script, args)).exits(INSTALL);
+        let outcome = outcome.says(&["(Read-only file system (os error 30)): choose another directory"]);
+        assert!(!outcome.stderr.contains(".slipway-"), "{}", outcome.stderr);
+    }
 }
 
 /// Raw finds it out before it writes, a converted image when qemu-img does. Nothing is left either way.
