@@ -3,10 +3,10 @@
 use uuid::Uuid;
 
 use super::{
+    at_end::at_end,
     error::ProbeError,
     files::{has_boot_state, is_free_of_others, slot_boots},
     gpt::{Gpt, ON_THE_COPY, is_backup_gone, lba1, needs, ours, place, raw_table, second_copy, wrong_places},
-    grow::at_end,
     head,
     own_lists::own_lists,
     part_content::{PartContent, has_meta},

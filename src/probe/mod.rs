@@ -1,5 +1,6 @@
 //! Finds out the content of a disk. Nothing here writes.
 
+mod at_end;
 mod bootloader;
 mod chain;
 mod clones;

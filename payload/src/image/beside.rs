@@ -6,8 +6,9 @@ use oci_spec::image::{Descriptor, ImageManifest};
 use super::{
     Document, ImageError, ImageStore,
     cosign::{is_bundle, is_signature, signature_in, tag_of},
+    mirrors::read_blob,
     resolve::checked_document,
-    store::{Listing, MAX_DOCUMENT_BYTES, parse_document, read_blob, sha256_of},
+    store::{Listing, MAX_DOCUMENT_BYTES, parse_document, sha256_of},
 };
 use slipway_core::digest::Sha256;
 

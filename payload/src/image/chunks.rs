@@ -8,7 +8,8 @@ use oci_spec::image::{Descriptor, ImageManifest, ImageManifestBuilder, MediaType
 use super::{
     ImageError, ImageStore, NamedManifest,
     layout::descriptor_of,
-    store::{parse_document, past_mirrors, sent},
+    mirrors::{past_mirrors, sent},
+    store::parse_document,
     verifying_reader::VerifyingReader,
 };
 use crate::delta::descriptor_of_index;

@@ -2,8 +2,15 @@
 
 use std::io;
 
-use super::store::sender;
 use slipway_core::text::printable;
+
+/// What stands around the name of a mirror in the name of a blob that it sends.
+pub(super) const AS_THE_MIRROR: (&str, &str) = (", as the mirror ", " sends it");
+
+/// The mirror that such a name has.
+fn sender(name: &str) -> Option<&str> {
+    Some(name.split_once(AS_THE_MIRROR.0)?.1.split_once(AS_THE_MIRROR.1)?.0)
+}
 
 /// Why an image cannot be used. The variants differ in the exit code they lead to. Much of the text comes from images
 /// and registries.

@@ -20,8 +20,9 @@ use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
     ImageError, ImageStore,
+    mirrors::sent,
     read_ahead::ReadAhead,
-    store::{sent, sha256_of},
+    store::sha256_of,
     verifying_reader::{Length, VerifyingReader},
 };
 use slipway_core::{delta::index::Index, digest::Sha256};

@@ -12,9 +12,10 @@ use oci_spec::image::{Descriptor, MediaType};
 use super::{
     ImageError, ImageStore, Layer, chunks,
     layout::{Entry, Place, change_index, check_name, descriptor_of, io_error, remove_left, write, write_blob},
+    mirrors::{past_mirrors, sent},
     resolve::{Resolved, resolve},
     signatures::{self, AllBeside, Beside},
-    store::{past_mirrors, sent, sha256_of},
+    store::sha256_of,
     verifying_reader::VerifyingReader,
 };
 use crate::{

@@ -10,7 +10,8 @@ use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageInde
 use super::{
     Document, ImageError, ImageStore,
     layer::Layer,
-    store::{parse_document, read_blob, read_document, sha256_of},
+    mirrors::read_blob,
+    store::{parse_document, read_document, sha256_of},
     verifying_reader::{Length, VerifyingReader},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::image_ref::parse_digest};

@@ -6,7 +6,7 @@ use oci_spec::image::{Descriptor, DigestAlgorithm};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{ImageError, verifying_reader::VerifyingReader};
+use super::ImageError;
 use slipway_core::digest::Sha256;
 
 /// Largest index, manifest or configuration that is read. Registries and containerd have the same limit.
@@ -115,50 +115,6 @@ pub trait ImageStore: Send + Sync {
 
     /// The image's name for messages: `docker://r.io/x:1`.
     fn name(&self) -> String;
-}
-
-const AS_THE_MIRROR: (&str, &str) = (", as the mirror ", " sends it");
-
-/// The name of a blob that was just opened: who runs a mirror has to know that its bytes are wrong.
-pub fn sent(name: String, store: &dyn ImageStore) -> String {
-    match store.mirror() {
-        Some(mirror) => format!("{name}{}{mirror}{}", AS_THE_MIRROR.0, AS_THE_MIRROR.1),
-        None => name,
-    }
-}
-
-/// The mirror that such a name has.
-pub fn sender(name: &str) -> Option<&str> {
-    Some(name.split_once(AS_THE_MIRROR.0)?.1.split_once(AS_THE_MIRROR.1)?.0)
-}
-
-/// Try again without a mirror whose bytes are wrong: the registry behind it may have the right ones.
-pub fn past_mirrors<T>(
-    store: &dyn ImageStore,
-    mut attempt: impl FnMut() -> Result<T, ImageError>,
-) -> Result<T, ImageError> {
-    let mut failure = match attempt() {
-        Err(failure @ ImageError::Invalid { .. }) => failure,
-        other => return other,
-    };
-    while store.give_up_mirror() {
-        match attempt() {
-            Err(again @ ImageError::Invalid { .. }) => failure = again,
-            // Nobody else has it. The mirror stays the cause.
-            Err(_) => break,
-            Ok(done) => return Ok(done),
-        }
-    }
-    Err(failure)
-}
-
-/// All of a blob that is a document, compared with its digest.
-pub fn read_blob(store: &dyn ImageStore, blob: &Descriptor, what: &str) -> Result<Vec<u8>, ImageError> {
-    past_mirrors(store, || {
-        let bytes = store.blob(blob)?;
-        let what = sent(what.to_owned(), store);
-        read_document(VerifyingReader::of_blob(bytes, what.clone(), blob)?, &what)
-    })
 }
 
 pub fn sha256_of(descriptor: &Descriptor) -> Result<Sha256, ImageError> {

@@ -10,9 +10,10 @@ use oci_spec::image::{Descriptor, MediaType};
 use super::{
     Document, ImageError, ImageStore, chunks,
     layout::descriptor_of,
+    mirrors::sent,
     resolve::{Parts, checked_document, parts, platforms},
     sink::NamedManifest,
-    store::{sent, sha256_of},
+    store::sha256_of,
     verifying_reader::{Length, VerifyingReader},
 };
 use slipway_core::digest::Sha256;

@@ -323,8 +323,7 @@ impl World {
         let mut told = Told(vec![], before_step);
         let done = installed.carry_out(&plan, sources, &mut told);
         plan.warnings.extend(told.0);
-        done.map_err(|e| Failed::during(e, &plan))?;
-        Ok(plan)
+        done.map_err(|e| Failed::during(e, &plan)).map(|_| plan)
     }
 
     /// What a command does, with a change that is no [`Verb`], by an installer that has the other boot loaders.

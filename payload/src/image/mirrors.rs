@@ -1,0 +1,42 @@
+//! Mirrors: one whose bytes are wrong is named, and given up.
+
+use oci_spec::image::Descriptor;
+
+use super::{ImageError, ImageStore, error::AS_THE_MIRROR, store::read_document, verifying_reader::VerifyingReader};
+
+/// The name of a blob that was just opened: who runs a mirror has to know that its bytes are wrong.
+pub fn sent(name: String, store: &dyn ImageStore) -> String {
+    match store.mirror() {
+        Some(mirror) => format!("{name}{}{mirror}{}", AS_THE_MIRROR.0, AS_THE_MIRROR.1),
+        None => name,
+    }
+}
+
+/// Try again without a mirror whose bytes are wrong: the registry behind it may have the right ones.
+pub fn past_mirrors<T>(
+    store: &dyn ImageStore,
+    mut attempt: impl FnMut() -> Result<T, ImageError>,
+) -> Result<T, ImageError> {
+    let mut failure = match attempt() {
+        Err(failure @ ImageError::Invalid { .. }) => failure,
+        other => return other,
+    };
+    while store.give_up_mirror() {
+        match attempt() {
+            Err(again @ ImageError::Invalid { .. }) => failure = again,
+            // Nobody else has it. The mirror stays the cause.
+            Err(_) => break,
+            Ok(done) => return Ok(done),
+        }
+    }
+    Err(failure)
+}
+
+/// All of a blob that is a document, compared with its digest.
+pub fn read_blob(store: &dyn ImageStore, blob: &Descriptor, what: &str) -> Result<Vec<u8>, ImageError> {
+    past_mirrors(store, || {
+        let bytes = store.blob(blob)?;
+        let what = sent(what.to_owned(), store);
+        read_document(VerifyingReader::of_blob(bytes, what.clone(), blob)?, &what)
+    })
+}
