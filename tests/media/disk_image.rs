@@ -368,7 +368,8 @@ fn a_disk_too_large_for_its_format() {
     let out = world.path("os.vhd");
     for size in ["2041GiB", "3TiB", "64TiB"] {
         for more in [&["--dry-run"][..], &[]] {
-            let options = [&[&*format!("--disk-size={size}")], more].concat();
+            let size = format!("--disk-size={size}");
+            let options = [&[&*size], more].concat();
             refused(&world, INPUT, &["--disk-size", "2040 GiB"], || image(&world, "vhd", &out, &options));
         }
     }

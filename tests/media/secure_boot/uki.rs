@@ -84,7 +84,7 @@ fn a_changed_byte_is_seen_by_all() {
 fn the_same_inputs_make_the_same_bytes_however_they_are_signed() {
     let world = world();
     let key = Key::rsa(&world, "ours");
-    let [first, second, unsigned, by_sbsign] = ["1", "2", "3", "4"].map(|name| world.path(name));
+    let [first, second, unsigned, by_sbsign, marked] = ["1", "2", "3", "4", "5"].map(|name| world.path(name));
     let report = uki(&world, &first, &key, &[]);
     let command = format!("--sign-command=openssl dgst -sha256 -sign {}", key.key.display());
     let certificate = format!("--certificate={}", key.certificate.display());
@@ -101,6 +101,12 @@ fn the_same_inputs_make_the_same_bytes_however_they_are_signed() {
     command.arg(&second).arg("--program").arg(&unsigned).args(key.args());
     Outcome::of(&mut command).succeeds();
     assert!(fs::read(&first).unwrap() == fs::read(&second).unwrap());
+    // As some editors save key and certificate.
+    for file in [&key.key, &key.certificate] {
+        fs::write(file, [b"\xef\xbb\xbf".to_vec(), fs::read(file).unwrap()].concat()).unwrap();
+    }
+    uki(&world, &marked, &key, &[]);
+    assert!(fs::read(&first).unwrap() == fs::read(&marked).unwrap());
 }
 
 #[test]
