@@ -2,8 +2,8 @@
 //!
 //! * A new target is a new rollout. It begins when no node of the pool holds a grant any more: running upgrades end, and no
 //!   node goes to the new payload before its canaries do.
-//! * One that was finished before its pool had another target is over. If that target is wanted again, that is a new rollout
-//!   with the next number, and with waves, approvals and attempts of its own. One that was put aside half way goes on.
+//! * If an earlier target is wanted again, its rollout goes on where it was, unless its nodes have left it meanwhile. Then
+//!   there is a new one with the next number, and with waves, approvals and attempts of its own.
 //! * A node that came after the plan was made gets a further rollout of the same payload, when the last one is finished.
 //! * A node that is left out, silent, or could not stage is behind the others in a new plan: another one is the canary.
 //! * A plan is as large as fits into one object, with the record of its nodes beside it. A node that is left out gets a
@@ -31,7 +31,7 @@ use slipway_rollout::{
     plan::{Plan, Prospect},
 };
 
-use crate::{names, pools::DesiredState};
+use crate::{names, node_report, observed_node::NodeReading, pools::DesiredState};
 
 /// The state of a rollout whose pool has another target now.
 pub const SUPERSEDED: &str = "Superseded";
@@ -56,12 +56,47 @@ fn ended(rollout: &Rollout) -> bool {
     rollout.status.as_ref().is_some_and(RolloutStatus::has_ended)
 }
 
-/// It was finished, and then its pool had another target. What was denied or given up stays so.
-pub fn is_over(rollout: &Rollout) -> bool {
-    let is_over = |status: &RolloutStatus| {
-        status.state == SUPERSEDED && status.finished && status.denied.is_none() && status.aborted.is_none()
+/// It was put aside, and then its nodes have left it: of those whose waves were over, no more than half run its payload. A
+/// node that does not say so counts as one that left: a new rollout has canaries. What was denied or given up stays so.
+pub fn is_over(rollout: &Rollout, readings: &BTreeMap<String, NodeReading>) -> bool {
+    let Some(status) = rollout.status.as_ref().filter(|status| status.state == SUPERSEDED) else { return false };
+    let has_canaries = status.finished || status.passed > 0;
+    if status.denied.is_some() || status.aborted.is_some() || !has_canaries {
+        return false;
+    }
+    let Plan { waves, payload, .. } = &rollout.spec.plan;
+    let runs = |node: &&Node| {
+        let uid = status.succeeded.get(&node.uid).unwrap_or(&node.uid);
+        let says = readings.get(uid).and_then(|look| look.status.as_ref().ok());
+        says.and_then(|says| node_report::runs(says).ok()) == Some(*payload)
     };
-    rollout.status.as_ref().is_some_and(is_over)
+    let nodes: Vec<&Node> = waves.iter().take(status.passed as usize).flat_map(|wave| &wave.nodes).collect();
+    2 * nodes.iter().filter(|node| runs(node)).count() <= nodes.len()
+}
+
+/// The rollouts of this payload in this pool that count: what nodes did in one that is over says nothing of the next one.
+pub fn counting<'a>(
+    pool: &str,
+    payload: Sha256,
+    rollouts: &'a [Rollout],
+    readings: &BTreeMap<String, NodeReading>,
+) -> Vec<&'a Rollout> {
+    let is_it = |of: &&Rollout| of.spec.plan.pool == pool && of.spec.plan.payload == payload;
+    let mut counting: Vec<_> = rollouts.iter().filter(is_it).collect();
+    counting.sort_by_key(|of| Reverse(names::number(of)));
+    // A further rollout has no node of the one before it. If it has one, all before it are over, also when nodes come back.
+    if let Some(last) = counting.windows(2).position(|pair| begins_anew(pair[0], pair[1])) {
+        counting.truncate(last + 1);
+    }
+    counting.retain(|of| !is_over(of, readings));
+    counting
+}
+
+/// The second one was over when the first one was made.
+fn begins_anew(rollout: &Rollout, before: &Rollout) -> bool {
+    let planned: BTreeSet<&str> = before.spec.plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
+    let is_next = names::number(rollout) == names::number(before).saturating_add(1);
+    is_next && rollout.spec.plan.nodes().any(|(_, node)| planned.contains(node.uid.as_str()))
 }
 
 /// The last rollout of this payload in this pool.
@@ -117,24 +152,30 @@ pub fn is_given_up(pool: &NodePool, rollouts: &[Rollout]) -> bool {
 }
 
 /// The plan that this pool follows, whose nodes are to run `payload`.
-pub fn followed<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout], ledger: &Ledger) -> Followed<'a> {
+pub fn followed<'a>(
+    pool: &str,
+    payload: Sha256,
+    rollouts: &'a [Rollout],
+    ledger: &Ledger,
+    readings: &BTreeMap<String, NodeReading>,
+) -> Followed<'a> {
     let is_held = ledger.grants.iter().any(|grant| grant.node.pool == pool);
+    let goes_on = |last: &&Rollout| !is_over(last, readings);
     match old(pool, payload, rollouts).last() {
         Some(old) if is_held => Followed { rollout: Some(old), leaves: true },
-        _ => Followed { rollout: last(pool, payload, rollouts).filter(|last| !is_over(last)), leaves: false },
+        _ => Followed { rollout: last(pool, payload, rollouts).filter(goes_on), leaves: false },
     }
 }
 
-/// The next rollout of the pool's target after `last`, if there is to be one. `observed` has the pool's nodes with regard to that target,
-/// `doubtful` the UIDs of those that may not be able to go.
+/// The next rollout of the pool's target after the one `before`, if there is to be one. `observed` has the pool's nodes with
+/// regard to that target, `doubtful` the UIDs of those that may not be able to go.
 pub fn next(
     desired: &DesiredState,
     (observed, doubtful): (&[ObservedNode], &BTreeSet<&str>),
-    last: Option<&Rollout>,
+    (before, readings): (Option<&Rollout>, &BTreeMap<String, NodeReading>),
     own: Option<&str>,
 ) -> Option<Rollout> {
-    let before = last;
-    let last = before.filter(|before| !is_over(before));
+    let last = before.filter(|before| !is_over(before, readings));
     let is_done = |last: &Rollout| ended(last) && last.status.as_ref().is_some_and(|status| status.denied.is_none());
     if last.is_some_and(|last| !is_done(last)) {
         return None;
@@ -156,7 +197,7 @@ pub fn next(
     };
     let may_go = |observed: &ObservedNode| {
         let waits_for_nothing =
-            last.is_none() || (observed.failure().is_none() && !desired.skip.contains(&observed.node.uid));
+            before.is_none() || (observed.failure().is_none() && !desired.skip.contains(&observed.node.uid));
         observed.report.is_some() && waits_for_nothing
     };
     let prospect = |uid: &str| match doubtful.contains(uid) {

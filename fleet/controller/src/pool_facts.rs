@@ -48,13 +48,11 @@ pub fn seen(
     now: Timestamp,
 ) -> Seen {
     let rollouts = &observation.objects.rollouts;
-    let Followed { rollout, leaves } = plans::followed(name, desired.payload, rollouts, ledger);
+    let Followed { rollout, leaves } = plans::followed(name, desired.payload, rollouts, ledger, observation.readings);
     let none = || Plan::new(name, desired.payload, [], &desired.rules, desired.pool.spec.order, None);
     let plan = rollout.map_or_else(none, |rollout| rollout.spec.plan.clone());
-    let of_payload = rollouts.iter().filter(|of| of.spec.plan.pool == name && of.spec.plan.payload == plan.payload);
-    // What nodes did in one that is over says nothing of the next one.
-    let of_payload = of_payload.filter(|of| !plans::is_over(of));
-    let uids: Vec<&str> = of_payload.filter_map(|of| of.metadata.uid.as_deref()).collect();
+    let counting = plans::counting(name, plan.payload, rollouts, observation.readings);
+    let uids: Vec<&str> = counting.into_iter().filter_map(|of| of.metadata.uid.as_deref()).collect();
     let (nodes, told) = told(desired, name, observation, members, (&plan, &uids, ledger), now);
     let is_unasked = |(_, why): &(&String, &NoReport)| matches!(why, NoReport::Unasked(_));
     let unasked = told.unclear.iter().filter(is_unasked).map(|(uid, _)| uid.clone()).collect();

@@ -142,7 +142,7 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
         {
             let last = plans::last(name, pool_round.desired.payload, &observation.objects.rollouts);
             let nodes = (pool_round.facts.nodes.as_slice(), &doubtful(pool_round, observation));
-            if let Some(next) = plans::next(&pool_round.desired, nodes, last, observation.own) {
+            if let Some(next) = plans::next(&pool_round.desired, nodes, (last, observation.readings), observation.own) {
                 match taken(&next, observation.objects) {
                     Some(why) => _ = round.taken.insert(name.clone(), why),
                     None => round.new.push(next),

@@ -175,7 +175,11 @@ fn that_it_goes_now_is_told_while_it_does() {
 /// Two nodes, whose pool goes to the payload with a canary and approvals. Its rollout was finished months ago, and since then
 /// both were upgraded to another one.
 fn wanted_again(more: serde_json::Value) -> Scene {
-    let mut scene = Scene::new(2);
+    wanted_again_by(2, more)
+}
+
+fn wanted_again_by(nodes: usize, more: serde_json::Value) -> Scene {
+    let mut scene = Scene::new(nodes);
     scene.policy("x", json!({ "approval": "EachWave", "steps": [{ "nodes": 1, "soak": "1h" }] }));
     scene.pool("p", json!({ "policies": ["x"] }));
     scene.roll();
@@ -183,7 +187,7 @@ fn wanted_again(more: serde_json::Value) -> Scene {
     let mut status = json!({ "state": "Superseded", "finished": true, "passed": 2, "approvals": [word] });
     status.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     scene.objects.rollouts[0].status = Some(serde_json::from_value(status).unwrap());
-    for n in 0..2 {
+    for n in 0..nodes {
         let says = scene.says(n);
         says.staged = Some(payload(NEW).into());
         let disk = says.disk.as_mut().unwrap();
@@ -244,17 +248,98 @@ fn a_target_that_is_wanted_again_and_that_all_nodes_run_needs_no_rollout() {
     let round = scene.round();
     assert!(round.new.is_empty());
     let status = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
-    assert_eq!((status.state.as_str(), status.done, status.rollout), ("UpToDate", 2, None));
+    let first = scene.objects.rollouts[0].metadata.name.clone();
+    assert_eq!((status.state.as_str(), status.done, status.rollout), ("UpToDate", 2, first));
+}
+
+#[test]
+fn who_looks_at_another_target_and_comes_back_has_no_node_tried_again() {
+    let mut scene = wanted_again(json!({}));
+    reaches(&mut scene, 0);
+    scene.says(1).denied = vec![v1::Denied { payload: payload(NEW).into(), why: "no boot".to_owned() }];
+    assert!(scene.round().new.is_empty(), "it would be the canary, and deny the payload for all");
+    scene.says(1).denied.clear();
+    scene.pool("p", json!({ "policies": ["x"], "skip": [{ "node": "n1", "who": "eve", "why": "on loan" }] }));
+    assert!(scene.round().new.is_empty(), "it would never end: no canary");
+}
+
+#[test]
+fn a_finished_rollout_that_most_nodes_still_run_goes_on_and_knows_what_failed() {
+    let mut scene = wanted_again_by(4, json!({}));
+    (0..4).for_each(|n| reaches(&mut scene, n));
+    scene.says(3).disk.as_mut().unwrap().running = Slot::A.into();
+    let round = scene.round();
+    assert!(round.new.is_empty(), "what failed is not tried again by itself: {:?}", round.new);
+    let followed = round.pools["p"].as_ref().unwrap().rollout.as_ref();
+    assert_eq!(followed.unwrap().metadata.name, scene.objects.rollouts[0].metadata.name);
+    assert_eq!(why(&scene, 3), "it failed: it ran the payload, and does so no more");
+    // The same if another one was there since, of nodes that came later.
+    scene.node(4);
+    scene.pool("p", json!({}));
+    tell(&mut scene);
+    scene.roll();
+    assert_eq!(scene.objects.rollouts[1].spec.plan.nodes().map(|(_, node)| &node.name).collect::<Vec<_>>(), ["n4"]);
+    scene.says(4).disk.as_mut().unwrap().slots[0].payload = Some(payload(NEW).into());
+    for n in 0..2 {
+        let status = json!({ "state": "Superseded", "finished": true, "passed": 2 - n });
+        scene.objects.rollouts[n].status = Some(serde_json::from_value(status).unwrap());
+    }
+    for state in ["Superseded", "Finished"] {
+        scene.objects.rollouts[1].status.as_mut().unwrap().state = state.to_owned();
+        let round = scene.round();
+        assert!(round.new.is_empty(), "{state}: {:?}", round.new);
+    }
+}
+
+#[test]
+fn a_rollout_that_was_over_says_nothing_once_its_nodes_have_come_back_by_the_next_one() {
+    let mut scene = wanted_again_by(3, json!({}));
+    // This one went back by hand.
+    reaches(&mut scene, 2);
+    scene.says(2).disk.as_mut().unwrap().running = Slot::A.into();
+    scene.pool("p", json!({}));
+    scene.roll();
+    assert_eq!(scene.objects.rollouts[1].spec.plan.nodes().count(), 3);
+    for n in 0..2 {
+        scene.says(n).disk.as_mut().unwrap().slots[1].payload = Some(payload(NEW).into());
+    }
+    let steps = steps(&scene);
+    assert!(matches!(&steps[..], [Action::Grant { node, .. }] if node.uid == "uid-2"), "{steps:?}");
+}
+
+#[test]
+fn a_look_that_sees_no_node_makes_no_new_rollout_and_one_that_sees_few_has_canaries() {
+    let mut scene = wanted_again(json!({}));
+    (0..2).for_each(|n| scene.silence(n));
+    let round = scene.round();
+    assert!(round.new.is_empty() && round.ledger.grants.is_empty());
+    let mut scene = wanted_again(json!({ "finished": false, "passed": 1 }));
+    let canary = scene.objects.rollouts[0].spec.plan.waves[0].nodes[0].uid.clone();
+    scene.silence(canary.strip_prefix("uid-").unwrap().parse().unwrap());
+    let round = scene.round();
+    assert!(round.ledger.grants.is_empty(), "nobody knows that the canary still runs it: {:?}", round.ledger.grants);
+    assert_eq!(round.new[0].spec.plan.waves.len(), 2);
 }
 
 #[test]
 fn a_rollout_that_was_put_aside_half_way_denied_or_given_up_is_no_new_one_when_its_target_comes_back() {
-    for more in [json!({ "finished": false }), json!({ "denied": "no boot" }), json!({ "aborted": "eve: no" })] {
-        let scene = wanted_again(more.clone());
+    let half_way = json!({ "finished": false, "passed": 1 });
+    for more in [half_way.clone(), json!({ "denied": "no boot" }), json!({ "aborted": "eve: no" })] {
+        let mut scene = wanted_again(more.clone());
+        let canary = scene.objects.rollouts[0].spec.plan.waves[0].nodes[0].uid.clone();
+        if more == half_way {
+            reaches(&mut scene, canary.strip_prefix("uid-").unwrap().parse().unwrap());
+        }
         let round = scene.round();
         assert!(round.new.is_empty(), "{more}");
         let followed = round.pools["p"].as_ref().unwrap().rollout.as_ref();
         assert_eq!(followed.unwrap().metadata.name, scene.objects.rollouts[0].metadata.name, "{more}");
-        assert_eq!(round.ledger.grants.is_empty(), more.get("finished").is_none(), "{more}");
+        assert_eq!(round.ledger.grants.is_empty(), more != half_way, "{more}");
     }
+    // Its canary has left it: approvals and soaks of that time are none for what comes now.
+    let round = wanted_again(half_way).round();
+    assert!(round.ledger.grants.is_empty(), "{:?}", round.ledger.grants);
+    assert_eq!(round.new.len(), 1);
+    // Without a wave that was over it has its canaries yet to come.
+    assert!(wanted_again(json!({ "finished": false, "passed": 0 })).round().new.is_empty());
 }
