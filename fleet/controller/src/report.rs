@@ -182,7 +182,7 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
     }
     let first = decision.blocked.first();
     // No node could be planned: nothing is over yet.
-    let waits_for = |of: &BlockedNode| !matches!(of.why, Blocked::Skipped);
+    let waits_for = |of: &BlockedNode| is_silent(&of.why) || !facts.skip.contains(&of.node.uid);
     let is_empty = facts.plan.nodes().next().is_none() && decision.blocked.iter().any(waits_for);
     if decision.finished && !is_empty {
         return over(decision, named);

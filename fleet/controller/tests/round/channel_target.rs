@@ -224,3 +224,31 @@ fn who_has_the_choice_already_is_done_while_others_go_through_a_floor() {
     runs(&mut scene, 0, "2.0.0");
     assert_eq!((pool(&scene).0, pool(&scene).3), (payload("3.0.0"), false));
 }
+
+#[test]
+fn a_channel_that_goes_back_to_a_finished_choice_leaves_nothing_to_wait_for() {
+    let mut scene = scene(status(&["1.0.0"], json!([])), &["old", "old", "old"]);
+    scene.roll();
+    (0..3).for_each(|n| runs(&mut scene, n, "1.0.0"));
+    says(&mut scene, status(&["1.0.0", "2.0.0"], json!([])));
+    scene.roll();
+    (0..2).for_each(|n| runs(&mut scene, n, "2.0.0"));
+    for (n, status) in [
+        json!({ "state": "Superseded", "finished": true, "passed": 1 }),
+        json!({ "state": "Denied", "denied": "it eats files" }),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        scene.objects.rollouts[n].status = Some(serde_json::from_value(status).unwrap());
+    }
+    says(&mut scene, status(&["2.0.0", "1.0.0"], json!([])));
+    assert_eq!(planned(&scene), []);
+    let pool = |scene: &Scene| report::pool(scene.round().pools["p"].as_ref().unwrap(), None, now());
+    let status = pool(&scene);
+    let stays = "it runs 2.0.0, and the channel's choice is 1.0.0: a channel takes no node back to an older version";
+    assert_eq!((status.state.as_str(), status.message.as_str()), ("Finished", format!("n0: {stays}").as_str()));
+    // One that is silent is none of them.
+    scene.silence(2);
+    assert_eq!(pool(&scene).state, "Waiting");
+}
