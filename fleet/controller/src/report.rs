@@ -287,14 +287,14 @@ fn replacing(pool_round: &PoolRound) -> Vec<Replacing> {
     pool_round.decision.blocked.iter().filter(is_replaced).map(of).take_while(fits).collect()
 }
 
-/// A rollout that is put aside. That it was given up stays, whatever the pool says by now.
+/// A rollout that is put aside. That it was given up stays, whatever the pool says by now. Nobody watches its soak.
 pub fn aside(Superseded { rollout, aborted }: &Superseded, now: Timestamp) -> RolloutStatus {
     let mut status = rollout.status.clone().unwrap_or_default();
     // It may have been put aside before it said anything. There are API servers that take an empty text for none at all.
     let plan = &rollout.spec.plan;
     status.nodes = count(plan.nodes().count());
     status.waves = format!("{}/{}", status.passed, plan.waves.len());
-    status.aborted = status.aborted.or_else(|| aborted.clone());
+    (status.aborted, status.soaking_since) = (status.aborted.or_else(|| aborted.clone()), None);
     let message = "its pool has another target now".to_owned();
     status.conditions = condition::set(&status.conditions, "Finished", false, SUPERSEDED, &message, now);
     (status.state, status.message) = (SUPERSEDED.to_owned(), message);

@@ -343,3 +343,29 @@ fn a_rollout_that_was_put_aside_half_way_denied_or_given_up_is_no_new_one_when_i
     // Without a wave that was over it has its canaries yet to come.
     assert!(wanted_again(json!({ "finished": false, "passed": 0 })).round().new.is_empty());
 }
+
+#[test]
+fn a_rollout_that_was_put_aside_in_its_soak_soaks_anew() {
+    let mut scene = Scene::new(2);
+    scene.policy("x", json!({ "steps": [{ "nodes": 1, "soak": "1h" }] }));
+    scene.pool("p", json!({ "policies": ["x"] }));
+    scene.roll();
+    let canary = scene.objects.rollouts[0].spec.plan.waves[0].nodes[0].uid.clone();
+    let n = canary.strip_prefix("uid-").unwrap().parse().unwrap();
+    reaches(&mut scene, n);
+    scene.says(1 - n).staged = Some(payload(NEW).into());
+    scene.says(n).health.as_mut().unwrap().seconds = 10_000;
+    let since = json!({ "state": "Waiting", "soakingSince": "2026-06-01T10:30:00Z" });
+    scene.objects.rollouts[0].status = Some(serde_json::from_value(since).unwrap());
+    let soak = |scene: &Scene| {
+        let round = scene.round();
+        let decision = &round.pools["p"].as_ref().unwrap().decision;
+        (decision.passed, decision.soaking_since)
+    };
+    assert_eq!(soak(&scene), (1, None));
+    let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
+    scene.pool("p", json!({ "policies": ["x"], "target": target }));
+    scene.objects.rollouts[0].status = Some(report::aside(&scene.round().aside[0], now()));
+    scene.pool("p", json!({ "policies": ["x"] }));
+    assert_eq!(soak(&scene), (0, Some(now())), "nobody has watched it meanwhile");
+}
