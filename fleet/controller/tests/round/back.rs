@@ -319,6 +319,12 @@ fn a_look_that_sees_no_node_makes_no_new_rollout_and_one_that_sees_few_has_canar
     let round = scene.round();
     assert!(round.ledger.grants.is_empty(), "nobody knows that the canary still runs it: {:?}", round.ledger.grants);
     assert_eq!(round.new[0].spec.plan.waves.len(), 2);
+    // Nor if another one answers in its place.
+    let mut scene = wanted_again(json!({ "finished": false, "passed": 1 }));
+    let n = canary.strip_prefix("uid-").unwrap().parse().unwrap();
+    reaches(&mut scene, n);
+    scene.says(n).node = "another".to_owned();
+    assert_eq!(scene.round().new.len(), 1);
 }
 
 #[test]
