@@ -1,6 +1,10 @@
 //! Find files on a disk without its partition table: those that a list names, and an ESP or a slot of ours.
 
-use super::{error::ProbeError, head};
+use super::{
+    error::ProbeError,
+    gpt::{place, raw_table},
+    head,
+};
 use crate::{
     device::BlockIo,
     fat::{FatFile, FatVolume},
@@ -11,6 +15,7 @@ use slipway_core::{
     digest::{Sha256, Sums},
     disk::{
         foreign_mbr,
+        gpt_grow::RawTable,
         layout::{ENTRY_ARRAY_BYTES, ESP_OFFSET, Part},
         magic::recognise,
     },
@@ -41,7 +46,10 @@ pub(super) fn is_free_of_others(disk: &dyn BlockIo) -> bool {
     let is_protective = |entries: Vec<foreign_mbr::Entry>| entries.iter().all(was_protective);
     let is_unused = recognise(&head)
         .is_none_or(|found| found.short == "boot sector" && foreign_mbr::partitions(&head).is_none_or(is_protective));
-    is_unused && is_blank_behind_the_table(disk)
+    // What others make of a whole disk goes over the first copy of the table.
+    let has_esp = |table: RawTable| place(&table.entries(), Part::Esp, disk.sector_size()).is_some();
+    let is_table_whole = || raw_table(disk, Lba(1)).is_some_and(has_esp);
+    is_unused && (is_table_whole() || is_blank_behind_the_table(disk))
 }
 
 /// Whether there are zeros from the table to the first partition, as an install leaves them: what others make of a whole disk need

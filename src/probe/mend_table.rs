@@ -292,9 +292,11 @@ fn without_entry(
     if told.is_some() || are_zeros(head) {
         return told;
     }
-    // Programs for tables give it the room of the whole disk.
-    let mut ends = (MIB..=place.len.min(MOST_SEARCHED_BYTES)).step_by(MIB as usize);
-    recognise(head).is_none().then(|| ends.find(ends_there)).flatten().or(by_table)
+    if recognise(head).is_some() || place.len > MOST_SEARCHED_BYTES {
+        return by_table;
+    }
+    // Programs for tables give it the room of the whole disk. The last end is its own: others are of disk images in it.
+    (1..=place.len / MIB).rev().map(|mib| mib * MIB).find(ends_there).or(by_table)
 }
 
 // Slots and volumes that are larger are not searched for: that takes reads for each MiB.

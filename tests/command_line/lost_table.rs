@@ -240,15 +240,22 @@ fn what_is_in_use_by_others_is_not_mended() {
         fs::remove_file(&image).unwrap();
     }
     let image = world.installed(&[]);
-    // In the ring of labels of ZFS, wherever the next one goes.
-    let behind = [128 << 10, 250 << 10].map(|at| ("ZFS", at, &b"\x0c\xb1\xba"[..]));
-    for (what, at, magic) in THEIRS.iter().chain(&behind) {
+    for (what, at, magic) in &THEIRS {
         let before = read_at(&image, *at, magic.len());
         write_at(&image, 0, &[0; 512]);
         write_at(&image, *at, magic);
         is_left_alone(&image, what);
         write_at(&image, *at, &before);
     }
+    // In the ring of labels of ZFS, wherever the next one goes; with it goes a block over our table.
+    for at in [128 << 10, 250 << 10] {
+        let theirs = [(at, &b"\x0c\xb1\xba"[..]), (8192, b"boot block")];
+        theirs.iter().for_each(|(at, bytes)| write_at(&image, *at, bytes));
+        is_left_alone(&image, "ZFS");
+        theirs.iter().for_each(|(at, bytes)| write_at(&image, *at, &vec![0; bytes.len()]));
+    }
+    // What lies behind a table that is whole is older.
+    write_at(&image, 512 << 10, b"old");
     on_disk(&image, &["repair"]).succeeds();
 }
 

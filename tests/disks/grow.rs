@@ -228,6 +228,8 @@ fn what_ends_with_its_description_keeps_its_end() {
         verified(&image);
     };
     let md = 0xa92b_4efc_u32;
+    // A disk image in it has a description of its own.
+    write_at(&image, at.offset + 32 * MIB - 8192, &md.to_le_bytes());
     for (head, from_end, magic) in [
         (noise(5, 4096), 8192, md.to_le_bytes()),
         (noise(5, 4096), 64 << 10, md.to_be_bytes()),

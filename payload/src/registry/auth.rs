@@ -46,9 +46,9 @@ impl Auth {
         self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Go on as a stranger: the registry does not take our credentials.
-    pub fn forget(&self) {
-        *self.header.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// From now on requests have this header.
+    pub fn keep(&self, header: &str) {
+        *self.header.lock().unwrap_or_else(PoisonError::into_inner) = Some(header.to_owned());
     }
 
     pub const fn has_credentials(&self) -> bool {
@@ -62,10 +62,12 @@ impl Auth {
         refusal: Response<Body>,
         rejected: Option<&str>,
     ) -> Result<String, RequestError> {
-        self.answer(agents, refusal, rejected, true)
+        let header = self.answer(agents, refusal, rejected, true)?;
+        self.keep(&header);
+        Ok(header)
     }
 
-    /// Get an Authorization header after a 401 for `/v2/`. A scope that is named there is not the repository's.
+    /// Get an Authorization header after a 401 for `/v2/`, which is not kept. A scope that is named there is not the repository's.
     pub fn introduce(&self, agents: &Agents, challenge: Response<Body>) -> Result<String, RequestError> {
         self.answer(agents, challenge, None, false)
     }
@@ -94,7 +96,6 @@ impl Auth {
         if rejected == Some(header.as_str()) {
             return Err(self.denied(refusal, &self.origin, true));
         }
-        *self.header.lock().unwrap_or_else(PoisonError::into_inner) = Some(header.clone());
         Ok(header)
     }
 

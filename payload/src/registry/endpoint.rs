@@ -293,11 +293,12 @@ impl Endpoint {
         // A token service has compared them already.
         if header.starts_with("Basic ") {
             let answer = self.send(&root, &request, Some(&header))?;
-            if matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-                self.auth.forget();
+            let status = answer.status();
+            if status != StatusCode::NOT_FOUND && (status.is_client_error() || status.is_server_error()) {
                 return Err(self.refused(answer, true));
             }
         }
+        self.auth.keep(&header);
         Ok(Some(header))
     }
 

@@ -239,6 +239,16 @@ fn wrong_credentials_hide_nothing_that_strangers_see() {
         let sent = server.requests().iter().filter(|request| request.header("authorization").is_some()).count();
         assert!(sent <= 1, "they are not sent twice");
     }
+    // Nor do those that nothing is said of.
+    let server = Server::new(|request, out| match request.header("authorization") {
+        Some(_) if request.target == "/v2/" => reply(out, 429, &[], b""),
+        None if request.target.ends_with("/manifests/open") => reply(out, 200, &[], b"[3]"),
+        None if request.target != "/v2/" => reply(out, 404, &[], b""),
+        _ => reply(out, 401, &[("WWW-Authenticate", "Basic realm=x")], b""),
+    });
+    let registry = as_me(&dir, &server);
+    assert!(registry.tagged("signature").unwrap().found.is_empty());
+    assert_eq!(registry.tagged_as("open").root().unwrap().bytes, b"[3]");
 }
 
 /// Port 80 of many a registry leads to its port 443, and does nothing else.

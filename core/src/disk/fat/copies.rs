@@ -138,5 +138,23 @@ pub fn empty_info(offset: u64, sector: u64, read: &mut Read) -> Option<Vec<u8>> 
 
 /// Whether a boot sector says that FSInfo and its own copy are where we put them.
 fn says_where(boot: &[u8]) -> bool {
-    boot[48..52] == [1, 0, 6, 0]
+    let reserved = u16::from_le_bytes([boot[14], boot[15]]);
+    // With fewer sectors the FAT begins where the copy of FSInfo would be.
+    boot[48..52] == [1, 0, 6, 0] && reserved > 7
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `mkfs.fat -R 7` puts no copy of FSInfo in the first FAT.
+    #[test]
+    fn the_copy_of_fsinfo_lies_before_the_fat() {
+        for (reserved, is_there) in [(7, false), (8, true), (32, true)] {
+            let mut boot = [0; 512];
+            boot[14] = reserved;
+            boot[48..52].copy_from_slice(&[1, 0, 6, 0]);
+            assert_eq!(says_where(&boot), is_there, "{reserved}");
+        }
+    }
 }
