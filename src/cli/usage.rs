@@ -40,7 +40,8 @@ fn taken_without_flag(verb: &Command, arg: &str) -> Option<String> {
     let name = arg.strip_prefix("--")?.to_uppercase();
     let mut names = verb.get_positionals().flat_map(|arg| arg.get_value_names().unwrap_or_default());
     let is_taken = names.any(|names| names.split('|').any(|taken| taken == name));
-    is_taken.then(|| format!("`installer {} {name}` takes it without {arg}", verb.get_name()))
+    let called = ["installer", verb.get_name(), &name].join(" ");
+    is_taken.then(|| format!("`{called}` takes it without {arg}"))
 }
 
 /// Why a command line is refused with an argument that is not UTF-8: clap does not say which one it is.

@@ -52,16 +52,20 @@ pub(super) fn is_free_of_others(disk: &dyn BlockIo) -> bool {
     is_unused && (is_table_whole() || is_blank_behind_the_table(disk))
 }
 
+// Where all of it cannot be read at once, so much may be unreadable.
+const STEP: usize = 64 << 10;
+
 /// Whether there are zeros from the table to the first partition, as an install leaves them: what others make of a whole disk need
 /// not have its magic at the beginning. What cannot be read counts as zeros.
 fn is_blank_behind_the_table(disk: &dyn BlockIo) -> bool {
-    const STEP: u64 = 64 << 10;
     // Entries may stand in one of two places, and the table may be one for larger sectors.
     let behind = 2 * (SectorSize::S4096.bytes() + ENTRY_ARRAY_BYTES);
     let end = ESP_OFFSET.min(disk.size());
-    (behind..end).step_by(STEP as usize).all(|at| {
-        let mut bytes = vec![0; STEP.min(end - at) as usize];
-        disk.read_back(at, &mut bytes).is_err() || are_zeros(&bytes)
+    let mut bytes = vec![0; end.saturating_sub(behind) as usize];
+    let is_zero = |at: u64, bytes: &mut [u8]| disk.read_back(at, bytes).map(|()| are_zeros(bytes)).ok();
+    is_zero(behind, &mut bytes).unwrap_or_else(|| {
+        let mut steps = bytes.chunks_mut(STEP).zip((behind..).step_by(STEP));
+        steps.all(|(bytes, at)| is_zero(at, bytes).unwrap_or(true))
     })
 }
 

@@ -187,6 +187,7 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--recursive", "oras"),
     ("--now", "systemctl"),
     ("--what", "systemd-inhibit"),
+    ("--delete", "sgdisk"),
     ("--dump", "sfdisk"),
     ("--empty", "systemd-repart"),
     ("--entrypoint", "docker"),

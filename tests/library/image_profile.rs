@@ -58,6 +58,7 @@ fn a_base_profile_says_the_rest() {
         "--disk-size=4GiB",
         "--source=dir:/usr/install/amd64",
         "--sector-size=512",
+        "--efi-loader=slipway",
         "--platform=metal",
         "--arch=amd64",
     ];
@@ -78,6 +79,7 @@ output: {imageOptions: {diskFormat: qcow2, diskFormatOptions: ''}, isoOptions: {
         "--disk-size=4GiB",
         "--source=dir:/usr/install/arm64",
         "--sector-size=4096",
+        "--efi-loader=slipway",
         "--platform=nocloud",
         "--arch=arm64",
     ];
@@ -147,7 +149,8 @@ fn a_container_image_is_a_source() {
     for (asset, imager, image) in cases {
         let profile = format!("baseProfileName: aws\narch: amd64\ninput: {{baseInstaller: {{{asset}}}}}\n");
         let all = ["--kind=raw", "--out=/out/aws-amd64.raw.zst", "--disk-size=8GiB", "--sector-size=512"];
-        means(imager, &profile, &[&all[..], &["--platform=aws", "--arch=amd64"], image].concat());
+        let more = ["--efi-loader=slipway", "--platform=aws", "--arch=amd64"];
+        means(imager, &profile, &[&all[..], &more, image].concat());
     }
 }
 
@@ -205,8 +208,14 @@ fn base_profiles() {
 /// The keys lie where Talos' imager has them, unless the profile says otherwise.
 #[test]
 fn secure_boot_is_a_key_and_a_certificate() {
-    let disk =
-        ["--kind=raw", "--disk-size=4GiB", "--sector-size=512", "--source=dir:/usr/install/amd64", "--arch=amd64"];
+    let disk = [
+        "--kind=raw",
+        "--disk-size=4GiB",
+        "--sector-size=512",
+        "--efi-loader=slipway",
+        "--source=dir:/usr/install/amd64",
+        "--arch=amd64",
+    ];
     let expected = [
         "--out=/out/metal-amd64-secureboot.raw.zst",
         "--platform=metal",
