@@ -1,12 +1,9 @@
 //! Every call of the device, those of probing too, fails once, in every way it can. In the gate these are samples, see
 //! [`sampled`].
 
-use std::{iter, time::Instant};
+use std::{cell::RefCell, iter, ops::Range, time::Instant};
 
-use slipway_core::{
-    plan::{self, Plan},
-    units::Extent,
-};
+use slipway_core::{plan::Plan, units::Extent};
 use slipway_test_support::fixtures::DISK_BYTES;
 
 use super::{
@@ -78,22 +75,23 @@ pub fn sampled(
     chosen.iter().enumerate().map(by_turns).collect()
 }
 
+/// The calls of the look behind a plan, which was made after `planned` calls: from where the half before it was written, up to
+/// the plan's first write.
+fn look(calls: &[(Call, Extent)], planned: usize) -> Range<usize> {
+    let is_write = |(call, _): &(Call, Extent)| matches!(call, Call::Write | Call::Zero);
+    let from = calls[..planned].iter().rposition(|(call, _)| *call != Call::Read).map_or(0, |last| last + 1);
+    from..calls[planned..].iter().position(is_write).map_or(calls.len(), |write| planned + write)
+}
+
 impl Scenario {
     /// Fail each call once, as [`sampled`] has it.
     fn faults(&self) -> Faults {
-        let calls = {
-            let disk = RecordingDisk::new(DISK_BYTES, self.story.pages.clone());
-            self.again(&disk).unwrap();
-            disk.calls()
-        };
-        let (first_half, second_look) = self.first_half();
-        let is_write = |call: Call| call == Call::Write || call == Call::Zero;
-        // A look lasts until the first write after it. What is read once all is written is not what was to be written.
-        let all_written = calls[..second_look].iter().rposition(|(call, _)| *call != Call::Read).unwrap();
-        let looks = [0, all_written].map(|from| {
-            let writes = calls[from..].iter().position(|(call, _)| is_write(*call));
-            from..writes.map_or(calls.len(), |writes| from + writes)
-        });
+        // The calls until each plan, and the disk as it was found: a repair in two halves has two.
+        let (disk, halves) = (RecordingDisk::new(DISK_BYTES, self.story.pages.clone()), RefCell::new(Vec::new()));
+        self.edited(&disk, &|_| halves.borrow_mut().push((disk.calls().len(), disk.pages()))).unwrap();
+        let (calls, (planned, before)) =
+            (disk.calls(), halves.into_inner().into_iter().unzip::<_, _, Vec<_>, Vec<_>>());
+        let looks: Vec<_> = planned.into_iter().map(|planned| look(&calls, planned)).collect();
         let mut seen = Faults { calls: calls.len(), ..Faults::default() };
         for (n, fault) in sampled(&calls, self.turn(), faults) {
             let (call, extent) = calls[n];
@@ -101,7 +99,7 @@ impl Scenario {
             seen.runs += 1;
             let disk = RecordingDisk::failing(DISK_BYTES, self.story.pages.clone(), n, fault);
             let result = self.again(&disk);
-            let (soft, why) = match self.judge_fault((n, call, fault), probing, &disk, &result, &first_half) {
+            let (soft, why) = match self.judge_fault((n, call, fault), probing, &disk, &result, &before) {
                 Ok(None) => continue,
                 Ok(Some(why)) => (true, why),
                 Err(why) => (false, why),
@@ -124,7 +122,7 @@ impl Scenario {
         probing: bool,
         disk: &RecordingDisk,
         result: &Result<Plan, Failed>,
-        first_half: &Pages,
+        before: &[Pages],
     ) -> Result<Option<String>, String> {
         let mut forgotten = None;
         // The plan may go on without one copy of two, or a marker; but it tells.
@@ -136,7 +134,7 @@ impl Scenario {
             let strict = self.judge.state(&pages, true).and_then(|_| match result {
                 Ok(_) if spared && (self.is_in_force(&pages) || self.wiped.is_some()) => Ok(()),
                 Ok(_) => self.is_done(&pages).map_err(|why| format!("success, and {why}")),
-                Err(failed) => self.is_true(failed, &pages, first_half),
+                Err(failed) => self.is_true(failed, &pages, before),
             });
             match strict {
                 // What probing could not read is taken for damaged. A system that was written is to be whole.
@@ -163,16 +161,8 @@ impl Scenario {
         }
     }
 
-    /// The disk after the first half of a repair, and the number of calls until then. Another verb has no second half.
-    fn first_half(&self) -> (Pages, usize) {
-        let disk = RecordingDisk::new(DISK_BYTES, self.story.pages.clone());
-        let plan = World::get().run_one(&self.verb, &disk, &self.story.cmdline, &|_| (), &|_| ()).unwrap();
-        let pages = if plan::is_first_half(&plan) { disk.pages() } else { self.story.pages.clone() };
-        (pages, disk.calls().len())
-    }
-
     /// Whether an error says what is so. The second half of a repair tells of itself: the first one was told before.
-    fn is_true(&self, failed: &Failed, pages: &Pages, first_half: &Pages) -> Result<(), String> {
+    fn is_true(&self, failed: &Failed, pages: &Pages, before: &[Pages]) -> Result<(), String> {
         let says = |what: &str| failed.text.contains(what);
         let lies = |so: bool, what: &str| if so { Ok(()) } else { Err(format!("{what} is not true: {}", failed.text)) };
         if failed.promise.as_ref().is_some_and(|promise| says(promise)) {
@@ -181,7 +171,7 @@ impl Scenario {
         let all = Extent { offset: 0, len: DISK_BYTES };
         let first = self.judge.state(pages, false)?;
         if says("nothing was written") {
-            lies([&self.story.pages, first_half].into_iter().any(|before| pages.same(before, all)), "nothing written")?;
+            lies(before.iter().any(|before| pages.same(before, all)), "nothing written")?;
         }
         if says("is not tried") || says("still boots") {
             lies(matches!(first, Outcome::Boots { trial: false, .. }), "that it is not tried")?;

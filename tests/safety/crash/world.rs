@@ -279,23 +279,6 @@ impl World {
         edit: &dyn Fn(&mut Plan),
         before_step: &dyn Fn(usize),
     ) -> Result<Plan, Failed> {
-        let plan = self.run_one(verb, disk, cmdline, edit, before_step)?;
-        if !plan::is_first_half(&plan) {
-            return Ok(plan);
-        }
-        let rest = self.run_with(verb, disk, cmdline, edit, before_step)?;
-        Ok(Plan { warnings: [plan.warnings, rest.warnings.clone()].concat(), ..rest })
-    }
-
-    /// The same, but of a repair in two halves only the first.
-    pub fn run_one(
-        &self,
-        verb: &Verb,
-        disk: &dyn BlockIo,
-        cmdline: &str,
-        edit: &dyn Fn(&mut Plan),
-        before_step: &dyn Fn(usize),
-    ) -> Result<Plan, Failed> {
         if let Some(change) = meta_change(verb) {
             let meta = MetaOnDisk::look(disk, "disk").map_err(Failed::before)?;
             let mut plan = meta.plan("disk", &change).map_err(Failed::before)?;
@@ -323,7 +306,12 @@ impl World {
         let mut told = Told(vec![], before_step);
         let done = installed.carry_out(&plan, sources, &mut told);
         plan.warnings.extend(told.0);
-        done.map_err(|e| Failed::during(e, &plan)).map(|_| plan)
+        done.map_err(|e| Failed::during(e, &plan))?;
+        if !plan::is_first_half(&plan) {
+            return Ok(plan);
+        }
+        let rest = self.run_with(verb, disk, cmdline, edit, before_step)?;
+        Ok(Plan { warnings: [plan.warnings, rest.warnings.clone()].concat(), ..rest })
     }
 
     /// What a command does, with a change that is no [`Verb`], by an installer that has the other boot loaders.
