@@ -50,10 +50,10 @@ impl Executor<'_, '_> {
             }
             Step::FreeClusters { copy, extents, runs } => self.free(*copy, extents, runs),
             Step::CountFree { extent } => {
-                let (map, found) = (self.map(&[])?, self.read(*extent));
-                let made = probe::empty_info(self.disk, self.esp_extent()?, *extent);
-                let mut sectors = found.iter().cloned().chain(made);
-                match sectors.find_map(|mut sector| map.count_free(&mut sector).then_some(sector)) {
+                let (map, esp, found) = (self.map(&[])?, self.esp_extent()?, self.read(*extent));
+                let counted = |mut sector: Vec<u8>| map.count_free(&mut sector).then_some(sector);
+                let anew = || probe::empty_info(self.disk, esp, *extent).and_then(counted);
+                match found.as_ref().ok().cloned().and_then(counted).or_else(anew) {
                     Some(sector) => self.small(extent.offset, sector),
                     None => found.map(|_| vec![]),
                 }

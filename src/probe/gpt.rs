@@ -192,10 +192,11 @@ pub(super) fn raw_table(disk: &dyn BlockIo, at: Lba) -> Option<RawTable> {
 
 /// Whether the backup was not damaged, but is gone with the end of the disk: its place, as the primary names it, is blank.
 pub(super) fn is_backup_gone(disk: &dyn BlockIo, copies: &GptCopies) -> bool {
-    let sector = disk.sector_size();
-    let Some(copy) = raw_table(disk, Lba(1)).filter(|_| copies.primary.is_ok() && copies.backup.is_err()) else {
+    if copies.primary.is_err() || copies.backup.is_ok() {
         return false;
-    };
+    }
+    let Some(copy) = raw_table(disk, Lba(1)) else { return false };
+    let sector = disk.sector_size();
     let end = copy.other().0.checked_add(1).and_then(|blocks| blocks.checked_mul(sector.bytes()));
     let mut bytes = vec![0; copy.copy_bytes(sector) as usize];
     let from = end.and_then(|end| end.checked_sub(bytes.len() as u64));
