@@ -12,7 +12,7 @@ use slipway_core::{
     disk::{
         layout::{Part, gpt_bytes, overlap},
         magic::{HEAD_BYTES, recognise},
-        volume_fault::{Known, VolumeFault},
+        volume_fault::{Format, VolumeFault},
         xfs::{XfsSize, is_intact},
     },
     plan::{Covered, GptFacts, VolumeHolds},
@@ -58,7 +58,7 @@ pub fn volumes(disk: &dyn BlockIo, gpt: &GptFacts) -> Volumes {
         }
         found.faults.extend(fault.map(|fault| {
             let what = format!("{part}: {fault} (the partition begins at byte {} of the disk)", extent.offset);
-            (part, VolumeFault { what, known: known(disk, extent) })
+            (part, VolumeFault { what, format: format_of(disk, extent) })
         }));
         found.held.insert(part, held);
     }
@@ -110,17 +110,17 @@ fn lost(disk: &dyn BlockIo, head: &[u8], extent: Extent) -> Option<String> {
     let mut first = vec![0; MIB.min(extent.len) as usize];
     disk.read_back(extent.offset, &mut first).ok()?;
     let at = data_at(&first)?;
-    Some(match known(disk, extent) {
-        Known::Xfs => "the superblock of its XFS file system is lost".to_owned(),
-        Known::Luks => "the first header of its LUKS volume is lost, and there is a second one".to_owned(),
-        Known::Nothing => {
+    Some(match format_of(disk, extent) {
+        Format::Xfs => "the superblock of its XFS file system is lost".to_owned(),
+        Format::Luks2 => "the first header of its LUKS volume is lost, and there is a second one".to_owned(),
+        Format::Unknown => {
             format!("it begins with no known file system, and it is not blank: there is data at byte {at} of it")
         }
     })
 }
 
-fn known(disk: &dyn BlockIo, extent: Extent) -> Known {
-    Known::of(|at, bytes| {
+fn format_of(disk: &dyn BlockIo, extent: Extent) -> Format {
+    Format::of(|at, bytes| {
         let mut found = vec![0; bytes.len()];
         let is_inside = at + bytes.len() as u64 <= extent.len;
         is_inside && disk.read_back(extent.offset + at, &mut found).is_ok() && found == bytes

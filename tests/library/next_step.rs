@@ -11,7 +11,7 @@ use slipway_core::{
         gpt::GptError,
         layout::Part,
         meta::{ADV_BYTES, Meta},
-        volume_fault::Known,
+        volume_fault::Format,
     },
     kernel::arch::Arch,
     payload::manifest::KernelArgs,
@@ -312,7 +312,7 @@ fn table() {
 /// Where the original of an image is attached, the links of its partitions are the original's. So they are wherever the image
 /// lies.
 fn an_image_is_mended_by_its_bytes(shared: &SystemFacts) {
-    let lost = lost(Known::Xfs);
+    let lost = lost(Format::Xfs);
     for disk in ["disk.img", "/dev/shm/disk.img"] {
         let image = Beside { disk, is_image: true, problems: true, ..beside() };
         let told = [shared, &lost].map(|facts| {

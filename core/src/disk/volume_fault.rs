@@ -1,4 +1,4 @@
-//! What is wrong with the volume in STATE or EPHEMERAL, what is known of it, and what brings it back.
+//! What is wrong with the volume in STATE or EPHEMERAL, what its format is, and what brings it back.
 
 use crate::prelude::*;
 
@@ -7,20 +7,20 @@ use crate::prelude::*;
 pub struct VolumeFault {
     /// The fault, as a sentence.
     pub what: String,
-    /// What tells which program may write there.
-    pub known: Known,
+    /// It tells which program may write there.
+    pub format: Format,
 }
 
-/// What is known of a volume that is not whole. A program for another format than its own destroys what is left of it: the
+/// The format of a volume that is not whole, as far as it is known. A program for another format than its own destroys what is left of it: the
 /// superblocks of an older file system still lie everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum Format {
     /// An XFS file system, by its superblock or by the headers behind that.
     Xfs,
     /// A LUKS2 volume, by its second header.
-    Luks,
-    /// Nothing.
-    Nothing,
+    Luks2,
+    /// Not known.
+    Unknown,
 }
 
 // Of a disk.
@@ -29,7 +29,7 @@ const SECTORS: [u64; 4] = [512, 1024, 2048, 4096];
 const SECOND_HEADERS: [u64; 9] =
     [0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000, 0x10_0000, 0x20_0000, 0x40_0000];
 
-impl Known {
+impl Format {
     /// `holds` says whether the volume has these bytes at this byte of it.
     pub fn of(holds: impl Fn(u64, &[u8]) -> bool) -> Self {
         // The first allocation group goes on with them (XFS Algorithms and Data Structures, "Allocation Groups").
@@ -37,22 +37,22 @@ impl Known {
         // The second header says where it is.
         let has_header = |at: u64| holds(at, b"SKUL\xba\xbe\0\x02") && holds(at + 256, &at.to_be_bytes());
         if holds(0, b"XFSB") || SECTORS.into_iter().any(has_group) {
-            Known::Xfs
+            Format::Xfs
         } else if SECOND_HEADERS.into_iter().any(has_header) {
-            Known::Luks
+            Format::Luks2
         } else {
-            Known::Nothing
+            Format::Unknown
         }
     }
 
     /// How it comes back. `on` makes the command line of a program for the volume. What is not known is only read.
     pub fn remedy(self, on: impl Fn(&str) -> String) -> String {
         match self {
-            Known::Xfs => {
+            Format::Xfs => {
                 format!("`{}` may bring the file system back from its other superblocks", on("xfs_repair"))
             }
-            Known::Luks => format!("`{}` writes its first header again, by the second one", on("cryptsetup repair")),
-            Known::Nothing => format!(
+            Format::Luks2 => format!("`{}` writes its first header again, by the second one", on("cryptsetup repair")),
+            Format::Unknown => format!(
                 "`{}` and `{}` only read, and may tell what it was: the program that made it brings it back",
                 on("blkid -p"),
                 on("xfs_repair -n")
@@ -65,33 +65,33 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn of(marks: &[(u64, &[u8])]) -> Known {
-        Known::of(|at, bytes| marks.iter().any(|(place, mark)| *place == at && mark.starts_with(bytes)))
+    fn of(marks: &[(u64, &[u8])]) -> Format {
+        Format::of(|at, bytes| marks.iter().any(|(place, mark)| *place == at && mark.starts_with(bytes)))
     }
 
     #[test]
     fn what_is_left_tells_what_it_was() {
         const SECOND: &[u8] = b"SKUL\xba\xbe\0\x02";
-        assert_eq!(of(&[(0, b"XFSB")]), Known::Xfs);
+        assert_eq!(of(&[(0, b"XFSB")]), Format::Xfs);
         for sector in SECTORS {
-            assert_eq!(of(&[(sector, b"XAGF"), (2 * sector, b"XAGI")]), Known::Xfs);
+            assert_eq!(of(&[(sector, b"XAGF"), (2 * sector, b"XAGI")]), Format::Xfs);
             // What others made there has left one of them.
-            assert_eq!(of(&[(sector, b"XAGF")]), Known::Nothing);
-            assert_eq!(of(&[(2 * sector, b"XAGI")]), Known::Nothing);
+            assert_eq!(of(&[(sector, b"XAGF")]), Format::Unknown);
+            assert_eq!(of(&[(2 * sector, b"XAGI")]), Format::Unknown);
         }
         for at in SECOND_HEADERS {
-            assert_eq!(of(&[(at, SECOND), (at + 256, &at.to_be_bytes())]), Known::Luks);
-            assert_eq!(of(&[(at, SECOND), (at + 256, &(2 * at).to_be_bytes())]), Known::Nothing, "a copy of one");
+            assert_eq!(of(&[(at, SECOND), (at + 256, &at.to_be_bytes())]), Format::Luks2);
+            assert_eq!(of(&[(at, SECOND), (at + 256, &(2 * at).to_be_bytes())]), Format::Unknown, "a copy of one");
         }
-        assert_eq!(of(&[]), Known::Nothing);
+        assert_eq!(of(&[]), Format::Unknown);
     }
 
     #[test]
     fn what_is_not_known_is_only_read() {
         let on = |program: &str| format!("{program} DISK");
-        assert!(Known::Xfs.remedy(on).contains("`xfs_repair DISK`"));
-        assert!(Known::Luks.remedy(on).contains("`cryptsetup repair DISK`"));
-        let remedy = Known::Nothing.remedy(on);
+        assert!(Format::Xfs.remedy(on).contains("`xfs_repair DISK`"));
+        assert!(Format::Luks2.remedy(on).contains("`cryptsetup repair DISK`"));
+        let remedy = Format::Unknown.remedy(on);
         let programs: Vec<&str> = remedy.split('`').skip(1).step_by(2).collect();
         assert_eq!(programs, ["blkid -p DISK", "xfs_repair -n DISK"]);
     }

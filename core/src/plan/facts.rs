@@ -452,7 +452,7 @@ impl SystemFacts {
                 format!("{}: `installer status` says what brings that back", fault.what)
             }
             _ => {
-                let remedy = fault.known.remedy(str::to_owned);
+                let remedy = fault.format.remedy(str::to_owned);
                 format!("{}: {remedy}, and `installer status` says what else does", fault.what)
             }
         }));

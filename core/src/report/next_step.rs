@@ -334,7 +334,7 @@ impl Deciding<'_> {
 
     fn data_lost(&self) -> Option<NextStep> {
         let (part, fault) = self.facts.data_faults.first_key_value()?;
-        let (remedy, disk) = (fault.known.remedy(|program| self.on_part(*part, program)), quoted(self.beside.disk));
+        let (remedy, disk) = (fault.format.remedy(|program| self.on_part(*part, program)), quoted(self.beside.disk));
         Some(words(format!(
             "{}. What boots is whole. {remedy}. If nothing does, `installer wipe {part} --disk {disk} --format-data` makes a \
              new file system, and what was in it is gone",
