@@ -153,7 +153,8 @@ fn is_known(media_type: &str) -> bool {
     )
 }
 
-fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, ImageError> {
+/// Parse an index, a manifest or a configuration. `what` names it in the error.
+pub fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, ImageError> {
     parse_document(bytes)
         .map_err(|e| ImageError::invalid(what, format!("does not follow the OCI image specification: {e}")))
 }

@@ -9,8 +9,8 @@ use super::{
     beside::{MAX_BESIDE_BYTES, signed_document},
     cosign::{SIGNATURE, signature_in, tag_of},
     layout::descriptor_of,
+    resolve::parse,
     sink::put_bytes,
-    store::parse_document,
 };
 use crate::trust::SIMPLE_SIGNING;
 use slipway_core::digest::Sha256;
@@ -82,7 +82,7 @@ impl Signable {
             ImageError::invalid(&tag, why)
         };
         for Document { bytes, .. } in self.image.store.named(&tag)? {
-            for (n, layer) in manifest_of(&bytes, &tag)?.layers().iter().enumerate() {
+            for (n, layer) in parse::<ImageManifest>(&bytes, &tag)?.layers().iter().enumerate() {
                 let place = format!("{tag}, layer {}", n + 1);
                 bytes_left = bytes_left.checked_sub(layer.size()).ok_or_else(too_much)?;
                 let document = signed_document(&*self.image.store, layer, &place)?;
@@ -115,14 +115,9 @@ impl Signable {
     }
 }
 
-fn manifest_of(bytes: &[u8], what: &str) -> Result<ImageManifest, ImageError> {
-    parse_document(bytes)
-        .map_err(|e| ImageError::invalid(what, format!("does not follow the OCI image specification: {e}")))
-}
-
 /// The layers of a manifest that holds signatures, as far as their documents are in `blobs`.
 pub fn layers_of(manifest: &[u8], blobs: &[Vec<u8>]) -> Result<Vec<SignedLayer>, ImageError> {
-    let manifest = manifest_of(manifest, "a manifest of signatures")?;
+    let manifest: ImageManifest = parse(manifest, "a manifest of signatures")?;
     let document = |layer: &Descriptor| {
         let found = blobs.iter().find(|bytes| layer.digest().as_ref() == format!("sha256:{}", Sha256::of(bytes)));
         Some(SignedLayer::from_descriptor(layer, found?.clone()))
