@@ -83,8 +83,7 @@ pub fn counting<'a>(
     rollouts: &'a [Rollout],
     readings: &BTreeMap<String, NodeReading>,
 ) -> Vec<&'a Rollout> {
-    let is_it = |of: &&Rollout| of.spec.plan.pool == pool && of.spec.plan.payload == payload;
-    let mut counting: Vec<_> = rollouts.iter().filter(is_it).collect();
+    let mut counting: Vec<_> = of_payload(pool, payload, rollouts).collect();
     counting.sort_by_key(|of| Reverse(names::number(of)));
     // A further rollout has no node of the one before it. If it has one, all before it are over, also when nodes come back.
     if let Some(last) = counting.windows(2).position(|pair| begins_anew(pair[0], pair[1])) {
@@ -103,8 +102,11 @@ fn begins_anew(rollout: &Rollout, before: &Rollout) -> bool {
 
 /// The last rollout of this payload in this pool.
 pub fn last<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout]) -> Option<&'a Rollout> {
-    let is_it = |of: &&Rollout| of.spec.plan.pool == pool && of.spec.plan.payload == payload;
-    rollouts.iter().filter(is_it).max_by_key(|of| names::number(of))
+    of_payload(pool, payload, rollouts).max_by_key(|of| names::number(of))
+}
+
+fn of_payload<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout]) -> impl Iterator<Item = &'a Rollout> {
+    rollouts.iter().filter(move |of| of.spec.plan.pool == pool && of.spec.plan.payload == payload)
 }
 
 /// Rollouts of this pool that bring something else, and were not put aside yet. The newest is the last.
