@@ -8,7 +8,7 @@ use slipway_core::{
     digest::Sha256,
     media::format::{DEFAULT_IMAGE_BYTES, ImageKind, Stamp},
     report::{FailureKind, ImageReport, Observer, Report},
-    units::{MIB, SectorSize},
+    units::{GIB, MIB, SectorSize},
 };
 
 use super::{
@@ -104,8 +104,8 @@ fn whole_sectors(request: &ImageRequest) -> Result<u64, String> {
     if !request.kind.takes(sector) {
         return Err(format!("--sector-size {}: VHD, VMDK and OVA have sectors of 512 bytes", sector.bytes()));
     }
-    if request.kind.max_bytes().is_some_and(|most| bytes > most) {
-        return Err(format!("--disk-size: {bytes} bytes are more than a VHD can have, 2040 GiB"));
+    if let Some(most) = request.kind.max_bytes().filter(|most| bytes > *most) {
+        return Err(format!("--disk-size: {bytes} bytes are more than a VHD can have, {} GiB", most / GIB));
     }
     if request.kind == ImageKind::Vhd && !bytes.is_multiple_of(MIB) {
         return Err(format!("--disk-size: {bytes} bytes is no whole number of MiB, and Azure takes no other VHD"));
