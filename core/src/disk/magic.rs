@@ -56,6 +56,12 @@ const MAGICS: &[Magic] = &[
     packed("a file compressed with xz", "xz", b"\xfd7zXZ\0"),
     packed("a file compressed with zstd", "zstd", b"\x28\xb5\x2f\xfd"),
     packed("a file compressed with gzip", "gzip", b"\x1f\x8b\x08"),
+    packed("a file compressed with lz4", "lz4", b"\x04\x22\x4d\x18"),
+    packed("a file compressed with lzop", "lzop", b"\x89LZO\0\r\n\x1a\n"),
+    packed("a zip archive", "zip", b"PK\x03\x04"),
+    packed("a 7z archive", "7z", b"7z\xbc\xaf\x27\x1c"),
+    // The magic of the first block: that of the file is three letters.
+    Magic { at: 4, ..packed("a file compressed with bzip2", "bzip2", b"1AY&SY") },
     content("an XFS file system", "XFS", 0, b"XFSB"),
     volume("a LUKS volume", "LUKS", 0, b"LUKS\xba\xbe"),
     content("a squashfs", "squashfs", 0, b"hsqs"),
