@@ -299,10 +299,11 @@ impl Plan {
     /// Whether the plan reaches its goal without this step. A cache counts until the next boot only, and nothing needs the
     /// history. The ways back do without META, where they only drop a label, and without a marker, which counts only if both
     /// copies of boot.env are lost: an upgrade needs one, because it destroys the other slot.
-    pub const fn is_optional(&self, step: &Step) -> bool {
+    pub fn is_optional(&self, step: &Step) -> bool {
         match step {
             // The subjects of these steps are in force. Lost clusters do no harm.
-            Step::ForgetCached { .. } | Step::FreeClusters { .. } | Step::CountFree { .. } => true,
+            Step::ForgetCached { .. } | Step::FreeClusters { .. } => true,
+            Step::CountFree { .. } => !repair::counts_anew(self),
             // The record of a trial is all that its plan is about.
             Step::WriteHistory { .. } => !matches!(self.goal, Goal::Trial),
             Step::WriteMarker { .. } | Step::WriteMetaLegacy { .. } | Step::WriteMetaCopy { .. } => {

@@ -179,6 +179,18 @@ fn lost_sectors(system: &SystemFacts) -> impl Iterator<Item = Step> {
     system.esp_sectors.iter().map(copy)
 }
 
+/// Whether a plan writes both sectors that say how many clusters are free, because both are lost: Linux mounts no ESP without
+/// them. Where it is about other things, the number alone may be wrong.
+pub(super) fn counts_anew(plan: &Plan) -> bool {
+    let counted = |step: &Step| match step {
+        Step::CountFree { extent } => Some(*extent),
+        _ => None,
+    };
+    let mut counted = plan.steps.iter().filter_map(counted);
+    let first = counted.next();
+    plan.goal == Goal::Repair && counted.any(|other| Some(other) != first)
+}
+
 /// A lost ESP gets the missing files, or is made again.
 fn write_esp(
     draft: &mut Draft,
