@@ -208,7 +208,10 @@ pub(super) fn ours(disk: &dyn BlockIo, gpt: &Gpt) -> Result<GptFacts, ProbeError
     let sector = disk.sector_size();
     let (header, entries) = gpt.in_use()?;
     if header.entries > ENTRIES {
-        return Err(ProbeError::Foreign(format!("its table has {} entries, not {ENTRIES}", header.entries)));
+        let is_ours = Part::ALL.iter().all(|part| place(entries, *part, sector).is_some());
+        let remedy =
+            if is_ours { format!("; `sgdisk --resize-table={ENTRIES} DISK` makes it as small") } else { String::new() };
+        return Err(ProbeError::Foreign(format!("its table has {} entries, not {ENTRIES}{remedy}", header.entries)));
     }
     let (mut parts, mut guids) = ([Extent { offset: 0, len: 0 }; 7], [Uuid::nil(); 7]);
     let found = |part: Part| place(entries, part, sector);
@@ -301,22 +304,36 @@ fn table(disk: &dyn BlockIo, at: Lba) -> Result<Table, GptError> {
     Ok((header, entries))
 }
 
+/// The copy with its header at `at`, whatever stands in the place of its signature: `wipefs` and `fdisk` clear no more of a table.
+/// The checksums prove the rest.
+pub(super) fn unsigned_table(disk: &dyn BlockIo, at: Lba) -> Option<RawTable> {
+    const SIGNATURE: &[u8] = b"EFI PART";
+    let mut block = header(disk, at).ok()?;
+    block[..SIGNATURE.len()].copy_from_slice(SIGNATURE);
+    let (header, bytes) = with_entries(disk, at, &block).ok()?;
+    RawTable::new(header, bytes).ok()
+}
+
 // The copy with its header at `at`. One that cannot be read is as lost as a damaged one.
 fn copy(disk: &dyn BlockIo, at: Lba) -> Result<(Header, Vec<u8>), GptError> {
-    let sector = disk.sector_size();
-    let inside =
-        |lba: Lba, len: u64| lba.offset(sector).filter(|o| o.checked_add(len).is_some_and(|end| end <= disk.size()));
-    let Some(offset) = inside(at, sector.bytes()) else {
-        return Err(GptError::Unusable("it lies beyond the end of the disk"));
-    };
-    let fetch = |offset: u64, buf: &mut [u8]| read(disk, offset, buf).map_err(|e| GptError::Unreadable(e.to_string()));
-    let mut block = vec![0; sector.bytes() as usize];
-    fetch(offset, &mut block)?;
-    let header = Header::decode(&block, at)?;
-    let mut entries = vec![0; header.entries_bytes()];
-    let Some(offset) = inside(header.entries_lba, entries.len() as u64) else {
-        return Err(GptError::Unusable("its entries lie beyond the end of the disk"));
-    };
-    fetch(offset, &mut entries)?;
+    with_entries(disk, at, &header(disk, at)?)
+}
+
+fn header(disk: &dyn BlockIo, at: Lba) -> Result<Vec<u8>, GptError> {
+    fetch(disk, at, disk.sector_size().bytes() as usize, "it lies beyond the end of the disk")
+}
+
+fn with_entries(disk: &dyn BlockIo, at: Lba, block: &[u8]) -> Result<(Header, Vec<u8>), GptError> {
+    let header = Header::decode(block, at)?;
+    let entries =
+        fetch(disk, header.entries_lba, header.entries_bytes(), "its entries lie beyond the end of the disk")?;
     Ok((header, entries))
+}
+
+fn fetch(disk: &dyn BlockIo, at: Lba, len: usize, beyond: &'static str) -> Result<Vec<u8>, GptError> {
+    let is_inside = |offset: &u64| offset.checked_add(len as u64).is_some_and(|end| end <= disk.size());
+    let offset = at.offset(disk.sector_size()).filter(is_inside).ok_or(GptError::Unusable(beyond))?;
+    let mut bytes = vec![0; len];
+    read(disk, offset, &mut bytes).map_err(|e| GptError::Unreadable(e.to_string()))?;
+    Ok(bytes)
 }

@@ -6,7 +6,10 @@ use super::{
     at_end::at_end,
     error::ProbeError,
     files::{has_boot_state, is_free_of_others, slot_boots},
-    gpt::{Gpt, ON_THE_COPY, is_backup_gone, lba1, needs, ours, place, raw_table, second_copy, wrong_places},
+    gpt::{
+        Gpt, ON_THE_COPY, is_backup_gone, lba1, needs, ours, place, raw_table, second_copy, unsigned_table,
+        wrong_places,
+    },
     head,
     own_lists::own_lists,
     part_content::{PartContent, has_meta},
@@ -23,6 +26,7 @@ use slipway_core::{
         gpt_mend::{Hints, OurEntries, our_entries, outside},
         layout::{BIOS_BYTES, BIOS_OFFSET, DEFAULT_SLOT_BYTES, ESP_BYTES, ESP_OFFSET, Part, gpt_bytes, min_slot_bytes},
         magic::recognise,
+        volume_bytes::volume_bytes,
         xfs::{XfsSize, is_intact, uuid_of},
     },
     payload::{manifest::MANIFEST, partuuids::named_partuuids},
@@ -77,12 +81,13 @@ fn lba0(disk: &dyn BlockIo) -> Lba0 {
 fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Misplaced)> {
     let (sector, bytes) = (disk.sector_size(), table_bytes(disk));
     let basis = basis(disk, gpt)?;
-    let basis_lost = basis.is_none();
+    let are_lost = gpt.in_use().is_err();
     let first = basis.as_ref().map(RawTable::entries).unwrap_or_default();
     let (second, by_first) = (gpt.contradicting(), hints(disk, &first, basis.as_ref()));
     let copies = Copies { first: &first, second, hints: by_first, disk_bytes: bytes, sector };
     let chosen = choose(&copies, &PartContent::new(disk))?;
-    let mut ours = our_entries(&chosen.entries, hints(disk, &chosen.entries, basis.as_ref()), bytes, sector)?;
+    let by_chosen = hints(disk, &chosen.entries, basis.as_ref());
+    let mut ours = our_entries(&chosen.entries, by_chosen, bytes, sector)?;
     let end = second_copy(disk, by_first.copy_bytes(sector));
     let room = off_the_copy(disk, ours.parts[Part::Ephemeral.index()], end);
     if let Some(room) = room {
@@ -90,19 +95,19 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
         ours.faults.push(ON_THE_COPY.to_owned());
     }
     // A whole backup that says something else may be the one that is right.
-    let is_doubtful =
-        ours.is_inferred || !chosen.misplaced.is_empty() || matches!(gpt.backup, Err(GptError::OtherTable));
+    let is_told = chosen.misplaced.is_empty() && !matches!(gpt.backup, Err(GptError::OtherTable));
+    let is_doubtful = are_lost || ours.is_inferred || !is_told;
     if wrong_places(&ours.parts, sector).is_some() || (is_doubtful && !is_there(disk, &ours)) {
         return None;
     }
     // So does an install leave a disk that did not end: it takes META away before it writes, and brings it back when what boots
     // is verified.
-    if lba0 != Lba0::Whole && basis_lost && !has_meta(disk, ours.parts[Part::Meta.index()]) {
+    if lba0 != Lba0::Whole && are_lost && !has_meta(disk, ours.parts[Part::Meta.index()]) {
         return None;
     }
     let disk_guid = || disk_guid(disk, &ours).unwrap_or_else(|| seeded(disk, "disk"));
     let basis = basis.or_else(|| RawTable::empty(disk_guid(), bytes, sector))?;
-    let found = found_guids(disk, &ours, basis_lost);
+    let found = found_guids(disk, &ours, are_lost);
     let guids = Part::ALL.map(|part| found[part.index()].unwrap_or_else(|| seeded(disk, part.name())));
     let new_guids = Part::ALL.into_iter().filter(|part| found[part.index()].is_none()).map(Part::name).collect();
     let wanted = basis.with_ours(&ours, &guids, bytes, sector)?;
@@ -115,7 +120,7 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
     let names_it = raw_table(disk, Lba(1)).is_some_and(|raw| raw.other() == last);
     let primary_is_right = gpt.primary.is_ok() && says_it(Lba(1)) && (names_it || backup_is_right);
     let misplaced = misplaced(gpt, &copies, &chosen);
-    let faults = if basis_lost {
+    let faults = if are_lost {
         vec![both_lost(gpt)?]
     } else {
         let first = chosen_faults(&chosen, &misplaced).chain(ours.faults.iter().cloned());
@@ -134,10 +139,17 @@ fn look(disk: &dyn BlockIo, gpt: &Gpt, lba0: Lba0) -> Option<(MendTableFacts, Mi
         backup_last,
         table,
         new_guids,
+        others_lost: chosen.entries.is_empty() && had_room(by_chosen, ours.parts[Part::Ephemeral.index()], end),
         lba0,
         end_is_blank: is_backup_gone(disk, &gpt.copies(sector)),
     };
     (!facts.faults.is_empty()).then_some((facts, misplaced))
+}
+
+// Whether others may have had a partition between EPHEMERAL and the second copy of the table, which begins at `end`.
+fn had_room(hints: Hints, ephemeral: Extent, end: u64) -> bool {
+    // An installation leaves less than that.
+    hints.ephemeral.is_none() || end.saturating_sub(ephemeral.end()) > 2 * MIB
 }
 
 // The disk was larger: by its table, or by a file system that ends beyond its end. Nothing is made smaller to fit.
@@ -174,8 +186,12 @@ fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
     let hints = hints(disk, &entries, basis.as_ref());
     let ours = our_entries(&entries, hints, has, sector)?;
     let place = ours.parts[part.index()];
-    let superblock = head(disk, place).filter(|head| ours.guids[part.index()].is_none() && is_intact(head))?;
-    let bytes = XfsSize::from_superblock(&superblock)?.bytes()?.checked_next_multiple_of(MIB)?;
+    let head = head(disk, place).filter(|_| ours.guids[part.index()].is_none())?;
+    let bytes = match XfsSize::from_superblock(&head) {
+        Some(size) => size.bytes().filter(|_| is_intact(&head)),
+        None => volume_bytes(&head),
+    };
+    let bytes = bytes?.checked_next_multiple_of(MIB)?;
     let needs = bytes.checked_add(place.offset + hints.copy_bytes(sector))?;
     (needs > has).then_some(ProbeError::Shrunk { part, needs, has })
 }
@@ -192,7 +208,8 @@ fn held(disk: &dyn BlockIo, place: Extent) -> Option<u64> {
     if are_zeros(&head) { Some(0) } else { XfsSize::from_superblock(&head)?.bytes() }
 }
 
-// The copy that counts. `Some(None)` if both are lost, and None if one of them may come back or is of another kind.
+// The copy that counts. `Some(None)` if both are lost, and None if one of them may come back or is of another kind. One that
+// only lacks its signature is not lost.
 fn basis(disk: &dyn BlockIo, gpt: &Gpt) -> Option<Option<RawTable>> {
     let at = match (&gpt.primary, &gpt.backup) {
         (Ok(_), _) => Some(Lba(1)),
@@ -206,9 +223,19 @@ fn basis(disk: &dyn BlockIo, gpt: &Gpt) -> Option<Option<RawTable>> {
         }
     };
     match at {
-        None => Some(None),
+        None => Some(unsigned(disk)),
         Some(at) => raw_table(disk, at).filter(|raw| raw.may_hold_ours()).map(Some),
     }
+}
+
+// A copy without its signature that has all of our partitions on this disk. Others may be of an earlier life of the disk.
+fn unsigned(disk: &dyn BlockIo) -> Option<RawTable> {
+    let (sector, bytes) = (disk.sector_size(), table_bytes(disk));
+    let is_here = |(place, _): (Extent, Uuid)| place.end() <= bytes;
+    let has_ours =
+        |raw: &RawTable| Part::ALL.iter().all(|part| place(&raw.entries(), *part, sector).is_some_and(is_here));
+    let at = [Lba(1), Lba(bytes / sector.bytes() - 1)];
+    at.into_iter().filter_map(|at| unsigned_table(disk, at)).find(|raw| raw.may_hold_ours() && has_ours(raw))
 }
 
 fn misplaced(gpt: &Gpt, copies: &Copies, chosen: &Chosen) -> Misplaced {
@@ -287,8 +314,11 @@ fn without_entry(
         round_down(end, MIB).checked_sub(place.offset).filter(|len| (1..=place.len).contains(len))
     });
     let ends_there = |len: &u64| matches!(at_end(disk, Extent { len: *len, ..place }), Ok(Some(_)));
-    // An XFS file system fills it, but for the rest of the last MiB; in a DRBD device it does not.
-    let told = by_table.filter(ends_there).or(by_itself);
+    // What is in it fills it, but for the rest of the last MiB; in a DRBD device it does not.
+    let told = by_table.filter(ends_there).or(by_itself).or_else(|| {
+        let whole = volume_bytes(head)?.checked_next_multiple_of(MIB)?;
+        Some([whole, whole + MIB].into_iter().find(ends_there).unwrap_or(whole))
+    });
     if told.is_some() || are_zeros(head) {
         return told;
     }

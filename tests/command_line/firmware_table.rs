@@ -1,12 +1,17 @@
 //! A partition table whose checksums are right, and of which firmware does not take what it shall.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde_json::json;
 use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
-    world::{Content, IMAGE_BYTES, Range, World, json_of, noise, on_disk, partition, read_at, refused, tool, write_at},
+    world::{
+        Content, IMAGE_BYTES, Loop, Range, World, json_of, noise, on_disk, partition, read_at, refused, tool, write_at,
+    },
 };
 
 use super::damage::{PARTS, installed, is_mended};
@@ -195,6 +200,100 @@ fn the_second_copy_is_as_large_as_its_table() {
     for verb in ["status", "repair"] {
         says(&image, verb, &[&larger]);
     }
+}
+
+/// The remedy is the other way round.
+#[test]
+fn a_table_that_somebody_made_larger() {
+    let world = World::new();
+    let image = installed(&world);
+    tool!("sgdisk", "--resize-table=256", &image);
+    for verb in ["status", "repair"] {
+        says(&image, verb, &["its table has 256 entries, not 128; `sgdisk --resize-table=128 DISK` makes it as small"]);
+    }
+    tool!("sgdisk", "--resize-table=128", &image);
+    on_disk(&image, &["verify"]).succeeds();
+}
+
+/// A disk with a partition of others behind EPHEMERAL, and the table as `sfdisk` tells it.
+fn with_photos(world: &World, data: &str) -> (PathBuf, String) {
+    let image = world.installed(&[data]);
+    tool!("truncate", "--size=+100M", &image);
+    tool!("sgdisk", "-e", "--new=8:0:+64M", "--change-name=8:photos", &image);
+    let table = tool!("sfdisk", "--dump", &image);
+    (image, table)
+}
+
+/// So do `wipefs` and `fdisk` leave it, which clear no more than what a disk is known by.
+#[test]
+fn a_table_that_only_lacks_its_signatures_is_as_it_was() {
+    let world = World::new();
+    let last = IMAGE_BYTES + 100 * MIB - 512;
+    let clear: [Damage; 3] = [
+        ("wipefs", &|image| drop(tool!("wipefs", "--all", "--force", image))),
+        ("both signatures", &|image| [512, last].iter().for_each(|at| write_at(image, *at, &[0; 8]))),
+        ("the first copy, and the signature of the second", &|image| {
+            write_at(image, 512, &[0; 33 * 512]);
+            write_at(image, last, &[0; 8]);
+        }),
+    ];
+    for (what, clear) in clear {
+        let (image, table) = with_photos(&world, "--format-data=false");
+        clear(&image);
+        says(&image, "status", &["both copies of it are lost", "`installer repair --disk "]);
+        let told = on_disk(&image, &["repair"]).succeeds().stderr;
+        assert!(!told.contains("note: if others") && !told.contains("new PARTUUIDs"), "{what}: {told}");
+        on_disk(&image, &["repair"]).succeeds();
+        assert_eq!(tool!("sfdisk", "--dump", &image), table, "{what}");
+        on_disk(&image, &["verify"]).succeeds();
+    }
+}
+
+/// A stale copy that has not our partitions is no table of this disk.
+#[test]
+fn signatures_are_given_back_to_no_table_of_others() {
+    let world = World::new();
+    let image = installed(&world);
+    let table = tool!("sfdisk", "--dump", &image);
+    let others = world.sparse("others.img", IMAGE_BYTES);
+    tool!("sgdisk", "--new=1:2048:+100M", "--change-name=1:data", &others);
+    write_at(&image, 512, &read_at(&others, 512, 33 * 512));
+    write_at(&image, 512, &[0; 8]);
+    write_at(&image, IMAGE_BYTES - 512, &[0; 512]);
+    on_disk(&image, &["repair"]).succeeds();
+    let lines = |table: &str| table.lines().filter(|line| line.contains("name=")).count();
+    assert_eq!(lines(&tool!("sfdisk", "--dump", &image)), lines(&table));
+    on_disk(&image, &["verify"]).succeeds();
+}
+
+/// Nothing says any more that others had a partition, and EPHEMERAL is not laid over it where what is in it says its size.
+#[test]
+fn a_volume_ends_where_it_says_if_all_entries_are_lost() {
+    const NOTE: &str = "note: if others had partitions behind EPHEMERAL";
+    let world = World::new();
+    for (data, make, is_known) in [
+        ("--format-data=false", Some("mkfs.ext4"), true),
+        ("--format-data=true", None, true),
+        ("--format-data=false", None, false),
+    ] {
+        let (image, table) = with_photos(&world, data);
+        let before = partition(&image, "EPHEMERAL");
+        if let Some(make) = make {
+            let [at, len] =
+                [("offset", before.offset), ("sizelimit", before.len)].map(|(name, n)| format!("--{name}={n}"));
+            tool!(make, "-q", "-F", &Loop::attach(&image, &[&at, &len]).node);
+        }
+        tool!("sgdisk", "--zap-all", &image);
+        assert!(on_disk(&image, &["repair"]).succeeds().stderr.contains(NOTE), "{make:?}");
+        on_disk(&image, &["repair"]).succeeds();
+        let after = partition(&image, "EPHEMERAL");
+        assert_eq!((after.offset, after.len == before.len), (before.offset, is_known), "{make:?}: {table}");
+        on_disk(&image, &["verify"]).succeeds();
+    }
+    // Where it has all room, there were none.
+    let image = installed(&world);
+    tool!("sgdisk", "--zap-all", &image);
+    assert!(!on_disk(&image, &["repair"]).succeeds().stderr.contains(NOTE));
 }
 
 /// `repair` begins with the table, for which there is no room: so it is not advised, whatever else it would mend.

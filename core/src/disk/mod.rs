@@ -18,5 +18,6 @@ pub mod own;
 pub mod partition_type;
 pub mod region;
 pub mod sectors;
+pub mod volume_bytes;
 pub mod volume_fault;
 pub mod xfs;

@@ -49,6 +49,8 @@ pub struct MendTableFacts {
     pub backup_last: bool,
     /// Partitions with new PARTUUIDs, because nothing says the old ones.
     pub new_guids: Vec<&'static str>,
+    /// No entry of any partition was left, and others may have had some behind EPHEMERAL.
+    pub others_lost: bool,
     /// What is known of LBA 0.
     pub lba0: Lba0,
     /// The place of the backup is blank.
@@ -58,6 +60,10 @@ pub struct MendTableFacts {
 /// The note of a disk whose backup GPT was not damaged, but is gone with the end of the disk.
 pub const END_IS_BLANK: &str = "the place of the backup GPT is blank, as where the disk was smaller for a time: then EPHEMERAL has \
                                 lost its end, too, and `xfs_repair -n` on its partition tells";
+
+/// The note of a table without any entry: EPHEMERAL takes all room that is left, now or when it grows.
+const OTHERS_ARE_LOST: &str = "if others had partitions behind EPHEMERAL, their entries are lost with the table, and EPHEMERAL lies on \
+                               them now or grows over them at the next boot, unless `sgdisk` gives them their places back before";
 
 /// Plan it. Another repair finds other losses.
 pub fn mend_table(base: &RequestBase, facts: &MendTableFacts) -> Plan {
@@ -71,9 +77,10 @@ pub fn mend_table(base: &RequestBase, facts: &MendTableFacts) -> Plan {
     let warning = (!new.is_empty()).then(|| {
         format!("these partitions get new PARTUUIDs, because nothing says the old ones any more: {}", new.join(", "))
     });
-    let end = facts.end_is_blank.then(|| END_IS_BLANK.to_owned());
+    let end = facts.end_is_blank.then_some(END_IS_BLANK);
+    let others = facts.others_lost.then_some(OTHERS_ARE_LOST);
     Plan {
-        warnings: warning.into_iter().chain(end).collect(),
+        warnings: warning.into_iter().chain([end, others].into_iter().flatten().map(str::to_owned)).collect(),
         result: format!("the partition table is written again ({what}), and no data was changed; {more}"),
         meanwhile: "the partition table is not written again in whole, and all data is as it was".to_owned(),
         ..bare(base, facts.disk_guid, steps(facts))
