@@ -228,14 +228,28 @@ fn basis(disk: &dyn BlockIo, gpt: &Gpt) -> Option<Option<RawTable>> {
     }
 }
 
-// A copy without its signature that has all of our partitions on this disk. Others may be of an earlier life of the disk.
+// A copy without its signature that is of what lies on this disk. Others may be of an earlier life of the disk.
 fn unsigned(disk: &dyn BlockIo) -> Option<RawTable> {
-    let (sector, bytes) = (disk.sector_size(), table_bytes(disk));
-    let is_here = |(place, _): (Extent, Uuid)| place.end() <= bytes;
-    let has_ours =
-        |raw: &RawTable| Part::ALL.iter().all(|part| place(&raw.entries(), *part, sector).is_some_and(is_here));
-    let at = [Lba(1), Lba(bytes / sector.bytes() - 1)];
-    at.into_iter().filter_map(|at| unsigned_table(disk, at)).find(|raw| raw.may_hold_ours() && has_ours(raw))
+    let last = table_bytes(disk) / disk.sector_size().bytes() - 1;
+    let tables = [Lba(1), Lba(last)].into_iter().filter_map(|at| unsigned_table(disk, at));
+    tables.filter(RawTable::may_hold_ours).find(|raw| is_of_this_system(disk, raw))
+}
+
+// Whether a table has all of our partitions where they lie, and is of the same disk as they.
+fn is_of_this_system(disk: &dyn BlockIo, raw: &RawTable) -> bool {
+    let (entries, sector, bytes) = (raw.entries(), disk.sector_size(), table_bytes(disk));
+    let is_here = |part: Part| place(&entries, part, sector).is_some_and(|(place, _)| place.end() <= bytes);
+    let ours = our_entries(&entries, hints(disk, &entries, Some(raw)), bytes, sector);
+    let Some(ours) = ours.filter(|ours| Part::ALL.into_iter().all(is_here) && is_there(disk, ours)) else {
+        return false;
+    };
+    // Without a slot that says the GUID, the serial number of the ESP has to agree: its PARTUUID begins with that.
+    let esp = Part::Esp.index();
+    let has_serial = || {
+        let volume = FatVolume::open(disk, ours.parts[esp]);
+        volume.is_ok_and(|volume| ours.guids[esp].is_some_and(|guid| guid.as_fields().0 == volume.serial()))
+    };
+    disk_guid(disk, &ours).map_or_else(has_serial, |guid| guid == raw.disk_guid())
 }
 
 fn misplaced(gpt: &Gpt, copies: &Copies, chosen: &Chosen) -> Misplaced {

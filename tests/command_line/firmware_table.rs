@@ -266,6 +266,51 @@ fn signatures_are_given_back_to_no_table_of_others() {
     on_disk(&image, &["verify"]).succeeds();
 }
 
+/// An image leaves the end of a larger disk as it was: with the table of an earlier life, from which `wipefs` took the signature.
+#[test]
+fn signatures_are_given_back_to_no_table_of_an_earlier_life() {
+    const TABLE: usize = 33 * 512;
+    let world = World::new();
+    let (bytes, end) = (IMAGE_BYTES + 200 * MIB, IMAGE_BYTES + 200 * MIB - TABLE as u64);
+    for (slot, are_slots_lost) in [("64MiB", false), ("80MiB", false), ("64MiB", true)] {
+        let old = world.sparse("old.img", bytes);
+        world.install(&old, &[&format!("--slot-size={slot}")]).succeeds();
+        tool!("wipefs", "--all", "--force", &old);
+        let image = world.installed(&[]);
+        let (guid, slots) = (tool!("sfdisk", "--disk-id", &image), slots(&image));
+        tool!("truncate", format!("--size={bytes}"), &image);
+        write_at(&image, end, &read_at(&old, end, TABLE));
+        write_at(&image, 512, &[0; TABLE]);
+        if are_slots_lost {
+            slots.iter().for_each(|at| write_at(&image, *at, &[0; 4096]));
+            on_disk(&image, &["repair"]).exits(INSTALL);
+        } else {
+            on_disk(&image, &["repair"]).succeeds();
+            assert_eq!(tool!("sfdisk", "--disk-id", &image), guid, "{slot}");
+            on_disk(&image, &["verify"]).succeeds();
+        }
+        fs::remove_file(&image).unwrap();
+    }
+}
+
+/// Where the slots do not say which disk they are of, the ESP does.
+#[test]
+fn signatures_are_given_back_where_the_slots_are_lost() {
+    let world = World::new();
+    let (image, table) = with_photos(&world, "--format-data=false");
+    let slots = slots(&image);
+    tool!("wipefs", "--all", "--force", &image);
+    slots.iter().for_each(|at| write_at(&image, *at, &[0; 4096]));
+    for _ in ["the table", "LBA 0"] {
+        on_disk(&image, &["repair"]).succeeds();
+    }
+    assert_eq!(tool!("sfdisk", "--dump", &image), table);
+}
+
+fn slots(image: &Path) -> [u64; 2] {
+    ["BOOT-A", "BOOT-B"].map(|name| partition(image, name).offset)
+}
+
 /// Nothing says any more that others had a partition, and EPHEMERAL is not laid over it where what is in it says its size.
 #[test]
 fn a_volume_ends_where_it_says_if_all_entries_are_lost() {

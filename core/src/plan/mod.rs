@@ -320,7 +320,7 @@ impl Plan {
             let mut envs: Vec<BootEnv> = Vec::new();
             // The copies before the plan; later writes to a copy find the bytes that the plan has written.
             let mut before: [Option<Option<BootEnv>>; 2] = [None, None];
-            for step in &plan.steps {
+            for step in &plan.without_history().steps {
                 if let Step::WriteBootEnv { copy, env, over, .. } = step {
                     before[usize::from(*copy != 1)].get_or_insert_with(|| over.clone());
                     if envs.last() != Some(env) {
@@ -330,8 +330,7 @@ impl Plan {
             }
             (envs, before.map(Option::flatten))
         };
-        let ((envs, before), (others, others_before)) =
-            (boot_envs(&self.without_history()), boot_envs(&other.without_history()));
+        let ((envs, before), (others, others_before)) = (boot_envs(self), boot_envs(other));
         let conflict = before.iter().zip(&others_before).any(|(a, b)| a.is_some() && b.is_some() && a != b);
         let same = (self.goal, self.disk_guid, &self.system) == (other.goal, other.disk_guid, &other.system);
         same && self.esp == other.esp && self.bootloader == other.bootloader && envs == others && !conflict
