@@ -250,6 +250,18 @@ fn blocks_of_lz4_end_where_they_end() {
     assert_eq!(verdict(&padded, 5), Ok(()));
     assert_eq!(verdict(&[padded, vec![0; 600]].concat(), 5), Ok(()));
     assert_eq!(verdict(&[&bytes[..], &bytes].concat(), 5), Ok(()), "two archives, each with its magic");
+    // Fewer than four zeros make a size of them and of what follows.
+    let archive = cpio(&content(1, 700));
+    for next in [Format::Cpio, Format::Gzip(false), Format::Xz(Check::Crc32, false), Format::Zstd(3, true, true)] {
+        let next = next.pack(&archive);
+        for zeros in 0..4 {
+            let result = verdict(&[&bytes, &vec![0; zeros][..], &next].concat(), 5);
+            let is_refused = matches!(result, Err(Unbootable::NotUnpacked { why, .. }) if why.contains("four zeros"));
+            assert!(is_refused, "{zeros}: {result:?}");
+        }
+        let aligned = (bytes.len() + 4).next_multiple_of(4);
+        assert_eq!(verdict(&[&bytes, &vec![0; aligned - bytes.len()][..], &next].concat(), 5), Ok(()));
+    }
     // Nothing comes out of the first block, if its size is none.
     let mut damaged = bytes;
     damaged[7] = 0x7f;

@@ -226,20 +226,32 @@ fn zstd_block(heading: &[u8], checksum: bool) -> Next {
     }
 }
 
+const BEHIND_LZ4: &str = "is followed by another archive behind fewer than four zeros: put four zeros or more between the two, or \
+                          compress it with zstd or xz";
+
 // doc/lz4_Frame_format.md, "Legacy frame": blocks of up to 8 MiB, each behind its size. Another archive may follow.
 fn lz4_block(heading: &[u8]) -> Next {
     const MAGIC: u64 = 0x184c_2102;
+    // The beginning of a gzip stream without a name.
+    const GZIP: u64 = 0x0008_8b1f;
     // Of 8 MiB that cannot be compressed (`LZ4_COMPRESSBOUND`).
     const MOST_BYTES: u64 = (8 << 20) + (8 << 20) / 255 + 16;
     match le32(heading, heading.len() - 4) {
         Some(0) => Next::End { skip: 0 },
         Some(MAGIC) => Next::Heading { skip: 0, need: 4 },
+        // Hardly the size of a block.
+        Some(GZIP) if heading.len() == 4 => Next::Refused(BEHIND_LZ4),
         Some(size) if size <= MOST_BYTES => Next::Heading { skip: size, need: 4 },
         // Linux takes these bytes for the size of a block, and fails there. As those of the first one, nothing comes out.
         _ if heading.len() > 4 => Next::Damaged,
-        _ if Part::may_begin(&heading[heading.len() - 4..]) => Next::Refused(
-            "is followed by another archive at once: put four zeros or more between the two, or compress it with zstd or xz",
-        ),
+        _ if may_be_padding(&heading[heading.len() - 4..]) => Next::Refused(BEHIND_LZ4),
         _ => Next::Unknown,
     }
+}
+
+/// Whether these four bytes begin another part, behind as many zeros as align it.
+fn may_be_padding(bytes: &[u8]) -> bool {
+    let rest = &bytes[bytes.iter().take_while(|byte| **byte == 0).count()..];
+    let is_aligned = rest.len() < bytes.len();
+    Part::may_begin(rest) || (is_aligned && Part::MAGICS.iter().any(|(magic, ..)| magic.starts_with(rest)))
 }
