@@ -29,6 +29,9 @@ use slipway_core::{
 };
 
 const CHUNK_BYTES: usize = 256 << 10;
+// Zeros behind the payload's own initramfs, at least. Blocks of lz4 have no other end mark: Linux takes what follows fewer zeros
+// for one more block, and unpacks nothing of it.
+const GAP_BYTES: u64 = 4;
 
 /// Why a live medium was not made. Its name does not exist, or is still the file that it was.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +139,7 @@ impl LiveContents<'_> {
         self.fits()?;
         let error = |e| LiveError::from(target.error(e));
         let (first, time) = (self.initramfs, self.time);
-        let mut to = Builder { region: initramfs, archive: Newc::new(first.size, time), pieces: vec![] };
+        let mut to = Builder { region: initramfs, archive: Newc::new(first.size + GAP_BYTES, time), pieces: vec![] };
         to.expect(first, 0);
         to.dirs(PAYLOAD_DIR).map_err(error)?;
         let mut places = BTreeMap::new();

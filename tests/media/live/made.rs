@@ -4,9 +4,11 @@ use std::fs;
 
 use slipway_test_support::{
     exit_code::INPUT,
+    files,
     images::{Layout, Pack, built},
     world::{
-        self, Outcome, Payload, World, assert_clean_fat, asset, assets, extract, installer, program, real_kernel, tool,
+        self, Outcome, Payload, World, assert_clean_fat, asset, assets, extract, installer, noise, program,
+        real_kernel, tool,
     },
 };
 
@@ -215,6 +217,27 @@ fn a_container_image_is_carried_whole() {
     assert_eq!(digest.trim(), image["digest"].as_str().unwrap());
     tool!("skopeo", "copy", "--quiet", &source, format!("dir:{}", world.path("copied").display()));
     Outcome::of(&mut installer(["inspect", "--strict", &source])).succeeds();
+}
+
+/// Its blocks have no end mark but zeros: Linux would take an archive at once behind them for one more.
+#[test]
+fn an_initramfs_of_lz4_has_its_end() {
+    let world = World::new();
+    for bytes in (2000..2020).step_by(5) {
+        let archive = files::cpio(&noise(1, bytes));
+        let packed = world::finished_bytes(program("lz4").args(["-l", "-c"]).write_stdin(archive));
+        world.payload.write(Payload::INITRAMFS, packed);
+        let (tar, _) = made(&world, "pxe", "live.tar", &["--force"]);
+        tool!("tar", "--extract", "--file", &tar, "--directory", world.path(""), "initramfs");
+        // What the same program says of it as the initramfs of a payload.
+        let own = world.payload.read(Payload::INITRAMFS);
+        world.payload.write(Payload::INITRAMFS, fs::read(world.path("initramfs")).unwrap());
+        checksum(&world);
+        world.payload.write(Payload::INITRAMFS, own);
+        for name in ["SHA256SUMS", "manifest.json"] {
+            world.payload.remove(name);
+        }
+    }
 }
 
 #[test]

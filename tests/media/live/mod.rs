@@ -67,8 +67,8 @@ fn unpacked_initramfs(world: &World, initramfs: &Path) -> PathBuf {
     let own = world.payload.read(Payload::INITRAMFS);
     let bytes = fs::read(initramfs).unwrap();
     assert!(bytes.starts_with(&own), "the payload's initramfs is not the first");
-    let behind = &bytes[own.len().next_multiple_of(4)..];
-    assert!(behind.starts_with(b"070701"));
+    let (zeros, behind) = bytes[own.len()..].split_at((own.len() + 4).next_multiple_of(4) - own.len());
+    assert!(zeros.iter().all(|byte| *byte == 0) && behind.starts_with(b"070701"));
     let (archive, dir) = (world.path("cpio"), world.path("unpacked-cpio"));
     fs::write(&archive, behind).unwrap();
     fs::create_dir(&dir).unwrap();

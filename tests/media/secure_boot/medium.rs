@@ -26,7 +26,7 @@ fn sbverify(key: &Key, file: &Path) -> bool {
 fn carried(world: &World, initramfs: &[u8]) -> PathBuf {
     let own = world.payload.read(Payload::INITRAMFS);
     let (archive, dir) = (world.path("cpio"), world.path("carried"));
-    fs::write(&archive, &initramfs[own.len().next_multiple_of(4)..]).unwrap();
+    fs::write(&archive, &initramfs[(own.len() + 4).next_multiple_of(4)..]).unwrap();
     fs::create_dir(&dir).unwrap();
     tool!("sh", "-c", r#"cd "$1" && cpio --quiet --extract --make-directories <"$0""#, &archive, &dir);
     dir.join("slipway")
