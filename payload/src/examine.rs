@@ -15,7 +15,7 @@ use slipway_core::{
     digest::{self, Sha256, SumsError},
     kernel::{
         arch::Arch,
-        cmdline::{ControlCharacter, check_characters},
+        cmdline::{ControlCharacter, bare, check_characters},
         config::KernelOptions,
         placeholder::{self, PlaceholderError},
     },
@@ -360,7 +360,7 @@ impl Found {
     fn settles<'t>(&self, name: &str, cmdline: &'t str) -> Result<&'t str, PayloadError> {
         let wrong = |source| PayloadError::Placeholder { path: self.place.join(name), source };
         check_characters(cmdline).map_err(|source| PayloadError::Control { path: self.place.join(name), source })?;
-        placeholder::check(cmdline).map_err(wrong).map(|()| cmdline.trim_start_matches('\u{feff}').trim_ascii())
+        placeholder::check(cmdline).map_err(wrong).map(|()| bare(cmdline))
     }
 
     fn version(&self) -> Result<Option<String>, PayloadError> {

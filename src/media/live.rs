@@ -19,7 +19,10 @@ use crate::{
 };
 use slipway_core::{
     digest::{Sha256, Sums},
-    kernel::cpio::{Entry, Newc},
+    kernel::{
+        cmdline::bare,
+        cpio::{Entry, Newc},
+    },
     media::live::{CONTAINER, MAX_INITRAMFS_BYTES, PAYLOAD_DIR},
     payload::{
         facts::PayloadFacts,
@@ -191,7 +194,7 @@ impl LiveContents<'_> {
     // Add the list of `installer checksum`. Check the files that no digest covers.
     fn add_checksums(&self, texts: &mut BTreeMap<String, Vec<u8>>) -> Result<(), LiveError> {
         let text = |name: &str| texts.get(name).map(|bytes| String::from_utf8_lossy(bytes));
-        let same = text("cmdline").as_deref().map(str::trim) == self.facts.cmdline.as_deref()
+        let same = text("cmdline").as_deref().map(bare) == self.facts.cmdline.as_deref()
             && text("os-release").as_deref().and_then(version_id) == self.facts.version;
         if !same {
             return Err(LiveError::Payload(anyhow!("cmdline or os-release of the payload changed while it was read")));

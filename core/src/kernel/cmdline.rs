@@ -8,7 +8,7 @@ use crate::prelude::*;
 
 use core::fmt;
 
-pub use super::control_characters::{ControlCharacter, check_characters};
+pub use super::control_characters::{ControlCharacter, bare, check_characters};
 use super::platform::Platform;
 use crate::kernel::arch::Arch;
 

@@ -20,6 +20,12 @@ pub fn check_characters(text: &str) -> Result<(), ControlCharacter> {
     bad.map_or(Ok(()), |(at, byte)| Err(ControlCharacter { at, byte }))
 }
 
+/// A command line as a file has it, without white space around it and without the mark that some editors begin it with. Neither
+/// changes it.
+pub fn bare(text: &str) -> &str {
+    text.trim_start_matches('\u{feff}').trim_ascii()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

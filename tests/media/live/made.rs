@@ -240,6 +240,19 @@ fn an_initramfs_of_lz4_has_its_end() {
     }
 }
 
+/// Neither changes a command line, and a disk takes both.
+#[test]
+fn a_cmdline_with_a_mark_and_with_other_white_space() {
+    for cmdline in ["\u{feff}one=1\r\n", "one=1\u{3000}\n"] {
+        let world = World::new();
+        world.payload.write("cmdline", cmdline);
+        for kind in KINDS {
+            let (_, report) = made(&world, kind, kind, &[]);
+            assert!(report["cmdline"].as_str().unwrap().contains("one=1"), "{report}");
+        }
+    }
+}
+
 #[test]
 fn a_payload_without_a_squashfs_or_checksums() {
     let world = World::new();
