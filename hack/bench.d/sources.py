@@ -34,6 +34,9 @@ def make_payload(directory, mib, installer, version="1.0.0"):
     kernel[0x1F4:0x1F8] = struct.pack("<I", (len(kernel) - 1024) // 16)
     kernel[0x1FE:0x200] = b"\x55\xaa"
     kernel[0x202:0x206] = b"HdrS"
+    # Of 64 bits.
+    kernel[0x206:0x208] = b"\x0f\x02"
+    kernel[0x236] |= 1
     (directory / "vmlinuz").write_bytes(kernel)
     archive = cpio_entry("noise", os.urandom(12 * MIB)) + cpio_entry("TRAILER!!!", b"")
     initramfs = lzma.compress(archive, check=lzma.CHECK_CRC32, preset=0)

@@ -129,6 +129,14 @@ fn a_kernel_for_amd64_on_arm64() {
     bad_payload(&["--arch=arm64"], &texts, |p| p.write(Payload::KERNEL, real_kernel("payload")));
 }
 
+/// Its header is that of a kernel for amd64, but for one bit. No firmware of amd64 starts it, nor does it start programs of 64 bits.
+#[test]
+fn a_kernel_of_32_bits() {
+    let mut kernel = real_kernel("payload");
+    kernel[0x236] &= !1;
+    bad_payload(&[], &["vmlinuz: a kernel for x86 of 32 bits (i386)"], |p| p.write(Payload::KERNEL, kernel));
+}
+
 #[test]
 fn a_digest_that_differs() {
     for name in Payload::FILES {

@@ -44,8 +44,9 @@ pub fn configure(kernel: &mut [u8], config: &str) {
     encoder.write_all(config.as_bytes()).expect("memory can be written");
     encoder.finish().expect("memory can be written");
     marked.extend(b"IKCFG_ED");
-    // The version of its header, and where the kernel proper lies behind the first two sectors.
+    // The version of its header, that it is of 64 bits, and where the kernel proper lies behind the first two sectors.
     kernel[0x206..0x208].copy_from_slice(&0x20f_u16.to_le_bytes());
+    kernel[0x236] |= 1;
     kernel[0x248..0x250].fill(0);
     if let Some(proper) = kernel.get_mut(1024..1024 + marked.len()) {
         proper.copy_from_slice(&marked);

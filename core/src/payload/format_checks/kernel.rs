@@ -12,15 +12,27 @@ const DEFAULT_SETUP_SECTORS: u64 = 4;
 // `syssize` counts these, rounded up.
 const PARAGRAPH_BYTES: u64 = 16;
 const SECTION_BYTES: usize = 40;
+// `xloadflags` are there since protocol 2.12 (Linux 3.8). Every kernel of 64 bits has the first of them, `XLF_KERNEL_64`.
+const WITH_XLOADFLAGS: core::ops::Range<u64> = 0x20c..0x300;
+const XLF_KERNEL_64: u64 = 1;
 
 pub fn check(head: &[u8], size: u64) -> Result<Arch, Unbootable> {
     let arch = Arch::of_kernel(head).ok_or(Unbootable::NotKernel)?;
     if arch == Arch::Amd64 {
+        if is_for_32_bits(head) {
+            return Err(Unbootable::Of32Bits);
+        }
         cut("header", setup_and_system(head).unwrap_or(0), size)?;
     }
     cut("table of sections", end_of_sections(head).unwrap_or(0), size)?;
     cut("table of certificates", end_of_certificates(head).unwrap_or(0), size)?;
     Ok(arch)
+}
+
+/// Whether it is for i386. The header is the same as for amd64.
+fn is_for_32_bits(head: &[u8]) -> bool {
+    let (version, flags) = (le16(head, 0x206).unwrap_or(0), le16(head, 0x236).unwrap_or(0));
+    WITH_XLOADFLAGS.contains(&version) && flags & XLF_KERNEL_64 == 0
 }
 
 fn setup_and_system(head: &[u8]) -> Option<u64> {
@@ -103,6 +115,20 @@ mod tests {
             assert_eq!(check(&head, bytes + 5000), Ok(Arch::Amd64), "a signature follows");
         }
         assert_eq!(needs(&x86(255, u32::MAX)), 256 * 512 + u64::from(u32::MAX) * 16 - 15, "no number overflows");
+    }
+
+    #[test]
+    fn of_32_bits() {
+        let mut head = x86(1, 10);
+        for (version, flags, is_taken) in
+            [(0x20b_u16, 0_u8, true), (0x20c, 0, false), (0x20f, 0x7e, false), (0x20f, 0x7f, true)]
+        {
+            head[0x206..0x208].copy_from_slice(&version.to_le_bytes());
+            head[0x236] = flags;
+            assert_eq!(check(&head, 4096) == Ok(Arch::Amd64), is_taken, "{version:x} {flags:x}");
+        }
+        head[0x236] = 0;
+        assert_eq!(check(&head, 4096), Err(Unbootable::Of32Bits));
     }
 
     #[test]

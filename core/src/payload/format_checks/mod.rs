@@ -62,6 +62,8 @@ pub enum Unbootable {
          as a whole, such as Image.gz, has to be unpacked)"
     )]
     NotKernel,
+    #[error("a kernel for x86 of 32 bits (i386): amd64 takes one of 64 bits (CONFIG_X86_64)")]
+    Of32Bits,
     #[error("not a squashfs (no magic `hsqs` at byte 0)")]
     NotSquashfs,
     #[error("a squashfs that Linux does not mount: {0}")]
