@@ -15,10 +15,7 @@ use liblzma::{stream::Stream, write::XzDecoder};
 use memchr::memmem::Finder;
 
 use super::lz4_blocks::Lz4Blocks;
-use slipway_core::{
-    kernel::config::{CONFIG_MARKS, KernelOptions, MESSAGES, kernel_proper},
-    payload::format_checks::HEAD_BYTES,
-};
+use slipway_core::kernel::config::{CONFIG_MARKS, KernelOptions, MESSAGES, kernel_proper};
 
 // No file yields more bytes, and no decoder takes more memory. A kernel of a distribution has 60 MB; its dictionary has
 // 128 MiB at most (scripts/xz_wrap.sh, and `zstd --ultra -22`).
@@ -40,6 +37,8 @@ pub struct KernelWatch {
     unpack: Option<Unpack>,
 }
 
+// As many bytes as it takes to find the kernel proper.
+const HEAD_BYTES: usize = 1024;
 // As many bytes as it takes to know a compression by.
 const MAGIC_BYTES: usize = 6;
 
@@ -69,9 +68,9 @@ impl KernelWatch {
             return self.unpack(bytes);
         }
         self.head.extend_from_slice(bytes);
-        if self.head.len() >= HEAD_BYTES as usize {
+        if self.head.len() >= HEAD_BYTES {
             let head = std::mem::take(&mut self.head);
-            let place = self.place.insert(kernel_proper(&head[..HEAD_BYTES as usize]));
+            let place = self.place.insert(kernel_proper(&head[..HEAD_BYTES]));
             let bytes = within(place, 0, &head);
             self.unpack(bytes);
         }

@@ -98,6 +98,26 @@ fn every_source_gives_the_same_slot() {
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
 }
 
+/// systemd 257 puts profiles into it, each with sections of its own.
+#[test]
+fn one_with_many_sections() {
+    let world = World::new();
+    let payload = &world.payload;
+    let (kernel, initramfs) = (payload.read(Payload::KERNEL), payload.read(Payload::INITRAMFS));
+    let profiles = [(".profile", &b"ID=other\n"[..]), (".cmdline", &b"quiet other"[..])].repeat(20);
+    payload.write("uki.efi", files::unified_with(&kernel, &initramfs, CMDLINE, &profiles));
+    world.installed(&[]);
+    payload.remove(Payload::KERNEL);
+    payload.remove(Payload::INITRAMFS);
+    for source in sources(&world) {
+        let disk = world.image();
+        world.install(&disk, &[&format!("--source={source}")]).succeeds();
+        on_disk(&disk, &["verify", "--progress=none"]).succeeds();
+        let manifest: Value = serde_json::from_slice(&slot_file(&world, &disk, "manifest.json")).unwrap();
+        assert_eq!(manifest["cmdline"], CMDLINE, "{source}");
+    }
+}
+
 /// What is wrong in a manifest.json that SHA256SUMS lists, so that no digest tells.
 fn wrong_manifests(payload: &Payload) -> Vec<(&'static str, Value)> {
     let right = manifest(payload);

@@ -63,9 +63,15 @@ pub fn kernel_without_stub(bytes: Vec<u8>) -> Vec<u8> {
 
 /// A unified kernel image for amd64: these parts in sections, each from a multiple of 512 bytes on.
 pub fn unified(kernel: &[u8], initramfs: &[u8], cmdline: &str) -> Vec<u8> {
+    unified_with(kernel, initramfs, cmdline, &[])
+}
+
+/// The same with more sections behind these.
+pub fn unified_with(kernel: &[u8], initramfs: &[u8], cmdline: &str, more: &[(&str, &[u8])]) -> Vec<u8> {
     const SECTOR: usize = 512;
-    let parts = [(".cmdline", cmdline.as_bytes()), (".initrd", initramfs), (".linux", kernel)];
-    let mut bytes = vec![0; 1024];
+    let mut parts = vec![(".cmdline", cmdline.as_bytes()), (".initrd", initramfs), (".linux", kernel)];
+    parts.extend(more);
+    let mut bytes = vec![0; (0x40 + 24 + 0xf0 + parts.len() * 40).next_multiple_of(SECTOR).max(1024)];
     bytes[..2].copy_from_slice(b"MZ");
     bytes[0x3c] = 0x40;
     bytes[0x40..0x46].copy_from_slice(b"PE\0\0\x64\x86");

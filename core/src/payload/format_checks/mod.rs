@@ -3,7 +3,7 @@
 //! A payload that was cut off on its way has the right beginning, and `installer checksum` would make it official. So
 //! the end of every file is checked:
 //!
-//! - A kernel, a squashfs and a unified kernel image say it in their first 1 KiB: [`check_head`].
+//! - A kernel, a squashfs and a unified kernel image say it in their first 4 KiB: [`check_head`].
 //! - An initramfs says it piece by piece. [`InitramfsWatch`] sees the bytes go by and keeps none of them.
 //!
 //! And whether Linux reads what is in it, and the very kernel of the payload: [`configured`].
@@ -50,8 +50,8 @@ enum Next {
     Refused(&'static str),
 }
 
-/// The bytes that [`check_head`] must see of a longer file.
-pub const HEAD_BYTES: u64 = 1024;
+/// The bytes that [`check_head`] must see of a longer file. systemd's stubs have room for 50 sections in their headers.
+pub const HEAD_BYTES: u64 = 4096;
 
 /// Why a file of a payload cannot boot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
