@@ -26,6 +26,7 @@ use slipway_core::{
     media::live::{CONTAINER, MAX_INITRAMFS_BYTES, PAYLOAD_DIR},
     payload::{
         facts::PayloadFacts,
+        format_checks::InitramfsWatch,
         manifest::{FileInfo, MANIFEST, SHA256SUMS, SHA256SUMS_SIG, version_id},
     },
     units::approx,
@@ -164,7 +165,12 @@ impl LiveContents<'_> {
             regions.extend((file == self.kernel).then_some(kernel));
             // The kernel unpacks the payload's own initramfs first.
             regions.extend((file == first).then_some(initramfs));
-            copy(reader, file, &regions, target, advanced)
+            let mut watch = (file == first).then(InitramfsWatch::default);
+            copy(reader, file, &regions, target, &mut |bytes| {
+                watch.iter_mut().for_each(|watch| watch.see(bytes));
+                advanced((bytes.len() * regions.len()) as u64);
+            })?;
+            goes_on(&file.name, watch)
         };
         self.source.each(&names, take).map_err(|error| of_source(error, LiveError::Payload))?;
         self.add_checksums(&mut texts)?;
@@ -184,7 +190,7 @@ impl LiveContents<'_> {
             let take = &mut |at: u64, part: &FileInfo, reader: &mut dyn Read| {
                 to.expect(part, begin + at);
                 let region = Region { at: initramfs.at + begin + at, ..initramfs };
-                copy(reader, part, &[region], target, advanced)
+                copy(reader, part, &[region], target, &mut |bytes| advanced(bytes.len() as u64))
             };
             container.each(take).map_err(|error| of_source(error, LiveError::Container))?;
         }
@@ -222,13 +228,24 @@ fn of_source(error: anyhow::Error, source: fn(anyhow::Error) -> LiveError) -> Li
     }
 }
 
-// Copy a file to several regions at once. Its size and digest must be as expected.
+/// Checks that Linux unpacks what stands behind this initramfs. The source tells of one that is damaged.
+fn goes_on(name: &str, watch: Option<InitramfsWatch>) -> anyhow::Result<()> {
+    match watch.is_some_and(|watch| watch.is_stopped() && watch.finish().is_ok()) {
+        false => Ok(()),
+        true => Err(anyhow!(
+            "{name}: behind its archives are bytes of no format, at which Linux stops: it would not unpack what a live medium \
+             adds behind them; make it without them"
+        )),
+    }
+}
+
+// Copy a file to several regions at once. Its size and digest must be as expected. `written` gets the bytes.
 fn copy(
     reader: &mut dyn Read,
     file: &FileInfo,
     regions: &[Region],
     target: &OutputFile,
-    advanced: &mut dyn FnMut(u64),
+    written: &mut dyn FnMut(&[u8]),
 ) -> anyhow::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let (mut at, mut hasher) = (0, Hasher::default());
@@ -249,8 +266,8 @@ fn copy(
         }
         for region in regions {
             region.write(at, &chunk[..n]).map_err(|e| target.error(e))?;
-            advanced(n as u64);
         }
+        written(&chunk[..n]);
         at += n as u64;
     }
     let actual = hasher.finish();

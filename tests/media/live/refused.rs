@@ -165,6 +165,23 @@ fn a_broken_payload() {
     }
 }
 
+/// Linux stops there, and would not unpack the payload behind it. A disk has nothing behind it.
+#[test]
+fn an_initramfs_with_bytes_of_no_format_behind_it() {
+    let world = World::new();
+    let own = world.payload.read(Payload::INITRAMFS);
+    let texts = ["initramfs.xz: behind its archives are bytes of no format", "a live medium adds"];
+    for behind in [&b"signed by somebody"[..], b"\n", b"\0\0\n"] {
+        world.payload.write(Payload::INITRAMFS, [&own[..], behind].concat());
+        for kind in KINDS {
+            refused(&world, INPUT, &texts, || live(&world, kind, &world.path("live"), &[]));
+        }
+    }
+    checksum(&world);
+    refused(&world, INPUT, &texts, || live(&world, "pxe", &world.path("live"), &[]));
+    world.installed(&[]);
+}
+
 #[test]
 fn a_payload_for_another_machine() {
     let world = World::new();

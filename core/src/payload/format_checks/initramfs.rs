@@ -40,8 +40,10 @@ enum State {
     In(Part),
     /// In a part that wants every byte.
     Streaming(Part),
-    /// The rest of the file passes.
+    /// The rest of the file passes: only unpacking would tell what is in it.
     Settled,
+    /// The rest of the file passes: Linux stops before it.
+    Stopped,
     Wrong(Unbootable),
 }
 
@@ -133,6 +135,16 @@ impl InitramfsWatch {
         if self.is_settled() { u64::MAX } else { self.heading.skip }
     }
 
+    /// Whether Linux stops before the end of the file, so that it unpacks nothing that is put behind it.
+    pub const fn is_stopped(&self) -> bool {
+        match self.state {
+            State::Stopped => true,
+            // Too few bytes for any format.
+            State::Between(_) => !self.heading.bytes.is_empty(),
+            _ => false,
+        }
+    }
+
     /// Whether it is in a part that has to be decompressed, so that every byte must be shown.
     pub const fn wants_all(&self) -> bool {
         matches!(self.state, State::Streaming(_))
@@ -144,7 +156,7 @@ impl InitramfsWatch {
     }
 
     const fn is_settled(&self) -> bool {
-        matches!(self.state, State::Settled | State::Wrong(_))
+        matches!(self.state, State::Settled | State::Stopped | State::Wrong(_))
     }
 
     fn read_heading(&mut self) {
@@ -165,7 +177,7 @@ impl InitramfsWatch {
                 None if before.is_some() => {
                     self.state = match Part::foreign(&heading) {
                         Some(why) => State::Wrong(Unbootable::NotUnpacked { what: "next part", why }),
-                        None => State::Settled,
+                        None => State::Stopped,
                     }
                 }
                 None => self.state = State::Wrong(Unbootable::NotInitramfs),
@@ -221,7 +233,7 @@ impl InitramfsWatch {
                 (self.heading.skip, self.heading.need) = (skip, 0);
                 State::In(Part::Ended(part.name()))
             }
-            Next::Unknown => State::Settled,
+            Next::Unknown => State::Stopped,
             Next::Damaged => State::Wrong(Unbootable::Damaged { what: part.name(), at }),
             Next::Refused(why) => State::Wrong(Unbootable::NotUnpacked { what: part.name(), why }),
         };
@@ -236,7 +248,7 @@ impl InitramfsWatch {
         let cut = |what| Unbootable::Cut { what, needs: at.saturating_add(missing), has: at };
         match self.state {
             State::Wrong(why) => Err(why),
-            State::Settled => Ok(()),
+            State::Settled | State::Stopped => Ok(()),
             State::Between(None) => Err(Unbootable::NotInitramfs),
             State::Between(Some(_)) if bytes.is_empty() || !Part::may_begin(&bytes) => Ok(()),
             State::Between(Some(_)) => Err(cut("last part")),
