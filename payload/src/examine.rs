@@ -300,9 +300,7 @@ impl Found {
                 None => {}
             }
         }
-        if manifest.version.as_deref().is_some_and(|version| !is_printable(version)) {
-            return Err(wrong("its version has control characters in it".to_owned()));
-        }
+        self.check_version(manifest.version.as_deref())?;
         let own = manifest.cmdline.as_deref().map(|own| self.settles(MANIFEST, own)).transpose()?;
         let cmdline = match (own, self.cmdline()?) {
             (Some(own), Some(text)) if own != text => {
@@ -369,6 +367,18 @@ impl Found {
                 Err(self.wrong("os-release", "its VERSION_ID has control characters in it: take them out"))
             }
             version => Ok(version),
+        }
+    }
+
+    /// Checks the version in manifest.json, with that of os-release if it was found: nobody could tell which one is right.
+    fn check_version(&self, said: Option<&str>) -> Result<(), PayloadError> {
+        let wrong = |why| PayloadError::Manifest { path: self.place.join(MANIFEST), why };
+        if !said.is_none_or(is_printable) {
+            return Err(wrong("its version has control characters in it".to_owned()));
+        }
+        match self.files.contains_key("os-release") && self.version()?.as_deref() != said {
+            true => Err(wrong(format!("its version is not that of os-release; {LIST_AGAIN}"))),
+            false => Ok(()),
         }
     }
 

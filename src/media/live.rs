@@ -203,7 +203,9 @@ impl LiveContents<'_> {
         let same = text("cmdline").as_deref().map(bare) == self.facts.cmdline.as_deref()
             && text("os-release").as_deref().and_then(version_id) == self.facts.version;
         if !same {
-            return Err(LiveError::Payload(anyhow!("cmdline or os-release of the payload changed while it was read")));
+            let why = "cmdline or os-release of the payload is not what manifest.json says, or changed while it was read; run \
+                       `installer checksum` again";
+            return Err(LiveError::Payload(anyhow!(why)));
         }
         if let Some(SignedList { sums, manifest, signatures }) = self.signed {
             texts.extend(manifest.map(|manifest| (MANIFEST.to_owned(), manifest.to_vec())));

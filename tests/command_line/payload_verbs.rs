@@ -52,6 +52,16 @@ fn inspect_tells_what_a_maker_has_forgotten() {
         cmdline(words);
         assert_eq!(notes(), "null", "{words}");
     }
+    // The last root= counts, and what is behind `--` is init's.
+    let (dracut, disk) = ("root=live:PARTUUID=@slot-partuuid@ rd.live.dir=/", "root=/dev/sda3");
+    for (words, is_told) in [
+        (format!("{dracut} {disk}"), true),
+        (format!("{disk} {dracut}"), false),
+        (format!("{dracut} -- {disk}"), false),
+    ] {
+        cmdline(&words);
+        assert_eq!(notes().contains("both slots would mount"), is_told, "{words}: {}", notes());
+    }
     cmdline("quiet\n# for servers\n");
     assert!(notes().contains("there are no comments in it"), "{}", notes());
     for words in ["quiet a=\"b", "a=b\"c\"", "a=\\\\b", "quiet \u{feff}console=ttyS0"] {
@@ -79,6 +89,21 @@ fn inspect_tells_what_a_maker_has_forgotten() {
     assert!(notes().contains("it has no version"), "{}", notes());
     std::fs::rename(payload.path(Payload::INITRAMFS), payload.path("initrd.img")).unwrap();
     inspect().exits(2).says(&["initramfs.xz: missing, but initrd.img is there: rename it to one of "]);
+}
+
+/// os-release was changed, and the list made anew by another program: manifest.json says what was.
+#[test]
+fn a_version_that_manifest_json_does_not_say() {
+    let world = World::new();
+    let payload = &world.payload;
+    Outcome::of(&mut installer(["checksum", payload.dir().to_str().unwrap()])).succeeds();
+    payload.write("os-release", "VERSION_ID=2.0.0\n");
+    payload.write_sums(&[&Payload::LISTED[..], &["manifest.json"]].concat());
+    let inspect = Outcome::of(&mut installer(["inspect", &payload.source(), "--output=json"])).succeeds().json();
+    assert_eq!(inspect["version"], "2.0.0");
+    let disk = world.image();
+    world.install(&disk, &[]).succeeds();
+    assert_eq!(json_of(&disk, &["status"])["slots"]["A"]["version"], "2.0.0");
 }
 
 #[test]

@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 use slipway_core::{
     digest::Sha256,
     kernel::efi_stub::StubLack,
-    payload::format_checks::{HEAD_BYTES, InitramfsWatch, Unbootable, check_head},
+    payload::{
+        format_checks::{HEAD_BYTES, InitramfsWatch, Unbootable, check_head},
+        manifest::version_id,
+    },
 };
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
@@ -27,7 +30,8 @@ fn list(payload: &Payload) {
         json!({"name": name, "size": bytes.len(), "sha256": Sha256::of(&bytes).to_string()})
     };
     let files: Vec<Value> = Payload::FILES.iter().map(file).collect();
-    let manifest = json!({"format": 1, "version": "1.2.3", "arch": "amd64", "files": files});
+    let version = version_id(&String::from_utf8(payload.read("os-release")).unwrap());
+    let manifest = json!({"format": 1, "version": version, "arch": "amd64", "files": files});
     payload.write("manifest.json", manifest.to_string());
     payload.write_sums(&[&Payload::LISTED[..], &["manifest.json"]].concat());
 }
