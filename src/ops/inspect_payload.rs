@@ -105,8 +105,6 @@ fn notes(facts: &PayloadFacts) -> Vec<String> {
         ),
         Some(own) => notes.extend(root_note(own).into_iter().chain(comment_note(own))),
     }
-    // That of a unified kernel image stays in it.
-    let own = facts.cmdline.as_ref().filter(|_| facts.unified.is_none());
     let refused = own.and_then(|own| Cmdline::parse(own).quote_for_grub().err());
     notes.extend(refused.map(|why| format!("no disk and no live medium takes its cmdline: {why}")));
     notes.extend(facts.files.iter().filter_map(empty_note));
@@ -121,8 +119,9 @@ const FINDS_ROOT: &str = "a slot is FAT32 with the file rootfs.squashfs in it, w
 /// A root= with which the root file system of the slot is not found.
 fn root_note(cmdline: &str) -> Option<String> {
     let words = split_words(cmdline);
-    // `root=live:…` names what the root is in.
-    let root = words.iter().find_map(|word| word.strip_prefix("root=")).filter(|root| !root.starts_with("live:"))?;
+    // The last one counts, and none behind `--`. `root=live:…` names what the root is in.
+    let own = words.iter().take_while(|word| *word != "--");
+    let root = own.filter_map(|word| word.strip_prefix("root=")).last().filter(|root| !root.starts_with("live:"))?;
     // Words of live-boot and casper, which do not look at root=.
     let is_live = |word: &String| word.starts_with("live-media=") || word == "boot=live" || word == "boot=casper";
     if words.iter().any(is_live) {

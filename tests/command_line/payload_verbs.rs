@@ -91,6 +91,23 @@ fn inspect_tells_what_a_maker_has_forgotten() {
     inspect().exits(2).says(&["initramfs.xz: missing, but initrd.img is there: rename it to one of "]);
 }
 
+/// Its command line stays in it, and GRUB gets the same.
+#[test]
+fn inspect_tells_what_no_boot_loader_takes_of_a_unified_kernel_image() {
+    let world = World::new();
+    let payload = &world.payload;
+    let (kernel, initramfs) = (payload.read(Payload::KERNEL), payload.read(Payload::INITRAMFS));
+    payload.remove(Payload::KERNEL);
+    payload.remove(Payload::INITRAMFS);
+    for (cmdline, is_told) in [("quiet", false), ("quiet unit=a\\x2db.mount", true)] {
+        payload.write("uki.efi", files::unified(&kernel, &initramfs, cmdline));
+        let report = Outcome::of(&mut installer(["inspect", &payload.source(), "--output=json"])).succeeds().json();
+        let told = report["notes"].to_string().contains("no disk and no live medium takes its cmdline");
+        assert_eq!(told, is_told, "{report}");
+        assert_eq!(world.install(&world.image(), &[]).code, if is_told { INPUT } else { 0 });
+    }
+}
+
 /// os-release was changed, and the list made anew by another program: manifest.json says what was.
 #[test]
 fn a_version_that_manifest_json_does_not_say() {
