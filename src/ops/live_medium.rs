@@ -22,6 +22,7 @@ use crate::{
 };
 use anyhow::anyhow;
 use slipway_core::{
+    boot::EfiLoader,
     config::unattended::{Instructions, InstructionsError},
     digest::{Sha256, Sums},
     kernel::{
@@ -33,7 +34,7 @@ use slipway_core::{
         facts::PayloadFacts,
         manifest::{FileInfo, KernelArgs, MANIFEST, SHA256SUMS},
     },
-    plan::{Refusal, Refusals, Words, kernel_args_notes},
+    plan::{Refusal, Refusals, Words, kernel_args_notes, kernel_note},
     report::{FailureKind, LiveReport, Observer},
 };
 
@@ -60,7 +61,9 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let parts = Parts { facts: &facts, signed, assets: assets.as_ref(), container: container.as_ref(), secured };
     let kernel_args = system.kernel_args.fresh();
     let platform = system.kernel_args.platform;
-    kernel_args_notes(&kernel_args, &facts).iter().for_each(|note| observer.note(note));
+    // What no boot loader starts. An older stub is as good as any to GRUB and iPXE.
+    let kernel = kernel_note(facts.stub_lack, facts.arch, Some(EfiLoader::Grub));
+    kernel_args_notes(&kernel_args, &facts).iter().chain(&kernel).for_each(|note| observer.note(note));
     let cmdline = cmdline(kind, platform, &kernel_args, &facts, observer).or_fail(FailureKind::Input)?;
     let medium = medium(request, kind, cmdline, &parts);
     let cmdline = medium.cmdline.to_string();

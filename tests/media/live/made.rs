@@ -253,6 +253,23 @@ fn a_cmdline_with_a_mark_and_with_other_white_space() {
     }
 }
 
+/// As for a disk.
+#[test]
+fn a_kernel_that_nothing_starts_is_told_of() {
+    let world = World::new();
+    let mut kernel = real_kernel("payload-arm64");
+    kernel[..2].fill(0);
+    world.payload.write(Payload::KERNEL, kernel);
+    let source = format!("--source={}", world.payload.source());
+    for kind in KINDS {
+        let mut command =
+            installer(["image", "--progress=plain", "--arch=arm64", "--dry-run", &source, "--kind", kind]);
+        Outcome::of(command.arg("--out").arg(world.path(kind)))
+            .succeeds()
+            .says(&["it has no EFI stub", "nothing starts it"]);
+    }
+}
+
 #[test]
 fn a_payload_without_a_squashfs_or_checksums() {
     let world = World::new();
