@@ -129,6 +129,10 @@ pub fn onto(
     let policy = ChecksumPolicy::from_strict(request.system.source.strict);
     let named = source.named().clone();
     let payload = source.look(policy, inspection, None, observer)?;
+    // A unified kernel image that is made here has these arguments.
+    let loader = request.system.efi_loader.unwrap_or_default();
+    let note = plan::uki_note(&request.kernel_args, &payload.facts, Some(loader));
+    note.iter().for_each(|note| observer.note(note));
     let (source, payload) = match (&request.system.secure_boot, &tools.signer) {
         (Some(secure_boot), Some(signer)) => {
             let platform = request.system.kernel_args.platform;

@@ -98,6 +98,28 @@ fn every_source_gives_the_same_slot() {
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
 }
 
+/// Slipway's loader starts it, and GRUB the kernel beside it.
+#[test]
+fn arguments_that_have_no_effect_under_uefi_are_told_of() {
+    const NOTE: &str = "so under UEFI these have no effect: console=ttyS1";
+    let world = World::new();
+    let payload = &world.payload;
+    let extra = "--extra-kernel-arg=console=ttyS1";
+    let install = |flags: &[&str]| world.install(&world.image(), flags).succeeds().stderr;
+    assert!(!install(&[extra]).contains("no effect"));
+    let uki = files::unified(&payload.read(Payload::KERNEL), &payload.read(Payload::INITRAMFS), CMDLINE);
+    payload.write("uki.efi", uki);
+    assert!(install(&[extra]).contains(NOTE));
+    assert!(!install(&[]).contains("no effect"));
+    assert!(!install(&[extra, "--efi-loader=grub"]).contains("no effect"));
+    let node = Node::installed(&world);
+    payload.write("os-release", "VERSION_ID=1.2.4\n");
+    payload.write("cmdline", "quiet other");
+    let source = payload.source();
+    let told = node.run('A', false, &["upgrade", "--dry-run", "--source", &source, extra]).succeeds();
+    assert!(told.stderr.contains(NOTE), "{}", told.stderr);
+}
+
 /// systemd 257 puts profiles into it, each with sections of its own.
 #[test]
 fn one_with_many_sections() {

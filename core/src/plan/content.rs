@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::{Content, Refusal, Volume, VolumeFile};
 use crate::{
     boot::{
+        EfiLoader,
         env::{MARKER, Marker},
         slot::Slot,
     },
@@ -21,7 +22,7 @@ use crate::{
     payload::{
         facts::PayloadFacts,
         manifest::{
-            BOOT_SHA256, FileInfo, GrubLoads, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg,
+            BOOT_SHA256, FileInfo, GrubLoads, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg, UKI,
             system_digest,
         },
     },
@@ -207,12 +208,7 @@ pub fn kernel_args_notes(args: &KernelArgs, payload: &PayloadFacts) -> Vec<Strin
         let note = "the payload has no cmdline file to use alone, so the installer builds the kernel command line";
         return vec![note.to_owned()];
     };
-    // machined always passes a platform and a config. An argument that only repeats the payload, or says `none`, needs
-    // no note.
-    let same = own.split_whitespace().any(|word| word == format!("talos.platform={}", args.platform));
-    let platform = (!args.platform.is_empty() && !same).then(|| format!("--platform={}", args.platform));
-    let config = (!matches!(args.config.as_str(), "" | "none")).then(|| format!("--config={}", args.config));
-    let said: Vec<_> = platform.into_iter().chain(config).chain(args.extra.iter().cloned()).collect();
+    let said = said(args, own);
     if said.is_empty() {
         return vec![];
     }
@@ -221,6 +217,28 @@ pub fn kernel_args_notes(args: &KernelArgs, payload: &PayloadFacts) -> Vec<Strin
         None => "the payload's own cmdline is used alone (grubUseUKICmdline or similar)",
     };
     vec![format!("{why}, so these have no effect: {}", said.join(" "))]
+}
+
+/// A note on kernel arguments that were asked for and have no effect where Slipway's loader starts the system: of a unified kernel
+/// image and a kernel it takes the first.
+pub fn uki_note(args: &KernelArgs, payload: &PayloadFacts, loader: Option<EfiLoader>) -> Option<String> {
+    let is_beside = payload.unified.is_none() && payload.files.iter().any(|file| file.name == UKI);
+    if !is_beside || args.payload_only || loader != Some(EfiLoader::Slipway) {
+        return None;
+    }
+    let said = said(args, payload.cmdline.as_deref().unwrap_or_default()).join(" ");
+    let why = "Slipway's loader starts the payload's uki.efi, which brings its command line along, so under UEFI these have no effect";
+    (!said.is_empty()).then(|| format!("{why}: {said}"))
+}
+
+/// The arguments that were asked for beside the payload's `own`.
+fn said(args: &KernelArgs, own: &str) -> Vec<String> {
+    // machined always passes a platform and a config. An argument that only repeats the payload, or says `none`, needs
+    // no note.
+    let same = own.split_whitespace().any(|word| word == format!("talos.platform={}", args.platform));
+    let platform = (!args.platform.is_empty() && !same).then(|| format!("--platform={}", args.platform));
+    let config = (!matches!(args.config.as_str(), "" | "none")).then(|| format!("--config={}", args.config));
+    platform.into_iter().chain(config).chain(args.extra.iter().cloned()).collect()
 }
 
 /// The FAT32 serial number: the same plan gives the same bytes.

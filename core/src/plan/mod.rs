@@ -46,7 +46,7 @@ pub use activate::{ActivateRequest, activate};
 pub use boot_menu::boot_menu;
 pub use bootloader_facts::BiosFacts;
 pub use confirm::confirm;
-pub use content::{Described, SlotContent, Words, kernel_args_notes};
+pub use content::{Described, SlotContent, Words, kernel_args_notes, uki_note};
 pub use enroll::{EnrollFacts, EnrollPlan, EnrollStep, FirmwareFacts, Judged, enroll};
 pub use esp::boot_env as made_boot_env;
 pub use facts::{

@@ -43,7 +43,7 @@ use alloc::collections::BTreeMap;
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SlotFacts, Step, System, SystemFacts, Volume,
     bootloader::RenewalRequest,
-    content::{Described, SlotContent, kernel_args_notes},
+    content::{Described, SlotContent, kernel_args_notes, uki_note},
     kernel_note::kernel_note,
     rebuild_boot_state::is_marked_good,
     slots::{Draft, Ephemeral, RunsFrom, Slots},
@@ -377,8 +377,9 @@ impl Candidate<'_> {
     }
 
     fn warn_of_kernel(&self, draft: &mut Draft) {
-        let note = kernel_note(self.payload.stub_lack, self.payload.arch, draft.loader_afterwards());
-        draft.warnings.extend(note);
+        let loader = draft.loader_afterwards();
+        draft.warnings.extend(kernel_note(self.payload.stub_lack, self.payload.arch, loader));
+        draft.warnings.extend(uki_note(&self.request.args, self.payload, loader));
     }
 
     /// The request for a snapshot, with the room that the new system leaves for one.
