@@ -38,7 +38,7 @@ def make_payload(directory, mib, installer, version="1.0.0"):
     kernel[0x206:0x208] = b"\x0f\x02"
     kernel[0x236] |= 1
     (directory / "vmlinuz").write_bytes(kernel)
-    archive = cpio_entry("noise", os.urandom(12 * MIB)) + cpio_entry("TRAILER!!!", b"")
+    archive = cpio_entry("init", os.urandom(12 * MIB)) + cpio_entry("TRAILER!!!", b"")
     initramfs = lzma.compress(archive, check=lzma.CHECK_CRC32, preset=0)
     (directory / "initramfs.xz").write_bytes(initramfs)
     with (directory / "rootfs.squashfs").open("wb") as rootfs:

@@ -10,6 +10,7 @@ use super::{
     SourceRef,
     watches::{Watched, Watches},
 };
+pub use crate::checksum_policy::ChecksumPolicy;
 use crate::{digest_file::digest_file, file_reader::FileReader, without_mark};
 use slipway_core::{
     digest::{self, Sha256, SumsError},
@@ -111,20 +112,6 @@ impl PayloadError {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChecksumPolicy {
-    Compared,
-    Required,
-    /// `installer checksum` is about to replace it.
-    Ignored,
-}
-
-impl ChecksumPolicy {
-    pub const fn from_strict(strict: bool) -> Self {
-        if strict { ChecksumPolicy::Required } else { ChecksumPolicy::Compared }
-    }
-}
-
 /// One file of a source, read to its end.
 #[derive(Clone, Debug)]
 pub struct Seen {
@@ -140,6 +127,8 @@ pub struct Seen {
     needs: Vec<&'static str>,
     // The options that the kernel in it was built with.
     options: Option<KernelOptions>,
+    // It is an initramfs without a first program for Linux.
+    lacks_init: bool,
 }
 
 impl Seen {
@@ -153,11 +142,11 @@ impl Seen {
             watches.see(&head, bytes);
             progress(bytes.len() as u64);
         })?;
-        let Watched { to_its_end, unified, mut needs, options } = watches.finish();
+        let Watched { to_its_end, unified, mut needs, options, lacks_init } = watches.finish();
         if name == ROOTFS {
             needs = squashfs_needs(&head);
         }
-        Ok(Seen { size, sha256, head, to_its_end, unified, needs, options })
+        Ok(Seen { size, sha256, head, to_its_end, unified, needs, options, lacks_init })
     }
 
     pub fn small(&self) -> Option<&[u8]> {
@@ -258,6 +247,7 @@ impl Found {
             components: said.map(|said| said.components).unwrap_or_default(),
             unified: self.unified(&files)?,
             stub_lack: self.files.get(KERNEL).and_then(|kernel| stub_lack(&files, &kernel.head)),
+            lacks_init: files.iter().find(|file| self.files[&file.name].lacks_init).map(|file| file.name.clone()),
             files,
             unconfirmed,
             cmdline: self.cmdline()?.map(str::to_owned),
@@ -320,6 +310,7 @@ impl Found {
             unified,
             stub_lack: efi_stub,
             unconfirmed: vec![],
+            lacks_init: None,
             cmdline,
             checksums: true,
             image: None,

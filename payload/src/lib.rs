@@ -10,6 +10,7 @@
 //! * [`sha256`]: SHA-256 of one message, or of two that share their bytes
 //! * [`side_file`]: files that get their name when they are complete
 
+mod checksum_policy;
 pub mod delta;
 pub mod digest_file;
 mod dir;

@@ -30,6 +30,8 @@ pub struct Watched {
     pub unified: Option<Result<Unified, Unbootable>>,
     pub needs: Vec<&'static str>,
     pub options: Option<KernelOptions>,
+    /// Whether it is an initramfs without a first program for Linux.
+    pub lacks_init: bool,
 }
 
 impl Watches {
@@ -62,9 +64,11 @@ impl Watches {
     }
 
     /// After the last byte.
-    pub fn finish(self) -> Watched {
+    pub fn finish(mut self) -> Watched {
         let needs = self.initramfs.as_ref().map(|watch| watch.needs().to_vec()).unwrap_or_default();
+        let lacks_init = self.initramfs.as_mut().is_some_and(InitramfsWatch::lacks_init);
         Watched {
+            lacks_init,
             to_its_end: self.initramfs.map_or(Ok(()), InitramfsWatch::finish),
             unified: self.unified.map(UnifiedWatch::finish),
             needs,

@@ -116,7 +116,7 @@ impl OpenSource {
         if let Some(note) = self.source.unused() {
             observer.note(&note);
         }
-        unconfirmed_note(&facts.unconfirmed).iter().for_each(|note| observer.note(note));
+        unconfirmed_note(&facts.unconfirmed).iter().chain(&facts.init_note()).for_each(|note| observer.note(note));
         let facts = signed(facts);
         Ok(Payload { source: self.source, facts })
     }

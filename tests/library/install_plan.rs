@@ -32,6 +32,7 @@ fn payload_facts(kernel: u64, initramfs: u64, rootfs: u64) -> PayloadFacts {
         unified: None,
         stub_lack: None,
         unconfirmed: vec![],
+        lacks_init: None,
         cmdline: Some("console=ttyS0 quiet".to_owned()),
         checksums: true,
         image: None,

@@ -103,6 +103,37 @@ fn a_filter_that_its_kernel_lacks() {
     }
 }
 
+/// A note, and no refusal: a kernel may have another one built in.
+#[test]
+fn an_initramfs_in_which_linux_finds_nothing_to_start() {
+    const NOTE: &str = "initramfs.xz has no /init, which Linux starts first";
+    let world = World::new();
+    let dir = world.path("root");
+    fs::create_dir_all(dir.join("root")).unwrap();
+    for name in ["init", "init-bottom", "root/init"] {
+        fs::write(dir.join(name), "#!/bin/sh\n").unwrap();
+    }
+    let archive = |names: &str| {
+        let script = format!("printf '{names}' | cpio --quiet -o -H newc");
+        finished_bytes(program("sh").current_dir(&dir).args(["-c", &script]))
+    };
+    let (with, without) = (archive("root\nroot/init\ninit\n"), archive("root\nroot/init\ninit-bottom\n"));
+    let is_told = |initramfs: Vec<u8>| {
+        world.payload.write(Payload::INITRAMFS, initramfs);
+        checksum(&world.payload).succeeds().stderr.contains(NOTE)
+    };
+    for (tool, _) in INITRAMFS.into_iter().chain([(&["cat"][..], "")]) {
+        assert!(!is_told(piped(tool, &with)), "{tool:?}");
+        // Nothing here unpacks bzip2.
+        assert_eq!(is_told(piped(tool, &without)), tool[0] != "bzip2", "{tool:?}");
+        // Linux takes all that comes, however it comes.
+        assert!(!is_told([&without[..], &piped(tool, &with)].concat()), "{tool:?}");
+    }
+    assert!(is_told([&without[..], b"no archive, in which no init is"].concat()));
+    world.payload.write("cmdline", "quiet rdinit=/root/init");
+    assert!(!is_told(without));
+}
+
 fn mksquashfs(dir: &Path, to: &Path, options: &[&str]) -> Vec<u8> {
     let _ = fs::remove_file(to);
     finished_bytes(program("mksquashfs").arg(dir).arg(to).args(["-quiet", "-no-progress", "-all-root"]).args(options));

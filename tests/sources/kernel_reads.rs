@@ -57,7 +57,8 @@ fn world() -> (World, std::path::PathBuf) {
     fs::write(dir.join("d/early/microcode"), noise(1, 30_001)).unwrap();
     fs::write(dir.join("d/noise"), noise(2, 300_001)).unwrap();
     fs::File::create(dir.join("zeros")).unwrap().set_len(300_000_000).unwrap();
-    fs::write(dir.join("names"), "d/init\nd/noise\n").unwrap();
+    fs::copy(dir.join("d/init"), dir.join("init")).unwrap();
+    fs::write(dir.join("names"), "init\nd/noise\n").unwrap();
     run(&dir, "cpio -o -H newc < names > i.cpio; echo d/early/microcode | cpio -o -H newc > early.cpio");
     (world, dir)
 }

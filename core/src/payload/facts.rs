@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     digest::Sha256,
-    kernel::{arch::Arch, efi_stub::StubLack, placeholder::Placeholder},
+    kernel::{arch::Arch, cmdline::split_words, efi_stub::StubLack, placeholder::Placeholder},
 };
 
 /// A payload whose files were hashed, or whose checksums are compared while they are written.
@@ -36,6 +36,8 @@ pub struct PayloadFacts {
     pub stub_lack: Option<StubLack>,
     /// Options that its kernel needs, and does not list. Empty if only the checksums were read.
     pub unconfirmed: Vec<Unconfirmed>,
+    /// The initramfs, or the file with it, in which Linux finds nothing to start. None if that is not known.
+    pub lacks_init: Option<String>,
     /// Content of its `cmdline` file, if it has one.
     pub cmdline: Option<String>,
     /// Whether it has a SHA256SUMS, which then agreed.
@@ -50,6 +52,19 @@ impl PayloadFacts {
     /// The epoch that the owner of a trusted key vouches for.
     pub fn signed_epoch(&self) -> Option<u32> {
         (!self.signed_by.is_empty()).then_some(self.epoch)
+    }
+
+    /// A note on an initramfs with which Linux starts nothing. A kernel may have another one built in.
+    pub fn init_note(&self) -> Option<String> {
+        let file = self.lacks_init.as_ref()?;
+        let own = self.unified.as_ref().map(|unified| &unified.cmdline).or(self.cmdline.as_ref());
+        let is_named = own.is_some_and(|own| split_words(own).iter().any(|word| word.starts_with("rdinit=")));
+        (!is_named).then(|| {
+            format!(
+                "{file} has no /init, which Linux starts first: pack what is in a directory, and not the directory (`cd DIR && \
+                 find . | cpio -o -H newc`)"
+            )
+        })
     }
 
     /// Kernel and initramfs, if they are files.

@@ -8,10 +8,16 @@ pub const MAGIC_BYTES: usize = 6;
 pub const ALIGN: u64 = 4;
 
 /// A file inside an archive.
-pub enum Cpio {
+pub struct Cpio {
+    at: At,
+    has_init: bool,
+}
+
+enum At {
     Header,
-    /// Its name may be that of the last entry; its content has so many bytes.
+    /// The beginning of its name; name and content have so many bytes.
     Name {
+        name: u64,
         content: u64,
     },
 }
@@ -22,29 +28,44 @@ impl Cpio {
     /// cpio(5), "New ASCII Format": the magic and 13 numbers of eight hex digits.
     pub const HEADER_BYTES: usize = 110;
     const TRAILER: &[u8] = b"TRAILER!!!\0";
+    /// Names of what Linux starts first.
+    const INIT: [&[u8]; 3] = [b"init", b"/init", b"./init"];
+
+    pub const fn new() -> Self {
+        Cpio { at: At::Header, has_init: false }
+    }
+
+    /// Whether Linux finds its first program among the files so far.
+    pub const fn has_init(&self) -> bool {
+        self.has_init
+    }
 
     pub fn next(&mut self, heading: &[u8]) -> Next {
-        match self {
-            Cpio::Header => {
+        match self.at {
+            At::Header => {
                 let number = |n: usize| {
                     let digits = core::str::from_utf8(heading.get(6 + 8 * n..14 + 8 * n)?).ok()?;
                     u64::from_str_radix(digits, 16).ok()
                 };
                 let magic = Self::MAGICS.iter().any(|magic| heading.starts_with(magic));
                 let (true, Some(content), Some(name)) = (magic, number(6), number(11)) else { return Next::Damaged };
-                if name == Self::TRAILER.len() as u64 {
-                    *self = Cpio::Name { content };
-                    return Next::Heading { skip: 0, need: Self::TRAILER.len() };
+                // A longer name may have zeros behind it, which align the content.
+                let need = name.min(Self::TRAILER.len() as u64) as usize;
+                if need <= Self::INIT[0].len() {
+                    return Self::after(name, content);
                 }
-                Self::after(name, content)
+                self.at = At::Name { name, content };
+                Next::Heading { skip: 0, need }
             }
             // Zeros that fill up the last entry, or a block, count as zeros between two parts.
-            Cpio::Name { .. } if heading == Self::TRAILER => Next::End { skip: 0 },
-            Cpio::Name { content } => {
-                let (name, content) = (Self::TRAILER.len() as u64, *content);
-                *self = Cpio::Header;
+            At::Name { name, .. } if heading == Self::TRAILER && name == Self::TRAILER.len() as u64 => {
+                Next::End { skip: 0 }
+            }
+            At::Name { name, content } => {
+                self.has_init |= heading.split(|byte| *byte == 0).next().is_some_and(|name| Self::INIT.contains(&name));
+                self.at = At::Header;
                 match Self::after(name, content) {
-                    Next::Heading { skip, need } => Next::Heading { skip: skip - name, need },
+                    Next::Heading { skip, need } => Next::Heading { skip: skip - heading.len() as u64, need },
                     other => other,
                 }
             }
@@ -64,6 +85,7 @@ impl Cpio {
 pub struct Archives {
     heading: Heading,
     state: State,
+    has_init: bool,
 }
 
 enum State {
@@ -76,12 +98,17 @@ enum State {
 
 impl Archives {
     pub const fn new() -> Self {
-        Archives { heading: Heading::first(MAGIC_BYTES), state: State::Between(false) }
+        Archives { heading: Heading::first(MAGIC_BYTES), state: State::Between(false), has_init: false }
     }
 
     /// Whether a whole archive was the last one.
     pub const fn ends_whole(&self) -> bool {
         matches!(self.state, State::Between(true) | State::Over(true))
+    }
+
+    /// Whether Linux finds its first program in them.
+    pub const fn has_init(&self) -> bool {
+        self.has_init
     }
 
     /// The next bytes that came out.
@@ -104,21 +131,25 @@ impl Archives {
                 let is_archive = Cpio::MAGICS.contains(&&heading[..]);
                 // Linux says in its log that something else follows, and goes on.
                 self.state = match is_archive {
-                    true if begins.is_multiple_of(ALIGN) => State::In(Cpio::Header),
+                    true if begins.is_multiple_of(ALIGN) => State::In(Cpio::new()),
                     true => State::Over(false),
                     false => State::Over(*came),
                 };
                 // These bytes begin the first heading.
                 (self.heading.need, self.heading.bytes) = (Cpio::HEADER_BYTES, heading);
             }
-            State::In(cpio) => match cpio.next(&heading) {
-                Next::Heading { skip, need } => (self.heading.skip, self.heading.need) = (skip, need),
-                Next::End { skip } => {
-                    (self.heading.skip, self.heading.need) = (skip, MAGIC_BYTES);
-                    self.state = State::Between(true);
+            State::In(cpio) => {
+                let next = cpio.next(&heading);
+                self.has_init |= cpio.has_init();
+                match next {
+                    Next::Heading { skip, need } => (self.heading.skip, self.heading.need) = (skip, need),
+                    Next::End { skip } => {
+                        (self.heading.skip, self.heading.need) = (skip, MAGIC_BYTES);
+                        self.state = State::Between(true);
+                    }
+                    _ => self.state = State::Over(false),
                 }
-                _ => self.state = State::Over(false),
-            },
+            }
             State::Over(_) => {}
         }
     }

@@ -32,6 +32,9 @@ pub struct InitramfsWatch {
     decoders: Option<Decoders>,
     // The compressed part that goes by.
     unpacking: Option<Unpacking>,
+    has_init: bool,
+    // A part was passed over without a look at its files.
+    is_blind: bool,
 }
 
 enum State {
@@ -55,6 +58,8 @@ impl Default for InitramfsWatch {
             needs: Vec::new(),
             decoders: None,
             unpacking: None,
+            has_init: false,
+            is_blind: false,
         }
     }
 }
@@ -78,6 +83,15 @@ impl InitramfsWatch {
     /// The options that a kernel needs to unpack the parts seen so far, such as `CONFIG_RD_XZ`.
     pub fn needs(&self) -> &[&'static str] {
         &self.needs
+    }
+
+    /// Whether all files were seen, and Linux finds its first program in none of them. After the last byte.
+    pub fn lacks_init(&mut self) -> bool {
+        // A heading of no bytes may be due.
+        self.see(&[]);
+        let (found, blind) =
+            self.unpacking.as_ref().map_or((false, false), |part| (part.has_init(), part.end().is_err()));
+        self.decoders.is_some() && !(self.has_init || found || self.is_blind || blind)
     }
 
     /// The next bytes of the file.
@@ -184,6 +198,7 @@ impl InitramfsWatch {
             },
             State::In(part) => {
                 let next = part.next(&heading);
+                self.has_init |= matches!(part, Part::Cpio(cpio) if cpio.has_init());
                 self.go_on(next, begins);
             }
             _ => {}
@@ -208,6 +223,7 @@ impl InitramfsWatch {
                 self.needs.push(option);
             }
         }
+        self.look_for_init(&part, next);
         let next = match (next, &self.unpacking) {
             (Next::End { skip: 0 }, Some(unpacking)) => unpacking.verdict().err().map_or(next, Next::from),
             // Linux keeps what came before.
@@ -236,6 +252,19 @@ impl InitramfsWatch {
             Next::Unknown => State::Stopped,
             Next::Damaged => State::Wrong(Unbootable::Damaged { what: part.name(), at }),
             Next::Refused(why) => State::Wrong(Unbootable::NotUnpacked { what: part.name(), why }),
+        };
+    }
+
+    fn look_for_init(&mut self, part: &Part, next: Next) {
+        self.is_blind |= match (&self.unpacking, next) {
+            // Nothing here unpacks the one, and the other is not understood.
+            _ if matches!((part, next), (Part::Bzip2, _) | (_, Next::Unknown)) => true,
+            (Some(unpacking), _) => {
+                self.has_init |= unpacking.has_init();
+                unpacking.end().is_err()
+            }
+            (None, Next::End { .. }) => !matches!(part, Part::Cpio(_) | Part::Ended(_)),
+            _ => false,
         };
     }
 

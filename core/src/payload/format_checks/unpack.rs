@@ -109,6 +109,11 @@ impl Unpacking {
         matches!(self.end, Err(UnpackError::TooLarge)) || self.archives.ends_whole()
     }
 
+    /// Whether Linux finds its first program in what has come out.
+    pub const fn has_init(&self) -> bool {
+        self.archives.has_init()
+    }
+
     /// After its last byte.
     pub const fn verdict(&self) -> Result<(), UnpackError> {
         match self.end {

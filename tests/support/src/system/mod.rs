@@ -104,6 +104,7 @@ pub fn payload(n: u8) -> PayloadFacts {
         unified: None,
         stub_lack: None,
         unconfirmed: vec![],
+        lacks_init: None,
         cmdline: Some(CMDLINE.to_owned()),
         checksums: true,
         image: None,
