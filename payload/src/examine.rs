@@ -236,6 +236,9 @@ impl Found {
         let epoch = if listed { self.epoch()? } else { 0 };
         // The slot gets the file's content. A caller that trusts the list would write the list's.
         let said = if listed { self.manifest()? } else { None };
+        if let Some(said) = &said {
+            self.check_version(said.version.as_deref())?;
+        }
         if let (Some(seen), Some(said)) = (self.files.get(UKI), &said) {
             self.is_in(seen, said.unified.as_ref())?;
         }

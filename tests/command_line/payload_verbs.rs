@@ -108,21 +108,6 @@ fn inspect_tells_what_no_boot_loader_takes_of_a_unified_kernel_image() {
     }
 }
 
-/// os-release was changed, and the list made anew by another program: manifest.json says what was.
-#[test]
-fn a_version_that_manifest_json_does_not_say() {
-    let world = World::new();
-    let payload = &world.payload;
-    Outcome::of(&mut installer(["checksum", payload.dir().to_str().unwrap()])).succeeds();
-    payload.write("os-release", "VERSION_ID=2.0.0\n");
-    payload.write_sums(&[&Payload::LISTED[..], &["manifest.json"]].concat());
-    let inspect = Outcome::of(&mut installer(["inspect", &payload.source(), "--output=json"])).succeeds().json();
-    assert_eq!(inspect["version"], "2.0.0");
-    let disk = world.image();
-    world.install(&disk, &[]).succeeds();
-    assert_eq!(json_of(&disk, &["status"])["slots"]["A"]["version"], "2.0.0");
-}
-
 #[test]
 fn checksum_makes_what_inspect_and_install_check() {
     let world = World::new();

@@ -74,8 +74,12 @@ impl Section {
     }
 }
 
+/// As systemd's stub finds it if nobody chooses a profile: the sections of the first one override those of the base, which is
+/// before it.
 fn find<'s>(sections: &'s [Section], name: &[u8]) -> Result<&'s Section, Unbootable> {
-    let found = sections.iter().find(|section| section.name == *name);
+    let mut groups = sections.split(|section| section.name == *b".profile");
+    let [base, profile] = [groups.next(), groups.next()].map(Option::unwrap_or_default);
+    let found = profile.iter().chain(base).find(|section| section.name == *name);
     found.ok_or(Unbootable::NotUnified("it lacks .linux, .initrd or .cmdline"))
 }
 
@@ -211,6 +215,22 @@ mod tests {
         let mut large = WHOLE;
         large[0].1 = 1 << 20;
         assert!(super::places(&program(0x8664, &large)).is_err());
+    }
+
+    #[test]
+    fn the_first_profile_overrides_the_base() {
+        let cmdline =
+            |more: &[(&str, u32, u32)]| places(&program(0x8664, &[&WHOLE[..], more].concat())).unwrap().cmdline;
+        let (first, second) = ([(".profile", 512, 3072), (".cmdline", 512, 3584)], [(".profile", 512, 4096)]);
+        assert_eq!(cmdline(&first), 3584..4084);
+        assert_eq!(cmdline(&[first, first].concat()), 3584..4084);
+        assert_eq!(cmdline(&[&second[..], &first].concat()), 1024..1524, "the second one has no effect");
+        let initrd = [(".profile", 512, 3072), (".initrd", 512, 3584), (".linux", 512, 4096)];
+        assert_eq!(parts(&program(0x8664, &[&WHOLE[..], &initrd].concat())), Some([4096..4596, 3584..4084]));
+        // Not in the base, and not in the first profile.
+        let late = [&WHOLE[1..], &second, &first].concat();
+        assert!(places(&program(0x8664, &late)).is_err());
+        assert!(places(&program(0x8664, &[&WHOLE[1..], &first].concat())).is_ok());
     }
 
     #[test]
