@@ -20,13 +20,15 @@ use slipway_core::{
 };
 use slipway_test_support::{
     exit_code::INPUT,
-    images::{Layout, Pack, built},
+    images::{self, DIR, Image, Layer, Layout, Pack, built, dirs},
     world::{
         Outcome, Payload, World, assert_clean_fat, assets, extract, flip, installer, json_of, noise, on_disk,
         partition, real_kernel, refused, tool,
     },
 };
 use uuid::Uuid;
+
+use super::from_registry::registry_with;
 
 /// Install a payload that was spoilt: wrong input, whatever the disk.
 #[track_caller]
@@ -154,6 +156,66 @@ fn a_digest_of_another_file_that_differs() {
         p.write_sums(&Payload::LISTED);
         p.write("os-release", "VERSION_ID=9\n");
     });
+}
+
+/// In images whose layers are read to their end before the write, and in larger ones, wherever os-release is.
+fn images_of(world: &World, name: &str) -> Vec<Layout> {
+    let written = |name: String, image: Image| {
+        let layout = Layout::new(&world.path(&name));
+        image.write(&layout, "1");
+        layout
+    };
+    let mut layouts = vec![written(format!("{name}-built"), built(world.payload.dir(), Pack::Gzip))];
+    for more in [0, 17 * MIB] {
+        for is_first in [false, true] {
+            let mut files = images::files(world.payload.dir());
+            files.sort_by_key(|(name, _)| (name == "os-release") != is_first);
+            let tar = files.iter().fold(dirs(), |tar, (name, bytes)| tar.file(&format!("{DIR}/{name}"), bytes));
+            let tar = tar.file("usr/more", &vec![0; more as usize]).end();
+            layouts.push(written(format!("{name}-{more}-{is_first}"), Image::new(vec![Layer::new(tar, Pack::Plain)])));
+        }
+    }
+    layouts
+}
+
+/// os-release was changed, and the list made anew by another program: manifest.json says what was. Nobody can tell which one is
+/// right, so neither is installed, however it comes.
+#[test]
+fn a_version_that_manifest_json_does_not_say() {
+    let world = World::new();
+    let payload = &world.payload;
+    let checksum = || Outcome::of(installer(["checksum", "--progress=none"]).arg(payload.dir())).succeeds();
+    checksum();
+    payload.write("os-release", "VERSION_ID=2.0.0\n");
+    payload.write_sums(&[&Payload::LISTED[..], &["manifest.json"]].concat());
+    for is_right in [false, true] {
+        if is_right {
+            checksum();
+        }
+        let layouts = images_of(&world, &is_right.to_string());
+        let debian = registry_with(&world.path(&format!("registry-{is_right}")), &layouts[3], "", "", &[]);
+        let archive = world.path("archive.tar");
+        tool!("tar", "-C", &layouts[0].0, "-cf", &archive, ".");
+        let mut sources: Vec<_> = layouts.iter().map(Layout::source).collect();
+        sources.extend([payload.source(), format!("oci-archive:{}", archive.display())]);
+        sources.push(format!("docker://127.0.0.1:{}/os:1", debian.port));
+        for source in &sources {
+            let inspect = ["inspect", "--output=json", "--plain-http", "--progress=none", source];
+            let inspect = Outcome::of(&mut installer(inspect));
+            let disk = world.image();
+            let install = world.install(&disk, &["--plain-http", &format!("--source={source}")]);
+            if is_right {
+                assert_eq!(inspect.succeeds().json()["version"], "2.0.0", "{source}");
+                install.succeeds();
+                assert_eq!(json_of(&disk, &["status"])["slots"]["A"]["version"], "2.0.0", "{source}");
+            } else {
+                inspect.exits(INPUT).says(&["its version is not that of os-release", "installer checksum"]);
+                assert!(install.code != 0 && install.stderr.contains("manifest.json"), "{source}: {}", install.stderr);
+                let is_whole = on_disk(&disk, &["verify", "--progress=none"]).code == 0;
+                assert!(!is_whole, "{source}");
+            }
+        }
+    }
 }
 
 #[test]

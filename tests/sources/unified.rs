@@ -126,17 +126,24 @@ fn one_with_many_sections() {
     let world = World::new();
     let payload = &world.payload;
     let (kernel, initramfs) = (payload.read(Payload::KERNEL), payload.read(Payload::INITRAMFS));
-    let profiles = [(".profile", &b"ID=other\n"[..]), (".cmdline", &b"quiet other"[..])].repeat(20);
-    payload.write("uki.efi", files::unified_with(&kernel, &initramfs, CMDLINE, &profiles));
+    let others = [(".profile", &b"ID=other\n"[..]), (".cmdline", &b"quiet other"[..])].repeat(20);
+    let main = [(".profile", &b"ID=main\n"[..])];
+    let unified = |profiles: &[_]| files::unified_with(&kernel, &initramfs, CMDLINE, profiles);
+    payload.write("uki.efi", unified(&others));
     world.installed(&[]);
     payload.remove(Payload::KERNEL);
     payload.remove(Payload::INITRAMFS);
-    for source in sources(&world) {
-        let disk = world.image();
-        world.install(&disk, &[&format!("--source={source}")]).succeeds();
-        on_disk(&disk, &["verify", "--progress=none"]).succeeds();
-        let manifest: Value = serde_json::from_slice(&slot_file(&world, &disk, "manifest.json")).unwrap();
-        assert_eq!(manifest["cmdline"], CMDLINE, "{source}");
+    // The stub starts the first one.
+    for (profiles, cmdline) in [(&others, "quiet other"), (&[&main[..], &others].concat(), CMDLINE)] {
+        payload.write("uki.efi", unified(profiles));
+        checksum(payload).succeeds();
+        for source in sources(&world) {
+            let disk = world.image();
+            world.install(&disk, &[&format!("--source={source}")]).succeeds();
+            on_disk(&disk, &["verify", "--progress=none"]).succeeds();
+            let manifest: Value = serde_json::from_slice(&slot_file(&world, &disk, "manifest.json")).unwrap();
+            assert_eq!(manifest["cmdline"], cmdline, "{source}");
+        }
     }
 }
 
