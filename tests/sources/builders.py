@@ -169,11 +169,29 @@ def cut_names():
     layer.payload()
 
 
+def rules_img():
+    """bazel-contrib/rules_img: hard links have the size of their file, without content."""
+    layer = Layer("")
+    layer.add("bin/app", content=b"x" * 700, mode=0o755)
+    link = tarfile.TarInfo("bin/app.runfiles/app")
+    link.type, link.linkname, link.size = tarfile.LNKTYPE, "bin/app", 700
+    layer.tar.addfile(link)
+    layer.payload()
+
+
+def umoci():
+    """`umoci insert` before 0.4.8, and stacker: nothing follows the last byte of the last file."""
+    layer = Layer("/")
+    layer.payload()
+    layer.add("etc/hostname", content=b"x")
+    layer.tar.fileobj.truncate(layer.tar.fileobj.tell() - 511)
+
+
 BUILDERS = {
     f.__name__: f
     for f in (
         *(kaniko, ko, jib, apko, nix, bazel, podman, buildkit, git_archive, gnu_tar, ustar),
-        *(deduplicated, appended, squashed, cut_names),
+        *(deduplicated, appended, squashed, cut_names, rules_img, umoci),
     )
 }
 if BUILDER == "names":

@@ -87,6 +87,17 @@ const ROWS: &[Row] = &[
         let stored = f.iter().fold(Tar::new(), |tar, (name, bytes)| tar.file(&format!("objects/{name}"), bytes));
         vec![f.iter().fold(stored, |tar, (name, _)| link(tar, &format!("{DIR}/{name}"), &format!("objects/{name}")))]
     }),
+    ("a link that has the size of its file", |f| {
+        let kernel = bytes(f, "vmlinuz");
+        let tar = without(f, Tar::new().file("boot/vmlinuz", kernel), &["vmlinuz"]);
+        vec![tar.header(KERNEL, EntryType::Link, kernel.len() as u64, "boot/vmlinuz")]
+    }),
+    ("a link to one of two names that are no text", |f| {
+        let named = |tar: Tar, name: &[u8], bytes: &[u8]| tar.entry("x", EntryType::GNULongName, name).file("x", bytes);
+        let tar = named(Tar::new(), b"boot/\xff\0", bytes(f, "vmlinuz"));
+        let tar = without(f, named(tar, b"boot/\xfe\0", &other(bytes(f, "vmlinuz"))), &["vmlinuz"]);
+        vec![link(tar.entry("x", EntryType::GNULongLink, b"boot/\xff\0"), KERNEL, "x")]
+    }),
     ("links that nothing uses", |f| {
         let tar = link(without(f, dirs(), &[]), &format!("{DIR}/sub/kernel"), "nowhere");
         vec![link(tar, "boot/vmlinuz", KERNEL)]

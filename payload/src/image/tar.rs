@@ -97,13 +97,13 @@ impl<R: Skip> Entries<R> {
     pub fn next(&mut self) -> io::Result<Option<Entry>> {
         let mut extension = Extension::default();
         loop {
-            let left = self.content + self.padding;
-            self.reader.skip(left)?;
-            (self.at, self.content, self.padding) = (self.at + left, 0, 0);
+            self.pass_over_rest()?;
             let Some(header) = self.header()? else { return Ok(None) };
-            // GNU tar leaves the size of a volume's label (`tar -V`) blank. It has no content.
             let size = match header.entry_type().as_byte() {
+                // GNU tar leaves the size of a volume's label (`tar -V`) blank. It has no content.
                 b'V' if header.as_old().size.iter().all(|byte| matches!(byte, b' ' | 0)) => 0,
+                // Some builders give a hard link the size of its file. No content follows, for whatever unpacks layers.
+                b'1' => 0,
                 _ => header.entry_size().map_err(|e| self.wrong(&format!("its size cannot be read ({e})")))?,
             };
             let size = extension.size_of(&header, size);
@@ -141,6 +141,15 @@ impl<R: Skip> Entries<R> {
 
     pub fn content(&mut self) -> Content<'_, R> {
         Content(self)
+    }
+
+    /// Passes over the rest of an entry. The padding may be missing at the end of the archive: some builders leave it out, whatever
+    /// unpacks layers asks for none, and all content is there.
+    fn pass_over_rest(&mut self) -> io::Result<()> {
+        self.reader.skip(self.content)?;
+        io::copy(&mut self.reader.by_ref().take(self.padding), &mut io::sink())?;
+        (self.at, self.content, self.padding) = (self.at + self.content + self.padding, 0, 0);
+        Ok(())
     }
 
     /// Read to the end of the input: bytes after the end of the archive still count for the layer's digest.
@@ -231,7 +240,7 @@ impl<R: Skip> Entries<R> {
     /// Split a path. A leading `/` is the root of the image, as for programs that unpack it: kaniko and others write
     /// it. `..` is refused: no image builder writes it.
     fn components(&self, path: &[u8]) -> io::Result<Vec<String>> {
-        let shown = String::from_utf8_lossy(path);
+        let shown = text(path);
         let parts = shown.split('/').filter(|part| !matches!(*part, "" | "."));
         let parts: Vec<_> = parts.map(str::to_owned).collect();
         if parts.iter().any(|part| part == "..") {
@@ -302,6 +311,14 @@ impl<R: Skip> Entries<R> {
     fn ends_early(&self, more: u64) -> io::Error {
         self.wrong(&format!("the archive ends {} bytes before its content does", self.content - more))
     }
+}
+
+/// A name as text. Two names are never the same text, whatever their bytes are.
+fn text(name: &[u8]) -> String {
+    name.utf8_chunks().fold(String::new(), |text, chunk| {
+        let valid = chunk.valid().replace('\u{fffd}', "\u{fffd}FFFD");
+        chunk.invalid().iter().fold(text + &valid, |text, byte| text + &format!("\u{fffd}{byte:02x}"))
+    })
 }
 
 fn pax_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {

@@ -101,6 +101,10 @@ pub const ROWS: &[Row] = &[
     ("a file after the payload that claims 8 EiB", INPUT, &["ends", "before the content of an entry does"], |c| {
         c.image(c.tar().header("z", EntryType::Regular, (8 << 60) - 1, "").content(b"x"));
     }),
+    ("a last file that ends too early, with the digest of what is there", INPUT, &["ends 1 bytes before"], |c| {
+        let tar = c.tar().file("z", &[7; 600]).0;
+        c.layers(vec![Layer::new(tar[..tar.len() - 425].to_vec(), Pack::Gzip)]);
+    }),
     ("a header with a wrong checksum", INPUT, &["checksum"], |c| {
         let mut tar = Tar::new().file("etc/x", b"x");
         tar.0[100] ^= 1;
