@@ -116,6 +116,11 @@ struct BareEntry {
 }
 
 impl Entry {
+    /// docker leaves an empty one where a helper has the credentials.
+    fn has_some(&self) -> bool {
+        [&self.auth, &self.username, &self.identity_token].into_iter().flatten().any(|text| !text.is_empty())
+    }
+
     /// For HTTP Basic. An error if it is not `user:password`.
     fn basic(&self) -> Result<Option<String>, ()> {
         if let Some(auth) = self.auth.as_deref().filter(|auth| !auth.is_empty()) {
@@ -209,7 +214,8 @@ fn bad_auth(key: &str) -> String {
     format!("the auth of {key:?} is not the base64 of user:password; log in again")
 }
 
-/// The entry with the longest key that names the repository, a namespace of it, or the host.
+/// The entry with the longest key that names the repository, a namespace of it, or the host. Of several for a host the one that
+/// is no URL: podman and docker look for that first, and write that.
 fn most_specific<'a>(
     auths: &'a BTreeMap<String, Option<Entry>>,
     host: &str,
@@ -217,10 +223,12 @@ fn most_specific<'a>(
 ) -> Option<(&'a str, &'a Entry)> {
     let full = format!("{}/{repository}", canonical(host));
     let mut prefix = full.as_str();
+    let entries = auths.iter().filter_map(|(key, entry)| Some((key.as_str(), entry.as_ref()?)));
+    let mut entries: Vec<_> = entries.filter(|(_, entry)| entry.has_some()).collect();
+    entries.sort_by_key(|(key, _)| key.contains("://"));
     loop {
-        let mut entries = auths.iter().filter_map(|(key, entry)| Some((key.as_str(), entry.as_ref()?)));
-        if let Some(found) = entries.find(|(key, _)| matches(key, prefix)) {
-            return Some(found);
+        if let Some(found) = entries.iter().find(|(key, _)| matches(key, prefix)) {
+            return Some(*found);
         }
         prefix = &prefix[..prefix.rfind('/')?];
     }
@@ -303,6 +311,23 @@ mod tests {
         assert_eq!(of("r.io:5000", "ns/repo").as_deref(), Some("p:1"));
         assert_eq!(of("r.io:5001", "ns/repo"), None);
         assert_eq!(of("s.r.io", "ns/repo"), None);
+    }
+
+    #[test]
+    fn of_several_keys_of_a_host() {
+        let new = r#""r.io": {"auth": "bmV3OnB3"}"#;
+        for old in [
+            r#""https://r.io": {"auth": "b2xkOnB3"}"#,
+            r#""https://r.io/v1/": {"auth": "b2xkOnB3"}"#,
+            r#""https://r.io": {}"#,
+            r#""r.io/ns": {"auth": "", "username": ""}"#,
+            r#""r.io/ns/x": null"#,
+        ] {
+            let json = format!(r#"{{"auths": {{{old}, {new}}}}}"#);
+            assert_eq!(basic(&json, "r.io", "ns/x").as_deref(), Some("new:pw"), "{old}");
+        }
+        let json = r#"{"auths": {"r.io": {}, "https://r.io/v2/": {"auth": "bmV3OnB3"}}}"#;
+        assert_eq!(basic(json, "r.io", "ns/x").as_deref(), Some("new:pw"));
     }
 
     #[test]
