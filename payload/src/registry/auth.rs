@@ -80,7 +80,9 @@ impl Auth {
         of_repository: bool,
     ) -> Result<String, RequestError> {
         let offers = refusal.headers().get_all("www-authenticate");
-        let challenge = challenge::choose(offers.iter().filter_map(|value| value.to_str().ok()));
+        // The realm is for people, in any language.
+        let offers: Vec<_> = offers.iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+        let challenge = challenge::choose(offers.iter().map(|offer| &**offer));
         let credentials = self.lookup.credentials.as_ref();
         let header = match (challenge, credentials.and_then(|c| c.basic.as_ref())) {
             (Some(Challenge::Bearer { realm, service, scope }), _) => {

@@ -46,7 +46,9 @@ fn offer(scheme: &str, parameters: &[(String, String)]) -> Option<Challenge> {
     match scheme {
         "basic" => Some(Challenge::Basic),
         "bearer" => {
-            Some(Challenge::Bearer { realm: value("realm")?, service: value("service"), scope: value("scope") })
+            // An empty one is none.
+            let [service, scope] = ["service", "scope"].map(|name| value(name).filter(|value| !value.is_empty()));
+            Some(Challenge::Bearer { realm: value("realm")?, service, scope })
         }
         _ => None,
     }
@@ -102,6 +104,8 @@ mod tests {
         let spaced = r#"Bearer realm = "https://b.io/t" , service ="s", scope= "x""#;
         assert_eq!(choose([spaced]), bearer("https://b.io/t", Some("s"), Some("x")));
         assert_eq!(choose(["Basic", r#"Bearer realm="r\\\"s""#]), bearer(r#"r\"s"#, None, None));
+        let empty = r#"Bearer realm="https://b.io/t",service="",scope="""#;
+        assert_eq!(choose([empty]), bearer("https://b.io/t", None, None));
         assert_eq!(choose([r#"Negotiate abc==, Digest realm="x""#, "", "Bearer service=x", ",=,"]), None);
     }
 

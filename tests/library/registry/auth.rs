@@ -366,6 +366,17 @@ fn token_services_that_fail() {
     assert!(count.load(Ordering::SeqCst) < 400, "the service could send it all");
 }
 
+/// It is for people, who need not read English.
+#[test]
+fn a_realm_in_any_language() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::new(|request, out| match request.header("authorization") {
+        Some(ME) => reply(out, 200, &[], b"[1,2]"),
+        _ => reply(out, 401, &[("WWW-Authenticate", "Basic realm=\"Zugang für Geräte\", charset=\"UTF-8\"")], b""),
+    });
+    assert_eq!(as_me(&dir, &server).root().unwrap().bytes, b"[1,2]");
+}
+
 #[test]
 fn neither_basic_nor_bearer() {
     let server = Server::new(|_, out| reply(out, 401, &[("WWW-Authenticate", "Negotiate")], b""));
