@@ -55,6 +55,8 @@ struct Connection {
     proxy: Option<String>,
     // The server told the length, so the end of this body is the end of the blob and not a cut.
     whole: bool,
+    // The fault if these are not the bytes of the blob: the server says that it has encoded them.
+    encoded: Option<RequestError>,
     // Bytes to discard first: a server without Range support starts from the beginning.
     skip: u64,
 }
@@ -122,6 +124,7 @@ impl BlobReader {
         if let Some(page) = foreign::is_page(header(&answer.response, "content-type")) {
             return Err(RequestError::fetch(format!("{origin} answers {page}, not as a registry does")));
         }
+        let encoded = foreign::encoded(header(&answer.response, "content-encoding").unwrap_or_default(), origin);
         let length = header(&answer.response, "content-length").and_then(|text| text.trim().parse::<u64>().ok());
         let (whole, skip) = if answer.response.status() == StatusCode::PARTIAL_CONTENT {
             self.check_range(&answer)?;
@@ -133,8 +136,7 @@ impl BlobReader {
                     "{origin} has {length} bytes: {side} than its descriptor says ({} bytes)",
                     self.size
                 ));
-                let encoding = header(&answer.response, "content-encoding").unwrap_or_default();
-                return Err(foreign::encoded(encoding, origin).unwrap_or(wrong));
+                return Err(encoded.unwrap_or(wrong));
             }
             self.end = self.size;
             let chunked = header(&answer.response, "transfer-encoding").is_some();
@@ -144,7 +146,7 @@ impl BlobReader {
         self.version = answer.strong_etag();
         let (origin, proxy) = (answer.origin, proxy_of(&answer.response));
         let body = answer.response.into_body().into_reader();
-        self.connection = Some(Connection { body, origin, proxy, whole, skip });
+        self.connection = Some(Connection { body, origin, proxy, whole, encoded, skip });
         Ok(())
     }
 
@@ -212,12 +214,13 @@ impl BlobReader {
     fn check_end(&mut self) -> Result<(), ImageError> {
         self.state = State::Ended;
         let mut one = [0];
-        let fetched = &self.endpoints.fetched;
-        match self.connection.take().map(|mut connection| Self::read_some(&mut connection, &mut one, fetched)) {
+        let Some(mut connection) = self.connection.take() else { return Ok(()) };
+        match Self::read_some(&mut connection, &mut one, &self.endpoints.fetched) {
             // A server may send more than the part that was asked for; the rest is not read.
-            Some(Ok(1..)) if self.end == self.size => {
+            Ok(1..) if self.end == self.size => {
                 self.state = State::Failed;
-                Err(ImageError::invalid(&self.what, format!("longer than its descriptor says ({} bytes)", self.size)))
+                let why = || RequestError::wrong(format!("longer than its descriptor says ({} bytes)", self.size));
+                Err(connection.encoded.unwrap_or_else(why).into_error(&self.what))
             }
             _ => Ok(()),
         }
@@ -243,12 +246,14 @@ impl Read for BlobReader {
                 continue;
             };
             let failure = match Self::read_some(connection, &mut buf[..most], &self.endpoints.fetched) {
-                Ok(0) if connection.whole => RequestError::wrong(format!(
-                    "{} has {} bytes: shorter than its descriptor says ({} bytes)",
-                    connection.origin,
-                    self.position - connection.skip,
-                    self.size
-                )),
+                Ok(0) if connection.whole => connection.encoded.take().unwrap_or_else(|| {
+                    RequestError::wrong(format!(
+                        "{} has {} bytes: shorter than its descriptor says ({} bytes)",
+                        connection.origin,
+                        self.position - connection.skip,
+                        self.size
+                    ))
+                }),
                 Ok(0) => RequestError::passing(format!("{} closed the connection too early", connection.origin)),
                 Ok(n) => {
                     self.position += n as u64;

@@ -199,7 +199,11 @@ fn a_version_that_no_longer_fits_is_asked_for_without() {
 
 /// An answer without a length but with an end.
 fn chunked(out: &mut dyn std::io::Write, bytes: &[u8]) -> std::io::Result<()> {
-    head(out, 200, &[("Transfer-Encoding", "chunked")])?;
+    chunked_with(out, &[], bytes)
+}
+
+fn chunked_with(out: &mut dyn std::io::Write, headers: &[(&str, &str)], bytes: &[u8]) -> std::io::Result<()> {
+    head(out, 200, &[headers, &[("Transfer-Encoding", "chunked")]].concat())?;
     for part in bytes.chunks(10_000) {
         write!(out, "{:x}\r\n", part.len())?;
         out.write_all(part)?;
@@ -222,6 +226,20 @@ fn a_blob_of_another_length_is_refused() {
             let error = read(&at(server.port), &wanted).unwrap_err();
             assert_eq!(says(&error, &[text, &digest(&bytes), "/a/b"]), "invalid", "{size} {with_length}");
             assert_eq!(server.requests().len(), 1);
+        }
+    }
+}
+
+/// What is compressed while it is sent has no length. Where the bytes are the right ones, a wrong name for them does no harm.
+#[test]
+fn a_blob_that_is_encoded_on_the_way_is_told() {
+    let bytes = noise(1, LEN);
+    for (size, is_right) in [(LEN - 1, false), (LEN + 1, false), (LEN, true)] {
+        let content = bytes.clone();
+        let server = Server::new(move |_, out| chunked_with(out, &[("Content-Encoding", "gzip")], &content));
+        match read(&at(server.port), &sized("x", &digest(&bytes), size as u64)) {
+            Ok(read) => assert!(is_right && read == bytes),
+            Err(error) => assert_eq!(says(&error, &["Content-Encoding \"gzip\"", "switch that off"]), "fetch"),
         }
     }
 }
