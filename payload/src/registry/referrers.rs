@@ -1,13 +1,13 @@
 //! Referrers of an image (OCI distribution specification 1.1, "Listing Referrers").
 
-use oci_spec::image::{Descriptor, ImageIndex};
+use oci_spec::image::{Descriptor, ImageIndex, MediaType};
 
 use super::{
     ACCEPT, Registry, document,
-    endpoint::{Endpoint, GetRequest},
-    request_error::{RequestError, RequestErrorKind},
+    endpoint::{Answer, Endpoint, GetRequest},
+    request_error::{RequestError, RequestErrorKind, header},
 };
-use crate::image::{ImageError, ImageStore as _, Listing, MAX_BESIDE_BYTES, parse_document, referrers_tag};
+use crate::image::{Document, ImageError, ImageStore as _, Listing, MAX_BESIDE_BYTES, parse_document, referrers_tag};
 use slipway_core::digest::Sha256;
 
 // Any person may add referrers. So a list without an end must not take long.
@@ -42,11 +42,9 @@ fn listed(endpoint: &Endpoint, image: Sha256, what: &str) -> Result<Listing<Desc
         let request = GetRequest { path: &page, accept: ACCEPT, start: 0, end: None, version: None, head: false };
         let answer = endpoint.get(&request)?;
         let following = answer.next_page(&path);
-        let document = document(answer, None)?;
-        let found = manifests(&document.bytes)
-            .map_err(|why| RequestError::wrong(format!("the answer of {} is {why}", endpoint.name())))?;
+        let (found, len) = one_page(endpoint, answer, page == path)?;
         listing.found.extend(found);
-        bytes += document.bytes.len() as u64;
+        bytes += len;
         match following {
             Some(following) if bytes <= MAX_BESIDE_BYTES => page = following,
             Some(_) => break,
@@ -56,6 +54,22 @@ fn listed(endpoint: &Endpoint, image: Sha256, what: &str) -> Result<Listing<Desc
     let most = format!("more than {MAX_PAGES} pages, or {} MiB, are listed", MAX_BESIDE_BYTES >> 20);
     listing.faults.push(ImageError::invalid(what, format!("{most}: the rest is not looked at")));
     Ok(listing)
+}
+
+/// The entries of a page, and its length. If the first one neither is a list nor is called one, the server does not know the API:
+/// registry.k8s.io leads to a login.
+fn one_page(endpoint: &Endpoint, answer: Answer, is_first: bool) -> Result<(Vec<Descriptor>, u64), RequestError> {
+    let called = header(&answer.response, "content-type").and_then(|text| text.split(';').next()).map(str::trim);
+    let is_called_one = called.is_some_and(|called| called.eq_ignore_ascii_case(MediaType::ImageIndex.as_ref()));
+    let page = document(answer, None).and_then(|Document { bytes, .. }| {
+        let found = manifests(&bytes);
+        let wrong = |why: String| RequestError::wrong(format!("the answer of {} is {why}", endpoint.name()));
+        found.map(|found| (found, bytes.len() as u64)).map_err(wrong)
+    });
+    page.map_err(|failure| match failure.again {
+        None if is_first && !is_called_one => RequestError { kind: RequestErrorKind::Unsupported, ..failure },
+        _ => failure,
+    })
 }
 
 fn manifests(index: &[u8]) -> Result<Vec<Descriptor>, String> {

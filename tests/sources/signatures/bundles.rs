@@ -203,6 +203,15 @@ fn how_a_registry_says_that_it_knows_no_referrers() {
         let source = format!("docker://127.0.0.1:{}/os:1", server.port);
         inspect(&source, &["--plain-http", &signer.trusted()]).exits(exit);
     }
+    // Some lead to a page for people, with 200.
+    for (kind, body) in
+        [("text/html", "<!doctype html><html>"), ("text/plain", ""), ("application/json", r#"{"status": "ok"}"#)]
+    {
+        let server =
+            with_answers(&layout.0, &named, move |_, out| reply(out, 200, &[("content-type", kind)], body.as_bytes()));
+        let source = format!("docker://127.0.0.1:{}/os:1", server.port);
+        inspect(&source, &["--plain-http", &signer.trusted()]).succeeds();
+    }
 }
 
 /// It has the image, and cannot say what is about it: who demands no signature gets the image all the same.
