@@ -28,7 +28,7 @@ use super::{
     options::{Patience, is_over},
     proxy::{Agents, Proxies},
     proxy_connector::ProxyConnector,
-    request_error::{RequestError, header},
+    request_error::{RequestError, RequestErrorKind, header},
     retry::RetrySchedule,
     tls::TlsConnector,
     url::{Origin, Url, location_text},
@@ -305,7 +305,11 @@ impl Endpoint {
     /// The error that an answer of the registry is. `sent`: credentials were sent, if there are any.
     fn refused(&self, response: Response<Body>, sent: bool) -> RequestError {
         match response.status().as_u16() {
-            401 | 403 => self.auth.denied(response, &self.base.origin, sent),
+            401 => self.auth.denied(response, &self.base.origin, sent),
+            403 => {
+                let failure = self.auth.denied(response, &self.base.origin, sent);
+                RequestError { kind: RequestErrorKind::Forbidden, ..failure }
+            }
             _ => RequestError::status(response, &self.base.origin),
         }
     }

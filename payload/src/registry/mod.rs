@@ -160,8 +160,8 @@ impl Registry {
         let asked = self.first(|endpoint| endpoint.get(&request));
         match asked.map(|answer| header(&answer.response, "docker-content-digest").and_then(parse_digest)) {
             Ok(Some(digest)) => Ok(digest),
-            // Some registries answer nothing but GET.
-            Err(failure) if !matches!(failure.kind, RequestErrorKind::NotFound | RequestErrorKind::Unsupported) => {
+            // Some registries answer nothing but GET, and a store may have signed its address for GET alone.
+            Err(failure) if failure.again.is_some() || failure.kind == RequestErrorKind::Denied => {
                 Err(failure.into_error(&self.what("manifest", &wanted)))
             }
             Ok(None) | Err(_) => Ok(Sha256::of(&self.manifest(&wanted)?.bytes)),

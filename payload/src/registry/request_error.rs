@@ -28,6 +28,8 @@ pub enum RequestErrorKind {
     /// A setting of this machine is wrong.
     Setting,
     Denied,
+    /// A [`Self::Denied`] of a request that may be refused to all: a 403 of the registry.
+    Forbidden,
     Fetch,
     /// A [`Self::Fetch`] of which the registry says that it does not know such requests.
     Unsupported,
@@ -90,7 +92,7 @@ impl RequestError {
             RequestErrorKind::NotFound => ImageError::NotFound { what, hint: format!("; {}", self.why) },
             RequestErrorKind::Invalid => ImageError::Invalid { what, why: self.why },
             RequestErrorKind::Setting => ImageError::Setting { what, why: self.why },
-            RequestErrorKind::Denied => ImageError::Denied { what, why: self.why },
+            RequestErrorKind::Denied | RequestErrorKind::Forbidden => ImageError::Denied { what, why: self.why },
             RequestErrorKind::Fetch | RequestErrorKind::Unsupported => ImageError::Fetch { what, why: self.why },
         }
     }

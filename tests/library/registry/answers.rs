@@ -283,7 +283,7 @@ fn a_digest_costs_a_head_request() {
     let silent = Server::new(|_, out| reply(out, 200, &[], b"[1,2,34]"));
     assert_eq!(format!("sha256:{}", at(silent.port).digest().unwrap()), digest(b"[1,2,34]"));
     // Nor does every one answer HEAD.
-    for refusal in [404, 405, 501] {
+    for refusal in [403, 404, 405, 501] {
         let refusing = Server::new(move |request, out| match request.method.as_str() {
             "HEAD" => head(out, refusal, &[]),
             _ => reply(out, 200, &[], b"[1,2,34]"),
@@ -293,3 +293,14 @@ fn a_digest_costs_a_head_request() {
     let none = Server::new(|_, out| reply(out, 404, &[], b""));
     assert_eq!(says(&at(none.port).digest().unwrap_err(), &["404"]), "not found");
 }
+    // A store may have signed its address for GET.
+    let store = Server::new(|request, out| match request.method.as_str() {
+        "HEAD" => head(out, 403, &[]),
+        _ => reply(out, 200, &[], b"[1,2,34]"),
+    });
+    let there = format!("http://127.0.0.1:{}/?signed", store.port);
+    let redirecting =
+        Server::new(move |_, out| head(out, 307, &[("Location", there.as_str()), ("Content-Length", "0")]));
+    assert_eq!(format!("sha256:{}", at(redirecting.port).digest().unwrap()), digest(b"[1,2,34]"));
+    let forbidden = Server::new(|_, out| reply(out, 403, &[], b""));
+    assert_eq!(says(&at(forbidden.port).digest().unwrap_err(), &["403", "no credentials"]), "denied");
