@@ -7,7 +7,7 @@ use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INPUT},
-    images::{Image, Layer, Layout, Pack, built, files, layer},
+    images::{Image, Layer, Layout, MANIFEST, Pack, built, descriptor, files, layer},
     project,
     world::{Outcome, World, finished, finished_bytes, installer, installer_in, program},
 };
@@ -251,6 +251,29 @@ fn a_layout_that_lists_null_is_empty() {
     inspect(&layout.source()).succeeds();
 }
 
+/// Docker's store has the images that were pulled, and the index of all.
+#[test]
+fn an_index_of_images_that_are_not_there() {
+    let world = listed();
+    let layout = Layout::new(&world.path("layout"));
+    let here = built(world.payload.dir(), Pack::Gzip).write_blobs(&layout);
+    let elsewhere = descriptor(MANIFEST, b"an image for arm64");
+    layout.tag("1", &layout.nested(&[(&here, "amd64"), (&elsewhere, "arm64")]));
+    let (source, copy) = (format!("{}:1", layout.source()), format!("oci:{}:1", world.path("copy").display()));
+    inspect(&source).succeeds();
+    let says = ["lists an image for linux/arm64", elsewhere["digest"].as_str().unwrap(), "installer pull"];
+    for (verb, more) in
+        [("chunk", None), ("push", Some("docker://127.0.0.1:1/os:1")), ("inspect", Some("--arch=arm64"))]
+    {
+        let asked = Outcome::of(installer([verb, &source, "--progress=none"]).args(more));
+        assert!(asked.code == INPUT, "{verb}: {}", asked.stderr);
+        asked.says(&says);
+    }
+    // As it says.
+    Outcome::of(&mut installer(["pull", &source, &copy, "--progress=none"])).succeeds();
+    Outcome::of(&mut installer(["chunk", &copy, "--progress=none"])).succeeds();
+}
+
 /// It is said what it is, and what makes a layout of it.
 #[test]
 fn what_is_no_layout_is_named() {
@@ -273,6 +296,10 @@ fn what_is_no_layout_is_named() {
     fs::create_dir(&unpacked).unwrap();
     finished(program("tar").arg("-xf").arg(&archive).arg("-C").arg(&unpacked));
     inspect(&format!("oci:{}", unpacked.display())).exits(INPUT).says(&docker);
+    // The directory itself, and not what is in it.
+    let below = world.path("below.tar");
+    finished(program("tar").current_dir(world.path("")).arg("-cf").arg(&below).arg("layout"));
+    inspect(&format!("oci-archive:{}", below.display())).exits(INPUT).says(&["in a directory of it", "write oci:DIR"]);
     let dir = world.path("dir").display().to_string();
     copy(&format!("dir:{dir}"));
     inspect(&format!("oci:{dir}")).exits(INPUT).says(&["skopeo copy dir:DIR oci:NEW"]);

@@ -18,7 +18,7 @@ use super::{
     beside::MAX_BESIDE_BYTES,
     cosign,
     names::{CONTAINERD_NAME, REF_NAME, SEVERAL, annotation, is_named, whole_name},
-    resolve::{checked_document, is_attestation},
+    resolve::{checked_document, is_attestation, platform},
     store::{MAX_DOCUMENT_BYTES, parse_document, read_document, sha256_of},
     tar::{Entries, EntryKind},
 };
@@ -38,6 +38,7 @@ const SIGNATURES: &str = "dev.cosignproject.cosign/sigs";
 const MAX_FILES: usize = 10_000;
 // All manifests in an index.json that have no name, and so may be about another one.
 const MAX_NAMELESS_BYTES: u64 = 256 << 20;
+const ABSENT: &str = "copy it with all of them, or the one that is there alone (installer pull)";
 // `blobs/sha512/` and 128 digits are shorter.
 const MAX_NAME_BYTES: usize = 256;
 
@@ -275,8 +276,17 @@ impl ImageStore for Local {
         self.listed(self.pick(&index)?)
     }
 
+    /// `docker save` writes the whole index of an image, but only those of its images that docker has.
     fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>, ImageError> {
-        self.read(&Self::blob_path(descriptor)?)
+        self.read(&Self::blob_path(descriptor)?).map_err(|error| match error {
+            ImageError::NotFound { .. } => {
+                let of = descriptor.platform().as_ref().map(|p| format!(" for {}", platform(p.os(), p.architecture())));
+                let why =
+                    format!("it lists an image{}, {}, that is not there", of.unwrap_or_default(), descriptor.digest());
+                ImageError::reference(&self.name, &why, ABSENT)
+            }
+            other => other,
+        })
     }
 
     fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError> {
@@ -379,6 +389,7 @@ const DOCKER_ARCHIVE: Instead = (
     "it is what `docker save` before Docker 25 and `podman save` write",
     "convert it with `skopeo copy docker-archive:FILE oci-archive:NEW:NAME`",
 );
+const BELOW: Instead = ("its layout lies in a directory of it", "unpack it and write oci:DIR");
 const PACKED_PAYLOAD: Instead = ("it is a payload in an archive", "unpack it and write dir:DIR");
 
 impl Archive {
@@ -403,6 +414,7 @@ impl Archive {
             match name.as_str() {
                 KERNEL | UKI => instead = Some(PACKED_PAYLOAD),
                 MANIFEST => instead = instead.or(Some(DOCKER_ARCHIVE)),
+                below if below.ends_with("/oci-layout") => instead = instead.or(Some(BELOW)),
                 _ => {}
             }
             if name.len() > MAX_NAME_BYTES

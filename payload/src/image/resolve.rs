@@ -214,7 +214,7 @@ pub fn platforms(store: &dyn ImageStore, root: &Document) -> Result<Option<BTree
 }
 
 /// One name for all that [`is_for`] takes for the same.
-fn platform(os: &Os, architecture: &OciArch) -> String {
+pub fn platform(os: &Os, architecture: &OciArch) -> String {
     let ours = Arch::ALL.into_iter().find(|arch| is_for(os, architecture, *arch));
     ours.map_or_else(|| format!("{os}/{architecture}").to_lowercase(), |arch| format!("linux/{arch}"))
 }
