@@ -14,7 +14,7 @@ use super::{
     cosign::referrers_tag,
     layer::{Layer, LayerReader},
     layout::{Place, descriptor_of},
-    resolve::{Resolved, choose, is_attestation, resolve},
+    resolve::{Resolved, choose, is_attestation, media_type, resolve},
     signatures,
     sink::{ImageSink as _, LayoutSink, put_bytes},
     store::parse_document,
@@ -66,7 +66,7 @@ pub fn chunk(
     let before = Sha256::of(&root.bytes);
     let mut value: Value =
         serde_json::from_slice(&root.bytes).map_err(|e| ImageError::invalid(work.store.name(), e.to_string()))?;
-    let media_type = root.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
+    let media_type = media_type(&root);
     let mut names = vec![before];
     if value["manifests"].is_array() {
         let index: ImageIndex =
@@ -159,8 +159,7 @@ impl Work<'_> {
             }
         }
         let bytes = value.to_string().into_bytes();
-        let media_type = image.manifest.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
-        let descriptor = descriptor_of(&media_type, &bytes)?;
+        let descriptor = descriptor_of(&media_type(&image.manifest), &bytes)?;
         if !indexes.is_empty() {
             let artifact = artifact(&descriptor, &indexes)?;
             let digest = Sha256::of(&bytes);

@@ -13,7 +13,7 @@ use super::{
     ImageError, ImageStore, Layer, chunks,
     layout::{Entry, Place, change_index, check_name, descriptor_of, io_error, remove_left, write, write_blob},
     mirrors::{past_mirrors, sent},
-    resolve::{Resolved, resolve},
+    resolve::{Resolved, media_type, resolve},
     signatures::{self, AllBeside, Beside},
     store::sha256_of,
     verifying_reader::VerifyingReader,
@@ -264,6 +264,5 @@ fn kept(blobs: &Path, blob: &Descriptor, progress: &mut dyn FnMut(u64)) -> Resul
 }
 
 pub fn manifest_descriptor(image: &Resolved) -> Result<Descriptor, ImageError> {
-    let media_type = image.manifest.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
-    descriptor_of(&media_type, &image.manifest.bytes)
+    descriptor_of(&media_type(&image.manifest), &image.manifest.bytes)
 }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, Os};
+use serde_json::Value;
 
 use super::{
     Document, ImageError, ImageStore,
@@ -18,6 +19,8 @@ use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::image_ref::parse
 
 // Limit on memory; docker's own limit is 127.
 const MAX_LAYERS: usize = 1000;
+const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 
 pub struct Resolved {
     /// Digest that the reference names: of the index, or of the manifest if there is none.
@@ -118,6 +121,19 @@ fn meaning(document: &Document, what: &str) -> Result<Meaning, ImageError> {
     }
 }
 
+/// The media type of an index or a manifest: its own, then the one it was announced as, then that of documents with its members. A
+/// server that knows no images announces anything.
+pub fn media_type(document: &Document) -> MediaType {
+    let value: Value = serde_json::from_slice(&document.bytes).unwrap_or_default();
+    let own = value["mediaType"].as_str().filter(|own| is_known(own));
+    match own.or(document.media_type.as_deref().filter(|told| is_known(told))) {
+        Some(known) => known.into(),
+        None if value["manifests"].is_array() => MediaType::ImageIndex,
+        None if value["config"]["mediaType"] == DOCKER_CONFIG => DOCKER_MANIFEST.into(),
+        None => MediaType::ImageManifest,
+    }
+}
+
 /// References of an index or a manifest.
 pub struct Parts {
     pub manifests: Vec<Descriptor>,
@@ -149,7 +165,7 @@ fn is_known(media_type: &str) -> bool {
         "application/vnd.oci.image.index.v1+json"
             | "application/vnd.oci.image.manifest.v1+json"
             | "application/vnd.docker.distribution.manifest.list.v2+json"
-            | "application/vnd.docker.distribution.manifest.v2+json"
+            | DOCKER_MANIFEST
     )
 }
 

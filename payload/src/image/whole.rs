@@ -5,13 +5,13 @@ use std::{
     io::Read as _,
 };
 
-use oci_spec::image::{Descriptor, MediaType};
+use oci_spec::image::Descriptor;
 
 use super::{
     Document, ImageError, ImageStore, chunks,
     layout::descriptor_of,
     mirrors::sent,
-    resolve::{Parts, checked_document, parts, platforms},
+    resolve::{Parts, checked_document, media_type, parts, platforms},
     sink::NamedManifest,
     store::sha256_of,
     verifying_reader::{Length, VerifyingReader},
@@ -33,7 +33,7 @@ impl WholeImage {
     pub fn open(store: Box<dyn ImageStore>) -> Result<Self, ImageError> {
         let root = store.root()?;
         let named = |document: &Document| NamedManifest {
-            media_type: document.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from),
+            media_type: media_type(document),
             bytes: document.bytes.clone(),
             tag: None,
         };

@@ -1,6 +1,7 @@
 //! Answers that are errors, redirects, or documents that are wrong.
 
 use std::{
+    fs,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -8,10 +9,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use slipway::payload::{image::ImageStore as _, registry::Options};
+use serde_json::{Value, json};
+use slipway::payload::{
+    image::{ImageStore as _, Local, LocalRef, Pull},
+    registry::Options,
+};
+use slipway_core::kernel::arch::Arch;
 use slipway_test_support::{
     registry::{
-        MANIFEST, at, auth_file, blob, descriptor, digest, options, plain, registry, says,
+        Image, MANIFEST, at, auth_file, blob, descriptor, digest, options, plain, registry, says,
         server::{Server, head, reply},
     },
     world::noise,
@@ -261,6 +267,40 @@ fn a_manifest_of_another_type_is_taken() {
     }
 }
 
+/// A server that knows no images calls a manifest anything. In a layout it has the type that other programs know.
+#[test]
+fn a_copy_is_listed_by_what_it_is() {
+    let image = Image::of(&noise(0, 1000));
+    let docker = "application/vnd.docker.distribution.manifest.v2+json";
+    let docker_config = "application/vnd.docker.container.image.v1+json";
+    for (own, config) in [(MANIFEST, "application/vnd.oci.image.config.v1+json"), (docker, docker_config)] {
+        let mut manifest: Value = serde_json::from_slice(&image.manifest).unwrap();
+        manifest["config"]["mediaType"] = json!(config);
+        for named in [true, false] {
+            manifest["mediaType"] = if named { json!(own) } else { Value::Null };
+            for kind in [None, Some("text/plain"), Some("application/octet-stream"), Some(own)] {
+                let (manifest, image) =
+                    (manifest.to_string().into_bytes(), (image.config.clone(), image.layer.clone()));
+                let server = Server::new(move |request, out| {
+                    let headers: Vec<(&str, &str)> = kind.map(|kind| ("Content-Type", kind)).into_iter().collect();
+                    match request.target.rsplit_once('/').unwrap() {
+                        ("/v2/a/b/manifests", "1") => reply(out, 200, &headers, &manifest),
+                        ("/v2/a/b/blobs", name) if name == digest(&image.0) => reply(out, 200, &[], &image.0),
+                        ("/v2/a/b/blobs", name) if name == digest(&image.1) => reply(out, 200, &[], &image.1),
+                        _ => reply(out, 404, &[], b""),
+                    }
+                });
+                let dir = TempDir::new().unwrap();
+                Pull::new(&at(server.port), Arch::Amd64).unwrap().into(dir.path(), None, None, &mut |_| ()).unwrap();
+                let index: Value = serde_json::from_slice(&fs::read(dir.path().join("index.json")).unwrap()).unwrap();
+                assert_eq!(index["manifests"][0]["mediaType"], own, "{named} {kind:?}");
+                let copy = Local::directory(dir.path(), LocalRef::Only, "oci:copy".to_owned()).unwrap();
+                Pull::new(&copy, Arch::Amd64).unwrap();
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_is_sent_before_it_is_asked_for() {
     let server = Server::new(|_, out| reply(out, 200, &[], b"{}"));
@@ -290,9 +330,6 @@ fn a_digest_costs_a_head_request() {
         });
         assert_eq!(format!("sha256:{}", at(refusing.port).digest().unwrap()), digest(b"[1,2,34]"), "{refusal}");
     }
-    let none = Server::new(|_, out| reply(out, 404, &[], b""));
-    assert_eq!(says(&at(none.port).digest().unwrap_err(), &["404"]), "not found");
-}
     // A store may have signed its address for GET.
     let store = Server::new(|request, out| match request.method.as_str() {
         "HEAD" => head(out, 403, &[]),
@@ -304,3 +341,6 @@ fn a_digest_costs_a_head_request() {
     assert_eq!(format!("sha256:{}", at(redirecting.port).digest().unwrap()), digest(b"[1,2,34]"));
     let forbidden = Server::new(|_, out| reply(out, 403, &[], b""));
     assert_eq!(says(&at(forbidden.port).digest().unwrap_err(), &["403", "no credentials"]), "denied");
+    let none = Server::new(|_, out| reply(out, 404, &[], b""));
+    assert_eq!(says(&at(none.port).digest().unwrap_err(), &["404"]), "not found");
+}
