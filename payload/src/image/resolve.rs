@@ -51,7 +51,7 @@ impl Resolved {
     pub fn other_platforms(&self) -> BTreeSet<String> {
         let index = self.index.as_deref().and_then(|bytes| parse_document::<ImageIndex>(bytes).ok());
         let own = Sha256::of(&self.manifest.bytes);
-        let is_other = |d: &&Descriptor| !is_attestation(d) && !sha256_of(d).is_ok_and(|digest| digest == own);
+        let is_other = |d: &&Descriptor| is_image(d) && !sha256_of(d).is_ok_and(|digest| digest == own);
         let others = index.iter().flat_map(|index| index.manifests()).filter(is_other);
         let platforms = others.filter_map(|d| d.platform().as_ref());
         platforms.map(|p| platform(p.os(), p.architecture())).filter(|name| !name.ends_with("/unknown")).collect()
@@ -178,10 +178,14 @@ pub fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], what: &str) -> Result
 /// The image of an index that is for this architecture.
 pub fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i Descriptor, ImageError> {
     let matches = |d: &&Descriptor| d.platform().as_ref().is_some_and(|p| is_for(p.os(), p.architecture(), arch));
-    let manifests: Vec<_> = index.manifests().iter().filter(|d| !is_attestation(d)).collect();
+    let mut manifests: Vec<_> = index.manifests().iter().filter(|d| !is_attestation(d)).collect();
+    // An artifact may have the platform of an image, and come first.
+    if manifests.iter().any(|d| is_image(d)) {
+        manifests.retain(|d| is_image(d));
+    }
     match manifests[..] {
         // A single manifest without a platform is the only candidate. Its configuration is checked later.
-        [only] if only.platform().is_none() => Ok(only),
+        [only] if only.platform().as_ref().is_none_or(|p| are_unnamed(p.os(), p.architecture())) => Ok(only),
         // Of several variants the one that all machines run: none is named, or the lowest one (x86-64-v3 is `v3`).
         _ => manifests.iter().copied().filter(matches).min_by_key(|d| variant(d)).ok_or_else(|| {
             let there = manifests.iter().filter_map(|d| d.platform().as_ref());
@@ -203,6 +207,16 @@ pub fn is_attestation(descriptor: &Descriptor) -> bool {
     descriptor.annotations().as_ref().is_some_and(|all| all.contains_key("vnd.docker.reference.type"))
 }
 
+/// Whether an entry of an index is an image, as far as the index says it. Of an image it may name the type of its configuration.
+fn is_image(descriptor: &Descriptor) -> bool {
+    !is_attestation(descriptor) && descriptor.artifact_type().as_ref().is_none_or(is_of_images)
+}
+
+/// Whether a configuration of this type is the one of an image.
+fn is_of_images(media_type: &MediaType) -> bool {
+    matches!(media_type.as_ref(), "application/vnd.oci.image.config.v1+json" | DOCKER_CONFIG | "")
+}
+
 /// Some builders write the names of uname(1), or capitals; containerd takes these, too.
 fn is_for(os: &Os, architecture: &OciArch, wanted: Arch) -> bool {
     let names: &[&str] = match wanted {
@@ -218,7 +232,7 @@ fn is_for(os: &Os, architecture: &OciArch, wanted: Arch) -> bool {
 pub fn platforms(store: &dyn ImageStore, root: &Document) -> Result<Option<BTreeSet<String>>, ImageError> {
     match meaning(root, &store.name())? {
         Meaning::Index(index) => {
-            let images = index.manifests().iter().filter(|d| !is_attestation(d));
+            let images = index.manifests().iter().filter(|d| is_image(d));
             let named = images.map(|d| d.platform().as_ref().map(|p| platform(p.os(), p.architecture())));
             Ok(named.filter(|name| name.as_deref() != Some("unknown/unknown")).collect())
         }
@@ -237,20 +251,23 @@ pub fn platform(os: &Os, architecture: &OciArch) -> String {
 
 /// `crane append` names no platform. The payload's place in the image and its kernel do.
 fn is_unnamed(config: &ImageConfiguration) -> bool {
-    config.os().to_string().is_empty() && config.architecture().to_string().is_empty()
+    are_unnamed(config.os(), config.architecture())
+}
+
+fn are_unnamed(os: &Os, architecture: &OciArch) -> bool {
+    os.to_string().is_empty() && architecture.to_string().is_empty()
 }
 
 fn configuration(store: &dyn ImageStore, manifest: &ImageManifest) -> Result<ImageConfiguration, ImageError> {
     let what = named_configuration(manifest);
     let bytes = read_blob(store, manifest.config(), &what)?;
-    parse(&bytes, &what).map_err(|error| match manifest.config().media_type() {
-        MediaType::ImageConfig => error,
-        MediaType::Other(name) if name == "application/vnd.docker.container.image.v1+json" => error,
-        other => {
-            let why =
-                format!("an artifact, and no image: its configuration is of the type {other}; build an image of it");
-            ImageError::invalid(store.name(), why)
+    parse(&bytes, &what).map_err(|error| {
+        let own = manifest.config().media_type();
+        if is_of_images(own) {
+            return error;
         }
+        let why = format!("an artifact, and no image: its configuration is of the type {own}; build an image of it");
+        ImageError::invalid(store.name(), why)
     })
 }
 
@@ -319,7 +336,38 @@ impl Description {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    /// Bazel's rules_img gives an artifact the platform that it was built for.
+    #[test]
+    fn an_artifact_is_no_image() {
+        let chosen = |entries: &[Value]| {
+            let entry = |(n, entry): (usize, &Value)| {
+                let mut entry = entry.clone();
+                entry["mediaType"] = MediaType::ImageManifest.as_ref().into();
+                (entry["digest"], entry["size"]) = (format!("sha256:{n:064}").into(), 1.into());
+                entry
+            };
+            let entries: Vec<_> = entries.iter().enumerate().map(entry).collect();
+            let index: ImageIndex = serde_json::from_value(json!({"schemaVersion": 2, "manifests": entries})).unwrap();
+            let chosen = choose(&index, Arch::Amd64, "an index").ok()?;
+            chosen.digest().digest().parse::<usize>().ok()
+        };
+        let here = json!({"os": "linux", "architecture": "amd64"});
+        let sbom = json!({"platform": here, "artifactType": "application/spdx+json"});
+        let image = json!({"platform": here});
+        for kind in ["", "application/vnd.oci.image.config.v1+json", DOCKER_CONFIG] {
+            assert_eq!(chosen(&[sbom.clone(), json!({"platform": here, "artifactType": kind})]), Some(1), "{kind}");
+        }
+        assert_eq!(chosen(&[sbom.clone(), image.clone()]), Some(1));
+        assert_eq!(chosen(&[image, sbom.clone()]), Some(0));
+        assert_eq!(chosen(&[sbom.clone(), json!({})]), Some(1));
+        assert_eq!(chosen(&[json!({"platform": {"os": "", "architecture": ""}})]), Some(0));
+        // What it is comes out where it is read.
+        assert_eq!(chosen(&[sbom]), Some(0));
+    }
 
     #[test]
     fn the_lowest_variant_is_for_all_machines() {
