@@ -15,7 +15,7 @@ use ureq::{BodyReader, http::StatusCode};
 use super::{
     endpoint::{Answer, Endpoints, GetRequest, Version},
     foreign,
-    request_error::{self, RequestError, header, proxy_of},
+    request_error::{self, RequestError, RequestErrorKind, header, proxy_of},
     retry::RetrySchedule,
     url::Origin,
 };
@@ -220,7 +220,12 @@ impl BlobReader {
             Ok(1..) if self.end == self.size => {
                 self.state = State::Failed;
                 let why = || RequestError::wrong(format!("longer than its descriptor says ({} bytes)", self.size));
-                Err(connection.encoded.unwrap_or_else(why).into_error(&self.what))
+                let mut failure = connection.encoded.unwrap_or_else(why);
+                // The registry behind a mirror may have the right ones: see `past_mirrors`.
+                if self.schedule.endpoint() + 1 < self.endpoints.list.len() {
+                    failure.kind = RequestErrorKind::Invalid;
+                }
+                Err(failure.into_error(&self.what))
             }
             _ => Ok(()),
         }

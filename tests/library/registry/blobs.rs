@@ -202,7 +202,7 @@ fn chunked(out: &mut dyn std::io::Write, bytes: &[u8]) -> std::io::Result<()> {
     chunked_with(out, &[], bytes)
 }
 
-fn chunked_with(out: &mut dyn std::io::Write, headers: &[(&str, &str)], bytes: &[u8]) -> std::io::Result<()> {
+pub fn chunked_with(out: &mut dyn std::io::Write, headers: &[(&str, &str)], bytes: &[u8]) -> std::io::Result<()> {
     head(out, 200, &[headers, &[("Transfer-Encoding", "chunked")]].concat())?;
     for part in bytes.chunks(10_000) {
         write!(out, "{:x}\r\n", part.len())?;

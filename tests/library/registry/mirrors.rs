@@ -16,6 +16,8 @@ use slipway_test_support::{
 };
 use tempfile::TempDir;
 
+use super::blobs::chunked_with;
+
 /// `a/b:1` of a registry, with these mirrors of it.
 fn mirrored(own: &Server, mirrors: &[&str]) -> Registry {
     let host = format!("127.0.0.1:{}", own.port);
@@ -155,6 +157,8 @@ enum Blobs {
     /// With another last byte.
     Wrong,
     WrongLayer,
+    /// The layer is longer than it is, and is said to be compressed.
+    EncodedLayer,
     Missing,
 }
 
@@ -171,6 +175,9 @@ fn with_blobs(image: &Image, blobs: Blobs) -> Server {
         match target {
             _ if target.ends_with("/manifests/1") => reply(out, 200, &[], index),
             _ if target.ends_with(&format!("/manifests/{}", digest(manifest))) => reply(out, 200, &[], manifest),
+            _ if target.contains("/blobs/") && blobs == Blobs::EncodedLayer && !is_config => {
+                chunked_with(out, &[("Content-Encoding", "gzip")], &[&blob[..], b"more"].concat())
+            }
             _ if target.contains("/blobs/") && blobs != Blobs::Missing => reply(out, 200, &[], &blob),
             _ => reply(out, 404, &[], b""),
         }
@@ -181,8 +188,9 @@ fn with_blobs(image: &Image, blobs: Blobs) -> Server {
 #[test]
 fn a_mirror_with_a_damaged_blob_is_given_up() {
     let image = Image::new();
-    let [own, good, wrong, half] =
-        [Blobs::Right, Blobs::Right, Blobs::Wrong, Blobs::WrongLayer].map(|blobs| with_blobs(&image, blobs));
+    let [own, good, wrong, half, encoded] =
+        [Blobs::Right, Blobs::Right, Blobs::Wrong, Blobs::WrongLayer, Blobs::EncodedLayer]
+            .map(|blobs| with_blobs(&image, blobs));
     // The number of blobs that the registry itself has sent then.
     let pull = |mirrors: &[&Server]| {
         let mirrors: Vec<_> = mirrors.iter().map(|server| url(server)).collect();
@@ -200,6 +208,7 @@ fn a_mirror_with_a_damaged_blob_is_given_up() {
     // Another mirror comes before the registry.
     assert_eq!(pull(&[&wrong, &good]), 3);
     assert_eq!(pull(&[&half]), 4, "the layer");
+    assert_eq!(pull(&[&encoded]), 5, "the layer");
 }
 
 /// Who runs it has to know: the registry's own bytes are right.
