@@ -1,10 +1,12 @@
 //! Referrers of an image (OCI distribution specification 1.1, "Listing Referrers").
 
 use oci_spec::image::{Descriptor, ImageIndex, MediaType};
+use serde_json::Value;
 
 use super::{
     ACCEPT, Registry, document,
     endpoint::{Answer, Endpoint, GetRequest},
+    foreign,
     request_error::{RequestError, RequestErrorKind, header},
 };
 use crate::image::{Document, ImageError, ImageStore as _, Listing, MAX_BESIDE_BYTES, parse_document, referrers_tag};
@@ -59,17 +61,31 @@ fn listed(endpoint: &Endpoint, image: Sha256, what: &str) -> Result<Listing<Desc
 /// The entries of a page, and its length. If the first one neither is a list nor is called one, the server does not know the API:
 /// registry.k8s.io leads to a login.
 fn one_page(endpoint: &Endpoint, answer: Answer, is_first: bool) -> Result<(Vec<Descriptor>, u64), RequestError> {
-    let called = header(&answer.response, "content-type").and_then(|text| text.split(';').next()).map(str::trim);
-    let is_called_one = called.is_some_and(|called| called.eq_ignore_ascii_case(MediaType::ImageIndex.as_ref()));
-    let page = document(answer, None).and_then(|Document { bytes, .. }| {
-        let found = manifests(&bytes);
-        let wrong = |why: String| RequestError::wrong(format!("the answer of {} is {why}", endpoint.name()));
-        found.map(|found| (found, bytes.len() as u64)).map_err(wrong)
-    });
-    page.map_err(|failure| match failure.again {
-        None if is_first && !is_called_one => RequestError { kind: RequestErrorKind::Unsupported, ..failure },
+    let said = |name: &str| header(&answer.response, name).unwrap_or_default();
+    let called = said("content-type").split(';').next().unwrap_or_default().trim();
+    let is_called_one = called.eq_ignore_ascii_case(MediaType::ImageIndex.as_ref());
+    // Nobody knows what was compressed on the way.
+    let is_encoded = foreign::encoded(said("content-encoding"), &answer.origin).is_some();
+    let may_be_none = is_first && !is_called_one && !is_encoded;
+    let no_list = |failure: RequestError| match failure.again {
+        None if may_be_none => RequestError { kind: RequestErrorKind::Unsupported, ..failure },
         _ => failure,
-    })
+    };
+    // What is too long, or has another digest than the registry says, may be a list all the same.
+    let Document { bytes, .. } = document(answer, None).map_err(|failure| match failure.kind {
+        RequestErrorKind::Fetch => no_list(failure),
+        _ => failure,
+    })?;
+    let found = manifests(&bytes).map_err(|why| {
+        let wrong = RequestError::wrong(format!("the answer of {} is {why}", endpoint.name()));
+        if has_entries(&bytes) { wrong } else { no_list(wrong) }
+    })?;
+    Ok((found, bytes.len() as u64))
+}
+
+/// Whether it is a list, even one that cannot be read.
+fn has_entries(index: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(index).is_ok_and(|index| index["manifests"].is_array())
 }
 
 fn manifests(index: &[u8]) -> Result<Vec<Descriptor>, String> {

@@ -214,6 +214,36 @@ fn how_a_registry_says_that_it_knows_no_referrers() {
     }
 }
 
+/// Some call a list no list. It is one all the same, and what is wrong with it is said.
+#[test]
+fn a_list_that_is_wrong_is_not_taken_for_none() {
+    let world = listed();
+    let (layout, _, named) = layout(&world);
+    let list = |entries: Value| json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).to_string();
+    let long = list(json!([])) + &" ".repeat(4 << 20);
+    let (elsewhere, empty) = (digest(b"elsewhere"), list(json!([])));
+    for (n, (header, body, says)) in [
+        (("docker-content-digest", elsewhere.as_str()), empty, "not the one the registry says it has"),
+        (("x", ""), long, "more than the limit"),
+        (("x", ""), list(json!(["no descriptor"])), "not an image index"),
+        (("content-encoding", "gzip"), "\u{1f}\u{8}".to_owned(), "Content-Encoding \"gzip\""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let header = (header.0, header.1.to_owned());
+        let server = with_answers(&layout.0, &named, move |_, out| {
+            let headers = [("content-type", "application/json"), (header.0, &header.1)];
+            reply(out, 200, &headers, body.as_bytes())
+        });
+        let source = format!("docker://127.0.0.1:{}/os:1", server.port);
+        let to = format!("oci:{}", world.path(&format!("copy-{n}")).display());
+        let pull = ["pull", &source, &to, "--plain-http", "--progress=plain"];
+        let taken = Outcome::of(&mut installer(pull)).succeeds().says(&["not copied: referrers of", says]);
+        assert!(taken.stdout.contains("left behind: 1 of what lies beside it"), "{n}: {}", taken.stdout);
+    }
+}
+
 /// It has the image, and cannot say what is about it: who demands no signature gets the image all the same.
 #[test]
 fn a_registry_without_an_answer() {
