@@ -318,6 +318,9 @@ impl Endpoint {
     fn refused_elsewhere(&self, response: Response<Body>, origin: &Origin) -> RequestError {
         let status = response.status().as_u16();
         let mut failure = RequestError::status(response, origin);
+        if status == 403 {
+            failure.kind = RequestErrorKind::Unsigned;
+        }
         let is_led_to_tls = origin.tls && !self.base.origin.tls;
         // A store that refuses a signed address says 403, too.
         if status == 401 || (is_led_to_tls && (status == 403 || (status == 404 && self.auth.has_credentials()))) {

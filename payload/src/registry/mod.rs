@@ -56,7 +56,7 @@ use self::{
     blob::BlobReader,
     endpoint::{Answer, Endpoint, Endpoints, GetRequest},
     proxy::Proxies,
-    request_error::{RequestError, RequestErrorKind, header},
+    request_error::{RequestError, header},
     url::{Origin, Url},
 };
 use super::image::{Document, FromRange, ImageError, ImageStore, Listing, MAX_DOCUMENT_BYTES, RangeRequest};
@@ -160,10 +160,8 @@ impl Registry {
         let asked = self.first(|endpoint| endpoint.get(&request));
         match asked.map(|answer| header(&answer.response, "docker-content-digest").and_then(parse_digest)) {
             Ok(Some(digest)) => Ok(digest),
-            // Some registries answer nothing but GET, and a store may have signed its address for GET alone.
-            Err(failure) if failure.again.is_some() || failure.kind == RequestErrorKind::Denied => {
-                Err(failure.into_error(&self.what("manifest", &wanted)))
-            }
+            // Some registries answer nothing but GET. Other failures would come again: a password may be refused only so often.
+            Err(failure) if !failure.may_be_of_head() => Err(failure.into_error(&self.what("manifest", &wanted))),
             Ok(None) | Err(_) => Ok(Sha256::of(&self.manifest(&wanted)?.bytes)),
         }
     }

@@ -31,6 +31,8 @@ pub enum RequestErrorKind {
     /// A [`Self::Denied`] of a request that may be refused to all: a 403 of the registry.
     Forbidden,
     Fetch,
+    /// A [`Self::Fetch`]: a store behind a redirect answers 403. Its address may be signed for GET alone.
+    Unsigned,
     /// A [`Self::Fetch`] of which the registry says that it does not know such requests.
     Unsupported,
 }
@@ -77,6 +79,12 @@ impl RequestError {
         matches!(self.kind, RequestErrorKind::NotFound | RequestErrorKind::Unsupported)
     }
 
+    /// GET may be answered where HEAD was refused.
+    pub fn may_be_of_head(&self) -> bool {
+        use RequestErrorKind::{Forbidden, NotFound, Unsigned, Unsupported};
+        matches!(self.kind, NotFound | Unsupported | Forbidden | Unsigned)
+    }
+
     /// A fault of a connection that goes through a proxy may be the proxy's.
     #[must_use]
     pub fn through(mut self, proxy: Option<&str>) -> Self {
@@ -93,7 +101,9 @@ impl RequestError {
             RequestErrorKind::Invalid => ImageError::Invalid { what, why: self.why },
             RequestErrorKind::Setting => ImageError::Setting { what, why: self.why },
             RequestErrorKind::Denied | RequestErrorKind::Forbidden => ImageError::Denied { what, why: self.why },
-            RequestErrorKind::Fetch | RequestErrorKind::Unsupported => ImageError::Fetch { what, why: self.why },
+            RequestErrorKind::Fetch | RequestErrorKind::Unsigned | RequestErrorKind::Unsupported => {
+                ImageError::Fetch { what, why: self.why }
+            }
         }
     }
 

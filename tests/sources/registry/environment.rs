@@ -18,7 +18,7 @@ use slipway_test_support::{
 use tempfile::TempDir;
 
 /// The reference that the program run again fetches; `--plain-http` if it begins with `http:`. Behind `all:` comes one of an image
-/// that is fetched as a whole, [`Image::new`].
+/// that is fetched as a whole, [`Image::new`]; behind `digest:` one of which the digest is asked.
 const REFERENCE: &str = "SLIPWAY_TEST_REFERENCE";
 /// No variables.
 pub const NOTHING: &[(&str, &str)] = &[];
@@ -50,11 +50,17 @@ fn without_any_of_it_the_server_itself_is_asked() {
 }
 
 fn fetch(reference: &str) {
-    let all = reference.strip_prefix("all:");
-    let reference = all.unwrap_or(reference);
+    let (all, digest) = (reference.strip_prefix("all:"), reference.strip_prefix("digest:"));
+    let reference = all.or(digest).unwrap_or(reference);
     let plain = reference.strip_prefix("http:");
     let options = Options { plain_http: plain.is_some(), ..hurried() };
     let registry = Registry::new(&plain.unwrap_or(reference).parse().unwrap(), &options);
+    if digest.is_some() {
+        return match registry.and_then(|registry| registry.digest()) {
+            Ok(digest) => println!("asked for {digest}"),
+            Err(e) => println!("failed: {e}"),
+        };
+    }
     match registry.and_then(|registry| Ok((registry.root()?, registry))) {
         Ok((_, registry)) if all.is_some() => {
             Image::new().comes_from(&registry);

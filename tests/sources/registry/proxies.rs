@@ -110,7 +110,7 @@ fn a_proxy_that_refuses_is_named() {
         (503, "cannot reach http", 2),
         (504, "cannot reach http", 2),
     ] {
-        for scheme in ["", "http:"] {
+        for scheme in ["", "http:", "digest:", "digest:http:"] {
             let proxy = Server::new(move |_, out| reply(out, status, &[("X-Squid-Error", "ERR_X 0")], b""));
             let at = format!("http://127.0.0.1:{}", proxy.port);
             let said = fetched(&format!("{scheme}127.0.0.1:9/a/b:1"), home.path(), &[("ALL_PROXY", &at)]);
