@@ -51,8 +51,8 @@ impl Resolved {
     pub fn other_platforms(&self) -> BTreeSet<String> {
         let index = self.index.as_deref().and_then(|bytes| parse_document::<ImageIndex>(bytes).ok());
         let own = Sha256::of(&self.manifest.bytes);
-        let is_other = |d: &&Descriptor| is_image(d) && !sha256_of(d).is_ok_and(|digest| digest == own);
-        let others = index.iter().flat_map(|index| index.manifests()).filter(is_other);
+        let is_other = |d: &&Descriptor| !sha256_of(d).is_ok_and(|digest| digest == own);
+        let others = index.iter().flat_map(images).filter(is_other);
         let platforms = others.filter_map(|d| d.platform().as_ref());
         platforms.map(|p| platform(p.os(), p.architecture())).filter(|name| !name.ends_with("/unknown")).collect()
     }
@@ -178,17 +178,14 @@ pub fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], what: &str) -> Result
 /// The image of an index that is for this architecture.
 pub fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i Descriptor, ImageError> {
     let matches = |d: &&Descriptor| d.platform().as_ref().is_some_and(|p| is_for(p.os(), p.architecture(), arch));
-    let mut manifests: Vec<_> = index.manifests().iter().filter(|d| !is_attestation(d)).collect();
-    // An artifact may have the platform of an image, and come first.
-    if manifests.iter().any(|d| is_image(d)) {
-        manifests.retain(|d| is_image(d));
-    }
-    match manifests[..] {
+    let all = images(index);
+    let without_artifacts: Vec<_> = all.iter().copied().filter(|d| is_image(d)).collect();
+    match (&without_artifacts[..], &all[..]) {
         // A single manifest without a platform is the only candidate. Its configuration is checked later.
-        [only] if only.platform().as_ref().is_none_or(|p| are_unnamed(p.os(), p.architecture())) => Ok(only),
+        (&[only], _) | (&[], &[only]) if platform_of(only).is_none() => Ok(only),
         // Of several variants the one that all machines run: none is named, or the lowest one (x86-64-v3 is `v3`).
-        _ => manifests.iter().copied().filter(matches).min_by_key(|d| variant(d)).ok_or_else(|| {
-            let there = manifests.iter().filter_map(|d| d.platform().as_ref());
+        _ => all.iter().copied().filter(matches).min_by_key(|d| variant(d)).ok_or_else(|| {
+            let there = all.iter().filter_map(|d| d.platform().as_ref());
             let there: BTreeSet<_> = there.map(|p| format!("{}/{}", p.os(), p.architecture())).collect();
             let there: Vec<_> = there.into_iter().collect();
             let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
@@ -196,6 +193,22 @@ pub fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i D
             ImageError::WrongPlatform { what: what.to_owned(), why }
         }),
     }
+}
+
+/// The images of an index. An artifact may have the platform of an image, and come first. Where no image has its platform it may be
+/// an image itself: some are called artifacts.
+fn images(index: &ImageIndex) -> Vec<&Descriptor> {
+    let mut all: Vec<_> = index.manifests().iter().filter(|d| !is_attestation(d)).collect();
+    if all.iter().any(|d| is_image(d)) {
+        let taken: BTreeSet<_> = all.iter().filter(|d| is_image(d)).filter_map(|d| platform_of(d)).collect();
+        all.retain(|d| is_image(d) || platform_of(d).is_some_and(|name| !taken.contains(&name)));
+    }
+    all
+}
+
+fn platform_of(descriptor: &Descriptor) -> Option<String> {
+    let named = descriptor.platform().as_ref().filter(|p| !are_unnamed(p.os(), p.architecture()));
+    named.map(|p| platform(p.os(), p.architecture()))
 }
 
 fn variant(descriptor: &Descriptor) -> Option<&str> {
@@ -232,8 +245,7 @@ fn is_for(os: &Os, architecture: &OciArch, wanted: Arch) -> bool {
 pub fn platforms(store: &dyn ImageStore, root: &Document) -> Result<Option<BTreeSet<String>>, ImageError> {
     match meaning(root, &store.name())? {
         Meaning::Index(index) => {
-            let images = index.manifests().iter().filter(|d| is_image(d));
-            let named = images.map(|d| d.platform().as_ref().map(|p| platform(p.os(), p.architecture())));
+            let named = images(&index).into_iter().map(platform_of);
             Ok(named.filter(|name| name.as_deref() != Some("unknown/unknown")).collect())
         }
         Meaning::Manifest(manifest) => {
@@ -364,6 +376,12 @@ mod tests {
         assert_eq!(chosen(&[sbom.clone(), image.clone()]), Some(1));
         assert_eq!(chosen(&[image, sbom.clone()]), Some(0));
         assert_eq!(chosen(&[sbom.clone(), json!({})]), Some(1));
+        // Of several platforms one may have an image of a type of its own.
+        let elsewhere = json!({"platform": {"os": "linux", "architecture": "arm64"}});
+        assert_eq!(chosen(&[sbom.clone(), elsewhere.clone()]), Some(0));
+        assert_eq!(chosen(&[elsewhere.clone(), sbom.clone()]), Some(1));
+        assert_eq!(chosen(&[sbom.clone(), elsewhere.clone(), json!({})]), Some(0));
+        assert_eq!(chosen(&[elsewhere]), None);
         assert_eq!(chosen(&[json!({"platform": {"os": "", "architecture": ""}})]), Some(0));
         // What it is comes out where it is read.
         assert_eq!(chosen(&[sbom]), Some(0));
