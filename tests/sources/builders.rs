@@ -269,8 +269,14 @@ fn an_index_of_images_that_are_not_there() {
         assert!(asked.code == INPUT, "{verb}: {}", asked.stderr);
         asked.says(&says);
     }
-    // As it says.
-    Outcome::of(&mut installer(["pull", &source, &copy, "--progress=none"])).succeeds();
+    // As it says. A signature that is missing is no image.
+    let signature = descriptor(MANIFEST, b"a signature");
+    layout.tag(&format!("{}.sig", here["digest"].as_str().unwrap().replace(':', "-")), &signature);
+    let pulled = Outcome::of(&mut installer(["pull", &source, &copy, "--progress=plain"])).succeeds();
+    let missing = signature["digest"].as_str().unwrap().trim_start_matches("sha256:");
+    let said = format!("{}{}", pulled.stdout, pulled.stderr);
+    assert!(said.contains(missing) && said.contains("left behind"), "{said}");
+    assert!(!said.contains("lists an image"), "{said}");
     Outcome::of(&mut installer(["chunk", &copy, "--progress=none"])).succeeds();
 }
 

@@ -208,6 +208,12 @@ impl Local {
         Ok(subject)
     }
 
+    /// An index lists it, and index.json does not, unless that is the index of an image itself.
+    fn is_of_an_index(&self, descriptor: &Descriptor) -> bool {
+        let is_there = |index: &ImageIndex| index.manifests().iter().any(|d| d.digest() == descriptor.digest());
+        !self.index().is_ok_and(|index| is_there(&index) && !is_one_image(&index))
+    }
+
     fn pick<'i>(&self, index: &'i ImageIndex) -> Result<&'i Descriptor, ImageError> {
         // An unreadable one has no subject here, and fails when it is used.
         let is_beside =
@@ -279,10 +285,11 @@ impl ImageStore for Local {
     /// `docker save` writes the whole index of an image, but only those of its images that docker has.
     fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>, ImageError> {
         self.read(&Self::blob_path(descriptor)?).map_err(|error| match error {
-            ImageError::NotFound { .. } => {
+            ImageError::NotFound { .. } if self.is_of_an_index(descriptor) => {
                 let of = descriptor.platform().as_ref().map(|p| format!(" for {}", platform(p.os(), p.architecture())));
-                let why =
-                    format!("it lists an image{}, {}, that is not there", of.unwrap_or_default(), descriptor.digest());
+                let (kind, of) = if is_attestation(descriptor) { ("attestation", None) } else { ("image", of) };
+                let of = of.unwrap_or_default();
+                let why = format!("it lists an {kind}{of}, {}, that is not there", descriptor.digest());
                 ImageError::reference(&self.name, &why, ABSENT)
             }
             other => other,
