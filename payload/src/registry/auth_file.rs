@@ -118,7 +118,7 @@ struct BareEntry {
 impl Entry {
     /// docker leaves an empty one where a helper has the credentials.
     fn has_some(&self) -> bool {
-        [&self.auth, &self.username, &self.identity_token].into_iter().flatten().any(|text| !text.is_empty())
+        self.basic() != Ok(None) || self.identity_token.as_ref().is_some_and(|token| !token.is_empty())
     }
 
     /// For HTTP Basic. An error if it is not `user:password`.
@@ -321,6 +321,8 @@ mod tests {
             r#""https://r.io/v1/": {"auth": "b2xkOnB3"}"#,
             r#""https://r.io": {}"#,
             r#""r.io/ns": {"auth": "", "username": ""}"#,
+            r#""r.io/ns": {"username": "other"}"#,
+            r#""r.io/ns": {"username": "", "password": "other"}"#,
             r#""r.io/ns/x": null"#,
         ] {
             let json = format!(r#"{{"auths": {{{old}, {new}}}}}"#);
