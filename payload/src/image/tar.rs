@@ -1,7 +1,8 @@
 //! Reads a tar archive entry by entry, in one pass and with bounded memory.
 //!
 //! It refuses everything that tar readers interpret differently: an image must not show us other files than it showed
-//! to the tool that checked it. The `tar` crate decodes header fields.
+//! to the tool that checked it. One thing is taken as most of them take it: a hard link has no content, whatever its size.
+//! libarchive reads content after a link in a pax archive. The `tar` crate decodes header fields.
 //!
 //! POSIX.1-2017 pax interchange format, sections "ustar Interchange Format" and "pax Extended Header"; GNU's long names
 //! (types `L` and `K`).
