@@ -121,6 +121,7 @@ impl Caller {
             self.print_failure(report_failure::usage(&text, kind, self.verb.as_deref()), vec![]);
             return ExitCode::from(kind.exit_code());
         }
+        usage::hide_logins(&mut error);
         let hint = usage::hint(&error, self.verb.as_deref());
         if hint.is_some() {
             // clap's own tip, to put `--` in front of a flag, leads astray.

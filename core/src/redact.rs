@@ -79,15 +79,10 @@ fn urls(line: &str) -> String {
         done.push_str(before);
         let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | '\\');
         let (url, after) = from.split_at(from.find(ends).unwrap_or(from.len()));
-        let (address, query) = url.split_at(url.find('?').unwrap_or(url.len()));
-        let authority = address.split(['/', '#']).next().unwrap_or_default();
-        match authority.rfind('@') {
-            Some(at) => {
-                done.push_str(REMOVED);
-                done.push_str(address.get(at..).unwrap_or_default());
-            }
-            None => done.push_str(address),
-        }
+        let (login, address) = url.split_at(end_of_login(url));
+        let (address, query) = address.split_at(address.find('?').unwrap_or(address.len()));
+        done.push_str(if login.is_empty() { "" } else { REMOVED });
+        done.push_str(address);
         if !query.is_empty() {
             done.push('?');
             done.push_str(REMOVED);
@@ -95,6 +90,17 @@ fn urls(line: &str) -> String {
         rest = after;
     }
     done + rest
+}
+
+/// Where user and password of a URL, behind its scheme, end. A password that is not encoded may have any sign; then what is
+/// before the first of them is no port.
+fn end_of_login(url: &str) -> usize {
+    // The `@` of a digest is none of a login.
+    let url = url.split("@sha256:").next().unwrap_or_default();
+    let authority = url.split(['/', '#', '?']).next().unwrap_or_default();
+    let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
+    let is_host = authority.starts_with('[') || port.bytes().all(|byte| byte.is_ascii_digit());
+    authority.rfind('@').or_else(|| url.rfind('@').filter(|_| !is_host)).unwrap_or(0)
 }
 
 /// Without user and password of an address that is no URL, as in `iscsi:USER:PASSWORD@HOST`. A digest is no host.
@@ -226,6 +232,9 @@ mod tests {
             "proxy-authorization: Basic HUSH==",
             "curl -H 'x: y' https://user:HUSH@host.example/path",
             "https://user:HU@HUSH@host.example",
+            "HTTPS_PROXY=http://user:p/HUSH@proxy.example:3128/",
+            "http://user:HUSH#HUSH@proxy.example:3128 http://user:HUSH?HUSH@proxy.example",
+            "docker://user:HU/HUSH@registry.example/os@sha256:0123",
             "quiet netroot=iscsi:user:HUSH@192.0.2.1::3260::iqn.2026-01.x:y ro",
             "\"root=cifs:user:HUSH@host/share\",",
             "rd.luks.pw=HUSH",
@@ -262,6 +271,7 @@ mod tests {
             "passes: 2 keys: 3 keymap=de rd.luks.key=/luks.key:UUID=1",
             "docker://registry.example/os:1.2 at https://registry.example:5000/v2/",
             "oci:os:1.2@sha256:0123 and docker://registry.example:5000/os:1.2@sha256:0123",
+            "docker://[2001:db8::1]/os@sha256:0123 docker://registry.example/os@sha256:0123 docker://os@sha256:0123",
             "getty@tty1.service: a@b.example",
             "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----",
             "the key is not there; tokens rise",

@@ -10,6 +10,7 @@ use super::image::LocalRef;
 use slipway_core::{
     kernel::arch::Arch,
     payload::image_ref::{ImageRef, ImageRefError, is_layout_name, parse_digest},
+    redact::redact,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +38,8 @@ impl FromStr for SourceRef {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
-        let wrong = |why: String| format!("{s:?}: {why}");
+        let shown = redact(s);
+        let wrong = |why: String| format!("{shown:?}: {why}");
         match s.split_once(':') {
             Some(("dir", path)) if !path.is_empty() => Ok(SourceRef::Dir(path.into())),
             Some(("oci", rest)) => local(rest).map(|(path, image)| SourceRef::Oci(path, image)).map_err(wrong),
@@ -48,7 +50,7 @@ impl FromStr for SourceRef {
                 Some(name) => name.parse().map(SourceRef::Docker).map_err(|e: ImageRefError| wrong(e.to_string())),
                 None => Err(wrong("write docker:// with two slashes".to_owned())),
             },
-            _ => Err(format!("{s:?} is not a source: {FORMS}")),
+            _ => Err(format!("{shown:?} is not a source: {FORMS}")),
         }
     }
 }

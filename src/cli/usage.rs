@@ -6,7 +6,7 @@ use clap::{
     Command, CommandFactory as _, Error,
     error::{ContextKind, ContextValue, ErrorKind},
 };
-use slipway_core::text::quoted;
+use slipway_core::{redact::redact, text::quoted};
 
 use super::Cli;
 use crate::payload::SourceRef;
@@ -32,6 +32,19 @@ pub fn hint(error: &Error, verb: Option<&str>) -> Option<String> {
         }
         ErrorKind::UnknownArgument => taken_without_flag(verb, arg),
         _ => None,
+    }
+}
+
+/// What a URL in a wrong value has before its `@` may be a password: it is not shown.
+pub fn hide_logins(error: &mut Error) {
+    for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg] {
+        if let Some(ContextValue::String(value)) = error.get(kind)
+            && value.contains("://")
+            && value.contains('@')
+        {
+            let clean = redact(value);
+            error.insert(kind, ContextValue::String(clean));
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     payload::image_ref::ImageRef,
     rate_limit::ByteRate,
+    redact::redact,
     toml,
     yaml::{Entry, Value, text},
 };
@@ -164,9 +165,10 @@ impl fmt::Display for WindowLength {
 /// The name of an image as `docker://HOST/REPOSITORY:TAG`.
 pub fn source(text: &str) -> Result<ImageRef, String> {
     let name = text.strip_prefix("docker://");
-    let name =
-        name.ok_or_else(|| format!("{text:?} is not an image in a registry: write docker://HOST/REPOSITORY:TAG"))?;
-    name.parse().map_err(|e| format!("{text:?}: {e}"))
+    let name = name.ok_or_else(|| {
+        format!("{:?} is not an image in a registry: write docker://HOST/REPOSITORY:TAG", redact(text))
+    })?;
+    name.parse().map_err(|e| format!("{:?}: {e}", redact(text)))
 }
 
 /// A mistake in the file.
@@ -284,6 +286,10 @@ logged_in_users = "ignore"
             ("sorce = \"x\"", "line 1, column 1: \"sorce\" is not a known key: use source, allow_any_version,"),
             ("source = 7", "line 1, column 10: source: this must be a text in quotes"),
             ("source = \"oci:x\"", "write docker://HOST/REPOSITORY:TAG"),
+            (
+                "source = \"docker://me:secret@r.io/x\"",
+                "\"docker://[removed]@r.io/x\": a user and a password are no part",
+            ),
             ("source = \"docker://r.io/X\"", "cannot be part of a repository"),
             ("tls_verify = \"true\"", "line 1, column 14: tls_verify: write true or false, without quotes"),
             ("\nreboot = \"noon\"", "line 2, column 10: reboot: \"noon\" is none of its values: write \"never\" or"),

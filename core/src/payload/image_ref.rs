@@ -56,6 +56,8 @@ pub enum ImageRefError {
     Tag(String),
     #[error("{0:?} is not a digest: write sha256: and 64 hex digits")]
     Digest(String),
+    #[error("a user and a password are no part of it: they are in the auth file (--authfile)")]
+    Login,
 }
 
 /// Parse `sha256:HEX`; `None` for anything else.
@@ -147,6 +149,9 @@ impl FromStr for ImageRef {
     type Err = ImageRefError;
 
     fn from_str(text: &str) -> Result<Self, ImageRefError> {
+        if text.split_once('/').is_some_and(|(host, _)| host.contains('@')) {
+            return Err(ImageRefError::Login);
+        }
         let (rest, digest) = match text.split_once('@') {
             Some((rest, d)) => (rest, Some(parse_digest(d).ok_or_else(|| ImageRefError::Digest(d.to_owned()))?)),
             None => (text, None),
@@ -270,6 +275,9 @@ mod tests {
         }
         for tag in ["r.io/a:", "r.io/a:.x", "r.io/a:x y"] {
             assert!(matches!(error(tag), ImageRefError::Tag(_)), "{tag}");
+        }
+        for login in ["me:secret@r.io/a", "me@r.io:5000/a:1"] {
+            assert_eq!(error(login), ImageRefError::Login, "{login}");
         }
         for digest in ["r.io/a@", "r.io/a@sha512:00", "r.io/a@sha256:0"] {
             assert!(matches!(error(digest), ImageRefError::Digest(_)), "{digest}");

@@ -17,7 +17,10 @@ pub struct Mirror {
 pub enum MirrorError {
     #[error("{0:?} is not a mirror: write HOST=URL, as in docker.io=https://mirror.example")]
     Form(String),
-    #[error("{0:?} is not the address of a mirror: write http:// or https://, a host, and no query")]
+    #[error(
+        "{0:?} is not the address of a mirror: write http:// or https://, a host, and no query; a user and a password are \
+         in the auth file (--authfile)"
+    )]
     Url(String),
 }
 
@@ -26,13 +29,14 @@ impl FromStr for Mirror {
 
     /// A path with a `v2` in it is used as it is (Harbor: `https://r.io/v2/proxy`); otherwise `/v2` is appended.
     fn from_str(text: &str) -> Result<Self, MirrorError> {
-        let form = || MirrorError::Form(text.to_owned());
+        // Do not show the part before an `@`: it may be a password.
+        let shown = |text: &str| text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, host)| format!("…@{host}"));
+        let form = || MirrorError::Form(shown(text));
         let (host, address) = text.split_once('=').ok_or_else(form)?;
         if host.is_empty() || host.contains('/') {
             return Err(form());
         }
-        // Do not show the part before an `@`: it may be a password.
-        let bad = || MirrorError::Url(address.rsplit('@').next().unwrap_or_default().to_owned());
+        let bad = || MirrorError::Url(shown(address));
         let mut base = Url::parse(address).filter(|url| !url.path.contains('?')).ok_or_else(bad)?;
         let path = base.path.trim_end_matches('/');
         let version = if path.split('/').any(|part| part == "v2") { "" } else { "/v2" };
@@ -55,7 +59,12 @@ mod tests {
         for text in ["r.io", "=https://m", "", "r.io/x=https://m"] {
             assert_eq!(base(text), Err(MirrorError::Form(text.to_owned())));
         }
-        assert_eq!(base("r.io=https://user:password@m"), Err(MirrorError::Url("m".to_owned())));
+        assert_eq!(base("r.io=https://user:password@m"), Err(MirrorError::Url("…@m".to_owned())));
+        // Without HOST.
+        for text in ["https://user:secret@m", "https://user:secret@m?x=y", "user:s=ecret@m"] {
+            let said = base(text).unwrap_err().to_string();
+            assert!(said.contains("…@m") && !said.contains("ecret"), "{said}");
+        }
         for address in ["m.example", "ftp://m", "https://m?x=y", ""] {
             assert_eq!(base(&format!("r.io={address}")), Err(MirrorError::Url(address.to_owned())));
         }

@@ -91,7 +91,13 @@ impl Named {
     fn new(variable: &str, value: &str) -> Result<Self, String> {
         let (scheme, address) = value.split_once("://").unwrap_or(("http", value));
         // `user:password@` would show up in messages.
-        let shown = address.rsplit_once('@').map_or_else(|| value.to_owned(), |(_, host)| format!("…@{host}"));
+        let host = address.find(']').unwrap_or(0);
+        let shown = match (address.rsplit_once('@'), address[host..].find(':')) {
+            (Some((_, host)), _) => format!("…@{host}"),
+            // The `@` may be missing, or encoded: what is no port may be a password.
+            (None, Some(at)) if !has_no_port_or_a_good_one(address) => format!("{}…", &address[..=host + at]),
+            (None, _) => value.to_owned(),
+        };
         let wrong = |why: &str| format!("${variable}: {shown:?} {why}");
         if !["http", "https"].contains(&scheme.to_ascii_lowercase().as_str()) {
             return Err(wrong(&format!(
@@ -334,6 +340,8 @@ mod tests {
             "me:secret@p:1 x",
             "http://me:secret#1@p:1",
             "http://me:/secret@p:1",
+            "http://me:secret",
+            "http://me:secret%40p:1",
         ] {
             let error = fault(&[("ALL_PROXY", value)]).unwrap();
             assert!(error.contains("$ALL_PROXY") && !error.contains("secret"), "{value:?}: {error}");

@@ -100,6 +100,24 @@ fn values_that_are_none() {
     }
 }
 
+/// Units log to the journal, and reports are sent to others.
+#[test]
+fn passwords_of_urls_are_not_shown() {
+    for (args, says) in [
+        (["inspect", "docker://me:secret@r.example/os:1"], "a user and a password are no part of it"),
+        (["inspect", "https://me:secret@r.example/os:1"], "is not a source"),
+        (["upgrade", "--source=docker://me:se/cret@r.example/os:1"], "--source"),
+        (["pull", "docker://me:secret@r.example/os:1"], "[removed]@r.example"),
+        (["inspect", "--mirror=r.example=https://me:secret@m.example"], "…@m.example"),
+        (["inspect", "--mirror=https://me:secret@m.example"], "is not a mirror"),
+    ] {
+        let outcome = Outcome::of(installer(args).args(["--output", "json"])).exits(INPUT).says(&[says]);
+        for text in [&outcome.stdout, &outcome.stderr] {
+            assert!(!text.contains("secret") && !text.contains("cret@"), "{args:?}: {text}");
+        }
+    }
+}
+
 #[test]
 fn slot_sizes() {
     for size in ["x", "1.5GiB", "-1", "", "99999999TiB"] {
