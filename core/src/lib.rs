@@ -17,6 +17,7 @@
 //! | [`delta`] | which parts of a layer a machine has already, and which it fetches |
 //! | [`report`] | what a command answers, its progress events, and the picture of a disk |
 //! | [`text`] | what comes from outside and is shown to people |
+//! | [`pem`] | files of certificates and keys as people have them |
 //! | [`support`], [`redact`] | the archive of a failure; text without secrets |
 //! | [`glob`], [`yaml`], [`units`], [`rate_limit`], [`zeros`], [`digest`] | values that all of these share |
 #![no_std]
@@ -37,6 +38,7 @@ pub mod glob;
 pub mod kernel;
 pub mod media;
 pub mod payload;
+pub mod pem;
 pub mod plan;
 mod prelude;
 pub mod rate_limit;

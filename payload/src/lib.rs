@@ -41,8 +41,7 @@ use std::{fs::File, io, os::unix::fs::OpenOptionsExt as _, path::Path};
 use nix::libc;
 
 /// The text behind the byte order mark that some editors begin a file with.
-#[must_use]
-pub fn without_mark(text: &[u8]) -> &[u8] {
+fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 

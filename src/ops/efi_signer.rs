@@ -12,13 +12,13 @@ use slipway_core::{
         certificate::{Certificate, CertificateError, public_key_info},
         signed_data::Unsigned,
     },
+    pem,
     report::{FailureKind, Observer},
 };
 
 use super::signing::{self, SigningRequest};
 use crate::{
     error::{Failure, OrFail as _},
-    payload::without_mark,
     trust::{Kind, PublicKey, SigningKey},
 };
 
@@ -103,7 +103,7 @@ pub fn certificate(path: &Path) -> Result<(Vec<u8>, Certificate), Failure> {
     let der = if file.starts_with(&[0x30]) {
         file.clone()
     } else {
-        let mut found: Vec<_> = CertificateDer::pem_slice_iter(without_mark(&file)).filter_map(Result::ok).collect();
+        let mut found: Vec<_> = CertificateDer::pem_slice_iter(&pem::lines(&file)).filter_map(Result::ok).collect();
         match (found.pop(), found.len()) {
             (Some(one), 0) => one.to_vec(),
             (last, others) => {

@@ -13,11 +13,11 @@ use ring::{
 use rustls::pki_types::{PrivateKeyDer, pem::PemObject as _};
 
 use crate::tools::{ToolError, shell};
-use slipway_core::efi::der::{self, BIT_STRING, INTEGER, OCTET_STRING, SEQUENCE};
-use slipway_payload::{
-    trust::key::{ED25519_ID, Kind, P256, PublicKey, RSA, decoded},
-    without_mark,
+use slipway_core::{
+    efi::der::{self, BIT_STRING, INTEGER, OCTET_STRING, SEQUENCE},
+    pem,
 };
+use slipway_payload::trust::key::{ED25519_ID, Kind, P256, PublicKey, RSA, decoded};
 
 // In a SEC1 key the public half stands in this field (RFC 5915).
 const PUBLIC_FIELD: u8 = 0xa1;
@@ -78,7 +78,7 @@ impl SigningKey {
         if pem.windows(9).any(|word| word == b"ENCRYPTED") {
             return Err(SigningKeyError::Encrypted);
         }
-        let keys: Result<Vec<_>, _> = PrivateKeyDer::pem_slice_iter(without_mark(pem)).collect();
+        let keys: Result<Vec<_>, _> = PrivateKeyDer::pem_slice_iter(&pem::lines(pem)).collect();
         let keys = keys.map_err(|_| SigningKeyError::Pem)?;
         let [key] = &keys[..] else {
             return Err(if keys.is_empty() { SigningKeyError::None } else { SigningKeyError::Several(keys.len()) });

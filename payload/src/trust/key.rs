@@ -8,10 +8,10 @@ use ring::signature::{
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, pem::PemObject as _};
 
 use super::certificate::{self, Validity};
-use crate::without_mark;
 use slipway_core::{
     digest::Sha256,
     efi::der::{self, BIT_STRING, INTEGER, SEQUENCE},
+    pem,
 };
 
 // Object identifiers with their parameters, as they stand in an AlgorithmIdentifier (RFC 5480, 8410, 3279).
@@ -60,7 +60,7 @@ pub struct PublicKey {
 impl PublicKey {
     /// All keys of a PEM file, and that of a certificate, with its validity. Other things in it are passed over.
     pub fn parse(pem: &[u8], name: &str) -> Result<Vec<Self>, KeyError> {
-        let pem = without_mark(pem);
+        let pem = &pem::lines(pem);
         let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
         let certificates = certificates.map_err(|error| KeyError::Pem(error.to_string()))?;
         if certificates.len() > 1 {
@@ -185,8 +185,9 @@ mod tests {
         assert_eq!(parse("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"), KeyError::Kind);
         assert!(matches!(parse("-----BEGIN PUBLIC KEY-----\n!!!\n-----END PUBLIC KEY-----\n"), KeyError::Pem(_)));
         let two = format!("# one\n{ED25519_PEM}{ED25519_PEM}");
-        // With or without the mark that some editors begin a file with.
-        for text in [two, format!("\u{feff}{ED25519_PEM}{ED25519_PEM}")] {
+        // With or without the mark that some editors begin a file with; of two files, the first of which has no last line break.
+        let joined = format!("{}{ED25519_PEM}", ED25519_PEM.trim_end());
+        for text in [two, format!("\u{feff}{ED25519_PEM}{ED25519_PEM}"), joined] {
             assert_eq!(PublicKey::parse(text.as_bytes(), "k.pem").unwrap().len(), 2);
         }
         let cut = ED25519_PEM.replace("MCow", "MCkw");

@@ -14,10 +14,13 @@ use rustls::{
     },
 };
 
-use slipway_core::efi::der::{self, SEQUENCE};
+use slipway_core::{
+    efi::der::{self, SEQUENCE},
+    pem as pem_file,
+};
 
 use super::{super::Options, named::Named};
-use crate::{image::ImageError, without_mark};
+use crate::image::ImageError;
 
 // Debian, Alpine and Talos; Fedora; SUSE. `SSL_CERT_FILE` replaces them.
 const BUNDLES: [&str; 3] =
@@ -61,7 +64,7 @@ impl Roots {
 fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
     let mut files = Vec::new();
     for dir in dirs.iter().map(|dir| dir.join(host)) {
-        let failed = |source| ImageError::Io { what: dir.display().to_string(), source };
+        let failed = |e| unreadable(dir.display().to_string(), &e);
         let entries = match fs::read_dir(&dir) {
             Ok(entries) => entries,
             // As for podman: dockerd makes /etc/docker for root alone.
@@ -74,18 +77,23 @@ fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
     Ok(files)
 }
 
+fn unreadable(what: String, error: &io::Error) -> ImageError {
+    ImageError::setting(what, format!("it cannot be read: {error}"))
+}
+
 /// The text of a file, and the certificates in it.
 fn read(file: &Path, named_by: &str) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), ImageError> {
     let what = || format!("{}{named_by}", file.display());
-    let text = fs::read(file).map_err(|source| ImageError::Io { what: what(), source })?;
-    // OpenSSL passes over the mark, too, and takes these labels.
-    let pem = String::from_utf8_lossy(without_mark(&text));
+    let text = fs::read(file).map_err(|e| unreadable(what(), &e))?;
+    let lines = pem_file::lines(&text);
+    // OpenSSL takes these labels, too.
+    let pem = String::from_utf8_lossy(&lines);
     let pem = pem.replace(" TRUSTED CERTIFICATE-", " CERTIFICATE-").replace(" X509 CERTIFICATE-", " CERTIFICATE-");
     let certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map(|all| all.into_iter().filter_map(without_trust).collect()).map_err(|e| {
         let why = match e {
             pem::Error::MissingSectionEnd { .. } | pem::Error::IllegalSectionStart { .. } => {
-                "a certificate in it is cut off, or its lines are indented or joined".to_owned()
+                "a certificate in it is cut off, or its lines are joined".to_owned()
             }
             e => e.to_string(),
         };
@@ -144,6 +152,19 @@ mod tests {
             fs::write(&path, text).unwrap();
             let error = load(&path, "").unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("ca.crt"), "{error}");
+        }
+    }
+
+    /// `cat one.crt two.crt`, where the first has no last line break; and pasted out of YAML.
+    #[test]
+    fn no_certificate_of_a_file_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ca.crt");
+        let one = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+        for text in [one.repeat(2), one.trim_end().repeat(2), format!("\u{feff}{one}  {}", one.replace('\n', "\r\n  "))]
+        {
+            fs::write(&path, &text).unwrap();
+            assert_eq!(load(&path, "").unwrap().len(), 2, "{text:?}");
         }
     }
 
