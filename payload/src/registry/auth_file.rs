@@ -179,12 +179,12 @@ fn candidates(given: Option<&Path>, variable: &dyn Fn(&str) -> Option<OsString>)
 fn lookup_in(files: &[PathBuf], named: bool, host: &str, repository: &str) -> Result<Lookup, ImageError> {
     let (mut looked, mut helper) = (Vec::new(), None);
     for file in files {
+        let wrong = |why: String| ImageError::setting(format!("auth file {}", file.display()), why);
         let text = match fs::read(file) {
             Ok(text) => text,
             Err(e) if absent(&e) && !named => continue,
-            Err(source) => return Err(ImageError::Io { what: format!("auth file {}", file.display()), source }),
+            Err(e) => return Err(wrong(format!("it cannot be read: {e}"))),
         };
-        let wrong = |why: String| ImageError::setting(format!("auth file {}", file.display()), why);
         // The parser's message may quote a secret from the file, so give only the position.
         let parsed: AuthFile = AuthFile::parse(&text).map_err(|e| {
             wrong(format!("not in the format of containers-auth.json(5): line {}, column {}", e.line(), e.column()))

@@ -88,7 +88,7 @@ fn tls_is_checked_against_the_authorities_given() {
 fn an_authority_that_cannot_be_read_is_named() {
     let missing = Options { ca_files: vec!["/nosuch/ca.crt".into()], ..options() };
     let error = Registry::new(&"r.example/x".parse().unwrap(), &missing).err().unwrap();
-    assert_eq!(says(&error, &["/nosuch/ca.crt"]), "io");
+    assert_eq!(says(&error, &["/nosuch/ca.crt"]), "setting");
 }
 
 #[test]
