@@ -147,7 +147,11 @@ impl Auth {
         if let Some(service) = service {
             query += &format!("&service={}", encode(&service));
         }
-        let mut answer = agents.send(&url.origin, |agent| self.request_token(agent, &url, &query))?;
+        let sent = agents.send(&url.origin, |agent| self.request_token(agent, &url, &query));
+        let mut answer = sent.map_err(|failure| match url.origin == self.origin {
+            true => failure,
+            false => failure.named_by(&self.origin.to_string(), "has it for its token service"),
+        })?;
         match answer.status().as_u16() {
             200 => (),
             300..=399 => {

@@ -24,6 +24,7 @@ use ureq::{
 use super::{
     Options,
     auth::Auth,
+    each_family::EachFamily,
     meter::{MeterConnector, TIME_IS_OVER},
     options::{Patience, is_over},
     proxy::{Agents, Proxies},
@@ -186,7 +187,7 @@ impl Endpoint {
         let make = |proxy: Option<Proxy>| {
             let connector =
                 ().chain(ProxyConnector::new(config(None)))
-                    .chain(TcpConnector::default())
+                    .chain(EachFamily(TcpConnector::default()))
                     .chain(MeterConnector { pace: patience.pace, deadline: *deadline })
                     .chain(TlsConnector { config: Arc::clone(tls) });
             Agent::with_parts(config(proxy), connector, DefaultResolver::default())
@@ -221,7 +222,11 @@ impl Endpoint {
         loop {
             // Never send credentials to another host that the registry redirects to.
             let at_registry = url.origin == self.base.origin;
-            let response = self.send(&url, request, authorization.as_deref().filter(|_| at_registry))?;
+            let sent = self.send(&url, request, authorization.as_deref().filter(|_| at_registry));
+            let response = sent.map_err(|failure| match at_registry {
+                true => failure,
+                false => failure.named_by(&self.name(), "redirects there"),
+            })?;
             match response.status().as_u16() {
                 200 | 206 => return Ok(Answer { response, origin: url.origin }),
                 301 | 302 | 303 | 307 | 308 => {

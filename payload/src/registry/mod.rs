@@ -17,6 +17,7 @@ mod auth;
 mod auth_file;
 mod blob;
 mod challenge;
+mod each_family;
 mod endpoint;
 mod foreign;
 mod meter;

@@ -3,6 +3,11 @@
 //! TLS goes through a tunnel that the proxy opens (CONNECT). A request without TLS goes to the proxy with its whole address
 //! (RFC 9112, section 3.2.2), as those of curl, Go and containerd do: many proxies open tunnels to port 443 alone.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ureq::{
     Error, Proxy,
@@ -21,8 +26,12 @@ pub struct ProxyConnector {
 
 /// A fault between this machine and its proxy.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct AtProxy(pub Error);
+#[error("{error}")]
+pub struct AtProxy {
+    pub error: Error,
+    /// The proxy has taken the connection. From then on it may be waiting for the host behind it.
+    pub is_connected: bool,
+}
 
 impl ProxyConnector {
     /// `direct` names no proxy.
@@ -59,11 +68,25 @@ impl<In: Transport> Connector<In> for ProxyConnector {
     type Out = Either<In, Box<dyn Transport>>;
 
     fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<In>) -> Result<Option<Self::Out>, Error> {
-        let connected = match details.config.proxy().filter(|_| chained.is_none() && !details.needs_tls()) {
-            Some(proxy) => self.forwarding(details, proxy).map(|transport| Some(Either::B(transport.boxed()))),
-            None => self.tunnel.connect(details, chained),
+        let is_connected = Arc::new(AtomicBool::new(false));
+        let (run, told) = (details.run_connector.clone(), is_connected.clone());
+        let watched = ConnectionDetails {
+            addrs: details.addrs.clone(),
+            current_time: details.current_time.clone(),
+            run_connector: Arc::new(move |to_proxy: &ConnectionDetails<'_>| {
+                run(to_proxy).inspect(|_| told.store(true, Ordering::Relaxed))
+            }),
+            register_shutdown: details.register_shutdown.clone(),
+            ..*details
         };
-        connected.map_err(|error| Error::Other(Box::new(AtProxy(error))))
+        let connected = match details.config.proxy().filter(|_| chained.is_none() && !details.needs_tls()) {
+            Some(proxy) => self.forwarding(&watched, proxy).map(|transport| Some(Either::B(transport.boxed()))),
+            None => self.tunnel.connect(&watched, chained),
+        };
+        connected.map_err(|error| {
+            let is_connected = is_connected.load(Ordering::Relaxed);
+            Error::Other(Box::new(AtProxy { error, is_connected }))
+        })
     }
 }
 

@@ -6,17 +6,22 @@ use std::{
     time::Duration,
 };
 
-use rustls::{AlertDescription, CertificateError};
+use rustls::{AlertDescription, CertificateError, pki_types::UnixTime};
 use serde::Deserialize;
 use ureq::{Body, http::Response};
 
 use super::{proxy_connector::AtProxy, tls::Unsupported, url::Origin};
-use crate::image::ImageError;
+use crate::{image::ImageError, trust::Time};
 
 // Longest `Retry-After` that we wait for, seconds: someone may be watching the machine. Dates are ignored, because the
 // clock may be wrong before a system is installed.
 const LONGEST_RETRY_AFTER: u64 = 60;
 const ERROR_BODY_BYTES: u64 = 16 << 10;
+/// Whoever wants mutual TLS.
+const NO_CLIENT: &str =
+    "asks for a certificate of the client, and Slipway presents none: use a mirror that asks for none (--mirror)";
+/// nginx: `No required SSL certificate was sent`, `The SSL certificate error`.
+const PAGE: &[u8] = b"SSL certificate";
 /// The remedy where a server that may speak TLS alone was asked without TLS.
 const IF_TLS: &str = "; if it speaks TLS, leave out --plain-http or write https://";
 
@@ -94,6 +99,13 @@ impl RequestError {
         self
     }
 
+    /// Nobody knows a host that only another one has named.
+    #[must_use]
+    pub fn named_by(mut self, registry: &str, role: &str) -> Self {
+        self.why = format!("{}; {registry} {role}", self.why);
+        self
+    }
+
     pub fn into_error(self, what: &str) -> ImageError {
         let what = what.to_owned();
         match self.kind {
@@ -111,14 +123,14 @@ impl RequestError {
     pub fn no_answer(error: ureq::Error, origin: &Origin, proxy: Option<&str>) -> Self {
         let error = match (error, proxy) {
             (ureq::Error::Other(other), Some(proxy)) => match other.downcast::<AtProxy>() {
-                Ok(at) => return of_proxy(&at.0, proxy, origin),
+                Ok(at) => return of_proxy(&at.error, at.is_connected, proxy, origin),
                 Err(other) => ureq::Error::Other(other),
             },
             // There is no tunnel: it is the proxy that does not answer.
             (error @ (ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::Protocol(_)), Some(proxy))
                 if !origin.tls =>
             {
-                return of_proxy(&error, proxy, origin);
+                return of_proxy(&error, true, proxy, origin);
             }
             (error, _) => error,
         };
@@ -166,7 +178,8 @@ impl RequestError {
     pub fn status(mut response: Response<Body>, origin: &Origin) -> Self {
         let status = response.status();
         let retry_after = header(&response, "retry-after").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-        let code = error_code(&mut response);
+        let text = error_text(&mut response);
+        let code = error_code(&text);
         let is_no_registry = code.is_none();
         let code = match (code, response.extensions().get()) {
             (Some(code), _) => format!(", {code}"),
@@ -179,6 +192,10 @@ impl RequestError {
             404 => RequestError { kind: RequestErrorKind::NotFound, why: answer, again: None },
             400 if !origin.tls && is_no_registry => {
                 RequestError { kind: RequestErrorKind::Unsupported, why: format!("{answer}{IF_TLS}"), again: None }
+            }
+            // As nginx says it, in a page.
+            400 if is_no_registry && text.windows(PAGE.len()).any(|words| words == PAGE) => {
+                RequestError::fetch(format!("{answer}: it {NO_CLIENT}"))
             }
             400 | 405 | 406 | 501 => RequestError { kind: RequestErrorKind::Unsupported, why: answer, again: None },
             429 => RequestError {
@@ -205,8 +222,8 @@ impl RequestError {
     }
 }
 
-/// The fault that kept the proxy from connecting us.
-fn of_proxy(error: &ureq::Error, proxy: &str, origin: &Origin) -> RequestError {
+/// The fault that kept the proxy from connecting us, or from answering. `is_connected`: it has taken the connection.
+fn of_proxy(error: &ureq::Error, is_connected: bool, proxy: &str, origin: &Origin) -> RequestError {
     const TLS: &str = "the proxy does not speak TLS: begin its address with http://";
     let behind = |why: &str| format!("{proxy} {why}, and {origin} is to be asked through it");
     let passing = |why: &str| RequestError::passing(behind(why));
@@ -214,14 +231,26 @@ fn of_proxy(error: &ureq::Error, proxy: &str, origin: &Origin) -> RequestError {
         ureq::Error::ConnectProxyFailed(e) => refused_by_proxy(connect_status(e), e, proxy, origin),
         ureq::Error::HostNotFound => passing("has a name that is not known"),
         ureq::Error::Timeout(ureq::Timeout::Resolve) => passing("has a name that DNS does not answer for"),
+        // It waits itself, as long as it likes, for a host that is down.
+        ureq::Error::Timeout(_) if is_connected => {
+            RequestError::passing(format!("{proxy} brings no answer of {origin} in time: one of them hangs"))
+        }
         ureq::Error::Timeout(_) => passing("does not answer"),
         ureq::Error::Io(e) => match (tls_error(e), e.kind()) {
             (Some(rustls::Error::InvalidMessage(_)), _) => RequestError::setting(behind(&format!("fails ({TLS})"))),
             (Some(e), _) => tls(e, &proxy),
             (_, io::ErrorKind::ConnectionRefused) => passing("refuses connections: nothing listens there"),
-            (_, io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => passing("cannot be reached"),
-            _ if e.to_string().starts_with(LOOKUP) => passing("has a name that is not known"),
-            (_, io::ErrorKind::TimedOut) => passing(&format!("brings no answer ({e})")),
+            (
+                _,
+                io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable | io::ErrorKind::PermissionDenied,
+            ) => passing("cannot be reached"),
+            _ if lookup(&e.to_string(), origin).is_some() => passing(match is_silent_dns(&e.to_string()) {
+                true => "has a name that DNS does not answer for",
+                false => "has a name that is not known",
+            }),
+            (_, io::ErrorKind::TimedOut) => {
+                RequestError::passing(format!("{proxy} brings no answer of {origin} ({e}): one of them hangs"))
+            }
             _ => passing(&format!("breaks the connection ({e}: is its address right, with http:// or https://?)")),
         },
         e => RequestError::fetch(behind(&format!("does not answer as a proxy does ({e})"))),
@@ -239,13 +268,18 @@ fn refused_by_proxy(status: Option<u16>, text: &str, proxy: &str, origin: &Origi
         // Asking again could lock the account.
         Some(status @ (401 | 407)) => RequestError::fetch(format!(
             "{proxy} wants a user and a password, or not the ones it has ({status}): write http://USER:PASSWORD@HOST:PORT, \
-             with %40 for @ and so on"
+             with %40 for @ and so on. They are sent by Basic: where a proxy takes NTLM or Negotiate alone, name a helper \
+             such as cntlm as the proxy"
         )),
         Some(status @ 400..500) => {
             RequestError::fetch(format!("{proxy} does not connect to {origin}: it answers {status}"))
         }
         Some(status) => RequestError::passing(format!("{proxy} cannot reach {origin}: it answers {status}")),
-        None => RequestError::passing(format!("{proxy} cannot reach {origin}: {text}")),
+        // It has closed the connection.
+        None => RequestError::passing(format!(
+            "{proxy} gives no answer, and {origin} is to be asked through it ({text}: is its address right, with http:// or \
+             https://?)"
+        )),
     }
 }
 
@@ -265,13 +299,17 @@ const LOOKUP: &str = "failed to lookup address information: ";
 fn lookup(text: &str, origin: &Origin) -> Option<RequestError> {
     let detail = text.strip_prefix(LOOKUP)?;
     Some(match detail {
-        "Temporary failure in name resolution" | "Try again" => silent_dns(origin),
+        _ if is_silent_dns(text) => silent_dns(origin),
         "Name or service not known"
         | "No address associated with hostname"
         | "Name does not resolve"
         | "Name has no usable address" => unknown_name(origin),
         other => RequestError::passing(format!("the name of {origin} cannot be looked up: {other}")),
     })
+}
+
+fn is_silent_dns(text: &str) -> bool {
+    text.ends_with(": Temporary failure in name resolution") || text.ends_with(": Try again")
 }
 
 /// At most the first `bytes` of a body.
@@ -294,6 +332,10 @@ pub fn cut(error: &io::Error, origin: &Origin) -> RequestError {
             RequestError::passing(format!("{origin} refuses connections: nothing listens there"))
         }
         io::ErrorKind::UnexpectedEof => RequestError::passing(format!("{origin} closed the connection too early")),
+        // A router says it by ICMP ("administratively prohibited").
+        io::ErrorKind::PermissionDenied => RequestError::passing(format!(
+            "{origin} cannot be reached: a router, a firewall or a rule of this machine forbids it ({error})"
+        )),
         _ => RequestError::passing(format!("the connection to {origin} failed: {error}")),
     }
 }
@@ -314,11 +356,9 @@ fn tls(error: &rustls::Error, server: &dyn fmt::Display) -> RequestError {
                      between; {remedy}"
                 )
             }
-            CertificateError::Expired
-            | CertificateError::ExpiredContext { .. }
-            | CertificateError::NotValidYet
-            | CertificateError::NotValidYetContext { .. } => {
-                format!("the certificate of {server} is not valid now: {e}; is the clock of this machine right?")
+            CertificateError::ExpiredContext { time, not_after } => not_now(server, "counted until", *not_after, *time),
+            CertificateError::NotValidYetContext { time, not_before } => {
+                not_now(server, "counts from", *not_before, *time)
             }
             CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => format!(
                 "the certificate of {server} has no name in its subjectAltName, and a common name alone counts only where \
@@ -350,10 +390,7 @@ fn tls(error: &rustls::Error, server: &dyn fmt::Display) -> RequestError {
         )),
         // Slipway presents none, so a bad one is a missing one.
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired | AlertDescription::BadCertificate) => {
-            RequestError::fetch(format!(
-                "{server} asks for a certificate of the client, and Slipway presents none: use a mirror that asks for none \
-                 (--mirror)"
-            ))
+            RequestError::fetch(format!("{server} {NO_CLIENT}"))
         }
         rustls::Error::InvalidMessage(_) => {
             RequestError::fetch(format!("{server} does not speak TLS; if it speaks plain HTTP, add --plain-http"))
@@ -362,14 +399,29 @@ fn tls(error: &rustls::Error, server: &dyn fmt::Display) -> RequestError {
     }
 }
 
+fn not_now(server: &dyn fmt::Display, counts: &str, limit: UnixTime, now: UnixTime) -> String {
+    format!(
+        "the certificate of {server} is not valid now: it {counts} {}, and it is {} by the clock of this machine; is that right?",
+        Time(limit.as_secs()),
+        Time(now.as_secs())
+    )
+}
+
 pub fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
     response.headers().get(name)?.to_str().ok()
+}
+
+/// The beginning of an answer that is an error, as far as it comes.
+fn error_text(response: &mut Response<Body>) -> Vec<u8> {
+    let mut text = Vec::new();
+    let read = response.body_mut().as_reader().take(ERROR_BODY_BYTES).read_to_end(&mut text);
+    read.map_or_else(|_| Vec::new(), |_| text)
 }
 
 /// The error code of the distribution specification, such as `MANIFEST_UNKNOWN`, or of a token service, such as
 /// `invalid_grant`. Some registries have words of their own (`ImageTagAlreadyExistsException`). The message beside it is dropped:
 /// it might quote credentials from the request.
-fn error_code(response: &mut Response<Body>) -> Option<String> {
+fn error_code(text: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Errors {
@@ -380,9 +432,7 @@ fn error_code(response: &mut Response<Body>) -> Option<String> {
     struct Detail {
         code: String,
     }
-    let mut text = Vec::new();
-    response.body_mut().as_reader().take(ERROR_BODY_BYTES).read_to_end(&mut text).ok()?;
-    let code = match serde_json::from_slice(&text).ok()? {
+    let code = match serde_json::from_slice(text).ok()? {
         Errors::Registry { errors } => errors.into_iter().next()?.code,
         Errors::Service { error } => error,
     };

@@ -37,7 +37,8 @@ impl Validity {
     }
 }
 
-struct Time(u64);
+/// Seconds since 1970 UTC, for people.
+pub struct Time(pub u64);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@ pub mod key;
 pub mod simple_signing;
 
 pub use bundle::attested;
-pub use certificate::{Validity, validity};
+pub use certificate::{Time, Validity, validity};
 pub use check::{Requirement, TrustError, check, found};
 pub use evidence::{Attached, Evidence, Form};
 pub use key::{KeyError, Kind, PublicKey, text_of};

@@ -187,7 +187,8 @@ fn redirects_to_another_host_are_followed_without_credentials() {
     // What the store's refusals say does not give the signature away.
     drop(store);
     let error = blob(&registry, &bytes).unwrap_err();
-    assert_eq!(says(&error, &["http://localhost:", "refuses connections"]), "fetch");
+    let redirects = format!("; http://{host} redirects there");
+    assert_eq!(says(&error, &["http://localhost:", "refuses connections", &redirects]), "fetch");
     assert!(!error.to_string().contains("hidden"));
 }
 

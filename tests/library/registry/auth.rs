@@ -289,7 +289,7 @@ fn a_helper_is_named_when_it_is_all_there_is() {
 fn an_auth_file_that_was_named_must_be_there() {
     let options = Options { auth_file: Some(PathBuf::from("/nosuch/auth.json")), ..plain() };
     let error = Registry::new(&"r.example/x".parse().unwrap(), &options).err().unwrap();
-    assert_eq!(says(&error, &["/nosuch/auth.json"]), "io");
+    assert_eq!(says(&error, &["/nosuch/auth.json"]), "setting");
 }
 
 #[test]
@@ -353,6 +353,13 @@ fn token_services_that_fail() {
         assert_eq!(says(&error, &[text, "manifest 1", "/a/b"]), "fetch");
         assert_eq!(service.requests().len(), asked, "{status} {body:?}");
     }
+    // Nobody knows the service but by the registry that names it.
+    let gone = token_service("token", false);
+    let (offer, place) = (challenge(&gone), format!("http://127.0.0.1:{} refuses connections", gone.port));
+    drop(gone);
+    let server = guarded(offer, "Bearer t", Vec::new(), 1);
+    let named = format!("; http://127.0.0.1:{} has it for its token service", server.port);
+    assert_eq!(says(&at(server.port).root().unwrap_err(), &[&place, &named]), "fetch");
     // 100 MiB of token are not read.
     let service = Server::new(move |_, out| {
         slipway_test_support::registry::server::head(out, 200, &[])?;

@@ -1,7 +1,7 @@
 //! What the environment says: authorities, auth files; and proxies, in `proxies`. A process has only one environment, so each of
 //! these runs this test program again: the first of them, with a reference to fetch.
 
-use std::{env, ffi::OsStr, fs, path::Path, process::Command};
+use std::{env, ffi::OsStr, fs, path::Path, process::Command, time::Duration};
 
 use slipway::payload::{
     image::ImageStore as _,
@@ -18,7 +18,8 @@ use slipway_test_support::{
 use tempfile::TempDir;
 
 /// The reference that the program run again fetches; `--plain-http` if it begins with `http:`. Behind `all:` comes one of an image
-/// that is fetched as a whole, [`Image::new`]; behind `digest:` one of which the digest is asked.
+/// that is fetched as a whole, [`Image::new`]; behind `digest:` one of which the digest is asked; behind `hasty:` one that is
+/// asked for once, with a second for the connection.
 const REFERENCE: &str = "SLIPWAY_TEST_REFERENCE";
 /// No variables.
 pub const NOTHING: &[(&str, &str)] = &[];
@@ -50,10 +51,14 @@ fn without_any_of_it_the_server_itself_is_asked() {
 }
 
 fn fetch(reference: &str) {
-    let (all, digest) = (reference.strip_prefix("all:"), reference.strip_prefix("digest:"));
-    let reference = all.or(digest).unwrap_or(reference);
+    let [all, digest, hasty] = ["all:", "digest:", "hasty:"].map(|prefix| reference.strip_prefix(prefix));
+    let reference = all.or(digest).or(hasty).unwrap_or(reference);
     let plain = reference.strip_prefix("http:");
-    let options = Options { plain_http: plain.is_some(), ..hurried() };
+    let mut options = Options { plain_http: plain.is_some(), ..hurried() };
+    if hasty.is_some() {
+        options.patience.attempts = 1;
+        options.patience.connect = Duration::from_secs(1);
+    }
     let registry = Registry::new(&plain.unwrap_or(reference).parse().unwrap(), &options);
     if digest.is_some() {
         return match registry.and_then(|registry| registry.digest()) {

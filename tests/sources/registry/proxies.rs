@@ -105,6 +105,7 @@ fn a_proxy_that_refuses_is_named() {
     let home = TempDir::new().unwrap();
     for (status, words, asked) in [
         (407, "wants a user and a password", 1),
+        (407, "They are sent by Basic", 1),
         (401, "wants a user and a password", 1),
         (403, "does not connect to http", 1),
         (503, "cannot reach http", 2),
@@ -156,7 +157,7 @@ fn a_proxy_that_is_none_is_named() {
     let squid = Server::answering_anything(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
     for (scheme, server, words) in [
         ("http", saying("SSH-2.0-OpenSSH_9.2\r\n\r\n"), ["does not answer as a proxy does"; 2]),
-        ("http", saying(""), ["breaks the connection", "proxy server did not respond"]),
+        ("http", saying(""), ["breaks the connection", "gives no answer"]),
         ("https", squid, ["begin its address with http://"; 2]),
         ("https", with_tls, ["is from an authority that is not trusted"; 2]),
     ] {
@@ -167,6 +168,21 @@ fn a_proxy_that_is_none_is_named() {
             assert!(said.contains(&name) && said.contains(words), "{at}: {said}");
         }
     }
+}
+
+/// squid waits for a registry that is down as long as a minute.
+#[test]
+fn a_proxy_that_waits_for_the_registry_may_be_well() {
+    let home = TempDir::new().unwrap();
+    let proxy = Server::new(|_, _| {
+        thread::sleep(Duration::from_secs(3));
+        Ok(())
+    });
+    let at = format!("http://127.0.0.1:{}", proxy.port);
+    let said = fetched("hasty:registry.example/a/b:1", home.path(), &[("HTTPS_PROXY", &at)]);
+    let words = format!("the proxy {} ($HTTPS_PROXY) brings no answer of https://registry.example in time", &at[7..]);
+    assert!(said.contains(&words), "{said}");
+    assert_eq!(proxy.requests()[0].method, "CONNECT");
 }
 
 /// The proxy may be the one that ends a connection.

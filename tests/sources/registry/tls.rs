@@ -27,6 +27,23 @@ fn redirects_away_from_tls_are_refused() {
     assert_eq!(blob(&registry("r.example/a/b:1", &allowed), b"hello").unwrap(), b"hello");
 }
 
+/// nginx, which is in front of many registries, says it in a page.
+#[test]
+fn a_page_about_a_certificate_of_the_client_is_told_in_words() {
+    let dir = TempDir::new().unwrap();
+    let authority = Authority::new(dir.path());
+    let asked = |status: u16, page: &'static str| {
+        let server = Server::with_tls(dir.path(), move |_, out| reply(out, status, &[], page.as_bytes()));
+        registry(&format!("127.0.0.1:{}/a/b:1", server.port), &authority.trusted()).root().unwrap_err()
+    };
+    const NGINX: &str = "<html><center>No required SSL certificate was sent</center><hr><center>nginx</center></html>";
+    assert_eq!(says(&asked(400, NGINX), &["answers 400", "asks for a certificate of the client", "--mirror"]), "fetch");
+    for (status, page) in [(400, "<html>Bad Request</html>"), (404, NGINX)] {
+        let error = asked(status, page);
+        assert!(!error.to_string().contains("certificate"), "{error}");
+    }
+}
+
 #[test]
 fn a_token_service_without_tls_is_not_asked_for_a_registry_with_tls() {
     let dir = TempDir::new().unwrap();
