@@ -22,6 +22,8 @@ pub mod request;
 pub mod show;
 pub mod text;
 
+pub use slipway_core::pem;
+
 /// The messages of Talos' clients, made from `proto/machine/machine.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 pub mod machine {

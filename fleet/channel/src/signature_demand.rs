@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeSet};
 use rustls_pki_types::{SubjectPublicKeyInfoDer, pem::PemObject as _};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use slipway_core::digest::Sha256;
+use slipway_core::{digest::Sha256, pem::lines};
 
 /// The signatures that an image needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -81,7 +81,7 @@ impl TryFrom<String> for Key {
     type Error = PublicKeyError;
 
     fn try_from(pem: String) -> Result<Self, PublicKeyError> {
-        let keys: Result<Vec<_>, _> = SubjectPublicKeyInfoDer::pem_slice_iter(pem.as_bytes()).collect();
+        let keys: Result<Vec<_>, _> = SubjectPublicKeyInfoDer::pem_slice_iter(&lines(pem.as_bytes())).collect();
         match keys.as_deref() {
             Ok([der]) => Ok(Self { id: Sha256::of(der), pem }),
             _ => Err(PublicKeyError(pem.chars().take(40).collect())),

@@ -17,6 +17,7 @@ use rustls::{
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use slipway_node_api::{
+    pem::lines,
     text::certificate_error,
     v1::{Certificate, CertificateUse, event::What},
 };
@@ -191,14 +192,14 @@ fn content(path: &Path, why: impl ToString) -> Unusable {
 
 /// Every item of a kind in a file.
 fn items<T: PemObject>(path: &Path, pem: &[u8]) -> Result<Vec<T>, Unusable> {
-    T::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|e| content(path, e))
+    T::pem_slice_iter(&lines(pem)).collect::<Result<_, _>>().map_err(|e| content(path, e))
 }
 
 fn usable(files: &Files, read: &Read) -> Result<Usable, Unusable> {
     let provider = Arc::new(ring::default_provider());
     let clients = clients(files, read, &provider)?;
     let chain: Vec<CertificateDer<'static>> = items(&files.certificate, &read.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&read.key).map_err(|e| content(&files.key, e))?;
+    let key = PrivateKeyDer::from_pem_slice(&lines(&read.key)).map_err(|e| content(&files.key, e))?;
     let own = chain.first().and_then(|own| certificate(own, CertificateUse::Server));
     let cas = items::<CertificateDer<'static>>(&files.ca, &read.ca)?;
     let certificates = own.into_iter().chain(cas.iter().filter_map(|ca| certificate(ca, CertificateUse::ClientCa)));

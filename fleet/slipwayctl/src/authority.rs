@@ -12,6 +12,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData as _,
 };
+use slipway_core::pem::lines;
 use time::{Duration, OffsetDateTime};
 use x509_parser::{
     pem::{Pem, parse_x509_pem},
@@ -121,7 +122,7 @@ pub fn trusts_others_for_nodes(dir: &Path) -> bool {
 pub fn trust_for_nodes(dir: &Path, other: &Path) -> Result<(), Failure> {
     let (own, other_text) = (text(&dir.join("ca.crt"))?, text(other)?);
     let mut count = 0;
-    for pem in Pem::iter_from_buffer(other_text.as_bytes()) {
+    for pem in Pem::iter_from_buffer(&lines(other_text.as_bytes())) {
         let pem = pem.map_err(|e| Failure::file(other, e))?;
         if pem.label != "CERTIFICATE" {
             return Err(Failure::file(other, format!("it has a {}: name a file with certificates only", pem.label)));
@@ -280,7 +281,7 @@ pub fn text(path: &Path) -> Result<String, Failure> {
 /// The first certificate in a file.
 pub fn read(path: &Path) -> Result<Pem, Failure> {
     let bytes = fs::read(path).map_err(|e| Failure::file(path, e))?;
-    parse_x509_pem(&bytes).map(|(_, pem)| pem).map_err(|_| Failure::file(path, "it is no certificate"))
+    parse_x509_pem(&lines(&bytes)).map(|(_, pem)| pem).map_err(|_| Failure::file(path, "it is no certificate"))
 }
 
 /// The certificate itself.

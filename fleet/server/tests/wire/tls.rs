@@ -162,6 +162,29 @@ async fn one_ca_replaces_another_while_both_are_trusted() {
     assert_eq!(Reason::of(&refused), Some(Reason::Distrusted), "{refused:?}");
 }
 
+/// Of files that were joined where a line break was missing, or begin with the mark of an editor. A list that is passed over would
+/// let in who is revoked.
+#[tokio::test]
+async fn no_list_and_no_ca_of_a_file_is_left_out() {
+    let site = Site::new().await;
+    let next = Ca::new("CA 2");
+    let [mallory, carol] = [site.ca.client("mallory", ADMIN, 66), next.client("carol", ADMIN, 67)];
+    let [one, two] = [site.ca.revoke(&[&mallory], NOW), next.revoke(&[&carol], NOW)];
+    let joins: [fn(&str, &str) -> String; 2] =
+        [|one, two| format!("{}{two}", one.trim_end()), |one, two| format!("\u{feff}{one}\u{feff}{two}")];
+    for join in joins {
+        site.replace("ca.crt", &join(&site.ca.certificate, &next.certificate));
+        site.replace("revoked.pem", &join(&one, &two));
+        for pair in [&site.admin(), &next.client("dave", ADMIN, 68)] {
+            site.shake(&site.ca, Some(pair)).await.unwrap();
+        }
+        for pair in [&mallory, &carol] {
+            assert!(site.shake(&site.ca, Some(pair)).await.unwrap_err().contains("CertificateRevoked"));
+        }
+    }
+    assert_eq!(notices(&site).await, [""; 0]);
+}
+
 #[tokio::test]
 async fn files_that_are_broken_change_nothing_and_are_told_once() {
     let site = Site::new().await;

@@ -8,6 +8,7 @@ use std::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use kube::config::Kubeconfig;
 use serde_json::Value;
+use slipway_core::pem::lines;
 use slipway_kubernetes::{component::Component, manifest};
 use x509_parser::pem::Pem;
 
@@ -69,7 +70,7 @@ fn of_kubeconfig(pod: &Value, component: Component, path: &Path) -> Result<Optio
 /// old one, too.
 fn expires(pem: &[u8]) -> Result<i64, String> {
     let mut authorities = Vec::new();
-    for block in Pem::iter_from_buffer(pem) {
+    for block in Pem::iter_from_buffer(&lines(pem)) {
         let block = block.map_err(|e| e.to_string())?;
         if block.label != "CERTIFICATE" {
             continue;

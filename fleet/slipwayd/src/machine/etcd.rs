@@ -370,7 +370,10 @@ impl Etcd {
 
     /// Read each time: certificates are renewed while the service runs.
     fn tls(&self) -> Result<Option<TlsOptions>> {
-        let read = |path: &PathBuf| std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()));
+        let read = |path: &PathBuf| {
+            let text = std::fs::read(path).map(|text| slipway_core::pem::lines(&text));
+            text.map_err(|e| format!("{} cannot be read: {e}", path.display()))
+        };
         let Some(ca) = &self.config.ca else { return Ok(None) };
         let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca)?));
         if let (Some(cert), Some(key)) = (&self.config.cert, &self.config.key) {
