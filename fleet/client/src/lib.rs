@@ -1,7 +1,8 @@
 //! Connections to nodes: TLS with certificates on both sides, or the Unix socket.
 
 use std::{
-    error, io, iter,
+    error, fs, io, iter,
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -14,10 +15,14 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use slipway_node_api::{
+    pem::lines,
     text::{certificate_error, clean_and_cut},
     v1::node_service_client::NodeServiceClient,
 };
-use tokio::net::{TcpStream, UnixStream};
+use tokio::{
+    net::{TcpStream, UnixStream, lookup_host},
+    time::timeout,
+};
 use tokio_rustls::TlsConnector;
 use tonic::{
     Status,
@@ -84,7 +89,7 @@ impl Trust {
         for ca in certificates(&files.ca)? {
             roots.add(ca).map_err(|e| file(&files.ca, e))?;
         }
-        let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| file(&files.key, e))?;
+        let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|e| file(&files.key, e))?;
         let chain = certificates(&files.certificate)?;
         let expires = chain.first().and_then(expires);
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -111,7 +116,7 @@ impl Trust {
         let connector = service_fn(move |_: Uri| {
             let (host, name, config) = (host.clone(), name.clone(), config.clone());
             async move {
-                let tcp = TcpStream::connect((host.as_str(), port)).await?;
+                let tcp = first_of(lookup_host((host.as_str(), port)).await?.collect(), CONNECT).await?;
                 tcp.set_nodelay(true)?;
                 let tls = TlsConnector::from(config).connect(name, tcp).await?;
                 Ok::<_, io::Error>(TokioIo::new(tls))
@@ -122,6 +127,24 @@ impl Trust {
         let channel = channel.map_err(|e| Error::Unreachable(unreachable(node, port, &e)))?;
         Ok(client(channel))
     }
+}
+
+/// The first of a node's addresses that takes a connection. One that is dead, as those of IPv6 are where no router leads there,
+/// takes but a part of the time.
+async fn first_of(addresses: Vec<SocketAddr>, within: Duration) -> io::Result<TcpStream> {
+    let shares = u32::try_from(addresses.len()).unwrap_or(u32::MAX).saturating_add(1);
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut left = addresses.len();
+    for address in addresses {
+        left -= 1;
+        let share = if left == 0 { within } else { within / shares };
+        match timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(tcp)) => return Ok(tcp),
+            Ok(Err(e)) => failed = e,
+            Err(late) => failed = late.into(),
+        }
+    }
+    Err(failed)
 }
 
 /// Why a node is not reached, with its port, and what to look at where nothing listens.
@@ -172,9 +195,13 @@ fn address(endpoint: &str) -> Result<(String, u16), Error> {
     Ok((host, uri.port_u16().unwrap_or(PORT)))
 }
 
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map(|text| lines(&text)).map_err(|e| file(path, e))
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let items = CertificateDer::pem_file_iter(path).map_err(|e| file(path, e))?;
-    let items: Vec<_> = items.collect::<Result<_, _>>().map_err(|e| file(path, e))?;
+    let items = CertificateDer::pem_slice_iter(&read(path)?).collect::<Result<_, _>>();
+    let items: Vec<_> = items.map_err(|e| file(path, e))?;
     if items.is_empty() { Err(file(path, "it has no certificate")) } else { Ok(items) }
 }
 
@@ -195,12 +222,8 @@ pub fn chain(error: &(dyn error::Error + 'static)) -> String {
     while let Some(error) = next {
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let tls = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()).or_else(|| error.downcast_ref());
-        match tls {
-            Some(rustls::Error::AlertReceived(_)) => hint = "; the node does not accept this certificate",
-            Some(rustls::Error::InvalidCertificate(_)) => {
-                hint = "; the node's certificate is not what is expected of it";
-            }
-            _ => {}
+        if let Some(error) = tls {
+            hint = certificate_hint(error);
         }
         let says = error.to_string();
         if !text.contains(&says) {
@@ -209,6 +232,32 @@ pub fn chain(error: &(dyn error::Error + 'static)) -> String {
         next = error.source();
     }
     clean_and_cut(&text, MESSAGE) + hint
+}
+
+/// What to do, if certificates are why. rustls has one alert for what has expired and for what is not valid yet: a node whose
+/// clock was lost says it, too.
+const fn certificate_hint(error: &rustls::Error) -> &'static str {
+    use rustls::{AlertDescription as Alert, CertificateError as Why};
+    match error {
+        rustls::Error::AlertReceived(Alert::CertificateExpired) => {
+            "; for the node this certificate has expired, or is not valid yet: renew it, or set the node's clock"
+        }
+        rustls::Error::AlertReceived(
+            Alert::AccessDenied
+            | Alert::BadCertificate
+            | Alert::CertificateRequired
+            | Alert::CertificateRevoked
+            | Alert::CertificateUnknown
+            | Alert::DecryptError
+            | Alert::UnknownCA
+            | Alert::UnsupportedCertificate,
+        ) => "; the node does not accept this certificate",
+        rustls::Error::InvalidCertificate(
+            Why::Expired | Why::ExpiredContext { .. } | Why::NotValidYet | Why::NotValidYetContext { .. },
+        ) => "; by the clock of this machine the node's certificate is not valid now: renew it, or set the clock",
+        rustls::Error::InvalidCertificate(_) => "; the node's certificate is not what is expected of it",
+        _ => "",
+    }
 }
 
 #[cfg(test)]
@@ -226,6 +275,33 @@ mod tests {
         assert!(unreachable("[::1]:7", 7, &refused).starts_with("[::1]:7: "));
         let late = io::Error::from(io::ErrorKind::TimedOut);
         assert!(!unreachable("node-1", PORT, &late).contains("slipwayd"));
+    }
+
+    #[test]
+    fn an_address_that_is_dead_does_not_hide_the_others() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = listener.local_addr().unwrap();
+        // For documentation: no answer comes, or that there is no way to it.
+        let dead: Vec<SocketAddr> = ["[2001:db8::1]:9", "192.0.2.1:9"].map(|address| address.parse().unwrap()).to_vec();
+        let reach = |addresses: Vec<SocketAddr>| {
+            runtime.block_on(async { timeout(CONNECT, first_of(addresses, Duration::from_secs(2))).await.unwrap() })
+        };
+        assert_eq!(reach([&dead[..], &[there]].concat()).unwrap().peer_addr().unwrap(), there);
+        reach(dead).unwrap_err();
+        assert_eq!(reach(vec![]).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_clock_that_is_wrong_is_thought_of() {
+        use rustls::{AlertDescription as Alert, CertificateError as Why};
+        let hint = |error: rustls::Error| certificate_hint(&error);
+        assert!(hint(Why::NotValidYet.into()).contains("by the clock of this machine"));
+        assert!(hint(Why::Expired.into()).contains("by the clock of this machine"));
+        assert!(hint(Why::UnknownIssuer.into()).contains("not what is expected"));
+        assert!(hint(rustls::Error::AlertReceived(Alert::CertificateExpired)).contains("the node's clock"));
+        assert!(hint(rustls::Error::AlertReceived(Alert::UnknownCA)).contains("does not accept"));
+        assert_eq!(hint(rustls::Error::AlertReceived(Alert::InternalError)), "");
     }
 
     #[test]
