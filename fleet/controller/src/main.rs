@@ -26,7 +26,10 @@ use slipway_fleet::{
 };
 use slipway_node_client::{Files, PORT};
 use slipway_payload::registry::RegistryArgs;
-use slipway_program::log::{self, LogArgs};
+use slipway_program::{
+    api_server,
+    log::{self, LogArgs},
+};
 use tokio::{
     net::TcpListener,
     runtime::Builder,
@@ -104,6 +107,8 @@ async fn run(args: Args) -> Result<()> {
     let mut config = Config::infer().await.map_err(|e| anyhow!("no way to the API server; set $KUBECONFIG: {e}"))?;
     // A round is tried again as a whole: the client would wait for minutes by itself.
     config.default_retry = false;
+    api_server::directly(&mut config.proxy_url)
+        .map_err(|e| anyhow!("no way to the API server: the kubeconfig: {e}"))?;
     let server = config.cluster_url.to_string();
     let (client, triggers) = (Client::try_from(config)?, Arc::<Triggers>::default());
     let file = |name: &str| args.pki.join(name);

@@ -1,11 +1,13 @@
-//! Code that the fleet's programs share: the end of a wrong command line, and the log of a service.
+//! Code that the fleet's programs share: the end of a wrong command line, the log of a service, the way to an API server.
 //!
 //! * [`log`]: levels, spans, text or JSON
+//! * [`api_server`]: the way to an API server
 
 use std::process::ExitCode;
 
 use clap::{Parser, error::ErrorKind};
 
+pub mod api_server;
 #[cfg(feature = "log")]
 pub mod log;
 

@@ -24,6 +24,7 @@ use slipway_fleet_objects::{
     pool::NodePool,
 };
 use slipway_node_api::text::clean_and_cut;
+use slipway_program::api_server;
 use tokio::time::timeout;
 
 use super::{GROUP, edit::Edit};
@@ -75,6 +76,7 @@ impl Cluster {
         };
         // A person waits for the answer: the client would try for minutes.
         config.default_retry = false;
+        api_server::directly(&mut config.proxy_url).map_err(|why| config_error(format!("the kubeconfig: {why}")))?;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         Ok(Self { client: Client::try_from(config).map_err(config_error)?, server })
     }

@@ -124,6 +124,17 @@ fn an_api_server_that_is_not_there_is_unreachable() {
     let unreachable = "unreachable: the API server http://127.0.0.1:1 does not answer: client error (Connect): ";
     let told = run(&["status"]).fails(4);
     assert!(told.contains(unreachable), "{told}");
+    // A proxy of the environment is for registries.
+    for name in ["HTTPS_PROXY", "https_proxy"] {
+        let proxied = fleet(&path, &["status"]).env(name, "http://me:secret@127.0.0.1:2/").output().unwrap();
+        let told = Ended::from(proxied).fails(4);
+        assert!(told.contains(unreachable) && !told.contains("secret"), "{told}");
+    }
+    let mut named = config.clone();
+    named["clusters"][0]["cluster"]["proxy-url"] = "http://me:secret@127.0.0.1:2".into();
+    fs::write(dir.path().join("named"), named.to_string()).unwrap();
+    let told = Ended::from(fleet(&dir.path().join("named"), &["status"]).output().unwrap()).fails(2);
+    assert!(told.contains("the kubeconfig: it names a proxy (proxy-url)") && !told.contains("secret"), "{told}");
     let none = "no way to the API server: the kubeconfig has no context \"other\"; its contexts: t\n";
     assert!(run(&["status", "--context", "other"]).fails(2).ends_with(none));
     let file = path.to_str().unwrap();

@@ -17,6 +17,7 @@ use slipway_node::{
     cordon::{self, BEFORE, NodeState, OWNER},
     drain::{self, Fate, Pod, Policy},
 };
+use slipway_program::api_server;
 use tokio::{
     runtime::{Builder, Runtime},
     time::timeout,
@@ -149,6 +150,7 @@ impl Kube {
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| wrong(&e))?;
         // A disruption budget answers 429: that is an answer, and no reason to try again for minutes.
         config.default_retry = false;
+        api_server::directly(&mut config.proxy_url).map_err(|e| wrong(&e))?;
         Client::try_from(config).map_err(|e| wrong(&e))
     }
 

@@ -123,6 +123,8 @@ impl Kube {
         let options = KubeConfigOptions::default();
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| wrong(&e))?;
         config.default_retry = false;
+        // It is this node's own.
+        config.proxy_url = None;
         Client::try_from(config).map_err(|e| wrong(&e))
     }
 }
