@@ -148,10 +148,7 @@ impl Auth {
             query += &format!("&service={}", encode(&service));
         }
         let sent = agents.send(&url.origin, |agent| self.request_token(agent, &url, &query));
-        let mut answer = sent.map_err(|failure| match url.origin == self.origin {
-            true => failure,
-            false => failure.named_by(&self.origin.to_string(), "has it for its token service"),
-        })?;
+        let mut answer = sent.map_err(|e| e.named_by(&self.origin, &url.origin, "has it for its token service"))?;
         match answer.status().as_u16() {
             200 => (),
             300..=399 => {

@@ -223,10 +223,7 @@ impl Endpoint {
             // Never send credentials to another host that the registry redirects to.
             let at_registry = url.origin == self.base.origin;
             let sent = self.send(&url, request, authorization.as_deref().filter(|_| at_registry));
-            let response = sent.map_err(|failure| match at_registry {
-                true => failure,
-                false => failure.named_by(&self.name(), "redirects there"),
-            })?;
+            let response = sent.map_err(|e| e.named_by(&self.base.origin, &url.origin, "redirects there"))?;
             match response.status().as_u16() {
                 200 | 206 => return Ok(Answer { response, origin: url.origin }),
                 301 | 302 | 303 | 307 | 308 => {

@@ -99,10 +99,12 @@ impl RequestError {
         self
     }
 
-    /// Nobody knows a host that only another one has named.
+    /// Nobody knows a host that only the registry has named.
     #[must_use]
-    pub fn named_by(mut self, registry: &str, role: &str) -> Self {
-        self.why = format!("{}; {registry} {role}", self.why);
+    pub fn named_by(mut self, registry: &Origin, host: &Origin, role: &str) -> Self {
+        if host != registry {
+            self.why = format!("{}; {registry} {role}", self.why);
+        }
         self
     }
 
@@ -275,7 +277,6 @@ fn refused_by_proxy(status: Option<u16>, text: &str, proxy: &str, origin: &Origi
             RequestError::fetch(format!("{proxy} does not connect to {origin}: it answers {status}"))
         }
         Some(status) => RequestError::passing(format!("{proxy} cannot reach {origin}: it answers {status}")),
-        // It has closed the connection.
         None => RequestError::passing(format!(
             "{proxy} gives no answer, and {origin} is to be asked through it ({text}: is its address right, with http:// or \
              https://?)"
