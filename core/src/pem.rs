@@ -4,9 +4,9 @@ use crate::prelude::*;
 
 /// The byte order mark of UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";
-/// The end of a section's last line, and the beginning of the next one's first, if nothing is between them.
-const JOINED: &[u8] = b"----------BEGIN ";
-const DASHES: usize = 5;
+const BEGIN: &[u8] = b"-----BEGIN ";
+const END: &[u8] = b"-----END ";
+const DASHES: &[u8] = b"-----";
 
 /// The lines of a PEM file, as parsers take them. A parser leaves out a section whose first line is indented, has a mark before
 /// it, or is joined to the last line of the section before; and it says nothing.
@@ -15,9 +15,9 @@ pub fn lines(text: &[u8]) -> Vec<u8> {
     for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
         let mut rest = line.trim_ascii();
         rest = rest.strip_prefix(MARK).unwrap_or(rest).trim_ascii();
-        while let Some(at) = rest.windows(JOINED.len()).position(|bytes| bytes == JOINED) {
-            let (one, next) = rest.split_at(at + DASHES);
-            lines.extend_from_slice(one);
+        while let Some(at) = next_begin(rest) {
+            let (one, next) = rest.split_at(at);
+            lines.extend_from_slice(without_end(one));
             lines.push(b'\n');
             rest = next;
         }
@@ -25,6 +25,21 @@ pub fn lines(text: &[u8]) -> Vec<u8> {
         lines.push(b'\n');
     }
     lines
+}
+
+/// Where another section begins in a line: in one that ends a section, whatever is between them, or behind dashes.
+fn next_begin(line: &[u8]) -> Option<usize> {
+    let is_end = line.starts_with(END);
+    (1..line.len()).find(|at| {
+        let (before, rest) = line.split_at(*at);
+        rest.starts_with(BEGIN) && (is_end || without_end(before).ends_with(DASHES))
+    })
+}
+
+/// Without white space and a mark at the end.
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.trim_ascii_end();
+    line.strip_suffix(MARK).unwrap_or(line).trim_ascii_end()
 }
 
 #[cfg(test)]
@@ -41,6 +56,9 @@ mod tests {
         for text in [
             both.clone(),
             both.replace("-----\n-----", "----------"),
+            both.replace("-----\n-----", "----- -----"),
+            both.replace("-----\n-----", "-----\u{feff}-----"),
+            both.replace("-----\n-----", "----- \u{feff}\t-----"),
             both.replace('\n', "\r\n"),
             format!("\u{feff}{ONE}\u{feff}{TWO}"),
             indented,
@@ -50,8 +68,20 @@ mod tests {
             let kept: Vec<_> = clean.lines().filter(|line| !line.is_empty()).collect();
             assert_eq!(kept.join("\n") + "\n", both, "{text:?}");
         }
+        // Whatever is between them.
+        for between in ["\u{a0}", "\u{200b}", ";", "\\n", "\u{feff}\u{feff}", " and "] {
+            let text = both.replace("-----\n-----", &format!("-----{between}-----"));
+            let clean = String::from_utf8(lines(text.as_bytes())).unwrap();
+            assert!(clean.contains("\n-----END A-----") && clean.contains("\n-----BEGIN B C-----\n"), "{text:?}");
+        }
         // A comment stays one, and what is no text, too.
-        for other in [&b"# -----BEGIN A-----\n"[..], b"\xff\xfe-\0", b"\n", b"----------\n"] {
+        for other in [
+            &b"# -----BEGIN A-----\n"[..],
+            b"# an -----END A----- and a -----BEGIN B-----\n",
+            b"\xff\xfe-\0",
+            b"\n",
+            b"----------\n",
+        ] {
             assert_eq!(lines(other).trim_ascii(), other.trim_ascii());
         }
         assert_eq!(
