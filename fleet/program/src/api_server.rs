@@ -1,17 +1,21 @@
 //! The way to an API server. kube takes `$HTTPS_PROXY` for the proxy of a kubeconfig, whatever `$NO_PROXY` says; and as it is built
 //! here, without any, it asks nobody then. The variable is for registries: a node needs it where they are behind a proxy.
 
-use std::{env, fmt::Display};
+use std::{env, str::FromStr};
 
 /// Takes the proxy of the environment away. One that the kubeconfig itself names is an error, which does not show its address:
 /// that may have a password.
-pub fn directly<P: Display>(proxy: &mut Option<P>) -> Result<(), &'static str> {
+pub fn directly<P: FromStr + PartialEq>(proxy: &mut Option<P>) -> Result<(), &'static str> {
     without(proxy, &|name| env::var(name).ok())
 }
 
-fn without<P: Display>(proxy: &mut Option<P>, variable: &dyn Fn(&str) -> Option<String>) -> Result<(), &'static str> {
+fn without<P: FromStr + PartialEq>(
+    proxy: &mut Option<P>,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), &'static str> {
     let Some(named) = proxy.take() else { return Ok(()) };
-    let is_named = |value: String| plain(&value) == plain(&named.to_string());
+    // As kube reads it: what it leaves out, as all after `#`, is no difference.
+    let is_named = |value: String| value.parse::<P>().is_ok_and(|value| value == named);
     match ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(variable).any(is_named) {
         true => Ok(()),
         false => {
@@ -20,14 +24,22 @@ fn without<P: Display>(proxy: &mut Option<P>, variable: &dyn Fn(&str) -> Option<
     }
 }
 
-/// As a parsed address is shown again.
-fn plain(address: &str) -> String {
-    address.trim_end_matches('/').to_ascii_lowercase()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An address that is read as kube's are.
+    #[derive(Debug, PartialEq)]
+    struct Address(String);
+
+    impl FromStr for Address {
+        type Err = String;
+
+        fn from_str(text: &str) -> Result<Self, String> {
+            let text = text.split('#').next().unwrap_or_default().trim_end_matches('/');
+            if text.is_empty() { Err("empty".to_owned()) } else { Ok(Self(text.to_ascii_lowercase())) }
+        }
+    }
 
     #[test]
     fn the_proxy_of_registries_is_none_of_the_api_server() {
@@ -35,12 +47,13 @@ mod tests {
             (&[][..], None, true),
             (&[("HTTPS_PROXY", "http://me:secret@p:3128")], None, true),
             (&[("HTTPS_PROXY", "HTTP://me:secret@p:3128")], Some("http://me:secret@p:3128/"), true),
+            (&[("HTTPS_PROXY", "http://me:se#cret@p:3128")], Some("http://me:se#cret@p:3128"), true),
             (&[("https_proxy", "p:3128")], Some("p:3128"), true),
             (&[("HTTPS_PROXY", ""), ("https_proxy", "p:3128")], Some("p:3128"), true),
             (&[("HTTPS_PROXY", "http://p:3128")], Some("http://me:secret@other:3128/"), false),
             (&[], Some("socks5://me:secret@other:3128"), false),
         ] {
-            let mut proxy = named;
+            let mut proxy = named.map(|named| named.parse::<Address>().unwrap());
             let variable = |name: &str| {
                 variables.iter().find(|(own, _)| *own == name).map(|(_, value): &(&str, &str)| (*value).to_owned())
             };
