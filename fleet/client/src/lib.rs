@@ -282,13 +282,23 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let there = listener.local_addr().unwrap();
-        // For documentation: no answer comes, or that there is no way to it.
-        let dead: Vec<SocketAddr> = ["[2001:db8::1]:9", "192.0.2.1:9"].map(|address| address.parse().unwrap()).to_vec();
+        // Nobody is accepted: those who wait fill the queue, and the next one gets no answer.
+        let (full, _waiting) = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let (full, mut waiting) = (socket.listen(0).unwrap(), Vec::new());
+            let at = full.local_addr().unwrap();
+            while let Ok(tcp) = timeout(Duration::from_millis(300), TcpStream::connect(at)).await {
+                waiting.push(tcp.unwrap());
+            }
+            (full, waiting)
+        });
+        let dead = full.local_addr().unwrap();
         let reach = |addresses: Vec<SocketAddr>| {
             runtime.block_on(async { timeout(CONNECT, first_of(addresses, Duration::from_secs(2))).await.unwrap() })
         };
-        assert_eq!(reach([&dead[..], &[there]].concat()).unwrap().peer_addr().unwrap(), there);
-        reach(dead).unwrap_err();
+        assert_eq!(reach(vec![dead, dead, there]).unwrap().peer_addr().unwrap(), there);
+        assert_eq!(reach(vec![dead]).unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(reach(vec![]).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
