@@ -45,6 +45,16 @@ pub fn redact(text: &str) -> String {
     lines.join("\n")
 }
 
+/// One value, as of a command line, without secrets. An `@` in it ends a user and a password, whatever is before it; in a text it
+/// may be part of a path.
+pub fn redact_value(value: &str) -> String {
+    let Some(at) = without_digest(value).rfind('@') else { return redact(value) };
+    let (login, host) = value.split_at(at);
+    let (kind, rest) = login.split_at(login.find(':').map_or(0, |colon| colon + 1));
+    let slashes = if rest.starts_with("//") { "//" } else { "" };
+    redact(&format!("{kind}{slashes}{REMOVED}{host}"))
+}
+
 /// Without private keys in PEM. One that does not end takes the rest with it.
 fn without_keys(text: &str) -> String {
     const BEGIN: &str = "-----BEGIN ";
@@ -77,9 +87,10 @@ fn urls(line: &str) -> String {
     while let Some(at) = rest.find("://") {
         let (before, from) = rest.split_at(at + 3);
         done.push_str(before);
+        let is_image = before.ends_with("docker://");
         let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | '\\');
         let (url, after) = from.split_at(from.find(ends).unwrap_or(from.len()));
-        let (login, address) = url.split_at(end_of_login(url));
+        let (login, address) = url.split_at(end_of_login(url, is_image));
         let (address, query) = address.split_at(address.find('?').unwrap_or(address.len()));
         done.push_str(if login.is_empty() { "" } else { REMOVED });
         done.push_str(address);
@@ -93,14 +104,23 @@ fn urls(line: &str) -> String {
 }
 
 /// Where user and password of a URL, behind its scheme, end. A password that is not encoded may have any sign; then what is
-/// before the first of them is no port.
-fn end_of_login(url: &str) -> usize {
-    // The `@` of a digest is none of a login.
-    let url = url.split("@sha256:").next().unwrap_or_default();
+/// before the first of them is no port. It may look like one; then only the name of an image, which is no path, tells.
+fn end_of_login(url: &str, is_image: bool) -> usize {
+    let url = without_digest(url);
     let authority = url.split(['/', '#', '?']).next().unwrap_or_default();
     let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
-    let is_host = authority.starts_with('[') || port.bytes().all(|byte| byte.is_ascii_digit());
-    authority.rfind('@').or_else(|| url.rfind('@').filter(|_| !is_host)).unwrap_or(0)
+    let is_host = !is_image && (authority.starts_with('[') || port.bytes().all(|byte| byte.is_ascii_digit()));
+    let of_authority = authority.rfind('@').filter(|_| !is_image);
+    of_authority.or_else(|| url.rfind('@').filter(|_| !is_host)).unwrap_or(0)
+}
+
+/// The `@` of a digest is none of a login.
+fn without_digest(text: &str) -> &str {
+    text.rsplit_once('@').filter(|(_, after)| is_digest(after)).map_or(text, |(before, _)| before)
+}
+
+fn is_digest(text: &str) -> bool {
+    text.starts_with("sha256:") || text.starts_with("sha512:")
 }
 
 /// Without user and password of an address that is no URL, as in `iscsi:USER:PASSWORD@HOST`. A digest is no host.
@@ -109,7 +129,7 @@ fn logins(line: &str) -> String {
     let word = |word: &str| {
         let (login, host) = word.rsplit_once('@')?;
         let (kind, _) = login.split_once(':')?;
-        let is_other = word.contains("://") || host.starts_with("sha256:") || host.starts_with("sha512:");
+        let is_other = word.contains("://") || is_digest(host);
         (!is_other).then(|| format!("{kind}:{REMOVED}@{host}"))
     };
     let words = line.split_inclusive(ends).map(|part| {
@@ -235,6 +255,8 @@ mod tests {
             "HTTPS_PROXY=http://user:p/HUSH@proxy.example:3128/",
             "http://user:HUSH#HUSH@proxy.example:3128 http://user:HUSH?HUSH@proxy.example",
             "docker://user:HU/HUSH@registry.example/os@sha256:0123",
+            "docker://user:12/HUSH@registry.example/os docker://user:12#HUSH@registry.example/os",
+            "docker://user/HUSH@registry.example/os@sha512:0123 docker://user:12@HU/HUSH@registry.example/os",
             "quiet netroot=iscsi:user:HUSH@192.0.2.1::3260::iqn.2026-01.x:y ro",
             "\"root=cifs:user:HUSH@host/share\",",
             "rd.luks.pw=HUSH",
@@ -260,6 +282,26 @@ mod tests {
     }
 
     #[test]
+    fn a_value_has_no_login() {
+        for (value, clean) in [
+            ("me:HUSH@r.example/os:1", "me:[removed]@r.example/os:1"),
+            ("me:HU SH@r.example", "me:[removed]@r.example"),
+            ("docker:me:HUSH@r.example/x", "docker:[removed]@r.example/x"),
+            ("docker://me:12/HUSH@r.example/x", "docker://[removed]@r.example/x"),
+            ("https://12/HUSH@r.example/x?a=HUSH", "https://[removed]@r.example/x?[removed]"),
+            ("r.example=me:HUSH@m.example", "r.example=me:[removed]@m.example"),
+            ("r.example=https://me:HU://SH@m.example", "r.example=https://[removed]@m.example"),
+            ("HUSH@r.example", "[removed]@r.example"),
+            ("docker://me:HUSH@r.example/os@sha256:01", "docker://[removed]@r.example/os@sha256:01"),
+            ("docker://r.example/os@sha256:01", "docker://r.example/os@sha256:01"),
+            ("oci:os@sha512:01", "oci:os@sha512:01"),
+            ("r.example=https://m.example", "r.example=https://m.example"),
+        ] {
+            assert_eq!(redact_value(value), clean);
+        }
+    }
+
+    #[test]
     fn what_is_no_secret_stays() {
         for text in [
             "",
@@ -272,6 +314,7 @@ mod tests {
             "docker://registry.example/os:1.2 at https://registry.example:5000/v2/",
             "oci:os:1.2@sha256:0123 and docker://registry.example:5000/os:1.2@sha256:0123",
             "docker://[2001:db8::1]/os@sha256:0123 docker://registry.example/os@sha256:0123 docker://os@sha256:0123",
+            "docker://registry.example:5000/os@sha512:0123 https://host.example:5000/by@name",
             "getty@tty1.service: a@b.example",
             "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----",
             "the key is not there; tokens rise",

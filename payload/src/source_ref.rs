@@ -10,7 +10,7 @@ use super::image::LocalRef;
 use slipway_core::{
     kernel::arch::Arch,
     payload::image_ref::{ImageRef, ImageRefError, is_layout_name, parse_digest},
-    redact::redact,
+    redact::redact_value,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl FromStr for SourceRef {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
-        let shown = redact(s);
+        let shown = redact_value(s);
         let wrong = |why: String| format!("{shown:?}: {why}");
         match s.split_once(':') {
             Some(("dir", path)) if !path.is_empty() => Ok(SourceRef::Dir(path.into())),
@@ -82,7 +82,7 @@ fn read(text: &str, exists: &dyn Fn(&str) -> bool) -> Result<(PathBuf, LocalRef)
             Some(Ok(number)) => LocalRef::Number(number),
             Some(Err(_)) => return Err(format!("{name:?} is no number of an image: write @0 for the first")),
             None if is_layout_name(name) => LocalRef::Tag(name.to_owned()),
-            None => return Err(format!("{name:?} is not a tag or a name of an image")),
+            None => return Err(format!("{:?} is not a tag or a name of an image", redact_value(name))),
         },
     };
     if path.is_empty() {
@@ -102,7 +102,8 @@ impl FromStr for LayoutRef {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
-        let wrong = |why: &str| format!("{s:?} is not a destination{why}: write oci:DIR or oci:DIR:TAG");
+        let wrong =
+            |why: &str| format!("{:?} is not a destination{why}: write oci:DIR or oci:DIR:TAG", redact_value(s));
         let rest = s.strip_prefix("oci:").ok_or_else(|| wrong(""))?;
         match local(rest).map_err(|why| wrong(&format!(" ({why})")))? {
             (dir, LocalRef::Only) => Ok(LayoutRef { dir, tag: None }),

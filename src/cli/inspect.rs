@@ -9,7 +9,7 @@ use clap::{
 
 use super::{RegistryArgs, TrustArgs, values};
 use crate::payload::SourceRef;
-use slipway_core::kernel::arch::Arch;
+use slipway_core::{kernel::arch::Arch, redact::redact_value};
 
 #[derive(Debug, Args)]
 pub struct InspectArgs {
@@ -43,7 +43,7 @@ fn inspect_target(target: OsString) -> Result<InspectTarget, String> {
             // A URL is no name of a file.
             let hint = |e| match text.contains("://") {
                 true => e,
-                false => format!("{e}; a disk or an image file of this name is ./{text}"),
+                false => format!("{e}; a disk or an image file of this name is ./{}", redact_value(&text)),
             };
             text.parse().map(InspectTarget::Source).map_err(hint)
         }

@@ -6,7 +6,7 @@ use clap::{
     Command, CommandFactory as _, Error,
     error::{ContextKind, ContextValue, ErrorKind},
 };
-use slipway_core::{redact::redact, text::quoted};
+use slipway_core::{redact::redact_value, text::quoted};
 
 use super::Cli;
 use crate::payload::SourceRef;
@@ -35,14 +35,13 @@ pub fn hint(error: &Error, verb: Option<&str>) -> Option<String> {
     }
 }
 
-/// What a URL in a wrong value has before its `@` may be a password: it is not shown.
+/// What a wrong value has before its `@` may be a password: it is not shown.
 pub fn hide_logins(error: &mut Error) {
-    for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg] {
+    for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg, ContextKind::InvalidSubcommand] {
         if let Some(ContextValue::String(value)) = error.get(kind)
-            && value.contains("://")
             && value.contains('@')
         {
-            let clean = redact(value);
+            let clean = redact_value(value);
             error.insert(kind, ContextValue::String(clean));
         }
     }

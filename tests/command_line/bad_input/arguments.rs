@@ -110,6 +110,13 @@ fn passwords_of_urls_are_not_shown() {
         (["pull", "docker://me:secret@r.example/os:1"], "[removed]@r.example"),
         (["inspect", "--mirror=r.example=https://me:secret@m.example"], "…@m.example"),
         (["inspect", "--mirror=https://me:secret@m.example"], "is not a mirror"),
+        // Without a scheme, with one that is wrong, and with what looks like a port.
+        (["inspect", "--mirror=r.example=me:secret@m.example"], "…@m.example"),
+        (["inspect", "me:secret@r.example/os:1"], "is not a source"),
+        (["inspect", "docker:me:secret@r.example/os:1"], "two slashes"),
+        (["inspect", "oci://me:!secret@r.example/os"], "is not a tag or a name"),
+        (["inspect", "docker://me:12/secret@r.example/os:1"], "[removed]@r.example"),
+        (["upgrade", "--source=https://12/secret@r.example/os:1"], "is not a source"),
     ] {
         let outcome = Outcome::of(installer(args).args(["--output", "json"])).exits(INPUT).says(&[says]);
         for text in [&outcome.stdout, &outcome.stderr] {
