@@ -190,6 +190,7 @@ impl RequestError {
         };
         let answer = format!("{origin} answers {}{code}", status.as_u16());
         let again = Some(Duration::from_secs(u64::min(retry_after, LONGEST_RETRY_AFTER)));
+        let passing = |why: String| RequestError { kind: RequestErrorKind::Fetch, why, again };
         match status.as_u16() {
             404 => RequestError { kind: RequestErrorKind::NotFound, why: answer, again: None },
             400 if !origin.tls && is_no_registry => {
@@ -200,11 +201,7 @@ impl RequestError {
                 RequestError::fetch(format!("{answer}: it {NO_CLIENT}"))
             }
             400 | 405 | 406 | 501 => RequestError { kind: RequestErrorKind::Unsupported, why: answer, again: None },
-            429 => RequestError {
-                kind: RequestErrorKind::Fetch,
-                why: format!("{answer}: too many requests, wait or log in"),
-                again,
-            },
+            429 => passing(format!("{answer}: too many requests, wait or log in")),
             413 => RequestError::fetch(format!(
                 "{answer}: it takes nothing of this size; whoever runs it, or a proxy before it, has to allow more"
             )),
@@ -213,12 +210,8 @@ impl RequestError {
             )),
             // RFC 6585.
             511 => RequestError::fetch(format!("{answer}: this network wants a login first (a captive portal)")),
-            408 | 425 => RequestError { kind: RequestErrorKind::Fetch, why: answer, again },
-            500.. => RequestError {
-                kind: RequestErrorKind::Fetch,
-                why: format!("{answer}: the server is broken or overloaded"),
-                again,
-            },
+            408 | 425 => passing(answer),
+            500.. => passing(format!("{answer}: the server is broken or overloaded")),
             _ => RequestError::fetch(answer),
         }
     }
