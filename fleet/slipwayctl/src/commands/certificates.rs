@@ -7,6 +7,7 @@ use std::{
 
 use rcgen::{CertificateRevocationListParams, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber};
 use serde_json::json;
+use slipway_core::pem::lines;
 use time::{Duration, OffsetDateTime};
 use x509_parser::{
     pem::parse_x509_pem,
@@ -92,15 +93,15 @@ fn revoke(dir: &Path, certificates: &[PathBuf], output: &Output) -> Result<(), F
 
 /// The certificates that the list has revoked so far.
 fn before(path: &Path, ca: &X509Certificate<'_>) -> Result<Vec<RevokedCertParams>, Failure> {
-    let pem = match fs::read(path) {
+    let text = match fs::read(path) {
         // An empty file is how a node is told that nothing is revoked.
-        Ok(pem) if pem.trim_ascii().is_empty() => return Ok(Vec::new()),
-        Ok(pem) => pem,
+        Ok(text) if text.trim_ascii().is_empty() => return Ok(Vec::new()),
+        Ok(text) => lines(&text),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(Failure::file(path, e)),
     };
     let wrong = || Failure::file(path, "it is no list of revoked certificates");
-    let (rest, pem) = parse_x509_pem(&pem).map_err(|_| wrong())?;
+    let (rest, pem) = parse_x509_pem(&text).map_err(|_| wrong())?;
     let (_, list) = CertificateRevocationList::from_der(&pem.contents).map_err(|_| wrong())?;
     if !rest.iter().all(u8::is_ascii_whitespace) || list.issuer() != ca.subject() {
         return Err(Failure::file(path, "it has the list of another CA: let each CA have a directory of its own"));

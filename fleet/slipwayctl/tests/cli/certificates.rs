@@ -144,6 +144,13 @@ fn what_is_revoked_stays_revoked() {
     assert_eq!(lines(&json), [json!({ "list": "./revoked.pem", "revoked": 1 })]);
     run(&["gen", "revoke", "bob.crt", "alice.crt"]).ok();
     assert_eq!(revoked(home.path()), [serial("alice.crt"), serial("bob.crt")]);
+    // As editors leave it.
+    let list = fs::read_to_string(home.path().join("revoked.pem")).unwrap();
+    for text in [format!("\u{feff}{list}"), list.replace('\n', "\n  ").replace("-----BEGIN", " -----BEGIN")] {
+        fs::write(home.path().join("revoked.pem"), text).unwrap();
+        run(&["gen", "revoke", "bob.crt"]).ok();
+        assert_eq!(revoked(home.path()), [serial("alice.crt"), serial("bob.crt")]);
+    }
 
     run(&["gen", "ca", "--dir", "other"]).ok();
     run(&["gen", "client", "carol", "--role", "reader", "--dir", "other"]).ok();
