@@ -126,10 +126,18 @@ fn an_api_server_that_is_not_there_is_unreachable() {
     assert!(told.contains(unreachable), "{told}");
     // A proxy of the environment is for registries.
     for name in ["HTTPS_PROXY", "https_proxy"] {
-        let proxied = fleet(&path, &["status"]).env(name, "http://me:secret@127.0.0.1:2/").output().unwrap();
-        let told = Ended::from(proxied).fails(4);
-        assert!(told.contains(unreachable) && !told.contains("secret"), "{told}");
+        for proxy in ["http://me:secret@127.0.0.1:2/", "http://me:se#cret@127.0.0.1:2/"] {
+            let proxied = fleet(&path, &["status"]).env(name, proxy).output().unwrap();
+            let told = Ended::from(proxied).fails(4);
+            assert!(told.contains(unreachable) && !told.contains("cret"), "{told}");
+        }
     }
+    let proxied = fleet(&path, &["status"]).env("HTTPS_PROXY", "http://me:se cret@127.0.0.1:2/").output().unwrap();
+    let told = Ended::from(proxied).fails(2);
+    assert!(
+        told.contains("$HTTPS_PROXY, or proxy-url of the kubeconfig, is no address") && !told.contains("cret"),
+        "{told}"
+    );
     let mut named = config.clone();
     named["clusters"][0]["cluster"]["proxy-url"] = "http://me:secret@127.0.0.1:2".into();
     fs::write(dir.path().join("named"), named.to_string()).unwrap();
