@@ -170,8 +170,11 @@ async fn no_list_and_no_ca_of_a_file_is_left_out() {
     let next = Ca::new("CA 2");
     let [mallory, carol] = [site.ca.client("mallory", ADMIN, 66), next.client("carol", ADMIN, 67)];
     let [one, two] = [site.ca.revoke(&[&mallory], NOW), next.revoke(&[&carol], NOW)];
-    let joins: [fn(&str, &str) -> String; 2] =
-        [|one, two| format!("{}{two}", one.trim_end()), |one, two| format!("\u{feff}{one}\u{feff}{two}")];
+    let joins: [fn(&str, &str) -> String; 3] = [
+        |one, two| format!("{}{two}", one.trim_end()),
+        |one, two| format!("\u{feff}{one}\u{feff}{two}"),
+        |one, two| format!("{}\u{feff}{two}", one.trim_end()),
+    ];
     for join in joins {
         site.replace("ca.crt", &join(&site.ca.certificate, &next.certificate));
         site.replace("revoked.pem", &join(&one, &two));
