@@ -23,9 +23,23 @@ use crate::discover::{Limits, Repository};
 /// it with what it has fetched.
 pub fn payload(repository: &Repository, digest: Sha256, limits: Limits) -> Result<Sha256, String> {
     let registry = repository.image(digest);
+    loop {
+        match read(repository, &registry, limits) {
+            // Its bytes are wrong, so it is named. Who is asked after it may have the right ones.
+            Err(why) if names_mirror(&why, &registry) && registry.give_up_mirror() => {}
+            read => return read,
+        }
+    }
+}
+
+fn names_mirror(why: &str, registry: &Registry) -> bool {
+    registry.mirror().is_some_and(|mirror| why.contains(mirror))
+}
+
+fn read(repository: &Repository, registry: &Registry, limits: Limits) -> Result<Sha256, String> {
     let image = registry.image().clone();
     let left = Arc::new(AtomicU64::new(limits.payload_bytes));
-    let store = Box::new(LimitedImage { registry, left, limit: limits.payload_bytes });
+    let store = Box::new(LimitedImage { registry: registry.clone(), left, limit: limits.payload_bytes });
     let mut source =
         ImageSource::open(store, SourceRef::Docker(image), repository.arch()).map_err(|e| e.to_string())?;
     let facts = source.facts(ChecksumPolicy::Compared, Inspection::Declared, &mut |_| ());
@@ -51,6 +65,14 @@ impl ImageStore for LimitedImage {
     fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError> {
         let blob = self.registry.blob(descriptor)?;
         Ok(Box::new(Counted { blob, left: Arc::clone(&self.left), limit: self.limit }))
+    }
+
+    fn mirror(&self) -> Option<&str> {
+        self.registry.mirror()
+    }
+
+    fn give_up_mirror(&self) -> bool {
+        self.registry.give_up_mirror()
     }
 
     fn name(&self) -> String {

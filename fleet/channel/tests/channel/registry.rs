@@ -237,6 +237,35 @@ fn the_payload_of_what_is_chosen_is_read_from_its_checksums() {
     assert!(why.contains("vmlinuz: missing"), "it was read to its end: {why}");
 }
 
+/// Also where its labels are known from an earlier look, and the payload alone is read.
+#[test]
+fn a_mirror_with_wrong_bytes_is_given_up() {
+    let site = Site::new();
+    let (image, payload) = Image::release("1.0.0", "stable", "one");
+    site.push(&image, "1.0.0");
+    let spec = site.spec(&Select::Label("stable".to_owned()));
+    let look = |options: &Options, known: &[Candidate]| {
+        lookup(&spec, options, Limits::default(), known, None, hour(0)).unwrap()
+    };
+    let mut known = look(&plain(), &[]);
+    known.iter_mut().for_each(|of| of.payload = None);
+    for blob in [&image.config, &image.layer] {
+        let (wrong, name) = (noise(7, blob.len()), format!("/blobs/sha256:{}", Sha256::of(blob)));
+        let mirror = Server::new(move |request, out| match request.target.ends_with(&name) {
+            true => reply(out, 200, &[], &wrong),
+            false => reply(out, 404, &[], b""),
+        });
+        let host = format!("127.0.0.1:{}", site.debian.port);
+        let url = format!("{host}=http://127.0.0.1:{}", mirror.port);
+        let options = Options { mirrors: vec![url.parse().unwrap()], ..plain() };
+        for known in [&[][..], &known] {
+            let all = look(&options, known);
+            assert_eq!(found(&all, &image).payload, Some(payload), "{all:?}");
+        }
+        assert!(!mirror.requests().is_empty());
+    }
+}
+
 /// Releases are signed after they were pushed, by openssl, and the signatures lie where cosign puts them.
 #[test]
 fn what_nobody_has_signed_is_not_taken_until_it_is() {
