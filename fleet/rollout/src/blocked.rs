@@ -203,6 +203,8 @@ impl Blocked {
             | Self::NoSuccessor { .. }
             | Self::SuccessorDiffers { .. } => true,
             Self::Skipped | Self::NotReplaced(_) | Self::LocalVolumes(_) => holds,
+            // It has not begun. Those before it may wait for its place.
+            Self::Wave { .. } | Self::Soak { .. } | Self::NoCanary { .. } => holds,
             // It has not begun, and will not be asked to any more.
             Self::Denied(_) | Self::Stays(_) | Self::StrandsMember(_) => holds,
             _ => false,

@@ -9,7 +9,8 @@
 //! * A grant is only a proposal. The controller applies [`Ledger::grant`] with the limits of this decision to the object
 //!   that it writes, at the time of the write. Window and budget are looked at again there.
 //! * A node that holds a grant is asked to begin until it obeys, but only while windows are open: a message that was lost
-//!   is no reason to begin in the morning. Nor is it asked while it is left out.
+//!   is no reason to begin in the morning. Nor is it asked while it is left out, or while earlier waves of another rollout than
+//!   that of its grant are not over.
 //! * **Too many failures, or one among the canaries**: the payload is denied and the rollout is paused. Nothing new
 //!   begins. Running upgrades go on to their end.
 //! * **A finished rollout is denied no more**: a node leaves its payload later only by a person's doing. Too many
@@ -367,7 +368,10 @@ impl View<'_> {
         if self.facts.skip.contains(&observed.node.uid) {
             return Blocked::Skipped;
         }
-        if let Some(why) = self.held_back(wave, gate).or_else(|| self.skew(report)) {
+        // Its grant is of a rollout that is gone: in this one others may be the canaries.
+        let is_later = wave.is_some_and(|wave| wave > gate.progress.passed);
+        let blocker = gate.progress.blocker.clone().filter(|_| is_later);
+        if let Some(why) = self.held_back(wave, gate).or(blocker).or_else(|| self.skew(report)) {
             return why;
         }
         let (uid, payload) = (observed.node.uid.clone(), self.facts.plan.payload);
