@@ -54,7 +54,9 @@
 //! * [`kubernetes_job`]: the Job as an object
 //! * [`upgrade_kubernetes`]: what the Job runs
 //! * [`report`]: what people read
+//! * `sentences`: why a node does not go
 //! * [`events`]: Kubernetes Events
+//! * `round_events`: those of a round
 //! * [`page`]: the same as a page, to read in a browser
 //! * [`pool_metrics`]: the metrics of pools
 //! * [`metrics`]: metrics for Prometheus
@@ -92,6 +94,8 @@ pub mod registry_concurrency;
 pub mod replacement_facts;
 pub mod report;
 pub mod round;
+mod round_events;
+mod sentences;
 pub mod serve;
 mod slow_nodes;
 pub mod trigger;

@@ -18,27 +18,23 @@ use slipway_rollout::{
     blocked::{Blocked, soak},
     decide::{Action, BlockedNode, Decision},
     facts::{Facts, ObservedNode},
-    ledger::Refusal,
 };
 
 use crate::{
     node_report,
     nodes::Answer,
-    observed_node::{NoReport, NodeReading},
+    observed_node::NodeReading,
     plans::{self, SUPERSEDED},
     pools::Problem,
-    round::{PoolRound, Reboot, Superseded},
+    round::{PoolRound, Superseded},
+    sentences::{LONGEST, goes_on, is_silent, reboot, sentence_of_node, short},
 };
 
-/// The longest message, bytes. The objects of the nodes have the rest.
-const LONGEST: usize = 1000;
+pub use crate::sentences::{blocked_reason, sentence};
 
 /// The size of the message about nodes that are being replaced, bytes: with more of them at once the rest is left out. A
 /// Rollout is one object, whose size has an end.
 const REPLACING: usize = 200_000;
-
-/// Longer than a node takes for an upgrade with its drain, its reboot and the way back.
-const UPGRADE: SignedDuration = SignedDuration::from_hours(1);
 
 /// How often a pool's status says that a controller looks at it.
 const SIGN_OF_LIFE: SignedDuration = SignedDuration::from_mins(1);
@@ -52,60 +48,8 @@ pub struct Headline {
     pub message: String,
 }
 
-/// Nodes, registries and people write much of it.
-fn short(message: impl AsRef<str>) -> String {
-    clean_and_cut(message.as_ref(), LONGEST)
-}
-
 fn count(of: usize) -> u32 {
     u32::try_from(of).unwrap_or(u32::MAX)
-}
-
-/// Something is being done with the node.
-fn goes_on(why: &Blocked) -> bool {
-    use Blocked::{Aborts, Begins, Deletes, Granted, MachineGoes, Returns, Staging, SuccessorJoins, UnderWay};
-    let is_asked = matches!(why, UnderWay { .. } | Begins { .. } | Returns { .. } | Aborts { .. } | Granted | Staging);
-    is_asked || matches!(why, Deletes { .. } | MachineGoes { .. } | SuccessorJoins { .. })
-}
-
-/// The same for the node's own status. Where it waits for others it names neither them nor their time: each word of one
-/// node would else be a write for every node that waits. The pool and the rollout name them.
-fn sentence_of_node(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
-    match &blocked.why {
-        Blocked::AllStaged { .. } => "other nodes are not staged yet; the Rollout names one".to_owned(),
-        Blocked::Wave { wave, .. } => format!("wave {wave} is not over; the Rollout says what it waits for"),
-        Blocked::Soak { wave, .. } => format!("wave {wave} must be well until its soak is over; the Rollout says when"),
-        Blocked::After(_) => "a node before it cannot go yet; the Rollout names it".to_owned(),
-        _ => sentence(pool_round, blocked),
-    }
-}
-
-/// Why this node does not go, with what its own service says, and what only a person can do.
-pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
-    let BlockedNode { node, why } = blocked;
-    let holds = pool_round.facts.ledger.held(&node.uid).is_some();
-    // While it may be rebooting no action is needed, and none helps while no node can be asked.
-    let is_unknown = reboot(pool_round, blocked).is_some() || is_ours(pool_round, blocked);
-    let remedy = if is_unknown { None } else { why.remedy(&node.name, holds) };
-    let remedy = remedy.map(|what| format!(": {what}")).or_else(|| overlong(pool_round, blocked));
-    blocked_message(pool_round, blocked) + &remedy.unwrap_or_default()
-}
-
-/// What to do about a node that says for too long that it is at it. Its grant has no end: only a person can tell.
-fn overlong(pool_round: &PoolRound, BlockedNode { node, why }: &BlockedNode) -> Option<String> {
-    let is_at_it = matches!(
-        why,
-        Blocked::UnderWay { .. }
-            | Blocked::Begins { .. }
-            | Blocked::Returns { .. }
-            | Blocked::Aborts { .. }
-            | Blocked::Moved { .. }
-    );
-    let since = pool_round.facts.ledger.held(&node.uid).filter(|_| is_at_it)?.since;
-    // A clock may have been ahead when it was given.
-    let is_long = pool_round.at.duration_since(since).abs() > UPGRADE;
-    let what = format!("slipwayctl fleet unblock {} --reason WHY", node.name);
-    is_long.then(|| format!(", since {since:.0}; look at the machine, and if it does not end: {what}"))
 }
 
 /// Why the rollout of another target does not begin: this one is followed as long as a node holds a grant.
@@ -119,47 +63,6 @@ fn keeps_waiting(pool_round: &PoolRound) -> String {
     holder.map(|of| format!("; the new target waits for {}: {}", of.node.name, what(of))).unwrap_or_default()
 }
 
-/// Tells whether the node is away because it reboots in its upgrade, as far as that can be known.
-fn reboot<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Reboot> {
-    let is_silent = matches!(blocked.why, Blocked::SilentHolder { .. });
-    pool_round.rebooting.get(&blocked.node.uid).filter(|reboot| is_silent && pool_round.at < reboot.until)
-}
-
-/// Tells whether the controller could not ask it, as it could ask no other one.
-fn is_ours(pool_round: &PoolRound, blocked: &BlockedNode) -> bool {
-    is_silent(&blocked.why) && matches!(pool_round.unclear.get(&blocked.node.uid), Some(NoReport::Unasked(_)))
-}
-
-const fn is_silent(why: &Blocked) -> bool {
-    matches!(why, Blocked::Silent | Blocked::SilentHolder { .. })
-}
-
-/// Why this node does not go, in one word that stays the same.
-pub fn blocked_reason(pool_round: &PoolRound, blocked: &BlockedNode) -> &'static str {
-    if reboot(pool_round, blocked).is_some() { "Rebooting" } else { blocked.why.reason() }
-}
-
-fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
-    let (why, uid) = (&blocked.why, &blocked.node.uid);
-    if let (Blocked::Skipped | Blocked::NotInPlan, Some(held)) = (why, pool_round.desired.left_as_is.get(uid)) {
-        return held.clone();
-    }
-    if let Some(Reboot { since, until }) = reboot(pool_round, blocked) {
-        return format!("rebooting since {since:.0}; it is expected back before {until:.0}, and others wait");
-    }
-    let is_silent = is_silent(why);
-    match (pool_round.unclear.get(uid), pool_round.blockers.get(uid)) {
-        (Some(NoReport::Unasked(cause)), _) if is_silent => format!("it cannot be asked: {cause}"),
-        (Some(NoReport::Unclear(sentence)), _) if *why == Blocked::Silent => sentence.clone(),
-        (Some(NoReport::Silent(cause) | NoReport::Unclear(cause)), _) if is_silent => format!("{why} ({cause})"),
-        (_, Some(blocker)) if matches!(why, Blocked::Staging | Blocked::UnderWay { .. } | Blocked::Aborts { .. }) => {
-            format!("{why} ({blocker})")
-        }
-        _ if *why == Blocked::Refused(Refusal::NoZone) => format!("{why}: {}", pool_round.desired.zones),
-        _ => why.to_string(),
-    }
-}
-
 /// The state of a pool.
 pub fn headline(pool_round: &PoolRound) -> Headline {
     let (decision, facts) = (&pool_round.decision, &pool_round.facts);
@@ -167,15 +70,14 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
         Action::Deny { why, .. } => Some(why),
         _ => None,
     });
-    let denied = facts.denied.as_ref().or(denies);
-    let stopped = [("Denied", denied), ("Aborted", facts.aborted.as_ref()), ("Paused", facts.pause())];
+    let (denied, paused) = (facts.denied.as_ref().or(denies), pauses(facts));
+    let stopped = [("Denied", denied), ("Aborted", facts.aborted.as_ref()), ("Paused", paused.as_ref())];
     if let Some((state, why)) = stopped.into_iter().find_map(|(state, why)| Some((state, why?))) {
         let more = back(pool_round) + &keeps_waiting(pool_round);
         return Headline { state, message: clean_and_cut(why, LONGEST.saturating_sub(more.len())) + &short(more) };
     }
     let named = |blocked: &BlockedNode| format!("{}: {}", blocked.node.name, sentence(pool_round, blocked));
-    let busy: Vec<&BlockedNode> =
-        decision.blocked.iter().filter(|of| goes_on(&of.why) || reboot(pool_round, of).is_some()).collect();
+    let busy: Vec<&BlockedNode> = decision.blocked.iter().filter(|of| is_busy(pool_round, of)).collect();
     if let Some(first) = busy.first() {
         let more = if busy.len() > 1 { format!("; and {} more", busy.len() - 1) } else { String::new() };
         return Headline { state: "Running", message: short(named(first) + &more) };
@@ -190,6 +92,21 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
     let soaks = decision.soaks.map(|until| soak(decision.passed + 1, until, decision.interruption.as_ref()));
     let message = first.map(named).or(soaks).unwrap_or_else(|| "it begins with the next look".to_owned());
     Headline { state: "Waiting", message: short(message) }
+}
+
+/// Why it is paused: by a person, and by the controllers themselves, whose pause stays when the person's is taken back.
+fn pauses(facts: &Facts) -> Option<String> {
+    match (&facts.paused, &facts.stopped) {
+        (Some(person), Some(own)) => {
+            Some(format!("{}; and it has stopped by itself: {own}", clean_and_cut(person, LONGEST / 2)))
+        }
+        _ => facts.pause().cloned(),
+    }
+}
+
+/// Something is being done with this node, or it is away because of that.
+fn is_busy(pool_round: &PoolRound, of: &BlockedNode) -> bool {
+    goes_on(&of.why) || reboot(pool_round, of).is_some()
 }
 
 /// Nothing is left to do. A node that people left out is not missed; any other that is not done needs a person.
@@ -220,7 +137,15 @@ fn back(pool_round: &PoolRound) -> String {
         matches!(why, Some(Blocked::Stays(_) | Blocked::Skipped))
     };
     let (stay, go): (Vec<&ObservedNode>, Vec<&ObservedNode>) = on_it.partition(stays);
-    let go = if go.is_empty() { String::new() } else { format!("; nodes go back, and {} still run it", go.len()) };
+    let waits: Vec<&&BlockedNode> = go.iter().filter_map(|of| blocked.get(of.node.uid.as_str())).collect();
+    let go = match waits.first() {
+        None => String::new(),
+        Some(first) if waits.iter().all(|of| !is_busy(pool_round, of)) => {
+            let (name, why) = (&first.node.name, sentence(pool_round, first));
+            format!("; nodes are to go back, {} still run it, and none goes now; {name}: {why}", waits.len())
+        }
+        Some(_) => format!("; nodes go back, and {} still run it", waits.len()),
+    };
     if stay.is_empty() { go } else { format!("{go}; {} keep it, and say why", stay.len()) }
 }
 
@@ -287,7 +212,8 @@ fn replacing(pool_round: &PoolRound) -> Vec<Replacing> {
     pool_round.decision.blocked.iter().filter(is_replaced).map(of).take_while(fits).collect()
 }
 
-/// A rollout that is put aside. That it was given up stays, whatever the pool says by now. Nobody watches its soak.
+/// A rollout that is put aside. That it was given up stays, whatever the pool says by now. Nobody watches its soak, and
+/// nobody is asked to approve it.
 pub fn aside(Superseded { rollout, aborted }: &Superseded, now: Timestamp) -> RolloutStatus {
     let mut status = rollout.status.clone().unwrap_or_default();
     // It may have been put aside before it said anything. There are API servers that take an empty text for none at all.
@@ -295,6 +221,7 @@ pub fn aside(Superseded { rollout, aborted }: &Superseded, now: Timestamp) -> Ro
     status.nodes = count(plan.nodes().count());
     status.waves = format!("{}/{}", status.passed, plan.waves.len());
     (status.aborted, status.soaking_since) = (status.aborted.or_else(|| aborted.clone()), None);
+    status.awaiting_approval = None;
     let message = "its pool has another target now".to_owned();
     status.conditions = condition::set(&status.conditions, "Finished", false, SUPERSEDED, &message, now);
     (status.state, status.message) = (SUPERSEDED.to_owned(), message);

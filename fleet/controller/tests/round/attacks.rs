@@ -437,3 +437,25 @@ fn a_node_that_always_comes_back_without_a_word_has_five_attempts() {
     scene.refused.rollouts.insert("p".to_owned(), "it is too large".to_owned());
     assert_eq!(scene.round().ledger.grants, first.ledger.grants);
 }
+
+/// A step may fail in as many words as it likes.
+#[test]
+fn however_much_a_node_says_the_command_is_told_to_its_end() {
+    let mut scene = staged(2);
+    let round = scene.round();
+    keep(&mut scene, &round);
+    let n = holder(&round);
+    scene.ledger.status.as_mut().unwrap().grants[0].since = now() - 2.hours();
+    let blocked = Some("the pod default/db-0 is left; ".repeat(200));
+    let token = round.ledger.grants[0].token;
+    scene.says(n).token = token;
+    scene.says(n).operation = Some(Operation { goal: v1::Goal::Upgrade.into(), blocked, ..Operation::default() });
+    let how = format!("; look at the machine, and if it does not end: slipwayctl fleet unblock n{n} --reason WHY");
+    let round = scene.round();
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    let rollout = report::rollout(&scene.objects.rollouts[0], pool_round, now());
+    let pool = report::pool(pool_round, None, now());
+    for message in [told(&scene, &round, n).message, rollout.message, pool.message] {
+        assert!(message.contains("db-0") && message.contains(&how) && message.len() <= 1000, "{message}");
+    }
+}

@@ -375,3 +375,101 @@ fn a_rollout_that_was_put_aside_in_its_soak_soaks_anew() {
     scene.pool("p", json!({ "policies": ["x"] }));
     assert_eq!(soak(&scene), (0, Some(now())), "nobody has watched it meanwhile");
 }
+
+/// It is no news that nodes go back while none does.
+#[test]
+fn a_way_back_that_is_held_back_says_by_what() {
+    let mut scene = staged(3);
+    let message = |scene: &Scene| report::headline(scene.round().pools["p"].as_ref().unwrap()).message;
+    (0..2).for_each(|n| reaches(&mut scene, n));
+    scene.objects.rollouts[0].status = serde_json::from_value(json!({ "denied": "it eats files" })).unwrap();
+    scene.pool("p", json!({ "rollback": {} }));
+    assert_eq!(message(&scene), "it eats files; nodes go back, and 2 still run it");
+    let held = "it eats files; nodes are to go back, 2 still run it, and none goes now; n";
+    scene.pool("p", json!({ "rollback": {}, "paused": { "who": "eve", "why": "lunch" } }));
+    let paused = message(&scene);
+    assert!(paused.starts_with(held) && paused.ends_with(": the rollout is paused: eve: lunch"), "{paused}");
+    scene.policy("nights", json!({ "windows": [{ "start": "22:00", "lasts": "1h", "zone": "UTC" }] }));
+    scene.pool("p", json!({ "rollback": {}, "policies": ["nights"] }));
+    let closed = message(&scene);
+    assert!(closed.starts_with(held) && closed.contains("no window of policy \"nights\" is open"), "{closed}");
+}
+
+/// A person's pause is taken back by that person, and the other one stays.
+#[test]
+fn both_pauses_are_told_and_one_of_the_controllers_own_is_an_event() {
+    let mut scene = staged(3);
+    reaches(&mut scene, 0);
+    scene.says(0).disk.as_mut().unwrap().running = Slot::A.into();
+    let round = scene.round();
+    let all = events(&round, &Default::default(), now());
+    let told = all.iter().find(|told| told.reason == "RolloutPaused").map(|told| (told.is_warning, told.text()));
+    let name = scene.objects.rollouts[0].metadata.name.clone().unwrap();
+    let own = "1 of 3 nodes failed, and 1 are enough; n0: it ran the payload, and does so no more";
+    let how = format!("; mend that, and to have it tried again: kubectl delete rollout.fleet.slipway.dev/{name}");
+    assert_eq!(told, Some((true, format!("it stops by itself: {own}{how}"))));
+    tell(&mut scene);
+    let message = |scene: &Scene| report::headline(scene.round().pools["p"].as_ref().unwrap()).message;
+    assert_eq!(message(&scene), own);
+    scene.pool("p", json!({ "paused": { "who": "eve", "why": "lunch" } }));
+    assert_eq!(message(&scene), format!("eve: lunch; and it has stopped by itself: {own}"));
+    scene.pool("p", json!({ "paused": { "who": "eve", "why": "x".repeat(1024) } }));
+    assert!(message(&scene).contains(own) && message(&scene).len() <= 1000, "{}", message(&scene));
+    // What is denied is one event.
+    scene.objects.rollouts[0].status = None;
+    scene.pool("p", json!({}));
+    scene.says(1).denied = vec![v1::Denied { payload: payload(NEW).into(), why: "it was ill".to_owned() }];
+    let told = events(&scene.round(), &Default::default(), now());
+    let stops = told.iter().filter(|told| matches!(told.reason, "RolloutPaused" | "PayloadDenied"));
+    assert_eq!(stops.map(|told| told.reason).collect::<Vec<_>>(), ["PayloadDenied"]);
+}
+
+#[test]
+fn a_rollout_that_is_put_aside_waits_for_no_approval() {
+    let mut scene = staged(2);
+    scene.policy("careful", json!({ "approval": "EachWave" }));
+    scene.pool("p", json!({ "policies": ["careful"] }));
+    tell(&mut scene);
+    assert_eq!(scene.objects.rollouts[0].status.as_ref().unwrap().awaiting_approval, Some(1));
+    let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
+    scene.pool("p", json!({ "policies": ["careful"], "target": target }));
+    assert_eq!(report::aside(&scene.round().aside[0], now()).awaiting_approval, None);
+}
+
+/// A person deletes it, as is said of one that has stopped by itself, and it is made anew with other canaries.
+#[test]
+fn who_has_not_begun_for_a_rollout_that_is_gone_is_not_before_the_canaries_of_the_next_one() {
+    let mut scene = Scene::new(3);
+    scene.policy("x", json!({ "maxUnavailable": 2, "steps": [{ "nodes": 1, "soak": "1h" }] }));
+    scene.pool("p", json!({ "policies": ["x"] }));
+    scene.roll();
+    (0..3).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+    let planned = scene.objects.rollouts[0].spec.plan.nodes().map(|(_, node)| node.clone()).collect::<Vec<_>>();
+    let later = planned[2].clone();
+    let ledger = json!({ "epoch": 5, "grants": [{ "node": later, "token": 5, "since": now() }] });
+    scene.ledger.status = Some(serde_json::from_value(ledger).unwrap());
+    let told = |scene: &Scene| {
+        let round = scene.round();
+        let pool_round = round.pools["p"].as_ref().unwrap();
+        let steps = pool_round.decision.steps.clone();
+        let of = report::nodes(pool_round, &scene.readings, &Default::default())[later.uid.as_str()].clone();
+        (steps, of.reason, of.message)
+    };
+    let begins = |steps: &[Action]| steps.iter().any(|step| matches!(step, Action::Begin { .. }));
+    let (steps, reason, message) = told(&scene);
+    let how = format!(": slipwayctl fleet unblock {} --reason WHY", later.name);
+    assert!(!begins(&steps) && reason == "EarlierWave" && message.ends_with(&how), "{steps:?} {message}");
+    assert!(matches!(&steps[..], [Action::Grant { node, .. }] if node.uid == planned[0].uid), "{steps:?}");
+    // Its wave has come.
+    scene.objects.rollouts[0].status = serde_json::from_value(json!({ "passed": 1 })).unwrap();
+    assert!(begins(&told(&scene).0));
+    // Where the controllers have paused it, a person frees it.
+    scene.objects.rollouts[0].status = serde_json::from_value(json!({ "passed": 1, "paused": "n1 ran it" })).unwrap();
+    let (steps, reason, message) = told(&scene);
+    assert_eq!((begins(&steps), reason.as_str()), (false, "Paused"));
+    assert_eq!(message, format!("the rollout is paused: n1 ran it{how}"));
+    let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
+    scene.pool("p", json!({ "policies": ["x"], "target": target }));
+    let message = report::headline(scene.round().pools["p"].as_ref().unwrap()).message;
+    assert!(message.contains("the new target waits for") && message.ends_with(&how), "{message}");
+}

@@ -1,0 +1,126 @@
+//! Why a node does not go, as a sentence for people: with what its own service says, and what only a person can do.
+
+use jiff::SignedDuration;
+use slipway_node_api::text::clean_and_cut;
+use slipway_rollout::{blocked::Blocked, decide::BlockedNode, ledger::Refusal};
+
+use crate::{
+    observed_node::NoReport,
+    round::{PoolRound, Reboot},
+};
+
+/// The longest message, bytes. The objects of the nodes have the rest.
+pub(crate) const LONGEST: usize = 1000;
+
+/// The longest message that a command follows.
+const WORDS: usize = 600;
+
+/// Longer than a node takes for an upgrade with its drain, its reboot and the way back.
+const UPGRADE: SignedDuration = SignedDuration::from_hours(1);
+
+/// Nodes, registries and people write much of it.
+pub(crate) fn short(message: impl AsRef<str>) -> String {
+    clean_and_cut(message.as_ref(), LONGEST)
+}
+
+/// Something is being done with the node.
+pub(crate) fn goes_on(why: &Blocked) -> bool {
+    use Blocked::{Aborts, Begins, Deletes, Granted, MachineGoes, Returns, Staging, SuccessorJoins, UnderWay};
+    let is_asked = matches!(why, UnderWay { .. } | Begins { .. } | Returns { .. } | Aborts { .. } | Granted | Staging);
+    is_asked || matches!(why, Deletes { .. } | MachineGoes { .. } | SuccessorJoins { .. })
+}
+
+/// The same for the node's own status. Where it waits for others it names neither them nor their time: each word of one
+/// node would else be a write for every node that waits. The pool and the rollout name them.
+pub(crate) fn sentence_of_node(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
+    match &blocked.why {
+        _ if pool_round.facts.ledger.held(&blocked.node.uid).is_some() => sentence(pool_round, blocked),
+        Blocked::AllStaged { .. } => "other nodes are not staged yet; the Rollout names one".to_owned(),
+        Blocked::Wave { wave, .. } => format!("wave {wave} is not over; the Rollout says what it waits for"),
+        Blocked::Soak { wave, .. } => format!("wave {wave} must be well until its soak is over; the Rollout says when"),
+        Blocked::After(_) => "a node before it cannot go yet; the Rollout names it".to_owned(),
+        _ => sentence(pool_round, blocked),
+    }
+}
+
+/// Why this node does not go, with what its own service says, and what only a person can do.
+pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
+    let message = blocked_message(pool_round, blocked);
+    // However much a node says, the command comes to its end.
+    command(pool_round, blocked).map_or_else(|| message.clone(), |what| clean_and_cut(&message, WORDS) + &what)
+}
+
+/// What only a person can do, as the end of a sentence.
+fn command(pool_round: &PoolRound, blocked: &BlockedNode) -> Option<String> {
+    let BlockedNode { node, why } = blocked;
+    let holds = pool_round.facts.ledger.held(&node.uid).is_some();
+    // While it may be rebooting no action is needed, and none helps while no node can be asked.
+    let is_unknown = reboot(pool_round, blocked).is_some() || is_ours(pool_round, blocked);
+    let remedy = why.remedy(&node.name, holds).filter(|_| !is_unknown);
+    // Nobody resumes what the controllers have paused themselves: it will not be asked to begin.
+    let is_stopped = pool_round.facts.stopped.is_some() && matches!(why, Blocked::Paused(_)) && holds;
+    let remedy = remedy.or_else(|| is_stopped.then(|| unblock(&node.name)));
+    remedy.map(|what| format!(": {what}")).or_else(|| overlong(pool_round, blocked))
+}
+
+fn unblock(node: &str) -> String {
+    format!("slipwayctl fleet unblock {node} --reason WHY")
+}
+
+/// What to do about a node that says for too long that it is at it. Its grant has no end: only a person can tell.
+fn overlong(pool_round: &PoolRound, BlockedNode { node, why }: &BlockedNode) -> Option<String> {
+    let is_at_it = matches!(
+        why,
+        Blocked::UnderWay { .. }
+            | Blocked::Begins { .. }
+            | Blocked::Returns { .. }
+            | Blocked::Aborts { .. }
+            | Blocked::Moved { .. }
+    );
+    let since = pool_round.facts.ledger.held(&node.uid).filter(|_| is_at_it)?.since;
+    // A clock may have been ahead when it was given.
+    let is_long = pool_round.at.duration_since(since).abs() > UPGRADE;
+    let what = unblock(&node.name);
+    is_long.then(|| format!(", since {since:.0}; look at the machine, and if it does not end: {what}"))
+}
+
+/// Tells whether the node is away because it reboots in its upgrade, as far as that can be known.
+pub(crate) fn reboot<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Reboot> {
+    let is_silent = matches!(blocked.why, Blocked::SilentHolder { .. });
+    pool_round.rebooting.get(&blocked.node.uid).filter(|reboot| is_silent && pool_round.at < reboot.until)
+}
+
+/// Tells whether the controller could not ask it, as it could ask no other one.
+fn is_ours(pool_round: &PoolRound, blocked: &BlockedNode) -> bool {
+    is_silent(&blocked.why) && matches!(pool_round.unclear.get(&blocked.node.uid), Some(NoReport::Unasked(_)))
+}
+
+pub(crate) const fn is_silent(why: &Blocked) -> bool {
+    matches!(why, Blocked::Silent | Blocked::SilentHolder { .. })
+}
+
+/// Why this node does not go, in one word that stays the same.
+pub fn blocked_reason(pool_round: &PoolRound, blocked: &BlockedNode) -> &'static str {
+    if reboot(pool_round, blocked).is_some() { "Rebooting" } else { blocked.why.reason() }
+}
+
+fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
+    let (why, uid) = (&blocked.why, &blocked.node.uid);
+    if let (Blocked::Skipped | Blocked::NotInPlan, Some(held)) = (why, pool_round.desired.left_as_is.get(uid)) {
+        return held.clone();
+    }
+    if let Some(Reboot { since, until }) = reboot(pool_round, blocked) {
+        return format!("rebooting since {since:.0}; it is expected back before {until:.0}, and others wait");
+    }
+    let is_silent = is_silent(why);
+    match (pool_round.unclear.get(uid), pool_round.blockers.get(uid)) {
+        (Some(NoReport::Unasked(cause)), _) if is_silent => format!("it cannot be asked: {cause}"),
+        (Some(NoReport::Unclear(sentence)), _) if *why == Blocked::Silent => sentence.clone(),
+        (Some(NoReport::Silent(cause) | NoReport::Unclear(cause)), _) if is_silent => format!("{why} ({cause})"),
+        (_, Some(blocker)) if matches!(why, Blocked::Staging | Blocked::UnderWay { .. } | Blocked::Aborts { .. }) => {
+            format!("{why} ({blocker})")
+        }
+        _ if *why == Blocked::Refused(Refusal::NoZone) => format!("{why}: {}", pool_round.desired.zones),
+        _ => why.to_string(),
+    }
+}
