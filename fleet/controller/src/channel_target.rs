@@ -2,7 +2,8 @@
 //!
 //! All nodes of a pool go to one payload at a time. With floors that is the lowest that any node must go through; who is
 //! above it waits there. A node that does not answer holds no other back, and nothing is said of it here. Nor does one that
-//! is skipped, or that has failed at the floor.
+//! is skipped, that has failed at the floor, that has no attempt left, or that says that it obeyed a token that was never
+//! given.
 //!
 //! No node goes back: one that runs a newer version than the channel's choice is left as it is. So is one with an unknown
 //! version: it may be newer. Known is what the channel has found, what it ever took, and what a rollout brought by a digest
@@ -19,9 +20,10 @@ use slipway_fleet_objects::{
     channel::{Channel, ChannelStatus, Latest},
     rollout::Rollout,
 };
+use slipway_rollout::{blocked::Blocked, ledger::Ledger};
 
 use crate::{
-    node_report,
+    names, node_report,
     observed_node::{self, NodeReading},
 };
 
@@ -47,6 +49,8 @@ pub struct Pool<'a> {
     pub nodes: &'a [&'a core::Node],
     /// The nodes' reports, by UID.
     pub readings: &'a BTreeMap<String, NodeReading>,
+    /// The grants that are held, and the highest token that was given.
+    pub ledger: &'a Ledger,
     /// Names of nodes that people leave out.
     pub skip: &'a BTreeSet<&'a str>,
     /// The rollouts of all pools.
@@ -96,12 +100,28 @@ impl Pool<'_> {
 
     /// Why a node does not run this payload, nor will.
     fn failed(&self, node: &core::Node, payload: Sha256) -> Option<String> {
-        let of = self.rollouts.iter().filter(|of| of.spec.plan.pool == self.name && of.spec.plan.payload == payload);
-        let uids: Vec<&str> = of.filter_map(|of| of.metadata.uid.as_deref()).collect();
+        let of = |of: &&Rollout| of.spec.plan.pool == self.name && of.spec.plan.payload == payload;
+        let bring: Vec<&Rollout> = self.rollouts.iter().filter(of).collect();
+        let uids: Vec<&str> = bring.iter().filter_map(|of| of.metadata.uid.as_deref()).collect();
         let look = self.readings.get(observed_node::uid(node))?;
         let node = observed_node::member(node, self.name, "");
         // Also one that ended before the reboot: a node that a budget blocks keeps no other node at a floor.
-        observed_node::report(look, &node, payload, &uids).ok()?.failed.map(|failure| failure.why)
+        let report = observed_node::report(look, &node, payload, &uids).ok()?;
+        if report.runs == payload {
+            return None;
+        }
+        let highest = self.ledger.highest();
+        let ahead =
+            || (report.token > highest).then(|| Blocked::TokenAhead { token: report.token, highest }.to_string());
+        report.failed.map(|failure| failure.why).or_else(|| self.spent(&bring, &node.uid)).or_else(ahead)
+    }
+
+    /// No attempt is left to a node in the last of these rollouts.
+    fn spent(&self, bring: &[&Rollout], uid: &str) -> Option<String> {
+        let last = bring.iter().max_by_key(|of| names::number(of))?;
+        let of = last.status.as_ref()?.attempts.get(uid).filter(|of| of.is_spent())?;
+        let count = of.count;
+        self.ledger.held(uid).is_none().then(|| format!("{count} attempts ended without the payload"))
     }
 }
 

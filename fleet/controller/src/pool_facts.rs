@@ -77,7 +77,7 @@ pub fn seen(
         ledger: ledger.clone(),
         evidence: Vec::new(),
         skip: desired.skip.clone(),
-        paused: desired.pool.spec.paused.as_ref().map(ToString::to_string),
+        paused: desired.paused(),
         stopped: status.paused,
         denied: status.denied,
         finished: status.finished,

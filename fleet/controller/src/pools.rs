@@ -16,6 +16,7 @@ use slipway_fleet_objects::{
 };
 use slipway_rollout::{
     facts::WindowOverride,
+    ledger::Ledger,
     policy::{Policy, Rules},
 };
 
@@ -27,6 +28,9 @@ use crate::{
 
 /// The label that says where a node is, if no policy names one.
 const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Some programs keep a Node until they have drained it. An upgrade would take a place for nothing.
+const GOING: &str = "its Node is being deleted: nothing begins on it";
 
 /// Why nothing begins in a pool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,7 +86,7 @@ pub struct DesiredState {
     pub payload: Sha256,
     /// UIDs of nodes that are left out.
     pub skip: BTreeSet<String>,
-    /// Why the channel leaves nodes as they are, by UID; they are also in `skip`.
+    /// Why nodes are left as they are, by the channel or because they go, by UID; they are also in `skip`.
     pub left_as_is: BTreeMap<String, String>,
     /// UIDs of those of them that run the channel's choice already, while others go through a floor.
     pub ahead: BTreeSet<String>,
@@ -107,6 +111,17 @@ impl DesiredState {
         let (approval, rollout) = (self.pool.spec.approval.as_ref()?, rollout?);
         let is_it = rollout.metadata.uid.as_ref() == Some(&approval.rollout_uid);
         Some(approval).filter(|approval| is_it && approval.plan == rollout.spec.plan.hash)
+    }
+
+    /// Why nothing new begins: a person says so, or the pool goes.
+    pub fn paused(&self) -> Option<String> {
+        let word = self.pool.spec.paused.as_ref().map(ToString::to_string);
+        word.or_else(|| self.is_going().then(|| "the NodePool is being deleted".to_owned()))
+    }
+
+    /// The pool is being deleted, and somebody's finalizer keeps it.
+    pub fn is_going(&self) -> bool {
+        self.pool.metadata.deletion_timestamp.is_some()
     }
 
     /// The override, if people want this rollout to go now.
@@ -175,12 +190,12 @@ fn has(node: &core::Node, selector: &BTreeMap<String, String>) -> bool {
     selector.iter().all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
 }
 
-/// The input of decisions about the pool, or why nothing begins in it.
+/// The input of decisions about the pool, or why nothing begins in it. `ledger` is no longer behind, if it was lost.
 pub fn desired_state(
     name: &str,
     objects: &Objects,
     members: &Members<'_>,
-    readings: &BTreeMap<String, NodeReading>,
+    (readings, ledger): (&BTreeMap<String, NodeReading>, &Ledger),
 ) -> Result<DesiredState, Problem> {
     let pool = match objects.pools.get(name) {
         Some(Ok(pool)) => pool,
@@ -193,13 +208,17 @@ pub fn desired_state(
     let policies =
         pool.spec.policies.iter().map(|name| policy(name, &objects.policies)).collect::<Result<Vec<_>, _>>()?;
     let rules = Rules::try_from(policies).map_err(|e| Problem::PoliciesConflict(e.to_string()))?;
-    let left_out: BTreeSet<&str> = pool.spec.skip.iter().map(|skip| skip.node.as_str()).collect();
-    let followers = Pool { name, nodes: members.in_pool(name), readings, skip: &left_out, rollouts: &objects.rollouts };
+    let nodes = members.in_pool(name);
+    let going = || nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_some());
+    let skipped = pool.spec.skip.iter().map(|skip| skip.node.as_str());
+    let left_out: BTreeSet<&str> = skipped.chain(going().map(|node| observed_node::name(node))).collect();
+    let followers = Pool { name, nodes, readings, ledger, skip: &left_out, rollouts: &objects.rollouts };
     let goal = target(&pool.spec, objects, followers);
-    let ChannelTarget { image, payload, left_as_is, ahead } = goal.map_err(Problem::NoTarget)?;
+    let ChannelTarget { image, payload, mut left_as_is, ahead } = goal.map_err(Problem::NoTarget)?;
+    left_as_is.extend(going().map(|node| (observed_node::uid(node).to_owned(), GOING.to_owned())));
     let zones = rules.zone_label().unwrap_or(ZONE).to_owned();
     let is_skipped = |node: &&&core::Node| left_out.contains(observed_node::name(node));
-    let skip = members.in_pool(name).iter().filter(is_skipped).map(|node| observed_node::uid(node).to_owned());
+    let skip = nodes.iter().filter(is_skipped).map(|node| observed_node::uid(node).to_owned());
     let skip = skip.chain(left_as_is.keys().cloned()).collect();
     Ok(DesiredState { pool: pool.clone(), rules, image, payload, skip, left_as_is, ahead, zones })
 }

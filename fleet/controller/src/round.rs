@@ -101,18 +101,17 @@ pub fn to_look<'a>(objects: &'a Objects, members: &Members<'_>, ledger: &Ledger)
 
 /// The decisions of one round.
 pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp) -> Round {
-    let desired = observation
-        .objects
-        .pools
-        .keys()
-        .map(|name| (name, desired_state(name, observation.objects, members, observation.readings)));
+    let nodes = all_nodes(observation, members);
+    let found = observed(observation, &nodes);
+    let state = |name: &str| desired_state(name, observation.objects, members, (observation.readings, &found));
+    let desired = observation.objects.pools.keys().map(|name| (name, state(name)));
     let desired: Vec<(&String, Result<DesiredState, Problem>)> = desired.collect();
     let targets = desired.iter().filter_map(|(name, desired)| Some(((*name).clone(), desired.as_ref().ok()?.payload)));
     // That rollout could not remember successors.
     let unclear = desired.iter().filter(|(_, desired)| desired.is_err()).map(|(name, _)| name.as_str());
     let unclear: BTreeSet<&str> = unclear.chain(observation.refused.rollouts.keys().map(String::as_str)).collect();
     let mut freed = Vec::new();
-    let mut ledger = freed_ledger(observation, members, (&targets.collect(), &unclear), &mut freed);
+    let mut ledger = freed_ledger(observation, nodes, (&targets.collect(), &unclear), &mut freed);
     ledger.correct_times(now);
     let succeeded: BTreeMap<String, String> = freed.iter().filter_map(successor).collect();
     let sharing = sharing(&desired, observation, members, (&ledger, &succeeded, &freed), now);
@@ -140,23 +139,32 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
             && !observation.refused.rollouts.contains_key(name)
             && pool_round.rollout.as_ref().is_none_or(|of| of.spec.plan.payload == pool_round.desired.payload)
         {
-            let last = plans::last(name, pool_round.desired.payload, &observation.objects.rollouts);
-            let nodes = (pool_round.facts.nodes.as_slice(), &doubtful(pool_round, observation));
-            if let Some(next) = plans::next(&pool_round.desired, nodes, (last, observation.readings), observation.own) {
-                match taken(&next, observation.objects) {
-                    Some(why) => _ = round.taken.insert(name.clone(), why),
-                    None => round.new.push(next),
-                }
-            }
-            let old = plans::old(name, pool_round.desired.payload, &observation.objects.rollouts);
-            let aside = |of: &Rollout| Superseded { rollout: of.clone(), aborted: pool_round.desired.aborts(Some(of)) };
-            round.aside.extend(old.into_iter().map(aside));
-            round.expired.extend(expired(name, pool_round, observation.objects).into_iter().cloned());
+            round.rollouts(name, pool_round, observation);
         }
         round.pools.insert(name.clone(), pool_round);
     }
     round.ledger = ledger;
     round
+}
+
+impl Round {
+    /// The rollouts of a pool that come and go.
+    fn rollouts(&mut self, name: &str, pool_round: &PoolRound, observation: Observation<'_>) {
+        let (desired, rollouts) = (&pool_round.desired, &observation.objects.rollouts);
+        let last = plans::last(name, desired.payload, rollouts);
+        let nodes = (pool_round.facts.nodes.as_slice(), &doubtful(pool_round, observation));
+        // What is made for a pool that goes would go with it, and be made again.
+        let next = || plans::next(desired, nodes, (last, observation.readings), observation.own);
+        if let Some(next) = (!desired.is_going()).then(next).flatten() {
+            match taken(&next, observation.objects) {
+                Some(why) => _ = self.taken.insert(name.to_owned(), why),
+                None => self.new.push(next),
+            }
+        }
+        let aside = |of: &Rollout| Superseded { rollout: of.clone(), aborted: desired.aborts(Some(of)) };
+        self.aside.extend(plans::old(name, desired.payload, rollouts).into_iter().map(aside));
+        self.expired.extend(expired(name, pool_round, observation.objects).into_iter().cloned());
+    }
 }
 
 /// Why this rollout cannot be made; `None` if it can. One that was read before is no other controller's of a moment ago.
@@ -212,36 +220,44 @@ fn sharing<'a>(
     limits.collect()
 }
 
+/// All nodes, whatever the payload is: health and token are the same.
+fn all_nodes(observation: Observation<'_>, members: &Members<'_>) -> Vec<ObservedNode> {
+    let observe = |node: &core::Node| {
+        let uid = observed_node::uid(node);
+        let member = observed_node::member(node, members.pool_of(uid).unwrap_or_default(), "");
+        observed_node::observe(observation.readings.get(uid), member, Sha256([0; 32]), &[]).0
+    };
+    observation.objects.nodes.iter().map(observe).collect()
+}
+
+/// The tokens that the nodes of pools have obeyed.
+fn tokens(nodes: &[ObservedNode]) -> Vec<u64> {
+    let token = |of: &ObservedNode| of.report.as_ref().map_or(0, |report| report.token);
+    nodes.iter().filter(|of| !of.node.pool.is_empty()).map(token).collect()
+}
+
+/// The ledger as it was read; rebuilt, if most nodes of pools know of tokens that it has lost.
+fn observed(observation: Observation<'_>, nodes: &[ObservedNode]) -> Ledger {
+    let mut ledger = observation.ledger.status.clone().unwrap_or_default();
+    ledger.rebuild(tokens(nodes));
+    ledger
+}
+
 /// The ledger without free grants of any pool; rebuilt, if most nodes of pools know of tokens that it has
 /// lost. What stays of a pool that is unclear stays as it is.
 fn freed_ledger(
     observation: Observation<'_>,
-    members: &Members<'_>,
+    mut nodes: Vec<ObservedNode>,
     (targets, unclear): (&BTreeMap<String, Sha256>, &BTreeSet<&str>),
     freed: &mut Vec<Action>,
 ) -> Ledger {
     let read = observation.ledger.status.clone().unwrap_or_default();
-    let mut nodes = Vec::new();
-    for node in &observation.objects.nodes {
-        let pool = members.pool_of(observed_node::uid(node)).unwrap_or_default();
-        // Whatever the payload is: health and token are the same.
-        nodes.push(
-            observed_node::observe(
-                observation.readings.get(observed_node::uid(node)),
-                observed_node::member(node, pool, ""),
-                Sha256([0; 32]),
-                &[],
-            )
-            .0,
-        );
-    }
     let mut evidence = evidence(observation, &read);
     let pool = |uid: &str| read.held(uid).map(|grant| grant.node.pool.as_str());
     let succeeded =
         replace::succeeded(&read, &nodes, &observation.replacement_facts.machines().unwrap_or_default(), targets);
     evidence.extend(succeeded.into_iter().filter(|of| pool(&of.uid).is_none_or(|pool| !unclear.contains(pool))));
-    let token = |of: &&ObservedNode| of.report.as_ref().map_or(0, |report| report.token);
-    let tokens = nodes.iter().filter(|of| !of.node.pool.is_empty()).map(|of| token(&of)).collect();
+    let tokens = tokens(&nodes);
     nodes.retain(|observed| {
         pool(&observed.node.uid).is_none_or(|pool| !observation.refused.rollouts.contains_key(pool))
     });

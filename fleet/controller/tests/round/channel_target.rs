@@ -189,6 +189,36 @@ fn who_is_skipped_or_has_failed_at_a_floor_holds_nobody_there() {
     assert_eq!(scene.round().pools["p"].as_ref().unwrap().desired.payload, payload("1.4.0"));
 }
 
+/// It gets no grant any more, or never got one: the others would wait for it for ever.
+#[test]
+fn who_comes_back_from_a_floor_without_a_word_or_lies_about_its_token_holds_nobody_there() {
+    let floors = json!([{ "version": "1.4.0", "image": latest("1.4.0") }]);
+    let mut scene = scene(status(&["1.0.0", "1.4.0", "2.0.0"], floors), &["1.0.0", "1.4.0", "1.4.0"]);
+    scene.roll();
+    let target = |scene: &Scene| scene.round().pools["p"].as_ref().unwrap().desired.payload;
+    let attempts = |count: u32| json!({ "attempts": { "uid-0": { "count": count, "token": 5 } } });
+    scene.objects.rollouts[0].status = Some(serde_json::from_value(attempts(4)).unwrap());
+    assert_eq!(target(&scene), payload("1.4.0"), "one is left");
+    scene.objects.rollouts[0].status = Some(serde_json::from_value(attempts(5)).unwrap());
+    assert_eq!(planned(&scene), to("2.0.0", &["n1", "n2"]));
+    let node = json!({ "uid": "uid-0", "name": "n0", "pool": "p", "role": "worker" });
+    let ledger = json!({ "epoch": 5, "grants": [{ "node": node, "token": 5, "since": now() }] });
+    scene.ledger.status = Some(serde_json::from_value(ledger).unwrap());
+    assert_eq!(target(&scene), payload("1.4.0"), "it is at the last one");
+    scene.ledger.status.as_mut().unwrap().grants.clear();
+    scene.roll();
+    let why = "it must go through 1.4.0 first, and failed there: 5 attempts ended without the payload";
+    assert_eq!(said(&scene, 0), why);
+    // A token that was never given.
+    scene.objects.rollouts.truncate(1);
+    scene.objects.rollouts[0].status = None;
+    scene.says(0).token = 6;
+    assert_eq!(planned(&scene), to("2.0.0", &["n1", "n2"]));
+    // The ledger was lost, most nodes say: nobody has lied.
+    (1..3).for_each(|n| scene.says(n).token = 6);
+    assert_eq!((target(&scene), planned(&scene)), (payload("1.4.0"), vec![]));
+}
+
 #[test]
 fn a_floor_that_is_missing_holds_back_who_needs_it() {
     let scene = scene(status(&["1.0.0", "1.5.0", "2.0.0"], json!([{ "version": "1.4.0" }])), &["1.0.0", "1.5.0"]);

@@ -399,3 +399,60 @@ fn two_rollouts_of_one_pool_and_payload_overdraw_nothing_and_end() {
         assert!(scene.round().ledger.grants.is_empty());
     }
 }
+
+/// Somebody's finalizer, or that of a deletion in the foreground, keeps it for a while.
+#[test]
+fn a_pool_that_is_being_deleted_begins_nothing_and_what_has_begun_ends() {
+    let mut scene = staged(4);
+    let first = look(&mut scene);
+    let goes = |scene: &mut Scene| {
+        let Ok(pool) = scene.objects.pools.get_mut("p").unwrap() else { panic!() };
+        pool.metadata.deletion_timestamp = serde_json::from_value(json!(now())).unwrap();
+    };
+    goes(&mut scene);
+    obey(&mut scene, &first);
+    for _ in 0..2 {
+        let round = look(&mut scene);
+        assert!(held(&round).is_empty() && round.pools["p"].as_ref().unwrap().decision.steps.is_empty(), "{round:?}");
+    }
+    let status = report::pool(scene.round().pools["p"].as_ref().unwrap(), None, now());
+    assert_eq!((status.state.as_str(), status.message.as_str()), ("Paused", "the NodePool is being deleted"));
+    // Its rollouts go with it, and others would follow.
+    scene.objects.rollouts.clear();
+    assert!(scene.round().new.is_empty());
+}
+
+/// Its place would be taken for nothing, and of the control plane a person would have to free it.
+#[test]
+fn a_node_that_is_being_deleted_gets_no_grant_and_others_do() {
+    let mut scene = Scene::new(3);
+    let goes = |scene: &mut Scene, n: usize| {
+        scene.objects.nodes[n].metadata.deletion_timestamp = serde_json::from_value(json!(now())).unwrap();
+    };
+    scene.policy("x", json!({ "steps": [{ "nodes": 1, "soak": "1h" }] }));
+    scene.pool("p", json!({ "policies": ["x"] }));
+    let canary = scene.round().new[0].spec.plan.waves[0].nodes[0].name.clone();
+    scene.roll();
+    (0..3).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+    scene.pool("p", json!({}));
+    let n: usize = canary[1..].parse().unwrap();
+    goes(&mut scene, n);
+    let round = look(&mut scene);
+    let why = "its Node is being deleted: nothing begins on it";
+    let of = told(&scene, &round, n);
+    assert_eq!((of.reason.as_str(), of.message.as_str()), ("Skipped", why));
+    // It is in no new plan either.
+    scene.objects.rollouts.clear();
+    let planned = &scene.round().new[0].spec.plan;
+    assert!(planned.nodes().count() == 2 && planned.nodes().all(|(_, node)| node.name != canary), "{planned:?}");
+    scene.roll();
+    let round = look(&mut scene);
+    assert!(held(&round).len() == 1 && !held(&round).contains(&n), "{:?}", round.ledger);
+    // Who is at it goes on.
+    let at_it = *held(&round).first().unwrap();
+    goes(&mut scene, at_it);
+    scene.says(at_it).token = round.ledger.grants[0].token;
+    scene.says(at_it).operation = Some(Operation { goal: v1::Goal::Upgrade.into(), ..Operation::default() });
+    let round = look(&mut scene);
+    assert_eq!((held(&round), told(&scene, &round, at_it).reason.as_str()), ([at_it].into(), "UnderWay"));
+}
