@@ -124,6 +124,10 @@ impl Decision<'_> {
         if let Some(stale) = self.seen.jobs.iter().find(|job| Some(&job.name) != self.status.job.as_ref()) {
             return Next::Delete(stale.name.clone());
         }
+        // Somebody's finalizer keeps it. The cluster takes its Job away, and another one would begin.
+        if self.seen.object.metadata.deletion_timestamp.is_some() {
+            return self.leave(WAITING, "Deleted", "it is being deleted: nothing more of it begins".to_owned());
+        }
         if self.seen.object.metadata.name.as_deref() != Some(CLUSTER) {
             return self.say(
                 INVALID,

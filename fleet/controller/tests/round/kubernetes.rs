@@ -314,6 +314,13 @@ fn a_job_that_is_not_wanted_any_more_is_deleted() {
         assert_eq!(scene.status().job, None);
         assert!(["Paused", "OtherVersion"].contains(&scene.status().reason.as_str()), "{:?}", scene.status());
     }
+    // Somebody's finalizer keeps the object.
+    let mut scene = Scene::new(json!({}));
+    let name = scene.begins();
+    scene.object.metadata.deletion_timestamp = serde_json::from_value(json!(noon())).unwrap();
+    assert_eq!(scene.look(), Next::Delete(name));
+    scene.jobs.clear();
+    assert_eq!((scene.reason().as_str(), scene.status().job), ("Deleted", None));
     // A pause is no failure.
     let mut scene = Scene::new(json!({}));
     scene.begins();
