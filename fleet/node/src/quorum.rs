@@ -123,10 +123,15 @@ impl fmt::Display for Blocked {
             }
             Self::Quorum { voters, healthy_left, needed, sick } => {
                 write!(f, "etcd needs {needed} healthy voters of {voters}, and {healthy_left} would be left")?;
-                if !sick.is_empty() {
-                    write!(f, "; not healthy: {}", sick.join(", "))?;
+                if sick.is_empty() {
+                    // Also with every member well: there are too few of them.
+                    return write!(
+                        f,
+                        "; so few members spare none: --allow-outage, or spec.allowControlPlaneOutage of a NodePool, goes on, \
+                         and etcd is down meanwhile"
+                    );
                 }
-                Ok(())
+                write!(f, "; not healthy: {}", sick.join(", "))
             }
         }
     }

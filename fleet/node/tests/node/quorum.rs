@@ -259,4 +259,11 @@ fn who_does_not_count_is_named_in_a_way_that_people_find() {
 fn what_blocks_is_said() {
     let text = Blocked::Quorum { voters: 3, healthy_left: 1, needed: 2, sick: vec!["b".to_owned()] }.to_string();
     assert_eq!(text, "etcd needs 2 healthy voters of 3, and 1 would be left; not healthy: b");
+    // With one or two members the only way is to do without etcd.
+    for n in [1, 2] {
+        let cluster = cluster(&vec![(Ill::Well, 0); n], 0);
+        let text = cluster.may_go(1, SINCE, Going::Down).unwrap_err().to_string();
+        let how = "--allow-outage, or spec.allowControlPlaneOutage of a NodePool, goes on, and etcd is down meanwhile";
+        assert!(text.ends_with(how) && !text.contains("not healthy"), "{text}");
+    }
 }
