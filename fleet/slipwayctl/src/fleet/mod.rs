@@ -83,11 +83,12 @@ pub async fn run(target: &Target, api: &ApiServer, verb: Verb, output: &Output) 
             in_pool(&cluster, &pool, output, |spec| edit::pause(spec, &word)).await
         }
         Ask::Resume { pool, plan } => {
-            let rollout = match plan {
-                Some(_) => Some(rollout_of(&cluster, &pool).await?),
-                None => None,
+            let rollout = match (rollout_of(&cluster, &pool).await, plan) {
+                (Err(failure), Some(_)) => return Err(failure),
+                // Without a plan that somebody agrees to, the pause alone counts.
+                (rollout, _) => rollout.ok(),
             };
-            in_pool(&cluster, &pool, output, |of| edit::resume(of, plan.zip(rollout.as_ref()))).await
+            in_pool(&cluster, &pool, output, |of| edit::resume(of, rollout.as_ref(), plan)).await
         }
         Ask::Abort { pool, word } => {
             let (rollout, word) = (rollout_of(&cluster, &pool).await?, attribution_of(word));
