@@ -25,6 +25,7 @@ use slipway_rollout::{
 };
 
 use super::{
+    GROUP,
     cluster::{ByName, Cluster},
     status_report::SCHEMA,
 };
@@ -62,7 +63,7 @@ pub struct Forecast {
     pub waves: Vec<Wave>,
     /// When the last soak is over, at the earliest; null if that never comes.
     pub ends: Option<Timestamp>,
-    /// Why nothing more of it begins: it is denied, or given up. Then no node has a time.
+    /// Why nothing more of it begins: it is denied, given up, or has stopped by itself. Then no node has a time.
     pub stopped: Option<String>,
     /// It is paused. The times are those of a rollout that is resumed now.
     pub paused: bool,
@@ -149,7 +150,7 @@ pub async fn forecast(
         !is_seen || status.rollout != rollout.metadata.name || status.payload != Some(rollout.spec.plan.payload);
     Ok(Forecast {
         behind,
-        paused: of.spec.paused.is_some() || status.state == "Paused",
+        paused: of.spec.paused.is_some(),
         ..Forecast::new(pool, status.nodes, &rollout, &rules, &upgrades, (takes, window_override, now))
     })
 }
@@ -203,6 +204,11 @@ impl Forecast {
         let times = preview::times(plan, rules, progress, takes, now);
         let denied = status.denied.as_ref().map(|why| format!("the payload is denied: {why}"));
         let stopped = denied.or_else(|| status.aborted.as_ref().map(|why| format!("it is given up: {why}")));
+        let name = rollout.metadata.name.clone().unwrap_or_default();
+        // Nobody resumes what the controllers have paused themselves.
+        let again = format!("mend that; kubectl delete rollout{GROUP}/{name} has it tried again");
+        let by_itself = status.paused.as_ref().map(|why| format!("it has stopped by itself: {why}; {again}"));
+        let stopped = stopped.or(by_itself);
         let blocks = blocks(upgrades, uids());
         let says_so = blocks.iter().any(|block| block.reason == "WindowClosed");
         let is_open = stopped.is_some() || says_so || window_override.is_some_and(|of| now < of.until);
@@ -217,7 +223,7 @@ impl Forecast {
             kind: "FleetPlan",
             pool: pool.to_owned(),
             behind: false,
-            rollout: rollout.metadata.name.clone().unwrap_or_default(),
+            rollout: name,
             image: rollout.spec.image.clone(),
             payload: plan.payload,
             plan: plan.hash,
@@ -374,6 +380,11 @@ mod tests {
             "{given_up}"
         );
         assert!(!given_up.contains("It ends") && !given_up.contains("2026"), "{given_up}");
+        let stopped = text(&json!({ "paused": "n1 ran it" }), ["Paused", "Paused"], &[]);
+        let how = "it has stopped by itself: n1 ran it; mend that; kubectl delete rollout.fleet.slipway.dev/p-1 has it tried \
+                   again";
+        assert!(stopped.contains(&format!("\nNothing more of it begins: {how}.\n")), "{stopped}");
+        assert!(!stopped.contains("resumed") && stopped.matches("  never").count() == 2, "{stopped}");
     }
 
     #[test]
