@@ -135,6 +135,7 @@ impl World {
         let decision = decide(&view.facts, now);
         self.everybody_has_a_reason(&view, &decision);
         self.reports_what_is_so(&view, &decision);
+        self.blames_nobody_unseen(&view, &decision);
         work.rollout_version = self.api.rollouts[work.pool].version;
         work.limits = Some(decision.limits.clone());
         let passed = Some(decision.passed).filter(|passed| *passed > view.facts.passed);
@@ -190,15 +191,27 @@ impl World {
             n if !is_calm && n < u64::from(late) => random.from_to(0, LATEST),
             _ => random.from_to(0, 20),
         };
-        let facts = self.pool_facts(work.pool, Rc::clone(&work.ledger), offset, lag, old)?;
+        let mut facts = self.pool_facts(work.pool, Rc::clone(&work.ledger), offset, lag, old)?;
         self.random = random;
+        let is_blind = self.now < self.controllers[c].blind_until;
+        if is_blind {
+            self.sees_no_node(&mut facts);
+        }
         let listing = self.api.listing(self.now - lag)?;
         let terms = Rc::clone(listing.terms.get(work.pool)?);
         let younger = facts
             .younger
             .first()
             .and_then(|of| Some((Rc::clone(listing.terms.get(self.scenario.shared.younger)?), u64::from(of.size))));
-        Some(View { pool: work.pool, facts, terms, younger, read: work.read, offset })
+        Some(View { pool: work.pool, facts, terms, younger, read: work.read, offset, is_blind })
+    }
+
+    /// No node can be asked. That says nothing of any of them.
+    fn sees_no_node(&self, facts: &mut Facts) {
+        facts.nodes.iter_mut().for_each(|observed| observed.report = None);
+        if self.mutant != Mutant::BlamesTheUnseen {
+            facts.unasked = facts.nodes.iter().map(|observed| observed.node.uid.clone()).collect();
+        }
     }
 
     /// The view of a pool. Watches are `lag` old, and the report of each node as old as `old` says.
@@ -260,7 +273,7 @@ impl World {
             evidence,
             skip: rollout.skip.clone(),
             paused: rollout.paused.clone(),
-            stopped: rollout.stopped.clone(),
+            stopped: rollout.stopped.clone().filter(|_| self.mutant != Mutant::ForgetsItsPause),
             denied: rollout.denied.clone(),
             finished: rollout.finished,
             rollback: self.scenario.pools.get(pool)?.rollback,

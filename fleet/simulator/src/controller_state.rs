@@ -81,6 +81,8 @@ pub struct Controller {
     pub is_up: bool,
     /// The error of its clock.
     pub offset: Seconds,
+    /// Until then it can ask no node.
+    pub blind_until: Seconds,
     /// The least age, until then, of the objects that it watches.
     pub lag: (Seconds, Seconds),
     pub work: Option<Work>,

@@ -48,6 +48,7 @@ impl World {
             Fault::ClockJumps(c, by) => (self.controllers[c].offset, self.laws.has_wrong_clock) = (by, true),
             Fault::NodeClockJumps(by) => self.machines[n].clock = by,
             Fault::ControllerDies(c, seconds) => self.crashes(c, seconds),
+            Fault::Blinds(c, seconds) => self.controllers[c].blind_until = now + seconds,
             Fault::WatchLags(c, lag, seconds) => self.controllers[c].lag = (lag, now + seconds),
             Fault::DrainBlocked(seconds) => self.machines[n].drain_blocked_until = now + seconds,
             Fault::FallsIll(seconds) => {
@@ -315,7 +316,7 @@ impl World {
         self.laws.changed = self.now;
         for c in 0..self.controllers.len() {
             let controller = &mut self.controllers[c];
-            (controller.offset, controller.lag) = (0, (0, 0));
+            (controller.offset, controller.lag, controller.blind_until) = (0, (0, 0), 0);
             // Work that was begun with the clock that was wrong is not gone on with.
             controller.is_up = false;
             self.starts(c);

@@ -40,6 +40,8 @@ pub enum Fault {
     /// The clock of the node does.
     NodeClockJumps(Seconds),
     ControllerDies(usize, Seconds),
+    /// This controller can ask no node, for so long: its certificates or its network are at fault.
+    Blinds(usize, Seconds),
     /// This controller's watches are so old, for so long.
     WatchLags(usize, Seconds, Seconds),
     DrainBlocked(Seconds),
@@ -187,6 +189,21 @@ impl Hand {
             _ => Self::DeletesRollout(random.place(pools)),
         }
     }
+}
+
+/// Its own random numbers: what else a seed says stays.
+const BLIND: u64 = 0x0062_6c69_6e64;
+
+/// The times in which a controller can ask no node, in some runs.
+pub fn blind(seed: u64, controllers: usize, calm: Seconds) -> Vec<Planned> {
+    let mut random = Random::new(seed ^ BLIND);
+    let many = if random.per_mille(200) { random.from_to(1, 12) } else { 0 };
+    let mut one = |_| {
+        let when = When::At(random.from_to(0, calm - DAY));
+        let fault = Fault::Blinds(random.place(controllers), random.from_to(60, 3 * 3600));
+        Planned { when, who: Who::Machine(0), fault }
+    };
+    (0..many).map(&mut one).collect()
 }
 
 /// Its own random numbers: what else a seed says stays.

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use slipway_node::request::Goal;
 use slipway_rollout::{
     attempts::{History, MOST},
-    facts::{Evidence, Facts, Failure, FailureEvidence, NodeReport, ObservedNode},
+    decide::{Action, Decision},
+    facts::{Evidence, Facts, Failure, FailureEvidence, Interruption, NodeReport, ObservedNode},
     ledger::{Ledger, Node, Proof, Role},
     plan::Plan,
 };
@@ -45,6 +46,9 @@ impl World {
             of.is_some_and(|of| of.control_plane || observed.node.role == Role::Worker) && observed.runs(NEW)
         });
         self.laws.must(may || !returns, || format!("the way back: {uid} is to go back, and no rollback is wanted"));
+        let is_stopped = !before(self.laws.stopped.get(&view.pool).copied());
+        self.laws
+            .must(!is_stopped || returns, || format!("stopped: {uid} is to begin, and its rollout stopped by itself"));
         let is_aborted = !before(self.laws.aborted.get(&view.pool).copied());
         self.laws.must(!is_aborted, || format!("aborted: {uid} is to begin, and its rollout was given up"));
         let is_paused = !before(self.laws.paused.get(view.pool).copied().flatten());
@@ -259,10 +263,46 @@ impl World {
                 self.laws.denied.entry(view.pool).or_insert(self.now);
                 self.is_bad(&std::rc::Rc::clone(view));
             }
+            Change::Pause(_) => {
+                self.laws.stopped.entry(view.pool).or_insert(self.now);
+                self.may_be_stopped(&std::rc::Rc::clone(view));
+            }
             Change::Passed(passed) => self.has_soaked(&std::rc::Rc::clone(view), *passed),
             Change::Attempts(attempts) => self.attempts_were_written(&std::rc::Rc::clone(view), attempts),
             _ => {}
         }
+    }
+
+    /// The controllers pause a rollout of which too much failed, or whose canaries do not stay well.
+    fn may_be_stopped(&mut self, view: &View) {
+        let facts = &view.facts;
+        let failed = |node: &Node| {
+            let observed = facts.nodes.iter().find(|of| of.node.uid == node.uid && !facts.skip.contains(&node.uid));
+            let report = observed.and_then(|observed| observed.report.as_ref());
+            let is_ill = report.is_some_and(|says| says.runs == NEW && !says.well);
+            let says = report.filter(|says| says.runs != NEW).and_then(|says| says.failed.as_ref());
+            let counts =
+                |says: &Failure| matches!(says.evidence, FailureEvidence::AfterReboot | FailureEvidence::Unknown);
+            // With the grant that this look has freed.
+            let spent = facts.attempts.nodes.get(&node.uid).is_some_and(|of| of.count + 1 >= MOST);
+            is_ill || says.is_some_and(counts) || (observed.is_some() && spent)
+        };
+        let total = facts.plan.nodes().count() as u64;
+        let many = facts.plan.nodes().filter(|(_, node)| failed(node)).count() as u64;
+        let canary = facts.plan.nodes().any(|(wave, node)| facts.plan.soaking_wave(wave).is_some() && failed(node));
+        let unsteady = facts.interruption.as_ref().is_some_and(|of| of.times >= Interruption::MANY);
+        let is_enough = canary || unsteady || many >= view.terms.failures(total);
+        self.laws.must(is_enough, || format!("stopped: {many} of {total} failed, and that was not enough"));
+    }
+
+    /// A look in which no node could be asked says of no canary that it is not well.
+    pub fn blames_nobody_unseen(&mut self, view: &View, decision: &Decision) {
+        let facts = &view.facts;
+        let is_over = decision.passed > facts.passed;
+        let is_blamed = view.is_blind && !is_over && decision.interruption != facts.interruption;
+        self.laws.must(!is_blamed, || format!("blind looks: a soak begins anew: {:?}", decision.interruption));
+        let denies = decision.steps.iter().any(|step| matches!(step, Action::Deny { .. }));
+        self.laws.must(!view.is_blind || !denies, || "blind looks: a payload is denied".to_owned());
     }
 
     fn is_bad(&mut self, view: &View) {

@@ -100,6 +100,7 @@ impl World {
         }
         self.laws.all_done.retain(|(other, _), _| *other != pool);
         self.laws.denied.remove(&pool);
+        self.laws.stopped.remove(&pool);
         self.laws.aborted.remove(&pool);
         self.finished[pool] = None;
         // A person's pause is the pool's. What the controllers have paused goes with the rollout.

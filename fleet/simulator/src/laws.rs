@@ -40,6 +40,8 @@ pub struct Laws {
     /// Since when nothing new may begin.
     pub denied: BTreeMap<usize, Seconds>,
     pub aborted: BTreeMap<usize, Seconds>,
+    /// The same by the controllers' own pauses.
+    pub stopped: BTreeMap<usize, Seconds>,
     pub paused: Vec<Option<Seconds>>,
     pub skipped: BTreeMap<String, Seconds>,
     /// The clock of a controller was wrong at some time.

@@ -46,6 +46,10 @@ pub enum Mutant {
     ClaimsBesideGrants,
     /// A node with the labels of two pools counts in its own only.
     CountsInOnePool,
+    /// What the controllers have paused themselves is not read again.
+    ForgetsItsPause,
+    /// A look in which no node can be asked counts against the canaries.
+    BlamesTheUnseen,
 }
 
 impl Mutant {
@@ -60,7 +64,7 @@ impl Mutant {
     }
 
     /// Each of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::GrantsEnd,
         Self::CachedBudget,
         Self::UnreadToken,
@@ -80,5 +84,7 @@ impl Mutant {
         Self::GrantsBesideClaim,
         Self::ClaimsBesideGrants,
         Self::CountsInOnePool,
+        Self::ForgetsItsPause,
+        Self::BlamesTheUnseen,
     ];
 }

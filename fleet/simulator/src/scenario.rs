@@ -110,6 +110,7 @@ impl Scenario {
             faults.extend(faults::approvals(&mut random, n, calm));
         }
         faults.extend(faults::by_hand(seed, nodes.len(), pools.len(), calm));
+        faults.extend(faults::blind(seed, controllers, calm));
         let shared = shared(&mut Random::new(seed ^ LABELS), &nodes, &pools);
         Self { seed, pools, nodes, shared, quality, controllers, is_tried_once, rates, faults, calm, random }
     }

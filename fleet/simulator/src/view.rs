@@ -54,4 +54,6 @@ pub struct View {
     pub read: Seconds,
     /// By how much the controller's clock was off.
     pub offset: Seconds,
+    /// It could ask no node.
+    pub is_blind: bool,
 }
