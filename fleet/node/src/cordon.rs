@@ -23,7 +23,10 @@ pub struct NodeState {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CordonError {
     /// Another operation holds it.
-    #[error("operation {0} has cordoned this node: wait for it, or remove the annotation {OWNER} when it is gone")]
+    #[error(
+        "operation {0} has cordoned this node: wait for it; if it is gone, `kubectl uncordon` the node, or it stays cordoned, \
+         and remove the annotation {OWNER}"
+    )]
     Another(String),
 }
 
