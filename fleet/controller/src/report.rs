@@ -36,6 +36,9 @@ pub use crate::sentences::{blocked_reason, sentence};
 /// Rollout is one object, whose size has an end.
 const REPLACING: usize = 200_000;
 
+/// So many approvals are recorded, the last ones: the API server takes no more.
+const APPROVALS: usize = 128;
+
 /// How often a pool's status says that a controller looks at it.
 const SIGN_OF_LIFE: SignedDuration = SignedDuration::from_mins(1);
 
@@ -169,6 +172,8 @@ pub fn rollout(rollout: &Rollout, pool_round: &PoolRound, now: Timestamp) -> Rol
     let is_new = |approval: &&Approval| status.approvals.iter().all(|given| given.wave < approval.wave);
     if let Some(Approval { wave, word, .. }) = approval.filter(is_new) {
         status.approvals.push(ApprovalRecord { wave: *wave, at: now, word: word.clone() });
+        // The last one counts for all waves before its own.
+        status.approvals.drain(..status.approvals.len().saturating_sub(APPROVALS));
     }
     let plan = &rollout.spec.plan;
     status.passed = status.passed.max(count(decision.passed));

@@ -329,3 +329,21 @@ fn a_node_that_changes_its_pool_with_every_look_holds_up_neither() {
     let runs = |n: usize| scene.readings[&format!("uid-{n}")].status.as_ref().unwrap().disk.as_ref().unwrap().running;
     assert!((1..7).all(|n| runs(n) == slipway_node_api::v1::Slot::B as i32));
 }
+
+/// The API server would refuse the status, and nothing of the pool would begin.
+#[test]
+fn approvals_of_more_waves_than_are_recorded_count_all_the_same() {
+    let mut scene = staged(3);
+    scene.policy("careful", json!({ "approval": "EachWave" }));
+    let rollout = &mut scene.objects.rollouts[0];
+    let (uid, plan) = (rollout.metadata.uid.clone(), rollout.spec.plan.hash);
+    let given: Vec<_> = (1..=128).map(|wave| json!({ "wave": wave, "at": now(), "who": "a", "why": "b" })).collect();
+    rollout.status = Some(serde_json::from_value(json!({ "approvals": given })).unwrap());
+    let approval = json!({ "rolloutUID": uid, "plan": plan, "wave": 129, "who": "eve", "why": "it is well" });
+    scene.pool("p", json!({ "policies": ["careful"], "approval": approval }));
+    let round = scene.round();
+    let status = report::rollout(&scene.objects.rollouts[0], round.pools["p"].as_ref().unwrap(), now());
+    let waves: Vec<u32> = status.approvals.iter().map(|of| of.wave).collect();
+    assert_eq!((waves.len(), waves.first(), waves.last()), (128, Some(&2), Some(&129)));
+    assert_eq!(round.ledger.grants.len(), 1);
+}
