@@ -27,7 +27,7 @@ use crate::{
     api::Listing,
     clock::{DAY, Seconds, stamp},
     controller_state::{Change, PendingAction, Work, Write},
-    messages::rounded_up,
+    messages::{forgets_its_pause, rounded_up},
     mutant::Mutant,
     scenario::SharedNodes,
     view::View,
@@ -197,6 +197,9 @@ impl World {
         if is_blind {
             self.sees_no_node(&mut facts);
         }
+        if self.mutant == Mutant::ForgetsItsPause {
+            forgets_its_pause(&mut facts);
+        }
         let listing = self.api.listing(self.now - lag)?;
         let terms = Rc::clone(listing.terms.get(work.pool)?);
         let younger = facts
@@ -273,7 +276,7 @@ impl World {
             evidence,
             skip: rollout.skip.clone(),
             paused: rollout.paused.clone(),
-            stopped: rollout.stopped.clone().filter(|_| self.mutant != Mutant::ForgetsItsPause),
+            stopped: rollout.stopped.clone(),
             denied: rollout.denied.clone(),
             finished: rollout.finished,
             rollback: self.scenario.pools.get(pool)?.rollback,

@@ -8,7 +8,7 @@ use slipway_rollout::{
     attempts::{Attempts, History},
     blocked::Blocked,
     decide::Decision,
-    facts::Facts,
+    facts::{Facts, FailureEvidence},
     int_or_percent::IntOrPercent,
     ledger::{Grant, Ledger, Node},
     policy::{Policy, Rules},
@@ -221,6 +221,17 @@ fn on_top(ledger: &Ledger, node: &Node, write: &Write) -> Ledger {
     ledger.epoch += 1;
     ledger.grants.push(Grant { node: node.clone(), token: ledger.epoch, since: stamp(write.made, 0), replaces: None });
     ledger
+}
+
+/// Neither its own pause nor what has led to it is seen: [`Mutant::ForgetsItsPause`].
+pub fn forgets_its_pause(facts: &mut Facts) {
+    if facts.stopped.take().is_none() {
+        return;
+    }
+    (facts.interruption, facts.attempts) = (None, History::default());
+    for report in facts.nodes.iter_mut().filter_map(|observed| observed.report.as_mut()) {
+        report.failed.take_if(|failed| failed.evidence == FailureEvidence::Unknown);
+    }
 }
 
 /// The rules with percents rounded up: [`Mutant::RoundsUp`].

@@ -46,7 +46,7 @@ pub enum Mutant {
     ClaimsBesideGrants,
     /// A node with the labels of two pools counts in its own only.
     CountsInOnePool,
-    /// What the controllers have paused themselves is not read again.
+    /// What the controllers have paused themselves goes on.
     ForgetsItsPause,
     /// A look in which no node can be asked counts against the canaries.
     BlamesTheUnseen,
