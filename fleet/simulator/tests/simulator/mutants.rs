@@ -35,7 +35,8 @@ fn each_mutant_is_noticed() {
             Mutant::ApprovesAnyPlan => &["approvals:"],
             Mutant::ForgetsAttempts | Mutant::ForgetsTheDone | Mutant::CountsEarly => &["attempts:"],
             Mutant::RepeatsAtOnce => &["repeats:"],
-            Mutant::ForgetsItsPause => &["stopped:"],
+            // Who has no attempt left is granted once more.
+            Mutant::ForgetsItsPause => &["stopped:", "attempts:"],
             Mutant::BlamesTheUnseen => &["blind looks:"],
             Mutant::GrantsBesideClaim | Mutant::ClaimsBesideGrants => &["kubernetes:"],
             Mutant::None => &[],
