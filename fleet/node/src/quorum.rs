@@ -108,6 +108,8 @@ pub enum Blocked {
     Alarm(String),
     /// A database is nearly full.
     NearlyFull { name: String, db_bytes: u64, quota_bytes: u64 },
+    /// It is the only member that votes, and its data would go with it.
+    OnlyMember,
     /// Not enough healthy voters would be left.
     Quorum { voters: usize, healthy_left: usize, needed: usize, sick: Vec<String> },
 }
@@ -121,6 +123,11 @@ impl fmt::Display for Blocked {
             Self::NearlyFull { name, db_bytes, quota_bytes } => {
                 write!(f, "the database of etcd's member {name} has {db_bytes} of {quota_bytes} bytes: defragment it")
             }
+            Self::OnlyMember => write!(
+                f,
+                "this is etcd's only member that votes, and its data would go with it: keep EPHEMERAL, without --discard or \
+                 spec.discardEphemeral"
+            ),
             Self::Quorum { voters, healthy_left, needed, sick } => {
                 write!(f, "etcd needs {needed} healthy voters of {voters}, and {healthy_left} would be left")?;
                 if sick.is_empty() {
@@ -203,6 +210,12 @@ impl Cluster {
         others.max_by_key(|member| (applied(member), u64::MAX - member.id)).map(|member| member.id)
     }
 
+    /// Checks whether the data of etcd stays when `me` goes. No person's word about an outage is one about that.
+    pub fn keeps_data(&self, me: u64, going: Going) -> Result<(), Blocked> {
+        let is_only = self.voters().all(|member| member.id == me);
+        if going == Going::Away && is_only { Err(Blocked::OnlyMember) } else { Ok(()) }
+    }
+
     /// Checks whether `me` may go. `since` is the index that the leader had applied when the look began.
     pub fn may_go(&self, me: u64, since: u64, going: Going) -> Result<(), Blocked> {
         if !self.members.iter().any(|member| member.id == me) {
@@ -221,6 +234,7 @@ impl Cluster {
                 return Err(Blocked::NearlyFull { name: member.called(), db_bytes, quota_bytes });
             }
         }
+        self.keeps_data(me, going)?;
         let voters = self.voters().count();
         let stays = |member: &Member| !member.beside && self.is_healthy(member, since);
         let others = || self.voters().filter(|member| member.id != me);

@@ -265,5 +265,11 @@ fn what_blocks_is_said() {
         let text = cluster.may_go(1, SINCE, Going::Down).unwrap_err().to_string();
         let how = "--allow-outage, or spec.allowControlPlaneOutage of a NodePool, goes on, and etcd is down meanwhile";
         assert!(text.ends_with(how) && !text.contains("not healthy"), "{text}");
+        // Of one alone no outage is asked for: there is no other copy.
+        let away = cluster.may_go(1, SINCE, Going::Away);
+        assert_eq!(away, if n == 1 { Err(Blocked::OnlyMember) } else { Ok(()) });
+        assert_eq!((cluster.keeps_data(1, Going::Away), cluster.keeps_data(1, Going::Down)), (away, Ok(())));
     }
+    let text = Blocked::OnlyMember.to_string();
+    assert!(text.contains("keep EPHEMERAL, without --discard") && !text.contains("allow-outage"), "{text}");
 }

@@ -28,7 +28,7 @@ use slipway_core::boot::slot::Slot;
 use slipway_node::{
     facts::Facts,
     operation::{Installed, Learned, Moved, Operation, Tried},
-    quorum::Going,
+    quorum::{Cluster, Going},
     request::Goal,
     step::Step,
 };
@@ -127,12 +127,12 @@ impl Machine {
         let going = if op.request.preserve { Going::Down } else { Going::Away };
         match step {
             Step::Lock => etcd.lock(op.id()),
-            Step::Gate if op.request.allow_outage => Ok(()),
+            Step::Gate if op.request.allow_outage => in_spite(etcd, going),
             Step::Gate => etcd.may_go(going),
             Step::HandOver if op.request.allow_outage => etcd.hand_over().or(Ok(())),
             Step::HandOver => etcd.hand_over(),
             Step::Recheck if !etcd.is_held(op.id())? => Err("etcd's upgrade lock is not ours any more".to_owned()),
-            Step::Recheck if op.request.allow_outage => Ok(()),
+            Step::Recheck if op.request.allow_outage => in_spite(etcd, going),
             Step::Recheck => etcd.may_go(going),
             Step::Leave => op.left.map_or(Ok(()), |member| etcd.leave(member)),
             Step::Rejoin => etcd.rejoin(),
@@ -390,4 +390,13 @@ fn done<T>(result: Result<T, impl Into<Tried>>) -> Tried {
         Ok(_) => Tried::Done(Learned::Nothing),
         Err(why) => why.into(),
     }
+}
+
+/// The gate where a person does without etcd meanwhile. One that cannot be looked at lets no member leave either.
+fn in_spite(etcd: &Etcd, going: Going) -> Result<(), String> {
+    if going == Going::Down {
+        return Ok(());
+    }
+    let keeps = |cluster: &Cluster, me| cluster.keeps_data(me, going).map_err(|blocked| blocked.to_string());
+    etcd.with_cluster(keeps).unwrap_or(Ok(()))
 }
