@@ -13,7 +13,7 @@ use oci_spec::image::Descriptor;
 use slipway_core::digest::Sha256;
 use slipway_payload::{
     ChecksumPolicy, SourceRef,
-    image::{Document, ImageError, ImageSource, ImageStore, Inspection},
+    image::{Document, ImageError, ImageSource, ImageStore, Inspection, past_mirrors},
     registry::Registry,
 };
 
@@ -23,27 +23,27 @@ use crate::discover::{Limits, Repository};
 /// it with what it has fetched.
 pub fn payload(repository: &Repository, digest: Sha256, limits: Limits) -> Result<Sha256, String> {
     let registry = repository.image(digest);
-    loop {
-        match read(repository, &registry, limits) {
-            // Its bytes are wrong, so it is named. Who is asked after it may have the right ones.
-            Err(why) if names_mirror(&why, &registry) && registry.give_up_mirror() => {}
-            read => return read,
-        }
-    }
+    past_mirrors(&registry, |unread: &Unread| unread.is_wrong, || read(repository, &registry, limits))
+        .map_err(|unread| unread.why)
 }
 
-fn names_mirror(why: &str, registry: &Registry) -> bool {
-    registry.mirror().is_some_and(|mirror| why.contains(mirror))
+/// Why the payload is not known.
+struct Unread {
+    /// The bytes are wrong: another mirror, or the registry, may have the right ones.
+    is_wrong: bool,
+    why: String,
 }
 
-fn read(repository: &Repository, registry: &Registry, limits: Limits) -> Result<Sha256, String> {
+fn read(repository: &Repository, registry: &Registry, limits: Limits) -> Result<Sha256, Unread> {
     let image = registry.image().clone();
     let left = Arc::new(AtomicU64::new(limits.payload_bytes));
     let store = Box::new(LimitedImage { registry: registry.clone(), left, limit: limits.payload_bytes });
-    let mut source =
-        ImageSource::open(store, SourceRef::Docker(image), repository.arch()).map_err(|e| e.to_string())?;
+    let mut source = ImageSource::open(store, SourceRef::Docker(image), repository.arch())
+        .map_err(|e| Unread { is_wrong: e.is_wrong(), why: e.to_string() })?;
     let facts = source.facts(ChecksumPolicy::Compared, Inspection::Declared, &mut |_| ());
-    facts.map(|facts| facts.manifest().payload_digest()).map_err(|e| format!("{e:#}"))
+    facts
+        .map(|facts| facts.manifest().payload_digest())
+        .map_err(|e| Unread { is_wrong: e.downcast_ref().is_some_and(ImageError::is_wrong), why: format!("{e:#}") })
 }
 
 /// An image of which only so much is read: one without checksums would be read to its end.
@@ -91,12 +91,10 @@ impl Read for Counted {
         let read = self.blob.read(bytes)?;
         let take = |left: u64| left.checked_sub(read as u64);
         if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
-            let why = format!(
-                "which payload is in it is not known after {} MiB: have `installer checksum` write SHA256SUMS and \
-                 manifest.json into its last layer",
-                self.limit >> 20
-            );
-            return Err(ImageError::invalid("its layers", why).into_io());
+            // It is no fault of a mirror.
+            let why = format!("which payload is in it is not known after {} MiB", self.limit >> 20);
+            let remedy = "have `installer checksum` write SHA256SUMS and manifest.json into its last layer";
+            return Err(ImageError::reference("its layers", &why, remedy).into_io());
         }
         Ok(read)
     }

@@ -53,7 +53,7 @@ pub fn artifact(image: &Descriptor, indexes: &[Descriptor]) -> Result<NamedManif
 
 /// An index as bytes, compared with its digest; none if it is not there.
 pub fn read_index(store: &dyn ImageStore, index: &Descriptor) -> Result<Option<Vec<u8>>, ImageError> {
-    let read = past_mirrors(store, || {
+    let read = past_mirrors(store, ImageError::is_wrong, || {
         let blob = store.blob(index)?;
         let what = sent(format!("index of chunks {}", index.digest()), store);
         let (mut bytes, mut reader) = (Vec::new(), VerifyingReader::of_blob(blob, what.clone(), index)?);

@@ -54,6 +54,11 @@ impl ImageError {
         ImageError::Reference { what: what.into(), why: why.to_owned(), remedy: remedy.into() }
     }
 
+    /// Its bytes are wrong: another place may have the right ones.
+    pub fn is_wrong(&self) -> bool {
+        matches!(self, ImageError::Invalid { .. })
+    }
+
     /// The remedy. Where it is fixed, the message ends with it.
     pub fn remedy(&self) -> Option<String> {
         match self {

@@ -13,17 +13,18 @@ pub fn sent(name: String, store: &dyn ImageStore) -> String {
 }
 
 /// Try again without a mirror whose bytes are wrong: the registry behind it may have the right ones.
-pub fn past_mirrors<T>(
+pub fn past_mirrors<T, E>(
     store: &dyn ImageStore,
-    mut attempt: impl FnMut() -> Result<T, ImageError>,
-) -> Result<T, ImageError> {
+    is_wrong: impl Fn(&E) -> bool,
+    mut attempt: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
     let mut failure = match attempt() {
-        Err(failure @ ImageError::Invalid { .. }) => failure,
+        Err(failure) if is_wrong(&failure) => failure,
         other => return other,
     };
     while store.give_up_mirror() {
         match attempt() {
-            Err(again @ ImageError::Invalid { .. }) => failure = again,
+            Err(again) if is_wrong(&again) => failure = again,
             // Nobody else has it. The mirror stays the cause.
             Err(_) => break,
             Ok(done) => return Ok(done),
@@ -34,7 +35,7 @@ pub fn past_mirrors<T>(
 
 /// All of a blob that is a document, compared with its digest.
 pub fn read_blob(store: &dyn ImageStore, blob: &Descriptor, what: &str) -> Result<Vec<u8>, ImageError> {
-    past_mirrors(store, || {
+    past_mirrors(store, ImageError::is_wrong, || {
         let bytes = store.blob(blob)?;
         let what = sent(what.to_owned(), store);
         read_document(VerifyingReader::of_blob(bytes, what.clone(), blob)?, &what)

@@ -35,6 +35,7 @@ pub use cosign::referrers_tag;
 pub use error::ImageError;
 pub(crate) use layer::Layer;
 pub use local::{Local, LocalRef};
+pub use mirrors::past_mirrors;
 pub(crate) use mirrors::sent;
 pub use pull::{Pull, Pulled};
 pub use push::{Pushed, push};

@@ -9,6 +9,7 @@ use slipway_channel::{
     choose::choose,
     discover::{self, DiscoverError, Limits, Repository},
     lookup::{lookup, resume_lookup},
+    payload::payload,
     signature_demand::Signatures,
     spec::{Select, Spec},
 };
@@ -264,6 +265,32 @@ fn a_mirror_with_wrong_bytes_is_given_up() {
         }
         assert!(!mirror.requests().is_empty());
     }
+}
+
+/// The registry itself is away.
+#[test]
+fn a_mirror_with_wrong_bytes_is_named_unless_another_one_has_the_right_ones() {
+    let site = Site::new();
+    let (image, known) = Image::release("1.0.0", "stable", "one");
+    site.push(&image, "1.0.0");
+    let name = |bytes: &[u8]| format!("sha256:{}", Sha256::of(bytes));
+    let wrong = (name(&image.layer), noise(7, image.layer.len()));
+    let parts = [image.index.clone(), image.manifest.clone(), image.config.clone()].map(|part| (name(&part), part));
+    let parts: Vec<_> = parts.into_iter().chain([wrong]).collect();
+    let mirror = Server::new(move |request, out| match parts.iter().find(|(name, _)| request.target.ends_with(name)) {
+        Some((_, bytes)) => reply(out, 200, &[], bytes),
+        None => reply(out, 404, &[], b""),
+    });
+    let read = |ports: &[u16]| {
+        let mirrors = ports.iter().map(|port| format!("127.0.0.1:1=http://127.0.0.1:{port}").parse().unwrap());
+        let options = Options { mirrors: mirrors.collect(), ..plain() };
+        let select = Select::Label("stable".to_owned());
+        let spec = Spec { repository: "127.0.0.1:1/a/b".to_owned(), ..site.spec(&select) };
+        payload(&Repository::for_channel(&spec, &options).unwrap(), image.name(), Limits::default())
+    };
+    let why = read(&[mirror.port]).unwrap_err();
+    assert!(why.contains(&format!("as the mirror http://127.0.0.1:{}", mirror.port)), "{why}");
+    assert_eq!(read(&[mirror.port, site.debian.port]), Ok(known));
 }
 
 /// Releases are signed after they were pushed, by openssl, and the signatures lie where cosign puts them.
