@@ -24,8 +24,8 @@ pub struct NodeState {
 pub enum CordonError {
     /// Another operation holds it.
     #[error(
-        "operation {0} has cordoned this node: wait for it; if it is gone, `kubectl uncordon` the node, or it stays cordoned, \
-         and remove the annotation {OWNER}"
+        "operation {0} has cordoned this node: wait for it; if it is gone, `kubectl uncordon` the node, unless its \
+         annotation {BEFORE} is `true`, and remove the annotation {OWNER}"
     )]
     Another(String),
 }
