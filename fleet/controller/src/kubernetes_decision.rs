@@ -126,7 +126,8 @@ impl Decision<'_> {
         }
         // Somebody's finalizer keeps it. The cluster takes its Job away, and another one would begin.
         if self.seen.object.metadata.deletion_timestamp.is_some() {
-            return self.leave(WAITING, "Deleted", "it is being deleted: nothing more of it begins".to_owned());
+            let how = "a claim that it has stays, and holds back the fleet: slipwayctl kubernetes unblock --reason WHY";
+            return self.leave(WAITING, "Deleted", format!("it is being deleted: nothing more of it begins; {how}"));
         }
         if self.seen.object.metadata.name.as_deref() != Some(CLUSTER) {
             return self.say(
