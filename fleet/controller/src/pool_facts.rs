@@ -64,6 +64,7 @@ pub fn seen(
     let approvals = given.map(|wave| Approval { plan: plan.hash, waves: wave as usize }).collect();
     let replacing = replacing(desired, observation.replacement_facts, &status, succeeded, &plan);
     let attempts = attempts(&status, &plan, observation.ledger, freed);
+    let goes = rollout.is_some_and(|of| of.metadata.deletion_timestamp.is_some());
     let facts = Facts {
         plan,
         passed: status.passed as usize,
@@ -77,7 +78,8 @@ pub fn seen(
         ledger: ledger.clone(),
         evidence: Vec::new(),
         skip: desired.skip.clone(),
-        paused: desired.paused(),
+        going: desired.going.clone(),
+        paused: desired.paused().or_else(|| goes.then(|| "its Rollout is being deleted".to_owned())),
         stopped: status.paused,
         denied: status.denied,
         finished: status.finished,

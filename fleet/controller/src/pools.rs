@@ -84,9 +84,11 @@ pub struct DesiredState {
     pub image: String,
     /// The digest that names its payload.
     pub payload: Sha256,
-    /// UIDs of nodes that are left out.
+    /// UIDs of nodes that are left out, by a person or by the channel.
     pub skip: BTreeSet<String>,
-    /// Why nodes are left as they are, by the channel or because they go, by UID; they are also in `skip`.
+    /// UIDs of nodes whose Node is being deleted.
+    pub going: BTreeSet<String>,
+    /// Why nodes are left as they are, by UID; they are also in `skip` or `going`.
     pub left_as_is: BTreeMap<String, String>,
     /// UIDs of those of them that run the channel's choice already, while others go through a floor.
     pub ahead: BTreeSet<String>,
@@ -113,10 +115,13 @@ impl DesiredState {
         Some(approval).filter(|approval| is_it && approval.plan == rollout.spec.plan.hash)
     }
 
-    /// Why nothing new begins: a person says so, or the pool goes.
+    /// Why nothing new begins: the pool goes, or a person says so. Who resumes a pool that goes sets nothing going.
     pub fn paused(&self) -> Option<String> {
         let word = self.pool.spec.paused.as_ref().map(ToString::to_string);
-        word.or_else(|| self.is_going().then(|| "the NodePool is being deleted".to_owned()))
+        if !self.is_going() {
+            return word;
+        }
+        Some("the NodePool is being deleted".to_owned() + &word.map(|word| format!("; {word}")).unwrap_or_default())
     }
 
     /// The pool is being deleted, and somebody's finalizer keeps it.
@@ -190,7 +195,7 @@ fn has(node: &core::Node, selector: &BTreeMap<String, String>) -> bool {
     selector.iter().all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
 }
 
-/// The input of decisions about the pool, or why nothing begins in it. `ledger` is no longer behind, if it was lost.
+/// The input of decisions about the pool, or why nothing begins in it. `ledger` is rebuilt, if it was lost.
 pub fn desired_state(
     name: &str,
     objects: &Objects,
@@ -210,17 +215,18 @@ pub fn desired_state(
     let rules = Rules::try_from(policies).map_err(|e| Problem::PoliciesConflict(e.to_string()))?;
     let nodes = members.in_pool(name);
     let going = || nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_some());
-    let skipped = pool.spec.skip.iter().map(|skip| skip.node.as_str());
-    let left_out: BTreeSet<&str> = skipped.chain(going().map(|node| observed_node::name(node))).collect();
+    let skipped: BTreeSet<&str> = pool.spec.skip.iter().map(|skip| skip.node.as_str()).collect();
+    let left_out = skipped.iter().copied().chain(going().map(|node| observed_node::name(node))).collect();
     let followers = Pool { name, nodes, readings, ledger, skip: &left_out, rollouts: &objects.rollouts };
     let goal = target(&pool.spec, objects, followers);
     let ChannelTarget { image, payload, mut left_as_is, ahead } = goal.map_err(Problem::NoTarget)?;
-    left_as_is.extend(going().map(|node| (observed_node::uid(node).to_owned(), GOING.to_owned())));
     let zones = rules.zone_label().unwrap_or(ZONE).to_owned();
-    let is_skipped = |node: &&&core::Node| left_out.contains(observed_node::name(node));
-    let skip = nodes.iter().filter(is_skipped).map(|node| observed_node::uid(node).to_owned());
+    let uid = |node: &&core::Node| observed_node::uid(node).to_owned();
+    let skip = nodes.iter().filter(|node| skipped.contains(observed_node::name(node))).map(uid);
     let skip = skip.chain(left_as_is.keys().cloned()).collect();
-    Ok(DesiredState { pool: pool.clone(), rules, image, payload, skip, left_as_is, ahead, zones })
+    let going: BTreeSet<String> = going().map(uid).collect();
+    left_as_is.extend(going.iter().map(|uid| (uid.clone(), GOING.to_owned())));
+    Ok(DesiredState { pool: pool.clone(), rules, image, payload, skip, going, left_as_is, ahead, zones })
 }
 
 pub(crate) fn policy(

@@ -27,7 +27,7 @@ use crate::{
     plans::{self, SUPERSEDED},
     pools::Problem,
     round::{PoolRound, Superseded},
-    sentences::{LONGEST, goes_on, is_silent, reboot, sentence_of_node, short},
+    sentences::{LONGEST, brief, goes_on, is_silent, reboot, sentence_of_node, short},
 };
 
 pub use crate::sentences::{blocked_reason, sentence};
@@ -62,7 +62,7 @@ fn keeps_waiting(pool_round: &PoolRound) -> String {
     let holder = decision.blocked.iter().find(|of| is_left && facts.ledger.held(&of.node.uid).is_some());
     // That the payload is denied is said before.
     let stays = |of: &BlockedNode| of.why.remedy(&of.node.name, true).filter(|_| matches!(of.why, Blocked::Denied(_)));
-    let what = |of: &BlockedNode| stays(of).unwrap_or_else(|| sentence(pool_round, of));
+    let what = |of: &BlockedNode| stays(of).unwrap_or_else(|| brief(pool_round, of));
     holder.map(|of| format!("; the new target waits for {}: {}", of.node.name, what(of))).unwrap_or_default()
 }
 
@@ -87,7 +87,7 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
     }
     let first = decision.blocked.first();
     // No node could be planned: nothing is over yet.
-    let waits_for = |of: &BlockedNode| is_silent(&of.why) || !facts.skip.contains(&of.node.uid);
+    let waits_for = |of: &BlockedNode| is_silent(&of.why) || !facts.is_left_out(&of.node.uid);
     let is_empty = facts.plan.nodes().next().is_none() && decision.blocked.iter().any(waits_for);
     if decision.finished && !is_empty {
         return over(decision, named);
@@ -143,8 +143,8 @@ fn back(pool_round: &PoolRound) -> String {
     let waits: Vec<&&BlockedNode> = go.iter().filter_map(|of| blocked.get(of.node.uid.as_str())).collect();
     let go = match waits.first() {
         None => String::new(),
-        Some(first) if waits.iter().all(|of| !is_busy(pool_round, of)) => {
-            let (name, why) = (&first.node.name, sentence(pool_round, first));
+        Some(first) if !pool_round.decision.blocked.iter().any(|of| is_busy(pool_round, of)) => {
+            let (name, why) = (&first.node.name, brief(pool_round, first));
             format!("; nodes are to go back, {} still run it, and none goes now; {name}: {why}", waits.len())
         }
         Some(_) => format!("; nodes go back, and {} still run it", waits.len()),

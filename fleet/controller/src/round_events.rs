@@ -78,13 +78,14 @@ fn of_rollout(pool_round: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
         });
     };
     let steps = &pool_round.decision.steps;
-    let (mut grants, denies) = (false, steps.iter().any(|step| matches!(step, Action::Deny { .. })));
+    let mut grants = false;
+    let is_denied = pool_round.facts.denied.is_some() || steps.iter().any(|step| matches!(step, Action::Deny { .. }));
     for step in steps {
         match step {
             Action::Deny { why, .. } => {
                 tell("PayloadDenied", String::new(), format!("nothing new begins: {why}"), true);
             }
-            Action::Pause { why } if !denies => tell("RolloutPaused", String::new(), stops(rollout, why), true),
+            Action::Pause { why } if !is_denied => tell("RolloutPaused", String::new(), stops(rollout, why), true),
             Action::Grant { .. } => grants = true,
             _ => {}
         }

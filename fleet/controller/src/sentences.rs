@@ -2,7 +2,11 @@
 
 use jiff::SignedDuration;
 use slipway_node_api::text::clean_and_cut;
-use slipway_rollout::{blocked::Blocked, decide::BlockedNode, ledger::Refusal};
+use slipway_rollout::{
+    blocked::{Blocked, unblock},
+    decide::BlockedNode,
+    ledger::Refusal,
+};
 
 use crate::{
     observed_node::NoReport,
@@ -14,6 +18,8 @@ pub(crate) const LONGEST: usize = 1000;
 
 /// The longest message that a command follows.
 const WORDS: usize = 600;
+/// The same where it is one of two.
+const FEW_WORDS: usize = 250;
 
 /// Longer than a node takes for an upgrade with its drain, its reboot and the way back.
 const UPGRADE: SignedDuration = SignedDuration::from_hours(1);
@@ -50,6 +56,12 @@ pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     command(pool_round, blocked).map_or_else(|| message.clone(), |what| clean_and_cut(&message, WORDS) + &what)
 }
 
+/// The same in a message that has more than that.
+pub(crate) fn brief(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
+    let what = command(pool_round, blocked).unwrap_or_default();
+    clean_and_cut(&blocked_message(pool_round, blocked), FEW_WORDS) + &what
+}
+
 /// What only a person can do, as the end of a sentence.
 fn command(pool_round: &PoolRound, blocked: &BlockedNode) -> Option<String> {
     let BlockedNode { node, why } = blocked;
@@ -57,14 +69,11 @@ fn command(pool_round: &PoolRound, blocked: &BlockedNode) -> Option<String> {
     // While it may be rebooting no action is needed, and none helps while no node can be asked.
     let is_unknown = reboot(pool_round, blocked).is_some() || is_ours(pool_round, blocked);
     let remedy = why.remedy(&node.name, holds).filter(|_| !is_unknown);
-    // Nobody resumes what the controllers have paused themselves: it will not be asked to begin.
-    let is_stopped = pool_round.facts.stopped.is_some() && matches!(why, Blocked::Paused(_)) && holds;
+    // Nobody resumes what the controllers have paused themselves, or a pool that goes: it will not be asked to begin.
+    let stays = pool_round.facts.stopped.is_some() || pool_round.desired.is_going();
+    let is_stopped = stays && matches!(why, Blocked::Paused(_)) && holds;
     let remedy = remedy.or_else(|| is_stopped.then(|| unblock(&node.name)));
     remedy.map(|what| format!(": {what}")).or_else(|| overlong(pool_round, blocked))
-}
-
-fn unblock(node: &str) -> String {
-    format!("slipwayctl fleet unblock {node} --reason WHY")
 }
 
 /// What to do about a node that says for too long that it is at it. Its grant has no end: only a person can tell.

@@ -183,6 +183,11 @@ pub fn soak(wave: usize, until: Timestamp, interruption: Option<&Interruption>) 
     format!("wave {wave} must be well until {until:.0}{anew}")
 }
 
+/// The command that frees the grant of the node of this name.
+pub fn unblock(node: &str) -> String {
+    format!("slipwayctl fleet unblock {node} --reason WHY")
+}
+
 fn again(from: &Timestamp) -> String {
     if *from == Timestamp::MAX {
         return "not repeated, because no time within 400 days is allowed".to_owned();
@@ -204,12 +209,12 @@ impl Blocked {
             | Self::SuccessorDiffers { .. } => true,
             Self::Skipped | Self::NotReplaced(_) | Self::LocalVolumes(_) => holds,
             // It has not begun. Those before it may wait for its place.
-            Self::Wave { .. } | Self::Soak { .. } | Self::NoCanary { .. } => holds,
+            Self::Wave { .. } => holds,
             // It has not begun, and will not be asked to any more.
             Self::Denied(_) | Self::Stays(_) | Self::StrandsMember(_) => holds,
             _ => false,
         };
-        is_stuck.then(|| format!("slipwayctl fleet unblock {node} --reason WHY"))
+        is_stuck.then(|| unblock(node))
     }
 
     /// The reason in one word, which stays the same: for conditions, and for programs.

@@ -250,6 +250,12 @@ impl Gate {
     fn is_over(&self) -> bool {
         matches!(self.stop, Some(Blocked::Aborted(_) | Blocked::Denied(_)))
     }
+
+    /// Why this wave waits for an earlier one.
+    fn earlier(&self, wave: Option<usize>) -> Option<Blocked> {
+        let is_later = wave.is_some_and(|wave| wave > self.progress.passed);
+        self.progress.blocker.clone().filter(|_| is_later)
+    }
 }
 
 impl View<'_> {
@@ -281,7 +287,7 @@ impl View<'_> {
             return (!observed.is_well()).then_some(why);
         }
         let Some(wave) = wave else { return Some(Blocked::NotInPlan) };
-        if self.facts.skip.contains(uid) {
+        if self.facts.is_left_out(uid) {
             return Some(Blocked::Skipped);
         }
         if ahead.is_some() {
@@ -311,9 +317,7 @@ impl View<'_> {
             steps.push(Action::Stage { uid: uid.to_owned(), payload });
             return Some(Blocked::Staging);
         }
-        let is_later = wave > gate.progress.passed;
-        let blocker = gate.progress.blocker.as_ref().filter(|_| is_later);
-        let why = gate.unstaged.as_ref().or(blocker).cloned();
+        let why = gate.unstaged.clone().or_else(|| gate.earlier(Some(wave)));
         Some(why.or_else(|| self.skew(report)).or_else(|| self.held_back(Some(wave), gate)).unwrap_or(Blocked::Granted))
     }
 
@@ -365,13 +369,12 @@ impl View<'_> {
             return Blocked::Returns { token };
         }
         // It stays charged: a request may be on its way.
-        if self.facts.skip.contains(&observed.node.uid) {
+        if self.facts.is_left_out(&observed.node.uid) {
             return Blocked::Skipped;
         }
         // Its grant is of a rollout that is gone: in this one others may be the canaries.
-        let is_later = wave.is_some_and(|wave| wave > gate.progress.passed);
-        let blocker = gate.progress.blocker.clone().filter(|_| is_later);
-        if let Some(why) = self.held_back(wave, gate).or(blocker).or_else(|| self.skew(report)) {
+        let held_back = self.held_back(wave, gate).or_else(|| gate.earlier(wave));
+        if let Some(why) = held_back.or_else(|| self.skew(report)) {
             return why;
         }
         let (uid, payload) = (observed.node.uid.clone(), self.facts.plan.payload);
@@ -398,12 +401,12 @@ impl View<'_> {
         if let Some(why) = replace::is_outdated(self.facts, grant, replaces) {
             return why;
         }
-        if self.facts.skip.contains(&uid) {
+        if self.facts.is_left_out(&uid) {
             return Blocked::Skipped;
         }
-        if let Some(why) =
-            self.held_back(wave, gate).or_else(|| replace::replacement_blocked(self.facts, &self.machines, &grant.node))
-        {
+        let held_back = self.held_back(wave, gate).or_else(|| gate.earlier(wave));
+        let blocked = || replace::replacement_blocked(self.facts, &self.machines, &grant.node);
+        if let Some(why) = held_back.or_else(blocked) {
             return why;
         }
         steps.push(Action::Delete { uid, token, machine: replaces.machine.clone() });

@@ -247,9 +247,11 @@ pub struct Facts {
     pub ledger: Ledger,
     /// The proofs that free grants.
     pub evidence: Vec<Evidence>,
-    /// UIDs of nodes that are left out, because a person says so.
+    /// UIDs of nodes that are left out, by a person or by a channel. Nothing that they say counts.
     pub skip: BTreeSet<String>,
-    /// Why a person has paused the rollout.
+    /// UIDs of nodes whose Node is being deleted: nothing begins on them. What they say of the payload counts.
+    pub going: BTreeSet<String>,
+    /// Why a person has paused the rollout; or it, or its pool, is being deleted.
     pub paused: Option<String>,
     /// Why the controllers have paused it themselves. That stays, and holds back nobody who goes back.
     pub stopped: Option<String>,
@@ -301,6 +303,7 @@ impl Facts {
             ledger: Ledger::default(),
             evidence: Vec::new(),
             skip: BTreeSet::new(),
+            going: BTreeSet::new(),
             paused: None,
             stopped: None,
             denied: None,
@@ -318,6 +321,11 @@ impl Facts {
             named_tokens: BTreeSet::new(),
             api_server: None,
         }
+    }
+
+    /// Nothing begins on this node, and no other node waits for it.
+    pub fn is_left_out(&self, uid: &str) -> bool {
+        self.skip.contains(uid) || self.going.contains(uid)
     }
 
     /// Why it is paused, by a person or by the controllers themselves.

@@ -79,7 +79,7 @@ impl View<'_> {
         (rollback, held_back): &(RollbackPolicy, Option<Blocked>),
     ) -> Blocked {
         let report = observed.report.as_ref();
-        if self.facts.skip.contains(&observed.node.uid) {
+        if self.facts.is_left_out(&observed.node.uid) {
             return Blocked::Skipped;
         }
         if report.is_some_and(|report| report.busy) {

@@ -67,7 +67,7 @@ pub fn preview(facts: &Facts, takes: PositiveDuration, now: Timestamp) -> Previe
     let Facts { plan, rules, nodes, passed, .. } = facts;
     let has_begun = |observed: &&ObservedNode| observed.runs(plan.payload) || observed.failure().is_some();
     let begun = nodes.iter().filter(has_begun).map(|observed| observed.node.uid.as_str());
-    let begun = begun.chain(facts.skip.iter().map(String::as_str)).collect();
+    let begun = begun.chain(facts.skip.union(&facts.going).map(String::as_str)).collect();
     let size = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     let times = times(
         plan,

@@ -180,7 +180,7 @@ impl<'a> View<'a> {
     /// Nothing more is expected of it.
     fn is_settled(&self, node: &Node) -> bool {
         let uid = node.uid.as_str();
-        let is_out = !self.observed.contains_key(uid) || self.facts.skip.contains(uid) || self.is_set_aside(uid);
+        let is_out = !self.observed.contains_key(uid) || self.facts.is_left_out(uid) || self.is_set_aside(uid);
         let is_out = is_out || self.final_failure(node).is_some();
         !self.held.contains_key(uid) && (is_out || self.is_done(uid))
     }
@@ -259,7 +259,7 @@ impl<'a> View<'a> {
         !self.facts.replacing.wanted
             && lacks
             && !self.held.contains_key(uid)
-            && !self.facts.skip.contains(uid)
+            && !self.facts.is_left_out(uid)
             && !self.is_set_aside(uid)
             && self.final_failure(node).is_none()
     }

@@ -275,6 +275,7 @@ impl World {
             ledger: self.seen_ledger(&ledger),
             evidence,
             skip: rollout.skip.clone(),
+            going: BTreeSet::new(),
             paused: rollout.paused.clone(),
             stopped: rollout.stopped.clone(),
             denied: rollout.denied.clone(),

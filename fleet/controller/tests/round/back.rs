@@ -393,6 +393,13 @@ fn a_way_back_that_is_held_back_says_by_what() {
     scene.pool("p", json!({ "rollback": {}, "policies": ["nights"] }));
     let closed = message(&scene);
     assert!(closed.starts_with(held) && closed.contains("no window of policy \"nights\" is open"), "{closed}");
+    // One is under way: it reboots, and the other one waits for its place.
+    scene.pool("p", json!({ "rollback": {} }));
+    let ledger = scene.round().ledger;
+    let goes = ledger.grants[0].node.name[1..].parse().unwrap();
+    scene.ledger.status = Some(ledger);
+    scene.silence(goes);
+    assert_eq!(message(&scene), "it eats files; nodes go back, and 1 still run it");
 }
 
 /// A person's pause is taken back by that person, and the other one stays.
@@ -422,6 +429,10 @@ fn both_pauses_are_told_and_one_of_the_controllers_own_is_an_event() {
     let told = events(&scene.round(), &Default::default(), now());
     let stops = told.iter().filter(|told| matches!(told.reason, "RolloutPaused" | "PayloadDenied"));
     assert_eq!(stops.map(|told| told.reason).collect::<Vec<_>>(), ["PayloadDenied"]);
+    // Nor is one more when the denial is written: to have it tried again is no advice.
+    scene.objects.rollouts[0].status = serde_json::from_value(json!({ "denied": "n1: it was ill" })).unwrap();
+    let told = events(&scene.round(), &Default::default(), now());
+    assert!(told.iter().all(|told| told.reason != "RolloutPaused"));
 }
 
 #[test]

@@ -410,6 +410,10 @@ fn a_pool_that_is_being_deleted_begins_nothing_and_what_has_begun_ends() {
         pool.metadata.deletion_timestamp = serde_json::from_value(json!(now())).unwrap();
     };
     goes(&mut scene);
+    let n = *held(&first).first().unwrap();
+    let how =
+        format!("the rollout is paused: the NodePool is being deleted: slipwayctl fleet unblock n{n} --reason WHY");
+    assert_eq!(told(&scene, &scene.round(), n).message, how, "nobody asks it to begin any more");
     obey(&mut scene, &first);
     for _ in 0..2 {
         let round = look(&mut scene);
@@ -420,6 +424,40 @@ fn a_pool_that_is_being_deleted_begins_nothing_and_what_has_begun_ends() {
     // Its rollouts go with it, and others would follow.
     scene.objects.rollouts.clear();
     assert!(scene.round().new.is_empty());
+    // Who resumes it sets nothing going.
+    scene.pool("p", json!({ "paused": { "who": "eve", "why": "lunch" } }));
+    goes(&mut scene);
+    let status = report::pool(scene.round().pools["p"].as_ref().unwrap(), None, now());
+    assert_eq!(status.message, "the NodePool is being deleted; eve: lunch");
+}
+
+/// Somebody's finalizer keeps it for a while, and what follows it would wait for its nodes.
+#[test]
+fn a_rollout_that_is_being_deleted_begins_nothing() {
+    let mut scene = staged(2);
+    scene.objects.rollouts[0].metadata.deletion_timestamp = serde_json::from_value(json!(now())).unwrap();
+    let round = look(&mut scene);
+    assert!(held(&round).is_empty() && round.pools["p"].as_ref().unwrap().decision.steps.is_empty(), "{round:?}");
+}
+
+/// What it says of the payload is heard all the same.
+#[test]
+fn a_canary_whose_node_is_being_deleted_denies_the_payload_that_was_not_well() {
+    let mut scene = Scene::new(4);
+    scene.policy("x", json!({ "maxUnavailable": 4, "steps": [{ "nodes": 2, "soak": "1h" }] }));
+    scene.pool("p", json!({ "policies": ["x"] }));
+    scene.roll();
+    (0..4).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+    let wave = &scene.objects.rollouts[0].spec.plan.waves[0].nodes;
+    let [n, other] = [0, 1].map(|of| wave[of].name[1..].parse::<usize>().unwrap());
+    arrive(&mut scene, other);
+    scene.says(n).denied = vec![v1::Denied { payload: payload(NEW).into(), why: "it was ill".to_owned() }];
+    scene.objects.nodes[n].metadata.deletion_timestamp = serde_json::from_value(json!(now())).unwrap();
+    let round = look(&mut scene);
+    let steps = &round.pools["p"].as_ref().unwrap().decision.steps;
+    assert!(steps.iter().any(|step| matches!(step, Action::Deny { .. })), "{steps:?}");
+    let round = scene.round_at(now() + 2.hours());
+    assert!(held(&round).is_empty(), "the other one has soaked: {:?}", round.ledger);
 }
 
 /// Its place would be taken for nothing, and of the control plane a person would have to free it.

@@ -341,6 +341,20 @@ fn a_grant_of_another_time_deletes_nothing() {
     assert_eq!(turn(&mut fleet).1.len(), 1, "and as it is it does");
 }
 
+/// Its grant is of a rollout that is gone.
+#[test]
+fn nobody_is_deleted_before_the_canaries_of_a_rollout_that_came_since() {
+    let mut fleet = replaced(four(canary()));
+    turn(&mut fleet);
+    let later = fleet.plan.waves[1].nodes[0].clone();
+    let grant = &mut fleet.ledger.grants[0];
+    (grant.replaces.as_mut().unwrap().machine, grant.node) = (format!("machine-{}", later.name), later.clone());
+    let (decision, deleted) = turn(&mut fleet);
+    assert_eq!((deleted.len(), reason(&decision, &later.name)), (0, "EarlierWave"));
+    fleet.passed = 1;
+    assert!(turn(&mut fleet).1.contains(&format!("machine-{}", later.name)), "its wave has come");
+}
+
 #[test]
 fn nobody_is_granted_right_after_another_machine_was_made() {
     // Times have seconds: no node is granted right after another machine was made.
