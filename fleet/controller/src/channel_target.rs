@@ -3,7 +3,8 @@
 //! All nodes of a pool go to one payload at a time. With floors that is the lowest that any node must go through; who is
 //! above it waits there. A node that does not answer holds no other back, and nothing is said of it here. Nor does one that
 //! is skipped, that has failed at the floor, that has no attempt left, or that says that it obeyed a token that was never
-//! given.
+//! given. A soak for nodes that come later is followed to its end, whatever is seen of them meanwhile: one look that misses a
+//! node would have it begin anew.
 //!
 //! No node goes back: one that runs a newer version than the channel's choice is left as it is. So is one with an unknown
 //! version: it may be newer. Known is what the channel has found, what it ever took, and what a rollout brought by a digest
@@ -18,7 +19,7 @@ use slipway_channel::choose::{Choice, Image};
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     channel::{Channel, ChannelStatus, Latest},
-    rollout::Rollout,
+    rollout::{Rollout, SUPERSEDED},
 };
 use slipway_rollout::{blocked::Blocked, ledger::Ledger};
 
@@ -38,6 +39,8 @@ pub struct ChannelTarget {
     pub left_as_is: BTreeMap<String, String>,
     /// UIDs of those of them that run the channel's choice already, while others go through a floor.
     pub ahead: BTreeSet<String>,
+    /// Payloads of the channel that a node wants and does not run, nor will: their rollouts say why.
+    pub failed_at: BTreeSet<Sha256>,
 }
 
 /// The pool that follows.
@@ -84,6 +87,31 @@ impl Pool<'_> {
         votes.min_by_key(order).or_else(|| wants.values().copied().min_by_key(order)).unwrap_or(latest)
     }
 
+    /// The image whose rollout soaks, for a node of a later wave that wants it, or does not say what it runs.
+    fn soaks<'w>(
+        &self,
+        mut images: impl Iterator<Item = &'w Latest>,
+        wants: &BTreeMap<&str, &Latest>,
+    ) -> Option<&'w Latest> {
+        let there = self.nodes.iter().filter(|node| !self.skip.contains(observed_node::name(node)));
+        let there: BTreeSet<&str> = there.map(|node| observed_node::uid(node)).collect();
+        let waits = |uid: &str, image: &Latest| match wants.get(uid) {
+            Some(wanted) => wanted.payload == image.payload,
+            None => there.contains(uid) && runs(self.readings.get(uid)).is_none(),
+        };
+        let is_soaking = |image: &&Latest| {
+            let last = self.bring(image.payload).into_iter().max_by_key(|of| names::number(of));
+            let Some((of, status)) = last.and_then(|of| Some((of, of.status.as_ref()?))) else { return false };
+            let has_stopped = status.paused.is_some() || status.denied.is_some() || status.aborted.is_some();
+            let mut later = of.spec.plan.nodes().filter(|(wave, _)| *wave > status.passed as usize);
+            status.soaking_since.is_some()
+                && status.state != SUPERSEDED
+                && !has_stopped
+                && later.any(|(_, node)| waits(&node.uid, image))
+        };
+        images.find(is_soaking)
+    }
+
     /// Why a node that wants `image` is left as it is while the pool goes to `target`.
     fn waits(&self, node: &core::Node, image: &Latest, target: &Latest) -> String {
         if runs(self.readings.get(observed_node::uid(node))) == Some(image.payload) {
@@ -98,10 +126,15 @@ impl Pool<'_> {
         }
     }
 
+    /// The rollouts of this payload.
+    fn bring(&self, payload: Sha256) -> Vec<&Rollout> {
+        let of = |of: &&Rollout| of.spec.plan.pool == self.name && of.spec.plan.payload == payload;
+        self.rollouts.iter().filter(of).collect()
+    }
+
     /// Why a node does not run this payload, nor will.
     fn failed(&self, node: &core::Node, payload: Sha256) -> Option<String> {
-        let of = |of: &&Rollout| of.spec.plan.pool == self.name && of.spec.plan.payload == payload;
-        let bring: Vec<&Rollout> = self.rollouts.iter().filter(of).collect();
+        let bring = self.bring(payload);
         let uids: Vec<&str> = bring.iter().filter_map(|of| of.metadata.uid.as_deref()).collect();
         let look = self.readings.get(observed_node::uid(node))?;
         let node = observed_node::member(node, self.name, "");
@@ -116,12 +149,12 @@ impl Pool<'_> {
         report.failed.map(|failure| failure.why).or_else(|| self.spent(&bring, &node.uid)).or_else(ahead)
     }
 
-    /// No attempt is left to a node in the last of these rollouts.
+    /// No attempt is left to a node in the last of these rollouts, or its last one ended early, as a person says.
     fn spent(&self, bring: &[&Rollout], uid: &str) -> Option<String> {
         let last = bring.iter().max_by_key(|of| names::number(of))?;
-        let of = last.status.as_ref()?.attempts.get(uid).filter(|of| of.is_spent())?;
-        let count = of.count;
-        self.ledger.held(uid).is_none().then(|| format!("{count} attempts ended without the payload"))
+        let of = last.status.as_ref()?.attempts.get(uid).filter(|_| self.ledger.held(uid).is_none())?;
+        let early = || of.deferred.then(|| "its last attempt ended before the payload ran".to_owned());
+        of.is_spent().then(|| format!("{} attempts ended without the payload", of.count)).or_else(early)
     }
 }
 
@@ -134,8 +167,8 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<ChannelTa
         return Err(format!("the Channel {name:?} has no image: {why}"));
     };
     let choice = choice(&status, latest)?;
-    let images = status.floors.iter().filter_map(|floor| floor.image.as_ref()).chain([latest]);
-    let images: BTreeMap<Sha256, &Latest> = images.map(|image| (image.digest.0, image)).collect();
+    let all = || status.floors.iter().filter_map(|floor| floor.image.as_ref()).chain([latest]);
+    let images: BTreeMap<Sha256, &Latest> = all().map(|image| (image.digest.0, image)).collect();
     let versions = versions(&status, pool.rollouts);
     let brought: BTreeSet<Sha256> = pool.rollouts.iter().map(|of| of.spec.plan.payload).collect();
     let planned = pool.planned();
@@ -160,17 +193,23 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<ChannelTa
             Err(nothing) => _ = left_as_is.insert(uid.to_owned(), nothing.to_string()),
         }
     }
-    let target = pool.lowest_wanted(&status, latest, &wants);
-    let mut ahead = BTreeSet::new();
+    let target = pool.soaks(all(), &wants).unwrap_or_else(|| pool.lowest_wanted(&status, latest, &wants));
+    let (mut ahead, mut failed_at) = (BTreeSet::new(), BTreeSet::new());
     for node in pool.nodes {
         let uid = observed_node::uid(node);
-        let Some(image) = wants.get(uid).filter(|image| **image != target) else { continue };
+        let Some(image) = wants.get(uid) else { continue };
+        if pool.failed(node, image.payload).is_some() {
+            failed_at.insert(image.payload);
+        }
+        if *image == target {
+            continue;
+        }
         left_as_is.insert(uid.to_owned(), pool.waits(node, image, target));
         if runs(pool.readings.get(uid)) == Some(image.payload) {
             ahead.insert(uid.to_owned());
         }
     }
-    Ok(ChannelTarget { image: target.image.clone(), payload: target.payload, left_as_is, ahead })
+    Ok(ChannelTarget { image: target.image.clone(), payload: target.payload, left_as_is, ahead, failed_at })
 }
 
 /// The channel's choice, as it is written.

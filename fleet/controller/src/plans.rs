@@ -23,7 +23,7 @@ use kube::Resource as _;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     pool::{NodePool, Strategy},
-    rollout::{Rollout, RolloutSpec, RolloutStatus},
+    rollout::{Rollout, RolloutSpec, RolloutStatus, SUPERSEDED},
 };
 use slipway_rollout::{
     facts::ObservedNode,
@@ -32,9 +32,6 @@ use slipway_rollout::{
 };
 
 use crate::{names, node_report, observed_node::NodeReading, pools::DesiredState};
-
-/// The state of a rollout whose pool has another target now.
-pub const SUPERSEDED: &str = "Superseded";
 
 /// The largest plan, bytes. etcd takes 1.5 MiB for an object; the rest of it needs some 0.3 MiB.
 const LARGEST: usize = 1_200_000;
@@ -120,10 +117,10 @@ pub fn old<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout]) -> Vec<&'a 
 
 /// Rollouts of this pool that were put aside, or have another one of the same payload after them, but for the last `limit`.
 /// Those that denied a payload stay: it would be tried again. So do those of the pool's payload with a node that `is_open`: it
-/// may have failed there, and would be tried again, too.
+/// may have failed there, and would be tried again, too; and those of `failed_at`, which know what a channel's nodes failed at.
 pub fn expired<'a>(
     pool: &str,
-    (payload, limit): (Sha256, u32),
+    (payload, failed_at, limit): (Sha256, &BTreeSet<Sha256>, u32),
     rollouts: &'a [Rollout],
     is_open: impl Fn(&Node) -> bool,
 ) -> Vec<&'a Rollout> {
@@ -134,8 +131,11 @@ pub fn expired<'a>(
         let is_earlier = plan.payload == payload && Some(names::number(of)) < newest && ended(of);
         is_earlier && !plan.nodes().any(|(_, node)| is_open(node))
     };
-    let is_aside =
-        |of: &&Rollout| of.spec.plan.pool == pool && !is_denied(of) && (state(of) == SUPERSEDED || is_past(of));
+    let is_known = |of: &Rollout| is_denied(of) || failed_at.contains(&of.spec.plan.payload);
+    let is_aside = |of: &&Rollout| {
+        let is_over = (state(of) == SUPERSEDED && !is_known(of)) || (is_past(of) && !is_denied(of));
+        of.spec.plan.pool == pool && is_over
+    };
     let mut aside: Vec<_> = rollouts.iter().filter(is_aside).collect();
     aside.sort_by_key(|of| Reverse((of.metadata.creation_timestamp.clone(), of.metadata.name.clone())));
     aside.into_iter().skip(limit as usize).collect()

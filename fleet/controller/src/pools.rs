@@ -92,6 +92,8 @@ pub struct DesiredState {
     pub left_as_is: BTreeMap<String, String>,
     /// UIDs of those of them that run the channel's choice already, while others go through a floor.
     pub ahead: BTreeSet<String>,
+    /// Payloads that a node of a channel's pool has failed at.
+    pub failed_at: BTreeSet<Sha256>,
     /// The label that says where a node is.
     pub zones: String,
 }
@@ -219,14 +221,14 @@ pub fn desired_state(
     let left_out = skipped.iter().copied().chain(going().map(|node| observed_node::name(node))).collect();
     let followers = Pool { name, nodes, readings, ledger, skip: &left_out, rollouts: &objects.rollouts };
     let goal = target(&pool.spec, objects, followers);
-    let ChannelTarget { image, payload, mut left_as_is, ahead } = goal.map_err(Problem::NoTarget)?;
+    let ChannelTarget { image, payload, mut left_as_is, ahead, failed_at } = goal.map_err(Problem::NoTarget)?;
     let zones = rules.zone_label().unwrap_or(ZONE).to_owned();
     let uid = |node: &&core::Node| observed_node::uid(node).to_owned();
     let skip = nodes.iter().filter(|node| skipped.contains(observed_node::name(node))).map(uid);
     let skip = skip.chain(left_as_is.keys().cloned()).collect();
     let going: BTreeSet<String> = going().map(uid).collect();
     left_as_is.extend(going.iter().map(|uid| (uid.clone(), GOING.to_owned())));
-    Ok(DesiredState { pool: pool.clone(), rules, image, payload, skip, going, left_as_is, ahead, zones })
+    Ok(DesiredState { pool: pool.clone(), rules, image, payload, skip, going, left_as_is, ahead, failed_at, zones })
 }
 
 pub(crate) fn policy(
@@ -243,7 +245,8 @@ pub(crate) fn policy(
 fn target(pool: &NodePoolSpec, objects: &Objects, followers: Pool<'_>) -> Result<ChannelTarget, String> {
     match pool.target.named() {
         Some(Named::Image(image, payload)) => {
-            Ok(ChannelTarget { image: image.to_owned(), payload, left_as_is: BTreeMap::new(), ahead: BTreeSet::new() })
+            let (left_as_is, ahead, failed_at) = Default::default();
+            Ok(ChannelTarget { image: image.to_owned(), payload, left_as_is, ahead, failed_at })
         }
         Some(Named::Channel(name)) => match objects.channels.get(name) {
             None => Err(format!(

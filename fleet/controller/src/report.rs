@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use slipway_fleet_objects::{
     condition,
     pool::{Approval, NodePool, NodePoolStatus},
-    rollout::{ApprovalRecord, FINISHED, INCOMPLETE, Replacing, Rollout, RolloutStatus},
+    rollout::{ApprovalRecord, FINISHED, INCOMPLETE, Replacing, Rollout, RolloutStatus, SUPERSEDED},
     upgrade::NodeUpgradeStatus,
 };
 use slipway_node_api::{
@@ -24,7 +24,7 @@ use crate::{
     node_report,
     nodes::Answer,
     observed_node::NodeReading,
-    plans::{self, SUPERSEDED},
+    plans,
     pools::Problem,
     round::{PoolRound, Superseded},
     sentences::{LONGEST, brief, goes_on, is_silent, reboot, sentence_of_node, short},

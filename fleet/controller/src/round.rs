@@ -200,7 +200,7 @@ fn expired<'a>(name: &str, of: &PoolRound, objects: &'a Objects) -> Vec<&'a Roll
     let done: BTreeSet<&str> = runs.map(|observed| observed.node.uid.as_str()).collect();
     let is_open = |node: &Node| there.contains(node.uid.as_str()) && !done.contains(node.uid.as_str());
     let limit = of.desired.pool.spec.revision_history_limit;
-    plans::expired(name, (payload, limit), &objects.rollouts, is_open)
+    plans::expired(name, (payload, &of.desired.failed_at, limit), &objects.rollouts, is_open)
 }
 
 /// The limits of pools whose labels name nodes that an older pool has, by the names of these pools. Grants of this round change

@@ -18,6 +18,8 @@ use crate::Attribution;
 
 /// The state of a rollout whose nodes are all done, but for those that people left out.
 pub const FINISHED: &str = "Finished";
+/// The state of a rollout whose pool has another target now.
+pub const SUPERSEDED: &str = "Superseded";
 /// The state of a rollout of which nothing is left to do, and some nodes are not done, such as those that failed.
 pub const INCOMPLETE: &str = "Incomplete";
 

@@ -1,7 +1,7 @@
 //! Pools that follow a channel.
 
 use serde_json::{Value, json};
-use slipway_fleet::report;
+use slipway_fleet::{observed_node::NoReport, report};
 use slipway_node_api::v1::{Denied, HealthState};
 
 use crate::scene::{Scene, now, payload};
@@ -209,14 +209,85 @@ fn who_comes_back_from_a_floor_without_a_word_or_lies_about_its_token_holds_nobo
     scene.roll();
     let why = "it must go through 1.4.0 first, and failed there: 5 attempts ended without the payload";
     assert_eq!(said(&scene, 0), why);
-    // A token that was never given.
+    // Its rollout knows of that as long as the node is there.
+    let with = |limit: u32| json!({ "target": { "channel": "stable" }, "revisionHistoryLimit": limit });
+    scene.pool("p", with(0));
+    scene.objects.rollouts[0].status.as_mut().unwrap().state = "Superseded".to_owned();
+    assert_eq!((target(&scene), scene.round().expired.len()), (payload("2.0.0"), 0));
+    runs(&mut scene, 0, "1.4.0");
+    assert_eq!(scene.round().expired.len(), 1);
+    runs(&mut scene, 0, "1.0.0");
+    scene.pool("p", with(10));
+    // A person has freed its grant.
     scene.objects.rollouts.truncate(1);
+    let deferred = json!({ "attempts": { "uid-0": { "count": 0, "token": 5, "deferred": true } } });
+    scene.objects.rollouts[0].status = Some(serde_json::from_value(deferred).unwrap());
+    assert_eq!(target(&scene), payload("2.0.0"));
+    // A token that was never given.
     scene.objects.rollouts[0].status = None;
     scene.says(0).token = 6;
     assert_eq!(planned(&scene), to("2.0.0", &["n1", "n2"]));
     // The ledger was lost, most nodes say: nobody has lied.
     (1..3).for_each(|n| scene.says(n).token = 6);
     assert_eq!((target(&scene), planned(&scene)), (payload("1.4.0"), vec![]));
+}
+
+/// It would begin anew, and nobody would count that.
+#[test]
+fn a_soak_is_followed_to_its_end_whatever_one_look_sees_of_those_who_wait_for_it() {
+    let floors = json!([{ "version": "1.4.0", "image": latest("1.4.0") }]);
+    let with = |floors: &Value| status(&["1.0.0", "1.4.0", "2.0.0"], floors.clone());
+    let soaking = |run: &[&str], to: &str| {
+        let mut scene = scene(with(&floors), run);
+        scene.policy("x", json!({ "steps": [{ "nodes": 1, "soak": "1h" }] }));
+        scene.pool("p", json!({ "target": { "channel": "stable" }, "policies": ["x"] }));
+        scene.roll();
+        let plan = &scene.objects.rollouts[0].spec.plan;
+        let [canary, other] = [0, 1].map(|wave| plan.waves[wave].nodes[0].name[1..].parse::<usize>().unwrap());
+        runs(&mut scene, canary, to);
+        let soaks = json!({ "state": "Waiting", "soakingSince": now() });
+        scene.objects.rollouts[0].status = Some(serde_json::from_value(soaks).unwrap());
+        (scene, other)
+    };
+    let target = |scene: &Scene| {
+        let round = scene.round();
+        (round.pools["p"].as_ref().unwrap().desired.payload, round.aside.len())
+    };
+    let at_the_floor = || soaking(&["1.0.0", "1.0.0", "2.0.0"], "1.4.0");
+    type Lie = fn(&mut Scene, usize);
+    let blind: Lie = |scene, _| {
+        for look in scene.readings.values_mut() {
+            look.status = Err(NoReport::Unasked("the CA is away".to_owned()));
+        }
+    };
+    let lies: [Lie; 3] = [|scene, n| scene.silence(n), |scene, n| scene.says(n).token = 99, blind];
+    for lie in lies {
+        let (mut scene, other) = at_the_floor();
+        lie(&mut scene, other);
+        assert_eq!(target(&scene), (payload("1.4.0"), 0));
+    }
+    // Nor does one that says that it needs the floor stop the soak of the choice.
+    let (mut scene, other) = soaking(&["1.4.0", "1.4.0", "1.4.0"], "2.0.0");
+    runs(&mut scene, other, "1.0.0");
+    assert_eq!(target(&scene), (payload("2.0.0"), 0));
+    // It has an end, is for somebody, and holds nobody at a floor that the channel has no more.
+    let free: [Lie; 6] = [
+        |scene, _| scene.objects.rollouts[0].status = serde_json::from_value(json!({ "passed": 1 })).unwrap(),
+        |scene, _| scene.objects.rollouts[0].status.as_mut().unwrap().paused = Some("n1 ran it".to_owned()),
+        |scene, _| scene.objects.rollouts[0].status.as_mut().unwrap().state = "Superseded".to_owned(),
+        |scene, n| scene.objects.nodes.retain(|node| node.metadata.name != Some(format!("n{n}"))),
+        |scene, n| {
+            let skip = json!([{ "node": format!("n{n}"), "who": "eve", "why": "on loan" }]);
+            scene.pool("p", json!({ "target": { "channel": "stable" }, "policies": ["x"], "skip": skip }));
+        },
+        |scene, _| says(scene, status(&["1.0.0", "1.4.0", "2.0.0"], json!([]))),
+    ];
+    for (n, free) in free.into_iter().enumerate() {
+        let (mut scene, other) = at_the_floor();
+        scene.silence(other);
+        free(&mut scene, other);
+        assert_eq!(target(&scene).0, payload("2.0.0"), "{n}");
+    }
 }
 
 #[test]
