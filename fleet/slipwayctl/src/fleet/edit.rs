@@ -82,6 +82,7 @@ pub fn resume(pool: &Value, rollout: Option<&Rollout>, agreed: Option<Sha256>) -
         "Denied" | "Aborted" => format!("; but its rollout is {state}: {}", text(&status["message"])),
         _ => rollout.filter(|of| follows(pool, of).is_ok()).map(stopped).unwrap_or_default(),
     };
+    let but = but_going(pool) + &but;
     if there.is_null() {
         return Edit::already(format!("is not paused{but}"));
     }
@@ -101,6 +102,12 @@ fn stopped(rollout: &Rollout) -> String {
     .unwrap_or_default()
 }
 
+/// A pool that is being deleted begins nothing, whatever else a person allows; empty if it is not.
+fn but_going(pool: &Value) -> String {
+    let is_going = !pool["metadata"]["deletionTimestamp"].is_null();
+    if is_going { "; but the pool is being deleted: nothing begins in it".to_owned() } else { String::new() }
+}
+
 /// The pauses that hold a rollout back all the same, whatever else a person allows; empty if there is none.
 fn but_paused(pool: &Value, rollout: &Rollout) -> String {
     let there = &pool["spec"]["paused"];
@@ -110,7 +117,7 @@ fn but_paused(pool: &Value, rollout: &Rollout) -> String {
         let (who, why, name) = (text(&there["who"]), text(&there["why"]), text(&pool["metadata"]["name"]));
         format!("; but the pool is paused by {who}: {why}; to let it go on: slipwayctl fleet resume {name}")
     };
-    by_person + &stopped(rollout)
+    but_going(pool) + &by_person + &stopped(rollout)
 }
 
 fn another_plan(Plan { pool, hash, .. }: &Plan, rollout: &str) -> String {

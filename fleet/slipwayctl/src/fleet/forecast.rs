@@ -63,7 +63,7 @@ pub struct Forecast {
     pub waves: Vec<Wave>,
     /// When the last soak is over, at the earliest; null if that never comes.
     pub ends: Option<Timestamp>,
-    /// Why nothing more of it begins: it is denied, given up, or has stopped by itself. Then no node has a time.
+    /// Why nothing more of it begins: denied, given up, stopped by itself, or its pool goes. Then no node has a time.
     pub stopped: Option<String>,
     /// It is paused. The times are those of a rollout that is resumed now.
     pub paused: bool,
@@ -148,10 +148,11 @@ pub async fn forecast(
     let is_seen = of.metadata.generation.unwrap_or(0) == status.observed_generation;
     let behind =
         !is_seen || status.rollout != rollout.metadata.name || status.payload != Some(rollout.spec.plan.payload);
+    let goes = of.metadata.deletion_timestamp.is_some();
     Ok(Forecast {
         behind,
         paused: of.spec.paused.is_some(),
-        ..Forecast::new(pool, status.nodes, &rollout, &rules, &upgrades, (takes, window_override, now))
+        ..Forecast::new((pool, goes), status.nodes, &rollout, &rules, &upgrades, (takes, window_override, now))
     })
 }
 
@@ -179,7 +180,7 @@ fn rules(name: &str, pool: &NodePool, policies: ByName<UpgradePolicy>) -> Result
 
 impl Forecast {
     fn new(
-        pool: &str,
+        (pool, goes): (&str, bool),
         size: u32,
         rollout: &Rollout,
         rules: &Rules,
@@ -203,7 +204,8 @@ impl Forecast {
         let progress = Progress { size, passed: status.passed as usize, begun: &begun, window_override };
         let times = preview::times(plan, rules, progress, takes, now);
         let denied = status.denied.as_ref().map(|why| format!("the payload is denied: {why}"));
-        let stopped = denied.or_else(|| status.aborted.as_ref().map(|why| format!("it is given up: {why}")));
+        let goes = goes.then(|| "the pool is being deleted".to_owned());
+        let stopped = goes.or(denied).or_else(|| status.aborted.as_ref().map(|why| format!("it is given up: {why}")));
         let name = rollout.metadata.name.clone().unwrap_or_default();
         // Nobody resumes what the controllers have paused themselves.
         let again = format!("mend that; kubectl delete rollout{GROUP}/{name} has it tried again");
@@ -338,6 +340,11 @@ mod tests {
 
     /// The text of a plan of two waves with a node each, where nodes say `reasons`.
     fn text(status: &Value, reasons: [&str; 2], policies: &[Value]) -> String {
+        text_of(false, status, reasons, policies)
+    }
+
+    /// The same where the pool goes, or does not.
+    fn text_of(goes: bool, status: &Value, reasons: [&str; 2], policies: &[Value]) -> String {
         let zeros = "0".repeat(64);
         let node = |n: u32| json!({ "uid": format!("u{n}"), "name": format!("n{n}"), "pool": "p", "role": "worker" });
         let waves = json!([{ "nodes": [node(1)], "soak": "1h" }, { "nodes": [node(2)], "soak": null }]);
@@ -359,7 +366,7 @@ mod tests {
         let rules = Rules::try_from(policies.collect::<Vec<_>>()).unwrap();
         let (takes, now) = (PositiveDuration::minutes(10), "2026-06-01T12:00:00Z".parse().unwrap());
         let rollout: Rollout = serde_json::from_value(rollout).unwrap();
-        Forecast::new("p", 2, &rollout, &rules, &upgrades, (takes, None, now)).to_string()
+        Forecast::new(("p", goes), 2, &rollout, &rules, &upgrades, (takes, None, now)).to_string()
     }
 
     #[test]
@@ -385,6 +392,8 @@ mod tests {
                    again";
         assert!(stopped.contains(&format!("\nNothing more of it begins: {how}.\n")), "{stopped}");
         assert!(!stopped.contains("resumed") && stopped.matches("  never").count() == 2, "{stopped}");
+        let goes = text_of(true, &json!({ "denied": "n1 ran it" }), ["PayloadDenied", "PayloadDenied"], &[]);
+        assert!(goes.contains("\nNothing more of it begins: the pool is being deleted.\n"), "{goes}");
     }
 
     #[test]

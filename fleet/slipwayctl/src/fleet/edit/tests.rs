@@ -62,6 +62,12 @@ fn a_pause_of_the_controllers_own_is_told_to_who_would_have_the_rollout_go() {
     for says in [run(&free, &of), approves(&free)] {
         assert!(says.ends_with(own) && !says.contains("lunch"), "{says}");
     }
+    let mut goes = pool(&free, "p-1");
+    goes["metadata"]["deletionTimestamp"] = json!(now);
+    let says = resume(&goes, Some(&of), None).unwrap().says;
+    assert_eq!(says, format!("is not paused; but the pool is being deleted: nothing begins in it{own}"));
+    let says = approve(&goes, &of, (None, Some(1)), &asked, &alice()).unwrap().says;
+    assert!(says.ends_with(&format!("; but the pool is being deleted: nothing begins in it{own}")), "{says}");
     let says = run(&paused, &rollout("Paused"));
     assert!(says.ends_with(persons), "{says}");
     // It holds back nobody who goes back.
