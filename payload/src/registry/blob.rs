@@ -15,7 +15,8 @@ use ureq::{BodyReader, http::StatusCode};
 use super::{
     endpoint::{Answer, Endpoints, GetRequest, Version},
     foreign,
-    request_error::{self, RequestError, RequestErrorKind, header, proxy_of},
+    proxy_connector::proxy_of,
+    request_error::{self, RequestError, RequestErrorKind, header},
     retry::RetrySchedule,
     url::Origin,
 };

@@ -7,10 +7,7 @@ use std::{env, net::IpAddr};
 
 use ureq::{Agent, Body, Proxy, http::Response};
 
-use super::{
-    request_error::{RequestError, ThroughProxy},
-    url::Origin,
-};
+use super::{proxy_connector::ThroughProxy, request_error::RequestError, url::Origin};
 
 /// The proxies that the environment names.
 #[derive(Clone, Debug, Default)]

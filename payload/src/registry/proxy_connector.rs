@@ -10,8 +10,9 @@ use std::sync::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ureq::{
-    Error, Proxy,
+    Body, Error, Proxy,
     config::Config,
+    http::Response,
     unversioned::transport::{
         Buffers, ConnectProxyConnector, ConnectionDetails, Connector, Either, NextTimeout, Transport,
     },
@@ -22,6 +23,15 @@ pub struct ProxyConnector {
     tunnel: ConnectProxyConnector,
     /// Of the connection to the proxy itself.
     direct: Config,
+}
+
+/// Stands with an answer that came through a proxy: the proxy's name. Without TLS the proxy may have given it itself.
+#[derive(Clone, Debug)]
+pub struct ThroughProxy(pub String);
+
+/// The name of the proxy that an answer came through.
+pub fn proxy_of(response: &Response<Body>) -> Option<String> {
+    response.extensions().get::<ThroughProxy>().map(|ThroughProxy(proxy)| proxy.clone())
 }
 
 /// A fault between this machine and its proxy.

@@ -10,7 +10,11 @@ use rustls::{AlertDescription, CertificateError, pki_types::UnixTime};
 use serde::Deserialize;
 use ureq::{Body, http::Response};
 
-use super::{proxy_connector::AtProxy, tls::Unsupported, url::Origin};
+use super::{
+    proxy_connector::{AtProxy, ThroughProxy, proxy_of},
+    tls::Unsupported,
+    url::Origin,
+};
 use crate::{image::ImageError, trust::Time};
 
 // Longest `Retry-After` that we wait for, seconds: someone may be watching the machine. Dates are ignored, because the
@@ -40,15 +44,6 @@ pub enum RequestErrorKind {
     Unsigned,
     /// A [`Self::Fetch`] of which the registry says that it does not know such requests.
     Unsupported,
-}
-
-/// Stands with an answer that came through a proxy: the proxy's name. Without TLS the proxy may have given it itself.
-#[derive(Clone, Debug)]
-pub struct ThroughProxy(pub String);
-
-/// The name of the proxy that an answer came through.
-pub fn proxy_of(response: &Response<Body>) -> Option<String> {
-    response.extensions().get::<ThroughProxy>().map(|ThroughProxy(proxy)| proxy.clone())
 }
 
 #[derive(Clone, Debug)]
