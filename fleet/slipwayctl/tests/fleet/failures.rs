@@ -109,27 +109,29 @@ fn what_cannot_be_understood_is_named_and_hides_nothing_else() {
     assert!(text.contains("n1  Done"), "its plan is understood: {text}");
 }
 
-#[test]
-fn an_api_server_that_is_not_there_is_unreachable() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("config");
+/// What is said of [`nobody_there`].
+const UNREACHABLE: &str = "unreachable: the API server http://127.0.0.1:1 does not answer: client error (Connect): ";
+
+/// A kubeconfig of an API server that is not there.
+fn nobody_there() -> Value {
     let cluster = json!({ "server": "http://127.0.0.1:1" });
-    let config = json!({
+    json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "t",
         "clusters": [{ "name": "t", "cluster": cluster }], "users": [{ "name": "t", "user": {} }],
         "contexts": [{ "name": "t", "context": { "cluster": "t", "user": "t" } }],
-    });
-    fs::write(&path, config.to_string()).unwrap();
-    let run = |words: &[&str]| -> Ended { fleet(&path, words).output().unwrap().into() };
-    let unreachable = "unreachable: the API server http://127.0.0.1:1 does not answer: client error (Connect): ";
-    let told = run(&["status"]).fails(4);
-    assert!(told.contains(unreachable), "{told}");
-    // A proxy of the environment is for registries.
+    })
+}
+
+#[test]
+fn a_proxy_of_the_environment_is_for_registries() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config");
+    fs::write(&path, nobody_there().to_string()).unwrap();
     for name in ["HTTPS_PROXY", "https_proxy"] {
         for proxy in ["http://me:secret@127.0.0.1:2/", "http://me:se#cret@127.0.0.1:2/"] {
             let proxied = fleet(&path, &["status"]).env(name, proxy).output().unwrap();
             let told = Ended::from(proxied).fails(4);
-            assert!(told.contains(unreachable) && !told.contains("cret"), "{told}");
+            assert!(told.contains(UNREACHABLE) && !told.contains("cret"), "{told}");
         }
     }
     let proxied = fleet(&path, &["status"]).env("HTTPS_PROXY", "http://me:se cret@127.0.0.1:2/").output().unwrap();
@@ -138,11 +140,21 @@ fn an_api_server_that_is_not_there_is_unreachable() {
         told.contains("$HTTPS_PROXY, or proxy-url of the kubeconfig, is no address") && !told.contains("cret"),
         "{told}"
     );
-    let mut named = config.clone();
+    let mut named = nobody_there();
     named["clusters"][0]["cluster"]["proxy-url"] = "http://me:secret@127.0.0.1:2".into();
     fs::write(dir.path().join("named"), named.to_string()).unwrap();
     let told = Ended::from(fleet(&dir.path().join("named"), &["status"]).output().unwrap()).fails(2);
     assert!(told.contains("the kubeconfig: it names a proxy (proxy-url)") && !told.contains("secret"), "{told}");
+}
+
+#[test]
+fn an_api_server_that_is_not_there_is_unreachable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config");
+    fs::write(&path, nobody_there().to_string()).unwrap();
+    let run = |words: &[&str]| -> Ended { fleet(&path, words).output().unwrap().into() };
+    let told = run(&["status"]).fails(4);
+    assert!(told.contains(UNREACHABLE), "{told}");
     let none = "no way to the API server: the kubeconfig has no context \"other\"; its contexts: t\n";
     assert!(run(&["status", "--context", "other"]).fails(2).ends_with(none));
     let file = path.to_str().unwrap();
@@ -153,7 +165,7 @@ fn an_api_server_that_is_not_there_is_unreachable() {
     let missing = dir.path().join("missing").display().to_string();
     for named in [format!("{missing}:{file}"), format!("{file}:{missing}"), format!(":{missing}::{file}")] {
         let told = Ended::from(fleet(Path::new(&named), &["status"]).output().unwrap()).fails(4);
-        assert!(told.contains(unreachable), "{told}");
+        assert!(told.contains(UNREACHABLE), "{told}");
     }
     for named in [format!("{missing}:{missing}2"), format!("{missing}:")] {
         let told = Ended::from(fleet(Path::new(&named), &["status"]).output().unwrap()).fails(2);
