@@ -40,11 +40,7 @@ fn inspect_target(target: OsString) -> Result<InspectTarget, String> {
     let text = target.to_string_lossy();
     match text.split_once(':') {
         Some((scheme, _)) if !scheme.contains('/') => {
-            // A URL is no name of a file.
-            let hint = |e| match text.contains("://") {
-                true => e,
-                false => format!("{e}; a disk or an image file of this name is ./{}", redact_value(&text)),
-            };
+            let hint = |e| format!("{e}; a disk or an image file of this name is ./{}", redact_value(&text));
             text.parse().map(InspectTarget::Source).map_err(hint)
         }
         _ => Ok(InspectTarget::Disk(target.into())),
