@@ -12,9 +12,10 @@ use std::{
 };
 
 use slipway_test_support::{
+    files,
     images::{Layout, Pack, built},
     registry::{Authority, Debian, Image},
-    world::{Loop, Payload, assets},
+    world::{Loop, Payload, assets, noise},
 };
 use tempfile::TempDir;
 
@@ -140,12 +141,14 @@ impl Sandbox {
 /// A payload with the headers of one; `n` makes its bytes its own.
 fn payload(dir: &Path, version: &str, n: u8) {
     let payload = Payload::new(dir);
-    for name in Payload::FILES {
+    for name in [Payload::KERNEL, Payload::ROOTFS] {
         let mut bytes = payload.read(name);
         let last = bytes.len() - 1;
         bytes[last] ^= n;
         payload.write(name, bytes);
     }
+    // Linux stops at bytes behind an archive.
+    payload.write(Payload::INITRAMFS, files::initramfs_of(9_000, &noise(n.into(), 9_000)));
     if dir.ends_with("payload-arm64") {
         let mut kernel = payload.read(Payload::KERNEL);
         kernel[0x1fe..0x206].fill(0);
