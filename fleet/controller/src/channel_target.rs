@@ -74,11 +74,9 @@ impl Pool<'_> {
         status: &ChannelStatus,
         latest: &'w Latest,
         wants: &BTreeMap<&str, &'w Latest>,
+        failed: &BTreeMap<&str, String>,
     ) -> &'w Latest {
-        let votes = self.nodes.iter().filter_map(|node| {
-            let image = *wants.get(observed_node::uid(node))?;
-            self.failed(node, image.payload).is_none().then_some(image)
-        });
+        let votes = wants.iter().filter(|(uid, _)| !failed.contains_key(*uid)).map(|(_, image)| *image);
         // Every version here was read from an image: floors and choice are in their order.
         let order = |image: &&Latest| {
             let floor = status.floors.iter().position(|floor| floor.image.as_ref() == Some(*image));
@@ -100,7 +98,7 @@ impl Pool<'_> {
             None => there.contains(uid) && runs(self.readings.get(uid)).is_none(),
         };
         let is_soaking = |image: &&Latest| {
-            let last = self.bring(image.payload).into_iter().max_by_key(|of| names::number(of));
+            let last = names::last(self.name, image.payload, self.rollouts);
             let Some((of, status)) = last.and_then(|of| Some((of, of.status.as_ref()?))) else { return false };
             let has_stopped = status.paused.is_some() || status.denied.is_some() || status.aborted.is_some();
             let mut later = of.spec.plan.nodes().filter(|(wave, _)| *wave > status.passed as usize);
@@ -112,30 +110,24 @@ impl Pool<'_> {
         images.find(is_soaking)
     }
 
-    /// Why a node that wants `image` is left as it is while the pool goes to `target`.
-    fn waits(&self, node: &core::Node, image: &Latest, target: &Latest) -> String {
-        if runs(self.readings.get(observed_node::uid(node))) == Some(image.payload) {
+    /// Why a node that wants `image` is left as it is while the pool goes to `target`; it may have failed with its own.
+    fn waits(&self, uid: &str, image: &Latest, target: &Latest, failed: Option<&String>) -> String {
+        if runs(self.readings.get(uid)) == Some(image.payload) {
             return format!(
                 "it runs {}, the channel's choice; others of its pool go through {} first",
                 image.version, target.version
             );
         }
-        match self.failed(node, image.payload) {
+        match failed {
             Some(why) => format!("it must go through {} first, and failed there: {why}", image.version),
             None => format!("it waits: others of its pool go through {} first", target.version),
         }
     }
 
-    /// The rollouts of this payload.
-    fn bring(&self, payload: Sha256) -> Vec<&Rollout> {
-        let of = |of: &&Rollout| of.spec.plan.pool == self.name && of.spec.plan.payload == payload;
-        self.rollouts.iter().filter(of).collect()
-    }
-
     /// Why a node does not run this payload, nor will.
     fn failed(&self, node: &core::Node, payload: Sha256) -> Option<String> {
-        let bring = self.bring(payload);
-        let uids: Vec<&str> = bring.iter().filter_map(|of| of.metadata.uid.as_deref()).collect();
+        let bring = names::rollouts(self.name, payload, self.rollouts);
+        let uids: Vec<&str> = bring.filter_map(|of| of.metadata.uid.as_deref()).collect();
         let look = self.readings.get(observed_node::uid(node))?;
         let node = observed_node::member(node, self.name, "");
         // Also one that ended before the reboot: a node that a budget blocks keeps no other node at a floor.
@@ -146,12 +138,12 @@ impl Pool<'_> {
         let highest = self.ledger.highest();
         let ahead =
             || (report.token > highest).then(|| Blocked::TokenAhead { token: report.token, highest }.to_string());
-        report.failed.map(|failure| failure.why).or_else(|| self.spent(&bring, &node.uid)).or_else(ahead)
+        report.failed.map(|failure| failure.why).or_else(|| self.spent(payload, &node.uid)).or_else(ahead)
     }
 
-    /// No attempt is left to a node in the last of these rollouts, or its last one ended early, as a person says.
-    fn spent(&self, bring: &[&Rollout], uid: &str) -> Option<String> {
-        let last = bring.iter().max_by_key(|of| names::number(of))?;
+    /// No attempt is left to a node in the last rollout of this payload, or its last one ended early, as a person says.
+    fn spent(&self, payload: Sha256, uid: &str) -> Option<String> {
+        let last = names::last(self.name, payload, self.rollouts)?;
         let of = last.status.as_ref()?.attempts.get(uid).filter(|_| self.ledger.held(uid).is_none())?;
         let early = || of.deferred.then(|| "its last attempt ended before the payload ran".to_owned());
         of.is_spent().then(|| format!("{} attempts ended without the payload", of.count)).or_else(early)
@@ -193,22 +185,20 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<ChannelTa
             Err(nothing) => _ = left_as_is.insert(uid.to_owned(), nothing.to_string()),
         }
     }
-    let target = pool.soaks(all(), &wants).unwrap_or_else(|| pool.lowest_wanted(&status, latest, &wants));
-    let (mut ahead, mut failed_at) = (BTreeSet::new(), BTreeSet::new());
-    for node in pool.nodes {
-        let uid = observed_node::uid(node);
-        let Some(image) = wants.get(uid) else { continue };
-        if pool.failed(node, image.payload).is_some() {
-            failed_at.insert(image.payload);
-        }
-        if *image == target {
-            continue;
-        }
-        left_as_is.insert(uid.to_owned(), pool.waits(node, image, target));
+    let wanting = pool.nodes.iter().filter_map(|node| Some((*node, wants.get(observed_node::uid(node))?)));
+    let failed =
+        wanting.filter_map(|(node, image)| Some((observed_node::uid(node), pool.failed(node, image.payload)?)));
+    let failed: BTreeMap<&str, String> = failed.collect();
+    let target = pool.soaks(all(), &wants).unwrap_or_else(|| pool.lowest_wanted(&status, latest, &wants, &failed));
+    let mut ahead = BTreeSet::new();
+    for (uid, image) in wants.iter().filter(|(_, image)| **image != target) {
+        let uid = *uid;
+        left_as_is.insert(uid.to_owned(), pool.waits(uid, image, target, failed.get(uid)));
         if runs(pool.readings.get(uid)) == Some(image.payload) {
             ahead.insert(uid.to_owned());
         }
     }
+    let failed_at = failed.keys().map(|uid| wants[uid].payload).collect();
     Ok(ChannelTarget { image: target.image.clone(), payload: target.payload, left_as_is, ahead, failed_at })
 }
 

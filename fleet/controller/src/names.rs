@@ -39,6 +39,16 @@ pub fn number(rollout: &Rollout) -> u32 {
     number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
+/// The rollouts of this payload in this pool.
+pub fn rollouts<'a>(pool: &str, payload: Sha256, all: &'a [Rollout]) -> impl Iterator<Item = &'a Rollout> {
+    all.iter().filter(move |of| of.spec.plan.pool == pool && of.spec.plan.payload == payload)
+}
+
+/// The last one of them.
+pub fn last<'a>(pool: &str, payload: Sha256, all: &'a [Rollout]) -> Option<&'a Rollout> {
+    rollouts(pool, payload, all).max_by_key(|of| number(of))
+}
+
 /// The name of the rollout of this payload in this pool that comes after `last`. Of two controllers that make one at once,
 /// the second is told that it is there already.
 pub fn rollout(pool: &str, payload: Sha256, last: Option<&Rollout>) -> String {

@@ -80,7 +80,7 @@ pub fn counting<'a>(
     rollouts: &'a [Rollout],
     readings: &BTreeMap<String, NodeReading>,
 ) -> Vec<&'a Rollout> {
-    let mut counting: Vec<_> = of_payload(pool, payload, rollouts).collect();
+    let mut counting: Vec<_> = names::rollouts(pool, payload, rollouts).collect();
     counting.sort_by_key(|of| Reverse(names::number(of)));
     // A further rollout has no node of the one before it. If it has one, all before it are over, also when nodes come back.
     if let Some(last) = counting.windows(2).position(|pair| begins_anew(pair[0], pair[1])) {
@@ -95,15 +95,6 @@ fn begins_anew(rollout: &Rollout, before: &Rollout) -> bool {
     let planned: BTreeSet<&str> = before.spec.plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
     let is_next = names::number(rollout) == names::number(before).saturating_add(1);
     is_next && rollout.spec.plan.nodes().any(|(_, node)| planned.contains(node.uid.as_str()))
-}
-
-/// The last rollout of this payload in this pool.
-pub fn last<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout]) -> Option<&'a Rollout> {
-    of_payload(pool, payload, rollouts).max_by_key(|of| names::number(of))
-}
-
-fn of_payload<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout]) -> impl Iterator<Item = &'a Rollout> {
-    rollouts.iter().filter(move |of| of.spec.plan.pool == pool && of.spec.plan.payload == payload)
 }
 
 /// Rollouts of this pool that bring something else, and were not put aside yet. The newest is the last.
@@ -125,7 +116,7 @@ pub fn expired<'a>(
     is_open: impl Fn(&Node) -> bool,
 ) -> Vec<&'a Rollout> {
     let is_denied = |of: &Rollout| of.status.as_ref().is_some_and(|status| status.denied.is_some());
-    let newest = last(pool, payload, rollouts).map(names::number);
+    let newest = names::last(pool, payload, rollouts).map(names::number);
     let is_past = |of: &Rollout| {
         let plan = &of.spec.plan;
         let is_earlier = plan.payload == payload && Some(names::number(of)) < newest && ended(of);
@@ -167,7 +158,7 @@ pub fn followed<'a>(
     let goes_on = |last: &&Rollout| !is_over(last, readings);
     match old(pool, payload, rollouts).last() {
         Some(old) if is_held => Followed { rollout: Some(old), leaves: true },
-        _ => Followed { rollout: last(pool, payload, rollouts).filter(goes_on), leaves: false },
+        _ => Followed { rollout: names::last(pool, payload, rollouts).filter(goes_on), leaves: false },
     }
 }
 

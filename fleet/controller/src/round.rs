@@ -17,7 +17,7 @@ use slipway_rollout::{
 pub use crate::observation::{Observation, Reboot, RejectedWrites};
 use crate::{
     cluster::Objects,
-    node_report,
+    names, node_report,
     observed_node::{self, NoReport},
     plans,
     pool_facts::{Seen, Told, seen},
@@ -151,7 +151,7 @@ impl Round {
     /// The rollouts of a pool that come and go.
     fn rollouts(&mut self, name: &str, pool_round: &PoolRound, observation: Observation<'_>) {
         let (desired, rollouts) = (&pool_round.desired, &observation.objects.rollouts);
-        let last = plans::last(name, desired.payload, rollouts);
+        let last = names::last(name, desired.payload, rollouts);
         let nodes = (pool_round.facts.nodes.as_slice(), &doubtful(pool_round, observation));
         // What is made for a pool that goes would go with it, and be made again.
         let next = || plans::next(desired, nodes, (last, observation.readings), observation.own);

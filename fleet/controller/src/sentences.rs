@@ -36,7 +36,7 @@ pub(crate) fn goes_on(why: &Blocked) -> bool {
     is_asked || matches!(why, Deletes { .. } | MachineGoes { .. } | SuccessorJoins { .. })
 }
 
-/// The same for the node's own status. Where it waits for others it names neither them nor their time: each word of one
+/// As [`sentence`], for the node's own status. Where it waits for others it names neither them nor their time: each word of one
 /// node would else be a write for every node that waits. The pool and the rollout name them.
 pub(crate) fn sentence_of_node(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     match &blocked.why {
