@@ -6,7 +6,7 @@ use super::{error::ProbeError, read, table_bytes};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
-        gpt::{ENTRIES, Entry, GptError, Header},
+        gpt::{ENTRIES, Entry, GptError, Header, SIGNATURE},
         gpt_grow::RawTable,
         gpt_mend::{outside, wrong_kind},
         layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, overlap},
@@ -307,7 +307,6 @@ fn table(disk: &dyn BlockIo, at: Lba) -> Result<Table, GptError> {
 /// The copy with its header at `at`, whatever stands in the place of its signature: `wipefs` and `fdisk` clear no more of a table.
 /// The checksums prove the rest.
 pub(super) fn unsigned_table(disk: &dyn BlockIo, at: Lba) -> Option<RawTable> {
-    const SIGNATURE: &[u8] = b"EFI PART";
     let mut block = header(disk, at).ok()?;
     block[..SIGNATURE.len()].copy_from_slice(SIGNATURE);
     let (header, bytes) = with_entries(disk, at, &block).ok()?;

@@ -20,7 +20,7 @@ use slipway_core::{
     boot::{env_block::EnvBlock, slot::Slot, slot_cfg::SLOT_CFG},
     digest::Sha256,
     disk::{
-        gpt::{Entry, GptError, is_protective_mbr},
+        gpt::{Entry, GptError, SIGNATURE, is_protective_mbr},
         gpt_choice::{Chosen, Copies, choose},
         gpt_grow::{GrownGpt, RawTable},
         gpt_mend::{Hints, OurEntries, our_entries, outside},
@@ -438,7 +438,7 @@ fn old_backup(disk: &dyn BlockIo, end: u64) -> Vec<Entry> {
         return vec![];
     }
     let blocks = (end / block..).zip(bytes.chunks(block as usize));
-    let mut headers = blocks.filter(|(_, bytes)| bytes.starts_with(b"EFI PART"));
+    let mut headers = blocks.filter(|(_, bytes)| bytes.starts_with(SIGNATURE));
     headers.find_map(|(lba, _)| Some(raw_table(disk, Lba(lba))?.entries())).unwrap_or_default()
 }
 

@@ -13,7 +13,8 @@ use uuid::Uuid;
 use super::layout::{ENTRY_ARRAY_BYTES, Layout, Part};
 use crate::units::{Extent, Lba, SectorSize};
 
-const SIGNATURE: &[u8; 8] = b"EFI PART";
+/// The first bytes of a header.
+pub const SIGNATURE: &[u8; 8] = b"EFI PART";
 const REVISION: u32 = 0x0001_0000;
 const HEADER_BYTES: usize = 92;
 pub(super) const ENTRY_BYTES: usize = 128;

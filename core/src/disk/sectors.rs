@@ -1,7 +1,7 @@
 //! The size of sectors that the content of a disk was written for. An image file does not tell it, and a RAID controller or a
 //! USB bridge may show a disk with another one.
 
-use super::layout::ESP_OFFSET;
+use super::{gpt::SIGNATURE, layout::ESP_OFFSET};
 use crate::units::SectorSize;
 
 /// What tells the size of sectors.
@@ -23,7 +23,7 @@ impl Sign {
     pub fn is_there(self, sector: SectorSize, bytes: u64, mut read: impl FnMut(u64, &mut [u8]) -> bool) -> bool {
         let is_table = |at: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> bool| {
             let mut magic = [0; 8];
-            read(at, &mut magic) && &magic == b"EFI PART"
+            read(at, &mut magic) && &magic == SIGNATURE
         };
         match self {
             Sign::FirstTable => is_table(sector.bytes(), &mut read),

@@ -11,8 +11,8 @@ pub struct VolumeFault {
     pub format: Format,
 }
 
-/// The format of a volume that is not whole, as far as it is known. A program for another format than its own destroys what is left of it: the
-/// superblocks of an older file system still lie everywhere.
+/// The format of a volume that is not whole, as far as it is known. A program for another format than its own destroys what is
+/// left of it: the superblocks of an older file system still lie everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// An XFS file system, by its superblock or by the headers behind that.
